@@ -6,10 +6,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -37,12 +37,16 @@ from noctuary.cli.common import (
     EXIT_FAILED,
     ExtraMissingError,
     fail,
+    is_json,
+    json_option,
     limit_threads,
     open_paths,
     print_json,
     store_options,
+    tell,
+    warn,
 )
-from noctuary.core.errors import NoctuaryError, SnapshotMissingError, StoreLockedError
+from noctuary.core.errors import SnapshotMissingError, StoreLockedError
 from noctuary.core.store import find_home, find_store
 
 if TYPE_CHECKING:
@@ -102,7 +106,6 @@ _STORE = click.option(
     "--store", metavar="STORE", help="Passed to the hooks [default: they find the store]."
 )
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the change and write nothing.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.group()
@@ -125,10 +128,8 @@ def hooks() -> None:
 @_FOLDER
 @_STORE
 @_DRY_RUN
-@_JSON
-def install(
-    agent: str, scope: str, folder: Path, store: str | None, dry_run: bool, as_json: bool
-) -> None:
+@json_option
+def install(agent: str, scope: str, folder: Path, store: str | None, dry_run: bool) -> None:
     """Put noctuary's hooks into an agent's settings file.
 
     All other settings stay; the old file is kept beside it. A second time changes nothing; entries
@@ -136,14 +137,11 @@ def install(
 
     Exit code 1 when nothing could be installed.
     """
-    try:
-        home = find_home()
-        place = find_place(agent, scope, folder)
-        named, notes = _resolve_store(store, home)
-        change = install_hooks(place, find_program(), home=home, store=named, dry_run=dry_run)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    _show(change, [*change.notes, *notes, *environment_notes()], as_json)
+    home = find_home()
+    place = find_place(agent, scope, folder)
+    named, notes = _resolve_store(store, home)
+    change = install_hooks(place, find_program(), home=home, store=named, dry_run=dry_run)
+    _show(change, [*change.notes, *notes, *environment_notes()])
 
 
 @hooks.command()
@@ -152,54 +150,41 @@ def install(
 @_PROJECT
 @_FOLDER
 @_DRY_RUN
-@_JSON
-def uninstall(agent: str, scope: str, folder: Path, dry_run: bool, as_json: bool) -> None:
+@json_option
+def uninstall(agent: str, scope: str, folder: Path, dry_run: bool) -> None:
     """Take noctuary's hooks out of an agent's settings file, and nothing else.
 
     Where nobody changed the file since they were installed, every byte is as before.
 
     Exit code 1 when the file could not be read or written.
     """
-    try:
-        place = find_place(agent, scope, folder)
-        change = uninstall_hooks(place, home=find_home(), dry_run=dry_run)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    _show(change, change.notes, as_json)
+    place = find_place(agent, scope, folder)
+    change = uninstall_hooks(place, home=find_home(), dry_run=dry_run)
+    _show(change, change.notes)
 
 
 @hooks.command()
 @_FOLDER
-@_JSON
-def status(folder: Path, as_json: bool) -> None:
+@json_option
+def status(folder: Path) -> None:
     """Show where hooks are installed and how they fare.
 
     Looks at the user's settings, those of --folder, and wherever else they were installed.
 
     Exit code 1 when a settings file names a program that is gone, or cannot be read.
     """
-    try:
-        home = find_home()
-        states = look_at_places(home, folder)
-    except NoctuaryError as error:
-        fail(error, as_json)
+    home = find_home()
+    states = look_at_places(home, folder)
     plugins = {a: str(p) for a in AGENTS if (p := enabled_plugin(a, folder)) is not None}
     counters = read_counters(HookPlaces(home).counters)
-    if as_json:
-        events = [_event_json(event) for event in counters.events]
-        places = [state._asdict() for state in states]
-        print_json(
-            {"places": places, "plugins": plugins, "events": events, "fault": counters.fault}
-        )
-    else:
-        for state in states:
-            _echo_state(state)
-        for agent, path in plugins.items():
-            click.echo(f"{agent:<7}{'plugin':<9}{'installed':<11}{path}")
-        for event in counters.events:
-            click.echo(_event_line(event))
-        if counters.fault:
-            click.echo(f"! {counters.fault}", err=True)
+    found = {
+        "places": [state._asdict() for state in states],
+        "plugins": plugins,
+        "events": [_event_json(event) for event in counters.events],
+        "fault": counters.fault,
+    }
+    tell(found, _status_lines(states, plugins, counters.events))
+    _warn([counters.fault] if counters.fault else [])
     if any(state.state in {BROKEN, UNREADABLE} for state in states):
         sys.exit(EXIT_FAILED)
 
@@ -210,8 +195,8 @@ def status(folder: Path, as_json: bool) -> None:
 @click.option(
     "--portable", is_flag=True, help="Start `noctuary` from the PATH: for other machines."
 )
-@_JSON
-def plugin(folder: Path, store: str | None, portable: bool, as_json: bool) -> None:
+@json_option
+def plugin(folder: Path, store: str | None, portable: bool) -> None:
     """Write a plugin folder for both agents to FOLDER: hooks and the MCP server.
 
     \b
@@ -223,19 +208,14 @@ def plugin(folder: Path, store: str | None, portable: bool, as_json: bool) -> No
 
     Exit code 1 when the folder holds something else, or cannot be written.
     """  # noqa: D301 (click wants the control character)
-    try:
-        named, notes = _resolve_store(store, find_home())
-        program = ("noctuary",) if portable else find_program()
-        files = plugin_files(program, named)
-        written = write_plugin(folder, files)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    if as_json:
-        paths = [str(path) for path in written]
-        print_json({"folder": str(folder), "files": list(files), "written": paths, "notes": notes})
-        return
-    click.echo(f"{folder}: {len(written)} of {len(files)} files written")
-    _echo_notes(notes)
+    named, notes = _resolve_store(store, find_home())
+    program = ("noctuary",) if portable else find_program()
+    files = plugin_files(program, named)
+    written = write_plugin(folder, files)
+    paths = [str(path) for path in written]
+    found = {"folder": str(folder), "files": list(files), "written": paths, "notes": notes}
+    tell(found, [f"{folder}: {len(written)} of {len(files)} files written"])
+    _warn(notes)
 
 
 def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]]:
@@ -251,30 +231,34 @@ def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]
     return named, [f"there is no store {directory} yet: until a night has run, hooks say nothing"]
 
 
-def _show(change: HookChange, notes: list[str] | tuple[str, ...], as_json: bool) -> None:
-    if as_json:
-        print_json({**change._asdict(), "notes": list(notes)})
-        return
-    if change.dry_run and change.diff:
-        click.echo(change.diff)
+def _show(change: HookChange, notes: Sequence[str]) -> None:
     would = "would be " if change.dry_run and change.diff else ""
-    click.echo(f"{change.agent}, {change.scope}: {would}{change.action} ({change.path})")
+    lines = [f"{change.agent}, {change.scope}: {would}{change.action} ({change.path})"]
+    if would:
+        lines.insert(0, change.diff)
     if change.backup:
-        click.echo(f"the old file is kept as {change.backup}")
-    _echo_notes(notes)
+        lines.append(f"the old file is kept as {change.backup}")
+    tell({**change._asdict(), "notes": list(notes)}, lines)
+    _warn(notes)
 
 
-def _echo_notes(notes: list[str] | tuple[str, ...]) -> None:
-    for note in notes:
-        click.echo(f"! {note}", err=True)
+def _warn(notes: Sequence[str]) -> None:
+    if not is_json():
+        warn(*notes)
 
 
-def _echo_state(state: PlaceState) -> None:
-    click.echo(f"{state.agent:<7}{state.scope:<9}{state.state:<11}{state.path}")
-    if state.store:
-        click.echo(f"{'':<27}--store {state.store}")
-    if state.message:
-        click.echo(f"{'':<27}{state.message}")
+def _status_lines(
+    states: Sequence[PlaceState], plugins: Mapping[str, str], events: Sequence[EventCounters]
+) -> Iterator[str]:
+    for state in states:
+        yield f"{state.agent:<7}{state.scope:<9}{state.state:<11}{state.path}"
+        if state.store:
+            yield f"{'':<27}--store {state.store}"
+        if state.message:
+            yield f"{'':<27}{state.message}"
+    for agent, path in plugins.items():
+        yield f"{agent:<7}{'plugin':<9}{'installed':<11}{path}"
+    yield from map(_event_line, events)
 
 
 def _event_line(event: EventCounters) -> str:
@@ -318,7 +302,7 @@ _WHY = {
     help="Requests answered at once; others wait a moment and then recall themselves.",
 )
 @store_options
-def serve(idle_minutes: float, clients: int, store: str | None, as_json: bool) -> None:
+def serve(idle_minutes: float, clients: int, store: str | None) -> None:
     """Answer recalls of one store from a warm process, for this user only.
 
     `noctuary recall` uses it where it runs and recalls itself where it does not. Ctrl-C or SIGTERM
@@ -341,33 +325,18 @@ def serve(idle_minutes: float, clients: int, store: str | None, as_json: bool) -
             raise SnapshotMissingError(f"no store at {directory}: run `noctuary nightly` first")
         answer = release_after_swaps(answer_recall)
         server = Server(
-            directory,
-            answer,
-            describe=describe_encoder,
-            idle_s=idle_minutes * 60,
-            clients=clients,
+            directory, answer, describe=describe_encoder, idle_s=idle_minutes * 60, clients=clients
         )
         with _stopping_on_signals(server):
-            reason = server.run(
-                lambda: _ready(directory, server, as_json), lambda: warm_up(directory)
-            )
+            reason = server.run(lambda: _ready(directory, server), lambda: warm_up(directory))
     except StoreLockedError as error:
-        _fail_for_another(error, as_json)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    if not as_json:
+        fail(error, EXIT_RUNNING)
+    if not is_json():
         click.echo(f"noctuary serve: ended, {_WHY[reason]}", err=True)
 
 
-def _fail_for_another(error: StoreLockedError, as_json: bool) -> NoReturn:
-    try:
-        fail(error, as_json)
-    except SystemExit:
-        sys.exit(EXIT_RUNNING)
-
-
-def _ready(directory: Path, server: Server, as_json: bool) -> None:
-    if as_json:
+def _ready(directory: Path, server: Server) -> None:
+    if is_json():
         value = {"store": str(directory), "pid": os.getpid(), "socket": str(server.place.socket)}
         print_json(value)
     else:
@@ -404,9 +373,7 @@ def _stopping_on_signals(server: Server) -> Generator[None]:
     help="Longest time of one call; then the client is told to try again.",
 )
 @store_options
-def mcp(
-    user: str | None, wing: str | None, timeout_s: float, store: str | None, as_json: bool
-) -> None:
+def mcp(user: str | None, wing: str | None, timeout_s: float, store: str | None) -> None:
     """Serve recall, get, related and status to one agent, over standard input and output.
 
     An agent starts this command itself; in its configuration:
@@ -424,11 +391,11 @@ def mcp(
 
     fault = find_sdk_fault()
     if fault is not None:
-        fail(ExtraMissingError(fault), as_json)
+        fail(ExtraMissingError(fault))
     from noctuary.agents.mcp_view import View
 
     view = View(store, user=user, wing=wing)
-    if as_json:
+    if is_json():
         from noctuary.agents.mcp_schemas import plain
         from noctuary.agents.mcp_view import read_state
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeVar
 
@@ -45,6 +45,24 @@ def extra_missing(module: str) -> ExtraMissingError:
     return ExtraMissingError(f"this needs {module}, which is not installed: {install}")
 
 
+_JSON = "noctuary.json"
+
+
+def _remember_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    context.meta[_JSON] = value
+
+
+json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_remember_json,
+    help="Print one JSON object.",
+)  # fmt: skip
+
+
+def is_json() -> bool:
+    """Say whether the command that runs was given --json."""
+    return bool(click.get_current_context().meta.get(_JSON))
+
+
 def store_options(command: F) -> F:
     """Add --store and --json."""
     command = click.option(
@@ -53,15 +71,11 @@ def store_options(command: F) -> F:
         help="The store: its directory, the beginning of its name, or the source it was built "
         "from; `noctuary stores` lists them [default: NOCTUARY_STORE, else the only one].",
     )(command)
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+    return json_option(command)
 
 
 def open_paths(store: str | None) -> StorePaths:
-    """Return the paths of the store that is meant.
-
-    Raises:
-        NoctuaryError: If there is none.
-    """
+    """Return the paths of the store that is meant."""
     directory, guessed = find_store(store, home=find_home())
     if guessed:
         click.echo(
@@ -73,15 +87,7 @@ def open_paths(store: str | None) -> StorePaths:
 
 
 def read_moment(text: str, option: str | None = None) -> datetime:
-    """Read an option's date or time; without a zone it is UTC.
-
-    Args:
-        text: ISO-8601, e.g. 2026-03-01 or 2026-03-01T08:00:00Z.
-        option: The option's name, where click does not know which one is being read.
-
-    Raises:
-        click.BadParameter: It is something else.
-    """
+    """Read an option's date or time; without a zone it is UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -107,11 +113,36 @@ def print_json(value: Any) -> None:
     click.echo(visible(json.dumps(value, indent=1, ensure_ascii=False)))
 
 
-def fail(error: NoctuaryError | OSError, as_json: bool, code: int = EXIT_FAILED) -> NoReturn:
-    """Print what is wrong and leave with an exit code."""
+def tell(found: Any, lines: Iterable[str]) -> None:
+    """Print an answer: one JSON object where --json was given, else its lines."""
+    if is_json():
+        print_json(found)
+        return
+    for line in lines:
+        click.echo(line)
+
+
+def warn(*warnings: str) -> None:
+    """Print what a person should know beside the answer."""
+    for warning in warnings:
+        click.echo(f"! {warning}", err=True)
+
+
+class ScanProgress:
+    """Tells how far a scan is, on a terminal only and on the standard error stream."""
+
+    def update(self, task: str, done: int, total: int) -> None:
+        """Overwrite the line of the last report."""
+        if sys.stderr.isatty():
+            # Past the marks: the carriage return is ours.
+            click.echo(f"\r{task}: {done:,} of {total:,}", sys.__stderr__, nl=done >= total)
+
+
+def fail(error: NoctuaryError | OSError, code: int = EXIT_FAILED) -> NoReturn:
+    """Print what is wrong and leave with an exit code; a command that raises it fails so."""
     if isinstance(error, BrokenPipeError):
         raise error  # whoever read this has read enough; click leaves quietly
-    if as_json:
+    if is_json():
         print_json({"error": type(error).__name__, "message": str(error)})
     else:
         click.echo(f"noctuary: {error}", err=True)
@@ -170,11 +201,7 @@ def recall_options(command: F) -> F:
 
 
 def arguments_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options as arguments of `noctuary.recall`, the profile left out.
-
-    Raises:
-        click.BadParameter: If a value means nothing.
-    """
+    """Return the options as arguments of `noctuary.recall`, the profile left out."""
     as_of: str | None = options["as_of"]
     k = INJECTED if options.get("for_prompt") else SHOWN
     return {
@@ -187,11 +214,7 @@ def arguments_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def profile_of(options: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """Return the name of the profile asked for, or None, and the flags changed for this call.
-
-    Raises:
-        click.BadParameter: Listing every fault of the flags.
-    """
+    """Return the name of the profile asked for, or None, and the flags changed for this call."""
     flags: dict[str, Any] = {} if options["fusion"] is None else {"fusion": options["fusion"]}
     for assignment in options["flags"]:
         flag, equals, text = assignment.partition("=")

@@ -71,13 +71,7 @@ from noctuary.work.lock import find_holder
 
 
 def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -> Iterator[Finding]:
-    """Yield how it is with the snapshot that serves.
-
-    Args:
-        paths: The store.
-        settings: The settings in force.
-        is_hooked: Whether some agent runs noctuary's hooks.
-    """
+    """Yield how it is with the snapshot that serves."""
     try:
         pointer = read_pointer(paths)
     except NoctuaryError as error:
@@ -105,13 +99,7 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
 
 
 def look_at_age(paths: StorePaths, pointer: Pointer, limit_hours: float) -> Finding:
-    """Return how long ago a night went through.
-
-    Args:
-        paths: The store.
-        pointer: What serves.
-        limit_hours: From which age on the snapshot is stale; 0 means never.
-    """
+    """Return how long ago a night went through; a limit of 0 means that no age is too old."""
     hours = last_night_hours(paths)
     if hours is None or 0 < limit_hours < hours:
         since = "ever" if hours is None else f"for {hours:.0f} h"
@@ -127,9 +115,7 @@ def look_at_age(paths: StorePaths, pointer: Pointer, limit_hours: float) -> Find
 def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
     """Return whether the snapshot knows below which score it had better say nothing.
 
-    Args:
-        snapshot: The snapshot's directory.
-        wants: Whether anything abstains by it: hooks are installed and hook.abstain is true.
+    It matters where something wants to abstain by it: an agent's hooks, unless hook.abstain is off.
     """
     try:
         calibration = Calibration.parse((snapshot / ABSTENTION_FILE).read_text(encoding="utf-8"))
@@ -218,11 +204,7 @@ _HOUR_S = 3600.0
 
 
 def read_status(paths: StorePaths) -> dict[str, Any]:
-    """Return the state of a store as plain values.
-
-    Raises:
-        StoreError: If nothing is published or the serving snapshot is damaged.
-    """
+    """Return the state of a store as plain values."""
     pointer = read_pointer(paths)
     directory = paths.snapshots / pointer.snapshot_id
     manifest = read_manifest(directory)
@@ -332,15 +314,7 @@ def _describe(paths: StorePaths, name: str, serving: bool) -> dict[str, Any]:
 
 
 def count_archived(paths: StorePaths, rows_file: Path) -> int | None:
-    """Return how many memories of a snapshot the archive hides now; None where it is unreadable.
-
-    Args:
-        paths: The store.
-        rows_file: The snapshot's rows.sqlite.
-
-    Raises:
-        SnapshotCorruptError: If rows.sqlite cannot be read.
-    """
+    """Return how many memories of a snapshot the archive hides now; None where it is unreadable."""
     archive = ArchiveReader(paths.archive)
     if archive.warning is not None:
         return None
@@ -357,14 +331,7 @@ def count_archived(paths: StorePaths, rows_file: Path) -> int | None:
 
 
 def wing_counts(rows_file: Path) -> dict[str, int]:
-    """Return the exact number of memories of every wing of a snapshot, largest first.
-
-    Args:
-        rows_file: The snapshot's rows.sqlite. Memories without a wing count as "(none)".
-
-    Raises:
-        SnapshotCorruptError: If it cannot be read.
-    """
+    """Return the exact number of memories of every wing of a snapshot, largest first."""
     try:
         with closing(connect_immutable(rows_file)) as rows:
             found = rows.execute(

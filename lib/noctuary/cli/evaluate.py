@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,11 +15,13 @@ import click
 
 from noctuary.cli.common import (
     EXIT_FAILED,
-    fail,
+    is_json,
+    json_option,
     limit_threads,
     open_paths,
-    print_json,
     store_options,
+    tell,
+    warn,
 )
 from noctuary.core.errors import (
     FAULTS_SHOWN,
@@ -33,10 +35,9 @@ from noctuary.core.store import find_home, store_for_source
 
 if TYPE_CHECKING:
     from noctuary.core.files import JsonValue
-    from noctuary.core.store import StorePaths
     from noctuary.evaluate.abstain import Abstention
     from noctuary.evaluate.labels import LabelledSet, Query
-    from noctuary.evaluate.metrics import Agreement, Comparison, Difference, Holes, Pool, Report
+    from noctuary.evaluate.metrics import Comparison, Difference, Holes, Pool, Report
     from noctuary.evaluate.run import Run, RunPlan
     from noctuary.evaluate.statistics import Interval
     from noctuary.recall.engine import Recaller
@@ -50,11 +51,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
 """Whether a file is there is for its reader to say: its message tells what was expected."""
-
-
-def json_option(command: F) -> F:
-    """Add --json."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
 
 
 def metric_option(command: F) -> F:
@@ -84,7 +80,7 @@ def _check_metrics(
 
 
 @contextmanager
-def exit_on_error(as_json: bool) -> Generator[None]:
+def exit_on_error() -> Generator[None]:
     """Turn what the input is to blame for into a sentence and exit code 1.
 
     The library refuses input that does not fit together (runs over different queries, say) with a
@@ -93,32 +89,26 @@ def exit_on_error(as_json: bool) -> Generator[None]:
     """
     try:
         yield
-    except (NoctuaryError, OSError) as error:
-        if isinstance(error, NoctuaryError) and isinstance(error.__cause__, Exception):
-            cause = error.__cause__
-            click.echo(f"! caused by {type(cause).__name__}: {cause}", err=True)
-        fail(error, as_json)
+    except NoctuaryError as error:
+        if isinstance(cause := error.__cause__, Exception):
+            warn(f"caused by {type(cause).__name__}: {cause}")
+        raise
     except (ValueError, TypeError) as error:
-        fail(SourceFormatError(str(error)), as_json)
+        raise SourceFormatError(str(error)) from None
 
 
-def show_interval(found: Interval | None) -> str:
+def show_interval(found: Interval | None, sign: str = "") -> str:
     """Return an interval as text; a dash where there are too few queries for one."""
-    return "-" if found is None else f"[{found.low:.3f}, {found.high:.3f}]"
+    return "-" if found is None else f"[{found.low:{sign}.3f}, {found.high:{sign}.3f}]"
 
 
-def show_signed_interval(found: Interval | None) -> str:
-    """Return the interval of a difference as text, with signs."""
-    return "-" if found is None else f"[{found.low:+.3f}, {found.high:+.3f}]"
-
-
-def print_columns(rows: Sequence[Sequence[str]], *, indent: str = "") -> None:
-    """Print rows of equal length, the first column flush left and the others flush right."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+def column_lines(rows: Sequence[Sequence[str]], *, indent: str = "") -> Iterator[str]:
+    """Yield rows of equal length, the first column flush left and the others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         first = row[0].ljust(widths[0])
         rest = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
-        click.echo((indent + "  ".join([first, *rest])).rstrip())
+        yield (indent + "  ".join([first, *rest])).rstrip()
 
 
 # `noctuary evaluate check`: does a labelled set load.
@@ -127,7 +117,7 @@ def print_columns(rows: Sequence[Sequence[str]], *, indent: str = "") -> None:
 @click.command()
 @click.argument("sets", metavar="SET...", nargs=-1, required=True, type=PATH)
 @json_option
-def check(sets: tuple[Path, ...], as_json: bool) -> None:
+def check(sets: tuple[Path, ...]) -> None:
     """Load every SET and say what it holds, or which lines are wrong.
 
     \b
@@ -139,10 +129,7 @@ def check(sets: tuple[Path, ...], as_json: bool) -> None:
     Exit code 1 if any of them does not load; the others are still checked.
     """  # noqa: D301 (click wants the control character)
     rows = [_describe(directory) for directory in sets]
-    if as_json:
-        print_json({"sets": rows})
-    else:
-        _print(rows)
+    tell({"sets": rows}, _set_lines(rows))
     if any("error" in row for row in rows):
         sys.exit(EXIT_FAILED)
 
@@ -176,13 +163,13 @@ def _describe_set(found: LabelledSet) -> dict[str, Any]:
     }
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
+def _set_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
     width = max(len(row["name"]) for row in rows)
     for row in rows:
         name = row["name"].ljust(width)
         if "error" in row:
             margin = " " * (width + len("  FAIL  "))
-            click.echo(f"{name}  FAIL  " + row["message"].replace("\n", f"\n{margin}"))
+            yield f"{name}  FAIL  " + row["message"].replace("\n", f"\n{margin}")
             continue
         strata = len(row["strata"])
         parts = [
@@ -190,7 +177,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
             f"{row['queries']:,} queries in {strata} {'stratum' if strata == 1 else 'strata'}",
         ]
         parts += [f"{row[key]:,} {key}" for key in ("unanswerable", "judgements") if row[key]]
-        click.echo(f"{name}  ok    " + "  ".join(parts))
+        yield f"{name}  ok    " + "  ".join(parts)
 
 
 # What `noctuary evaluate run` can ask: the serving snapshot, or anything that can be imported.
@@ -198,29 +185,20 @@ def _print(rows: list[dict[str, Any]]) -> None:
 # No metric, no timing.
 
 
-DEFAULT_NAME = "noctuary"
-
-
 @dataclass(frozen=True, slots=True)
 class SnapshotRetriever:
-    """The serving snapshot of a store, asked the way `recall` asks it.
-
-    Attributes:
-        recaller: The pinned snapshot.
-        profile: The ranking in force: the settings, what the snapshot's evaluation adopted, and the
-            store's own default.
-        in_wing: Search only the wing that a query names; else the whole snapshot, and finding the
-            right wing is part of the work.
-        name: What reports call it.
-    """
+    """The serving snapshot of a store, asked the way `recall` asks it."""
 
     recaller: Recaller
     profile: RetrievalProfile
     in_wing: bool = False
-    name: str = DEFAULT_NAME
+    name: str = "noctuary"
 
     def retrieve_hits(self, query: Query, k: int) -> list[tuple[str, float]]:
-        """Return ids with their final scores, best first; only what existed at `query.as_of`."""
+        """Return ids with their final scores, best first; only what existed at `query.as_of`.
+
+        In the wing that the query names, or in all: then finding the wing is part of the work.
+        """
         from noctuary.recall.query import Scope
 
         scope = Scope(wing=query.wing if self.in_wing else None, as_of=query.as_of)
@@ -239,43 +217,28 @@ class SnapshotRetriever:
 
         return tree_bytes(self.recaller.reader.directory)
 
-    def close(self) -> None:
-        """Release the snapshot."""
-        self.recaller.reader.close()
-
 
 def open_snapshot(directory: Path, store: str | None, in_wing: bool) -> SnapshotRetriever:
-    """Pin the serving snapshot that a set is to be asked of.
+    """Pin what serves in a store, by default in the one that was built from the set.
 
-    Args:
-        directory: The set's folder.
-        store: What --store says; None means the store that was built from the set, else the
-            configured or only one.
-        in_wing: See `SnapshotRetriever`.
-
-    Raises:
-        StoreError: If nothing is published.
-        ConfigError: If the settings cannot be read.
+    It ranks by the settings, what the snapshot's evaluation adopted, and the store's own default.
     """
     from noctuary.core.settings import Settings
     from noctuary.recall.engine import Recaller
     from noctuary.recall.profile import configured_profile, read_store_profiles
 
     settings = Settings.load(home=find_home())
-    recaller = Recaller.open(_store_of(directory, store).root)
+    if store is None and (store_for_source(find_home(), directory) / "CURRENT").is_file():
+        store = str(directory)
+    recaller = Recaller.open(open_paths(store).root)
     stored = read_store_profiles(recaller.paths.profiles)
-    for warning in stored.warnings:
-        click.echo(f"! {warning.code}: {warning.message}", err=True)
+    warn(*(f"{warning.code}: {warning.message}" for warning in stored.warnings))
     profile = configured_profile(settings, recaller.reader.adopted, stored.tables)
     return SnapshotRetriever(recaller, profile, in_wing)
 
 
 def require_labels(retriever: SnapshotRetriever, queries: Sequence[Query], directory: Path) -> None:
-    """Warn of labels that the snapshot does not hold; refuse a snapshot that holds none of them.
-
-    Raises:
-        SourceFormatError: If not one labelled memory is in the snapshot: it is of another source.
-    """
+    """Warn of labels that the snapshot does not hold; refuse a snapshot that holds none of them."""
     labels = {memory_id for query in queries for memory_id in query.relevant_ids}
     known = retriever.recaller.reader.content_hashes(sorted(labels))
     missing = sorted(labels - known.keys())
@@ -286,10 +249,9 @@ def require_labels(retriever: SnapshotRetriever, queries: Sequence[Query], direc
             f"was built from another source. Run `noctuary nightly {directory}` or pass --store"
         )
     if missing:
-        click.echo(
-            f"! labels_not_in_snapshot: {where} lacks {len(missing)} of {len(labels)} labelled "
-            f"memories; they count as not found. The first: {missing[:10]}",
-            err=True,
+        warn(
+            f"labels_not_in_snapshot: {where} lacks {len(missing)} of {len(labels)} labelled "
+            f"memories; they count as not found. The first: {missing[:10]}"
         )
 
 
@@ -297,9 +259,6 @@ def import_retriever(spec: str) -> Any:
     """Return what module:name names; a class is instantiated without arguments.
 
     The current directory can be imported from, as with `python -m`.
-
-    Raises:
-        click.BadParameter: If there is no such module or name, or the class cannot be made.
     """
     module_name, _, attribute = spec.partition(":")
     if not module_name or not attribute:
@@ -319,28 +278,12 @@ def import_retriever(spec: str) -> Any:
         ) from error
 
 
-def _store_of(directory: Path, store: str | None) -> StorePaths:
-    if store is None and (store_for_source(find_home(), directory) / "CURRENT").is_file():
-        return open_paths(str(directory))
-    return open_paths(store)
-
-
 # `noctuary evaluate run`: ask the queries of a set, score what comes back, keep the run.
 
 
 DEFAULT_K = 10
 DEPTH = 50
 """Results wanted in all, at least: the deepest default metric. Deeper metrics ask for more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A run over a set, scored."""
-
-    run: Run
-    report: Report
-    abstention: Abstention | None
-    manifest: dict[str, JsonValue]
 
 
 @click.command()
@@ -373,7 +316,6 @@ def run(
     metrics: tuple[str, ...],
     out: Path | None,
     store: str | None,
-    as_json: bool,
 ) -> None:
     """Ask the queries of SET and score the answers, with 95 % intervals.
 
@@ -389,94 +331,83 @@ def run(
     if retriever is not None and (store is not None or in_wing):
         raise click.UsageError("--store and --in-wing are for the snapshot, not for --retriever")
     limit_threads()
-    request = _Request(set_, retriever, name, in_wing, k, limit, metrics, store)
-    with exit_on_error(as_json):
-        outcome = _run(request)
+    with exit_on_error():
+        from noctuary.evaluate.labels import QUERIES_FILE, FaultKind, load_labelled_set
+        from noctuary.evaluate.run import RunPlan, write_run
+
+        labelled = load_labelled_set(set_)
+        ranked, unanswerable = labelled.queries.ranked[:limit], labelled.unanswerable[:limit]
+        if not ranked:
+            message = "no query has a label: there is nothing to score"
+            fault = LineFault(0, FaultKind.EMPTY_FILE, message)
+            raise EmptyQuerySetError(set_ / QUERIES_FILE, [fault])
+        plan = RunPlan(k=k, depth=max(k, DEPTH, *(int(m.partition("@")[2]) for m in metrics)))
+        queries = (*ranked, *unanswerable)
+        if retriever is None:
+            snapshot = open_snapshot(set_, store, in_wing)
+            found, asked = _ask_snapshot(snapshot, set_, queries, plan, name)
+        else:
+            found, asked = _ask_imported(retriever, set_, queries, plan, name)
+        manifest = _describe_scores(set_, limit, *asked)
+        report, abstention = _score(found, ranked, unanswerable, metrics)
         if out is not None:
-            from noctuary.evaluate.run import write_run
-
-            write_run(out, outcome.run, outcome.manifest)
-    if as_json:
-        print_json(_to_json(outcome))
-        return
-    _print_scores(outcome)
-    if out is not None:
-        click.echo(f"\nkept in {out}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """The command line, read."""
-
-    directory: Path
-    retriever: str | None
-    name: str | None
-    in_wing: bool
-    k: int
-    limit: int | None
-    metrics: tuple[str, ...]
-    store: str | None
+            write_run(out, found, manifest)
+    shown = {
+        "report": report.to_json(),
+        "abstention": None if abstention is None else abstention.to_json(),
+        "build_ms": found.build_ms,
+        "index_bytes": found.index_bytes,
+        "manifest": manifest,
+    }
+    kept = [] if out is None else [f"\nkept in {out}"]
+    tell(shown, [*_score_lines(report, found, abstention), *kept])
 
 
-def _run(request: _Request) -> Outcome:
-    from noctuary.evaluate.labels import QUERIES_FILE, FaultKind, load_labelled_set
-    from noctuary.evaluate.run import RunPlan
-
-    labelled = load_labelled_set(request.directory)
-    ranked = labelled.queries.ranked[: request.limit]
-    unanswerable = labelled.unanswerable[: request.limit]
-    if not ranked:
-        message = "no query has a label: there is nothing to score"
-        fault = LineFault(0, FaultKind.EMPTY_FILE, message)
-        raise EmptyQuerySetError(request.directory / QUERIES_FILE, [fault])
-    cutoffs = [int(metric.partition("@")[2]) for metric in request.metrics]
-    plan = RunPlan(k=request.k, depth=max(request.k, DEPTH, *cutoffs))
-    ask = _ask_snapshot if request.retriever is None else _ask_imported
-    found, manifest = ask(request, (*ranked, *unanswerable), plan)
-    report, abstention = _score(found, ranked, unanswerable, request.metrics)
-    return Outcome(found, report, abstention, manifest)
+Asked = tuple[str, str | None, dict[str, Any]]
+"""Digests of the corpus and of the encoder, and what was asked."""
 
 
 def _ask_snapshot(
-    request: _Request, queries: Sequence[Query], plan: RunPlan
-) -> tuple[Run, dict[str, JsonValue]]:
+    snapshot: SnapshotRetriever,
+    directory: Path,
+    queries: Sequence[Query],
+    plan: RunPlan,
+    name: str | None,
+) -> tuple[Run, Asked]:
     from noctuary.evaluate.run import run_retriever
 
-    snapshot = open_snapshot(request.directory, request.store, request.in_wing)
+    reader = snapshot.recaller.reader
     try:
-        require_labels(snapshot, queries, request.directory)
-        found = run_retriever(snapshot, queries, plan, name=request.name)
-        built = snapshot.recaller.reader.manifest
-        asked = {
-            "snapshot_digest": built.digest,
-            "profile": snapshot.profile.to_json(),
-            "in_wing": request.in_wing,
-        }
-        manifest = _describe_scores(request, built.corpus_digest, built.encoder_digest, asked)
+        require_labels(snapshot, queries, directory)
+        found = run_retriever(snapshot, queries, plan, name=name)
     finally:
-        snapshot.close()
-    return found, manifest
+        reader.close()
+    built = reader.manifest
+    asked = {
+        "snapshot_digest": built.digest,
+        "profile": snapshot.profile.to_json(),
+        "in_wing": snapshot.in_wing,
+    }
+    return found, (built.corpus_digest, built.encoder_digest, asked)
 
 
 def _ask_imported(
-    request: _Request, queries: Sequence[Query], plan: RunPlan
-) -> tuple[Run, dict[str, JsonValue]]:
+    spec: str, directory: Path, queries: Sequence[Query], plan: RunPlan, name: str | None
+) -> tuple[Run, Asked]:
     from noctuary.core.files import hash_file
     from noctuary.evaluate.labels import find_corpus, read_corpus_rows
     from noctuary.evaluate.run import index_builder_of, run_retriever
 
-    spec = request.retriever or ""
     retriever = import_retriever(spec)
-    corpus = None
-    if index_builder_of(retriever) is not None:
-        corpus = list(read_corpus_rows(request.directory))
-    found = run_retriever(retriever, queries, plan, name=request.name, corpus=corpus)
-    digest = hash_file(find_corpus(request.directory))
-    return found, _describe_scores(request, digest, None, {"retriever": spec})
+    builds = index_builder_of(retriever) is not None
+    corpus = list(read_corpus_rows(directory)) if builds else None
+    found = run_retriever(retriever, queries, plan, name=name, corpus=corpus)
+    return found, (hash_file(find_corpus(directory)), None, {"retriever": spec})
 
 
 def _describe_scores(
-    request: _Request,
+    directory: Path,
+    limit: int | None,
     corpus_digest: str,
     encoder_digest: str | None,
     asked: Mapping[str, JsonValue],
@@ -487,14 +418,14 @@ def _describe_scores(
     from noctuary.evaluate.run import describe_run
     from noctuary.evaluate.statistics import STANDARD
 
-    files = [request.directory / name for name in (QUERIES_FILE, ADVERSARIAL_FILE)]
+    files = [directory / name for name in (QUERIES_FILE, ADVERSARIAL_FILE)]
     return describe_run(
         STANDARD.seed,
         corpus_digest,
         encoder_digest,
-        set=request.directory.absolute().name,
+        set=directory.absolute().name,
         query_digests={path.name: hash_file(path) for path in files if path.is_file()},
-        limit=request.limit,
+        limit=limit,
         asked=asked,
     )
 
@@ -532,64 +463,42 @@ def _part(found: Run, queries: Sequence[Query]) -> Run:
     )
 
 
-def _to_json(outcome: Outcome) -> dict[str, Any]:
-    abstention = outcome.abstention
-    return {
-        "report": outcome.report.to_json(),
-        "abstention": None if abstention is None else abstention.to_json(),
-        "build_ms": outcome.run.build_ms,
-        "index_bytes": outcome.run.index_bytes,
-        "manifest": outcome.manifest,
-    }
-
-
-def _print_scores(outcome: Outcome) -> None:
-    report, found = outcome.report, outcome.run
-    click.echo(f"{report.name} on {report.n:,} queries\n")
+def _score_lines(report: Report, found: Run, abstention: Abstention | None) -> Iterator[str]:
+    yield f"{report.name} on {report.n:,} queries\n"
     rows = [["metric", "mean", "95 % interval", "macro"]]
     rows += [
         [metric, f"{m.mean:.3f}", show_interval(m.interval), f"{report.macro[metric]:.3f}"]
         for metric, m in report.overall.items()
     ]
-    print_columns(rows)
-    if len(report.strata) > 1:
-        for stratum, means in report.strata.items():
-            click.echo(f"\n{stratum} ({next(iter(means.values())).n:,} queries)")
-            print_columns(
-                [[name, f"{m.mean:.3f}", show_interval(m.interval)] for name, m in means.items()],
-                indent="  ",
-            )
-    click.echo()
-    for line in _facts(report, found, outcome.abstention):
-        click.echo(line)
-
-
-def _facts(report: Report, found: Run, abstention: Abstention | None) -> list[str]:
-    lines: list[str] = []
+    yield from column_lines(rows)
+    for stratum, means in report.strata.items() if len(report.strata) > 1 else ():
+        yield f"\n{stratum} ({next(iter(means.values())).n:,} queries)"
+        rows = [[name, f"{m.mean:.3f}", show_interval(m.interval)] for name, m in means.items()]
+        yield from column_lines(rows, indent="  ")
+    yield ""
     if report.latency is not None:
-        lines.append(
+        yield (
             f"latency at k={found.k}: p50 {report.latency.p50_ms:.2f} ms, p95 "
             f"{report.latency.p95_ms:.2f} ms over {report.latency.n:,} queries, warm-up excluded"
         )
     if found.build_ms is not None:
-        lines.append(f"index built in {found.build_ms / 1000:.2f} s")
+        yield f"index built in {found.build_ms / 1000:.2f} s"
     if found.index_bytes is not None:
-        lines.append(f"index size {found.index_bytes / 1e6:.2f} MB")
+        yield f"index size {found.index_bytes / 1e6:.2f} MB"
     if found.unstable_prefixes:
-        lines.append(
+        yield (
             f"{found.unstable_prefixes:,} of {len(found.query_ids):,} queries answer k={found.k} "
             f"otherwise than the first {found.k} of k={found.depth}; scores are of the former"
         )
     if abstention is not None and abstention.auroc is not None:
-        lines.append(
+        yield (
             f"abstention: AUROC of the top score {abstention.auroc:.3f} "
             f"{show_interval(abstention.interval)} over {abstention.n_answerable:,} answerable and "
             f"{abstention.n_unanswerable:,} unanswerable queries; area under risk-coverage "
             f"{abstention.curve.area:.3f}"
         )
     elif len(found.query_ids) > report.n:
-        lines.append("abstention: the retriever gives no scores, so it cannot be judged")
-    return lines
+        yield "abstention: the retriever gives no scores, so it cannot be judged"
 
 
 # `noctuary evaluate compare`: is one run better than another, and could these queries tell.
@@ -611,9 +520,7 @@ SIGNIFICANT = "*"
 )
 @metric_option
 @json_option
-def compare(
-    run_a: Path, run_b: Path, queries: Path, metrics: tuple[str, ...], as_json: bool
-) -> None:
+def compare(run_a: Path, run_b: Path, queries: Path, metrics: tuple[str, ...]) -> None:
     """Compare RUN_A with RUN_B, query by query; above zero, RUN_A is better.
 
     \b
@@ -624,7 +531,7 @@ def compare(
     difference that this many queries would find four times out of five. * marks differences whose
     interval excludes zero and whose corrected p-value is below 0.05.
     """  # noqa: D301 (click wants the control character)
-    with exit_on_error(as_json):
+    with exit_on_error():
         from noctuary.evaluate.metrics import compare as compare_scores
         from noctuary.evaluate.metrics import score_run
         from noctuary.evaluate.run import read_run
@@ -634,16 +541,13 @@ def compare(
         asked = _asked_of_both(labelled, ours, baseline)
         pair = (score_run(ours, asked, metrics), score_run(baseline, asked, metrics))
         (found,) = compare_scores([pair])
-    if as_json:
-        print_json({"queries": len(asked), "of": len(labelled), **found.to_json()})
-        return
-    if len(asked) < len(labelled):
-        click.echo(
-            f"! some_queries_not_asked: compared on {len(asked)} of {len(labelled)} labelled "
-            "queries; the runs were not asked the others",
-            err=True,
+    if len(asked) < len(labelled) and not is_json():
+        warn(
+            f"some_queries_not_asked: compared on {len(asked)} of {len(labelled)} labelled "
+            "queries; the runs were not asked the others"
         )
-    _print_comparison(found)
+    shown = {"queries": len(asked), "of": len(labelled), **found.to_json()}
+    tell(shown, _comparison_lines(found))
 
 
 def _read_labelled(path: Path) -> tuple[Query, ...]:
@@ -653,12 +557,7 @@ def _read_labelled(path: Path) -> tuple[Query, ...]:
 
 
 def _asked_of_both(labelled: Sequence[Query], ours: Run, baseline: Run) -> list[Query]:
-    """Return the labelled queries that the runs were asked.
-
-    Raises:
-        ValueError: If only one of them was asked a query, or neither any: leaving those queries out
-            would change what is compared without a word.
-    """
+    """Return the labelled queries that the runs were asked."""
     in_ours, in_baseline = frozenset(ours.query_ids), frozenset(baseline.query_ids)
     one_sided = [
         q.query_id for q in labelled if (q.query_id in in_ours) != (q.query_id in in_baseline)
@@ -677,8 +576,8 @@ def _asked_of_both(labelled: Sequence[Query], ours: Run, baseline: Run) -> list[
     return asked
 
 
-def _print_comparison(found: Comparison) -> None:
-    click.echo(f"{found.ours} - {found.baseline}\n")
+def _comparison_lines(found: Comparison) -> Iterator[str]:
+    yield f"{found.ours} - {found.baseline}\n"
     # Of a single stratum there is nothing to correct and nothing to add.
     strata: Mapping[str, Mapping[str, Difference]] = found.strata if len(found.strata) > 1 else {}
     rows: list[Sequence[str]] = [HEADER]
@@ -688,7 +587,7 @@ def _print_comparison(found: Comparison) -> None:
             _row(f"  {stratum}", differences[metric], f"{differences[metric].p_holm:.4f}")
             for stratum, differences in strata.items()
         ]
-    print_columns(rows)
+    yield from column_lines(rows)
 
 
 def _row(name: str, found: Difference, holm: str) -> list[str]:
@@ -696,7 +595,7 @@ def _row(name: str, found: Difference, holm: str) -> list[str]:
     return [
         name,
         f"{found.mean:+.3f}",
-        show_signed_interval(found.interval),
+        show_interval(found.interval, "+"),
         f"{found.p_value:.4f}",
         holm,
         "-" if detectable is None else f"{detectable:.3f}",
@@ -732,7 +631,7 @@ cutoff_option = click.option(
     "class of its own].",
 )
 @json_option
-def kappa(first: Path, second: Path, threshold: int | None, as_json: bool) -> None:
+def kappa(first: Path, second: Path, threshold: int | None) -> None:
     """Compare two files of judgements, A and B: Cohen's kappa over the pairs that both judged.
 
     \b
@@ -743,32 +642,24 @@ def kappa(first: Path, second: Path, threshold: int | None, as_json: bool) -> No
 
     Formats: JSON lines with relevant_ids or grades, or TREC qrels.
     """  # noqa: D301 (click wants the control character)
-    with exit_on_error(as_json):
+    with exit_on_error():
         from noctuary.evaluate.labels import read_qrels
         from noctuary.evaluate.metrics import agreement
 
         found = agreement(read_qrels(first), read_qrels(second), threshold=threshold)
-    if as_json:
-        print_json({**found._asdict(), "is_degenerate": found.is_degenerate})
-        return
-    _print_agreement(found)
-
-
-def _print_agreement(found: Agreement) -> None:
     ends = "" if found.low is None else f" [{found.low:.3f}, {found.high:.3f}]"
-    click.echo(
-        f"kappa {found.kappa:.3f}{ends} over {found.n_pairs:,} pairs of {found.n_queries:,} queries"
-    )
-    click.echo(
+    said = (
+        f"kappa {found.kappa:.3f}{ends} over {found.n_pairs:,} pairs of {found.n_queries:,} "
+        "queries\n"
         f"observed agreement {found.observed:.3f}, expected by chance {found.expected:.3f}\n"
         f"judged in one file alone, not counted: {found.only_in_a:,} in A, {found.only_in_b:,} in B"
     )
-    if found.is_degenerate:
-        click.echo(
-            "! degenerate: every common pair has one and the same grade in both files, so kappa is "
+    tell({**found._asdict(), "is_degenerate": found.is_degenerate}, [said])
+    if found.is_degenerate and not is_json():
+        warn(
+            "degenerate: every common pair has one and the same grade in both files, so kappa is "
             "1 by custom and says nothing. Files that list relevant ids only always do this: judge "
-            "with grades, 0 for what is not relevant",
-            err=True,
+            "with grades, 0 for what is not relevant"
         )
 
 
@@ -780,7 +671,7 @@ def _print_agreement(found: Agreement) -> None:
     "--found-by", is_flag=True, help="Also write which runs found each memory (not for judges)."
 )
 @json_option
-def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool, as_json: bool) -> None:
+def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool) -> None:
     """Collect what is to be judged: the first results of every RUN, without saying whose.
 
     \b
@@ -789,7 +680,7 @@ def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool, as_json: boo
 
     Write an integer in the place of every null (0: not relevant) and the file is a qrels file.
     """  # noqa: D301 (click wants the control character)
-    with exit_on_error(as_json):
+    with exit_on_error():
         from noctuary.core.files import write_text
         from noctuary.evaluate.metrics import build_pool
 
@@ -797,13 +688,11 @@ def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool, as_json: boo
         write_text(out, _pool_lines(built, found_by))
     pairs = sum(map(len, built.values()))
     facts = {"k": k, "runs": len(runs), "queries": len(built), "pairs": pairs}
-    if as_json:
-        print_json(facts)
-        return
-    click.echo(
+    said = (
         f"{pairs:,} pairs of {len(built):,} queries to judge, from the first {k} "
         f"of {len(runs)} run{'' if len(runs) == 1 else 's'}: {out}"
     )
+    tell(facts, [said])
 
 
 def _pool_lines(pool: Pool, found_by: bool) -> str:
@@ -823,7 +712,7 @@ def _pool_lines(pool: Pool, found_by: bool) -> str:
 )
 @cutoff_option
 @json_option
-def holes(runs: tuple[Path, ...], judged: Path, k: int, as_json: bool) -> None:
+def holes(runs: tuple[Path, ...], judged: Path, k: int) -> None:
     """Say how much of the first results of every RUN nobody judged (unjudged@k).
 
     \b
@@ -835,24 +724,21 @@ def holes(runs: tuple[Path, ...], judged: Path, k: int, as_json: bool) -> None:
     What nobody judged counts as wrong: a run with many more holes than another was not given the
     same chance.
     """  # noqa: D301 (click wants the control character)
-    with exit_on_error(as_json):
+    with exit_on_error():
         from noctuary.evaluate.labels import read_qrels
         from noctuary.evaluate.metrics import unjudged_at_k
 
         known = read_qrels(judged)
         found = [unjudged_at_k(run, known, k) for run in _read_runs(runs, k)]
         intervals = [_holes_interval(one) for one in found]
-    if as_json:
-        print_json({"k": k, "runs": list(map(_holes_json, found, intervals))})
-        return
     header = ["run", f"unjudged@{k}", "", "ids", "queries"]
-    print_columns([header, *map(_holes_row, found, intervals)])
+    lines = column_lines([header, *map(_holes_row, found, intervals)])
+    tell({"k": k, "runs": list(map(_holes_json, found, intervals))}, lines)
     for one in found:
-        if one.without_judgements:
-            click.echo(
-                f"! {one.name}: {one.without_judgements:,} queries have no judgement at all and do "
-                "not count",
-                err=True,
+        if one.without_judgements and not is_json():
+            warn(
+                f"{one.name}: {one.without_judgements:,} queries have no judgement at all and do "
+                "not count"
             )
 
 

@@ -184,12 +184,7 @@ def write_export_manifest(directory: Path, snapshot: Mapping[str, Any]) -> Expor
 
 
 def read_export_manifest(directory: Path) -> ExportManifest:
-    """Read the manifest and check every byte of the export.
-
-    Raises:
-        SourceMissingError: There is no such directory.
-        ExportFormatError: It is no export, of another version, or not as it was written.
-    """
+    """Read the manifest and check every byte of the export."""
     if not directory.is_dir():
         raise SourceMissingError(f"there is no export at {directory}: expected a directory")
     try:
@@ -312,11 +307,7 @@ _ANEW = "somebody changed it, so export anew"
 
 
 def require_sound_snapshot(export: Path, said: Mapping[str, Any]) -> None:
-    """Refuse what a manifest says of its snapshot where no night says such a thing.
-
-    Raises:
-        ExportFormatError: Naming what is wrong.
-    """
+    """Refuse what a manifest says of its snapshot where no night says such a thing."""
     if said.get("format_version") != PACK_FORMAT_VERSION:
         raise ExportFormatError(
             f"the snapshot in {export} has format {said.get('format_version')!r}, this noctuary "
@@ -345,12 +336,7 @@ def require_sound_snapshot(export: Path, said: Mapping[str, Any]) -> None:
 
 
 def require_sound_files(directory: Path, manifest: Manifest) -> None:
-    """Refuse a built snapshot that does not open, or whose files say what no night writes.
-
-    Raises:
-        ExportFormatError: Naming what is wrong.
-        SnapshotCorruptError: It does not open.
-    """
+    """Refuse a built snapshot that does not open, or whose files say what no night writes."""
     for name in manifest.files:
         if name == ROWS_FILE:
             _require_known_rows(directory / name)
@@ -371,12 +357,7 @@ def require_sound_files(directory: Path, manifest: Manifest) -> None:
 
 
 def _require_known_rows(path: Path) -> None:
-    """Refuse tables, indexes or triggers that no build makes, and values of another type.
-
-    Raises:
-        ExportFormatError: There are other tables.
-        TypeError: The file is damaged, or a value is not of its column's type.
-    """
+    """Refuse tables, indexes or triggers that no build makes, and values of another type."""
     schema = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
     with closing(connect_immutable(path)) as db, closing(sqlite3.connect(":memory:")) as ours:
         ours.executescript(ROWS_SCHEMA)
@@ -500,16 +481,6 @@ def export_snapshot(
     """Write what serves into a new directory, readable by its owner only.
 
     It appears there when it is complete.
-
-    Args:
-        paths: The store.
-        target: A directory that does not exist, or is empty.
-        with_encoder: Also what an import needs to answer by meaning.
-        progress: Told of every file.
-
-    Raises:
-        StoreError: Nothing serves, it is damaged, something is at the target, or a text looks
-            sensitive by the rules of today.
     """
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise StoreError(f"{target} exists and is not an empty directory: name another place")
@@ -591,17 +562,7 @@ class Imported(NamedTuple):
 
 
 def import_snapshot(export: Path, paths: StorePaths, progress: Progress = SILENT) -> Imported:
-    """Make a new store that serves what an export holds; nothing is left behind if it fails.
-
-    Args:
-        export: The directory.
-        paths: Of the new store: a directory that does not exist, or is empty.
-        progress: Told of every file.
-
-    Raises:
-        ExportFormatError: The export is damaged, foreign, or of another version.
-        StoreError: Something is where the store would be, or what was built may not serve.
-    """
+    """Make a new store that serves what an export holds; nothing is left behind if it fails."""
     root = paths.root.absolute()
     if root.exists() and not (root.is_dir() and not any(root.iterdir())):
         raise StoreError(
@@ -695,11 +656,7 @@ def _judge(paths: StorePaths, directory: Path, manifest: Manifest) -> None:
 
 
 def _copy_encoder_importing(export: Path, manifest: ExportManifest, paths: StorePaths) -> None:
-    """Copy the encoder that the snapshot names, checked as a recall would open it.
-
-    Raises:
-        ExportFormatError: It is damaged, or another one.
-    """
+    """Copy the encoder that the snapshot names, checked as a recall would open it."""
     names = [f"{ENCODER}/{name}" for name in ENCODER_FILES]
     if not any(name in manifest.files for name in names):
         return
@@ -719,11 +676,7 @@ def _copy_encoder_importing(export: Path, manifest: ExportManifest, paths: Store
 
 
 def _compare_lines(manifest: ExportManifest, paths: StorePaths) -> None:
-    """Compare what was built with the export's JSON lines: people read those, they must agree.
-
-    Raises:
-        ExportFormatError: They say something else.
-    """
+    """Compare what was built with the export's JSON lines: people read those, they must agree."""
     directory = paths.root / ".lines"
     view = SnapshotView(paths)
     try:

@@ -89,17 +89,10 @@ def is_supported(version: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        name: What was looked at.
-        level: "ok", "warn" or "fail".
-        message: What was found.
-        remedy: What to do, or "".
-    """
+    """One thing that was looked at."""
 
     name: str
-    level: str
+    level: str  # "ok", "warn" or "fail"
     message: str
     remedy: str = ""
 
@@ -124,11 +117,7 @@ def look_at_source(manifest: Manifest) -> Finding:
 
 
 def look_at_transcripts(path: str) -> Finding:
-    """Return whether the agents' transcripts can be read.
-
-    Args:
-        path: The setting transcripts.path, "" for none.
-    """
+    """Return whether the agents' transcripts can be read."""
     if not path:
         return Finding(
             "transcripts", "ok", "no folder is set: only what the Stop hook keeps is remembered"
@@ -178,12 +167,7 @@ _HOUR_S = 3600.0
 
 
 def look_at_hooks(home: Path, folder: Path) -> Iterator[Finding]:
-    """Yield how it is with the hooks of every agent that is used here.
-
-    Args:
-        home: Noctuary's home.
-        folder: The project's folder, usually the current one.
-    """
+    """Yield how it is with the hooks of every agent that is used here."""
     states = look_at_places(home, folder)
     counters = read_counters(HookPlaces(home).counters)
     if counters.fault is not None:
@@ -277,12 +261,7 @@ def _times(agent: str, called: Sequence[EventCounters]) -> str:
 
 
 def look_at_vectors(snapshot: Path, manifest: Manifest) -> Iterator[Finding]:
-    """Yield whether every memory of a snapshot has a vector; nothing where it has no encoder.
-
-    Args:
-        snapshot: The snapshot's directory.
-        manifest: Its manifest.
-    """
+    """Yield whether every memory of a snapshot has a vector; nothing where it has no encoder."""
     if manifest.encoder is None:
         return
     # Here and not above: numpy must not be loaded before the command has limited its threads.
@@ -352,12 +331,7 @@ _WAIT_S = 0.5
 
 
 def look_at_schedule(paths: StorePaths, now_s: float | None = None) -> Finding:
-    """Return whether nights run by themselves.
-
-    Args:
-        paths: The store.
-        now_s: Seconds since the epoch; None means now.
-    """
+    """Return whether nights run by themselves."""
     now_s = time.time() if now_s is None else now_s
     schedules = paths.dagster_home / "schedules" / "schedules.db"
     runs = paths.dagster_home / "history" / "runs.db"
@@ -453,14 +427,7 @@ class ServerState(NamedTuple):
 
 
 def look_at_server(store: Path) -> ServerState:
-    """Return how the store's server is, and whether a client had a reason not to use it.
-
-    Args:
-        store: The store directory.
-
-    Raises:
-        OSError: If the socket's directory cannot be looked at.
-    """
+    """Return how the store's server is, and whether a client had a reason not to use it."""
     place = find_place(store)
     try:
         fault = directory_fault(place.directory)

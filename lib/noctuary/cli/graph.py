@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from noctuary.cli.common import (
-    fail,
+    is_json,
     limit_threads,
     open_paths,
     print_json,
     read_moment,
     store_options,
+    tell,
+    warn,
 )
 from noctuary.core.errors import NoctuaryError, SnapshotCorruptError
-from noctuary.core.store import StorePaths
 from noctuary.core.types import to_micros
 from noctuary.text.marks import visible_line
 
@@ -83,8 +84,8 @@ _mermaid_option: Callable[[Any], Any] = click.option(
 )
 
 
-def _refuse_two_formats(mermaid: bool, as_json: bool) -> None:
-    if mermaid and as_json:
+def _refuse_two_formats(mermaid: bool) -> None:
+    if mermaid and is_json():
         raise click.UsageError("--mermaid and --json exclude each other")
 
 
@@ -112,7 +113,6 @@ def show(
     limit: int,
     mermaid: bool,
     store: str | None,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Show CONCEPT, found by its name or an alias, with everything around it.
@@ -130,8 +130,8 @@ def show(
     from noctuary.graph.view import describe_concept
     from noctuary.graph.view_paths import concept_chart, concept_lines
 
-    _refuse_two_formats(mermaid, as_json)
-    with _look(store, as_json, options) as seen:
+    _refuse_two_formats(mermaid)
+    with _look(store, options) as seen:
         view = describe_concept(seen.source, seen.book, seen.find(concept), limit)
         seen.tell(view.to_json(), concept_chart(view) if mermaid else concept_lines(view))
 
@@ -155,7 +155,6 @@ def path(
     max_hops: int,
     mermaid: bool,
     store: str | None,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Explain how the concepts A and B are connected.
@@ -171,8 +170,8 @@ def path(
     """  # noqa: D301 (click wants the control character)
     from noctuary.graph.view_paths import bound_lines, find_paths, path_chart, path_lines
 
-    _refuse_two_formats(mermaid, as_json)
-    with _look(store, as_json, options) as seen:
+    _refuse_two_formats(mermaid)
+    with _look(store, options) as seen:
         ends = (seen.find(start), seen.find(goal))
         view = find_paths(seen.source, seen.book, *ends, max_hops)
         seen.tell(view.to_json(), path_chart(view) if mermaid else path_lines(view))
@@ -186,7 +185,7 @@ def path(
 @_time_options
 @_limit_option
 @_scope_options
-def top(kind: str | None, limit: int, store: str | None, as_json: bool, **options: Any) -> None:
+def top(kind: str | None, limit: int, store: str | None, **options: Any) -> None:
     """List the most connected concepts: memories, stated relations, steps between memories.
 
     \b
@@ -195,7 +194,7 @@ def top(kind: str | None, limit: int, store: str | None, as_json: bool, **option
     from noctuary.graph.view import kinds_of, top_concepts
     from noctuary.graph.view_paths import top_lines
 
-    with _look(store, as_json, options) as seen:
+    with _look(store, options) as seen:
         views = top_concepts(seen.source, seen.book, limit, kind)
         kinds = kinds_of(seen.source)
         lines = list(top_lines(views))
@@ -208,7 +207,7 @@ def top(kind: str | None, limit: int, store: str | None, as_json: bool, **option
 @graph.command()
 @_limit_option
 @_scope_options
-def merges(limit: int, store: str | None, as_json: bool, **options: Any) -> None:
+def merges(limit: int, store: str | None, **options: Any) -> None:
     """List which names were merged into one concept, why, and how to undo that.
 
     A merge is undone by a rule in STORE/merges.toml, which the next night follows:
@@ -219,7 +218,7 @@ def merges(limit: int, store: str | None, as_json: bool, **options: Any) -> None
     from noctuary.graph.view import list_merges, undo_line
     from noctuary.graph.view_paths import merge_lines
 
-    with _look(store, as_json, options) as seen:
+    with _look(store, options) as seen:
         found = list_merges(seen.source, seen.book)
         rows = [{**m.to_json(), "undo": undo_line(m)} for m in found[:limit]]
         said = {"merges": rows, "total": len(found), "rules_file": str(seen.rules_file)}
@@ -234,7 +233,6 @@ class _Seen(NamedTuple):
     snapshot_id: str
     rules_file: Path
     warnings: tuple[RecallWarning, ...]
-    as_json: bool
 
     def find(self, name: str) -> int:
         """Return the concept of a name, or leave with EXIT_UNKNOWN and similar names."""
@@ -244,48 +242,35 @@ class _Seen(NamedTuple):
         near = self.book.nearest(name) if ordinal is None else ()
         reason = "no concept has the name" if ordinal is None else "nothing held at that moment"
         message = f"{reason} {name!r}"
-        self.warn()
-        if self.as_json:
+        if is_json():
             print_json({"error": "UnknownConcept", "message": message, "nearest": list(near)})
         else:
+            self.warn()
             hint = f"; near: {', '.join(near)}" if near else ""
             click.echo(f"noctuary: {visible_line(message + hint)}", err=True)
         sys.exit(EXIT_UNKNOWN)
 
     def tell(self, found: dict[str, Any], lines: Iterable[str]) -> None:
-        """Print an answer."""
-        if self.as_json:
-            warnings = [warning.to_json() for warning in self.warnings]
-            print_json({**found, "snapshot_id": self.snapshot_id, "warnings": warnings})
-            return
-        self.warn()
-        for line in lines:
-            click.echo(line)
+        """Print an answer, with what a person should know beside it."""
+        if not is_json():
+            self.warn()
+        warnings = [warning.to_json() for warning in self.warnings]
+        tell({**found, "snapshot_id": self.snapshot_id, "warnings": warnings}, lines)
 
     def warn(self) -> None:
-        """Print warnings where they are no part of the answer."""
-        if not self.as_json:
-            for warning in self.warnings:
-                click.echo(f"! {warning.code}: {visible_line(warning.message)}", err=True)
+        """Print the warnings."""
+        warn(*(f"{warning.code}: {visible_line(warning.message)}" for warning in self.warnings))
 
 
 @contextmanager
-def _look(store: str | None, as_json: bool, options: dict[str, Any]) -> Generator[_Seen]:
-    """Open the serving graph for a scope; every failure is a sentence and exit code 1."""
+def _look(store: str | None, options: dict[str, Any]) -> Generator[_Seen]:
+    """Open the serving graph for a scope."""
     limit_threads()
-    try:
-        with _open(open_paths(store), as_json, options) as seen:
-            yield seen
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-
-
-@contextmanager
-def _open(paths: StorePaths, as_json: bool, options: dict[str, Any]) -> Generator[_Seen]:
     from noctuary.graph.view import NameBook, open_graph
     from noctuary.recall.query import Scope, build_mask
     from noctuary.recall.reader import open_serving
 
+    paths = open_paths(store)
     opened = open_serving(paths)
     reader = opened.reader
     try:
@@ -300,9 +285,7 @@ def _open(paths: StorePaths, as_json: bool, options: dict[str, Any]) -> Generato
             as_of_us=options.get("as_of"),
             known_at_us=options.get("known_at"),
         ) as source:
-            rules = paths.merges
-            book = NameBook(source)
-            yield _Seen(source, book, opened.snapshot_id, rules, warnings, as_json)
+            yield _Seen(source, NameBook(source), opened.snapshot_id, paths.merges, warnings)
     except (NoctuaryError, OSError):
         raise
     # As in `noctuary why`: damage below the reach of the quick check is no traceback.

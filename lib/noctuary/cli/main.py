@@ -24,20 +24,25 @@ from noctuary.cli.store import (
     status,
     stores,
 )
+from noctuary.core.errors import NoctuaryError
 
 
 class _Commands(click.Group):
-    """The commands; where one needs a library that is not installed, what to install."""
+    """The commands; one that fails says why, or what to install for it, in a sentence."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        as_json = "--json" in ctx.args
         try:
             return super().invoke(ctx)
+        except (NoctuaryError, OSError) as error:
+            fail(error)
         except ModuleNotFoundError as error:
             module = (error.name or "").partition(".")[0]
             if module not in EXTRAS:
                 raise
-            fail(extra_missing(module), as_json)
+            fail(extra_missing(module))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write nothing: the help text names every command under what it is for."""
 
 
 # In "color", click leaves a memory's escape sequences to the marks; else it drops them from a pipe.
@@ -49,31 +54,49 @@ def main() -> None:
     \b
     noctuary nightly                    build and publish a snapshot of the bundled sample store
     noctuary nightly memory.db          the same for your own memory store
-    noctuary ui memory.db               its lineage, runs and schedule in the Dagster UI
     noctuary recall "spare key"         ask the published snapshot
     noctuary why "spare key" ID         why a memory did not come back
     noctuary context "key" --budget N   a prompt's rules, last turns and memories, in N tokens
-    noctuary expand ID                  every memory that a summary stands for
-    noctuary replay                     kept recalls, run again against their snapshot
-    noctuary serve                      keep a warm server for `noctuary recall`
-    noctuary hooks install --agent A    memories in the prompts of a coding agent; status, uninstall
-    noctuary hook --agent A             what the agent then runs; see docs/agents.md
-    noctuary mcp                        the same memory for agents that speak MCP
     noctuary status                     what serves, how old it is, what it holds
-    noctuary stores                     which stores there are
     noctuary doctor                     what is wrong and what to do about it
-    noctuary profile show               how it ranks, and which layer says so
-    noctuary graph show CONCEPT         what memories say about a concept, as text or a chart
-    noctuary compact                    what could be archived, and why; --apply, --undo
-    noctuary curate                     what could be tidied in your memory store; --apply, --undo
-    noctuary promotions                 what was said that should be remembered for good
-    noctuary sql "select ..."           a read-only query on memories, concepts, edges, use
-    noctuary sensitive "alarm code"     rows that never leave the store, asked in the store itself
-    noctuary export DIR                 what serves, as JSON lines and Parquet; import DIR
-    noctuary evaluate run SET           how well it recalls, measured on labelled queries
+    noctuary hooks install --agent A    memories in the prompts of a coding agent; status, uninstall
+    noctuary ui memory.db               lineage, runs and schedule in the Dagster UI
 
-    Every command that reads a store takes --store (its directory, the beginning of its name, or
-    the source it was built from); all take --json.
+    \b
+    Look closer:
+      expand ID                every memory that a summary stands for
+      replay                   kept recalls, run again against their snapshot
+      graph show CONCEPT       what memories say about a concept, as text or a chart
+      sql "select ..."         a read-only query on memories, concepts, edges, use
+      sensitive "alarm code"   rows that never leave the store, asked in the store itself
+
+    \b
+    For agents:
+      hook --agent A           what an agent runs at its events; see docs/agents.md
+      mcp                      the same memory for agents that speak MCP
+      serve                    keep a warm server for `noctuary recall`
+
+    \b
+    Tidy up:
+      compact                  what could be archived, and why; --apply, --undo
+      curate                   what could be tidied in your memory store; --apply, --undo
+      promotions               what was said that should be remembered for good
+
+    \b
+    Stores and snapshots:
+      stores                   which stores there are
+      snapshots                what was published, and what serves
+      rollback                 serve an older snapshot
+      export DIR               what serves, as files that other programs read
+      import DIR               a new store that serves an export
+
+    \b
+    Tune and measure:
+      profile show             how it ranks, and which layer says so
+      evaluate run SET         how well it recalls, measured on labelled queries
+
+    `noctuary COMMAND --help` explains each. Those that read a store take --store: its directory,
+    the beginning of its name, or the source it was built from. --json prints one JSON object.
     """  # noqa: D301 (click wants the control character)
 
 

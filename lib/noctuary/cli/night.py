@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from noctuary.cli.common import F, extra_missing, fail
+from noctuary.cli.common import F, extra_missing, fail, is_json, json_option
 
 EXIT_NOT_INSTALLED = 2
 
@@ -27,9 +27,9 @@ def _built_options(command: F) -> F:
 
 @click.command()
 @_built_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@json_option
 @click.option("-v", "--verbose", is_flag=True, help="Show what every stage counted.")
-def nightly(source: str | None, store: str | None, as_json: bool, verbose: bool) -> None:
+def nightly(source: str | None, store: str | None, verbose: bool) -> None:
     """Run the whole night on SOURCE and publish a snapshot of it.
 
     SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, a folder that holds one, a
@@ -46,9 +46,7 @@ def nightly(source: str | None, store: str | None, as_json: bool, verbose: bool)
     `pipelines` is missing; 3 the gate refused, yesterday's snapshot keeps serving; 4 another night
     is running on this store; 130 stopped by Ctrl-C.
     """  # noqa: D301 (click wants the control character)
-    _load("nightly", "dagster", as_json=as_json).run(
-        source, store, as_json=as_json, verbose=verbose
-    )
+    _load("nightly", "dagster").run(source, store, as_json=is_json(), verbose=verbose)
 
 
 @click.command()
@@ -72,16 +70,16 @@ def ui(source: str | None, store: str | None, port: int, webserver_only: bool) -
     of the UI itself are answered, at 127.0.0.1 or localhost: no other page in your browser can
     start anything. Ctrl-C ends it.
     """
-    served = _load("ui", "dagster_webserver", as_json=False)
+    served = _load("ui", "dagster_webserver")
     served.serve_store(source, store, port=port, webserver_only=webserver_only)
 
 
-def _load(module: str, needs: str, *, as_json: bool) -> Any:
+def _load(module: str, needs: str) -> Any:
     """Return a module of noctuary_pipelines; where what it needs is missing, say so and leave."""
     try:
         found = find_spec(needs)
     except ModuleNotFoundError:
         found = None
     if found is None:
-        fail(extra_missing(needs), as_json, EXIT_NOT_INSTALLED)
+        fail(extra_missing(needs), EXIT_NOT_INSTALLED)
     return import_module(f"{PIPELINES}.{module}")

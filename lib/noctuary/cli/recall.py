@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from noctuary.cli.common import (
     beside_lines,
     candidate_lines,
     explain_lines,
-    fail,
+    is_json,
     limit_threads,
     open_paths,
     print_json,
@@ -27,14 +26,16 @@ from noctuary.cli.common import (
     run_lines,
     step_lines,
     store_options,
+    tell,
     trace_lines,
+    warn,
 )
 from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, SnapshotMissingError
 from noctuary.core.store import StorePaths, find_home
 from noctuary.text.marks import visible_line
 
 if TYPE_CHECKING:
-    from noctuary.recall.expand import Expansion, Source
+    from noctuary.recall.expand import Expansion
     from noctuary.recall.profile import Layers, ResolvedProfile
     from noctuary.recall.result import RecallWarning
     from noctuary.recall.why import Why
@@ -86,7 +87,6 @@ def recall(
     for_prompt: bool,
     no_server: bool,
     store: str | None,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Return the memories that answer QUERY, best first.
@@ -109,7 +109,7 @@ def recall(
         result = _recall_here(asked, name, flags)
     if for_prompt:
         result = {**result, **_inject(result, on_record=not asked["dry_run"])}
-    if as_json:
+    if is_json():
         print_json({**result, "served_by": served_by})
     elif for_prompt:
         _print_injection(result)
@@ -181,8 +181,7 @@ def _inject(result: dict[str, Any], *, on_record: bool) -> dict[str, Any]:
 
 def _print_injection(result: dict[str, Any]) -> None:
     """Print the block and nothing else: a hook hands on what stands on stdout."""
-    for warning in result["warnings"]:
-        click.echo(f"! {warning['code']}: {warning['message']}", err=True)
+    warn(*map(_coded, result["warnings"]))
     if result["injection"]["text"]:
         click.echo(result["injection"]["text"])
     else:
@@ -203,8 +202,7 @@ def _why_nothing(result: dict[str, Any]) -> str:
 
 
 def _print(result: dict[str, Any], *, explain: bool, all_candidates: bool) -> None:
-    for warning in result["warnings"]:
-        click.echo(f"! {warning['code']}: {warning['message']}", err=True)
+    warn(*map(_coded, result["warnings"]))
     for place, memory in enumerate(result["memories"], start=1):
         click.echo(visible_line(_headline(place, memory)))
         text = " ".join(memory["content"].split())
@@ -220,6 +218,10 @@ def _print(result: dict[str, Any], *, explain: bool, all_candidates: bool) -> No
         _print_block(trace_lines(result["candidate_trace"]))
     if explain or all_candidates:
         _print_block(run_lines(result))
+
+
+def _coded(warning: Mapping[str, str]) -> str:
+    return f"{warning['code']}: {warning['message']}"
 
 
 def _print_block(lines: Iterable[str]) -> None:
@@ -243,7 +245,7 @@ def _headline(place: int, memory: dict[str, Any]) -> str:
 @click.argument("memory_id", metavar="ID")
 @recall_options
 @store_options
-def why(query: str, memory_id: str, store: str | None, as_json: bool, **options: Any) -> None:
+def why(query: str, memory_id: str, store: str | None, **options: Any) -> None:
     """Say why a recall of QUERY does not return memory ID, or why it does.
 
     The recall is made with the options given here, and nothing of it is logged. Exit code 0 when
@@ -251,25 +253,20 @@ def why(query: str, memory_id: str, store: str | None, as_json: bool, **options:
     """
     limit_threads()
     arguments, (name, flags) = arguments_of(options), profile_of(options)
-    try:
-        found, said = _explain(query, memory_id, store, arguments, name, flags)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
+    found, said = _explain(query, memory_id, store, arguments, name, flags)
     warnings = [*said, *(w.to_json() for w in found.warnings)]
-    if as_json:
-        print_json({**found.to_json(), "warnings": warnings})
-        return
-    for warning in warnings:
-        click.echo(f"! {warning['code']}: {warning['message']}", err=True)
-    for sentence in found.sentences:
-        click.echo(visible_line(sentence))
+    if not is_json():
+        warn(*map(_coded, warnings))
+    tell({**found.to_json(), "warnings": warnings}, map(visible_line, _why_lines(found)))
+
+
+def _why_lines(found: Why) -> Iterator[str]:
+    yield from found.sentences
     if "last_returned" in found.facts:
         last = f"[{found.facts['last_returned']}]"
-        lines = beside_lines(found.steps, f"[{found.memory_id}]", last)
+        yield from beside_lines(found.steps, f"[{found.memory_id}]", last)
     else:
-        lines = step_lines(found.steps)
-    for line in lines:
-        click.echo(visible_line(line))
+        yield from step_lines(found.steps)
 
 
 def _explain(
@@ -325,7 +322,7 @@ _DAY_AND_MINUTE = "%Y-%m-%d %H:%M"
 @click.argument("summary_id", metavar="ID")
 @click.option("--user", help="Whose memories; those of other named users are never shown.")
 @store_options
-def expand(summary_id: str, user: str | None, store: str | None, as_json: bool) -> None:
+def expand(summary_id: str, user: str | None, store: str | None) -> None:
     """Show every memory that summary ID stands for, in order of time.
 
     A recall with turn_view=summaries, or with consolidation_enabled, returns summaries; this shows
@@ -335,36 +332,25 @@ def expand(summary_id: str, user: str | None, store: str | None, as_json: bool) 
     limit_threads()
     from noctuary.recall.expand import expand as expand_summary
 
-    try:
-        found = expand_summary(summary_id, user=user, store=store)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    if as_json:
-        print_json(found.to_json())
-        return
-    for line in _lines(found):
-        click.echo(visible_line(line))
+    found = expand_summary(summary_id, user=user, store=store)
+    tell(found.to_json(), map(visible_line, _lines(found)))
 
 
-def _lines(found: Expansion) -> list[str]:
+def _lines(found: Expansion) -> Iterator[str]:
     confidence = "not judged" if found.confidence is None else f"confidence {found.confidence:.3f}"
     origin = f", compaction plan {found.plan_id}" if found.plan_id else ""
     tokens = f"{found.gate['summary_tokens']:,} of {found.gate['source_tokens']:,} tokens"
-    lines = [
-        f"summary [{found.summary_id}]  {found.method}, {confidence}, {tokens}{origin}",
-        f"    {found.text}",
-        *(f"written after [{p.id}]" for p in found.parents),
-        f"stands for {len(found.sources)}:",
-    ]
+    yield f"summary [{found.summary_id}]  {found.method}, {confidence}, {tokens}{origin}"
+    yield f"    {found.text}"
+    for parent in found.parents:
+        yield f"written after [{parent.id}]"
+    yield f"stands for {len(found.sources)}:"
     for source in found.sources:
-        lines += [_expansion_headline(source), f"    {' '.join(source.content.split())}"]
-    return lines
-
-
-def _expansion_headline(source: Source) -> str:
-    moment = "undated" if source.created_at is None else f"{source.created_at:{_DAY_AND_MINUTE}}"
-    where = "/".join(part for part in (source.wing, source.room) if part) or "-"
-    return f"  [{source.id}]  {moment}  {where}"
+        at = source.created_at
+        moment = "undated" if at is None else f"{at:{_DAY_AND_MINUTE}}"
+        where = "/".join(part for part in (source.wing, source.room) if part) or "-"
+        yield f"  [{source.id}]  {moment}  {where}"
+        yield f"    {' '.join(source.content.split())}"
 
 
 # `noctuary replay`: list the recalls that were kept, and run one of them again.
@@ -384,64 +370,54 @@ _SECOND_CHARS = len("2026-03-01T08:00:00")
     help="Without ID: how many to list.",
 )
 @store_options
-def replay(replay_id: str | None, last: int, store: str | None, as_json: bool) -> None:
+def replay(replay_id: str | None, last: int, store: str | None) -> None:
     """Run a kept recall again, against its own snapshot; without ID list the kept ones.
 
     ID may be shortened. A recall is kept where its profile says replay_log. Exit code 0 when the
     re-run is identical, 1 when it differs or cannot be run.
     """
     limit_threads()
-    try:
-        paths = open_paths(store)
-        if not paths.root.is_dir():
-            raise SnapshotMissingError(f"there is no store {paths.root}: run `noctuary nightly`")
-        if replay_id is None:
-            _list(paths, last, as_json)
-            return
-        identical = _run(paths, visible_line(replay_id), as_json)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
+    paths = open_paths(store)
+    if not paths.root.is_dir():
+        raise SnapshotMissingError(f"there is no store {paths.root}: run `noctuary nightly`")
+    if replay_id is None:
+        _list(paths, last)
+        return
+    identical = _run(paths, visible_line(replay_id))
     if not identical:
         sys.exit(EXIT_FAILED)
 
 
-def _list(paths: StorePaths, last: int, as_json: bool) -> None:
+def _list(paths: StorePaths, last: int) -> None:
     from noctuary.recall.replay import list_packets
 
     found = list_packets(paths.replays, last)
     rows = [_summary(packet) for packet in found.packets]
-    if as_json:
-        print_json({"packets": rows, "unreadable": found.unreadable})
-        return
-    for row in rows:
-        click.echo(
-            f"{row['replay_id']}  {str(row['made_at'])[:_SECOND_CHARS]}  k {row['k']:<3}  "
-            f"{row['results']:>3} found  {row['snapshot_id']}  {_shortened(row['query'])}"
-        )
-    if not rows:
-        click.echo(
-            "no recall was kept: set replay_log in a profile, or pass --set replay_log=true to "
-            "`noctuary recall`"
-        )
-    if found.unreadable:
-        click.echo(f"! {found.unreadable} of the last lines cannot be read", err=True)
+    lines = [
+        f"{row['replay_id']}  {str(row['made_at'])[:_SECOND_CHARS]}  k {row['k']:<3}  "
+        f"{row['results']:>3} found  {row['snapshot_id']}  {_shortened(row['query'])}"
+        for row in rows
+    ]
+    nothing = (
+        "no recall was kept: set replay_log in a profile, or pass --set replay_log=true to "
+        "`noctuary recall`"
+    )
+    tell({"packets": rows, "unreadable": found.unreadable}, lines or [nothing])
+    if found.unreadable and not is_json():
+        warn(f"{found.unreadable} of the last lines cannot be read")
 
 
-def _run(paths: StorePaths, replay_id: str, as_json: bool) -> bool:
+def _run(paths: StorePaths, replay_id: str) -> bool:
     from noctuary.recall.replay import find_packet
     from noctuary.recall.replay import replay as run_again
 
     packet = find_packet(paths.replays, replay_id)
     compared = run_again(paths, packet)
-    if as_json:
-        print_json({**_summary(packet), **compared.to_json()})
-        return compared.identical
-    for note in compared.notes:
-        click.echo(f"! {note}", err=True)
-    if compared.identical:
-        click.echo(f"identical: {compared.memories} memories, same order, same scores")
-    for difference in compared.differences:
-        click.echo(difference)
+    if not is_json():
+        warn(*compared.notes)
+    same = f"identical: {compared.memories} memories, same order, same scores"
+    lines = [*([same] if compared.identical else []), *compared.differences]
+    tell({**_summary(packet), **compared.to_json()}, lines)
     return compared.identical
 
 
@@ -506,7 +482,6 @@ def context(
     session_file: str | None,
     as_of: str | None,
     parts: bool,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Print what belongs into a prompt about QUERY, within a budget of tokens.
@@ -529,12 +504,12 @@ def context(
             as_of=None if as_of is None else read_moment(as_of, "--as-of"),
             **options,
         )
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
+    except NoctuaryError:
+        raise
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     shown = made.to_json()
-    if as_json:
+    if is_json():
         print_json(shown)
     else:
         _print_context(shown, parts=parts)
@@ -573,14 +548,6 @@ CHANGED = "*"
 """Marks a value that is not the built-in one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The layers in force and what went wrong on the way to them."""
-
-    layers: Layers
-    warnings: tuple[RecallWarning, ...]
-
-
 @click.group()
 def profile() -> None:
     """Show the profiles that a recall can rank with. Flags and layers: docs/profiles.md."""
@@ -589,73 +556,104 @@ def profile() -> None:
 @profile.command("show")
 @click.argument("name", required=False)
 @store_options
-def show(name: str | None, store: str | None, as_json: bool) -> None:
+def show(name: str | None, store: str | None) -> None:
     """Show every value of the profile NAME and where it comes from [default: the configured one].
 
     Exit code 1 when there is no such profile; what a recall would then use is shown.
     """
-    found = _find_layers(store, as_json)
+    layers, said = _find_layers(store)
     from noctuary.recall.profile import resolve
 
-    resolved = resolve(name, found.layers)
-    warnings = (*found.warnings, *resolved.warnings)
-    if as_json:
-        print_json({**_as_json(resolved), "warnings": [w.to_json() for w in warnings]})
-    else:
-        _print_warnings(warnings)
-        _print_profile(resolved)
+    resolved = resolve(name, layers)
+    warnings = (*said, *resolved.warnings)
+    flags = _flags_of(resolved)
+    found = {
+        "requested": resolved.requested,
+        "used": resolved.used,
+        "flags": flags,
+        "warnings": [w.to_json() for w in warnings],
+    }
+    _warn(warnings)
+    tell(found, _profile_lines(resolved.used, flags))
     if any(w.code == "unknown_profile" for w in resolved.warnings):
         sys.exit(EXIT_FAILED)
 
 
+def _flags_of(resolved: ResolvedProfile) -> dict[str, dict[str, Any]]:
+    from noctuary.recall.profile import RetrievalProfile
+
+    built_in = RetrievalProfile().to_json()
+    return {
+        flag: {"value": value, "built_in": built_in[flag], "source": resolved.sources[flag]}
+        for flag, value in resolved.profile.to_json().items()
+    }
+
+
+def _profile_lines(used: str, flags: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    from noctuary.recall.profile import GROUPS
+
+    name_width = max(len(flag) for flag in flags)
+    value_width = max(len(_shown(row["value"])) for row in flags.values())
+    yield f"profile {used}; {CHANGED} is not the built-in value"
+    for heading, names in GROUPS.items():
+        yield f"\n{heading}"
+        for flag in names:
+            row = flags[flag]
+            mark = CHANGED if row["value"] != row["built_in"] else " "
+            value = f"{_shown(row['value']):<{value_width}}"
+            yield f"{mark} {flag:<{name_width}}  {value}  {row['source']}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if value != "" else "(none)"
+
+
 @profile.command("list")
 @store_options
-def list_(store: str | None, as_json: bool) -> None:
+def list_(store: str | None) -> None:
     """List every profile, where it is defined, and what is wrong with it."""
-    found = _find_layers(store, as_json)
+    layers, said = _find_layers(store)
     from noctuary.recall.profile import list_profiles
 
-    entries = list_profiles(found.layers)
-    if as_json:
-        warnings = [w.to_json() for w in found.warnings]
-        print_json({"profiles": [e.to_json() for e in entries], "warnings": warnings})
-        return
-    _print_warnings(found.warnings)
+    entries = list_profiles(layers)
+    _warn(said)
+    lines: list[str] = []
     width = max(len(entry.name) for entry in entries)
     for entry in entries:
         parent = f", inherits {entry.inherits}" if entry.inherits else ""
         where = f"({', '.join(entry.defined)}{parent})"
-        mark = CHANGED if entry.name == found.layers.chosen else " "
-        click.echo(f"{mark} {entry.name:<{width}}  {entry.description}  {where}".rstrip())
-        for fault in entry.faults:
-            click.echo(f"! bad_profile: {entry.name}, {fault}", err=True)
+        mark = CHANGED if entry.name == layers.chosen else " "
+        lines.append(f"{mark} {entry.name:<{width}}  {entry.description}  {where}".rstrip())
+    warnings = [w.to_json() for w in said]
+    tell({"profiles": [e.to_json() for e in entries], "warnings": warnings}, lines)
+    if not is_json():
+        warn(*(f"bad_profile: {entry.name}, {f}" for entry in entries for f in entry.faults))
 
 
-def _find_layers(store: str | None, as_json: bool) -> _Found:
+def _find_layers(store: str | None) -> tuple[Layers, tuple[RecallWarning, ...]]:
     """Return the layers of the settings and of the store, as far as there is one."""
     limit_threads()
     from noctuary.core.settings import Settings
     from noctuary.recall.profile import layers_of, read_store_profiles
     from noctuary.recall.result import RecallWarning
 
+    settings = Settings.load(home=find_home())
     try:
-        settings = Settings.load(home=find_home())
-        try:
-            paths = open_paths(store)
-        except SnapshotMissingError as error:
-            warning = RecallWarning("no_snapshot", f"without the layers of a store: {error}")
-            return _Found(layers_of(settings, {}, {}), (warning,))
-        stored = read_store_profiles(paths.profiles)
-        try:
-            adopted, warnings = _read_adopted(paths), stored.warnings
-        except SnapshotMissingError as error:
-            if store is not None and not paths.root.is_dir():
-                raise
-            warning = RecallWarning("no_snapshot", f"nothing can be adopted yet: {error}")
-            adopted, warnings = {}, (*stored.warnings, warning)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    return _Found(layers_of(settings, adopted, stored.tables), warnings)
+        paths = open_paths(store)
+    except SnapshotMissingError as error:
+        warning = RecallWarning("no_snapshot", f"without the layers of a store: {error}")
+        return layers_of(settings, {}, {}), (warning,)
+    stored = read_store_profiles(paths.profiles)
+    try:
+        adopted, warnings = _read_adopted(paths), stored.warnings
+    except SnapshotMissingError as error:
+        if store is not None and not paths.root.is_dir():
+            raise
+        warning = RecallWarning("no_snapshot", f"nothing can be adopted yet: {error}")
+        adopted, warnings = {}, (*stored.warnings, warning)
+    return layers_of(settings, adopted, stored.tables), warnings
 
 
 def _read_adopted(paths: StorePaths) -> Mapping[str, Any]:
@@ -668,45 +666,9 @@ def _read_adopted(paths: StorePaths) -> Mapping[str, Any]:
         reader.close()
 
 
-def _as_json(resolved: ResolvedProfile) -> dict[str, Any]:
-    from noctuary.recall.profile import RetrievalProfile
-
-    built_in = RetrievalProfile().to_json()
-    return {
-        "requested": resolved.requested,
-        "used": resolved.used,
-        "flags": {
-            flag: {"value": value, "built_in": built_in[flag], "source": resolved.sources[flag]}
-            for flag, value in resolved.profile.to_json().items()
-        },
-    }
-
-
-def _print_profile(resolved: ResolvedProfile) -> None:
-    from noctuary.recall.profile import GROUPS
-
-    flags = _as_json(resolved)["flags"]
-    name_width = max(len(flag) for flag in flags)
-    value_width = max(len(_shown(row["value"])) for row in flags.values())
-    click.echo(f"profile {resolved.used}; {CHANGED} is not the built-in value")
-    for heading, names in GROUPS.items():
-        click.echo(f"\n{heading}")
-        for flag in names:
-            row = flags[flag]
-            mark = CHANGED if row["value"] != row["built_in"] else " "
-            value = f"{_shown(row['value']):<{value_width}}"
-            click.echo(f"{mark} {flag:<{name_width}}  {value}  {row['source']}")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if value != "" else "(none)"
-
-
-def _print_warnings(warnings: tuple[RecallWarning, ...]) -> None:
-    for warning in warnings:
-        click.echo(f"! {warning.code}: {warning.message}", err=True)
+def _warn(warnings: Iterable[RecallWarning]) -> None:
+    if not is_json():
+        warn(*(f"{warning.code}: {warning.message}" for warning in warnings))
 
 
 # `noctuary sensitive`: rows that never leave the store, recalled in the store itself.
@@ -722,7 +684,7 @@ _FROM_STDIN = "-"
 )
 @click.option("--user", metavar="NAME", help="Who asks; rows of other named users are never shown.")
 @store_options
-def sensitive(query: str, k: int, user: str | None, store: str | None, as_json: bool) -> None:
+def sensitive(query: str, k: int, user: str | None, store: str | None) -> None:
     """Recall rows that are marked sensitive or hold a secret, by their words.
 
     Off unless `sensitive.recall` is true. The memory store is read at this moment; neither the
@@ -736,11 +698,8 @@ def sensitive(query: str, k: int, user: str | None, store: str | None, as_json: 
         query = sys.stdin.readline()
     from noctuary.recall.sensitive import recall_sensitive
 
-    try:
-        answer = recall_sensitive(query, k, user=user, store=store)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    if as_json:
+    answer = recall_sensitive(query, k, user=user, store=store)
+    if is_json():
         print_json(answer.reveal())
         return
     for memory in answer.memories:

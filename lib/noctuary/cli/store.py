@@ -7,7 +7,7 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,17 +17,20 @@ import click
 
 from noctuary.cli.common import (
     EXIT_FAILED,
-    fail,
+    is_json,
+    json_option,
     limit_threads,
     open_paths,
-    print_json,
     store_options,
+    tell,
+    warn,
 )
-from noctuary.core.errors import NoctuaryError
 from noctuary.core.store import find_home
 from noctuary.snapshot.publish import rollback as roll_back
 
 if TYPE_CHECKING:
+    from noctuary.cli.exchange import Imported
+    from noctuary.cli.sql import Table
     from noctuary.core.store import StorePaths
 
 
@@ -35,8 +38,6 @@ if TYPE_CHECKING:
 
 
 EXIT_STOPPED = 130
-
-_EVERY_ROW = 0
 
 
 @click.command()
@@ -63,7 +64,6 @@ def sql(
     limit: int,
     user: str | None,
     store: str | None,
-    as_json: bool,
 ) -> None:
     """Run one read-only SQL QUERY (DuckDB's dialect) on the snapshot that serves.
 
@@ -81,21 +81,18 @@ def sql(
     on a terminal or in a pipe, control and direction characters show as marks (\\u001b). Exit code
     1 when the query is wrong or the store cannot answer, 130 when it was stopped by Ctrl-C.
     """  # noqa: D301 (click wants the control character)
-    if as_csv and as_json:
+    if as_csv and is_json():
         raise click.UsageError("give one of --csv and --json")
     if is_schema:
-        _show_schema(query, as_json)
+        _show_schema(query)
         return
     if query is None:
         raise click.UsageError("give a query, or --schema")
     limit_threads()
     text = sys.stdin.read() if query == "-" else query
     try:
-        paths, most = open_paths(store), None if limit == _EVERY_ROW else limit
         with _ctrl_c_ends_the_process():
-            _run(paths, text, user, most, as_csv, as_json)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
+            _run(open_paths(store), text, user, limit or None, as_csv)
     except KeyboardInterrupt:
         click.echo("noctuary: the query was stopped", err=True)
         sys.exit(EXIT_STOPPED)
@@ -117,14 +114,12 @@ def _ctrl_c_ends_the_process() -> Generator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _run(
-    paths: StorePaths, query: str, user: str | None, limit: int | None, as_csv: bool, as_json: bool
-) -> None:
+def _run(paths: StorePaths, query: str, user: str | None, limit: int | None, as_csv: bool) -> None:
     from noctuary.cli.sql import SnapshotView, csv_lines, json_pieces, run_query, text_lines
 
     with closing(SnapshotView(paths, user)) as view:
         answer = run_query(view, query, limit)
-    if as_json:
+    if is_json():
         for piece in json_pieces(answer):
             click.echo(piece, nl=False)
         return
@@ -133,7 +128,7 @@ def _run(
     for line in (csv_lines if as_csv else text_lines)(answer):
         click.echo(line.encode("utf-8", "surrogatepass") if is_exact else line)
     if answer.is_cut:
-        click.echo(f"! only the first {answer.count:,} rows: --limit 0 prints all", err=True)
+        warn(f"only the first {answer.count:,} rows: --limit 0 prints all")
 
 
 def _goes_into_a_file() -> bool:
@@ -143,20 +138,21 @@ def _goes_into_a_file() -> bool:
         return False
 
 
-def _show_schema(name: str | None, as_json: bool) -> None:
+def _show_schema(name: str | None) -> None:
     from noctuary.cli.sql import TABLE_NAMES, TABLES
 
     tables = [table for table in TABLES if name in (None, table.name)]
     if not tables:
         known = ", ".join(TABLE_NAMES)
         raise click.BadParameter(f"there is no table {name!r}; there are {known}")
-    if as_json:
-        print_json({"tables": [table.describe() for table in tables]})
-        return
+    tell({"tables": [table.describe() for table in tables]}, _schema_lines(tables))
+
+
+def _schema_lines(tables: Sequence[Table]) -> Iterator[str]:
     for table in tables:
-        click.echo(f"{table.name}: {table.about}")
+        yield f"{table.name}: {table.about}"
         for column in table.columns:
-            click.echo(f"  {column.name:<20} {column.type:<10} {column.about}")
+            yield f"  {column.name:<20} {column.type:<10} {column.about}"
 
 
 # `noctuary status` and `noctuary stores`: what serves, how old it is, what it holds; and where.
@@ -164,48 +160,38 @@ def _show_schema(name: str | None, as_json: bool) -> None:
 
 @click.command()
 @store_options
-def status(store: str | None, as_json: bool) -> None:
+def status(store: str | None) -> None:
     """Show the serving snapshot: identity, age, source, encoder and counts."""
     from noctuary.cli.doctor import read_status
 
-    try:
-        found = read_status(open_paths(store))
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    if as_json:
-        print_json(found)
-        return
-    click.echo(f"home       {found['home']}")
-    click.echo(f"store      {found['store']}")
-    click.echo(
-        f"snapshot   {found['snapshot_id']}  ({found['reason']}, {found['age_hours']:.1f} h ago)"
-    )
-    click.echo(f"source     {found['source']['location']}  ({found['source']['kind']})")
+    found = read_status(open_paths(store))
+    tell(found, _status_lines(found))
+
+
+def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"home       {found['home']}"
+    yield f"store      {found['store']}"
+    yield f"snapshot   {found['snapshot_id']}  ({found['reason']}, {found['age_hours']:.1f} h ago)"
+    yield f"source     {found['source']['location']}  ({found['source']['kind']})"
     encoder = found["encoder"]
-    shown = (
-        f"{encoder['model']}, {encoder['dimension']} dimensions"
-        if encoder
-        else "none: lexical and graph only"
-    )
-    click.echo(f"encoder    {shown}")
-    click.echo(
+    model = f"{encoder['model']}, {encoder['dimension']} dimensions" if encoder else ""
+    yield f"encoder    {model or 'none: lexical and graph only'}"
+    yield (
         f"on disk    {found['snapshot_bytes'] / 1e6:.1f} MB snapshot, "
         f"{found['store_bytes'] / 1e6:.1f} MB store"
     )
-    click.echo(
-        "holds      " + ", ".join(f"{count:,} {name}" for name, count in found["counts"].items())
-    )
+    yield f"holds      {', '.join(f'{count:,} {name}' for name, count in found['counts'].items())}"
     if found["archived"] is None:
-        click.echo("archived   unknown: archive.sqlite cannot be read; run `noctuary doctor`")
+        yield "archived   unknown: archive.sqlite cannot be read; run `noctuary doctor`"
     elif found["archived"]:
-        click.echo(f"archived   {found['archived']:,} of them, out of default recall")
+        yield f"archived   {found['archived']:,} of them, out of default recall"
     for wing, count in found["wings"].items():
-        click.echo(f"  {count:>8,}  {wing}")
+        yield f"  {count:>8,}  {wing}"
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def stores(as_json: bool) -> None:
+@json_option
+def stores() -> None:
     """List the stores of noctuary's home: source, size, what serves, how old, what is wrong.
 
     * marks the one that commands use by default. Pass such a name to --store; its beginning is
@@ -214,15 +200,13 @@ def stores(as_json: bool) -> None:
     """
     from noctuary.cli.doctor import describe_stores
 
-    try:
-        home = find_home()
-        found = describe_stores(home)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    if as_json:
-        print_json({"home": str(home), "stores": found})
-        return
-    click.echo(f"home  {home}")
+    home = find_home()
+    found = describe_stores(home)
+    tell({"home": str(home), "stores": found}, _store_lines(home, found))
+
+
+def _store_lines(home: Path, found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield f"home  {home}"
     for row in found:
         held = ""
         if row["snapshot_id"] is not None:
@@ -232,11 +216,11 @@ def stores(as_json: bool) -> None:
                 f"last night {age}"
             )
         mark = "*" if row["default"] else " "
-        click.echo(f"{mark} {row['name']}  {row['bytes'] / 1e6:,.1f} MB{held}")
+        yield f"{mark} {row['name']}  {row['bytes'] / 1e6:,.1f} MB{held}"
         if row["fault"]:
-            click.echo(f"    ! {row['fault']}")
+            yield f"    ! {row['fault']}"
     if not found:
-        click.echo(f"no store below {home} has published yet: run `noctuary nightly`")
+        yield f"no store below {home} has published yet: run `noctuary nightly`"
 
 
 # `noctuary doctor`: what is wrong and what to do about it.
@@ -248,7 +232,7 @@ _MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 @click.command()
 @click.option("--fix", is_flag=True, help="First make the store's files readable by you only.")
 @store_options
-def doctor(fix: bool, store: str | None, as_json: bool) -> None:
+def doctor(fix: bool, store: str | None) -> None:
     """Look for what is wrong and say what to do about it.
 
     Checks the settings, who may read the store, the pointer, every checksum of the serving
@@ -260,27 +244,29 @@ def doctor(fix: bool, store: str | None, as_json: bool) -> None:
     """
     from noctuary.cli.doctor import examine, mend_privacy
 
-    try:
-        paths = open_paths(store)
-        mended = mend_privacy(paths) if fix else 0
-        findings = examine(paths)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    if as_json:
-        told = [finding.to_json() for finding in findings]
-        where = {"home": str(find_home()), "store": str(paths.root)}
-        print_json({**where, "findings": told, "mended": mended})
-    else:
-        click.echo(f"home  {find_home()}\nstore {paths.root}")
-        if mended:
-            what = "file or directory" if mended == 1 else "files and directories"
-            click.echo(f"fixed the permissions of {mended:,} {what}: only you can read them now")
-        for finding in findings:
-            click.echo(f"{_MARKS[finding.level]}  {finding.name}: {finding.message}")
-            if finding.remedy:
-                click.echo(f"      -> {finding.remedy}")
+    paths = open_paths(store)
+    mended = mend_privacy(paths) if fix else 0
+    findings = examine(paths)
+    found = {
+        "home": str(find_home()),
+        "store": str(paths.root),
+        "findings": [finding.to_json() for finding in findings],
+        "mended": mended,
+    }
+    tell(found, _doctor_lines(found))
     if any(f.level == "fail" for f in findings):
         sys.exit(EXIT_FAILED)
+
+
+def _doctor_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"home  {found['home']}\nstore {found['store']}"
+    if found["mended"]:
+        what = "file or directory" if found["mended"] == 1 else "files and directories"
+        yield f"fixed the permissions of {found['mended']:,} {what}: only you can read them now"
+    for finding in found["findings"]:
+        yield f"{_MARKS[finding['level']]}  {finding['name']}: {finding['message']}"
+        if finding["remedy"]:
+            yield f"      -> {finding['remedy']}"
 
 
 # `noctuary snapshots` and `noctuary rollback`.
@@ -288,22 +274,15 @@ def doctor(fix: bool, store: str | None, as_json: bool) -> None:
 
 @click.command()
 @store_options
-def snapshots(store: str | None, as_json: bool) -> None:
+def snapshots(store: str | None) -> None:
     """List the published snapshots, oldest first; * marks the one that serves."""
     from noctuary.cli.doctor import describe_snapshots
 
-    try:
-        found = describe_snapshots(open_paths(store))
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    if as_json:
-        print_json({"snapshots": found})
-        return
-    for row in found:
-        mark = "*" if row["serving"] else " "
-        click.echo(f"{mark} {row['snapshot_id']}  {_state(row)}")
-    if not found:
-        click.echo("nothing has been published yet: run `noctuary nightly`")
+    found = describe_snapshots(open_paths(store))
+    lines = [
+        f"{'*' if row['serving'] else ' '} {row['snapshot_id']}  {_state(row)}" for row in found
+    ]
+    tell({"snapshots": found}, lines or ["nothing has been published yet: run `noctuary nightly`"])
 
 
 def _state(row: dict[str, Any]) -> str:
@@ -318,20 +297,15 @@ def _state(row: dict[str, Any]) -> str:
 @click.command()
 @click.argument("snapshot_id", required=False)
 @store_options
-def rollback(snapshot_id: str | None, store: str | None, as_json: bool) -> None:
+def rollback(snapshot_id: str | None, store: str | None) -> None:
     """Serve an older snapshot: SNAPSHOT_ID, or the newest one older than the serving one.
 
     Every byte of it is verified first. The next night publishes again if the source differs from
     it.
     """
-    try:
-        pointer = roll_back(open_paths(store), snapshot_id)
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    if as_json:
-        print_json(asdict(pointer))
-        return
-    click.echo(f"serving {pointer.snapshot_id} (before: {pointer.previous_id or 'nothing'})")
+    pointer = roll_back(open_paths(store), snapshot_id)
+    said = f"serving {pointer.snapshot_id} (before: {pointer.previous_id or 'nothing'})"
+    tell(asdict(pointer), [said])
 
 
 # `noctuary export`: what serves, as files.
@@ -347,7 +321,7 @@ def rollback(snapshot_id: str | None, store: str | None, as_json: bool) -> None:
     help="Also what an imported store needs to answer by meaning (90 MB).",
 )
 @store_options
-def export(directory: Path, with_encoder: bool, store: str | None, as_json: bool) -> None:
+def export(directory: Path, with_encoder: bool, store: str | None) -> None:
     """Write the snapshot that serves into DIRECTORY, which must not exist or be empty.
 
     Everything is in formats that other programs read: memories.jsonl (also a source for `noctuary
@@ -363,22 +337,17 @@ def export(directory: Path, with_encoder: bool, store: str | None, as_json: bool
     Exit code 1 when nothing was written.
     """  # noqa: D301 (click wants the control character)
     limit_threads()
-    try:
-        from noctuary.cli.exchange import export_snapshot
-        from noctuary.cli.plans import ScanProgress
+    from noctuary.cli.common import ScanProgress
+    from noctuary.cli.exchange import export_snapshot
 
-        found = export_snapshot(
-            open_paths(store), directory, with_encoder=with_encoder, progress=ScanProgress()
-        )
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    if as_json:
-        print_json({**found._asdict(), "directory": str(found.directory.absolute())})
-        return
-    click.echo(
+    found = export_snapshot(
+        open_paths(store), directory, with_encoder=with_encoder, progress=ScanProgress()
+    )
+    said = (
         f"exported {found.memories:,} memories to {found.directory} ({found.files} files, "
         f"{found.bytes / 2**20:.1f} MiB)\ndigest {found.digest}"
     )
+    tell({**found._asdict(), "directory": str(found.directory.absolute())}, [said])
 
 
 # `noctuary import`: a new store that serves what an export holds.
@@ -392,8 +361,8 @@ def export(directory: Path, with_encoder: bool, store: str | None, as_json: bool
     required=True,
     help="The new store: a directory, or a name below noctuary's home. It must not exist yet.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def import_store(export: Path, store: str, as_json: bool) -> None:
+@json_option
+def import_store(export: Path, store: str) -> None:
     """Make a new store that serves the snapshot in the directory EXPORT.
 
     Every byte of the export is checked first; a damaged or foreign one, or one of another version,
@@ -407,20 +376,18 @@ def import_store(export: Path, store: str, as_json: bool) -> None:
     Exit code 1 when no store was made.
     """  # noqa: D301 (click wants the control character)
     limit_threads()
-    try:
-        from noctuary.cli.exchange import import_snapshot
-        from noctuary.cli.plans import ScanProgress
-        from noctuary.core.store import StorePaths, expand_user
+    from noctuary.cli.common import ScanProgress
+    from noctuary.cli.exchange import import_snapshot
+    from noctuary.core.store import StorePaths, expand_user
 
-        named = expand_user(store)
-        root = find_home() / named if len(named.parts) == 1 else named.absolute()
-        found = import_snapshot(export, StorePaths(root), ScanProgress())
-    except (NoctuaryError, OSError) as error:
-        fail(error, as_json)
-    if as_json:
-        print_json({**found._asdict(), "store": str(found.store)})
-        return
-    click.echo(f"store {found.store} serves {found.memories:,} memories ({found.snapshot_id})")
+    named = expand_user(store)
+    root = find_home() / named if len(named.parts) == 1 else named.absolute()
+    found = import_snapshot(export, StorePaths(root), ScanProgress())
+    tell({**found._asdict(), "store": str(found.store)}, _import_lines(found, store))
+
+
+def _import_lines(found: Imported, store: str) -> Iterator[str]:
+    yield f"store {found.store} serves {found.memories:,} memories ({found.snapshot_id})"
     if not found.has_encoder:
-        click.echo("! no encoder came with the export: recalls go by words until a night runs")
-    click.echo(f'\nask it:  noctuary recall "..." --store {store}')
+        yield "! no encoder came with the export: recalls go by words until a night runs"
+    yield f'\nask it:  noctuary recall "..." --store {store}'
