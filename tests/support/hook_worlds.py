@@ -39,7 +39,7 @@ class MemoryWorld(HookProcess):
         sessions: By session id.
         calls: Names of everything that was called.
         asked: Arguments of every recall.
-        entries: Events and details of the journal.
+        entries: Events in the journal.
         captured: Transcripts.
         counted: Event and code of every call that was counted.
         tells: What `count` returns for a failure.
@@ -53,7 +53,7 @@ class MemoryWorld(HookProcess):
         self.sessions: dict[str, SessionState] = {}
         self.calls: list[str] = []
         self.asked: list[dict[str, Any]] = []
-        self.entries: list[tuple[HookEvent, str]] = []
+        self.entries: list[HookEvent] = []
         self.captured: list[str] = []
         self.counted: list[tuple[str, str | None]] = []
         self.tells = True
@@ -90,9 +90,9 @@ class MemoryWorld(HookProcess):
         self._called("write_session")
         self.sessions[session_id] = state
 
-    def journal(self, event: HookEvent, detail: str) -> Failure | None:
+    def journal(self, event: HookEvent) -> Failure | None:
         self._called("journal")
-        self.entries.append((event, detail))
+        self.entries.append(event)
         return None
 
     def capture(self, transcript_path: str) -> Failure | None:

@@ -71,11 +71,7 @@ def find_place(store: str | Path, environ: Mapping[str, str] | None = None) -> P
 
 
 def directory_fault(directory: Path) -> str | None:
-    """Return why a directory must not be trusted with a socket, or None.
-
-    Raises:
-        OSError: There is nothing at the path, or it cannot be looked at.
-    """
+    """Return why a directory must not be trusted with a socket; an `OSError` for none."""
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode):
         return f"{directory} is no directory: remove it"
@@ -146,11 +142,7 @@ def decode(line: bytes) -> dict[str, Any] | Refusal:
 
 
 def read_line(connection: socket.socket, limit: int, until: float) -> bytes | Refusal:
-    """Read up to the first newline: at most `limit` bytes, and until this `time.monotonic()`.
-
-    Raises:
-        OSError: If the connection breaks.
-    """
+    """Read up to the first newline: at most `limit` bytes, and until this `time.monotonic()`."""
     parts: list[bytes] = []
     size = 0
     while True:
@@ -257,13 +249,7 @@ def ask(
 ) -> dict[str, Any] | None:
     """Recall through the store's warm server.
 
-    Args:
-        query: Any text.
-        k: How many memories at most.
-        store: As in `noctuary.recall`; a store directory is the cheapest to look up.
-        as_of: Only what existed at this moment.
-        deadline_ms: Answer with what there is after this much wall time.
-        asked: The other arguments of `noctuary.recall`.
+    The arguments are those of `noctuary.recall`; a store directory is the cheapest to look up.
 
     Returns:
         `RecallResult.to_json()` as `noctuary.recall` would give it, or None if no server answered:
@@ -315,12 +301,9 @@ def ping(store: str | Path, *, wait_s: float = 1.0) -> dict[str, Any] | Refusal:
 def exchange(
     directory: Path, request: Mapping[str, Any], *, wait_s: float
 ) -> dict[str, Any] | Refusal:
-    """Send one request to the server of a store and return its result, or why there is none.
+    """Send one request to the server of a store directory; return its result, or why not.
 
-    Args:
-        directory: The store directory.
-        request: Its fields; version, settings and store are added.
-        wait_s: Seconds until the whole answer must be here.
+    Version, settings and store are added to it; the whole answer must be here in `wait_s`.
     """
     until = time.monotonic() + wait_s
     place = find_place(directory)

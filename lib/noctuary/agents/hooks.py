@@ -315,16 +315,12 @@ def _on_session_start(event: HookEvent, process: HookProcess) -> Reply:
     return Reply(block.text)
 
 
-def _on_compaction(event: HookEvent, process: HookProcess) -> Reply:
-    return Reply(failure=process.journal(event, event.trigger))
-
-
-def _on_end(event: HookEvent, process: HookProcess) -> Reply:
-    return Reply(failure=process.journal(event, event.reason))
+def _on_note(event: HookEvent, process: HookProcess) -> Reply:
+    return Reply(failure=process.journal(event))
 
 
 def _on_stop(event: HookEvent, process: HookProcess) -> Reply:
-    failure = process.journal(event, "")
+    failure = process.journal(event)
     settings = process.settings()
     if isinstance(settings, Failure):
         return Reply(failure=settings)
@@ -336,10 +332,10 @@ def _on_stop(event: HookEvent, process: HookProcess) -> Reply:
 _HANDLERS: Mapping[str, Callable[[HookEvent, HookProcess], Reply]] = {
     PROMPT: _on_prompt,
     SESSION_START: _on_session_start,
-    PRE_COMPACT: _on_compaction,
-    POST_COMPACT: _on_compaction,
+    PRE_COMPACT: _on_note,
+    POST_COMPACT: _on_note,
     STOP: _on_stop,
-    SESSION_END: _on_end,
+    SESSION_END: _on_note,
 }
 
 
@@ -366,11 +362,8 @@ class HookProcess:
     def __init__(self, agent: str, store: str | None, home: Path | None, started_s: float) -> None:
         """Look at nothing yet.
 
-        Args:
-            agent: "claude" or "codex".
-            store: As `noctuary.recall` takes it; None means the configured or only one.
-            home: Noctuary's home; None where it leads nowhere: then nothing is counted.
-            started_s: When the process began, of `time.monotonic`.
+        A store is as `noctuary.recall` takes it; a home of None leads nowhere: then nothing is
+        counted. `started_s` is of `time.monotonic`.
         """
         self.agent = agent
         self.event_name = ""
@@ -428,7 +421,7 @@ class HookProcess:
         if session_id and (places := self._made_places()):
             write_session(session_file(places.sessions, self.agent, session_id), state)
 
-    def journal(self, event: HookEvent, detail: str) -> Failure | None:
+    def journal(self, event: HookEvent) -> Failure | None:
         """Append an event to the journal, with the store and how long the transcript is now."""
         places = self._made_places()
         if places is None:
@@ -441,7 +434,7 @@ class HookProcess:
             transcript_path=event.transcript_path,
             offset_bytes=_size_bytes(event.transcript_path),
             cwd=event.cwd,
-            detail=detail,
+            detail=event.trigger or event.reason,
             store=self._store_directory(),
         )
         fault = append_entry(places.journal, entry)
@@ -502,11 +495,25 @@ class HookProcess:
         return self._started_s + min(deadline_ms / 1000, MAX_DEADLINE_S)
 
     def _start_server(self) -> None:
+        """Start `noctuary serve` in the background, unless that was tried a moment ago.
+
+        A second server of a store ends by itself (exit code 4).
+        """
         settings = self.settings()
-        if self._places is None or isinstance(settings, Failure) or not settings.start_server:
+        if isinstance(settings, Failure) or not settings.start_server:
             return
-        if make_private(self._places.directory):
-            start_server(self._places.directory, self._store)
+        places = self._made_places()
+        if places is None:
+            return
+        stamp = places.directory / STAMP
+        try:
+            if stamp.exists() and abs(time.time() - stamp.stat().st_mtime) < RETRY_S:
+                return
+            stamp.touch(mode=0o600)
+        except OSError:
+            return  # without it every prompt would start one
+        store = ["--store", self._store] if self._store else []
+        start_detached("noctuary.cli.main", ["serve", *store])
 
 
 def _size_bytes(path: str) -> int | None:
@@ -547,12 +554,8 @@ def recall_in_time(
 ) -> tuple[Mapping[str, Any] | Failure, bool]:
     """Return the answer to a query and whether a server gave it.
 
-    Args:
-        query: What is asked.
-        asked: k, user, wing and session_id, as `noctuary.recall` takes them.
-        store: Of which store; None means the configured or only one.
-        until_s: The deadline, of `time.monotonic`. At it the answer is what there is: lexical, if
-            the vectors have not been looked at. `COLD_GRACE_S` later it is a failure.
+    At the deadline, of `time.monotonic`, the answer is what there is: lexical, if the vectors have
+    not been looked at. `COLD_GRACE_S` later it is a failure. `asked` is k, user, wing, session_id.
     """
     left_s = until_s - time.monotonic()
     if left_s > _ENOUGH_S:
@@ -684,25 +687,6 @@ def start_detached(module: str, arguments: Sequence[str]) -> bool:
     return True
 
 
-def start_server(directory: Path, store: str | None) -> None:
-    """Start `noctuary serve` in the background, unless that was tried a moment ago.
-
-    A second server of a store ends by itself (exit code 4).
-
-    Args:
-        directory: `HookPlaces.directory`; exists.
-        store: As the hook was told; None means the configured or only one.
-    """
-    stamp = directory / STAMP
-    try:
-        if stamp.exists() and abs(time.time() - stamp.stat().st_mtime) < RETRY_S:
-            return
-        stamp.touch(mode=0o600)
-    except OSError:
-        return  # without it every prompt would start one
-    start_detached("noctuary.cli.main", ["serve", *(["--store", store] if store else [])])
-
-
 CAPTURE = "Capture"
 """Under which name it is counted: beside the events, as it ends long after its Stop hook did."""
 
@@ -756,14 +740,10 @@ def _capture(transcript_path: str, store: str | None, home: Path) -> str | None:
 
 
 def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) -> dict[str, int]:
-    """Keep what is new in the transcripts that hooks named for a store. Build side: the night's.
+    """Keep what is new in the transcripts that hooks named for a store; counts of what was found.
 
-    What a Stop hook could not keep: a session that was compacted and never stopped, one whose store
-    was locked. A transcript that is read already costs a look at its size.
-
-    Returns:
-        How many transcripts were named and are still there ("transcripts"), turns that were added
-        ("turns"), and transcripts with a fault ("faults").
+    Build side: the night's. It keeps what a Stop hook could not: a session that was compacted and
+    never stopped, one whose store was locked. A transcript that is read already costs a look.
     """
     from noctuary.core.store import StorePaths
     from noctuary.sources.ingest import capture_session
@@ -791,12 +771,7 @@ USAGE = "usage: noctuary hook --agent claude|codex [--store STORE] < event.json"
 
 
 def run_hook(arguments: Sequence[str], started_s: float) -> NoReturn:
-    """Answer the event on stdin and end the process, with exit code 0.
-
-    Args:
-        arguments: What follows `noctuary hook` on the command line.
-        started_s: When the process began, of `time.monotonic`.
-    """
+    """Answer the event on stdin and end the process, which began at `started_s`, with code 0."""
     try:
         keep_standard_handles()
         options = parse_options(arguments)

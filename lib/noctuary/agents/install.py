@@ -74,15 +74,7 @@ def hook_groups(
 
     Claude gets the exec form (`command` and `args`): no shell reads the path. Codex knows a shell
     command only; it is quoted. Codex in the background would be skipped by its older versions, so
-    its hook detaches by itself.
-
-    Args:
-        agent: One of `AGENTS`.
-        program: The words that start noctuary (`find_program`), at least one.
-        store: Passed on as --store; None lets the hook find the store.
-
-    Raises:
-        ValueError: The agent is unknown or the program is empty.
+    its hook detaches by itself. A store of None lets the hook find it.
     """
     if agent not in AGENTS or not program:
         raise ValueError(f"agent {agent!r} and program {program!r}: want one of {AGENTS}, words")
@@ -132,9 +124,6 @@ def find_program() -> tuple[str, ...]:
     The executable beside the running Python comes first: it stays the same when the user enters
     another environment. Agents that a desktop starts know nothing of a shell's PATH, so the path
     is absolute.
-
-    Raises:
-        HookInstallError: The path is no UTF-8, so no JSON file can hold it.
     """
     beside = Path(sys.executable).absolute().with_name("noctuary")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("noctuary")
@@ -220,14 +209,10 @@ def list_hooks(settings: Settings) -> tuple[FoundHook, ...]:
 
 
 def add_hooks(settings: Settings, wanted: Mapping[str, dict[str, Any]]) -> Settings:
-    """Return settings in which exactly the wanted entries are noctuary's.
+    """Return settings in which exactly the wanted entries (`hook_groups`) are noctuary's.
 
     An entry that is there already stays in its place and is renewed, so that nothing of the
     owner's moves: Codex remembers which hooks its user trusts by their places.
-
-    Args:
-        settings: The settings; not changed.
-        wanted: The group of every event (`hook_groups`).
 
     Raises:
         HookInstallError: `hooks`, or what it holds for a wanted event, has another type.
@@ -340,13 +325,9 @@ class SettingsFile(NamedTuple):
 def find_place(
     agent: str, scope: str, folder: Path, environ: Mapping[str, str] | None = None
 ) -> SettingsPlace:
-    """Return the file that hooks of an agent and a scope stand in.
+    """Return the file that hooks of an agent and a scope stand in, for a project's folder.
 
-    Args:
-        agent: One of `AGENTS`.
-        scope: One of `SCOPES`.
-        folder: The project's folder, for "project".
-        environ: Environment variables; CLAUDE_CONFIG_DIR and CODEX_HOME move the user's files.
+    CLAUDE_CONFIG_DIR and CODEX_HOME move the user's files.
 
     Raises:
         HookInstallError: The user's home directory is unknown.
@@ -408,7 +389,7 @@ def write_settings(before: SettingsFile, data: bytes | None) -> Path | None:
         return None
     mode = None if raw is None else stat.S_IMODE(path.stat().st_mode)
     backup = None if raw is None else _backup(path, _hash(raw))
-    if backup is not None and raw is not None and not backup.exists():
+    if backup is not None and raw is not None and _read(backup) != raw:
         _replace(backup, raw, mode)
     _replace(path, data, mode)
     return backup
@@ -562,12 +543,7 @@ def install_hooks(
 ) -> HookChange:
     """Put noctuary's hooks into a settings file; a second time changes nothing.
 
-    Args:
-        place: The file (`find_place`).
-        program: The words that start noctuary (`find_program`).
-        home: Noctuary's home; the receipt goes below it.
-        store: Passed to the hooks as --store.
-        dry_run: Return the change and write nothing.
+    The receipt goes below noctuary's home. A dry run returns the change and writes nothing.
 
     Raises:
         HookInstallError: The file is not understood; nothing was changed.
@@ -598,13 +574,9 @@ def install_hooks(
 
 
 def uninstall_hooks(place: SettingsPlace, *, home: Path, dry_run: bool = False) -> HookChange:
-    """Take noctuary's hooks out of a settings file.
+    """Take noctuary's hooks out of a settings file; it raises what installing raises.
 
     Where nobody changed it since they were installed, every byte is as before.
-
-    Raises:
-        HookInstallError: The file is not understood; nothing was changed.
-        OSError: It cannot be written.
     """
     before = read_settings(place.path)
     receipts = read_receipts(home)
@@ -770,10 +742,23 @@ def enabled_plugin(
         if place is None:
             continue
         path = place.path if agent == CLAUDE else place.path.with_name("config.toml")
-        plugins = _claude_plugins(path) if agent == CLAUDE else _codex_plugins(path)
-        if any(name.split("@")[0] == PLUGIN_NAME and on for name, on in plugins.items()):
+        plugins: Any = {}
+        with suppress(HookInstallError, OSError, ValueError, RecursionError):
+            if agent == CLAUDE:
+                plugins = read_settings(path).value.get("enabledPlugins")
+            else:
+                plugins = tomllib.loads(path.read_bytes().decode("utf-8")).get("plugins")
+        found = cast("Settings", plugins) if isinstance(plugins, dict) else {}
+        if any(name.split("@")[0] == PLUGIN_NAME and _is_on(on) for name, on in found.items()):
             return path
     return None
+
+
+def _is_on(switch: Any) -> bool:
+    """Tell whether a plugin's value switches it on: Claude's true or versions, Codex's table."""
+    if isinstance(switch, dict):
+        return cast("Settings", switch).get("enabled", True) is True
+    return switch is True or isinstance(switch, list)
 
 
 def is_used(agent: str, environ: Mapping[str, str] | None = None) -> bool:
@@ -789,30 +774,6 @@ def _place(
         return find_place(agent, scope, folder, environ)
     except HookInstallError:  # no home directory
         return None
-
-
-def _claude_plugins(path: Path) -> dict[str, bool]:
-    try:
-        found: Any = read_settings(path).value.get("enabledPlugins")
-    except (HookInstallError, OSError):
-        return {}
-    switches = cast("Settings", found) if isinstance(found, dict) else {}
-    # A list of versions switches a plugin on as well.
-    return {name: on is True or isinstance(on, list) for name, on in switches.items()}
-
-
-def _codex_plugins(path: Path) -> dict[str, bool]:
-    try:
-        with path.open("rb") as file:
-            found: Any = tomllib.load(file).get("plugins")
-    except (OSError, ValueError, RecursionError):
-        return {}
-    tables = cast("Settings", found) if isinstance(found, dict) else {}
-    return {
-        name: cast("Settings", table).get("enabled", True) is True
-        for name, table in tables.items()
-        if isinstance(table, dict)
-    }
 
 
 # The plugin folder: noctuary's hooks and its MCP server as one plugin of both agents.
@@ -835,10 +796,7 @@ _KEYWORDS = ["memory", "recall", "context"]
 def plugin_files(program: Sequence[str], store: str | None = None) -> dict[str, str]:
     """Return the files of the plugin folder: text by path below the folder, sorted.
 
-    Args:
-        program: The words that start noctuary: an absolute path for one machine, `["noctuary"]` for
-            every machine that has it on its PATH.
-        store: Passed to hooks and server as --store.
+    A program of `["noctuary"]` is for every machine that has it on its PATH.
     """
     base = {"name": PLUGIN_NAME, "version": __version__, "description": _DESCRIPTION}
     manifest = {**base, "author": _AUTHOR, "license": _LICENSE, "keywords": _KEYWORDS}
@@ -882,10 +840,6 @@ def plugin_files(program: Sequence[str], store: str | None = None) -> dict[str, 
 
 def write_plugin(folder: Path, files: dict[str, str]) -> tuple[Path, ...]:
     """Write `plugin_files` below a folder; return the paths of those that differed.
-
-    Args:
-        folder: A new or empty folder, or one that this wrote before.
-        files: `plugin_files`.
 
     Raises:
         HookInstallError: The folder holds something else.

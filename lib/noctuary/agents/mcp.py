@@ -77,19 +77,13 @@ class Workers:
         self.places = CapacityLimiter(at_once)
 
     async def run(self, work: Callable[[], T], what: str, report: Report | None = None) -> T:
-        """Do some work in a thread and return its result.
+        """Do some work in a thread and return its result, or raise what it raises.
 
         Work that overruns cannot be stopped, only left behind: its task keeps its place until it is
         over, so that a store that hangs ends in a clear "busy" and not in a thousand threads.
 
-        Args:
-            work: Called once, without arguments.
-            what: What it is called in a message, for example "recall".
-            report: Called every PROGRESS_EVERY_S seconds while it runs.
-
         Raises:
             OverdueError: It took longer than `timeout_s`, or no place became free in that time.
-            Exception: Whatever the work raises.
         """
         started, has_begun = time.monotonic(), threading.Event()
 
@@ -166,8 +160,7 @@ class Calls:
     ) -> CallToolResult:
         """Return an answer both as structured content and as text, as the protocol advises.
 
-        Raises:
-            ToolError: For what the model should read: an unknown id, a wrong argument, a timeout.
+        A `ToolError` is what the model should read: an unknown id, a wrong argument, a timeout.
         """
         try:
             values = plain(await self._do(context, what, work))
@@ -179,9 +172,8 @@ class Calls:
     async def resource(self, context: Progress, what: str, work: Callable[[], BaseModel]) -> str:
         """Return an answer as the text of a resource.
 
-        Raises:
-            ResourceNotFoundError: There is nothing at this address for this server.
-            ResourceError: It cannot be read now.
+        A `ResourceNotFoundError` says that nothing is there for this server, a `ResourceError` that
+        it cannot be read now.
         """
         try:
             return _as_text(plain(await self._do(context, what, work)))
@@ -227,12 +219,7 @@ def _as_text(values: dict[str, Any]) -> str:
 
 
 def build_server(view: View, timeout_s: float) -> MCPServer:
-    """Return the server of a view, ready to run on any transport.
-
-    Args:
-        view: What it may see.
-        timeout_s: Longest time of one call, > 0; then the client is told to try again.
-    """
+    """Return the server of a view, ready to run on any transport."""
     server = MCPServer(
         NAME,
         title="noctuary memory",
@@ -344,12 +331,7 @@ _FORMAT = "noctuary mcp: %(levelname)s %(message)s"
 
 
 def run_stdio(view: View, timeout_s: float) -> None:
-    """Answer until the client closes its end; with calls that do not end, end the process as well.
-
-    Args:
-        view: What the server may see.
-        timeout_s: Longest time of one call, > 0.
-    """
+    """Answer until the client closes its end; calls that do not end are not waited for."""
     # Before the SDK would: its own handler draws boxes, for a terminal that is not there.
     logging.basicConfig(level=logging.WARNING, format=_FORMAT, stream=sys.stderr)
     server = build_server(view, timeout_s)

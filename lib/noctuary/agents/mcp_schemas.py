@@ -51,6 +51,11 @@ def marked(value: Any) -> Any:
     return value
 
 
+def _optional(description: str) -> Any:
+    """Return a field that is left out of an answer where it holds nothing."""
+    return Field(default=None, description=description)
+
+
 class _Shape(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -85,9 +90,7 @@ class Memory(_Shape):
     uri: str = Field(description="Resource with the whole memory, or with all that it stands for.")
     kind: str = Field(description='"memory" or "summary".')
     content: str
-    truncated: bool | None = Field(
-        default=None, description="True where content is cut: `get` returns it whole."
-    )
+    truncated: bool | None = _optional("True where content is cut: `get` returns it whole.")
     category: str
     tags: list[str]
     importance: float
@@ -96,29 +99,23 @@ class Memory(_Shape):
     room: str | None = None
     session_id: str | None = None
     user: str | None = None
-    sources: list[MemoryId] | None = Field(
-        default=None, description="Ids of the memories that a summary stands for."
-    )
+    sources: list[MemoryId] | None = _optional("Ids of the memories that a summary stands for.")
 
 
 class Recalled(Memory):
     """A memory that answers a query, with its score in [0, 1]."""
 
     score: float
-    support: float | None = Field(
-        default=None,
-        description="How sure it is that this one answers, in [0, 1]; below answerability.bar: "
-        "rather not.",
+    support: float | None = _optional(
+        "How sure it is that this one answers, in [0, 1]; below answerability.bar: rather not.",
     )
-    annotations: dict[str, Any] | None = Field(
-        default=None, description='What is known beside it, e.g. {"superseded_by": 7}.'
+    annotations: dict[str, Any] | None = _optional(
+        'What is known beside it, e.g. {"superseded_by": 7}.'
     )
-    legs: dict[str, Any] | None = Field(
-        default=None, description="Rank and score by leg (lexical, dense, graph), with explain."
+    legs: dict[str, Any] | None = _optional(
+        "Rank and score by leg (lexical, dense, graph), with explain."
     )
-    steps: list[Step] | None = Field(
-        default=None, description="What every step changed, in order, with explain."
-    )
+    steps: list[Step] | None = _optional("What every step changed, in order, with explain.")
 
 
 class RecallAnswer(_OfMemory):
@@ -129,12 +126,11 @@ class RecallAnswer(_OfMemory):
     warnings: list[Warned]
     snapshot_id: str | None = None
     elapsed_ms: float
-    answerability: dict[str, Any] | None = Field(
-        default=None,
-        description='Whether the memories answer the query at all; "abstain" true: rather not.',
+    answerability: dict[str, Any] | None = _optional(
+        'Whether the memories answer the query at all; "abstain" true: rather not.',
     )
-    explanation: dict[str, Any] | None = Field(
-        default=None, description="Profile, phases and times of the recall, with explain."
+    explanation: dict[str, Any] | None = _optional(
+        "Profile, phases and times of the recall, with explain."
     )
 
 
@@ -142,15 +138,11 @@ class Item(Memory, _OfMemory):
     """One memory in full, with what is known about it."""
 
     snapshot_id: str
-    superseded_by: MemoryId | None = Field(default=None, description="What replaces it.")
-    supersedes: list[MemoryId] | None = Field(default=None, description="What it replaces.")
-    archived_behind: MemoryId | None = Field(
-        default=None, description="It is archived; this stands for it in a recall."
-    )
-    summarized_by: str | None = Field(
-        default=None, description="Id of the summary of its stretch of conversation."
-    )
-    concepts: list[str] | None = Field(default=None, description="What it is about or names.")
+    superseded_by: MemoryId | None = _optional("What replaces it.")
+    supersedes: list[MemoryId] | None = _optional("What it replaces.")
+    archived_behind: MemoryId | None = _optional("It is archived; this stands for it in a recall.")
+    summarized_by: str | None = _optional("Id of the summary of its stretch of conversation.")
+    concepts: list[str] | None = _optional("What it is about or names.")
 
 
 class Neighbour(_Shape):
@@ -159,15 +151,13 @@ class Neighbour(_Shape):
     id: MemoryId
     uri: str
     relation: str
-    direction: str | None = Field(
-        default=None, description='"out": the memory asked about leads to this one; "in": from it.'
+    direction: str | None = _optional(
+        '"out": the memory asked about leads to this one; "in": from it.'
     )
     line: str = Field(description="The line that shows the connection, or its first line.")
     created_at: str | None = None
-    weight: float | None = Field(
-        default=None, description="Strength in (0, 1]; absent where others share the store."
-    )
-    concept: str | None = Field(default=None, description="What connects them.")
+    weight: float | None = _optional("Strength in (0, 1]; absent where others share the store.")
+    concept: str | None = _optional("What connects them.")
     superseded_by: MemoryId | None = None
 
 
@@ -177,8 +167,8 @@ class ConceptBeside(_Shape):
     name: str
     uri: str
     kind: str | None = None
-    role: str | None = Field(default=None, description="How the memory holds it.")
-    shared: int | None = Field(default=None, description="Memories that hold both.")
+    role: str | None = _optional("How the memory holds it.")
+    shared: int | None = _optional("Memories that hold both.")
 
 
 class Relation(_Shape):
@@ -218,7 +208,7 @@ class ClusterAnswer(_OfMemory):
     first_at: str | None = None
     last_at: str | None = None
     confidence: float | None = None
-    plan_id: str | None = Field(default=None, description="Compaction plan, where it is of one.")
+    plan_id: str | None = _optional("Compaction plan, where it is of one.")
     memories: list[Memory]
     snapshot_id: str
 
@@ -230,9 +220,7 @@ class StatusAnswer(_Shape):
     store: str | None = None
     snapshot_id: str | None = None
     built_at: str | None = None
-    last_night_hours: float | None = Field(
-        default=None, description="How long ago a nightly run went through."
-    )
+    last_night_hours: float | None = _optional("How long ago a nightly run went through.")
     user: str | None = None
     wing: str | None = None
     counts: dict[str, int]

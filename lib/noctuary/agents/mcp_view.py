@@ -150,11 +150,7 @@ class Seen(NamedTuple):
 
     @contextmanager
     def graph(self) -> Generator[tuple[GraphSource, NameBook]]:
-        """Open the graph as far as it may be seen; for one thread.
-
-        Raises:
-            StoreError: The snapshot is too old for it.
-        """
+        """Open the graph as far as it may be seen; for one thread. An old snapshot has none."""
         reader = self.recaller.reader
         with open_graph(
             reader.directory,
@@ -185,9 +181,6 @@ class View:
         """Return the store directory: the first one found, for as long as the server runs.
 
         Another store that publishes later must not take this one's place between two calls.
-
-        Raises:
-            StoreError: There is none yet.
         """
         with self._lock:
             if self._directory is None:
@@ -207,12 +200,7 @@ class View:
 
     @contextmanager
     def open(self) -> Generator[Seen]:
-        """Pin what serves now, for one call.
-
-        Raises:
-            StoreError: There is no store, or nothing published that can be read: also where
-                damage shows while it is read.
-        """
+        """Pin what serves now, for one call; a `StoreError` says that nothing can be read."""
         serving, warnings = find_serving(self.store())
         recaller = serving.recaller
         self.release_after_swap(recaller.snapshot_id)
@@ -244,11 +232,7 @@ class View:
             gc.collect()
 
     def narrowed_to(self, wing: str | None) -> str | None:
-        """Return the wing that a call searches.
-
-        Raises:
-            OutsideViewError: It asks for another one than the server's.
-        """
+        """Return the wing that a call searches; an `OutsideViewError` for another one's."""
         if self.wing is None or wing is None or wing == self.wing:
             return self.wing if wing is None else wing
         raise OutsideViewError(
@@ -262,11 +246,6 @@ def note_handed_out(view: View, memories: Sequence[Mapping[str, Any]], query: st
 
     An agent's transcript holds what its tools returned; read as a memory store, it would bring
     every recalled memory back as a new one.
-
-    Args:
-        view: Of the server that handed them out.
-        memories: With id, content, created_at, session_id and user, as plain values.
-        query: What was asked, or nothing.
     """
     if not memories:
         return
@@ -304,12 +283,6 @@ class Joined(NamedTuple):
 
 def relate(seen: Seen, item_id: str | None, concept: str | None, limit: int) -> RelatedAnswer:
     """Return what is connected with a memory or summary, or with a concept: one of the two.
-
-    Args:
-        seen: What may be seen.
-        item_id: An id as text, or None.
-        concept: A name or alias, or None.
-        limit: Longest list, >= 1.
 
     Raises:
         AskedWronglyError: Neither or both are given.
@@ -491,11 +464,7 @@ CONCEPTS_SHOWN = 12
 
 
 def read_item(seen: Seen, item_id: str) -> Item:
-    """Return a memory or a summary in full, with what is known about it.
-
-    Raises:
-        UnknownItemError: There is none of this id for this server.
-    """
+    """Return a memory or a summary in full, with what is known about it."""
     position = seen.find(item_id)
     reader = seen.recaller.reader
     own: dict[str, Any] = _standing(seen, position) if position < reader.count else {}
@@ -510,12 +479,7 @@ def read_item(seen: Seen, item_id: str) -> Item:
 
 
 def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
-    """Return a summary, by its own id or its cluster's, and every memory that it stands for.
-
-    Raises:
-        UnknownItemError: There is none of this id for this server, or its cluster has no accepted
-            summary: what is in it is then found as turns.
-    """
+    """Return a summary, by its own id or its cluster's, and every memory that it stands for."""
     reader = seen.recaller.reader
     if not is_text(item_id):
         raise UnknownItemError(f"{item_id!r} is no id of a cluster: it is no text")
@@ -707,17 +671,12 @@ def recall_in_view(
 ) -> tuple[RecallAnswer, Mapping[str, Any]]:
     """Return the memories that answer a question, and the recall's own result as plain values.
 
-    A store that cannot answer is a warning, as in every recall.
-
-    Args:
-        view: What may be seen.
-        question: What is asked.
-        timeout_s: Time limit of the call; the recall answers with what there is before.
+    A store that cannot answer is a warning, as in every recall. `timeout_s` is the call's; the
+    recall answers with what there is before.
 
     Raises:
         OutsideViewError: The question asks for another wing than the server's.
-        BadMomentError: `as_of` is no moment.
-        ValueError: For what no store could honour.
+        ValueError: For what no store could honour; a `BadMomentError` for `as_of`.
     """
     wing = view.narrowed_to(question.wing)
     as_of = _read_moment(question.as_of)

@@ -173,13 +173,9 @@ class Server:
     ) -> None:
         """Listen to nobody yet.
 
-        Args:
-            store: The store directory.
-            answer: Turns a recall request into a result or a refusal; runs in several threads.
-            describe: Returns what a ping says beyond the server itself; runs in several threads.
-            idle_s: Seconds without a request after which it stops; 0 means never.
-            clients: Requests answered at once, >= 1; others wait a moment and are refused ("busy").
-            owner: The user whose processes may ask.
+        `answer` and `describe` (what a ping says beyond the server itself) run in several threads.
+        After `idle_s` without a request it stops, 0 never; of more than `clients` at once, others
+        wait a moment and are refused ("busy"). Only the owner's processes may ask.
         """
         self.place: Place = find_place(store)
         self._store = store
@@ -206,14 +202,9 @@ class Server:
         ready: Callable[[], None] = lambda: None,
         prepare: Callable[[], None] = lambda: None,
     ) -> str:
-        """Listen and answer.
+        """Listen and answer; return why it ended: "stopped", "idle" or "socket_gone".
 
-        Args:
-            ready: Called once clients are answered.
-            prepare: Called before, with the store's place already taken.
-
-        Returns:
-            Why it ended: "stopped", "idle" or "socket_gone".
+        `prepare` is called with the store's place taken, `ready` once clients are answered.
 
         Raises:
             StoreLockedError: If the store has a server already.

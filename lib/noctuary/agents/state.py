@@ -184,18 +184,9 @@ def note_call(
 ) -> bool:
     """Count one call and say whether the user should be told of an outage now.
 
-    Args:
-        path: `HookPlaces.counters`; its directory exists.
-        agent: "claude" or "codex".
-        event: The event's name.
-        code: What failed, or None for a success.
-        took_ms: How long it took, >= 0.
-        now_s: Seconds since the epoch.
-        may_tell: Whether the event's answer can hold a message at all.
-
-    Returns:
-        True once per outage and code: it is on record that the user was told. False as well where
-        the file is locked or cannot be written, so that nobody is told twice.
+    That is once per outage and code, and only where an event's answer can hold a message
+    (`may_tell`): it is on record then. Nobody is told where the file is locked or cannot be
+    written, so that nobody is told twice.
     """
     with _locked(path.with_suffix(".lock")) as is_mine:
         if not is_mine:

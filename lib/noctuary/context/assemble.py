@@ -482,23 +482,26 @@ def find_degradations(
     hard: Section, base: Section, budget_tokens: int, profile: ContextProfile
 ) -> tuple[Degradation, ...]:
     """Return why hard nodes and T_base do not fit together; empty if they do (libravdb 7.8)."""
-    reasons: list[Degradation] = []
     reserve = _share(profile.hard_fraction, budget_tokens)
-    if profile.hard_fraction > 0 and hard.tokens > reserve:
-        reasons.append(
-            _degradation("hard_over_reserve", hard.tokens, reserve, "hard nodes", "their reserve")
+    turns = f"hard nodes and the last {len(base.pieces)} turns"
+    limits = [
+        ("hard_over_reserve", hard.tokens, reserve, "hard nodes", "their reserve"),
+        ("hard_over_budget", hard.tokens, budget_tokens, "hard nodes", "the budget"),
+        ("tail_base_over_budget", hard.tokens + base.tokens, budget_tokens, turns, "the budget"),
+    ]
+    return tuple(
+        Degradation(
+            code,
+            needed,
+            allowed,
+            f"{what} need {needed:,} tokens and {whose} is {allowed:,}: they are here uncut and "
+            "nothing else is. Raise the budget, or shorten them",
         )
-    if hard.tokens > budget_tokens:
-        reasons.append(
-            _degradation("hard_over_budget", hard.tokens, budget_tokens, "hard nodes", "the budget")
-        )
-    together = hard.tokens + base.tokens
-    if base.pieces and together > budget_tokens:
-        what = f"hard nodes and the last {len(base.pieces)} turns"
-        reasons.append(
-            _degradation("tail_base_over_budget", together, budget_tokens, what, "the budget")
-        )
-    return tuple(reasons)
+        for code, needed, allowed, what, whose in limits
+        if needed > allowed
+        if profile.hard_fraction > 0 or code != "hard_over_reserve"  # 0 sets no limit
+        if base.pieces or code != "tail_base_over_budget"
+    )
 
 
 def numbered_turns(session: Sequence[Turn]) -> tuple[tuple[str, Turn], ...]:
@@ -586,11 +589,3 @@ def _turn_parts(section: Section, turns: Sequence[tuple[str, Turn]], rule: str) 
 
 def _share(fraction: float, budget_tokens: int) -> int:
     return math.floor(fraction * budget_tokens + _ROUNDING)
-
-
-def _degradation(code: str, needed: int, allowed: int, what: str, whose: str) -> Degradation:
-    message = (
-        f"{what} need {needed:,} tokens and {whose} is {allowed:,}: they are here uncut and "
-        "nothing else is. Raise the budget, or shorten them"
-    )
-    return Degradation(code, needed, allowed, message)

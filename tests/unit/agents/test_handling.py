@@ -221,8 +221,8 @@ def test_what_happens_to_a_session_is_journalled_and_answered_with_nothing(
     world = MemoryWorld(agent)
     event = {"hook_event_name": name, "session_id": "s", "transcript_path": "/t.jsonl", **fields}
     assert handle(event, world) == {}
-    ((entry, said),) = world.entries
-    assert (entry.name, entry.session_id, said) == (name, "s", detail)
+    (entry,) = world.entries
+    assert (entry.name, entry.session_id, entry.trigger or entry.reason) == (name, "s", detail)
     assert entry.transcript_path == "/t.jsonl"
     assert world.captured == (["/t.jsonl"] if name == "Stop" else [])
 

@@ -210,9 +210,13 @@ def test_bad_settings_are_a_failure_and_a_long_deadline_gets_its_time(
 def test_a_transcript_is_measured_where_that_is_possible(tmp_path: Path, home: Path) -> None:
     (tmp_path / "t").write_bytes(b"12345")
     for path in (str(tmp_path / "t"), "/no/such/file", "a\0b", ""):
-        assert world_of(home).journal(HookEvent("Stop", transcript_path=path), "") is None
+        event = HookEvent("PreCompact", transcript_path=path, trigger="auto")
+        assert world_of(home).journal(event) is None
     entries = read_journal(HookPlaces(home).journal)
     assert [entry.offset_bytes for entry in entries] == [5, None, None, None]
+    assert {(entry.agent, entry.event, entry.detail) for entry in entries} == {
+        ("claude", "PreCompact", "auto")
+    }
 
 
 def test_no_server_is_started_unless_the_settings_say_so(
