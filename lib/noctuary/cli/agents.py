@@ -62,9 +62,7 @@ if TYPE_CHECKING:
 )
 @click.option("--agent", metavar="claude|codex", help="Who runs the hook.")
 @click.option(
-    "--store",
-    metavar="STORE",
-    help="A store directory, its name, or the source it was built from.",
+    "--store", metavar="STORE", help="A store directory, its name, or the source it was built from."
 )
 @click.pass_context
 def hook(context: click.Context, agent: str | None, store: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -350,22 +350,36 @@ def wing_counts(rows_file: Path) -> dict[str, int]:
 
 def examine(paths: StorePaths) -> list[Finding]:
     """Look at everything; a check that breaks is itself a finding."""
+    settings, home, here = _known_settings, find_home, Path.cwd
+    looks: dict[str, Callable[[], Iterable[Finding]]] = {
+        "settings": _settings,
+        "privacy": lambda: _privacy(paths),
+        "profiles": lambda: _profiles(paths),
+        "serving": lambda: look_at_serving(paths, settings(), is_hooked=are_hooked(home(), here())),
+        "schedule": lambda: [look_at_schedule(paths)],
+        "last_verdict": lambda: _last_verdict(paths),
+        "index": lambda: [look_at_index(paths)],
+        "transcripts": lambda: [look_at_transcripts(settings().transcripts.path)],
+        "access_log": lambda: _access_log(paths),
+        "injections": lambda: _injections(paths),
+        "usage": lambda: _usage(paths),
+        "archive": lambda: _archive(paths),
+        "files": lambda: _files(paths),
+        "leftovers": lambda: _leftovers(paths),
+        "server": lambda: [look_at_server(paths.root)],
+        "hooks": lambda: look_at_hooks(home(), here()),
+        "mcp": _mcp,
+    }
     findings: list[Finding] = []
-    looks = (
-        _settings, _privacy, _profiles, _serving, _schedule, _last_verdict, _index, _transcripts,
-        _access_log, _injections, _usage, _archive, _files, _leftovers, _server, _hooks, _mcp,
-    )  # fmt: skip
-    for look in looks:
+    for name, look in looks.items():
         try:
-            findings.extend(look(paths))
+            findings.extend(look())
         except (NoctuaryError, OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
-            findings.append(
-                Finding(look.__name__.strip("_"), "fail", f"{type(error).__name__}: {error}")
-            )
+            findings.append(Finding(name, "fail", f"{type(error).__name__}: {error}"))
     return findings
 
 
-def _settings(_: StorePaths) -> Iterator[Finding]:
+def _settings() -> Iterator[Finding]:
     try:
         Settings.load(home=find_home())
     except ConfigError as error:
@@ -423,28 +437,7 @@ def _profiles(paths: StorePaths) -> Iterator[Finding]:
         yield Finding("profiles", "ok", f"{len(known)} profiles, all values in range")
 
 
-def _serving(paths: StorePaths) -> Iterator[Finding]:
-    is_hooked = are_hooked(find_home(), Path.cwd())
-    yield from look_at_serving(paths, _known_settings(), is_hooked=is_hooked)
-
-
-def _schedule(paths: StorePaths) -> Iterator[Finding]:
-    yield look_at_schedule(paths)
-
-
-def _index(paths: StorePaths) -> Iterator[Finding]:
-    yield look_at_index(paths)
-
-
-def _transcripts(_: StorePaths) -> Iterator[Finding]:
-    yield look_at_transcripts(_known_settings().transcripts.path)
-
-
-def _hooks(_: StorePaths) -> Iterator[Finding]:
-    yield from look_at_hooks(find_home(), Path.cwd())
-
-
-def _mcp(_: StorePaths) -> Iterator[Finding]:
+def _mcp() -> Iterator[Finding]:
     fault = find_sdk_fault()
     plugin = next((p for a in AGENTS if (p := enabled_plugin(a, Path.cwd())) is not None), None)
     if fault is None:
@@ -572,7 +565,3 @@ def _leftovers(paths: StorePaths) -> Iterator[Finding]:
             f"{len(waiting)} candidate(s) were built but not published",
             "a night failed or was stopped; the next one builds on what is there",
         )
-
-
-def _server(paths: StorePaths) -> Iterator[Finding]:
-    yield Finding("server", *look_at_server(paths.root))

@@ -442,10 +442,7 @@ def _score(
         return report, None
     metric = f"recall@{found.k}"
     abstention = judge_abstention(
-        _part(found, ranked),
-        _part(found, unanswerable),
-        score_run(found, ranked, [metric]),
-        metric,
+        _part(found, ranked), _part(found, unanswerable), score_run(found, ranked, [metric]), metric
     )
     return report, abstention
 

@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from noctuary.agents.client import (
     Fallback,
@@ -336,11 +337,7 @@ def look_at_schedule(paths: StorePaths, now_s: float | None = None) -> Finding:
     schedules = paths.dagster_home / "schedules" / "schedules.db"
     runs = paths.dagster_home / "history" / "runs.db"
     if not schedules.is_file():
-        return Finding(
-            "schedule",
-            "ok",
-            "there is no Dagster instance to look into: age tells",
-        )
+        return Finding("schedule", "ok", "there is no Dagster instance to look into: age tells")
     try:
         running = _is_running(schedules)
         heartbeat_s = _heartbeat_s(runs)
@@ -418,23 +415,18 @@ _RECENT_S = 24 * 3600.0
 """An older fallback says little about now; a shorter time would hide it from a daily look."""
 
 
-class ServerState(NamedTuple):
-    """How it is with the server of a store: the fields of a finding."""
-
-    level: str
-    message: str
-    remedy: str
+_server = partial(Finding, "server")
 
 
-def look_at_server(store: Path) -> ServerState:
+def look_at_server(store: Path) -> Finding:
     """Return how the store's server is, and whether a client had a reason not to use it."""
     place = find_place(store)
     try:
         fault = directory_fault(place.directory)
     except FileNotFoundError:
-        return ServerState("ok", "none runs: recall answers in its own process", "")
+        return _server("ok", "none runs: recall answers in its own process")
     if fault is not None:
-        return ServerState("warn", f"no server can be used: {fault}", "recall answers without one")
+        return _server("warn", f"no server can be used: {fault}", "recall answers without one")
     answer = ping(store)
     fallback = read_fallback(place)
     if fallback is not None and time.time() - fallback.at_s > _RECENT_S:
@@ -444,25 +436,23 @@ def look_at_server(store: Path) -> ServerState:
     return _with(answer, fallback)
 
 
-def _without(refusal: Refusal, fallback: Fallback | None) -> ServerState:
+def _without(refusal: Refusal, fallback: Fallback | None) -> Finding:
     if refusal.code != "absent":
-        return ServerState(
-            "warn", f"{refusal.code}: {refusal.message}", "start `noctuary serve` again"
-        )
+        return _server("warn", f"{refusal.code}: {refusal.message}", "start `noctuary serve` again")
     if fallback is not None:
-        return ServerState("ok", f"none runs; {_told(fallback)}", "")
-    return ServerState("ok", "none runs: recall answers in its own process", "")
+        return _server("ok", f"none runs; {_told(fallback)}")
+    return _server("ok", "none runs: recall answers in its own process")
 
 
-def _with(answer: dict[str, Any], fallback: Fallback | None) -> ServerState:
+def _with(answer: dict[str, Any], fallback: Fallback | None) -> Finding:
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(answer["started_s"]))
     runs = f"process {answer['pid']} answers since {since}, {answer['answered']:,} recalls"
     reason = answer.get("lean_reason")
     if reason is not None:  # servers of before did not say
         runs += f"; encodes with {f'the lean encoder: {reason}' if reason else 'ONNX Runtime'}"
     if fallback is not None and fallback.at_s >= answer["started_s"]:
-        return ServerState("warn", f"{runs}; {_told(fallback)}", "see docs/serve.md, Falling back")
-    return ServerState("ok", runs, "")
+        return _server("warn", f"{runs}; {_told(fallback)}", "see docs/serve.md, Falling back")
+    return _server("ok", runs)
 
 
 def _told(fallback: Fallback) -> str:

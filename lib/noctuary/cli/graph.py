@@ -108,13 +108,7 @@ def graph() -> None:
 @_limit_option
 @_mermaid_option
 @_scope_options
-def show(
-    concept: str,
-    limit: int,
-    mermaid: bool,
-    store: str | None,
-    **options: Any,
-) -> None:
+def show(concept: str, limit: int, mermaid: bool, store: str | None, **options: Any) -> None:
     """Show CONCEPT, found by its name or an alias, with everything around it.
 
     Memories that hold it, with the evidence marked; relations that memories state, with the time
@@ -150,12 +144,7 @@ def show(
 @_mermaid_option
 @_scope_options
 def path(
-    start: str,
-    goal: str,
-    max_hops: int,
-    mermaid: bool,
-    store: str | None,
-    **options: Any,
+    start: str, goal: str, max_hops: int, mermaid: bool, store: str | None, **options: Any
 ) -> None:
     """Explain how the concepts A and B are connected.
 

@@ -16,7 +16,7 @@ import pytest
 from noctuary.agents.client import Place, Refusal, find_place, note_fallback
 from noctuary.agents.server import Server, answer_recall
 from noctuary.cli import findings as diagnosis
-from noctuary.cli.findings import look_at_server
+from noctuary.cli.findings import Finding, look_at_server
 from tests.support.store import Store
 
 DAY_S = 86_400.0
@@ -59,7 +59,7 @@ def write_note(place: Place, at_s: float) -> None:
 
 def test_no_server_is_the_ordinary_case(plain_store: Store) -> None:
     state = look_at_server(plain_store.root)
-    assert state == ("ok", "none runs: recall answers in its own process", "")
+    assert state == Finding("server", "ok", "none runs: recall answers in its own process")
 
 
 def test_a_server_that_runs_is_named(plain_store: Store, running: Server) -> None:
