@@ -54,7 +54,7 @@ from noctuary.recall.profile import RetrievalProfile, current_settings
 from noctuary.recall.query import Mask, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallWarning
-from noctuary.sources.injected import append_injection
+from noctuary.sources.injection_log import append_injection
 from noctuary.text.marks import iso
 
 # What one server may see: a store, a user and a wing, fixed when it starts.

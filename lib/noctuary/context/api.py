@@ -46,7 +46,7 @@ from noctuary.recall.profile import (
 from noctuary.recall.query import Scope, aware, check_arguments
 from noctuary.recall.query_encoder import encode_query, text_encoder
 from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning
-from noctuary.sources.injected import append_injection
+from noctuary.sources.injection_log import append_injection
 from noctuary.usage.access_log import append_retrievals
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from noctuary.sources.injected import (
     SHORT,
     InjectedWording,
     Line,
-    append_injection,
     hash_anchor,
     hash_exact,
     hash_words,
@@ -34,6 +33,7 @@ from noctuary.sources.injected import (
     words_of,
     worth_injecting,
 )
+from noctuary.sources.injection_log import append_injection
 from noctuary.text.marks import split_speaker
 
 MAX_BLOCK_CHARS = 7_500

@@ -27,7 +27,6 @@ from noctuary.sources.injected import (
     NOBODY,
     NOTES,
     PLACE,
-    RECORD,
     SHORT,
     cut_blocks,
     hash_anchor,
@@ -35,6 +34,7 @@ from noctuary.sources.injected import (
     hash_words,
     words_of,
 )
+from noctuary.sources.injection_log import RECORD
 from noctuary.text.marks import split_speaker
 
 # What an earlier export held: which ids, and a hash of each content. No text is kept.
