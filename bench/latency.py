@@ -23,13 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from bench.arms import SetContext
+from bench.arms import SetContext, list_arms
 from bench.arms.keyword import distinct_words
 from bench.datasets import Dataset, open_dataset, read_corpus
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from noctuary.core.errors import StoreError
-from noctuary.evaluate.decide import list_arms
 from noctuary.evaluate.labels import Query, read_queries
 from noctuary.recall.engine import Recaller
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from bench.arms import list_arms
 from bench.arms.base import Arm, SearchScope, SetContext
 from bench.suite.cache import FinishedRun, read_finished, run_path, write_finished
 from bench.suite.keys import RANKING_CODE, code_digest, run_key
@@ -16,7 +17,6 @@ from bench.suite.loading import LoadedSet
 from bench.suite.plan import ABSTAINING, HEADLINE, PLAN
 from noctuary.core.errors import ConfigError
 from noctuary.core.types import SILENT, Progress
-from noctuary.evaluate.decide import list_arms
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import run_retriever
 from noctuary.recall.engine import Recaller

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bench.arms import list_arms
 from bench.arms.base import SetContext
 from bench.suite.evaluation import ask_arm
 from bench.suite.loading import LoadedSet
@@ -11,7 +12,6 @@ from bench.suite.night import build_store
 from bench.verify.regression import SCORE_DIGITS, Regression, Value
 from noctuary.core.files import hash_file
 from noctuary.core.types import SILENT, Progress
-from noctuary.evaluate.decide import list_arms
 from noctuary.evaluate.metrics import score_run
 from noctuary.recall.engine import Recaller
 
