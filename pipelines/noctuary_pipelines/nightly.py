@@ -47,16 +47,7 @@ _QUIET_CONSOLE = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a night came to.
-
-    Attributes:
-        exit_code: What the process leaves with.
-        status: "published", "unchanged", "refused", "locked", "stopped" or "failed".
-        message: One sentence for a person.
-        stages: What each stage did, in order.
-        said: Lines for a person beside the stages: what was healed, what is about to cost money.
-        note: What a person should know in the morning, see `write_note`.
-    """
+    """What a night came to."""
 
     exit_code: int
     status: str
@@ -67,14 +58,7 @@ class Outcome:
 
 
 def run(source: str | None, store: str | None, *, as_json: bool, verbose: bool) -> NoReturn:
-    """Run the whole night and leave with its exit code, one of those above.
-
-    Args:
-        source: The memory store to read; None means the configured one, else the sample.
-        store: Directory to write, or its name below home; None derives it from the source.
-        as_json: Print one JSON object instead of text.
-        verbose: Show what every stage counted.
-    """
+    """Run the whole night and leave with its exit code, one of those above."""
     started = time.perf_counter()
     healed: list[str] = []
     try:
@@ -222,13 +206,7 @@ def describe_failure(
     stages: list[StageResult],
     unmet: Sequence[AssetCheckEvaluation] = (),
 ) -> Outcome:
-    """Turn what stopped a run into one sentence.
-
-    Args:
-        errors: Class and message of every error that noctuary raised, or a library.
-        stages: What was done.
-        unmet: The blocking checks that do not hold.
-    """
+    """Turn what stopped a run into one sentence."""
     for name, message in errors:
         if name == StoreLockedError.__name__:
             return Outcome(EXIT_LOCKED, "locked", message, stages)

@@ -61,14 +61,7 @@ def open_night(
     report: Report | None = None,
     say: Say | None = None,
 ) -> Generator[Night]:
-    """Hold the store and say to Dagster what the run is about.
-
-    Args:
-        site: Where the run takes place.
-        context: Of the resource.
-        report: Told of every finished stage; None logs to the run.
-        say: Shown lines for a person, which are logged to the run as well.
-    """
+    """Hold the store and say to Dagster what the run is about."""
     log = context.log
     with hold_store(site) as (healed, tables_hold):
         if context.instance is not None and context.run is not None:

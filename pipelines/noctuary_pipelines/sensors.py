@@ -111,13 +111,7 @@ def source_sensor(
     resolve: Callable[[], Site] = resolve_site,
     clock_s: Callable[[], float] = time.time,
 ) -> dg.SensorDefinition:
-    """Return the sensor `source_changed`; it is off until somebody switches it on in the UI.
-
-    Args:
-        settings: How often it looks; what else it needs is read again at every look.
-        resolve: Says which source and which store.
-        clock_s: Seconds since the epoch.
-    """
+    """Return the sensor `source_changed`; it is off until somebody switches it on in the UI."""
 
     @dg.sensor(
         name="source_changed",

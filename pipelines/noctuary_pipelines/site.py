@@ -60,14 +60,7 @@ _SET_ASIDE = (
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Everything a run needs to know about where it is.
-
-    Attributes:
-        home: noctuary's home.
-        source: The memory store to read.
-        paths: The store to write.
-        settings: The settings in force.
-    """
+    """Everything a run needs to know about where it is."""
 
     home: Path
     source: SourceName
@@ -83,10 +76,6 @@ def resolve_site(
     """Resolve source and store.
 
     Argument, then environment, then configuration, then the bundled sample.
-
-    Raises:
-        ConfigError: If a setting is wrong.
-        StoreError: If a checkout's stores have to be moved first.
     """
     env = os.environ if environ is None else environ
     home = find_home(env)
@@ -109,11 +98,7 @@ def _named(named: str, environ: Mapping[str, str]) -> SourceName:
 
 
 def _refuse_foreign_store(store: Path, source: SourceName) -> None:
-    """Keep a forgotten NOCTUARY_STORE from being overwritten with another source.
-
-    Raises:
-        ConfigError: If the store that the environment names was built from another source.
-    """
+    """Keep a forgotten NOCTUARY_STORE from being overwritten with another source."""
     manifest = serving_manifest(StorePaths(store.expanduser().absolute()))
     built_from = manifest.source.get("location") if manifest else None
     if built_from and str(source) not in (built_from, str(Path(built_from).parent)):
@@ -127,10 +112,6 @@ def prepare_instance(paths: StorePaths, *, say: Callable[[str], None] | None = N
     """Create the store's Dagster home with its configuration, if it is not there, and return it.
 
     What is damaged of Dagster's files is set aside; Dagster makes new ones.
-
-    Args:
-        paths: The store.
-        say: Told what was damaged.
     """
     make_directory(paths.dagster_home)
     faults: list[Fault] = []

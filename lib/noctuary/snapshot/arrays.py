@@ -100,15 +100,7 @@ class ShareArrays:
         )
 
     def by_reader(self, count: int) -> Mapping[str, NDArray[np.int32]]:
-        """Return the positions that are shared with each reader.
-
-        Args:
-            count: Memories in the snapshot.
-
-        Raises:
-            ValueError: The arrays do not line up: a share that is shifted by one opens a memory
-                that nobody shares.
-        """
+        """Return the positions that are shared with each reader."""
         if not self.is_aligned(count):
             raise ValueError("arrays of shares of different lengths")
         ends = self.indptr.tolist()

@@ -17,7 +17,14 @@ from noctuary.compact.gate import judge
 from noctuary.core import store as layout
 from noctuary.core.foreign_json import parse_json
 from noctuary.graph.tables import NO_SPAN
-from noctuary.graph.walk import LINK_RELATIONS, NO_CONCEPT, RELATIONS, ROLES
+from noctuary.graph.walk import (
+    LINK_RELATIONS,
+    NO_CONCEPT,
+    RELATIONS,
+    ROLES,
+    GraphArrays,
+    MentionArrays,
+)
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
 from noctuary.text.tokens import document_tokens
 
@@ -43,7 +50,7 @@ def every_edge_has_evidence(c: Candidate, x: GateContext) -> Judged:
     Edges between turns rest on the session and have no span; links of the store have neither span
     nor concept. No edge ends before it begins.
     """
-    arrays = {name: c.array(layout.graph_file(name)) for name in layout.GRAPH_FIELDS}
+    arrays = c.arrays(layout.graph_file, GraphArrays)
     lengths = _content_lengths(c)
     rows, targets = arrays["indptr"], arrays["targets"]
     found: Found = {"edges": int(targets.size)}
@@ -67,7 +74,7 @@ def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> Judged:
 
     Every concept has a mention, and every name leads to a concept.
     """
-    arrays = {name: c.array(layout.mention_file(name)) for name in layout.MENTION_FIELDS}
+    arrays = c.arrays(layout.mention_file, MentionArrays)
     lengths, concepts = _content_lengths(c), c.value("SELECT COUNT(*) FROM concepts")
     positions = arrays["positions"]
     found: Found = {"mentions": int(positions.size)}
@@ -369,9 +376,7 @@ def _circles(pairs: Iterable[tuple[str, str]]) -> int:
 
 def _other_arrays(c: Candidate) -> int:
     """Return how many sources, confidences or plans the arrays have otherwise than the tables."""
-    arrays = SummaryArrays(
-        **{name: c.array(layout.summary_file(name)) for name in layout.SUMMARY_FIELDS}
-    )
+    arrays = SummaryArrays(**c.arrays(layout.summary_file, SummaryArrays))
     rows: list[tuple[Any, ...]] = c.rows.execute(
         "SELECT ordinal, summary_id, confidence, plan_id FROM summaries ORDER BY ordinal"
     ).fetchall()

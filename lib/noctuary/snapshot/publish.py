@@ -54,13 +54,7 @@ _READ_ONLY_FILE = 0o400
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What publishing did.
-
-    Attributes:
-        snapshot_id: What serves now.
-        published: False when the candidate already served.
-        removed: Snapshots that the retention rule removed.
-    """
+    """What publishing did."""
 
     snapshot_id: str
     published: bool
@@ -111,11 +105,6 @@ def find_refusal(paths: StorePaths, digest: str) -> str | None:
 def publish_candidate(paths: StorePaths, digest: str, keep: int) -> Publication:
     """Make the candidate of this digest the serving snapshot, if its verdict is PASS.
 
-    Args:
-        paths: The store.
-        digest: Full digest of the candidate.
-        keep: Snapshots kept, the serving one included.
-
     Raises:
         PublishRefusedError: If there is no verdict for this digest, or it is FAIL.
         SnapshotCorruptError: If the candidate's bytes do not have this digest any more.
@@ -130,16 +119,7 @@ def publish_candidate(paths: StorePaths, digest: str, keep: int) -> Publication:
 
 
 def rollback(paths: StorePaths, snapshot_id: str | None = None) -> Pointer:
-    """Point at an older published snapshot after verifying every byte of it.
-
-    Args:
-        paths: The store.
-        snapshot_id: Which one; None means the newest one older than the serving snapshot.
-
-    Raises:
-        SnapshotMissingError: If there is no such snapshot.
-        SnapshotCorruptError: If it is damaged.
-    """
+    """Point at an older published snapshot after verifying every byte of it."""
     published = list_snapshots(paths)
     if not published:
         raise SnapshotMissingError(
@@ -241,11 +221,7 @@ def find_by_digest(paths: StorePaths, digest: str) -> Path | None:
 
 
 def candidate_directory(paths: StorePaths, digest: str) -> Path:
-    """Return where the candidate of a digest lies.
-
-    Raises:
-        StoreError: If it is not there.
-    """
+    """Return where the candidate of a digest lies."""
     directory = paths.candidates / digest[:DIGEST_NAME_CHARS]
     if not directory.is_dir():
         raise StoreError(
@@ -309,12 +285,7 @@ Abstention = Mapping[str, JsonValue]
 
 
 def find_pack(paths: StorePaths, digest: str) -> Path | None:
-    """Return an intact directory that holds a pack, sealed or not, published or not, or None.
-
-    Args:
-        paths: The store.
-        digest: The pack's own digest, without what was sealed in.
-    """
+    """Return an intact directory that holds a pack, sealed or not, published or not, or None."""
     exact = find_by_digest(paths, digest)
     if exact is not None and is_intact(exact, digest):
         return exact
@@ -343,15 +314,6 @@ def seal_candidate(
     """Return the candidate made of a pack, an adopted ranking and thresholds for abstaining.
 
     Without either the pack itself is the candidate and nothing is copied.
-
-    Args:
-        paths: The store.
-        digest: The pack's digest.
-        ranking: What was adopted and why; None adopts nothing.
-        abstention: Below which scores nothing is an answer; None never abstains.
-
-    Raises:
-        StoreError: If no intact directory holds the pack.
     """
     pack = find_pack(paths, digest)
     if pack is None:

@@ -81,11 +81,7 @@ def describe_healing(faults: Sequence[Fault], stages: Sequence[str]) -> str:
 
 
 def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
-    """Take away what is not what the last night left; the caller holds the store's lock.
-
-    Returns:
-        What was taken away, and the stages that run again for it.
-    """
+    """Take away what is not what the last night left; the caller holds the store's lock."""
     ledger, damaged_copies = _read(paths)
     faults = [*damaged_copies, *_find(paths, ledger)]
     stages = _forget_stages(paths, {fault.name for fault in faults})
@@ -112,12 +108,7 @@ def vouches_for(paths: StorePaths, directory: Path) -> bool:
 
 
 def end_night(paths: StorePaths, *, finished: bool) -> None:
-    """Record what a night leaves, which ended in order.
-
-    Args:
-        paths: The store, whose lock the caller holds.
-        finished: Whether it came to its end; one that failed vouches for nothing that it found.
-    """
+    """Record what a night leaves, which ended in order."""
     ledger, _ = _read(paths)
     if ledger.state == _UNSURE and not finished:
         _write(paths, replace(ledger, state=_DOUBTED))

@@ -29,11 +29,6 @@ def hold_lock(path: Path) -> Generator[None]:
     The number in the file names the holder for messages and locks nothing: the kernel's lock ends
     with the process, however that ends. A process that is forked inside the block gives its copy
     back at once, so that it cannot keep the lock when it outlives this one.
-
-    Raises:
-        StoreLockedError: If another process holds it, naming that process.
-        StoreError: The lock cannot be made there: a read-only store, or a file system without
-            `flock`.
     """
     fd = _take(path)
     _HELD_FDS.add(fd)
