@@ -55,10 +55,10 @@ class Night:
     source: SourceName
     settings: Settings = field(default_factory=Settings)
     progress: Progress = SILENT
-    report: Callable[[StageResult], None] = _ignore
-    say: Callable[[str], None] = _ignore
-    results: list[StageResult] = field(default_factory=list[StageResult])
-    tables_hold: bool = False
+    report: Callable[[StageResult], None] = _ignore  # told of every finished stage
+    say: Callable[[str], None] = _ignore  # lines for a person, before money is spent for example
+    results: list[StageResult] = field(default_factory=list[StageResult])  # in order
+    tables_hold: bool = False  # the tables of vectors are certainly as the last night left them
 
     def run(
         self,

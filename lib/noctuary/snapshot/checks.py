@@ -252,6 +252,10 @@ class Candidate:
         """Return the single number that a query yields."""
         return int(self.rows.execute(sql).fetchone()[0])
 
+    def count(self, rows: str) -> int:
+        """Return how many rows there are: a table or a join, with its conditions."""
+        return self.value(f"SELECT COUNT(*) FROM {rows}")
+
 
 Check = Callable[[Candidate, GateContext], Judged]
 """A sentence about a candidate: its name is the function's."""
@@ -284,7 +288,7 @@ def run_check(check: Check, candidate: Candidate, context: GateContext) -> Check
 def counts_are_conserved_from_source_to_snapshot(c: Candidate, x: GateContext) -> Judged:
     """Exported + quarantined + sensitive = source, and the snapshot holds what was exported."""
     s = x.source_counts
-    held = c.value("SELECT COUNT(*) FROM memories")
+    held = c.count("memories")
     adds_up = s["exported"] + s["quarantined"] + s["sensitive"] == s["source_rows"]
     passed = adds_up and held == s["exported"] == c.manifest.counts["memories"]
     return passed, {**s, "snapshot_rows": held}

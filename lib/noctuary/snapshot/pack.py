@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from noctuary.compact.clusters import Cluster
 from noctuary.compact.summaries import Summary
 from noctuary.core import store as layout
-from noctuary.core.files import fsync_dir, remove_tree, replacement, write_array, write_text
-from noctuary.core.manifest import Manifest, compute_digest, describe_files, write_manifest
+from noctuary.core.files import remove_tree, replacement, write_array, write_text
+from noctuary.core.manifest import Manifest, compute_digest, describe_files
 from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord
 from noctuary.embed.funnel import PrefixTier
@@ -31,6 +31,7 @@ from noctuary.graph.tables import ArrowTable, GraphTables
 from noctuary.graph.walk import GraphArrays, relations_in_use
 from noctuary.lexical.build import Postings, build_postings_beside
 from noctuary.snapshot.arrays import OF_TURNS, ShareArrays, SummaryArrays
+from noctuary.snapshot.publish import place_candidate
 from noctuary.sources.corpus import column_batches
 from noctuary.sources.source import Share
 from noctuary.text.tokens import document_tokens, encode_tokens
@@ -434,13 +435,7 @@ def build_candidate(paths: StorePaths, inputs: PackInputs, provenance: Provenanc
     meta = _meta(inputs, columns, summaries, shares)
     _write_rows(building / layout.ROWS_FILE, inputs, summaries, meta)
     manifest = _make_manifest(building, inputs, provenance, columns, shares)
-    write_manifest(building, manifest)
-    fsync_dir(building)
-    final = paths.candidates / manifest.digest[: layout.DIGEST_NAME_CHARS]
-    remove_tree(final)
-    building.rename(final)
-    fsync_dir(paths.candidates)
-    return final
+    return place_candidate(paths, building, manifest)
 
 
 def _make_manifest(

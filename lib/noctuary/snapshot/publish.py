@@ -17,7 +17,7 @@ from noctuary.core.errors import (
     SnapshotMissingError,
     StoreError,
 )
-from noctuary.core.files import JsonValue, fsync_dir, remove_tree, write_text
+from noctuary.core.files import JsonValue, fsync_dir, fsync_file, remove_tree, write_text
 from noctuary.core.manifest import (
     Manifest,
     Pointer,
@@ -33,7 +33,6 @@ from noctuary.core.manifest import (
 from noctuary.core.store import (
     ABSTENTION_FILE,
     DIGEST_NAME_CHARS,
-    MANIFEST_FILE,
     RANKING_FILE,
     SEALED_FILES,
     StorePaths,
@@ -41,8 +40,6 @@ from noctuary.core.store import (
 )
 from noctuary.snapshot.verdict import PASS, read_verdict
 
-# Publishing, rollback and retention: the only code that moves the serving pointer.
-#
 # A candidate is published only if a PASS verdict names exactly its digest and its bytes still have
 # that digest. The move is rename, then pointer swap (write, fsync, rename): killed anywhere, the
 # old pointer or the new one stands.
@@ -56,9 +53,9 @@ _READ_ONLY_FILE = 0o400
 class Publication:
     """What publishing did."""
 
-    snapshot_id: str
-    published: bool
-    removed: tuple[str, ...]
+    snapshot_id: str  # what serves now
+    published: bool  # False when the candidate already served
+    removed: tuple[str, ...]  # snapshots that the retention rule removed
 
 
 def serving_manifest(paths: StorePaths) -> Manifest | None:
@@ -191,7 +188,11 @@ def _install(paths: StorePaths, digest: str) -> str:
     for name in list_snapshots(paths):
         if name.endswith(f"-{suffix}") and is_intact(paths.snapshots / name, digest):
             return name
-    candidate = candidate_directory(paths, digest)
+    candidate = paths.candidates / digest[:DIGEST_NAME_CHARS]
+    if not candidate.is_dir():
+        raise StoreError(
+            f"there is no candidate {candidate.name} in {paths.root}: run the nightly job"
+        )
     manifest = read_manifest(candidate)
     full_check(candidate, manifest)
     if manifest.digest != digest:
@@ -218,16 +219,6 @@ def find_by_digest(paths: StorePaths, digest: str) -> Path | None:
         if name.endswith(suffix):
             return paths.snapshots / name
     return None
-
-
-def candidate_directory(paths: StorePaths, digest: str) -> Path:
-    """Return where the candidate of a digest lies."""
-    directory = paths.candidates / digest[:DIGEST_NAME_CHARS]
-    if not directory.is_dir():
-        raise StoreError(
-            f"there is no candidate {directory.name} in {paths.root}: run the nightly job"
-        )
-    return directory
 
 
 def is_intact(directory: Path, digest: str) -> bool:
@@ -272,9 +263,6 @@ def _current_id(paths: StorePaths) -> str | None:
         return read_pointer(paths).snapshot_id
     except (SnapshotMissingError, SnapshotCorruptError):
         return None
-
-
-# Sealing: a serving pack and what the evaluation found out about it become one candidate.
 
 
 Ranking = Mapping[str, JsonValue]
@@ -332,19 +320,20 @@ def seal_candidate(
         if document is not None:
             text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
             write_text(building / name, text + "\n")
-    return _finish(paths, building, manifest)
-
-
-def _finish(paths: StorePaths, building: Path, pack: Manifest) -> Path:
     files = describe_files(building)
-    digest = compute_digest(files, pack.counts, pack.id_kind, pack.encoder_digest)
+    digest = compute_digest(files, manifest.counts, manifest.id_kind, manifest.encoder_digest)
     built_at = datetime.now(UTC).isoformat(timespec="seconds")
-    write_manifest(building, replace(pack, files=files, digest=digest, built_at=built_at))
+    sealed_manifest = replace(manifest, files=files, digest=digest, built_at=built_at)
+    return place_candidate(paths, building, sealed_manifest)
+
+
+def place_candidate(paths: StorePaths, building: Path, manifest: Manifest) -> Path:
+    """Give a directory its manifest, flush it and put it in place; an equal candidate goes."""
+    write_manifest(building, manifest)
     for path in building.iterdir():
-        if path.name != MANIFEST_FILE:
-            _sync(path)
+        fsync_file(path)
     fsync_dir(building)
-    final = paths.candidates / digest[:DIGEST_NAME_CHARS]
+    final = paths.candidates / manifest.digest[:DIGEST_NAME_CHARS]
     remove_tree(final)
     building.rename(final)
     fsync_dir(paths.candidates)
@@ -362,8 +351,3 @@ def _take_over(source: Path, target: Path, *, linked: bool) -> None:
             os.link(source, target)
             return
     shutil.copyfile(source, target)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as handle:
-        os.fsync(handle.fileno())
