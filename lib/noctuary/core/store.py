@@ -83,9 +83,6 @@ def path_of(source: SourceName) -> Path:
     return source
 
 
-# The files of one snapshot.
-
-
 PACK_FORMAT_VERSION = 3
 """Bumped when a reader of the previous format could not read the new one."""
 
@@ -143,29 +140,12 @@ def is_snapshot_id(name: str) -> bool:
     return _SNAPSHOT_ID.fullmatch(name) is not None
 
 
-def facet_file(facet: str) -> str:
-    """Return the file of one facet's int32 codes (-1 = none)."""
-    return f"facet_{facet}.npy"
-
-
-def graph_file(field: str) -> str:
-    """Return the file of one array of the graph's compressed rows."""
-    return f"graph_{field}.npy"
-
-
-def mention_file(field: str) -> str:
-    """Return the file of one array of the concepts' mentions."""
-    return f"mentions_{field}.npy"
-
-
-def summary_file(field: str) -> str:
-    """Return the file of one array of the summaries."""
-    return f"summary_{field}.npy"
-
-
-def session_file(field: str) -> str:
-    """Return the file of one array of the sessions."""
-    return f"sessions_{field}.npy"
+# Files of arrays, by the name of the array.
+facet_file = "facet_{}.npy".format  # int32 codes, -1 = none
+graph_file = "graph_{}.npy".format  # of the graph's compressed rows
+mention_file = "mentions_{}.npy".format
+summary_file = "summary_{}.npy".format
+session_file = "sessions_{}.npy".format
 
 
 class _Below:

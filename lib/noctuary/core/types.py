@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from noctuary.core.files import hash_text
 
-# `dataclass` for frozen classes, built in a fifth of the time. Standard library only.
-#
-# The read path defines some sixty frozen dataclasses, and the standard library compiles six
-# methods for each of them at every start of Python: 45 ms of CPU where `import numpy` takes 68.
-# This one compiles `__init__` and shares the other methods, which find the fields through
-# `__dataclass_fields__`. A class behaves as one of `dataclasses.dataclass` does (`fields`,
-# `replace`, `asdict`, pickling, matching); type checkers see that decorator itself.
+# `dataclass` for frozen classes, built in a fifth of the time. The read path defines some sixty
+# frozen dataclasses, and the standard library compiles six methods for each of them at every start
+# of Python: 45 ms of CPU where `import numpy` takes 68. This one compiles `__init__` and shares
+# the other methods, which find the fields through `__dataclass_fields__`. A class behaves as one
+# of `dataclasses.dataclass` does (`fields`, `replace`, `asdict`, pickling, matching); type
+# checkers see that decorator itself.
 
 
 def _repr(self: Any) -> str:

@@ -44,9 +44,6 @@ from noctuary.snapshot.content_checks import (
 from noctuary.snapshot.verdict import CheckResult
 from noctuary.text.secrets import find_text_sensitivity
 
-# What the gate is told about recall: where the candidate does worse than what serves.
-
-
 REFUSE = "refuse"
 
 

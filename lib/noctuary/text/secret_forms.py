@@ -62,9 +62,6 @@ distribute it provided that this notice is kept; it comes without warranty of an
 """
 
 
-# Secrets that a check of their own tells: cards, accounts, seed phrases, wrapped keys.
-
-
 # ISO/IEC 7812: Visa, Mastercard (both ranges), Discover, JCB, UnionPay; Amex, Diners.
 _CARD = re.compile(
     # It starts at a digit, which is fast to look for; what stands before is looked at then.

@@ -565,9 +565,6 @@ def _find_spelled(words: list[str], lengths: list[int]) -> str | None:
     return _find_worded(closed) if closed else None
 
 
-# May a text be kept: what was already redacted, and what the secret scan finds.
-
-
 PLACEHOLDER = "placeholder"
 _SECRET_PREFIX = "secret:"
 _PLACEHOLDERS = re.compile(r"\[(?:REDACTED|SENSITIVE)", re.IGNORECASE)

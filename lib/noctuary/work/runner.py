@@ -122,7 +122,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 class LocalRunner:
     """Runs tasks in processes of this machine."""
 
-    workers: int = 0
+    workers: int = 0  # processes at once; 0 means the usable cores, 1 this process
     processes_pay_ms: float = PROCESSES_PAY_MS
 
     def run(

@@ -100,9 +100,9 @@ _STAMP_TYPES = {"key": str, "outputs": dict, "rows": int, "facts": dict, "left":
 class Stage:
     """What a stage is called, which version of its algorithm this is, and what it writes."""
 
-    name: str
-    version: str
-    outputs: tuple[str, ...] = ()
+    name: str  # also the asset's
+    version: str  # bumped with every change that may change its output
+    outputs: tuple[str, ...] = ()  # paths relative to the work directory
 
 
 @dataclass(frozen=True, slots=True)
