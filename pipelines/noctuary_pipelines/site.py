@@ -28,29 +28,8 @@ from noctuary.work.ledger import Fault, heal_dagster, name_faults
 from noctuary.work.lock import hold_lock
 from noctuary_pipelines.sample import place_sample
 
-_DAGSTER_YAML = """\
-# Written by noctuary; edits are kept. The instance belongs to this store and is as durable as it.
-telemetry:
-  enabled: false
-nux:
-  enabled: false
-# Runs start at once, in a process of their own: no daemon is needed for a run from the UI.
-run_coordinator:
-  module: dagster._core.run_coordinator
-  class: DefaultRunCoordinator
-# Captured output would be a second place that memory text could reach; it also leaves a `tail`
-# process behind when a run is killed. What a stage did is in its metadata.
-compute_logs:
-  module: dagster._core.storage.noop_compute_log_manager
-  class: NoOpComputeLogManager
-python_logs:
-  python_log_level: WARNING
-retention:
-  schedule:
-    purge_after_days: 30
-  sensor:
-    purge_after_days: 30
-"""
+_DAGSTER_YAML = Path(__file__).with_name("dagster.yaml")
+"""What a store's Dagster home begins with."""
 
 _SET_ASIDE = (
     "what is left of it lies beside as *.damaged; if the schedule was on, switch it on again in "
@@ -120,11 +99,11 @@ def prepare_instance(paths: StorePaths, *, say: Callable[[str], None] | None = N
         faults = heal_dagster(paths)
     if faults and say is not None:
         say(f"damaged or missing, so Dagster starts afresh: {name_faults(faults)}; {_SET_ASIDE}")
-    config = paths.dagster_home / "dagster.yaml"
+    config, begun = paths.dagster_home / "dagster.yaml", _DAGSTER_YAML.read_text(encoding="utf-8")
     found = config.read_text(encoding="utf-8", errors="replace") if config.exists() else ""
     # A mere beginning is nobody's edit: the rest was lost.
-    if found != _DAGSTER_YAML and _DAGSTER_YAML.startswith(found):
-        write_text(config, _DAGSTER_YAML)
+    if found != begun and begun.startswith(found):
+        write_text(config, begun)
     return paths.dagster_home
 
 
