@@ -360,21 +360,8 @@ def is_code(value: str, says: str) -> bool:
     )
 
 
-_TALK_WORDS = """
-ask backup bad broken case changed changes changing characters correct dialog different empty
-encrypted entropy entry expired expires file files first forgotten generator good gpg hash invalid
-kept key keys known last length less long longer lost manager minimum missing needed never new none
-null old one optional page passphrase passphrases password passwords policy prompt prompted prompts
-protected protection recommended required reset rotated safe same saved second see set short shared
-ssh still stored string strong text twice two unknown unset used using valid value weak word words
-written wrong asked case chosen correctly entered generated handed hidden memorable
-optional possible printed private public random recorded secret secure sensitive separately shown
-somewhere stays supposed typed under usually
-aber auf auch bekannt das dem den der die ein eine geheim im ist kein keine lang leider mehr mit
-muss nicht noch nur oder sehr sicher soll und unter vergessen wird wurde zu
-avec dans est mais pas plus sont sous tres trop
-"""
-_TALK = STOP_WORDS | frozenset(_TALK_WORDS.split())
+_TALK = STOP_WORDS | frozenset(_read_lines("talk_words.txt").split())
+"""What is said about passwords, and is none."""
 
 
 def _is_phrase(words: str) -> bool:
