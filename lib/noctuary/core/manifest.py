@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
 from noctuary.core.files import hash_file, hash_json, write_text
@@ -63,28 +64,6 @@ class Pointer:
     reason: str  # "publish" or "rollback"
 
 
-_Kind = type | UnionType | tuple[type, ...]
-# What JSON holds in each field; a damaged file that is still JSON must not get past the reader.
-_POINTER_TYPES: Mapping[str, _Kind] = {
-    "snapshot_id": str,
-    "digest": str,
-    "published_at": str,
-    "previous_id": str | None,
-    "reason": str,
-}
-_MANIFEST_TYPES: Mapping[str, _Kind] = {
-    "digest": str,
-    "counts": dict,
-    "id_kind": str,
-    "encoder": (dict, NoneType),
-    "encoder_digest": str | None,
-    "source": dict,
-    "corpus_digest": str,
-    "settings": dict,
-    "built_at": str,
-}
-
-
 def compute_digest(
     files: dict[str, FileEntry], counts: dict[str, int], id_kind: str, encoder_digest: str | None
 ) -> str:
@@ -133,10 +112,11 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         raw = parse_json(path.read_text(encoding="utf-8"))
         _require_format(raw["format_version"], directory.name)
+        _require_types(raw, Manifest)
         files = {name: FileEntry(**entry) for name, entry in raw.pop("files").items()}
         warnings = [(str(code), str(message)) for code, message in raw.pop("warnings")]
-        _require_types(raw, _MANIFEST_TYPES)
-        _require_types(raw["counts"], {"memories": int})
+        if not isinstance(raw["counts"]["memories"], int):
+            raise TypeError("memories are not counted")  # noqa: TRY301
         return Manifest(files=files, warnings=warnings, **raw)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SnapshotCorruptError(
@@ -201,7 +181,7 @@ def read_pointer(paths: StorePaths) -> Pointer:
     """
     try:
         raw = parse_json(paths.current.read_text(encoding="utf-8"))
-        _require_types(raw, _POINTER_TYPES)
+        _require_types(raw, Pointer)
         if not is_snapshot_id(raw["snapshot_id"]) or not raw["digest"].startswith(
             raw["snapshot_id"].rpartition("-")[2]
         ):
@@ -224,10 +204,20 @@ def write_pointer(paths: StorePaths, pointer: Pointer) -> None:
     write_text(paths.current, json.dumps(asdict(pointer), indent=1) + "\n")
 
 
-def _require_types(raw: Mapping[str, Any], types: Mapping[str, _Kind]) -> None:
-    for name, expected in types.items():
-        if not isinstance(raw[name], expected):
+def _require_types(raw: Mapping[str, Any], record: type) -> None:
+    """Refuse a damaged file that is still JSON: each field holds what the class says."""
+    for name, kinds in _kinds_of(record).items():
+        if not isinstance(raw[name], kinds):
             raise TypeError(f"{name} is {type(raw[name]).__name__}")
+
+
+@cache
+def _kinds_of(record: type) -> dict[str, tuple[type, ...]]:
+    found: dict[str, tuple[type, ...]] = {}
+    for name, hint in get_type_hints(record).items():
+        options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        found[name] = tuple(get_origin(option) or option for option in options)
+    return found
 
 
 def _raise_if(faults: list[str], directory: Path) -> None:

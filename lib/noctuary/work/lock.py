@@ -105,12 +105,10 @@ def _open(path: Path) -> int:
 
 
 def _is_at(fd: int, path: Path) -> bool:
-    held = os.fstat(fd)
     try:
-        found = path.stat()
+        return os.path.samestat(os.fstat(fd), path.stat())
     except OSError:
         return False
-    return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
 
 
 def _read_holder(fd: int) -> str:
