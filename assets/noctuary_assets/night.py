@@ -49,27 +49,16 @@ def _ignore(_: object) -> None:
 
 @dataclass
 class Night:
-    """One run of the pipeline, or of a part of it, on one store.
-
-    Attributes:
-        paths: The store that is written.
-        source: The memory store that is read.
-        settings: The settings in force.
-        progress: Told about long work.
-        report: Told of every finished stage.
-        say: Shown a line for a person while a stage works, before money is spent for example.
-        results: What the stages that are done came to, in order.
-        tables_hold: Whether the tables of vectors are certainly as the last night left them.
-    """
+    """One run of the pipeline, or of a part of it, on one store."""
 
     paths: StorePaths
     source: SourceName
     settings: Settings = field(default_factory=Settings)
     progress: Progress = SILENT
-    report: Callable[[StageResult], None] = _ignore
-    say: Callable[[str], None] = _ignore
-    results: list[StageResult] = field(default_factory=list[StageResult])
-    tables_hold: bool = False
+    report: Callable[[StageResult], None] = _ignore  # told of every finished stage
+    say: Callable[[str], None] = _ignore  # lines for a person, before money is spent for example
+    results: list[StageResult] = field(default_factory=list[StageResult])  # in order
+    tables_hold: bool = False  # the tables of vectors are certainly as the last night left them
 
     def run(
         self,
@@ -80,15 +69,7 @@ class Night:
         always: bool = False,
         places: Sequence[Path] = (),
     ) -> StageResult:
-        """Run a stage unless it is up to date (see `run_stage`), and record what it cost.
-
-        Args:
-            stage: The stage.
-            inputs: What its outputs depend on.
-            body: Its work.
-            always: Run even if the stamp holds.
-            places: Where it writes outside the work directory, for its size on disk.
-        """
+        """Run a stage unless it is up to date (see `run_stage`), and record what it cost."""
         self.progress.update(stage.name, 0, 1)
         try:
             result = run_stage(self.paths.work, stage, inputs, body, always=always)
@@ -109,11 +90,7 @@ class Night:
         return result
 
     def result_of(self, stage: Stage) -> StageResult:
-        """Return what an earlier stage left on disk.
-
-        Raises:
-            StoreError: If it has not run, or its files were changed since.
-        """
+        """Return what an earlier stage left on disk."""
         result = load_result(self.paths.work, stage)
         if result is None:
             raise StoreError(
@@ -136,11 +113,7 @@ class Night:
 
     @cached_property
     def runner(self) -> Runner:
-        """Who runs the heavy steps; opened on first use.
-
-        Raises:
-            ConfigError: Ray is asked for and not installed.
-        """
+        """Who runs the heavy steps; opened on first use."""
         wanted = self.settings.runner
         return open_ray_runner(wanted) if wanted.kind == "ray" else LocalRunner(wanted.workers)
 
@@ -165,11 +138,6 @@ class Night:
 
 
 def store_profile(night: Night, adopted: Mapping[str, Any] | None = None) -> RetrievalProfile:
-    """Return what the settings and the store's own profiles say.
-
-    Args:
-        night: Whose settings and store.
-        adopted: What a snapshot's evaluation adopted; None for nothing.
-    """
+    """Return what the settings and the store's own profiles say."""
     stored = read_store_profiles(night.paths.profiles).tables
     return configured_profile(night.settings, adopted, stored)

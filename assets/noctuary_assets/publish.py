@@ -74,13 +74,7 @@ SNAPSHOT = Stage("snapshot", "1")
 def seal_snapshot_candidate(
     night: Night, decision: StageResult, abstention: Mapping[str, Any] | None
 ) -> StageResult:
-    """Make the candidate of tonight's pack and of what the evaluation found out about it.
-
-    Args:
-        night: The night.
-        decision: What `fusion_decision` decided.
-        abstention: The thresholds that `abstention_calibration` chose; None for none.
-    """
+    """Make the candidate of tonight's pack and of what the evaluation found out about it."""
     pack = digest_of(night, SERVING_PACK)
     ranking = decision.facts["ranking"]
 
@@ -116,11 +110,7 @@ def judge_snapshot_candidate(night: Night, drops: DropReport) -> Verdict:
 
 
 def publish_snapshot(night: Night) -> Publication:
-    """Publish the candidate if its verdict is PASS, then remove what nothing needs any more.
-
-    Raises:
-        PublishRefusedError: Without a PASS for exactly this candidate.
-    """
+    """Publish the candidate if its verdict is PASS, then remove what nothing needs any more."""
     try:
         digest = candidate_digest(night)
     except StoreError as error:
@@ -221,11 +211,7 @@ def compare_with_serving(night: Night) -> StageResult:
 
 
 def read_drops(night: Night) -> DropReport:
-    """Return what the stage found.
-
-    Raises:
-        StoreError: If it has not run for tonight's candidate.
-    """
+    """Return what the stage found."""
     night.result_of(RECALL_COMPARISON)
     raw = read_json(night.work(COMPARISON))["report"]
     return DropReport(tuple(Drop(**drop) for drop in raw.pop("drops")), **raw)

@@ -19,7 +19,7 @@ from noctuary.core.errors import NoctuaryError, PublishRefusedError, StoreError,
 from noctuary.core.files import remove_tree
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.store import StorePaths
-from noctuary.snapshot.verdict import Verdict, read_verdict
+from noctuary.snapshot.verdict import read_verdict
 from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
@@ -47,34 +47,18 @@ _QUIET_CONSOLE = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a night came to.
-
-    Attributes:
-        exit_code: What the process leaves with.
-        status: "published", "unchanged", "refused", "locked", "stopped" or "failed".
-        message: One sentence for a person.
-        stages: What each stage did, in order.
-        said: Lines for a person beside the stages: what was healed, what is about to cost money.
-        note: What a person should know in the morning, see `write_note`.
-    """
+    """What a night came to."""
 
     exit_code: int
-    status: str
-    message: str
+    status: str  # "published", "unchanged", "refused", "locked", "stopped" or "failed"
+    message: str  # one sentence for a person
     stages: list[StageResult] = field(default_factory=list[StageResult])
-    said: list[str] = field(default_factory=list[str])
-    note: list[str] = field(default_factory=list[str])
+    said: list[str] = field(default_factory=list[str])  # what was healed, what will cost money
+    note: list[str] = field(default_factory=list[str])  # see `write_note`
 
 
 def run(source: str | None, store: str | None, *, as_json: bool, verbose: bool) -> NoReturn:
-    """Run the whole night and leave with its exit code, one of those above.
-
-    Args:
-        source: The memory store to read; None means the configured one, else the sample.
-        store: Directory to write, or its name below home; None derives it from the source.
-        as_json: Print one JSON object instead of text.
-        verbose: Show what every stage counted.
-    """
+    """Run the whole night and leave with its exit code, one of those above."""
     started = time.perf_counter()
     healed: list[str] = []
     try:
@@ -154,13 +138,15 @@ def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outco
             instance=instance, raise_on_error=False, run_config=_QUIET_CONSOLE
         )
     _record_instance(site)
+    digests = [s.facts["digest"] for s in stages if s.name == "snapshot_candidate"]
+    verdict = read_verdict(site.paths, digests[0]) if digests else None
     if run.success:
         outcome = _success(site, before, stages)
     else:
         errors = [_error_of(event) for event in run.all_events if event.is_failure]
         unmet = [c for c in run.get_asset_check_evaluations() if c.blocking and not c.passed]
         outcome = describe_failure(errors, stages, unmet)
-    return replace(outcome, said=said, note=write_note(stages, _verdict_on(site, stages)))
+    return replace(outcome, said=said, note=write_note(stages, verdict))
 
 
 @contextlib.contextmanager
@@ -193,12 +179,6 @@ def _records_at_leisure() -> Generator[None]:
             connection.close()
 
 
-def _verdict_on(site: Site, stages: list[StageResult]) -> Verdict | None:
-    """Return what the gate says of tonight's candidate; None where a night did not come so far."""
-    digests = [s.facts["digest"] for s in stages if s.name == "snapshot_candidate"]
-    return read_verdict(site.paths, digests[0]) if digests else None
-
-
 def _record_instance(site: Site) -> None:
     """Record what Dagster wrote last, unless another night has begun, which will do it."""
     # Nor may a full disk fail a night that is through: these files are then compared as SQLite.
@@ -208,8 +188,7 @@ def _record_instance(site: Site) -> None:
 
 def _success(site: Site, before: str | None, stages: list[StageResult]) -> Outcome:
     now = _serving_id(site)
-    manifest = read_manifest(site.paths.snapshots / str(now))
-    counts = manifest.counts
+    counts = read_manifest(site.paths.snapshots / str(now)).counts
     held = ", ".join(f"{counts[name]:,} {name}" for name in ("memories", "edges", "summaries"))
     if now == before:
         message = f"nothing changed: snapshot {now} keeps serving ({held}); nothing was published"
@@ -222,13 +201,7 @@ def describe_failure(
     stages: list[StageResult],
     unmet: Sequence[AssetCheckEvaluation] = (),
 ) -> Outcome:
-    """Turn what stopped a run into one sentence.
-
-    Args:
-        errors: Class and message of every error that noctuary raised, or a library.
-        stages: What was done.
-        unmet: The blocking checks that do not hold.
-    """
+    """Turn what stopped a run into one sentence."""
     for name, message in errors:
         if name == StoreLockedError.__name__:
             return Outcome(EXIT_LOCKED, "locked", message, stages)
@@ -296,10 +269,14 @@ def _finish(outcome: Outcome, site: Site | None, started: float, as_json: bool) 
     seconds = time.perf_counter() - started
     if as_json:
         _echo(json.dumps(_to_json(outcome, site, seconds), indent=1))
-    elif outcome.exit_code == EXIT_DONE:
+    elif site and outcome.exit_code == EXIT_DONE:
         _echo(f"\n{outcome.message}\nin {seconds:.1f} s")
         _echo_note(outcome)
-        _echo(f'\nask it:  {_command()} recall "..." --store {_shown(site)}')
+        # The environment's own script in its shortest form, and the store by name where that does.
+        script, root = Path(sys.executable).with_name("noctuary"), site.paths.root
+        command = script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script
+        shown = root.name if root.parent == site.home else root
+        _echo(f'\nask it:  {command} recall "..." --store {shown}')
     else:
         _echo(f"\n{outcome.status}: {outcome.message}", err=True)
         _echo_note(outcome)
@@ -317,20 +294,7 @@ def _echo_note(outcome: Outcome) -> None:
         _echo(f"\nreport  {page}")
 
 
-def _command() -> str:
-    """Return how to call `noctuary` from here: the environment's own script, shortest form."""
-    script = Path(sys.executable).with_name("noctuary")
-    if script.is_relative_to(Path.cwd()):
-        return str(script.relative_to(Path.cwd()))
-    return str(script)
-
-
-def _shown(site: Site | None) -> str:
-    return (
-        site.paths.root.name
-        if site and site.paths.root.parent == site.home
-        else str(site.paths.root if site else Path())
-    )
+_STAGE_KEYS = ("name", "rows", "reused", "facts", "notes", "cost")
 
 
 def _to_json(outcome: Outcome, site: Site | None, seconds: float) -> dict[str, Any]:
@@ -343,15 +307,5 @@ def _to_json(outcome: Outcome, site: Site | None, seconds: float) -> dict[str, A
         "wall_s": round(seconds, 2),
         "said": outcome.said,
         "note": outcome.note,
-        "stages": [
-            {
-                "name": s.name,
-                "rows": s.rows,
-                "reused": s.reused,
-                "facts": s.facts,
-                "notes": s.notes,
-                "cost": s.cost,
-            }
-            for s in outcome.stages
-        ],
+        "stages": [{key: getattr(stage, key) for key in _STAGE_KEYS} for stage in outcome.stages],
     }

@@ -24,13 +24,7 @@ NIGHT_MISSED = "night_missed"
 
 
 def notify(site: Site, event: str, **more: Any) -> list[str]:
-    """Tell whoever the settings name, and return what went wrong with that; never raises.
-
-    Args:
-        site: The store that it is about.
-        event: NIGHT_FAILED or NIGHT_MISSED.
-        more: Names, numbers and times; no message of an error, which may quote a memory.
-    """
+    """Tell whoever the settings name, and return what went wrong with that; never raises."""
     message = {
         "event": event,
         "store": site.paths.root.name,

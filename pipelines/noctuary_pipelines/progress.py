@@ -39,7 +39,10 @@ class BarProgress:
     def update(self, task: str, done: int, total: int) -> None:
         """Move the task's bar; the display stops when no task is open."""
         if done >= total:
-            self._end(task)
+            if task in self._tasks:
+                self._rich.remove_task(self._tasks.pop(task))
+                if not self._tasks:
+                    self._rich.stop()
             return
         if task not in self._tasks:
             if not self._tasks:
@@ -48,12 +51,6 @@ class BarProgress:
             self._tasks[task] = self._rich.add_task(task, total=None)
         if total > 1:
             self._rich.update(self._tasks[task], completed=done, total=total)
-
-    def _end(self, task: str) -> None:
-        if task in self._tasks:
-            self._rich.remove_task(self._tasks.pop(task))
-            if not self._tasks:
-                self._rich.stop()
 
 
 class LineProgress:

@@ -21,9 +21,6 @@ from noctuary_pipelines.progress import choose_progress
 from noctuary_pipelines.site import Site, resolve_site
 from noctuary_pipelines.source_versions import note_source
 
-Report = Callable[[StageResult], None]
-Say = Callable[[str], None]
-
 SOURCE_TAG = "noctuary/source"
 STORE_TAG = "noctuary/store"
 
@@ -58,28 +55,28 @@ class NightResource(dg.ConfigurableResource[Night]):
 def open_night(
     site: Site,
     context: dg.InitResourceContext,
-    report: Report | None = None,
-    say: Say | None = None,
+    report: Callable[[StageResult], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Generator[Night]:
-    """Hold the store and say to Dagster what the run is about.
-
-    Args:
-        site: Where the run takes place.
-        context: Of the resource.
-        report: Told of every finished stage; None logs to the run.
-        say: Shown lines for a person, which are logged to the run as well.
-    """
+    """Hold the store and say to Dagster what the run is about; without `report` its log is told."""
     log = context.log
     with hold_store(site) as (healed, tables_hold):
         if context.instance is not None and context.run is not None:
             _introduce(context.instance, context.run, site)
+
+        def tell(line: str) -> None:
+            if log is not None:
+                log.info(line)
+            if say is not None:
+                say(line)
+
         night = Night(
             paths=site.paths,
             source=site.source,
             settings=site.settings,
             progress=choose_progress(log.info if log is not None and report is None else None),
             report=report or (lambda result: log.info(describe(result)) if log else None),
-            say=lambda line: _say(line, log, say),
+            say=tell,
             tables_hold=tables_hold,
         )
         if healed:
@@ -94,9 +91,8 @@ def open_night(
 def hold_store(site: Site) -> Generator[tuple[str, bool]]:
     """Keep others out of a store and its ledger true; remove what a killed night left.
 
-    Yields:
-        What was healed, as a sentence, empty where nothing was; and whether the tables of vectors
-        are certainly those of the last night.
+    Yields what was healed, as a sentence, empty for nothing; and whether the tables of vectors are
+    certainly those of the last night.
     """
     paths = site.paths
     with private_umask(), hold_lock(paths.lock):
@@ -121,21 +117,9 @@ def _introduce(instance: dg.DagsterInstance, run: dg.DagsterRun, site: Site) -> 
     note_source(instance, site)
 
 
-def _say(line: str, log: dg.DagsterLogManager | None, say: Say | None) -> None:
-    """Log a line to the run, and show it where somebody looks on."""
-    if log is not None:
-        log.info(line)
-    if say is not None:
-        say(line)
-
-
 def _last_night(site: Site) -> int | None:
     path = site.paths.last_night
     return path.stat().st_mtime_ns if path.exists() else None
-
-
-_SENTENCES = ("note", "reason")
-"""Facts that are sentences for a person; all other facts in the line are numbers."""
 
 
 def describe(result: StageResult, *, counters: bool = True) -> str:
@@ -153,6 +137,6 @@ def describe(result: StageResult, *, counters: bool = True) -> str:
         for name, value in notes.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     )
-    said = "; ".join(str(notes[name]) for name in _SENTENCES if notes.get(name))
+    said = "; ".join(str(notes[name]) for name in ("note", "reason") if notes.get(name))
     told = " | ".join(part for part in (shown, said) if part)
     return f"{line}  {told}".rstrip()

@@ -35,53 +35,31 @@ MARKER_TAG = "noctuary/marker"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the sensor keeps between two looks, as its cursor.
+    """What the sensor keeps between two looks, as its cursor."""
 
-    Attributes:
-        marker: The state of the source that a night was last asked for; empty before the first.
-        at_s: When, in seconds since the epoch.
-        attempts: Nights asked for on that state.
-        total: Nights asked for at all; part of the run key, so that a source that returns to an
-            earlier state is read again.
-    """
-
-    marker: str = ""
-    at_s: float = 0.0
-    attempts: int = 0
+    marker: str = ""  # the state of the source that a night was last asked for; empty before
+    at_s: float = 0.0  # when, in seconds since the epoch
+    attempts: int = 0  # nights asked for on that state
+    # Nights asked for at all; part of the run key, so that a source that returns to an earlier
+    # state is read again.
     total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one look comes to.
+    """What one look comes to."""
 
-    Attributes:
-        asked: The cursor from now on.
-        reason: Why no night is asked for; empty where one is.
-        run_key: Names the request; equal ones start one run. Empty where none is asked for.
-    """
-
-    asked: Asked
-    reason: str = ""
-    run_key: str = ""
+    asked: Asked  # the cursor from now on
+    reason: str = ""  # why no night is asked for; empty where one is
+    run_key: str = ""  # names the request; equal ones start one run
 
 
 def decide_run(
-    asked: Asked,
-    marker: str,
-    completed_marker: str | None,
-    *,
-    now_s: float,
-    minimum_s: float,
+    asked: Asked, marker: str, completed_marker: str | None, *, now_s: float, minimum_s: float
 ) -> Decision:
     """Decide whether a change of the source asks for a night now.
 
-    Args:
-        asked: What was asked for so far.
-        marker: The source's marker now.
-        completed_marker: Its marker when the last night began that went through; None if unknown.
-        now_s: Seconds since the epoch.
-        minimum_s: Least time between two requests, >= 0.
+    `completed_marker` is the source's when the last night began that went through, if known.
     """
     if marker == completed_marker:
         return Decision(asked, "nothing changed in the source since the last night")
@@ -111,13 +89,7 @@ def source_sensor(
     resolve: Callable[[], Site] = resolve_site,
     clock_s: Callable[[], float] = time.time,
 ) -> dg.SensorDefinition:
-    """Return the sensor `source_changed`; it is off until somebody switches it on in the UI.
-
-    Args:
-        settings: How often it looks; what else it needs is read again at every look.
-        resolve: Says which source and which store.
-        clock_s: Seconds since the epoch.
-    """
+    """Return the sensor `source_changed`; it is off until somebody switches it on in the UI."""
 
     @dg.sensor(
         name="source_changed",

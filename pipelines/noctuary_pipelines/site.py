@@ -28,29 +28,8 @@ from noctuary.work.ledger import Fault, heal_dagster, name_faults
 from noctuary.work.lock import hold_lock
 from noctuary_pipelines.sample import place_sample
 
-_DAGSTER_YAML = """\
-# Written by noctuary; edits are kept. The instance belongs to this store and is as durable as it.
-telemetry:
-  enabled: false
-nux:
-  enabled: false
-# Runs start at once, in a process of their own: no daemon is needed for a run from the UI.
-run_coordinator:
-  module: dagster._core.run_coordinator
-  class: DefaultRunCoordinator
-# Captured output would be a second place that memory text could reach; it also leaves a `tail`
-# process behind when a run is killed. What a stage did is in its metadata.
-compute_logs:
-  module: dagster._core.storage.noop_compute_log_manager
-  class: NoOpComputeLogManager
-python_logs:
-  python_log_level: WARNING
-retention:
-  schedule:
-    purge_after_days: 30
-  sensor:
-    purge_after_days: 30
-"""
+_DAGSTER_YAML = Path(__file__).with_name("dagster.yaml")
+"""What a store's Dagster home begins with."""
 
 _SET_ASIDE = (
     "what is left of it lies beside as *.damaged; if the schedule was on, switch it on again in "
@@ -60,14 +39,7 @@ _SET_ASIDE = (
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Everything a run needs to know about where it is.
-
-    Attributes:
-        home: noctuary's home.
-        source: The memory store to read.
-        paths: The store to write.
-        settings: The settings in force.
-    """
+    """Everything a run needs to know about where it is."""
 
     home: Path
     source: SourceName
@@ -83,10 +55,6 @@ def resolve_site(
     """Resolve source and store.
 
     Argument, then environment, then configuration, then the bundled sample.
-
-    Raises:
-        ConfigError: If a setting is wrong.
-        StoreError: If a checkout's stores have to be moved first.
     """
     env = os.environ if environ is None else environ
     home = find_home(env)
@@ -109,11 +77,7 @@ def _named(named: str, environ: Mapping[str, str]) -> SourceName:
 
 
 def _refuse_foreign_store(store: Path, source: SourceName) -> None:
-    """Keep a forgotten NOCTUARY_STORE from being overwritten with another source.
-
-    Raises:
-        ConfigError: If the store that the environment names was built from another source.
-    """
+    """Keep a forgotten NOCTUARY_STORE from being overwritten with another source."""
     manifest = serving_manifest(StorePaths(store.expanduser().absolute()))
     built_from = manifest.source.get("location") if manifest else None
     if built_from and str(source) not in (built_from, str(Path(built_from).parent)):
@@ -127,10 +91,6 @@ def prepare_instance(paths: StorePaths, *, say: Callable[[str], None] | None = N
     """Create the store's Dagster home with its configuration, if it is not there, and return it.
 
     What is damaged of Dagster's files is set aside; Dagster makes new ones.
-
-    Args:
-        paths: The store.
-        say: Told what was damaged.
     """
     make_directory(paths.dagster_home)
     faults: list[Fault] = []
@@ -139,11 +99,11 @@ def prepare_instance(paths: StorePaths, *, say: Callable[[str], None] | None = N
         faults = heal_dagster(paths)
     if faults and say is not None:
         say(f"damaged or missing, so Dagster starts afresh: {name_faults(faults)}; {_SET_ASIDE}")
-    config = paths.dagster_home / "dagster.yaml"
+    config, begun = paths.dagster_home / "dagster.yaml", _DAGSTER_YAML.read_text(encoding="utf-8")
     found = config.read_text(encoding="utf-8", errors="replace") if config.exists() else ""
     # A mere beginning is nobody's edit: the rest was lost.
-    if found != _DAGSTER_YAML and _DAGSTER_YAML.startswith(found):
-        write_text(config, _DAGSTER_YAML)
+    if found != begun and begun.startswith(found):
+        write_text(config, begun)
     return paths.dagster_home
 
 

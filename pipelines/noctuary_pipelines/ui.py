@@ -19,17 +19,7 @@ _HOST = "127.0.0.1"
 
 
 def serve_store(source: str | None, store: str | None, *, port: int, webserver_only: bool) -> None:
-    """Serve the Dagster UI until it is stopped.
-
-    Args:
-        source: The memory store to read; None means the configured one, else the sample.
-        store: Directory to write, or its name below home; None derives it from the source.
-        port: On 127.0.0.1.
-        webserver_only: Without the daemon.
-
-    Raises:
-        click.ClickException: The port is taken, or source or store cannot be resolved.
-    """
+    """Serve the Dagster UI until it is stopped."""
     _require_free(port)
     try:
         site = resolve_site(source, store)
@@ -55,11 +45,7 @@ def serve_store(source: str | None, store: str | None, *, port: int, webserver_o
 
 
 def _require_free(port: int) -> None:
-    """Fail where something listens already.
-
-    Raises:
-        click.ClickException: The port is not available.
-    """
+    """Fail where something listens already."""
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -32,11 +32,7 @@ def workers(context: dg.InitResourceContext) -> Iterator[Any]:
 
 
 def open_ray(settings: RunnerSettings) -> Any:
-    """Return a `dagster_ray.RayResource` that connects as noctuary's own runner does.
-
-    Raises:
-        ConfigError: The extra is not installed.
-    """
+    """Return a `dagster_ray.RayResource` that connects as noctuary's own runner does."""
     if importlib.util.find_spec("dagster_ray") is None:
         raise ConfigError(
             'runner.kind is "ray" and dagster_ray is not installed: '

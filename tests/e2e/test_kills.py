@@ -226,7 +226,7 @@ def test_killed_from_outside_inside_publish(
         ("before", "noctuary_assets.ingest.diff_corpora"),
         ("before", "noctuary_assets.compact.summarize_clusters"),
         ("before", "noctuary.compact.summaries.read_settled"),
-        ("before", "noctuary.snapshot.pack.write_manifest"),
+        ("before", "noctuary.snapshot.publish.write_manifest"),
         ("before", "noctuary_assets.publish.store_verdict"),
         ("before", "noctuary.snapshot.publish.write_pointer"),
         ("after", "noctuary.snapshot.publish.write_pointer"),

@@ -201,11 +201,8 @@ def test_every_table_of_the_pack_and_its_columns_are_documented() -> None:
 
 def test_every_path_of_a_store_is_in_the_architecture_page() -> None:
     paths = StorePaths(Path())
-    names = [
-        getattr(paths, name).as_posix()
-        for name, value in vars(StorePaths).items()
-        if isinstance(value, property)
-    ]
+    found = (getattr(paths, name) for name in vars(StorePaths))
+    names = [path.as_posix() for path in found if isinstance(path, Path)]
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     assert "CURRENT" in names
     assert [n for n in names if n not in page] == []

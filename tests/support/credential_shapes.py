@@ -2,7 +2,7 @@
 
 Shapes are those that issuers publish (their documentation of token formats, as of November 2026);
 values are random, so nothing here is or was valid and no scanner finds one in this file. A format
-that `noctuary.text.secret_forms` gets is a shape here first.
+that `noctuary/text/secret_formats.txt` gets is a shape here first.
 """
 
 from __future__ import annotations

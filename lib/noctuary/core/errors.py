@@ -40,16 +40,10 @@ class SourceEmptyError(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class LineFault:
-    """What is wrong with one line of a file.
+    """What is wrong with one line of a file."""
 
-    Attributes:
-        line: Its number, from 1; 0 where the file as a whole is meant.
-        kind: A short name for the kind of fault (noctuary.evaluate.labels.FaultKind).
-        message: What was found and what was expected.
-    """
-
-    line: int
-    kind: str
+    line: int  # from 1; 0 where the file as a whole is meant
+    kind: str  # noctuary.evaluate.labels.FaultKind
     message: str
 
     def __str__(self) -> str:
@@ -57,12 +51,7 @@ class LineFault:
 
 
 class FileFaultsError(SourceFormatError):
-    """Lines of a labelled set's file, or of a session's, are wrong.
-
-    Attributes:
-        path: The file.
-        faults: Every fault, in the order of the lines; the message lists the first ten.
-    """
+    """Lines of a labelled set's file, or of a session's, are wrong."""
 
     def __init__(self, path: Path, faults: Sequence[LineFault]) -> None:
         shown = "\n".join(f"  {fault}" for fault in faults[:FAULTS_SHOWN])
@@ -158,14 +147,7 @@ class AuthoredFormatError(AuthoredError):
 
 
 class AuthoredBudgetError(AuthoredError):
-    """The hard nodes of the documents exceed what a prompt reserves for them.
-
-    Attributes:
-        tokens: Of all hard nodes.
-        reserve_tokens: What they may have.
-        nodes: How many there are.
-        largest: The largest of them, for the message.
-    """
+    """The hard nodes of the documents exceed what a prompt reserves for them."""
 
     def __init__(self, tokens: int, reserve_tokens: float, nodes: int, largest: str) -> None:
         super().__init__(

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Content hashes. No I/O policy.
-
-
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 
 _CHUNK_BYTES = 1 << 20
@@ -54,9 +51,7 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-# Durable and private file writes.
-#
-# A file written here is either the old one or the new one, never a torn one, and its owner's
+# Files: one written here is either the old one or the new one, never a torn one, and its owner's
 # alone.
 
 
@@ -69,15 +64,15 @@ used, and a snapshot has forty arrays. Higher copies more of a snapshot into eve
 
 def fsync_dir(path: Path) -> None:
     """Flush a directory entry, so that a rename inside it survives a power cut."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    _fsync(path)
 
 
 def fsync_file(path: Path) -> None:
     """Flush a file that another library wrote."""
+    _fsync(path)
+
+
+def _fsync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -117,9 +112,7 @@ def private_umask() -> Generator[None]:
 def open_to_others(root: Path, spared: Path | None = None) -> list[Path]:
     """Return what at and below a directory others may read, write or enter; no symbolic links.
 
-    Args:
-        root: The directory.
-        spared: A file with what SQLite puts beside it, or a directory, that is not ours.
+    `spared` is a file, with what SQLite puts beside it, or a directory that is not ours.
     """
     found: list[Path] = []
     for path in (root, *root.rglob("*")):
@@ -168,12 +161,7 @@ def replacement(path: Path) -> Generator[Path]:
 
 
 def remove_temporary_files(directory: Path, *, below: bool = True) -> None:
-    """Remove what `replace_with` left when its process was killed; a living process keeps its own.
-
-    Args:
-        directory: Where to look.
-        below: Look into its directories as well.
-    """
+    """Remove what `replacement` left when its process was killed; a living one keeps its own."""
     pattern = f".*.*{_TMP_SUFFIX}"
     for path in directory.rglob(pattern) if below else directory.glob(pattern):
         pid = path.name.removesuffix(_TMP_SUFFIX).rpartition(".")[2]
@@ -183,12 +171,8 @@ def remove_temporary_files(directory: Path, *, below: bool = True) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Replace a file atomically."""
-
-    def write(tmp: Path) -> None:
-        with tmp.open("wb") as handle:
-            handle.write(data)
-
-    replace_with(path, write)
+    with replacement(path) as tmp:
+        tmp.write_bytes(data)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -197,12 +181,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file that `write_json` wrote.
-
-    Raises:
-        OSError: There is no such file.
-        ValueError: It is damaged.
-    """
+    """Return the value of a JSON file that noctuary itself wrote."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -215,11 +194,8 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
     """Replace a `.npy` file atomically; the array is stored C-contiguous and without pickling."""
     import numpy as np
 
-    def write(tmp: Path) -> None:
-        with tmp.open("wb") as handle:
-            np.save(handle, np.ascontiguousarray(array), allow_pickle=False)
-
-    replace_with(path, write)
+    with replacement(path) as tmp, tmp.open("wb") as handle:
+        np.save(handle, np.ascontiguousarray(array), allow_pickle=False)
 
 
 def write_array_blocks(
@@ -232,9 +208,6 @@ def write_array_blocks(
         shape: Of the whole array.
         dtype: As numpy writes it, "<f4" for example.
         blocks: Rows in order, each C-contiguous or copied to be; together `shape[0]` rows.
-
-    Raises:
-        ValueError: The blocks are more or fewer rows, or of another shape; the file stays.
     """
     import numpy as np
 
@@ -252,12 +225,7 @@ def write_array_blocks(
 
 
 def read_array(path: Path, *, mmap: bool = True) -> NDArray[Any]:
-    """Open a `.npy` file read-only.
-
-    Args:
-        path: The file.
-        mmap: Map it where it is large enough, see MAP_FROM_BYTES; False reads it.
-    """
+    """Open a `.npy` file read-only."""
     import numpy as np
 
     is_mapped = mmap and path.stat().st_size >= MAP_FROM_BYTES
@@ -287,5 +255,5 @@ def _is_alive(pid: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True
+        pass  # somebody else's
     return True

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
 from noctuary.core.files import hash_file, hash_json, write_text
@@ -31,36 +33,20 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a snapshot is, what it holds and what it was made from.
+    """What a snapshot is, what it holds and what it was made from."""
 
-    Attributes:
-        format_version: See PACK_FORMAT_VERSION.
-        digest: SHA-256 over format, counts, encoder, id kind and every file's checksum: equal
-            digests answer equally.
-        files: By name, manifest excluded.
-        counts: Rows by kind (memories, turns, concepts, edges, summaries ...).
-        id_kind: "int" or "str": the type of the source's ids.
-        encoder: The encoder's fingerprint as JSON, or None when the snapshot has no vectors.
-        encoder_digest: Directory name of the lean encoder in the store, or None.
-        source: Identity of what was read.
-        corpus_digest: Digest over the content hashes, in order.
-        settings: The settings that shaped the snapshot.
-        warnings: Part of the format; nights of before told degradations here.
-        built_at: ISO-8601 UTC; not part of the digest.
-    """
-
-    format_version: int
-    digest: str
-    files: dict[str, FileEntry]
-    counts: dict[str, int]
-    id_kind: str
-    encoder: dict[str, Any] | None
-    encoder_digest: str | None
-    source: dict[str, Any]
-    corpus_digest: str
+    format_version: int  # PACK_FORMAT_VERSION
+    digest: str  # see `compute_digest`
+    files: dict[str, FileEntry]  # by name, manifest excluded
+    counts: dict[str, int]  # rows by kind: memories, turns, concepts, edges, summaries ...
+    id_kind: str  # "int" or "str": the type of the source's ids
+    encoder: dict[str, Any] | None  # its fingerprint, None where the snapshot has no vectors
+    encoder_digest: str | None  # directory name of the lean encoder in the store
+    source: dict[str, Any]  # identity of what was read
+    corpus_digest: str  # over the content hashes, in order
     settings: dict[str, Any]
-    warnings: list[tuple[str, str]]
-    built_at: str
+    warnings: list[tuple[str, str]]  # part of the format; nights of before told degradations here
+    built_at: str  # ISO-8601 UTC; not part of the digest
 
     def to_json(self) -> dict[str, Any]:
         """Return plain dicts."""
@@ -69,43 +55,13 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The content of CURRENT.
+    """The content of CURRENT."""
 
-    Attributes:
-        snapshot_id: Directory name below `snapshots`.
-        digest: The snapshot's digest, so that a swapped directory is noticed.
-        published_at: ISO-8601 UTC of the swap.
-        previous_id: What served before, or None.
-        reason: "publish" or "rollback".
-    """
-
-    snapshot_id: str
-    digest: str
-    published_at: str
+    snapshot_id: str  # directory name below `snapshots`
+    digest: str  # the snapshot's, so that a swapped directory is noticed
+    published_at: str  # ISO-8601 UTC of the swap
     previous_id: str | None
-    reason: str
-
-
-# What JSON holds in each field; a damaged file that is still JSON must not get past the reader.
-_TEXT, _TEXT_OR_NONE = (str,), (str, type(None))
-_POINTER_TYPES: Mapping[str, tuple[type, ...]] = {
-    "snapshot_id": _TEXT,
-    "digest": _TEXT,
-    "published_at": _TEXT,
-    "previous_id": _TEXT_OR_NONE,
-    "reason": _TEXT,
-}
-_MANIFEST_TYPES: Mapping[str, tuple[type, ...]] = {
-    "digest": _TEXT,
-    "counts": (dict,),
-    "id_kind": _TEXT,
-    "encoder": (dict, type(None)),
-    "encoder_digest": _TEXT_OR_NONE,
-    "source": (dict,),
-    "corpus_digest": _TEXT,
-    "settings": (dict,),
-    "built_at": _TEXT,
-}
+    reason: str  # "publish" or "rollback"
 
 
 def compute_digest(
@@ -156,10 +112,11 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         raw = parse_json(path.read_text(encoding="utf-8"))
         _require_format(raw["format_version"], directory.name)
+        _require_types(raw, Manifest)
         files = {name: FileEntry(**entry) for name, entry in raw.pop("files").items()}
         warnings = [(str(code), str(message)) for code, message in raw.pop("warnings")]
-        _require_types(raw, _MANIFEST_TYPES)
-        _require_types(raw["counts"], {"memories": (int,)})
+        if not isinstance(raw["counts"]["memories"], int):
+            raise TypeError("memories are not counted")  # noqa: TRY301
         return Manifest(files=files, warnings=warnings, **raw)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SnapshotCorruptError(
@@ -169,33 +126,24 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def _require_format(found: Any, name: str) -> None:
-    """Refuse another version's snapshot.
-
-    Raises:
-        SnapshotOutdatedError: Saying whether noctuary or the snapshot is the older.
-        TypeError: If it is no number at all.
-    """
+    """Refuse another version's snapshot, saying which of the two is the older."""
     if isinstance(found, bool) or not isinstance(found, int):
         raise TypeError(f"format_version is {type(found).__name__}")
+    formats = f"(format {found}, this one reads {PACK_FORMAT_VERSION})"
     if found < PACK_FORMAT_VERSION:
         raise SnapshotOutdatedError(
-            f"snapshot {name} was made by an older noctuary (format {found}, this one reads "
-            f"{PACK_FORMAT_VERSION}); nothing is lost: run the night (`noctuary nightly`), which "
-            "makes a new one from your source"
+            f"snapshot {name} was made by an older noctuary {formats}; nothing is lost: run the "
+            "night (`noctuary nightly`), which makes a new one from your source"
         )
     if found > PACK_FORMAT_VERSION:
         raise SnapshotOutdatedError(
-            f"snapshot {name} was made by a newer noctuary (format {found}, this one reads "
-            f"{PACK_FORMAT_VERSION}): update noctuary, or run the night with this one"
+            f"snapshot {name} was made by a newer noctuary {formats}: update noctuary, or run the "
+            "night with this one"
         )
 
 
 def quick_check(directory: Path, manifest: Manifest) -> None:
-    """Check that every file is there with its size; cheap enough for every cold start.
-
-    Raises:
-        SnapshotCorruptError: Naming the files that are missing or of another size.
-    """
+    """Check that every file is there with its size; cheap enough for every cold start."""
     faults: list[str] = []
     for name, entry in manifest.files.items():
         try:
@@ -209,11 +157,7 @@ def quick_check(directory: Path, manifest: Manifest) -> None:
 
 
 def full_check(directory: Path, manifest: Manifest) -> None:
-    """Recompute every checksum and the digest; before publishing, before a rollback, in `doctor`.
-
-    Raises:
-        SnapshotCorruptError: Naming every file that differs.
-    """
+    """Recompute every checksum and the digest; before publishing, a rollback, in `doctor`."""
     quick_check(directory, manifest)
     found = describe_files(directory)
     faults = [n for n, e in manifest.files.items() if found[n].sha256 != e.sha256]
@@ -237,7 +181,7 @@ def read_pointer(paths: StorePaths) -> Pointer:
     """
     try:
         raw = parse_json(paths.current.read_text(encoding="utf-8"))
-        _require_types(raw, _POINTER_TYPES)
+        _require_types(raw, Pointer)
         if not is_snapshot_id(raw["snapshot_id"]) or not raw["digest"].startswith(
             raw["snapshot_id"].rpartition("-")[2]
         ):
@@ -260,10 +204,20 @@ def write_pointer(paths: StorePaths, pointer: Pointer) -> None:
     write_text(paths.current, json.dumps(asdict(pointer), indent=1) + "\n")
 
 
-def _require_types(raw: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> None:
-    for name, expected in types.items():
-        if not isinstance(raw[name], expected):
+def _require_types(raw: Mapping[str, Any], record: type) -> None:
+    """Refuse a damaged file that is still JSON: each field holds what the class says."""
+    for name, kinds in _kinds_of(record).items():
+        if not isinstance(raw[name], kinds):
             raise TypeError(f"{name} is {type(raw[name]).__name__}")
+
+
+@cache
+def _kinds_of(record: type) -> dict[str, tuple[type, ...]]:
+    found: dict[str, tuple[type, ...]] = {}
+    for name, hint in get_type_hints(record).items():
+        options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        found[name] = tuple(get_origin(option) or option for option in options)
+    return found
 
 
 def _raise_if(faults: list[str], directory: Path) -> None:

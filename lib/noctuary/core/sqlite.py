@@ -16,12 +16,8 @@ from typing import Any, Literal, NamedTuple, Self
 
 from noctuary.core.files import create_private
 
-# What every file has in common: which one it is, its format, what is wrong with it.
-#
-# `user_version` is the format. A file of another one, or a damaged one, is never set aside, changed
-# or made again here: it may hold what nobody can make again. Whoever asked is told what was found.
-#
-# Standard library and `noctuary.core.files` only.
+# `user_version` is a file's format. A file of another one, or a damaged one, is never set aside,
+# changed or made again here: it may hold what nobody can make again. Whoever asked is told.
 
 
 FileIdentity = tuple[int, int, int, int]
@@ -61,11 +57,7 @@ def name_fault(error: sqlite3.Error) -> tuple[Literal["locked", "closed", "damag
 
 
 def _check_format(db: sqlite3.Connection, noun: str, expected: int, *, may_be_new: bool) -> bool:
-    """Return whether a file has its format; False where it may be empty or being made, and is.
-
-    Raises:
-        FormatError: It has another one.
-    """
+    """Return whether a file has its format; False where it may be empty or being made, and is."""
     found: int = db.execute("PRAGMA user_version").fetchone()[0]
     if found == expected or (found == 0 and may_be_new):
         return found == expected
@@ -77,15 +69,7 @@ def _check_format(db: sqlite3.Connection, noun: str, expected: int, *, may_be_ne
 
 
 def connect_immutable(path: Path, *, check_same_thread: bool = True) -> sqlite3.Connection:
-    """Open a SQLite file that nobody changes: no lock is taken and no file is left beside it.
-
-    Args:
-        path: The file.
-        check_same_thread: As of sqlite3.connect; off for a connection that a lock guards.
-
-    Raises:
-        sqlite3.Error: If it is not there; a damaged one fails when it is read.
-    """
+    """Open a SQLite file that nobody changes: no lock is taken and no file is left beside it."""
     uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     return sqlite3.connect(uri, uri=True, check_same_thread=check_same_thread)
 
@@ -95,10 +79,6 @@ def filling(path: Path, schema: str = "") -> Generator[sqlite3.Connection]:
     """Yield a file that nobody else knows yet, in a transaction: no journal, no waiting for disks.
 
     Whoever puts it in place flushes it; until then losing it loses nothing. The block may commit.
-
-    Args:
-        path: The file; made if it is missing.
-        schema: Statements that make its tables; "" where they are there.
     """
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode=OFF")
@@ -111,19 +91,12 @@ def filling(path: Path, schema: str = "") -> Generator[sqlite3.Connection]:
 
 
 class ReplacedFile:
-    """One file of those that are replaced as a whole, pinned, and what can be said of it.
-
-    Attributes:
-        path: The file.
-        is_missing: True when there was none.
-        warning: Why it cannot be read; None while all is well.
-        digest: Names the answers: two readers of one digest answer alike. "" where none is given.
-    """
+    """One file of those that are replaced as a whole, pinned, and what can be said of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.warning: str | None = None
-        self.digest = ""
+        self.warning: str | None = None  # why it cannot be read
+        self.digest = ""  # two readers of one digest answer alike; "" where none is given
         # Before the file is opened: if it is replaced in between, `refreshed` opens it again.
         self._identity = identify(path)
         self.is_missing = self._identity is None
@@ -136,19 +109,13 @@ class ReplacedFile:
         return self if identify(self.path) == self._identity else type(self)(self.path)
 
     def _read_meta(self, db: sqlite3.Connection, version: int) -> dict[str, Any]:
-        """Return the table `meta`, keys to values.
-
-        Raises:
-            sqlite3.Error: It cannot be read, or the file has another format.
-        """
+        """Return the table `meta`, keys to values."""
         _check_format(db, "it", version, may_be_new=False)
         return dict(db.execute("SELECT key, value FROM meta"))
 
 
-# A SQLite file of somebody else, opened read-only beside its live writer.
-#
-# Nothing is ever written; SQLite itself may leave an empty `-wal` and a `-shm` file beside a file
-# in WAL mode, as any reader of it does.
+# A file of somebody else, opened read-only beside its live writer. SQLite itself may leave an empty
+# `-wal` and a `-shm` file beside one in WAL mode, as any reader of it does.
 
 
 def open_foreign(
@@ -158,14 +125,6 @@ def open_foreign(
 
     Texts that are not UTF-8 come as bytes. Without locks is only read where SQLite cannot make the
     files of a WAL beside it (read-only media, a folder of others) and there is no log to miss.
-
-    Args:
-        path: The file.
-        wait_s: How long each access waits for a writer.
-        check_same_thread: False where one thread opens it and another reads it, never both at once.
-
-    Raises:
-        sqlite3.Error: It cannot be opened, or is no database. The message may quote a row.
     """
     uri = f"{path.absolute().as_uri()}?mode=ro"
     try:
@@ -200,11 +159,10 @@ def decode_text(raw: bytes) -> str | bytes:
         return raw
 
 
-# Logs of the store: changed in place, by nights, recalls and hooks at once.
-#
-# One way for all: private to their owner, in WAL mode, so that a reader keeps nobody from writing,
-# and `synchronous=NORMAL`: a crash of the machine may lose the latest rows, not damage the file; a
-# crash of the process loses nothing that was committed. What is deleted is overwritten.
+# Logs of the store: changed in place, by nights, recalls and hooks at once. Private to their owner,
+# in WAL mode, so that a reader keeps nobody from writing, and `synchronous=NORMAL`: a crash of the
+# machine may lose the latest rows, not damage the file; a crash of the process loses nothing that
+# was committed. What is deleted is overwritten.
 
 
 WAIT_S = 5.0
@@ -216,25 +174,16 @@ _ROWS_PER_DELETION = 5_000
 
 
 class LogFormat(NamedTuple):
-    """What one kind of log looks like.
+    """What one kind of log looks like; `event` and what follows are of `append_rows` only."""
 
-    Attributes:
-        noun: What the file is, for messages ("the access log").
-        version: `user_version` of the file, >= 1; a file of another one is refused.
-        schema: CREATE ... IF NOT EXISTS statements, a semicolon between two.
-        event: What a row tells of, for messages ("this retrieval"). With `append_rows` only.
-        insert: The INSERT of one row. With `append_rows` only.
-        upkeep: A statement that deletes what is too old, run with every append; "" for none.
-        may_wait: Whether rows that could not be written wait for the next append; else they are
-            lost. Texts must not: somebody may make the file forget them meanwhile.
-    """
-
-    noun: str
-    version: int
-    schema: str
-    event: str = ""
-    insert: str = ""
-    upkeep: str = ""
+    noun: str  # for messages: "the access log"
+    version: int  # `user_version` of the file, >= 1; a file of another one is refused
+    schema: str  # CREATE ... IF NOT EXISTS statements, a semicolon between two
+    event: str = ""  # what a row tells of, for messages: "this retrieval"
+    insert: str = ""  # of one row
+    upkeep: str = ""  # deletes what is too old, run with every append
+    # Whether rows that could not be written wait for the next append; else they are lost. Texts
+    # must not: somebody may make the file forget them meanwhile.
     may_wait: bool = True
 
 
@@ -247,16 +196,9 @@ def open_log(
     or_empty: bool = False,
     check_same_thread: bool = True,
 ) -> sqlite3.Connection:
-    """Open a log in autocommit.
+    """Open a log in autocommit: "ro" reads, "rw" changes, "rwc" makes it first if it is missing.
 
-    Args:
-        path: The log.
-        kind: What it looks like.
-        mode: "ro" reads, "rw" changes, "rwc" makes the log first if it is missing (in a directory
-            that exists, for its owner only).
-        wait_s: How long each access waits for others.
-        or_empty: Open an empty one in memory instead of one that is missing or being made.
-        check_same_thread: As of sqlite3.connect.
+    With `or_empty`, one that is missing or being made is an empty one in memory.
 
     Raises:
         FormatError: It has another format.
@@ -278,8 +220,15 @@ def open_log(
         if mode != "ro":
             log.execute("PRAGMA synchronous=NORMAL")
             log.execute("PRAGMA secure_delete=ON")
-        if not is_made and mode == "rwc":
-            _create(log, kind)
+        if mode == "rwc" and not is_made:
+            log.execute("PRAGMA journal_mode=WAL")
+            with transaction(log):
+                _make_tables(log, kind)
+                # Tells this log from one that is made at its place after a deletion, where rows
+                # are numbered anew. A log of an older version has 0.
+                identity = 1 + int.from_bytes(os.urandom(3), "big")
+                log.execute(f"PRAGMA application_id={identity}")
+                log.execute(f"PRAGMA user_version={kind.version}")
     except BaseException:
         log.close()
         raise
@@ -293,14 +242,6 @@ def delete_rows(
     path: Path, kind: LogFormat, table: str, key: str, where: str, values: tuple[Any, ...]
 ) -> tuple[int, str | None]:
     """Delete rows in several transactions, so that no append waits for long.
-
-    Args:
-        path: The log; nothing is deleted from a missing one.
-        kind: What it looks like.
-        table: The table.
-        key: Its primary key, columns separated by commas.
-        where: Which rows.
-        values: Those of `where`.
 
     Returns:
         How many were deleted, and what went wrong or None.
@@ -330,17 +271,6 @@ def transaction(log: sqlite3.Connection) -> Generator[None]:
         raise
 
 
-def _create(log: sqlite3.Connection, kind: LogFormat) -> None:
-    log.execute("PRAGMA journal_mode=WAL")
-    with transaction(log):
-        _make_tables(log, kind)
-        # Tells this log from one that is made at its place after a deletion, where rows are
-        # numbered anew. A log of an older version has 0.
-        identity = 1 + int.from_bytes(os.urandom(3), "big")
-        log.execute(f"PRAGMA application_id={identity}")
-        log.execute(f"PRAGMA user_version={kind.version}")
-
-
 def _empty_log(kind: LogFormat) -> sqlite3.Connection:
     log = sqlite3.connect(":memory:", isolation_level=None)
     _make_tables(log, kind)
@@ -352,9 +282,8 @@ def _make_tables(log: sqlite3.Connection, kind: LogFormat) -> None:
         log.execute(statement)
 
 
-# Appending rows to a small SQLite log from any process: one serialized writer per file.
-#
-# Appending never raises and never waits longer than `WAIT_AT_MOST_S`.
+# Appending from any process: one serialized writer per file, which never raises and never waits
+# longer than `WAIT_AT_MOST_S`.
 
 
 WAIT_AT_MOST_S = 0.25
@@ -384,9 +313,6 @@ rescode): the only faults that waiting can mend."""
 
 
 Row = tuple[Any, ...]
-"""The values of one INSERT."""
-
-_Batch = tuple[int, list[Row]]
 _Identity = tuple[int, int]
 
 
@@ -405,7 +331,7 @@ class _Writer:
         self.lock = threading.RLock()
         self.used_at = 0.0
         self.connection: sqlite3.Connection | None = None
-        self._waiting: deque[_Batch] = deque()
+        self._waiting: deque[tuple[int, list[Row]]] = deque()
         self._dropped = 0
         self._stuck = False
         self._writing = False
@@ -426,7 +352,11 @@ class _Writer:
             self._stuck = True
             return self._say("another thread has been writing all the time")
         try:
-            self._leave_parent()
+            if self.connection is not None and self._connected_in != os.getpid():
+                # After a fork that ran no hooks (one in C code). SQLite counts locks per process:
+                # unless the inherited connection is closed first, the child's own would believe
+                # that it holds what only the parent holds.
+                self.close()
             # Only a signal handler gets here during a write of the same thread: that write, or the
             # next, takes its rows along.
             return None if self._writing else self._write_waiting(deadline)
@@ -441,7 +371,11 @@ class _Writer:
                 connection.close()
 
     def _write_waiting(self, deadline: float) -> str | None:
-        batches = self._take()
+        batches: list[tuple[int, list[Row]]] = []
+        with suppress(IndexError):
+            while True:
+                batches.append(self._waiting.popleft())
+        batches = [batch for batch in batches if batch[0] == os.getpid()]
         if not batches:
             return None
         self._writing = True
@@ -465,7 +399,8 @@ class _Writer:
                 self._write(rows)
             except (sqlite3.Error, OSError) as error:
                 left = deadline - time.monotonic()
-                if not _is_busy(error):
+                is_busy = getattr(error, "sqlite_errorcode", 0) & 0xFF in _BUSY_CODES
+                if not is_busy and not isinstance(error, BlockingIOError):
                     # Whatever it was, the next attempt starts from the file that is there then.
                     self.close()
                     return str(error)
@@ -521,22 +456,6 @@ class _Writer:
             for ending in ("-wal", "-shm"):
                 _beside(self.path, ending).unlink(missing_ok=True)
 
-    def _leave_parent(self) -> None:
-        """Part from the parent after a fork that ran no hooks (one in C code).
-
-        SQLite counts locks per process: unless the inherited connection is closed first, the
-        child's own would believe that it holds what only the parent holds.
-        """
-        if self.connection is not None and self._connected_in != os.getpid():
-            self.close()
-
-    def _take(self) -> list[_Batch]:
-        batches: list[_Batch] = []
-        with suppress(IndexError):
-            while True:
-                batches.append(self._waiting.popleft())
-        return [batch for batch in batches if batch[0] == os.getpid()]
-
     def _drop_overflow(self) -> None:
         with suppress(IndexError):
             # The newest answer is kept, however long it is.
@@ -562,11 +481,6 @@ def append_rows(path: Path, kind: LogFormat, rows: list[Row]) -> str | None:
     The rows of an append that failed wait in memory for the next one or for the end of the
     process.
 
-    Args:
-        path: The log; made if it is missing, in a directory that exists.
-        kind: What it looks like; always the same for one path.
-        rows: Values that SQLite can store, texts without lone surrogates.
-
     Returns:
         None on success, else what went wrong (locked, full disk, read-only): the caller reports it
         as a warning.
@@ -582,11 +496,15 @@ def close_logs() -> None:
     deadline = time.monotonic() + WAIT_AT_MOST_S
     for writer in tuple(_writers.values()):
         writer.flush(max(0.0, deadline - time.monotonic()))
-        if writer.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            try:
-                writer.close()
-            finally:
-                writer.lock.release()
+        _close(writer, max(0.0, deadline - time.monotonic()))
+
+
+def _close(writer: _Writer, wait_s: float) -> None:
+    if writer.lock.acquire(timeout=wait_s):
+        try:
+            writer.close()
+        finally:
+            writer.lock.release()
 
 
 def _writer_of(path: Path, kind: LogFormat) -> _Writer:
@@ -609,15 +527,11 @@ def _close_idlest() -> None:
     """Make room for one more connection, unless all are in use at this moment."""
     connected = [w for w in tuple(_writers.values()) if w.connection is not None]
     for writer in sorted(connected, key=lambda w: w.used_at)[: len(connected) + 1 - _OPEN_AT_MOST]:
-        if writer.lock.acquire(blocking=False):
-            try:
-                writer.close()
-            finally:
-                writer.lock.release()
+        _close(writer, 0)
 
 
 def _before_fork() -> None:
-    """Let no connection be open and no write be under way at a fork: see `_leave_parent`."""
+    """Let no connection be open and no write be under way at a fork: see `_Writer.flush`."""
     _writers_lock.acquire()
     for writer in _writers.values():
         writer.lock.acquire()
@@ -639,11 +553,6 @@ def _directory_lock(directory: Path) -> Generator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def _is_busy(error: Exception) -> bool:
-    code: int = getattr(error, "sqlite_errorcode", 0)
-    return isinstance(error, BlockingIOError) or code & 0xFF in _BUSY_CODES
 
 
 def _beside(path: Path, ending: str) -> Path:

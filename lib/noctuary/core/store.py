@@ -15,9 +15,6 @@ from noctuary.core.errors import ConfigError, SnapshotMissingError, StoreError
 from noctuary.core.files import hash_text, write_text
 from noctuary.core.types import dataclass
 
-# What a user calls a memory store: a path, or the address of a PostgreSQL database.
-
-
 SCHEMES = ("postgresql://", "postgres://")
 VARIABLE = "env:"
 """Begins the name of an environment variable that holds the address: a command line can be read by
@@ -26,17 +23,11 @@ every user of the machine."""
 
 @dataclass(frozen=True, slots=True)
 class DatabaseName:
-    """A PostgreSQL database.
+    """A PostgreSQL database."""
 
-    Attributes:
-        spec: As it was named: `postgresql://...` or `env:NAME`; not shown by repr.
-        conninfo: The address itself, password included; not shown by repr.
-        display: For people, and what its store is named after: user, host, port and database.
-    """
-
-    spec: str = field(repr=False)
-    conninfo: str = field(repr=False)
-    display: str
+    spec: str = field(repr=False)  # as it was named: `postgresql://...` or `env:NAME`
+    conninfo: str = field(repr=False)  # the address itself, password included
+    display: str  # user, host, port and database; what its store is named after
 
     def __str__(self) -> str:
         return self.display
@@ -51,15 +42,7 @@ def names_postgres(source: str) -> bool:
 
 
 def name_source(named: str | Path, environ: Mapping[str, str] | None = None) -> SourceName:
-    """Return what a text or a path names.
-
-    Args:
-        named: A path, `postgresql://...` or `env:NAME`.
-        environ: The environment; None means the process's own.
-
-    Raises:
-        ConfigError: The variable is not set, or it holds no address of PostgreSQL.
-    """
+    """Return what a text or a path names."""
     if isinstance(named, Path) or not names_postgres(named):
         return Path(named)
     conninfo = named
@@ -94,19 +77,10 @@ def _display(conninfo: str) -> str:
 
 
 def path_of(source: SourceName) -> Path:
-    """Return the path of a source that is one.
-
-    Raises:
-        ConfigError: It is a database.
-    """
+    """Return the path of a source that is one."""
     if isinstance(source, DatabaseName):
         raise ConfigError(f"{source} is a database; expected a path")
     return source
-
-
-# Names of everything on disk: one store's directories and one snapshot's files.
-#
-# Paths only, no I/O.
 
 
 PACK_FORMAT_VERSION = 3
@@ -118,8 +92,8 @@ DIGEST_NAME_CHARS = 16
 MANIFEST_FILE = "manifest.json"
 ROWS_FILE = "rows.sqlite"
 VECTORS_FILE = "vectors_full.npy"
+# The files of the tier are only there where a store is large enough for one.
 TIER_VECTORS_FILE = "tier_vectors.npy"
-"""This and the other files of the tier are only there where a store is large enough for one."""
 TIER_POSITIONS_FILE = "tier_positions.npy"
 TIER_STARTS_FILE = "tier_starts.npy"
 TIER_CENTROIDS_FILE = "tier_centroids.npy"
@@ -132,14 +106,13 @@ IMPORTANCE_FILE = "importance.npy"
 SUMMARY_VECTORS_FILE = "summary_vectors.npy"
 SUMMARY_POSTING_POSITIONS_FILE = "summary_posting_positions.npy"
 SUMMARY_POSTING_SCORES_FILE = "summary_posting_scores.npy"
+# Only there where the evaluation adopted another ranking than the settings', or where labelled
+# queries told below which score nothing is an answer. A pack's digest counts neither.
 RANKING_FILE = "ranking.json"
-"""Only there where the evaluation adopted another fusion or graph weight than the settings'."""
 ABSTENTION_FILE = "abstention.json"
-"""Only there where labelled queries told below which score nothing is an answer."""
 SEALED_FILES = (RANKING_FILE, ABSTENTION_FILE)
-"""What sealing puts beside a pack's own files; its digest does not count them."""
+# Only there where a user of the store shares a memory with another.
 SHARE_STARTS_FILE = "shares_indptr.npy"
-"""This and the next are only there where a user of the store shares a memory with another."""
 SHARE_POSITIONS_FILE = "shares_positions.npy"
 SHARE_FILES = (SHARE_STARTS_FILE, SHARE_POSITIONS_FILE)
 SHARED_WITH = "shared_with"
@@ -154,21 +127,10 @@ TIER_FILES = {
 """By field of noctuary.embed.funnel.PrefixTier."""
 FACETS = ("wing", "room", "category", "user", "session_id")
 GRAPH_FIELDS = (
-    "indptr",
-    "targets",
-    "weights",
-    "relations",
-    "concepts",
-    "in_degrees",
-    "valid_from_us",
-    "valid_to_us",
-    "recorded_at_us",
-    "retracted_at_us",
-    "evidence_starts",
-    "evidence_ends",
-)
+    "indptr", "targets", "weights", "relations", "concepts", "in_degrees", "valid_from_us",
+    "valid_to_us", "recorded_at_us", "retracted_at_us", "evidence_starts", "evidence_ends",
+)  # fmt: skip
 SUMMARY_FIELDS = ("indptr", "sources", "confidences", "plans")
-MENTION_FIELDS = ("indptr", "positions", "roles", "starts", "ends")
 
 _SNAPSHOT_ID = re.compile(r"\d{8}T\d{12}-[0-9a-f]{12}")
 
@@ -178,29 +140,22 @@ def is_snapshot_id(name: str) -> bool:
     return _SNAPSHOT_ID.fullmatch(name) is not None
 
 
-def facet_file(facet: str) -> str:
-    """Return the file of one facet's int32 codes (-1 = none)."""
-    return f"facet_{facet}.npy"
+# Files of arrays, by the name of the array.
+facet_file = "facet_{}.npy".format  # int32 codes, -1 = none
+graph_file = "graph_{}.npy".format  # of the graph's compressed rows
+mention_file = "mentions_{}.npy".format
+summary_file = "summary_{}.npy".format
+session_file = "sessions_{}.npy".format
 
 
-def graph_file(field: str) -> str:
-    """Return the file of one array of the graph's compressed rows."""
-    return f"graph_{field}.npy"
+class _Below:
+    """A place below a store's root."""
 
+    def __init__(self, name: str) -> None:
+        self._name = name
 
-def mention_file(field: str) -> str:
-    """Return the file of one array of the concepts' mentions."""
-    return f"mentions_{field}.npy"
-
-
-def summary_file(field: str) -> str:
-    """Return the file of one array of the summaries."""
-    return f"summary_{field}.npy"
-
-
-def session_file(field: str) -> str:
-    """Return the file of one array of the sessions."""
-    return f"sessions_{field}.npy"
+    def __get__(self, paths: StorePaths, owner: type | None = None) -> Path:
+        return paths.root / self._name
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,126 +164,31 @@ class StorePaths:
 
     root: Path
 
-    @property
-    def work(self) -> Path:
-        """Intermediate artifacts of the night and their stamps."""
-        return self.root / "work"
-
-    @property
-    def lance(self) -> Path:
-        """LanceDB tables: a rebuildable projection."""
-        return self.root / "lance"
-
-    @property
-    def encoders(self) -> Path:
-        """Lean encoders for the read side and ONNX exports for embedding, by fingerprint."""
-        return self.root / "encoders"
-
-    @property
-    def rotations(self) -> Path:
-        """Frozen rotations of the tiers, one directory per encoder fingerprint."""
-        return self.root / "rotations"
-
-    @property
-    def candidates(self) -> Path:
-        """Snapshot candidates, by digest, waiting for a verdict."""
-        return self.root / "candidates"
-
-    @property
-    def verdicts(self) -> Path:
-        """Gate verdicts, by candidate digest."""
-        return self.root / "verdicts"
-
-    @property
-    def snapshots(self) -> Path:
-        """Published, immutable snapshots."""
-        return self.root / "snapshots"
-
-    @property
-    def current(self) -> Path:
-        """The pointer to the serving snapshot."""
-        return self.root / "CURRENT"
-
-    @property
-    def profiles(self) -> Path:
-        """Named profiles of this store, written by its owner; noctuary only reads it."""
-        return self.root / "profiles.toml"
-
-    @property
-    def merges(self) -> Path:
-        """Names that are, or never are, one concept; the owner writes it, noctuary reads it."""
-        return self.root / "merges.toml"
-
-    @property
-    def access_log(self) -> Path:
-        """What was recalled; the only thing that recall writes."""
-        return self.root / "access.sqlite"
-
-    @property
-    def queries(self) -> Path:
-        """What was asked, for query expansion; only written while a profile switches that on."""
-        return self.root / "queries.sqlite"
-
-    @property
-    def replays(self) -> Path:
-        """What re-runs of recalls need, queries included; written where a profile says so."""
-        return self.root / "replays.jsonl"
-
-    @property
-    def usage(self) -> Path:
-        """What recall may know about use; the night replaces it, recall only reads it."""
-        return self.root / "usage.sqlite"
-
-    @property
-    def archive(self) -> Path:
-        """Which memories are out of default recall, by which plan; replaced whole, never edited."""
-        return self.root / "archive.sqlite"
-
-    @property
-    def injections(self) -> Path:
-        """Hashes of what was put into prompts, so that it is not remembered again; no text."""
-        return self.root / "injected.sqlite"
-
-    @property
-    def turns(self) -> Path:
-        """Turns of agents' transcripts: kept, because agents delete those files."""
-        return self.root / "turns.sqlite"
-
-    @property
-    def dagster_home(self) -> Path:
-        """The Dagster instance of this store."""
-        return self.root / "dagster"
-
-    @property
-    def last_night(self) -> Path:
-        """Touched by every night that went through, published or not: tells staleness."""
-        return self.root / "LAST_NIGHT"
-
-    @property
-    def purge_pending(self) -> Path:
-        """Present while older snapshots hold a row that has turned sensitive."""
-        return self.root / "purge.pending"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the running night."""
-        return self.root / "nightly.lock"
-
-    @property
-    def reports(self) -> Path:
-        """One HTML page per evaluated night."""
-        return self.root / "reports"
-
-    @property
-    def costs(self) -> Path:
-        """What each asset cost in the last night that ran it."""
-        return self.work / "costs.json"
-
-
-# When a night last went through. Read side: standard library only.
-
-
-_HOUR_S = 3600.0
+    work = _Below("work")  # intermediate artifacts of the night and their stamps
+    costs = _Below("work/costs.json")  # what each asset cost in the last night that ran it
+    lance = _Below("lance")  # LanceDB tables: a rebuildable projection
+    encoders = _Below("encoders")  # for reading, and ONNX exports for embedding, by fingerprint
+    rotations = _Below("rotations")  # frozen ones of the tiers, one directory per fingerprint
+    candidates = _Below("candidates")  # of snapshots, by digest, waiting for a verdict
+    verdicts = _Below("verdicts")  # of the gate, by candidate digest
+    snapshots = _Below("snapshots")  # published, immutable
+    current = _Below("CURRENT")  # the pointer to the serving snapshot
+    last_night = _Below("LAST_NIGHT")  # touched by every night that went through
+    purge_pending = _Below("purge.pending")  # while older snapshots hold a row turned sensitive
+    lock = _Below("nightly.lock")  # held by the running night
+    reports = _Below("reports")  # one HTML page per evaluated night
+    dagster_home = _Below("dagster")  # the Dagster instance of this store
+    # What the owner writes and noctuary only reads.
+    profiles = _Below("profiles.toml")
+    merges = _Below("merges.toml")  # names that are, or never are, one concept
+    # What is written between nights.
+    access_log = _Below("access.sqlite")  # what was recalled; the only thing that recall writes
+    queries = _Below("queries.sqlite")  # only written while a profile expands queries
+    replays = _Below("replays.jsonl")  # what re-runs need; where a profile says so
+    usage = _Below("usage.sqlite")  # what recall may know about use; the night replaces it
+    archive = _Below("archive.sqlite")  # which memories are out of default recall; replaced whole
+    injections = _Below("injected.sqlite")  # hashes of what was put into prompts; no text
+    turns = _Below("turns.sqlite")  # of transcripts: kept, because agents delete those files
 
 
 def record_night(paths: StorePaths) -> None:
@@ -342,28 +202,19 @@ def last_night_hours(paths: StorePaths) -> float | None:
         touched = paths.last_night.stat().st_mtime
     except OSError:
         return None
-    return max((time.time() - touched) / _HOUR_S, 0.0)
+    return max((time.time() - touched) / 3600.0, 0.0)
 
 
-# Where things are.
-#
-# Noctuary's home, the store that belongs to a source, the source that a name leads to.
-#
-# No file contents. A *source* is the memory store that the user owns and noctuary only reads; a
-# *store* is the directory that noctuary writes for it.
+# A *source* is the memory store that the user owns and noctuary only reads; a *store* is the
+# directory that noctuary writes for it.
 
 
-_SLUG_HASH_CHARS = 6
 _OLD_HOME = Path(__file__).resolve().parents[3] / "data"
 """Where a checkout kept its stores before all installations had one home (docs/decisions/0002)."""
 
 
 def find_home(environ: Mapping[str, str] | None = None) -> Path:
-    """Return noctuary's home: `NOCTUARY_HOME`, else the user's data directory.
-
-    Raises:
-        StoreError: If it is named by a `~` that leads nowhere.
-    """
+    """Return noctuary's home: `NOCTUARY_HOME`, else the user's data directory."""
     env = os.environ if environ is None else environ
     configured = env.get("NOCTUARY_HOME", "").strip()
     return expand_user(configured).absolute() if configured else _user_home(env)
@@ -375,15 +226,7 @@ def _user_home(environ: Mapping[str, str]) -> Path:
 
 
 def require_moved(home: Path, environ: Mapping[str, str] | None = None) -> None:
-    """Fail where this checkout still holds stores or settings that belong into the user's home.
-
-    Args:
-        home: noctuary's home; one that somebody chose is no concern of this.
-        environ: The environment; None means the process's own.
-
-    Raises:
-        StoreError: Saying how to move them.
-    """
+    """Fail where this checkout still holds stores or settings that belong into the user's home."""
     left = [*_OLD_HOME.glob("*/work"), *_OLD_HOME.glob("noctuary.toml")]
     if left and home == _user_home(os.environ if environ is None else environ):
         raise StoreError(
@@ -394,11 +237,7 @@ def require_moved(home: Path, environ: Mapping[str, str] | None = None) -> None:
 
 
 def expand_user(path: str | Path) -> Path:
-    """Return a path with a leading `~` replaced by a home directory.
-
-    Raises:
-        StoreError: If there is no such user, or this one has no home directory.
-    """
+    """Return a path with a leading `~` replaced by a home directory."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -421,7 +260,7 @@ def store_for_source(home: Path, source: SourceName) -> Path:
         full = str(path)
         stem = path.name if path.is_dir() else f"{path.parent.name}-{path.name.split('.')[0]}"
     slug = re.sub(r"[^\w.-]+", "-", stem).strip("-.") or "store"
-    return home / f"{slug}-{hash_text(full)[:_SLUG_HASH_CHARS]}"
+    return home / f"{slug}-{hash_text(full)[:6]}"
 
 
 def list_stores(home: Path) -> list[Path]:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from noctuary.core.files import hash_text
 
-# `dataclass` for frozen classes, built in a fifth of the time. Standard library only.
-#
-# The read path defines some sixty frozen dataclasses, and the standard library compiles six
-# methods for each of them at every start of Python: 45 ms of CPU where `import numpy` takes 68.
-# This one compiles `__init__` and shares the other methods, which find the fields through
-# `__dataclass_fields__`. A class behaves as one of `dataclasses.dataclass` does (`fields`,
-# `replace`, `asdict`, pickling, matching); type checkers see that decorator itself.
+# `dataclass` for frozen classes, built in a fifth of the time. The read path defines some sixty
+# frozen dataclasses, and the standard library compiles six methods for each of them at every start
+# of Python: 45 ms of CPU where `import numpy` takes 68. This one compiles `__init__` and shares
+# the other methods, which find the fields through `__dataclass_fields__`. A class behaves as one
+# of `dataclasses.dataclass` does (`fields`, `replace`, `asdict`, pickling, matching); type
+# checkers see that decorator itself.
 
 
 def _repr(self: Any) -> str:
@@ -86,35 +85,20 @@ def _compile_init(cls: type) -> Any:
     return init
 
 
-def _with_slots(cls: type) -> type:
-    """Return the class again with `__slots__`: they cannot be added to one that exists."""
-    content = dict(cls.__dict__)
-    inherited = {name for base in cls.__mro__[1:-1] for name in getattr(base, "__slots__", ())}
-    own = [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    for name in (*own, "__dict__", "__weakref__"):
-        content.pop(name, None)
-    content["__slots__"] = tuple(name for name in own if name not in inherited)
-    made = type(cls)(cls.__name__, cls.__bases__, content)
-    made.__qualname__ = cls.__qualname__
-    return made
-
-
 def _build(cls: type, *, slots: bool, eq: bool) -> type:
     # Collects the fields and compiles nothing.
-    made = dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
-    shared = {"__setattr__": _setattr, "__delattr__": _delattr, "__init__": _compile_init(made)}
+    made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
+    # The first of these are a frozen class's whatever it says; of the others its own stay.
+    forced = {"__setattr__": _setattr, "__delattr__": _delattr, "__init__": _compile_init(made)}
+    shared: dict[str, Any] = {"__repr__": _repr}
     if slots:
         shared |= {"__getstate__": _getstate, "__setstate__": _setstate}
     if eq:
         shared |= {"__eq__": _eq, "__hash__": _hash}
-    for name, method in {**shared, "__repr__": _repr}.items():
-        # An own method stays, as with the standard library; the frozen ones never do there.
-        if name in ("__repr__", "__eq__", "__hash__", "__getstate__", "__setstate__") and (
-            made.__dict__.get(name) is not None
-        ):
-            continue
+    own = made.__dict__
+    for name, method in (forced | {n: m for n, m in shared.items() if own.get(n) is None}).items():
         setattr(made, name, method)
-    return _with_slots(made) if slots else made
+    return made
 
 
 if TYPE_CHECKING:
@@ -132,9 +116,6 @@ else:
         return _build(cls, slots=slots, eq=eq)
 
 
-# The nouns that every part of noctuary shares. Plain frozen dataclasses, standard library only.
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 UNDATED_US = -(2**63)
@@ -143,48 +124,26 @@ UNDATED_US = -(2**63)
 DAMAGED_TEXT = "(the text of this memory is damaged: `noctuary doctor` says what to do)"
 """In the place of a text that is not the one that was published."""
 
-SUMMARY_ID_CHARS = 16
-"""64 bits tell the summaries of a store apart."""
-
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """One exported memory: what every builder reads.
+    """One exported memory: what every builder reads."""
 
-    Attributes:
-        position: 0-based rank in the source's key order; rows of every array of a snapshot.
-        memory_id: The source's own id, as text.
-        content: The text, NUL-free, never empty.
-        category: The source's category, possibly empty.
-        tags: Comma-separated, as authored (the scope tags included).
-        expanded_keywords: Space-separated author keywords, possibly empty.
-        importance: In [0, 1].
-        created_at_us: Microseconds since the epoch, UTC; UNDATED_US where unknown.
-        updated_at_us: As above.
-        session_id: The conversation it belongs to, or None.
-        wing: The project or area it belongs to, or None.
-        room: The topic inside the wing, or None.
-        user: Whose memory it is, or None.
-        is_turn: True for a turn of a conversation (as against a distilled memory).
-        content_hash: SHA-256 over every field that a derived artifact may depend on, position
-            excluded.
-    """
-
-    position: int
-    memory_id: str
-    content: str
-    category: str
-    tags: str
-    expanded_keywords: str
-    importance: float
-    created_at_us: int
+    position: int  # 0-based rank in the source's key order; rows of every array of a snapshot
+    memory_id: str  # the source's own id, as text
+    content: str  # NUL-free, never empty
+    category: str  # possibly empty, as are the next two
+    tags: str  # comma-separated, as authored, the scope tags included
+    expanded_keywords: str  # space-separated
+    importance: float  # in [0, 1]
+    created_at_us: int  # microseconds since the epoch, UTC; UNDATED_US where unknown
     updated_at_us: int
     session_id: str | None
-    wing: str | None
-    room: str | None
-    user: str | None
-    is_turn: bool
-    content_hash: str
+    wing: str | None  # the project or area
+    room: str | None  # the topic inside the wing
+    user: str | None  # whose memory it is
+    is_turn: bool  # a turn of a conversation, as against a distilled memory
+    content_hash: str  # over every field that a derived artifact may depend on, not the position
 
 
 CONTENT_HASH_VERSION = "memory/1"
@@ -231,7 +190,7 @@ def published_text(row: Mapping[str, Any]) -> str:
 
 def summary_id(cluster_id: str, method: str, text: str) -> str:
     """Return the id of a summary: equal for equal cluster, method and text, on every night."""
-    return hash_text("summary", cluster_id, method, text)[:SUMMARY_ID_CHARS]
+    return hash_text("summary", cluster_id, method, text)[:16]
 
 
 def to_micros(moment: datetime) -> int:
@@ -246,11 +205,8 @@ def from_micros(micros: int) -> datetime | None:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-# Progress of long work, as a protocol: the library reports, the caller decides how it looks.
-
-
 class Progress(Protocol):
-    """Told how far a named piece of work has come."""
+    """Told how far a named piece of work has come; decides how that looks."""
 
     def update(self, task: str, done: int, total: int) -> None:
         """Report that `done` of `total` units of `task` are finished; may be called often."""
@@ -265,9 +221,6 @@ class SilentProgress:
 
 
 SILENT = SilentProgress()
-
-
-# How many cores this process may use.
 
 
 def usable_cores() -> int:

@@ -9,9 +9,6 @@ from numpy.typing import NDArray
 
 from noctuary.core.types import dataclass
 
-# The accepted summaries of a snapshot as arrays: which memories each one stands for.
-
-
 OF_TURNS = -1
 """In `plans`: a summary that the night made of a cluster of turns, and no compaction plan did."""
 
@@ -20,19 +17,13 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SummaryArrays:
-    """All accepted summaries in the order of their ids; summary i of s.
+    """All accepted summaries in the order of their ids; summary i of s."""
 
-    Attributes:
-        indptr: int64, shape (s + 1,): sources of summary i are `sources[indptr[i]:indptr[i + 1]]`.
-        sources: int32, positions of the memories, in order of time.
-        confidences: float64, shape (s,), in [0, 1].
-        plans: int32, shape (s,): index of its compaction plan, OF_TURNS for none.
-    """
-
+    # int64, shape (s + 1,): sources of summary i are `sources[indptr[i]:indptr[i + 1]]`.
     indptr: NDArray[np.int64]
-    sources: NDArray[np.int32]
-    confidences: NDArray[np.float64]
-    plans: NDArray[np.int32]
+    sources: NDArray[np.int32]  # positions of the memories, in order of time
+    confidences: NDArray[np.float64]  # shape (s,), in [0, 1]
+    plans: NDArray[np.int32]  # shape (s,): index of its compaction plan, OF_TURNS for none
 
     @property
     def size(self) -> int:
@@ -71,22 +62,13 @@ class SummaryArrays:
         return covered
 
 
-# Who else may read which memory, as arrays of a snapshot.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ShareArrays:
-    """Shares by reader; reader i of r may read `positions[indptr[i]:indptr[i + 1]]`.
+    """Shares by reader; reader i of r may read `positions[indptr[i]:indptr[i + 1]]`."""
 
-    Attributes:
-        readers: Names, sorted, distinct, at least one.
-        indptr: int64, shape (r + 1,), strictly ascending from 0.
-        positions: int32, shape (s,), ascending inside a reader.
-    """
-
-    readers: Sequence[str]
-    indptr: NDArray[np.int64]
-    positions: NDArray[np.int32]
+    readers: Sequence[str]  # sorted, distinct, at least one
+    indptr: NDArray[np.int64]  # shape (r + 1,), strictly ascending from 0
+    positions: NDArray[np.int32]  # shape (s,), ascending inside a reader
 
     def is_aligned(self, count: int) -> bool:
         """Tell whether the arrays fit each other and a snapshot of `count` memories."""
@@ -100,15 +82,7 @@ class ShareArrays:
         )
 
     def by_reader(self, count: int) -> Mapping[str, NDArray[np.int32]]:
-        """Return the positions that are shared with each reader.
-
-        Args:
-            count: Memories in the snapshot.
-
-        Raises:
-            ValueError: The arrays do not line up: a share that is shifted by one opens a memory
-                that nobody shares.
-        """
+        """Return the positions that are shared with each reader."""
         if not self.is_aligned(count):
             raise ValueError("arrays of shares of different lengths")
         ends = self.indptr.tolist()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from noctuary.core.manifest import Manifest, full_check, read_manifest
 from noctuary.core.sqlite import connect_immutable
 from noctuary.embed.funnel import PrefixTier
 from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
-from noctuary.graph.walk import ROLES
+from noctuary.graph.walk import ROLES, MentionArrays
 from noctuary.snapshot.arrays import ShareArrays
 from noctuary.snapshot.content_checks import (
     Found,
@@ -44,75 +44,41 @@ from noctuary.snapshot.content_checks import (
 from noctuary.snapshot.verdict import CheckResult
 from noctuary.text.secrets import find_text_sensitivity
 
-# What the gate is told about recall: where the candidate does worse than what serves.
-
-
 REFUSE = "refuse"
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """One significant loss of the candidate against the serving snapshot.
+    """One significant loss of the candidate against the serving snapshot."""
 
-    Attributes:
-        group: "labelled", "generated" or "exact"; with the stratum behind a colon, if it is one.
-        metric: For example "recall@10".
-        mean: Mean paired difference, below 0.
-        low: Lower end of its interval.
-        high: Upper end, below 0.
-        n: Queries that both snapshots can answer.
-        p_holm: Permutation p, corrected over everything that was tested.
-    """
-
-    group: str
-    metric: str
-    mean: float
-    low: float
-    high: float
-    n: int
-    p_holm: float
+    group: str  # "labelled", "generated" or "exact"; with a stratum, behind a colon
+    metric: str  # for example "recall@10"
+    mean: float  # mean paired difference, below 0
+    low: float  # lower end of its interval
+    high: float  # upper end, below 0
+    n: int  # queries that both snapshots can answer
+    p_holm: float  # permutation p, corrected over everything that was tested
 
 
 @dataclass(frozen=True, slots=True)
 class DropReport:
-    """Everything that was compared.
+    """Everything that was compared."""
 
-    Attributes:
-        drops: The significant losses.
-        tested: How many (group or stratum, metric) pairs were tested.
-        queries: How many queries they rest on.
-        note: Why nothing was compared, or "".
-        on_drop: "refuse" or "report" (setting evaluation.on_drop).
-    """
-
-    drops: tuple[Drop, ...] = ()
-    tested: int = 0
-    queries: int = 0
-    note: str = ""
-    on_drop: str = REFUSE
+    drops: tuple[Drop, ...] = ()  # the significant losses
+    tested: int = 0  # (group or stratum, metric) pairs
+    queries: int = 0  # that they rest on
+    note: str = ""  # why nothing was compared
+    on_drop: str = REFUSE  # or "report" (setting evaluation.on_drop)
 
 
-# The gate's sentence about sessions. Pure reading, by other code than what built them.
+# The gate's sentences: pure reading, by other code than what built them.
 
 
-_FIELDS = tuple(field.name for field in fields(SessionArrays))
 _NO_KEY = -1
 _MEMORIES = """SELECT ifnull("user", ''), ifnull(wing, ''), ifnull(session_id, ''), created_at_us,
 is_turn FROM memories ORDER BY position"""
 
-
-class _Memories(NamedTuple):
-    """What the memories say themselves, by position, shape (n,).
-
-    Attributes:
-        keys: One number per owner, wing and session id; _NO_KEY without a session id.
-        created_at_us: When they were written.
-        turns: 1 for a turn of a conversation, 0 for any other.
-    """
-
-    keys: NDArray[np.int64]
-    created_at_us: NDArray[np.int64]
-    turns: NDArray[np.int64]
+Longs = NDArray[np.int64]
 
 
 def every_session_holds_its_memories_in_order(c: Candidate, x: GateContext) -> Judged:
@@ -121,23 +87,33 @@ def every_session_holds_its_memories_in_order(c: Candidate, x: GateContext) -> J
     Each memory knows its session, its place there, whether it is a turn, and a concept that speaks
     in it, where one does.
     """
-    sessions = SessionArrays(**{name: c.array(layout.session_file(name)) for name in _FIELDS})
-    memories = _read_memories(c)
-    found: Found = {"sessions": int(sessions.indptr.size) - 1}
-    if not _are_sessions_aligned(sessions, len(memories.keys)):
+    s = SessionArrays(**c.arrays(layout.session_file, SessionArrays))
+    keys, created_at_us, turns = _read_memories(c)
+    found: Found = {"sessions": int(s.indptr.size) - 1}
+    if not _are_sessions_aligned(s, len(keys)):
         return False, {**found, "fault": "arrays differ"}
-    of_member = np.repeat(np.arange(sessions.indptr.size - 1), np.diff(sessions.indptr))
-    found["too_small"] = int((np.diff(sessions.indptr) < MIN_MEMBERS).sum())
-    found["misplaced"] = _misplaced(sessions, of_member)
-    found["of_another_session"] = _of_another_session(sessions, of_member, memories.keys)
-    found["left_out"] = _left_out(sessions, memories.keys)
-    found["out_of_order"] = _out_of_order(sessions, of_member, memories.created_at_us)
-    found["wrong_turns"] = int((sessions.turns != memories.turns).sum())
-    found["wrong_speakers"] = _wrong_speakers(c, sessions.speakers)
+    order, sizes = s.order, np.diff(s.indptr)
+    of_member = np.repeat(np.arange(sizes.size), sizes)
+    codes, places = np.full((2, len(keys)), -1, dtype=np.int64)
+    codes[order], places[order] = of_member, np.arange(order.size)
+    # A member that is listed twice has but one place.
+    repeated = order.size - np.unique(order).size
+    own, times = keys[order], created_at_us[order]
+    late = (times[1:] < times[:-1]) | ((times[1:] == times[:-1]) & (order[1:] <= order[:-1]))
+    found["too_small"] = int((sizes < MIN_MEMBERS).sum())
+    found["misplaced"] = repeated + int(((s.codes != codes) | (s.places != places)).sum())
+    # Of no session, or of another one than the session's first.
+    strange = (own == _NO_KEY) | (own != own[s.indptr[of_member]]) if own.size else own
+    found["of_another_session"] = int(strange.sum())
+    found["left_out"] = _left_out(s.codes, keys)
+    found["out_of_order"] = int(((of_member[1:] == of_member[:-1]) & late).sum())
+    found["wrong_turns"] = int((s.turns != turns).sum())
+    found["wrong_speakers"] = _wrong_speakers(c, s.speakers)
     return judged(found, "sessions")
 
 
-def _read_memories(c: Candidate) -> _Memories:
+def _read_memories(c: Candidate) -> tuple[Longs, Longs, Longs]:
+    """Return one number per owner, wing and session id, when each was written, and turns as 1."""
     codes: dict[tuple[str, str, str], int] = {}
     keys, created, turns = array("q"), array("q"), array("q")
     for owner, wing, session, created_at_us, is_turn in c.rows.execute(_MEMORIES):
@@ -145,7 +121,7 @@ def _read_memories(c: Candidate) -> _Memories:
         keys.append(codes.setdefault(key, len(codes)) if session.strip() else _NO_KEY)
         created.append(created_at_us)
         turns.append(is_turn)
-    return _Memories(np.array(keys), np.array(created), np.array(turns))
+    return np.array(keys), np.array(created), np.array(turns)
 
 
 def _are_sessions_aligned(sessions: SessionArrays, count: int) -> bool:
@@ -163,69 +139,30 @@ def _are_sessions_aligned(sessions: SessionArrays, count: int) -> bool:
     )
 
 
-def _misplaced(sessions: SessionArrays, of_member: NDArray[Any]) -> int:
-    """Count the memories whose session or place is not where the members say."""
-    codes = np.full(sessions.codes.size, -1, dtype=np.int64)
-    places = np.full(sessions.codes.size, -1, dtype=np.int64)
-    codes[sessions.order] = of_member
-    places[sessions.order] = np.arange(sessions.order.size)
-    # A member that is listed twice has but one place.
-    repeated = sessions.order.size - np.unique(sessions.order).size
-    return repeated + int(((sessions.codes != codes) | (sessions.places != places)).sum())
-
-
-def _of_another_session(
-    sessions: SessionArrays, of_member: NDArray[Any], keys: NDArray[np.int64]
-) -> int:
-    """Count the members that are of no session or of another one than the session's first."""
-    own = keys[sessions.order]
-    if not own.size:
-        return 0
-    first = own[sessions.indptr[of_member]]
-    return int(((own == _NO_KEY) | (own != first)).sum())
-
-
-def _left_out(sessions: SessionArrays, keys: NDArray[np.int64]) -> int:
+def _left_out(codes: NDArray[Any], keys: Longs) -> int:
     """Count the memories that share a session with others and are not in the session of these."""
     held = np.flatnonzero(keys != _NO_KEY)
     _, first, which, sizes = np.unique(
         keys[held], return_index=True, return_inverse=True, return_counts=True
     )
-    shared = sizes[which] >= MIN_MEMBERS
-    codes = sessions.codes[held]
-    return int((shared & ((codes < 0) | (codes != codes[first][which]))).sum())
-
-
-def _out_of_order(
-    sessions: SessionArrays, of_member: NDArray[Any], created_at_us: NDArray[np.int64]
-) -> int:
-    """Count the members that stand after a later one of their session."""
-    times, positions = created_at_us[sessions.order], sessions.order
-    earlier = times[1:] < times[:-1]
-    tied = (times[1:] == times[:-1]) & (positions[1:] <= positions[:-1])
-    return int(((of_member[1:] == of_member[:-1]) & (earlier | tied)).sum())
+    own = codes[held]
+    return int(((sizes[which] >= MIN_MEMBERS) & ((own < 0) | (own != own[first][which]))).sum())
 
 
 def _wrong_speakers(c: Candidate, speakers: NDArray[np.int32]) -> int:
     """Count the memories whose speaker does not speak there, or that have one and name none."""
-    indptr, roles, positions = (
-        c.array(layout.mention_file(name)) for name in ("indptr", "roles", "positions")
-    )
-    owners = np.repeat(np.arange(indptr.size - 1), np.diff(indptr))
-    speaking = roles == ROLES.index("speaker")
+    mentions = c.arrays(layout.mention_file, MentionArrays)
+    owners = np.repeat(np.arange(mentions["indptr"].size - 1), np.diff(mentions["indptr"]))
+    speaking = mentions["roles"] == ROLES.index("speaker")
+    positions, owners = mentions["positions"][speaking].astype(np.int64), owners[speaking]
     silent = np.ones(speakers.size, dtype=np.bool_)
-    silent[positions[speaking]] = False
+    silent[positions] = False
     named = np.flatnonzero(speakers != -1)
     # One number per pair: a concept's ordinal is below the number of concepts, or it is no pair.
-    concepts = max(indptr.size - 1, 1)
-    spoken = positions[speaking].astype(np.int64) * concepts + owners[speaking]
-    said = named * concepts + speakers[named]
+    concepts = max(mentions["indptr"].size - 1, 1)
     known = (speakers[named] >= 0) & (speakers[named] < concepts)
-    unheard = int((~(known & np.isin(said, spoken))).sum())
-    return unheard + int((~silent & (speakers == -1)).sum())
-
-
-# The gate's sentence about shares. Pure reading, by other code than what packed them.
+    heard = np.isin(named * concepts + speakers[named], positions * concepts + owners)
+    return int((~(known & heard)).sum() + (~silent & (speakers == -1)).sum())
 
 
 def every_share_is_of_an_owned_memory(c: Candidate, x: GateContext) -> Judged:
@@ -262,16 +199,12 @@ def every_share_is_of_an_owned_memory(c: Candidate, x: GateContext) -> Judged:
     return judged(found, "shares")
 
 
-# The gate: sentences that must hold for a candidate.
-#
-# Pure reading; nothing is repaired and nothing is trusted twice.
-#
-# The same functions feed the Dagster asset checks, which display, and the verdict, which protects.
-# Results hold numbers and ids, never content.
+# Nothing is repaired, nothing is trusted twice. The same functions feed the Dagster asset checks,
+# which display, and the verdict, which protects. Results hold numbers and ids, never content.
 
 
-PREFIX_TOLERANCE = 1e-4
-# Per component: one product against many rows rounds otherwise than against one.
+_PREFIX_TOLERANCE = 1e-4
+"""Per component: one product against many rows rounds otherwise than against one."""
 _BLOCK_ROWS = 8_192
 """Vectors looked at together: 12 MB at 384 dimensions, whatever the store's size."""
 
@@ -280,31 +213,19 @@ _LISTED_FAULTS = (
     10  # ids shown in a result; enough to start looking, small enough for the event log
 )
 
-EncodeDocuments = Callable[[Sequence[str]], NDArray[np.float32]]
-
 
 @dataclass(frozen=True)
 class GateContext:
-    """What the gate is told about the night, beside the candidate itself.
+    """What the gate is told about the night, beside the candidate itself."""
 
-    Attributes:
-        source_counts: source_rows, exported, quarantined, sensitive of the export.
-        tier_rows: Rows per LanceDB tier.
-        tier_faults: Tier rows without a memory plus memories without a tier row, per tier.
-        unindexed_rows: Rows that no index covers, per tier that has an index.
-        encoder_digest: Fingerprint digest of the encoder that is configured now, or None.
-        preserve_threshold: Q_align that a shipped summary must reach.
-        encode: Embeds texts as documents: the gate measures summaries itself.
-        drops: Where recall got significantly worse than in what serves.
-    """
-
-    source_counts: Mapping[str, int]
-    tier_rows: Mapping[str, int]
+    source_counts: Mapping[str, int]  # source_rows, exported, quarantined, sensitive of the export
+    tier_rows: Mapping[str, int]  # rows per LanceDB tier
+    # Tier rows without a memory plus memories without a tier row, per tier.
     tier_faults: Mapping[str, int]
-    unindexed_rows: Mapping[str, int]
-    encoder_digest: str | None
-    preserve_threshold: float
-    encode: EncodeDocuments
+    unindexed_rows: Mapping[str, int]  # that no index covers, per tier that has an index
+    encoder_digest: str | None  # of the encoder that is configured now
+    preserve_threshold: float  # Q_align that a shipped summary must reach
+    encode: Callable[[Sequence[str]], NDArray[np.float32]]  # texts as documents
     drops: DropReport
 
 
@@ -320,9 +241,17 @@ class Candidate:
         """Memory-map one of its arrays."""
         return read_array(self.directory / name)
 
+    def arrays(self, file_of: Callable[[str], str], kind: Any) -> dict[str, NDArray[Any]]:
+        """Memory-map the arrays that a dataclass of them has, by field."""
+        return {column.name: self.array(file_of(column.name)) for column in fields(kind)}
+
     def value(self, sql: str) -> int:
         """Return the single number that a query yields."""
         return int(self.rows.execute(sql).fetchone()[0])
+
+    def count(self, rows: str) -> int:
+        """Return how many rows there are: a table or a join, with its conditions."""
+        return self.value(f"SELECT COUNT(*) FROM {rows}")
 
 
 Check = Callable[[Candidate, GateContext], Judged]
@@ -356,7 +285,7 @@ def run_check(check: Check, candidate: Candidate, context: GateContext) -> Check
 def counts_are_conserved_from_source_to_snapshot(c: Candidate, x: GateContext) -> Judged:
     """Exported + quarantined + sensitive = source, and the snapshot holds what was exported."""
     s = x.source_counts
-    held = c.value("SELECT COUNT(*) FROM memories")
+    held = c.count("memories")
     adds_up = s["exported"] + s["quarantined"] + s["sensitive"] == s["source_rows"]
     passed = adds_up and held == s["exported"] == c.manifest.counts["memories"]
     return passed, {**s, "snapshot_rows": held}
@@ -428,7 +357,7 @@ def every_short_tier_row_is_its_memorys_prefix(c: Candidate, x: GateContext) -> 
     }
     rows = np.arange(0, len(vectors), -(-len(vectors) // _TIER_SAMPLE))
     expected = np.stack([tier.shorten(vector) for vector in vectors[tier.positions[rows]]])
-    off = ~(np.abs(tier.vectors[rows] - expected).max(axis=1) <= PREFIX_TOLERANCE)
+    off = ~(np.abs(tier.vectors[rows] - expected).max(axis=1) <= _PREFIX_TOLERANCE)
     found["sampled"], found["not_its_prefix"] = len(rows), int(off.sum())
     faults = ("not_finite", "not_once", "misplaced_cells", "not_its_prefix")
     return not any(found[fault] for fault in faults), found

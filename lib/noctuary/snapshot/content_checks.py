@@ -17,15 +17,19 @@ from noctuary.compact.gate import judge
 from noctuary.core import store as layout
 from noctuary.core.foreign_json import parse_json
 from noctuary.graph.tables import NO_SPAN
-from noctuary.graph.walk import LINK_RELATIONS, NO_CONCEPT, RELATIONS, ROLES
+from noctuary.graph.walk import (
+    LINK_RELATIONS,
+    NO_CONCEPT,
+    RELATIONS,
+    ROLES,
+    GraphArrays,
+    MentionArrays,
+)
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
 from noctuary.text.tokens import document_tokens
 
 if TYPE_CHECKING:
     from noctuary.snapshot.checks import Candidate, GateContext
-
-
-# The gate's sentences about the graph. Pure reading, as in `checks`.
 
 
 Bools = NDArray[np.bool_]
@@ -36,6 +40,8 @@ Found = dict[str, int | float | str]
 Judged = tuple[bool, Found]
 """Whether a check passed, and what it found."""
 
+_NO_CONCEPT = "NOT EXISTS (SELECT 1 FROM concepts k WHERE k.ordinal"
+
 
 def every_edge_has_evidence(c: Candidate, x: GateContext) -> Judged:
     """Each edge joins two memories, names a concept, and rests on a span of its source's text.
@@ -43,14 +49,14 @@ def every_edge_has_evidence(c: Candidate, x: GateContext) -> Judged:
     Edges between turns rest on the session and have no span; links of the store have neither span
     nor concept. No edge ends before it begins.
     """
-    arrays = {name: c.array(layout.graph_file(name)) for name in layout.GRAPH_FIELDS}
+    arrays = c.arrays(layout.graph_file, GraphArrays)
     lengths = _content_lengths(c)
     rows, targets = arrays["indptr"], arrays["targets"]
     found: Found = {"edges": int(targets.size)}
     if not _is_aligned(arrays, len(lengths)):
         return False, {**found, "fault": "arrays differ"}
     sources = np.repeat(np.arange(len(lengths)), np.diff(rows))
-    concepts = c.value("SELECT COUNT(*) FROM concepts")
+    concepts = c.count("concepts")
     links = np.isin(arrays["relations"], [RELATIONS.index(name) for name in LINK_RELATIONS])
     known = np.where(links, arrays["concepts"] == NO_CONCEPT, _within(arrays["concepts"], concepts))
     spans = known & _has_span(sources, arrays["evidence_starts"], arrays["evidence_ends"], lengths)
@@ -67,8 +73,8 @@ def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> Judged:
 
     Every concept has a mention, and every name leads to a concept.
     """
-    arrays = {name: c.array(layout.mention_file(name)) for name in layout.MENTION_FIELDS}
-    lengths, concepts = _content_lengths(c), c.value("SELECT COUNT(*) FROM concepts")
+    arrays = c.arrays(layout.mention_file, MentionArrays)
+    lengths, concepts = _content_lengths(c), c.count("concepts")
     positions = arrays["positions"]
     found: Found = {"mentions": int(positions.size)}
     if not _is_aligned(arrays, concepts):
@@ -78,10 +84,7 @@ def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> Judged:
     spans = known & _has_span(held, arrays["starts"], arrays["ends"], lengths)
     found["outside"] = int((~(spans & _within(arrays["roles"], len(ROLES)))).sum())
     found["concepts_without_mention"] = int((np.diff(arrays["indptr"]) < 1).sum())
-    found["names_of_no_concept"] = c.value(
-        "SELECT COUNT(*) FROM concept_names n WHERE NOT EXISTS (SELECT 1 FROM concepts k "
-        "WHERE k.ordinal = n.ordinal)"
-    )
+    found["names_of_no_concept"] = c.count(f"concept_names n WHERE {_NO_CONCEPT} = n.ordinal)")
     return judged(found, "mentions")
 
 
@@ -91,14 +94,12 @@ def every_concept_edge_is_stated_somewhere(c: Candidate, x: GateContext) -> Judg
     No relation ends before it begins.
     """
     found: Found = {
-        "concept_edges": c.value("SELECT COUNT(*) FROM concept_edges"),
-        "dangling": c.value(
-            "SELECT COUNT(*) FROM concept_edges e WHERE e.src = e.dst OR (SELECT COUNT(*) FROM "
-            "concepts k WHERE k.ordinal IN (e.src, e.dst)) < 2"
+        "concept_edges": c.count("concept_edges"),
+        "dangling": c.count(
+            "concept_edges e WHERE e.src = e.dst OR (SELECT COUNT(*) FROM concepts k "
+            "WHERE k.ordinal IN (e.src, e.dst)) < 2"
         ),
-        "ends_before_it_begins": c.value(
-            "SELECT COUNT(*) FROM concept_edges WHERE valid_to_us < valid_from_us"
-        ),
+        "ends_before_it_begins": c.count("concept_edges WHERE valid_to_us < valid_from_us"),
         "unstated": c.value(
             "WITH spans AS (SELECT e.rowid AS edge, json_extract(s.value, '$[0]') AS position, "
             "json_extract(s.value, '$[1]') AS start, json_extract(s.value, '$[2]') AS stop "
@@ -129,9 +130,8 @@ def every_supersession_leads_to_a_head(c: Candidate, x: GateContext) -> Judged:
     found: Found = {
         "supersessions": len(rows),
         "dangling": int((~(known & spans)).sum()),
-        "of_no_concept": c.value(
-            "SELECT COUNT(*) FROM supersessions s WHERE s.concept IS NOT NULL AND NOT EXISTS "
-            "(SELECT 1 FROM concepts k WHERE k.ordinal = s.concept)"
+        "of_no_concept": c.count(
+            f"supersessions s WHERE s.concept IS NOT NULL AND {_NO_CONCEPT} = s.concept)"
         ),
         "two_successors": len(rows) - len(newer_of),
         "other_head": sum(_end_of(older, newer_of) != head for older, _, head, *_ in rows),
@@ -142,16 +142,12 @@ def every_supersession_leads_to_a_head(c: Candidate, x: GateContext) -> Judged:
 def every_link_leads_to_a_concept(c: Candidate, x: GateContext) -> Judged:
     """Each name that a query may link to names a concept that exists, and weighs 0 to 1."""
     found: Found = {
-        "links": c.value("SELECT COUNT(*) FROM links"),
-        "of_no_concept": c.value(
-            "SELECT COUNT(*) FROM links l WHERE NOT EXISTS "
-            "(SELECT 1 FROM concepts k WHERE k.ordinal = l.ordinal)"
+        "links": c.count("links"),
+        "of_no_concept": c.count(f"links l WHERE {_NO_CONCEPT} = l.ordinal)"),
+        "bad_weights": c.count(
+            "links WHERE typeof(weight) <> 'real' OR weight NOT BETWEEN 0 AND 1"
         ),
-        "bad_weights": c.value(
-            "SELECT COUNT(*) FROM links WHERE typeof(weight) <> 'real' "
-            "OR weight NOT BETWEEN 0 AND 1"
-        ),
-        "bad_case_rules": c.value("SELECT COUNT(*) FROM links WHERE cased NOT IN (0, 1)"),
+        "bad_case_rules": c.count("links WHERE cased NOT IN (0, 1)"),
     }
     return judged(found, "links")
 
@@ -159,10 +155,10 @@ def every_link_leads_to_a_concept(c: Candidate, x: GateContext) -> Judged:
 def every_link_is_found_by_its_first_word(c: Candidate, x: GateContext) -> Judged:
     """Each such name's first word is known to begin a name of at least that many words."""
     found: Found = {
-        "first_words": c.value("SELECT COUNT(*) FROM link_starts"),
-        "unreachable": c.value(
-            "SELECT COUNT(*) FROM links l LEFT JOIN link_starts s "
-            "ON s.word = substr(l.name, 1, instr(l.name || ' ', ' ') - 1) WHERE s.words IS NULL "
+        "first_words": c.count("link_starts"),
+        "unreachable": c.count(
+            "links l LEFT JOIN link_starts s ON s.word = substr(l.name, 1, instr(l.name || ' ', "
+            "' ') - 1) WHERE s.words IS NULL "
             "OR s.words < length(l.name) - length(replace(l.name, ' ', '')) + 1"
         ),
     }
@@ -213,9 +209,6 @@ def _content_lengths(c: Candidate) -> NDArray[np.int64]:
     return np.fromiter((length for (length,) in rows), dtype=np.int64)
 
 
-# The gate's sentences about summaries. Pure reading, by other code than what built them.
-
-
 _LISTED_FAULTS = 10
 """Ids shown in a result."""
 
@@ -230,19 +223,16 @@ else."""
 
 def every_summary_names_its_sources(c: Candidate, x: GateContext) -> Judged:
     """Each summary lists at least two turns, each of them in the snapshot under the same id."""
-    total = c.value("SELECT COUNT(*) FROM summaries")
-    thin = c.value(
-        "SELECT COUNT(*) FROM summaries s WHERE (SELECT COUNT(*) FROM summary_sources r"
-        " WHERE r.summary_id = s.summary_id) < 2"
-    )
-    lost = c.value(
-        "SELECT COUNT(*) FROM summary_sources r WHERE NOT EXISTS (SELECT 1 FROM memories m"
-        " WHERE m.position = r.position AND m.memory_id = r.memory_id)"
-    )
     found: Found = {
-        "summaries": total,
-        "fewer_than_two_sources": thin,
-        "sources_not_in_snapshot": lost,
+        "summaries": c.count("summaries"),
+        "fewer_than_two_sources": c.count(
+            "summaries s WHERE (SELECT COUNT(*) FROM summary_sources r"
+            " WHERE r.summary_id = s.summary_id) < 2"
+        ),
+        "sources_not_in_snapshot": c.count(
+            "summary_sources r WHERE NOT EXISTS (SELECT 1 FROM memories m"
+            " WHERE m.position = r.position AND m.memory_id = r.memory_id)"
+        ),
     }
     return judged(found, "summaries")
 
@@ -256,28 +246,25 @@ def every_summary_reaches_its_turns_once(c: Candidate, x: GateContext) -> Judged
     """
     sources = "summary_sources r JOIN memories m ON m.position = r.position"
     found: Found = {
-        "summaries": c.value("SELECT COUNT(*) FROM summaries"),
-        "sources_named_twice": c.value(
-            "SELECT COUNT(*) FROM (SELECT 1 FROM summary_sources GROUP BY summary_id, position "
-            "HAVING COUNT(*) > 1)"
+        "summaries": c.count("summaries"),
+        "sources_named_twice": c.count(
+            "(SELECT 1 FROM summary_sources GROUP BY summary_id, position HAVING COUNT(*) > 1)"
         ),
-        "turns_in_two_summaries": c.value(
-            "SELECT COUNT(*) FROM (SELECT 1 FROM summary_sources r JOIN summaries s "
-            "ON s.summary_id = r.summary_id WHERE s.plan_id IS NULL GROUP BY r.position "
-            "HAVING COUNT(*) > 1)"
+        "turns_in_two_summaries": c.count(
+            "(SELECT 1 FROM summary_sources r JOIN summaries s USING (summary_id) "
+            "WHERE s.plan_id IS NULL GROUP BY r.position HAVING COUNT(*) > 1)"
         ),
-        "mixed_users_or_wings": c.value(
-            f"SELECT COUNT(*) FROM (SELECT 1 FROM {sources} GROUP BY r.summary_id HAVING "
+        "mixed_users_or_wings": c.count(
+            f"(SELECT 1 FROM {sources} GROUP BY r.summary_id HAVING "
             "COUNT(DISTINCT ifnull(m.user, '') || char(0) || ifnull(m.wing, '')) > 1)"
         ),
-        "other_spans": c.value(
-            "SELECT COUNT(*) FROM summaries s WHERE s.first_us != (SELECT MIN(m.created_at_us) "
-            f"FROM {sources} WHERE r.summary_id = s.summary_id) OR s.last_us != (SELECT "
+        "other_spans": c.count(
+            "summaries s WHERE (s.first_us, s.last_us) != (SELECT MIN(m.created_at_us), "
             f"MAX(m.created_at_us) FROM {sources} WHERE r.summary_id = s.summary_id)"
         ),
-        "out_of_order": c.value(
-            "SELECT COUNT(*) FROM summary_sources a JOIN summary_sources b ON b.summary_id = "
-            "a.summary_id AND b.place = a.place + 1 JOIN memories m ON m.position = a.position "
+        "out_of_order": c.count(
+            "summary_sources a JOIN summary_sources b ON b.summary_id = a.summary_id "
+            "AND b.place = a.place + 1 JOIN memories m ON m.position = a.position "
             "JOIN memories n ON n.position = b.position WHERE m.created_at_us > n.created_at_us"
         ),
         "parents_in_a_circle": _circles(
@@ -369,9 +356,7 @@ def _circles(pairs: Iterable[tuple[str, str]]) -> int:
 
 def _other_arrays(c: Candidate) -> int:
     """Return how many sources, confidences or plans the arrays have otherwise than the tables."""
-    arrays = SummaryArrays(
-        **{name: c.array(layout.summary_file(name)) for name in layout.SUMMARY_FIELDS}
-    )
+    arrays = SummaryArrays(**c.arrays(layout.summary_file, SummaryArrays))
     rows: list[tuple[Any, ...]] = c.rows.execute(
         "SELECT ordinal, summary_id, confidence, plan_id FROM summaries ORDER BY ordinal"
     ).fetchall()
@@ -380,7 +365,8 @@ def _other_arrays(c: Candidate) -> int:
     ids = [row[1] for row in rows]
     plans = sorted({row[3] for row in rows if row[3] is not None})
     wrong = int([row[0] for row in rows] != list(range(len(rows)))) + int(ids != sorted(ids))
-    wrong += int(_plans_told(c) != plans)
+    (told,) = c.rows.execute("SELECT value FROM meta WHERE key = 'summary_plans'").fetchone()
+    wrong += int(parse_json(told) != plans)
     held: dict[str, list[int]] = defaultdict(list)
     for summary, position in c.rows.execute(
         "SELECT summary_id, position FROM summary_sources ORDER BY summary_id, place"
@@ -392,11 +378,6 @@ def _other_arrays(c: Candidate) -> int:
         wrong += int(arrays.plans[ordinal]) != number
         wrong += float(arrays.confidences[ordinal]) != (1.0 if confidence is None else confidence)
     return wrong
-
-
-def _plans_told(c: Candidate) -> list[str]:
-    (told,) = c.rows.execute("SELECT value FROM meta WHERE key = 'summary_plans'").fetchone()
-    return parse_json(told)
 
 
 def _other_words(c: Candidate, texts: list[str], positions: NDArray[Any]) -> int:
@@ -413,9 +394,8 @@ def _other_words(c: Candidate, texts: list[str], positions: NDArray[Any]) -> int
 def _bad_vectors(c: Candidate, count: int) -> int:
     vectors = c.array(layout.SUMMARY_VECTORS_FILE)
     assert c.manifest.encoder is not None
-    if vectors.shape != (count, int(c.manifest.encoder["dimension"])):
-        return max(count, 1)
-    if vectors.dtype != np.float32:
+    shape = (count, int(c.manifest.encoder["dimension"]))
+    if vectors.shape != shape or vectors.dtype != np.float32:
         return max(count, 1)
     return count_not_unit(vectors)
 

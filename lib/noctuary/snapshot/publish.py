@@ -17,7 +17,7 @@ from noctuary.core.errors import (
     SnapshotMissingError,
     StoreError,
 )
-from noctuary.core.files import JsonValue, fsync_dir, remove_tree, write_text
+from noctuary.core.files import JsonValue, fsync_dir, fsync_file, remove_tree, write_text
 from noctuary.core.manifest import (
     Manifest,
     Pointer,
@@ -33,7 +33,6 @@ from noctuary.core.manifest import (
 from noctuary.core.store import (
     ABSTENTION_FILE,
     DIGEST_NAME_CHARS,
-    MANIFEST_FILE,
     RANKING_FILE,
     SEALED_FILES,
     StorePaths,
@@ -41,8 +40,6 @@ from noctuary.core.store import (
 )
 from noctuary.snapshot.verdict import PASS, read_verdict
 
-# Publishing, rollback and retention: the only code that moves the serving pointer.
-#
 # A candidate is published only if a PASS verdict names exactly its digest and its bytes still have
 # that digest. The move is rename, then pointer swap (write, fsync, rename): killed anywhere, the
 # old pointer or the new one stands.
@@ -54,17 +51,11 @@ _READ_ONLY_FILE = 0o400
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What publishing did.
+    """What publishing did."""
 
-    Attributes:
-        snapshot_id: What serves now.
-        published: False when the candidate already served.
-        removed: Snapshots that the retention rule removed.
-    """
-
-    snapshot_id: str
-    published: bool
-    removed: tuple[str, ...]
+    snapshot_id: str  # what serves now
+    published: bool  # False when the candidate already served
+    removed: tuple[str, ...]  # snapshots that the retention rule removed
 
 
 def serving_manifest(paths: StorePaths) -> Manifest | None:
@@ -111,11 +102,6 @@ def find_refusal(paths: StorePaths, digest: str) -> str | None:
 def publish_candidate(paths: StorePaths, digest: str, keep: int) -> Publication:
     """Make the candidate of this digest the serving snapshot, if its verdict is PASS.
 
-    Args:
-        paths: The store.
-        digest: Full digest of the candidate.
-        keep: Snapshots kept, the serving one included.
-
     Raises:
         PublishRefusedError: If there is no verdict for this digest, or it is FAIL.
         SnapshotCorruptError: If the candidate's bytes do not have this digest any more.
@@ -130,16 +116,7 @@ def publish_candidate(paths: StorePaths, digest: str, keep: int) -> Publication:
 
 
 def rollback(paths: StorePaths, snapshot_id: str | None = None) -> Pointer:
-    """Point at an older published snapshot after verifying every byte of it.
-
-    Args:
-        paths: The store.
-        snapshot_id: Which one; None means the newest one older than the serving snapshot.
-
-    Raises:
-        SnapshotMissingError: If there is no such snapshot.
-        SnapshotCorruptError: If it is damaged.
-    """
+    """Point at an older published snapshot after verifying every byte of it."""
     published = list_snapshots(paths)
     if not published:
         raise SnapshotMissingError(
@@ -211,7 +188,11 @@ def _install(paths: StorePaths, digest: str) -> str:
     for name in list_snapshots(paths):
         if name.endswith(f"-{suffix}") and is_intact(paths.snapshots / name, digest):
             return name
-    candidate = candidate_directory(paths, digest)
+    candidate = paths.candidates / digest[:DIGEST_NAME_CHARS]
+    if not candidate.is_dir():
+        raise StoreError(
+            f"there is no candidate {candidate.name} in {paths.root}: run the nightly job"
+        )
     manifest = read_manifest(candidate)
     full_check(candidate, manifest)
     if manifest.digest != digest:
@@ -238,20 +219,6 @@ def find_by_digest(paths: StorePaths, digest: str) -> Path | None:
         if name.endswith(suffix):
             return paths.snapshots / name
     return None
-
-
-def candidate_directory(paths: StorePaths, digest: str) -> Path:
-    """Return where the candidate of a digest lies.
-
-    Raises:
-        StoreError: If it is not there.
-    """
-    directory = paths.candidates / digest[:DIGEST_NAME_CHARS]
-    if not directory.is_dir():
-        raise StoreError(
-            f"there is no candidate {directory.name} in {paths.root}: run the nightly job"
-        )
-    return directory
 
 
 def is_intact(directory: Path, digest: str) -> bool:
@@ -298,9 +265,6 @@ def _current_id(paths: StorePaths) -> str | None:
         return None
 
 
-# Sealing: a serving pack and what the evaluation found out about it become one candidate.
-
-
 Ranking = Mapping[str, JsonValue]
 """`adopted` (fusion, lexical_weight, dense_weight, graph_weight) and the evidence for it."""
 
@@ -309,12 +273,7 @@ Abstention = Mapping[str, JsonValue]
 
 
 def find_pack(paths: StorePaths, digest: str) -> Path | None:
-    """Return an intact directory that holds a pack, sealed or not, published or not, or None.
-
-    Args:
-        paths: The store.
-        digest: The pack's own digest, without what was sealed in.
-    """
+    """Return an intact directory that holds a pack, sealed or not, published or not, or None."""
     exact = find_by_digest(paths, digest)
     if exact is not None and is_intact(exact, digest):
         return exact
@@ -343,15 +302,6 @@ def seal_candidate(
     """Return the candidate made of a pack, an adopted ranking and thresholds for abstaining.
 
     Without either the pack itself is the candidate and nothing is copied.
-
-    Args:
-        paths: The store.
-        digest: The pack's digest.
-        ranking: What was adopted and why; None adopts nothing.
-        abstention: Below which scores nothing is an answer; None never abstains.
-
-    Raises:
-        StoreError: If no intact directory holds the pack.
     """
     pack = find_pack(paths, digest)
     if pack is None:
@@ -370,19 +320,20 @@ def seal_candidate(
         if document is not None:
             text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False)
             write_text(building / name, text + "\n")
-    return _finish(paths, building, manifest)
-
-
-def _finish(paths: StorePaths, building: Path, pack: Manifest) -> Path:
     files = describe_files(building)
-    digest = compute_digest(files, pack.counts, pack.id_kind, pack.encoder_digest)
+    digest = compute_digest(files, manifest.counts, manifest.id_kind, manifest.encoder_digest)
     built_at = datetime.now(UTC).isoformat(timespec="seconds")
-    write_manifest(building, replace(pack, files=files, digest=digest, built_at=built_at))
+    sealed_manifest = replace(manifest, files=files, digest=digest, built_at=built_at)
+    return place_candidate(paths, building, sealed_manifest)
+
+
+def place_candidate(paths: StorePaths, building: Path, manifest: Manifest) -> Path:
+    """Give a directory its manifest, flush it and put it in place; an equal candidate goes."""
+    write_manifest(building, manifest)
     for path in building.iterdir():
-        if path.name != MANIFEST_FILE:
-            _sync(path)
+        fsync_file(path)
     fsync_dir(building)
-    final = paths.candidates / digest[:DIGEST_NAME_CHARS]
+    final = paths.candidates / manifest.digest[:DIGEST_NAME_CHARS]
     remove_tree(final)
     building.rename(final)
     fsync_dir(paths.candidates)
@@ -400,8 +351,3 @@ def _take_over(source: Path, target: Path, *, linked: bool) -> None:
             os.link(source, target)
             return
     shutil.copyfile(source, target)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as handle:
-        os.fsync(handle.fileno())

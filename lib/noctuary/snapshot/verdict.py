@@ -17,13 +17,7 @@ FAIL = "FAIL"
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One sentence about the candidate, whether it holds, and the numbers behind it.
-
-    Attributes:
-        name: The sentence, in snake case: also the name of the asset check that shows it.
-        passed: Whether it holds.
-        found: What was counted or measured; numbers and ids, never content.
-    """
+    """One sentence about the candidate, whether it holds, and the numbers behind it."""
 
     name: str
     passed: bool

@@ -23,9 +23,6 @@ NUMBER_WORDS = _number_words()
 """Spelled numbers and ordinals, and what they count."""
 
 
-# Dates with a year, written in digits or with an English month. No relative dates, no clock.
-
-
 _MONTHS = (
     "january", "february", "march", "april", "may", "june",
     "july", "august", "september", "october", "november", "december",
@@ -103,9 +100,6 @@ def _iso(year: str, number: str, day: str | None) -> str | None:
     if not 1 <= int(day) <= _DAYS_OF_MONTH[int(number) - 1]:
         return None
     return f"{int(year):04}-{int(number):02}-{int(day):02}"
-
-
-# Things with a written form of their own: addresses, paths, tickets, versions, names in code.
 
 
 # Every repeat that could start anew at each word is bounded: reading stays linear in the text.

@@ -12,11 +12,6 @@ from typing import Any
 
 from noctuary.core.types import from_micros
 
-# Who says a turn: the `Speaker: text` convention of transcripts.
-#
-# Standard library only.
-
-
 MAX_SPEAKER_CHARS = 40
 """Longest prefix that is a name: "Dr. Anna-Maria van der Berg (support)" fits."""
 
@@ -46,11 +41,6 @@ def split_speaker(content: str) -> tuple[str | None, str]:
     return name, content[match.end() :]
 
 
-# Where a sentence ends and whether it asks, for what cuts texts and what recognises them again.
-#
-# Standard library only.
-
-
 SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
 """What stands between two sentences; an abbreviation's full stop cuts as well."""
 
@@ -65,9 +55,6 @@ def ends_as_question(text: str) -> bool:
     return bool(last) and last in QUESTION_MARKS
 
 
-# Tags: which of them say where a memory lives, and which say what it is about.
-
-
 SCOPE_TAG_PREFIXES = ("wing:", "project:", "room:", "session:", "user:")
 """Tags that say where a memory lives. They are filters; indexed, they would make every memory of a
 wing match a query that names the wing, and a user's name would be findable by other users."""
@@ -79,13 +66,11 @@ def content_tags(tags: str) -> list[str]:
     return [tag for tag in stripped if tag and not tag.casefold().startswith(SCOPE_TAG_PREFIXES)]
 
 
-# What a superseded memory looks like in its source: a mark before its text.
-#
-# Source: research/peers.md 2.3 (placeholders stand at the start of the content).
-
-
 MARK = "[SUPERSEDED]"
-"""Begins the content of a memory that its owner has let another one stand for."""
+"""Begins the content of a memory that its owner has let another one stand for.
+
+Source: research/peers.md 2.3 (placeholders stand at the start of the content).
+"""
 
 TOMBSTONE_IMPORTANCE = 0.3
 """Importance of such a memory, or less where it was less: it may be found, but not first."""
@@ -99,9 +84,6 @@ def is_tombstone(content: str) -> bool:
 def buried(content: str) -> str:
     """Return the content with the mark before it; what has one already stays as it is."""
     return content if is_tombstone(content) else f"{MARK} {content}"
-
-
-# How many tokens a text will cost a prompt, estimated from its length and script.
 
 
 CHARS_PER_TOKEN_CJK = 1.6
@@ -146,13 +128,10 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(_CJK), re.compile(_DENSE)
 
 
-# What a terminal obeys and nobody sees, shown as marks.
-#
-# Standard library only. A memory may come from anybody: its escape sequences must not set a title
-# or the clipboard, its bidirectional controls must not show words in another order, and its tag
-# characters must not tell an agent what no person can read.
-#
-# A mark is the character as JSON writes it, `\u001b`: marked JSON still holds the same text.
+# What a terminal obeys and nobody sees, shown as marks. A memory may come from anybody: its escape
+# sequences must not set a title or the clipboard, its bidirectional controls must not show words
+# in another order, and its tag characters must not tell an agent what no person can read. A mark
+# is the character as JSON writes it, `\u001b`: marked JSON still holds the same text.
 
 
 # C0 but newline and tab, DEL and C1; signs that set a direction, separate lines or show nothing;
@@ -232,9 +211,6 @@ def _hidden(character: str) -> str:
 def _mark(found: re.Match[str]) -> str:
     units = found[0].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
-
-
-# Texts as a terminal can show them: no control characters, cut to a width, dates.
 
 
 ELLIPSIS = "\u2026"

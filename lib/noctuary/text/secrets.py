@@ -13,6 +13,7 @@ from string import ascii_lowercase, digits
 from noctuary.text.secret_forms import (
     MIN_SEED_WORDS,
     MIN_TOKEN_CHARS,
+    TEXT_FORMATS,
     TOKEN_FORMATS,
     SecretRule,
     decode_text,
@@ -29,7 +30,6 @@ from noctuary.text.secret_forms import (
     judge_phrase,
     judge_pin,
     judge_stated,
-    rule,
     unwrap,
 )
 from noctuary.text.tokens import normalize
@@ -222,35 +222,31 @@ _PIN = (
 )
 
 
+Judge = Callable[[str, str], bool]
+"""Of the value, and what says that it follows ("" for a space alone)."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Named:
-    """Words, what follows them, and which values count.
+    """Words, what follows them, and which values count."""
 
-    Attributes:
-        starts: Lower-case literals, one of which every match begins with.
-        source: A pattern of a lower-case text, with the groups `value` and, where it can be told,
-            `says`; compiled for the first text that has a start.
-        judge: Of the value, and what says that it follows ("" for a space alone).
-    """
-
-    starts: tuple[str, ...]
+    starts: tuple[str, ...]  # lower-case literals, one of which every match begins with
+    # A pattern of a lower-case text, with the groups `value` and, where it can be told, `says`;
+    # compiled for the first text that has a start.
     source: str
-    judge: Callable[[str, str], bool]
+    judge: Judge
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         return re.compile(self.source)
 
 
-def _named(starts: str, pattern: str, judge: Callable[[str, str], bool]) -> _Named:
+def _named(starts: str, pattern: str, judge: Judge) -> _Named:
     return _Named(tuple(starts.split(";")), pattern, judge)
 
 
 def _password(
-    starts: str,
-    ending: str = "",
-    before: str = "",
-    judge: Callable[[str, str], bool] = judge_password,
+    starts: str, ending: str = "", before: str = "", judge: Judge = judge_password
 ) -> _Named:
     pattern = rf"{before}(?:{starts.replace(';', '|')}){ending}{_FOLLOWS}{_VALUE}"
     return _named(starts, pattern, judge)
@@ -300,99 +296,63 @@ _RECOVERY = _named(
     r"(?:recovery|backup|scratch|rescue|wiederherstellungs)[ -]?(?:codes?|keys?|schlüssel)"
     + _FOLLOWS
     + r"(?P<value>[a-z0-9]{4,10}(?:[ -][a-z0-9]{4,10}){1,11}|[a-z0-9]{8,64})(?![\w-])",
-    lambda value, says: is_code(value),
+    is_code,
 )
 _FACTOR = _named(
     "otp;2fa;mfa;authenticator;two-factor",
     rf"(?:otp|2fa|mfa|authenticator|two-factor)[ _-](?:secret|seed|key){_FOLLOWS}"
     r"(?P<value>[a-z2-7]{16,64}|[a-z2-7]{4}(?:[ -][a-z2-7]{4}){3,15})",
-    lambda value, says: is_base32(value),
+    is_base32,
 )
 # Commands and files that take a password by position; a command ends where the next begins.
 _FLAG = r"[ =]{1,3}[\"']?"
 _ARGUMENT = r"(?P<value>[^\s\"']{6,200})"
 
 
-def _command(names: str, arguments: str) -> tuple[str, tuple[_Named, ...]]:
+def _command(names: str, arguments: str) -> _Named:
     pattern = rf"(?<!\w)(?:{names.replace(' ', '|')})\b{arguments}{_ARGUMENT}"
-    return names, (
-        _named(names.replace(" ", ";"), pattern, lambda value, says: is_password(value)),
-    )
+    return _named(names.replace(" ", ";"), pattern, is_password)
 
 
-_COMMANDS = (
-    _command("curl", r"[^\n]{0,80}?[ ](?:-u|--user)[ =][\"']?[^\s:\"']{1,60}:"),
-    _command("mysql mysqldump mariadb", r"[^\n;&|]{0,80}?[ ]-p[\"']?"),
-    _command("sshpass", r"[ ]{1,3}-p[ ]{0,3}[\"']?"),
-    _command("login", r"[ \t]{1,3}[^\s]{1,100}\s{1,3}password[ \t]{1,3}"),
-    _command(
-        "snowsql docker mongo mongosh mongodump",
+_COMMANDS = {
+    "curl": r"[^\n]{0,80}?[ ](?:-u|--user)[ =][\"']?[^\s:\"']{1,60}:",
+    "mysql mysqldump mariadb": r"[^\n;&|]{0,80}?[ ]-p[\"']?",
+    "sshpass": r"[ ]{1,3}-p[ ]{0,3}[\"']?",
+    "login": r"[ \t]{1,3}[^\s]{1,100}\s{1,3}password[ \t]{1,3}",
+    "snowsql docker mongo mongosh mongodump":
         rf"(?:(?<!docker)|[ ]login)\b[^\n;&|]{{0,120}}?[ ](?:-p|--password){_FLAG}",
+    "redis": rf"-cli\b[^\n;&|]{{0,80}}?[ ](?:-a|--pass){_FLAG}",
+    "sqlcmd": r"[^\n;&|]{0,80}?[ ]-p[ ]{0,3}[\"']?",
+    "ldapsearch ldapmodify": rf"[^\n;&|]{{0,120}}?[ ]-w{_FLAG}",
+    "sqlplus": r"[ ]{1,3}[^\s/]{1,60}/(?=[^\s/]{6,200}@)",
+    "smbclient": r"[^\n;&|]{0,80}?[ ](?:-u|--user)[ =]{0,3}[^\s%]{1,60}%",
+}  # fmt: skip
+# Looked for as whole words of the letters alone, each with the rule to try.
+_NAMED_BY = {
+    **{names: _command(names, arguments) for names, arguments in _COMMANDS.items()},
+    "psw pw mdp senha parol sifre sifresi mima pasuwado": _password(
+        "psw;pw;mdp;senha;parol;sifre;mima;pasuwado",
+        r"(?:(?<=sifre)si)?(?![a-z])(?: shi| wa| nova)?",
+        r"(?<![a-z])",
     ),
-    _command("redis", rf"-cli\b[^\n;&|]{{0,80}}?[ ](?:-a|--pass){_FLAG}"),
-    _command("sqlcmd", r"[^\n;&|]{0,80}?[ ]-p[ ]{0,3}[\"']?"),
-    _command("ldapsearch ldapmodify", rf"[^\n;&|]{{0,120}}?[ ]-w{_FLAG}"),
-    _command("sqlplus", r"[ ]{1,3}[^\s/]{1,60}/(?=[^\s/]{6,200}@)"),
-    _command("smbclient", r"[^\n;&|]{0,80}?[ ](?:-u|--user)[ =]{0,3}[^\s%]{1,60}%"),
-)
-# Looked for as whole words of the letters alone, each with the rules to try.
-_WHOLE: Mapping[str, tuple[_Named, ...]] = {
-    word: rules
-    for words, rules in (
-        *_COMMANDS,
-        (
-            "psw pw mdp senha parol sifre sifresi mima pasuwado",
-            (
-                _password(
-                    "psw;pw;mdp;senha;parol;sifre;mima;pasuwado",
-                    r"(?:(?<=sifre)si)?(?![a-z])(?: shi| wa| nova)?",
-                    r"(?<![a-z])",
-                ),
-            ),
-        ),
-        (
-            # A clue or a key, and a word, as well: a number alone is none.
-            "clave parola",
-            (
-                _password(
-                    "clave;parola",
-                    r"(?![a-z])(?: nueva| nuova)?",
-                    r"(?<![a-z])",
-                    lambda value, says: is_password(value),
-                ),
-            ),
-        ),
-        (
-            "contrasena wachtwoord losenord loesenord salasana haslo heslo",
-            (
-                _password(
-                    "contrasena;wachtwoord;losenord;loesenord;salasana;haslo;heslo",
-                    r"(?:(?<=haslo)(?: do [^\s:]{1,20})? to)?(?![^\W_])",
-                ),
-            ),
-        ),
-        (
-            "pin pincode code codigo codice combination geheimzahl puk digicode opens zugangscode",
-            (_PINS,),
-        ),
-        (
-            "recovery backup scratch rescue wiederherstellungscode wiederherstellungscodes",
-            (_RECOVERY,),
-        ),
-        ("otp totp hotp fa mfa authenticator factor", (_FACTOR,)),
-        (
-            "auth",
-            (
-                _named(
-                    '"auth;_auth',
-                    r"[\"_]auth[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?P<value>[a-z0-9+/]{8,400}={0,2})",
-                    lambda value, says: ":" in decode_text(value)[1:],
-                ),
-            ),
-        ),
-    )
-    for word in words.split()
+    # A clue or a key, and a word, as well: a number alone is none.
+    "clave parola": _password(
+        "clave;parola", r"(?![a-z])(?: nueva| nuova)?", r"(?<![a-z])", is_password
+    ),
+    "contrasena wachtwoord losenord loesenord salasana haslo heslo": _password(
+        "contrasena;wachtwoord;losenord;loesenord;salasana;haslo;heslo",
+        r"(?:(?<=haslo)(?: do [^\s:]{1,20})? to)?(?![^\W_])",
+    ),
+    "pin pincode code codigo codice combination geheimzahl puk digicode opens zugangscode": _PINS,
+    "recovery backup scratch rescue wiederherstellungscode wiederherstellungscodes": _RECOVERY,
+    "otp totp hotp fa mfa authenticator factor": _FACTOR,
+    "auth": _named(
+        '"auth;_auth',
+        r"[\"_]auth[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?P<value>[a-z0-9+/]{8,400}={0,2})",
+        lambda value, says: ":" in decode_text(value)[1:],
+    ),
 }
+_WHOLE = {word: named for words, named in _NAMED_BY.items() for word in words.split()}
 NAMING_WORDS = frozenset(_WHOLE)
 # Tried where a text has other than ASCII letters.
 _ABROAD = (
@@ -423,19 +383,12 @@ _WITH_COMMON_LETTER = ("clé", "tür", "schlüssel", "κωδικός")
 
 
 def find_named(text: str, lowered: str, said: Iterable[str]) -> bool:
-    """Tell whether a text says a password, a PIN, a key or a code after the word for it.
-
-    Args:
-        text: As it was written.
-        lowered: The same in lower case.
-        said: Those of `NAMING_WORDS` that are a run of its letters; others may be among them.
-    """
+    """Tell whether a text says a password, a PIN, a key or a code after the word for it."""
     rules = list[_Named]()
     for part, behind, named in _INSIDE:
         if part in lowered and (behind is None or behind.search(lowered)):
             rules += named
-    for word in said:
-        rules += _WHOLE.get(word, ())
+    rules += [_WHOLE[word] for word in said if word in _WHOLE]
     if not lowered.isascii() and (
         (abroad := leave_ascii(lowered))
         and (_ABROAD_LETTER.search(abroad) or any(word in lowered for word in _WITH_COMMON_LETTER))
@@ -464,67 +417,9 @@ def _follows(rule: _Named, text: str, lowered: str) -> bool:
     return False
 
 
-# What a credential looks like: formats with spaces in them, assignments, and looking for all.
-#
 # Rules of our own instead of a package's: measured against three of them on labelled texts, these
 # find more, flag less and load nothing (docs/decisions/0022-secrets.md).
-#
-# Every pattern starts at a literal and repeats a bounded class, or is guarded by a look-behind, so
-# that ten hostile megabytes take linear time.
 
-
-TEXT_FORMATS: tuple[SecretRule, ...] = (
-    rule(
-        "private_key",
-        "-----begin -key-",
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        r"|PuTTY-User-Key-File-\d|AGE-SECRET-KEY-1[A-Z0-9]{40}",
-    ),
-    rule(
-        "authorization_header",
-        "authorization",
-        r"(?i:authorization)[\"']?\s{0,3}[:=]\s{0,3}[\"']?(?i:bearer|basic)\s{1,3}[A-Za-z0-9._~+/-]{12}",
-    ),
-    rule(
-        "aws_secret_key",
-        "secret",
-        # An assigned value that may begin with a slash, which other assignments take for a path.
-        r"(?i:secret_?access_?key)[\"']{0,3}\s{0,3}[:=]{1,2}\s{0,3}[\"']{0,3}"
-        r"[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/=])",
-    ),
-    rule(
-        "connection_string",
-        "://",
-        # user:password@host; the look-ahead leaves out ${VAR}, <password>, {{x}}, %s and ****.
-        r"://[^\s/:@'\"<>]{0,100}:(?![$<{*]|%(?![0-9A-F]{2}))[^\s/@'\"<>]{1,200}@[^\s/@]",
-    ),
-    rule(
-        "aws_access_key",
-        "akia",
-        # With spaces in it; a digit, because "AKIA IS THE PREFIX OF A KEY" is a sentence.
-        r"(?<![A-Za-z0-9])AKIA(?=[A-Z\s-]{0,40}\d)(?:[ \t\n-]{0,2}[A-Z0-9]){16}(?![A-Za-z0-9])",
-    ),
-    rule("totp_secret", "otpauth://", r"(?i)otpauth://[th]otp/[^\s]{0,200}[?&]secret=[a-z2-7]{16}"),
-    rule(
-        "api_key_file",
-        'kaggle "username',
-        r"\"username\"\s{0,3}:\s{0,3}\"[^\"\n]{1,80}\"\s{0,3},\s{0,3}\"key\"\s{0,3}:\s{0,3}\"[0-9a-f]{32}\""
-        r"|(?i:kaggle_?key)[\"']?\s{0,3}[:=]\s{0,3}[\"']?[0-9a-f]{32}",
-    ),
-    rule(
-        "session_cookie",
-        "cookie id=",
-        r"(?i)(?:cookie[\"']?\s{0,3}[:=]|\s-b|--cookie)[^\n]{0,200}?"
-        r"(?:sess|sid|auth|token|jwt|remember)[a-z0-9_.-]{0,30}=(?=[^\s;]{0,30}\d)[^\s;,\"'<>${]{16}"
-        r"|(?:phpsessid|jsessionid|sessionid|connect\.sid)=(?=[^\s;]{0,30}\d)[a-z0-9%._-]{16}",
-    ),
-    rule(
-        "social_security_number",
-        "ssn social",
-        r"(?i)(?:(?<![a-z])ssn|social(?:[ -]security|:))[^\n\d]{0,24}"
-        r"\d{3}([ -]?)\d\d\1\d{4}(?![\d-])",
-    ),
-)
 
 _Hints = tuple[tuple[str, SecretRule], ...]
 
@@ -670,9 +565,6 @@ def _find_spelled(words: list[str], lengths: list[int]) -> str | None:
     return _find_worded(closed) if closed else None
 
 
-# May a text be kept: what was already redacted, and what the secret scan finds.
-
-
 PLACEHOLDER = "placeholder"
 _SECRET_PREFIX = "secret:"
 _PLACEHOLDERS = re.compile(r"\[(?:REDACTED|SENSITIVE)", re.IGNORECASE)
@@ -688,7 +580,10 @@ def find_text_sensitivity(text: str) -> str | None:
 
 def read_rules() -> list[str]:
     """Return the lines of this package: what another version of it judged is judged again."""
-    return [path.read_text("utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
+    here = Path(__file__).parent
+    return [
+        path.read_text("utf-8") for kind in ("py", "txt") for path in sorted(here.glob(f"*.{kind}"))
+    ]
 
 
 # Is a row sensitive: the marks that its owner or its store set, then every text of it.
@@ -711,9 +606,6 @@ def find_fields_sensitivity(fields: Mapping[str, object]) -> str | None:
     """Return why a row with these fields must not leave its store, or None.
 
     Every text of the row is scanned, also of fields that would not be exported.
-
-    Args:
-        fields: Column or key to value, of any type.
 
     Returns:
         `FLAGGED`, `VAULTED`, or what `find_text_sensitivity` says; never a part of the row.
@@ -763,46 +655,32 @@ def _texts(value: object, depth: int = 0) -> Iterator[str]:
 _SPACES = "char(9, 10, 11, 12, 13, 32)"
 """Fewer than Python strips: a flag of "0" and a no-break space is set here and not there."""
 
+_FALSE = ", ".join(f"'{word}'" for word in sorted(FALSE_WORDS))
+_FLAGGED_TEXT = f"lower(trim({{0}}, {_SPACES})) NOT IN ({_FALSE})"
+# A blob is compared as it is: as text it would be read in the encoding of the database.
+_FALSE_BLOBS = ", ".join(f"x'{word.encode().hex()}'" for word in sorted(FALSE_WORDS))
+_FLAGGED_BLOB = f"{{0}} NOT IN ({_FALSE_BLOBS})"
+
 
 def mark_sql(columns: Collection[str], table: str = "") -> str:
     """Return an expression that is 'flagged', 'vaulted' or NULL for a row of SQLite.
-
-    Args:
-        columns: Those that the table has; a mark that it lacks is no part of the expression.
-        table: Name or alias of the table, where the columns need one.
 
     Returns:
         SQL made of constants and the given alias alone. Wherever `find_mark` finds a mark in the
         values, this one does as well; it is stricter where a flag is a blob or has odd spaces.
     """
     prefix = f"{table}." if table else ""
-    flags = [_flag_sql(prefix + name) for name in FLAG_FIELDS if name in columns]
-    vaults = [_vault_sql(prefix + name) for name in VAULT_FIELDS if name in columns]
-    cases = [
-        f"WHEN {' OR '.join(found)} THEN '{reason}'"
-        for reason, found in ((FLAGGED, flags), (VAULTED, vaults))
-        if found
-    ]
+    cases = list[str]()
+    for reason, names, text, blob in (
+        (FLAGGED, FLAG_FIELDS, _FLAGGED_TEXT, _FLAGGED_BLOB),
+        # The length of a text ends at a NUL, that of its bytes does not.
+        (VAULTED, VAULT_FIELDS, "length(CAST({0} AS BLOB)) > 0", "length({0}) > 0"),
+    ):
+        is_set = (
+            f"(CASE typeof({{0}}) WHEN 'null' THEN 0 WHEN 'text' THEN {text} "
+            f"WHEN 'blob' THEN {blob} ELSE {{0}} <> 0 END)"
+        )
+        found = [is_set.format(prefix + name) for name in names if name in columns]
+        if found:
+            cases.append(f"WHEN {' OR '.join(found)} THEN '{reason}'")
     return f"(CASE {' '.join(cases)} END)" if cases else "NULL"
-
-
-def _flag_sql(column: str) -> str:
-    words = ", ".join(f"'{word}'" for word in sorted(FALSE_WORDS))
-    # A blob is compared as it is: as text it would be read in the encoding of the database.
-    blobs = ", ".join(f"x'{word.encode().hex()}'" for word in sorted(FALSE_WORDS))
-    return (
-        f"(CASE typeof({column}) WHEN 'null' THEN 0"
-        f" WHEN 'text' THEN lower(trim({column}, {_SPACES})) NOT IN ({words})"
-        f" WHEN 'blob' THEN {column} NOT IN ({blobs})"
-        f" ELSE {column} <> 0 END)"
-    )
-
-
-def _vault_sql(column: str) -> str:
-    # The length of a text ends at a NUL, that of its bytes does not.
-    return (
-        f"(CASE typeof({column}) WHEN 'null' THEN 0"
-        f" WHEN 'text' THEN length(CAST({column} AS BLOB)) > 0"
-        f" WHEN 'blob' THEN length({column}) > 0"
-        f" ELSE {column} <> 0 END)"
-    )

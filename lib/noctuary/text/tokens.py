@@ -11,15 +11,14 @@ from enum import StrEnum
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.machinery import PathFinder
+from pathlib import Path
 from threading import Lock
 from types import ModuleType
 
 from noctuary.text.marks import content_tags
 
-# Which script a character belongs to, by code point range.
-#
-# The ranges name letters only; punctuation of a script is OTHER. Source: Unicode Standard,
-# Blocks.txt (ranges of the living scripts, rare historic blocks left out).
+# Which script a character belongs to. The ranges name letters only; punctuation of a script is
+# OTHER. Source: Unicode Standard, Blocks.txt (living scripts, rare historic blocks left out).
 
 
 class Script(StrEnum):
@@ -43,68 +42,32 @@ CJK = frozenset({Script.HAN, Script.KANA, Script.HANGUL})
 UNSPACED = CJK | {Script.SOUTHEAST_ASIAN}
 """CJK plus Thai, Lao, Myanmar and Khmer: spaces do not separate words there."""
 
-_RANGES: tuple[tuple[int, int, Script], ...] = (
-    (0x0041, 0x005A, Script.LATIN),
-    (0x0061, 0x007A, Script.LATIN),
-    (0x00AA, 0x00AA, Script.LATIN),
-    (0x00BA, 0x00BA, Script.LATIN),
-    (0x00C0, 0x00D6, Script.LATIN),
-    (0x00D8, 0x00F6, Script.LATIN),
-    (0x00F8, 0x02B8, Script.LATIN),
-    (0x0370, 0x03FF, Script.GREEK),
-    (0x0400, 0x052F, Script.CYRILLIC),
-    (0x05D0, 0x05F2, Script.HEBREW),
-    (0x0620, 0x064A, Script.ARABIC),
-    (0x066E, 0x06D3, Script.ARABIC),
-    (0x06EE, 0x06FF, Script.ARABIC),
-    (0x0750, 0x077F, Script.ARABIC),
-    (0x08A0, 0x08C9, Script.ARABIC),
-    (0x0E01, 0x0E3A, Script.SOUTHEAST_ASIAN),
-    (0x0E40, 0x0E4E, Script.SOUTHEAST_ASIAN),
-    (0x0E81, 0x0ECE, Script.SOUTHEAST_ASIAN),
-    (0x1000, 0x103F, Script.SOUTHEAST_ASIAN),
-    (0x1050, 0x109F, Script.SOUTHEAST_ASIAN),
-    (0x1100, 0x11FF, Script.HANGUL),
-    (0x1780, 0x17D3, Script.SOUTHEAST_ASIAN),
-    (0x1C80, 0x1C8F, Script.CYRILLIC),
-    (0x1D00, 0x1DBF, Script.LATIN),
-    (0x1E00, 0x1EFF, Script.LATIN),
-    (0x1F00, 0x1FFF, Script.GREEK),
-    (0x2183, 0x2184, Script.LATIN),
-    (0x2C60, 0x2C7F, Script.LATIN),
-    (0x2DE0, 0x2DFF, Script.CYRILLIC),
-    (0x2E80, 0x2FDF, Script.HAN),
-    (0x3005, 0x3007, Script.HAN),
-    (0x3021, 0x3029, Script.HAN),
-    (0x3031, 0x3035, Script.KANA),
-    (0x3041, 0x309A, Script.KANA),
-    (0x309D, 0x309F, Script.KANA),
-    (0x30A1, 0x30FA, Script.KANA),
-    (0x30FC, 0x30FF, Script.KANA),
-    (0x3105, 0x312F, Script.HAN),
-    (0x3131, 0x318E, Script.HANGUL),
-    (0x31A0, 0x31BF, Script.HAN),
-    (0x31F0, 0x31FF, Script.KANA),
-    (0x3400, 0x4DBF, Script.HAN),
-    (0x4E00, 0x9FFF, Script.HAN),
-    (0xA640, 0xA69F, Script.CYRILLIC),
-    (0xA720, 0xA7FF, Script.LATIN),
-    (0xA960, 0xA97C, Script.HANGUL),
-    (0xAB30, 0xAB6F, Script.LATIN),
-    (0xAC00, 0xD7A3, Script.HANGUL),
-    (0xD7B0, 0xD7FB, Script.HANGUL),
-    (0xF900, 0xFAD9, Script.HAN),
-    (0xFB00, 0xFB06, Script.LATIN),
-    (0xFB1D, 0xFB4F, Script.HEBREW),
-    (0xFB50, 0xFDFB, Script.ARABIC),
-    (0xFE70, 0xFEFC, Script.ARABIC),
-    (0xFF21, 0xFF3A, Script.LATIN),
-    (0xFF41, 0xFF5A, Script.LATIN),
-    (0xFF66, 0xFF9D, Script.KANA),
-    (0xFFA0, 0xFFDC, Script.HANGUL),
-    (0x1B000, 0x1B16F, Script.KANA),
-    (0x20000, 0x3134F, Script.HAN),
-)
+# In hexadecimal, both ends inclusive.
+_BLOCKS = """
+latin: 41-5A 61-7A AA BA C0-D6 D8-F6 F8-2B8 1D00-1DBF 1E00-1EFF 2183-2184 2C60-2C7F A720-A7FF
+  AB30-AB6F FB00-FB06 FF21-FF3A FF41-FF5A
+greek: 370-3FF 1F00-1FFF
+cyrillic: 400-52F 1C80-1C8F 2DE0-2DFF A640-A69F
+hebrew: 5D0-5F2 FB1D-FB4F
+arabic: 620-64A 66E-6D3 6EE-6FF 750-77F 8A0-8C9 FB50-FDFB FE70-FEFC
+southeast_asian: E01-E3A E40-E4E E81-ECE 1000-103F 1050-109F 1780-17D3
+hangul: 1100-11FF 3131-318E A960-A97C AC00-D7A3 D7B0-D7FB FFA0-FFDC
+han: 2E80-2FDF 3005-3007 3021-3029 3105-312F 31A0-31BF 3400-4DBF 4E00-9FFF F900-FAD9 20000-3134F
+kana: 3031-3035 3041-309A 309D-309F 30A1-30FA 30FC-30FF 31F0-31FF FF66-FF9D 1B000-1B16F
+"""
+
+
+def _read_blocks() -> Iterator[tuple[int, int, Script]]:
+    script = Script.OTHER
+    for word in _BLOCKS.split():
+        if word.endswith(":"):
+            script = Script(word[:-1])
+        else:
+            first, _, last = word.partition("-")
+            yield int(first, 16), int(last or first, 16), script
+
+
+_RANGES = tuple(sorted(_read_blocks()))
 _STARTS = tuple(start for start, _, _ in _RANGES)
 
 
@@ -116,11 +79,6 @@ def script_of(char: str) -> Script:
         return Script.OTHER
     _, end, script = _RANGES[index]
     return script if code <= end else Script.OTHER
-
-
-def is_cjk(char: str) -> bool:
-    """Tell whether one character is Han, kana or Hangul."""
-    return script_of(char) in CJK
 
 
 def dominant_script(text: str) -> Script:
@@ -142,9 +100,6 @@ def regex_class(scripts: frozenset[Script]) -> str:
 def ranges_class(ranges: Iterable[tuple[int, int]]) -> str:
     """Return the inside of a regex character class for inclusive code point ranges."""
     return "".join(f"\\U{lo:08x}-\\U{hi:08x}" for lo, hi in ranges)
-
-
-# Folding: the differences between spellings that recall must not see.
 
 
 _PIECE_CHARS = 512
@@ -223,43 +178,14 @@ def _dropped() -> re.Pattern[str]:
     return re.compile(f"[{_DROPPED_MARKS}]+")
 
 
-# Function words that carry no evidence of what a memory is about.
-#
-# Foreign function words must be listed at all because their document frequency is low in a mostly
-# English store, so BM25 alone would take them for rare words.
+def _read_stop_words() -> Iterator[str]:
+    for line in Path(__file__).with_name("stop_words.txt").read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            yield from line.split()
 
 
-_ENGLISH = """
-a about above after again against all also am an and any are as at be because been before being
-below between both but by can cannot could did do does doing down during each either else ever few
-for from further had has have having he her here hers herself him himself his how i if in into is
-it its itself just let me more most my myself neither no nor not now of off on once only or other
-our ours ourselves out over own please same shall she should so some such than that the their
-theirs them themselves then there these they this those through to too under until up upon us very
-was we were what when where whether which while who whom whose why will with would yet you your
-yours yourself yourselves arent cant couldnt didnt doesnt dont hadnt hasnt havent im isnt ive
-shouldnt thats theres theyre wasnt werent whats wheres whos wont wouldnt youd youll youre youve
-"""
-
-_SPANISH = """
-al como con cual cuando cuanto de del desde donde el ellas ellos en entre eran es esa esas ese eso
-esos esta estaba estan estas este esto estos estoy fue fueron ha hace hacia han hasta la las le
-les lo los mi mis muy nos nosotros nuestra nuestro para pero por porque que quien se ser si sobre
-su sus tambien tengo tiene tienen tu tus un una unas uno unos y ya yo
-"""
-
-_RUSSIAN = """
-а без более больше будет будто бы был была были было быть в вам вас весь во вот все всего всех вы
-где да даже для до его ее если есть еще же за здесь и из или им их к как какая какие какой какого
-какое когда которая которое которые который кто куда ли либо мне мной мое моего моей мои моя может
-можно мой мы на над надо наш наша наше не него нее нет ни них но ну о об однако он она они оно от
-очень по под после потом потому почему при про с сам свое своего своей своих свой свою себе себя
-сейчас со так также такой там твой тебе тебя тем то тоже того той только том тот ту ты у уж уже
-хотя чего чем что чтобы чье чья эта эти это этого этой этом этот эту я
-"""
-
-STOP_WORDS: frozenset[str] = frozenset((_ENGLISH + _SPANISH + _RUSSIAN).split())
-"""Stop words of English, Spanish and Russian, folded."""
+STOP_WORDS = frozenset(_read_stop_words())
+"""Function words of English, Spanish and Russian, folded."""
 
 NEGATED_SUFFIX = "n't"
 """Every English contraction with this ending ("don't", "can't") is a function word."""
@@ -270,12 +196,10 @@ def is_stop_word(word: str) -> bool:
     return word in STOP_WORDS or word.endswith(NEGATED_SUFFIX)
 
 
-# Snowball stems, loaded at their first use.
-#
-# Only the two algorithm modules in use are loaded, around the package's own `__init__`: that one
-# imports all thirty-five languages (11 ms of a hook's process, against 1 ms), and hands over to
-# PyStemmer where that is installed, whose algorithm version, and so whose stems, may differ from
-# the ones in the index.
+# Snowball stems. Only the two algorithm modules in use are loaded, at their first use, around the
+# package's own `__init__`: that one imports all thirty-five languages (11 ms of a hook's process,
+# against 1 ms), and hands over to PyStemmer where that is installed, whose algorithm version, and
+# so whose stems, may differ from the ones in the index.
 
 
 _ALIAS = "noctuary_snowball"
@@ -335,14 +259,12 @@ def _package() -> str:
     return _ALIAS
 
 
-# The one tokenizer: what a memory is indexed under and what a query is looked up by.
-#
-# Rules, in order. Text is normalized. Runs of unspaced scripts (CJK, Thai...) become overlapping
-# character n-grams. Everything else is cut into chunks: words, or words joined without a space
-# ("billing-api", "src/app/main.py", "v1.2.3"). A chunk gives its words and, if it has several,
-# itself in one canonical form, so that an identifier matches as a whole *and* by its parts,
-# however it was spelled ("billing-api", "billing_api", "billingApi" share "billingapi"). Stop
-# words go, stems stay. A text of nothing but stop words keeps them.
+# Rules of the tokenizer, in order. Text is normalized. Runs of unspaced scripts (CJK, Thai...)
+# become overlapping character n-grams. Everything else is cut into chunks: words, or words joined
+# without a space ("billing-api", "src/app/main.py", "v1.2.3"). A chunk gives its words and, if it
+# has several, itself in one canonical form, so that an identifier matches as a whole *and* by its
+# parts, however it was spelled ("billing-api", "billing_api", "billingApi" share "billingapi").
+# Stop words go, stems stay. A text of nothing but stop words keeps them.
 
 
 TOKENIZER_VERSION = "2"
@@ -384,11 +306,7 @@ def tokenize(text: str) -> list[str]:
 
 
 def encode_tokens(tokens: Sequence[str]) -> bytes:
-    """Return the tokens as UTF-8 lines, for a memo keyed by content hash and TOKENIZER_VERSION.
-
-    Raises:
-        ValueError: A token is empty or holds a line break, which `tokenize` never returns.
-    """
+    """Return the tokens as UTF-8 lines, for a memo keyed by content hash and TOKENIZER_VERSION."""
     joined = "\n".join(tokens)
     if not all(tokens) or joined.count("\n") != max(len(tokens) - 1, 0):
         raise ValueError(
@@ -396,11 +314,6 @@ def encode_tokens(tokens: Sequence[str]) -> bytes:
             "tokenize() returns; encode its result unchanged"
         )
     return joined.encode("utf-8")
-
-
-def decode_tokens(data: bytes) -> list[str]:
-    """Return the tokens that `encode_tokens` wrote."""
-    return data.decode("utf-8").split("\n") if data else []
 
 
 def _chunks(text: str) -> Iterator[str]:
@@ -494,11 +407,7 @@ def _non_empty(words: list[str]) -> list[str]:
     return [word for word in words if word]
 
 
-# Which fields of a memory are indexed.
-#
 # Whoever changes the choice raises TOKENIZER_VERSION too: token memos carry no other version.
-
-
 def document_tokens(content: str, tags: str, expanded_keywords: str, category: str) -> list[str]:
     """Return the tokens that one memory is indexed under: content, keywords, content tags.
 

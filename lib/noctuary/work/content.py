@@ -12,7 +12,6 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,9 +39,33 @@ from noctuary.work.shards import (
 KEY_BYTES = 32
 """A SHA-256."""
 
+KEY, VALUE = "key", "value"
+"""The columns of a fragment."""
+
+MANIFEST_FILE = "MANIFEST.json"
+FORMAT = 2
+
+MERGE_ROWS = SHARD_ROWS // 2
+"""Fragments below this are merged by `prune`: a year of nights with ten new memories each would
+otherwise be 365 files."""
+
+WAVE_SHARDS = 32
+"""Shards listed at once: their rows lie on disk twice meanwhile, and a wave waits for its last
+shard."""
+
+_BLOCK_BYTES = 1 << 20
+"""Read at once for a checksum; more saves nothing."""
+
+_ROW_BITS = 32
+"""Of a handle: the row inside its fragment; the fragment's number stands above."""
 
 Keys = Iterable[bytes] | NDArray[np.uint8]
 """Digests of 32 bytes, or the same as rows, shape (n, 32)."""
+
+Names = NDArray[np.bytes_]
+"""The same as numpy compares them, shape (n,): all are of one length, so no zero is lost."""
+
+Mask = NDArray[np.bool_]
 
 
 def rows_of(column: Any) -> NDArray[np.uint8]:
@@ -59,54 +82,21 @@ def as_rows(keys: Keys) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, KEY_BYTES)
 
 
-class SortedKeys:
-    """Keys by their first 128 bits, which tell any two SHA-256 apart.
-
-    Attributes:
-        order: Which of the given keys stands at each place, shape (n,); equal keys keep their
-            order.
-    """
-
-    def __init__(self, keys: NDArray[np.uint8]) -> None:
-        high, low = _half(keys, 0), _half(keys, 1)
-        self.order: NDArray[np.int64] = np.lexsort((low, high))
-        self._high, self._low = high[self.order], low[self.order]
-
-    def find(self, keys: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return the first place of each key, -1 where it is not there; shape (len(keys),)."""
-        high, low = _half(keys, 0), _half(keys, 1)
-        at = np.searchsorted(self._high, high).astype(np.int64)
-        found = np.full(len(keys), -1, dtype=np.int64)
-        asked = np.arange(len(keys))
-        while len(asked):
-            asked = asked[at[asked] < len(self._high)]
-            asked = asked[self._high[at[asked]] == high[asked]]
-            same = self._low[at[asked]] == low[asked]
-            found[asked[same]] = at[asked[same]]
-            asked = asked[~same]
-            at[asked] += 1
-        return found
+def _names(keys: Keys) -> Names:
+    return np.ascontiguousarray(as_rows(keys)).view(f"S{KEY_BYTES}").ravel()
 
 
-def _half(keys: NDArray[np.uint8], half: int) -> NDArray[np.uint64]:
-    part = np.ascontiguousarray(keys[:, 8 * half : 8 * half + 8])
-    return part.view(">u8").ravel().astype(np.uint64)
+def _places(known: Names, asked: Names) -> NDArray[np.int64]:
+    """Return the first place of each name among sorted ones, -1 where it is not there."""
+    if not len(known):
+        return np.full(len(asked), -1, dtype=np.int64)
+    at = np.searchsorted(known, asked)
+    at[at == len(known)] = 0
+    return np.where(known[at] == asked, at, -1)
 
 
-MANIFEST_FILE = "MANIFEST.json"
-
-
-FORMAT = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A fragment that counts.
-
-    Attributes:
-        fragment: Where it lies and how many rows it holds.
-        crc32: Of its file's bytes.
-    """
+class Listed(NamedTuple):
+    """A fragment that counts, and the CRC-32 of its file."""
 
     fragment: Fragment
     crc32: int
@@ -117,7 +107,9 @@ def read_manifest(directory: Path, kind: str) -> list[Listed]:
     try:
         told = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
         if told["format"] == FORMAT and told["kind"] == kind:
-            return [_read_line(directory, *line) for line in told["fragments"]]
+            # A name only: a manifest cannot point outside its directory.
+            named = ((directory / Path(name).name, n, crc) for name, n, crc in told["fragments"])
+            return [Listed(Fragment(path.stem, path, int(n)), int(crc)) for path, n, crc in named]
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return []
@@ -144,54 +136,12 @@ def remove_unnamed(directory: Path, kind: str) -> None:
             path.unlink()
 
 
-def _read_line(directory: Path, name: str, rows: int, crc32: int) -> Listed:
-    # A name only: a manifest cannot point outside its directory.
-    path = directory / Path(name).name
-    return Listed(Fragment(path.stem, path, int(rows)), int(crc32))
-
-
-_BLOCK_BYTES = 1 << 20
-"""Read at once for a checksum; more saves nothing."""
-
-
-def checksum(path: Path) -> int:
-    """Return the CRC-32 of a file's bytes.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+def _checksum(path: Path) -> int:
     crc = 0
     with path.open("rb") as handle:
         while block := handle.read(_BLOCK_BYTES):
             crc = zlib.crc32(block, crc)
     return crc
-
-
-KEY = "key"
-
-
-VALUE = "value"
-
-
-MERGE_ROWS = SHARD_ROWS // 2
-"""Fragments below this are merged by `prune`: a year of nights with ten new memories each would
-otherwise be 365 files."""
-
-
-_ROW_BITS = 32
-"""Of a handle: the row inside its fragment; the fragment's number stands above."""
-
-
-Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where rows lie: of the sorted keys, the fragment and the row inside it."""
-
-    keys: SortedKeys
-    fragments: NDArray[np.int32]
-    rows: NDArray[np.int32]
 
 
 class ContentStore:
@@ -214,7 +164,7 @@ class ContentStore:
                 self._listed.append(listed)
             else:
                 listed.fragment.path.unlink(missing_ok=True)
-        self._place: _Place | None = None
+        self._index: tuple[Names, NDArray[np.int64]] | None = None
 
     @property
     def rows(self) -> int:
@@ -227,11 +177,7 @@ class ContentStore:
         return tuple(listed.fragment for listed in self._listed)
 
     def commit(self, fragments: Iterable[Fragment]) -> None:
-        """Let fragments count: durable when this returns. Of a key's rows the newest counts.
-
-        Raises:
-            ShardError: One is not there, or cannot be read.
-        """
+        """Let fragments count: durable when this returns. Of a key's rows the newest counts."""
         # One that counts already counts anew: it may bring back what a later one replaced.
         new = {fragment.key: fragment for fragment in fragments}
         older = [listed for listed in self._listed if listed.fragment.key not in new]
@@ -242,21 +188,16 @@ class ContentStore:
 
         A handle holds until the next `commit`, `prune` or `forget`.
         """
-        place = self._placed()
-        at = place.keys.find(as_rows(keys))
+        names, handles = self._read_index()
+        at = _places(names, _names(keys))
         found = np.full(len(at), -1, dtype=np.int64)
-        held = np.flatnonzero(at >= 0)
-        fragments, rows = place.fragments[at[held]], place.rows[at[held]]
-        found[held] = (fragments.astype(np.int64) << _ROW_BITS) | rows
+        found[at >= 0] = handles[at[at >= 0]]
         return found
 
     def take(self, handles: NDArray[np.int64]) -> Any:
         """Return the values of rows that `find` found, as one pyarrow array in that order.
 
         It is a copy; None where there are no handles.
-
-        Raises:
-            ShardError: A fragment is gone.
         """
         import pyarrow as pa
 
@@ -269,16 +210,10 @@ class ContentStore:
         for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
             column = _column(self._listed[number].fragment, VALUE)
             pieces.append(column.take(pa.array(rows[chosen])))
-        back = np.empty(len(order), dtype=np.int64)
-        back[order] = np.arange(len(order))
-        return pa.concat_arrays(pieces).take(pa.array(back))
+        return pa.concat_arrays(pieces).take(pa.array(np.argsort(order)))
 
     def get(self, keys: Iterable[bytes]) -> dict[bytes, Any]:
-        """Return the values of those keys that are held, as Python has them.
-
-        Raises:
-            ShardError: A fragment is gone.
-        """
+        """Return the values of those keys that are held, as Python has them."""
         asked = list(dict.fromkeys(keys))
         handles = self.find(asked)
         held = handles >= 0
@@ -288,7 +223,7 @@ class ContentStore:
 
     def keys(self) -> NDArray[np.uint8]:
         """Return every key that is held, shape (n, 32); in no order."""
-        return np.unique(self._all_keys(range(len(self._listed))), axis=0)
+        return np.unique(self._read_index()[0]).view(np.uint8).reshape(-1, KEY_BYTES)
 
     def values(self) -> list[Any]:
         """Return every value that is held, in the order of `keys`."""
@@ -298,9 +233,7 @@ class ContentStore:
     def put(self, keys: Sequence[bytes], values: Any) -> None:
         """Keep the values of some distinct keys, durably, in place of what was held under them.
 
-        Args:
-            keys: As many as values; nothing is written for none.
-            values: Bytes, or a pyarrow array of the kind's type.
+        Values are bytes, or a pyarrow array of the kind's type; nothing is written for none.
         """
         if len(keys):
             self.commit([self._write(keys, values)])
@@ -316,13 +249,13 @@ class ContentStore:
         Only fragments that hold a forgotten key, or are small, are written again; what they held
         is gone from the directory when this returns, with whatever no manifest names.
         """
-        wanted = SortedKeys(as_rows(live))
-        return self._keep(lambda keys: wanted.find(keys) >= 0)
+        wanted = np.sort(_names(live))
+        return self._keep(lambda names: _places(wanted, names) >= 0)
 
     def forget(self, keys: Keys) -> int:
         """Forget some keys, so that they are computed again; see `prune`."""
-        unwanted = SortedKeys(as_rows(keys))
-        return self._keep(lambda held: unwanted.find(held) < 0)
+        unwanted = np.sort(_names(keys))
+        return self._keep(lambda names: _places(unwanted, names) < 0)
 
     def _write(self, keys: Sequence[bytes], values: Any) -> Fragment:
         import pyarrow as pa
@@ -331,14 +264,15 @@ class ContentStore:
         rows = pa.table([pa.array(keys, pa.binary(KEY_BYTES)), column], names=[KEY, VALUE])
         return _write_rows(rows, self.directory)
 
-    def _keep(self, choose: Callable[[NDArray[np.uint8]], Mask]) -> int:
+    def _keep(self, choose: Callable[[Names], Mask]) -> int:
         kept: list[Listed] = []
         again: list[tuple[Fragment, Mask]] = []
         forgotten = dropped = 0
         for number, listed in enumerate(self._listed):
             keys = _read_keys(listed.fragment)
-            wanted = choose(keys)
-            newest = self._is_found_in(number, keys)
+            wanted = choose(_names(keys))
+            # Those that `find` finds: others repeat a key.
+            newest = self.find(keys) == ((number << _ROW_BITS) | np.arange(len(keys)))
             stays = wanted & newest
             forgotten += int((newest & ~wanted).sum())
             dropped += int((~stays).sum())
@@ -351,34 +285,28 @@ class ContentStore:
         remove_unnamed(self.directory, self.kind)
         return forgotten
 
-    def _is_found_in(self, number: int, keys: NDArray[np.uint8]) -> Mask:
-        """Tell which rows of a fragment are those that `find` finds: others repeat a key."""
-        return self.find(keys) == ((number << _ROW_BITS) | np.arange(len(keys)))
-
     def _replace(self, listed: Sequence[Listed]) -> None:
         write_manifest(self.directory, self.kind, listed)
         self._listed = list(listed)
-        self._place = None
+        self._index = None
 
-    def _placed(self) -> _Place:
-        if self._place is None:
-            # The newest first, because the first of equal keys is found.
-            numbers = np.arange(len(self._listed), dtype=np.int32)[::-1]
-            counts = [self._listed[number].fragment.rows for number in numbers]
-            held = SortedKeys(self._all_keys(numbers))
-            of = np.repeat(numbers, counts)
-            rows = np.concatenate([*map(np.arange, counts), np.empty(0, np.int64)])
-            self._place = _Place(held, of[held.order], rows[held.order].astype(np.int32))
-        return self._place
-
-    def _all_keys(self, numbers: Iterable[int]) -> NDArray[np.uint8]:
-        keys = [_read_keys(self._listed[number].fragment) for number in numbers]
-        return np.concatenate([*keys, np.empty((0, KEY_BYTES), dtype=np.uint8)])
+    def _read_index(self) -> tuple[Names, NDArray[np.int64]]:
+        """Return every row's key, sorted, the newest of equal ones first, and its handle."""
+        if self._index is None:
+            names: list[Names] = [_names(())]
+            handles: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
+            for number, listed in reversed(list(enumerate(self._listed))):
+                names.append(_names(_read_keys(listed.fragment)))
+                handles.append((number << _ROW_BITS) | np.arange(listed.fragment.rows))
+            joined = np.concatenate(names)
+            order = np.argsort(joined, kind="stable")
+            self._index = joined[order], np.concatenate(handles)[order]
+        return self._index
 
 
 def _is_whole(listed: Listed) -> bool:
     try:
-        return checksum(listed.fragment.path) == listed.crc32
+        return _checksum(listed.fragment.path) == listed.crc32
     except OSError:
         return False
 
@@ -389,7 +317,7 @@ def _listed(fragment: Fragment) -> Listed:
             f"{fragment.path} was written with {fragment.rows} rows and cannot be read: the disk "
             "is full or damaged. Look at the disk and run again."
         )
-    return Listed(fragment, checksum(fragment.path))
+    return Listed(fragment, _checksum(fragment.path))
 
 
 def _rewrite(parts: Iterable[tuple[Fragment, Mask]], directory: Path) -> Iterator[Fragment]:
@@ -438,11 +366,6 @@ def _read_keys(fragment: Fragment) -> NDArray[np.uint8]:
     return rows_of(_column(fragment, KEY))
 
 
-WAVE_SHARDS = 32
-"""Shards listed at once: their rows lie on disk twice meanwhile, and a wave waits for its last
-shard."""
-
-
 class Filled(NamedTuple):
     """What a filling did: distinct keys computed now, and those that were known."""
 
@@ -474,85 +397,61 @@ def fill(
         progress: Told of rows done, those that were known among them.
         total: Rows in all batches; 0 where it is not known, which tells every wave's own.
         shard_rows: Most rows of a shard.
-
-    Raises:
-        ShardError: The task failed, or its workers died again and again; what was committed stays.
-        NoctuaryError: That the task raised.
     """
-    counts = _Counts()
+    filling = _Filling(store, progress, total)
     remove_tree(shards_dir)
-    missing = _missing(store, batches, counts)
+    missing = filling.read_missing(batches)
     shards = list_shards(missing, shards_dir, f"{task.name}:{store.kind}", shard_rows)
     try:
         while wave := list(islice(shards, WAVE_SHARDS)):
-            behind = counts.rows - sum(shard.rows for shard in wave)
-            counts.take_over(_taken(store, wave))
-            told = _FromStart(progress, behind, total) if total else progress
-            store.commit(runner.run(task, wave, store.directory, told))
+            filling.begin_wave(wave)
+            store.commit(runner.run(task, wave, store.directory, filling))
             for shard in wave:
                 shard.path.unlink(missing_ok=True)
     finally:
         remove_tree(shards_dir)
-    return Filled(counts.computed, counts.reused)
+    return Filled(filling.computed, filling.reused)
 
 
-@dataclass(slots=True)
-class _Counts:
-    """Distinct keys computed and reused, and rows read so far."""
+class _Filling:
+    """Counts distinct keys, and is a progress over all waves, made of that of each."""
 
-    computed: int = 0
-    reused: int = 0
-    rows: int = 0
+    def __init__(self, store: ContentStore, progress: Progress, total: int) -> None:
+        self.computed = self.reused = 0
+        self._store, self._progress, self._total = store, progress, total
+        self._rows = self._behind = 0  # read so far, and those of them done before this wave
 
-    def take_over(self, rows: int) -> None:
-        """Count rows that a killed night computed, and nobody committed, as known."""
-        self.computed -= rows
-        self.reused += rows
+    def read_missing(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+        """Yield rows whose key is new, each key once; every key is remembered (110 bytes each)."""
+        seen: set[bytes] = set()
+        for batch in batches:
+            keys: list[bytes] = batch.column(KEY).to_pylist()
+            held = self._store.find(keys) >= 0
+            chosen: list[int] = []
+            for row, key in enumerate(keys):
+                if key in seen:
+                    continue
+                seen.add(key)
+                if held[row]:
+                    self.reused += 1
+                else:
+                    self.computed += 1
+                    chosen.append(row)
+            self._rows += batch.num_rows
+            if chosen:
+                yield batch.take(np.array(chosen))
 
-
-@dataclass(frozen=True, slots=True)
-class _FromStart:
-    """A progress over all waves, made of that of one.
-
-    Attributes:
-        progress: Who is told.
-        behind: Rows done before this wave, up to those that were listed with it.
-        total: Rows in all.
-    """
-
-    progress: Progress
-    behind: int
-    total: int
+    def begin_wave(self, wave: Sequence[Shard]) -> None:
+        """Count what a killed night computed, whole, and nobody committed, as known."""
+        self._behind = self._rows - sum(shard.rows for shard in wave)
+        for shard in wave:
+            path = fragment_path(self._store.directory, shard.key)
+            if path.exists() and count_rows(path) is not None:
+                self.computed -= shard.rows
+                self.reused += shard.rows
 
     def update(self, task: str, done: int, total: int) -> None:
         """Pass on what a wave reports."""
-        self.progress.update(task, min(self.behind + done, self.total), self.total)
-
-
-def _taken(store: ContentStore, wave: Sequence[Shard]) -> int:
-    """Return the rows of shards whose fragment a killed night left, whole."""
-    paths = [(fragment_path(store.directory, shard.key), shard.rows) for shard in wave]
-    return sum(rows for path, rows in paths if path.exists() and count_rows(path) is not None)
-
-
-def _missing(
-    store: ContentStore, batches: Iterable[RecordBatch], counts: _Counts
-) -> Iterator[RecordBatch]:
-    """Yield the rows whose key is new, each key once; every key is remembered (110 bytes each)."""
-    seen: set[bytes] = set()
-    for batch in batches:
-        keys: list[bytes] = batch.column(KEY).to_pylist()
-        held = store.find(keys) >= 0
-        chosen: list[int] = []
-        for row, key in enumerate(keys):
-            if key in seen:
-                continue
-            seen.add(key)
-            if held[row]:
-                counts.reused += 1
-            else:
-                counts.computed += 1
-                chosen.append(row)
-        counts.rows += batch.num_rows
-        if chosen:
-            yield batch.take(np.array(chosen))
+        if self._total:
+            done, total = min(self._behind + done, self._total), self._total
+        self._progress.update(task, done, total)

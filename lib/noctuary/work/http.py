@@ -10,6 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -25,19 +26,8 @@ if TYPE_CHECKING:
     from tenacity import RetryCallState
 
 
-# The key of an endpoint, from the variable that a setting names. It is kept and shown nowhere.
-
-
 def read_api_key(variable: str, setting: str) -> str | None:
-    """Return the key, or None where no variable is named.
-
-    Args:
-        variable: Name of an environment variable; empty: no key.
-        setting: The setting that names it, for the error.
-
-    Raises:
-        ConfigError: If the variable is not set.
-    """
+    """Return the key, or None where no variable is named."""
     if not variable:
         return None
     key = os.environ.get(variable, "").strip()
@@ -47,18 +37,9 @@ def read_api_key(variable: str, setting: str) -> str | None:
 
 
 def require_header_text(key: str) -> None:
-    """Refuse a key that cannot stand in an HTTP header: an HTTP library would quote it in an error.
-
-    Raises:
-        ValueError: If it holds anything but printable ASCII; the text does not hold the key.
-    """
+    """Refuse a key that no HTTP header can hold: an HTTP library would quote it in an error."""
     if not (key.isascii() and key.isprintable()):
         raise ValueError("the API key holds characters that cannot stand in an HTTP header")
-
-
-# One POST to an endpoint and its answer, over httpx, which the first request imports.
-#
-# Proxies and certificates come from the environment.
 
 
 CONNECT_S = 10.0
@@ -70,23 +51,15 @@ _RETRIED = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class PassingFaultError(Exception):
-    """One try failed and another may not; never leaves the packages that ask.
-
-    Attributes:
-        wait_s: How long the endpoint asks to wait; None where it does not say.
-    """
+    """One try failed and another may not; never leaves the packages that ask."""
 
     def __init__(self, reason: str, wait_s: float | None = None) -> None:
         super().__init__(reason)
-        self.wait_s = wait_s
+        self.wait_s = wait_s  # asked for by the endpoint
 
 
 class StatusError(Exception):
-    """An endpoint answered that it will not do this; never leaves the packages that ask.
-
-    Attributes:
-        status: HTTP status.
-    """
+    """An endpoint answered that it will not do this; never leaves the packages that ask."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"it answered HTTP {status}")
@@ -101,16 +74,7 @@ class JsonClient:
     """Posts JSON to one address; safe to share between threads. The key is in no repr or error."""
 
     def __init__(self, url: str, api_key: str | None, max_bytes: int) -> None:
-        """Open a pool of connections; nothing is sent.
-
-        Args:
-            url: Where to, http or https.
-            api_key: Sent as a bearer token; None sends none.
-            max_bytes: Of an answer: protects memory from an endpoint gone wrong.
-
-        Raises:
-            ImportError: httpx is not installed.
-        """
+        """Open a pool of connections; nothing is sent."""
         import httpx
 
         self._url = url
@@ -128,11 +92,6 @@ class JsonClient:
         """Post once and return the body of a success.
 
         Errors are replaced, not chained: neither bodies nor headers may reach a log.
-
-        Args:
-            body: Sent as JSON.
-            timeout_s: For the whole answer, above 0. The endpoint may hold a last piece of it back
-                for as long again.
 
         Raises:
             PassingFaultError: No answer, or one that a further try may better.
@@ -159,7 +118,10 @@ class JsonClient:
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.StreamError):
             raise PassingFaultError("it broke off its answer") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
-            cause = type(_root(error)).__name__
+            root: BaseException = error
+            while (below := root.__cause__ or root.__context__) is not None:
+                root = below  # the operating system's error below those of the libraries
+            cause = type(root).__name__
             raise PassingFaultError(f"it could not be reached ({cause})") from None
 
     def close(self) -> None:
@@ -168,23 +130,14 @@ class JsonClient:
 
     def _read(self, response: httpx.Response, deadline: float) -> bytes:
         """Read a body to its end, within the time and size that an answer may take."""
-        parts: list[bytes] = []
-        size = 0
+        body = bytearray()
         for chunk in response.iter_bytes():
-            parts.append(chunk)
-            size += len(chunk)
-            if size > self._max_bytes:
+            body += chunk
+            if len(body) > self._max_bytes:
                 raise TooLargeError
             if time.monotonic() > deadline:
                 raise TimeoutError
-        return b"".join(parts)
-
-
-def _root(error: BaseException) -> BaseException:
-    """Return the operating system's error below those of the libraries."""
-    while (below := error.__cause__ or error.__context__) is not None:
-        error = below
-    return error
+        return bytes(body)
 
 
 def _retry_after_s(value: str) -> float | None:
@@ -199,9 +152,6 @@ def _retry_after_s(value: str) -> float | None:
         until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
         return max((until - datetime.now(UTC)).total_seconds(), 0.0)
     return found if math.isfinite(found) and found >= 0 else None
-
-
-# Trying again, by tenacity: how often, after how long, and when it is enough.
 
 
 FIRST_WAIT_S = 1.0
@@ -237,12 +187,7 @@ class Patience:
     sleep: Sleep = time.sleep
 
     def ask(self, ask: Callable[[], T]) -> T:
-        """Return what `ask` returns, tried again after passing faults.
-
-        Raises:
-            GaveUpError: No try succeeded, or waiting on would take too long.
-            ImportError: tenacity is not installed.
-        """
+        """Return what `ask` returns, tried again after passing faults."""
         from tenacity import Retrying, retry_if_exception_type
 
         again = Retrying(
@@ -256,9 +201,9 @@ class Patience:
 
     def _wait_s(self, state: RetryCallState) -> float:
         """Return the seconds before a retry: doubling, or what the endpoint asks for and more."""
-        fault, chance = _fault(state), self.spread * random.random()
-        if fault.wait_s is not None:
-            return min(fault.wait_s, self.longest_asked_s) + chance * FIRST_WAIT_S
+        asked_s, chance = _fault(state).wait_s, self.spread * random.random()
+        if asked_s is not None:
+            return min(asked_s, self.longest_asked_s) + chance * FIRST_WAIT_S
         return min(FIRST_WAIT_S * 2.0 ** (state.attempt_number - 1), MAX_WAIT_S) * (1.0 - chance)
 
     def _is_enough(self, state: RetryCallState) -> bool:
@@ -276,13 +221,9 @@ class Patience:
 
 
 def _fault(state: RetryCallState) -> PassingFaultError:
-    """Return why the last try failed; only passing faults are tried again."""
     error = None if state.outcome is None else state.outcome.exception()
-    assert isinstance(error, PassingFaultError)
+    assert isinstance(error, PassingFaultError)  # no other is tried again
     return error
-
-
-# Where a model is reached, and what can be wrong with that.
 
 
 DEFAULT_TIMEOUT_S = 120.0
@@ -310,11 +251,7 @@ class AnswerFault(StrEnum):
 
 
 class BadAnswerError(NoctuaryError):
-    """An answer came and is of no use; the next batch may fare better.
-
-    Attributes:
-        fault: What is wrong with it.
-    """
+    """An answer came and is of no use; the next batch may fare better."""
 
     def __init__(self, fault: AnswerFault) -> None:
         super().__init__(fault.value)
@@ -325,18 +262,13 @@ class BadAnswerError(NoctuaryError):
 class Endpoint:
     """A model behind an OpenAI-compatible address.
 
-    Attributes:
-        url: Base URL, http or https, without "/chat/completions", e.g. "http://127.0.0.1:8080/v1".
-        model: Its name there.
-        api_key: Sent as a bearer token; None sends none. Never in a repr, a log or an error.
-        timeout_s: Seconds for one whole answer, above 0.
-        temperature: 0 makes a model as repeatable as it can be; None leaves it out, for models that
-            accept no value but their own.
+    A temperature of 0 makes a model as repeatable as it can be; None leaves it out, for models that
+    accept no value but their own.
     """
 
-    url: str
+    url: str  # base, without "/chat/completions", e.g. "http://127.0.0.1:8080/v1"
     model: str
-    api_key: str | None = field(default=None, repr=False)
+    api_key: str | None = field(default=None, repr=False)  # never in a log or an error either
     timeout_s: float = DEFAULT_TIMEOUT_S
     temperature: float | None = 0.0
 
@@ -353,9 +285,6 @@ class Endpoint:
     def completions_url(self) -> str:
         """Return the address that prompts are posted to."""
         return join_path(self.url, PATH)
-
-
-# Several texts in one message: ids, bounds, and the sentence that declares them data.
 
 
 MAX_MEMORY_CHARS = 4_000
@@ -378,12 +307,7 @@ def numbered(n_items: int) -> tuple[str, ...]:
 
 
 def batch_message(items: Sequence[Mapping[str, str]], ids: Sequence[str] | None = None) -> str:
-    """Return the user message of a batch.
-
-    Args:
-        items: What is shown of each.
-        ids: Their distinct ids, as many; None numbers them.
-    """
+    """Return the user message of a batch."""
     names = numbered(len(items)) if ids is None else ids
     tagged = [{"id": name, **item} for name, item in zip(names, items, strict=True)]
     return f"{ITEMS_MARK}\n{json.dumps(tagged, ensure_ascii=False)}"
@@ -392,9 +316,6 @@ def batch_message(items: Sequence[Mapping[str, str]], ids: Sequence[str] | None 
 def clip_text(text: str) -> str:
     """Return a memory's text as a prompt holds it: bounded, and storable as UTF-8."""
     return text[:MAX_MEMORY_CHARS].encode("utf-8", "replace").decode("utf-8")
-
-
-# From a model's text to one value per item of a batch, and what was wrong with the rest.
 
 
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
@@ -406,33 +327,25 @@ ReadRow = Callable[[Mapping[str, Any]], V | None]
 
 @dataclass(frozen=True, slots=True)
 class Answers(Generic[V]):
-    """What a batch's answer holds.
-
-    Attributes:
-        values: By place in the batch, from 0; only usable ones.
-        faults: How often each fault occurred.
-    """
+    """What a batch's answer holds: usable values by place, from 0, and how often each fault."""
 
     values: dict[int, V]
     faults: Counter[AnswerFault]
 
 
 def parse_batch(content: str, ids: Sequence[str], read: ReadRow[V]) -> Answers[V]:
-    """Read the answer to a batch.
+    """Return the usable values of a batch's answer; the first one where an id stands twice.
 
-    Args:
-        content: The model's text: JSON, possibly inside of a code fence or after other words.
-        ids: The distinct ids of the items, in their order.
-        read: Reads one item.
-
-    Returns:
-        Every usable value, the first one where an id stands twice; never an error.
+    The JSON may stand inside of a code fence or after other words; `ids` are the items' distinct
+    ones, in their order. Never an error.
     """
-    rows = _rows(content)
-    if isinstance(rows, AnswerFault):
-        return Answers({}, Counter({rows: 1}))
-    places = {name: place for place, name in enumerate(ids)}
     found: Answers[V] = Answers({}, Counter())
+    parsed = _parse(_THOUGHT.sub("", content))
+    rows: Any = parsed.get("items") if isinstance(parsed, dict) else parsed
+    if not isinstance(rows, list):
+        found.faults[AnswerFault.NOT_JSON if parsed is None else AnswerFault.WRONG_SHAPE] += 1
+        return found
+    places = {name: place for place, name in enumerate(ids)}
     for row in rows:
         fault = _take_row(row, places, read, found.values)
         if fault is not None:
@@ -447,10 +360,8 @@ def _take_row(
     row: object, places: Mapping[str, int], read: ReadRow[V], values: dict[int, V]
 ) -> AnswerFault | None:
     """Put the value of a row into its place, or return what is wrong with it."""
-    if not isinstance(row, dict):
-        return AnswerFault.WRONG_TYPE
-    given: Any = row.get("id")
-    if isinstance(given, bool) or not isinstance(given, str | int):
+    given: Any = row.get("id") if isinstance(row, dict) else None
+    if not isinstance(row, dict) or isinstance(given, bool) or not isinstance(given, str | int):
         return AnswerFault.WRONG_TYPE
     place = places.get(str(given).strip())
     if place is None:
@@ -464,14 +375,6 @@ def _take_row(
     return None
 
 
-def _rows(content: str) -> list[Any] | AnswerFault:
-    parsed = _parse(_THOUGHT.sub("", content))
-    if parsed is None:
-        return AnswerFault.NOT_JSON
-    rows: Any = parsed.get("items") if isinstance(parsed, dict) else parsed
-    return rows if isinstance(rows, list) else AnswerFault.WRONG_SHAPE
-
-
 def _parse(content: str) -> Any:
     """Return the JSON in a text, None without any."""
     spans = [content.strip()]
@@ -481,14 +384,9 @@ def _parse(content: str) -> Any:
         if 0 <= content.find(first) < content.rfind(last)
     ]
     for span in spans:
-        try:
+        with suppress(ValueError):
             return parse_json(span)
-        except ValueError:
-            continue
     return None
-
-
-# One prompt, one answer: POST {url}/chat/completions.
 
 
 RETRIES = 3
@@ -503,18 +401,11 @@ _HINTS = {401: "; check the API key", 403: "; check the API key", 404: "; check 
 
 
 class Answer(NamedTuple):
-    """What a model answered.
-
-    Attributes:
-        content: Its text.
-        confidence: exp of the mean log probability of its tokens, in [0, 1]; None where the
-            endpoint gave none.
-        is_cut_off: It ended at a limit of length and not of its own accord.
-    """
+    """What a model answered."""
 
     content: str
-    confidence: float | None
-    is_cut_off: bool
+    confidence: float | None  # exp of the mean log probability of its tokens; None without any
+    is_cut_off: bool  # it ended at a limit of length and not of its own accord
 
 
 def complete(endpoint: Endpoint, system: str, user: str, sleep: Sleep = time.sleep) -> str:
@@ -533,13 +424,6 @@ def ask(
     """Return the model's answer to a system and a user message.
 
     Overload (429), server errors, timeouts and broken connections are tried again three times.
-
-    Args:
-        endpoint: The model.
-        system: What it is to do.
-        user: What with.
-        sleep: Waits between tries.
-        with_logprobs: Ask for log probabilities, which some endpoints refuse.
 
     Raises:
         EndpointDownError: If no try gives an answer, or the endpoint refuses for good.
@@ -568,14 +452,11 @@ def ask(
     except TooLargeError:
         raise BadAnswerError(AnswerFault.TOO_LARGE) from None
     except StatusError as error:
-        raise _status_error(error.status) from None
-
-
-def _status_error(status: int) -> Exception:
-    if status in _REFUSED:
-        return BadAnswerError(AnswerFault.REFUSED)
-    hint = "; redirects are not followed" if 300 <= status < 400 else _HINTS.get(status, "")
-    return EndpointDownError(f"it answered HTTP {status}{hint}")
+        if error.status in _REFUSED:
+            raise BadAnswerError(AnswerFault.REFUSED) from None
+        is_redirect = 300 <= error.status < 400
+        hint = "; redirects are not followed" if is_redirect else _HINTS.get(error.status, "")
+        raise EndpointDownError(f"{error}{hint}") from None
 
 
 def _answer(body: bytes) -> Answer:

@@ -17,14 +17,11 @@ from noctuary.work.stage import hash_settled
 
 LEDGER = "ledger.json"
 
-_CLOSED = "closed"
-"""The last night ended: whatever is otherwise now is damage."""
-_OPEN = "open"
-"""A night runs or was killed: what has another time since may be its work."""
-_UNSURE = "unsure"
-"""As open, of a night that found files which no ended night vouches for."""
-_DOUBTED = "doubted"
-"""Such a night failed, perhaps on damage that nothing tells: what nobody vouches for goes."""
+# States. Whatever is otherwise than a closed ledger says is damage.
+_CLOSED = "closed"  # the last night ended
+_OPEN = "open"  # a night runs or was killed: what has another time since may be its work
+_UNSURE = "unsure"  # as open, of a night that found files which no ended night vouches for
+_DOUBTED = "doubted"  # such a night failed, perhaps on damage: what nobody vouches for goes
 
 _MAY_HAVE_CHANGED = frozenset({_OPEN, _UNSURE})
 
@@ -81,11 +78,7 @@ def describe_healing(faults: Sequence[Fault], stages: Sequence[str]) -> str:
 
 
 def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
-    """Take away what is not what the last night left; the caller holds the store's lock.
-
-    Returns:
-        What was taken away, and the stages that run again for it.
-    """
+    """Take away what is not what the last night left; the caller holds the store's lock."""
     ledger, damaged_copies = _read(paths)
     faults = [*damaged_copies, *_find(paths, ledger)]
     stages = _forget_stages(paths, {fault.name for fault in faults})
@@ -112,17 +105,13 @@ def vouches_for(paths: StorePaths, directory: Path) -> bool:
 
 
 def end_night(paths: StorePaths, *, finished: bool) -> None:
-    """Record what a night leaves, which ended in order.
-
-    Args:
-        paths: The store, whose lock the caller holds.
-        finished: Whether it came to its end; one that failed vouches for nothing that it found.
-    """
+    """Record what a night leaves, which ended in order."""
     ledger, _ = _read(paths)
     if ledger.state == _UNSURE and not finished:
         _write(paths, replace(ledger, state=_DOUBTED))
     else:
-        _write(paths, _Ledger(_CLOSED, _entries(paths, _files(paths))))
+        directories = (paths.work, paths.lance, paths.encoders, paths.rotations, paths.dagster_home)
+        _write(paths, _Ledger(_CLOSED, _entries(paths, _below(*directories))))
 
 
 def heal_dagster(paths: StorePaths) -> list[Fault]:
@@ -150,19 +139,19 @@ def record_dagster(paths: StorePaths) -> None:
 
 def _find(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
     faults: list[Fault] = []
+    is_doubted = ledger.state == _DOUBTED
     for name, entry in ledger.files.items():
         if _is_dagsters(paths, name):
             continue
-        is_spared = ledger.state == _DOUBTED and name.startswith(_GUARDED)
-        if what := _compare(paths, name, entry, _OPEN if is_spared else ledger.state):
+        state = _OPEN if is_doubted and name.startswith(_GUARDED) else ledger.state
+        if what := _compare(paths, name, entry, state):
             faults.append(Fault(name, what))
-    if ledger.state == _DOUBTED:
-        unknown = {_name(paths, path) for path in _below(paths.work, paths.lance)}
-        faults += [
-            Fault(name, "nothing vouches for it since a night failed")
-            for name in sorted(unknown - set(ledger.files))
-            if not name.startswith(_GUARDED)
-        ]
+    if is_doubted:
+        found = {_name(paths, path) for path in _below(paths.work, paths.lance)}
+        unknown = sorted(
+            name for name in found - set(ledger.files) if not name.startswith(_GUARDED)
+        )
+        faults += [Fault(n, "nothing vouches for it since a night failed") for n in unknown]
     return faults
 
 
@@ -190,29 +179,25 @@ def _compare(paths: StorePaths, name: str, entry: Entry, state: str) -> str:
 
 def _forget_stages(paths: StorePaths, gone: set[str]) -> list[str]:
     """Remove the stamps of the stages that wrote one of these files; return their names."""
+    stamps = paths.work / "stamps"
     left: dict[str, set[str]] = {}
-    for path in sorted((paths.work / "stamps").glob("*.json")):
+    for path in sorted(stamps.glob("*.json")):
         with suppress(OSError, ValueError, KeyError, TypeError):
             names = json.loads(path.read_text(encoding="utf-8"))["left"]
             left[path.stem] = {_name(paths, paths.work / name) for name in names}
-    stamps = f"{paths.work.name}/stamps/"
-    again = {Path(name).stem for name in gone if name.startswith(stamps)}
+    again = {Path(name).stem for name in gone if name.startswith(f"{_name(paths, stamps)}/")}
     for name in gone:
-        again |= _makers(name, left)
+        makers = {stage for stage, names in left.items() if name in names}
+        place = Path(name).parent
+        # Or else those that write where it lies or above.
+        while not makers and len(place.parts) > 1:
+            near = f"{place.as_posix()}/"
+            makers = {s for s, names in left.items() if any(n.startswith(near) for n in names)}
+            place = place.parent
+        again |= makers
     for stage in again:
-        (paths.work / "stamps" / f"{stage}.json").unlink(missing_ok=True)
+        (stamps / f"{stage}.json").unlink(missing_ok=True)
     return sorted(again)
-
-
-def _makers(name: str, left: Mapping[str, set[str]]) -> set[str]:
-    """Return the stages that wrote a file, or else those that write where it lies or above."""
-    makers = {stage for stage, names in left.items() if name in names}
-    place = Path(name).parent
-    while not makers and len(place.parts) > 1:
-        near = f"{place.as_posix()}/"
-        makers = {s for s, names in left.items() if any(n.startswith(near) for n in names)}
-        place = place.parent
-    return makers
 
 
 def _whole(paths: StorePaths, name: str) -> Path:
@@ -231,22 +216,18 @@ def _find_dagster(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
     found = {_name(paths, path) for path in _below(paths.dagster_home)}
     faults: list[Fault] = []
     for name in sorted({*known, *found}):
+        entry, path, what = known.get(name), paths.root / name, ""
         # Dagster removes files while this looks at them.
         with suppress(FileNotFoundError):
-            if what := _dagster_fault(paths, name, known, is_there=name in found):
-                faults.append(Fault(name, what))
+            if name not in found:
+                what = "" if _is_removed_run(paths, name, known) else "missing"
+            elif entry is not None and path.stat().st_mtime_ns == entry[1]:
+                what = _compare(paths, name, entry, _OPEN)
+            elif path.suffix == ".db":
+                what = _sqlite_fault(path)
+        if what:
+            faults.append(Fault(name, what))
     return faults
-
-
-def _dagster_fault(
-    paths: StorePaths, name: str, known: Mapping[str, Entry], *, is_there: bool
-) -> str:
-    entry, path = known.get(name), paths.root / name
-    if not is_there:
-        return "" if _is_removed_run(paths, name, known) else "missing"
-    if entry is not None and path.stat().st_mtime_ns == entry[1]:
-        return _compare(paths, name, entry, _OPEN)
-    return _sqlite_fault(path) if path.suffix == ".db" else ""
 
 
 def _is_removed_run(paths: StorePaths, name: str, known: Mapping[str, Entry]) -> bool:
@@ -268,10 +249,6 @@ def _sqlite_fault(path: Path) -> str:
         damage = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
         return str(error) if error.sqlite_errorcode & 0xFF in damage else ""
     return "" if found == "ok" else str(found)
-
-
-def _files(paths: StorePaths) -> Iterator[Path]:
-    return _below(paths.work, paths.lance, paths.encoders, paths.rotations, paths.dagster_home)
 
 
 def _below(*directories: Path) -> Iterator[Path]:
@@ -312,21 +289,17 @@ def _read(paths: StorePaths) -> tuple[_Ledger, list[Fault]]:
     copies = {path: _parse(path) for path in _copies(paths)}
     ledger = next(filter(None, copies.values()), None)
     if ledger is None:
-        state = _DOUBTED if any(path.exists() for path in copies) else _OPEN
-        return _Ledger(state, {}), []
+        return _Ledger(_DOUBTED if any(path.exists() for path in copies) else _OPEN, {}), []
     what = "damaged or missing; there is another copy"
     return ledger, [Fault(_name(paths, path), what) for path, told in copies.items() if not told]
 
 
 def _parse(path: Path) -> _Ledger | None:
     """Return a copy whose checksum holds, else None."""
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError):
         told = json.loads(path.read_text(encoding="utf-8"))
-        body = told["ledger"]
-        if told["checksum"] == hash_json(body):
-            return _Ledger(**body)
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+        if told["checksum"] == hash_json(told["ledger"]):
+            return _Ledger(**told["ledger"])
     return None
 
 

@@ -13,10 +13,8 @@ from pathlib import Path
 from noctuary.core.errors import StoreError, StoreLockedError
 from noctuary.core.files import make_directory
 
-_TRIES = 5
-_WAIT_S = 0.005
-"""`_TRIES` times this is how long a night waits for the lock: longer than `find_holder` has it,
-shorter than a person who is turned away notices."""
+# A night waits for the lock longer than `find_holder` has it, shorter than a person notices.
+_TRIES, _WAIT_S = 5, 0.005
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 _HELD_FDS: set[int] = set()
@@ -29,11 +27,6 @@ def hold_lock(path: Path) -> Generator[None]:
     The number in the file names the holder for messages and locks nothing: the kernel's lock ends
     with the process, however that ends. A process that is forked inside the block gives its copy
     back at once, so that it cannot keep the lock when it outlives this one.
-
-    Raises:
-        StoreLockedError: If another process holds it, naming that process.
-        StoreError: The lock cannot be made there: a read-only store, or a file system without
-            `flock`.
     """
     fd = _take(path)
     _HELD_FDS.add(fd)
@@ -90,7 +83,13 @@ def _take(path: Path) -> int:
             time.sleep(_WAIT_S)
         except OSError as error:
             os.close(fd)
-            raise _unlockable(path, error) from None
+            said = f"the lock {path} cannot be taken ({error.strerror})"
+            if error.errno in _UNSUPPORTED:
+                said = (
+                    f"the file system of {path.parent} has no working flock ({error.strerror}): "
+                    "keep the store on a local disk"
+                )
+            raise StoreError(said) from None
     raise StoreError(f"{path} is removed again and again: find out who removes it")
 
 
@@ -106,21 +105,10 @@ def _open(path: Path) -> int:
 
 
 def _is_at(fd: int, path: Path) -> bool:
-    held = os.fstat(fd)
     try:
-        found = path.stat()
+        return os.path.samestat(os.fstat(fd), path.stat())
     except OSError:
         return False
-    return (held.st_dev, held.st_ino) == (found.st_dev, found.st_ino)
-
-
-def _unlockable(path: Path, error: OSError) -> StoreError:
-    if error.errno in _UNSUPPORTED:
-        return StoreError(
-            f"the file system of {path.parent} has no working flock ({error.strerror}): keep the "
-            "store on a local disk"
-        )
-    return StoreError(f"the lock {path} cannot be taken ({error.strerror})")
 
 
 def _read_holder(fd: int) -> str:

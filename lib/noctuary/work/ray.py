@@ -31,9 +31,6 @@ from noctuary.work.shards import (
     Shard,
 )
 
-# Ray for one night: its own on this machine, or a cluster that is there.
-
-
 WORKING_ROW_BYTES = 4_096
 """What a row takes while it is worked on, text and vector and copies; more makes a larger store."""
 
@@ -67,17 +64,11 @@ _QUIET = {
 
 @dataclass(slots=True)
 class RayCluster:
-    """A connection to Ray, made when it is first needed.
+    """A connection to Ray, made when it is first needed."""
 
-    Attributes:
-        address: Of a cluster; empty starts Ray on this machine.
-        wanted_workers: At once; 0 means all cores.
-        object_store_mb: 0: computed.
-    """
-
-    address: str = ""
-    wanted_workers: int = 0
-    object_store_mb: int = 0
+    address: str = ""  # empty starts Ray on this machine
+    wanted_workers: int = 0  # at once; 0 means all cores
+    object_store_mb: int = 0  # 0: computed
     _directory: Path | None = field(default=None, init=False)
     _is_ours: bool = field(default=False, init=False)
 
@@ -87,11 +78,7 @@ class RayCluster:
         return cls(settings.address, settings.workers, settings.object_store_mb)
 
     def connect(self) -> None:
-        """Connect, unless this process is connected already, by whomever.
-
-        Raises:
-            ConfigError: Nothing answers at the address.
-        """
+        """Connect, unless this process is connected already, by whomever."""
         hush()
         ray: Any = importlib.import_module("ray")
         if ray.is_initialized():
@@ -114,11 +101,7 @@ class RayCluster:
         self._is_ours = True
 
     def _knock(self) -> None:
-        """Try the cluster's port: Ray itself tries for minutes before it says that nobody answers.
-
-        Raises:
-            OSError, ValueError: Nobody does, or the address names no port.
-        """
+        """Try the cluster's port: Ray itself tries for minutes before it says that nobody is."""
         host, separator, port = self.address.removeprefix("ray://").rpartition(":")
         if separator:
             socket.create_connection((host, int(port)), KNOCK_S).close()
@@ -183,21 +166,11 @@ def hush() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-# The runner beyond one machine: Ray Data over the same shards, actors that keep their model.
-#
-# Only names of shards and fragments travel through Ray; rows are read and written as files, so
-# that every machine of a cluster must see the store's work directory under the same path.
-
-
 _FRAGMENT, _ERROR = "fragment", "error"
 
 
 def open_ray_runner(settings: RunnerSettings) -> RayRunner:
-    """Return the runner; Ray is started, or a cluster asked, at its first work.
-
-    Raises:
-        ConfigError: The extra is not installed.
-    """
+    """Return the runner; Ray is started, or a cluster asked, at its first work."""
     missing = [name for name in ("ray", "lance_ray") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
@@ -209,20 +182,16 @@ def open_ray_runner(settings: RunnerSettings) -> RayRunner:
 
 @dataclass(frozen=True, slots=True)
 class RayRunner:
-    """Runs tasks in actors of a Ray cluster.
+    """Runs tasks in actors of a Ray cluster, which keep their model.
 
-    Attributes:
-        cluster: Where they are.
+    Only names of shards and fragments travel through Ray; rows are read and written as files, so
+    that every machine of a cluster must see the store's work directory under the same path.
     """
 
     cluster: RayCluster
 
     def run(
-        self,
-        task: BatchTask,
-        shards: Sequence[Shard],
-        directory: Path,
-        progress: Progress = SILENT,
+        self, task: BatchTask, shards: Sequence[Shard], directory: Path, progress: Progress = SILENT
     ) -> list[Fragment]:
         """See `Runner`."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -269,12 +238,7 @@ class RayRunner:
 def _fragments(
     task: BatchTask, shards: Sequence[Shard], directory: Path, workers: int
 ) -> Generator[Fragment]:
-    """Yield fragments as they come.
-
-    Raises:
-        ShardError: A shard's actors died too often, or Ray itself failed.
-        NoctuaryError: That the task raised.
-    """
+    """Yield fragments as they come."""
     data: Any = importlib.import_module("ray.data")
     ray: Any = importlib.import_module("ray")
     items = [{"shard": pickle.dumps(shard)} for shard in shards]
@@ -290,7 +254,8 @@ def _fragments(
             batch_format="numpy",
             compute=data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1),
             num_cpus=1,
-            ray_remote_args_fn=_retries,
+            # A shard whose actor died is handed out again; actors are restarted always.
+            ray_remote_args_fn=lambda: {"max_task_retries": ATTEMPTS - 1, "max_restarts": -1},
         )
     try:
         for row in work.iter_rows():
@@ -298,16 +263,12 @@ def _fragments(
                 raise pickle.loads(row[_ERROR])
             yield pickle.loads(row[_FRAGMENT])
     except ray.exceptions.RayError as error:
+        said = str(error).strip().rpartition("\n")[2]
         raise ShardError(
-            f"{task.name}: Ray gave up after {ATTEMPTS} attempts: {_first_line(error)}: most often "
-            "there was not enough memory. What the other shards became is kept; lower "
-            "runner.workers and run again."
+            f"{task.name}: Ray gave up after {ATTEMPTS} attempts: {said}: most often there was not "
+            "enough memory. What the other shards became is kept; lower runner.workers and run "
+            "again."
         ) from error
-
-
-def _retries() -> dict[str, int]:
-    """Return how often Ray hands out a shard again whose actor died; actors it always restarts."""
-    return {"max_task_retries": ATTEMPTS - 1, "max_restarts": -1}
 
 
 class ShardActor:
@@ -328,7 +289,3 @@ class ShardActor:
             return pickle.dumps(work_elsewhere(self._opening, pickle.loads(shard))), None
         except NoctuaryError as error:
             return None, pickle.dumps(error)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().rpartition("\n")[2]

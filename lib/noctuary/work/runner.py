@@ -35,18 +35,10 @@ from noctuary.work.shards import (
     write_table,
 )
 
-# Working on shards: what a worker does, whoever started it.
-
 
 @dataclass(slots=True)
 class ShardWorker:
-    """Works on shards of one task, one after the other.
-
-    Attributes:
-        task: Opened at the first shard.
-        directory: Where fragments go.
-        threads: That the task may use.
-    """
+    """Works on shards of one task, one after the other."""
 
     task: BatchTask
     directory: Path
@@ -54,12 +46,7 @@ class ShardWorker:
     _function: BatchFunction | None = None
 
     def work(self, shard: Shard) -> Fragment:
-        """Put the fragment of a shard in place and return it; one that is there is taken.
-
-        Raises:
-            ShardError: The task failed, in the words of its own error.
-            NoctuaryError: That the task raised.
-        """
+        """Put the fragment of a shard in place and return it; one that is there is taken."""
         try:
             function = self._function = self._function or self.task.open(self.threads)
             path = fragment_path(self.directory, shard.key)
@@ -78,15 +65,7 @@ class ShardWorker:
 
 
 def work_elsewhere(opening: bytes, shard: Shard) -> Fragment:
-    """Do what a `ShardWorker` does, in a process that others ask.
-
-    Args:
-        opening: Its task and directory, pickled; opened once, so that a model is loaded once.
-        shard: To work on.
-
-    Raises:
-        NoctuaryError: As `ShardWorker.work`, and one that whoever asks can read.
-    """
+    """Do what a `ShardWorker` does, in a process that others ask."""
     try:
         return _open_worker(opening).work(shard)
     except NoctuaryError as error:
@@ -114,10 +93,7 @@ def _can_travel(error: NoctuaryError) -> bool:
 
 
 def gather(
-    task: BatchTask,
-    shards: Sequence[Shard],
-    fragments: Generator[Fragment],
-    progress: Progress,
+    task: BatchTask, shards: Sequence[Shard], fragments: Generator[Fragment], progress: Progress
 ) -> list[Fragment]:
     """Return fragments, which come in any order, in that of their shards; tell of each one."""
     rows = {shard.key: shard.rows for shard in shards}
@@ -129,9 +105,6 @@ def gather(
             done += rows[fragment.key]
             progress.update(task.name, done, total)
     return [made[shard.key] for shard in shards]
-
-
-# The runner that needs nothing: processes of this machine, or none where the work is small.
 
 
 PROCESSES_PAY_MS = 8_000.0
@@ -147,22 +120,13 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 @dataclass(frozen=True, slots=True)
 class LocalRunner:
-    """Runs tasks in processes of this machine.
+    """Runs tasks in processes of this machine."""
 
-    Attributes:
-        workers: Processes at once; 0 means the cores that this process may use, 1 this process.
-        processes_pay_ms: Work from which processes are started.
-    """
-
-    workers: int = 0
+    workers: int = 0  # processes at once; 0 means the usable cores, 1 this process
     processes_pay_ms: float = PROCESSES_PAY_MS
 
     def run(
-        self,
-        task: BatchTask,
-        shards: Sequence[Shard],
-        directory: Path,
-        progress: Progress = SILENT,
+        self, task: BatchTask, shards: Sequence[Shard], directory: Path, progress: Progress = SILENT
     ) -> list[Fragment]:
         """See `Runner`."""
         directory.mkdir(parents=True, exist_ok=True)

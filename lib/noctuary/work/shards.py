@@ -13,15 +13,10 @@ from typing import Any, Literal, Protocol
 from noctuary.core.files import replacement
 from noctuary.core.types import SILENT, Progress
 
-# pyarrow's functions on columns, where a type checker can see them.
-
 
 def arrow_compute() -> Any:
     """Return `pyarrow.compute`, which makes its functions when it is imported."""
     return importlib.import_module("pyarrow.compute")
-
-
-# The seam between heavy steps and whoever runs them: nouns and protocols only.
 
 
 RecordBatch = Any
@@ -49,42 +44,26 @@ class BatchTask(Protocol):
         ...
 
     def open(self, threads: int) -> BatchFunction:
-        """Return the function; called once per process, so that models are loaded once.
-
-        Args:
-            threads: Threads that it may use at once, at least 1.
-        """
+        """Return the function; called once per process, so that models are loaded once."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Rows that one call works on: an Arrow IPC file.
+    """Rows that one call works on: an Arrow IPC file that every worker can read."""
 
-    Attributes:
-        key: 32 hex digits, of the task and of the rows: names the fragment that it becomes.
-        path: Where the rows lie; every worker must be able to read it.
-        rows: How many.
-    """
-
-    key: str
+    key: str  # 32 hex digits, of the task and of the rows: names the fragment that it becomes
     path: Path
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """What a shard became: an Arrow IPC file, whole or absent.
+    """What a shard became: an Arrow IPC file, `<key>.arrow`, whole or absent."""
 
-    Attributes:
-        key: Of its shard.
-        path: Where it lies, `<key>.arrow`.
-        rows: How many rows it holds; not always those of the shard.
-    """
-
-    key: str
+    key: str  # of its shard
     path: Path
-    rows: int
+    rows: int  # not always those of the shard
 
 
 VECTOR = "vector"
@@ -95,40 +74,24 @@ IndexKind = Literal["IVF_RQ", "IVF_SQ"]
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """An approximate index of a table's vectors, by cosine.
+    """An approximate index of a table's vectors, by cosine."""
 
-    Attributes:
-        kind: Its name in Lance.
-        partitions: Cells of the coarse quantizer, at least 1.
-        bits: Of a dimension's code, 1 to 8; IVF_RQ only.
-    """
-
-    kind: IndexKind
-    partitions: int
-    bits: int = 1
+    kind: IndexKind  # its name in Lance
+    partitions: int  # cells of the coarse quantizer, at least 1
+    bits: int = 1  # of a dimension's code, 1 to 8; IVF_RQ only
 
 
 class Runner(Protocol):
     """Whoever runs a task over shards, and tends tables. No other code knows which one does."""
 
     def run(
-        self,
-        task: BatchTask,
-        shards: Sequence[Shard],
-        directory: Path,
-        progress: Progress = SILENT,
+        self, task: BatchTask, shards: Sequence[Shard], directory: Path, progress: Progress = SILENT
     ) -> list[Fragment]:
         """Write the fragment of every shard and return them, in the order of the shards.
 
         A fragment that is there already is taken as it is, so that a killed run goes on where it
         was. A worker that dies is replaced and its shard run again: nothing is written twice,
         because a fragment is named by its shard's key and put in place whole.
-
-        Args:
-            task: What to do.
-            shards: With distinct keys.
-            directory: Where fragments are written; made where absent.
-            progress: Told of rows done, under the task's name.
 
         Raises:
             ShardError: A shard failed, or its worker died, again and again; what the others made
@@ -137,35 +100,16 @@ class Runner(Protocol):
         ...
 
     def build_index(self, table: Any, spec: IndexSpec) -> None:
-        """Index the vectors, in place of any index that they have; all rows are covered.
-
-        Args:
-            table: A LanceDB handle; at the latest version afterwards.
-            spec: What to build.
-
-        Raises:
-            OSError, RuntimeError, ValueError: As LanceDB says it.
-        """
+        """Index the vectors, in place of any index that they have; all rows are covered."""
         ...
 
     def compact(self, table: Any, keep_versions: timedelta) -> None:
-        """Merge small files, let the index cover every row, remove versions older than that.
-
-        Args:
-            table: A LanceDB handle; at the latest version afterwards.
-            keep_versions: How long replaced versions stay.
-
-        Raises:
-            OSError, RuntimeError, ValueError: As LanceDB says it.
-        """
+        """Merge small files, let the index cover every row, remove versions older than that."""
         ...
 
     def close(self) -> None:
         """End what the runner started; it may be closed twice, and used again after."""
         ...
-
-
-# Shards and fragments on disk: Arrow IPC files, whole or absent.
 
 
 SHARD_ROWS = 8_192
@@ -179,14 +123,7 @@ BATCH_ROWS = 1_024
 def list_shards(
     batches: Iterable[RecordBatch], directory: Path, salt: str, rows: int = SHARD_ROWS
 ) -> Iterator[Shard]:
-    """Write rows as shards of at most so many rows and yield them; equal input, equal shards.
-
-    Args:
-        batches: Of one schema, of any length.
-        directory: Where the shards go; made where absent.
-        salt: Says which task, of which version, works on them; part of every key.
-        rows: Most rows of a shard, at least 1.
-    """
+    """Write rows as shards of at most so many rows and yield them; equal input, equal shards."""
     import pyarrow as pa
 
     held: list[RecordBatch] = []
@@ -211,11 +148,7 @@ def read_batches(path: Path, rows: int = BATCH_ROWS) -> Iterator[RecordBatch]:
 
 
 def open_table(path: Path) -> Any:
-    """Return a shard or fragment as a pyarrow.Table over the mapped file; nothing is copied.
-
-    Raises:
-        OSError, pyarrow.ArrowInvalid: There is none, or its frame is damaged.
-    """
+    """Return a shard or fragment as a pyarrow.Table over the mapped file; nothing is copied."""
     import pyarrow as pa
 
     with pa.memory_map(str(path), "r") as source:

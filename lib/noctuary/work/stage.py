@@ -8,9 +8,10 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -18,25 +19,17 @@ from typing import Any, NamedTuple
 from noctuary.core.files import hash_file, hash_json, tree_bytes, write_text
 from noctuary.core.types import SILENT, Progress
 
-# The digest of a file that this process has hashed already and nobody has touched since.
-#
-# Every later stage asks again for the digests of what earlier ones wrote; at a million memories
-# that is gigabytes, several times a night.
-
-
 SETTLED_NS = 2_000_000_000
 """Age from which a file's time tells two contents apart: file systems count in ticks, of up to two
 seconds, so that two writes within one look alike. Longer hashes more files again."""
-
-_REMEMBERED = 4096
-"""Digests held; a night asks for all files of a store, a hundred and some per table and run."""
 
 
 def hash_settled(path: Path) -> str:
     """Return the SHA-256 of a file, as `hash_file`; remembered while the file stays the same one.
 
     What counts as the same: inode, size and both times, none of them younger than SETTLED_NS. A
-    file of the future (a clock that was set back) is hashed every time.
+    file of the future (a clock that was set back) is hashed every time. Every later stage asks
+    again for what earlier ones wrote: at a million memories gigabytes, several times a night.
     """
     found = path.stat()
     age_ns = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns)
@@ -45,32 +38,18 @@ def hash_settled(path: Path) -> str:
     return _remembered(path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=4096)
 def _remembered(path: Path, *_same_file: int) -> str:
     return hash_file(path)
 
 
-# What a piece of work cost.
-#
-# Wall time, CPU time of all threads and of worker processes that ended, peak resident memory of
-# this process meanwhile.
-
-
-_RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
-
-
 @dataclass
 class Cost:
-    """Filled when the measured block ends.
-
-    Attributes:
-        peak_rss_bytes: Highest resident size inside the block on Linux; elsewhere since the process
-            started.
-    """
+    """Of a block: wall time, CPU time of all threads and of workers that ended, peak memory."""
 
     wall_ms: float = 0.0
     cpu_ms: float = 0.0
-    peak_rss_bytes: int = 0
+    peak_rss_bytes: int = 0  # of this process; outside of Linux since it started
 
     def to_json(self) -> dict[str, float]:
         """Return plain values."""
@@ -83,9 +62,10 @@ class Cost:
 
 @contextmanager
 def measure() -> Generator[Cost]:
-    """Measure the block."""
+    """Measure the block; the result is filled when it ends."""
     cost = Cost()
-    _reset_peak()
+    with suppress(OSError):  # Linux forgets the process's high-water mark
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     wall, cpu = time.perf_counter(), _cpu_seconds()
     try:
         yield cost
@@ -100,28 +80,14 @@ def _cpu_seconds() -> float:
     return time.process_time() + workers.ru_utime + workers.ru_stime
 
 
-def _reset_peak() -> None:
-    """Ask Linux to forget the process's high-water mark; silently nothing elsewhere."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    except OSError:
-        return
-
-
 def _peak_rss_bytes() -> int:
-    try:
-        for line in (
-            Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
-        ):
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT_BYTES
+    with suppress(OSError, ValueError, IndexError):
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-# Stages: run a body only when its inputs, its code or its outputs differ from what its stamp says.
-#
 # Dagster records versions but runs everything it is asked to; skipping is done here, by content. A
 # stamp is written after its outputs, so a night killed anywhere leaves either a valid stamp or a
 # stage that runs again.
@@ -132,60 +98,38 @@ _STAMP_TYPES = {"key": str, "outputs": dict, "rows": int, "facts": dict, "left":
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a stage is called, which version of its algorithm this is, and what it writes.
+    """What a stage is called, which version of its algorithm this is, and what it writes."""
 
-    Attributes:
-        name: Also the asset's name.
-        version: Bumped with every change that may change its output.
-        outputs: Paths relative to the work directory.
-    """
-
-    name: str
-    version: str
-    outputs: tuple[str, ...] = ()
+    name: str  # also the asset's
+    version: str  # bumped with every change that may change its output
+    outputs: tuple[str, ...] = ()  # paths relative to the work directory
 
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """What a stage did tonight.
-
-    Attributes:
-        digest: Digest of its outputs (and of its facts, where it has no output file): the input of
-            what follows.
-        reused: True when nothing had to be done.
-        facts: Counts and notes for the asset's metadata, JSON values only.
-        rows: Rows in the artifact.
-        cost: wall_ms, cpu_ms, peak_rss_bytes of tonight; bytes_on_disk of the artifact.
-        notes: What is only true of tonight's run, none where nothing ran; never part of a digest.
-        before: The facts of the run before this one; empty where none is known, or nothing ran.
-    """
+    """What a stage did tonight."""
 
     name: str
+    # Of its outputs, and of its facts where it has no output file: the input of what follows.
     digest: str
-    reused: bool
-    rows: int
-    facts: dict[str, Any] = field(default_factory=dict)
-    cost: dict[str, float] = field(default_factory=dict)
+    reused: bool  # nothing had to be done
+    rows: int  # in the artifact
+    facts: dict[str, Any] = field(default_factory=dict)  # for the asset's metadata, JSON values
+    cost: dict[str, float] = field(default_factory=dict)  # of tonight; and the artifact's size
+    # What is only true of tonight's run, none where nothing ran; never part of a digest.
     notes: dict[str, Any] = field(default_factory=dict)
-    before: dict[str, Any] = field(default_factory=dict)
+    before: dict[str, Any] = field(default_factory=dict)  # facts of the run before this one
 
 
 class StageOutput(NamedTuple):
-    """What a body made.
-
-    Attributes:
-        rows: Rows in the artifact.
-        facts: Counts and notes, JSON values, stable for equal inputs.
-        notes: What only this run knows (how much was computed, how much used again).
-    """
+    """What a body made."""
 
     rows: int
-    facts: dict[str, Any]
-    notes: Mapping[str, Any] = MappingProxyType({})
+    facts: dict[str, Any]  # stable for equal inputs
+    notes: Mapping[str, Any] = MappingProxyType({})  # how much was computed, how much used again
 
 
 Body = Callable[[], StageOutput]
-"""Does the work."""
 
 
 def run_stage(
@@ -193,16 +137,9 @@ def run_stage(
 ) -> StageResult:
     """Run `body` unless the stage's stamp shows that its outputs come from exactly these inputs.
 
-    Args:
-        work: The work directory.
-        stage: The stage.
-        inputs: Digests and settings that the outputs depend on, JSON values.
-        body: The work.
-        always: Run even if the stamp holds, for work that is its own comparison with the outside
-            world; `reused` then says whether the outputs and facts came out as they were.
-
-    Returns:
-        The result, with `reused` set when the stamp held, and with the notes of a body that ran.
+    Inputs are digests and settings, JSON values. With `always` it runs even if the stamp holds, for
+    work that is its own comparison with the outside world; `reused` then says whether the outputs
+    and facts came out as they were.
     """
     started = time.perf_counter()
     key = hash_json({"stage": stage.name, "version": stage.version, "inputs": dict(inputs)})
@@ -291,19 +228,11 @@ def _hash_outputs(work: Path, stage: Stage) -> dict[str, str]:
     return {name: hash_settled(path) for name, path in paths.items() if path.is_file()}
 
 
-# How long the batches of a long scan took, in the shape of RFC 914, phase 14.
-#
-# Times go into notes and metadata, never into what a digest covers.
-
-
 @dataclass(slots=True)
 class BatchTimings:
-    """Batches in the order in which they were done.
+    """Batches of a long scan in the order in which they were done (RFC 914, phase 14).
 
-    Attributes:
-        offsets: Rows before each batch.
-        rows: Rows of each batch.
-        ms: What each took.
+    Times go into notes and metadata, never into what a digest covers.
     """
 
     offsets: list[int] = field(default_factory=list[int])
@@ -318,12 +247,14 @@ class BatchTimings:
 
     def report(self) -> dict[str, Any]:
         """Return the RFC's object; without a batch, averages are 0 and the slowest is None."""
+        slowest = max(zip(self.ms, self.offsets, strict=True), key=itemgetter(0), default=None)
         return {
             "total_ms": round(sum(self.ms), 2),
             "batches": len(self.ms),
             "batch_timings_ms": list(self.ms),
             "avg_batch_ms": round(sum(self.ms) / len(self.ms), 2) if self.ms else 0.0,
-            "slowest_batch": self._slowest(),
+            "slowest_batch": slowest
+            and {"index": self.ms.index(slowest[0]), "ms": slowest[0], "offset": slowest[1]},
         }
 
     def summary(self) -> dict[str, Any]:
@@ -332,12 +263,6 @@ class BatchTimings:
         del whole["batch_timings_ms"]
         seconds = sum(self.ms) / 1000
         return {**whole, "rows_per_s": round(sum(self.rows) / seconds) if seconds else None}
-
-    def _slowest(self) -> dict[str, Any] | None:
-        if not self.ms:
-            return None
-        index = max(range(len(self.ms)), key=self.ms.__getitem__)
-        return {"index": index, "ms": self.ms[index], "offset": self.offsets[index]}
 
 
 class TimedProgress:
@@ -359,14 +284,11 @@ class TimedProgress:
         self._beyond.update(task, done, total)
 
 
-# Memory that a stage has let go of, given back to the system before the next one starts.
-#
-# Allocators keep freed memory for later; the next stage's workers are other processes and cannot
-# use it.
-
-
 def give_back() -> None:
-    """Ask the C library and pyarrow to return what nothing uses; nothing where they cannot."""
+    """Ask the C library and pyarrow to return what nothing uses; nothing where they cannot.
+
+    They keep freed memory for later, and the next stage's workers are other processes.
+    """
     if "pyarrow" in sys.modules:
         import pyarrow as pa
 

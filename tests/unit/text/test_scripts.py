@@ -6,11 +6,9 @@ import unicodedata
 import pytest
 
 from noctuary.text.tokens import (
-    CJK,
     UNSPACED,
     Script,
     dominant_script,
-    is_cjk,
     regex_class,
     script_of,
 )
@@ -46,7 +44,6 @@ from noctuary.text.tokens import (
 )
 def test_script_of_a_character(char: str, script: Script) -> None:
     assert script_of(char) is script
-    assert is_cjk(char) is (script in CJK)
 
 
 @pytest.mark.parametrize(

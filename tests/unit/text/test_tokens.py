@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.text.tokens import MAX_TOKEN_CHARS, decode_tokens, encode_tokens, tokenize
+from noctuary.text.tokens import MAX_TOKEN_CHARS, encode_tokens, tokenize
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,8 @@ def test_ten_megabytes_of_prose_and_of_one_word() -> None:
 def test_encode_tokens_round_trip() -> None:
     tokens = tokenize("The cats use 使用 src/main.py")
     assert encode_tokens(["cat", "使用"]) == "cat\n使用".encode()
-    assert decode_tokens(encode_tokens(tokens)) == tokens
+    assert encode_tokens(tokens).decode().split() == tokens
     assert encode_tokens([]) == b""
-    assert decode_tokens(b"") == []
 
 
 @pytest.mark.parametrize("tokens", [[""], ["a", ""], ["a\nb"], ["a", "b\n"]])
