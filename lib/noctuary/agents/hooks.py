@@ -581,7 +581,7 @@ def fetch_in_time(
 
     def fetch_here() -> Mapping[str, Any] | Failure:
         from noctuary.core.errors import SnapshotMissingError, StoreError
-        from noctuary.recall.engine import find_serving
+        from noctuary.recall.api import find_serving
 
         try:
             recaller = find_serving(store)[0].recaller

@@ -47,9 +47,9 @@ from noctuary.graph.view import (
     open_graph,
 )
 from noctuary.graph.walk import OPEN_END_US, ROLES
-from noctuary.recall.api import recall
-from noctuary.recall.engine import Recaller, find_serving, staleness
-from noctuary.recall.expand import expand_from
+from noctuary.recall.api import find_serving, recall, staleness
+from noctuary.recall.engine import Recaller
+from noctuary.recall.explain import expand_from
 from noctuary.recall.profile import RetrievalProfile, current_settings
 from noctuary.recall.query import Mask, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader

@@ -30,8 +30,7 @@ from noctuary.agents.client import (
     settings_in_force,
 )
 from noctuary.core.errors import EncoderError, StoreError, StoreLockedError
-from noctuary.recall.api import recall
-from noctuary.recall.engine import find_serving
+from noctuary.recall.api import find_serving, recall
 from noctuary.recall.query_encoder import lean_reason
 from noctuary.recall.query_encoder import warm_up as load_onnx
 

@@ -36,7 +36,8 @@ from noctuary.core.errors import (
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import to_micros
 from noctuary.embed.lean import LeanEncoder
-from noctuary.recall.engine import Recaller, find_serving, staleness
+from noctuary.recall.api import find_serving, staleness
+from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import (
     RetrievalProfile,
     current_settings,

@@ -272,7 +272,7 @@ class StorePaths:
     @property
     def replays(self) -> Path:
         """What re-runs of recalls need, queries included; written where a profile says so."""
-        return self.root / "replays.jsonl"
+        return self.root / "replays.sqlite"
 
     @property
     def usage(self) -> Path:

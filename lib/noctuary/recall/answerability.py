@@ -37,17 +37,11 @@ Floats = NDArray[np.float64]
 
 
 class QueryWords(NamedTuple):
-    """Words of a query; t of them stand in some visible memory.
+    """Words of a query; t of them stand in some visible memory."""
 
-    Attributes:
-        holders: By word, the visible memories that hold it: int32, ascending, at least one.
-        weights: (t,) idf of each, > 0.
-        total: The idf of all words that were asked, those that nothing holds as well; >= 0.
-    """
-
-    holders: tuple[NDArray[np.int32], ...]
-    weights: tuple[float, ...]
-    total: float
+    holders: tuple[NDArray[np.int32], ...]  # by word, visible memories that hold it, ascending
+    weights: tuple[float, ...]  # (t,) idf of each, > 0
+    total: float  # the idf of all words that were asked, those that nothing holds as well; >= 0
 
     def coverage_at(self, positions: NDArray[np.int64]) -> Floats:
         """Return the share of the query that each memory holds, in [0, 1], shape of `positions`.
@@ -138,41 +132,24 @@ _NONE = np.empty(0, dtype=np.int64)
 
 
 class Features(NamedTuple):
-    """What is known of the memories that may answer a query, m of them.
+    """What is known of the memories that may answer a query, m of them."""
 
-    Attributes:
-        signal: One of `answerability.SIGNALS`.
-        script: Of most letters of the query; Chinese, Japanese and Korean are one.
-        positions: Of the memories, int64, ascending, distinct.
-        cosines: In [0, 1], shape (m,); zeros without a dense leg.
-        coverage: Share of the query's words that each holds, doubted, in [0, 1], shape (m,).
-        known: Share of them that any memory holds, doubted, in [0, 1].
-    """
-
-    signal: str
-    script: str
-    positions: NDArray[np.int64]
-    cosines: Floats
-    coverage: Floats
-    known: float
+    signal: str  # one of `result.SIGNALS`
+    script: str  # of most letters of the query; Chinese, Japanese and Korean are one
+    positions: NDArray[np.int64]  # of the memories, ascending, distinct
+    cosines: Floats  # in [0, 1], shape (m,); zeros without a dense leg
+    coverage: Floats  # share of the query's words that each holds, doubted, in [0, 1], shape (m,)
+    known: float  # share of them that any memory holds, doubted, in [0, 1]
 
 
 class Scored(NamedTuple):
-    """A score and what it is made of.
+    """A score and what it is made of."""
 
-    Attributes:
-        score: In [0, 1].
-        signal: Which kind of support it rests on, one of `answerability.SIGNALS`.
-        support: The best memory's, in weighted deviations above everyday prompts; -inf for none.
-        attribution: In [-1, 1]; 0 where nobody is asked about.
-        memories: Scores of the positions that were asked for, each in [0, 1].
-    """
-
-    score: float
-    signal: str
-    support: float
-    attribution: float
-    memories: tuple[float, ...] = ()
+    score: float  # in [0, 1]
+    signal: str  # which kind of support it rests on, one of `result.SIGNALS`
+    support: float  # the best memory's, in weighted deviations above everyday prompts; -inf: none
+    attribution: float  # in [-1, 1]; 0 where nobody is asked about
+    memories: tuple[float, ...] = ()  # scores of the positions that were asked for, in [0, 1]
 
 
 def score_answer(
@@ -191,15 +168,10 @@ def score_answer(
     Only what the mask shows counts: memories of others move no score. What an archive or a summary
     hides counts, because it can be had.
 
-    Args:
-        reader: The snapshot, and the live rows of this recall.
-        graph: Its names and speakers.
-        query: Any text.
-        mask: What the scope allows, shape (n,); None for everything.
-        ranking: The candidates of this query; a dense leg that ranked nothing leaves words alone.
-        measures: By signal, what scores are measured by; another signal is not scored.
-        encode: Returns the query's vector, which is known by now; None for none.
-        shown: Positions, summaries and live rows among them, whose own scores are wanted.
+    `mask` (n,) is what the scope allows; a dense leg that ranked nothing leaves words alone.
+    `measures` says by signal what scores are measured by; another signal is not scored. `encode`
+    returns the query's vector, which is known by now; `shown` are the positions, summaries and live
+    rows among them, whose own scores are wanted.
     """
     found = read_features(reader, query, mask, ranking, shown)
     measure = measures.get(found.signal)

@@ -1,14 +1,17 @@
-"""What the ledger of a recall says: score breakdowns, the candidate trace, and what hooks hear."""
+"""What became of memories: breakdowns and traces of a recall, why one is missing, `expand`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from noctuary.core.types import has_hooks
+from noctuary.core.errors import EncoderError, SnapshotCorruptError, StoreError
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.types import dataclass, from_micros, has_hooks
 from noctuary.recall.candidates import (
     BREAKDOWN_KEYS,
     Candidates,
@@ -19,17 +22,13 @@ from noctuary.recall.candidates import (
     ScoreEvent,
     Scores,
 )
-from noctuary.recall.engine import BaseRanking, Search, fuse
-from noctuary.recall.legs import Leg, path_of
+from noctuary.recall.engine import BaseRanking, Recaller, Search, fuse
+from noctuary.recall.inputs import Inputs
+from noctuary.recall.legs import Leg, path_of, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.result import RecalledMemory
-
-LIMIT = "limit"
-"""Where a candidate is dropped that no phase dropped: it came after the k that were asked for."""
-ARCHIVE = "archive"
-"""Where an archived memory is dropped: before anything is ranked."""
-TURN_VIEW = "turn_view"
-"""Where a turn is dropped whose summary is searched in its place."""
+from noctuary.recall.query import Mask, Query, Rows, Scope, build_mask
+from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.result import MemoryId, RecalledMemory, RecallResult, RecallWarning, plain
 
 # What every step before the phases contributed.
 
@@ -38,20 +37,17 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
     """Note the steps of the base ranking; a rescaling is a step of its own."""
     fusion, bonus = profile.scorer == "fusion", profile.exact_match_bonus
     share = _lexical_share(base, profile) if fusion else np.zeros(base.positions.size)
-    ranks = [leg.rank_of() for leg in (base.lexical, base.dense)]
+    lexical, dense = (leg.rank_of() for leg in (base.lexical, base.dense))
     lifted = base.fused.copy()
     if base.graph is not None:
         lifted[: base.graph.positions.size] += profile.graph_weight * base.graph.added
     exact = 0.0 if base.exact is None else bonus * base.exact
     said_bonus = "bonus for holding every word of the query"
     said_scale = f"all scores are divided by {1.0 + bonus:.3f}"
+    nearest = "dense" if fusion else "scorer"
     steps: list[tuple[str, Scores, Callable[[int], str]]] = [
-        ("lexical", share, lambda p: f"lexical rank {ranks[0].get(p, 'none')}"),
-        (
-            "dense" if fusion else "scorer",
-            base.fused,
-            lambda p: f"dense rank {ranks[1].get(p, 'none')}",
-        ),
+        ("lexical", share, lambda p: f"lexical rank {lexical.get(p, 'none')}"),
+        (nearest, base.fused, lambda p: f"dense rank {dense.get(p, 'none')}"),
         ("graph", lifted, lambda p: _graph_reason(base, p)),
         ("graph_scale", base.with_graph, lambda p: _scale_reason(base, p)),
         ("exact_match", base.with_graph + exact, lambda _: said_bonus),
@@ -100,6 +96,14 @@ def _quality_reason(base: BaseRanking, position: int) -> str:
 # Phase 12: score breakdowns and the candidate trace, in the shapes of RFC 914.
 
 
+LIMIT = "limit"
+"""Where a candidate is dropped that no phase dropped: it came after the k that were asked for."""
+ARCHIVE = "archive"
+"""Where an archived memory is dropped: before anything is ranked."""
+TURN_VIEW = "turn_view"
+"""Where a turn is dropped whose summary is searched in its place."""
+
+
 class _Explainer(NamedTuple):
     """The score events of a recall by position, and the public ids of whatever they name."""
 
@@ -117,7 +121,7 @@ class _Explainer(NamedTuple):
     def event_rows(self, position: int) -> tuple[dict[str, Any], ...]:
         """Return phase, delta and reason of every event."""
         return tuple(
-            {"phase": e.phase, "delta": e.delta, "reason": self.names.text(e.reason)}
+            {"phase": e.phase, "delta": e.delta, "reason": self.names.plain(e.reason)}
             for e in self.events.get(position, ())
         )
 
@@ -137,7 +141,7 @@ class _Explainer(NamedTuple):
         row: dict[str, Any] = {
             "memory_id": self.names.ids[dropped.position],
             "dropped_at": dropped.phase,
-            "reason": self.names.text(dropped.reason),
+            "reason": self.names.plain(dropped.reason),
             "score": dropped.score,
             **self.names.plain(dropped.facts),
         }
@@ -242,7 +246,7 @@ def _find_hidden(search: Search) -> list[Dropped]:
         if stands is None:
             continue
         ref = PositionRef(stands)
-        if stands >= search.count:
+        if stands >= search.reader.count:
             reason = f"its summary {{{stands}}} is searched in its place"
             found.append(Dropped(TURN_VIEW, position, reason, score, {"summarized_by": ref}))
         else:
@@ -256,24 +260,644 @@ def _fire_balanced(search: Search) -> None:
 
     `wing_saturation_scores` has the share of every wing among what is left (RFC 914, phase 11).
     """
-    if search.pipeline.balanced is None:
+    if search.ledger.balanced is None:
         return
-    sides: list[list[dict[str, Any]]] = []
-    for candidates in search.pipeline.balanced:
+    told: dict[str, object] = {}
+    names = ("candidates_before", "candidates_after")
+    for name, candidates in zip(names, search.ledger.balanced, strict=True):
         ids, scores = search.reader.public_ids(candidates.positions.tolist()), candidates.score_of()
         wings = search.wings_of(candidates.positions)
-        sides.append(
-            [
-                {"id": ids[p], "wing": wing, "score": score}
-                for (p, score), wing in zip(scores.items(), wings, strict=True)
-            ]
+        told[name] = [
+            {"id": ids[p], "wing": wing, "score": score}
+            for (p, score), wing in zip(scores.items(), wings, strict=True)
+        ]
+    notes = search.ledger.notes.get("cross_wing_balancing", {})
+    told["wing_saturation_scores"] = notes.get("wing_shares", {})
+    search.run.fire("post_cross_wing", told)
+
+
+# Why a memory did, or did not, come back: the first stage of a recall that lost it.
+#
+# The recall is the real one, with every explanation switched on and nothing written. For a memory
+# of another user no more is said than for an id that nobody has.
+
+
+UNKNOWN = "unknown"
+OUT_OF_SCOPE = "out_of_scope"
+NOT_ANSWERED = "not_answered"
+NOT_FOUND = "not_found"
+DROPPED = "dropped"
+BELOW_LIMIT = "below_limit"
+RETURNED = "returned"
+ARCHIVED = "archived"
+BEHIND_SUMMARY = "behind_summary"
+GONE = "gone_since"
+"""The store removed the memory since the snapshot, or may not show it any more."""
+
+Row = Mapping[str, Any]
+
+_MAY_BE = (
+    "It is unknown or deleted, or newer than the snapshot, or the night kept it out as sensitive "
+    "or unreadable, or it belongs to another user than the one who asks (--user); which of these "
+    "is not told."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The answer: a stage of those above, for a person and as numbers."""
+
+    memory_id: str
+    stage: str
+    sentences: tuple[str, ...]  # in order
+    facts: Row = field(default_factory=dict[str, Any])  # their numbers, and more, as JSON values
+    # What each step gave the memory, and the last returned one where that one beat it.
+    steps: tuple[Row, ...] = ()
+    result: RecallResult | None = None  # None where the memory could not be in it
+
+    @property
+    def warnings(self) -> tuple[RecallWarning, ...]:
+        """What went wrong on the way."""
+        return () if self.result is None else self.result.warnings
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "memory_id": self.memory_id,
+            "stage": self.stage,
+            "sentences": list(self.sentences),
+            "facts": dict(self.facts),
+            "steps": [dict(step) for step in self.steps],
+            "warnings": [w.to_json() for w in self.warnings],
+        }
+
+
+def explain_memory(
+    recaller: Recaller, query: Query, memory_id: str, inputs: Inputs | None = None
+) -> Why:
+    """Say why a recall, made as a dry run, returned or did not return one memory or summary.
+
+    `inputs` is what changes besides the snapshot; None means the store's own, without a look into
+    the source.
+    """
+    reader, inputs = recaller.reader, inputs or recaller.inputs_now(query.scope.user)
+    mask, _ = build_mask(query.scope, reader.facets, reader.created_at_us)
+    profile = replace(query.profile, explain=True, candidate_trace=True, replay_log=False)
+    asked = query._replace(profile=profile, dry_run=True)
+    live = _of_store(reader, inputs, query.scope, mask, memory_id)
+    if live is not None:
+        result = recaller.ask(asked, inputs)
+        if live.stage == GONE:
+            return replace(live, result=result)
+        said = "Neither its words nor its vector brought it among the candidates."
+        then = _met(memory_id, result) or Why(memory_id, NOT_FOUND, (said,))
+        sentences, facts = (*live.sentences, *then.sentences), {**then.facts, **live.facts}
+        return replace(then, sentences=sentences, facts=facts, result=result)
+    position = _position_of(reader, memory_id)
+    owner_mask, _ = build_mask(Scope(user=query.scope.user), reader.facets, reader.created_at_us)
+    if position is None or not _is_allowed(reader, position, owner_mask):
+        return _unknown(recaller, memory_id)
+    if not _is_allowed(reader, position, mask):
+        return _out_of_scope(reader, query.scope, memory_id, position)
+    # What the recall searched, as it is now; nothing changes it within a moment.
+    rows = recaller.find_rows(query.profile, inputs, mask)
+    result = recaller.ask(asked, inputs)
+    stands = rows.stands_for(position)
+    if stands is None:
+        why = _follow(recaller, query, rows, memory_id, position, result)
+    elif stands < reader.count:
+        why = _archived(reader, inputs, memory_id, stands)
+    else:
+        other = str(reader.public_ids([stands])[stands])
+        then = _follow(recaller, query, rows, other, stands, result)
+        said = (
+            f"[{memory_id}] is a turn of a summary that is searched in its place: [{other}].",
+            f"turn_view is summaries; raw searches the turns. `noctuary expand {other}` shows it.",
         )
-    notes = search.pipeline.notes.get("cross_wing_balancing", {})
-    search.run.fire(
-        "post_cross_wing",
-        {
-            "candidates_before": sides[0],
-            "candidates_after": sides[1],
-            "wing_saturation_scores": notes.get("wing_shares", {}),
-        },
+        facts = {"summarized_by": other, "summary": {"stage": then.stage, **then.facts}}
+        why = Why(memory_id, BEHIND_SUMMARY, (*said, *then.sentences), facts, then.steps)
+    return replace(why, result=result)
+
+
+def _of_store(
+    reader: SnapshotReader, inputs: Inputs, scope: Scope, mask: Mask | None, memory_id: str
+) -> Why | None:
+    """Say what the store itself decides about a memory; None where the snapshot is right."""
+    state = inputs.live()
+    if state is None:
+        return None
+    from noctuary.recall.live import see
+
+    seen, place = see(state, reader, scope, mask), reader.positions_of([memory_id]).get(memory_id)
+    was_seen = place is not None and (mask is None or bool(mask[place]))
+    if any(row.memory.memory_id == memory_id for row in seen.state.rows):
+        how = "changed" if was_seen else "new"
+        said = f"[{memory_id}] is {how} since the snapshot and was read from the store itself."
+        return Why(memory_id, RETURNED, (said,), {"live": how})
+    if place is not None and was_seen and seen.mask is not None and not seen.mask[np.intp(place)]:
+        said = (
+            f"[{memory_id}] is in the snapshot, but the store removed it since, or marked it "
+            "sensitive, or gave it to somebody else: it is not searched any more."
+        )
+        return Why(memory_id, GONE, (said,), {"live": "gone"})
+    return None
+
+
+def _archived(reader: SnapshotReader, inputs: Inputs, memory_id: str, stands: int) -> Why:
+    """Name what stands for a memory, and the last applied plan in force that archives it."""
+    other, archive = reader.public_ids([stands])[stands], inputs.archived()
+    plan: str | None = None
+    if archive is not None:
+        in_force = archive.applied_plans_at(None)
+        for applied in sorted(archive.applications, key=lambda a: a.applied_at_us):
+            entries = archive.entries_of(applied.plan_id) if applied.plan_id in in_force else ()
+            if any(entry.memory_id == memory_id for entry in entries):
+                plan = applied.plan_id
+    by = "by compaction" if plan is None else f"by compaction plan {plan}"
+    back = f"noctuary compact --undo {'PLAN_ID' if plan is None else plan}"
+    said = (
+        f"[{memory_id}] is archived {by}: [{other}] stands for it.",
+        f"include_archived=true searches it all the same; `{back}` takes it out of the archive.",
     )
+    return Why(memory_id, ARCHIVED, said, {"archived_behind": other, "plan_id": plan})
+
+
+def _met(memory_id: str, result: RecallResult) -> Why | None:
+    """Say where the recall met a memory; None where it was never a candidate."""
+    for place, memory in enumerate(result.memories, start=1):
+        if str(memory.id) == memory_id:
+            return _returned(memory_id, place, result)
+    last = [r for r in result.candidate_trace or () if str(r.get("memory_id")) == memory_id][-1:]
+    if last and last[0]["dropped_at"] == LIMIT:
+        return _below_limit(memory_id, result)
+    return _dropped(memory_id, last[0]) if last else None
+
+
+def _follow(
+    recaller: Recaller,
+    query: Query,
+    rows: Rows,
+    memory_id: str,
+    position: int,
+    result: RecallResult,
+) -> Why:
+    """Follow a memory that the recall searches through the recall's stages."""
+    met = _met(memory_id, result)
+    if met is not None:
+        return met
+    blocked = any(w.code == "model_guard_blocked" for w in result.warnings)
+    if not result.memories and (query.k == 0 or not query.text.strip() or blocked):
+        told = [w.message for w in result.warnings if w.code != "user_required"]
+        why = "; ".join(told) if told else f"k is {query.k}: nothing was asked for"
+        return Why(memory_id, NOT_ANSWERED, (f"The recall was not answered at all: {why}.",))
+    ordinal = position - recaller.reader.count
+    if ordinal >= 0 and (rows.summaries is None or not rows.summaries[ordinal]):
+        return _summary_unsearched(recaller, query.profile, memory_id, position)
+    return _not_found(recaller, query, rows, memory_id, position)
+
+
+def _position_of(reader: SnapshotReader, memory_id: str) -> int | None:
+    try:
+        memory_id.encode("utf-8")
+    except UnicodeEncodeError:  # bytes of a command line that are no text, so no id either
+        return None
+    found = reader.positions_of([memory_id]).get(memory_id)
+    return reader.summaries.position_of(memory_id) if found is None else found
+
+
+def _is_allowed(reader: SnapshotReader, position: int, mask: Mask | None) -> bool:
+    return mask is None or bool(mask[list(reader.sources_at(position))].all())
+
+
+def _unknown(recaller: Recaller, memory_id: str) -> Why:
+    snapshot_id, built_at = recaller.snapshot_id, recaller.reader.manifest.built_at
+    where = f"snapshot {snapshot_id}, built {built_at}"
+    return Why(
+        memory_id,
+        UNKNOWN,
+        (
+            f"There is no memory [{memory_id}] that this recall could see in {where}.",
+            _MAY_BE,
+            "If it is new, or was changed since, run the night (`noctuary nightly`).",
+        ),
+        {"snapshot_id": snapshot_id, "built_at": built_at},
+    )
+
+
+def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position: int) -> Why:
+    row = reader.describe([position])[position]
+    created = from_micros(row["created_at_us"])
+    own = {
+        "wing": row["wing"],
+        "room": row["room"],
+        "category": row["category"],
+        "as_of": created.isoformat() if created else None,
+    }
+    sentences: list[str] = []
+    filters: list[dict[str, Any]] = []
+    for name, value in own.items():
+        wanted = getattr(scope, name)
+        if wanted is None:
+            continue
+        alone = Scope(user=scope.user, **{name: wanted})
+        mask, _ = build_mask(alone, reader.facets, reader.created_at_us)
+        if _is_allowed(reader, position, mask):
+            continue
+        asked = wanted.isoformat() if name == "as_of" else wanted
+        filters.append({"filter": name, "asked": asked, "memory_has": value})
+        if name == "as_of":
+            sentences.append(
+                f"It was created {value}, and the recall asks for what was by {asked}."
+            )
+        else:
+            has = f"{value!r}" if value is not None else "none"
+            sentences.append(f"Its {name} is {has}, and the recall asks for {asked!r}.")
+    opening = f"[{memory_id}] is in the snapshot, but a filter keeps it out before any ranking."
+    return Why(memory_id, OUT_OF_SCOPE, (opening, *sentences), {"filters": filters})
+
+
+def _returned(memory_id: str, place: int, result: RecallResult) -> Why:
+    memory = result.memories[place - 1]
+    where = f"place {place} of {len(result.memories)}"
+    return Why(
+        memory_id,
+        RETURNED,
+        (f"[{memory_id}] came back at {where}, with a score of {memory.final_score:.3f}.",),
+        {
+            "place": place,
+            "final_score": memory.final_score,
+            "score_breakdown": dict(memory.score_breakdown or {}),
+        },
+        tuple(memory.score_events or ()),
+    )
+
+
+def _below_limit(memory_id: str, result: RecallResult) -> Why:
+    candidates = [row for row in result.candidates or () if "place" in row]
+    (own,) = (row for row in candidates if str(row["id"]) == memory_id)
+    kept = len(result.memories)
+    last = candidates[kept - 1]
+    where = f"place {own['place']} of {len(candidates)}"
+    better = f"the last one returned, [{last['id']}], has {last['final_score']:.3f}"
+    return Why(
+        memory_id,
+        BELOW_LIMIT,
+        (
+            f"[{memory_id}] was found, at {where}; {kept} were asked for.",
+            f"Its score is {own['final_score']:.3f}; {better}.",
+        ),
+        {
+            "place": own["place"],
+            "candidates": len(candidates),
+            "final_score": own["final_score"],
+            "last_returned": last["id"],
+            "last_returned_score": last["final_score"],
+        },
+        _beside(own["score_events"], last["score_events"]),
+    )
+
+
+def _beside(own: Sequence[Row], last: Sequence[Row]) -> tuple[Row, ...]:
+    """Return each step's part of the one and of the other, in the order of the breakdown."""
+    mine = {event["phase"]: event for event in own}
+    theirs = {event["phase"]: event["delta"] for event in last}
+    order = list(BREAKDOWN_KEYS)
+    return tuple(
+        {
+            "phase": phase,
+            "delta": mine[phase]["delta"] if phase in mine else 0.0,
+            "reason": mine[phase]["reason"] if phase in mine else "",
+            "delta_of_last_returned": theirs.get(phase, 0.0),
+        }
+        for phase in sorted({*mine, *theirs}, key=order.index)
+    )
+
+
+def _dropped(memory_id: str, row: Row) -> Why:
+    return Why(
+        memory_id,
+        DROPPED,
+        (
+            f"[{memory_id}] was found, and dropped by {row['dropped_at']}: {row['reason']}.",
+            f"Its score was {row['score']:.3f} then.",
+        ),
+        dict(row),
+        tuple(
+            {"phase": part, "delta": delta, "reason": ""}
+            for part, delta in row["score_at_drop"].items()
+            if part != "partial_score"
+        ),
+    )
+
+
+def _summary_unsearched(
+    recaller: Recaller, profile: RetrievalProfile, memory_id: str, position: int
+) -> Why:
+    """Say why a recall did not search a summary itself."""
+    reader = recaller.reader
+    turns = list(reader.public_ids(reader.summaries.at(position).sources).values())
+    shown = ", ".join(f"[{turn}]" for turn in turns)
+    plan = reader.summaries.plan_of(position)
+    facts: dict[str, Any] = {"sources": turns, "turn_view": profile.turn_view}
+    if plan is not None:
+        said = (
+            f"[{memory_id}] is the summary of compaction plan {plan} for {shown}.",
+            "It is searched while the plan hides all of them; here they are searched themselves.",
+        )
+        return Why(memory_id, NOT_FOUND, said, {**facts, "plan_id": plan})
+    consolidates = profile.consolidation_enabled
+    said = (
+        f"[{memory_id}] is a summary: it only appears in place of its turns ({shown}).",
+        "With turn_view=summaries it is searched instead, if the recall searches all of them.",
+        "With turn_view=raw two of them must be found, and consolidation_enabled be on (it is "
+        + ("on)." if consolidates else "off)."),
+    )
+    return Why(memory_id, NOT_FOUND, said, {**facts, "consolidation_enabled": consolidates})
+
+
+def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, position: int) -> Why:
+    profile, count = query.profile, recaller.reader.count
+    allowed = count if rows.memories is None else int(rows.memories.sum())
+    allowed += 0 if rows.summaries is None else int(rows.summaries.sum())
+    # Of what may be seen: how many memories others have is theirs.
+    depth = query.depth(allowed)
+    asked = (recaller, profile, rows, query.text, position)
+    standings = [dense_standing(*asked)]
+    if profile.scorer == "fusion":
+        standings.insert(0, lexical_standing(*asked))
+    sentences = (
+        f"[{memory_id}] was not among the candidates that the legs found.",
+        *(f"{s.leg}: {_say_standing(s, allowed, depth)}." for s in standings),
+        _beyond_legs(profile),
+    )
+    facts = {
+        s.leg: {name: v for name, v in s._asdict().items() if name != "leg"} for s in standings
+    }
+    return Why(memory_id, NOT_FOUND, sentences, {**facts, "allowed": allowed, "depth": depth})
+
+
+def _beyond_legs(profile: RetrievalProfile) -> str:
+    if profile.scorer == "two_pass":
+        return (
+            "The scorer two_pass looks at the dense leg alone, and there at the best "
+            f"{profile.coarse_depth} with a cosine of at least {profile.coarse_threshold:g}."
+        )
+    if profile.scorer != "fusion":
+        return f"The scorer {profile.scorer} looks at the dense leg alone."
+    if profile.graph_weight > 0:
+        return "graph: nothing that was found led to it."
+    return "graph: off (graph_weight 0)."
+
+
+# Where one memory stands in each leg, over everything that a recall may see.
+
+
+_ROWS_AT_ONCE = 1 << 16
+"""Vectors multiplied at once: 100 MB of 384 dimensions. Fewer cost more calls, more cost memory."""
+
+
+class Standing(NamedTuple):
+    """One leg's view of one memory."""
+
+    leg: str  # "lexical" or "dense"
+    rank: int | None  # 1-based among the allowed memories that the leg scores above 0; or None
+    score: float | None  # the leg's own; None where it could not be asked
+    ranked: int  # how many allowed memories the leg scores above 0
+    fault: str | None = None  # why the leg could not be asked
+
+
+def lexical_standing(
+    recaller: Recaller, profile: RetrievalProfile, rows: Rows, query: str, position: int
+) -> Standing:
+    """Rank everything that is searched by the words of the query."""
+    if profile.lexical_weight <= 0:
+        return Standing("lexical", None, None, 0, "off (lexical_weight 0)")
+    reader = recaller.reader
+    leg = rank_lexical(reader, query, rows.memories, reader.end, rows.summaries)
+    score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
+    return Standing("lexical", leg.rank_of().get(position), score, int(leg.ranking.size))
+
+
+def dense_standing(
+    recaller: Recaller, profile: RetrievalProfile, rows: Rows, query: str, position: int
+) -> Standing:
+    """Rank everything that is searched by its exact cosine to the query."""
+    reader = recaller.reader
+    vectors, count = reader.vectors, reader.count
+    if profile.dense_weight <= 0:
+        return Standing("dense", None, None, 0, "off (dense_weight 0)")
+    if vectors is None:
+        return Standing("dense", None, None, 0, "the snapshot has no vectors")
+    try:
+        vector = recaller.inputs_now().query_vector(query)
+        parts = [
+            np.asarray(vectors[start : start + _ROWS_AT_ONCE] @ vector, dtype=np.float32)
+            for start in range(0, count, _ROWS_AT_ONCE)
+        ]
+        if rows.summaries is not None and reader.summary_vectors is not None:
+            parts.append(np.asarray(reader.summary_vectors @ vector, dtype=np.float32))
+    except (EncoderError, OSError, ValueError) as error:
+        return Standing("dense", None, None, 0, f"could not be asked: {error}")
+    cosines = np.concatenate(parts)
+    score = float(cosines[position])
+    above = cosines > 0
+    if rows.memories is not None:
+        above[:count] &= rows.memories
+    if rows.summaries is not None:
+        above[count:] &= rows.summaries
+    if score <= 0:
+        return Standing("dense", None, score, int(above.sum()))
+    # Ties go to the lower position, as in every leg.
+    ahead = above & (cosines > cosines[position])
+    ahead[:position] |= above[:position] & (cosines[:position] == cosines[position])
+    return Standing("dense", int(ahead.sum()) + 1, score, int(above.sum()))
+
+
+def _say_standing(standing: Standing, allowed: int, depth: int) -> str:
+    """Return where a memory stands in a leg, as a clause, of so many that may be seen or taken."""
+    if standing.fault is not None:
+        return standing.fault
+    is_lexical, score = standing.leg == "lexical", f"{standing.score:.3f}"
+    if standing.rank is None:
+        away = f"points away from the query (cosine {score}); only above 0 is taken"
+        return "shares no word with the query" if is_lexical else away
+    of = f"{allowed:,} (cosine {score})"
+    if is_lexical:
+        of = f"{standing.ranked:,} that share a word with the query (score {score})"
+    return f"rank {standing.rank:,} of {of}; the best {depth:,} are taken"
+
+
+# `expand`: everything that a summary stands for, from the snapshot that serves.
+#
+# A summary may leave out what its sources say; nothing of it is ever out of reach.
+
+
+_LINEAGE = (
+    "summary_id, method, session_id, first_us, last_us, source_tokens, summary_tokens, "
+    "align, cover, confidence, decay_rate, facts, plan_id"
+)
+
+
+class UnknownSummaryError(StoreError):
+    """There is no such summary, or whoever asks may not see all that it stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One memory that a summary stands for, in full."""
+
+    id: MemoryId
+    content: str
+    category: str
+    created_at: datetime | None
+    wing: str | None
+    room: str | None
+    session_id: str | None
+    user: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """An earlier summary that the summarizer was shown as context."""
+
+    id: str
+    # None where the snapshot does not hold it any more, or who asks may not see all that it is of.
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """A summary with everything that it stands for.
+
+    Attributes:
+        summary_id: Its id.
+        text: What it says.
+        sources: Every source exactly once, in order of time.
+        parents: Earlier summaries that it was written with, oldest first; it says nothing for them.
+        method: How it was made.
+        first_at: Time of its first source; None where no source has a date.
+        last_at: Time of its last source.
+        confidence: In [0, 1], or None where it was not judged.
+        gate: The gate's report: align, cover, confidence, decay_rate, source_tokens,
+            summary_tokens, and `facts` (kept, total, introduced, contradicted) where facts were
+            checked.
+        plan_id: The compaction plan that it belongs to; None for a summary of turns.
+        snapshot_id: Where it was read.
+    """
+
+    summary_id: str
+    text: str
+    sources: tuple[Source, ...]
+    parents: tuple[Parent, ...]
+    method: str
+    first_at: datetime | None
+    last_at: datetime | None
+    confidence: float | None
+    gate: Mapping[str, Any]
+    plan_id: str | None
+    snapshot_id: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; dates as ISO-8601."""
+        return plain(self)
+
+
+def expand(summary_id: str, *, user: str | None = None, store: str | None = None) -> Expansion:
+    """Return every memory that a summary of the serving snapshot stands for.
+
+    Args:
+        summary_id: As a recall returns it.
+        user: Who asks; a summary of another user's memories does not exist for them.
+        store: A store directory, its name, or the source it was built from; None means the
+            configured or only one.
+
+    Raises:
+        UnknownSummaryError: There is no such summary for this user.
+        StoreError: There is no store, or its snapshot cannot be read.
+    """
+    from noctuary.recall.api import find_serving
+
+    serving, _ = find_serving(store)
+    recaller = serving.recaller
+    return expand_from(recaller.reader, recaller.snapshot_id, summary_id, user)
+
+
+def expand_from(
+    reader: SnapshotReader, snapshot_id: str, summary_id: str, user: str | None
+) -> Expansion:
+    """Return what a summary of an opened snapshot stands for; errors as of `expand`."""
+    try:
+        found = _expansion(reader, snapshot_id, summary_id, user)
+    # Damage below the reach of the quick check raises whatever the step that meets it raises.
+    except Exception as error:
+        raise SnapshotCorruptError(
+            f"{type(error).__name__} in {snapshot_id}: run `noctuary doctor`"
+        ) from error
+    if found is None:
+        raise UnknownSummaryError(
+            f"there is no summary {summary_id!r} in snapshot {snapshot_id} for "
+            f"{'nobody in particular' if user is None else 'user ' + repr(user)}: ids of summaries "
+            "are those of kind 'summary' in a recall; it may be older than the last night, or "
+            "stand for memories of another user (--user)"
+        )
+    return found
+
+
+def _expansion(
+    reader: SnapshotReader, snapshot_id: str, summary_id: str, user: str | None
+) -> Expansion | None:
+    position = reader.summaries.position_of(summary_id)
+    if position is None:
+        return None
+    sources = reader.summaries.at(position).sources
+    mask, _ = build_mask(Scope(user=user), reader.facets, reader.created_at_us)
+    if mask is not None and not mask[list(sources)].all():
+        return None
+    (row,) = reader.look_up("summaries", "summary_id", _LINEAGE, [summary_id])
+    lineage = dict(zip(_LINEAGE.split(", "), row, strict=True))
+    facts = lineage.pop("facts")
+    judged = ("align", "cover", "confidence", "decay_rate", "source_tokens", "summary_tokens")
+    gate = {name: lineage[name] for name in judged}
+    return Expansion(
+        summary_id=summary_id,
+        text=reader.describe([position])[position]["content"],
+        sources=_sources(reader, sources),
+        parents=_parents(reader, summary_id, mask),
+        method=lineage["method"],
+        first_at=from_micros(lineage["first_us"]),
+        last_at=from_micros(lineage["last_us"]),
+        confidence=lineage["confidence"],
+        gate=gate if facts is None else {**gate, "facts": parse_json(facts)},
+        plan_id=lineage["plan_id"],
+        snapshot_id=snapshot_id,
+    )
+
+
+def _sources(reader: SnapshotReader, positions: Sequence[int]) -> tuple[Source, ...]:
+    rows = reader.describe(positions)
+    ids = reader.public_ids(positions)
+    fields = ("content", "category", "wing", "room", "session_id", "user")
+    return tuple(
+        Source(
+            id=ids[p],
+            created_at=from_micros(rows[p]["created_at_us"]),
+            **{name: rows[p][name] for name in fields},
+        )
+        for p in positions
+    )
+
+
+def _parents(reader: SnapshotReader, summary_id: str, mask: Mask | None) -> tuple[Parent, ...]:
+    rows = reader.look_up("summary_parents", "summary_id", "place, parent_id", [summary_id])
+    ids = [parent for _, parent in sorted(rows)]
+    places = {i: reader.summaries.position_of(i) for i in ids}
+    # A user may share the turns of one summary and not those of the one before it.
+    seen = [
+        i
+        for i, position in places.items()
+        if position is not None
+        and (mask is None or mask[list(reader.summaries.at(position).sources)].all())
+    ]
+    rows = reader.describe(p for i in seen if (p := places[i]) is not None)
+    texts = {row["memory_id"]: str(row["content"]) for row in rows.values()}
+    return tuple(Parent(parent, texts.get(parent)) for parent in ids)

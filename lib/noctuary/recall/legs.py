@@ -50,18 +50,12 @@ Shown = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One leg's view of a query.
+    """One leg's view of a query."""
 
-    Attributes:
-        ranking: Its best allowed positions, best first, scores above 0 only.
-        scores_at: The leg's own score of any positions, ranked or not, shape as asked; only
-            compared within the leg.
-        all_scores: The same for every memory, shape (n,), where the leg has scored them all; where
-            summaries are searched they follow, shape (n + s,).
-    """
-
-    ranking: NDArray[np.int64]
-    scores_at: ScoresAt
+    ranking: NDArray[np.int64]  # its best allowed positions, best first, scores above 0 only
+    scores_at: ScoresAt  # its own score of any positions, ranked or not; compared within the leg
+    # The same for every memory, shape (n,), where the leg has scored them all; where summaries are
+    # searched they follow, shape (n + s,).
     all_scores: NDArray[np.float32] | None = None
 
     @staticmethod
@@ -116,19 +110,10 @@ def rank_dense(
     also for memories that the funnel did not find. Summaries are compared exactly, however many
     there are: there is one for some dozen turns.
 
-    Args:
-        reader: The snapshot.
-        query_vector: Unit vector, shape (d,).
-        mask: Which memories may be returned, shape (n,); None for all.
-        depth: Most positions to rank.
-        shown: Which summaries are searched; None for none.
-        by_turns: Compare the query with a summary's turns instead of with its own vector.
-        early_exit: Let the tier answer alone where the threshold derived for it is reached: its
-            ranking is then the prefixes'. Saves reading the shortlist from a cold disk; off, the
-            ranking is always by exact cosines.
-
-    Raises:
-        ValueError: If the query vector's dimension is not the snapshot's.
+    `by_turns` compares the query with a summary's turns instead of with its own vector;
+    `early_exit` lets the tier answer alone where the threshold derived for it is reached: that
+    saves reading the shortlist from a cold disk, and its ranking is then the prefixes'. ValueError
+    if the query vector's dimension is not the snapshot's.
     """
     vectors, tier = reader.vectors, reader.tier
     if vectors is None:
@@ -158,12 +143,7 @@ def rank_dense(
 def join_legs(leg: Leg, scores: NDArray[np.float32], shown: Shown, first: int, depth: int) -> Leg:
     """Return one leg over what it had and the rows from `first` on, best `depth` of both together.
 
-    Args:
-        leg: Over positions below `first`.
-        scores: Of the rows on the same scale, shape (s,).
-        shown: Which of them are searched.
-        first: Position of the first row.
-        depth: Most positions to rank.
+    `scores` (s,) are of these rows on the same scale, `shown` says which of them are searched.
     """
     best = top_positions(scores, depth, shown)
     ranking = np.concatenate([leg.ranking, best + first])
@@ -222,9 +202,7 @@ scored; more reads more rows, fewer loses summaries whose own vector says little
 def mean_of_best_two(values: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return, per group, the mean of its two largest values; of one value, that value.
 
-    Args:
-        values: The groups' values one after the other, shape (sum of sizes,).
-        sizes: Values per group, each at least 1, shape (g,).
+    `values` has the groups one after the other, `sizes` (g,) how many each holds, at least 1.
     """
     if not sizes.size:
         return np.zeros(0, dtype=np.float32)
@@ -285,20 +263,11 @@ def pool_candidates(rankings: Sequence[IntArray]) -> IntArray:
 def fuse_rrf(
     candidates: IntArray, rankings: Sequence[IntArray], weights: Sequence[float], k: int
 ) -> FloatArray:
-    """Fuse by weighted reciprocal rank, scaled so that the best possible score is 1.
+    """Fuse by weighted reciprocal rank, scaled so that the best possible score is 1: in [0, 1].
 
     score(d) = sum_leg w_leg / (k + rank_leg(d)), divided by sum_leg w_leg / (k + 1); a leg that
     does not hold d adds 0. With one non-empty leg the order is exactly that leg's (Cormack, Clarke
-    and Buettcher 2009).
-
-    Args:
-        candidates: Positions to score, shape (m,), ascending.
-        rankings: One array of positions per leg, best first.
-        weights: One non-negative weight per leg.
-        k: Rank offset, >= 1.
-
-    Returns:
-        Scores in [0, 1], shape (m,).
+    and Buettcher 2009). Candidates ascend, rankings are best first, weights not negative, k >= 1.
     """
     scores = np.zeros(candidates.size, dtype=np.float64)
     best = 0.0
@@ -312,20 +281,11 @@ def fuse_rrf(
 
 
 def fuse_convex(leg_scores: Sequence[FloatArray], weights: Sequence[float]) -> FloatArray:
-    """Fuse by a convex combination of the legs' scores.
+    """Fuse by a convex combination of the legs' scores, aligned with the candidates: in [0, 1].
 
-    Each divided by its maximum over the candidates.
-
-    Negative scores count as 0, a leg without a positive score adds 0, and the weights of the legs
-    that have one are scaled to sum to 1: a query that only one leg understands is scored by that
-    leg alone (Bruch 2023, max scaling).
-
-    Args:
-        leg_scores: One array per leg, shape (m,), aligned with the candidates.
-        weights: One non-negative weight per leg.
-
-    Returns:
-        Scores in [0, 1], shape (m,).
+    Each is divided by its maximum over the candidates. Negative scores count as 0, a leg without a
+    positive score adds 0, and the weights of the legs that have one are scaled to sum to 1: a query
+    that only one leg understands is scored by that leg alone (Bruch 2023, max scaling).
     """
     size = leg_scores[0].size if leg_scores else 0
     fused = np.zeros(size, dtype=np.float64)
@@ -385,28 +345,21 @@ FuseAt = Callable[[Positions], Scores]
 
 
 class GraphRanking(NamedTuple):
-    """A ranking with the graph's additions; arrays have length m.
+    """A ranking with the graph's additions; arrays have length m."""
 
-    Attributes:
-        positions: int64, ascending, distinct.
-        fused: Base scores, in [0, 1].
-        scores: With the graph, in [0, 1].
-        lent: What sessions lend `talk.members`, times the session weight, before calibration;
-            empty without talk.
-        before: Scores of `talk.members` that sessions added to; empty without talk.
-        scale: What every score was divided by to stay in [0, 1], >= 1; whatever else is compared
-            with these scores is divided by it too.
-    """
-
-    positions: Positions
-    fused: Scores
-    scores: Scores
+    positions: Positions  # ascending, distinct
+    fused: Scores  # base scores, in [0, 1]
+    scores: Scores  # with the graph, in [0, 1]
     walked: Walk
     named: Named
     talk: Talk | None
+    # What sessions lend `talk.members`, times the session weight, before calibration, and the
+    # scores that it is added to; empty without talk.
     lent: Scores
     before: Scores
     session_weight: float
+    # What every score was divided by to stay in [0, 1], >= 1; whatever else is compared with these
+    # scores is divided by it too.
     scale: float = 1.0
 
     @property
@@ -435,7 +388,7 @@ class GraphLeg(NamedTuple):
         `pool` are the candidates, ascending; `fuse_at` scores memories that the graph brings in.
         """
         links = link_query(query, self.graph.names_seen(self.mask))
-        walked = self._walk(pool, fused)
+        walked = walk(pool, fused, self.graph.edges, mask=self.mask, as_of_us=self.as_of_us)
         named = name_subjects(links, self.graph.mentions, self.mask)
         positions, base, scores, scale = pool, fused, fused, 1.0
         if not walked.is_empty or named.positions.size:
@@ -447,12 +400,9 @@ class GraphLeg(NamedTuple):
         lends = self.session_weight > 0.0
         talk = self._listen(query, links, positions, scores) if lends else None
         if talk is None:
-            if positions is pool:
-                return None
             none = np.empty(0)
-            return GraphRanking(
-                positions, base, scores, walked, named, None, none, none, self.session_weight, scale
-            )
+            parts = (walked, named, None, none, none, self.session_weight, scale)
+            return None if positions is pool else GraphRanking(positions, base, scores, *parts)
         everyone = pool_candidates([positions, talk.members])
         if everyone.size > positions.size:
             base = fuse_at(everyone)
@@ -468,9 +418,6 @@ class GraphLeg(NamedTuple):
             everyone, base, scores, walked, named, talk, lent, before, self.session_weight, scale
         )
 
-    def _walk(self, pool: Positions, fused: Scores) -> Walk:
-        return walk(pool, fused, self.graph.edges, mask=self.mask, as_of_us=self.as_of_us)
-
     def _listen(
         self, query: str, links: tuple[Link, ...], positions: Positions, scores: Scores
     ) -> Talk | None:
@@ -479,15 +426,11 @@ class GraphLeg(NamedTuple):
         # Who speaks is a relation of its own; as a word the name stands in every turn they say.
         spoken = {t for link in speakers for t in tokenize(query[link.start : link.end])}
         terms = self.graph.postings(sorted(asked - spoken or asked))
+        ordinals, wings = [link.ordinal for link in speakers], self.graph.wings
         return listen(
-            positions,
-            scores,
-            self.graph.sessions,
-            terms,
-            mask=self.mask,
-            speakers=[link.ordinal for link in speakers],
-            wings=self.graph.wings,
-        )
+            positions, scores, self.graph.sessions, terms,
+            mask=self.mask, speakers=ordinals, wings=wings,
+        )  # fmt: skip
 
     def _lend(self, scores: Scores, places: Positions, talk: Talk, raised: Scores) -> Scores:
         """Return the scores with what sessions lend, turns and other memories each among selves."""
@@ -518,22 +461,14 @@ NO_CONCEPT = -1
 
 
 class GraphPath(NamedTuple):
-    """How the graph reached one memory.
+    """How the graph reached one memory."""
 
-    Attributes:
-        score: Everything that was added, before weight and scaling, > 0.
-        seed: The memory that the strongest part came from; None where it came from the query.
-        relation: Of the strongest part; `shares` has by relation what each added.
-        concept: Ordinal of the concept on the way, NO_CONCEPT where it is the session.
-        evidence: Positions of the memories that hold the evidence.
-    """
-
-    score: float
-    seed: int | None
-    relation: str
-    concept: int
-    evidence: tuple[int, ...]
-    shares: Mapping[str, float]
+    score: float  # everything that was added, before weight and scaling, > 0
+    seed: int | None  # the memory that the strongest part came from; None: from the query
+    relation: str  # of the strongest part
+    concept: int  # ordinal of the concept on the way, NO_CONCEPT where it is the session
+    evidence: tuple[int, ...]  # positions of the memories that hold it
+    shares: Mapping[str, float]  # by relation, what each added
 
     @property
     def reason(self) -> str:
@@ -620,11 +555,6 @@ def _heard(ranking: GraphRanking, talk: Talk, place: int) -> list[_Part]:
 # still hold one wing only (research/mempalace.md section 3.4).
 
 
-_ROUNDS_AT_MOST = 16
-"""Largest quota that is filled by one pass over the scores per place (6 ms per million memories);
-a larger one sorts them once (230 ms per million)."""
-
-
 def quota_positions(
     wing_codes: NDArray[np.integer],
     scores: NDArray[np.floating],
@@ -633,12 +563,9 @@ def quota_positions(
 ) -> NDArray[np.int64]:
     """Return the positions of every wing's best memories, ascending; ties by lower position.
 
-    Args:
-        wing_codes: Wing of every memory, shape (n,), from -1 on; memories without a wing (-1) are
-            one wing of their own, as they are for saturation.
-        scores: A leg's score of every memory, shape (n,); only values > 0 count (NaN does not).
-        quota: Most memories per wing; 0 or less for none.
-        mask: Which memories may be returned, shape (n,); None for all.
+    `wing_codes` (n,) run from -1 on: memories without a wing (-1) are one wing of their own, as
+    they are for saturation. Only scores (n,) > 0 count (NaN does not); `mask` says which memories
+    may be returned, `quota` how many of each wing. One pass per place: 6 ms per million memories.
     """
     eligible = scores > 0
     if mask is not None:
@@ -647,16 +574,7 @@ def quota_positions(
     if quota <= 0 or not places.size:
         return np.empty(0, dtype=np.int64)
     # Codes from 0 on, so that they index.
-    wings, values = wing_codes[places] + 1, scores[places]
-    best = _by_sorting if quota > _ROUNDS_AT_MOST else _by_rounds
-    return np.sort(places[best(wings, values, quota)])
-
-
-def _by_rounds(
-    wings: NDArray[np.integer], values: NDArray[np.floating], quota: int
-) -> NDArray[np.int64]:
-    """Take every wing's best, then every wing's next best, and so on."""
-    values = values.copy()
+    wings, values = wing_codes[places] + 1, scores[places].copy()
     wing_count = int(wings.max()) + 1
     taken: list[NDArray[np.int64]] = []
     for _ in range(quota):
@@ -673,16 +591,4 @@ def _by_rounds(
         winners = winners[winners >= 0]
         values[winners] = 0
         taken.append(winners)
-    return np.concatenate(taken)
-
-
-def _by_sorting(
-    wings: NDArray[np.integer], values: NDArray[np.floating], quota: int
-) -> NDArray[np.int64]:
-    """Sort by wing and score, and take the head of every run."""
-    order = np.lexsort((-values, wings))
-    sorted_wings = wings[order]
-    starts = np.flatnonzero(np.diff(sorted_wings, prepend=-1))
-    lengths = np.diff(starts, append=order.size)
-    rank_in_wing = np.arange(order.size) - np.repeat(starts, lengths)
-    return order[rank_in_wing < quota]
+    return np.sort(places[np.concatenate(taken)])

@@ -115,23 +115,19 @@ _means: weakref.WeakKeyDictionary[SnapshotReader, float] = weakref.WeakKeyDictio
 
 
 class LiveRows:
-    """The live rows of one recall; row i stands at the snapshot's first_live + i.
-
-    Attributes:
-        rows: The memories.
-        columns: By name, one value per row; facets as codes into `SnapshotReader.facets`.
-        vectors: Unit vectors, (l, d); zeros where there is none (yet).
-    """
+    """The live rows of one recall; row i stands at the snapshot's first_live + i."""
 
     def __init__(self, reader: SnapshotReader, state: LiveState, encode: Vectors) -> None:
         """Take rows that the recall may see; nothing is computed yet."""
         self.state = state
         self.rows = tuple(row.memory for row in state.rows)
+        # By name, one value per row; facets as codes into `SnapshotReader.facets`.
         self.columns: dict[str, NDArray[Any]] = {
             "created_at_us": np.array([r.created_at_us for r in self.rows], dtype=np.int64),
             "importance": np.array([r.importance for r in self.rows], dtype=np.float32),
         }
         dim = 0 if reader.vectors is None else reader.vectors.shape[1]
+        # Unit vectors; zeros where there is none (yet).
         self.vectors: NDArray[np.float32] = np.zeros((len(self.rows), dim), dtype=np.float32)
         self._reader, self._encode = reader, encode
         self._is_encoded = False

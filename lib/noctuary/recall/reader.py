@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +40,6 @@ ROW_COLUMNS = (
     "session_id", "wing", "room", "user", "is_turn", "expanded_keywords", "updated_at_us",
     "content_hash",
 )  # fmt: skip
-_ROWS = f"SELECT {', '.join(ROW_COLUMNS)} FROM memories WHERE position IN "
 _MENTION_FIELDS = tuple(field.name for field in fields(MentionArrays))
 _SESSION_FIELDS = tuple(field.name for field in fields(SessionArrays))
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
@@ -71,11 +70,6 @@ class Summaries:
         """How many summaries there are."""
         return self.arrays.size
 
-    @cached_property
-    def views(self) -> tuple[SummaryView, ...]:
-        """What phases see of each."""
-        return tuple(self.at(self.count + i) for i in range(self.size))
-
     def at(self, position: int) -> SummaryView:
         """Return the summary at a position."""
         i = position - self.count
@@ -94,10 +88,8 @@ class Summaries:
     def of_sources(self, positions: NDArray[np.int64]) -> dict[int, SummaryView]:
         """Return the summary of turns of every position that is a source of one."""
         memories = positions[positions < self.count]
-        found = self.summary_of[memories]
-        held = found != _NONE
-        pairs = zip(memories[held].tolist(), found[held].tolist(), strict=True)
-        return {position: self.at(self.count + i) for position, i in pairs}
+        pairs = zip(memories.tolist(), self.summary_of[memories].tolist(), strict=True)
+        return {position: self.at(self.count + i) for position, i in pairs if i != _NONE}
 
     def largest(self, values: NDArray[Any], ordinals: NDArray[np.int64]) -> NDArray[Any]:
         """Return the largest of the memories' values (n,) among the sources of each summary."""
@@ -128,10 +120,8 @@ else:
 class SnapshotReader:
     """A pinned, immutable view of one snapshot directory; safe to share between threads.
 
-    Positions: memories from 0 on, summaries from `count` on, live rows from `first_live` on.
-
-    Attributes:
-        live: Rows of the store itself that stand behind the snapshot in this view; None for none.
+    Positions: memories from 0 on, summaries from `count` on, live rows (of the store itself, in a
+    view of this snapshot) from `first_live` on.
     """
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
@@ -225,12 +215,19 @@ class SnapshotReader:
         """Return the slice of `summary_postings` of every known term, in the order asked."""
         return self._slices("summary_terms", terms)
 
+    def _slices(self, table: str, terms: Sequence[str]) -> list[tuple[int, int]]:
+        distinct = list(dict.fromkeys(terms))
+        rows = self.look_up(table, "term", "term, start, stop", distinct)
+        found = {term: (start, stop) for term, start, stop in rows}
+        return [found[t] for t in distinct if t in found]
+
     def look_up(
-        self, table: str, key: str, columns: str, values: Sequence[str]
+        self, table: str, key: str, columns: str, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
         """Return columns of the rows of a table whose key is one of the values."""
         found: list[tuple[Any, ...]] = []
-        for chunk in _chunks(list(values), _SQL_VARIABLES):
+        for start in range(0, len(values), _SQL_VARIABLES):
+            chunk = values[start : start + _SQL_VARIABLES]
             marks = ",".join("?" * len(chunk))
             found += self._query(f"SELECT {columns} FROM {table} WHERE {key} IN ({marks})", chunk)
         return found
@@ -275,10 +272,8 @@ class SnapshotReader:
                 found[p] = self.live.rows[p - self.first_live].memory_id
             elif p >= self.count:
                 found[p] = self.summaries.ids[p - self.count]
-        for chunk in _chunks([p for p in wanted if p < self.count], _SQL_VARIABLES):
-            marks = ",".join("?" * len(chunk))
-            sql = f"SELECT position, memory_id FROM memories WHERE position IN ({marks})"
-            found.update(self._query(sql, chunk))
+        memories = [p for p in wanted if p < self.count]
+        found.update(self.look_up("memories", "position", "position, memory_id", memories))
         return found
 
     def positions_of(self, memory_ids: Iterable[str]) -> dict[str, int]:
@@ -323,26 +318,15 @@ class SnapshotReader:
 
     def created_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return creation times; a summary has its latest source's."""
-        values = self.created_at_us
-        return self._column(
-            "created_at_us", values, lambda i: self.summaries.largest(values, i), positions
-        )
+        return self._column("created_at_us", self.created_at_us, positions)
 
     def importance_at(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return importance as stored; a summary has its most important source's."""
-        values = self.importance
-        return self._column(
-            "importance", values, lambda i: self.summaries.largest(values, i), positions
-        )
+        return self._column("importance", self.importance, positions)
 
     def codes_at(self, facet: str, positions: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return facet codes, -1 for none; a summary has its first source's."""
-        codes = self.facets[facet].codes
-
-        def of_summaries(ordinals: NDArray[np.int64]) -> NDArray[np.int32]:
-            return codes[self.summaries.arrays.first_sources()[ordinals]]
-
-        return self._column(facet, codes, of_summaries, positions)
+        return self._column(facet, self.facets[facet].codes, positions)
 
     def confidences_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return confidences in [0, 1] of summaries, and 1 of everything else."""
@@ -440,16 +424,19 @@ class SnapshotReader:
             raise ValueError("arrays of different lengths")
 
     def _column(
-        self, name: str, of_memories: NDArray[Any],
-        of_summaries: Callable[[NDArray[np.int64]], NDArray[Any]], positions: NDArray[np.int64],
-    ) -> NDArray[Any]:  # fmt: skip
+        self, name: str, of_memories: NDArray[Any], positions: NDArray[np.int64]
+    ) -> NDArray[Any]:
         """Return one column of the table at some positions, of whatever stands there."""
         if not positions.size or int(positions.max()) < self.count:
             return of_memories[positions]
         found = of_memories[np.minimum(positions, self.count - 1)]
         inside = (positions >= self.count) & (positions < self.first_live)
         if inside.any():
-            found[inside] = of_summaries(positions[inside] - self.count)
+            ordinals = positions[inside] - self.count
+            if name in self.facets:
+                found[inside] = of_memories[self.summaries.arrays.first_sources()[ordinals]]
+            else:
+                found[inside] = self.summaries.largest(of_memories, ordinals)
         if self.live is not None:
             beyond = positions >= self.first_live
             found[beyond] = self.live.columns[name][positions[beyond] - self.first_live]
@@ -468,24 +455,14 @@ class SnapshotReader:
             shown = text if summary_id(cluster, method, text) == known else DAMAGED_TEXT
             yield self.count + int(ordinal), str(shown), float(importance)
 
-    def _slices(self, table: str, terms: Sequence[str]) -> list[tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
-        for chunk in _chunks(list(dict.fromkeys(terms)), _SQL_VARIABLES):
-            marks = ",".join("?" * len(chunk))
-            for term, start, stop in self._query(
-                f"SELECT term, start, stop FROM {table} WHERE term IN ({marks})", chunk
-            ):
-                found[term] = (start, stop)
-        return [found[t] for t in dict.fromkeys(terms) if t in found]
-
     def _rows_of(self, positions: Iterable[int]) -> dict[int, dict[str, Any]]:
         rows: dict[int, dict[str, Any]] = {}
-        for chunk in _chunks(sorted(positions), _SQL_VARIABLES):
-            for values in self._query(f"{_ROWS} ({','.join('?' * len(chunk))})", chunk):
-                row: dict[str, Any] = dict(zip(ROW_COLUMNS, values, strict=True))
-                row["content"] = published_text(row)
-                row["tags"] = tuple(t.strip() for t in row["tags"].split(",") if t.strip())
-                rows[row["position"]] = {**row, "sources": ()}
+        columns = ", ".join(ROW_COLUMNS)
+        for values in self.look_up("memories", "position", columns, sorted(positions)):
+            row: dict[str, Any] = dict(zip(ROW_COLUMNS, values, strict=True))
+            row["content"] = published_text(row)
+            row["tags"] = tuple(t.strip() for t in row["tags"].split(",") if t.strip())
+            rows[row["position"]] = {**row, "sources": ()}
         return rows
 
     def _read_shares(self, readers: Sequence[str]) -> Mapping[str, NDArray[np.int32]]:
@@ -531,11 +508,6 @@ class SnapshotReader:
             return self._rows.execute(sql, values).fetchall()
 
 
-def _chunks(items: list[Any], size: int) -> Iterable[list[Any]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
-
-
 # The graph of one opened snapshot, as the graph leg reads it.
 
 
@@ -544,27 +516,15 @@ class SnapshotGraph:
 
     def __init__(self, reader: SnapshotReader) -> None:
         self._reader = reader
+        self.mentions, self.sessions = reader.mentions, reader.sessions
+        facet = reader.facets["wing"]
+        # Wing codes, -1 for none; None where nothing has a wing.
+        self.wings = facet.codes if facet.values else None
 
-    @cached_property
+    @property
     def edges(self) -> GraphArrays:
         """Steps between memories."""
         return self._reader.graph_edges
-
-    @cached_property
-    def mentions(self) -> MentionArrays:
-        """Where concepts stand."""
-        return self._reader.mentions
-
-    @cached_property
-    def sessions(self) -> SessionArrays:
-        """Who follows whom."""
-        return self._reader.sessions
-
-    @cached_property
-    def wings(self) -> NDArray[np.int32] | None:
-        """Wing codes, -1 for none; None where nothing has a wing."""
-        facet = self._reader.facets["wing"]
-        return facet.codes if facet.values else None
 
     @cached_property
     def _speakers(self) -> frozenset[int]:

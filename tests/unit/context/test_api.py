@@ -13,8 +13,8 @@ from noctuary.context.documents import load_documents
 from noctuary.context.profile import ContextProfile, Turn
 from noctuary.core.errors import AuthoredBudgetError, AuthoredMissingError
 from noctuary.core.sqlite import close_logs
-from noctuary.recall.api import recall
-from noctuary.recall.engine import Recaller, find_serving
+from noctuary.recall.api import find_serving, recall
+from noctuary.recall.engine import Recaller
 from noctuary.recall.result import WORDS, WORDS_AND_VECTORS, Calibration
 from tests.support.calibration import MEASURES, calibrated
 from tests.support.store import Store

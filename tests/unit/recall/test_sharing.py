@@ -11,7 +11,7 @@ import pytest
 from noctuary.agents.mcp_view import View
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
-from noctuary.recall.expand import UnknownSummaryError, expand_from
+from noctuary.recall.explain import UnknownSummaryError, expand_from
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Scope
 from noctuary.recall.reader import SnapshotReader
@@ -113,7 +113,8 @@ def test_a_shared_memory_keeps_its_owner(store: Store) -> None:
 def test_a_summary_is_seen_by_who_may_see_all_that_it_stands_for(store: Store) -> None:
     recaller = Recaller.open(store.root)
     reader = recaller.reader
-    by_turns = {tuple(reader.memory_ids(v.sources).values()): v for v in reader.summaries.views}
+    views = [reader.summaries.at(p) for p in range(reader.count, reader.first_live)]
+    by_turns = {tuple(reader.memory_ids(v.sources).values()): v for v in views}
     ((turns_of, view),) = by_turns.items()
     assert set(turns_of) <= {str(n) for n in range(106, 110)}
     summary = reader.summaries.ids[view.position - reader.count]
