@@ -201,8 +201,7 @@ class View:
     @contextmanager
     def open(self) -> Generator[Seen]:
         """Pin what serves now, for one call; a `StoreError` says that nothing can be read."""
-        serving, warnings = find_serving(self.store())
-        recaller = serving.recaller
+        recaller, warnings = find_serving(self.store())
         self.release_after_swap(recaller.snapshot_id)
         reader = recaller.reader
         scope = Scope(wing=self.wing, user=self.user)

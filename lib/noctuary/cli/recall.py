@@ -156,10 +156,9 @@ def _merge(store: str | None, name: str, flags: dict[str, Any]) -> ResolvedProfi
     )
 
     try:
-        serving, _ = find_serving(store)
+        recaller, _ = find_serving(store)
     except (NoctuaryError, OSError):
         return None  # the recall says what is wrong
-    recaller = serving.recaller
     stored = read_store_profiles(recaller.paths.profiles)
     return resolve_for_recall(
         current_settings()[0], recaller.reader.adopted, stored.tables, name, flags

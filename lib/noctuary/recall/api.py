@@ -86,12 +86,11 @@ def recall(
     flags = {"explain": explain or None, "candidate_trace": candidate_trace or None}
     warnings = list(bad_settings)
     try:
-        serving, found = find_serving(store)
+        recaller, found = find_serving(store)
     except (StoreError, OSError, ValueError) as error:
         resolve_for_recall(settings, {}, {}, profile, flags)  # a bad flag is a ValueError anyway
         code = "no_snapshot" if isinstance(error, SnapshotMissingError) else "store_unreadable"
         return _empty(query, [*warnings, RecallWarning(code, str(error))], started)
-    recaller = serving.recaller
     stored = read_store_profiles(recaller.paths.profiles)
     adopted = recaller.reader.adopted
     resolved = resolve_for_recall(settings, adopted, stored.tables, profile, flags)
@@ -188,25 +187,18 @@ of the 1,024 that a process usually has. One beyond them is opened again when it
 takes milliseconds."""
 
 
-class Serving(NamedTuple):
-    """A pinned snapshot and the pointer's state when it was pinned."""
-
+class _Pinned(NamedTuple):
     recaller: Recaller
-    pointer_stamp: tuple[int, int]
-    warning: RecallWarning | None
+    pointer_stamp: tuple[int, int]  # of the pointer when it was pinned
+    warnings: list[RecallWarning]
 
 
-_serving: OrderedDict[Path, Serving] = OrderedDict()
-_serving_lock = threading.Lock()
+_pinned: OrderedDict[Path, _Pinned] = OrderedDict()
+_pinning = threading.Lock()
 
 
-def find_serving(store: str | Path | None) -> tuple[Serving, list[RecallWarning]]:
-    """Return what serves a store, and what its caller should know about that.
-
-    Raises:
-        StoreError: If there is no such store, or nothing published that opens.
-        OSError: If the store cannot be read.
-    """
+def find_serving(store: str | Path | None) -> tuple[Recaller, list[RecallWarning]]:
+    """Return what serves a store and what its caller should know; StoreError, OSError."""
     directory, guessed = find_store(store, home=find_home())
     warnings: list[RecallWarning] = []
     if guessed:
@@ -215,19 +207,30 @@ def find_serving(store: str | Path | None) -> tuple[Serving, list[RecallWarning]
             "NOCTUARY_STORE"
         )
         warnings.append(RecallWarning("store_guessed", message))
-    stamp = _pointer_stamp(directory)
-    with _serving_lock:
-        known = _serving.get(directory)
+    try:
+        stat = (directory / "CURRENT").stat()
+        stamp = (stat.st_mtime_ns, stat.st_ino)
+    except FileNotFoundError:
+        stamp = (0, 0)
+    with _pinning:
+        known = _pinned.get(directory)
         if known is None or known.pointer_stamp != stamp:
-            known = _pin(directory, stamp)
-            _serving[directory] = known
-        _serving.move_to_end(directory)
-        while len(_serving) > STORES_PINNED:
+            known = _pinned[directory] = _pin(directory, stamp)
+        _pinned.move_to_end(directory)
+        while len(_pinned) > STORES_PINNED:
             # Its files close when the last recall over it ends.
-            _serving.popitem(last=False)
-    if known.warning is not None:
-        warnings.append(known.warning)
-    return known, warnings
+            _pinned.popitem(last=False)
+    return known.recaller, [*warnings, *known.warnings]
+
+
+def _pin(directory: Path, stamp: tuple[int, int]) -> _Pinned:
+    paths, warnings = StorePaths(directory), list[RecallWarning]()
+    opened = open_serving(paths)
+    if opened.fallback_reason is not None:
+        message = f"snapshot {opened.snapshot_id} answers in its place: {opened.fallback_reason}"
+        warnings.append(RecallWarning("snapshot_fallback", message))
+    recaller = Recaller(paths, opened.reader, opened.snapshot_id, may_warm=True)
+    return _Pinned(recaller, stamp, warnings)
 
 
 def staleness(paths: StorePaths, limit_hours: float) -> list[RecallWarning]:
@@ -237,24 +240,3 @@ def staleness(paths: StorePaths, limit_hours: float) -> list[RecallWarning]:
         return []
     message = f"no night went through for {hours:.0f} h: `noctuary doctor` says what to look at"
     return [RecallWarning("stale_snapshot", message)]
-
-
-def _pin(directory: Path, stamp: tuple[int, int]) -> Serving:
-    paths = StorePaths(directory)
-    opened = open_serving(paths)
-    warning = None
-    if opened.fallback_reason is not None:
-        warning = RecallWarning(
-            "snapshot_fallback",
-            f"snapshot {opened.snapshot_id} answers in its place: {opened.fallback_reason}",
-        )
-    recaller = Recaller(paths, opened.reader, opened.snapshot_id, may_warm=True)
-    return Serving(recaller, stamp, warning)
-
-
-def _pointer_stamp(directory: Path) -> tuple[int, int]:
-    try:
-        stat = (directory / "CURRENT").stat()
-    except FileNotFoundError:
-        return (0, 0)
-    return (stat.st_mtime_ns, stat.st_ino)

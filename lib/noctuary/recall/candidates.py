@@ -99,11 +99,7 @@ class ScoreEvent(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """One phase removed one memory.
-
-    Other memories are named in the reason by their position as {123}, which whoever prints it
-    replaces by their ids; `facts` are further fields of the RFC's shape.
-    """
+    """One phase removed one memory; in the reason {123} names the memory at a position."""
 
     phase: str
     position: int
@@ -231,8 +227,7 @@ def _references(value: Any) -> set[int]:
 
 ReasonOf = Callable[[int], str]
 
-_SAME = 1e-15
-"""A change of a score below this is float64 rounding, not an event."""
+_SAME = 1e-15  # a change of a score below this is float64 rounding, not an event
 
 BREAKDOWN_KEYS: Mapping[str, str] = {
     "lexical": "lexical_match",
@@ -363,10 +358,7 @@ PHASES: tuple[Step, ...] = (
 
 
 def run_phases(candidates: Candidates, search: Search) -> Candidates:
-    """Run every phase that the profile wants, in order.
-
-    A phase that fails is a warning and leaves the candidates as they were: a recall never raises.
-    """
+    """Run every phase that the profile wants, in order; one that fails is a warning."""
     run, ledger = search.run, search.ledger
     for step in PHASES:
         why_not = step.why_not(search)

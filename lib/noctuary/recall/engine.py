@@ -353,10 +353,7 @@ class Search:
             asked *= 8
 
     def summaries_of(self, positions: Positions) -> Mapping[int, SummaryView]:
-        """Return the accepted summary of each source among the positions.
-
-        A summary of which the recall may not see every turn does not exist for it.
-        """
+        """Return the accepted summary of each source of which this recall may see every turn."""
         found, mask = self.reader.summaries.of_sources(positions), self.rows.memories
         return {p: s for p, s in found.items() if mask is None or mask[list(s.sources)].all()}
 
@@ -469,10 +466,7 @@ _SHOWN = ("content", "category", "tags", "importance", "wing", "room", "session_
 
 
 def _describe(search: Search) -> tuple[RecalledMemory, ...]:
-    """Return the first k candidates with their texts and what each leg said.
-
-    A damaged text is no candidate any more: the next one takes its place, and a warning says so.
-    """
+    """Return the first k candidates with texts and legs; a damaged text makes room for the next."""
     reader, base, chosen = search.reader, search.base, search.candidates.first(search.k)
     if base is None or not chosen.size:
         return ()
@@ -546,10 +540,7 @@ def _graph_hits(
 
 
 def _labels(reader: SnapshotReader, paths: Mapping[int, GraphPath]) -> dict[int, str | None]:
-    """Return what the evidence of each path calls its concept, None for structural relations.
-
-    The concept's own name may be a spelling that only memories of others use.
-    """
+    """Return what the evidence of each path calls its concept: its name may be others'."""
     rows = reader.describe({p.evidence[0] for p in paths.values() if p.concept >= 0})
     labels: dict[int, str | None] = {}
     for position, path in paths.items():
@@ -567,11 +558,7 @@ def _labels(reader: SnapshotReader, paths: Mapping[int, GraphPath]) -> dict[int,
 
 
 class Recaller:
-    """Answers queries from one pinned snapshot of one store; safe to share between threads.
-
-    `may_warm` lets ONNX Runtime take over encoding; what must be reproducible to the last digit (an
-    evaluation) leaves it off.
-    """
+    """Answers from one pinned snapshot of one store; safe to share between threads."""
 
     def __init__(
         self, paths: StorePaths, reader: SnapshotReader, snapshot_id: str, *, may_warm: bool = False
@@ -621,13 +608,7 @@ class Recaller:
         dry_run: bool = False,
         inputs: Inputs | None = None,
     ) -> RecallResult:
-        """Return the k best memories for a query; arguments as of `noctuary.recall`.
-
-        `profile` is the built-in one if None, `inputs` the store's own, as it is now.
-
-        Raises:
-            ValueError: For arguments that no store could honour.
-        """
+        """Return the k best memories; arguments as of `noctuary.recall`, ValueError as well."""
         scope = scope or Scope()
         check_arguments(query, k, sort_by, scope, deadline_ms, session_id)
         asked = Query(
@@ -681,13 +662,7 @@ class Recaller:
     def rank(
         self, query: str, k: int, *, profile: RetrievalProfile, scope: Scope | None = None
     ) -> list[tuple[str, float]]:
-        """Return ids, as text, and final scores of what `recall` returns, in its order.
-
-        No text is read and nothing judged: for an evaluation, which asks a thousand times.
-
-        Raises:
-            ValueError: If k is negative.
-        """
+        """Return ids and final scores of what `recall` returns; reads no text, judges nothing."""
         scope = scope or Scope()
         check_arguments(query, k, "relevance", scope, None)
         asked = Query(query, k, profile, "default", scope, "relevance", None, False)
@@ -790,10 +765,7 @@ class Recaller:
             return tuple(replace(memory, support=own) for memory, own in scored), judged
 
     def find_rows(self, profile: RetrievalProfile, inputs: Inputs, mask: Mask | None) -> Rows:
-        """Return which of the memories that the scope shows (n,) are searched.
-
-        With nothing archived and turns searched as they are this is one look for a file.
-        """
+        """Return which of the memories that the scope shows (n,) are searched."""
         state = None if profile.include_archived else inputs.archive()
         if state is None:
             if profile.turn_view == RAW:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import numpy as np
 from noctuary.core.errors import EncoderError, SnapshotCorruptError, StoreError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import dataclass, from_micros, has_hooks
+from noctuary.lexical.search import top_positions
 from noctuary.recall.candidates import (
     BREAKDOWN_KEYS,
     Candidates,
@@ -24,7 +25,7 @@ from noctuary.recall.candidates import (
 )
 from noctuary.recall.engine import BaseRanking, Recaller, Search, fuse
 from noctuary.recall.inputs import Inputs
-from noctuary.recall.legs import Leg, path_of, rank_lexical
+from noctuary.recall.legs import Leg, join_legs, path_of, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Mask, Query, Rows, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
@@ -98,10 +99,8 @@ def _quality_reason(base: BaseRanking, position: int) -> str:
 
 LIMIT = "limit"
 """Where a candidate is dropped that no phase dropped: it came after the k that were asked for."""
-ARCHIVE = "archive"
-"""Where an archived memory is dropped: before anything is ranked."""
-TURN_VIEW = "turn_view"
-"""Where a turn is dropped whose summary is searched in its place."""
+ARCHIVE = "archive"  # where an archived memory is dropped: before anything is ranked
+TURN_VIEW = "turn_view"  # where a turn is dropped whose summary is searched in its place
 
 
 class _Explainer(NamedTuple):
@@ -125,16 +124,15 @@ class _Explainer(NamedTuple):
             for e in self.events.get(position, ())
         )
 
-    def candidate_rows(self, candidates: Candidates) -> Iterator[dict[str, Any]]:
-        """Yield id, place, score, breakdown and events of every candidate, best first."""
-        for place, (position, score) in enumerate(candidates.score_of().items(), start=1):
-            yield {
-                "id": self.names.ids[position],
-                "place": place,
-                "final_score": score,
-                "score_breakdown": self.breakdown(position),
-                "score_events": list(self.event_rows(position)),
-            }
+    def candidate_row(self, place: int, position: int, score: float) -> dict[str, Any]:
+        """Return a candidate with its place, breakdown and events."""
+        return {
+            "id": self.names.ids[position],
+            "place": place,
+            "final_score": score,
+            "score_breakdown": self.breakdown(position),
+            "score_events": list(self.event_rows(position)),
+        }
 
     def drop_row(self, dropped: Dropped, *, with_score: bool) -> dict[str, Any]:
         """Return a dropped candidate in the RFC's shape."""
@@ -155,10 +153,7 @@ class _Explainer(NamedTuple):
 def explain(
     search: Search, memories: tuple[RecalledMemory, ...]
 ) -> tuple[tuple[RecalledMemory, ...], dict[str, Any]]:
-    """Return the memories with breakdowns, and what else of a result was asked for.
-
-    The hooks hear of every score event here, whoever else wants to know.
-    """
+    """Return the memories with breakdowns, and what else was asked for; hooks hear the events."""
     if has_hooks("post_cross_wing"):
         _fire_balanced(search)
     if not (search.wants_events or search.profile.candidate_trace):
@@ -172,10 +167,9 @@ def _explain(
 ) -> tuple[tuple[RecalledMemory, ...], dict[str, Any]]:
     profile, candidates, extras = search.profile, search.candidates, dict[str, Any]()
     positions: list[int] = candidates.positions.tolist()
+    describes_all, hooked = profile.explain and search.query.dry_run, has_hooks("post_score_event")
     # Candidates whose events somebody reads in words; None for all of them.
-    read = None
-    if not (profile.explain and search.query.dry_run) and not has_hooks("post_score_event"):
-        read = set(positions[: len(memories)])
+    read = None if describes_all or hooked else set(positions[: len(memories)])
     events = search.ledger.events(read) if search.wants_events else {}
     dropped = search.ledger.dropped
     if profile.candidate_trace:
@@ -184,34 +178,27 @@ def _explain(
     told += [value for d in dropped for value in (d.reason, d.facts)]
     named = {*events, *positions, *(d.position for d in dropped)}
     explainer = _Explainer(events, Names.look_up(search.reader, named, told))
-    if has_hooks("post_score_event"):
-        for position in events:
-            for row in explainer.event_rows(position):
-                told_of: dict[str, object] = {**row, "memory_id": explainer.names.ids[position]}
-                search.run.fire("post_score_event", told_of)
+    for position in events if hooked else ():
+        for row in explainer.event_rows(position):
+            memory_id = explainer.names.ids[position]
+            search.run.fire("post_score_event", {**row, "memory_id": memory_id})
+    shown = [(m, explainer.event_rows(p), p) for m, p in zip(memories, positions, strict=False)]
     if profile.explain:
         memories = tuple(
-            replace(
-                memory,
-                score_breakdown=explainer.breakdown(position),
-                score_events=explainer.event_rows(position),
-            )
-            for memory, position in zip(memories, positions, strict=False)
+            replace(memory, score_breakdown=explainer.breakdown(p), score_events=rows)
+            for memory, rows, p in shown
         )
-        if search.query.dry_run:
-            extras["candidates"] = (
-                *explainer.candidate_rows(candidates),
-                *(explainer.drop_row(d, with_score=True) for d in search.ledger.dropped),
-            )
+    if describes_all:
+        places = enumerate(candidates.score_of().items(), start=1)
+        extras["candidates"] = (
+            *(explainer.candidate_row(place, *scored) for place, scored in places),
+            *(explainer.drop_row(d, with_score=True) for d in search.ledger.dropped),
+        )
     if profile.replay_log:
-        rows = zip(memories, positions, strict=False)
         # The part of the packet that only the ledger knows; `replay` adds the rest.
-        extras["replay_packet"] = {
-            "score_events": {str(m.id): list(explainer.event_rows(p)) for m, p in rows}
-        }
+        extras["replay_packet"] = {"score_events": {str(m.id): list(rows) for m, rows, _ in shown}}
     if profile.candidate_trace:
-        guard = search.guard
-        blocked = profile.model_guard_strict
+        guard, blocked = search.guard, profile.model_guard_strict
         mismatch = guard is not None and guard.verdict == "MISMATCH"
         extras["candidate_trace"] = (
             *([guard.trace_event(blocked=blocked)] if guard is not None and mismatch else ()),
@@ -231,11 +218,7 @@ def _beyond_limit(candidates: Candidates, k: int) -> list[Dropped]:
 
 
 def _find_hidden(search: Search) -> list[Dropped]:
-    """Return the hidden memories that would have been candidates, best first.
-
-    Their score is the one before the phases that they would have had if all that the scope shows
-    were searched.
-    """
+    """Return the hidden memories that would be candidates, best first, as drops."""
     rows = search.rows
     if rows.hidden is None or search.base is None:
         return []
@@ -256,10 +239,7 @@ def _find_hidden(search: Search) -> list[Dropped]:
 
 
 def _fire_balanced(search: Search) -> None:
-    """Tell the hooks of "post_cross_wing" who was there before and after, and how full wings are.
-
-    `wing_saturation_scores` has the share of every wing among what is left (RFC 914, phase 11).
-    """
+    """Tell the hooks of "post_cross_wing" who was there before and after."""
     if search.ledger.balanced is None:
         return
     told: dict[str, object] = {}
@@ -291,8 +271,7 @@ BELOW_LIMIT = "below_limit"
 RETURNED = "returned"
 ARCHIVED = "archived"
 BEHIND_SUMMARY = "behind_summary"
-GONE = "gone_since"
-"""The store removed the memory since the snapshot, or may not show it any more."""
+GONE = "gone_since"  # the store removed the memory since the snapshot, or may not show it any more
 
 Row = Mapping[str, Any]
 
@@ -335,11 +314,7 @@ class Why:
 def explain_memory(
     recaller: Recaller, query: Query, memory_id: str, inputs: Inputs | None = None
 ) -> Why:
-    """Say why a recall, made as a dry run, returned or did not return one memory or summary.
-
-    `inputs` is what changes besides the snapshot; None means the store's own, without a look into
-    the source.
-    """
+    """Say why a recall, made as a dry run, returned or did not return one memory or summary."""
     reader, inputs = recaller.reader, inputs or recaller.inputs_now(query.scope.user)
     mask, _ = build_mask(query.scope, reader.facets, reader.created_at_us)
     profile = replace(query.profile, explain=True, candidate_trace=True, replay_log=False)
@@ -426,7 +401,11 @@ def _met(memory_id: str, result: RecallResult) -> Why | None:
     """Say where the recall met a memory; None where it was never a candidate."""
     for place, memory in enumerate(result.memories, start=1):
         if str(memory.id) == memory_id:
-            return _returned(memory_id, place, result)
+            score, where = memory.final_score, f"place {place} of {len(result.memories)}"
+            said = f"[{memory_id}] came back at {where}, with a score of {score:.3f}."
+            breakdown = dict(memory.score_breakdown or {})
+            facts = {"place": place, "final_score": score, "score_breakdown": breakdown}
+            return Why(memory_id, RETURNED, (said,), facts, tuple(memory.score_events or ()))
     last = [r for r in result.candidate_trace or () if str(r.get("memory_id")) == memory_id][-1:]
     if last and last[0]["dropped_at"] == LIMIT:
         return _below_limit(memory_id, result)
@@ -452,7 +431,7 @@ def _follow(
         return Why(memory_id, NOT_ANSWERED, (f"The recall was not answered at all: {why}.",))
     ordinal = position - recaller.reader.count
     if ordinal >= 0 and (rows.summaries is None or not rows.summaries[ordinal]):
-        return _summary_unsearched(recaller, query.profile, memory_id, position)
+        return _summary_unsearched(recaller.reader, query.profile, memory_id, position)
     return _not_found(recaller, query, rows, memory_id, position)
 
 
@@ -472,30 +451,20 @@ def _is_allowed(reader: SnapshotReader, position: int, mask: Mask | None) -> boo
 def _unknown(recaller: Recaller, memory_id: str) -> Why:
     snapshot_id, built_at = recaller.snapshot_id, recaller.reader.manifest.built_at
     where = f"snapshot {snapshot_id}, built {built_at}"
-    return Why(
-        memory_id,
-        UNKNOWN,
-        (
-            f"There is no memory [{memory_id}] that this recall could see in {where}.",
-            _MAY_BE,
-            "If it is new, or was changed since, run the night (`noctuary nightly`).",
-        ),
-        {"snapshot_id": snapshot_id, "built_at": built_at},
+    said = (
+        f"There is no memory [{memory_id}] that this recall could see in {where}.",
+        _MAY_BE,
+        "If it is new, or was changed since, run the night (`noctuary nightly`).",
     )
+    return Why(memory_id, UNKNOWN, said, {"snapshot_id": snapshot_id, "built_at": built_at})
 
 
 def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position: int) -> Why:
     row = reader.describe([position])[position]
     created = from_micros(row["created_at_us"])
-    own = {
-        "wing": row["wing"],
-        "room": row["room"],
-        "category": row["category"],
-        "as_of": created.isoformat() if created else None,
-    }
-    sentences: list[str] = []
+    said = [f"[{memory_id}] is in the snapshot, but a filter keeps it out before any ranking."]
     filters: list[dict[str, Any]] = []
-    for name, value in own.items():
+    for name in ("wing", "room", "category", "as_of"):
         wanted = getattr(scope, name)
         if wanted is None:
             continue
@@ -503,101 +472,69 @@ def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position
         mask, _ = build_mask(alone, reader.facets, reader.created_at_us)
         if _is_allowed(reader, position, mask):
             continue
-        asked = wanted.isoformat() if name == "as_of" else wanted
-        filters.append({"filter": name, "asked": asked, "memory_has": value})
         if name == "as_of":
-            sentences.append(
-                f"It was created {value}, and the recall asks for what was by {asked}."
-            )
+            asked, has = wanted.isoformat(), created.isoformat() if created else None
+            said.append(f"It was created {has}, and the recall asks for what was by {asked}.")
         else:
-            has = f"{value!r}" if value is not None else "none"
-            sentences.append(f"Its {name} is {has}, and the recall asks for {asked!r}.")
-    opening = f"[{memory_id}] is in the snapshot, but a filter keeps it out before any ranking."
-    return Why(memory_id, OUT_OF_SCOPE, (opening, *sentences), {"filters": filters})
-
-
-def _returned(memory_id: str, place: int, result: RecallResult) -> Why:
-    memory = result.memories[place - 1]
-    where = f"place {place} of {len(result.memories)}"
-    return Why(
-        memory_id,
-        RETURNED,
-        (f"[{memory_id}] came back at {where}, with a score of {memory.final_score:.3f}.",),
-        {
-            "place": place,
-            "final_score": memory.final_score,
-            "score_breakdown": dict(memory.score_breakdown or {}),
-        },
-        tuple(memory.score_events or ()),
-    )
+            asked, has = wanted, row[name]
+            shown = "none" if has is None else repr(has)
+            said.append(f"Its {name} is {shown}, and the recall asks for {asked!r}.")
+        filters.append({"filter": name, "asked": asked, "memory_has": has})
+    return Why(memory_id, OUT_OF_SCOPE, tuple(said), {"filters": filters})
 
 
 def _below_limit(memory_id: str, result: RecallResult) -> Why:
     candidates = [row for row in result.candidates or () if "place" in row]
     (own,) = (row for row in candidates if str(row["id"]) == memory_id)
-    kept = len(result.memories)
+    kept, score = len(result.memories), own["final_score"]
     last = candidates[kept - 1]
     where = f"place {own['place']} of {len(candidates)}"
     better = f"the last one returned, [{last['id']}], has {last['final_score']:.3f}"
-    return Why(
-        memory_id,
-        BELOW_LIMIT,
-        (
-            f"[{memory_id}] was found, at {where}; {kept} were asked for.",
-            f"Its score is {own['final_score']:.3f}; {better}.",
-        ),
-        {
-            "place": own["place"],
-            "candidates": len(candidates),
-            "final_score": own["final_score"],
-            "last_returned": last["id"],
-            "last_returned_score": last["final_score"],
-        },
-        _beside(own["score_events"], last["score_events"]),
+    said = (
+        f"[{memory_id}] was found, at {where}; {kept} were asked for.",
+        f"Its score is {score:.3f}; {better}.",
     )
-
-
-def _beside(own: Sequence[Row], last: Sequence[Row]) -> tuple[Row, ...]:
-    """Return each step's part of the one and of the other, in the order of the breakdown."""
-    mine = {event["phase"]: event for event in own}
-    theirs = {event["phase"]: event["delta"] for event in last}
-    order = list(BREAKDOWN_KEYS)
-    return tuple(
+    facts = {
+        "place": own["place"],
+        "candidates": len(candidates),
+        "final_score": score,
+        "last_returned": last["id"],
+        "last_returned_score": last["final_score"],
+    }
+    # Each step's part of the one and of the other, in the order of the breakdown.
+    mine = {event["phase"]: event for event in own["score_events"]}
+    theirs = {event["phase"]: event["delta"] for event in last["score_events"]}
+    none = {"delta": 0.0, "reason": ""}
+    steps = tuple(
         {
             "phase": phase,
-            "delta": mine[phase]["delta"] if phase in mine else 0.0,
-            "reason": mine[phase]["reason"] if phase in mine else "",
+            "delta": mine.get(phase, none)["delta"],
+            "reason": mine.get(phase, none)["reason"],
             "delta_of_last_returned": theirs.get(phase, 0.0),
         }
-        for phase in sorted({*mine, *theirs}, key=order.index)
+        for phase in BREAKDOWN_KEYS
+        if phase in mine or phase in theirs
     )
+    return Why(memory_id, BELOW_LIMIT, said, facts, steps)
 
 
 def _dropped(memory_id: str, row: Row) -> Why:
-    return Why(
-        memory_id,
-        DROPPED,
-        (
-            f"[{memory_id}] was found, and dropped by {row['dropped_at']}: {row['reason']}.",
-            f"Its score was {row['score']:.3f} then.",
-        ),
-        dict(row),
-        tuple(
-            {"phase": part, "delta": delta, "reason": ""}
-            for part, delta in row["score_at_drop"].items()
-            if part != "partial_score"
-        ),
+    said = (
+        f"[{memory_id}] was found, and dropped by {row['dropped_at']}: {row['reason']}.",
+        f"Its score was {row['score']:.3f} then.",
     )
+    parts = [(p, delta) for p, delta in row["score_at_drop"].items() if p != "partial_score"]
+    steps = tuple({"phase": part, "delta": delta, "reason": ""} for part, delta in parts)
+    return Why(memory_id, DROPPED, said, dict(row), steps)
 
 
 def _summary_unsearched(
-    recaller: Recaller, profile: RetrievalProfile, memory_id: str, position: int
+    reader: SnapshotReader, profile: RetrievalProfile, memory_id: str, position: int
 ) -> Why:
     """Say why a recall did not search a summary itself."""
-    reader = recaller.reader
     turns = list(reader.public_ids(reader.summaries.at(position).sources).values())
     shown = ", ".join(f"[{turn}]" for turn in turns)
-    plan = reader.summaries.plan_of(position)
+    plan, on = reader.summaries.plan_of(position), profile.consolidation_enabled
     facts: dict[str, Any] = {"sources": turns, "turn_view": profile.turn_view}
     if plan is not None:
         said = (
@@ -605,14 +542,13 @@ def _summary_unsearched(
             "It is searched while the plan hides all of them; here they are searched themselves.",
         )
         return Why(memory_id, NOT_FOUND, said, {**facts, "plan_id": plan})
-    consolidates = profile.consolidation_enabled
     said = (
         f"[{memory_id}] is a summary: it only appears in place of its turns ({shown}).",
         "With turn_view=summaries it is searched instead, if the recall searches all of them.",
         "With turn_view=raw two of them must be found, and consolidation_enabled be on (it is "
-        + ("on)." if consolidates else "off)."),
+        + ("on)." if on else "off)."),
     )
-    return Why(memory_id, NOT_FOUND, said, {**facts, "consolidation_enabled": consolidates})
+    return Why(memory_id, NOT_FOUND, said, {**facts, "consolidation_enabled": on})
 
 
 def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, position: int) -> Why:
@@ -674,16 +610,14 @@ def lexical_standing(
         return Standing("lexical", None, None, 0, "off (lexical_weight 0)")
     reader = recaller.reader
     leg = rank_lexical(reader, query, rows.memories, reader.end, rows.summaries)
-    score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
-    return Standing("lexical", leg.rank_of().get(position), score, int(leg.ranking.size))
+    return _stand("lexical", leg, position)
 
 
 def dense_standing(
     recaller: Recaller, profile: RetrievalProfile, rows: Rows, query: str, position: int
 ) -> Standing:
     """Rank everything that is searched by its exact cosine to the query."""
-    reader = recaller.reader
-    vectors, count = reader.vectors, reader.count
+    reader, vectors = recaller.reader, recaller.reader.vectors
     if profile.dense_weight <= 0:
         return Standing("dense", None, None, 0, "off (dense_weight 0)")
     if vectors is None:
@@ -692,25 +626,21 @@ def dense_standing(
         vector = recaller.inputs_now().query_vector(query)
         parts = [
             np.asarray(vectors[start : start + _ROWS_AT_ONCE] @ vector, dtype=np.float32)
-            for start in range(0, count, _ROWS_AT_ONCE)
+            for start in range(0, reader.count, _ROWS_AT_ONCE)
         ]
-        if rows.summaries is not None and reader.summary_vectors is not None:
-            parts.append(np.asarray(reader.summary_vectors @ vector, dtype=np.float32))
     except (EncoderError, OSError, ValueError) as error:
         return Standing("dense", None, None, 0, f"could not be asked: {error}")
     cosines = np.concatenate(parts)
-    score = float(cosines[position])
-    above = cosines > 0
-    if rows.memories is not None:
-        above[:count] &= rows.memories
-    if rows.summaries is not None:
-        above[count:] &= rows.summaries
-    if score <= 0:
-        return Standing("dense", None, score, int(above.sum()))
-    # Ties go to the lower position, as in every leg.
-    ahead = above & (cosines > cosines[position])
-    ahead[:position] |= above[:position] & (cosines[:position] == cosines[position])
-    return Standing("dense", int(ahead.sum()) + 1, score, int(above.sum()))
+    leg = Leg.of_scores(cosines, top_positions(cosines, cosines.size, rows.memories))
+    if rows.summaries is not None and reader.summary_vectors is not None:
+        of_summaries = np.asarray(reader.summary_vectors @ vector, dtype=np.float32)
+        leg = join_legs(leg, of_summaries, rows.summaries, reader.count, reader.first_live)
+    return _stand("dense", leg, position)
+
+
+def _stand(name: str, leg: Leg, position: int) -> Standing:
+    score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
+    return Standing(name, leg.rank_of().get(position), score, int(leg.ranking.size))
 
 
 def _say_standing(standing: Standing, allowed: int, depth: int) -> str:
@@ -767,35 +697,21 @@ class Parent:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """A summary with everything that it stands for.
-
-    Attributes:
-        summary_id: Its id.
-        text: What it says.
-        sources: Every source exactly once, in order of time.
-        parents: Earlier summaries that it was written with, oldest first; it says nothing for them.
-        method: How it was made.
-        first_at: Time of its first source; None where no source has a date.
-        last_at: Time of its last source.
-        confidence: In [0, 1], or None where it was not judged.
-        gate: The gate's report: align, cover, confidence, decay_rate, source_tokens,
-            summary_tokens, and `facts` (kept, total, introduced, contradicted) where facts were
-            checked.
-        plan_id: The compaction plan that it belongs to; None for a summary of turns.
-        snapshot_id: Where it was read.
-    """
+    """A summary with everything that it stands for."""
 
     summary_id: str
-    text: str
-    sources: tuple[Source, ...]
-    parents: tuple[Parent, ...]
-    method: str
-    first_at: datetime | None
+    text: str  # what it says
+    sources: tuple[Source, ...]  # every source exactly once, in order of time
+    parents: tuple[Parent, ...]  # what it was written with, oldest first; it says nothing for them
+    method: str  # how it was made
+    first_at: datetime | None  # time of its first source; None where no source has a date
     last_at: datetime | None
-    confidence: float | None
+    confidence: float | None  # in [0, 1], or None where it was not judged
+    # The gate's report: align, cover, confidence, decay_rate, source_tokens, summary_tokens, and
+    # `facts` (kept, total, introduced, contradicted) where facts were checked.
     gate: Mapping[str, Any]
-    plan_id: str | None
-    snapshot_id: str
+    plan_id: str | None  # the compaction plan that it belongs to; None for a summary of turns
+    snapshot_id: str  # where it was read
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; dates as ISO-8601."""
@@ -817,8 +733,7 @@ def expand(summary_id: str, *, user: str | None = None, store: str | None = None
     """
     from noctuary.recall.api import find_serving
 
-    serving, _ = find_serving(store)
-    recaller = serving.recaller
+    recaller, _ = find_serving(store)
     return expand_from(recaller.reader, recaller.snapshot_id, summary_id, user)
 
 
@@ -846,58 +761,46 @@ def expand_from(
 def _expansion(
     reader: SnapshotReader, snapshot_id: str, summary_id: str, user: str | None
 ) -> Expansion | None:
-    position = reader.summaries.position_of(summary_id)
-    if position is None:
-        return None
-    sources = reader.summaries.at(position).sources
+    summaries, position = reader.summaries, reader.summaries.position_of(summary_id)
     mask, _ = build_mask(Scope(user=user), reader.facets, reader.created_at_us)
-    if mask is not None and not mask[list(sources)].all():
+    if position is None or not _is_allowed(reader, position, mask):
         return None
+    sources = summaries.at(position).sources
     (row,) = reader.look_up("summaries", "summary_id", _LINEAGE, [summary_id])
     lineage = dict(zip(_LINEAGE.split(", "), row, strict=True))
-    facts = lineage.pop("facts")
     judged = ("align", "cover", "confidence", "decay_rate", "source_tokens", "summary_tokens")
     gate = {name: lineage[name] for name in judged}
+    if lineage["facts"] is not None:
+        gate["facts"] = parse_json(lineage["facts"])
+    rows, ids = reader.describe([position, *sources]), reader.public_ids(sources)
+    shown = ("content", "category", "wing", "room", "session_id", "user")
     return Expansion(
         summary_id=summary_id,
-        text=reader.describe([position])[position]["content"],
-        sources=_sources(reader, sources),
+        text=rows[position]["content"],
+        sources=tuple(
+            Source(
+                id=ids[p],
+                created_at=from_micros(rows[p]["created_at_us"]),
+                **{name: rows[p][name] for name in shown},
+            )
+            for p in sources
+        ),
         parents=_parents(reader, summary_id, mask),
         method=lineage["method"],
         first_at=from_micros(lineage["first_us"]),
         last_at=from_micros(lineage["last_us"]),
         confidence=lineage["confidence"],
-        gate=gate if facts is None else {**gate, "facts": parse_json(facts)},
+        gate=gate,
         plan_id=lineage["plan_id"],
         snapshot_id=snapshot_id,
-    )
-
-
-def _sources(reader: SnapshotReader, positions: Sequence[int]) -> tuple[Source, ...]:
-    rows = reader.describe(positions)
-    ids = reader.public_ids(positions)
-    fields = ("content", "category", "wing", "room", "session_id", "user")
-    return tuple(
-        Source(
-            id=ids[p],
-            created_at=from_micros(rows[p]["created_at_us"]),
-            **{name: rows[p][name] for name in fields},
-        )
-        for p in positions
     )
 
 
 def _parents(reader: SnapshotReader, summary_id: str, mask: Mask | None) -> tuple[Parent, ...]:
     rows = reader.look_up("summary_parents", "summary_id", "place, parent_id", [summary_id])
     ids = [parent for _, parent in sorted(rows)]
-    places = {i: reader.summaries.position_of(i) for i in ids}
+    places = [p for p in map(reader.summaries.position_of, ids) if p is not None]
     # A user may share the turns of one summary and not those of the one before it.
-    seen = [
-        i
-        for i, position in places.items()
-        if position is not None
-        and (mask is None or mask[list(reader.summaries.at(position).sources)].all())
-    ]
-    rows = reader.describe(p for i in seen if (p := places[i]) is not None)
-    texts = {row["memory_id"]: str(row["content"]) for row in rows.values()}
+    seen = reader.describe(p for p in places if _is_allowed(reader, p, mask))
+    texts = {row["memory_id"]: str(row["content"]) for row in seen.values()}
     return tuple(Parent(parent, texts.get(parent)) for parent in ids)

@@ -47,10 +47,7 @@ class Usage(NamedTuple):
 
 
 class ArchiveState(NamedTuple):
-    """What is archived at a moment: compaction plans in force, at least one.
-
-    Two states of one key hide alike in one snapshot.
-    """
+    """What is archived at a moment, at least one plan; states of one key hide alike."""
 
     key: str
     plans: frozenset[str]
@@ -90,10 +87,7 @@ class Inputs(NamedTuple):
     look_s: float = 0.0  # seconds that live rows may be encoded for
 
     def with_store(self, settings: Settings) -> Inputs:
-        """Return the inputs of a recall that people ask for: with the store itself among them.
-
-        What must be reproducible (an evaluation, a replay) does without it.
-        """
+        """Return the inputs of a recall that people ask for: the store itself among them."""
         if not settings.live.enabled:
             return self
 
@@ -113,11 +107,7 @@ class Inputs(NamedTuple):
         return encoder_identity(self.paths, self.reader.manifest)
 
     def query_vector(self, text: str, within_ms: float = math.inf) -> NDArray[np.float32]:
-        """Return the unit vector of a query; a provider is not waited for longer than said.
-
-        Raises:
-            EncoderError, OSError, ValueError: If there is none to be had.
-        """
+        """Return the unit vector of a query; EncoderError, OSError, ValueError if there is none."""
         manifest = self.reader.manifest
         return encode_query(self.paths, manifest, text, may_warm=self.may_warm, within_ms=within_ms)
 
@@ -133,10 +123,7 @@ class Inputs(NamedTuple):
     def live_vectors(
         self, rows: Sequence[MemoryRecord], within_ms: float = math.inf
     ) -> Mapping[str, NDArray[np.float32]]:
-        """Return unit vectors of live rows (the most wanted first) by content hash.
-
-        Only as many are encoded as there is time for.
-        """
+        """Return unit vectors of live rows by content hash, as many as time allows."""
         from noctuary.recall.query_encoder import encode_rows
 
         within_s = min(self.look_s, within_ms / 1000)
@@ -216,20 +203,12 @@ class Inputs(NamedTuple):
 # Source: hybrid-recall design A.6 (over the fused top 20 to 30, fallback to the fused order).
 
 
-RERANKER_TIMEOUT = "reranker_timeout"
-RERANKER_LOADING = "reranker_loading"
-RERANKER_UNAVAILABLE = "reranker_unavailable"
-RERANKER_FAILED = "reranker_failed"
-
 _BATCH_PAIRS = 8
 """Pairs per forward pass: fewer give up sooner after a timeout, more save the cost of a call."""
 
 _RETRY_AFTER_S = 30.0
 """A model that could not be loaded is tried again after this long: shorter slows every recall of a
 store whose reranker is broken, longer keeps a repaired one unused in a running server."""
-
-_LOADED_AT_ONCE = 2
-"""Models kept in memory: one, and its successor while they are being compared."""
 
 _EXIT_PATIENCE_S = 5.0
 """How long a process that ends waits for the batch that is being computed: an interpreter that goes
@@ -266,11 +245,10 @@ class Reranker:
     def score(
         self, query: str, texts: Sequence[str], timeout_ms: float
     ) -> NDArray[np.float64] | RecallWarning:
-        """Return how well each text answers the query, or why that is not known in time.
+        """Return how well each text answers, (m,), higher is better, or why that is not known.
 
-        Finite scores on the model's own scale, higher is better, shape (m,). While a question that
-        was given up still runs, others are refused at once; while somebody waits for one, the next
-        waits too, within its own time.
+        While a question that was given up still runs, others are refused at once; while somebody
+        waits for one, the next waits too, within its own time.
         """
         if not texts:
             return np.empty(0, dtype=np.float64)
@@ -295,12 +273,12 @@ class Reranker:
     def _late(self, timeout_ms: float) -> RecallWarning:
         if self._loaded is None:
             return RecallWarning(
-                RERANKER_LOADING,
+                "reranker_loading",
                 f"the reranker {self.model} was not loaded within {timeout_ms:g} ms; the fused "
                 "order stands. Ask again in a process that stays (noctuary serve)",
             )
         return RecallWarning(
-            RERANKER_TIMEOUT,
+            "reranker_timeout",
             f"the reranker {self.model} did not answer within {timeout_ms:g} ms; the fused order "
             "stands. Raise rerank_timeout_ms, lower rerank_depth or use a smaller model",
         )
@@ -311,7 +289,7 @@ class Reranker:
                 self._loaded, self._broken = _load(self.model), None
             job.answer = self._ask(job)
         except _UnavailableError as error:
-            self._broken = job.answer = RecallWarning(RERANKER_UNAVAILABLE, str(error))
+            self._broken = job.answer = RecallWarning("reranker_unavailable", str(error))
             self._retry_at_s = time.monotonic() + _RETRY_AFTER_S
         # A model raises whatever its code raises; recall answers without it and says so.
         except Exception as error:
@@ -322,7 +300,7 @@ class Reranker:
             job.done.set()
 
     def _ask(self, job: _Job) -> NDArray[np.float64] | RecallWarning | None:
-        parts: list[NDArray[np.float64]] = []
+        scores: list[float] = []
         job.computing = True
         for start in range(0, len(job.pairs), _BATCH_PAIRS):
             if job.given_up:
@@ -331,22 +309,17 @@ class Reranker:
             found = self._loaded.predict(batch, batch_size=_BATCH_PAIRS, show_progress_bar=False)
             part = np.asarray(found, dtype=np.float64)
             if part.shape != (len(batch),):
-                return self._failed(
-                    f"gave an array of shape {part.shape} for {len(batch)} pairs; expected one "
-                    "score per pair"
-                )
-            parts.append(part)
-        scores = np.concatenate(parts)
-        if not np.isfinite(scores).all():
+                shape = f"an array of shape {part.shape} for {len(batch)} pairs"
+                return self._failed(f"gave {shape}; expected one score per pair")
+            scores += part.tolist()
+        answer = np.array(scores)
+        if not np.isfinite(answer).all():
             return self._failed("gave a score that is not a finite number")
-        return scores
+        return answer
 
     def _failed(self, what: str) -> RecallWarning:
-        return RecallWarning(
-            RERANKER_FAILED,
-            f"the reranker {self.model} {what}; the fused order stands. Choose another model or "
-            "set reranker to nothing",
-        )
+        rest = "the fused order stands. Choose another model or set reranker to nothing"
+        return RecallWarning("reranker_failed", f"the reranker {self.model} {what}; {rest}")
 
 
 def open_reranker(model: str) -> Reranker:
@@ -356,7 +329,7 @@ def open_reranker(model: str) -> Reranker:
         return _make(model)
 
 
-@lru_cache(maxsize=_LOADED_AT_ONCE)
+@lru_cache(maxsize=2)  # one, and its successor while they are being compared
 def _make(model: str) -> Reranker:
     return Reranker(model)
 

@@ -44,8 +44,7 @@ from noctuary.text.tokens import tokenize
 
 
 ScoresAt = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-Shown = NDArray[np.bool_]
-"""Which summaries are searched, shape (s,)."""
+Shown = NDArray[np.bool_]  # which summaries are searched, shape (s,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +103,10 @@ def rank_dense(
 ) -> Leg:
     """Rank the allowed memories and summaries by cosine to the query and return the best of them.
 
-    The pack carries a short tier from `noctuary.embed.funnel.FUNNEL_MIN_ROWS` memories on. Without
-    one every memory is scored and the leg has `all_scores`. With one the ranking is that of the
-    funnel (docs/decisions/0004), and `scores_at` reads the rows that it is asked for: exact cosines
-    also for memories that the funnel did not find. Summaries are compared exactly, however many
-    there are: there is one for some dozen turns.
-
-    `by_turns` compares the query with a summary's turns instead of with its own vector;
-    `early_exit` lets the tier answer alone where the threshold derived for it is reached: that
-    saves reading the shortlist from a cold disk, and its ranking is then the prefixes'. ValueError
-    if the query vector's dimension is not the snapshot's.
+    From `noctuary.embed.funnel.FUNNEL_MIN_ROWS` memories on the ranking is that of the funnel
+    (docs/decisions/0004); below, every memory is scored and the leg has `all_scores`. `early_exit`
+    lets the tier answer alone where the threshold derived for it is reached. `by_turns` compares
+    with a summary's turns instead of with its own vector.
     """
     vectors, tier = reader.vectors, reader.tier
     if vectors is None:
@@ -141,10 +134,7 @@ def rank_dense(
 
 
 def join_legs(leg: Leg, scores: NDArray[np.float32], shown: Shown, first: int, depth: int) -> Leg:
-    """Return one leg over what it had and the rows from `first` on, best `depth` of both together.
-
-    `scores` (s,) are of these rows on the same scale, `shown` says which of them are searched.
-    """
+    """Return one leg over what it had and the shown rows from `first` on, of scores (s,)."""
     best = top_positions(scores, depth, shown)
     ranking = np.concatenate([leg.ranking, best + first])
     values = np.concatenate([leg.scores_at(leg.ranking), scores[best].astype(np.float64)])
@@ -200,10 +190,7 @@ scored; more reads more rows, fewer loses summaries whose own vector says little
 
 
 def mean_of_best_two(values: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return, per group, the mean of its two largest values; of one value, that value.
-
-    `values` has the groups one after the other, `sizes` (g,) how many each holds, at least 1.
-    """
+    """Return the mean of the two largest values of each group; `sizes` (g,) are >= 1."""
     if not sizes.size:
         return np.zeros(0, dtype=np.float32)
     ends = np.cumsum(sizes)
@@ -226,10 +213,7 @@ def score_shortlist(
     shown: Shown,
     depth: int,
 ) -> NDArray[np.float32]:
-    """Return scores, shape (s,): by their turns for the best by their `own` vectors, 0 for others.
-
-    Of the memories' vectors only those of the shortlist's turns are read.
-    """
+    """Return scores (s,): by their turns for the best by their `own` vectors, 0 for others."""
     found = np.sort(top_positions(own, SHORTLIST_FACTOR * depth, shown))
     scores = np.zeros(own.size, dtype=np.float32)
     if found.size:
@@ -243,12 +227,10 @@ def score_shortlist(
 # Fusion of the lexical and dense legs into one score in [0, 1]. Pure functions over arrays.
 
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _LARGEST = float(np.finfo(np.float64).max)
 
 
-def pool_candidates(rankings: Sequence[IntArray]) -> IntArray:
+def pool_candidates(rankings: Sequence[Positions]) -> Positions:
     """Return the union of the legs' candidates, ascending positions, each once."""
     kept = [ranking for ranking in rankings if ranking.size]
     if not kept:
@@ -261,13 +243,12 @@ def pool_candidates(rankings: Sequence[IntArray]) -> IntArray:
 
 
 def fuse_rrf(
-    candidates: IntArray, rankings: Sequence[IntArray], weights: Sequence[float], k: int
-) -> FloatArray:
+    candidates: Positions, rankings: Sequence[Positions], weights: Sequence[float], k: int
+) -> Scores:
     """Fuse by weighted reciprocal rank, scaled so that the best possible score is 1: in [0, 1].
 
     score(d) = sum_leg w_leg / (k + rank_leg(d)), divided by sum_leg w_leg / (k + 1); a leg that
-    does not hold d adds 0. With one non-empty leg the order is exactly that leg's (Cormack, Clarke
-    and Buettcher 2009). Candidates ascend, rankings are best first, weights not negative, k >= 1.
+    does not hold d adds 0 (Cormack, Clarke and Buettcher 2009). Candidates ascend, k >= 1.
     """
     scores = np.zeros(candidates.size, dtype=np.float64)
     best = 0.0
@@ -280,12 +261,11 @@ def fuse_rrf(
     return scores / best if best > 0 else scores
 
 
-def fuse_convex(leg_scores: Sequence[FloatArray], weights: Sequence[float]) -> FloatArray:
-    """Fuse by a convex combination of the legs' scores, aligned with the candidates: in [0, 1].
+def fuse_convex(leg_scores: Sequence[Scores], weights: Sequence[float]) -> Scores:
+    """Fuse by a convex combination of the legs' scores, each divided by its maximum: in [0, 1].
 
-    Each is divided by its maximum over the candidates. Negative scores count as 0, a leg without a
-    positive score adds 0, and the weights of the legs that have one are scaled to sum to 1: a query
-    that only one leg understands is scored by that leg alone (Bruch 2023, max scaling).
+    Negative scores count as 0, and the weights of the legs that have a positive one are scaled to
+    sum to 1: a query that only one leg understands is scored by that leg alone (Bruch 2023).
     """
     size = leg_scores[0].size if leg_scores else 0
     fused = np.zeros(size, dtype=np.float64)
@@ -301,34 +281,26 @@ def fuse_convex(leg_scores: Sequence[FloatArray], weights: Sequence[float]) -> F
     return np.minimum(fused / total, 1.0) if total > 0 else fused
 
 
-def graph_scale(arriving: FloatArray, weight: float) -> float:
+def graph_scale(arriving: Scores, weight: float) -> float:
     """Return what base + weight * arriving (both >= 0) is divided by to stay in [0, 1]."""
     peak = float(arriving.max()) if arriving.size else 0.0
     return 1.0 + weight * max(1.0, peak) if weight > 0 and peak > 0 else 1.0
 
 
-def add_graph(base: FloatArray, arriving: FloatArray, weight: float) -> FloatArray:
-    """Add what arrived over the graph and scale back into [0, 1].
-
-    The order is that of base + weight * arriving (>= 0, seldom more than 1).
-    """
+def add_graph(base: Scores, arriving: Scores, weight: float) -> Scores:
+    """Return (base + weight * arriving) / scale, in [0, 1]."""
     scale = graph_scale(arriving, weight)
     return base if scale == 1.0 else (base + weight * arriving) / scale
 
 
-def add_exact_match(base: FloatArray, exact: NDArray[np.bool_], bonus: float) -> FloatArray:
-    """Add a bonus to exact matches and scale back into [0, 1] (hybrid-recall ADR 0005).
-
-    The order is that of base + bonus * exact.
-    """
+def add_exact_match(base: Scores, exact: NDArray[np.bool_], bonus: float) -> Scores:
+    """Return (base + bonus * exact) / (1 + bonus), in [0, 1] (hybrid-recall ADR 0005)."""
     if bonus <= 0 or not exact.any():
         return base
     return (base + bonus * exact.astype(np.float64)) / (1.0 + bonus)
 
 
-def apply_importance(
-    scores: FloatArray, importance: NDArray[np.floating], prior: float
-) -> FloatArray:
+def apply_importance(scores: Scores, importance: NDArray[np.floating], prior: float) -> Scores:
     """Multiply by (1 - prior) + prior * importance, all in [0, 1] (hybrid-recall design A.3)."""
     return scores * ((1.0 - prior) + prior * importance.astype(np.float64))
 
@@ -340,8 +312,7 @@ def apply_importance(
 # and no candidate belongs to a session, the leg abstains and the ranking is returned as it came.
 
 
-FuseAt = Callable[[Positions], Scores]
-"""Base scores of any positions."""
+FuseAt = Callable[[Positions], Scores]  # base scores of any positions
 
 
 class GraphRanking(NamedTuple):
@@ -383,10 +354,7 @@ class GraphLeg(NamedTuple):
     def rank(
         self, query: str, pool: Positions, fused: Scores, fuse_at: FuseAt
     ) -> GraphRanking | None:
-        """Return the ranking with what the graph adds, or None where it has nothing to add.
-
-        `pool` are the candidates, ascending; `fuse_at` scores memories that the graph brings in.
-        """
+        """Return the pool (ascending) with what the graph adds, or None for nothing to add."""
         links = link_query(query, self.graph.names_seen(self.mask))
         walked = walk(pool, fused, self.graph.edges, mask=self.mask, as_of_us=self.as_of_us)
         named = name_subjects(links, self.graph.mentions, self.mask)
@@ -413,7 +381,10 @@ class GraphLeg(NamedTuple):
         places = np.searchsorted(everyone, talk.members)
         before = scores[places]
         lent = self.session_weight * lent_scores(talk, before)
-        scores = self._lend(scores, places, talk, before + self.weight * lent)
+        raised, scores = before + self.weight * lent, scores.copy()
+        for group in (talk.is_turn, ~talk.is_turn):  # each among themselves
+            if group.any():
+                scores[places[group]] = calibrate(before[group], raised[group])
         return GraphRanking(
             everyone, base, scores, walked, named, talk, lent, before, self.session_weight, scale
         )
@@ -431,15 +402,6 @@ class GraphLeg(NamedTuple):
             positions, scores, self.graph.sessions, terms,
             mask=self.mask, speakers=ordinals, wings=wings,
         )  # fmt: skip
-
-    def _lend(self, scores: Scores, places: Positions, talk: Talk, raised: Scores) -> Scores:
-        """Return the scores with what sessions lend, turns and other memories each among selves."""
-        result = scores.copy()
-        before = scores[places]
-        for group in (talk.is_turn, ~talk.is_turn):
-            if group.any():
-                result[places[group]] = calibrate(before[group], raised[group])
-        return result
 
 
 def _arriving(positions: Positions, walked: Walk, named: Named) -> Scores:
@@ -479,25 +441,20 @@ class GraphPath(NamedTuple):
         return f"reached over the graph from {origin} by {self.relation}{also}"
 
 
-class _Part(NamedTuple):
-    score: float
-    relation: str
-    seed: int | None
-    concept: int
-    evidence: tuple[int, ...]
+_Part = tuple[float, str, int | None, int, tuple[int, ...]]
+"""Score, relation, seed, concept and evidence of one way on which the graph reached a memory."""
 
 
 def path_of(ranking: GraphRanking, position: int) -> GraphPath | None:
     """Return the path to a memory, or None where the graph added nothing to it."""
-    parts = [p for p in _parts(ranking, position) if p.score > 0.0]
+    parts = [part for part in _parts(ranking, position) if part[0] > 0.0]
     if not parts:
         return None
-    best = max(parts, key=lambda p: p.score)
+    _, relation, seed, concept, evidence = max(parts, key=lambda part: part[0])
     shares: dict[str, float] = {}
-    for part in parts:
-        shares[part.relation] = shares.get(part.relation, 0.0) + part.score
-    total = sum(shares.values())
-    return GraphPath(total, best.seed, best.relation, best.concept, best.evidence, shares)
+    for added, name, *_ in parts:
+        shares[name] = shares.get(name, 0.0) + added
+    return GraphPath(sum(shares.values()), seed, relation, concept, evidence, shares)
 
 
 def _parts(ranking: GraphRanking, position: int) -> list[_Part]:
@@ -505,16 +462,15 @@ def _parts(ranking: GraphRanking, position: int) -> list[_Part]:
     walked, named, talk = ranking.walked, ranking.named, ranking.talk
     for i in np.flatnonzero(walked.positions == position).tolist():
         relation, seed = RELATIONS[int(walked.relations[i])], int(walked.seeds[i])
-        parts.append(
-            _Part(float(walked.scores[i]), relation, seed, int(walked.concepts[i]), (seed,))
-        )
+        parts.append((float(walked.scores[i]), relation, seed, int(walked.concepts[i]), (seed,)))
     for i in np.flatnonzero(named.positions == position).tolist():
         score, concept = float(named.scores[i]), int(named.concepts[i])
-        parts.append(_Part(score, NAMED_BY_QUERY, None, concept, (position,)))
+        parts.append((score, NAMED_BY_QUERY, None, concept, (position,)))
     if talk is not None:
         for place in np.flatnonzero(talk.members == position).tolist():
             heard = _heard(ranking, talk, place)
-            parts += [part._replace(score=ranking.session_weight * part.score) for part in heard]
+            weight = ranking.session_weight
+            parts += [(weight * score, r, seed, c, found) for score, r, seed, c, found in heard]
     return parts
 
 
@@ -522,30 +478,27 @@ def _heard(ranking: GraphRanking, talk: Talk, place: int) -> list[_Part]:
     """Return what the session of one member lends it, split by relation."""
     position = int(talk.members[place])
     same = np.flatnonzero(talk.owners == talk.owners[place])
-    members = talk.members[same]
     base = ranking.before[same]
-    best = int(members[int(np.argmax(base))])
+    best = int(talk.members[same][int(np.argmax(base))])
     # The best member of a session owes it to the query and to nobody else.
     origin = None if best == position else best
     if not talk.is_turn[place]:
         share = FACT_COVERAGE_WEIGHT * float(talk.coverage[place])
-        return [_Part(share, IN_SESSION, origin, NO_CONCEPT, (best,))]
-    session = SESSION_WEIGHT * float(base.max())
-    speaker = int(talk.speakers[place])
-    company = COMPANY_WEIGHT * float(talk.company[place])
-    own = float(talk.own[place])
-    parts = [
-        _Part(session, IN_SESSION, origin, NO_CONCEPT, (best,)),
-        _Part(SPEAKER_WEIGHT * float(talk.said[place]), SAID_BY, None, speaker, (position,)),
-        _Part(company, IN_COMPANY_OF, None, NO_CONCEPT, (position,)),
-        _Part(CONTEXT_WEIGHT * own, OWN_WORDS, None, NO_CONCEPT, (position,)),
+        return [(share, IN_SESSION, origin, NO_CONCEPT, (best,))]
+    speaker, own = int(talk.speakers[place]), float(talk.own[place])
+    said, company = float(talk.said[place]), float(talk.company[place])
+    parts: list[_Part] = [
+        (SESSION_WEIGHT * float(base.max()), IN_SESSION, origin, NO_CONCEPT, (best,)),
+        (SPEAKER_WEIGHT * said, SAID_BY, None, speaker, (position,)),
+        (COMPANY_WEIGHT * company, IN_COMPANY_OF, None, NO_CONCEPT, (position,)),
+        (CONTEXT_WEIGHT * own, OWN_WORDS, None, NO_CONCEPT, (position,)),
     ]
     neighbour = best_neighbour(talk, place)
     if neighbour is not None:
         near = int(talk.members[neighbour])
         relation = "previous_turn" if neighbour > place else "next_turn"
         lent = CONTEXT_WEIGHT * (float(talk.context[place]) - own)
-        parts.append(_Part(lent, relation, near, NO_CONCEPT, (near,)))
+        parts.append((lent, relation, near, NO_CONCEPT, (near,)))
     return parts
 
 
@@ -561,11 +514,10 @@ def quota_positions(
     quota: int,
     mask: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
-    """Return the positions of every wing's best memories, ascending; ties by lower position.
+    """Return every wing's best memories of a score > 0, ascending; ties by lower position.
 
-    `wing_codes` (n,) run from -1 on: memories without a wing (-1) are one wing of their own, as
-    they are for saturation. Only scores (n,) > 0 count (NaN does not); `mask` says which memories
-    may be returned, `quota` how many of each wing. One pass per place: 6 ms per million memories.
+    Memories without a wing (code -1) are one wing of their own. One pass per place: 6 ms per
+    million memories.
     """
     eligible = scores > 0
     if mask is not None:

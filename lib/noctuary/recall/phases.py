@@ -63,11 +63,7 @@ def ltp(candidates: Candidates, search: Search) -> PhaseOutcome:
 
 
 def decay_factor(age_days: Scores, half_life_days: float, floor: float) -> Scores:
-    """Return floor + (1 - floor) * 0.5 ** (age / half-life), in [floor, 1]; never rises with age.
-
-    The reference has no floor (floor 0): what is a few half-lives old then vanishes however well it
-    answers. DESIGN section 4 asks for one.
-    """
+    """Return floor + (1 - floor) * 0.5 ** (age / half-life); the reference has no floor."""
     with np.errstate(over="ignore"):
         half_lives = age_days / half_life_days
     return floor + (1.0 - floor) * np.exp2(-half_lives)
@@ -84,10 +80,7 @@ def time_decay(candidates: Candidates, search: Search) -> PhaseOutcome:
 
 
 def tagging_factor(age_hours: Scores, window_hours: float, max_boost: float) -> Scores:
-    """Return max_boost at age 0, falling linearly to 1 at the window's end and 1 from there on.
-
-    The reference: 1.5 to 1 over 24 hours. An age below 0 counts as 0.
-    """
+    """Return max_boost at age 0, falling linearly to 1 at the window's end."""
     with np.errstate(over="ignore"):
         elapsed = np.clip(age_hours / window_hours, 0.0, 1.0)
     return np.clip(1.0 + (max_boost - 1.0) * (1.0 - elapsed), 1.0, max_boost)
@@ -108,21 +101,14 @@ def tagging(candidates: Candidates, search: Search) -> PhaseOutcome:
 
 
 def association_factor(co_retrievals: Codes, coefficient: float, max_boost: float) -> Scores:
-    """Return clamp(1 + c ln(1 + n), 1, max_boost); never falls as n grows, below 0 it counts as 0.
-
-    Source: research/mempalace.md section 1, phase 2 (c 0.15, maximum 1.5 in effect).
-    """
+    """Return clamp(1 + c ln(1 + n), 1, max_boost); below 0 n counts as 0."""
     counts = np.maximum(co_retrievals, 0).astype(np.float64)
     with np.errstate(over="ignore"):
         return np.minimum(1.0 + coefficient * np.log1p(counts), max_boost)
 
 
 def association(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Multiply by `association_factor` of the common retrievals with the other candidates.
-
-    The others are all candidates of this recall; the reference, which has no larger pool, takes the
-    hits.
-    """
+    """Multiply by `association_factor` of the common retrievals with all other candidates."""
     profile, together = search.profile, search.co_retrievals(candidates.positions)
     factors = association_factor(
         together, profile.association_coefficient, profile.association_max_boost
@@ -141,31 +127,20 @@ def association(candidates: Candidates, search: Search) -> PhaseOutcome:
 # the token budget ends the list, so that one long one empties it; here it is passed over.
 
 
-PINNED_TAG = "pinned"
-"""Memories with this tag, in any case, are pinned by their author."""
-SPREAD_GAIN = 0.2
-"""What one more day of use adds to the pinning score: more favours steady use over a busy day."""
-SPREAD_CAP_DAYS = 10
-"""Days from which spread adds nothing: a higher cap lets years of use crowd out this month's."""
-USED_PER_ITEM = 2
-"""Most-used memories considered per pinned item (the reference: 10 for 5): more finds a substitute
-for one that is too long, and costs its row."""
+PINNED_TAG = "pinned"  # in any case: pinned by their author
+SPREAD_GAIN = 0.2  # for one more day of use: more favours steady use over a busy day
+SPREAD_CAP_DAYS = 10  # a higher cap lets years of use crowd out this month's
+USED_PER_ITEM = 2  # most-used memories per pinned item (the reference: 10 for 5); a row each
 
 
 def pinning_score(multipliers: Scores, days: Codes) -> Scores:
-    """Return multiplier * (1 + 0.2 * min(days, 10)), in [1, 3] times the LTP multiplier.
-
-    Source: research/mempalace.md section 1, phase 6, with days in place of distinct query texts.
-    """
+    """Return multiplier * (1 + 0.2 * min(days, 10)), in [1, 3] times the multiplier (phase 6)."""
     spread = np.clip(days, 0, SPREAD_CAP_DAYS).astype(np.float64)
     return multipliers * (1.0 + SPREAD_GAIN * spread)
 
 
 def pinned_score(scores: Scores, boost: float) -> Scores:
-    """Return score + boost * (1 - score), in [score, 1]: never more than 1, never out of order.
-
-    What exceeds 1 (a boost that is not scaled back yet) stays as it is.
-    """
+    """Return score + boost * (1 - score), in [score, 1]; what exceeds 1 already stays as it is."""
     lifted = np.minimum(scores + boost * np.maximum(1.0 - scores, 0.0), 1.0)
     return np.maximum(lifted, scores)
 
@@ -173,10 +148,7 @@ def pinned_score(scores: Scores, boost: float) -> Scores:
 def choose_pinned(
     scores: Scores, tokens: Sequence[int], max_items: int, max_tokens: int
 ) -> list[int]:
-    """Return the rows of the best memories that fit, best first; ties by lower row.
-
-    One that does not fit beside those already chosen is passed over.
-    """
+    """Return the rows of the best that fit, best first; one that does not is passed over."""
     chosen: list[int] = []
     used = 0
     for row in np.argsort(-scores, kind="stable").tolist():
@@ -204,8 +176,7 @@ def pinned(candidates: Candidates, search: Search) -> PhaseOutcome:
     known = list(dict.fromkeys([*candidates.positions.tolist(), *most_used]))
     rows = search.reader.describe(known)
     usage = search.usage_of(np.array(known, dtype=np.int64))
-    multipliers = ltp_multiplier(usage.recent, profile.ltp_max_boost)
-    used = set(most_used)
+    multipliers, used = ltp_multiplier(usage.recent, profile.ltp_max_boost), set(most_used)
     reasons = {
         p: f"recalls lately: {recent}; days with recalls: {days}"
         for p, recent, days, m in zip(known, usage.recent, usage.days, multipliers, strict=True)
@@ -214,24 +185,19 @@ def pinned(candidates: Candidates, search: Search) -> PhaseOutcome:
     if profile.pinned_include_tagged:
         reasons |= _pinned_by_author(candidates.positions, rows, search)
     places = [index for index, position in enumerate(known) if position in reasons]
-    pool = [known[index] for index in places]
-    tokens = [estimate_tokens(rows[p]["content"]) for p in pool]
+    tokens = [estimate_tokens(rows[known[place]]["content"]) for place in places]
     scores = pinning_score(multipliers, usage.days)[places]
     chosen = choose_pinned(scores, tokens, profile.pinned_max_items, profile.pinned_max_tokens)
-    pinned_now = {pool[row] for row in chosen}
-    lifted = np.isin(candidates.positions, list(pinned_now))
+    lifted = np.isin(candidates.positions, [known[places[row]] for row in chosen])
     if not lifted.any():
         return PhaseOutcome(candidates)
     gained = pinned_score(candidates.scores, profile.pinned_boost)
     hits: list[int] = candidates.positions[lifted].tolist()
+    spent = sum(tokens[row] for row in chosen)
     return PhaseOutcome(
         candidates.rescored(np.where(lifted, gained, candidates.scores)),
-        reason_of=lambda position: f"pinned: {reasons[position]}",
-        notes={
-            "pinned": len(chosen),
-            "pinned_candidates": len(hits),
-            "pinned_tokens": sum(tokens[row] for row in chosen),
-        },
+        lambda position: f"pinned: {reasons[position]}",
+        notes={"pinned": len(chosen), "pinned_candidates": len(hits), "pinned_tokens": spent},
         annotations={position: {"pinned_reason": reasons[position]} for position in hits},
     )
 
@@ -262,32 +228,18 @@ def _pinned_by_author(
 # Source: research/mempalace.md section 1, phase 7.
 
 
-PAST_QUERIES_AT_MOST = 20
-"""Similar past queries whose results are read; more smooths the choice of words, fewer keeps it to
-the nearest."""
-
-RESULTS_PER_QUERY = 5
-"""Best results of a past query whose words count; more adds words of weaker hits."""
-
-CONTENT_CHARS = 240
-"""Characters of a memory whose words count; more adds words from beside its point."""
-
-LEAST_CHARS = 2
-"""Shorter words say too little to ask with."""
-
+PAST_QUERIES_AT_MOST = 20  # more smooths the choice of words, fewer keeps it to the nearest
+RESULTS_PER_QUERY = 5  # best results of one whose words count; more adds words of weaker hits
+CONTENT_CHARS = 240  # of a memory whose words count; more adds words from beside its point
+LEAST_CHARS = 2  # shorter words say too little to ask with
 _DAY_US = 86_400_000_000
-_NOT_FOUND = (0.0, "")
-
-_Found = dict[int, tuple[float, str]]
-"""Position -> best boosted score, and the word that brought it."""
 
 
 def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]:
-    """Return the words that the texts hold most often and the query does not.
+    """Return the words that the texts hold most often and the query does not, in any form.
 
-    Lower-case words of `LEAST_CHARS` and more, no function words and none of a stem of the query,
-    most frequent first, then in order of appearance. Of several forms of a word the first; a text
-    that comes twice counts twice.
+    No function words, the first form of each, ties by appearance; a text that comes twice counts
+    twice.
     """
     asked = set(tokenize(query))
     counts: dict[str, int] = {}
@@ -304,16 +256,22 @@ def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]
 
 def query_expansion(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Add what further questions find; what the query itself found keeps its score."""
-    asked, boost, similar = (
-        search.query.text,
-        search.profile.query_expansion_boost,
-        _similar(search),
-    )
+    asked, boost = search.query.text, search.profile.query_expansion_boost
+    similar = _similar(search)
     texts = _texts_found(similar, search)
     terms = expansion_terms(asked, texts, search.profile.query_expansion_max_terms)
     found = _ask(terms, candidates, search)
+    after = candidates
+    if found:
+        new, scores = np.array(list(found), dtype=np.int64), [score for score, _ in found.values()]
+        both = Candidates(
+            np.concatenate([candidates.positions, new]),
+            np.concatenate([candidates.scores, scores]),
+            np.concatenate([candidates.expanded, np.ones(new.size, dtype=np.bool_)]),
+        )
+        after = both.rescored(both.scores)
     return PhaseOutcome(
-        _merged(candidates, found),
+        after,
         lambda position: f"found by asking again with '{found[position][1]}': x{boost:g}",
         notes={
             "applied": bool(terms),
@@ -328,13 +286,11 @@ def query_expansion(candidates: Candidates, search: Search) -> PhaseOutcome:
 
 
 def _similar(search: Search) -> list[PastQuery]:
-    profile = search.profile
+    profile, wording = search.profile, search.query.text.split()
     since_us = search.now_us - profile.query_expansion_lookback_days * _DAY_US
-    past = search.past_queries(since_us=since_us, limit=PAST_QUERIES_AT_MOST)
-    wording = search.query.text.split()
     return [
         q
-        for q in past
+        for q in search.past_queries(since_us=since_us, limit=PAST_QUERIES_AT_MOST)
         if q.similarity >= profile.query_expansion_similarity_threshold
         and q.asked_us <= search.now_us
         and q.text.split() != wording
@@ -344,39 +300,26 @@ def _similar(search: Search) -> list[PastQuery]:
 def _texts_found(similar: Sequence[PastQuery], search: Search) -> list[str]:
     positions = [p for q in similar for p in q.positions[:RESULTS_PER_QUERY]]
     rows = search.reader.describe(list(dict.fromkeys(positions)))
-    texts: list[str] = []
-    for position in positions:
-        row = rows[position]
-        parts = (row["content"][:CONTENT_CHARS], row["room"], row["wing"])
-        texts.append(" ".join(part for part in parts if part))
-    return texts
+    found = [
+        (r["content"][:CONTENT_CHARS], r["room"], r["wing"]) for r in map(rows.get, positions) if r
+    ]
+    return [" ".join(part for part in parts if part) for parts in found]
 
 
-def _ask(terms: Sequence[str], candidates: Candidates, search: Search) -> _Found:
-    """Ask once per word; a memory that several words find has its best score."""
-    profile = search.profile
-    known = set(candidates.positions.tolist())
-    found: _Found = {}
+def _ask(
+    terms: Sequence[str], candidates: Candidates, search: Search
+) -> dict[int, tuple[float, str]]:
+    """Ask once per word: by position, the best boosted score and the word that brought it."""
+    profile, known = search.profile, set(candidates.positions.tolist())
+    found: dict[int, tuple[float, str]] = {}
     for term in terms:
         question = f"{search.query.text} {term}"
         positions, scores = search.search(question, max(profile.depth, search.k))
         boosted = scores * profile.query_expansion_boost
         for position, score in zip(positions.tolist(), boosted.tolist(), strict=True):
-            if position not in known and score > found.get(position, _NOT_FOUND)[0]:
+            if position not in known and score > found.get(position, (0.0, ""))[0]:
                 found[position] = (score, term)
     return found
-
-
-def _merged(candidates: Candidates, found: _Found) -> Candidates:
-    if not found:
-        return candidates
-    scores = [score for score, _ in found.values()]
-    both = Candidates(
-        np.concatenate([candidates.positions, np.array(list(found), dtype=np.int64)]),
-        np.concatenate([candidates.scores, scores]),
-        np.concatenate([candidates.expanded, np.ones(len(found), dtype=np.bool_)]),
-    )
-    return both.rescored(both.scores)
 
 
 def _tokens_of(word: str) -> list[tuple[str, str]]:
@@ -401,14 +344,10 @@ def _words() -> re.Pattern[str]:
 # Source: hybrid-recall design A.6.
 
 
-LEAST_HEAD = 2
-"""One memory has only one order."""
-
-
 def rerank(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Put the first `rerank_depth` candidates in the cross-encoder's order; ties keep theirs."""
     size = min(search.profile.rerank_depth, candidates.size)
-    if size < LEAST_HEAD:
+    if size < 2:  # one memory has only one order
         return PhaseOutcome(candidates)
     head = candidates.positions[:size]
     answer = search.rerank_scores(head)
@@ -463,15 +402,13 @@ def scale(candidates: Candidates, search: Search) -> PhaseOutcome:
 #   wrote by hand or recalled keeps 0.1 % of its score after a week, whatever its similarity.
 
 
+# Of the active conversation, a durable one of whoever asks, one of nobody in particular where
+# others are somebody's; and S, what that closeness is worth (section 1.3: tuned, not derived).
 SCOPE_SESSION, SCOPE_USER, SCOPE_GLOBAL = 0, 1, 2
-"""Codes: of the active conversation, a durable one of whoever asks, one of nobody in particular
-where others are somebody's."""
 SCOPE_WEIGHTS = (1.0, 0.6, 0.3)
-"""S by code: what closeness to the asker is worth (section 1.3: tuned, not derived)."""
+# alpha, beta, gamma and alpha_r, alpha_f, alpha_a if a profile sets all three to 0.
 DEFAULT_MIXTURE = (0.7, 0.2, 0.1)
-"""alpha, beta, gamma if a profile sets all three to 0."""
 DEFAULT_AUTHORITY = (0.5, 0.2, 0.3)
-"""alpha_r, alpha_f, alpha_a if a profile sets all three to 0."""
 
 
 def score_hybrid(
@@ -481,12 +418,7 @@ def score_hybrid(
     scopes: Codes,
     profile: RetrievalProfile,
 ) -> Scores:
-    """Return alpha cos + beta R + gamma S, in [0, 1], shape (m,).
-
-    R = exp(-lambda * age) with the lambda of the memory's scope; alpha, beta and gamma are scaled
-    to sum to 1 (all 0: 0.7, 0.2, 0.1). Q, the quality of summaries, comes after every scorer
-    (engine). Source: sections 1 and 2.
-    """
+    """Return alpha cos + beta exp(-lambda age) + gamma S, in [0, 1], (m,) (sections 1, 2)."""
     mixture = (
         profile.hybrid_similarity_weight,
         profile.hybrid_recency_weight,
@@ -537,11 +469,9 @@ def authority(
     authored: NDArray[np.floating],
     profile: RetrievalProfile,
 ) -> Scores:
-    """Return omega = alpha_r exp(-lambda_r age) + alpha_f f + alpha_a a, in [0, 1].
+    """Return omega = alpha_r exp(-lambda_r age) + alpha_f f + alpha_a a, in [0, 1] (section 7.3).
 
-    f = ln(1 + count) / ln(max_access + 2), in [0, 1); the asymmetry keeps a corpus without any
-    access defined. Never rises with age, never falls with accesses or `authored`, which lies in
-    [0, 1]. Source: section 7.3.
+    f = ln(1 + count) / ln(max_access + 2); the asymmetry keeps a corpus without any access defined.
     """
     weights = (
         profile.authority_recency_weight,
@@ -579,12 +509,10 @@ def keyword_coverage(
     posting_positions: NDArray[np.int32],
     positions: Positions,
 ) -> Scores:
-    """Return |K and terms(d)| / max(|K|, 1) of every memory asked for, in [0, 1], shape (m,).
+    """Return |K and terms(d)| / max(|K|, 1) of every memory asked for, in [0, 1] (section 7.5).
 
-    K are the distinct tokens of the query as the index has them: stems without stop words, n-grams
-    of unspaced scripts; the posting positions of each ascend. The reference keeps only a-z, 0-9 and
-    underscores, so that a query in another script has no keywords there. Source: section 7.5;
-    research/peers.md 1.5.
+    K are the distinct tokens of the query as the index has them. The reference keeps only a-z, 0-9
+    and underscores, so that a query in another script has no keywords there.
     """
     held = np.zeros(positions.size, dtype=np.float64)
     tokens = sorted(set(query_tokens))
@@ -601,19 +529,13 @@ def keyword_coverage(
 
 
 def unit_of(values: NDArray[np.floating]) -> Scores:
-    """Return values clipped to [0, 1], same shape; NaN and infinities are 0.
-
-    Of cosines this makes similarities: a negative one is as good as none.
-    """
+    """Return values clipped to [0, 1]; NaN and infinities are 0."""
     exact = values.astype(np.float64)
     return np.clip(np.where(np.isfinite(exact), exact, 0.0), 0.0, 1.0)
 
 
 def convex_weights(weights: Sequence[float], fallback: Sequence[float]) -> Scores:
-    """Return the weights clamped to [0, 1] and scaled to sum to 1; the fallback if all are 0.
-
-    Source: libravdb mathematics section 1 and research/peers.md 1.1.
-    """
+    """Return the weights clamped to [0, 1] and scaled to sum to 1; the fallback if all are 0."""
     clamped = unit_of(np.array(weights, dtype=np.float64))
     total = math.fsum(clamped)
     return clamped / total if total > 0.0 else np.array(fallback, dtype=np.float64)

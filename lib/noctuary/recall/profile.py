@@ -258,12 +258,9 @@ layer below may have switched it on. How fast a scan reads (`paginated_scoring`)
 and stays."""
 
 
-DEFAULT = "default"
-"""The profile that is always there; an unknown name falls back to it."""
-INHERITS = "inherits"
-"""Key of a profile's table that names its parent."""
-DESCRIPTION = "description"
-"""Key of a profile's table with one line for `noctuary profile list`."""
+DEFAULT = "default"  # the profile that is always there; an unknown name falls back to it
+INHERITS = "inherits"  # key of a profile's table that names its parent
+DESCRIPTION = "description"  # key of a profile's table with one line for `noctuary profile list`
 
 
 class Shipped(NamedTuple):
@@ -326,11 +323,8 @@ SHIPPED: Mapping[str, Shipped] = {
 
 BUILT_IN = "built-in"
 THIS_CALL = "this call"
-GIVEN = "given"
-"""`ResolvedProfile.used` where the call brought a whole RetrievalProfile."""
-
-NEAREST_SHOWN = 3
-"""Known names shown for an unknown one: enough to find a slip of the finger."""
+GIVEN = "given"  # `ResolvedProfile.used` where the call brought a whole RetrievalProfile
+NEAREST_SHOWN = 3  # known names shown for an unknown one: enough to find a slip of the finger
 
 Tables = Mapping[str, Mapping[str, Any]]
 Definition = tuple[str, Mapping[str, Any]]
@@ -367,10 +361,7 @@ class Layers(NamedTuple):
 
 
 class ResolvedProfile(NamedTuple):
-    """A profile, and where each flag's value came from.
-
-    What the warnings ("unknown_profile", "bad_profile") name was left out.
-    """
+    """A profile, and where each flag's value came from; what the warnings name was left out."""
 
     profile: RetrievalProfile
     requested: str | None
@@ -382,11 +373,7 @@ class ResolvedProfile(NamedTuple):
 def resolve(
     name: str | None, layers: Layers, overrides: Mapping[str, Any] | None = None
 ) -> ResolvedProfile:
-    """Merge the profile of a name (None: `layers.chosen`) and the flags of a call.
-
-    Raises:
-        ValueError: Listing every fault of `overrides` at once.
-    """
+    """Merge the profile of a name (None: the chosen) and a call's flags; ValueError for these."""
     asked = _given(overrides)
     warnings: list[RecallWarning] = []
     used, named = _named_layers(layers.chosen if name is None else name, layers, warnings)
@@ -574,13 +561,10 @@ def resolve_for_recall(
     profile: RetrievalProfile | str | Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> ResolvedProfile:
-    """Return what a recall ranks with; the same question is answered from memory.
+    """Return what a recall ranks with, from memory where it was asked before.
 
-    `profile` is a name, flags on top of the configured profile, or a whole profile, which is taken
-    as it is (None: the configured one); `overrides` are on top of any of these, None not given.
-
-    Raises:
-        ValueError: Listing every fault of the call's own flags at once.
+    `profile` is a name, flags on top of the configured profile, or a whole profile (None: the
+    configured one); `overrides` are on top of any of these. ValueError lists the call's own faults.
     """
     if isinstance(profile, RetrievalProfile):
         asked = _given(overrides)
@@ -619,10 +603,7 @@ class StoredProfiles(NamedTuple):
 
 
 def read_store_profiles(path: Path) -> StoredProfiles:
-    """Return the profiles of `<store>/profiles.toml`; a file that is missing holds none.
-
-    Parsed again only after its time, size or inode has changed. Never raises.
-    """
+    """Return the profiles of `<store>/profiles.toml`, parsed once per stamp. Never raises."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 Mask = NDArray[np.bool_]
 
-_NO_CODE = -2
-"""Code of a value that no memory has; -1 is that of having none."""
+_NO_CODE = -2  # code of a value that no memory has; -1 is that of having none
 
 
 class Scope(NamedTuple):
@@ -93,10 +92,7 @@ def build_mask(
 
 
 def private_mask(owners: Facet, user: str | None) -> Mask | None:
-    """Return which memories (n,) nobody but this user may see; None where all belong to nobody.
-
-    None of those of nobody, and none that the user shares. A recall without a user has none.
-    """
+    """Return which memories (n,) nobody but this user may see; None where all belong to nobody."""
     if not owners.values:
         return None
     private: Mask = owners.codes == owners.code_of(user)
@@ -180,10 +176,7 @@ def find_rows(
     archived: Archived | None,
     plans: frozenset[str],
 ) -> Rows:
-    """Apply the rules above to what the scope allows.
-
-    `archived` is None where archived memories are asked for; summaries of `plans` may be searched.
-    """
+    """Apply the rules above; `archived` is None where archived memories are asked for."""
     hidden = stands = np.empty(0, dtype=np.int64)
     if archived is not None:
         hidden, stands = archived
@@ -273,11 +266,7 @@ class Query(NamedTuple):
 def check_arguments(
     query: Any, k: Any, sort_by: Any, scope: Scope, deadline_ms: Any, session_id: Any = None
 ) -> None:
-    """Refuse what no store could honour.
-
-    Raises:
-        ValueError: Listing every fault: wrong types, a negative k, an unknown sort_by.
-    """
+    """Refuse what no store could honour; ValueError lists every fault."""
     faults: list[str] = []
     if not isinstance(query, str):
         faults.append(f"query must be a text, found {type(query).__name__}")

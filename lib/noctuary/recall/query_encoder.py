@@ -148,19 +148,11 @@ def encode_query(
 ) -> NDArray[np.float32]:
     """Return the unit vector of a query, by exactly the model that made the snapshot's vectors.
 
-    Args:
-        paths: The store.
-        manifest: Of the snapshot.
-        query: Any text.
-        may_warm: Whether ONNX Runtime may encode once several queries were asked. The two agree to
-            float32 rounding (1e-6), and when the change happens depends on time: what must be
-            reproducible to the last digit (a night's evaluation) leaves it off.
-        within_ms: Time that is left for the whole answer: a part of it is waited for a provider,
-            or until a model that only ONNX Runtime reads is loaded.
-
-    Raises:
-        EncoderError: If the snapshot names no encoder, its files are missing or damaged, or the
-            model differs; if there is no vector in time.
+    `may_warm` lets ONNX Runtime encode once several queries were asked. The two agree to float32
+    rounding (1e-6), and when the change happens depends on time: what must be reproducible to the
+    last digit leaves it off. Of `within_ms`, what is left for the answer, a part is waited for a
+    provider, or until a model that only ONNX Runtime reads is loaded. EncoderError if there is no
+    vector in time, or no such model.
     """
     directory, expected = _place(paths, manifest)
     if expected.is_hosted:
@@ -182,21 +174,18 @@ def lean_reason(paths: StorePaths, manifest: Manifest) -> str:
     """Return why this process encodes with the lean encoder; empty if ONNX Runtime does it."""
     directory, expected = _place(paths, manifest)
     if expected.is_hosted:
-        model = _hosted(directory, expected).model
-        return f"queries are encoded by {model.title} over the network"
-    if not _has_lean(directory):
-        _onnx(directory, expected)
-        return ""
-    return _open(directory, expected).reason
+        title = _hosted(directory, expected).model.title
+        return f"queries are encoded by {title} over the network"
+    if _has_lean(directory):
+        return _open(directory, expected).reason
+    _onnx(directory, expected)
+    return ""
 
 
 def text_encoder(
     paths: StorePaths, manifest: Manifest, within_ms: float = math.inf
 ) -> LeanEncoder | OnnxEncoder:
-    """Return what encodes here itself, for texts other than queries: the lean encoder, if there is.
-
-    EncoderError where a provider made the vectors: what a session says is sent to nobody.
-    """
+    """Return what encodes other texts here itself; EncoderError where a provider did."""
     directory, expected = _place(paths, manifest)
     if expected.is_hosted:
         raise EncoderError(
@@ -318,10 +307,11 @@ def _opening(export: Path, expected: EncoderFingerprint, _written_ns: int) -> Fu
         require_same(expected, encoder.fingerprint)
         return encoder
 
-    pool = ThreadPoolExecutor(1, thread_name_prefix="noctuary-onnx-open")
-    opening = pool.submit(work)
-    pool.shutdown(wait=False)
-    return opening
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(work)
+    finally:
+        pool.shutdown(wait=False)
 
 
 @lru_cache(maxsize=_CACHED_QUERIES)
@@ -344,33 +334,25 @@ def encode_rows(
     paths: StorePaths, manifest: Manifest, rows: Sequence[MemoryRecord], within_s: float
 ) -> dict[str, NDArray[np.float32]]:
     """Return unit vectors by content hash: all that are known, and new ones while there is time."""
-    until_s = time.perf_counter() + within_s
-    model = manifest.encoder_digest
+    until_s, last_s, model = time.perf_counter() + within_s, 0.0, manifest.encoder_digest
     if model is None:
         return {}
     found: dict[str, NDArray[np.float32]] = {}
-    last_s, stopped = 0.0, False
+    stopped = False
     for row in rows:
-        key = (model, row.content)
-        vector = _kept.get(key)
+        vector, began_s = _kept.get((model, row.content)), time.perf_counter()
+        stopped = stopped or began_s + last_s > until_s
         if vector is None and not stopped:
-            began_s = time.perf_counter()
-            stopped = began_s + last_s > until_s
-            if not stopped:
-                try:
-                    vector = text_encoder(paths, manifest).encode_documents([row.content])[0]
-                except (EncoderError, OSError, ValueError):
-                    stopped = True
-                    continue
-                _keep(key, vector)
-                last_s = time.perf_counter() - began_s
+            try:
+                vector = text_encoder(paths, manifest).encode_documents([row.content])[0]
+            except (EncoderError, OSError, ValueError):
+                stopped = True
+                continue
+            with _lock:
+                if len(_kept) >= KEPT:
+                    _kept.clear()
+                _kept[model, row.content] = vector
+            last_s = time.perf_counter() - began_s
         if vector is not None:
             found[row.content_hash] = vector
     return found
-
-
-def _keep(key: tuple[str, str], vector: NDArray[np.float32]) -> None:
-    with _lock:
-        if len(_kept) >= KEPT:
-            _kept.clear()
-        _kept[key] = vector

@@ -45,15 +45,11 @@ _SESSION_FIELDS = tuple(field.name for field in fields(SessionArrays))
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 
 
-_NONE = -1
-"""In `Summaries.summary_of`: a memory that no summary of turns covers."""
+_NONE = -1  # in `Summaries.summary_of`: a memory that no summary of turns covers
 
 
 class Summaries:
-    """All accepted summaries of a snapshot, in order of their ids; safe to share between threads.
-
-    Summary i stands at position count + i.
-    """
+    """All accepted summaries of a snapshot by id; summary i stands at position count + i."""
 
     def __init__(
         self, count: int, arrays: SummaryArrays, plans: Sequence[str], ids: Sequence[str]
@@ -191,11 +187,7 @@ class SnapshotReader:
 
     @staticmethod
     def open(directory: Path) -> SnapshotReader:
-        """Open a snapshot after checking that every file is there with its size.
-
-        Raises:
-            SnapshotCorruptError: If anything is missing, damaged or inconsistent.
-        """
+        """Open a snapshot; SnapshotCorruptError if anything is missing, damaged or inconsistent."""
         manifest = read_manifest(directory)
         quick_check(directory, manifest)
         try:
@@ -304,11 +296,7 @@ class SnapshotReader:
 
     @shared
     def summary_vectors(self) -> NDArray[np.float32] | None:
-        """Unit vectors of the summaries, (s, d); None without an encoder.
-
-        Raises:
-            ValueError: If there is not one per summary.
-        """
+        """Unit vectors of the summaries, (s, d); None without an encoder."""
         if self.vectors is None:
             return None
         vectors = self._array(layout.SUMMARY_VECTORS_FILE)
@@ -532,10 +520,7 @@ class SnapshotGraph:
         return frozenset(spoken[spoken >= 0].tolist())
 
     def names_seen(self, mask: Mask | None) -> NameTable:
-        """Return the names of concepts that a visible memory is about, or that speak in one.
-
-        A name that only others use would otherwise use up the words of a visible one.
-        """
+        """Return the names of concepts that a visible memory is about, or that speak in one."""
         if mask is None:
             return NameTable(self._longest, self._named)
 
@@ -591,11 +576,11 @@ class Opened(NamedTuple):
 
 
 def open_serving(paths: StorePaths) -> Opened:
-    """Open the serving snapshot, falling back to the newest other one that may serve and opens.
+    """Open the serving snapshot, or the newest other one that may serve and opens.
 
     Raises:
         SnapshotMissingError: If nothing was ever published.
-        SnapshotCorruptError: If neither the serving snapshot nor another one opens.
+        SnapshotCorruptError: If nothing published opens.
     """
     failure: StoreError | None = None
     pointer: Pointer | None = None

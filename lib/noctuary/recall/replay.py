@@ -54,8 +54,11 @@ MAX_LOG_BYTES = 64 << 20
 replayable, less costs less disk."""
 
 
+_END = "(SELECT started + size FROM packets ORDER BY number DESC LIMIT 1)"
+
+
 def log_format(max_bytes: int = MAX_LOG_BYTES) -> LogFormat:
-    """Return what the log looks like; `written` counts the bytes of all packets up to a row."""
+    """Return what the log looks like; `started` counts the bytes of all packets before a row's."""
     return LogFormat(
         noun="the replay log",
         version=1,
@@ -63,16 +66,16 @@ def log_format(max_bytes: int = MAX_LOG_BYTES) -> LogFormat:
 CREATE TABLE IF NOT EXISTS packets (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     replay_id TEXT NOT NULL,
-    written INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    started INTEGER NOT NULL,
     packet TEXT NOT NULL
 );
-CREATE INDEX IF NOT EXISTS packets_by_size ON packets (written)
+CREATE INDEX IF NOT EXISTS packets_by_start ON packets (started)
 """,
         event="this recall",
-        insert="INSERT INTO packets (replay_id, packet, written) VALUES (?, ?, "
-        "? + coalesce((SELECT max(written) FROM packets), 0))",
-        upkeep="DELETE FROM packets WHERE written <= "
-        f"(SELECT max(written) FROM packets) - {max_bytes}",
+        insert="INSERT INTO packets (replay_id, packet, size, started) "
+        f"VALUES (?, ?, ?, coalesce({_END}, 0))",
+        upkeep=f"DELETE FROM packets WHERE started < {_END} - {max_bytes}",
         may_wait=False,
     )
 
@@ -107,11 +110,7 @@ def list_packets(path: Path, limit: int) -> FoundPackets:
 
 
 def find_packet(path: Path, replay_id: str) -> dict[str, Any]:
-    """Return the packet whose id begins with a text.
-
-    Raises:
-        StoreError: If there is no such packet, or several, or the log cannot be read.
-    """
+    """Return the packet whose id begins with a text; StoreError if there is none, or several."""
     found: list[dict[str, Any]] = []
     if replay_id.isascii() and replay_id:
         found = _read(
@@ -308,10 +307,7 @@ class RecordingInputs:
         return self.record["now_us"]
 
     def archive(self) -> ArchiveState | None:
-        """Return what is archived; of the plans in force only the ids are kept.
-
-        A plan never changes, and the archive forgets none, so the ids say all.
-        """
+        """Return what is archived; the ids of the plans in force say all, a plan never changes."""
         state = self._inputs.archive()
         if state is not None:
             kept = {"moment_us": self.now_us(), "plans": sorted(state.plans)}
@@ -342,10 +338,7 @@ class RecordingInputs:
 
 
 class RecordedInputs:
-    """Answers from a record, through JSON or not; what was never asked then is unknown now.
-
-    `archive_at` says what the store's archive holds for a moment; None where it is not at hand.
-    """
+    """Answers from a record, through JSON or not; what was never asked then is unknown now."""
 
     def __init__(self, record: Mapping[str, Any], archive_at: ArchiveAt | None = None) -> None:
         self.record = record
@@ -356,11 +349,7 @@ class RecordedInputs:
         return int(self.record["now_us"])
 
     def archive(self) -> ArchiveState | None:
-        """Return what was archived then, whatever was applied or undone since.
-
-        Raises:
-            ArchiveLostError: The archive does not know the plans of then.
-        """
+        """Return what was archived then; ArchiveLostError where nothing knows it."""
         kept = self.record.get("archive")
         if kept is None:
             return None
@@ -396,11 +385,9 @@ class RecordedInputs:
 
 
 PACKET_FORMAT = 2
-"""Bumped when an older version could not re-run the packet, or calls its steps otherwise: of format
-1 steps are not compared."""
+"""Bumped when an older version could not re-run the packet, or calls its steps otherwise."""
 
-_ID_BYTES = 6
-"""Of a packet's id, 12 hex digits: two among the some thousands of one log never meet."""
+_ID_BYTES = 6  # of a packet's id, 12 hex digits: two among the some thousands of one log never meet
 
 
 def recall_and_log(
@@ -413,8 +400,7 @@ def recall_and_log(
 ) -> RecallResult:
     """Recall; where the profile says `replay_log`, keep what a re-run needs.
 
-    The recall itself is the same either way. The packet is in the result also with `dry_run`, which
-    only keeps it out of the log, and so does no `log_path`. A log that cannot be written is the
+    `dry_run` and no `log_path` keep the packet out of the log. A log that cannot be written is the
     warning "replay_log".
     """
     if not query.profile.replay_log:
@@ -473,10 +459,10 @@ def _count_wings(reader: SnapshotReader, scope: Scope) -> dict[str, int]:
 
 
 def _scan_told(recaller: Recaller, query: Query) -> dict[str, Any]:
-    """Return how far the night's last LTP scan came, in the RFC's shape, as far as a user may know.
+    """Return how far the night's last LTP scan came, in the RFC's shape.
 
-    Where there are named users, how far the scan of all their memories came would tell how many
-    they have: the total is of what may be seen, and nothing is said of the scan.
+    Where there are named users, that would tell how many memories they have: the total is of what
+    may be seen, and nothing is said of the scan.
     """
     reader = recaller.reader
     own, _ = build_mask(Scope(user=query.scope.user), reader.facets, reader.created_at_us)
@@ -502,8 +488,6 @@ def _scan_told(recaller: Recaller, query: Query) -> dict[str, Any]:
 
 
 _NOT_REPLAYED = frozenset({"hook_failed", "replay_log"})
-_OWN_STEPS = 1
-"""Format whose steps hold a rescaling within the step that called for it."""
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -524,11 +508,7 @@ class Comparison:
 
 
 def replay(paths: StorePaths, packet: Mapping[str, Any]) -> Comparison:
-    """Run a packet again against its own snapshot, whichever one serves now.
-
-    A snapshot that is gone or damaged is the one difference. StoreError if the packet is none that
-    this version can run.
-    """
+    """Run a packet against its own snapshot, or say that it is gone; StoreError if damaged."""
     _require_packet(packet)
     snapshot_id = str(packet["snapshot_id"])
     directory = paths.snapshots / snapshot_id
@@ -550,10 +530,7 @@ def replay(paths: StorePaths, packet: Mapping[str, Any]) -> Comparison:
 
 
 def rerun(recaller: Recaller, packet: Mapping[str, Any]) -> Comparison:
-    """Run a packet again and compare; another snapshot than its own is a difference.
-
-    Nothing is written. StoreError if the packet is none that this version can run.
-    """
+    """Run a packet again and compare, writing nothing; another snapshot is a difference."""
     _require_packet(packet)
     try:
         found = tuple(_differences(packet, _run(recaller, packet)))
@@ -571,7 +548,7 @@ def rerun(recaller: Recaller, packet: Mapping[str, Any]) -> Comparison:
 
 def _require_packet(packet: Mapping[str, Any]) -> None:
     found = packet.get("format")
-    if found not in (_OWN_STEPS, PACKET_FORMAT):
+    if found != PACKET_FORMAT:
         raise StoreError(
             f"packet {packet.get('replay_id')} has format {found!r}; this noctuary {__version__} "
             f"runs format {PACKET_FORMAT}"
@@ -617,8 +594,6 @@ def _notes(packet: Mapping[str, Any]) -> Iterator[str]:
             f"the recall ran into its deadline then ({', '.join(late)}); deadlines are not "
             "replayed, so the steps that were left out then ran now"
         )
-    if packet["format"] == _OWN_STEPS:
-        yield "the packet counts a rescaling to the step before it; steps are not compared"
     made_by = packet.get("made_by")
     if made_by != __version__:
         yield f"the packet was made by noctuary {made_by}, this is {__version__}"
@@ -642,8 +617,7 @@ def _differences(packet: Mapping[str, Any], result: RecallResult) -> Iterator[st
     for code in sorted(after - before):
         yield f"the warning {code} comes now and did not then"
     yield from _memory_differences(packet["results"], now["results"])
-    if packet["format"] != _OWN_STEPS:
-        yield from _event_differences(packet["score_events"], now["score_events"])
+    yield from _event_differences(packet["score_events"], now["score_events"])
 
 
 def _memory_differences(then: Rows, now: Rows) -> Iterator[str]:

@@ -28,26 +28,21 @@ def plain(value: Any) -> Any:
 # Whether the snapshot holds an answer to a query: a score, and the threshold it is held against.
 
 
-WORDS_AND_VECTORS = "words_and_vectors"
-"""The signal of a recall that has a dense leg."""
-
-WORDS = "words"
-"""The signal of a recall without one: past its deadline, or with no encoder."""
+WORDS_AND_VECTORS = "words_and_vectors"  # the signal of a recall that has a dense leg
+WORDS = "words"  # the signal of a recall without one: past its deadline, or with no encoder
 
 SIGNALS = (WORDS_AND_VECTORS, WORDS)
 
 COSINE, COVERAGE, KNOWN, LIKENESS = FEATURES = ("cosine", "coverage", "known", "likeness")
 """What a score is made of (docs/abstention.md)."""
 
-ANY_SCRIPT = "any"
-"""Key of what is usual for prompts of a script that the everyday ones lack."""
+ANY_SCRIPT = "any"  # key of what is usual for prompts of a script that the everyday ones lack
 
 RELATIVE_BAR = 0.4
 """Share of the best memory's score that each memory must reach by itself: more injects fewer that
 only came along, less keeps a second half of an answer."""
 
-Usual = Mapping[str, tuple[float, float]]
-"""By feature, mean and deviation over everyday prompts."""
+Usual = Mapping[str, tuple[float, float]]  # by feature, mean and deviation over everyday prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +64,7 @@ class Measure:
 
     @staticmethod
     def parse(raw: Mapping[str, Any]) -> Measure:
-        """Read what `to_json` returned.
-
-        Raises:
-            KeyError, TypeError, ValueError: If it is anything else.
-        """
+        """Read what `to_json` returned; KeyError, TypeError, ValueError for anything else."""
         usual = {
             str(script): {name: _mean_and_deviation(found[name]) for name in FEATURES}
             for script, found in raw["usual"].items()
@@ -124,13 +115,9 @@ class Calibration:
 
     @staticmethod
     def parse(text: str) -> Calibration | None:
-        """Read a snapshot's abstention.json; None where nothing was calibrated.
+        """Read an abstention.json; None where nothing was calibrated, ValueError if it is damaged.
 
-        A threshold without a `measure` is of a snapshot of before, whose scores had another scale:
-        it counts as none.
-
-        Raises:
-            ValueError: If it is no JSON object of signals with thresholds in [0, 1].
+        A threshold without a `measure` is of a snapshot of before, whose scores had another scale.
         """
         try:
             raw = parse_json(text)["signals"]
@@ -151,11 +138,7 @@ class Calibration:
         return Calibration(measured, measures, bars) if measured else None
 
     def judge(self, score: float, signal: str) -> Answerability:
-        """Hold a score against its signal's threshold.
-
-        Raises:
-            KeyError: If the signal was not calibrated.
-        """
+        """Hold a score against its signal's threshold; KeyError if that was not calibrated."""
         bar = max(self.bars.get(signal, 0.0), RELATIVE_BAR * score)
         threshold = self.thresholds[signal]
         return Answerability(score, threshold, score < threshold, signal, bar)
@@ -166,8 +149,7 @@ class Calibration:
 
 MemoryId = int | str
 
-_SHOWN_CHARS = 80
-"""Of a text in the short form of a result."""
+_SHOWN_CHARS = 80  # of a text in the short form of a result
 
 
 @dataclass(frozen=True, slots=True)

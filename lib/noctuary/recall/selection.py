@@ -86,19 +86,13 @@ class Selection(NamedTuple):
 
 
 def wing_codes(wings: Sequence[str | None]) -> NDArray[np.int64]:
-    """Return one number per wing, from 0 on in order of appearance, shape (m,).
-
-    Memories without a wing are one wing of their own: they crowd others out as any wing does.
-    """
+    """Return one number per wing, from 0 on in order of appearance; no wing is one of its own."""
     numbers: dict[str | None, int] = {}
     return np.array([numbers.setdefault(w, len(numbers)) for w in wings], dtype=np.int64)
 
 
 def wing_saturation(codes: NDArray[np.int64], counts: NDArray[np.int64]) -> Scores:
-    """Return count(wing of d in S) / |S| per candidate, in [0, 1]; 0 while S is empty.
-
-    `codes` has the wing of every candidate (m,), `counts` the selected memories per wing.
-    """
+    """Return count(wing of d in S) / |S| per candidate (m,) from selected counts per wing."""
     selected = int(counts.sum())
     if selected == 0:
         return np.zeros(codes.size, dtype=np.float64)
@@ -178,11 +172,7 @@ def select(
 
 
 def mmr(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Order candidates by maximal marginal relevance; without wing balance, keep the first k.
-
-    A candidate's score becomes lambda x its score - (1 - lambda) x its largest cosine to those
-    selected before it, at least 0 and never above theirs.
-    """
+    """Order candidates by maximal marginal relevance; without wing balance, keep the first k."""
     if not candidates.size:
         return PhaseOutcome(candidates)
     profile, size, k = search.profile, candidates.size, search.k
@@ -276,11 +266,7 @@ def _clamp_note(chosen: Selection, row: int) -> str:
 
 
 def cross_wing_balancing(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Select k memories by relevance, similarity and wing saturation at once.
-
-    Takes what "mmr" left for it: candidates with their `relevance`. Without it (that phase did not
-    run, or found nothing to balance) nothing is changed.
-    """
+    """Select k of what "mmr" left by relevance, similarity and wing saturation at once."""
     if candidates.relevance is None:
         return PhaseOutcome(candidates, notes={"applied": False})
     by_relevance = np.argsort(-candidates.relevance, kind="stable")
@@ -320,10 +306,7 @@ def cross_wing_balancing(candidates: Candidates, search: Search) -> PhaseOutcome
 def _dropped_for_wings(
     plain: Candidates, before: Candidates, wings: Sequence[str | None], chosen: Selection, k: int
 ) -> tuple[Dropped, ...]:
-    """Say for everybody beyond the first k which phase pushed it out, if it had been inside.
-
-    `plain` are the candidates as "mmr" left them, `before` (with their wings) as it got them.
-    """
+    """Say which phase pushed out everybody beyond the first k; `plain` is "mmr"'s order."""
     kept = min(max(k, 0), plain.size)
     held = Counter(wings[int(place)] for place in chosen.order[: chosen.picked])
     score_of = plain.score_of()
@@ -445,8 +428,7 @@ def _find_stale(
     """Return the candidates that have a stored successor, the surest first, then in their order.
 
     The heir is the last memory of the chain that sure links lead to. A damaged table may hold a
-    cycle: none of its memories replaces another. The profile's thresholds apply to near duplicates;
-    what was stated has no similarity.
+    cycle: none of its memories replaces another.
     """
     links = {older: link for older, link in successors.items() if _counts(link, profile)}
     sure = {older: link for older, link in links.items() if link.confidence >= LEAST_CONFIDENCE}
@@ -597,11 +579,7 @@ def _numbered(names: Sequence[str | None]) -> NDArray[np.int64]:
 
 
 def _predecessors(positions: Sequence[int], found: Iterable[Stale]) -> dict[int, list[int]]:
-    """Return the rows that every remaining heir stands for, best first, by the heir's position.
-
-    Passes through chains: of three versions the newest stands for both others. The pairs may stand
-    in any order; there are no cycles among them.
-    """
+    """Return the rows, best first, that every remaining heir stands for, through chains."""
     heir_of = {stale.older: stale.heir for stale in found}
     rows: dict[int, list[int]] = {}
     for row, position in enumerate(positions):

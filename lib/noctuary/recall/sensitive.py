@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 VAULT_PATH = "vault_path"
 
-BATCH_ROWS = 1_000
-"""Rows read at once: larger saves statements, smaller memory."""
+BATCH_ROWS = 1_000  # rows read at once: larger saves statements, smaller memory
 
 _MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))
 _Row = tuple[object, object, Mapping[str, object]]
@@ -63,10 +62,7 @@ class HeldRow(NamedTuple):
 def read_sensitive(
     source: SourceName, kind: str, settings: SourceSettings, user: str | None
 ) -> Iterator[HeldRow]:
-    """Yield every sensitive row of a store that a user may see, as far as its query can tell.
-
-    SourceError where the store cannot be read, or its kind gives no sensitive text away.
-    """
+    """Yield every sensitive row that a user may see; SourceError where none is given."""
     if isinstance(source, DatabaseName):
         rows = _of_database(source, settings, user)
     elif kind == "claude-memory-sqlite":
@@ -147,11 +143,10 @@ def _marked_sql(reader: Reader) -> tuple[tuple[str, ...], str]:
     """Return the columns and the query of the marked rows of one user and of nobody."""
     from noctuary.sources.postgres import MEMORIES, field_names, mark_sql, user_sql
 
-    names, owner = field_names(reader.schema), user_sql(reader)
+    names, owner, mark = field_names(reader.schema), user_sql(reader), mark_sql(reader.schema)
     dates = ("created_at", "updated_at", "deleted_at")
     shown = [owner if n == "user_id" else f"m.{n}::text" if n in dates else f"m.{n}" for n in names]
     vault = f"m.{VAULT_PATH}::text" if VAULT_PATH in reader.schema.columns else "NULL::text"
-    mark = mark_sql(reader.schema)
     return names, (
         f"SELECT {mark}, {vault}, {', '.join(shown)} FROM {MEMORIES} m WHERE {mark} IS NOT NULL "
         f"AND ({owner} IS NULL OR {owner} = %(user)s::text) ORDER BY m.id"
@@ -162,10 +157,7 @@ def _marked_sql(reader: Reader) -> tuple[tuple[str, ...], str]:
 
 
 class _NeverStored:
-    """Refuses to be pickled or copied: that is how values reach files, caches and other processes.
-
-    Also `json.dumps` refuses it, because it is no plain value.
-    """
+    """Refuses to be pickled, copied or made JSON: so values reach files, caches and processes."""
 
     __slots__ = ()
 
@@ -258,11 +250,7 @@ def recall_sensitive(
 
 
 def score_documents(query: str, documents: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-    """Return the BM25 score of each document for a query (noctuary.lexical.search), >= 0.
-
-    How rare a word is is counted over these documents alone, the rows that this user may see, so
-    that a score says nothing of another user's.
-    """
+    """Return BM25 scores >= 0; how rare a word is, these documents alone say."""
     scores = np.zeros(len(documents))
     counts = [Counter(tokens) for tokens in documents]
     lengths = np.array([len(tokens) for tokens in documents], dtype=np.float64)
