@@ -97,7 +97,12 @@ def recall(
     warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
     warnings += [*stored.warnings, *resolved.warnings]
     profile = resolved.profile
-    withheld = not dry_run and _must_withhold(profile, query)
+    withheld = False
+    if not dry_run and (profile.replay_log or profile.query_expansion_enabled):
+        from noctuary.text.secrets import find_text_sensitivity
+
+        # What drops rows also keeps a question from being kept.
+        withheld = find_text_sensitivity(query) is not None
     asked = Query(query, k, profile, resolved.used, scope, sort_by, session_id, dry_run)
     inputs = recaller.inputs_now(user).with_store(settings)
     try:
@@ -152,15 +157,6 @@ def _log_query(recaller: Recaller, result: RecallResult, user: str | None) -> li
         user=user,
     )
     return [] if fault is None else [RecallWarning("query_log", fault)]
-
-
-def _must_withhold(profile: RetrievalProfile, query: str) -> bool:
-    """Say whether a question that would be kept must not be, by the scan that drops rows."""
-    if not (profile.replay_log or profile.query_expansion_enabled):
-        return False
-    from noctuary.text.secrets import find_text_sensitivity
-
-    return find_text_sensitivity(query) is not None
 
 
 def _log(recaller: Recaller, result: RecallResult) -> list[RecallWarning]:

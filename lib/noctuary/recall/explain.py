@@ -15,7 +15,6 @@ from noctuary.core.types import dataclass, from_micros, has_hooks
 from noctuary.lexical.search import top_positions
 from noctuary.recall.candidates import (
     BREAKDOWN_KEYS,
-    Candidates,
     Dropped,
     Ledger,
     Names,
@@ -36,62 +35,54 @@ from noctuary.recall.result import MemoryId, RecalledMemory, RecallResult, Recal
 
 def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) -> None:
     """Note the steps of the base ranking; a rescaling is a step of its own."""
-    fusion, bonus = profile.scorer == "fusion", profile.exact_match_bonus
-    share = _lexical_share(base, profile) if fusion else np.zeros(base.positions.size)
+    fusion, bonus, graph = profile.scorer == "fusion", profile.exact_match_bonus, base.graph
     lexical, dense = (leg.rank_of() for leg in (base.lexical, base.dense))
-    lifted = base.fused.copy()
-    if base.graph is not None:
-        lifted[: base.graph.positions.size] += profile.graph_weight * base.graph.added
+    share, lifted = np.zeros(base.positions.size), base.fused.copy()
+    if fusion and lexical:
+        # Both fusions divide the sum of the legs' parts by the weights of the legs that found
+        # something; what is not the lexical leg's is the dense leg's.
+        alone = fuse(base.positions, (base.lexical, Leg.empty()), profile)
+        weights = profile.lexical_weight + (profile.dense_weight if dense else 0.0)
+        share = np.minimum(alone * (profile.lexical_weight / weights), base.fused)
+    if graph is not None:
+        lifted[: graph.positions.size] += profile.graph_weight * graph.added
     exact = 0.0 if base.exact is None else bonus * base.exact
     said_bonus = "bonus for holding every word of the query"
     said_scale = f"all scores are divided by {1.0 + bonus:.3f}"
-    nearest = "dense" if fusion else "scorer"
+
+    def graph_reason(position: int) -> str:
+        path = None if graph is None else path_of(graph, position)
+        return "" if path is None else path.reason
+
+    def scale_reason(position: int) -> str:
+        said: list[str] = []
+        if graph is not None and graph.scale > 1.0:
+            said.append(f"all scores are divided by {graph.scale:.3f}")
+        if graph is not None and graph.talk is not None and position in graph.talk.members:
+            said.append("members of sessions share out the scores that they had")
+        return "; ".join(said)
+
+    def quality_reason(position: int) -> str:
+        place = int(np.searchsorted(base.positions, position))
+        quality = base.relevance[place] / base.matched[place]
+        return f"x quality {quality:.3f}: a summary counts for what it preserves of its sources"
+
     steps: list[tuple[str, Scores, Callable[[int], str]]] = [
         ("lexical", share, lambda p: f"lexical rank {lexical.get(p, 'none')}"),
-        (nearest, base.fused, lambda p: f"dense rank {dense.get(p, 'none')}"),
-        ("graph", lifted, lambda p: _graph_reason(base, p)),
-        ("graph_scale", base.with_graph, lambda p: _scale_reason(base, p)),
+        (
+            "dense" if fusion else "scorer",
+            base.fused,
+            lambda p: f"dense rank {dense.get(p, 'none')}",
+        ),
+        ("graph", lifted, graph_reason),
+        ("graph_scale", base.with_graph, scale_reason),
         ("exact_match", base.with_graph + exact, lambda _: said_bonus),
         ("exact_match_scale", base.matched, lambda _: said_scale),
-        ("summary_quality", base.relevance, lambda p: _quality_reason(base, p)),
+        ("summary_quality", base.relevance, quality_reason),
         ("importance", base.final, lambda _: "importance below 1 takes its share"),
     ]
     for phase, scores, reason_of in steps:
         ledger.record(phase, base.positions, scores, reason_of)
-
-
-def _lexical_share(base: BaseRanking, profile: RetrievalProfile) -> Scores:
-    """Return what the lexical leg contributed to the fused scores; the rest is the dense leg's.
-
-    Both fusions divide the sum of the legs' parts by the weights of the legs that found something.
-    """
-    if not base.lexical.ranking.size:
-        return np.zeros(base.positions.size)
-    alone = fuse(base.positions, (base.lexical, Leg.empty()), profile)
-    weights = profile.lexical_weight
-    if base.dense.ranking.size:
-        weights += profile.dense_weight
-    return np.minimum(alone * (profile.lexical_weight / weights), base.fused)
-
-
-def _graph_reason(base: BaseRanking, position: int) -> str:
-    path = None if base.graph is None else path_of(base.graph, position)
-    return "" if path is None else path.reason
-
-
-def _scale_reason(base: BaseRanking, position: int) -> str:
-    found, said = base.graph, list[str]()
-    if found is not None and found.scale > 1.0:
-        said.append(f"all scores are divided by {found.scale:.3f}")
-    if found is not None and found.talk is not None and position in found.talk.members:
-        said.append("members of sessions share out the scores that they had")
-    return "; ".join(said)
-
-
-def _quality_reason(base: BaseRanking, position: int) -> str:
-    place = int(np.searchsorted(base.positions, position))
-    share = base.relevance[place] / base.matched[place]
-    return f"x quality {share:.3f}: a summary counts for what it preserves of its sources"
 
 
 # Phase 12: score breakdowns and the candidate trace, in the shapes of RFC 914.
@@ -154,8 +145,20 @@ def explain(
     search: Search, memories: tuple[RecalledMemory, ...]
 ) -> tuple[tuple[RecalledMemory, ...], dict[str, Any]]:
     """Return the memories with breakdowns, and what else was asked for; hooks hear the events."""
-    if has_hooks("post_cross_wing"):
-        _fire_balanced(search)
+    if has_hooks("post_cross_wing") and search.ledger.balanced is not None:
+        told: dict[str, object] = {}
+        names = ("candidates_before", "candidates_after")
+        for name, candidates in zip(names, search.ledger.balanced, strict=True):
+            ids = search.reader.public_ids(candidates.positions.tolist())
+            wings = search.wings_of(candidates.positions)
+            told[name] = [
+                {"id": ids[p], "wing": wing, "score": score}
+                for (p, score), wing in zip(candidates.score_of().items(), wings, strict=True)
+            ]
+        notes = search.ledger.notes.get("cross_wing_balancing", {})
+        # The share of every wing among what is left (RFC 914, phase 11).
+        told["wing_saturation_scores"] = notes.get("wing_shares", {})
+        search.run.fire("post_cross_wing", told)
     if not (search.wants_events or search.profile.candidate_trace):
         return memories, {}
     with search.run.step("score_explainability"):
@@ -173,7 +176,13 @@ def _explain(
     events = search.ledger.events(read) if search.wants_events else {}
     dropped = search.ledger.dropped
     if profile.candidate_trace:
-        dropped = [*_find_hidden(search), *dropped, *_beyond_limit(candidates, search.k)]
+        said = f"of {candidates.size}; {search.k} were asked for"
+        beyond = [
+            Dropped(LIMIT, position, f"place {place} {said}", score)
+            for place, (position, score) in enumerate(candidates.score_of().items(), start=1)
+            if place > search.k
+        ]
+        dropped = [*_find_hidden(search), *dropped, *beyond]
     told: list[Any] = [event.reason for found in events.values() for event in found]
     told += [value for d in dropped for value in (d.reason, d.facts)]
     named = {*events, *positions, *(d.position for d in dropped)}
@@ -207,16 +216,6 @@ def _explain(
     return memories, extras
 
 
-def _beyond_limit(candidates: Candidates, k: int) -> list[Dropped]:
-    """Return the candidates after the first k as drops."""
-    said = f"of {candidates.size}; {k} were asked for"
-    return [
-        Dropped(LIMIT, position, f"place {place} {said}", score)
-        for place, (position, score) in enumerate(candidates.score_of().items(), start=1)
-        if place > k
-    ]
-
-
 def _find_hidden(search: Search) -> list[Dropped]:
     """Return the hidden memories that would be candidates, best first, as drops."""
     rows = search.rows
@@ -236,24 +235,6 @@ def _find_hidden(search: Search) -> list[Dropped]:
             reason = f"archived: {{{stands}}} stands for it"
             found.append(Dropped(ARCHIVE, position, reason, score, {"archived_behind": ref}))
     return found
-
-
-def _fire_balanced(search: Search) -> None:
-    """Tell the hooks of "post_cross_wing" who was there before and after."""
-    if search.ledger.balanced is None:
-        return
-    told: dict[str, object] = {}
-    names = ("candidates_before", "candidates_after")
-    for name, candidates in zip(names, search.ledger.balanced, strict=True):
-        ids, scores = search.reader.public_ids(candidates.positions.tolist()), candidates.score_of()
-        wings = search.wings_of(candidates.positions)
-        told[name] = [
-            {"id": ids[p], "wing": wing, "score": score}
-            for (p, score), wing in zip(scores.items(), wings, strict=True)
-        ]
-    notes = search.ledger.notes.get("cross_wing_balancing", {})
-    told["wing_saturation_scores"] = notes.get("wing_shares", {})
-    search.run.fire("post_cross_wing", told)
 
 
 # Why a memory did, or did not, come back: the first stage of a recall that lost it.
@@ -331,7 +312,14 @@ def explain_memory(
     position = _position_of(reader, memory_id)
     owner_mask, _ = build_mask(Scope(user=query.scope.user), reader.facets, reader.created_at_us)
     if position is None or not _is_allowed(reader, position, owner_mask):
-        return _unknown(recaller, memory_id)
+        facts = {"snapshot_id": recaller.snapshot_id, "built_at": reader.manifest.built_at}
+        where = f"snapshot {facts['snapshot_id']}, built {facts['built_at']}"
+        said = (
+            f"There is no memory [{memory_id}] that this recall could see in {where}.",
+            _MAY_BE,
+            "If it is new, or was changed since, run the night (`noctuary nightly`).",
+        )
+        return Why(memory_id, UNKNOWN, said, facts)
     if not _is_allowed(reader, position, mask):
         return _out_of_scope(reader, query.scope, memory_id, position)
     # What the recall searched, as it is now; nothing changes it within a moment.
@@ -446,17 +434,6 @@ def _position_of(reader: SnapshotReader, memory_id: str) -> int | None:
 
 def _is_allowed(reader: SnapshotReader, position: int, mask: Mask | None) -> bool:
     return mask is None or bool(mask[list(reader.sources_at(position))].all())
-
-
-def _unknown(recaller: Recaller, memory_id: str) -> Why:
-    snapshot_id, built_at = recaller.snapshot_id, recaller.reader.manifest.built_at
-    where = f"snapshot {snapshot_id}, built {built_at}"
-    said = (
-        f"There is no memory [{memory_id}] that this recall could see in {where}.",
-        _MAY_BE,
-        "If it is new, or was changed since, run the night (`noctuary nightly`).",
-    )
-    return Why(memory_id, UNKNOWN, said, {"snapshot_id": snapshot_id, "built_at": built_at})
 
 
 def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position: int) -> Why:

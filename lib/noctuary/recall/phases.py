@@ -246,7 +246,9 @@ def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]
     shown: dict[str, str] = {}
     for text in texts:
         for word in _words().findall(text.lower()):
-            for token, form in _tokens_of(word):
+            tokens = [token for token in tokenize(word) if not is_stop_word(token)]
+            for token in tokens:
+                form = word if len(tokens) == 1 else token  # to ask with
                 if token not in asked and len(form) >= LEAST_CHARS:
                     counts[token] = counts.get(token, 0) + 1
                     shown.setdefault(token, form)
@@ -322,14 +324,7 @@ def _ask(
     return found
 
 
-def _tokens_of(word: str) -> list[tuple[str, str]]:
-    """Return a word's tokens, each with the form to ask with: the word itself if it is one."""
-    tokens = [token for token in tokenize(word) if not is_stop_word(token)]
-    return [(t, word) for t in tokens] if len(tokens) == 1 else [(t, t) for t in tokens]
-
-
-# Compiled on first use: most processes never expand a query.
-@cache
+@cache  # compiled on first use: most processes never expand a query
 def _words() -> re.Pattern[str]:
     letters = rf"(?:[^\W_]|[{MARKS}])+"
     return re.compile(rf"{letters}(?:['’]{letters})*")

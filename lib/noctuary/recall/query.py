@@ -281,14 +281,11 @@ def check_arguments(
             faults.append(f"{name} must be {kind.__name__}, found {type(value).__name__}")
     if session_id is not None and not isinstance(session_id, str):
         faults.append(f"session_id must be str, found {type(session_id).__name__}")
-    if deadline_ms is not None and not _is_time(deadline_ms):
+    is_number = isinstance(deadline_ms, int | float) and not isinstance(deadline_ms, bool)
+    if deadline_ms is not None and not (is_number and not math.isnan(deadline_ms)):
         faults.append(f"deadline_ms must be a number, found {deadline_ms!r}")
     if faults:
         raise ValueError("; ".join(faults))
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 
 # The state of one recall while it runs: its clock, its timings, what went wrong.

@@ -430,7 +430,16 @@ def _find_stale(
     The heir is the last memory of the chain that sure links lead to. A damaged table may hold a
     cycle: none of its memories replaces another.
     """
-    links = {older: link for older, link in successors.items() if _counts(link, profile)}
+    links = {
+        older: link
+        for older, link in successors.items()
+        if link.reason != "near_duplicate"
+        or link.similarity is None
+        or (
+            link.similarity >= profile.supersede_similarity_threshold
+            and link.age_gap_days >= profile.supersede_min_age_gap_days
+        )
+    }
     sure = {older: link for older, link in links.items() if link.confidence >= LEAST_CONFIDENCE}
     found: list[Stale] = []
     for older in sorted(links.keys() & set(positions.tolist())):
@@ -444,15 +453,6 @@ def _find_stale(
     rank = {position: row for row, position in enumerate(positions.tolist())}
     found.sort(key=lambda stale: (-links[stale.older].confidence, rank[stale.older]))
     return found
-
-
-def _counts(link: Successor, profile: RetrievalProfile) -> bool:
-    if link.reason != "near_duplicate" or link.similarity is None:
-        return True
-    return (
-        link.similarity >= profile.supersede_similarity_threshold
-        and link.age_gap_days >= profile.supersede_min_age_gap_days
-    )
 
 
 def _stale(older: int, heir: int, link: Successor) -> Stale:
@@ -502,20 +502,19 @@ def _search_stale(
         least_days=profile.supersede_min_age_gap_days,
         at_most=at_most,
     )
-    return [_said_anew(pair, positions[pair.older], positions[pair.newer]) for pair in pairs], ()
-
-
-def _said_anew(pair: Superseded, older: int, heir: int) -> Stale:
-    said = f"similarity {pair.similarity:.2f}, {pair.age_gap_days} days"
-    confidence = CONFIDENCES[pair.confidence]
-    note = f"a newer memory says this anew: {said} later, confidence {confidence}"
-    facts = {
-        "superseded_by": PositionRef(heir),
-        "similarity": pair.similarity,
-        "age_gap_days": pair.age_gap_days,
-        "confidence": confidence,
-    }
-    return Stale(older, heir, True, f"{said} newer", note, facts)
+    found: list[Stale] = []
+    for pair in pairs:
+        heir, confidence = positions[pair.newer], CONFIDENCES[pair.confidence]
+        said = f"similarity {pair.similarity:.2f}, {pair.age_gap_days} days"
+        note = f"a newer memory says this anew: {said} later, confidence {confidence}"
+        facts = {
+            "superseded_by": PositionRef(heir),
+            "similarity": pair.similarity,
+            "age_gap_days": pair.age_gap_days,
+            "confidence": confidence,
+        }
+        found.append(Stale(positions[pair.older], heir, True, f"{said} newer", note, facts))
+    return found, ()
 
 
 def find_superseded(
@@ -535,11 +534,15 @@ def find_superseded(
     differ in `Keys.marks` are no pair; with `least_days` 0 one must still be newer.
     """
     found: list[Superseded] = []
+    # Floats: the difference of two int64 may not fit one, and 2^53 microseconds are 285 years.
+    moments, dated = created_at_us.astype(np.float64), created_at_us != UNDATED_US
     marks = np.zeros(created_at_us.size, dtype=np.int64)
     read = np.zeros(created_at_us.size, dtype=np.bool_)
     for start in range(0, created_at_us.size, _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
-        gaps = _gaps_us(created_at_us, rows)
+        # By how much the columns are newer; 0 where either has no date.
+        both = dated[rows, None] & dated
+        gaps = np.where(both, moments - moments[rows, None], 0.0)
         cosines = np.nan_to_num((vectors[rows] @ vectors.T).astype(np.float64))
         pairs = (gaps > 0) & (gaps >= least_days * float(DAY_US)) & (cosines >= least_similarity)
         pairs &= owners[rows, None] == owners[None, :]
@@ -559,15 +562,6 @@ def find_superseded(
             found.append(Superseded(start + row, newer, cosine, days, confidence_of(cosine, days)))
     found.sort(key=lambda s: (-s.confidence, -s.similarity))
     return found[:at_most]
-
-
-def _gaps_us(created_at_us: NDArray[np.int64], rows: slice) -> NDArray[np.float64]:
-    """Return by how much the columns are newer than the rows; 0 where either has no date."""
-    # Floats: the difference of two int64 may not fit one, and 2^53 microseconds are 285 years.
-    moments = created_at_us.astype(np.float64)
-    dated = created_at_us != UNDATED_US
-    both = dated[rows, None] & dated[None, :]
-    return np.where(both, moments[None, :] - moments[rows, None], 0.0)
 
 
 def _numbered(names: Sequence[str | None]) -> NDArray[np.int64]:
