@@ -26,7 +26,7 @@ from noctuary.recall.candidates import (
     SummaryView,
     run_phases,
 )
-from noctuary.recall.inputs import Inputs, Usage
+from noctuary.recall.inputs import Inputs, Usage, look_down
 from noctuary.recall.legs import (
     GraphLeg,
     GraphPath,
@@ -343,14 +343,12 @@ class Search:
 
     def most_used(self, limit: int) -> Positions:
         """Return the most often recalled memories that this recall may see, most first."""
-        asked = limit
-        while True:
-            ids = self.inputs.most_used(asked)
-            visible = self._visible(list(self.reader.positions_of(ids).values()))
-            # Others' memories may fill the head of the list: they must not use up the limit.
-            if visible.size >= limit or len(ids) < asked:
-                return visible[:limit]
-            asked *= 8
+
+        # Others' memories may fill the head of the list: they must not use up the limit.
+        def visible(ids: list[str]) -> list[int]:
+            return self._visible(list(self.reader.positions_of(ids).values())).tolist()
+
+        return np.array(look_down(self.inputs.most_used, visible, limit), dtype=np.int64)
 
     def summaries_of(self, positions: Positions) -> Mapping[int, SummaryView]:
         """Return the accepted summary of each source of which this recall may see every turn."""

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,21 @@ class ArchiveState(NamedTuple):
 _WIDENING = 8
 """How much further down the list of the most used each look goes: more reads rows that nobody
 needs, less asks again and again where others fill its head."""
+
+T = TypeVar("T")
+
+
+def look_down(
+    ask: Callable[[int], list[str]], keep: Callable[[list[str]], list[T]], limit: int
+) -> list[T]:
+    """Return the first `limit` of a list that are kept, asking for as much of it as that takes."""
+    asked = limit
+    while True:
+        ids = ask(asked)
+        kept = keep(ids)
+        if len(kept) >= limit or len(ids) < asked:
+            return kept[:limit]
+        asked *= _WIDENING
 
 
 class Inputs(NamedTuple):
@@ -146,13 +161,11 @@ class Inputs(NamedTuple):
 
     def most_used(self, limit: int) -> list[str]:
         """Return the most often recalled memories of the window, most first."""
-        asked = limit
-        while True:
-            ids = self.usage().most_used(asked)
-            kept = np.flatnonzero(self._is_private(ids)).tolist()
-            if len(kept) >= limit or len(ids) < asked:
-                return [ids[i] for i in kept[:limit]]
-            asked *= _WIDENING
+
+        def own(ids: list[str]) -> list[str]:
+            return [i for i, mine in zip(ids, self._is_private(ids).tolist(), strict=True) if mine]
+
+        return look_down(self.usage().most_used, own, limit)
 
     def co_retrieved(self, memory_ids: Sequence[str]) -> NDArray[np.int64]:
         """Return, per memory, how often it was recalled together with any of the others."""

@@ -140,7 +140,14 @@ class SnapshotReader:
         self.vectors: NDArray[np.float32] | None = None
         if manifest.encoder is not None:
             self.vectors = self._map(layout.VECTORS_FILE)
-        self.tier, self.tier_exits = self._read_tier()
+        # A small store has no short tier; its thresholds of an early exit by dimension.
+        self.tier: PrefixTier | None = None
+        self.tier_exits: dict[int, float | None] = {}
+        if layout.TIER_VECTORS_FILE in manifest.files:
+            files = layout.TIER_FILES.items()
+            self.tier = PrefixTier(**{name: self._array(file) for name, file in files})
+            exits = parse_json((directory / layout.TIER_EXITS_FILE).read_text(encoding="utf-8"))
+            self.tier_exits = {int(dim): at for dim, at in exits.items()}
         self.graph_arrays: dict[str, NDArray[Any]] = {
             name: self._array(layout.graph_file(name)) for name in layout.GRAPH_FIELDS
         }
@@ -160,10 +167,17 @@ class SnapshotReader:
             for name in layout.FACETS
         }
         if layout.SHARE_STARTS_FILE in manifest.files:
-            shared = self._read_shares(parse_json(meta[layout.SHARED_WITH]))
-            self.facets["user"] = self.facets["user"]._replace(shared=shared)
-        self.adopted = self._read_adopted()
-        self.calibration = self._read_calibration()
+            from noctuary.snapshot.arrays import ShareArrays
+
+            readers = parse_json(meta[layout.SHARED_WITH])
+            shares = ShareArrays(readers, *map(self._array, layout.SHARE_FILES))
+            self.facets["user"] = self.facets["user"]._replace(shared=shares.by_reader(self.count))
+        ranking, calibration = self._text(layout.RANKING_FILE), self._text(layout.ABSTENTION_FILE)
+        # What the evaluation adopted for this snapshot, and the night's thresholds for abstaining.
+        self.adopted: dict[str, Any] = {} if ranking is None else parse_json(ranking)["adopted"]
+        if self.adopted:
+            replace(RetrievalProfile(), **self.adopted)
+        self.calibration = None if calibration is None else Calibration.parse(calibration)
         self._require_shapes()
 
     @property
@@ -453,35 +467,11 @@ class SnapshotReader:
             rows[row["position"]] = {**row, "sources": ()}
         return rows
 
-    def _read_shares(self, readers: Sequence[str]) -> Mapping[str, NDArray[np.int32]]:
-        """Return the memories that are shared with each reader; ValueError for damage."""
-        from noctuary.snapshot.arrays import ShareArrays
-
-        return ShareArrays(readers, *map(self._array, layout.SHARE_FILES)).by_reader(self.count)
-
-    def _read_tier(self) -> tuple[PrefixTier | None, dict[int, float | None]]:
-        """Return the short tier and the thresholds of an early exit; a small store has none."""
-        if layout.TIER_VECTORS_FILE not in self.manifest.files:
-            return None, {}
-        tier = PrefixTier(**{name: self._array(file) for name, file in layout.TIER_FILES.items()})
-        text = (self.directory / layout.TIER_EXITS_FILE).read_text(encoding="utf-8")
-        return tier, {int(dim): at for dim, at in parse_json(text).items()}
-
-    def _read_adopted(self) -> Mapping[str, Any]:
-        """Return the ranking that the evaluation adopted for this snapshot; empty if none."""
-        if layout.RANKING_FILE not in self.manifest.files:
-            return {}
-        ranking = parse_json((self.directory / layout.RANKING_FILE).read_text(encoding="utf-8"))
-        adopted: dict[str, Any] = dict(ranking["adopted"])
-        replace(RetrievalProfile(), **adopted)
-        return adopted
-
-    def _read_calibration(self) -> Calibration | None:
-        """Return the thresholds for abstaining; None where the night had nothing to choose by."""
-        if layout.ABSTENTION_FILE not in self.manifest.files:
+    def _text(self, name: str) -> str | None:
+        """Return the text of a file; None where the snapshot has no such file."""
+        if name not in self.manifest.files:
             return None
-        path = self.directory / layout.ABSTENTION_FILE
-        return Calibration.parse(path.read_text(encoding="utf-8"))
+        return (self.directory / name).read_text(encoding="utf-8")
 
     def _array(self, name: str) -> NDArray[Any]:
         # A plain view of the map: every slice of a memmap object costs microseconds, cells' 4 ms.
