@@ -377,7 +377,8 @@ def resolve(
     asked = _given(overrides)
     warnings: list[RecallWarning] = []
     used, named = _named_layers(layers.chosen if name is None else name, layers, warnings)
-    values, sources = RetrievalProfile().to_json(), dict.fromkeys(FIELD_NAMES, BUILT_IN)
+    values = {flag.name: flag.default for flag in _FLAGS}
+    sources = dict.fromkeys(FIELD_NAMES, BUILT_IN)
     for layer in (*_default_layers(layers, warnings), *named, Layer(asked, THIS_CALL)):
         for flag, value in layer.values.items():
             values[flag] = float(value) if FIELD_TYPES[flag] is float else value
