@@ -147,7 +147,7 @@ def hold_every_token(
     positions: NDArray[np.int32],
     n_memories: int,
 ) -> NDArray[np.bool_]:
-    """Tell which memories (n,) hold every token of a query; none for fewer than MIN_EXACT_TOKENS."""
+    """Tell which memories (n,) hold every token of a query of MIN_EXACT_TOKENS or more."""
     tokens = sorted(set(query_tokens))
     slices = [(start, stop) for start, stop in lookup(tokens) if stop > start]
     if len(tokens) < MIN_EXACT_TOKENS or len(slices) < len(tokens):

@@ -113,8 +113,7 @@ def test_a_shared_memory_keeps_its_owner(store: Store) -> None:
 def test_a_summary_is_seen_by_who_may_see_all_that_it_stands_for(store: Store) -> None:
     recaller = Recaller.open(store.root)
     reader = recaller.reader
-    views = [reader.summaries.at(p) for p in range(reader.count, reader.first_live)]
-    by_turns = {tuple(reader.memory_ids(v.sources).values()): v for v in views}
+    by_turns = {tuple(reader.memory_ids(v.sources).values()): v for v in reader.summaries.views}
     ((turns_of, view),) = by_turns.items()
     assert set(turns_of) <= {str(n) for n in range(106, 110)}
     summary = reader.summaries.ids[view.position - reader.count]
