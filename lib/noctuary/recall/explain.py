@@ -282,14 +282,8 @@ class Why:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "memory_id": self.memory_id,
-            "stage": self.stage,
-            "sentences": list(self.sentences),
-            "facts": dict(self.facts),
-            "steps": [dict(step) for step in self.steps],
-            "warnings": [w.to_json() for w in self.warnings],
-        }
+        names = ("memory_id", "stage", "sentences", "facts", "steps", "warnings")
+        return {name: plain(getattr(self, name)) for name in names}
 
 
 def explain_memory(

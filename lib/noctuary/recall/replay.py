@@ -37,7 +37,7 @@ from noctuary.recall.inputs import ArchiveState, Inputs, Usage
 from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
 from noctuary.recall.query import Query, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.result import RecallResult, RecallWarning
+from noctuary.recall.result import RecallResult, RecallWarning, plain
 from noctuary.usage.reader import UsageReader
 
 if TYPE_CHECKING:
@@ -219,18 +219,15 @@ def _read_live(kept: Any) -> LiveState | None:
     return None if kept is None else read_state(kept)
 
 
-def _keep_usage(found: Usage, memory_ids: Sequence[str]) -> dict[str, list[int]]:
-    rows = zip(memory_ids, *(column.tolist() for column in found), strict=True)
-    return {memory_id: numbers for memory_id, *numbers in rows if numbers != _NEVER}
+def _keep_use(found: Usage | NDArray[np.int64], memory_ids: Sequence[str]) -> dict[str, Any]:
+    """Keep three numbers of each memory, or one: what it never has is left out."""
+    rows: list[Any] = np.array(found).T.tolist()
+    return {m: row for m, row in zip(memory_ids, rows, strict=True) if row not in (0, _NEVER)}
 
 
 def _read_usage(kept: Any, memory_ids: Sequence[str]) -> Usage:
     rows = np.array([(kept or {}).get(m, _NEVER) for m in memory_ids], dtype=np.int64)
     return Usage(*rows.reshape(len(memory_ids), len(_NEVER)).T)
-
-
-def _keep_counts(found: NDArray[np.int64], memory_ids: Sequence[str]) -> dict[str, int]:
-    return {m: n for m, n in zip(memory_ids, found.tolist(), strict=True) if n}
 
 
 def _read_counts(kept: Any, memory_ids: Sequence[str]) -> NDArray[np.int64]:
@@ -283,9 +280,9 @@ _KEPT: Mapping[str, _Kept] = {
     "live": _Kept("live", _read_live, _keep_live),
     "query_vector": _Kept("vectors", _read_vector, None, _text_key, "vector "),
     "live_vectors": _Kept("live_vectors", _read_vectors),
-    "usage_of": _Kept("usage", _read_usage, _keep_usage),
+    "usage_of": _Kept("usage", _read_usage, _keep_use),
     "most_used": _Kept("most_used", _read_ids, None, str),
-    "co_retrieved": _Kept("co_retrieved", _read_counts, _keep_counts, _ids_key),
+    "co_retrieved": _Kept("co_retrieved", _read_counts, _keep_use, _ids_key),
     "past_queries": _Kept("past_queries", _read_past, _keep_past, _past_key, "past "),
     "rerank": _Kept("reranked", _read_scores, None, _rerank_key),
 }
@@ -325,13 +322,13 @@ class RecordingInputs:
                 name = next(n for n, kind in _RAISED.items() if isinstance(error, kind))
                 self.record["raised"][kept.fault + key] = [name, str(error)]
                 raise
-            plain = kept.pack(answer, *asked, **how) if kept.pack else _plain(answer)
+            told = kept.pack(answer, *asked, **how) if kept.pack else _plain(answer)
             if kept.key:
-                self.record[kept.name][key] = plain
+                self.record[kept.name][key] = told
             elif method == "usage_of":
-                self.record[kept.name].update(plain)
-            elif plain is not None:
-                self.record[kept.name] = plain
+                self.record[kept.name].update(told)
+            elif told is not None:
+                self.record[kept.name] = told
             return answer
 
         return recorded
@@ -503,8 +500,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        lists = {"differences": list(self.differences), "notes": list(self.notes)}
-        return {"identical": self.identical, **lists, "memories": self.memories}
+        return plain(self)
 
 
 def replay(paths: StorePaths, packet: Mapping[str, Any]) -> Comparison:
