@@ -29,7 +29,6 @@ from noctuary.recall.candidates import (
 from noctuary.recall.inputs import Inputs, Usage, look_down
 from noctuary.recall.legs import (
     GraphLeg,
-    GraphPath,
     GraphRanking,
     Leg,
     add_exact_match,
@@ -481,7 +480,7 @@ def _describe(search: Search) -> tuple[RecalledMemory, ...]:
         search.candidates = search.candidates.keep(~np.isin(search.candidates.positions, damaged))
         return _describe(search)
     lexical, dense = (_leg_hits(leg, positions) for leg in (base.lexical, base.dense))
-    graph_hits = {} if base.graph is None else _graph_hits(reader, base.graph, positions)
+    graph_hits = {} if base.graph is None else _graph_hits(reader, base.graph, rows)
     notes = {p: n for p in positions if (n := search.ledger.annotations.get(p)) is not None}
     names = Names.look_up(reader, (), notes.values()) if notes else Names({})
     sources = {p for row in rows.values() for p in row["sources"]}
@@ -518,38 +517,27 @@ def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:
 
 
 def _graph_hits(
-    reader: SnapshotReader, graph: GraphRanking, wanted: list[int]
+    reader: SnapshotReader, graph: GraphRanking, shown: dict[int, dict[str, Any]]
 ) -> dict[int, GraphHit]:
-    paths = {p: path for p in wanted if (path := path_of(graph, p)) is not None}
+    """Return by which path the graph reached the rows that are shown."""
+    paths = {p: path for p in shown if (path := path_of(graph, p)) is not None}
     named = {p for path in paths.values() for p in (path.seed, *path.evidence) if p is not None}
     ids = reader.public_ids(named)
-    labels = _labels(reader, paths)
-    return {
-        position: GraphHit(
-            score=path.score,
-            seed_id=None if path.seed is None else ids[path.seed],
-            relation=path.relation,
-            concept=labels[position],
-            evidence=tuple(ids[p] for p in path.evidence),
-            shares=path.shares,
-        )
-        for position, path in paths.items()
-    }
-
-
-def _labels(reader: SnapshotReader, paths: Mapping[int, GraphPath]) -> dict[int, str | None]:
-    """Return what the evidence of each path calls its concept: its name may be others'."""
-    rows = reader.describe({p.evidence[0] for p in paths.values() if p.concept >= 0})
-    labels: dict[int, str | None] = {}
+    firsts = {path.evidence[0] for path in paths.values() if path.concept >= 0}
+    rows = {**shown, **reader.describe(firsts - shown.keys())}
+    hits: dict[int, GraphHit] = {}
     for position, path in paths.items():
-        span = None
+        first, span = path.evidence[0], None
         if path.concept >= 0:
-            span = mention_span(path.concept, path.evidence[0], reader.mentions)
+            span = mention_span(path.concept, first, reader.mentions)
         if span is None:
-            labels[position] = reader.concept_name(path.concept)
-        else:
-            labels[position] = rows[path.evidence[0]]["content"][slice(*span)]
-    return labels
+            concept = reader.concept_name(path.concept)
+        else:  # as the evidence has it: the concept's own name may be a spelling of others only
+            concept = rows[first]["content"][slice(*span)]
+        seed = None if path.seed is None else ids[path.seed]
+        evidence = tuple(ids[p] for p in path.evidence)
+        hits[position] = GraphHit(path.score, seed, path.relation, concept, evidence, path.shares)
+    return hits
 
 
 # One recall over one pinned snapshot. Raises nothing for bad data.

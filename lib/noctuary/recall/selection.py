@@ -315,7 +315,6 @@ def _dropped_for_wings(
     for row in range(kept, plain.size):
         place = int(chosen.order[row])
         position, wing = int(before.positions[place]), wings[place]
-        why = _dropped_for_similarity(before, chosen, row, k)
         if chosen.saturation[row] > 0 and position in in_plain_mmr:
             full = f"({held[wing]}/{chosen.picked} selected results)"
             reason = f"wing {quoted(wing)} already saturated {full}"
@@ -325,6 +324,8 @@ def _dropped_for_wings(
                 "penalized_score": float(chosen.values[row]),
             }
             why = Dropped("cross_wing_balancing", position, reason, 0.0, facts)
+        else:
+            why = _dropped_for_similarity(before, chosen, row, k)
         dropped.append(why._replace(score=score_of[position]))
     return tuple(dropped)
 
