@@ -1,6 +1,6 @@
 """A cross-encoder over the head of recall's list: the optional second stage of the reference.
 
-The model is the one that recall would load (`noctuary.recall.reranking`), without recall's time
+The model is the one that recall would load (`noctuary.recall.inputs`), without recall's time
 limit: what is measured here is what it knows.
 
 Source: hybrid-recall-design A.6 (over the fused top 20 to 30).
@@ -12,8 +12,8 @@ from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from noctuary.core.errors import EncoderError
 from noctuary.evaluate.labels import Query
+from noctuary.recall.inputs import open_reranker
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.reranking import open_reranker
 from noctuary.recall.result import RecallWarning
 
 RERANKED = 30

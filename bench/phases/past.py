@@ -10,7 +10,7 @@ from noctuary.core.errors import StoreError
 from noctuary.core.sqlite import close_logs
 from noctuary.core.store import StorePaths
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import Inputs, Use
+from noctuary.recall.inputs import Inputs
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.query_log import append_query
@@ -81,7 +81,7 @@ class Past:
         """Return what a recall reads besides its snapshot, with this past."""
         usage = UsageReader(self.paths.usage)
         reader = self._recaller.reader
-        return Inputs(self.paths, reader.manifest, lambda: Use(usage, reader))
+        return Inputs(self.paths, reader, lambda: usage)
 
     def _count(self) -> None:
         """Count as a night does."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from noctuary.context.profile import Context
     from noctuary.core.types import register_hook
     from noctuary.recall.api import recall
-    from noctuary.recall.expand import Expansion, expand
+    from noctuary.recall.explain import Expansion, expand
     from noctuary.recall.profile import RetrievalProfile
     from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning
     from noctuary.recall.sensitive import SensitiveAnswer, SensitiveMemory, recall_sensitive
@@ -44,8 +44,8 @@ __all__ = [
 _HOMES = {
     "assemble": "noctuary.context.api",
     "Context": "noctuary.context.profile",
-    "Expansion": "noctuary.recall.expand",
-    "expand": "noctuary.recall.expand",
+    "Expansion": "noctuary.recall.explain",
+    "expand": "noctuary.recall.explain",
     "inject": "noctuary.context.inject",
     "recall": "noctuary.recall.api",
     "register_hook": "noctuary.core.types",

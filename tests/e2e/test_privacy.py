@@ -57,7 +57,7 @@ def test_everything_below_the_home_is_its_owners_alone(tmp_path: Path) -> None:
     assert {
         "access.sqlite",
         "injected.sqlite",
-        "replays.jsonl",
+        "replays.sqlite",
         "turns.sqlite",
         "lance",
         "dagster",

@@ -44,10 +44,10 @@ HEAVY = frozenset(
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})
 
 LAZY_DOORS = {
-    ("noctuary.recall.reranking", "sentence_transformers"): (
+    ("noctuary.recall.inputs", "sentence_transformers"): (
         "a cross-encoder is loaded when a profile names a reranker and a recall asks it"
     ),
-    ("noctuary.recall.reranking", "transformers"): (
+    ("noctuary.recall.inputs", "transformers"): (
         "the same library's progress bar, kept quiet while that model is loaded"
     ),
     ("noctuary.work.http", "httpx"): (

@@ -83,7 +83,7 @@ assert not result.warnings, result.warnings
     assert not {name for name in added if name.split(".")[0] in HEAVY}
     assert not {name for name in added if name.startswith(BUILDERS)}
     # With nothing archived, and turns searched as they are, neither costs more than a look.
-    unused = ("noctuary.compact", "noctuary.recall.hidden", "noctuary.recall.live")
+    unused = ("noctuary.compact", "noctuary.recall.live")
     assert not {name for name in added if name.startswith(unused)}
 
 

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noctuary.recall.engine import Recaller
-from noctuary.recall.expand import UnknownSummaryError, expand_from
+from noctuary.recall.explain import UnknownSummaryError, expand_from
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Scope
 from noctuary.recall.result import RecallResult

@@ -11,9 +11,8 @@ from noctuary.core.types import UNDATED_US
 from noctuary.graph.successors import confidence_of
 from noctuary.recall.candidates import Candidates, PastQuery, PhaseOutcome
 from noctuary.recall.engine import Search
-from noctuary.recall.phases import query_expansion
+from noctuary.recall.phases import quality, query_expansion
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scorers import quality
 from noctuary.recall.selection import (
     LEAST_SOURCES,
     consolidation,

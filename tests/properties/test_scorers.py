@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from noctuary.core.types import UNDATED_US
 from noctuary.lexical.build import build_postings
 from noctuary.recall.candidates import ages_s
-from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scorers import (
+from noctuary.recall.phases import (
     authority,
     convex_weights,
     decayed,
@@ -23,6 +22,7 @@ from noctuary.recall.scorers import (
     score_two_pass,
     unit_of,
 )
+from noctuary.recall.profile import RetrievalProfile
 from noctuary.text.tokens import encode_tokens, tokenize
 from tests.support.lookups import NOW_US
 

@@ -95,6 +95,10 @@ class MemoryLookups:
     now_us: int = field(init=False)
 
     @property
+    def reader(self) -> MemoryLookups:
+        return self
+
+    @property
     def count(self) -> int:
         return len(self.memories)
 
@@ -106,14 +110,14 @@ class MemoryLookups:
     def k(self) -> int:
         return self.query.k
 
-    def created_at_us(self, positions: Positions) -> NDArray[np.int64]:
+    def created_at(self, positions: Positions) -> NDArray[np.int64]:
         moments = [max(m.created_at_us for m in self._memories_of(int(p))) for p in positions]
         return np.array(moments, dtype=np.int64)
 
     def wings_of(self, positions: Positions) -> list[str | None]:
         return [self._memories_of(int(p))[0].wing for p in positions]
 
-    def vectors_of(self, positions: Positions) -> NDArray[np.float32] | None:
+    def vectors_at(self, positions: Positions) -> NDArray[np.float32] | None:
         vectors = [m.vector for m in self.memories if m.vector is not None]
         if not vectors or len(vectors) < self.count:
             return None
@@ -124,7 +128,7 @@ class MemoryLookups:
             rows[row] = mean / norm if norm > 0.0 else mean
         return rows
 
-    def rows_of(self, positions: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
+    def describe(self, positions: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
         return {int(p): self._row(int(p)) for p in positions}
 
     def usage_of(self, positions: Positions) -> Usage:

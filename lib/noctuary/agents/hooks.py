@@ -581,10 +581,10 @@ def fetch_in_time(
 
     def fetch_here() -> Mapping[str, Any] | Failure:
         from noctuary.core.errors import SnapshotMissingError, StoreError
-        from noctuary.recall.engine import find_serving
+        from noctuary.recall.api import find_serving
 
         try:
-            recaller = find_serving(store)[0].recaller
+            recaller = find_serving(store)[0]
         except (StoreError, OSError, ValueError) as error:
             is_missing = isinstance(error, SnapshotMissingError)
             return Failure("no_snapshot" if is_missing else "store_unreadable", str(error))

@@ -47,9 +47,9 @@ from noctuary.graph.view import (
     open_graph,
 )
 from noctuary.graph.walk import OPEN_END_US, ROLES
-from noctuary.recall.api import recall
-from noctuary.recall.engine import Recaller, find_serving, staleness
-from noctuary.recall.expand import expand_from
+from noctuary.recall.api import find_serving, recall, staleness
+from noctuary.recall.engine import Recaller
+from noctuary.recall.explain import expand_from
 from noctuary.recall.profile import RetrievalProfile, current_settings
 from noctuary.recall.query import Mask, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
@@ -201,8 +201,7 @@ class View:
     @contextmanager
     def open(self) -> Generator[Seen]:
         """Pin what serves now, for one call; a `StoreError` says that nothing can be read."""
-        serving, warnings = find_serving(self.store())
-        recaller = serving.recaller
+        recaller, warnings = find_serving(self.store())
         self.release_after_swap(recaller.snapshot_id)
         reader = recaller.reader
         scope = Scope(wing=self.wing, user=self.user)

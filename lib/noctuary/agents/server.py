@@ -30,8 +30,7 @@ from noctuary.agents.client import (
     settings_in_force,
 )
 from noctuary.core.errors import EncoderError, StoreError, StoreLockedError
-from noctuary.recall.api import recall
-from noctuary.recall.engine import find_serving
+from noctuary.recall.api import find_serving, recall
 from noctuary.recall.query_encoder import lean_reason
 from noctuary.recall.query_encoder import warm_up as load_onnx
 
@@ -55,7 +54,7 @@ def warm_up(store: Path) -> None:
     """Open snapshot and encoder before the first client asks; what fails, a recall will say."""
     recall("warm up", 1, store=store, dry_run=True)
     with suppress(StoreError, EncoderError, OSError):
-        recaller = find_serving(store)[0].recaller
+        recaller = find_serving(store)[0]
         # Why the runtime is not used changes with time: a ping asks for it (`describe_encoder`).
         load_onnx(recaller.paths, recaller.reader.manifest)
 
@@ -63,7 +62,7 @@ def warm_up(store: Path) -> None:
 def describe_encoder(store: Path) -> dict[str, Any]:
     """Return why queries are encoded without ONNX Runtime; an empty text if it does."""
     try:
-        recaller = find_serving(store)[0].recaller
+        recaller = find_serving(store)[0]
         return {"lean_reason": lean_reason(recaller.paths, recaller.reader.manifest)}
     except (StoreError, EncoderError, OSError) as error:
         return {"lean_reason": str(error)}

@@ -35,10 +35,9 @@ from noctuary.core.store import StorePaths, find_home
 from noctuary.text.marks import visible_line
 
 if TYPE_CHECKING:
-    from noctuary.recall.expand import Expansion
+    from noctuary.recall.explain import Expansion, Why
     from noctuary.recall.profile import Layers, ResolvedProfile
     from noctuary.recall.result import RecallWarning
-    from noctuary.recall.why import Why
 
 
 # `noctuary recall`: ask the serving snapshot.
@@ -149,7 +148,7 @@ def _recall_here(asked: dict[str, Any], name: str | None, flags: dict[str, Any])
 
 def _merge(store: str | None, name: str, flags: dict[str, Any]) -> ResolvedProfile | None:
     """Return a named profile with flags of this call on top; None without a store to ask."""
-    from noctuary.recall.engine import find_serving
+    from noctuary.recall.api import find_serving
     from noctuary.recall.profile import (
         current_settings,
         read_store_profiles,
@@ -157,10 +156,9 @@ def _merge(store: str | None, name: str, flags: dict[str, Any]) -> ResolvedProfi
     )
 
     try:
-        serving, _ = find_serving(store)
+        recaller, _ = find_serving(store)
     except (NoctuaryError, OSError):
         return None  # the recall says what is wrong
-    recaller = serving.recaller
     stored = read_store_profiles(recaller.paths.profiles)
     return resolve_for_recall(
         current_settings()[0], recaller.reader.adopted, stored.tables, name, flags
@@ -279,13 +277,13 @@ def _explain(
 ) -> tuple[Why, list[dict[str, str]]]:
     """Return the answer, and the warnings of settings and profile."""
     from noctuary.recall.engine import Recaller
+    from noctuary.recall.explain import explain_memory
     from noctuary.recall.profile import (
         current_settings,
         read_store_profiles,
         resolve_for_recall,
     )
     from noctuary.recall.query import Query, Scope
-    from noctuary.recall.why import explain_memory
 
     recaller = Recaller.open(open_paths(store).root)
     settings, bad_settings = current_settings()
@@ -304,7 +302,7 @@ def _explain(
     )
     said = [w.to_json() for w in (*bad_settings, *stored.warnings, *resolved.warnings)]
     try:
-        inputs = recaller.inputs_now(scope.user).with_store(recaller.reader, settings)
+        inputs = recaller.inputs_now(scope.user).with_store(settings)
         return explain_memory(recaller, asked, memory_id, inputs), said
     # As in `noctuary.recall`: damage below the reach of the quick check is no traceback.
     except Exception as error:
@@ -330,7 +328,7 @@ def expand(summary_id: str, user: str | None, store: str | None) -> None:
     when the summary was found, 1 when it was not.
     """
     limit_threads()
-    from noctuary.recall.expand import expand as expand_summary
+    from noctuary.recall.explain import expand as expand_summary
 
     found = expand_summary(summary_id, user=user, store=store)
     tell(found.to_json(), map(visible_line, _lines(found)))
@@ -404,7 +402,7 @@ def _list(paths: StorePaths, last: int) -> None:
     )
     tell({"packets": rows, "unreadable": found.unreadable}, lines or [nothing])
     if found.unreadable and not is_json():
-        warn(f"{found.unreadable} of the last lines cannot be read")
+        warn(f"{found.unreadable} of the last packets cannot be read")
 
 
 def _run(paths: StorePaths, replay_id: str) -> bool:
@@ -627,7 +625,7 @@ def list_(store: str | None) -> None:
         mark = CHANGED if entry.name == layers.chosen else " "
         lines.append(f"{mark} {entry.name:<{width}}  {entry.description}  {where}".rstrip())
     warnings = [w.to_json() for w in said]
-    tell({"profiles": [e.to_json() for e in entries], "warnings": warnings}, lines)
+    tell({"profiles": [e._asdict() for e in entries], "warnings": warnings}, lines)
     if not is_json():
         warn(*(f"bad_profile: {entry.name}, {f}" for entry in entries for f in entry.faults))
 

@@ -36,7 +36,8 @@ from noctuary.core.errors import (
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import to_micros
 from noctuary.embed.lean import LeanEncoder
-from noctuary.recall.engine import Recaller, find_serving, staleness
+from noctuary.recall.api import find_serving, staleness
+from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import (
     RetrievalProfile,
     current_settings,
@@ -189,12 +190,11 @@ def open_search(store: str | Path | None, scope: Scope, deadline_ms: float | Non
     settings, bad_settings = current_settings()
     warnings = list(bad_settings)
     try:
-        serving, found = find_serving(store)
+        recaller, found = find_serving(store)
     except (StoreError, OSError, ValueError) as error:
         code = "no_snapshot" if isinstance(error, SnapshotMissingError) else "store_unreadable"
         warnings.append(RecallWarning(code, str(error)))
         return StoreSearch(None, None, scope, deadline_ms, warnings)
-    recaller = serving.recaller
     warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
     encoder: LeanEncoder | OnnxEncoder | None = None
     try:

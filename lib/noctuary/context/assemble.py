@@ -42,8 +42,8 @@ from noctuary.context.sections import (
     turn_piece,
 )
 from noctuary.core.types import UNDATED_US, to_micros
+from noctuary.recall.phases import keyword_coverage, score_two_pass, unit_of
 from noctuary.recall.result import RecallWarning
-from noctuary.recall.scorers import keyword_coverage, score_two_pass, unit_of
 from noctuary.sources.injected import Line
 from noctuary.text.marks import split_speaker
 from noctuary.text.tokens import tokenize

@@ -184,7 +184,7 @@ class StorePaths:
     # What is written between nights.
     access_log = _Below("access.sqlite")  # what was recalled; the only thing that recall writes
     queries = _Below("queries.sqlite")  # only written while a profile expands queries
-    replays = _Below("replays.jsonl")  # what re-runs need; where a profile says so
+    replays = _Below("replays.sqlite")  # what re-runs need; where a profile says so
     usage = _Below("usage.sqlite")  # what recall may know about use; the night replaces it
     archive = _Below("archive.sqlite")  # which memories are out of default recall; replaced whole
     injections = _Below("injected.sqlite")  # hashes of what was put into prompts; no text

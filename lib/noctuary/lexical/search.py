@@ -21,12 +21,7 @@ B = 0.4
 
 
 def idf(document_frequencies: NDArray[np.int64], n_memories: int) -> NDArray[np.float64]:
-    """Return ln(1 + (N - df + 0.5) / (df + 0.5)), above 0, in the shape of the frequencies.
-
-    Args:
-        document_frequencies: df, in [0, N].
-        n_memories: N.
-    """
+    """Return ln(1 + (N - df + 0.5) / (df + 0.5)), above 0, in the shape of the frequencies."""
     return np.log1p((n_memories - document_frequencies + 0.5) / (document_frequencies + 0.5))
 
 
@@ -37,15 +32,7 @@ def saturation(
     k1: float = K1,
     b: float = B,
 ) -> NDArray[np.float64]:
-    """Return tf / (tf + k1 * (1 - b + b * |d| / mean |d|)), in [0, 1); 0 where tf is 0.
-
-    Args:
-        frequencies: tf, >= 0.
-        lengths: |d|, >= 0, same shape.
-        mean_length: Above 0.
-        k1: >= 0.
-        b: In [0, 1].
-    """
+    """Return tf / (tf + k1 * (1 - b + b * |d| / mean |d|)), in [0, 1); 0 where tf is 0."""
     norms = k1 * (1.0 - b + b * lengths / mean_length)
     # Without k1 nothing is left below the fraction where the term does not occur.
     present = frequencies > 0
@@ -77,19 +64,11 @@ def score(
     scores: NDArray[np.float32],
     n_memories: int,
 ) -> NDArray[np.float32]:
-    """Return the BM25 score of every memory for a query.
+    """Return the BM25 score of every memory for a query's tokens, shape (n,), 0 where none occurs.
 
     A token counts once however often the query repeats it: prompts repeat words for reasons other
-    than weight, and on the development sets counting repeats was no better.
-
-    Args: query_tokens: What noctuary.text.tokens.tokenize returned for the query. lookup: Posting
-        ranges of the distinct tokens, asked once, in code point order; scores are added in the
-        order it returns, so that order decides the last float32 digit. positions: Postings' memory
-        positions, distinct inside a term, shape (n_postings,). scores: Postings' scores, shape
-        (n_postings,). n_memories: Length of the result.
-
-    Returns:
-        Shape (n_memories,), >= 0, 0 where no token occurs; a fresh array.
+    than weight, and on the development sets counting repeats was no better. The distinct tokens
+    are looked up in code point order; that order decides the last float32 digit.
     """
     return _add_up(lookup(sorted(set(query_tokens))), positions, scores, n_memories)
 
@@ -108,18 +87,6 @@ def rank(
     A query's terms touch a tenth of a large store, and all but a few of those memories are far from
     the best. Memories that hold the rarest terms bound the score of the last place from below, and
     only what reaches the bound is sorted.
-
-    Args:
-        query_tokens: As for `score`.
-        lookup: As for `score`.
-        positions: As for `score`.
-        scores: As for `score`.
-        n_memories: As for `score`.
-        depth: As for `top_positions`.
-        mask: As for `top_positions`.
-
-    Returns:
-        The scores, shape (n_memories,), and the ranking, shape (m,), m <= depth.
     """
     slices = lookup(sorted(set(query_tokens)))
     totals = _add_up(slices, positions, scores, n_memories)
@@ -180,18 +147,7 @@ def hold_every_token(
     positions: NDArray[np.int32],
     n_memories: int,
 ) -> NDArray[np.bool_]:
-    """Tell which memories hold every token of a query.
-
-    Args:
-        query_tokens: As for `score`.
-        lookup: As for `score`.
-        positions: As for `score`.
-        n_memories: Length of the result.
-
-    Returns:
-        Shape (n_memories,). All False for a query of fewer than two distinct tokens: one word that
-        matches says nothing that its own score does not say already.
-    """
+    """Tell which memories (n,) hold every token of a query of MIN_EXACT_TOKENS or more."""
     tokens = sorted(set(query_tokens))
     slices = [(start, stop) for start, stop in lookup(tokens) if stop > start]
     if len(tokens) < MIN_EXACT_TOKENS or len(slices) < len(tokens):
@@ -205,16 +161,7 @@ def hold_every_token(
 def top_positions(
     scores: NDArray[np.float32], depth: int, mask: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """Return the positions of the best scores, best first, ties by lower position.
-
-    Args:
-        scores: Shape (n_memories,); only values > 0 can be returned (NaN cannot).
-        depth: Most positions to return; none if it is not positive.
-        mask: Shape (n_memories,), True where a memory may be returned; None for all.
-
-    Returns:
-        Shape (m,), m <= depth.
-    """
+    """Return the positions of the best scores > 0, best first, ties by lower position, (m,)."""
     eligible = scores > 0
     if mask is not None:
         eligible &= mask

@@ -37,23 +37,14 @@ Floats = NDArray[np.float64]
 
 
 class QueryWords(NamedTuple):
-    """Words of a query; t of them stand in some visible memory.
+    """Words of a query; t of them stand in some visible memory."""
 
-    Attributes:
-        holders: By word, the visible memories that hold it: int32, ascending, at least one.
-        weights: (t,) idf of each, > 0.
-        total: The idf of all words that were asked, those that nothing holds as well; >= 0.
-    """
-
-    holders: tuple[NDArray[np.int32], ...]
-    weights: tuple[float, ...]
-    total: float
+    holders: tuple[NDArray[np.int32], ...]  # by word, visible memories that hold it, ascending
+    weights: tuple[float, ...]  # (t,) idf of each, > 0
+    total: float  # the idf of all words that were asked, those that nothing holds as well; >= 0
 
     def coverage_at(self, positions: NDArray[np.int64]) -> Floats:
-        """Return the share of the query that each memory holds, in [0, 1], shape of `positions`.
-
-        The share is of idf, so that a rare word counts for more; 0 for a query without words.
-        """
+        """Return the share, by idf, of the query that each memory holds, in [0, 1]."""
         held = np.zeros(positions.size)
         for holders, weight in zip(self.holders, self.weights, strict=True):
             places = np.minimum(np.searchsorted(holders, positions), holders.size - 1)
@@ -72,11 +63,7 @@ class QueryWords(NamedTuple):
 
 
 def read_words(reader: SnapshotReader, terms: Collection[str], mask: Mask | None) -> QueryWords:
-    """Read the words of a query, counting only memories that may be seen.
-
-    The weight is BM25's idf, log(1 + (n - df + 0.5) / (df + 0.5)), over the n visible memories:
-    what others wrote changes nothing.
-    """
+    """Read the words of a query, weighed by BM25's idf over the n memories that may be seen."""
     asked = sorted(set(terms))
     visible = reader.count if mask is None else int(np.count_nonzero(mask))
     holders: list[NDArray[np.int32]] = []
@@ -125,54 +112,35 @@ DOUBT = 10.0
 """Idf that is added to what a query asks, about one word and a half that nobody wrote: more trusts
 queries of one or two words less."""
 
-ATTRIBUTION_SLOPE = 9.0
-"""How fast attribution turns: more lets who is asked about outweigh what."""
+ATTRIBUTION_SLOPE = 9.0  # how fast attribution turns: more lets who is asked about outweigh what
 
 BEST_TURNS = 5
 """Turns of a side that are compared: one is luck, many tell who likes the topic at large."""
 
-_LOWEST = 700.0
-"""Below its negative the exponential of a float overflows."""
+_LOWEST = 700.0  # below its negative the exponential of a float overflows
 
 _NONE = np.empty(0, dtype=np.int64)
 
 
 class Features(NamedTuple):
-    """What is known of the memories that may answer a query, m of them.
+    """What is known of the memories that may answer a query, m of them."""
 
-    Attributes:
-        signal: One of `answerability.SIGNALS`.
-        script: Of most letters of the query; Chinese, Japanese and Korean are one.
-        positions: Of the memories, int64, ascending, distinct.
-        cosines: In [0, 1], shape (m,); zeros without a dense leg.
-        coverage: Share of the query's words that each holds, doubted, in [0, 1], shape (m,).
-        known: Share of them that any memory holds, doubted, in [0, 1].
-    """
-
-    signal: str
-    script: str
-    positions: NDArray[np.int64]
-    cosines: Floats
-    coverage: Floats
-    known: float
+    signal: str  # one of `result.SIGNALS`
+    script: str  # of most letters of the query; Chinese, Japanese and Korean are one
+    positions: NDArray[np.int64]  # of the memories, ascending, distinct
+    cosines: Floats  # in [0, 1], shape (m,); zeros without a dense leg
+    coverage: Floats  # share of the query's words that each holds, doubted, in [0, 1], shape (m,)
+    known: float  # share of them that any memory holds, doubted, in [0, 1]
 
 
 class Scored(NamedTuple):
-    """A score and what it is made of.
+    """A score and what it is made of."""
 
-    Attributes:
-        score: In [0, 1].
-        signal: Which kind of support it rests on, one of `answerability.SIGNALS`.
-        support: The best memory's, in weighted deviations above everyday prompts; -inf for none.
-        attribution: In [-1, 1]; 0 where nobody is asked about.
-        memories: Scores of the positions that were asked for, each in [0, 1].
-    """
-
-    score: float
-    signal: str
-    support: float
-    attribution: float
-    memories: tuple[float, ...] = ()
+    score: float  # in [0, 1]
+    signal: str  # which kind of support it rests on, one of `result.SIGNALS`
+    support: float  # the best memory's, in weighted deviations above everyday prompts; -inf: none
+    attribution: float  # in [-1, 1]; 0 where nobody is asked about
+    memories: tuple[float, ...] = ()  # scores of the positions that were asked for, in [0, 1]
 
 
 def score_answer(
@@ -191,15 +159,10 @@ def score_answer(
     Only what the mask shows counts: memories of others move no score. What an archive or a summary
     hides counts, because it can be had.
 
-    Args:
-        reader: The snapshot, and the live rows of this recall.
-        graph: Its names and speakers.
-        query: Any text.
-        mask: What the scope allows, shape (n,); None for everything.
-        ranking: The candidates of this query; a dense leg that ranked nothing leaves words alone.
-        measures: By signal, what scores are measured by; another signal is not scored.
-        encode: Returns the query's vector, which is known by now; None for none.
-        shown: Positions, summaries and live rows among them, whose own scores are wanted.
+    `mask` (n,) is what the scope allows; a dense leg that ranked nothing leaves words alone.
+    `measures` says by signal what scores are measured by; another signal is not scored. `encode`
+    returns the query's vector, which is known by now; `shown` are the positions, summaries and live
+    rows among them, whose own scores are wanted.
     """
     found = read_features(reader, query, mask, ranking, shown)
     measure = measures.get(found.signal)
@@ -276,11 +239,7 @@ def find_supports(found: Features, measure: Measure, likeness: float | None) -> 
 
 
 def find_attribution(said: Floats, others: Floats) -> float:
-    """Return by how much one side's best turns hold more of the query than the other side's.
-
-    The mean of the BEST_TURNS best of each; as many of both, so that who says more gains nothing
-    by it. In [-1, 1]; 0 where a side is empty.
-    """
+    """Return, in [-1, 1], by how much one side's BEST_TURNS hold more of the query."""
     best = min(BEST_TURNS, said.size, others.size)
     if best == 0:
         return 0.0
@@ -306,9 +265,7 @@ def _memories(reader: SnapshotReader, positions: NDArray[np.int64]) -> NDArray[n
     """Return the candidates with every summary replaced by all that it stands for."""
     if not positions.size or int(positions.max()) < reader.count:
         return positions
-    found = {int(p) for p in positions if p < reader.count}
-    for position in positions[positions >= reader.count].tolist():
-        found.update(reader.sources_at(position))
+    found = {source for p in positions.tolist() for source in reader.sources_at(p)}
     return np.array(sorted(found), dtype=np.int64)
 
 
@@ -320,34 +277,27 @@ def _attribute(
     mask: Mask | None,
 ) -> float:
     """Return `find_attribution` for the persons that the query names, if any of them speaks."""
-    persons = _persons(graph, query, mask)
-    if not persons:
-        return 0.0
-    names = {t for link in persons for t in tokenize(query[link.start : link.end])}
-    asked = set(terms) - names
-    if not asked:
+
+    def words(link: Link) -> str:
+        return query[link.start : link.end]
+
+    persons = [
+        link
+        for link in link_query(query, graph.names_seen(mask))
+        # A role ("user") names nobody.
+        if graph.speaks(link.ordinal, mask) and fold_name(words(link)) not in ROLES
+    ]
+    asked = set(terms) - {token for link in persons for token in tokenize(words(link))}
+    if not persons or not asked:
         return 0.0
     speakers = reader.sessions.speakers
     said = np.isin(speakers, np.array([link.ordinal for link in persons], dtype=np.int32))
     others = (speakers >= 0) & ~said
     if mask is not None:
         said, others = said & mask, others & mask
-    coverage = read_words(reader, asked, mask).coverage(reader.count)
-    return find_attribution(coverage[said], coverage[others & _in_company(reader, said)])
-
-
-def _persons(graph: SnapshotGraph, query: str, mask: Mask | None) -> list[Link]:
-    """Return who of those that the query names speaks; a role ("user") names nobody."""
-    return [
-        link
-        for link in link_query(query, graph.names_seen(mask))
-        if graph.speaks(link.ordinal, mask) and fold_name(query[link.start : link.end]) not in ROLES
-    ]
-
-
-def _in_company(reader: SnapshotReader, said: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which memories stand in a wing in which they speak; without a wing is a place too."""
+    # In whose company: where somebody of them speaks; without a wing (-1, the last) is a place too.
     facet = reader.facets["wing"]
     entered = np.zeros(len(facet.values) + 1, dtype=np.bool_)
-    entered[facet.codes[said]] = True  # -1, no wing, is the last place
-    return entered[facet.codes]
+    entered[facet.codes[said]] = True
+    coverage = read_words(reader, asked, mask).coverage(reader.count)
+    return find_attribution(coverage[said], coverage[others & entered[facet.codes]])

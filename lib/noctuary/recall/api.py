@@ -1,28 +1,30 @@
-"""`recall`: the one function that hooks and agents call.
+"""`recall`: the one function that hooks and agents call, and which snapshot answers it.
 
 It answers, with warnings, whatever state the store is in.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
-from noctuary.core.settings import Settings
-from noctuary.recall.engine import Recaller, find_serving, staleness
+from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
+from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import (
-    ResolvedProfile,
     RetrievalProfile,
     current_settings,
     read_store_profiles,
     resolve_for_recall,
 )
 from noctuary.recall.query import Query, Scope, check_arguments
+from noctuary.recall.reader import open_serving
 from noctuary.recall.result import RecallResult, RecallWarning
 from noctuary.usage.access_log import append_retrievals
 
@@ -84,20 +86,27 @@ def recall(
     flags = {"explain": explain or None, "candidate_trace": candidate_trace or None}
     warnings = list(bad_settings)
     try:
-        serving, found = find_serving(store)
+        recaller, found = find_serving(store)
     except (StoreError, OSError, ValueError) as error:
         resolve_for_recall(settings, {}, {}, profile, flags)  # a bad flag is a ValueError anyway
         code = "no_snapshot" if isinstance(error, SnapshotMissingError) else "store_unreadable"
         return _empty(query, [*warnings, RecallWarning(code, str(error))], started)
-    recaller = serving.recaller
+    stored = read_store_profiles(recaller.paths.profiles)
+    adopted = recaller.reader.adopted
+    resolved = resolve_for_recall(settings, adopted, stored.tables, profile, flags)
     warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
-    resolved = _resolve(settings, recaller, profile, flags)
-    warnings += resolved.warnings
-    withheld = not dry_run and _must_withhold(resolved.profile, query)
-    asked = Query(query, k, resolved.profile, resolved.used, scope, sort_by, session_id, dry_run)
-    inputs = recaller.inputs_now(user).with_store(recaller.reader, settings)
+    warnings += [*stored.warnings, *resolved.warnings]
+    profile = resolved.profile
+    withheld = False
+    if not dry_run and (profile.replay_log or profile.query_expansion_enabled):
+        from noctuary.text.secrets import find_text_sensitivity
+
+        # What drops rows also keeps a question from being kept.
+        withheld = find_text_sensitivity(query) is not None
+    asked = Query(query, k, profile, resolved.used, scope, sort_by, session_id, dry_run)
+    inputs = recaller.inputs_now(user).with_store(settings)
     try:
-        if resolved.profile.replay_log:
+        if profile.replay_log:
             from noctuary.recall.replay import recall_and_log
 
             path = None if withheld else recaller.paths.replays
@@ -114,21 +123,10 @@ def recall(
     if result.memories and not dry_run:
         if settings.recall.log_retrievals:
             warnings += _log(recaller, result)
-        if resolved.profile.query_expansion_enabled and not withheld:
+        if profile.query_expansion_enabled and not withheld:
             warnings += _log_query(recaller, result, user)
     told = (_WITHHELD,) if withheld else ()
     return replace(result, warnings=(*warnings, *told, *result.warnings))
-
-
-def _resolve(
-    settings: Settings,
-    recaller: Recaller,
-    profile: RetrievalProfile | str | Mapping[str, Any] | None,
-    flags: Mapping[str, Any],
-) -> ResolvedProfile:
-    stored = read_store_profiles(recaller.paths.profiles)
-    resolved = resolve_for_recall(settings, recaller.reader.adopted, stored.tables, profile, flags)
-    return resolved._replace(warnings=(*stored.warnings, *resolved.warnings))
 
 
 def _own_finds(result: RecallResult) -> list[str]:
@@ -161,15 +159,6 @@ def _log_query(recaller: Recaller, result: RecallResult, user: str | None) -> li
     return [] if fault is None else [RecallWarning("query_log", fault)]
 
 
-def _must_withhold(profile: RetrievalProfile, query: str) -> bool:
-    """Say whether a question that would be kept must not be, by the scan that drops rows."""
-    if not (profile.replay_log or profile.query_expansion_enabled):
-        return False
-    from noctuary.text.secrets import find_text_sensitivity
-
-    return find_text_sensitivity(query) is not None
-
-
 def _log(recaller: Recaller, result: RecallResult) -> list[RecallWarning]:
     ids = _own_finds(result)
     if not ids:
@@ -183,3 +172,67 @@ def _log(recaller: Recaller, result: RecallResult) -> list[RecallWarning]:
 def _empty(query: str, warnings: list[RecallWarning], started: float) -> RecallResult:
     elapsed = round((time.perf_counter() - started) * 1000, 3)
     return RecallResult(query=query, warnings=tuple(warnings), phase_timing_ms={"total": elapsed})
+
+
+# Which snapshot answers: the store that is meant, and its pinned recaller in this process.
+
+
+STORES_PINNED = 16
+"""Stores that one process keeps open, those asked last: a large one holds some forty descriptors,
+of the 1,024 that a process usually has. One beyond them is opened again when it is asked, which
+takes milliseconds."""
+
+
+class _Pinned(NamedTuple):
+    recaller: Recaller
+    pointer_stamp: tuple[int, int]  # of the pointer when it was pinned
+    warnings: list[RecallWarning]
+
+
+_pinned: OrderedDict[Path, _Pinned] = OrderedDict()
+_pinning = threading.Lock()
+
+
+def find_serving(store: str | Path | None) -> tuple[Recaller, list[RecallWarning]]:
+    """Return what serves a store and what its caller should know; StoreError, OSError."""
+    directory, guessed = find_store(store, home=find_home())
+    warnings: list[RecallWarning] = []
+    if guessed:
+        message = (
+            f"several stores exist; {directory.name} published last. Pass store= or set "
+            "NOCTUARY_STORE"
+        )
+        warnings.append(RecallWarning("store_guessed", message))
+    try:
+        stat = (directory / "CURRENT").stat()
+        stamp = (stat.st_mtime_ns, stat.st_ino)
+    except FileNotFoundError:
+        stamp = (0, 0)
+    with _pinning:
+        known = _pinned.get(directory)
+        if known is None or known.pointer_stamp != stamp:
+            known = _pinned[directory] = _pin(directory, stamp)
+        _pinned.move_to_end(directory)
+        while len(_pinned) > STORES_PINNED:
+            # Its files close when the last recall over it ends.
+            _pinned.popitem(last=False)
+    return known.recaller, [*warnings, *known.warnings]
+
+
+def _pin(directory: Path, stamp: tuple[int, int]) -> _Pinned:
+    paths, warnings = StorePaths(directory), list[RecallWarning]()
+    opened = open_serving(paths)
+    if opened.fallback_reason is not None:
+        message = f"snapshot {opened.snapshot_id} answers in its place: {opened.fallback_reason}"
+        warnings.append(RecallWarning("snapshot_fallback", message))
+    recaller = Recaller(paths, opened.reader, opened.snapshot_id, may_warm=True)
+    return _Pinned(recaller, stamp, warnings)
+
+
+def staleness(paths: StorePaths, limit_hours: float) -> list[RecallWarning]:
+    """Warn when the last night that went through is too long ago; a clock set back is not stale."""
+    hours = last_night_hours(paths)
+    if hours is None or limit_hours <= 0 or hours <= limit_hours:
+        return []
+    message = f"no night went through for {hours:.0f} h: `noctuary doctor` says what to look at"
+    return [RecallWarning("stale_snapshot", message)]

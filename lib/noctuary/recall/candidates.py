@@ -17,7 +17,6 @@ from noctuary.recall.result import MemoryId, RecallWarning
 
 if TYPE_CHECKING:
     from noctuary.recall.engine import Search
-    from noctuary.recall.profile import RetrievalProfile
     from noctuary.recall.reader import SnapshotReader
 
 # One table of candidates, whatever they are: memories stand at positions from 0 on, summaries
@@ -37,19 +36,15 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Candidates(NamedTuple):
     """What is under consideration, best first; arrays of one length m.
 
-    Attributes:
-        positions: int64, distinct.
-        scores: float64 >= 0, the ranking key so far, descending; equal scores keep the order that
-            they have here. In [0, 1], except between a boost and the phase "scale", which brings
-            what exceeds 1 back.
-        expanded: bool, found by a further question of query expansion only.
-        relevance: Scores as they were before "mmr", for "cross_wing_balancing", which selects anew
-            from them; None before the one and after the other.
+    Scores lie in [0, 1], except between a boost and the phase "scale", which brings what exceeds 1
+    back; equal ones keep the order that they have here.
     """
 
-    positions: Positions
-    scores: Scores
-    expanded: NDArray[np.bool_]
+    positions: Positions  # distinct
+    scores: Scores  # >= 0, the ranking key so far, descending
+    expanded: NDArray[np.bool_]  # found by a further question of query expansion only
+    # Scores as they were before "mmr", for "cross_wing_balancing", which selects anew from them;
+    # None before the one and after the other.
     relevance: Scores | None = None
 
     @property
@@ -74,6 +69,10 @@ class Candidates(NamedTuple):
             self.expanded[places],
             None if self.relevance is None else self.relevance[places],
         )
+
+    def row_of(self, position: int) -> int:
+        """Return where a position stands."""
+        return int(np.flatnonzero(self.positions == position)[0])
 
     def first(self, k: int) -> Candidates:
         """Return the best k."""
@@ -100,11 +99,7 @@ class ScoreEvent(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """One phase removed one memory.
-
-    Other memories are named in the reason by their position as {123}, which whoever prints it
-    replaces by their ids; `facts` are further fields of the RFC's shape.
-    """
+    """One phase removed one memory; in the reason {123} names the memory at a position."""
 
     phase: str
     position: int
@@ -192,26 +187,16 @@ class Names(NamedTuple):
     @staticmethod
     def look_up(reader: SnapshotReader, positions: Iterable[int], told: Iterable[Any]) -> Names:
         """Look up positions, and all that texts and facts refer to."""
-        wanted = set(positions)
-        for value in told:
-            wanted |= _references(value)
+        wanted = {*positions, *_references(list(told))}
         # A wing may be called "{7}": what is no position stays as it is.
         return Names(reader.public_ids(sorted(p for p in wanted if p < reader.end)))
 
-    def text(self, text: str) -> str:
-        """Replace every position in braces by the memory's id in brackets."""
-        return _IN_BRACES.sub(self._name, text)
-
-    def _name(self, found: re.Match[str]) -> str:
-        memory_id = self.ids.get(int(found[1]))
-        return found[0] if memory_id is None else f"[{memory_id}]"
-
     def plain(self, value: Any) -> Any:
-        """Replace every reference inside a value, at any depth."""
+        """Replace every reference in a value at any depth; {7} in a text becomes [id]."""
         if isinstance(value, PositionRef):
             return self.ids[value.position]
         if isinstance(value, str):
-            return self.text(value)
+            return _IN_BRACES.sub(self._name, value)
         if isinstance(value, Mapping):
             fields = cast("Mapping[str, Any]", value)
             return {key: self.plain(item) for key, item in fields.items()}
@@ -219,17 +204,19 @@ class Names(NamedTuple):
             return [self.plain(item) for item in cast("list[Any]", value)]
         return value
 
+    def _name(self, found: re.Match[str]) -> str:
+        memory_id = self.ids.get(int(found[1]))
+        return found[0] if memory_id is None else f"[{memory_id}]"
+
 
 def _references(value: Any) -> set[int]:
     if isinstance(value, PositionRef):
         return {value.position}
     if isinstance(value, str):
         return {int(found) for found in _IN_BRACES.findall(value)}
-    parts: list[Any] = []
     if isinstance(value, Mapping):
-        parts = list(cast("Mapping[str, Any]", value).values())
-    elif isinstance(value, list | tuple):
-        parts = list(cast("list[Any]", value))
+        value = list(cast("Mapping[str, Any]", value).values())
+    parts = cast("list[Any]", value) if isinstance(value, list | tuple) else []
     return {position for part in parts for position in _references(part)}
 
 
@@ -240,8 +227,7 @@ def _references(value: Any) -> set[int]:
 
 ReasonOf = Callable[[int], str]
 
-_SAME = 1e-15
-"""A change of a score below this is float64 rounding, not an event."""
+_SAME = 1e-15  # a change of a score below this is float64 rounding, not an event
 
 BREAKDOWN_KEYS: Mapping[str, str] = {
     "lexical": "lexical_match",
@@ -271,15 +257,39 @@ BREAKDOWN_KEYS: Mapping[str, str] = {
 
 
 class Ledger:
-    """The steps of one recall in order, each with whom it left and why, and what they dropped."""
+    """What the steps of one recall did, in order: whom each left and why, and what it dropped."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, Positions, Scores, ReasonOf]] = []
         self.dropped: list[Dropped] = []
+        self.applied: list[str] = []
+        self.skipped: list[str] = []  # off, late or out of place
+        self.notes: dict[str, dict[str, Any]] = {}  # by phase
+        self.annotations: dict[int, dict[str, Any]] = {}  # by position, to show with the memory
+        # Candidates before and after "cross_wing_balancing", where it ran.
+        self.balanced: tuple[Candidates, Candidates] | None = None
 
     def record(self, phase: str, positions: Positions, scores: Scores, why: ReasonOf) -> None:
         """Note the scores after a step."""
         self.entries.append((phase, positions, scores, why))
+
+    def take(self, phase: str, before: Candidates, outcome: PhaseOutcome) -> None:
+        """Note what a phase came to."""
+        after = outcome.candidates
+        self.applied.append(phase)
+        if phase == "cross_wing_balancing":
+            self.balanced = (before, after)
+        if outcome.notes:
+            self.notes[phase] = dict(outcome.notes)
+        for position, shown in outcome.annotations.items():
+            self.annotations.setdefault(position, {}).update(shown)
+        self.dropped.extend(outcome.dropped)
+        if after is not before and not (
+            np.array_equal(after.positions, before.positions)
+            and np.array_equal(after.scores, before.scores)
+        ):
+            why = outcome.reason_of or "{{{}}} was moved".format
+            self.record(phase, after.positions, after.scores, why)
 
     def events(self, reasoned: Container[int] | None = None) -> dict[int, list[ScoreEvent]]:
         """Return every memory's events in order; their deltas sum to its last score.
@@ -304,26 +314,29 @@ class Ledger:
 
 
 class Step(NamedTuple):
-    """One phase in the order; its name is also the function that does it.
-
-    Attributes:
-        wanted: Flags that must all be on (a number: above 0, a text: not empty).
-        module: Where the function stands; a fresh process loads it only if it is on.
-        reorders: Whether it only shapes the order by relevance: another sort order skips it.
-        is_slow: Whether it takes as long as a leg: a recall past its deadline skips it. The others
-            take well under a millisecond, and without some of them an answer would be wrong.
-    """
+    """One phase in the order; its name is also the function that does it."""
 
     name: str
-    wanted: tuple[str, ...]
-    module: str = "phases"
-    reorders: bool = False
+    wanted: tuple[str, ...]  # flags that must all be on (a number: above 0, a text: not empty)
+    module: str = "phases"  # where the function stands; a fresh process loads it only if it is on
+    reorders: bool = False  # it only shapes the order by relevance: another sort order skips it
+    # It takes as long as a leg: a recall past its deadline skips it. The others take well under a
+    # millisecond, and without some of them an answer would be wrong.
     is_slow: bool = False
 
-    def is_on(self, profile: RetrievalProfile) -> bool:
-        """Say whether a profile wants it; "scale" follows any of the boosts."""
-        one_of = any if self.name == "scale" else all
-        return one_of(getattr(profile, flag) for flag in self.wanted)
+    def why_not(self, search: Search) -> str | None:
+        """Return why it is left out ("" where nobody wants it), or None where it runs."""
+        on = [getattr(search.profile, flag) for flag in self.wanted]
+        # "scale" follows any of the boosts.
+        if not (any(on) if self.name == "scale" else all(on)):
+            return ""
+        if self.reorders and search.query.sort_by != "relevance":
+            return f"because the answer is ordered by {search.query.sort_by}"
+        if self.is_slow and search.run.late():
+            said = f"the deadline passed before {self.name}; skipped"
+            search.run.warn(f"deadline_{self.name}", said)
+            return "because the deadline passed"
+        return None
 
 
 _WINGS = ("mmr_enabled", "wing_diversity_weight")
@@ -344,32 +357,15 @@ PHASES: tuple[Step, ...] = (
 """The order of DESIGN section 4; the cross-encoder reads the fused list, so it comes first."""
 
 
-class Pipeline:
-    """What the phases of one recall did as a whole."""
-
-    def __init__(self) -> None:
-        self.applied: list[str] = []
-        self.skipped: list[str] = []  # off, late or out of place
-        self.notes: dict[str, dict[str, Any]] = {}
-        self.annotations: dict[int, dict[str, Any]] = {}  # by position, to show with the memory
-        # Candidates before and after "cross_wing_balancing", where it ran.
-        self.balanced: tuple[Candidates, Candidates] | None = None
-
-
-def run_phases(
-    candidates: Candidates, search: Search, pipeline: Pipeline, ledger: Ledger
-) -> Candidates:
-    """Run every phase that the profile wants, in order.
-
-    A phase that fails is a warning and leaves the candidates as they were: a recall never raises.
-    """
-    run = search.run
+def run_phases(candidates: Candidates, search: Search) -> Candidates:
+    """Run every phase that the profile wants, in order; one that fails is a warning."""
+    run, ledger = search.run, search.ledger
     for step in PHASES:
-        why_not = _why_not(step, search)
+        why_not = step.why_not(search)
         if why_not is not None:
-            pipeline.skipped.append(step.name)
+            ledger.skipped.append(step.name)
             if why_not:
-                pipeline.notes[step.name] = {"skipped": why_not}
+                ledger.notes[step.name] = {"skipped": why_not}
             continue
         with run.step(step.name):
             try:
@@ -379,43 +375,7 @@ def run_phases(
                 said = f"{step.name} was left out: {type(error).__name__}: {error}"
                 run.warn("phase_failed", said)
                 outcome = PhaseOutcome(candidates)
-        pipeline.applied.append(step.name)
-        _note(step.name, outcome, candidates, pipeline, ledger)
+        ledger.take(step.name, candidates, outcome)
         run.extend(outcome.warnings)
         candidates = outcome.candidates
     return candidates
-
-
-def _why_not(step: Step, search: Search) -> str | None:
-    """Return why a phase is left out ("" where nobody wants it), or None where it runs."""
-    if not step.is_on(search.profile):
-        return ""
-    if step.reorders and search.query.sort_by != "relevance":
-        return f"because the answer is ordered by {search.query.sort_by}"
-    if step.is_slow and search.run.late():
-        said = f"the deadline passed before {step.name}; skipped"
-        search.run.warn(f"deadline_{step.name}", said)
-        return "because the deadline passed"
-    return None
-
-
-def _note(
-    name: str, outcome: PhaseOutcome, before: Candidates, pipeline: Pipeline, ledger: Ledger
-) -> None:
-    after = outcome.candidates
-    if name == "cross_wing_balancing":
-        pipeline.balanced = (before, after)
-    if outcome.notes:
-        pipeline.notes[name] = dict(outcome.notes)
-    for position, fields in outcome.annotations.items():
-        pipeline.annotations.setdefault(position, {}).update(fields)
-    ledger.dropped.extend(outcome.dropped)
-    if after is not before and not (
-        np.array_equal(after.positions, before.positions)
-        and np.array_equal(after.scores, before.scores)
-    ):
-        ledger.record(name, after.positions, after.scores, outcome.reason_of or _unexplained)
-
-
-def _unexplained(position: int) -> str:
-    return f"{{{position}}} was moved"

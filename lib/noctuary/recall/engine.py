@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
-from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
+from noctuary.core.store import StorePaths
 from noctuary.core.types import DAMAGED_TEXT, UNDATED_US, from_micros, has_hooks, to_micros
 from noctuary.graph.walk import mention_span
 from noctuary.recall.candidates import (
@@ -22,17 +20,15 @@ from noctuary.recall.candidates import (
     Ledger,
     Names,
     PastQuery,
-    Pipeline,
     Positions,
     Scores,
     Successor,
     SummaryView,
     run_phases,
 )
-from noctuary.recall.inputs import Inputs, Usage, Use
+from noctuary.recall.inputs import Inputs, Usage, look_down
 from noctuary.recall.legs import (
     GraphLeg,
-    GraphPath,
     GraphRanking,
     Leg,
     add_exact_match,
@@ -49,6 +45,7 @@ from noctuary.recall.legs import (
 )
 from noctuary.recall.profile import RAW, TURNS, RetrievalProfile
 from noctuary.recall.query import (
+    Archived,
     Mask,
     Query,
     RecallRun,
@@ -57,7 +54,10 @@ from noctuary.recall.query import (
     aware,
     build_mask,
     check_arguments,
+    find_archived,
+    find_rows,
     private_mask,
+    through_hidden,
 )
 from noctuary.recall.query_encoder import GuardResult, guard_model
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader, open_serving
@@ -74,7 +74,6 @@ from noctuary.usage.reader import UsageReader
 if TYPE_CHECKING:
     from noctuary.compact.archive import ArchiveReader
     from noctuary.graph.successors import SupersessionRow
-    from noctuary.recall.hidden import Archived
 
 # The ranking before the phases: legs, fusion, graph, exact matches, quality, importance prior.
 
@@ -84,29 +83,18 @@ QueryVector = Callable[[str], NDArray[np.float32]]
 
 
 class BaseRanking(NamedTuple):
-    """Candidates with their scores after every step; all arrays have length m.
+    """Candidates with their scores after every step; all arrays have length m."""
 
-    Attributes:
-        positions: int64, ascending, distinct.
-        fused: After fusion (or the alternative scorer), in [0, 1].
-        with_graph: After what the graph added.
-        matched: After the exact-match bonus.
-        relevance: Times the quality of summaries; what sort_by="relevance" starts from.
-        final: After the importance prior.
-        graph: What the graph added and by which paths, or None where it abstained.
-        exact: Which hold every word of the query; None without a bonus for it.
-    """
-
-    positions: Positions
-    fused: Scores
-    with_graph: Scores
-    matched: Scores
-    relevance: Scores
-    final: Scores
+    positions: Positions  # ascending, distinct
+    fused: Scores  # after fusion (or the alternative scorer), in [0, 1]
+    with_graph: Scores  # after what the graph added
+    matched: Scores  # after the exact-match bonus
+    relevance: Scores  # times the quality of summaries; what sort_by="relevance" starts from
+    final: Scores  # after the importance prior
     lexical: Leg
     dense: Leg
-    graph: GraphRanking | None = None
-    exact: Mask | None = None
+    graph: GraphRanking | None = None  # None where it abstained
+    exact: Mask | None = None  # which hold every word of the query; None without a bonus for it
 
     @property
     def order(self) -> NDArray[np.int64]:
@@ -128,8 +116,7 @@ def fuse(positions: Positions, legs: tuple[Leg, Leg], profile: RetrievalProfile)
     """Fuse the legs' scores of some positions, in [0, 1]."""
     weights = (profile.lexical_weight, profile.dense_weight)
     if profile.fusion == "rrf":
-        rankings = (legs[0].ranking, legs[1].ranking)
-        return fuse_rrf(positions, rankings, weights, profile.rrf_k)
+        return fuse_rrf(positions, [leg.ranking for leg in legs], weights, profile.rrf_k)
     return fuse_convex([leg.scores_at(positions) for leg in legs], weights)
 
 
@@ -144,13 +131,6 @@ class Search:
 
     Whatever a phase wants to know beyond the candidates it asks here: the snapshot's part never
     changes, the inputs are recorded for a replay. Positions may be those of any kind of row.
-
-    Attributes:
-        reader: The snapshot, with the live rows that this recall may see.
-        rows: Which rows are searched.
-        encode: How a text becomes a vector, or None where there is no dense leg.
-        now_us: The moment of the recall: `as_of`, else the clock; set when it is first needed.
-        base: The ranking before the phases; None as long as there is none.
     """
 
     def __init__(
@@ -164,25 +144,18 @@ class Search:
         encode: QueryVector | None = None,
         run: RecallRun | None = None,
     ) -> None:
-        self.reader, self.graph, self.query, self._inputs = reader, graph, query, inputs
-        self.rows, self.encode, self.run = rows or Rows(), encode, run or RecallRun()
+        self.reader = reader  # with the live rows that this recall may see
+        self.graph, self.query, self._inputs = graph, query, inputs
+        self.rows, self.run = rows or Rows(), run or RecallRun()
+        self.encode = encode  # how a text becomes a vector; None where there is no dense leg
+        self.profile, self.k = query.profile, query.k
         self.candidates = Candidates(np.empty(0, np.int64), np.empty(0), np.empty(0, np.bool_))
         self.guard: GuardResult | None = None
-        self.base: BaseRanking | None = None
-        self.pipeline, self.ledger = Pipeline(), Ledger()
+        self.base: BaseRanking | None = None  # the ranking before the phases
+        self.ledger = Ledger()
         self.total_in = 0
         self._now_us: int | None = None
         self._ids: dict[int, str] = {}
-
-    @property
-    def profile(self) -> RetrievalProfile:
-        """How to rank."""
-        return self.query.profile
-
-    @property
-    def k(self) -> int:
-        """How many memories were asked for."""
-        return self.query.k
 
     @property
     def inputs(self) -> Inputs:
@@ -219,7 +192,7 @@ class Search:
                 positions = pool_candidates([leg.ranking for leg in legs])
                 fused = fuse(positions, legs, profile)
             else:
-                from noctuary.recall.scorers import score_candidates
+                from noctuary.recall.phases import score_candidates
 
                 positions, fused = score_candidates(self, text, legs[1])
         ranking = BaseRanking(positions, fused, fused, fused, fused, fused, *legs)
@@ -232,7 +205,7 @@ class Search:
                 matched = add_exact_match(ranking.with_graph, exact, profile.exact_match_bonus)
                 ranking = ranking._replace(matched=matched, relevance=matched, exact=exact)
         if self.rows.summaries is not None:
-            from noctuary.recall.scorers import quality
+            from noctuary.recall.phases import quality
 
             confidences = self.reader.confidences_at(ranking.positions)
             worth = quality(confidences, profile.quality_penalty)
@@ -335,21 +308,12 @@ class Search:
         positions = np.concatenate([found.positions, rest])
         return BaseRanking(positions, fused, scores, scores, scores, scores, *legs, found)
 
-    # What a phase may ask.
-
-    @property
-    def count(self) -> int:
-        """Memories in the snapshot; all other rows have positions from here on."""
-        return self.reader.count
+    # What a phase may ask, beside the reader.
 
     def search(self, text: str, depth: int) -> tuple[Positions, Scores]:
         """Ask the base ranking another question in the same scope."""
         found = self.rank(text, depth)
         return found.positions[found.order], found.final[found.order]
-
-    def created_at_us(self, positions: Positions) -> NDArray[np.int64]:
-        """Return creation times, UNDATED_US where unknown; a summary has its latest turn's."""
-        return self.reader.created_at(positions)
 
     def wings_of(self, positions: Positions) -> list[str | None]:
         """Return wings; a summary has its first turn's."""
@@ -357,50 +321,36 @@ class Search:
         codes = self.reader.codes_at("wing", positions)
         return [None if code < 0 else values[code] for code in codes]
 
-    def vectors_of(self, positions: Positions) -> NDArray[np.float32] | None:
-        """Return unit rows (m, d), or None without vectors; a summary has its own."""
-        return self.reader.vectors_at(positions)
+    def usage_of(self, positions: Positions) -> Usage:
+        """Return usage inside the window, zeros where none is known; a summary has none."""
+        if not self.inputs.knows_usage():
+            return Usage.none(positions.size)
+        return self.inputs.usage_of(self._ids_of(positions))
 
-    def rows_of(self, positions: Sequence[int]) -> Mapping[int, Mapping[str, Any]]:
-        """Return the rows by position, as `SnapshotReader.describe` does."""
-        return self.reader.describe(positions)
+    def co_retrievals(self, positions: Positions) -> NDArray[np.int64]:
+        """Return, per position, how often it was recalled together with any of the others."""
+        if not self.inputs.knows_usage():
+            return np.zeros(positions.size, dtype=np.int64)
+        return self.inputs.co_retrieved(self._ids_of(positions))
 
-    def ids_of(self, positions: Positions) -> list[str]:
-        """Return memory ids as text; a summary's own id."""
+    def _ids_of(self, positions: Positions) -> list[str]:
         wanted: list[int] = positions.tolist()
         missing = [p for p in wanted if p not in self._ids]
         if missing:
             self._ids.update(self.reader.memory_ids(missing))
         return [self._ids[p] for p in wanted]
 
-    def usage_of(self, positions: Positions) -> Usage:
-        """Return usage inside the window, zeros where none is known; a summary has none."""
-        if not self.inputs.knows_usage():
-            return Usage.none(positions.size)
-        return self.inputs.usage_of(self.ids_of(positions))
-
     def most_used(self, limit: int) -> Positions:
         """Return the most often recalled memories that this recall may see, most first."""
-        asked = limit
-        while True:
-            ids = self.inputs.most_used(asked)
-            visible = self._visible(list(self.reader.positions_of(ids).values()))
-            # Others' memories may fill the head of the list: they must not use up the limit.
-            if visible.size >= limit or len(ids) < asked:
-                return visible[:limit]
-            asked *= 8
 
-    def co_retrievals(self, positions: Positions) -> NDArray[np.int64]:
-        """Return, per position, how often it was recalled together with any of the others."""
-        if not self.inputs.knows_usage():
-            return np.zeros(positions.size, dtype=np.int64)
-        return self.inputs.co_retrieved(self.ids_of(positions))
+        # Others' memories may fill the head of the list: they must not use up the limit.
+        def visible(ids: list[str]) -> list[int]:
+            return self._visible(list(self.reader.positions_of(ids).values())).tolist()
+
+        return np.array(look_down(self.inputs.most_used, visible, limit), dtype=np.int64)
 
     def summaries_of(self, positions: Positions) -> Mapping[int, SummaryView]:
-        """Return the accepted summary of each source among the positions.
-
-        A summary of which the recall may not see every turn does not exist for it.
-        """
+        """Return the accepted summary of each source of which this recall may see every turn."""
         found, mask = self.reader.summaries.of_sources(positions), self.rows.memories
         return {p: s for p, s in found.items() if mask is None or mask[list(s.sources)].all()}
 
@@ -430,11 +380,7 @@ class Search:
             )
             for older, row in rows.items()
         }  # fmt: skip
-        if self.rows.hidden is None:
-            return links
-        from noctuary.recall.hidden import through_hidden
-
-        return through_hidden(links, self.rows, self.reader)
+        return links if self.rows.hidden is None else through_hidden(links, self.rows, self.reader)
 
     def past_queries(self, *, since_us: int, limit: int) -> Sequence[PastQuery]:
         """Return logged queries of other wording, most similar first, with what is still seen."""
@@ -513,11 +459,11 @@ def _scale_dates(all_us: NDArray[np.int64], chosen: Positions) -> Scores:
 # From candidates to memories: rows, legs, the graph's path, what the phases did.
 
 
-def _describe(search: Search) -> tuple[RecalledMemory, ...]:
-    """Return the first k candidates with their texts and what each leg said.
+_SHOWN = ("content", "category", "tags", "importance", "wing", "room", "session_id", "user")
 
-    A damaged text is no candidate any more: the next one takes its place, and a warning says so.
-    """
+
+def _describe(search: Search) -> tuple[RecalledMemory, ...]:
+    """Return the first k candidates with texts and legs; a damaged text makes room for the next."""
     reader, base, chosen = search.reader, search.base, search.candidates.first(search.k)
     if base is None or not chosen.size:
         return ()
@@ -534,8 +480,8 @@ def _describe(search: Search) -> tuple[RecalledMemory, ...]:
         search.candidates = search.candidates.keep(~np.isin(search.candidates.positions, damaged))
         return _describe(search)
     lexical, dense = (_leg_hits(leg, positions) for leg in (base.lexical, base.dense))
-    graph_hits = {} if base.graph is None else _graph_hits(reader, base.graph, positions)
-    notes = {p: n for p in positions if (n := search.pipeline.annotations.get(p)) is not None}
+    graph_hits = {} if base.graph is None else _graph_hits(reader, base.graph, rows)
+    notes = {p: n for p in positions if (n := search.ledger.annotations.get(p)) is not None}
     names = Names.look_up(reader, (), notes.values()) if notes else Names({})
     sources = {p for row in rows.values() for p in row["sources"]}
     source_ids = reader.public_ids(sources) if sources else {}
@@ -560,9 +506,6 @@ def _describe(search: Search) -> tuple[RecalledMemory, ...]:
     )
 
 
-_SHOWN = ("content", "category", "tags", "importance", "wing", "room", "session_id", "user")
-
-
 def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:
     """Return what a leg said about those of the positions that it ranked."""
     ranks = leg.rank_of()
@@ -574,79 +517,41 @@ def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:
 
 
 def _graph_hits(
-    reader: SnapshotReader, graph: GraphRanking, wanted: list[int]
+    reader: SnapshotReader, graph: GraphRanking, shown: dict[int, dict[str, Any]]
 ) -> dict[int, GraphHit]:
-    paths = {p: path for p in wanted if (path := path_of(graph, p)) is not None}
+    """Return by which path the graph reached the rows that are shown."""
+    paths = {p: path for p in shown if (path := path_of(graph, p)) is not None}
     named = {p for path in paths.values() for p in (path.seed, *path.evidence) if p is not None}
     ids = reader.public_ids(named)
-    labels = _labels(reader, paths)
-    return {
-        position: GraphHit(
-            score=path.score,
-            seed_id=None if path.seed is None else ids[path.seed],
-            relation=path.relation,
-            concept=labels[position],
-            evidence=tuple(ids[p] for p in path.evidence),
-            shares=path.shares,
-        )
-        for position, path in paths.items()
-    }
-
-
-def _labels(reader: SnapshotReader, paths: Mapping[int, GraphPath]) -> dict[int, str | None]:
-    """Return what the evidence of each path calls its concept, None for structural relations.
-
-    The concept's own name may be a spelling that only memories of others use.
-    """
-    rows = reader.describe({p.evidence[0] for p in paths.values() if p.concept >= 0})
-    labels: dict[int, str | None] = {}
+    firsts = {path.evidence[0] for path in paths.values() if path.concept >= 0}
+    rows = {**shown, **reader.describe(firsts - shown.keys())}
+    hits: dict[int, GraphHit] = {}
     for position, path in paths.items():
-        span = None
+        first, span = path.evidence[0], None
         if path.concept >= 0:
-            span = mention_span(path.concept, path.evidence[0], reader.mentions)
+            span = mention_span(path.concept, first, reader.mentions)
         if span is None:
-            labels[position] = reader.concept_name(path.concept)
-        else:
-            labels[position] = rows[path.evidence[0]]["content"][slice(*span)]
-    return labels
-
-
-def _describe_pipeline(search: Search, memories: tuple[RecalledMemory, ...]) -> dict[str, Any]:
-    """Return what the phases did, as plain values (RFC 914's pipeline_trace)."""
-    found_anew = search.candidates.expanded.tolist()
-    pipeline, guard = search.pipeline, search.guard
-    return {
-        "profile_used": search.query.profile_used,
-        "phases_applied": list(pipeline.applied),
-        "phases_skipped": list(pipeline.skipped),
-        "total_candidates_in": search.total_in,
-        "total_results_out": len(memories),
-        "model_guard": guard.verdict if guard is not None else "OFF",
-        "notes": pipeline.notes,
-        "expanded": [m.id for m, anew in zip(memories, found_anew, strict=False) if anew],
-    }
+            concept = reader.concept_name(path.concept)
+        else:  # as the evidence has it: the concept's own name may be a spelling of others only
+            concept = rows[first]["content"][slice(*span)]
+        seed = None if path.seed is None else ids[path.seed]
+        evidence = tuple(ids[p] for p in path.evidence)
+        hits[position] = GraphHit(path.score, seed, path.relation, concept, evidence, path.shares)
+    return hits
 
 
 # One recall over one pinned snapshot. Raises nothing for bad data.
 
 
 class Recaller:
-    """Answers queries from one pinned snapshot of one store; safe to share between threads.
-
-    Attributes:
-        may_warm: Whether ONNX Runtime may take over encoding; what must be reproducible to the last
-            digit (an evaluation) leaves it off.
-        calibration: The snapshot's thresholds for abstaining; None judges no answerability.
-    """
+    """Answers from one pinned snapshot of one store; safe to share between threads."""
 
     def __init__(
         self, paths: StorePaths, reader: SnapshotReader, snapshot_id: str, *, may_warm: bool = False
     ) -> None:
-        self.paths = paths
-        self.reader = reader
-        self.snapshot_id = snapshot_id
+        self.paths, self.reader, self.snapshot_id = paths, reader, snapshot_id
         self.may_warm = may_warm
-        self.calibration = reader.calibration
+        self.calibration = reader.calibration  # None judges no answerability
         self._graph = SnapshotGraph(reader)
         self._usage: UsageReader | None = None
         self._archive: ArchiveReader | None = None
@@ -654,11 +559,7 @@ class Recaller:
 
     @staticmethod
     def open(store_dir: Path) -> Recaller:
-        """Pin the serving snapshot of a store.
-
-        Raises:
-            StoreError: If nothing is published or nothing published can be opened.
-        """
+        """Pin the serving snapshot of a store; StoreError if nothing published can be opened."""
         paths = StorePaths(store_dir)
         opened = open_serving(paths)
         return Recaller(paths, opened.reader, opened.snapshot_id)
@@ -666,15 +567,18 @@ class Recaller:
     def inputs_now(self, user: str | None = None) -> Inputs:
         """Return the inputs as this store has them now, with what it may tell a user about use."""
 
-        def use() -> Use:
+        def usage() -> UsageReader:
             known = self._usage
             self._usage = UsageReader(self.paths.usage) if known is None else known.refreshed()
-            private = private_mask(self.reader.facets["user"], user)
-            return Use(self._usage, self.reader, private)
+            return self._usage
+
+        def private() -> Mask | None:
+            return private_mask(self.reader.facets["user"], user)
 
         # One usage file for the whole recall, even if a night ends meanwhile.
-        manifest = self.reader.manifest
-        return Inputs(self.paths, manifest, cache(use), self.may_warm, self._archive_now)
+        return Inputs(
+            self.paths, self.reader, cache(usage), cache(private), self.may_warm, self._archive_now
+        )
 
     def recall(
         self,
@@ -690,23 +594,7 @@ class Recaller:
         dry_run: bool = False,
         inputs: Inputs | None = None,
     ) -> RecallResult:
-        """Return the k best memories for a query.
-
-        Args:
-            query: Any text; blank text finds nothing and says so.
-            k: How many, >= 0; more than the store holds returns all that match.
-            profile: How to rank; None means the built-in default.
-            profile_used: What the profile is called, for the trace.
-            scope: Filters, applied before ranking in every leg.
-            sort_by: "relevance", "importance" (0.4 relevance + 0.6 importance) or "recency".
-            deadline_ms: After this much wall time remaining steps are skipped with a warning.
-            session_id: The active conversation.
-            dry_run: With the profile's `explain`, describe every candidate.
-            inputs: What changes besides the snapshot; None means the store's own, as it is now.
-
-        Raises:
-            ValueError: If k is negative or sort_by is unknown.
-        """
+        """Return the k best memories; arguments as of `noctuary.recall`, ValueError as well."""
         scope = scope or Scope()
         check_arguments(query, k, sort_by, scope, deadline_ms, session_id)
         asked = Query(
@@ -732,6 +620,7 @@ class Recaller:
 
             memories, extras = explain(search, memories)
         run.finish()
+        expanded = zip(memories, search.candidates.expanded.tolist(), strict=False)
         return RecallResult(
             query=query.text,
             memories=memories,
@@ -741,7 +630,17 @@ class Recaller:
             store=str(self.paths.root),
             profile=query.profile.to_json(),
             profile_used=query.profile_used,
-            pipeline=_describe_pipeline(search, memories),
+            # RFC 914's pipeline_trace.
+            pipeline={
+                "profile_used": query.profile_used,
+                "phases_applied": list(search.ledger.applied),
+                "phases_skipped": list(search.ledger.skipped),
+                "total_candidates_in": search.total_in,
+                "total_results_out": len(memories),
+                "model_guard": "OFF" if search.guard is None else search.guard.verdict,
+                "notes": search.ledger.notes,
+                "expanded": [m.id for m, anew in expanded if anew],
+            },
             answerability=answerability,
             **extras,
         )
@@ -749,13 +648,7 @@ class Recaller:
     def rank(
         self, query: str, k: int, *, profile: RetrievalProfile, scope: Scope | None = None
     ) -> list[tuple[str, float]]:
-        """Return ids, as text, and final scores of what `recall` returns, in its order.
-
-        No text is read and nothing judged: for an evaluation, which asks a thousand times.
-
-        Raises:
-            ValueError: If k is negative.
-        """
+        """Return ids and final scores of what `recall` returns; reads no text, judges nothing."""
         scope = scope or Scope()
         check_arguments(query, k, "relevance", scope, None)
         asked = Query(query, k, profile, "default", scope, "relevance", None, False)
@@ -772,16 +665,16 @@ class Recaller:
             run.warn("empty_query", "the query holds no text")
         elif query.k and self._in_scope(search) and self._guarded(search):
             base = search.base = search.retrieve()
+            order = base.order
             candidates = Candidates(
-                base.positions[base.order], base.final[base.order],
-                np.zeros(base.positions.size, dtype=np.bool_),
-            )  # fmt: skip
+                base.positions[order], base.final[order], np.zeros(order.size, dtype=np.bool_)
+            )
             search.total_in = candidates.size
             if search.wants_events:
                 from noctuary.recall.explain import record_base
 
                 record_base(search.ledger, base, query.profile)
-            candidates = run_phases(candidates, search, search.pipeline, search.ledger)
+            candidates = run_phases(candidates, search)
             if query.sort_by != "relevance":
                 candidates = _sort(search, candidates, base)
                 why = f"ordered by {query.sort_by}"
@@ -858,37 +751,16 @@ class Recaller:
             return tuple(replace(memory, support=own) for memory, own in scored), judged
 
     def find_rows(self, profile: RetrievalProfile, inputs: Inputs, mask: Mask | None) -> Rows:
-        """Return which of the memories that the scope shows (n,) are searched.
-
-        With nothing archived and turns searched as they are this is one look for a file.
-        """
+        """Return which of the memories that the scope shows (n,) are searched."""
         state = None if profile.include_archived else inputs.archive()
-        if state is None and profile.turn_view == RAW:
-            return Rows(mask, mask)
-        from noctuary.recall.hidden import find_archived, find_rows
-
-        archived: Archived | None = None
-        if state is not None:
-            known = self._archived
-            if known is None or known[0] != state.key:
-                known = self._archived = (state.key, find_archived(self.reader, state))
-            archived = known[1]
-        plans = frozenset[str]() if state is None else state.plans
-        return find_rows(self.reader, mask, profile.turn_view, archived, plans)
-
-    def plan_of(self, memory_id: str) -> str | None:
-        """Return the compaction plan in force that archives a memory, the last one applied."""
-        archive = self._archive_now()
-        if archive is None:
-            return None
-        in_force = archive.applied_plans_at(None)
-        plans = [
-            a.plan_id
-            for a in sorted(archive.applications, key=lambda a: a.applied_at_us)
-            if a.plan_id in in_force
-            and any(entry.memory_id == memory_id for entry in archive.entries_of(a.plan_id))
-        ]
-        return plans[-1] if plans else None
+        if state is None:
+            if profile.turn_view == RAW:
+                return Rows(mask, mask)
+            return find_rows(self.reader, mask, profile.turn_view, None, frozenset())
+        known = self._archived
+        if known is None or known[0] != state.key:
+            known = self._archived = (state.key, find_archived(self.reader, state))
+        return find_rows(self.reader, mask, profile.turn_view, known[1], state.plans)
 
     def _archive_now(self) -> ArchiveReader | None:
         """Return the archive that is there now; None where nothing was ever archived."""
@@ -899,84 +771,3 @@ class Recaller:
 
             self._archive = ArchiveReader(self.paths.archive)
         return self._archive
-
-
-# Which snapshot answers: the store that is meant, and its pinned recaller in this process.
-
-
-STORES_PINNED = 16
-"""Stores that one process keeps open, those asked last: a large one holds some forty descriptors,
-of the 1,024 that a process usually has. One beyond them is opened again when it is asked, which
-takes milliseconds."""
-
-
-class Serving(NamedTuple):
-    """A pinned snapshot and the pointer's state when it was pinned."""
-
-    recaller: Recaller
-    pointer_stamp: tuple[int, int]
-    warning: RecallWarning | None
-
-
-_serving: OrderedDict[Path, Serving] = OrderedDict()
-_serving_lock = threading.Lock()
-
-
-def find_serving(store: str | Path | None) -> tuple[Serving, list[RecallWarning]]:
-    """Return what serves a store, and what its caller should know about that.
-
-    Raises:
-        StoreError: If there is no such store, or nothing published that opens.
-        OSError: If the store cannot be read.
-    """
-    directory, guessed = find_store(store, home=find_home())
-    warnings: list[RecallWarning] = []
-    if guessed:
-        message = (
-            f"several stores exist; {directory.name} published last. Pass store= or set "
-            "NOCTUARY_STORE"
-        )
-        warnings.append(RecallWarning("store_guessed", message))
-    stamp = _pointer_stamp(directory)
-    with _serving_lock:
-        known = _serving.get(directory)
-        if known is None or known.pointer_stamp != stamp:
-            known = _pin(directory, stamp)
-            _serving[directory] = known
-        _serving.move_to_end(directory)
-        while len(_serving) > STORES_PINNED:
-            # Its files close when the last recall over it ends.
-            _serving.popitem(last=False)
-    if known.warning is not None:
-        warnings.append(known.warning)
-    return known, warnings
-
-
-def staleness(paths: StorePaths, limit_hours: float) -> list[RecallWarning]:
-    """Warn when the last night that went through is too long ago; a clock set back is not stale."""
-    hours = last_night_hours(paths)
-    if hours is None or limit_hours <= 0 or hours <= limit_hours:
-        return []
-    message = f"no night went through for {hours:.0f} h: `noctuary doctor` says what to look at"
-    return [RecallWarning("stale_snapshot", message)]
-
-
-def _pin(directory: Path, stamp: tuple[int, int]) -> Serving:
-    paths = StorePaths(directory)
-    opened = open_serving(paths)
-    warning = None
-    if opened.fallback_reason is not None:
-        warning = RecallWarning(
-            "snapshot_fallback",
-            f"snapshot {opened.snapshot_id} answers in its place: {opened.fallback_reason}",
-        )
-    recaller = Recaller(paths, opened.reader, opened.snapshot_id, may_warm=True)
-    return Serving(recaller, stamp, warning)
-
-
-def _pointer_stamp(directory: Path) -> tuple[int, int]:
-    try:
-        stat = (directory / "CURRENT").stat()
-    except FileNotFoundError:
-        return (0, 0)
-    return (stat.st_mtime_ns, stat.st_ino)

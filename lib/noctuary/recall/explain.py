@@ -1,17 +1,20 @@
-"""What the ledger of a recall says: score breakdowns, the candidate trace, and what hooks hear."""
+"""What became of memories: breakdowns and traces of a recall, why one is missing, `expand`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from noctuary.core.types import has_hooks
+from noctuary.core.errors import EncoderError, SnapshotCorruptError, StoreError
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.types import dataclass, from_micros, has_hooks
+from noctuary.lexical.search import top_positions
 from noctuary.recall.candidates import (
     BREAKDOWN_KEYS,
-    Candidates,
     Dropped,
     Ledger,
     Names,
@@ -19,85 +22,76 @@ from noctuary.recall.candidates import (
     ScoreEvent,
     Scores,
 )
-from noctuary.recall.engine import BaseRanking, Search, fuse
-from noctuary.recall.legs import Leg, path_of
+from noctuary.recall.engine import BaseRanking, Recaller, Search, fuse
+from noctuary.recall.inputs import Inputs
+from noctuary.recall.legs import Leg, join_legs, path_of, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.result import RecalledMemory
-
-LIMIT = "limit"
-"""Where a candidate is dropped that no phase dropped: it came after the k that were asked for."""
-ARCHIVE = "archive"
-"""Where an archived memory is dropped: before anything is ranked."""
-TURN_VIEW = "turn_view"
-"""Where a turn is dropped whose summary is searched in its place."""
+from noctuary.recall.query import Mask, Query, Rows, Scope, build_mask
+from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.result import MemoryId, RecalledMemory, RecallResult, RecallWarning, plain
 
 # What every step before the phases contributed.
 
 
 def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) -> None:
     """Note the steps of the base ranking; a rescaling is a step of its own."""
-    fusion, bonus = profile.scorer == "fusion", profile.exact_match_bonus
-    share = _lexical_share(base, profile) if fusion else np.zeros(base.positions.size)
-    ranks = [leg.rank_of() for leg in (base.lexical, base.dense)]
-    lifted = base.fused.copy()
-    if base.graph is not None:
-        lifted[: base.graph.positions.size] += profile.graph_weight * base.graph.added
+    fusion, bonus, graph = profile.scorer == "fusion", profile.exact_match_bonus, base.graph
+    lexical, dense = (leg.rank_of() for leg in (base.lexical, base.dense))
+    share, lifted = np.zeros(base.positions.size), base.fused.copy()
+    if fusion and lexical:
+        # Both fusions divide the sum of the legs' parts by the weights of the legs that found
+        # something; what is not the lexical leg's is the dense leg's.
+        alone = fuse(base.positions, (base.lexical, Leg.empty()), profile)
+        weights = profile.lexical_weight + (profile.dense_weight if dense else 0.0)
+        share = np.minimum(alone * (profile.lexical_weight / weights), base.fused)
+    if graph is not None:
+        lifted[: graph.positions.size] += profile.graph_weight * graph.added
     exact = 0.0 if base.exact is None else bonus * base.exact
     said_bonus = "bonus for holding every word of the query"
     said_scale = f"all scores are divided by {1.0 + bonus:.3f}"
+
+    def graph_reason(position: int) -> str:
+        path = None if graph is None else path_of(graph, position)
+        return "" if path is None else path.reason
+
+    def scale_reason(position: int) -> str:
+        said: list[str] = []
+        if graph is not None and graph.scale > 1.0:
+            said.append(f"all scores are divided by {graph.scale:.3f}")
+        if graph is not None and graph.talk is not None and position in graph.talk.members:
+            said.append("members of sessions share out the scores that they had")
+        return "; ".join(said)
+
+    def quality_reason(position: int) -> str:
+        place = int(np.searchsorted(base.positions, position))
+        quality = base.relevance[place] / base.matched[place]
+        return f"x quality {quality:.3f}: a summary counts for what it preserves of its sources"
+
     steps: list[tuple[str, Scores, Callable[[int], str]]] = [
-        ("lexical", share, lambda p: f"lexical rank {ranks[0].get(p, 'none')}"),
+        ("lexical", share, lambda p: f"lexical rank {lexical.get(p, 'none')}"),
         (
             "dense" if fusion else "scorer",
             base.fused,
-            lambda p: f"dense rank {ranks[1].get(p, 'none')}",
+            lambda p: f"dense rank {dense.get(p, 'none')}",
         ),
-        ("graph", lifted, lambda p: _graph_reason(base, p)),
-        ("graph_scale", base.with_graph, lambda p: _scale_reason(base, p)),
+        ("graph", lifted, graph_reason),
+        ("graph_scale", base.with_graph, scale_reason),
         ("exact_match", base.with_graph + exact, lambda _: said_bonus),
         ("exact_match_scale", base.matched, lambda _: said_scale),
-        ("summary_quality", base.relevance, lambda p: _quality_reason(base, p)),
+        ("summary_quality", base.relevance, quality_reason),
         ("importance", base.final, lambda _: "importance below 1 takes its share"),
     ]
     for phase, scores, reason_of in steps:
         ledger.record(phase, base.positions, scores, reason_of)
 
 
-def _lexical_share(base: BaseRanking, profile: RetrievalProfile) -> Scores:
-    """Return what the lexical leg contributed to the fused scores; the rest is the dense leg's.
-
-    Both fusions divide the sum of the legs' parts by the weights of the legs that found something.
-    """
-    if not base.lexical.ranking.size:
-        return np.zeros(base.positions.size)
-    alone = fuse(base.positions, (base.lexical, Leg.empty()), profile)
-    weights = profile.lexical_weight
-    if base.dense.ranking.size:
-        weights += profile.dense_weight
-    return np.minimum(alone * (profile.lexical_weight / weights), base.fused)
-
-
-def _graph_reason(base: BaseRanking, position: int) -> str:
-    path = None if base.graph is None else path_of(base.graph, position)
-    return "" if path is None else path.reason
-
-
-def _scale_reason(base: BaseRanking, position: int) -> str:
-    found, said = base.graph, list[str]()
-    if found is not None and found.scale > 1.0:
-        said.append(f"all scores are divided by {found.scale:.3f}")
-    if found is not None and found.talk is not None and position in found.talk.members:
-        said.append("members of sessions share out the scores that they had")
-    return "; ".join(said)
-
-
-def _quality_reason(base: BaseRanking, position: int) -> str:
-    place = int(np.searchsorted(base.positions, position))
-    share = base.relevance[place] / base.matched[place]
-    return f"x quality {share:.3f}: a summary counts for what it preserves of its sources"
-
-
 # Phase 12: score breakdowns and the candidate trace, in the shapes of RFC 914.
+
+
+LIMIT = "limit"
+"""Where a candidate is dropped that no phase dropped: it came after the k that were asked for."""
+ARCHIVE = "archive"  # where an archived memory is dropped: before anything is ranked
+TURN_VIEW = "turn_view"  # where a turn is dropped whose summary is searched in its place
 
 
 class _Explainer(NamedTuple):
@@ -117,27 +111,26 @@ class _Explainer(NamedTuple):
     def event_rows(self, position: int) -> tuple[dict[str, Any], ...]:
         """Return phase, delta and reason of every event."""
         return tuple(
-            {"phase": e.phase, "delta": e.delta, "reason": self.names.text(e.reason)}
+            {"phase": e.phase, "delta": e.delta, "reason": self.names.plain(e.reason)}
             for e in self.events.get(position, ())
         )
 
-    def candidate_rows(self, candidates: Candidates) -> Iterator[dict[str, Any]]:
-        """Yield id, place, score, breakdown and events of every candidate, best first."""
-        for place, (position, score) in enumerate(candidates.score_of().items(), start=1):
-            yield {
-                "id": self.names.ids[position],
-                "place": place,
-                "final_score": score,
-                "score_breakdown": self.breakdown(position),
-                "score_events": list(self.event_rows(position)),
-            }
+    def candidate_row(self, place: int, position: int, score: float) -> dict[str, Any]:
+        """Return a candidate with its place, breakdown and events."""
+        return {
+            "id": self.names.ids[position],
+            "place": place,
+            "final_score": score,
+            "score_breakdown": self.breakdown(position),
+            "score_events": list(self.event_rows(position)),
+        }
 
     def drop_row(self, dropped: Dropped, *, with_score: bool) -> dict[str, Any]:
         """Return a dropped candidate in the RFC's shape."""
         row: dict[str, Any] = {
             "memory_id": self.names.ids[dropped.position],
             "dropped_at": dropped.phase,
-            "reason": self.names.text(dropped.reason),
+            "reason": self.names.plain(dropped.reason),
             "score": dropped.score,
             **self.names.plain(dropped.facts),
         }
@@ -151,12 +144,21 @@ class _Explainer(NamedTuple):
 def explain(
     search: Search, memories: tuple[RecalledMemory, ...]
 ) -> tuple[tuple[RecalledMemory, ...], dict[str, Any]]:
-    """Return the memories with breakdowns, and what else of a result was asked for.
-
-    The hooks hear of every score event here, whoever else wants to know.
-    """
-    if has_hooks("post_cross_wing"):
-        _fire_balanced(search)
+    """Return the memories with breakdowns, and what else was asked for; hooks hear the events."""
+    if has_hooks("post_cross_wing") and search.ledger.balanced is not None:
+        told: dict[str, object] = {}
+        names = ("candidates_before", "candidates_after")
+        for name, candidates in zip(names, search.ledger.balanced, strict=True):
+            ids = search.reader.public_ids(candidates.positions.tolist())
+            wings = search.wings_of(candidates.positions)
+            told[name] = [
+                {"id": ids[p], "wing": wing, "score": score}
+                for (p, score), wing in zip(candidates.score_of().items(), wings, strict=True)
+            ]
+        notes = search.ledger.notes.get("cross_wing_balancing", {})
+        # The share of every wing among what is left (RFC 914, phase 11).
+        told["wing_saturation_scores"] = notes.get("wing_shares", {})
+        search.run.fire("post_cross_wing", told)
     if not (search.wants_events or search.profile.candidate_trace):
         return memories, {}
     with search.run.step("score_explainability"):
@@ -168,46 +170,44 @@ def _explain(
 ) -> tuple[tuple[RecalledMemory, ...], dict[str, Any]]:
     profile, candidates, extras = search.profile, search.candidates, dict[str, Any]()
     positions: list[int] = candidates.positions.tolist()
+    describes_all, hooked = profile.explain and search.query.dry_run, has_hooks("post_score_event")
     # Candidates whose events somebody reads in words; None for all of them.
-    read = None
-    if not (profile.explain and search.query.dry_run) and not has_hooks("post_score_event"):
-        read = set(positions[: len(memories)])
+    read = None if describes_all or hooked else set(positions[: len(memories)])
     events = search.ledger.events(read) if search.wants_events else {}
     dropped = search.ledger.dropped
     if profile.candidate_trace:
-        dropped = [*_find_hidden(search), *dropped, *_beyond_limit(candidates, search.k)]
+        said = f"of {candidates.size}; {search.k} were asked for"
+        beyond = [
+            Dropped(LIMIT, position, f"place {place} {said}", score)
+            for place, (position, score) in enumerate(candidates.score_of().items(), start=1)
+            if place > search.k
+        ]
+        dropped = [*_find_hidden(search), *dropped, *beyond]
     told: list[Any] = [event.reason for found in events.values() for event in found]
     told += [value for d in dropped for value in (d.reason, d.facts)]
     named = {*events, *positions, *(d.position for d in dropped)}
     explainer = _Explainer(events, Names.look_up(search.reader, named, told))
-    if has_hooks("post_score_event"):
-        for position in events:
-            for row in explainer.event_rows(position):
-                told_of: dict[str, object] = {**row, "memory_id": explainer.names.ids[position]}
-                search.run.fire("post_score_event", told_of)
+    for position in events if hooked else ():
+        for row in explainer.event_rows(position):
+            memory_id = explainer.names.ids[position]
+            search.run.fire("post_score_event", {**row, "memory_id": memory_id})
+    shown = [(m, explainer.event_rows(p), p) for m, p in zip(memories, positions, strict=False)]
     if profile.explain:
         memories = tuple(
-            replace(
-                memory,
-                score_breakdown=explainer.breakdown(position),
-                score_events=explainer.event_rows(position),
-            )
-            for memory, position in zip(memories, positions, strict=False)
+            replace(memory, score_breakdown=explainer.breakdown(p), score_events=rows)
+            for memory, rows, p in shown
         )
-        if search.query.dry_run:
-            extras["candidates"] = (
-                *explainer.candidate_rows(candidates),
-                *(explainer.drop_row(d, with_score=True) for d in search.ledger.dropped),
-            )
+    if describes_all:
+        places = enumerate(candidates.score_of().items(), start=1)
+        extras["candidates"] = (
+            *(explainer.candidate_row(place, *scored) for place, scored in places),
+            *(explainer.drop_row(d, with_score=True) for d in search.ledger.dropped),
+        )
     if profile.replay_log:
-        rows = zip(memories, positions, strict=False)
         # The part of the packet that only the ledger knows; `replay` adds the rest.
-        extras["replay_packet"] = {
-            "score_events": {str(m.id): list(explainer.event_rows(p)) for m, p in rows}
-        }
+        extras["replay_packet"] = {"score_events": {str(m.id): list(rows) for m, rows, _ in shown}}
     if profile.candidate_trace:
-        guard = search.guard
-        blocked = profile.model_guard_strict
+        guard, blocked = search.guard, profile.model_guard_strict
         mismatch = guard is not None and guard.verdict == "MISMATCH"
         extras["candidate_trace"] = (
             *([guard.trace_event(blocked=blocked)] if guard is not None and mismatch else ()),
@@ -216,22 +216,8 @@ def _explain(
     return memories, extras
 
 
-def _beyond_limit(candidates: Candidates, k: int) -> list[Dropped]:
-    """Return the candidates after the first k as drops."""
-    said = f"of {candidates.size}; {k} were asked for"
-    return [
-        Dropped(LIMIT, position, f"place {place} {said}", score)
-        for place, (position, score) in enumerate(candidates.score_of().items(), start=1)
-        if place > k
-    ]
-
-
 def _find_hidden(search: Search) -> list[Dropped]:
-    """Return the hidden memories that would have been candidates, best first.
-
-    Their score is the one before the phases that they would have had if all that the scope shows
-    were searched.
-    """
+    """Return the hidden memories that would be candidates, best first, as drops."""
     rows = search.rows
     if rows.hidden is None or search.base is None:
         return []
@@ -242,7 +228,7 @@ def _find_hidden(search: Search) -> list[Dropped]:
         if stands is None:
             continue
         ref = PositionRef(stands)
-        if stands >= search.count:
+        if stands >= search.reader.count:
             reason = f"its summary {{{stands}}} is searched in its place"
             found.append(Dropped(TURN_VIEW, position, reason, score, {"summarized_by": ref}))
         else:
@@ -251,29 +237,541 @@ def _find_hidden(search: Search) -> list[Dropped]:
     return found
 
 
-def _fire_balanced(search: Search) -> None:
-    """Tell the hooks of "post_cross_wing" who was there before and after, and how full wings are.
+# Why a memory did, or did not, come back: the first stage of a recall that lost it.
+#
+# The recall is the real one, with every explanation switched on and nothing written. For a memory
+# of another user no more is said than for an id that nobody has.
 
-    `wing_saturation_scores` has the share of every wing among what is left (RFC 914, phase 11).
-    """
-    if search.pipeline.balanced is None:
-        return
-    sides: list[list[dict[str, Any]]] = []
-    for candidates in search.pipeline.balanced:
-        ids, scores = search.reader.public_ids(candidates.positions.tolist()), candidates.score_of()
-        wings = search.wings_of(candidates.positions)
-        sides.append(
-            [
-                {"id": ids[p], "wing": wing, "score": score}
-                for (p, score), wing in zip(scores.items(), wings, strict=True)
-            ]
+
+UNKNOWN = "unknown"
+OUT_OF_SCOPE = "out_of_scope"
+NOT_ANSWERED = "not_answered"
+NOT_FOUND = "not_found"
+DROPPED = "dropped"
+BELOW_LIMIT = "below_limit"
+RETURNED = "returned"
+ARCHIVED = "archived"
+BEHIND_SUMMARY = "behind_summary"
+GONE = "gone_since"  # the store removed the memory since the snapshot, or may not show it any more
+
+Row = Mapping[str, Any]
+
+_MAY_BE = (
+    "It is unknown or deleted, or newer than the snapshot, or the night kept it out as sensitive "
+    "or unreadable, or it belongs to another user than the one who asks (--user); which of these "
+    "is not told."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The answer: a stage of those above, for a person and as numbers."""
+
+    memory_id: str
+    stage: str
+    sentences: tuple[str, ...]  # in order
+    facts: Row = field(default_factory=dict[str, Any])  # their numbers, and more, as JSON values
+    # What each step gave the memory, and the last returned one where that one beat it.
+    steps: tuple[Row, ...] = ()
+    result: RecallResult | None = None  # None where the memory could not be in it
+
+    @property
+    def warnings(self) -> tuple[RecallWarning, ...]:
+        """What went wrong on the way."""
+        return () if self.result is None else self.result.warnings
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        names = ("memory_id", "stage", "sentences", "facts", "steps", "warnings")
+        return {name: plain(getattr(self, name)) for name in names}
+
+
+def explain_memory(
+    recaller: Recaller, query: Query, memory_id: str, inputs: Inputs | None = None
+) -> Why:
+    """Say why a recall, made as a dry run, returned or did not return one memory or summary."""
+    reader, inputs = recaller.reader, inputs or recaller.inputs_now(query.scope.user)
+    mask, _ = build_mask(query.scope, reader.facets, reader.created_at_us)
+    profile = replace(query.profile, explain=True, candidate_trace=True, replay_log=False)
+    asked = query._replace(profile=profile, dry_run=True)
+    live = _of_store(reader, inputs, query.scope, mask, memory_id)
+    if live is not None:
+        result = recaller.ask(asked, inputs)
+        if live.stage == GONE:
+            return replace(live, result=result)
+        said = "Neither its words nor its vector brought it among the candidates."
+        then = _met(memory_id, result) or Why(memory_id, NOT_FOUND, (said,))
+        sentences, facts = (*live.sentences, *then.sentences), {**then.facts, **live.facts}
+        return replace(then, sentences=sentences, facts=facts, result=result)
+    position = _position_of(reader, memory_id)
+    owner_mask, _ = build_mask(Scope(user=query.scope.user), reader.facets, reader.created_at_us)
+    if position is None or not _is_allowed(reader, position, owner_mask):
+        facts = {"snapshot_id": recaller.snapshot_id, "built_at": reader.manifest.built_at}
+        where = f"snapshot {facts['snapshot_id']}, built {facts['built_at']}"
+        said = (
+            f"There is no memory [{memory_id}] that this recall could see in {where}.",
+            _MAY_BE,
+            "If it is new, or was changed since, run the night (`noctuary nightly`).",
         )
-    notes = search.pipeline.notes.get("cross_wing_balancing", {})
-    search.run.fire(
-        "post_cross_wing",
-        {
-            "candidates_before": sides[0],
-            "candidates_after": sides[1],
-            "wing_saturation_scores": notes.get("wing_shares", {}),
-        },
+        return Why(memory_id, UNKNOWN, said, facts)
+    if not _is_allowed(reader, position, mask):
+        return _out_of_scope(reader, query.scope, memory_id, position)
+    # What the recall searched, as it is now; nothing changes it within a moment.
+    rows = recaller.find_rows(query.profile, inputs, mask)
+    result = recaller.ask(asked, inputs)
+    stands = rows.stands_for(position)
+    if stands is None:
+        why = _follow(recaller, query, rows, memory_id, position, result)
+    elif stands < reader.count:
+        why = _archived(reader, inputs, memory_id, stands)
+    else:
+        other = str(reader.public_ids([stands])[stands])
+        then = _follow(recaller, query, rows, other, stands, result)
+        said = (
+            f"[{memory_id}] is a turn of a summary that is searched in its place: [{other}].",
+            f"turn_view is summaries; raw searches the turns. `noctuary expand {other}` shows it.",
+        )
+        facts = {"summarized_by": other, "summary": {"stage": then.stage, **then.facts}}
+        why = Why(memory_id, BEHIND_SUMMARY, (*said, *then.sentences), facts, then.steps)
+    return replace(why, result=result)
+
+
+def _of_store(
+    reader: SnapshotReader, inputs: Inputs, scope: Scope, mask: Mask | None, memory_id: str
+) -> Why | None:
+    """Say what the store itself decides about a memory; None where the snapshot is right."""
+    state = inputs.live()
+    if state is None:
+        return None
+    from noctuary.recall.live import see
+
+    seen, place = see(state, reader, scope, mask), reader.positions_of([memory_id]).get(memory_id)
+    was_seen = place is not None and (mask is None or bool(mask[place]))
+    if any(row.memory.memory_id == memory_id for row in seen.state.rows):
+        how = "changed" if was_seen else "new"
+        said = f"[{memory_id}] is {how} since the snapshot and was read from the store itself."
+        return Why(memory_id, RETURNED, (said,), {"live": how})
+    if place is not None and was_seen and seen.mask is not None and not seen.mask[np.intp(place)]:
+        said = (
+            f"[{memory_id}] is in the snapshot, but the store removed it since, or marked it "
+            "sensitive, or gave it to somebody else: it is not searched any more."
+        )
+        return Why(memory_id, GONE, (said,), {"live": "gone"})
+    return None
+
+
+def _archived(reader: SnapshotReader, inputs: Inputs, memory_id: str, stands: int) -> Why:
+    """Name what stands for a memory, and the last applied plan in force that archives it."""
+    other, archive = reader.public_ids([stands])[stands], inputs.archived()
+    plan: str | None = None
+    if archive is not None:
+        in_force = archive.applied_plans_at(None)
+        for applied in sorted(archive.applications, key=lambda a: a.applied_at_us):
+            entries = archive.entries_of(applied.plan_id) if applied.plan_id in in_force else ()
+            if any(entry.memory_id == memory_id for entry in entries):
+                plan = applied.plan_id
+    by = "by compaction" if plan is None else f"by compaction plan {plan}"
+    back = f"noctuary compact --undo {'PLAN_ID' if plan is None else plan}"
+    said = (
+        f"[{memory_id}] is archived {by}: [{other}] stands for it.",
+        f"include_archived=true searches it all the same; `{back}` takes it out of the archive.",
     )
+    return Why(memory_id, ARCHIVED, said, {"archived_behind": other, "plan_id": plan})
+
+
+def _met(memory_id: str, result: RecallResult) -> Why | None:
+    """Say where the recall met a memory; None where it was never a candidate."""
+    for place, memory in enumerate(result.memories, start=1):
+        if str(memory.id) == memory_id:
+            score, where = memory.final_score, f"place {place} of {len(result.memories)}"
+            said = f"[{memory_id}] came back at {where}, with a score of {score:.3f}."
+            breakdown = dict(memory.score_breakdown or {})
+            facts = {"place": place, "final_score": score, "score_breakdown": breakdown}
+            return Why(memory_id, RETURNED, (said,), facts, tuple(memory.score_events or ()))
+    last = [r for r in result.candidate_trace or () if str(r.get("memory_id")) == memory_id][-1:]
+    if last and last[0]["dropped_at"] == LIMIT:
+        return _below_limit(memory_id, result)
+    return _dropped(memory_id, last[0]) if last else None
+
+
+def _follow(
+    recaller: Recaller,
+    query: Query,
+    rows: Rows,
+    memory_id: str,
+    position: int,
+    result: RecallResult,
+) -> Why:
+    """Follow a memory that the recall searches through the recall's stages."""
+    met = _met(memory_id, result)
+    if met is not None:
+        return met
+    blocked = any(w.code == "model_guard_blocked" for w in result.warnings)
+    if not result.memories and (query.k == 0 or not query.text.strip() or blocked):
+        told = [w.message for w in result.warnings if w.code != "user_required"]
+        why = "; ".join(told) if told else f"k is {query.k}: nothing was asked for"
+        return Why(memory_id, NOT_ANSWERED, (f"The recall was not answered at all: {why}.",))
+    ordinal = position - recaller.reader.count
+    if ordinal >= 0 and (rows.summaries is None or not rows.summaries[ordinal]):
+        return _summary_unsearched(recaller.reader, query.profile, memory_id, position)
+    return _not_found(recaller, query, rows, memory_id, position)
+
+
+def _position_of(reader: SnapshotReader, memory_id: str) -> int | None:
+    try:
+        memory_id.encode("utf-8")
+    except UnicodeEncodeError:  # bytes of a command line that are no text, so no id either
+        return None
+    found = reader.positions_of([memory_id]).get(memory_id)
+    return reader.summaries.position_of(memory_id) if found is None else found
+
+
+def _is_allowed(reader: SnapshotReader, position: int, mask: Mask | None) -> bool:
+    return mask is None or bool(mask[list(reader.sources_at(position))].all())
+
+
+def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position: int) -> Why:
+    row = reader.describe([position])[position]
+    created = from_micros(row["created_at_us"])
+    said = [f"[{memory_id}] is in the snapshot, but a filter keeps it out before any ranking."]
+    filters: list[dict[str, Any]] = []
+    for name in ("wing", "room", "category", "as_of"):
+        wanted = getattr(scope, name)
+        if wanted is None:
+            continue
+        alone = Scope(user=scope.user, **{name: wanted})
+        mask, _ = build_mask(alone, reader.facets, reader.created_at_us)
+        if _is_allowed(reader, position, mask):
+            continue
+        if name == "as_of":
+            asked, has = wanted.isoformat(), created.isoformat() if created else None
+            said.append(f"It was created {has}, and the recall asks for what was by {asked}.")
+        else:
+            asked, has = wanted, row[name]
+            shown = "none" if has is None else repr(has)
+            said.append(f"Its {name} is {shown}, and the recall asks for {asked!r}.")
+        filters.append({"filter": name, "asked": asked, "memory_has": has})
+    return Why(memory_id, OUT_OF_SCOPE, tuple(said), {"filters": filters})
+
+
+def _below_limit(memory_id: str, result: RecallResult) -> Why:
+    candidates = [row for row in result.candidates or () if "place" in row]
+    (own,) = (row for row in candidates if str(row["id"]) == memory_id)
+    kept, score = len(result.memories), own["final_score"]
+    last = candidates[kept - 1]
+    where = f"place {own['place']} of {len(candidates)}"
+    better = f"the last one returned, [{last['id']}], has {last['final_score']:.3f}"
+    said = (
+        f"[{memory_id}] was found, at {where}; {kept} were asked for.",
+        f"Its score is {score:.3f}; {better}.",
+    )
+    facts = {
+        "place": own["place"],
+        "candidates": len(candidates),
+        "final_score": score,
+        "last_returned": last["id"],
+        "last_returned_score": last["final_score"],
+    }
+    # Each step's part of the one and of the other, in the order of the breakdown.
+    mine = {event["phase"]: event for event in own["score_events"]}
+    theirs = {event["phase"]: event["delta"] for event in last["score_events"]}
+    none = {"delta": 0.0, "reason": ""}
+    steps = tuple(
+        {
+            "phase": phase,
+            "delta": mine.get(phase, none)["delta"],
+            "reason": mine.get(phase, none)["reason"],
+            "delta_of_last_returned": theirs.get(phase, 0.0),
+        }
+        for phase in BREAKDOWN_KEYS
+        if phase in mine or phase in theirs
+    )
+    return Why(memory_id, BELOW_LIMIT, said, facts, steps)
+
+
+def _dropped(memory_id: str, row: Row) -> Why:
+    said = (
+        f"[{memory_id}] was found, and dropped by {row['dropped_at']}: {row['reason']}.",
+        f"Its score was {row['score']:.3f} then.",
+    )
+    parts = [(p, delta) for p, delta in row["score_at_drop"].items() if p != "partial_score"]
+    steps = tuple({"phase": part, "delta": delta, "reason": ""} for part, delta in parts)
+    return Why(memory_id, DROPPED, said, dict(row), steps)
+
+
+def _summary_unsearched(
+    reader: SnapshotReader, profile: RetrievalProfile, memory_id: str, position: int
+) -> Why:
+    """Say why a recall did not search a summary itself."""
+    turns = list(reader.public_ids(reader.summaries.at(position).sources).values())
+    shown = ", ".join(f"[{turn}]" for turn in turns)
+    plan, on = reader.summaries.plan_of(position), profile.consolidation_enabled
+    facts: dict[str, Any] = {"sources": turns, "turn_view": profile.turn_view}
+    if plan is not None:
+        said = (
+            f"[{memory_id}] is the summary of compaction plan {plan} for {shown}.",
+            "It is searched while the plan hides all of them; here they are searched themselves.",
+        )
+        return Why(memory_id, NOT_FOUND, said, {**facts, "plan_id": plan})
+    said = (
+        f"[{memory_id}] is a summary: it only appears in place of its turns ({shown}).",
+        "With turn_view=summaries it is searched instead, if the recall searches all of them.",
+        "With turn_view=raw two of them must be found, and consolidation_enabled be on (it is "
+        + ("on)." if on else "off)."),
+    )
+    return Why(memory_id, NOT_FOUND, said, {**facts, "consolidation_enabled": on})
+
+
+def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, position: int) -> Why:
+    profile, count = query.profile, recaller.reader.count
+    allowed = count if rows.memories is None else int(rows.memories.sum())
+    allowed += 0 if rows.summaries is None else int(rows.summaries.sum())
+    # Of what may be seen: how many memories others have is theirs.
+    depth = query.depth(allowed)
+    asked = (recaller, profile, rows, query.text, position)
+    standings = [dense_standing(*asked)]
+    if profile.scorer == "fusion":
+        standings.insert(0, lexical_standing(*asked))
+    sentences = (
+        f"[{memory_id}] was not among the candidates that the legs found.",
+        *(f"{s.leg}: {_say_standing(s, allowed, depth)}." for s in standings),
+        _beyond_legs(profile),
+    )
+    facts = {
+        s.leg: {name: v for name, v in s._asdict().items() if name != "leg"} for s in standings
+    }
+    return Why(memory_id, NOT_FOUND, sentences, {**facts, "allowed": allowed, "depth": depth})
+
+
+def _beyond_legs(profile: RetrievalProfile) -> str:
+    if profile.scorer == "two_pass":
+        return (
+            "The scorer two_pass looks at the dense leg alone, and there at the best "
+            f"{profile.coarse_depth} with a cosine of at least {profile.coarse_threshold:g}."
+        )
+    if profile.scorer != "fusion":
+        return f"The scorer {profile.scorer} looks at the dense leg alone."
+    if profile.graph_weight > 0:
+        return "graph: nothing that was found led to it."
+    return "graph: off (graph_weight 0)."
+
+
+# Where one memory stands in each leg, over everything that a recall may see.
+
+
+_ROWS_AT_ONCE = 1 << 16
+"""Vectors multiplied at once: 100 MB of 384 dimensions. Fewer cost more calls, more cost memory."""
+
+
+class Standing(NamedTuple):
+    """One leg's view of one memory."""
+
+    leg: str  # "lexical" or "dense"
+    rank: int | None  # 1-based among the allowed memories that the leg scores above 0; or None
+    score: float | None  # the leg's own; None where it could not be asked
+    ranked: int  # how many allowed memories the leg scores above 0
+    fault: str | None = None  # why the leg could not be asked
+
+
+def lexical_standing(
+    recaller: Recaller, profile: RetrievalProfile, rows: Rows, query: str, position: int
+) -> Standing:
+    """Rank everything that is searched by the words of the query."""
+    if profile.lexical_weight <= 0:
+        return Standing("lexical", None, None, 0, "off (lexical_weight 0)")
+    reader = recaller.reader
+    leg = rank_lexical(reader, query, rows.memories, reader.end, rows.summaries)
+    return _stand("lexical", leg, position)
+
+
+def dense_standing(
+    recaller: Recaller, profile: RetrievalProfile, rows: Rows, query: str, position: int
+) -> Standing:
+    """Rank everything that is searched by its exact cosine to the query."""
+    reader, vectors = recaller.reader, recaller.reader.vectors
+    if profile.dense_weight <= 0:
+        return Standing("dense", None, None, 0, "off (dense_weight 0)")
+    if vectors is None:
+        return Standing("dense", None, None, 0, "the snapshot has no vectors")
+    try:
+        vector = recaller.inputs_now().query_vector(query)
+        parts = [
+            np.asarray(vectors[start : start + _ROWS_AT_ONCE] @ vector, dtype=np.float32)
+            for start in range(0, reader.count, _ROWS_AT_ONCE)
+        ]
+    except (EncoderError, OSError, ValueError) as error:
+        return Standing("dense", None, None, 0, f"could not be asked: {error}")
+    cosines = np.concatenate(parts)
+    leg = Leg.of_scores(cosines, top_positions(cosines, cosines.size, rows.memories))
+    if rows.summaries is not None and reader.summary_vectors is not None:
+        of_summaries = np.asarray(reader.summary_vectors @ vector, dtype=np.float32)
+        leg = join_legs(leg, of_summaries, rows.summaries, reader.count, reader.first_live)
+    return _stand("dense", leg, position)
+
+
+def _stand(name: str, leg: Leg, position: int) -> Standing:
+    score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
+    return Standing(name, leg.rank_of().get(position), score, int(leg.ranking.size))
+
+
+def _say_standing(standing: Standing, allowed: int, depth: int) -> str:
+    """Return where a memory stands in a leg, as a clause, of so many that may be seen or taken."""
+    if standing.fault is not None:
+        return standing.fault
+    is_lexical, score = standing.leg == "lexical", f"{standing.score:.3f}"
+    if standing.rank is None:
+        away = f"points away from the query (cosine {score}); only above 0 is taken"
+        return "shares no word with the query" if is_lexical else away
+    of = f"{allowed:,} (cosine {score})"
+    if is_lexical:
+        of = f"{standing.ranked:,} that share a word with the query (score {score})"
+    return f"rank {standing.rank:,} of {of}; the best {depth:,} are taken"
+
+
+# `expand`: everything that a summary stands for, from the snapshot that serves.
+#
+# A summary may leave out what its sources say; nothing of it is ever out of reach.
+
+
+_LINEAGE = (
+    "summary_id, method, session_id, first_us, last_us, source_tokens, summary_tokens, "
+    "align, cover, confidence, decay_rate, facts, plan_id"
+)
+
+
+class UnknownSummaryError(StoreError):
+    """There is no such summary, or whoever asks may not see all that it stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One memory that a summary stands for, in full."""
+
+    id: MemoryId
+    content: str
+    category: str
+    created_at: datetime | None
+    wing: str | None
+    room: str | None
+    session_id: str | None
+    user: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """An earlier summary that the summarizer was shown as context."""
+
+    id: str
+    # None where the snapshot does not hold it any more, or who asks may not see all that it is of.
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """A summary with everything that it stands for."""
+
+    summary_id: str
+    text: str  # what it says
+    sources: tuple[Source, ...]  # every source exactly once, in order of time
+    parents: tuple[Parent, ...]  # what it was written with, oldest first; it says nothing for them
+    method: str  # how it was made
+    first_at: datetime | None  # time of its first source; None where no source has a date
+    last_at: datetime | None
+    confidence: float | None  # in [0, 1], or None where it was not judged
+    # The gate's report: align, cover, confidence, decay_rate, source_tokens, summary_tokens, and
+    # `facts` (kept, total, introduced, contradicted) where facts were checked.
+    gate: Mapping[str, Any]
+    plan_id: str | None  # the compaction plan that it belongs to; None for a summary of turns
+    snapshot_id: str  # where it was read
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; dates as ISO-8601."""
+        return plain(self)
+
+
+def expand(summary_id: str, *, user: str | None = None, store: str | None = None) -> Expansion:
+    """Return every memory that a summary of the serving snapshot stands for.
+
+    Args:
+        summary_id: As a recall returns it.
+        user: Who asks; a summary of another user's memories does not exist for them.
+        store: A store directory, its name, or the source it was built from; None means the
+            configured or only one.
+
+    Raises:
+        UnknownSummaryError: There is no such summary for this user.
+        StoreError: There is no store, or its snapshot cannot be read.
+    """
+    from noctuary.recall.api import find_serving
+
+    recaller, _ = find_serving(store)
+    return expand_from(recaller.reader, recaller.snapshot_id, summary_id, user)
+
+
+def expand_from(
+    reader: SnapshotReader, snapshot_id: str, summary_id: str, user: str | None
+) -> Expansion:
+    """Return what a summary of an opened snapshot stands for; errors as of `expand`."""
+    try:
+        found = _expansion(reader, snapshot_id, summary_id, user)
+    # Damage below the reach of the quick check raises whatever the step that meets it raises.
+    except Exception as error:
+        raise SnapshotCorruptError(
+            f"{type(error).__name__} in {snapshot_id}: run `noctuary doctor`"
+        ) from error
+    if found is None:
+        raise UnknownSummaryError(
+            f"there is no summary {summary_id!r} in snapshot {snapshot_id} for "
+            f"{'nobody in particular' if user is None else 'user ' + repr(user)}: ids of summaries "
+            "are those of kind 'summary' in a recall; it may be older than the last night, or "
+            "stand for memories of another user (--user)"
+        )
+    return found
+
+
+def _expansion(
+    reader: SnapshotReader, snapshot_id: str, summary_id: str, user: str | None
+) -> Expansion | None:
+    summaries, position = reader.summaries, reader.summaries.position_of(summary_id)
+    mask, _ = build_mask(Scope(user=user), reader.facets, reader.created_at_us)
+    if position is None or not _is_allowed(reader, position, mask):
+        return None
+    sources = summaries.at(position).sources
+    (row,) = reader.look_up("summaries", "summary_id", _LINEAGE, [summary_id])
+    lineage = dict(zip(_LINEAGE.split(", "), row, strict=True))
+    judged = ("align", "cover", "confidence", "decay_rate", "source_tokens", "summary_tokens")
+    gate = {name: lineage[name] for name in judged}
+    if lineage["facts"] is not None:
+        gate["facts"] = parse_json(lineage["facts"])
+    rows, ids = reader.describe([position, *sources]), reader.public_ids(sources)
+    shown = ("content", "category", "wing", "room", "session_id", "user")
+    return Expansion(
+        summary_id=summary_id,
+        text=rows[position]["content"],
+        sources=tuple(
+            Source(
+                id=ids[p],
+                created_at=from_micros(rows[p]["created_at_us"]),
+                **{name: rows[p][name] for name in shown},
+            )
+            for p in sources
+        ),
+        parents=_parents(reader, summary_id, mask),
+        method=lineage["method"],
+        first_at=from_micros(lineage["first_us"]),
+        last_at=from_micros(lineage["last_us"]),
+        confidence=lineage["confidence"],
+        gate=gate,
+        plan_id=lineage["plan_id"],
+        snapshot_id=snapshot_id,
+    )
+
+
+def _parents(reader: SnapshotReader, summary_id: str, mask: Mask | None) -> tuple[Parent, ...]:
+    rows = reader.look_up("summary_parents", "summary_id", "place, parent_id", [summary_id])
+    ids = [parent for _, parent in sorted(rows)]
+    places = [p for p in map(reader.summaries.position_of, ids) if p is not None]
+    # A user may share the turns of one summary and not those of the one before it.
+    seen = reader.describe(p for p in places if _is_allowed(reader, p, mask))
+    texts = {row["memory_id"]: str(row["content"]) for row in seen.values()}
+    return tuple(Parent(parent, texts.get(parent)) for parent in ids)

@@ -44,24 +44,17 @@ from noctuary.text.tokens import tokenize
 
 
 ScoresAt = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-Shown = NDArray[np.bool_]
-"""Which summaries are searched, shape (s,)."""
+Shown = NDArray[np.bool_]  # which summaries are searched, shape (s,)
 
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One leg's view of a query.
+    """One leg's view of a query."""
 
-    Attributes:
-        ranking: Its best allowed positions, best first, scores above 0 only.
-        scores_at: The leg's own score of any positions, ranked or not, shape as asked; only
-            compared within the leg.
-        all_scores: The same for every memory, shape (n,), where the leg has scored them all; where
-            summaries are searched they follow, shape (n + s,).
-    """
-
-    ranking: NDArray[np.int64]
-    scores_at: ScoresAt
+    ranking: NDArray[np.int64]  # its best allowed positions, best first, scores above 0 only
+    scores_at: ScoresAt  # its own score of any positions, ranked or not; compared within the leg
+    # The same for every memory, shape (n,), where the leg has scored them all; where summaries are
+    # searched they follow, shape (n + s,).
     all_scores: NDArray[np.float32] | None = None
 
     @staticmethod
@@ -110,25 +103,10 @@ def rank_dense(
 ) -> Leg:
     """Rank the allowed memories and summaries by cosine to the query and return the best of them.
 
-    The pack carries a short tier from `noctuary.embed.funnel.FUNNEL_MIN_ROWS` memories on. Without
-    one every memory is scored and the leg has `all_scores`. With one the ranking is that of the
-    funnel (docs/decisions/0004), and `scores_at` reads the rows that it is asked for: exact cosines
-    also for memories that the funnel did not find. Summaries are compared exactly, however many
-    there are: there is one for some dozen turns.
-
-    Args:
-        reader: The snapshot.
-        query_vector: Unit vector, shape (d,).
-        mask: Which memories may be returned, shape (n,); None for all.
-        depth: Most positions to rank.
-        shown: Which summaries are searched; None for none.
-        by_turns: Compare the query with a summary's turns instead of with its own vector.
-        early_exit: Let the tier answer alone where the threshold derived for it is reached: its
-            ranking is then the prefixes'. Saves reading the shortlist from a cold disk; off, the
-            ranking is always by exact cosines.
-
-    Raises:
-        ValueError: If the query vector's dimension is not the snapshot's.
+    From `noctuary.embed.funnel.FUNNEL_MIN_ROWS` memories on the ranking is that of the funnel
+    (docs/decisions/0004); below, every memory is scored and the leg has `all_scores`. `early_exit`
+    lets the tier answer alone where the threshold derived for it is reached. `by_turns` compares
+    with a summary's turns instead of with its own vector.
     """
     vectors, tier = reader.vectors, reader.tier
     if vectors is None:
@@ -156,15 +134,7 @@ def rank_dense(
 
 
 def join_legs(leg: Leg, scores: NDArray[np.float32], shown: Shown, first: int, depth: int) -> Leg:
-    """Return one leg over what it had and the rows from `first` on, best `depth` of both together.
-
-    Args:
-        leg: Over positions below `first`.
-        scores: Of the rows on the same scale, shape (s,).
-        shown: Which of them are searched.
-        first: Position of the first row.
-        depth: Most positions to rank.
-    """
+    """Return one leg over what it had and the shown rows from `first` on, of scores (s,)."""
     best = top_positions(scores, depth, shown)
     ranking = np.concatenate([leg.ranking, best + first])
     values = np.concatenate([leg.scores_at(leg.ranking), scores[best].astype(np.float64)])
@@ -220,12 +190,7 @@ scored; more reads more rows, fewer loses summaries whose own vector says little
 
 
 def mean_of_best_two(values: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return, per group, the mean of its two largest values; of one value, that value.
-
-    Args:
-        values: The groups' values one after the other, shape (sum of sizes,).
-        sizes: Values per group, each at least 1, shape (g,).
-    """
+    """Return the mean of the two largest values of each group; `sizes` (g,) are >= 1."""
     if not sizes.size:
         return np.zeros(0, dtype=np.float32)
     ends = np.cumsum(sizes)
@@ -248,10 +213,7 @@ def score_shortlist(
     shown: Shown,
     depth: int,
 ) -> NDArray[np.float32]:
-    """Return scores, shape (s,): by their turns for the best by their `own` vectors, 0 for others.
-
-    Of the memories' vectors only those of the shortlist's turns are read.
-    """
+    """Return scores (s,): by their turns for the best by their `own` vectors, 0 for others."""
     found = np.sort(top_positions(own, SHORTLIST_FACTOR * depth, shown))
     scores = np.zeros(own.size, dtype=np.float32)
     if found.size:
@@ -265,12 +227,10 @@ def score_shortlist(
 # Fusion of the lexical and dense legs into one score in [0, 1]. Pure functions over arrays.
 
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 _LARGEST = float(np.finfo(np.float64).max)
 
 
-def pool_candidates(rankings: Sequence[IntArray]) -> IntArray:
+def pool_candidates(rankings: Sequence[Positions]) -> Positions:
     """Return the union of the legs' candidates, ascending positions, each once."""
     kept = [ranking for ranking in rankings if ranking.size]
     if not kept:
@@ -283,22 +243,12 @@ def pool_candidates(rankings: Sequence[IntArray]) -> IntArray:
 
 
 def fuse_rrf(
-    candidates: IntArray, rankings: Sequence[IntArray], weights: Sequence[float], k: int
-) -> FloatArray:
-    """Fuse by weighted reciprocal rank, scaled so that the best possible score is 1.
+    candidates: Positions, rankings: Sequence[Positions], weights: Sequence[float], k: int
+) -> Scores:
+    """Fuse by weighted reciprocal rank, scaled so that the best possible score is 1: in [0, 1].
 
     score(d) = sum_leg w_leg / (k + rank_leg(d)), divided by sum_leg w_leg / (k + 1); a leg that
-    does not hold d adds 0. With one non-empty leg the order is exactly that leg's (Cormack, Clarke
-    and Buettcher 2009).
-
-    Args:
-        candidates: Positions to score, shape (m,), ascending.
-        rankings: One array of positions per leg, best first.
-        weights: One non-negative weight per leg.
-        k: Rank offset, >= 1.
-
-    Returns:
-        Scores in [0, 1], shape (m,).
+    does not hold d adds 0 (Cormack, Clarke and Buettcher 2009). Candidates ascend, k >= 1.
     """
     scores = np.zeros(candidates.size, dtype=np.float64)
     best = 0.0
@@ -311,21 +261,11 @@ def fuse_rrf(
     return scores / best if best > 0 else scores
 
 
-def fuse_convex(leg_scores: Sequence[FloatArray], weights: Sequence[float]) -> FloatArray:
-    """Fuse by a convex combination of the legs' scores.
+def fuse_convex(leg_scores: Sequence[Scores], weights: Sequence[float]) -> Scores:
+    """Fuse by a convex combination of the legs' scores, each divided by its maximum: in [0, 1].
 
-    Each divided by its maximum over the candidates.
-
-    Negative scores count as 0, a leg without a positive score adds 0, and the weights of the legs
-    that have one are scaled to sum to 1: a query that only one leg understands is scored by that
-    leg alone (Bruch 2023, max scaling).
-
-    Args:
-        leg_scores: One array per leg, shape (m,), aligned with the candidates.
-        weights: One non-negative weight per leg.
-
-    Returns:
-        Scores in [0, 1], shape (m,).
+    Negative scores count as 0, and the weights of the legs that have a positive one are scaled to
+    sum to 1: a query that only one leg understands is scored by that leg alone (Bruch 2023).
     """
     size = leg_scores[0].size if leg_scores else 0
     fused = np.zeros(size, dtype=np.float64)
@@ -341,34 +281,26 @@ def fuse_convex(leg_scores: Sequence[FloatArray], weights: Sequence[float]) -> F
     return np.minimum(fused / total, 1.0) if total > 0 else fused
 
 
-def graph_scale(arriving: FloatArray, weight: float) -> float:
+def graph_scale(arriving: Scores, weight: float) -> float:
     """Return what base + weight * arriving (both >= 0) is divided by to stay in [0, 1]."""
     peak = float(arriving.max()) if arriving.size else 0.0
     return 1.0 + weight * max(1.0, peak) if weight > 0 and peak > 0 else 1.0
 
 
-def add_graph(base: FloatArray, arriving: FloatArray, weight: float) -> FloatArray:
-    """Add what arrived over the graph and scale back into [0, 1].
-
-    The order is that of base + weight * arriving (>= 0, seldom more than 1).
-    """
+def add_graph(base: Scores, arriving: Scores, weight: float) -> Scores:
+    """Return (base + weight * arriving) / scale, in [0, 1]."""
     scale = graph_scale(arriving, weight)
     return base if scale == 1.0 else (base + weight * arriving) / scale
 
 
-def add_exact_match(base: FloatArray, exact: NDArray[np.bool_], bonus: float) -> FloatArray:
-    """Add a bonus to exact matches and scale back into [0, 1] (hybrid-recall ADR 0005).
-
-    The order is that of base + bonus * exact.
-    """
+def add_exact_match(base: Scores, exact: NDArray[np.bool_], bonus: float) -> Scores:
+    """Return (base + bonus * exact) / (1 + bonus), in [0, 1] (hybrid-recall ADR 0005)."""
     if bonus <= 0 or not exact.any():
         return base
     return (base + bonus * exact.astype(np.float64)) / (1.0 + bonus)
 
 
-def apply_importance(
-    scores: FloatArray, importance: NDArray[np.floating], prior: float
-) -> FloatArray:
+def apply_importance(scores: Scores, importance: NDArray[np.floating], prior: float) -> Scores:
     """Multiply by (1 - prior) + prior * importance, all in [0, 1] (hybrid-recall design A.3)."""
     return scores * ((1.0 - prior) + prior * importance.astype(np.float64))
 
@@ -380,33 +312,25 @@ def apply_importance(
 # and no candidate belongs to a session, the leg abstains and the ranking is returned as it came.
 
 
-FuseAt = Callable[[Positions], Scores]
-"""Base scores of any positions."""
+FuseAt = Callable[[Positions], Scores]  # base scores of any positions
 
 
 class GraphRanking(NamedTuple):
-    """A ranking with the graph's additions; arrays have length m.
+    """A ranking with the graph's additions; arrays have length m."""
 
-    Attributes:
-        positions: int64, ascending, distinct.
-        fused: Base scores, in [0, 1].
-        scores: With the graph, in [0, 1].
-        lent: What sessions lend `talk.members`, times the session weight, before calibration;
-            empty without talk.
-        before: Scores of `talk.members` that sessions added to; empty without talk.
-        scale: What every score was divided by to stay in [0, 1], >= 1; whatever else is compared
-            with these scores is divided by it too.
-    """
-
-    positions: Positions
-    fused: Scores
-    scores: Scores
+    positions: Positions  # ascending, distinct
+    fused: Scores  # base scores, in [0, 1]
+    scores: Scores  # with the graph, in [0, 1]
     walked: Walk
     named: Named
     talk: Talk | None
+    # What sessions lend `talk.members`, times the session weight, before calibration, and the
+    # scores that it is added to; empty without talk.
     lent: Scores
     before: Scores
     session_weight: float
+    # What every score was divided by to stay in [0, 1], >= 1; whatever else is compared with these
+    # scores is divided by it too.
     scale: float = 1.0
 
     @property
@@ -430,12 +354,9 @@ class GraphLeg(NamedTuple):
     def rank(
         self, query: str, pool: Positions, fused: Scores, fuse_at: FuseAt
     ) -> GraphRanking | None:
-        """Return the ranking with what the graph adds, or None where it has nothing to add.
-
-        `pool` are the candidates, ascending; `fuse_at` scores memories that the graph brings in.
-        """
+        """Return the pool (ascending) with what the graph adds, or None for nothing to add."""
         links = link_query(query, self.graph.names_seen(self.mask))
-        walked = self._walk(pool, fused)
+        walked = walk(pool, fused, self.graph.edges, mask=self.mask, as_of_us=self.as_of_us)
         named = name_subjects(links, self.graph.mentions, self.mask)
         positions, base, scores, scale = pool, fused, fused, 1.0
         if not walked.is_empty or named.positions.size:
@@ -447,12 +368,9 @@ class GraphLeg(NamedTuple):
         lends = self.session_weight > 0.0
         talk = self._listen(query, links, positions, scores) if lends else None
         if talk is None:
-            if positions is pool:
-                return None
             none = np.empty(0)
-            return GraphRanking(
-                positions, base, scores, walked, named, None, none, none, self.session_weight, scale
-            )
+            parts = (walked, named, None, none, none, self.session_weight, scale)
+            return None if positions is pool else GraphRanking(positions, base, scores, *parts)
         everyone = pool_candidates([positions, talk.members])
         if everyone.size > positions.size:
             base = fuse_at(everyone)
@@ -463,13 +381,13 @@ class GraphLeg(NamedTuple):
         places = np.searchsorted(everyone, talk.members)
         before = scores[places]
         lent = self.session_weight * lent_scores(talk, before)
-        scores = self._lend(scores, places, talk, before + self.weight * lent)
+        raised, scores = before + self.weight * lent, scores.copy()
+        for group in (talk.is_turn, ~talk.is_turn):  # each among themselves
+            if group.any():
+                scores[places[group]] = calibrate(before[group], raised[group])
         return GraphRanking(
             everyone, base, scores, walked, named, talk, lent, before, self.session_weight, scale
         )
-
-    def _walk(self, pool: Positions, fused: Scores) -> Walk:
-        return walk(pool, fused, self.graph.edges, mask=self.mask, as_of_us=self.as_of_us)
 
     def _listen(
         self, query: str, links: tuple[Link, ...], positions: Positions, scores: Scores
@@ -479,24 +397,11 @@ class GraphLeg(NamedTuple):
         # Who speaks is a relation of its own; as a word the name stands in every turn they say.
         spoken = {t for link in speakers for t in tokenize(query[link.start : link.end])}
         terms = self.graph.postings(sorted(asked - spoken or asked))
+        ordinals, wings = [link.ordinal for link in speakers], self.graph.wings
         return listen(
-            positions,
-            scores,
-            self.graph.sessions,
-            terms,
-            mask=self.mask,
-            speakers=[link.ordinal for link in speakers],
-            wings=self.graph.wings,
-        )
-
-    def _lend(self, scores: Scores, places: Positions, talk: Talk, raised: Scores) -> Scores:
-        """Return the scores with what sessions lend, turns and other memories each among selves."""
-        result = scores.copy()
-        before = scores[places]
-        for group in (talk.is_turn, ~talk.is_turn):
-            if group.any():
-                result[places[group]] = calibrate(before[group], raised[group])
-        return result
+            positions, scores, self.graph.sessions, terms,
+            mask=self.mask, speakers=ordinals, wings=wings,
+        )  # fmt: skip
 
 
 def _arriving(positions: Positions, walked: Walk, named: Named) -> Scores:
@@ -518,22 +423,14 @@ NO_CONCEPT = -1
 
 
 class GraphPath(NamedTuple):
-    """How the graph reached one memory.
+    """How the graph reached one memory."""
 
-    Attributes:
-        score: Everything that was added, before weight and scaling, > 0.
-        seed: The memory that the strongest part came from; None where it came from the query.
-        relation: Of the strongest part; `shares` has by relation what each added.
-        concept: Ordinal of the concept on the way, NO_CONCEPT where it is the session.
-        evidence: Positions of the memories that hold the evidence.
-    """
-
-    score: float
-    seed: int | None
-    relation: str
-    concept: int
-    evidence: tuple[int, ...]
-    shares: Mapping[str, float]
+    score: float  # everything that was added, before weight and scaling, > 0
+    seed: int | None  # the memory that the strongest part came from; None: from the query
+    relation: str  # of the strongest part
+    concept: int  # ordinal of the concept on the way, NO_CONCEPT where it is the session
+    evidence: tuple[int, ...]  # positions of the memories that hold it
+    shares: Mapping[str, float]  # by relation, what each added
 
     @property
     def reason(self) -> str:
@@ -544,25 +441,20 @@ class GraphPath(NamedTuple):
         return f"reached over the graph from {origin} by {self.relation}{also}"
 
 
-class _Part(NamedTuple):
-    score: float
-    relation: str
-    seed: int | None
-    concept: int
-    evidence: tuple[int, ...]
+_Part = tuple[float, str, int | None, int, tuple[int, ...]]
+"""Score, relation, seed, concept and evidence of one way on which the graph reached a memory."""
 
 
 def path_of(ranking: GraphRanking, position: int) -> GraphPath | None:
     """Return the path to a memory, or None where the graph added nothing to it."""
-    parts = [p for p in _parts(ranking, position) if p.score > 0.0]
+    parts = [part for part in _parts(ranking, position) if part[0] > 0.0]
     if not parts:
         return None
-    best = max(parts, key=lambda p: p.score)
+    _, relation, seed, concept, evidence = max(parts, key=lambda part: part[0])
     shares: dict[str, float] = {}
-    for part in parts:
-        shares[part.relation] = shares.get(part.relation, 0.0) + part.score
-    total = sum(shares.values())
-    return GraphPath(total, best.seed, best.relation, best.concept, best.evidence, shares)
+    for added, name, *_ in parts:
+        shares[name] = shares.get(name, 0.0) + added
+    return GraphPath(sum(shares.values()), seed, relation, concept, evidence, shares)
 
 
 def _parts(ranking: GraphRanking, position: int) -> list[_Part]:
@@ -570,16 +462,15 @@ def _parts(ranking: GraphRanking, position: int) -> list[_Part]:
     walked, named, talk = ranking.walked, ranking.named, ranking.talk
     for i in np.flatnonzero(walked.positions == position).tolist():
         relation, seed = RELATIONS[int(walked.relations[i])], int(walked.seeds[i])
-        parts.append(
-            _Part(float(walked.scores[i]), relation, seed, int(walked.concepts[i]), (seed,))
-        )
+        parts.append((float(walked.scores[i]), relation, seed, int(walked.concepts[i]), (seed,)))
     for i in np.flatnonzero(named.positions == position).tolist():
         score, concept = float(named.scores[i]), int(named.concepts[i])
-        parts.append(_Part(score, NAMED_BY_QUERY, None, concept, (position,)))
+        parts.append((score, NAMED_BY_QUERY, None, concept, (position,)))
     if talk is not None:
         for place in np.flatnonzero(talk.members == position).tolist():
             heard = _heard(ranking, talk, place)
-            parts += [part._replace(score=ranking.session_weight * part.score) for part in heard]
+            weight = ranking.session_weight
+            parts += [(weight * score, r, seed, c, found) for score, r, seed, c, found in heard]
     return parts
 
 
@@ -587,30 +478,27 @@ def _heard(ranking: GraphRanking, talk: Talk, place: int) -> list[_Part]:
     """Return what the session of one member lends it, split by relation."""
     position = int(talk.members[place])
     same = np.flatnonzero(talk.owners == talk.owners[place])
-    members = talk.members[same]
     base = ranking.before[same]
-    best = int(members[int(np.argmax(base))])
+    best = int(talk.members[same][int(np.argmax(base))])
     # The best member of a session owes it to the query and to nobody else.
     origin = None if best == position else best
     if not talk.is_turn[place]:
         share = FACT_COVERAGE_WEIGHT * float(talk.coverage[place])
-        return [_Part(share, IN_SESSION, origin, NO_CONCEPT, (best,))]
-    session = SESSION_WEIGHT * float(base.max())
-    speaker = int(talk.speakers[place])
-    company = COMPANY_WEIGHT * float(talk.company[place])
-    own = float(talk.own[place])
-    parts = [
-        _Part(session, IN_SESSION, origin, NO_CONCEPT, (best,)),
-        _Part(SPEAKER_WEIGHT * float(talk.said[place]), SAID_BY, None, speaker, (position,)),
-        _Part(company, IN_COMPANY_OF, None, NO_CONCEPT, (position,)),
-        _Part(CONTEXT_WEIGHT * own, OWN_WORDS, None, NO_CONCEPT, (position,)),
+        return [(share, IN_SESSION, origin, NO_CONCEPT, (best,))]
+    speaker, own = int(talk.speakers[place]), float(talk.own[place])
+    said, company = float(talk.said[place]), float(talk.company[place])
+    parts: list[_Part] = [
+        (SESSION_WEIGHT * float(base.max()), IN_SESSION, origin, NO_CONCEPT, (best,)),
+        (SPEAKER_WEIGHT * said, SAID_BY, None, speaker, (position,)),
+        (COMPANY_WEIGHT * company, IN_COMPANY_OF, None, NO_CONCEPT, (position,)),
+        (CONTEXT_WEIGHT * own, OWN_WORDS, None, NO_CONCEPT, (position,)),
     ]
     neighbour = best_neighbour(talk, place)
     if neighbour is not None:
         near = int(talk.members[neighbour])
         relation = "previous_turn" if neighbour > place else "next_turn"
         lent = CONTEXT_WEIGHT * (float(talk.context[place]) - own)
-        parts.append(_Part(lent, relation, near, NO_CONCEPT, (near,)))
+        parts.append((lent, relation, near, NO_CONCEPT, (near,)))
     return parts
 
 
@@ -620,25 +508,16 @@ def _heard(ranking: GraphRanking, talk: Talk, place: int) -> list[_Part]:
 # still hold one wing only (research/mempalace.md section 3.4).
 
 
-_ROUNDS_AT_MOST = 16
-"""Largest quota that is filled by one pass over the scores per place (6 ms per million memories);
-a larger one sorts them once (230 ms per million)."""
-
-
 def quota_positions(
     wing_codes: NDArray[np.integer],
     scores: NDArray[np.floating],
     quota: int,
     mask: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
-    """Return the positions of every wing's best memories, ascending; ties by lower position.
+    """Return every wing's best memories of a score > 0, ascending; ties by lower position.
 
-    Args:
-        wing_codes: Wing of every memory, shape (n,), from -1 on; memories without a wing (-1) are
-            one wing of their own, as they are for saturation.
-        scores: A leg's score of every memory, shape (n,); only values > 0 count (NaN does not).
-        quota: Most memories per wing; 0 or less for none.
-        mask: Which memories may be returned, shape (n,); None for all.
+    Memories without a wing (code -1) are one wing of their own. One pass per place: 6 ms per
+    million memories.
     """
     eligible = scores > 0
     if mask is not None:
@@ -647,16 +526,7 @@ def quota_positions(
     if quota <= 0 or not places.size:
         return np.empty(0, dtype=np.int64)
     # Codes from 0 on, so that they index.
-    wings, values = wing_codes[places] + 1, scores[places]
-    best = _by_sorting if quota > _ROUNDS_AT_MOST else _by_rounds
-    return np.sort(places[best(wings, values, quota)])
-
-
-def _by_rounds(
-    wings: NDArray[np.integer], values: NDArray[np.floating], quota: int
-) -> NDArray[np.int64]:
-    """Take every wing's best, then every wing's next best, and so on."""
-    values = values.copy()
+    wings, values = wing_codes[places] + 1, scores[places].copy()
     wing_count = int(wings.max()) + 1
     taken: list[NDArray[np.int64]] = []
     for _ in range(quota):
@@ -673,16 +543,4 @@ def _by_rounds(
         winners = winners[winners >= 0]
         values[winners] = 0
         taken.append(winners)
-    return np.concatenate(taken)
-
-
-def _by_sorting(
-    wings: NDArray[np.integer], values: NDArray[np.floating], quota: int
-) -> NDArray[np.int64]:
-    """Sort by wing and score, and take the head of every run."""
-    order = np.lexsort((-values, wings))
-    sorted_wings = wings[order]
-    starts = np.flatnonzero(np.diff(sorted_wings, prepend=-1))
-    lengths = np.diff(starts, append=order.size)
-    rank_in_wing = np.arange(order.size) - np.repeat(starts, lengths)
-    return order[rank_in_wing < quota]
+    return np.sort(places[np.concatenate(taken)])

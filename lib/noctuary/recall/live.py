@@ -42,10 +42,7 @@ def document_frequencies(snapshot: SnapshotReader, terms: Sequence[str]) -> dict
 def score_rows(
     state: LiveState, tokens: Sequence[str], frequencies: Mapping[str, int], count: int, mean: float
 ) -> NDArray[np.float32]:
-    """Return the BM25 score of every live row for a query, >= 0, shape (rows,).
-
-    Frequencies by token, the count of memories and their mean length (> 0) are the snapshot's.
-    """
+    """Return the BM25 score of every live row, (rows,); the statistics are the snapshot's."""
     scores = np.zeros(len(state.rows), dtype=np.float32)
     lengths = np.array([row.length for row in state.rows], dtype=np.float64)
     for token in sorted(set(tokens)):
@@ -69,11 +66,10 @@ def _counts(state: LiveState, token: str) -> NDArray[np.float64]:
 
 
 def mean_length(snapshot: SnapshotReader) -> float:
-    """Return the mean length of a snapshot's memories in tokens, above 0.
+    """Return the mean length of a snapshot's memories in tokens, above 0; 1 for one without a word.
 
     Solves score = idf * tf / (tf + k1 * (1 - b + b * length / mean)) for the mean, over the terms
     of one memory that has some, and takes the middle one: float32 scores are exact to seven digits.
-    1 for a snapshot without a word, where it has no effect.
     """
     if not snapshot.posting_positions.size:
         return 1.0
@@ -115,53 +111,38 @@ _means: weakref.WeakKeyDictionary[SnapshotReader, float] = weakref.WeakKeyDictio
 
 
 class LiveRows:
-    """The live rows of one recall; row i stands at the snapshot's first_live + i.
-
-    Attributes:
-        rows: The memories.
-        columns: By name, one value per row; facets as codes into `SnapshotReader.facets`.
-        vectors: Unit vectors, (l, d); zeros where there is none (yet).
-    """
+    """The live rows of one recall; row i stands at the snapshot's first_live + i."""
 
     def __init__(self, reader: SnapshotReader, state: LiveState, encode: Vectors) -> None:
         """Take rows that the recall may see; nothing is computed yet."""
         self.state = state
         self.rows = tuple(row.memory for row in state.rows)
+        # By name, one value per row; facets as codes into `SnapshotReader.facets`.
         self.columns: dict[str, NDArray[Any]] = {
             "created_at_us": np.array([r.created_at_us for r in self.rows], dtype=np.int64),
             "importance": np.array([r.importance for r in self.rows], dtype=np.float32),
         }
         dim = 0 if reader.vectors is None else reader.vectors.shape[1]
+        # Unit vectors; zeros where there is none (yet).
         self.vectors: NDArray[np.float32] = np.zeros((len(self.rows), dim), dtype=np.float32)
         self._reader, self._encode = reader, encode
         self._is_encoded = False
 
     def widened(self, name: str, facet: Facet) -> Facet:
         """Return a facet that also knows the values of these rows, behind the snapshot's."""
-        values = list(facet.values)
-        places = {value: code for code, value in enumerate(values)}
-        codes: list[int] = []
-        for row in self.rows:
-            value = getattr(row, name)
-            if value is not None and value not in places:
-                places[value] = len(values)
-                values.append(value)
-            codes.append(-1 if value is None else places[value])
+        places = {value: code for code, value in enumerate(facet.values)}
+        values = [getattr(row, name) for row in self.rows]
+        codes = [-1 if v is None else places.setdefault(v, len(places)) for v in values]
         self.columns[name] = np.array(codes, dtype=np.int32)
-        return facet._replace(values=tuple(values))
+        return facet._replace(values=tuple(places))
 
     def describe(self, position: int) -> dict[str, Any]:
         """Return a row as `SnapshotReader.describe` does."""
         row = self.rows[position - self._reader.first_live]
         names = ("memory_id", "content", "importance", "created_at_us", *_FACETS)
-        return {
-            **{name: getattr(row, name) for name in names},
-            "position": position,
-            "tags": tuple(t.strip() for t in row.tags.split(",") if t.strip()),
-            "is_turn": int(row.is_turn),
-            "sources": (),
-            "live": True,
-        }
+        tags = tuple(t.strip() for t in row.tags.split(",") if t.strip())
+        rest = {"position": position, "tags": tags, "is_turn": int(row.is_turn), "sources": ()}
+        return {**{name: getattr(row, name) for name in names}, **rest, "live": True}
 
     def word_scores(self, query: str) -> NDArray[np.float32]:
         """Return the BM25 score of every row, on the scale of the snapshot's."""
@@ -176,10 +157,7 @@ class LiveRows:
         return held_words(self.state, tokens)
 
     def coverage(self, tokens: Sequence[str], mask: Mask | None) -> NDArray[np.float64]:
-        """Return the share of a query that each row holds, by idf among what may be seen.
-
-        As `answerability.read_words` weighs words: in [0, 1], shape (l,).
-        """
+        """Return the share (l,) of a query in each row, weighed as by `read_words`."""
         asked = sorted(set(tokens))
         if not asked:
             return np.zeros(len(self.rows))
@@ -193,10 +171,7 @@ class LiveRows:
         return np.minimum(weights @ self.held(asked) / weights.sum(), 1.0)
 
     def cosines(self, query: str, query_vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return every row's cosine to the query, shape (l,); 0 where there was no time for one.
-
-        Encodes on the first call, the rows that share words with the query first.
-        """
+        """Return every row's cosine to the query, (l,); 0 where there was no time for one."""
         if not self._is_encoded:
             self._is_encoded = True
             scores = self.word_scores(query)
@@ -227,8 +202,7 @@ def lay_over(
 ) -> tuple[Mask | None, Sequence[RecallWarning]]:
     """Put what a recall may see of the store behind its snapshot, and say how much that is.
 
-    Returns the mask without what the store changed or lost, and the scope's warnings that still
-    hold: a value that a live row has is not unknown.
+    Returns the mask without what changed or is lost, and the scope's warnings that still hold.
     """
     run, reader = search.run, search.reader
     for code, message in state.faults:

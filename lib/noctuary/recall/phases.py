@@ -1,7 +1,8 @@
-"""Phases that move scores, one function each: formula, source, and what it says of a memory."""
+"""Phases that move scores, and scorers in the place of fusion: formula, source, reasons."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.lexical.search import TermLookup
 from noctuary.recall.candidates import (
     SECONDS_PER_DAY,
     SECONDS_PER_HOUR,
@@ -17,9 +19,11 @@ from noctuary.recall.candidates import (
     PastQuery,
     PhaseOutcome,
     Positions,
+    Scores,
     ages_s,
     is_dated,
 )
+from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
 from noctuary.text.marks import estimate_tokens
 from noctuary.text.tokens import MARKS, is_stop_word, tokenize
@@ -27,132 +31,91 @@ from noctuary.usage.reader import ltp_multiplier
 
 if TYPE_CHECKING:
     from noctuary.recall.engine import Search
+    from noctuary.recall.legs import Leg
+    from noctuary.recall.reader import SnapshotReader
+
+Codes = NDArray[np.integer]
 
 
 def _multiplied(
-    candidates: Candidates, factors: NDArray[np.float64], reason_at: Callable[[int], str]
+    candidates: Candidates, factors: Scores, reason_at: Callable[[int], str]
 ) -> PhaseOutcome:
     """Return the candidates with scores times factors (m,), and why, by row."""
     if not (factors != 1.0).any():
         return PhaseOutcome(candidates)
-    positions = candidates.positions
 
     def reason_of(position: int) -> str:
-        row = int(np.flatnonzero(positions == position)[0])
+        row = candidates.row_of(position)
         return f"{reason_at(row)} (factor {factors[row]:.3f})"
 
     return PhaseOutcome(candidates.rescored(candidates.scores * factors), reason_of)
 
 
-# Phase 1: what was recalled often lately ranks higher. The formula is in `noctuary.usage.reader`.
+# Phase 1: what was recalled often lately ranks higher, what is old lower, what was filed in the
+# last hours higher (synaptic tagging). Source: research/mempalace.md section 1.
 
 
 def ltp(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Multiply by `ltp_multiplier` of the retrievals inside the profile's window.
-
-    Source: research/mempalace.md section 1, phase 1. A memory that was never recalled keeps its
-    score.
-    """
-    profile = search.profile
+    """Multiply by `noctuary.usage.reader.ltp_multiplier` of the retrievals inside the window."""
     recent = search.usage_of(candidates.positions).recent
-    factors = ltp_multiplier(recent, profile.ltp_max_boost)
-
+    factors = ltp_multiplier(recent, search.profile.ltp_max_boost)
     return _multiplied(candidates, factors, lambda row: f"recalls lately: {recent[row]}")
 
 
-# Phase 2: what was recalled together with the other candidates before ranks higher.
-
-
-def association_factor(
-    co_retrievals: NDArray[np.integer], coefficient: float, max_boost: float
-) -> NDArray[np.float64]:
-    """Return clamp(1 + c ln(1 + n), 1, max_boost); never falls as n grows, below 0 it counts as 0.
-
-    Source: research/mempalace.md section 1, phase 2 (c 0.15, maximum 1.5 in effect).
-    """
-    counts = np.maximum(co_retrievals, 0).astype(np.float64)
-    with np.errstate(over="ignore"):
-        return np.minimum(1.0 + coefficient * np.log1p(counts), max_boost)
-
-
-def association(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Multiply by `association_factor` of the common retrievals with the other candidates.
-
-    The others are all candidates of this recall; the reference, which has no larger pool, takes the
-    hits.
-    """
-    profile = search.profile
-    together = search.co_retrievals(candidates.positions)
-    factors = association_factor(
-        together, profile.association_coefficient, profile.association_max_boost
-    )
-
-    return _multiplied(
-        candidates, factors, lambda row: f"recalls with other candidates: {together[row]}"
-    )
-
-
-# Phase 1: what is old ranks lower, down to a floor.
-
-
-def decay_factor(
-    age_days: NDArray[np.float64], half_life_days: float, floor: float
-) -> NDArray[np.float64]:
-    """Return floor + (1 - floor) * 0.5 ** (age / half-life); never rises with age.
-
-    Source: research/mempalace.md section 1, which has no floor (floor 0): what is a few half-lives
-    old then vanishes however well it answers. DESIGN section 4 asks for one. In [floor, 1], and
-    exactly 1 at age 0.
-    """
+def decay_factor(age_days: Scores, half_life_days: float, floor: float) -> Scores:
+    """Return floor + (1 - floor) * 0.5 ** (age / half-life); the reference has no floor."""
     with np.errstate(over="ignore"):
         half_lives = age_days / half_life_days
     return floor + (1.0 - floor) * np.exp2(-half_lives)
 
 
 def time_decay(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Multiply by `decay_factor` of the age; undated memories keep their score.
-
-    So do those with a date after the recall's moment: both have age 0.
-    """
+    """Multiply by `decay_factor` of the age; memories without a date or of later have age 0."""
     profile = search.profile
-    created = search.created_at_us(candidates.positions)
+    created = search.reader.created_at(candidates.positions)
     age_days = ages_s(created, search.now_us) / SECONDS_PER_DAY
     factors = decay_factor(age_days, profile.half_life_days, profile.decay_floor)
-
     said = f"half-life {profile.half_life_days:g} days, floor {profile.decay_floor:g}"
     return _multiplied(candidates, factors, lambda row: f"{age_days[row]:.1f} days old, {said}")
 
 
-# Phase 1: what was filed in the last hours ranks higher (synaptic tagging).
-
-
-def tagging_factor(
-    age_hours: NDArray[np.float64], window_hours: float, max_boost: float
-) -> NDArray[np.float64]:
-    """Return max_boost at age 0, falling linearly to 1 at the window's end and 1 from there on.
-
-    Source: research/mempalace.md section 1, tagging: 1.5 to 1 over 24 hours. An age below 0 counts
-    as 0.
-    """
+def tagging_factor(age_hours: Scores, window_hours: float, max_boost: float) -> Scores:
+    """Return max_boost at age 0, falling linearly to 1 at the window's end."""
     with np.errstate(over="ignore"):
         elapsed = np.clip(age_hours / window_hours, 0.0, 1.0)
     return np.clip(1.0 + (max_boost - 1.0) * (1.0 - elapsed), 1.0, max_boost)
 
 
 def tagging(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Multiply by `tagging_factor` of the time since filing.
-
-    The moment of filing is the memory's date; undated memories keep their score.
-    """
-    profile = search.profile
-    created = search.created_at_us(candidates.positions)
+    """Multiply by `tagging_factor` of the time since filing, which is the memory's date."""
+    window_hours = search.profile.tagging_window_hours
+    created = search.reader.created_at(candidates.positions)
     age_hours = ages_s(created, search.now_us) / SECONDS_PER_HOUR
-    boosts = tagging_factor(age_hours, profile.tagging_window_hours, profile.tagging_max_boost)
+    boosts = tagging_factor(age_hours, window_hours, search.profile.tagging_max_boost)
     factors = np.where(is_dated(created), boosts, 1.0)
-
-    window = f"window {profile.tagging_window_hours:g} h"
-    said = [f"filed {hours:.1f} h ago, {window}" for hours in age_hours.tolist()]
+    said = [f"filed {hours:.1f} h ago, window {window_hours:g} h" for hours in age_hours.tolist()]
     return _multiplied(candidates, factors, said.__getitem__)
+
+
+# Phase 2: what was recalled together with the other candidates before ranks higher.
+
+
+def association_factor(co_retrievals: Codes, coefficient: float, max_boost: float) -> Scores:
+    """Return clamp(1 + c ln(1 + n), 1, max_boost); below 0 n counts as 0."""
+    counts = np.maximum(co_retrievals, 0).astype(np.float64)
+    with np.errstate(over="ignore"):
+        return np.minimum(1.0 + coefficient * np.log1p(counts), max_boost)
+
+
+def association(candidates: Candidates, search: Search) -> PhaseOutcome:
+    """Multiply by `association_factor` of the common retrievals with all other candidates."""
+    profile, together = search.profile, search.co_retrievals(candidates.positions)
+    factors = association_factor(
+        together, profile.association_coefficient, profile.association_max_boost
+    )
+    return _multiplied(
+        candidates, factors, lambda row: f"recalls with other candidates: {together[row]}"
+    )
 
 
 # Phase 6: what was used most, filed last or tagged "pinned" ranks a little higher.
@@ -164,44 +127,28 @@ def tagging(candidates: Candidates, search: Search) -> PhaseOutcome:
 # the token budget ends the list, so that one long one empties it; here it is passed over.
 
 
-PINNED_TAG = "pinned"
-"""Memories with this tag, in any case, are pinned by their author."""
-SPREAD_GAIN = 0.2
-"""What one more day of use adds to the pinning score: more favours steady use over a busy day."""
-SPREAD_CAP_DAYS = 10
-"""Days from which spread adds nothing: a higher cap lets years of use crowd out this month's."""
-USED_PER_ITEM = 2
-"""Most-used memories considered per pinned item (the reference: 10 for 5): more finds a substitute
-for one that is too long, and costs its row."""
+PINNED_TAG = "pinned"  # in any case: pinned by their author
+SPREAD_GAIN = 0.2  # for one more day of use: more favours steady use over a busy day
+SPREAD_CAP_DAYS = 10  # a higher cap lets years of use crowd out this month's
+USED_PER_ITEM = 2  # most-used memories per pinned item (the reference: 10 for 5); a row each
 
 
-def pinning_score(
-    multipliers: NDArray[np.float64], days: NDArray[np.integer]
-) -> NDArray[np.float64]:
-    """Return multiplier * (1 + 0.2 * min(days, 10)), in [1, 3] times the LTP multiplier.
-
-    Source: research/mempalace.md section 1, phase 6, with days in place of distinct query texts.
-    """
+def pinning_score(multipliers: Scores, days: Codes) -> Scores:
+    """Return multiplier * (1 + 0.2 * min(days, 10)), in [1, 3] times the multiplier (phase 6)."""
     spread = np.clip(days, 0, SPREAD_CAP_DAYS).astype(np.float64)
     return multipliers * (1.0 + SPREAD_GAIN * spread)
 
 
-def pinned_score(scores: NDArray[np.float64], boost: float) -> NDArray[np.float64]:
-    """Return score + boost * (1 - score), in [score, 1]: never more than 1, never out of order.
-
-    What exceeds 1 (a boost that is not scaled back yet) stays as it is.
-    """
+def pinned_score(scores: Scores, boost: float) -> Scores:
+    """Return score + boost * (1 - score), in [score, 1]; what exceeds 1 already stays as it is."""
     lifted = np.minimum(scores + boost * np.maximum(1.0 - scores, 0.0), 1.0)
     return np.maximum(lifted, scores)
 
 
 def choose_pinned(
-    scores: NDArray[np.float64], tokens: Sequence[int], max_items: int, max_tokens: int
+    scores: Scores, tokens: Sequence[int], max_items: int, max_tokens: int
 ) -> list[int]:
-    """Return the rows of the best memories that fit, best first; ties by lower row.
-
-    One that does not fit beside those already chosen is passed over.
-    """
+    """Return the rows of the best that fit, best first; one that does not is passed over."""
     chosen: list[int] = []
     used = 0
     for row in np.argsort(-scores, kind="stable").tolist():
@@ -227,10 +174,9 @@ def pinned(candidates: Candidates, search: Search) -> PhaseOutcome:
     most_used = search.most_used(USED_PER_ITEM * profile.pinned_max_items).tolist()
     # Candidates first and in their order: of equal pinning scores, the better answer is pinned.
     known = list(dict.fromkeys([*candidates.positions.tolist(), *most_used]))
-    rows = search.rows_of(known)
+    rows = search.reader.describe(known)
     usage = search.usage_of(np.array(known, dtype=np.int64))
-    multipliers = ltp_multiplier(usage.recent, profile.ltp_max_boost)
-    used = set(most_used)
+    multipliers, used = ltp_multiplier(usage.recent, profile.ltp_max_boost), set(most_used)
     reasons = {
         p: f"recalls lately: {recent}; days with recalls: {days}"
         for p, recent, days, m in zip(known, usage.recent, usage.days, multipliers, strict=True)
@@ -239,24 +185,19 @@ def pinned(candidates: Candidates, search: Search) -> PhaseOutcome:
     if profile.pinned_include_tagged:
         reasons |= _pinned_by_author(candidates.positions, rows, search)
     places = [index for index, position in enumerate(known) if position in reasons]
-    pool = [known[index] for index in places]
-    tokens = [estimate_tokens(rows[p]["content"]) for p in pool]
+    tokens = [estimate_tokens(rows[known[place]]["content"]) for place in places]
     scores = pinning_score(multipliers, usage.days)[places]
     chosen = choose_pinned(scores, tokens, profile.pinned_max_items, profile.pinned_max_tokens)
-    pinned_now = {pool[row] for row in chosen}
-    lifted = np.isin(candidates.positions, list(pinned_now))
+    lifted = np.isin(candidates.positions, [known[places[row]] for row in chosen])
     if not lifted.any():
         return PhaseOutcome(candidates)
     gained = pinned_score(candidates.scores, profile.pinned_boost)
     hits: list[int] = candidates.positions[lifted].tolist()
+    spent = sum(tokens[row] for row in chosen)
     return PhaseOutcome(
         candidates.rescored(np.where(lifted, gained, candidates.scores)),
-        reason_of=lambda position: f"pinned: {reasons[position]}",
-        notes={
-            "pinned": len(chosen),
-            "pinned_candidates": len(hits),
-            "pinned_tokens": sum(tokens[row] for row in chosen),
-        },
+        lambda position: f"pinned: {reasons[position]}",
+        notes={"pinned": len(chosen), "pinned_candidates": len(hits), "pinned_tokens": spent},
         annotations={position: {"pinned_reason": reasons[position]} for position in hits},
     )
 
@@ -265,7 +206,7 @@ def _pinned_by_author(
     positions: Positions, rows: Mapping[int, Mapping[str, Any]], search: Search
 ) -> dict[int, str]:
     """Return, by position, why a candidate is pinned by its tag or by when it was filed."""
-    created = search.created_at_us(positions)
+    created = search.reader.created_at(positions)
     age_hours = ages_s(created, search.now_us) / SECONDS_PER_HOUR
     window = search.profile.pinned_tagged_window_hours
     recent = is_dated(created) & (age_hours <= window)
@@ -287,39 +228,27 @@ def _pinned_by_author(
 # Source: research/mempalace.md section 1, phase 7.
 
 
-PAST_QUERIES_AT_MOST = 20
-"""Similar past queries whose results are read; more smooths the choice of words, fewer keeps it to
-the nearest."""
-
-RESULTS_PER_QUERY = 5
-"""Best results of a past query whose words count; more adds words of weaker hits."""
-
-CONTENT_CHARS = 240
-"""Characters of a memory whose words count; more adds words from beside its point."""
-
-LEAST_CHARS = 2
-"""Shorter words say too little to ask with."""
-
+PAST_QUERIES_AT_MOST = 20  # more smooths the choice of words, fewer keeps it to the nearest
+RESULTS_PER_QUERY = 5  # best results of one whose words count; more adds words of weaker hits
+CONTENT_CHARS = 240  # of a memory whose words count; more adds words from beside its point
+LEAST_CHARS = 2  # shorter words say too little to ask with
 _DAY_US = 86_400_000_000
-_NOT_FOUND = (0.0, "")
-
-_Found = dict[int, tuple[float, str]]
-"""Position -> best boosted score, and the word that brought it."""
 
 
 def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]:
-    """Return the words that the texts hold most often and the query does not.
+    """Return the words that the texts hold most often and the query does not, in any form.
 
-    Lower-case words of `LEAST_CHARS` and more, no function words and none of a stem of the query,
-    most frequent first, then in order of appearance. Of several forms of a word the first; a text
-    that comes twice counts twice.
+    No function words, the first form of each, ties by appearance; a text that comes twice counts
+    twice.
     """
     asked = set(tokenize(query))
     counts: dict[str, int] = {}
     shown: dict[str, str] = {}
     for text in texts:
         for word in _words().findall(text.lower()):
-            for token, form in _tokens_of(word):
+            tokens = [token for token in tokenize(word) if not is_stop_word(token)]
+            for token in tokens:
+                form = word if len(tokens) == 1 else token  # to ask with
                 if token not in asked and len(form) >= LEAST_CHARS:
                     counts[token] = counts.get(token, 0) + 1
                     shown.setdefault(token, form)
@@ -329,37 +258,41 @@ def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]
 
 def query_expansion(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Add what further questions find; what the query itself found keeps its score."""
-    similar = _similar_queries(search)
-    terms = expansion_terms(
-        search.query.text, _texts_found(similar, search), search.profile.query_expansion_max_terms
-    )
+    asked, boost = search.query.text, search.profile.query_expansion_boost
+    similar = _similar(search)
+    texts = _texts_found(similar, search)
+    terms = expansion_terms(asked, texts, search.profile.query_expansion_max_terms)
     found = _ask(terms, candidates, search)
+    after = candidates
+    if found:
+        new, scores = np.array(list(found), dtype=np.int64), [score for score, _ in found.values()]
+        both = Candidates(
+            np.concatenate([candidates.positions, new]),
+            np.concatenate([candidates.scores, scores]),
+            np.concatenate([candidates.expanded, np.ones(new.size, dtype=np.bool_)]),
+        )
+        after = both.rescored(both.scores)
     return PhaseOutcome(
-        _merged(candidates, found),
-        reason_of=lambda position: (
-            f"found by asking again with '{found[position][1]}': "
-            f"x{search.profile.query_expansion_boost:g}"
-        ),
+        after,
+        lambda position: f"found by asking again with '{found[position][1]}': x{boost:g}",
         notes={
             "applied": bool(terms),
-            "original_query": search.query.text,
+            "original_query": asked,
             "similar_past_queries": len(similar),
             "expansion_terms": terms,
-            "expansion_boost": search.profile.query_expansion_boost,
+            "expansion_boost": boost,
             "results_from_original": candidates.size,
             "results_from_expansion": len(found),
         },
     )
 
 
-def _similar_queries(search: Search) -> list[PastQuery]:
-    profile = search.profile
+def _similar(search: Search) -> list[PastQuery]:
+    profile, wording = search.profile, search.query.text.split()
     since_us = search.now_us - profile.query_expansion_lookback_days * _DAY_US
-    past = search.past_queries(since_us=since_us, limit=PAST_QUERIES_AT_MOST)
-    wording = search.query.text.split()
     return [
         q
-        for q in past
+        for q in search.past_queries(since_us=since_us, limit=PAST_QUERIES_AT_MOST)
         if q.similarity >= profile.query_expansion_similarity_threshold
         and q.asked_us <= search.now_us
         and q.text.split() != wording
@@ -368,51 +301,30 @@ def _similar_queries(search: Search) -> list[PastQuery]:
 
 def _texts_found(similar: Sequence[PastQuery], search: Search) -> list[str]:
     positions = [p for q in similar for p in q.positions[:RESULTS_PER_QUERY]]
-    rows = search.rows_of(list(dict.fromkeys(positions)))
-    texts: list[str] = []
-    for position in positions:
-        row = rows[position]
-        parts = (row["content"][:CONTENT_CHARS], row["room"], row["wing"])
-        texts.append(" ".join(part for part in parts if part))
-    return texts
+    rows = search.reader.describe(list(dict.fromkeys(positions)))
+    found = [
+        (r["content"][:CONTENT_CHARS], r["room"], r["wing"]) for r in map(rows.get, positions) if r
+    ]
+    return [" ".join(part for part in parts if part) for parts in found]
 
 
-def _ask(terms: Sequence[str], candidates: Candidates, search: Search) -> _Found:
-    """Ask once per word; a memory that several words find has its best score."""
-    profile = search.profile
-    known = set(candidates.positions.tolist())
-    found: _Found = {}
+def _ask(
+    terms: Sequence[str], candidates: Candidates, search: Search
+) -> dict[int, tuple[float, str]]:
+    """Ask once per word: by position, the best boosted score and the word that brought it."""
+    profile, known = search.profile, set(candidates.positions.tolist())
+    found: dict[int, tuple[float, str]] = {}
     for term in terms:
         question = f"{search.query.text} {term}"
         positions, scores = search.search(question, max(profile.depth, search.k))
         boosted = scores * profile.query_expansion_boost
         for position, score in zip(positions.tolist(), boosted.tolist(), strict=True):
-            if position not in known and score > found.get(position, _NOT_FOUND)[0]:
+            if position not in known and score > found.get(position, (0.0, ""))[0]:
                 found[position] = (score, term)
     return found
 
 
-def _merged(candidates: Candidates, found: _Found) -> Candidates:
-    if not found:
-        return candidates
-    positions = np.array(list(found), dtype=np.int64)
-    scores = np.array([score for score, _ in found.values()], dtype=np.float64)
-    both = Candidates(
-        np.concatenate([candidates.positions, positions]),
-        np.concatenate([candidates.scores, scores]),
-        np.concatenate([candidates.expanded, np.ones(positions.size, dtype=np.bool_)]),
-    )
-    return both.rescored(both.scores)
-
-
-def _tokens_of(word: str) -> list[tuple[str, str]]:
-    """Return a word's tokens, each with the form to ask with: the word itself if it is one."""
-    tokens = [token for token in tokenize(word) if not is_stop_word(token)]
-    return [(t, word) for t in tokens] if len(tokens) == 1 else [(t, t) for t in tokens]
-
-
-# Compiled on first use: most processes never expand a query.
-@cache
+@cache  # compiled on first use: most processes never expand a query
 def _words() -> re.Pattern[str]:
     letters = rf"(?:[^\W_]|[{MARKS}])+"
     return re.compile(rf"{letters}(?:['’]{letters})*")
@@ -427,29 +339,20 @@ def _words() -> re.Pattern[str]:
 # Source: hybrid-recall design A.6.
 
 
-LEAST_HEAD = 2
-"""One memory has only one order."""
-
-
 def rerank(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Put the first `rerank_depth` candidates in the cross-encoder's order; ties keep theirs."""
     size = min(search.profile.rerank_depth, candidates.size)
-    if size < LEAST_HEAD:
+    if size < 2:  # one memory has only one order
         return PhaseOutcome(candidates)
     head = candidates.positions[:size]
     answer = search.rerank_scores(head)
     if isinstance(answer, RecallWarning):
         return PhaseOutcome(candidates, notes={"fallback": answer.code}, warnings=(answer,))
     order = np.concatenate([np.argsort(-answer, kind="stable"), np.arange(size, candidates.size)])
-    moved = Candidates(
-        positions=candidates.positions[order],
-        scores=candidates.scores,
-        expanded=candidates.expanded[order],
-    )
+    moved = candidates.at(order)._replace(scores=candidates.scores)
 
     def reason_of(position: int) -> str:
-        before = int(np.flatnonzero(head == position)[0])
-        after = int(np.flatnonzero(moved.positions == position)[0])
+        before, after = candidates.row_of(position), moved.row_of(position)
         return (
             f"cross-encoder moved it from place {before + 1} to {after + 1} "
             f"(score {float(answer[before]):.2f})"
@@ -462,7 +365,7 @@ def rerank(candidates: Candidates, search: Search) -> PhaseOutcome:
 # After the boosts: bring the scores back into [0, 1] without touching their order.
 
 
-def scaled_to_unit(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def scaled_to_unit(scores: Scores) -> Scores:
     """Divide scores >= 0 by the largest if it exceeds 1, else return them as they are."""
     best = float(scores.max(initial=0.0))
     return scores / best if best > 1.0 else scores
@@ -476,3 +379,208 @@ def scale(candidates: Candidates, search: Search) -> PhaseOutcome:
         return PhaseOutcome(candidates)
     said = f"boosts lifted the best score to {candidates.scores.max():.3f}: all are divided by it"
     return PhaseOutcome(candidates.rescored(scaled), lambda _: said)
+
+
+# Base rankings other than fusion, as libravdb defines them, each one function over arrays.
+#
+# Decisions where the reference does not fit a memory store or contradicts itself:
+#
+# - A memory without a date counts as made now (research/peers.md 1.5), so undated stores rank by
+#   cosine and scope alone; a negative cosine counts as 0.
+# - The authored term a(d) is the memory's importance. The reference gives 1 to pieces of
+#   hand-written identity documents and 0 to the rest; importance is the weight that whoever wrote
+#   a memory gave it, on the same scale.
+# - The largest access count is the corpus's, as the document says; the code takes that of the
+#   first pass, so that the same memory's authority would depend on the query.
+# - Authority weights that are all 0 fall back to their own defaults, not to section 1's.
+# - Authority multiplies through a floor: without one (floor 0, the reference) a memory that nobody
+#   wrote by hand or recalled keeps 0.1 % of its score after a week, whatever its similarity.
+
+
+# Of the active conversation, a durable one of whoever asks, one of nobody in particular where
+# others are somebody's; and S, what that closeness is worth (section 1.3: tuned, not derived).
+SCOPE_SESSION, SCOPE_USER, SCOPE_GLOBAL = 0, 1, 2
+SCOPE_WEIGHTS = (1.0, 0.6, 0.3)
+# alpha, beta, gamma and alpha_r, alpha_f, alpha_a if a profile sets all three to 0.
+DEFAULT_MIXTURE = (0.7, 0.2, 0.1)
+DEFAULT_AUTHORITY = (0.5, 0.2, 0.3)
+
+
+def score_hybrid(
+    cosines: NDArray[np.floating],
+    created_at_us: Positions,
+    now_us: int,
+    scopes: Codes,
+    profile: RetrievalProfile,
+) -> Scores:
+    """Return alpha cos + beta exp(-lambda age) + gamma S, in [0, 1], (m,) (sections 1, 2)."""
+    mixture = (
+        profile.hybrid_similarity_weight,
+        profile.hybrid_recency_weight,
+        profile.hybrid_scope_weight,
+    )
+    rates = (profile.session_decay_per_s, profile.user_decay_per_s, profile.global_decay_per_s)
+    alpha, beta, gamma = convex_weights(mixture, DEFAULT_MIXTURE)
+    recency = decayed(ages_s(created_at_us, now_us), np.array(rates)[scopes])
+    closeness = np.array(SCOPE_WEIGHTS)[scopes]
+    return np.minimum(alpha * unit_of(cosines) + beta * recency + gamma * closeness, 1.0)
+
+
+def score_two_pass(
+    cosines: NDArray[np.floating],
+    created_at_us: Positions,
+    now_us: int,
+    access_counts: Codes,
+    max_access: int,
+    authored: NDArray[np.floating],
+    coverage: Scores,
+    profile: RetrievalProfile,
+    k: int,
+) -> tuple[NDArray[np.int64], Scores]:
+    """Return the rows that pass the first pass, nearest first, and their scores of the second.
+
+    First pass: the k1 nearest (at least `k`) whose cosine reaches theta1, ties by lower row; a
+    cosine that is no number counts as 0. Second pass: factor * max(cos, 0) * (1 + kappa M) /
+    (1 + kappa), in [0, factor], where the factor is floor + (1 - floor) * omega, omega is
+    `authority` and M `keyword_coverage`. A memory with every keyword scores (1 + kappa) times one
+    with none. Source: sections 7.4 and 7.5.
+    """
+    exact = cosines.astype(np.float64)
+    known = np.clip(np.where(np.isfinite(exact), exact, 0.0), -1.0, 1.0)
+    rows = np.argsort(-known, kind="stable")[: max(profile.coarse_depth, k)]
+    rows = rows[known[rows] >= profile.coarse_threshold]
+    ages = ages_s(created_at_us[rows], now_us)
+    omegas = authority(ages, access_counts[rows], max_access, authored[rows], profile)
+    floor, kappa = profile.authority_floor, profile.keyword_gain
+    factor = floor + (1.0 - floor) * omegas
+    support = np.minimum((1.0 + kappa * unit_of(coverage[rows])) / (1.0 + kappa), 1.0)
+    return rows, factor * np.maximum(known[rows], 0.0) * support
+
+
+def authority(
+    ages_s: Scores,
+    access_counts: Codes,
+    max_access: int,
+    authored: NDArray[np.floating],
+    profile: RetrievalProfile,
+) -> Scores:
+    """Return omega = alpha_r exp(-lambda_r age) + alpha_f f + alpha_a a, in [0, 1] (section 7.3).
+
+    f = ln(1 + count) / ln(max_access + 2); the asymmetry keeps a corpus without any access defined.
+    """
+    weights = (
+        profile.authority_recency_weight,
+        profile.authority_frequency_weight,
+        profile.authority_authored_weight,
+    )
+    alpha_r, alpha_f, alpha_a = convex_weights(weights, DEFAULT_AUTHORITY)
+    most = max(max_access, 0)
+    counts = np.clip(access_counts, 0, most).astype(np.float64)
+    frequency = np.log1p(counts) / np.log(most + 2.0)
+    recency = decayed(ages_s, profile.authority_decay_per_s)
+    return np.minimum(alpha_r * recency + alpha_f * frequency + alpha_a * unit_of(authored), 1.0)
+
+
+def quality(confidences: NDArray[np.floating], delta: float) -> Scores:
+    """Return Q = 1 - delta * (1 - confidence), in [1 - delta, 1]. Source: section 1."""
+    return 1.0 - delta * (1.0 - unit_of(confidences))
+
+
+def scope_codes(
+    in_session: NDArray[np.bool_], owners: Codes, asking: int | None, *, has_owners: bool
+) -> NDArray[np.int8]:
+    """Return the scope code of every memory; the session is looked at first."""
+    if has_owners:
+        of_user = np.zeros(owners.shape, dtype=bool) if asking is None else owners == asking
+    else:
+        of_user = np.ones(owners.shape, dtype=bool)
+    durable = np.where(of_user, SCOPE_USER, SCOPE_GLOBAL)
+    return np.where(in_session, SCOPE_SESSION, durable).astype(np.int8)
+
+
+def keyword_coverage(
+    query_tokens: Sequence[str],
+    lookup: TermLookup,
+    posting_positions: NDArray[np.int32],
+    positions: Positions,
+) -> Scores:
+    """Return |K and terms(d)| / max(|K|, 1) of every memory asked for, in [0, 1] (section 7.5).
+
+    K are the distinct tokens of the query as the index has them. The reference keeps only a-z, 0-9
+    and underscores, so that a query in another script has no keywords there.
+    """
+    held = np.zeros(positions.size, dtype=np.float64)
+    tokens = sorted(set(query_tokens))
+    # Of the postings' own type: searching them by another one would copy them.
+    wanted = positions.astype(posting_positions.dtype)
+    for start, stop in lookup(tokens):
+        holders = posting_positions[start:stop]
+        if not holders.size:
+            continue
+        # A search for few candidates in a long, sorted list instead of a pass over all of it.
+        places = np.minimum(np.searchsorted(holders, wanted), holders.size - 1)
+        held += holders[places] == wanted
+    return held / max(len(tokens), 1)
+
+
+def unit_of(values: NDArray[np.floating]) -> Scores:
+    """Return values clipped to [0, 1]; NaN and infinities are 0."""
+    exact = values.astype(np.float64)
+    return np.clip(np.where(np.isfinite(exact), exact, 0.0), 0.0, 1.0)
+
+
+def convex_weights(weights: Sequence[float], fallback: Sequence[float]) -> Scores:
+    """Return the weights clamped to [0, 1] and scaled to sum to 1; the fallback if all are 0."""
+    clamped = unit_of(np.array(weights, dtype=np.float64))
+    total = math.fsum(clamped)
+    return clamped / total if total > 0.0 else np.array(fallback, dtype=np.float64)
+
+
+def decayed(ages_s: Scores, rates_per_s: Scores | float) -> Scores:
+    """Return exp(-rate * age), in [0, 1], exactly 1 at age 0."""
+    with np.errstate(over="ignore"):
+        return np.exp(-np.maximum(ages_s, 0.0) * np.maximum(rates_per_s, 0.0))
+
+
+def score_candidates(search: Search, text: str, dense: Leg) -> tuple[Positions, Scores]:
+    """Score the nearest rows by the profile's scorer: what is left, ascending, in [0, 1]."""
+    positions, profile, reader = dense.ranking, search.profile, search.reader
+    if not positions.size:
+        return positions, np.empty(0, dtype=np.float64)
+    cosines, created = dense.scores_at(positions), reader.created_at(positions)
+    if profile.scorer == "hybrid":
+        owners, session_id = reader.facets["user"], search.query.session_id
+        asking = owners.code_of(search.query.scope.user)
+        of_session = reader.facets["session_id"].code_of(session_id)
+        scopes = scope_codes(
+            reader.codes_at("session_id", positions) == of_session,
+            reader.codes_at("user", positions),
+            None if asking < 0 else asking,
+            has_owners=bool(owners.values),
+        )
+        scores = score_hybrid(cosines, created, search.now_us, scopes, profile)
+    else:
+        counts, inputs = search.usage_of(positions).recent, search.inputs
+        first = inputs.most_used(1) if inputs.knows_usage() else []
+        most = int(inputs.usage_of(first).recent.max()) if first else 0
+        rows, scores = score_two_pass(
+            cosines, created, search.now_us, counts, most, reader.importance_at(positions),
+            _coverage(reader, text, positions), profile, search.k,
+        )  # fmt: skip
+        positions = positions[rows]
+    order = np.argsort(positions)
+    return positions[order], scores[order]
+
+
+def _coverage(reader: SnapshotReader, text: str, positions: Positions) -> Scores:
+    tokens, held = tokenize(text), reader.posting_positions
+    coverage = keyword_coverage(tokens, reader.look_up_terms, held, positions)
+    inside = (positions >= reader.count) & (positions < reader.first_live)
+    if inside.any():
+        ordinals, words = positions[inside] - reader.count, reader.summary_postings[0]
+        coverage[inside] = keyword_coverage(tokens, reader.look_up_summary_terms, words, ordinals)
+    if reader.live is not None:
+        asked, live = sorted(set(tokens)), positions >= reader.first_live
+        shares = reader.live.held(asked).sum(axis=0) / max(len(asked), 1)
+        coverage[live] = shares[positions[live] - reader.first_live]
+    return coverage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +25,7 @@ from noctuary.core.store import find_home
 from noctuary.core.types import dataclass
 from noctuary.recall.result import RecallWarning
 
-# The flags: each with its default, its range, what it trades and, where one begins, its group.
+# The flags: each with its default, what it trades, and its range or its words.
 #
 # Every range is about one flag: values that are good one by one are good together, so layers can
 # be checked before they are merged. Defaults of phases 1 to 9 are those of the reference pipeline
@@ -37,12 +37,6 @@ OWN, TURNS = SUMMARY_VECTORS = ("own", "turns")
 SCORERS = ("fusion", "hybrid", "two_pass")
 SUPERSEDE_ACTIONS = ("filter", "annotate")
 
-MOST_WEIGHT = 1e9
-MOST_BOOST = 1e6
-"""Products of all factors that a recall knows stay finite; nobody needs a millionth of it."""
-MOST_DAYS = 1_000_000
-"""2,700 years: in microseconds still well within 64 bits, and no memory is older."""
-
 
 class Range(NamedTuple):
     """Both ends belong to it; the sentence says so, for example "must lie in [0, 1]"."""
@@ -53,182 +47,126 @@ class Range(NamedTuple):
 
 
 def _between(low: float, high: float) -> Range:
-    return Range(low, high, f"must lie in [{_number(low)}, {_number(high)}]")
-
-
-def _number(value: float) -> str:
-    """Short where that loses nothing: 1e+09, and 2147483647 in full."""
-    short = f"{value:g}"
-    return short if float(short) == value else str(value)
+    # Short where that loses nothing: 1e+09, and 2147483647 in full.
+    ends = [f"{end:g}" if float(f"{end:g}") == end else str(end) for end in (low, high)]
+    return Range(low, high, f"must lie in [{', '.join(ends)}]")
 
 
 SHARE = _between(0.0, 1.0)
 COSINE = _between(-1.0, 1.0)
-WEIGHT = _between(0.0, MOST_WEIGHT)
-BOOST = _between(1.0, MOST_BOOST)
+WEIGHT = _between(0.0, 1e9)
+BOOST = _between(1.0, 1e6)  # products of all factors stay finite; nobody needs a millionth of it
 DURATION = _between(1e-6, 1e9)  # quotients, and microseconds of it, stay finite
 COUNT = _between(1, 2**31 - 1)  # no more rows are addressed by the pack's int32 codes
 COUNT_OR_NONE = _between(0, 2**31 - 1)
-DAYS = _between(1, MOST_DAYS)
-DAYS_OR_NONE = _between(0, MOST_DAYS)
+DAYS = _between(1, 1_000_000)  # 2,700 years: in microseconds still well within 64 bits
+DAYS_OR_NONE = _between(0, 1_000_000)
 
 
-def _flag(
-    default: Any, among: Range | tuple[str, ...] | None, meaning: str, *, group: str = ""
-) -> Any:
-    """Declare a flag: its default, its range or its words, what it does, and a group it opens."""
-    return field(default=default, metadata={"among": among, "meaning": meaning, "group": group})
+def _flag(default: Any, meaning: str, among: Range | tuple[str, ...] | None = None) -> Any:
+    """Declare a flag: its default, what it does, and its range or its words."""
+    return field(default=default, metadata={"among": among, "meaning": meaning})
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievalProfile:
     """How one recall ranks: immutable, validated as a whole. docs/profiles.md has every flag."""
 
-    fusion: str = _flag(
-        "cc",
-        FUSIONS,
-        "cc keeps how much better a hit is, rrf only its rank (decision 0008).",
-        group="legs and fusion",
-    )
-    lexical_weight: float = _flag(0.5, WEIGHT, "Of the lexical leg; 0: off.")
-    dense_weight: float = _flag(0.5, WEIGHT, "Of the dense leg; 0: off.")
-    graph_weight: float = _flag(1.0, WEIGHT, "Factor on all that the concept graph adds; 0: off.")
-    session_weight: float = _flag(
-        1.0, WEIGHT, "Further factor on what one session's memories lend; 0: off."
-    )
-    importance_prior: float = _flag(0.3, SHARE, "p in score * ((1 - p) + p * importance).")
-    exact_match_bonus: float = _flag(
-        0.0, WEIGHT, "For a memory that holds every word of the query."
-    )
-    rrf_k: int = _flag(
-        60, COUNT, "Rank offset of RRF; larger flattens the head (Cormack 2009: 60)."
-    )
-    depth: int = _flag(50, COUNT, "Candidates of each leg before fusion.")
-    scorer: str = _flag(
-        "fusion", SCORERS, "hybrid (libravdb 1), two_pass (7).", group="scorers of libravdb"
-    )
-    hybrid_similarity_weight: float = _flag(0.7, SHARE, "alpha of section 1: cosine.")
-    hybrid_recency_weight: float = _flag(0.2, SHARE, "beta of section 1: recency.")
-    hybrid_scope_weight: float = _flag(0.1, SHARE, "gamma of section 1: the scope.")
-    quality_penalty: float = _flag(
-        0.5, SHARE, "delta of section 1: what a summary of confidence 0 loses."
-    )
-    session_decay_per_s: float = _flag(1e-4, WEIGHT, "Of the session's memories (half-life 1.9 h).")
-    user_decay_per_s: float = _flag(1e-5, WEIGHT, "Of the user's durable memories (19 h).")
-    global_decay_per_s: float = _flag(2e-6, WEIGHT, "Of nobody's among several users' (4 d).")
-    coarse_depth: int = _flag(16, COUNT, "k1 of section 7, candidates of the first pass.")
-    coarse_threshold: float = _flag(0.2, COSINE, "theta1 of section 7, its least cosine.")
-    keyword_gain: float = _flag(0.3, WEIGHT, "kappa of section 7, for the query's words.")
-    authority_recency_weight: float = _flag(0.5, SHARE, "alpha_r of section 7.")
-    authority_frequency_weight: float = _flag(0.2, SHARE, "alpha_f of section 7.")
-    authority_authored_weight: float = _flag(0.3, SHARE, "alpha_a of section 7.")
-    authority_decay_per_s: float = _flag(1e-5, WEIGHT, "lambda_r of section 7.")
-    authority_floor: float = _flag(0.5, SHARE, "Least factor of authority; 0 is the reference.")
-    model_guard: bool = _flag(
-        True,
-        None,
-        "Compare the query's encoder with the one of the vectors.",
-        group="model guard (phase 10)",
-    )
-    model_guard_strict: bool = _flag(False, None, "Answer with nothing on a mismatch.")
-    reranker: str = _flag(
-        "", None, "Name or directory of a cross-encoder; empty: none.", group="reranker"
-    )
-    rerank_depth: int = _flag(30, COUNT, "Memories that it reads.")
-    rerank_timeout_ms: float = _flag(1500.0, DURATION, "After this the fused order stands.")
-    ltp_enabled: bool = _flag(
-        False,
-        None,
-        "Phase 1, lift what was recalled often lately.",
-        group="use, age and newness (phase 1)",
-    )
-    ltp_window_days: int = _flag(30, DAYS, "Retrievals of this many days count.")
-    ltp_max_boost: float = _flag(2.0, BOOST, "Largest multiplier.")
-    time_decay_enabled: bool = _flag(False, None, "Phase 1, let age lower the score.")
-    half_life_days: float = _flag(90.0, DURATION, "Age at which what decays has halved.")
-    decay_floor: float = _flag(
-        0.9, SHARE, "Share of the score that age never takes; 0 is the reference."
-    )
-    tagging_enabled: bool = _flag(False, None, "Phase 1, lift what was filed in the last hours.")
-    tagging_window_hours: float = _flag(24.0, DURATION, "The boost falls to 1 until then.")
-    tagging_max_boost: float = _flag(1.5, BOOST, "Multiplier of a memory filed this moment.")
-    association_enabled: bool = _flag(
-        False, None, "Phase 2, lift what was recalled together.", group="association (phase 2)"
-    )
-    association_coefficient: float = _flag(0.15, WEIGHT, "c in 1 + c * ln(1 + co-retrievals).")
-    association_max_boost: float = _flag(1.5, BOOST, "Largest multiplier.")
-    mmr_enabled: bool = _flag(
-        False, None, "Phase 5, trade relevance for diversity.", group="diversity (phase 5)"
-    )
-    mmr_lambda: float = _flag(0.7, SHARE, "Share of relevance; 1 leaves the order alone.")
-    pinned_memory_enabled: bool = _flag(
-        False,
-        None,
-        "Phase 6, lift what was used most or filed last.",
-        group="pinned memories (phase 6)",
-    )
-    pinned_boost: float = _flag(
-        0.04, SHARE, "What a pinned memory gains: score + boost * (1 - score)."
-    )
-    pinned_max_items: int = _flag(5, COUNT, "At most so many are pinned.")
-    pinned_max_tokens: int = _flag(2000, COUNT, "And at most so many tokens of them.")
-    pinned_ltp_threshold: float = _flag(1.5, BOOST, "LTP multiplier from which one may be pinned.")
-    pinned_include_tagged: bool = _flag(True, None, "Pin what is new or tagged pinned.")
-    pinned_tagged_window_hours: float = _flag(48.0, DURATION, "What new means.")
-    query_expansion_enabled: bool = _flag(
-        False,
-        None,
-        "Phase 7, ask again with words of past finds.",
-        group="query expansion (phase 7)",
-    )
-    query_expansion_max_terms: int = _flag(3, COUNT, "At most so many further questions.")
-    query_expansion_similarity_threshold: float = _flag(0.65, SHARE, "Of a past query.")
-    query_expansion_boost: float = _flag(0.7, SHARE, "Factor on what only they found.")
-    query_expansion_lookback_days: int = _flag(60, DAYS, "How old a query may be.")
-    supersede_filter_enabled: bool = _flag(
-        False, None, "Phase 8, notice what is said anew.", group="superseded memories (phase 8)"
-    )
-    supersede_similarity_threshold: float = _flag(0.86, SHARE, "Least cosine of the two.")
-    supersede_min_age_gap_days: int = _flag(7, DAYS_OR_NONE, "Least days between.")
-    supersede_action: str = _flag("filter", SUPERSEDE_ACTIONS, "Remove it, or say so.")
-    supersede_max_candidates: int = _flag(10, COUNT, "At most so many in one recall.")
-    consolidation_enabled: bool = _flag(
-        False, None, "Phase 9, a summary stands for its turns.", group="summaries (phase 9)"
-    )
-    include_consolidated_summaries: bool = _flag(True, None, "Off: turns only name it.")
-    include_consolidated_sources: bool = _flag(False, None, "Name the turns under it.")
-    turn_view: str = _flag("raw", TURN_VIEWS, "Search turns, or the summaries that cover them.")
-    summary_vectors: str = _flag(
-        "own", SUMMARY_VECTORS, "By its text, or by its two nearest turns."
-    )
-    include_archived: bool = _flag(False, None, "Search archived memories as well.")
-    wing_diversity_weight: float = _flag(
-        0.3,
-        WEIGHT,
-        "Phase 11, gamma of the saturation penalty.",
-        group="balance of wings (phase 11)",
-    )
-    candidate_pool_multiplier: int = _flag(1, COUNT, "Candidates per leg, as a multiple of depth.")
-    wing_quota: int = _flag(
-        2, COUNT_OR_NONE, "Best memories of every wing that always enter the pool."
-    )
-    explain: bool = _flag(
-        False, None, "Phase 12, return a score breakdown.", group="explaining (phase 12)"
-    )
-    candidate_trace: bool = _flag(False, None, "Return what was dropped, where and why.")
-    replay_log: bool = _flag(False, None, "Keep what a re-run needs, the query's text included.")
-    paginated_scoring: bool = _flag(
-        True, None, "Phase 14, scan the store in keyset batches.", group="scans (phase 14)"
-    )
-    batch_size: int = _flag(5000, COUNT, "Rows per batch.")
-    max_scan_depth: int = _flag(0, COUNT_OR_NONE, "Rows that a scan reads at most; 0 reads all.")
-    adaptive_compaction: bool = _flag(
-        False, None, "Phase 13, choose by use what to compact.", group="compaction (phase 13)"
-    )
-    compaction_threshold: float = _flag(0.3, SHARE, "LTP score below which one may be compacted.")
-    compaction_age_days: int = _flag(30, DAYS_OR_NONE, "Least days since its last retrieval.")
-    decay_enabled: bool = _flag(False, None, "Let the LTP score decay since then.")
-    decay_lambda: float = _flag(0.01, WEIGHT, "Decay per day.")
+    fusion: str = _flag("cc", "cc keeps how much better a hit is, rrf only its rank.", FUSIONS)
+    lexical_weight: float = _flag(0.5, "Of the lexical leg; 0: off.", WEIGHT)
+    dense_weight: float = _flag(0.5, "Of the dense leg; 0: off.", WEIGHT)
+    graph_weight: float = _flag(1.0, "Factor on all that the concept graph adds; 0: off.", WEIGHT)
+    session_weight: float = _flag(1.0, "Further factor on what sessions lend; 0: off.", WEIGHT)
+    importance_prior: float = _flag(0.3, "p in score * ((1 - p) + p * importance).", SHARE)
+    exact_match_bonus: float = _flag(0.0, "For a memory with every word of the query.", WEIGHT)
+    rrf_k: int = _flag(60, "Rank offset of RRF; larger flattens the head (Cormack: 60).", COUNT)
+    depth: int = _flag(50, "Candidates of each leg before fusion.", COUNT)
+
+    scorer: str = _flag("fusion", "hybrid (libravdb 1), two_pass (7).", SCORERS)
+    hybrid_similarity_weight: float = _flag(0.7, "alpha of section 1: cosine.", SHARE)
+    hybrid_recency_weight: float = _flag(0.2, "beta of section 1: recency.", SHARE)
+    hybrid_scope_weight: float = _flag(0.1, "gamma of section 1: the scope.", SHARE)
+    quality_penalty: float = _flag(0.5, "delta: what a summary of confidence 0 loses.", SHARE)
+    session_decay_per_s: float = _flag(1e-4, "Of the session's memories (half-life 1.9 h).", WEIGHT)
+    user_decay_per_s: float = _flag(1e-5, "Of the user's durable memories (19 h).", WEIGHT)
+    global_decay_per_s: float = _flag(2e-6, "Of nobody's among several users' (4 d).", WEIGHT)
+    coarse_depth: int = _flag(16, "k1 of section 7, candidates of the first pass.", COUNT)
+    coarse_threshold: float = _flag(0.2, "theta1 of section 7, its least cosine.", COSINE)
+    keyword_gain: float = _flag(0.3, "kappa of section 7, for the query's words.", WEIGHT)
+    authority_recency_weight: float = _flag(0.5, "alpha_r of section 7.", SHARE)
+    authority_frequency_weight: float = _flag(0.2, "alpha_f of section 7.", SHARE)
+    authority_authored_weight: float = _flag(0.3, "alpha_a of section 7.", SHARE)
+    authority_decay_per_s: float = _flag(1e-5, "lambda_r of section 7.", WEIGHT)
+    authority_floor: float = _flag(0.5, "Least factor of authority; 0 is the reference.", SHARE)
+
+    model_guard: bool = _flag(True, "Compare the query's encoder with the one of the vectors.")
+    model_guard_strict: bool = _flag(False, "Answer with nothing on a mismatch.")
+
+    reranker: str = _flag("", "Name or directory of a cross-encoder; empty: none.")
+    rerank_depth: int = _flag(30, "Memories that it reads.", COUNT)
+    rerank_timeout_ms: float = _flag(1500.0, "After this the fused order stands.", DURATION)
+
+    ltp_enabled: bool = _flag(False, "Phase 1, lift what was recalled often lately.")
+    ltp_window_days: int = _flag(30, "Retrievals of this many days count.", DAYS)
+    ltp_max_boost: float = _flag(2.0, "Largest multiplier.", BOOST)
+    time_decay_enabled: bool = _flag(False, "Phase 1, let age lower the score.")
+    half_life_days: float = _flag(90.0, "Age at which what decays has halved.", DURATION)
+    decay_floor: float = _flag(0.9, "Share that age never takes; 0 is the reference.", SHARE)
+    tagging_enabled: bool = _flag(False, "Phase 1, lift what was filed in the last hours.")
+    tagging_window_hours: float = _flag(24.0, "The boost falls to 1 until then.", DURATION)
+    tagging_max_boost: float = _flag(1.5, "Multiplier of a memory filed this moment.", BOOST)
+
+    association_enabled: bool = _flag(False, "Phase 2, lift what was recalled together.")
+    association_coefficient: float = _flag(0.15, "c in 1 + c * ln(1 + co-retrievals).", WEIGHT)
+    association_max_boost: float = _flag(1.5, "Largest multiplier.", BOOST)
+
+    mmr_enabled: bool = _flag(False, "Phase 5, trade relevance for diversity.")
+    mmr_lambda: float = _flag(0.7, "Share of relevance; 1 leaves the order alone.", SHARE)
+
+    pinned_memory_enabled: bool = _flag(False, "Phase 6, lift what was used most or filed last.")
+    pinned_boost: float = _flag(0.04, "A pinned memory gains boost * (1 - score).", SHARE)
+    pinned_max_items: int = _flag(5, "At most so many are pinned.", COUNT)
+    pinned_max_tokens: int = _flag(2000, "And at most so many tokens of them.", COUNT)
+    pinned_ltp_threshold: float = _flag(1.5, "LTP multiplier from which one may be pinned.", BOOST)
+    pinned_include_tagged: bool = _flag(True, "Pin what is new or tagged pinned.")
+    pinned_tagged_window_hours: float = _flag(48.0, "What new means.", DURATION)
+
+    query_expansion_enabled: bool = _flag(False, "Phase 7, ask again with words of past finds.")
+    query_expansion_max_terms: int = _flag(3, "At most so many further questions.", COUNT)
+    query_expansion_similarity_threshold: float = _flag(0.65, "Of a past query.", SHARE)
+    query_expansion_boost: float = _flag(0.7, "Factor on what only they found.", SHARE)
+    query_expansion_lookback_days: int = _flag(60, "How old a query may be.", DAYS)
+
+    supersede_filter_enabled: bool = _flag(False, "Phase 8, notice what is said anew.")
+    supersede_similarity_threshold: float = _flag(0.86, "Least cosine of the two.", SHARE)
+    supersede_min_age_gap_days: int = _flag(7, "Least days between.", DAYS_OR_NONE)
+    supersede_action: str = _flag("filter", "Remove it, or say so.", SUPERSEDE_ACTIONS)
+    supersede_max_candidates: int = _flag(10, "At most so many in one recall.", COUNT)
+
+    consolidation_enabled: bool = _flag(False, "Phase 9, a summary stands for its turns.")
+    include_consolidated_summaries: bool = _flag(True, "Off: turns only name it.")
+    include_consolidated_sources: bool = _flag(False, "Name the turns under it.")
+    turn_view: str = _flag("raw", "Search turns, or the summaries that cover them.", TURN_VIEWS)
+    summary_vectors: str = _flag("own", "By its text, or its two nearest turns.", SUMMARY_VECTORS)
+    include_archived: bool = _flag(False, "Search archived memories as well.")
+
+    wing_diversity_weight: float = _flag(0.3, "Phase 11, gamma of saturation's penalty.", WEIGHT)
+    candidate_pool_multiplier: int = _flag(1, "Candidates per leg, in multiples of depth.", COUNT)
+    wing_quota: int = _flag(2, "Best of every wing that always enter the pool.", COUNT_OR_NONE)
+
+    explain: bool = _flag(False, "Phase 12, return a score breakdown.")
+    candidate_trace: bool = _flag(False, "Return what was dropped, where and why.")
+    replay_log: bool = _flag(False, "Keep what a re-run needs, the query's text included.")
+
+    paginated_scoring: bool = _flag(True, "Phase 14, scan the store in keyset batches.")
+    batch_size: int = _flag(5000, "Rows per batch.", COUNT)
+    max_scan_depth: int = _flag(0, "Rows that a scan reads at most; 0 reads all.", COUNT_OR_NONE)
+
+    adaptive_compaction: bool = _flag(False, "Phase 13, choose by use what to compact.")
+    compaction_threshold: float = _flag(0.3, "LTP score below which one may be compacted.", SHARE)
+    compaction_age_days: int = _flag(30, "Least days since its last retrieval.", DAYS_OR_NONE)
+    decay_enabled: bool = _flag(False, "Let the LTP score decay since then.")
+    decay_lambda: float = _flag(0.01, "Decay per day.", WEIGHT)
 
     def __post_init__(self) -> None:
         faults = value_faults(self.to_json())
@@ -247,33 +185,37 @@ class RetrievalProfile:
 
 
 _FLAGS = fields(RetrievalProfile)
-FIELD_NAMES: tuple[str, ...] = tuple(flag.name for flag in _FLAGS)
-"""Every flag, in declaration order."""
-
+_AMONG = {flag.name: flag.metadata["among"] for flag in _FLAGS}
+FIELD_NAMES: tuple[str, ...] = tuple(_AMONG)  # in declaration order
 FIELD_TYPES: Mapping[str, type] = {flag.name: type(flag.default) for flag in _FLAGS}
-"""Type of every flag: bool, int, float or str."""
-
-RANGES: Mapping[str, Range] = {
-    f.name: f.metadata["among"] for f in _FLAGS if isinstance(f.metadata["among"], Range)
-}
-"""Range of every number; infinities and NaN lie in none of them."""
-
+# Infinities and NaN lie in no range.
+RANGES: Mapping[str, Range] = {f: among for f, among in _AMONG.items() if isinstance(among, Range)}
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    f.name: f.metadata["among"] for f in _FLAGS if f.metadata["among"] and f.name not in RANGES
+    flag: among for flag, among in _AMONG.items() if among and flag not in RANGES
 }
-"""Flags that are one of a few words."""
 
-
-def _grouped() -> dict[str, tuple[str, ...]]:
-    groups: dict[str, list[str]] = {}
-    for flag in _FLAGS:
-        if flag.metadata["group"]:
-            groups[flag.metadata["group"]] = []
-        groups[list(groups)[-1]].append(flag.name)
-    return {heading: tuple(names) for heading, names in groups.items()}
-
-
-GROUPS: Mapping[str, tuple[str, ...]] = _grouped()
+_HEADINGS = {
+    "fusion": "legs and fusion",
+    "scorer": "scorers of libravdb",
+    "model_guard": "model guard (phase 10)",
+    "reranker": "reranker",
+    "ltp_enabled": "use, age and newness (phase 1)",
+    "association_enabled": "association (phase 2)",
+    "mmr_enabled": "diversity (phase 5)",
+    "pinned_memory_enabled": "pinned memories (phase 6)",
+    "query_expansion_enabled": "query expansion (phase 7)",
+    "supersede_filter_enabled": "superseded memories (phase 8)",
+    "consolidation_enabled": "summaries (phase 9)",
+    "wing_diversity_weight": "balance of wings (phase 11)",
+    "explain": "explaining (phase 12)",
+    "paginated_scoring": "scans (phase 14)",
+    "adaptive_compaction": "compaction (phase 13)",
+}
+_STARTS = [FIELD_NAMES.index(first) for first in _HEADINGS]
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    heading: FIELD_NAMES[start:stop]
+    for heading, start, stop in zip(_HEADINGS.values(), _STARTS, [*_STARTS[1:], None], strict=True)
+}
 """Flags by heading; together every flag once, in declaration order."""
 
 
@@ -316,12 +258,9 @@ layer below may have switched it on. How fast a scan reads (`paginated_scoring`)
 and stays."""
 
 
-DEFAULT = "default"
-"""The profile that is always there; an unknown name falls back to it."""
-INHERITS = "inherits"
-"""Key of a profile's table that names its parent."""
-DESCRIPTION = "description"
-"""Key of a profile's table with one line for `noctuary profile list`."""
+DEFAULT = "default"  # the profile that is always there; an unknown name falls back to it
+INHERITS = "inherits"  # key of a profile's table that names its parent
+DESCRIPTION = "description"  # key of a profile's table with one line for `noctuary profile list`
 
 
 class Shipped(NamedTuple):
@@ -384,11 +323,8 @@ SHIPPED: Mapping[str, Shipped] = {
 
 BUILT_IN = "built-in"
 THIS_CALL = "this call"
-GIVEN = "given"
-"""`ResolvedProfile.used` where the call brought a whole RetrievalProfile."""
-
-NEAREST_SHOWN = 3
-"""Known names shown for an unknown one: enough to find a slip of the finger."""
+GIVEN = "given"  # `ResolvedProfile.used` where the call brought a whole RetrievalProfile
+NEAREST_SHOWN = 3  # known names shown for an unknown one: enough to find a slip of the finger
 
 Tables = Mapping[str, Mapping[str, Any]]
 Definition = tuple[str, Mapping[str, Any]]
@@ -413,12 +349,19 @@ class Layers(NamedTuple):
     stored: Tables = _NOTHING  # [NAME] of the store's profiles.toml
     chosen: str = DEFAULT  # answers when a call names none
 
+    def known(self) -> list[str]:
+        """Return the names of all profiles, the shipped ones first."""
+        return list(dict.fromkeys([*SHIPPED, *self.config, *self.stored]))
+
+    def define(self, name: str) -> list[Definition]:
+        """Return the tables that define a named profile, in the order in which they are merged."""
+        shipped = {name: SHIPPED[name].values} if name in SHIPPED else {}
+        places = (("shipped", shipped), ("config", self.config), ("store", self.stored))
+        return [(place, tables[name]) for place, tables in places if name in tables]
+
 
 class ResolvedProfile(NamedTuple):
-    """A profile, and where each flag's value came from.
-
-    What the warnings ("unknown_profile", "bad_profile") name was left out.
-    """
+    """A profile, and where each flag's value came from; what the warnings name was left out."""
 
     profile: RetrievalProfile
     requested: str | None
@@ -430,18 +373,13 @@ class ResolvedProfile(NamedTuple):
 def resolve(
     name: str | None, layers: Layers, overrides: Mapping[str, Any] | None = None
 ) -> ResolvedProfile:
-    """Merge the profile of a name (None: `layers.chosen`) and the flags of a call.
-
-    Raises:
-        ValueError: Listing every fault of `overrides` at once.
-    """
+    """Merge the profile of a name (None: the chosen) and a call's flags; ValueError for these."""
     asked = _given(overrides)
     warnings: list[RecallWarning] = []
     used, named = _named_layers(layers.chosen if name is None else name, layers, warnings)
-    stack = [*_default_layers(layers, warnings), *named, Layer(asked, THIS_CALL)]
-    values = RetrievalProfile().to_json()
+    values = {flag.name: flag.default for flag in _FLAGS}
     sources = dict.fromkeys(FIELD_NAMES, BUILT_IN)
-    for layer in stack:
+    for layer in (*_default_layers(layers, warnings), *named, Layer(asked, THIS_CALL)):
         for flag, value in layer.values.items():
             values[flag] = float(value) if FIELD_TYPES[flag] is float else value
             sources[flag] = layer.source
@@ -452,31 +390,16 @@ def resolve(
 def _given(overrides: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the flags of a call; None as a value means not given. ValueError names every fault."""
     asked = {flag: value for flag, value in (overrides or {}).items() if value is not None}
-    faults = flag_faults(asked)
-    if faults:
+    if faults := flag_faults(asked):
         raise ValueError("; ".join(faults))
     return asked
 
 
 def flag_faults(values: Mapping[str, Any]) -> list[str]:
     """Return one sentence per flag that is unknown, of the wrong type or out of range."""
-    unknown = [
-        f"unknown flag {flag!r}{nearest_hint(str(flag), FIELD_NAMES)}"
-        for flag in values
-        if flag not in FIELD_TYPES
-    ]
-    return [*unknown, *value_faults({f: v for f, v in values.items() if f in FIELD_TYPES})]
-
-
-def _definitions(name: str, layers: Layers) -> list[Definition]:
-    """Return the tables that define a named profile, in the order in which they are merged."""
-    shipped = {name: SHIPPED[name].values} if name in SHIPPED else {}
-    places = (("shipped", shipped), ("config", layers.config), ("store", layers.stored))
-    return [(place, tables[name]) for place, tables in places if name in tables]
-
-
-def _known(layers: Layers) -> list[str]:
-    return list(dict.fromkeys([*SHIPPED, *layers.config, *layers.stored]))
+    unknown = [flag for flag in values if flag not in FIELD_TYPES]
+    faults = [f"unknown flag {f!r}{nearest_hint(str(f), FIELD_NAMES)}" for f in unknown]
+    return [*faults, *value_faults({f: v for f, v in values.items() if f in FIELD_TYPES})]
 
 
 def table_faults(name: str, table: Mapping[str, Any], layers: Layers) -> list[str]:
@@ -499,47 +422,50 @@ def _parent_fault(name: str, parent: Any, layers: Layers) -> str | None:
         return f"{DEFAULT} cannot inherit: every profile builds on it (see recall.profile)"
     if parent == name:
         return f"{name} inherits itself"
-    above = _definitions(parent, layers)
+    above = layers.define(parent)
     if not above:
         return f"{INHERITS} names no profile: {parent!r}{_nearest(parent, layers)}"
-    grandparents = [table[INHERITS] for _, table in above if INHERITS in table]
-    if grandparents:
-        return (
-            f"{name} inherits {parent}, which inherits {grandparents[-1]}: inheritance has one "
-            "level"
-        )
+    further = _last(INHERITS, above)
+    if further is not None:
+        return f"{name} inherits {parent}, which inherits {further}: inheritance has one level"
     return None
 
 
+def _last(key: str, definitions: list[Definition]) -> Any:
+    """Return what the last table that has a key says under it; None where none has."""
+    return ([table[key] for _, table in definitions if key in table] or [None])[-1]
+
+
 def _nearest(name: str, layers: Layers) -> str:
-    found = nearest_names(name, _known(layers), NEAREST_SHOWN)
+    found = nearest_names(name, layers.known(), NEAREST_SHOWN)
     return f"; the nearest known ones are {', '.join(found)}"
 
 
-def _default_layers(layers: Layers, warnings: list[RecallWarning]) -> Iterator[Layer]:
-    """Yield the layers that every profile builds on."""
-
-    def default_of(place: str, tables: Tables, source: str) -> Iterator[Layer]:
+def _default_layers(layers: Layers, warnings: list[RecallWarning]) -> list[Layer]:
+    """Return the layers that every profile builds on."""
+    found = list(layers.recall)
+    for place, tables, source in (
+        ("config", layers.config, f"config [profiles.{DEFAULT}]"),
+        ("store", layers.stored, f"store profiles.toml [{DEFAULT}]"),
+    ):
+        if place == "store" and _all_sound(
+            "what the store's evaluation adopted", flag_faults(layers.adopted), warnings
+        ):
+            found.append(Layer(layers.adopted, "store: adopted by its evaluation"))
         if DEFAULT in tables and _is_sound(DEFAULT, (place, tables[DEFAULT]), layers, warnings):
-            yield Layer(_flags_of(tables[DEFAULT]), source)
-
-    yield from layers.recall
-    yield from default_of("config", layers.config, f"config [profiles.{DEFAULT}]")
-    if _all_sound("what the store's evaluation adopted", flag_faults(layers.adopted), warnings):
-        yield Layer(layers.adopted, "store: adopted by its evaluation")
-    yield from default_of("store", layers.stored, f"store profiles.toml [{DEFAULT}]")
+            found.append(Layer(_flags_of(tables[DEFAULT]), source))
+    return found
 
 
 def _named_layers(
     name: str, layers: Layers, warnings: list[RecallWarning]
 ) -> tuple[str, list[Layer]]:
     """Return the name in force and the layers of a named profile, its parent's first."""
-    if name == DEFAULT:
-        return DEFAULT, []
-    own = _definitions(name, layers)
+    own = [] if name == DEFAULT else layers.define(name)
     if not own:
-        message = f"no profile {name!r}: {DEFAULT} is in force{_nearest(name, layers)}"
-        warnings.append(RecallWarning("unknown_profile", message))
+        if name != DEFAULT:
+            message = f"no profile {name!r}: {DEFAULT} is in force{_nearest(name, layers)}"
+            warnings.append(RecallWarning("unknown_profile", message))
         return DEFAULT, []
     own = [d for d in own if _is_sound(name, d, layers, warnings)]
     found: list[Layer] = []
@@ -548,7 +474,7 @@ def _named_layers(
         heir, parent = heirs[-1]
         found += [
             Layer(_flags_of(table), f"named {name} ({heir}), inherits {parent} ({place})")
-            for place, table in _definitions(parent, layers)
+            for place, table in layers.define(parent)
             if _is_sound(parent, (place, table), layers, warnings)
         ]
     found += [Layer(_flags_of(table), f"named {name} ({place})") for place, table in own]
@@ -581,26 +507,20 @@ class ProfileEntry(NamedTuple):
     inherits: str | None
     faults: tuple[str, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return self._asdict()
-
 
 def list_profiles(layers: Layers) -> list[ProfileEntry]:
     """Return every profile, the shipped ones first."""
-    return [_entry(name, layers) for name in _known(layers)]
+    return [_entry(name, layers) for name in layers.known()]
 
 
 def _entry(name: str, layers: Layers) -> ProfileEntry:
-    found = _definitions(name, layers)
+    found = layers.define(name)
     faults = [f"{place}: {fault}" for place, t in found for fault in table_faults(name, t, layers)]
-    said = [table[DESCRIPTION] for _, table in found if DESCRIPTION in table]
-    parents = [table[INHERITS] for _, table in found if INHERITS in table]
-    shipped = SHIPPED[name].description if name in SHIPPED else ""
-    return ProfileEntry(
-        name, str(said[-1]) if said else shipped, tuple(place for place, _ in found),
-        str(parents[-1]) if parents else None, tuple(faults),
-    )  # fmt: skip
+    said, parent = _last(DESCRIPTION, found), _last(INHERITS, found)
+    if said is None:
+        said = SHIPPED[name].description if name in SHIPPED else ""
+    places = tuple(place for place, _ in found)
+    return ProfileEntry(name, str(said), places, str(parent) if parent else None, tuple(faults))
 
 
 # What a recall ranks with: the settings of this moment, a store's own file and a call, merged once.
@@ -614,7 +534,6 @@ MAX_FILE_BYTES = 1 << 20
 
 _KEPT = 64
 """Merged profiles that a process keeps: it asks with a handful, and a merge costs some 0.2 ms."""
-_FILES_KEPT = 16
 
 _merged: dict[tuple[RecallSettings, str], ResolvedProfile] = {}
 
@@ -643,19 +562,10 @@ def resolve_for_recall(
     profile: RetrievalProfile | str | Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> ResolvedProfile:
-    """Return what a recall ranks with; the same question is answered from memory.
+    """Return what a recall ranks with, from memory where it was asked before.
 
-    Args:
-        settings: The settings in force.
-        adopted: `SnapshotReader.adopted`.
-        store_tables: `read_store_profiles(...).tables`.
-        profile: A name, flags on top of the configured profile, or a whole profile, which is taken
-            as it is; None means the configured one.
-        overrides: Further flags of this call, on top of any of these; None as a value means not
-            given.
-
-    Raises:
-        ValueError: Listing every fault of the call's own flags at once.
+    `profile` is a name, flags on top of the configured profile, or a whole profile (None: the
+    configured one); `overrides` are on top of any of these. ValueError lists the call's own faults.
     """
     if isinstance(profile, RetrievalProfile):
         asked = _given(overrides)
@@ -694,10 +604,7 @@ class StoredProfiles(NamedTuple):
 
 
 def read_store_profiles(path: Path) -> StoredProfiles:
-    """Return the profiles of `<store>/profiles.toml`; a file that is missing holds none.
-
-    Parsed again only after its time, size or inode has changed. Never raises.
-    """
+    """Return the profiles of `<store>/profiles.toml`, parsed once per stamp. Never raises."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -712,9 +619,8 @@ def read_store_profiles(path: Path) -> StoredProfiles:
         return _unreadable(path, error)
 
 
-@lru_cache(maxsize=_FILES_KEPT)
-def _read(path: Path, stamp: tuple[int, int, int]) -> StoredProfiles:
-    del stamp  # part of the key only
+@lru_cache(maxsize=16)
+def _read(path: Path, _stamp: tuple[int, int, int]) -> StoredProfiles:
     try:
         import tomllib  # most stores have no such file
 

@@ -1,4 +1,4 @@
-"""What can be asked, which memories may be seen, and the state of one recall while it runs."""
+"""What can be asked, which rows may be seen and searched, and the run of one recall."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US, fire, has_hooks, to_micros
-from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.profile import SUMMARIES, RetrievalProfile
 from noctuary.recall.result import RecallWarning
+from noctuary.snapshot.arrays import OF_TURNS
+
+if TYPE_CHECKING:
+    from noctuary.recall.candidates import Successor
+    from noctuary.recall.inputs import ArchiveState
+    from noctuary.recall.reader import SnapshotReader
 
 # Which memories a recall may see at all: masks over positions, made before any leg ranks.
 
 
 Mask = NDArray[np.bool_]
 
-_NO_CODE = -2
-"""Code of a value that no memory has; -1 is that of having none."""
+_NO_CODE = -2  # code of a value that no memory has; -1 is that of having none
 
 
 class Scope(NamedTuple):
@@ -43,6 +48,10 @@ class Facet(NamedTuple):
     # Of the owners only: positions of what others share with a user, by that user's name, which
     # need not be among the values. None where nobody shares.
     shared: Mapping[str, NDArray[np.int32]] | None = None
+
+    def code_of(self, value: str | None) -> int:
+        """Return the code of a value; one that no memory has where it is unknown or None."""
+        return self.values.index(value) if value in self.values else _NO_CODE
 
 
 def aware(moment: datetime) -> datetime:
@@ -67,34 +76,26 @@ def build_mask(
         wanted = getattr(scope, name)
         if wanted is None:
             continue
-        mask = facets[name].codes == _code_of(facets[name], wanted)
+        mask = facets[name].codes == facets[name].code_of(wanted)
         if not (mask if own is None else mask & own).any():
-            warnings.append(_unknown(name, wanted, _visible_values(facets[name], own)))
+            warnings.append(_unknown(name, wanted, facets[name], own))
         masks.append(mask)
     if own is not None:
         masks.append(own)
         if scope.user is None and not own.all():
-            warnings.append(
-                RecallWarning(
-                    "user_required", "this store holds memories of named users: pass user=..."
-                )
-            )
+            message = "this store holds memories of named users: pass user=..."
+            warnings.append(RecallWarning("user_required", message))
     if scope.as_of is not None:
         until_us = to_micros(aware(scope.as_of))
         masks.append((created_at_us == UNDATED_US) | (created_at_us <= until_us))
-    if not masks:
-        return None, tuple(warnings)
-    return np.logical_and.reduce(masks), tuple(warnings)
+    return np.logical_and.reduce(masks) if masks else None, tuple(warnings)
 
 
 def private_mask(owners: Facet, user: str | None) -> Mask | None:
-    """Return which memories (n,) nobody but this user may see; None where all belong to nobody.
-
-    None of those of nobody, and none that the user shares. A recall without a user has none.
-    """
+    """Return which memories (n,) nobody but this user may see; None where all belong to nobody."""
     if not owners.values:
         return None
-    private: Mask = owners.codes == _code_of(owners, user)
+    private: Mask = owners.codes == owners.code_of(user)
     for positions in (owners.shared or {}).values():
         private[positions] = False
     return private
@@ -104,30 +105,136 @@ def _own_mask(owners: Facet, user: str | None) -> Mask | None:
     """Return which memories a user may see; None where all belong to nobody."""
     if not owners.values:
         return None
-    own: Mask = (owners.codes == -1) | (owners.codes == _code_of(owners, user))
+    own: Mask = (owners.codes == -1) | (owners.codes == owners.code_of(user))
     if user is not None and owners.shared is not None and user in owners.shared:
         own[owners.shared[user]] = True
     return own
 
 
-def _visible_values(facet: Facet, own: Mask | None) -> tuple[str, ...]:
-    """Return the values that memories of the user or of nobody have: others' names are theirs."""
-    if own is None:
-        return facet.values
-    codes = np.unique(facet.codes[own])
-    return tuple(facet.values[code] for code in codes.tolist() if code >= 0)
-
-
-def _code_of(facet: Facet, value: str | None) -> int:
-    return facet.values.index(value) if value is not None and value in facet.values else _NO_CODE
-
-
-def _unknown(name: str, wanted: str, values: tuple[str, ...]) -> RecallWarning:
+def _unknown(name: str, wanted: str, facet: Facet, own: Mask | None) -> RecallWarning:
+    """Say that nothing has a value, and which near ones memories of the user or of nobody have."""
     import difflib  # most recalls name what there is
 
+    values = facet.values
+    if own is not None:  # others' names are theirs
+        values = [values[code] for code in np.unique(facet.codes[own]).tolist() if code >= 0]
     near = difflib.get_close_matches(wanted, values, n=3, cutoff=0.5)
     hint = f"; near: {', '.join(near)}" if near else f"; there are {len(values)}"
     return RecallWarning(f"unknown_{name}", f"no memory has {name} {wanted!r}{hint}")
+
+
+# Which rows a recall searches, of those that it may see:
+#
+# - An archived memory is hidden from a recall that sees the memory that stands for it.
+# - A summary is searched where the recall may see every one of its sources and none of them is
+#   searched itself. So a summary of turns is searched in the view "summaries", and its turns are
+#   not; where one of its turns is out of scope or archived, the others are searched themselves.
+#   The summary of a compaction plan is searched where all that it stands for is hidden by the
+#   archive.
+
+
+class Rows(NamedTuple):
+    """Which rows of the table one recall searches; live rows in its view are all searched."""
+
+    allowed: Mask | None = None  # memories that the scope allows, shape (n,); None for all
+    memories: Mask | None = None  # those that are searched, shape (n,); None for all
+    summaries: Mask | None = None  # summaries that are searched, shape (s,); None where none is
+    hidden: NDArray[np.int64] | None = None  # positions of allowed memories that are not searched
+    stands: NDArray[np.int64] | None = None  # what is searched in the place of each of these
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether nothing of the snapshot is searched."""
+        if self.summaries is not None and self.summaries.any():
+            return False
+        return self.memories is not None and not self.memories.any()
+
+    def stands_for(self, position: int) -> int | None:
+        """Return what is searched in the place of a memory; None where it is searched itself."""
+        if self.hidden is None or self.stands is None:
+            return None
+        found = np.flatnonzero(self.hidden == position)
+        return int(self.stands[found[0]]) if found.size else None
+
+
+Archived = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Positions of the archived memories of one snapshot, distinct, and of what stands for each."""
+
+
+def find_archived(reader: SnapshotReader, state: ArchiveState) -> Archived:
+    """Return what the archive hides in a snapshot from recalls that see the successors."""
+    hidden = state.hidden_in(reader.content_hashes)
+    places = reader.positions_of([*hidden, *hidden.values()])
+    found = [[places[memory] for memory in ids] for ids in (hidden, hidden.values())]
+    return np.array(found[0], dtype=np.int64), np.array(found[1], dtype=np.int64)
+
+
+def find_rows(
+    reader: SnapshotReader,
+    allowed: Mask | None,
+    turn_view: str,
+    archived: Archived | None,
+    plans: frozenset[str],
+) -> Rows:
+    """Apply the rules above; `archived` is None where archived memories are asked for."""
+    hidden = stands = np.empty(0, dtype=np.int64)
+    if archived is not None:
+        hidden, stands = archived
+        if allowed is not None:
+            kept = allowed[hidden] & allowed[stands]
+            hidden, stands = hidden[kept], stands[kept]
+    memories, shown = allowed, None
+    if hidden.size:
+        is_hidden = np.zeros(reader.count, dtype=np.bool_)
+        is_hidden[hidden] = True
+        memories = ~is_hidden if allowed is None else allowed & ~is_hidden
+        numbers = [n for n, plan in enumerate(reader.compaction_plans) if plan in plans]
+        if numbers:
+            arrays = reader.summaries.arrays
+            of_plans = np.isin(arrays.plans, numbers) & arrays.where_all(is_hidden)
+            shown = of_plans if of_plans.any() else None
+    if turn_view == SUMMARIES and reader.summaries.size:
+        arrays = reader.summaries.arrays
+        of_turns = arrays.plans == OF_TURNS
+        if memories is not None:
+            of_turns = of_turns & arrays.where_all(memories)
+        if of_turns.any():
+            covered = arrays.covered(of_turns, reader.count)
+            memories = ~covered if memories is None else memories & ~covered
+            shown = of_turns if shown is None else shown | of_turns
+            turns = np.flatnonzero(covered)
+            hidden = np.concatenate([hidden, turns])
+            summaries = reader.summaries.summary_of[turns].astype(np.int64)
+            stands = np.concatenate([stands, reader.count + summaries])
+    return Rows(allowed, memories, shown, hidden if hidden.size else None, stands)
+
+
+def through_hidden(
+    links: Mapping[int, Successor], rows: Rows, reader: SnapshotReader
+) -> dict[int, Successor]:
+    """Return the links (a memory to its direct successor) without successors that are not searched.
+
+    Each gives way to its own successor, as far as needed and with the least confidence on the way;
+    at the end of the chain to the summary that covers it. Where nothing stands in, nothing is
+    superseded: a memory never gives way to one that the recall would not show.
+    """
+    if rows.memories is None:
+        return dict(links)
+    found: dict[int, Successor] = {}
+    for older, link in links.items():
+        newer, confidence = link.newer, link.confidence
+        for _ in links:
+            if rows.memories[newer] or newer not in links:
+                break
+            confidence = min(confidence, links[newer].confidence)
+            newer = links[newer].newer
+        if not rows.memories[newer]:
+            summary = rows.stands_for(newer)
+            if summary is None or summary < reader.count:
+                continue
+            newer = summary
+        found[older] = link._replace(newer=newer, confidence=confidence)
+    return found
 
 
 # What can be asked: one request, and the refusal of what no store could honour.
@@ -156,46 +263,10 @@ class Query(NamedTuple):
         return min(wanted, count)
 
 
-class Rows(NamedTuple):
-    """Which rows of the table one recall searches; live rows in its view are all searched.
-
-    Attributes:
-        allowed: Memories that the scope allows, shape (n,); None for all.
-        memories: Memories that are searched, shape (n,); None for all. Never more than `allowed`.
-        summaries: Summaries that are searched, shape (s,); None where none is.
-        hidden: Positions of allowed memories that are not searched; None where there are none.
-        stands: Position of what stands for each: the memory or the summary that is searched.
-    """
-
-    allowed: Mask | None = None
-    memories: Mask | None = None
-    summaries: Mask | None = None
-    hidden: NDArray[np.int64] | None = None
-    stands: NDArray[np.int64] | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Say whether nothing of the snapshot is searched."""
-        if self.summaries is not None and self.summaries.any():
-            return False
-        return self.memories is not None and not self.memories.any()
-
-    def stands_for(self, position: int) -> int | None:
-        """Return what is searched in the place of a memory; None where it is searched itself."""
-        if self.hidden is None or self.stands is None:
-            return None
-        found = np.flatnonzero(self.hidden == position)
-        return int(self.stands[found[0]]) if found.size else None
-
-
 def check_arguments(
     query: Any, k: Any, sort_by: Any, scope: Scope, deadline_ms: Any, session_id: Any = None
 ) -> None:
-    """Refuse what no store could honour.
-
-    Raises:
-        ValueError: Listing every fault: wrong types, a negative k, an unknown sort_by.
-    """
+    """Refuse what no store could honour; ValueError lists every fault."""
     faults: list[str] = []
     if not isinstance(query, str):
         faults.append(f"query must be a text, found {type(query).__name__}")
@@ -210,26 +281,18 @@ def check_arguments(
             faults.append(f"{name} must be {kind.__name__}, found {type(value).__name__}")
     if session_id is not None and not isinstance(session_id, str):
         faults.append(f"session_id must be str, found {type(session_id).__name__}")
-    if deadline_ms is not None and not _is_time(deadline_ms):
+    is_number = isinstance(deadline_ms, int | float) and not isinstance(deadline_ms, bool)
+    if deadline_ms is not None and not (is_number and not math.isnan(deadline_ms)):
         faults.append(f"deadline_ms must be a number, found {deadline_ms!r}")
     if faults:
         raise ValueError("; ".join(faults))
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 
 # The state of one recall while it runs: its clock, its timings, what went wrong.
 
 
 class RecallRun:
-    """The clock, the timings and the warnings of one recall.
-
-    Attributes:
-        deadline_ms: Wall time after which optional steps are skipped; None for no limit.
-        phase_timing_ms: Wall time of every step so far.
-    """
+    """The clock, the deadline, the timings and the warnings of one recall."""
 
     def __init__(self, deadline_ms: float | None = None) -> None:
         self.started_s = time.perf_counter()

@@ -34,46 +34,28 @@ if TYPE_CHECKING:
 # the snapshot's vectors, the store describes its model in a file of its own.
 
 
-_REMEMBERED = 4
-"""Headers kept parsed: one, and its successor while a new model is rolled out, of two stores."""
-
-
 def encoder_identity(paths: StorePaths, manifest: Manifest) -> dict[str, Any] | None:
     """Return the fingerprint of the encoder on disk; None where there is none that can be read."""
     if manifest.encoder_digest is None:
         return None
     directory = paths.encoders / manifest.encoder_digest
-    if manifest.encoder is not None and manifest.encoder.get("pooling") == HOSTED_POOLING:
-        return _read_hosted(directory)
-    header = directory / HEADER_FILE
-    if not directory.is_dir():
-        return _read_exported(directory.with_name(f"{directory.name}.onnx"))
     try:
+        if manifest.encoder is not None and manifest.encoder.get("pooling") == HOSTED_POOLING:
+            from noctuary.embed.hosted import read_description
+
+            return read_description(directory).fingerprint().to_json()
+        if not directory.is_dir():
+            from noctuary.embed.onnx import read_header as read_export
+
+            return read_export(_export(directory)).fingerprint.to_json()
+        header = directory / HEADER_FILE
         stat = header.stat()
         return _read(header, stat.st_mtime_ns, stat.st_size, stat.st_ino)
     except (OSError, EncoderError):
         return None
 
 
-def _read_hosted(directory: Path) -> dict[str, Any] | None:
-    from noctuary.embed.hosted import read_description
-
-    try:
-        return read_description(directory).fingerprint().to_json()
-    except EncoderError:
-        return None
-
-
-def _read_exported(export: Path) -> dict[str, Any] | None:
-    from noctuary.embed.onnx import read_header
-
-    try:
-        return read_header(export).fingerprint.to_json()
-    except EncoderError:
-        return None
-
-
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=4)  # one, and its successor while a new model is rolled out, of two stores
 def _read(header: Path, _mtime_ns: int, _size: int, _inode: int) -> dict[str, Any]:
     return read_header(header.parent).fingerprint.to_json()
 
@@ -88,19 +70,12 @@ Verdict = Literal["MATCH", "MISMATCH", "UNKNOWN"]
 
 
 class GuardResult(NamedTuple):
-    """What the guard found.
-
-    Attributes:
-        verdict: UNKNOWN where either side says nothing about itself.
-        ingest: Fingerprint of the encoder that made the vectors, or None.
-        query: Fingerprint of the encoder that queries are encoded with, or None.
-        differing: Names of the fields that differ.
-    """
+    """What the guard found; UNKNOWN where either side says nothing about itself."""
 
     verdict: Verdict
-    ingest: Mapping[str, Any] | None
-    query: Mapping[str, Any] | None
-    differing: tuple[str, ...] = ()
+    ingest: Mapping[str, Any] | None  # fingerprint of the encoder that made the vectors
+    query: Mapping[str, Any] | None  # of the one that queries are encoded with
+    differing: tuple[str, ...] = ()  # names of the fields that differ
 
     @property
     def message(self) -> str:
@@ -171,24 +146,13 @@ def encode_query(
     may_warm: bool = False,
     within_ms: float = math.inf,
 ) -> NDArray[np.float32]:
-    """Return the unit vector of a query.
+    """Return the unit vector of a query, by exactly the model that made the snapshot's vectors.
 
-    Made by exactly the model that made the snapshot's vectors.
-
-    Args:
-        paths: The store.
-        manifest: Of the snapshot.
-        query: Any text.
-        may_warm: Whether ONNX Runtime may encode once several queries were asked. The two agree to
-            float32 rounding (1e-6), and when the change happens depends on time: what must be
-            reproducible to the last digit (a night's evaluation) leaves it off.
-        within_ms: Time that is left for the whole answer: a part of it is waited for a provider,
-            or until a model that only ONNX Runtime reads is loaded. The lean encoder takes what it
-            takes.
-
-    Raises:
-        EncoderError: If the snapshot names no encoder, its files are missing or damaged, or the
-            model differs; if there is no vector in time.
+    `may_warm` lets ONNX Runtime encode once several queries were asked. The two agree to float32
+    rounding (1e-6), and when the change happens depends on time: what must be reproducible to the
+    last digit leaves it off. Of `within_ms`, what is left for the answer, a part is waited for a
+    provider, or until a model that only ONNX Runtime reads is loaded. EncoderError if there is no
+    vector in time, or no such model.
     """
     directory, expected = _place(paths, manifest)
     if expected.is_hosted:
@@ -199,11 +163,7 @@ def encode_query(
 
 
 def warm_up(paths: StorePaths, manifest: Manifest) -> str:
-    """Load ONNX Runtime now, for a process that will keep asking; return why it is not used.
-
-    Raises:
-        EncoderError: As for `encode_query`.
-    """
+    """Load ONNX Runtime now, for a process that will keep asking; return why it is not used."""
     directory, expected = _place(paths, manifest)
     if not expected.is_hosted and _has_lean(directory):
         _open(directory, expected).load()
@@ -211,29 +171,21 @@ def warm_up(paths: StorePaths, manifest: Manifest) -> str:
 
 
 def lean_reason(paths: StorePaths, manifest: Manifest) -> str:
-    """Return why this process encodes with the lean encoder; empty if ONNX Runtime does it.
-
-    Raises:
-        EncoderError: As for `encode_query`.
-    """
+    """Return why this process encodes with the lean encoder; empty if ONNX Runtime does it."""
     directory, expected = _place(paths, manifest)
     if expected.is_hosted:
-        return _told(_hosted(directory, expected))
-    if not _has_lean(directory):
-        _onnx(directory, expected)
-        return ""
-    return _open(directory, expected).reason
+        title = _hosted(directory, expected).model.title
+        return f"queries are encoded by {title} over the network"
+    if _has_lean(directory):
+        return _open(directory, expected).reason
+    _onnx(directory, expected)
+    return ""
 
 
 def text_encoder(
     paths: StorePaths, manifest: Manifest, within_ms: float = math.inf
 ) -> LeanEncoder | OnnxEncoder:
-    """Return what encodes here itself, for texts other than queries: the lean encoder, if there is.
-
-    Raises:
-        EncoderError: As for `encode_query`; and where a provider made the vectors: what a session
-            says is sent to nobody.
-    """
+    """Return what encodes other texts here itself; EncoderError where a provider did."""
     directory, expected = _place(paths, manifest)
     if expected.is_hosted:
         raise EncoderError(
@@ -248,11 +200,7 @@ def text_encoder(
 def remember_query(
     paths: StorePaths, manifest: Manifest, query: str, vector: NDArray[np.float32]
 ) -> None:
-    """Keep the vector of a query that a provider was asked for elsewhere, in a batch.
-
-    Raises:
-        EncoderError: As for `encode_query`.
-    """
+    """Keep the vector of a query that a provider was asked for elsewhere, in a batch."""
     _hosted(*_place(paths, manifest)).remember(query, vector)
 
 
@@ -268,10 +216,6 @@ def _place(paths: StorePaths, manifest: Manifest) -> tuple[Path, EncoderFingerpr
         raise EncoderError("the snapshot was built without vectors that this machine can query")
     directory = paths.encoders / manifest.encoder_digest
     return directory, EncoderFingerprint.from_json(manifest.encoder)
-
-
-def _told(encoder: HostedQueryEncoder) -> str:
-    return f"queries are encoded by {encoder.model.title} over the network"
 
 
 def _hosted(directory: Path, expected: EncoderFingerprint) -> HostedQueryEncoder:
@@ -363,10 +307,11 @@ def _opening(export: Path, expected: EncoderFingerprint, _written_ns: int) -> Fu
         require_same(expected, encoder.fingerprint)
         return encoder
 
-    pool = ThreadPoolExecutor(1, thread_name_prefix="noctuary-onnx-open")
-    opening = pool.submit(work)
-    pool.shutdown(wait=False)
-    return opening
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(work)
+    finally:
+        pool.shutdown(wait=False)
 
 
 @lru_cache(maxsize=_CACHED_QUERIES)
@@ -389,33 +334,25 @@ def encode_rows(
     paths: StorePaths, manifest: Manifest, rows: Sequence[MemoryRecord], within_s: float
 ) -> dict[str, NDArray[np.float32]]:
     """Return unit vectors by content hash: all that are known, and new ones while there is time."""
-    until_s = time.perf_counter() + within_s
-    model = manifest.encoder_digest
+    until_s, last_s, model = time.perf_counter() + within_s, 0.0, manifest.encoder_digest
     if model is None:
         return {}
     found: dict[str, NDArray[np.float32]] = {}
-    last_s, stopped = 0.0, False
+    stopped = False
     for row in rows:
-        key = (model, row.content)
-        vector = _kept.get(key)
+        vector, began_s = _kept.get((model, row.content)), time.perf_counter()
+        stopped = stopped or began_s + last_s > until_s
         if vector is None and not stopped:
-            began_s = time.perf_counter()
-            stopped = began_s + last_s > until_s
-            if not stopped:
-                try:
-                    vector = text_encoder(paths, manifest).encode_documents([row.content])[0]
-                except (EncoderError, OSError, ValueError):
-                    stopped = True
-                    continue
-                _keep(key, vector)
-                last_s = time.perf_counter() - began_s
+            try:
+                vector = text_encoder(paths, manifest).encode_documents([row.content])[0]
+            except (EncoderError, OSError, ValueError):
+                stopped = True
+                continue
+            with _lock:
+                if len(_kept) >= KEPT:
+                    _kept.clear()
+                _kept[model, row.content] = vector
+            last_s = time.perf_counter() - began_s
         if vector is not None:
             found[row.content_hash] = vector
     return found
-
-
-def _keep(key: tuple[str, str], vector: NDArray[np.float32]) -> None:
-    with _lock:
-        if len(_kept) >= KEPT:
-            _kept.clear()
-        _kept[key] = vector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -40,21 +40,16 @@ ROW_COLUMNS = (
     "session_id", "wing", "room", "user", "is_turn", "expanded_keywords", "updated_at_us",
     "content_hash",
 )  # fmt: skip
-_ROWS = f"SELECT {', '.join(ROW_COLUMNS)} FROM memories WHERE position IN "
 _MENTION_FIELDS = tuple(field.name for field in fields(MentionArrays))
 _SESSION_FIELDS = tuple(field.name for field in fields(SessionArrays))
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 
 
-_NONE = -1
-"""In `Summaries.summary_of`: a memory that no summary of turns covers."""
+_NONE = -1  # in `Summaries.summary_of`: a memory that no summary of turns covers
 
 
 class Summaries:
-    """All accepted summaries of a snapshot, in order of their ids; safe to share between threads.
-
-    Summary i stands at position count + i.
-    """
+    """All accepted summaries of a snapshot by id; summary i stands at position count + i."""
 
     def __init__(
         self, count: int, arrays: SummaryArrays, plans: Sequence[str], ids: Sequence[str]
@@ -71,7 +66,7 @@ class Summaries:
         """How many summaries there are."""
         return self.arrays.size
 
-    @cached_property
+    @property
     def views(self) -> tuple[SummaryView, ...]:
         """What phases see of each."""
         return tuple(self.at(self.count + i) for i in range(self.size))
@@ -94,10 +89,8 @@ class Summaries:
     def of_sources(self, positions: NDArray[np.int64]) -> dict[int, SummaryView]:
         """Return the summary of turns of every position that is a source of one."""
         memories = positions[positions < self.count]
-        found = self.summary_of[memories]
-        held = found != _NONE
-        pairs = zip(memories[held].tolist(), found[held].tolist(), strict=True)
-        return {position: self.at(self.count + i) for position, i in pairs}
+        pairs = zip(memories.tolist(), self.summary_of[memories].tolist(), strict=True)
+        return {position: self.at(self.count + i) for position, i in pairs if i != _NONE}
 
     def largest(self, values: NDArray[Any], ordinals: NDArray[np.int64]) -> NDArray[Any]:
         """Return the largest of the memories' values (n,) among the sources of each summary."""
@@ -128,10 +121,8 @@ else:
 class SnapshotReader:
     """A pinned, immutable view of one snapshot directory; safe to share between threads.
 
-    Positions: memories from 0 on, summaries from `count` on, live rows from `first_live` on.
-
-    Attributes:
-        live: Rows of the store itself that stand behind the snapshot in this view; None for none.
+    Positions: memories from 0 on, summaries from `count` on, live rows (of the store itself, in a
+    view of this snapshot) from `first_live` on.
     """
 
     def __init__(self, directory: Path, manifest: Manifest) -> None:
@@ -154,7 +145,14 @@ class SnapshotReader:
         self.vectors: NDArray[np.float32] | None = None
         if manifest.encoder is not None:
             self.vectors = self._map(layout.VECTORS_FILE)
-        self.tier, self.tier_exits = self._read_tier()
+        # A small store has no short tier; its thresholds of an early exit by dimension.
+        self.tier: PrefixTier | None = None
+        self.tier_exits: dict[int, float | None] = {}
+        if layout.TIER_VECTORS_FILE in manifest.files:
+            files = layout.TIER_FILES.items()
+            self.tier = PrefixTier(**{name: self._array(file) for name, file in files})
+            exits = parse_json((directory / layout.TIER_EXITS_FILE).read_text(encoding="utf-8"))
+            self.tier_exits = {int(dim): at for dim, at in exits.items()}
         self.graph_arrays: dict[str, NDArray[Any]] = {
             name: self._array(layout.graph_file(name)) for name in layout.GRAPH_FIELDS
         }
@@ -174,10 +172,17 @@ class SnapshotReader:
             for name in layout.FACETS
         }
         if layout.SHARE_STARTS_FILE in manifest.files:
-            shared = self._read_shares(parse_json(meta[layout.SHARED_WITH]))
-            self.facets["user"] = self.facets["user"]._replace(shared=shared)
-        self.adopted = self._read_adopted()
-        self.calibration = self._read_calibration()
+            from noctuary.snapshot.arrays import ShareArrays
+
+            readers = parse_json(meta[layout.SHARED_WITH])
+            shares = ShareArrays(readers, *map(self._array, layout.SHARE_FILES))
+            self.facets["user"] = self.facets["user"]._replace(shared=shares.by_reader(self.count))
+        ranking, calibration = self._text(layout.RANKING_FILE), self._text(layout.ABSTENTION_FILE)
+        # What the evaluation adopted for this snapshot, and the night's thresholds for abstaining.
+        self.adopted: dict[str, Any] = {} if ranking is None else parse_json(ranking)["adopted"]
+        if self.adopted:
+            replace(RetrievalProfile(), **self.adopted)
+        self.calibration = None if calibration is None else Calibration.parse(calibration)
         self._require_shapes()
 
     @property
@@ -201,11 +206,7 @@ class SnapshotReader:
 
     @staticmethod
     def open(directory: Path) -> SnapshotReader:
-        """Open a snapshot after checking that every file is there with its size.
-
-        Raises:
-            SnapshotCorruptError: If anything is missing, damaged or inconsistent.
-        """
+        """Open a snapshot; SnapshotCorruptError if anything is missing, damaged or inconsistent."""
         manifest = read_manifest(directory)
         quick_check(directory, manifest)
         try:
@@ -225,12 +226,19 @@ class SnapshotReader:
         """Return the slice of `summary_postings` of every known term, in the order asked."""
         return self._slices("summary_terms", terms)
 
+    def _slices(self, table: str, terms: Sequence[str]) -> list[tuple[int, int]]:
+        distinct = list(dict.fromkeys(terms))
+        rows = self.look_up(table, "term", "term, start, stop", distinct)
+        found = {term: (start, stop) for term, start, stop in rows}
+        return [found[t] for t in distinct if t in found]
+
     def look_up(
-        self, table: str, key: str, columns: str, values: Sequence[str]
+        self, table: str, key: str, columns: str, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
         """Return columns of the rows of a table whose key is one of the values."""
         found: list[tuple[Any, ...]] = []
-        for chunk in _chunks(list(values), _SQL_VARIABLES):
+        for start in range(0, len(values), _SQL_VARIABLES):
+            chunk = values[start : start + _SQL_VARIABLES]
             marks = ",".join("?" * len(chunk))
             found += self._query(f"SELECT {columns} FROM {table} WHERE {key} IN ({marks})", chunk)
         return found
@@ -275,10 +283,8 @@ class SnapshotReader:
                 found[p] = self.live.rows[p - self.first_live].memory_id
             elif p >= self.count:
                 found[p] = self.summaries.ids[p - self.count]
-        for chunk in _chunks([p for p in wanted if p < self.count], _SQL_VARIABLES):
-            marks = ",".join("?" * len(chunk))
-            sql = f"SELECT position, memory_id FROM memories WHERE position IN ({marks})"
-            found.update(self._query(sql, chunk))
+        memories = [p for p in wanted if p < self.count]
+        found.update(self.look_up("memories", "position", "position, memory_id", memories))
         return found
 
     def positions_of(self, memory_ids: Iterable[str]) -> dict[str, int]:
@@ -309,11 +315,7 @@ class SnapshotReader:
 
     @shared
     def summary_vectors(self) -> NDArray[np.float32] | None:
-        """Unit vectors of the summaries, (s, d); None without an encoder.
-
-        Raises:
-            ValueError: If there is not one per summary.
-        """
+        """Unit vectors of the summaries, (s, d); None without an encoder."""
         if self.vectors is None:
             return None
         vectors = self._array(layout.SUMMARY_VECTORS_FILE)
@@ -323,26 +325,15 @@ class SnapshotReader:
 
     def created_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return creation times; a summary has its latest source's."""
-        values = self.created_at_us
-        return self._column(
-            "created_at_us", values, lambda i: self.summaries.largest(values, i), positions
-        )
+        return self._column("created_at_us", self.created_at_us, positions)
 
     def importance_at(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return importance as stored; a summary has its most important source's."""
-        values = self.importance
-        return self._column(
-            "importance", values, lambda i: self.summaries.largest(values, i), positions
-        )
+        return self._column("importance", self.importance, positions)
 
     def codes_at(self, facet: str, positions: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return facet codes, -1 for none; a summary has its first source's."""
-        codes = self.facets[facet].codes
-
-        def of_summaries(ordinals: NDArray[np.int64]) -> NDArray[np.int32]:
-            return codes[self.summaries.arrays.first_sources()[ordinals]]
-
-        return self._column(facet, codes, of_summaries, positions)
+        return self._column(facet, self.facets[facet].codes, positions)
 
     def confidences_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return confidences in [0, 1] of summaries, and 1 of everything else."""
@@ -440,16 +431,19 @@ class SnapshotReader:
             raise ValueError("arrays of different lengths")
 
     def _column(
-        self, name: str, of_memories: NDArray[Any],
-        of_summaries: Callable[[NDArray[np.int64]], NDArray[Any]], positions: NDArray[np.int64],
-    ) -> NDArray[Any]:  # fmt: skip
+        self, name: str, of_memories: NDArray[Any], positions: NDArray[np.int64]
+    ) -> NDArray[Any]:
         """Return one column of the table at some positions, of whatever stands there."""
         if not positions.size or int(positions.max()) < self.count:
             return of_memories[positions]
         found = of_memories[np.minimum(positions, self.count - 1)]
         inside = (positions >= self.count) & (positions < self.first_live)
         if inside.any():
-            found[inside] = of_summaries(positions[inside] - self.count)
+            ordinals = positions[inside] - self.count
+            if name in self.facets:
+                found[inside] = of_memories[self.summaries.arrays.first_sources()[ordinals]]
+            else:
+                found[inside] = self.summaries.largest(of_memories, ordinals)
         if self.live is not None:
             beyond = positions >= self.first_live
             found[beyond] = self.live.columns[name][positions[beyond] - self.first_live]
@@ -468,55 +462,21 @@ class SnapshotReader:
             shown = text if summary_id(cluster, method, text) == known else DAMAGED_TEXT
             yield self.count + int(ordinal), str(shown), float(importance)
 
-    def _slices(self, table: str, terms: Sequence[str]) -> list[tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
-        for chunk in _chunks(list(dict.fromkeys(terms)), _SQL_VARIABLES):
-            marks = ",".join("?" * len(chunk))
-            for term, start, stop in self._query(
-                f"SELECT term, start, stop FROM {table} WHERE term IN ({marks})", chunk
-            ):
-                found[term] = (start, stop)
-        return [found[t] for t in dict.fromkeys(terms) if t in found]
-
     def _rows_of(self, positions: Iterable[int]) -> dict[int, dict[str, Any]]:
         rows: dict[int, dict[str, Any]] = {}
-        for chunk in _chunks(sorted(positions), _SQL_VARIABLES):
-            for values in self._query(f"{_ROWS} ({','.join('?' * len(chunk))})", chunk):
-                row: dict[str, Any] = dict(zip(ROW_COLUMNS, values, strict=True))
-                row["content"] = published_text(row)
-                row["tags"] = tuple(t.strip() for t in row["tags"].split(",") if t.strip())
-                rows[row["position"]] = {**row, "sources": ()}
+        columns = ", ".join(ROW_COLUMNS)
+        for values in self.look_up("memories", "position", columns, sorted(positions)):
+            row: dict[str, Any] = dict(zip(ROW_COLUMNS, values, strict=True))
+            row["content"] = published_text(row)
+            row["tags"] = tuple(t.strip() for t in row["tags"].split(",") if t.strip())
+            rows[row["position"]] = {**row, "sources": ()}
         return rows
 
-    def _read_shares(self, readers: Sequence[str]) -> Mapping[str, NDArray[np.int32]]:
-        """Return the memories that are shared with each reader; ValueError for damage."""
-        from noctuary.snapshot.arrays import ShareArrays
-
-        return ShareArrays(readers, *map(self._array, layout.SHARE_FILES)).by_reader(self.count)
-
-    def _read_tier(self) -> tuple[PrefixTier | None, dict[int, float | None]]:
-        """Return the short tier and the thresholds of an early exit; a small store has none."""
-        if layout.TIER_VECTORS_FILE not in self.manifest.files:
-            return None, {}
-        tier = PrefixTier(**{name: self._array(file) for name, file in layout.TIER_FILES.items()})
-        text = (self.directory / layout.TIER_EXITS_FILE).read_text(encoding="utf-8")
-        return tier, {int(dim): at for dim, at in parse_json(text).items()}
-
-    def _read_adopted(self) -> Mapping[str, Any]:
-        """Return the ranking that the evaluation adopted for this snapshot; empty if none."""
-        if layout.RANKING_FILE not in self.manifest.files:
-            return {}
-        ranking = parse_json((self.directory / layout.RANKING_FILE).read_text(encoding="utf-8"))
-        adopted: dict[str, Any] = dict(ranking["adopted"])
-        replace(RetrievalProfile(), **adopted)
-        return adopted
-
-    def _read_calibration(self) -> Calibration | None:
-        """Return the thresholds for abstaining; None where the night had nothing to choose by."""
-        if layout.ABSTENTION_FILE not in self.manifest.files:
+    def _text(self, name: str) -> str | None:
+        """Return the text of a file; None where the snapshot has no such file."""
+        if name not in self.manifest.files:
             return None
-        path = self.directory / layout.ABSTENTION_FILE
-        return Calibration.parse(path.read_text(encoding="utf-8"))
+        return (self.directory / name).read_text(encoding="utf-8")
 
     def _array(self, name: str) -> NDArray[Any]:
         # A plain view of the map: every slice of a memmap object costs microseconds, cells' 4 ms.
@@ -531,11 +491,6 @@ class SnapshotReader:
             return self._rows.execute(sql, values).fetchall()
 
 
-def _chunks(items: list[Any], size: int) -> Iterable[list[Any]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
-
-
 # The graph of one opened snapshot, as the graph leg reads it.
 
 
@@ -544,27 +499,15 @@ class SnapshotGraph:
 
     def __init__(self, reader: SnapshotReader) -> None:
         self._reader = reader
+        self.mentions, self.sessions = reader.mentions, reader.sessions
+        facet = reader.facets["wing"]
+        # Wing codes, -1 for none; None where nothing has a wing.
+        self.wings = facet.codes if facet.values else None
 
-    @cached_property
+    @property
     def edges(self) -> GraphArrays:
         """Steps between memories."""
         return self._reader.graph_edges
-
-    @cached_property
-    def mentions(self) -> MentionArrays:
-        """Where concepts stand."""
-        return self._reader.mentions
-
-    @cached_property
-    def sessions(self) -> SessionArrays:
-        """Who follows whom."""
-        return self._reader.sessions
-
-    @cached_property
-    def wings(self) -> NDArray[np.int32] | None:
-        """Wing codes, -1 for none; None where nothing has a wing."""
-        facet = self._reader.facets["wing"]
-        return facet.codes if facet.values else None
 
     @cached_property
     def _speakers(self) -> frozenset[int]:
@@ -572,10 +515,7 @@ class SnapshotGraph:
         return frozenset(spoken[spoken >= 0].tolist())
 
     def names_seen(self, mask: Mask | None) -> NameTable:
-        """Return the names of concepts that a visible memory is about, or that speak in one.
-
-        A name that only others use would otherwise use up the words of a visible one.
-        """
+        """Return the names of concepts that a visible memory is about, or that speak in one."""
         if mask is None:
             return NameTable(self._longest, self._named)
 
@@ -631,11 +571,11 @@ class Opened(NamedTuple):
 
 
 def open_serving(paths: StorePaths) -> Opened:
-    """Open the serving snapshot, falling back to the newest other one that may serve and opens.
+    """Open the serving snapshot, or the newest other one that may serve and opens.
 
     Raises:
         SnapshotMissingError: If nothing was ever published.
-        SnapshotCorruptError: If neither the serving snapshot nor another one opens.
+        SnapshotCorruptError: If nothing published opens.
     """
     failure: StoreError | None = None
     pointer: Pointer | None = None

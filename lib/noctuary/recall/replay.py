@@ -7,14 +7,11 @@ but may fail.
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import os
-import stat
-import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +29,7 @@ from noctuary.core.errors import (
 )
 from noctuary.core.files import hash_text
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.sqlite import LogFormat, append_rows, open_log
 from noctuary.core.store import StorePaths, is_snapshot_id
 from noctuary.core.types import UNDATED_US, MemoryRecord, from_micros
 from noctuary.recall.engine import Recaller
@@ -39,86 +37,85 @@ from noctuary.recall.inputs import ArchiveState, Inputs, Usage
 from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
 from noctuary.recall.query import Query, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
-from noctuary.recall.result import RecallResult, RecallWarning
+from noctuary.recall.result import RecallResult, RecallWarning, plain
 from noctuary.usage.reader import UsageReader
 
 if TYPE_CHECKING:
     from noctuary.sources.live import LiveState
 
-# The replay log: one packet per line, appended by any number of processes, bounded in size.
+# The replay log: one packet per row, bounded in size.
 #
-# The log holds the texts of queries, so only its owner may read it, and nothing is written unless
-# a profile says `replay_log`. Appending never raises: a recall is answered whatever the disk does.
+# It holds the texts of queries, so only its owner may read it, and nothing is written unless a
+# profile says `replay_log`. Appending never raises: a recall is answered whatever the disk does.
 
 
 MAX_LOG_BYTES = 64 << 20
-"""Size at which the oldest half is dropped: some 5,000 recalls. More keeps older ones replayable,
-less costs less disk and a shorter pause for the recall that drops the half."""
+"""Packets kept, the newest so many bytes of them: some 5,000 recalls. More keeps older ones
+replayable, less costs less disk."""
 
-WAIT_AT_MOST_S = 1.0
-"""How long an append waits for others; a process that drops the oldest half keeps them waiting for
-a tenth of a second. Longer stalls a prompt."""
 
-_PAUSE_S = 0.001
-"""Between two attempts to get the lock; shorter burns a core."""
+_END = "(SELECT started + size FROM packets ORDER BY number DESC LIMIT 1)"
 
-_OWNER_ONLY = 0o600
-_COPY_BYTES = 1 << 20
+
+def log_format(max_bytes: int = MAX_LOG_BYTES) -> LogFormat:
+    """Return what the log looks like; `started` counts the bytes of all packets before a row's."""
+    return LogFormat(
+        noun="the replay log",
+        version=1,
+        schema="""
+CREATE TABLE IF NOT EXISTS packets (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    replay_id TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    started INTEGER NOT NULL,
+    packet TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS packets_by_start ON packets (started)
+""",
+        event="this recall",
+        insert="INSERT INTO packets (replay_id, packet, size, started) "
+        f"VALUES (?, ?, ?, coalesce({_END}, 0))",
+        upkeep=f"DELETE FROM packets WHERE started < {_END} - {max_bytes}",
+        may_wait=False,
+    )
+
+
+REPLAY_LOG = log_format()
 
 
 class FoundPackets(NamedTuple):
     """Packets of a log, the oldest first."""
 
     packets: list[dict[str, Any]]
-    unreadable: int  # lines that are none, for example one that a killed process left half written
+    unreadable: int  # rows that hold none
 
 
-def append_packet(
-    path: Path, packet: Mapping[str, Any], *, max_bytes: int = MAX_LOG_BYTES
-) -> str | None:
-    """Append a packet as one line; where that would exceed the cap, drop the oldest half first.
-
-    Returns None, or what went wrong; the log is then as it was before.
-    """
+def append_packet(path: Path, packet: Mapping[str, Any]) -> str | None:
+    """Append a packet and drop the oldest beyond the bound; return None, or what went wrong."""
     try:
-        line = json.dumps(packet, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
-        if len(line) > max_bytes:
-            return f"{path.name}: the packet has {len(line):,} bytes, the log at most {max_bytes:,}"
-        with _locked(path) as log:
-            _append(log, line, path, max_bytes)
-    except (OSError, ValueError, TypeError) as error:
-        return f"{path.name} was not written: {error}"
-    return None
+        text = json.dumps(packet, separators=(",", ":"), allow_nan=False)
+    except (ValueError, TypeError) as error:
+        return f"this recall was not logged: {error}"
+    if len(text) > MAX_LOG_BYTES:
+        return (
+            f"this recall was not logged: its packet has {len(text):,} bytes, the log at most "
+            f"{MAX_LOG_BYTES:,}"
+        )
+    return append_rows(path, REPLAY_LOG, [(packet["replay_id"], text, len(text))])
 
 
 def list_packets(path: Path, limit: int) -> FoundPackets:
-    """Return the last packets of a log; none where there is no log.
-
-    Raises:
-        OSError: If the log cannot be read.
-    """
-    try:
-        with path.open("rb") as log:
-            return _parsed(deque(log, maxlen=limit))
-    except FileNotFoundError:
-        return FoundPackets([], 0)
+    """Return the last packets of a log; none where there is no log, StoreError if it is damaged."""
+    return _read(path, "ORDER BY number DESC LIMIT ?", [limit])
 
 
 def find_packet(path: Path, replay_id: str) -> dict[str, Any]:
-    """Return the packet whose id begins with a text.
-
-    Raises:
-        StoreError: If there is no such packet, or several.
-        OSError: If the log cannot be read.
-    """
-    mark = f'"replay_id":"{replay_id}'.encode("ascii", "replace")
-    try:
-        with path.open("rb") as log:
-            lines = [line for line in log if mark in line] if replay_id else []
-    except FileNotFoundError:
-        lines = []
-    # A query's text may hold the mark as well; in the packet it is escaped, here it is compared.
-    found = [p for p in _parsed(lines).packets if str(p["replay_id"]).startswith(replay_id)]
+    """Return the packet whose id begins with a text; StoreError if there is none, or several."""
+    found: list[dict[str, Any]] = []
+    if replay_id.isascii() and replay_id:
+        found = _read(
+            path, "WHERE instr(replay_id, ?) = 1 ORDER BY number DESC", [replay_id]
+        ).packets
     if not found:
         raise StoreError(
             f"no packet {replay_id!r} in {path}: `noctuary replay` lists the last ones; the oldest "
@@ -130,111 +127,21 @@ def find_packet(path: Path, replay_id: str) -> dict[str, Any]:
     return found[0]
 
 
-@contextmanager
-def _locked(path: Path) -> Generator[int]:
-    """Open and lock the log that is at the path now; a rotation may put another one there."""
-    until = time.monotonic() + WAIT_AT_MOST_S
-    while True:
-        # Not blocking: something that is no file must not hang a recall.
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-        log = os.open(path, flags, _OWNER_ONLY)
-        try:
-            opened = os.fstat(log)
-            if not stat.S_ISREG(opened.st_mode):
-                raise OSError("it is no regular file")
-            _lock(log, until)
-            if _is_at(path, opened):
-                if stat.S_IMODE(opened.st_mode) != _OWNER_ONLY:
-                    os.fchmod(log, _OWNER_ONLY)
-                yield log
-                return
-        finally:
-            os.close(log)
-
-
-def _lock(log: int, until: float) -> None:
-    while True:
-        try:
-            return fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise OSError("another process has been writing all the time") from None
-        time.sleep(_PAUSE_S)
-
-
-def _is_at(path: Path, opened: os.stat_result) -> bool:
+def _read(path: Path, which: str, values: Sequence[Any]) -> FoundPackets:
     try:
-        return os.path.samestat(path.stat(), opened)
-    except FileNotFoundError:
-        return False
-
-
-def _append(log: int, line: bytes, path: Path, max_bytes: int) -> None:
-    size = os.fstat(log).st_size
-    # A process that was killed in the middle of a line must not spoil the next one.
-    if size and os.pread(log, 1, size - 1) != b"\n":
-        line = b"\n" + line
-    if size + len(line) > max_bytes:
-        _rotate(log, size, line, path)
-        return
-    _write_all(log, size, line)
-
-
-def _write_all(log: int, size: int, data: bytes) -> None:
-    """Append, all or nothing."""
-    try:
-        written = os.write(log, data)
-    except OSError:
-        os.ftruncate(log, size)
-        raise
-    if written < len(data):
-        os.ftruncate(log, size)
-        raise OSError(f"{written:,} of {len(data):,} bytes fitted")
-
-
-def _rotate(log: int, size: int, line: bytes, path: Path) -> None:
-    """Put a file in place that holds the newer half and the line."""
-    tmp = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    kept = os.open(tmp, flags, _OWNER_ONLY)
-    try:
-        with open(kept, "wb", buffering=_COPY_BYTES) as target:  # noqa: PTH123 (a descriptor with its mode)
-            for part in _newer_half(log, size):
-                target.write(part)
-            target.write(line.lstrip(b"\n"))
-        tmp.replace(path)
-    finally:
-        tmp.unlink(missing_ok=True)
-
-
-def _newer_half(log: int, size: int) -> Iterator[bytes]:
-    """Yield what follows the first line break at or after the middle, as whole lines."""
-    offset, started, last = size // 2, False, b""
-    while part := os.pread(log, _COPY_BYTES, offset):
-        offset += len(part)
-        if not started:
-            _, newline, part = part.partition(b"\n")
-            started = bool(newline)
-        if started and part:
-            last = part
-            yield part
-    if last and not last.endswith(b"\n"):
-        yield b"\n"
-
-
-def _parsed(lines: list[bytes] | deque[bytes]) -> FoundPackets:
+        with closing(open_log(path, REPLAY_LOG, or_empty=True)) as log:
+            rows = log.execute(f"SELECT packet FROM packets {which}", values).fetchall()
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
     packets: list[dict[str, Any]] = []
-    unreadable = 0
-    for line in lines:
+    for (text,) in reversed(rows):
         try:
-            found: Any = parse_json(line)
-        except ValueError:
-            found = None
+            found: Any = parse_json(text)
+        except (ValueError, TypeError):
+            continue
         if isinstance(found, dict) and "replay_id" in found:
             packets.append(cast("dict[str, Any]", found))
-        else:
-            unreadable += 1
-    return FoundPackets(packets, unreadable)
+    return FoundPackets(packets, len(rows) - len(packets))
 
 
 # A record of the inputs: one recorder for all of them, and a table of how each answer is kept.
@@ -262,83 +169,82 @@ class ArchiveLostError(StoreError):
 
 
 class _Kept(NamedTuple):
-    """How the answers of one input are kept.
+    """How the answers of one input are kept."""
 
-    Attributes:
-        name: Where in the record; answers by key there, or the one answer without keys.
-        pack: (answer, arguments) -> JSON; None leaves it out.
-        unpack: (JSON or None where nothing was kept, arguments) -> answer.
-        key: Arguments -> key; None for one answer per recall.
-        fault: What a fault is kept under, before the key; "" where none is raised.
-    """
-
-    name: str
-    pack: Callable[..., Any]
-    unpack: Callable[..., Any]
-    key: Callable[..., str] | None = None
-    fault: str = ""
+    name: str  # where in the record: answers by key there, or the one answer without keys
+    unpack: Callable[..., Any]  # (JSON or None where nothing was kept, arguments) -> answer
+    pack: Callable[..., Any] | None = None  # (answer, arguments) -> JSON, where `_plain` is not it
+    key: Callable[..., str] | None = None  # arguments -> key; None for one answer per recall
+    fault: str = ""  # what a fault is kept under, before the key; "" where none is raised
 
 
-def _pack_vector(vector: NDArray[np.float32], *_: Any, **__: Any) -> str:
-    return base64.b64encode(np.ascontiguousarray(vector, dtype=_VECTOR).tobytes()).decode("ascii")
+def _plain(answer: Any) -> Any:
+    if isinstance(answer, RecallWarning):
+        return answer.to_json()
+    if isinstance(answer, Mapping):
+        fields = cast("Mapping[str, Any]", answer)
+        return {key: _plain(value) for key, value in fields.items()}
+    if not isinstance(answer, np.ndarray):
+        return answer
+    array = cast("NDArray[Any]", answer)
+    if array.dtype != np.float32:
+        return array.tolist()
+    return base64.b64encode(np.ascontiguousarray(array, dtype=_VECTOR).tobytes()).decode("ascii")
 
 
-def _unpack_vector(text: str | None, *_: Any, **__: Any) -> NDArray[np.float32]:
+def _as_it_is(kept: Any, *_: Any) -> Any:
+    return kept
+
+
+def _read_vector(text: str | None, *_: Any, **__: Any) -> NDArray[np.float32]:
     if text is None:
         raise EncoderError("the replay packet holds no vector of this text")
     return np.frombuffer(base64.b64decode(text), dtype=_VECTOR).astype(np.float32)
 
 
-def _pack_live(state: LiveState | None) -> Any:
+def _read_vectors(kept: Any, rows: Sequence[MemoryRecord], *_: Any) -> Any:
+    hashes = (row.content_hash for row in rows)
+    return {key: _read_vector(kept[key]) for key in hashes if kept and key in kept}
+
+
+def _keep_live(state: LiveState | None) -> Any:
     from noctuary.sources.live import record_state
 
     return None if state is None else record_state(state)
 
 
-def _unpack_live(kept: Any) -> LiveState | None:
+def _read_live(kept: Any) -> LiveState | None:
     from noctuary.sources.live import read_state
 
     return None if kept is None else read_state(kept)
 
 
-def _unpack_live_vectors(kept: Any, rows: Sequence[MemoryRecord], *_: Any) -> Any:
-    hashes = (row.content_hash for row in rows)
-    return {key: _unpack_vector(kept[key]) for key in hashes if kept and key in kept}
+def _keep_use(found: Usage | NDArray[np.int64], memory_ids: Sequence[str]) -> dict[str, Any]:
+    """Keep three numbers of each memory, or one: what it never has is left out."""
+    rows: list[Any] = np.array(found).T.tolist()
+    return {m: row for m, row in zip(memory_ids, rows, strict=True) if row not in (0, _NEVER)}
 
 
-def _pack_usage(found: Usage, memory_ids: Sequence[str]) -> dict[str, list[int]]:
-    rows = zip(memory_ids, *(column.tolist() for column in found), strict=True)
-    return {memory_id: numbers for memory_id, *numbers in rows if numbers != _NEVER}
-
-
-def _unpack_usage(kept: Any, memory_ids: Sequence[str]) -> Usage:
+def _read_usage(kept: Any, memory_ids: Sequence[str]) -> Usage:
     rows = np.array([(kept or {}).get(m, _NEVER) for m in memory_ids], dtype=np.int64)
     return Usage(*rows.reshape(len(memory_ids), len(_NEVER)).T)
 
 
-def _pack_pairs(found: NDArray[np.int64], memory_ids: Sequence[str]) -> dict[str, int]:
-    return {m: n for m, n in zip(memory_ids, found.tolist(), strict=True) if n}
-
-
-def _unpack_pairs(kept: Any, memory_ids: Sequence[str]) -> NDArray[np.int64]:
+def _read_counts(kept: Any, memory_ids: Sequence[str]) -> NDArray[np.int64]:
     return np.array([(kept or {}).get(m, 0) for m in memory_ids], dtype=np.int64)
 
 
-def _pack_past(answer: Any, *_: Any, **__: Any) -> dict[str, Any]:
+def _keep_past(answer: Any, *_: Any, **__: Any) -> dict[str, Any]:
     found, fault = answer
     return {"found": [[*row[:3], list(row[3])] for row in found], "fault": fault}
 
 
-def _unpack_past(kept: Any, *_: Any, **__: Any) -> Any:
+def _read_past(kept: Any, *_: Any, **__: Any) -> Any:
     rows, fault = ((), None) if kept is None else (kept["found"], kept["fault"])
     return [(asked, int(us), float(like), tuple(ids)) for asked, us, like, ids in rows], fault
 
 
-def _pack_scores(found: NDArray[np.float64] | RecallWarning, *_: Any) -> Any:
-    return found.to_json() if isinstance(found, RecallWarning) else found.tolist()
-
-
-def _unpack_scores(kept: Any, name: str, *_: Any) -> NDArray[np.float64] | RecallWarning:
+def _read_scores(kept: Any, name: str, *_: Any) -> NDArray[np.float64] | RecallWarning:
     if kept is None:
         message = f"the replay packet holds no scores of {name} for these memories"
         return RecallWarning("reranker_unavailable", message)
@@ -348,16 +254,8 @@ def _unpack_scores(kept: Any, name: str, *_: Any) -> NDArray[np.float64] | Recal
     return np.array(kept, dtype=np.float64)
 
 
-def _as_it_is(value: Any, *_: Any) -> Any:
-    return value
-
-
-def _unpack_ids(kept: Any, *_: Any) -> list[str]:
+def _read_ids(kept: Any, *_: Any) -> list[str]:
     return list(kept or ())
-
-
-def _pack_live_vectors(found: Mapping[str, NDArray[np.float32]], *_: Any) -> dict[str, str]:
-    return {key: _pack_vector(vector) for key, vector in found.items()}
 
 
 def _text_key(text: str, *_: Any, **__: Any) -> str:
@@ -377,16 +275,16 @@ def _rerank_key(name: str, query: str, texts: Sequence[str], *_: Any) -> str:
 
 
 _KEPT: Mapping[str, _Kept] = {
-    "encoder": _Kept("encoder", _as_it_is, _as_it_is),
-    "knows_usage": _Kept("knows_usage", _as_it_is, bool),
-    "live": _Kept("live", _pack_live, _unpack_live),
-    "query_vector": _Kept("vectors", _pack_vector, _unpack_vector, _text_key, "vector "),
-    "live_vectors": _Kept("live_vectors", _pack_live_vectors, _unpack_live_vectors),
-    "usage_of": _Kept("usage", _pack_usage, _unpack_usage),
-    "most_used": _Kept("most_used", _as_it_is, _unpack_ids, str),
-    "co_retrieved": _Kept("co_retrieved", _pack_pairs, _unpack_pairs, _ids_key),
-    "past_queries": _Kept("past_queries", _pack_past, _unpack_past, _past_key, "past "),
-    "rerank": _Kept("reranked", _pack_scores, _unpack_scores, _rerank_key),
+    "encoder": _Kept("encoder", _as_it_is),
+    "knows_usage": _Kept("knows_usage", bool),
+    "live": _Kept("live", _read_live, _keep_live),
+    "query_vector": _Kept("vectors", _read_vector, None, _text_key, "vector "),
+    "live_vectors": _Kept("live_vectors", _read_vectors),
+    "usage_of": _Kept("usage", _read_usage, _keep_use),
+    "most_used": _Kept("most_used", _read_ids, None, str),
+    "co_retrieved": _Kept("co_retrieved", _read_counts, _keep_use, _ids_key),
+    "past_queries": _Kept("past_queries", _read_past, _keep_past, _past_key, "past "),
+    "rerank": _Kept("reranked", _read_scores, None, _rerank_key),
 }
 """By method of `Inputs`; the clock and the archive are kept by hand."""
 
@@ -406,10 +304,7 @@ class RecordingInputs:
         return self.record["now_us"]
 
     def archive(self) -> ArchiveState | None:
-        """Return what is archived; of the plans in force only the ids are kept.
-
-        A plan never changes, and the archive forgets none, so the ids say all.
-        """
+        """Return what is archived; the ids of the plans in force say all, a plan never changes."""
         state = self._inputs.archive()
         if state is not None:
             kept = {"moment_us": self.now_us(), "plans": sorted(state.plans)}
@@ -427,23 +322,20 @@ class RecordingInputs:
                 name = next(n for n, kind in _RAISED.items() if isinstance(error, kind))
                 self.record["raised"][kept.fault + key] = [name, str(error)]
                 raise
-            plain = kept.pack(answer, *asked, **how)
+            told = kept.pack(answer, *asked, **how) if kept.pack else _plain(answer)
             if kept.key:
-                self.record[kept.name][key] = plain
+                self.record[kept.name][key] = told
             elif method == "usage_of":
-                self.record[kept.name].update(plain)
-            elif plain is not None:
-                self.record[kept.name] = plain
+                self.record[kept.name].update(told)
+            elif told is not None:
+                self.record[kept.name] = told
             return answer
 
         return recorded
 
 
 class RecordedInputs:
-    """Answers from a record, through JSON or not; what was never asked then is unknown now.
-
-    `archive_at` says what the store's archive holds for a moment; None where it is not at hand.
-    """
+    """Answers from a record, through JSON or not; what was never asked then is unknown now."""
 
     def __init__(self, record: Mapping[str, Any], archive_at: ArchiveAt | None = None) -> None:
         self.record = record
@@ -454,11 +346,7 @@ class RecordedInputs:
         return int(self.record["now_us"])
 
     def archive(self) -> ArchiveState | None:
-        """Return what was archived then, whatever was applied or undone since.
-
-        Raises:
-            ArchiveLostError: The archive does not know the plans of then.
-        """
+        """Return what was archived then; ArchiveLostError where nothing knows it."""
         kept = self.record.get("archive")
         if kept is None:
             return None
@@ -494,11 +382,9 @@ class RecordedInputs:
 
 
 PACKET_FORMAT = 2
-"""Bumped when an older version could not re-run the packet, or calls its steps otherwise: of format
-1 steps are not compared."""
+"""Bumped when an older version could not re-run the packet, or calls its steps otherwise."""
 
-_ID_BYTES = 6
-"""Of a packet's id, 12 hex digits: two among the some thousands of one log never meet."""
+_ID_BYTES = 6  # of a packet's id, 12 hex digits: two among the some thousands of one log never meet
 
 
 def recall_and_log(
@@ -511,8 +397,7 @@ def recall_and_log(
 ) -> RecallResult:
     """Recall; where the profile says `replay_log`, keep what a re-run needs.
 
-    The recall itself is the same either way. The packet is in the result also with `dry_run`, which
-    only keeps it out of the log, and so does no `log_path`. A log that cannot be written is the
+    `dry_run` and no `log_path` keep the packet out of the log. A log that cannot be written is the
     warning "replay_log".
     """
     if not query.profile.replay_log:
@@ -521,10 +406,8 @@ def recall_and_log(
     result = recaller.ask(query, cast("Inputs", recording), deadline_ms)
     packet = _make_packet(recaller, query, result, recording.record)
     fault = None if query.dry_run or log_path is None else append_packet(log_path, packet)
-    warnings = result.warnings
-    if fault is not None:
-        warnings = (*warnings, RecallWarning("replay_log", fault))
-    return replace(result, warnings=warnings, replay_packet=packet)
+    told = () if fault is None else (RecallWarning("replay_log", fault),)
+    return replace(result, warnings=(*result.warnings, *told), replay_packet=packet)
 
 
 def _make_packet(
@@ -547,7 +430,7 @@ def _make_packet(
         "profile_used": query.profile_used,
         "snapshot_id": result.snapshot_id,
         "wing_counts_at_query_time": _count_wings(recaller.reader, query.scope),
-        "pagination_state": _scan_told(recaller, query.scope, query.profile),
+        "pagination_state": _scan_told(recaller, query),
         **_outcome_of(result),
         "world": dict(record),
     }
@@ -555,11 +438,10 @@ def _make_packet(
 
 def _outcome_of(result: RecallResult) -> dict[str, Any]:
     """Return what a re-run is compared by: memories, events, the guard's verdict, warnings."""
-    told = result.replay_packet or {}
     return {
         "model_guard_result": result.pipeline["model_guard"],
         "results": [{"id": m.id, "final_score": m.final_score} for m in result.memories],
-        "score_events": told.get("score_events", {}),
+        "score_events": (result.replay_packet or {}).get("score_events", {}),
         "warnings": [w.code for w in result.warnings],
     }
 
@@ -573,14 +455,14 @@ def _count_wings(reader: SnapshotReader, scope: Scope) -> dict[str, int]:
     return {wing: count for wing, count in zip(wings.values, counts, strict=True) if count}
 
 
-def _scan_told(recaller: Recaller, scope: Scope, profile: RetrievalProfile) -> dict[str, Any]:
-    """Return how far the night's last LTP scan came, in the RFC's shape, as far as a user may know.
+def _scan_told(recaller: Recaller, query: Query) -> dict[str, Any]:
+    """Return how far the night's last LTP scan came, in the RFC's shape.
 
-    Where there are named users, how far the scan of all their memories came would tell how many
-    they have: the total is of what may be seen, and nothing is said of the scan.
+    Where there are named users, that would tell how many memories they have: the total is of what
+    may be seen, and nothing is said of the scan.
     """
     reader = recaller.reader
-    own, _ = build_mask(Scope(user=scope.user), reader.facets, reader.created_at_us)
+    own, _ = build_mask(Scope(user=query.scope.user), reader.facets, reader.created_at_us)
     total, scanned, batches, left = reader.count, 0, 0, 0
     if own is not None:
         total = int(own.sum())
@@ -589,8 +471,8 @@ def _scan_told(recaller: Recaller, scope: Scope, profile: RetrievalProfile) -> d
         usage.close()
         left = usage.not_scanned
         if usage.warning is None:
-            scanned = max(total - left, 0)
-            batches = -(-scanned // profile.batch_size) if profile.paginated_scoring else 1
+            scanned, size = max(total - left, 0), query.profile.batch_size
+            batches = -(-scanned // size) if query.profile.paginated_scoring else 1
     return {
         "total": total,
         "batches_processed": batches,
@@ -603,8 +485,6 @@ def _scan_told(recaller: Recaller, scope: Scope, profile: RetrievalProfile) -> d
 
 
 _NOT_REPLAYED = frozenset({"hook_failed", "replay_log"})
-_OWN_STEPS = 1
-"""Format whose steps hold a rescaling within the step that called for it."""
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -620,22 +500,11 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "identical": self.identical,
-            "differences": list(self.differences),
-            "notes": list(self.notes),
-            "memories": self.memories,
-        }
+        return plain(self)
 
 
 def replay(paths: StorePaths, packet: Mapping[str, Any]) -> Comparison:
-    """Run a packet again against its own snapshot, whichever one serves now.
-
-    A snapshot that is gone or damaged is the one difference.
-
-    Raises:
-        StoreError: If the packet is none that this version can run.
-    """
+    """Run a packet against its own snapshot, or say that it is gone; StoreError if damaged."""
     _require_packet(packet)
     snapshot_id = str(packet["snapshot_id"])
     directory = paths.snapshots / snapshot_id
@@ -657,14 +526,10 @@ def replay(paths: StorePaths, packet: Mapping[str, Any]) -> Comparison:
 
 
 def rerun(recaller: Recaller, packet: Mapping[str, Any]) -> Comparison:
-    """Run a packet again and compare; another snapshot than its own is a difference.
-
-    Nothing is written. StoreError if the packet is none that this version can run.
-    """
+    """Run a packet again and compare, writing nothing; another snapshot is a difference."""
     _require_packet(packet)
     try:
-        result = _run(recaller, packet)
-        found = list(_differences(packet, result))
+        found = tuple(_differences(packet, _run(recaller, packet)))
     except ArchiveLostError as error:
         return _not_run(packet, str(error))
     # A damaged packet, or a snapshot that is damaged below the reach of the quick check, raises
@@ -674,12 +539,12 @@ def rerun(recaller: Recaller, packet: Mapping[str, Any]) -> Comparison:
             f"packet {packet['replay_id']} cannot be run again ({type(error).__name__}: {error}): "
             "it is damaged, or its snapshot is (`noctuary doctor`)"
         ) from error
-    return Comparison(not found, tuple(found), tuple(_notes(packet)), len(packet["results"]))
+    return Comparison(not found, found, tuple(_notes(packet)), len(packet["results"]))
 
 
 def _require_packet(packet: Mapping[str, Any]) -> None:
     found = packet.get("format")
-    if found not in (_OWN_STEPS, PACKET_FORMAT):
+    if found != PACKET_FORMAT:
         raise StoreError(
             f"packet {packet.get('replay_id')} has format {found!r}; this noctuary {__version__} "
             f"runs format {PACKET_FORMAT}"
@@ -725,8 +590,6 @@ def _notes(packet: Mapping[str, Any]) -> Iterator[str]:
             f"the recall ran into its deadline then ({', '.join(late)}); deadlines are not "
             "replayed, so the steps that were left out then ran now"
         )
-    if packet["format"] == _OWN_STEPS:
-        yield "the packet counts a rescaling to the step before it; steps are not compared"
     made_by = packet.get("made_by")
     if made_by != __version__:
         yield f"the packet was made by noctuary {made_by}, this is {__version__}"
@@ -736,31 +599,28 @@ def _notes(packet: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _differences(packet: Mapping[str, Any], result: RecallResult) -> Iterator[str]:
-    now = _outcome_of(result)
+    now, guard = _outcome_of(result), packet["model_guard_result"]
     if result.snapshot_id != packet["snapshot_id"]:
         yield f"run against snapshot {result.snapshot_id} instead of {packet['snapshot_id']}"
-    if now["model_guard_result"] != packet["model_guard_result"]:
-        yield (
-            f"the model guard said {packet['model_guard_result']}, now it says "
-            f"{now['model_guard_result']}"
-        )
-    yield from _warning_differences(packet["warnings"], now["warnings"])
-    yield from _memory_differences(packet["results"], now["results"])
-    if packet["format"] != _OWN_STEPS:
-        yield from _event_differences(packet["score_events"], now["score_events"])
-
-
-def _warning_differences(then: Sequence[str], now: Sequence[str]) -> Iterator[str]:
-    before, after = ({code for code in codes if code not in _NOT_REPLAYED} for codes in (then, now))
+    if now["model_guard_result"] != guard:
+        yield f"the model guard said {guard}, now it says {now['model_guard_result']}"
+    before, after = (
+        {code for code in codes if code not in _NOT_REPLAYED}
+        for codes in (packet["warnings"], now["warnings"])
+    )
     for code in sorted(before - after):
         yield f"the warning {code} came then and does not now"
     for code in sorted(after - before):
         yield f"the warning {code} comes now and did not then"
+    yield from _memory_differences(packet["results"], now["results"])
+    yield from _event_differences(packet["score_events"], now["score_events"])
 
 
 def _memory_differences(then: Rows, now: Rows) -> Iterator[str]:
-    before = {row["id"]: (place, row["final_score"]) for place, row in enumerate(then, start=1)}
-    after = {row["id"]: (place, row["final_score"]) for place, row in enumerate(now, start=1)}
+    before, after = (
+        {row["id"]: (place, row["final_score"]) for place, row in enumerate(rows, start=1)}
+        for rows in (then, now)
+    )
     for memory_id, (place, score) in before.items():
         if memory_id not in after:
             yield f"[{memory_id}] does not come back; it was at place {place} ({score:.6g})"
@@ -777,21 +637,16 @@ def _memory_differences(then: Rows, now: Rows) -> Iterator[str]:
 
 def _event_differences(then: Mapping[str, Rows], now: Mapping[str, Rows]) -> Iterator[str]:
     """Compare the events of memories that both have; the others were named already."""
-    for memory_id, events in then.items():
-        if memory_id not in now:
-            continue
-        before = {event["phase"]: event for event in events}
-        after = {event["phase"]: event for event in now[memory_id]}
+    nothing = {"delta": 0.0, "reason": "nothing"}
+    for memory_id in (m for m in then if m in now):
+        before, after = ({e["phase"]: e for e in told[memory_id]} for told in (then, now))
         for phase in dict.fromkeys([*before, *after]):
-            old = before.get(phase, {"delta": 0.0, "reason": "nothing"})
-            new = after.get(phase, {"delta": 0.0, "reason": "nothing"})
+            old, new = before.get(phase, nothing), after.get(phase, nothing)
             if old["delta"] != new["delta"]:
                 yield f"[{memory_id}] {phase}: {_changed(old['delta'], new['delta'])}"
             elif old["reason"] != new["reason"]:
-                yield (
-                    f"[{memory_id}] {phase}: the reason was {old['reason']!r}, now it is "
-                    f"{new['reason']!r}"
-                )
+                said = f"the reason was {old['reason']!r}, now it is {new['reason']!r}"
+                yield f"[{memory_id}] {phase}: {said}"
 
 
 def _changed(old: float, new: float) -> str:

@@ -6,48 +6,52 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import dataclass
 from noctuary.text.marks import visible_line
 
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON would hand it back, at any depth; dates as ISO-8601."""
+    if isinstance(value, Mapping):
+        fields = cast("Mapping[str, Any]", value)
+        return {key: plain(item) for key, item in fields.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in cast("Sequence[Any]", value)]
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
 # Whether the snapshot holds an answer to a query: a score, and the threshold it is held against.
 
 
-WORDS_AND_VECTORS = "words_and_vectors"
-"""The signal of a recall that has a dense leg."""
-
-WORDS = "words"
-"""The signal of a recall without one: past its deadline, or with no encoder."""
+WORDS_AND_VECTORS = "words_and_vectors"  # the signal of a recall that has a dense leg
+WORDS = "words"  # the signal of a recall without one: past its deadline, or with no encoder
 
 SIGNALS = (WORDS_AND_VECTORS, WORDS)
 
 COSINE, COVERAGE, KNOWN, LIKENESS = FEATURES = ("cosine", "coverage", "known", "likeness")
 """What a score is made of (docs/abstention.md)."""
 
-ANY_SCRIPT = "any"
-"""Key of what is usual for prompts of a script that the everyday ones lack."""
+ANY_SCRIPT = "any"  # key of what is usual for prompts of a script that the everyday ones lack
 
 RELATIVE_BAR = 0.4
 """Share of the best memory's score that each memory must reach by itself: more injects fewer that
 only came along, less keeps a second half of an answer."""
 
-Usual = Mapping[str, tuple[float, float]]
-"""By feature, mean and deviation over everyday prompts."""
+Usual = Mapping[str, tuple[float, float]]  # by feature, mean and deviation over everyday prompts
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What prompts that are nobody's memory come to on a snapshot: the zero of its scores.
+    """What prompts that are nobody's memory come to on a snapshot: the zero of its scores."""
 
-    Attributes:
-        usual: By script of the prompt, and over all of them (ANY_SCRIPT).
-        direction: (d + 1,) of a query vector and 1: larger where it reads like the store rather
-            than like everyday prompts; empty for none.
-    """
-
-    usual: Mapping[str, Usual]
+    usual: Mapping[str, Usual]  # by script of the prompt, and over all of them (ANY_SCRIPT)
+    # (d + 1,) of a query vector and 1: larger where it reads like the store rather than like
+    # everyday prompts; empty for none.
     direction: tuple[float, ...] = ()
 
     def usual_of(self, script: str) -> Usual:
@@ -56,16 +60,11 @@ class Measure:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        scripts = {s: {f: list(v) for f, v in u.items()} for s, u in self.usual.items()}
-        return {"usual": scripts, "direction": list(self.direction)}
+        return plain(self)
 
     @staticmethod
     def parse(raw: Mapping[str, Any]) -> Measure:
-        """Read what `to_json` returned.
-
-        Raises:
-            KeyError, TypeError, ValueError: If it is anything else.
-        """
+        """Read what `to_json` returned; KeyError, TypeError, ValueError for anything else."""
         usual = {
             str(script): {name: _mean_and_deviation(found[name]) for name in FEATURES}
             for script, found in raw["usual"].items()
@@ -87,46 +86,26 @@ def _mean_and_deviation(raw: Sequence[Any]) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Answerability:
-    """How sure a recall is that the snapshot holds an answer.
+    """How sure a recall is that the snapshot holds an answer; all in [0, 1]."""
 
-    Attributes:
-        score: In [0, 1]; 0 where nothing was found. Comparable within one snapshot and signal.
-        threshold: In [0, 1]; what the snapshot's calibration chose.
-        abstain: Whether score < threshold: better to inject nothing.
-        signal: Which signal the score is of, one of SIGNALS.
-        bar: In [0, 1]; a memory whose own score, `RecalledMemory.support`, is below it had better
-            not be injected.
-    """
-
-    score: float
-    threshold: float
-    abstain: bool
-    signal: str
-    bar: float = 0.0
+    score: float  # 0 where nothing was found; comparable within one snapshot and signal
+    threshold: float  # what the snapshot's calibration chose
+    abstain: bool  # whether score < threshold: better to inject nothing
+    signal: str  # which signal the score is of, one of SIGNALS
+    bar: float = 0.0  # a memory whose own `support` is below it had better not be injected
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "score": self.score,
-            "threshold": self.threshold,
-            "abstain": self.abstain,
-            "signal": self.signal,
-            "bar": self.bar,
-        }
+        return plain(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The thresholds of one snapshot.
+    """The thresholds of one snapshot, by signal; one that is not there was not calibrated."""
 
-    Attributes:
-        thresholds: By signal, each in [0, 1]; a signal that is not there was not calibrated.
-        measures: By the same signals, what their scores are measured by.
-        bars: By signal, the score that each memory must reach by itself, in [0, 1]; 0 for none.
-    """
-
-    thresholds: Mapping[str, float]
-    measures: Mapping[str, Measure]
+    thresholds: Mapping[str, float]  # each in [0, 1]
+    measures: Mapping[str, Measure]  # what the scores of the same signals are measured by
+    # The score that each memory must reach by itself, in [0, 1]; 0 for none.
     bars: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @staticmethod
@@ -136,13 +115,9 @@ class Calibration:
 
     @staticmethod
     def parse(text: str) -> Calibration | None:
-        """Read a snapshot's abstention.json; None where nothing was calibrated.
+        """Read an abstention.json; None where nothing was calibrated, ValueError if it is damaged.
 
-        A threshold without a `measure` is of a snapshot of before, whose scores had another scale:
-        it counts as none.
-
-        Raises:
-            ValueError: If it is no JSON object of signals with thresholds in [0, 1].
+        A threshold without a `measure` is of a snapshot of before, whose scores had another scale.
         """
         try:
             raw = parse_json(text)["signals"]
@@ -163,11 +138,7 @@ class Calibration:
         return Calibration(measured, measures, bars) if measured else None
 
     def judge(self, score: float, signal: str) -> Answerability:
-        """Hold a score against its signal's threshold.
-
-        Raises:
-            KeyError: If the signal was not calibrated.
-        """
+        """Hold a score against its signal's threshold; KeyError if that was not calibrated."""
         bar = max(self.bars.get(signal, 0.0), RELATIVE_BAR * score)
         threshold = self.thresholds[signal]
         return Answerability(score, threshold, score < threshold, signal, bar)
@@ -178,21 +149,15 @@ class Calibration:
 
 MemoryId = int | str
 
-_SHOWN_CHARS = 80
-"""Of a text in the short form of a result."""
+_SHOWN_CHARS = 80  # of a text in the short form of a result
 
 
 @dataclass(frozen=True, slots=True)
 class RecallWarning:
-    """A degradation that the caller may act on.
+    """A degradation that the caller may act on."""
 
-    Attributes:
-        code: Stable and machine-readable, for example "no_snapshot".
-        message: What was found and what to do.
-    """
-
-    code: str
-    message: str
+    code: str  # stable and machine-readable, for example "no_snapshot"
+    message: str  # what was found and what to do
 
     def to_json(self) -> dict[str, str]:
         """Return plain values."""
@@ -209,47 +174,22 @@ class LegHit:
 
 @dataclass(frozen=True, slots=True)
 class GraphHit:
-    """How the graph moved a memory: seed -> relation -> concept -> memory.
+    """How the graph moved a memory: seed -> relation -> concept -> memory."""
 
-    Attributes:
-        score: What was added before weight and scaling, > 0.
-        seed_id: The memory that the strongest part came from; None where it came from the query.
-        relation: The relation of the strongest part.
-        concept: The concept on the way, or None for structural relations.
-        evidence: Ids of the memories that hold the evidence.
-        shares: By relation, what each added; they sum to `score`.
-    """
-
-    score: float
-    seed_id: MemoryId | None
-    relation: str
-    concept: str | None
-    evidence: tuple[MemoryId, ...] = ()
+    score: float  # what was added before weight and scaling, > 0
+    seed_id: MemoryId | None  # where the strongest part came from; None for the query
+    relation: str  # of the strongest part
+    concept: str | None  # the concept on the way; None for structural relations
+    evidence: tuple[MemoryId, ...] = ()  # memories that hold the evidence
+    # By relation, what each added; they sum to `score`.
     shares: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True)
 class RecalledMemory:
-    """One memory with why it is here.
+    """One memory with why it is here."""
 
-    Attributes:
-        id: The source's own id, in the source's own type; a summary's own id.
-        final_score: The ranking key, in [0, 1].
-        relevance: The fused score before the importance prior, the phases and any other sort order,
-            in [0, 1].
-        kind: "memory", or "summary" where an accepted summary stands for its turns.
-        sources: Ids of the memories that a summary stands for, in order of time; `expand` returns
-            them. Empty for a memory.
-        live: It comes from the store itself: the snapshot lacks it, or has another form of it.
-        support: How sure it is that this one answers, in [0, 1], to be held against the answer's
-            `answerability.bar`; None where that was not judged.
-        annotations: What phases found out about it, for example {"superseded_by": 7}.
-        score_breakdown: Share of every step in the final score, and "final_score"; only with
-            `explain`.
-        score_events: What every step changed, in order, with reasons; only with `explain`.
-    """
-
-    id: MemoryId
+    id: MemoryId  # the source's own id, in the source's own type; a summary's own id
     content: str
     category: str
     tags: tuple[str, ...]
@@ -259,95 +199,67 @@ class RecalledMemory:
     room: str | None
     session_id: str | None
     user: str | None
-    final_score: float
+    final_score: float  # the ranking key, in [0, 1]
+    # The fused score before the importance prior, the phases and any other sort order, in [0, 1].
     relevance: float
     lexical: LegHit | None = None
     dense: LegHit | None = None
     graph: GraphHit | None = None
-    kind: str = "memory"
+    kind: str = "memory"  # or "summary" where an accepted summary stands for its turns
+    # What phases found out about it, for example {"superseded_by": 7}.
     annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # Share of every step in the final score, and "final_score"; only with `explain`.
     score_breakdown: Mapping[str, float] | None = None
+    # What every step changed, in order, with reasons; only with `explain`.
     score_events: tuple[Mapping[str, Any], ...] | None = None
+    # What a summary stands for, in order of time; `expand` returns them. Empty for a memory.
     sources: tuple[MemoryId, ...] = ()
-    live: bool = False
+    live: bool = False  # from the store itself: the snapshot lacks it, or has another form of it
+    # How sure it is that this one answers, in [0, 1], to be held against the answer's
+    # `answerability.bar`; None where that was not judged.
     support: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; dates as ISO-8601. Explanations only where there are any."""
-        legs = {
-            name: {key: _plain(getattr(hit, key)) for key in hit.__slots__}
-            for name, hit in (
-                ("lexical", self.lexical),
-                ("dense", self.dense),
-                ("graph", self.graph),
-            )
-            if hit is not None
-        }
-        plain: dict[str, Any] = {
-            "id": self.id,
-            "kind": self.kind,
-            "content": self.content,
-            "category": self.category,
-            "tags": list(self.tags),
-            "importance": self.importance,
-            "created_at": self.created_at.isoformat() if self.created_at else None,
-            "wing": self.wing,
-            "room": self.room,
-            "session_id": self.session_id,
-            "user": self.user,
-            "final_score": self.final_score,
-            "relevance": self.relevance,
-            "legs": legs,
-        }
-        if self.sources:
-            plain["sources"] = list(self.sources)
-        if self.live:
-            plain["live"] = True
-        if self.support is not None:
-            plain["support"] = self.support
-        if self.annotations:
-            plain["annotations"] = dict(self.annotations)
+        always = (
+            "id", "kind", "content", "category", "tags", "importance", "created_at", "wing", "room",
+            "session_id", "user", "final_score", "relevance",
+        )  # fmt: skip
+        found: dict[str, Any] = {name: plain(getattr(self, name)) for name in always}
+        hits = {name: getattr(self, name) for name in ("lexical", "dense", "graph")}
+        found["legs"] = {name: plain(hit) for name, hit in hits.items() if hit is not None}
+        for name in ("sources", "live", "support", "annotations"):
+            value = getattr(self, name)
+            if value or (name == "support" and value is not None):
+                found[name] = plain(value)
         if self.score_breakdown is not None:
-            plain["score_breakdown"] = dict(self.score_breakdown)
-            plain["score_events"] = [dict(event) for event in self.score_events or ()]
-        return plain
+            found["score_breakdown"] = dict(self.score_breakdown)
+            found["score_events"] = [dict(event) for event in self.score_events or ()]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
-    """The answer to one query; always returned, whatever went wrong.
-
-    Attributes:
-        memories: Best first, at most k.
-        warnings: Every degradation on the way.
-        phase_timing_ms: Wall time by step.
-        snapshot_id: The one snapshot that the answer comes from, or None.
-        store: The store directory that was asked.
-        profile: The profile in force, as plain values.
-        profile_used: Its name.
-        pipeline: What the phases did: applied, skipped, how many candidates, the model guard's
-            verdict, each phase's own facts.
-        candidates: Every candidate with its breakdown, best first; only with `dry_run` and
-            `explain` together.
-        candidate_trace: What was dropped: where, why and with which score; only with
-            `candidate_trace`.
-        replay_packet: What a re-run needs; only with the profile's `replay_log`.
-        answerability: Whether there is an answer at all; None where the snapshot was not calibrated
-            (docs/abstention.md) or nothing was searched. It changes no order and no other score.
-    """
+    """The answer to one query; always returned, whatever went wrong."""
 
     query: str
-    memories: tuple[RecalledMemory, ...] = ()
-    warnings: tuple[RecallWarning, ...] = ()
-    phase_timing_ms: dict[str, float] = field(default_factory=dict[str, float])
-    snapshot_id: str | None = None
-    store: str | None = None
-    profile: dict[str, Any] = field(default_factory=dict[str, Any])
-    profile_used: str = "default"
+    memories: tuple[RecalledMemory, ...] = ()  # best first, at most k
+    warnings: tuple[RecallWarning, ...] = ()  # every degradation on the way
+    phase_timing_ms: dict[str, float] = field(default_factory=dict[str, float])  # wall time by step
+    snapshot_id: str | None = None  # the one snapshot that the answer comes from
+    store: str | None = None  # the store directory that was asked
+    profile: dict[str, Any] = field(default_factory=dict[str, Any])  # in force, as plain values
+    profile_used: str = "default"  # its name
+    # What the phases did: applied, skipped, how many candidates, the model guard's verdict, each
+    # phase's own facts.
     pipeline: dict[str, Any] = field(default_factory=dict[str, Any])
+    # Every candidate with its breakdown, best first; only with `dry_run` and `explain` together.
     candidates: tuple[Mapping[str, Any], ...] | None = None
+    # What was dropped: where, why and with which score; only with `candidate_trace`.
     candidate_trace: tuple[Mapping[str, Any], ...] | None = None
-    replay_packet: Mapping[str, Any] | None = None
+    replay_packet: Mapping[str, Any] | None = None  # only with the profile's `replay_log`
+    # Whether there is an answer at all; None where the snapshot was not calibrated
+    # (docs/abstention.md) or nothing was searched. It changes no order and no other score.
     answerability: Answerability | None = None
 
     def __repr__(self) -> str:
@@ -359,34 +271,25 @@ class RecallResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; what was not asked for is left out."""
-        plain: dict[str, Any] = {
-            "query": self.query,
-            "memories": [m.to_json() for m in self.memories],
-            "warnings": [w.to_json() for w in self.warnings],
-            "phase_timing_ms": self.phase_timing_ms,
-            "snapshot_id": self.snapshot_id,
-            "store": self.store,
-            "profile": self.profile,
-            "profile_used": self.profile_used,
-            "pipeline": self.pipeline,
-        }
+        always = (
+            "query", "memories", "warnings", "phase_timing_ms", "snapshot_id", "store", "profile",
+            "profile_used", "pipeline",
+        )  # fmt: skip
+        found: dict[str, Any] = {name: getattr(self, name) for name in always}
+        found["memories"] = [m.to_json() for m in self.memories]
+        found["warnings"] = [w.to_json() for w in self.warnings]
         for name in ("candidates", "candidate_trace"):
             rows = getattr(self, name)
             if rows is not None:
-                plain[name] = [dict(row) for row in rows]
+                found[name] = [dict(row) for row in rows]
         if self.replay_packet is not None:
-            plain["replay_packet"] = dict(self.replay_packet)
+            found["replay_packet"] = dict(self.replay_packet)
         if self.answerability is not None:
-            plain["answerability"] = self.answerability.to_json()
-        return plain
+            found["answerability"] = self.answerability.to_json()
+        return found
 
 
 def _excerpt(text: str) -> str:
     """Return the start of a text in quotes, with what a terminal would obey escaped."""
     cut = " ".join(text[: 2 * _SHOWN_CHARS].split())
     return repr(cut if len(cut) <= _SHOWN_CHARS else f"{cut[:_SHOWN_CHARS]} ...")
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON would hand it back."""
-    return list(value) if isinstance(value, tuple) else value

@@ -21,8 +21,8 @@ from noctuary.recall.candidates import (
     Successor,
     SummaryView,
 )
+from noctuary.recall.phases import quality
 from noctuary.recall.result import RecallWarning
-from noctuary.recall.scorers import quality
 
 if TYPE_CHECKING:
     from noctuary.recall.engine import Search
@@ -67,28 +67,17 @@ _NOBODY = -1
 
 
 class Selection(NamedTuple):
-    """Candidates in the order of their selection; every array has length m and that order.
+    """Candidates in the order of their selection; every array has length m and that order."""
 
-    Attributes:
-        order: int64, places among what was given.
-        picked: How many were selected one by one; the rest follows by value.
-        scores: In [0, 1], never rising: max(0, value), and never above what was selected before,
-            so that the order by score is this order.
-        similarity: Largest cosine to what was selected before, clipped to [0, 1].
-        nearest: Place (among what was given) of that memory; -1 for none.
-        saturation: In [0, 1], share of the candidate's wing in what was selected before.
-        mmr_values: The value without its saturation term, in [-1, 1].
-        values: The value, in [-1 - gamma, 1].
-    """
-
-    order: NDArray[np.int64]
-    picked: int
+    order: NDArray[np.int64]  # places among what was given
+    picked: int  # how many were selected one by one; the rest follows by value
+    # In [0, 1]: max(0, value), never above what was selected before: the order by score is this.
     scores: Scores
-    similarity: Scores
-    nearest: NDArray[np.int64]
-    saturation: Scores
-    mmr_values: Scores
-    values: Scores
+    similarity: Scores  # largest cosine to what was selected before, clipped to [0, 1]
+    nearest: NDArray[np.int64]  # place (among what was given) of that memory; -1 for none
+    saturation: Scores  # in [0, 1], share of the candidate's wing in what was selected before
+    mmr_values: Scores  # the value without its saturation term, in [-1, 1]
+    values: Scores  # in [-1 - gamma, 1]
 
     @property
     def max_internal_similarity(self) -> float:
@@ -97,19 +86,13 @@ class Selection(NamedTuple):
 
 
 def wing_codes(wings: Sequence[str | None]) -> NDArray[np.int64]:
-    """Return one number per wing, from 0 on in order of appearance, shape (m,).
-
-    Memories without a wing are one wing of their own: they crowd others out as any wing does.
-    """
+    """Return one number per wing, from 0 on in order of appearance; no wing is one of its own."""
     numbers: dict[str | None, int] = {}
     return np.array([numbers.setdefault(w, len(numbers)) for w in wings], dtype=np.int64)
 
 
 def wing_saturation(codes: NDArray[np.int64], counts: NDArray[np.int64]) -> Scores:
-    """Return count(wing of d in S) / |S| per candidate, in [0, 1]; 0 while S is empty.
-
-    `codes` has the wing of every candidate (m,), `counts` the selected memories per wing.
-    """
+    """Return count(wing of d in S) / |S| per candidate (m,) from selected counts per wing."""
     selected = int(counts.sum())
     if selected == 0:
         return np.zeros(codes.size, dtype=np.float64)
@@ -137,13 +120,14 @@ def select(
 ) -> Selection:
     """Order candidates by maximal marginal relevance; O(k m d) time and O(m) memory.
 
+    At most k, and MOST_PICKS, are selected one by one; the others come after them, by their value
+    given all that were selected. Lambda 1 with gamma 0 keeps order and scores.
+
     Args:
         relevance: In [0, 1], shape (m,).
-        k: How many to select one by one, at most `MOST_PICKS`; the others come after them, by
-            their value given all that were selected.
-        mmr_lambda: Share of relevance, in [0, 1]; 1 with gamma 0 keeps the order and scores.
-        vectors: Unit rows, shape (m, d); None counts every similarity as 0. A row of zeros is
-            similar to nobody.
+        k: How many to select.
+        mmr_lambda: Share of relevance, in [0, 1].
+        vectors: Unit rows, shape (m, d); None counts every similarity as 0, as a row of zeros does.
         codes: From `wing_codes`, shape (m,); None leaves saturation at 0.
         gamma: Weight of saturation, >= 0.
     """
@@ -175,16 +159,9 @@ def select(
     rest = np.flatnonzero(waiting)
     rest = rest[np.argsort(-values[rest], kind="stable")]
     order = np.concatenate([np.array(picked, dtype=np.int64), rest])
-    return Selection(
-        order=order,
-        picked=len(picked),
-        scores=np.minimum.accumulate(np.clip(values[order], 0.0, 1.0)),
-        similarity=similarity[order],
-        nearest=nearest[order],
-        saturation=saturation[order],
-        mmr_values=plain[order],
-        values=values[order],
-    )
+    scores = np.minimum.accumulate(np.clip(values[order], 0.0, 1.0))
+    columns = (similarity, nearest, saturation, plain, values)
+    return Selection(order, len(picked), scores, *(column[order] for column in columns))
 
 
 # Phase 5: trade relevance for diversity, so that near-copies do not fill the answer.
@@ -195,32 +172,27 @@ def select(
 
 
 def mmr(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Order candidates by maximal marginal relevance; without wing balance, keep the first k.
-
-    A candidate's score becomes lambda x its score - (1 - lambda) x its largest cosine to those
-    selected before it, at least 0 and never above theirs.
-    """
+    """Order candidates by maximal marginal relevance; without wing balance, keep the first k."""
     if not candidates.size:
         return PhaseOutcome(candidates)
-    profile, size = search.profile, candidates.size
+    profile, size, k = search.profile, candidates.size, search.k
     vectors, warnings = _diversity_vectors(candidates, search)
-    chosen = select(candidates.scores, search.k, profile.mmr_lambda, vectors=vectors)
+    chosen = select(candidates.scores, k, profile.mmr_lambda, vectors=vectors)
     ordered = _in_order(candidates, chosen)
     balance_follows = (
         profile.wing_diversity_weight > 0 and len(set(search.wings_of(candidates.positions))) > 1
     )
-    kept = size if balance_follows else min(max(search.k, 0), size)
-    if min(search.k, size) > MOST_PICKS:
+    kept = size if balance_follows else min(max(k, 0), size)
+    if min(k, size) > MOST_PICKS:
         message = (
-            f"only the first {MOST_PICKS} of {min(search.k, size)} memories were selected for "
+            f"only the first {MOST_PICKS} of {min(k, size)} memories were selected for "
             "diversity; the rest follows by its value given these"
         )
         warnings = (*warnings, RecallWarning("mmr_bounded", message))
 
     def reason_of(position: int) -> str:
-        row = _row_of(ordered.positions, position)
-        relevance = candidates.scores[chosen.order[row]]
-        share = f"{profile.mmr_lambda:g} x relevance {relevance:.2f}"
+        row = ordered.row_of(position)
+        share = f"{profile.mmr_lambda:g} x relevance {candidates.scores[chosen.order[row]]:.2f}"
         nearest = int(chosen.nearest[row])
         if nearest >= 0:
             near, weight = int(candidates.positions[nearest]), 1.0 - profile.mmr_lambda
@@ -231,10 +203,8 @@ def mmr(candidates: Candidates, search: Search) -> PhaseOutcome:
         ordered.first(kept)._replace(
             relevance=candidates.scores[chosen.order] if balance_follows else None
         ),
-        reason_of=reason_of,
-        dropped=tuple(
-            _dropped_for_similarity(candidates, chosen, row, search.k) for row in range(kept, size)
-        ),
+        reason_of,
+        tuple(_dropped_for_similarity(candidates, chosen, row, k) for row in range(kept, size)),
         notes={
             "applied": True,
             "lambda": profile.mmr_lambda,
@@ -252,14 +222,13 @@ def _diversity_vectors(
     """Return the candidates' vectors, None where they have no say, and a warning if missing."""
     if search.profile.mmr_lambda >= 1.0:
         return None, ()
-    vectors = search.vectors_of(candidates.positions)
+    vectors = search.reader.vectors_at(candidates.positions)
     if vectors is not None:
         return vectors, ()
-    warning = RecallWarning(
-        "mmr_without_vectors",
-        "this snapshot has no vectors: near-copies are not told apart, only wings are balanced",
+    message = (
+        "this snapshot has no vectors: near-copies are not told apart, only wings are balanced"
     )
-    return None, (warning,)
+    return None, (RecallWarning("mmr_without_vectors", message),)
 
 
 def _in_order(candidates: Candidates, chosen: Selection) -> Candidates:
@@ -281,10 +250,6 @@ def _dropped_for_similarity(candidates: Candidates, chosen: Selection, row: int,
     return Dropped("mmr", position, reason, score, facts)
 
 
-def _row_of(positions: Positions, position: int) -> int:
-    return int(np.flatnonzero(positions == position)[0])
-
-
 def _clamp_note(chosen: Selection, row: int) -> str:
     """Say what else shaped a score that is not the value: the floor, or who came before."""
     value, score = chosen.values[row], chosen.scores[row]
@@ -301,11 +266,7 @@ def _clamp_note(chosen: Selection, row: int) -> str:
 
 
 def cross_wing_balancing(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Select k memories by relevance, similarity and wing saturation at once.
-
-    Takes what "mmr" left for it: candidates with their `relevance`. Without it (that phase did not
-    run, or found nothing to balance) nothing is changed.
-    """
+    """Select k of what "mmr" left by relevance, similarity and wing saturation at once."""
     if candidates.relevance is None:
         return PhaseOutcome(candidates, notes={"applied": False})
     by_relevance = np.argsort(-candidates.relevance, kind="stable")
@@ -321,15 +282,15 @@ def cross_wing_balancing(candidates: Candidates, search: Search) -> PhaseOutcome
     held = Counter(wings[int(place)] for place in chosen.order[:kept])
 
     def reason_of(position: int) -> str:
-        row = _row_of(ordered.positions, position)
+        row = ordered.row_of(position)
         wing, saturation = quoted(wings[int(chosen.order[row])]), float(chosen.saturation[row])
         share = f"wing {wing} holds {saturation:.0%} of those selected before it"
         return f"{share}: -{gamma * saturation:.2f}" + _clamp_note(chosen, row)
 
     return PhaseOutcome(
         ordered.first(kept),
-        reason_of=reason_of,
-        dropped=_dropped_for_wings(candidates, before, wings, chosen, k),
+        reason_of,
+        _dropped_for_wings(candidates, before, wings, chosen, k),
         notes={
             "applied": True,
             "gamma": gamma,
@@ -343,16 +304,9 @@ def cross_wing_balancing(candidates: Candidates, search: Search) -> PhaseOutcome
 
 
 def _dropped_for_wings(
-    plain: Candidates,
-    before: Candidates,
-    wings: Sequence[str | None],
-    chosen: Selection,
-    k: int,
+    plain: Candidates, before: Candidates, wings: Sequence[str | None], chosen: Selection, k: int
 ) -> tuple[Dropped, ...]:
-    """Say for everybody beyond the first k which phase pushed it out, if it had been inside.
-
-    `plain` are the candidates as "mmr" left them, `before` (with their wings) as it got them.
-    """
+    """Say which phase pushed out everybody beyond the first k; `plain` is "mmr"'s order."""
     kept = min(max(k, 0), plain.size)
     held = Counter(wings[int(place)] for place in chosen.order[: chosen.picked])
     score_of = plain.score_of()
@@ -363,17 +317,13 @@ def _dropped_for_wings(
         position, wing = int(before.positions[place]), wings[place]
         if chosen.saturation[row] > 0 and position in in_plain_mmr:
             full = f"({held[wing]}/{chosen.picked} selected results)"
-            why = Dropped(
-                "cross_wing_balancing",
-                position,
-                f"wing {quoted(wing)} already saturated {full}",
-                0.0,
-                {
-                    "wing_saturation": float(chosen.saturation[row]),
-                    "original_mmr_score": float(chosen.mmr_values[row]),
-                    "penalized_score": float(chosen.values[row]),
-                },
-            )
+            reason = f"wing {quoted(wing)} already saturated {full}"
+            facts = {
+                "wing_saturation": float(chosen.saturation[row]),
+                "original_mmr_score": float(chosen.mmr_values[row]),
+                "penalized_score": float(chosen.values[row]),
+            }
+            why = Dropped("cross_wing_balancing", position, reason, 0.0, facts)
         else:
             why = _dropped_for_similarity(before, chosen, row, k)
         dropped.append(why._replace(score=score_of[position]))
@@ -437,7 +387,7 @@ def supersede(candidates: Candidates, search: Search) -> PhaseOutcome:
     stored = _find_stale(candidates.positions, search.successors_of(candidates.positions), profile)
     known = [stale.older for stale in stored]
     # A summary stands for many turns: that one of them is said anew must not hide the others.
-    is_memory = candidates.positions < search.count
+    is_memory = candidates.positions < search.reader.count
     unknown = candidates.keep(is_memory & ~np.isin(candidates.positions, known))
     stored = stored[:at_most]
     searched, warnings = _search_stale(unknown, search, at_most - len(stored))
@@ -446,8 +396,11 @@ def supersede(candidates: Candidates, search: Search) -> PhaseOutcome:
     hidden = [stale for stale in found if hides and stale.is_sure]
     marked = [stale for stale in found if not (hides and stale.is_sure)]
     rows = _predecessors(candidates.positions.tolist(), hidden)
-    after = _filtered(candidates, hidden, rows) if hidden else candidates
-    score_of = candidates.score_of()
+    after, score_of = candidates, candidates.score_of()
+    if hidden:
+        gone = np.isin(candidates.positions, [stale.older for stale in hidden])
+        heirs = [(heir, of, float(candidates.scores[of[0]])) for heir, of in rows.items()]
+        after = _stood_in(candidates, gone, heirs)
     return PhaseOutcome(
         after,
         reason_of=lambda p: f"takes the place of the older {{{candidates.positions[rows[p][0]]}}}",
@@ -476,10 +429,18 @@ def _find_stale(
     """Return the candidates that have a stored successor, the surest first, then in their order.
 
     The heir is the last memory of the chain that sure links lead to. A damaged table may hold a
-    cycle: none of its memories replaces another. The profile's thresholds apply to near duplicates;
-    what was stated has no similarity.
+    cycle: none of its memories replaces another.
     """
-    links = {older: link for older, link in successors.items() if _counts(link, profile)}
+    links = {
+        older: link
+        for older, link in successors.items()
+        if link.reason != "near_duplicate"
+        or link.similarity is None
+        or (
+            link.similarity >= profile.supersede_similarity_threshold
+            and link.age_gap_days >= profile.supersede_min_age_gap_days
+        )
+    }
     sure = {older: link for older, link in links.items() if link.confidence >= LEAST_CONFIDENCE}
     found: list[Stale] = []
     for older in sorted(links.keys() & set(positions.tolist())):
@@ -495,20 +456,12 @@ def _find_stale(
     return found
 
 
-def _counts(link: Successor, profile: RetrievalProfile) -> bool:
-    if link.reason != "near_duplicate" or link.similarity is None:
-        return True
-    return (
-        link.similarity >= profile.supersede_similarity_threshold
-        and link.age_gap_days >= profile.supersede_min_age_gap_days
-    )
-
-
 def _stale(older: int, heir: int, link: Successor) -> Stale:
     confidence = CONFIDENCES[link.confidence]
     compared = "" if link.similarity is None else f", similarity {link.similarity:.2f}"
     # An explicit link may go against the dates, or have none.
     later = f", {link.age_gap_days} days later" if link.age_gap_days else ""
+    evidence = f"evidence {{{link.evidence}}}"
     facts = {
         "superseded_by": PositionRef(heir),
         "supersede_reason": link.reason,
@@ -521,8 +474,8 @@ def _stale(older: int, heir: int, link: Successor) -> Stale:
         older,
         heir,
         link.confidence >= LEAST_CONFIDENCE,
-        f"{link.reason}, evidence {{{link.evidence}}}",
-        f"{link.reason}, confidence {confidence}, evidence {{{link.evidence}}}{compared}{later}",
+        f"{link.reason}, {evidence}",
+        f"{link.reason}, confidence {confidence}, {evidence}{compared}{later}",
         {name: value for name, value in facts.items() if value is not None},
     )
 
@@ -533,16 +486,16 @@ def _search_stale(
     """Return those that another candidate says anew, and what kept the search from being made."""
     if candidates.size < 2 or not at_most:
         return [], ()
-    profile = search.profile
-    vectors = search.vectors_of(candidates.positions)
+    profile, reader = search.profile, search.reader
+    vectors = reader.vectors_at(candidates.positions)
     if vectors is None:
         message = "this snapshot has no vectors: stale memories are not told from their successors"
         return [], (RecallWarning("supersede_without_vectors", message),)
     positions: list[int] = candidates.positions.tolist()
-    rows = search.rows_of(positions)
+    rows = reader.describe(positions)
     pairs = find_superseded(
         vectors,
-        search.created_at_us(candidates.positions),
+        reader.created_at(candidates.positions),
         _numbered([rows[p]["user"] for p in positions]),
         _numbered(search.wings_of(candidates.positions)),
         [rows[p]["content"] for p in positions],
@@ -550,25 +503,19 @@ def _search_stale(
         least_days=profile.supersede_min_age_gap_days,
         at_most=at_most,
     )
-    return [_said_anew(pair, positions[pair.older], positions[pair.newer]) for pair in pairs], ()
-
-
-def _said_anew(pair: Superseded, older: int, heir: int) -> Stale:
-    said = f"similarity {pair.similarity:.2f}, {pair.age_gap_days} days"
-    confidence = CONFIDENCES[pair.confidence]
-    return Stale(
-        older,
-        heir,
-        is_sure=True,
-        why=f"{said} newer",
-        note=f"a newer memory says this anew: {said} later, confidence {confidence}",
-        facts={
+    found: list[Stale] = []
+    for pair in pairs:
+        heir, confidence = positions[pair.newer], CONFIDENCES[pair.confidence]
+        said = f"similarity {pair.similarity:.2f}, {pair.age_gap_days} days"
+        note = f"a newer memory says this anew: {said} later, confidence {confidence}"
+        facts = {
             "superseded_by": PositionRef(heir),
             "similarity": pair.similarity,
             "age_gap_days": pair.age_gap_days,
             "confidence": confidence,
-        },
-    )
+        }
+        found.append(Stale(positions[pair.older], heir, True, f"{said} newer", note, facts))
+    return found, ()
 
 
 def find_superseded(
@@ -584,22 +531,19 @@ def find_superseded(
 ) -> list[Superseded]:
     """Return the superseded rows, those of the highest confidence first, then most similar.
 
-    Args:
-        vectors: Unit rows, shape (m, d).
-        created_at_us: Shape (m,); memories without a date are in no pair.
-        owners: Number of every memory's user, shape (m,); both must be equal.
-        wings: Number of every memory's wing, shape (m,), -1 for none; two that differ make no pair.
-        texts: Of every memory, m of them; two whose `Keys.marks` differ make no pair.
-        least_similarity: Least cosine.
-        least_days: Least whole days between the two; with 0 one must still be newer.
-        at_most: Most memories superseded.
+    Memories without a date, of different owners, of wings (-1: none) that differ, or whose texts
+    differ in `Keys.marks` are no pair; with `least_days` 0 one must still be newer.
     """
     found: list[Superseded] = []
+    # Floats: the difference of two int64 may not fit one, and 2^53 microseconds are 285 years.
+    moments, dated = created_at_us.astype(np.float64), created_at_us != UNDATED_US
     marks = np.zeros(created_at_us.size, dtype=np.int64)
     read = np.zeros(created_at_us.size, dtype=np.bool_)
     for start in range(0, created_at_us.size, _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
-        gaps = _gaps_us(created_at_us, rows)
+        # By how much the columns are newer; 0 where either has no date.
+        both = dated[rows, None] & dated
+        gaps = np.where(both, moments - moments[rows, None], 0.0)
         cosines = np.nan_to_num((vectors[rows] @ vectors.T).astype(np.float64))
         pairs = (gaps > 0) & (gaps >= least_days * float(DAY_US)) & (cosines >= least_similarity)
         pairs &= owners[rows, None] == owners[None, :]
@@ -621,15 +565,6 @@ def find_superseded(
     return found[:at_most]
 
 
-def _gaps_us(created_at_us: NDArray[np.int64], rows: slice) -> NDArray[np.float64]:
-    """Return by how much the columns are newer than the rows; 0 where either has no date."""
-    # Floats: the difference of two int64 may not fit one, and 2^53 microseconds are 285 years.
-    moments = created_at_us.astype(np.float64)
-    dated = created_at_us != UNDATED_US
-    both = dated[rows, None] & dated[None, :]
-    return np.where(both, moments[None, :] - moments[rows, None], 0.0)
-
-
 def _numbered(names: Sequence[str | None]) -> NDArray[np.int64]:
     """Return one number per name, -1 for None."""
     numbers: dict[str, int] = {}
@@ -639,11 +574,7 @@ def _numbered(names: Sequence[str | None]) -> NDArray[np.int64]:
 
 
 def _predecessors(positions: Sequence[int], found: Iterable[Stale]) -> dict[int, list[int]]:
-    """Return the rows that every remaining heir stands for, best first, by the heir's position.
-
-    Passes through chains: of three versions the newest stands for both others. The pairs may stand
-    in any order; there are no cycles among them.
-    """
+    """Return the rows, best first, that every remaining heir stands for, through chains."""
     heir_of = {stale.older: stale.heir for stale in found}
     rows: dict[int, list[int]] = {}
     for row, position in enumerate(positions):
@@ -655,20 +586,25 @@ def _predecessors(positions: Sequence[int], found: Iterable[Stale]) -> dict[int,
     return rows
 
 
-def _filtered(
-    candidates: Candidates, hidden: Iterable[Stale], rows: Mapping[int, Sequence[int]]
+def _stood_in(
+    candidates: Candidates,
+    gone: NDArray[np.bool_],
+    heirs: Iterable[tuple[int, Sequence[int], float]],
 ) -> Candidates:
-    """Return the heirs in the places of their predecessors, then sorted by score."""
-    positions, scores = candidates.positions.copy(), candidates.scores.copy()
-    expanded = candidates.expanded.copy()
-    kept = ~np.isin(positions, [stale.older for stale in hidden])
-    for heir, (best, *others) in rows.items():
-        place = np.flatnonzero(candidates.positions == heir)
+    """Return the candidates without those that are gone (m,), sorted by score.
+
+    Each heir (its position, the rows that it stands for, best first, and a score) takes the place
+    of its best row; one that is a candidate itself keeps the better score.
+    """
+    positions, scores, expanded = (column.copy() for column in candidates[:3])
+    kept = ~gone
+    for heir, rows, score in heirs:
+        place, best = np.flatnonzero(candidates.positions == heir), rows[0]
         if place.size:
-            scores[place] = np.maximum(scores[place], candidates.scores[best])
+            scores[place] = np.maximum(scores[place], score)
         else:
-            positions[best], kept[best] = heir, True
-            expanded[best] = candidates.expanded[[best, *others]].all()
+            positions[best], scores[best], kept[best] = heir, score, True
+            expanded[best] = candidates.expanded[list(rows)].all()
     still = Candidates(positions, scores, expanded).keep(kept)
     return still.rescored(still.scores)
 
@@ -707,7 +643,7 @@ class Replaced(NamedTuple):
     """A summary, the rows of its turns among the candidates, best first, and its score."""
 
     summary: SummaryView
-    rows: tuple[int, ...]
+    rows: list[int]
     score: float
     quality: float  # what its best turn's score was multiplied with
 
@@ -718,36 +654,44 @@ def consolidation(candidates: Candidates, search: Search) -> PhaseOutcome:
     if not summaries:
         return PhaseOutcome(candidates)
     if not profile.include_consolidated_summaries:
-        return PhaseOutcome(
-            candidates,
-            annotations={
-                p: {"consolidated_into": PositionRef(s.position)} for p, s in summaries.items()
-            },
-            notes={"applied": False, "turns_with_summary": len(summaries)},
-        )
+        into = {p: {"consolidated_into": PositionRef(s.position)} for p, s in summaries.items()}
+        notes = {"applied": False, "turns_with_summary": len(summaries)}
+        return PhaseOutcome(candidates, annotations=into, notes=notes)
     replaced = _replacements(candidates, summaries, profile.quality_penalty)
     if not replaced:
         return PhaseOutcome(candidates)
+    positions, scores = candidates.positions.tolist(), candidates.scores.tolist()
     by_position = {r.summary.position: r for r in replaced}
 
     def reason_of(position: int) -> str:
         r = by_position[position]
-        best = int(candidates.positions[r.rows[0]])
+        best = r.rows[0]
         return (
             f"stands for {len(r.rows)} of its {len(r.summary.sources)} turns: the best, "
-            f"{{{best}}}, has {candidates.scores[r.rows[0]]:.2f}, x quality {r.quality:.2f}"
+            f"{{{positions[best]}}}, has {scores[best]:.2f}, x quality {r.quality:.2f}"
         )
 
-    dropped = [_dropped_for_summary(candidates, r, row) for r in replaced for row in r.rows]
+    def shown(summary: SummaryView) -> dict[str, Any]:
+        told: dict[str, Any] = {"is_consolidated": True, "source_count": len(summary.sources)}
+        if profile.include_consolidated_sources:
+            told["sources"] = [PositionRef(p) for p in summary.sources]
+        return {"consolidation": told}
+
+    dropped = [
+        Dropped(
+            "consolidation", positions[row], f"stands behind summary {{{summary}}}", scores[row],
+            {"consolidated_into": PositionRef(summary)},
+        )
+        for summary, r in by_position.items()
+        for row in r.rows
+    ]  # fmt: skip
+    gone = np.isin(candidates.positions, [drop.position for drop in dropped])
     return PhaseOutcome(
-        _with_summaries(candidates, replaced),
-        reason_of=reason_of,
-        dropped=tuple(dropped),
+        _stood_in(candidates, gone, [(p, r.rows, r.score) for p, r in by_position.items()]),
+        reason_of,
+        tuple(dropped),
         notes={"applied": True, "summaries": len(replaced), "turns_replaced": len(dropped)},
-        annotations={
-            p: {"consolidation": _shown(r, named=profile.include_consolidated_sources)}
-            for p, r in by_position.items()
-        },
+        annotations={p: shown(r.summary) for p, r in by_position.items()},
     )
 
 
@@ -755,44 +699,14 @@ def _replacements(
     candidates: Candidates, summaries: Mapping[int, SummaryView], penalty: float
 ) -> list[Replaced]:
     """Return the summaries that replace turns, in the order of their best turns."""
-    rows_of: dict[int, list[int]] = {}
+    rows_of: dict[SummaryView, list[int]] = {}
     for row, position in enumerate(candidates.positions.tolist()):
         if position in summaries:
-            rows_of.setdefault(summaries[position].position, []).append(row)
+            rows_of.setdefault(summaries[position], []).append(row)
     replaced: list[Replaced] = []
-    for rows in rows_of.values():
+    for summary, rows in rows_of.items():
         if len(rows) >= LEAST_SOURCES:
-            summary = summaries[int(candidates.positions[rows[0]])]
             worth = float(quality(np.array([summary.confidence]), penalty)[0])
             score = float(candidates.scores[rows[0]]) * worth
-            replaced.append(Replaced(summary, tuple(rows), score, worth))
+            replaced.append(Replaced(summary, rows, score, worth))
     return replaced
-
-
-def _with_summaries(candidates: Candidates, replaced: list[Replaced]) -> Candidates:
-    """Put every summary where its best turn was, then sort by score."""
-    positions, scores = candidates.positions.copy(), candidates.scores.copy()
-    expanded: NDArray[np.bool_] = candidates.expanded.copy()
-    kept = np.ones(candidates.size, dtype=np.bool_)
-    for r in replaced:
-        best = r.rows[0]
-        positions[best], scores[best] = r.summary.position, r.score
-        expanded[best] = bool(candidates.expanded[list(r.rows)].all())
-        kept[list(r.rows[1:])] = False
-    still = Candidates(positions, scores, expanded).keep(kept)
-    return still.rescored(still.scores)
-
-
-def _dropped_for_summary(candidates: Candidates, r: Replaced, row: int) -> Dropped:
-    return Dropped(
-        "consolidation",
-        int(candidates.positions[row]),
-        f"stands behind summary {{{r.summary.position}}}",
-        float(candidates.scores[row]),
-        {"consolidated_into": PositionRef(r.summary.position)},
-    )
-
-
-def _shown(r: Replaced, *, named: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {"is_consolidated": True, "source_count": len(r.summary.sources)}
-    return {**shown, "sources": [PositionRef(p) for p in r.summary.sources]} if named else shown

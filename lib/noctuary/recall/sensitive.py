@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
 VAULT_PATH = "vault_path"
 
-BATCH_ROWS = 1_000
-"""Rows read at once: larger saves statements, smaller memory."""
+BATCH_ROWS = 1_000  # rows read at once: larger saves statements, smaller memory
 
 _MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))
 _Row = tuple[object, object, Mapping[str, object]]
@@ -63,11 +62,7 @@ class HeldRow(NamedTuple):
 def read_sensitive(
     source: SourceName, kind: str, settings: SourceSettings, user: str | None
 ) -> Iterator[HeldRow]:
-    """Yield every sensitive row of a store that a user may see, as far as its query can tell.
-
-    Raises:
-        SourceError: The store cannot be read, or its kind gives no sensitive text away.
-    """
+    """Yield every sensitive row that a user may see; SourceError where none is given."""
     if isinstance(source, DatabaseName):
         rows = _of_database(source, settings, user)
     elif kind == "claude-memory-sqlite":
@@ -148,11 +143,10 @@ def _marked_sql(reader: Reader) -> tuple[tuple[str, ...], str]:
     """Return the columns and the query of the marked rows of one user and of nobody."""
     from noctuary.sources.postgres import MEMORIES, field_names, mark_sql, user_sql
 
-    names, owner = field_names(reader.schema), user_sql(reader)
+    names, owner, mark = field_names(reader.schema), user_sql(reader), mark_sql(reader.schema)
     dates = ("created_at", "updated_at", "deleted_at")
     shown = [owner if n == "user_id" else f"m.{n}::text" if n in dates else f"m.{n}" for n in names]
     vault = f"m.{VAULT_PATH}::text" if VAULT_PATH in reader.schema.columns else "NULL::text"
-    mark = mark_sql(reader.schema)
     return names, (
         f"SELECT {mark}, {vault}, {', '.join(shown)} FROM {MEMORIES} m WHERE {mark} IS NOT NULL "
         f"AND ({owner} IS NULL OR {owner} = %(user)s::text) ORDER BY m.id"
@@ -163,10 +157,7 @@ def _marked_sql(reader: Reader) -> tuple[tuple[str, ...], str]:
 
 
 class _NeverStored:
-    """Refuses to be pickled or copied: that is how values reach files, caches and other processes.
-
-    Also `json.dumps` refuses it, because it is no plain value.
-    """
+    """Refuses to be pickled, copied or made JSON: so values reach files, caches and processes."""
 
     __slots__ = ()
 
@@ -178,52 +169,31 @@ class _NeverStored:
 
 @dataclass(frozen=True, slots=True)
 class SensitiveMemory(_NeverStored):
-    """One row that matched; `repr` shows its id, why it is sensitive and its score.
+    """One row that matched; `repr` shows its id, why it is sensitive and its score."""
 
-    Attributes:
-        memory_id: The store's own id, as text.
-        reason: Why it never leaves the store (noctuary.text.secrets).
-        score: BM25 among the sensitive rows, > 0.
-        content: The text as the store has it.
-        category: The store's category.
-        tags: Comma-separated.
-        created_at: ISO 8601, or None where undated.
-        user: Whose row it is, or None.
-        vault_path: Where the server keeps what it took out of the text, or None.
-    """
-
-    memory_id: str
-    reason: str
-    score: float
-    content: str = field(repr=False)
+    memory_id: str  # the store's own id, as text
+    reason: str  # why it never leaves the store (noctuary.text.secrets)
+    score: float  # BM25 among the sensitive rows, > 0
+    content: str = field(repr=False)  # the text as the store has it
     category: str = field(repr=False)
-    tags: str = field(repr=False)
-    created_at: str | None = field(repr=False)
-    user: str | None = field(repr=False)
-    vault_path: str | None = field(repr=False)
+    tags: str = field(repr=False)  # comma-separated
+    created_at: str | None = field(repr=False)  # ISO 8601, or None where undated
+    user: str | None = field(repr=False)  # whose row it is
+    vault_path: str | None = field(repr=False)  # where the server keeps what it took out
 
     def reveal(self) -> dict[str, Any]:
         """Return every field as plain values, to be shown and forgotten."""
-        rest = ("reason", "score", "content", "category", "tags", "created_at", "user")
-        return {
-            "id": self.memory_id,
-            **{name: getattr(self, name) for name in (*rest, "vault_path")},
-        }
+        _, *names = self.__dataclass_fields__
+        return {"id": self.memory_id, **{name: getattr(self, name) for name in names}}
 
 
 @dataclass(frozen=True, slots=True)
 class SensitiveAnswer(_NeverStored):
-    """What a recall of sensitive rows found.
+    """What a recall of sensitive rows found."""
 
-    Attributes:
-        memories: Best first.
-        source: The store that was read; no password.
-        searched: Sensitive rows that this user may see, whether they matched or not.
-    """
-
-    memories: tuple[SensitiveMemory, ...]
-    source: str
-    searched: int
+    memories: tuple[SensitiveMemory, ...]  # best first
+    source: str  # the store that was read; no password
+    searched: int  # sensitive rows that this user may see, whether they matched or not
 
     def reveal(self) -> dict[str, Any]:
         """Return everything as plain values, to be shown and forgotten."""
@@ -280,14 +250,7 @@ def recall_sensitive(
 
 
 def score_documents(query: str, documents: Sequence[Sequence[str]]) -> NDArray[np.float64]:
-    """Return the BM25 score of each document for a query (noctuary.lexical.search).
-
-    How rare a word is is counted over these documents alone, the rows that this user may see, so
-    that a score says nothing of another user's.
-
-    Returns:
-        Shape (documents,), >= 0, 0 where no token of the query occurs.
-    """
+    """Return BM25 scores >= 0; how rare a word is, these documents alone say."""
     scores = np.zeros(len(documents))
     counts = [Counter(tokens) for tokens in documents]
     lengths = np.array([len(tokens) for tokens in documents], dtype=np.float64)
@@ -339,20 +302,10 @@ def _search(
     )
     found: list[SensitiveMemory] = []
     for place in sorted(range(len(held)), key=lambda i: (-scores[i], i))[:k]:
-        record, row = held[place]
-        created = from_micros(record.created_at_us)
+        r, row = held[place]
+        created = from_micros(r.created_at_us)
+        shown = (r.content, r.category, r.tags, created.isoformat() if created else None, r.user)
         if scores[place] > 0:
-            found.append(
-                SensitiveMemory(
-                    record.memory_id,
-                    row.reason,
-                    float(scores[place]),
-                    record.content,
-                    record.category,
-                    record.tags,
-                    created.isoformat() if created else None,
-                    record.user,
-                    row.vault_path,
-                )
-            )
+            score = float(scores[place])
+            found.append(SensitiveMemory(r.memory_id, row.reason, score, *shown, row.vault_path))
     return SensitiveAnswer(tuple(found), str(source), len(held))

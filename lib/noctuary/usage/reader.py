@@ -72,20 +72,12 @@ _DAY_US = 86_400_000_000
 
 
 def ltp_multiplier(retrievals: NDArray[np.int64], max_boost: float) -> NDArray[np.float64]:
-    """Return clamp(1 + 0.3 * ln(1 + n), 1, max_boost) per memory.
-
-    Args:
-        retrievals: n >= 0 inside the window.
-        max_boost: Upper bound, >= 1.
-    """
+    """Return clamp(1 + 0.3 * ln(1 + n), 1, max_boost) per memory; n retrievals in the window."""
     return np.clip(1.0 + LTP_GAIN * np.log1p(np.maximum(retrievals, 0)), 1.0, max_boost)
 
 
 def ltp_score(multiplier: NDArray[np.float64], max_boost: float) -> NDArray[np.float64]:
-    """Return the multiplier on a scale of [0, 1]: 0 for a memory never recalled in the window.
-
-    Where the bound leaves no room (max_boost is 1), use says nothing and every score is 0.
-    """
+    """Return the multiplier on a scale of [0, 1]; 0 where max_boost is 1: use says nothing then."""
     room = max_boost - 1.0
     if room <= 0.0:
         return np.zeros_like(multiplier)
@@ -95,32 +87,19 @@ def ltp_score(multiplier: NDArray[np.float64], max_boost: float) -> NDArray[np.f
 def decayed(
     score: NDArray[np.float64], idle_days: NDArray[np.float64], decay_lambda: float
 ) -> NDArray[np.float64]:
-    """Return score * exp(-lambda * days since the last access) (RFC 914, phase 13).
-
-    Args:
-        score: In [0, 1].
-        idle_days: >= 0, see `idle_days`.
-        decay_lambda: Per day, >= 0; 0 leaves the score alone.
-    """
+    """Return score * exp(-lambda * days since the last access) (RFC 914, phase 13), in [0, 1]."""
     return score * np.exp(-decay_lambda * idle_days)
 
 
 def last_accessed(
     last_us: NDArray[np.int64], created_at_us: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return when each memory was last of use: its last retrieval, else its creation.
-
-    UNDATED_US where neither is known.
-    """
+    """Return when each memory was last of use: its last retrieval, else its creation."""
     return np.where(last_us == UNDATED_US, created_at_us, last_us)
 
 
 def idle_days(accessed_us: NDArray[np.int64], now_us: int) -> NDArray[np.float64]:
-    """Return days since the last access, >= 0.
-
-    A moment that is unknown or in the future gives 0: a memory without a date is not known to be
-    old, as in the phase of time decay.
-    """
+    """Return days since the last access, >= 0; 0 where it is unknown or in the future."""
     known = np.where(accessed_us == UNDATED_US, now_us, accessed_us)
     return np.maximum((now_us - known) / _DAY_US, 0.0)
 
@@ -170,12 +149,7 @@ class UsageReader(ReplacedFile):
                 db.close()
 
     def counts(self, memory_ids: Sequence[str]) -> Counts:
-        """Return how often memories were recalled.
-
-        Returns:
-            Recent, days and last_us, int64, aligned with the ids; 0, 0 and UNDATED_US for a
-            memory never recalled.
-        """
+        """Return how often memories were recalled; 0, 0 and UNDATED_US for one that never was."""
         with self._lock:
             if self._db is not None:
                 try:
@@ -194,11 +168,7 @@ class UsageReader(ReplacedFile):
         return [memory_id for (memory_id,) in found]
 
     def co_retrieved(self, memory_ids: Sequence[str]) -> NDArray[np.int64]:
-        """Return, per id, how often it was recalled together with the others, summed over them.
-
-        Returns:
-            int64, aligned with the ids.
-        """
+        """Return, per id, how often it was recalled together with the others, summed over them."""
         totals = dict.fromkeys(memory_ids, 0)
         distinct = list(totals)
         for some in _chunks(distinct):
@@ -245,11 +215,7 @@ class UsageReader(ReplacedFile):
 
 
 def read_counts(db: sqlite3.Connection, memory_ids: Sequence[str]) -> Counts:
-    """Return what `UsageReader.counts` returns, from an open usage.sqlite.
-
-    Raises:
-        sqlite3.Error: If it cannot be read.
-    """
+    """Return what `UsageReader.counts` returns, from an open usage.sqlite."""
     recent, days, last_us = _no_counts(len(memory_ids))
     found: dict[str, list[int]] = {}
     for some in _chunks(memory_ids):

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from noctuary.core.sqlite import append_rows
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Scope
-from noctuary.recall.replay import append_packet, list_packets
+from noctuary.recall.replay import REPLAY_LOG, append_packet, list_packets
 from tests.support.replays import log_recall
 from tests.support.store import Store, memory, renumber
 
@@ -56,13 +57,12 @@ def test_a_store_that_kept_nothing_says_how_to(
     assert run_json("replay") == {"packets": [], "unreadable": 0}
 
 
-def test_a_half_written_line_is_reported(run: Run, dense_store: Store) -> None:
+def test_a_row_that_holds_no_packet_is_reported(run: Run, dense_store: Store) -> None:
     keep(dense_store, "key")
-    with dense_store.paths.replays.open("ab") as log:
-        log.write(b'{"format":1,')
+    append_rows(dense_store.paths.replays, REPLAY_LOG, [("00", '{"format":1,', 12)])
     result = run("replay")
     assert len(result.stdout.splitlines()) == 1
-    assert "! 1 of the last lines cannot be read" in result.stderr
+    assert "! 1 of the last packets cannot be read" in result.stderr
 
 
 def test_a_replay_is_identical_also_when_a_newer_snapshot_serves(

@@ -13,8 +13,8 @@ from noctuary.context.documents import load_documents
 from noctuary.context.profile import ContextProfile, Turn
 from noctuary.core.errors import AuthoredBudgetError, AuthoredMissingError
 from noctuary.core.sqlite import close_logs
-from noctuary.recall.api import recall
-from noctuary.recall.engine import Recaller, find_serving
+from noctuary.recall.api import find_serving, recall
+from noctuary.recall.engine import Recaller
 from noctuary.recall.result import WORDS, WORDS_AND_VECTORS, Calibration
 from tests.support.calibration import MEASURES, calibrated
 from tests.support.store import Store
@@ -178,14 +178,14 @@ def test_a_recall_that_abstains_gives_no_memories(
         return real(self, *args, **how)
 
     certain = calibrated(1.0)
-    monkeypatch.setattr(find_serving(None)[0].recaller, "calibration", certain)
+    monkeypatch.setattr(find_serving(None)[0], "calibration", certain)
     monkeypatch.setattr(Recaller, "recall", recording)
     made = assemble("the spare key", 500)
     assert codes(made) == ["abstained"]
     assert made.parts == ()
     assert [profile.scorer for profile in asked] == ["fusion"]
     lenient = calibrated()
-    monkeypatch.setattr(find_serving(None)[0].recaller, "calibration", lenient)
+    monkeypatch.setattr(find_serving(None)[0], "calibration", lenient)
     assert variants(assemble("the spare key", 500))
 
 
@@ -193,7 +193,7 @@ def test_a_memory_below_its_bar_takes_no_room(
     dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = "spare key and the boiler"
-    recaller = find_serving(None)[0].recaller
+    recaller = find_serving(None)[0]
     monkeypatch.setattr(recaller, "calibration", calibrated())
     found = recall(query, 16, profile="libravdb-two-pass").memories
     best = max(m.support or 0.0 for m in found)
@@ -208,7 +208,7 @@ def test_whether_there_is_an_answer_is_judged_once(
 ) -> None:
     """Here by words alone, as recalls rank; the ranking of two passes has no say in it."""
     monkeypatch.setenv("NOCTUARY_RECALL_DENSE_WEIGHT", "0")
-    recaller = find_serving(None)[0].recaller
+    recaller = find_serving(None)[0]
     thresholds = {WORDS: 0.0, WORDS_AND_VECTORS: 1.0}
     monkeypatch.setattr(recaller, "calibration", Calibration(thresholds, MEASURES))
     assert variants(assemble("the spare key", 500))

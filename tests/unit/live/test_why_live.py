@@ -2,9 +2,17 @@ from __future__ import annotations
 
 from noctuary.core.settings import Settings
 from noctuary.recall.engine import Recaller
+from noctuary.recall.explain import (
+    BELOW_LIMIT,
+    GONE,
+    NOT_FOUND,
+    RETURNED,
+    UNKNOWN,
+    Why,
+    explain_memory,
+)
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Query, Scope
-from noctuary.recall.why import BELOW_LIMIT, GONE, NOT_FOUND, RETURNED, UNKNOWN, Why, explain_memory
 from tests.support.live import Cache
 from tests.support.store import Store
 
@@ -15,7 +23,7 @@ def why(store: Store, query: str, memory_id: int, k: int = 5, user: str | None =
         query, k, RetrievalProfile(), "default", Scope(user=user), "relevance", None, dry_run=True
     )
     try:
-        inputs = recaller.inputs_now(user).with_store(recaller.reader, Settings())
+        inputs = recaller.inputs_now(user).with_store(Settings())
         return explain_memory(recaller, request, str(memory_id), inputs)
     finally:
         recaller.reader.close()

@@ -27,7 +27,7 @@ from noctuary.agents.mcp_view import (
 from noctuary.graph.walk import OPEN_END_US
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller
-from noctuary.recall.expand import expand
+from noctuary.recall.explain import expand
 from tests.support.store import (
     Store,
     household,

@@ -15,7 +15,7 @@ from noctuary.cli.main import main
 from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotCorruptError, StoreError
 from noctuary.recall.engine import Recaller
-from noctuary.recall.expand import UnknownSummaryError, expand_from
+from noctuary.recall.explain import UnknownSummaryError, expand_from
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
 from tests.support.damage import sign

@@ -10,11 +10,11 @@ import pytest
 
 from noctuary.recall import explain as explaining
 from noctuary.recall.engine import Recaller
+from noctuary.recall.explain import Why, explain_memory
 from noctuary.recall.legs import GraphPath, GraphRanking, path_of
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Query, Scope
 from noctuary.recall.replay import rerun
-from noctuary.recall.why import Why, explain_memory
 from tests.support.replays import log_recall
 from tests.support.store import (
     Store,

@@ -179,7 +179,8 @@ def test_a_log_of_queries_asks_no_provider(plain_store: Store, server: Embedding
     paths, manifest = described(plain_store, hosted(server))
     found = Recaller.open(plain_store.root).inputs_now()
     assert isinstance(found, Inputs)
-    world = found._replace(paths=paths, manifest=manifest)
+    found.reader.manifest = manifest
+    world = found._replace(paths=paths)
     with pytest.raises(ProviderDownError, match="no time"):
         world.past_queries("never asked", since_us=0, limit=5, user=None)
     assert server.asked == []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -9,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from noctuary.core.store import StorePaths
 from noctuary.core.types import UNDATED_US
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import Inputs, Usage, Use
+from noctuary.recall.inputs import Inputs, Usage
+from noctuary.recall.reader import SnapshotReader
 from noctuary.sources.source import Share
-from noctuary.usage.reader import Counts
+from noctuary.usage.reader import Counts, UsageReader
 from tests.support.store import Store, memory, new_store, renumber
 from tests.support.usage import count_retrievals
 
@@ -51,9 +54,10 @@ asked = st.lists(st.sampled_from([*IDS, "999"]), unique=True)
 masks = st.lists(st.booleans(), min_size=len(IDS), max_size=len(IDS))
 
 
-def own(private: Sequence[bool]) -> Use:
-    reader: object = Places()
-    return Use(Whole(), reader, np.array(private, dtype=np.bool_))  # pyright: ignore[reportArgumentType]
+def own(private: Sequence[bool]) -> Inputs:
+    mine = np.array(private, dtype=np.bool_)
+    use, places = cast(UsageReader, Whole()), cast(SnapshotReader, Places())
+    return Inputs(StorePaths(Path()), places, lambda: use, lambda: mine)
 
 
 @given(asked, masks)
@@ -62,7 +66,7 @@ def test_counts_and_pairs_are_those_of_private_memories_alone(
 ) -> None:
     kept = {i for i, mine in zip(IDS, private, strict=True) if mine}
     mine = [i for i in ids if i in kept]
-    recent, days, last_us = own(private).counts(ids)
+    recent, days, last_us = own(private).usage_of(ids)
     assert recent.tolist() == [int(i) - 100 if i in kept else 0 for i in ids]
     assert days.tolist() == [2 * (int(i) - 100) if i in kept else 0 for i in ids]
     assert last_us.tolist() == [3 * (int(i) - 100) if i in kept else UNDATED_US for i in ids]
@@ -77,8 +81,8 @@ def test_what_others_use_most_takes_no_place(private: list[bool], limit: int) ->
 
 
 def test_who_has_nothing_private_has_no_use() -> None:
-    assert own([False] * len(IDS)).is_missing
-    assert not own([True, *[False] * (len(IDS) - 1)]).is_missing
+    assert not own([False] * len(IDS)).knows_usage()
+    assert own([True, *[False] * (len(IDS) - 1)]).knows_usage()
 
 
 @pytest.fixture(scope="module")

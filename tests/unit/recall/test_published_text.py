@@ -12,7 +12,7 @@ from noctuary.core import store as layout
 from noctuary.core.manifest import read_pointer
 from noctuary.core.types import DAMAGED_TEXT
 from noctuary.recall.engine import Recaller
-from noctuary.recall.expand import expand_from
+from noctuary.recall.explain import expand_from
 from noctuary.recall.profile import RetrievalProfile
 from tests.support.store import Store
 

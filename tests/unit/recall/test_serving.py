@@ -9,7 +9,7 @@ import pytest
 
 from noctuary import recall
 from noctuary.core.store import StorePaths
-from noctuary.recall import engine as serving
+from noctuary.recall import api as serving
 from tests.support.descriptors import open_files
 from tests.support.store import Store, memory, new_store, renumber
 

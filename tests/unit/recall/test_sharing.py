@@ -11,7 +11,7 @@ import pytest
 from noctuary.agents.mcp_view import View
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
-from noctuary.recall.expand import UnknownSummaryError, expand_from
+from noctuary.recall.explain import UnknownSummaryError, expand_from
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Scope
 from noctuary.recall.reader import SnapshotReader

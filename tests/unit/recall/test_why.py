@@ -10,9 +10,9 @@ import pytest
 
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
+from noctuary.recall.explain import Why, dense_standing, explain_memory, lexical_standing
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Query, Rows, Scope
-from noctuary.recall.why import Why, dense_standing, explain_memory, lexical_standing
 from tests.support.lean import SYNONYMS
 from tests.support.store import Store, day_us, memory, renumber
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from noctuary.recall.candidates import PhaseOutcome, PositionRef
+from noctuary.recall.phases import quality
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scorers import quality
 from noctuary.recall.selection import consolidation
 from tests.support.lookups import (
     MemoryLookups,

@@ -181,18 +181,6 @@ def test_a_damaged_packet_is_one_sentence(dense_store: Store, change: Damage) ->
         replay(dense_store.paths, packet)
 
 
-def test_steps_of_an_older_format_are_not_compared_and_the_rest_is(dense_store: Store) -> None:
-    keep(dense_store, "key")
-    packet = last_packet(dense_store)
-    packet["format"] = 1
-    first_event(packet, "dense").update(delta=0.25)
-    compared = replay(dense_store.paths, packet)
-    assert compared.identical
-    assert any("steps are not compared" in note for note in compared.notes)
-    packet["results"].reverse()
-    assert not replay(dense_store.paths, packet).identical
-
-
 def test_flags_of_another_version_are_said(dense_store: Store) -> None:
     keep(dense_store, "key")
     packet = last_packet(dense_store)

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError, FingerprintMismatchError
 from noctuary.core.types import UNDATED_US, MemoryRecord
-from noctuary.recall.inputs import ArchiveState, Inputs, LoggedQuery, Usage
+from noctuary.recall.inputs import ArchiveState, Inputs, Usage
 from noctuary.recall.replay import RecordedInputs, RecordingInputs
 from noctuary.recall.result import RecallWarning
 from noctuary.sources.live import LiveState
+from noctuary.usage.query_log import LoggedQuery
 
 
 @dataclass

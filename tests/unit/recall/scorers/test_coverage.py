@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noctuary.lexical.build import build_postings
-from noctuary.recall.scorers import keyword_coverage
+from noctuary.recall.phases import keyword_coverage
 from noctuary.text.tokens import encode_tokens, tokenize
 
 MEMORIES = [

@@ -11,8 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
-from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scorers import (
+from noctuary.recall.phases import (
     SCOPE_GLOBAL,
     SCOPE_SESSION,
     SCOPE_USER,
@@ -20,6 +19,7 @@ from noctuary.recall.scorers import (
     scope_codes,
     score_hybrid,
 )
+from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import HOUR_US, NOW_US
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "recency_half_lives.tsv"

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
+from noctuary.recall.phases import authority, score_two_pass
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.scorers import authority, score_two_pass
 from tests.support.lookups import DAY_US, NOW_US
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "two_pass.tsv"
