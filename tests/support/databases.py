@@ -9,8 +9,7 @@ import psycopg
 
 from noctuary.core.settings import SourceSettings
 from noctuary.core.store import DatabaseName, name_source
-from noctuary.sources.postgres import Limits
-from noctuary.sources.postgres_source import PostgresSource
+from noctuary.sources.postgres import Limits, PostgresSource
 from noctuary.sources.source import RawRow
 
 MakeDatabase = Callable[..., str]

@@ -26,12 +26,13 @@ from noctuary.sources.corpus import (
     QUARANTINE_FILE,
     TURNS_FILE,
     TableWriter,
+    count_rows,
     open_duckdb,
     order_turns,
     record_row,
     turn_row,
 )
-from noctuary.sources.normalize import SHARES_ID, Rejected, find_sensitivity, normalize
+from noctuary.sources.normalize import SHARES_ID, Rejected, accept, find_sensitivity
 from noctuary.sources.source import (
     DEFAULT_BATCH_ROWS,
     QuarantineReason,
@@ -99,16 +100,20 @@ class ExportReport:
         }
 
 
-def write_report(report: ExportReport, out_dir: Path) -> None:
-    """Write report.json atomically, as the last file of an export."""
-    value = {"format": REPORT_FORMAT, **asdict(report)}
-    # ASCII: a path may hold bytes that are no text.
-    write_text(out_dir / REPORT_FILE, json.dumps(value, indent=2, sort_keys=True) + "\n")
-
-
 def read_report(out_dir: Path) -> ExportReport:
     """Read the report of an export and check that the tables beside it are whole and its own."""
-    value = _load(out_dir / REPORT_FILE)
+    path, found = out_dir / REPORT_FILE, None
+    try:
+        found = parse_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StoreError(f"There is no export at {out_dir}: run the export first.") from None
+    except ValueError:
+        pass
+    value = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if value.pop("format", None) != REPORT_FORMAT:
+        raise StoreError(
+            f"{path} is not an export report of format {REPORT_FORMAT}. Run the export again."
+        )
     identity = cast("dict[str, Any]", value.pop("identity"))
     identity["notes"] = tuple(identity["notes"])
     report = ExportReport(identity=SourceIdentity(**identity), **value)
@@ -120,21 +125,6 @@ def read_report(out_dir: Path) -> ExportReport:
                 f"export was interrupted or a file was changed. Run the export again."
             )
     return report
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        value: object = parse_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise StoreError(f"There is no export at {path.parent}: run the export first.") from None
-    except ValueError:
-        raise StoreError(f"{path} is not readable as JSON. Run the export again.") from None
-    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    if fields.pop("format", None) != REPORT_FORMAT:
-        raise StoreError(
-            f"{path} is not an export report of format {REPORT_FORMAT}. Run the export again."
-        )
-    return fields
 
 
 # What changed between two exports, by id and content hash: the numbers of the nightly message.
@@ -158,22 +148,17 @@ class CorpusDiff(NamedTuple):
     deleted: int  # In the old export only (deleted, quarantined or sensitive by now)
     unchanged: int  # In both, with equal fields
 
-    @property
-    def is_empty(self) -> bool:
-        """Tell whether the two exports hold the same memories."""
-        return not (self.added or self.edited or self.deleted)
-
 
 def diff_corpora(previous: Path | None, current: Path) -> CorpusDiff:
     """Compare two exports."""
-    new = _memories_file(current)
+    files = [p / MEMORIES_FILE if p.is_dir() else p for p in (previous, current) if p is not None]
+    for file in files:
+        if not file.is_file():
+            raise StoreError(f"There is no corpus at {file}: run the export first.")
     if previous is None:
-        import pyarrow.parquet as pq
-
-        return CorpusDiff(pq.read_metadata(new).num_rows, 0, 0, 0)
-    old = _memories_file(previous)
+        return CorpusDiff(count_rows(files[0]), 0, 0, 0)
     with tempfile.TemporaryDirectory() as spill, open_duckdb(Path(spill)) as db:
-        row = db.execute(_COMPARE, [str(old), str(new)]).fetchone()
+        row = db.execute(_COMPARE, [str(file) for file in files]).fetchone()
     assert row is not None  # an aggregate always gives one row
     return CorpusDiff(*(int(value) for value in row))
 
@@ -193,21 +178,12 @@ def previous_export(memories: Path) -> Generator[Path | None]:
     kept.unlink()
 
 
-def _memories_file(path: Path) -> Path:
-    file = path / MEMORIES_FILE if path.is_dir() else path
-    if not file.is_file():
-        raise StoreError(f"There is no corpus at {file}: run the export first.")
-    return file
-
-
 # One pass in which every row is counted exactly once: memory, quarantined or sensitive.
 #
 # Sensitivity comes first. Of several rows with one id the first is the memory and the others are
 # duplicates, unless any of them is sensitive: then none leaves the store, because the others may
 # be older texts of the same row. What is a memory otherwise comes before the guard last, which
 # knows what recall put into prompts.
-
-Sink = Callable[[QuarantineRow], None]
 
 WARN_BLOCK_CUT = "injected_block_cut"
 WARN_LINES_CUT = "injected_lines_cut"
@@ -237,7 +213,6 @@ class _SameId:
     first: RawRow | None = None
     duplicates: list[str] = field(default_factory=list[str])
     is_sensitive: bool = False
-    was_exported: bool = False
 
 
 def sift(
@@ -246,7 +221,7 @@ def sift(
     now_us: int,
     settings: CorpusSettings,
     tally: Tally,
-    quarantine: Sink,
+    quarantine: Callable[[QuarantineRow], None],
     previous_ids: Container[str] = frozenset(),
     guard: EchoGuard | None = None,
 ) -> Iterator[MemoryRecord]:
@@ -261,91 +236,77 @@ def sift(
         previous_ids: Ids of an earlier export, so that rows which turned sensitive are noticed.
         guard: Recognises what recall injected; None lets everything pass.
     """
-    sifting = _Sifting(now_us, settings, tally, quarantine, guard)
-    for group in sifting.groups(rows, previous_ids):
-        record = sifting.settle(group)
-        if record is not None:
-            yield record
 
+    def set_aside(locator: str, reason: QuarantineReason, detail: str) -> None:
+        tally.quarantined[reason] += 1
+        quarantine(QuarantineRow(locator, reason, detail))
 
-@dataclass(frozen=True, slots=True)
-class _Sifting:
-    now_us: int
-    settings: CorpusSettings
-    tally: Tally
-    quarantine: Sink
-    guard: EchoGuard | None
-
-    def set_aside(self, locator: str, reason: QuarantineReason, detail: str) -> None:
-        self.tally.quarantined[reason] += 1
-        self.quarantine(QuarantineRow(locator, reason, detail))
-
-    def groups(self, rows: Iterable[RawRow], previous_ids: Container[str]) -> Iterator[_SameId]:
-        """Yield the rows of each id, each judged by its sensitivity."""
-        group: _SameId | None = None
-        for row in rows:
-            reason = find_sensitivity(row)
-            if reason is not None:
-                self.tally.sensitive[reason] += 1
-            if row.key is None:
-                if reason is None:
-                    why = row.problem or QuarantineReason.BAD_ID
-                    self.set_aside(row.locator, why, row.problem_detail)
-                continue
-            if group is None or group.key != row.key:
-                if group is not None:
-                    yield group
-                group = _SameId(row.key, was_exported=str(row.key) in previous_ids)
-            if reason is not None:
-                group.is_sensitive = True
-            elif group.first is None:
-                group.first = row
-            else:
-                group.duplicates.append(row.locator)
-        if group is not None:
-            yield group
-
-    def settle(self, group: _SameId) -> MemoryRecord | None:
-        """Return the memory that the rows of one id are, if they are one."""
-        first, tally = group.first, self.tally
-        tally.retracted += group.is_sensitive and group.was_exported
-        if first is None:
-            return None
-        if group.is_sensitive:
-            tally.sensitive[SHARES_ID] += 1 + len(group.duplicates)
-            return None
+    for group in _group(rows, tally, set_aside):
+        first, was_exported = group.first, str(group.key) in previous_ids
+        if group.is_sensitive or first is None:
+            tally.retracted += was_exported
+            if first is not None:
+                tally.sensitive[SHARES_ID] += 1 + len(group.duplicates)
+            continue
         for locator in group.duplicates:
-            self.set_aside(locator, QuarantineReason.DUPLICATE_ID, f"first at {first.locator}")
-        found = normalize(
-            first, position=tally.exported, now_us=self.now_us, settings=self.settings
-        )
-        record = found if isinstance(found, Rejected) else self._guarded(found.record)
-        if isinstance(record, Rejected):
-            self.set_aside(first.locator, record.reason, record.detail)
-            return None
+            set_aside(locator, QuarantineReason.DUPLICATE_ID, f"first at {first.locator}")
+        try:
+            record, warnings = accept(
+                first, position=tally.exported, now_us=now_us, settings=settings
+            )
+            record = record if guard is None else _guarded(record, guard, tally)
+        except Rejected as rejected:
+            set_aside(first.locator, rejected.reason, rejected.detail)
+            continue
         if (reason := _find_made_sensitivity(first, record)) is not None:
             tally.sensitive[reason] += 1
-            tally.retracted += group.was_exported
-            return None
+            tally.retracted += was_exported
+            continue
         tally.exported += 1
-        tally.warnings.update(() if isinstance(found, Rejected) else found.warnings)
-        return record
+        tally.warnings.update(warnings)
+        yield record
 
-    def _guarded(self, record: MemoryRecord) -> MemoryRecord | Rejected:
-        """Return a memory without what recall injected, or why nothing of it is its own."""
-        if self.guard is None:
-            return record
-        found = self.guard.judge(record)
-        if found.text is None:
-            is_echo = found.lines > 0
-            why = QuarantineReason.INJECTED_LINES if is_echo else QuarantineReason.INJECTED_BLOCK
-            return Rejected(why, f"content: {found.blocks} blocks, {found.lines} lines")
-        self.tally.warnings[WARN_BLOCK_CUT] += found.blocks > 0
-        self.tally.warnings[WARN_LINES_CUT] += found.lines > 0
-        if found.text == record.content:
-            return record
-        own = replace(record, content=found.text)
-        return replace(own, content_hash=content_hash(own))
+
+def _group(
+    rows: Iterable[RawRow], tally: Tally, set_aside: Callable[[str, QuarantineReason, str], None]
+) -> Iterator[_SameId]:
+    """Yield the rows of each id, each judged by its sensitivity; set aside those without an id."""
+    group: _SameId | None = None
+    for row in rows:
+        reason = find_sensitivity(row)
+        if reason is not None:
+            tally.sensitive[reason] += 1
+        if row.key is None:
+            if reason is None:
+                set_aside(row.locator, row.problem or QuarantineReason.BAD_ID, row.problem_detail)
+            continue
+        if group is None or group.key != row.key:
+            if group is not None:
+                yield group
+            group = _SameId(row.key)
+        if reason is not None:
+            group.is_sensitive = True
+        elif group.first is None:
+            group.first = row
+        else:
+            group.duplicates.append(row.locator)
+    if group is not None:
+        yield group
+
+
+def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryRecord:
+    """Return a memory without what recall injected, or reject it: nothing of it is its own."""
+    found = guard.judge(record)
+    if found.text is None:
+        is_echo = found.lines > 0
+        why = QuarantineReason.INJECTED_LINES if is_echo else QuarantineReason.INJECTED_BLOCK
+        raise Rejected(why, f"content: {found.blocks} blocks, {found.lines} lines")
+    tally.warnings[WARN_BLOCK_CUT] += found.blocks > 0
+    tally.warnings[WARN_LINES_CUT] += found.lines > 0
+    if found.text == record.content:
+        return record
+    own = replace(record, content=found.text)
+    return replace(own, content_hash=content_hash(own))
 
 
 def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
@@ -353,13 +314,9 @@ def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
 
     What stood apart may read like a secret once it stands together.
     """
-    texts = (
-        ("content", record.content),
-        ("category", record.category),
-        ("tags", record.tags),
-        ("expanded_keywords", record.expanded_keywords),
-    )
-    made = [text for name, text in texts if text and row.fields.get(name) != text]
+    names = ("content", "category", "tags", "expanded_keywords")
+    texts = {name: getattr(record, name) for name in names}
+    made = [text for name, text in texts.items() if text and row.fields.get(name) != text]
     return next(filter(None, map(find_text_sensitivity, made)), None)
 
 
@@ -462,9 +419,13 @@ def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
         SourceEmptyError: Naming both.
     """
     own = source.own
+    if own.count():
+        return
     with suppress(StoreError):
-        if own.count() or (own is not source and _last_rows(last) == 0):
+        # The store beside kept turns had no row of its own at the last export either.
+        if own is not source and read_report(last).identity.marker.get("rows") == 0:
             return
+    with suppress(StoreError):
         serving = read_pointer(paths).snapshot_id
         held = read_manifest(paths.snapshots / serving).counts["memories"]
         if held:
@@ -473,14 +434,6 @@ def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
                 f"{held:,} memories: it keeps serving and nothing was published. If the store was "
                 f"emptied on purpose, remove {paths.root}"
             )
-
-
-def _last_rows(directory: Path) -> object:
-    """Return how many rows of its own the source had at the last export; None if unknown."""
-    try:
-        return read_report(directory).identity.marker.get("rows")
-    except StoreError:
-        return None
 
 
 # From a source to the corpus on disk: tables and their account, whole or not at all.
@@ -517,28 +470,42 @@ def export_corpus(
         SourceError: The source cannot be read to its end, or gave another number of rows than it
             counted. The previous export stays in place.
     """
-    now_us = time.time_ns() // 1000 if now_us is None else now_us
     tally = Tally()
-    rows = partial(
-        sift,
-        _rows(source, batch_rows, progress),
-        now_us=now_us,
-        settings=settings or CorpusSettings(),
-        tally=tally,
-        previous_ids=previous_ids,
-        guard=guard,
-    )
     staging = out_dir / _STAGING
     # What a killed export left behind.
     remove_tree(staging)
     staging.mkdir(parents=True)
     try:
-        digest = _write_tables(rows, staging)
-        turns = order_turns(staging / _UNORDERED_TURNS, staging / TURNS_FILE)
-        report = _account(source, tally, digest, turns, staging)
+        with (
+            TableWriter(staging / MEMORIES_FILE, MEMORIES_FILE) as memories,
+            TableWriter(staging / _UNORDERED_TURNS, TURNS_FILE) as turns,
+            TableWriter(staging / QUARANTINE_FILE, QUARANTINE_FILE) as quarantine,
+        ):
+
+            def write(records: Iterable[MemoryRecord]) -> Iterator[str]:
+                for record in records:
+                    memories.add(record_row(record))
+                    if record.is_turn:
+                        turns.add(turn_row(record))
+                    yield record.content_hash
+
+            found = sift(
+                _rows(source, batch_rows, progress),
+                now_us=time.time_ns() // 1000 if now_us is None else now_us,
+                settings=settings or CorpusSettings(),
+                tally=tally,
+                quarantine=quarantine.add,
+                previous_ids=previous_ids,
+                guard=guard,
+            )
+            digest = corpus_digest(write(found))
+        n_turns = order_turns(staging / _UNORDERED_TURNS, staging / TURNS_FILE)
+        report = _account(source, tally, digest, n_turns, staging)
         for name in _FILES:
-            replace_with(out_dir / name, partial(_move, staging / name))
-        write_report(report, out_dir)
+            replace_with(out_dir / name, partial(Path.replace, staging / name))
+        # As the last file of an export. ASCII: a path may hold bytes that are no text.
+        value = {"format": REPORT_FORMAT, **asdict(report)}
+        write_text(out_dir / REPORT_FILE, json.dumps(value, indent=2, sort_keys=True) + "\n")
     finally:
         remove_tree(staging)
     return report
@@ -550,23 +517,6 @@ def _rows(source: Source, size: int, progress: Progress) -> Iterator[RawRow]:
         yield from batch
         done += len(batch)
         progress.update(TASK, done, total)
-
-
-def _write_tables(rows: Callable[..., Iterator[MemoryRecord]], staging: Path) -> str:
-    with (
-        TableWriter(staging / MEMORIES_FILE, MEMORIES_FILE) as memories,
-        TableWriter(staging / _UNORDERED_TURNS, TURNS_FILE) as turns,
-        TableWriter(staging / QUARANTINE_FILE, QUARANTINE_FILE) as quarantine,
-    ):
-
-        def write() -> Iterator[str]:
-            for record in rows(quarantine=quarantine.add):
-                memories.add(record_row(record))
-                if record.is_turn:
-                    turns.add(turn_row(record))
-                yield record.content_hash
-
-        return corpus_digest(write())
 
 
 def _account(source: Source, tally: Tally, digest: str, turns: int, staging: Path) -> ExportReport:
@@ -596,7 +546,3 @@ def _account(source: Source, tally: Tally, digest: str, turns: int, staging: Pat
         corpus_digest=digest,
         files={name: hash_file(staging / name) for name in _FILES},
     )
-
-
-def _move(staged: Path, tmp: Path) -> None:
-    staged.replace(tmp)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from noctuary.core.errors import SourceError
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.source import Source, open_source
-from noctuary.sources.turn_source import CombinedSource, negative_ids
+from noctuary.sources.turn_source import CombinedSource
 
 Make = Callable[..., Path]
 
@@ -85,19 +85,3 @@ def test_batches_end_early_when_contents_are_large(
     rows = [{"id": i, "content": "x" * 60} for i in range(6)]
     with combined(make_jsonl(rows, "a.jsonl"), make_jsonl([], "b.jsonl")) as source:
         assert [len(batch) for batch in source.batches()] == [2, 2, 2]
-
-
-def test_negative_ids_are_found_without_reading_on(make_store: Make) -> None:
-    rows = [{"id": i} for i in (-9, -2, 0, 1, 2)]
-    with open_source(make_store(rows)) as source:
-        read: list[int] = []
-        batches = source.batches
-
-        def counted(size: int = 2) -> Iterator[Sequence[object]]:
-            for batch in batches(size):
-                read.append(len(batch))
-                yield batch
-
-        source.batches = counted  # type: ignore[method-assign]  # pyright: ignore
-        assert negative_ids(source) == {-9, -2}
-        assert sum(read) <= 4

@@ -16,7 +16,7 @@ from noctuary.sources import postgres as postgres_rows
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.normalize import find_sensitivity
-from noctuary.sources.postgres_source import KIND
+from noctuary.sources.postgres import KIND
 from noctuary.sources.source import open_source
 from noctuary.text.secrets import find_mark
 from tests.support.claude_memory import MIGRATIONS, Row, insert_rows, migrations

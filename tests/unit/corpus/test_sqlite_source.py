@@ -12,8 +12,8 @@ import pytest
 
 from noctuary.core import sqlite as foreign_file
 from noctuary.core.errors import SourceError, SourceFormatError
+from noctuary.sources import source as source_module
 from noctuary.sources import sqlite as pinned_file
-from noctuary.sources import sqlite as sqlite_source
 from noctuary.sources.export import export_corpus
 from noctuary.sources.source import RawRow, open_source
 from noctuary.sources.sqlite import SqliteSource
@@ -85,7 +85,7 @@ def test_batches_are_by_key_over_gaps_and_negative_ids(make_store: Make, size: i
 def test_a_batch_is_cut_short_by_its_bytes(
     make_store: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_source, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(source_module, "BATCH_CHARS", 1000)
     with open_source(make_store([{"content": "x" * 600}] * 5)) as source:
         assert [len(batch) for batch in source.batches()] == [2, 2, 1]
 
@@ -251,7 +251,7 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
 def test_a_text_key_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     db = sqlite3.connect(path)
-    others = ", ".join(sqlite_source.REQUIRED_COLUMNS[1:])
+    others = ", ".join(pinned_file.REQUIRED_COLUMNS[1:])
     db.execute(f"CREATE TABLE memories(id TEXT PRIMARY KEY, {others})")
     db.close()
     with pytest.raises(SourceFormatError, match=r"found id TEXT\. Export the store as JSON lines"):
