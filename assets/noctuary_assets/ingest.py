@@ -197,7 +197,7 @@ def scan_export(night: Night) -> dict[str, Any]:
 
     def body() -> StageOutput:
         scan = scan_tables(directory)
-        return StageOutput(scan.texts, scan.to_json())
+        return StageOutput(scan["texts"], scan)
 
     inputs = {"tables": tables, "rules": rules_digest()}
     return run_stage(night.paths.work, EXPORT_SCAN, inputs, body).facts

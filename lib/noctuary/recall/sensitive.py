@@ -123,9 +123,8 @@ def _of_database(name: DatabaseName, settings: SourceSettings, user: str | None)
     with closing(Pinned(read_address(name))) as pinned:
         known = make_reader(pinned, settings.user)
         names, sql = _marked_sql(known)
-        for page in pinned.stream(sql, {"user": user}, size=BATCH_ROWS):
-            for mark, vault, *values in page:
-                yield mark, vault, dict(zip(names, values, strict=True))
+        for mark, vault, *values in pinned.stream(sql, {"user": user}):
+            yield mark, vault, dict(zip(names, values, strict=True))
         if known.has_users and user is None:
             return  # every row is somebody's
         # What only its text betrays is not marked: these rows the night's own query gives.
@@ -144,7 +143,7 @@ def _marked_sql(reader: Reader) -> tuple[tuple[str, ...], str]:
     dates = ("created_at", "updated_at", "deleted_at")
     shown = [owner if n == "user_id" else f"m.{n}::text" if n in dates else f"m.{n}" for n in names]
     vault = f"m.{VAULT_PATH}::text" if VAULT_PATH in reader.columns else "NULL::text"
-    mark = mark_sql(reader)
+    mark = mark_sql(reader.columns)
     return names, (
         f"SELECT {mark}, {vault}, {', '.join(shown)} FROM {MEMORIES} m WHERE {mark} IS NOT NULL "
         f"AND ({owner} IS NULL OR {owner} = %(user)s::text) ORDER BY m.id"

@@ -11,9 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
-
-import numpy as np
+from typing import NamedTuple
 
 from noctuary.core.errors import StoreError
 from noctuary.core.sqlite import connect_immutable, delete_rows, open_log
@@ -47,13 +45,7 @@ class ExportedContents:
 
     def __init__(self, rows: Iterable[tuple[str, str]] = ()) -> None:
         """Keep the hashes of some (memory id, content), each id once."""
-        joined = b"".join(hash_exact(text) for row in rows for text in row)
-        halves = np.frombuffer(joined, dtype=np.uint64).reshape(-1, 2 * HASH_BYTES // 8)
-        order = np.lexsort((halves[:, 1], halves[:, 0]))
-        # Python compares plain integers of a buffer quicker than numpy looks up one number.
-        self._high = np.ascontiguousarray(halves[order, 0]).data
-        self._low = np.ascontiguousarray(halves[order, 1]).data
-        self._contents = np.ascontiguousarray(halves[order, 2:]).tobytes()
+        self._rows = b"".join(sorted(hash_exact(m) + hash_exact(text) for m, text in rows))
 
     @classmethod
     def read(cls, memories: Path | None, serving: Path | None = None) -> ExportedContents:
@@ -79,26 +71,23 @@ class ExportedContents:
         return cls()
 
     def __len__(self) -> int:
-        return len(self._high)
+        return len(self._rows) // (2 * HASH_BYTES)
 
     def __contains__(self, memory_id: object) -> bool:
-        return isinstance(memory_id, str) and self._place(memory_id) is not None
+        return isinstance(memory_id, str) and self.get(memory_id) is not None
 
     def get(self, memory_id: str, /) -> bytes | None:
         """Return the hash of a row's content (`hash_exact`), None for a row that was not there."""
-        place = self._place(memory_id)
-        if place is None:
+        wanted = hash_exact(memory_id)
+        place = bisect_left(range(len(self)), wanted, key=self._id_at)
+        if self._id_at(place) != wanted:
             return None
-        return self._contents[place * HASH_BYTES : (place + 1) * HASH_BYTES]
+        start = place * 2 * HASH_BYTES + HASH_BYTES
+        return self._rows[start : start + HASH_BYTES]
 
-    def _place(self, memory_id: str) -> int | None:
-        high, low = np.frombuffer(hash_exact(memory_id), dtype=np.uint64).tolist()
-        place = bisect_left(self._high, high)
-        while place < len(self._high) and self._high[place] == high:
-            if self._low[place] == low:
-                return place
-            place += 1
-        return None
+    def _id_at(self, place: int) -> bytes:
+        start = place * 2 * HASH_BYTES
+        return self._rows[start : start + HASH_BYTES]
 
 
 # What the night knows of past injections: the record read into memory, looked up by wording.
@@ -163,20 +152,17 @@ def read_injections(path: Path) -> KnownInjections:
 def _collect(rows: Iterable[tuple[str, bytes, bytes, bytes, bytes, int, int]]) -> KnownInjections:
     occurrences: dict[bytes, list[Occurrence]] = defaultdict(list)
     lengths: dict[bytes, set[int]] = defaultdict(set)
-    asked: set[bytes] = set()
-    lookups: dict[bytes, int] = {}
-    short: set[bytes] = set()
+    short, asked, lookups = set[bytes](), set[bytes](), dict[bytes, int]()
     for kind, text_hash, memory_hash, user_hash, anchor, words, first_us in rows:
         if kind == ASKED:
             asked.add(text_hash)
-            continue
-        if kind == LOOKUP:
+        elif kind == LOOKUP:
             lookups[text_hash] = first_us
-            continue
-        if kind == SHORT:
-            short.add(text_hash)
-        occurrences[text_hash].append(Occurrence(memory_hash, user_hash, first_us))
-        lengths[anchor].add(words)
+        else:
+            if kind == SHORT:
+                short.add(text_hash)
+            occurrences[text_hash].append(Occurrence(memory_hash, user_hash, first_us))
+            lengths[anchor].add(words)
     return KnownInjections(
         {text_hash: tuple(found) for text_hash, found in occurrences.items()},
         {anchor: tuple(sorted(found, reverse=True)) for anchor, found in lengths.items()},
@@ -229,14 +215,6 @@ _HEAD = re.compile(
 _NOTE_WORDS = [words_of(note) for note in NOTES]
 
 
-class Contents(Protocol):
-    """Hashes of contents by memory id: a mapping, or an `ExportedContents`."""
-
-    def get(self, memory_id: str, /) -> bytes | None:
-        """Return the hash, None for a memory that was not there."""
-        ...
-
-
 class _Line(NamedTuple):
     """One line of a row."""
 
@@ -246,6 +224,10 @@ class _Line(NamedTuple):
     # Where a wording may begin: its first word, or behind bullet, id, day and label
     starts: tuple[int, ...]
     is_empty: bool  # Whether it says nothing: no word, the note of a block, or a label alone
+
+    @property
+    def words(self) -> int:
+        return self.end - self.start
 
 
 class Verdict(NamedTuple):
@@ -257,25 +239,26 @@ class Verdict(NamedTuple):
 
 
 class EchoGuard:
-    """Judges the rows of one export.
+    """Judges the rows of one export, by what was injected and what the export before held."""
 
-    Attributes:
-        used: Hashes of the wordings for which something was cut or set aside: the record must keep
-            them, or their rows would come back.
-    """
-
-    def __init__(self, known: KnownInjections, exported: Contents | None = None) -> None:
-        """Take what was injected, and the export before: id -> `hash_exact` of the content."""
+    def __init__(
+        self,
+        known: KnownInjections,
+        # Id -> `hash_exact` of the content
+        exported: ExportedContents | Mapping[str, bytes] | None = None,
+    ) -> None:
+        # Hashes of the wordings for which something was cut or set aside: the record must keep
+        # them, or their rows would come back.
         self.used: set[bytes] = set()
         self._known = known
-        self._exported: Contents = {} if exported is None else exported
+        self._exported = {} if exported is None else exported
 
     def judge(self, record: MemoryRecord) -> Verdict:
         """Return what becomes of a row that is a memory otherwise."""
         cut = cut_blocks(record.content)
         if cut.blocks and not _own_words(cut.text):
             return Verdict(None, cut.blocks)
-        if self._was_exported(record, cut.text):
+        if self._exported.get(record.memory_id) == hash_exact(cut.text):
             return Verdict(cut.text, cut.blocks)
         if record.is_turn and (lookup := self._find_lookup(record, cut.text)) is not None:
             self.used.add(lookup)
@@ -287,9 +270,7 @@ class EchoGuard:
         if not found or (record.is_turn and self._was_asked(cut.text)):
             return Verdict(cut.text, cut.blocks)
         own = [line for line in lines if not line.is_empty]
-        share = sum(lines[i].end - lines[i].start for i in found) / sum(
-            x.end - x.start for x in own
-        )
+        share = sum(lines[i].words for i in found) / sum(line.words for line in own)
         if share < MOSTLY:
             return Verdict(cut.text, cut.blocks)
         self.used.update(*found.values())
@@ -298,17 +279,11 @@ class EchoGuard:
         rest = (x.text for i, x in enumerate(lines) if i not in found and not x.is_empty)
         return Verdict("\n".join(rest), cut.blocks, len(found))
 
-    def _was_exported(self, record: MemoryRecord, text: str) -> bool:
-        return self._exported.get(record.memory_id) == hash_exact(text)
-
     def _find_lookup(self, record: MemoryRecord, text: str) -> bytes | None:
         """Return the hash of the prompt to memory that a turn is, or None."""
         said = hash_words(_own_words(text))
         asked_us = self._known.lookups.get(said)
-        if asked_us is None:
-            return None
-        is_dated = record.created_at_us != UNDATED_US
-        return None if is_dated and record.created_at_us < asked_us - CLOCK_OFFSET_US else said
+        return said if asked_us is not None and _may_follow(record, asked_us) else None
 
     def _was_asked(self, text: str) -> bool:
         said = split_speaker(text)[1]
@@ -359,20 +334,24 @@ class _Counting:
 
     def __init__(self, record: MemoryRecord) -> None:
         self.is_original = False
+        self._record = record
         self._id = hash_exact(record.memory_id)
         self._user = NOBODY if record.user is None else hash_exact(record.user)
-        self._made_us = record.created_at_us
 
     def counts(self, occurrences: tuple[Occurrence, ...]) -> bool:
         if any(found.memory_hash == self._id for found in occurrences):
             self.is_original = True
-        return any(self._may_repeat(found) for found in occurrences)
+        return any(
+            (NOBODY in (self._user, found.user_hash) or self._user == found.user_hash)
+            and _may_follow(self._record, found.first_us)
+            for found in occurrences
+        )
 
-    def _may_repeat(self, found: Occurrence) -> bool:
-        if NOBODY not in (self._user, found.user_hash) and self._user != found.user_hash:
-            return False
-        is_dated = self._made_us != UNDATED_US
-        return not is_dated or self._made_us >= found.first_us - CLOCK_OFFSET_US
+
+def _may_follow(record: MemoryRecord, moment_us: int) -> bool:
+    """Say whether a row may have been made after a moment, whatever its time zone."""
+    made_us = record.created_at_us
+    return made_us == UNDATED_US or made_us >= moment_us - CLOCK_OFFSET_US
 
 
 def _split(text: str, *, is_turn: bool) -> tuple[list[str], list[_Line]]:
@@ -427,11 +406,7 @@ _DAY_US = 86_400_000_000
 def prune_injections(path: Path, *, used: Collection[bytes], now_us: int) -> tuple[int, str | None]:
     """Delete wordings that were not injected for `RETENTION_DAYS`, unless they are in use.
 
-    Args:
-        path: The record.
-        used: Hashes of wordings for which a row was cut or set aside tonight: without them it would
-            come back.
-        now_us: The present, microseconds since the epoch.
+    In use are those for which a row was cut or set aside tonight: without them it would come back.
 
     Returns:
         How many were deleted, and what went wrong or None: the next night goes on.

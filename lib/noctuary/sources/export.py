@@ -87,16 +87,14 @@ class ExportReport:
 
     def to_facts(self) -> dict[str, Any]:
         """Return what the stage of the export shows of it."""
+        names = ("source_rows", "exported", "turns", "corpus_digest")
         return {
-            "source_rows": self.source_rows,
-            "exported": self.exported,
+            **{name: getattr(self, name) for name in names},
             "quarantined": self.quarantined_rows,
             "sensitive": self.sensitive_rows,
-            "turns": self.turns,
             "quarantined_by_reason": dict(self.quarantined),
             "sensitive_by_reason": dict(self.sensitive),
             "warnings": dict(self.warnings),
-            "corpus_digest": self.corpus_digest,
         }
 
 
@@ -226,15 +224,9 @@ def sift(
     guard: EchoGuard | None = None,
 ) -> Iterator[MemoryRecord]:
     """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.
-
-    Args:
-        rows: In key order, rows of one id adjacent (rows without an id may lie between them).
-        now_us: The moment after which a date is in the future, microseconds since the epoch.
-        settings: Content limit and turn categories.
-        tally: Counts every row; complete once the iterator is exhausted.
-        quarantine: Receives every row that is set aside.
-        previous_ids: Ids of an earlier export, so that rows which turned sensitive are noticed.
-        guard: Recognises what recall injected; None lets everything pass.
+    Rows of one id are adjacent (rows without an id may lie between them). The tally is complete
+    once the iterator is exhausted; `quarantine` receives every row that is set aside.
+    `previous_ids` are those of an earlier export, so that rows which turned sensitive are noticed.
     """
 
     def set_aside(locator: str, reason: QuarantineReason, detail: str) -> None:
@@ -332,43 +324,19 @@ PLACES_SHOWN = 10
 """Places that a report names; the count is always whole."""
 
 
-class Finding(NamedTuple):
-    """A text that should not be there; no part of it."""
+def scan_tables(directory: Path) -> dict[str, Any]:
+    """Scan every text column of every Parquet file of a directory.
 
-    table: str  # File name without its ending
-    column: str  # The column
-    row: int  # Its number in the file, from 0
-    reason: str  # As `find_text_sensitivity` names it
-
-
-@dataclass(frozen=True, slots=True)
-class TableScan:
-    """What was looked at and what was found."""
-
-    tables: int  # Files
-    texts: int  # Texts in them, each item of a list by itself
-    findings: tuple[Finding, ...]  # In the order of files, columns and rows
-
-    def to_json(self) -> dict[str, Any]:
-        """Return counts, reasons and the first places; no text."""
-        reasons = Counter(finding.reason for finding in self.findings)
-        places = [f"{f.table}.{f.column} row {f.row}" for f in self.findings[:PLACES_SHOWN]]
-        return {
-            "tables": self.tables,
-            "texts": self.texts,
-            "found": len(self.findings),
-            "reasons": dict(sorted(reasons.items())),
-            "places": ", ".join(places),
-        }
-
-
-def scan_tables(directory: Path) -> TableScan:
-    """Scan every text column of every Parquet file of a directory."""
+    Returns:
+        How many `tables` and `texts` (each item of a list by itself) were looked at, how many texts
+        were `found` that should not be there, by `reasons` (`find_text_sensitivity`), and the first
+        `places` in the order of files, columns and rows; no text.
+    """
     import polars as pl
     import pyarrow.parquet as pq
 
     files = sorted(path for path in directory.glob("*.parquet") if not path.name.startswith("."))
-    texts, findings = 0, list[Finding]()
+    texts, reasons, places = 0, Counter[str](), list[str]()
     for path in files:
         with pq.ParquetFile(path) as opened:
             first = 0
@@ -377,18 +345,22 @@ def scan_tables(directory: Path) -> TableScan:
                 for column in rows.drop(_DIGESTS, strict=False):
                     held, found = _scan_column(column)
                     texts += held
-                    findings += [
-                        Finding(path.stem, column.name, first + at, why) for at, why in found
-                    ]
+                    reasons.update(reason for _, reason in found)
+                    places += [f"{path.stem}.{column.name} row {first + at}" for at, _ in found]
                 first += rows.height
-    return TableScan(len(files), texts, tuple(findings))
+    return {
+        "tables": len(files),
+        "texts": texts,
+        "found": reasons.total(),
+        "reasons": dict(sorted(reasons.items())),
+        "places": ", ".join(places[:PLACES_SHOWN]),
+    }
 
 
 def rules_digest() -> str:
-    """Return the digest of the modules that choose texts and judge them.
+    """Return the digest of the very lines of the modules that choose texts and judge them.
 
-    Of their very lines: a version that somebody has to raise would let a new rule wait until the
-    export changes.
+    A version that somebody has to raise would let a new rule wait until the export changes.
     """
     return hash_text(Path(__file__).read_text("utf-8"), *read_rules())
 
@@ -411,9 +383,7 @@ def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
 
 
 def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
-    """Refuse a source without a row where a snapshot with rows serves.
-
-    That is an accident far more often than a wish.
+    """Refuse a source without a row where a snapshot with rows serves: an accident, hardly a wish.
 
     Raises:
         SourceEmptyError: Naming both.
@@ -463,8 +433,7 @@ def export_corpus(
 ) -> ExportReport:
     """Export every memory that may leave its store and account for every row that did not.
 
-    An empty store gives an empty corpus and a warning. Only one export may write into a directory
-    at a time; the caller holds the store's lock.
+    An empty store gives an empty corpus and a warning. The caller holds the store's lock.
 
     Raises:
         SourceError: The source cannot be read to its end, or gave another number of rows than it

@@ -107,47 +107,39 @@ class TurnsFile:
     def __init__(self, path: Path, *, wait_s: float) -> None:
         """Open the file, or make it (readable by its owner only)."""
         make_directory(path.parent)
-        self._db = open_log(path, TURNS, "rwc", wait_s=wait_s)
+        self.db = open_log(path, TURNS, "rwc", wait_s=wait_s)
 
     def close(self) -> None:
         """Close the file."""
-        self._db.close()
+        self.db.close()
 
     def transaction(self) -> AbstractContextManager[None]:
         """Make what the block does one change: all of it or nothing, waiting for other writers."""
-        return transaction(self._db)
+        return transaction(self.db)
 
     def find_state(self, path: str, found: os.stat_result | None = None) -> FileState | None:
         """Return how far a file was read, under another path too if its inode is known; or None."""
         columns = ", ".join(FileState._fields)
-        row = self._one(f"SELECT {columns} FROM files WHERE path = ?", path)
+        row = self.one(f"SELECT {columns} FROM files WHERE path = ?", path)
         if row is None and found is not None:
             which = "device = ? AND inode = ? ORDER BY offset DESC LIMIT 1"
             sql = f"SELECT {columns} FROM files WHERE {which}"
-            row = self._one(sql, found.st_dev, found.st_ino)
+            row = self.one(sql, found.st_dev, found.st_ino)
         return None if row is None else FileState(*row)
 
     def keep_state(self, path: str, state: FileState) -> None:
         """Remember how far a file was read."""
         marks = ", ".join("?" * (1 + len(state)))
-        self._db.execute(f"INSERT OR REPLACE INTO files VALUES ({marks})", (path, *state))
-
-    def forget_states(self) -> None:
-        """Make every file be read from its beginning."""
-        self._db.execute("DELETE FROM files")
+        self.db.execute(f"INSERT OR REPLACE INTO files VALUES ({marks})", (path, *state))
 
     def fact(self, name: str) -> str:
         """Return a remembered fact, "" if there is none."""
-        row = self._one("SELECT value FROM facts WHERE name = ?", name)
+        row = self.one("SELECT value FROM facts WHERE name = ?", name)
         return "" if row is None else str(row[0])
 
     def keep_fact(self, name: str, value: str) -> None:
         """Remember a fact."""
-        self._db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
-
-    def find_call(self, agent: str, call_key: str) -> tuple[int, str] | None:
-        """Return the turn of a tool call that is kept, and the tool's name; or None."""
-        return self._one("SELECT number, label FROM parts WHERE key = ?", f"{agent}:{call_key}")
+        self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def turn(self, message: Message) -> tuple[int, bool]:
         """Return the number of a message's turn and whether it is new; make it if it is.
@@ -155,28 +147,23 @@ class TurnsFile:
         What the first message of a turn says of session, time and wing stays.
         """
         turn_id = f"turn-{hash_text(message.agent, message.native_id)[:16]}"
-        row = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
+        row = self.one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
         if row is not None:
             return int(row[0]), False
         number = first_number(turn_id)
-        while self._one("SELECT 1 FROM turns WHERE number = ?", number):
+        while self.one("SELECT 1 FROM turns WHERE number = ?", number):
             number = next_number(number)
         _, role, agent, session, project, at_us, is_sidechain, _ = message
-        self._db.execute(
+        self.db.execute(
             "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
             (number, turn_id, agent, role, session, project, at_us, is_sidechain),
         )
         return number, True
 
-    def is_sensitive(self, number: int) -> bool:
-        """Say whether a turn is marked as one that held a secret."""
-        row = self._one("SELECT is_sensitive FROM turns WHERE number = ?", number)
-        return row is not None and bool(row[0])
-
     def mark_sensitive(self, number: int) -> None:
         """Forget the parts of a turn and mark it."""
-        self._db.execute("UPDATE turns SET is_sensitive = 1 WHERE number = ?", (number,))
-        self._db.execute("DELETE FROM parts WHERE number = ?", (number,))
+        self.db.execute("UPDATE turns SET is_sensitive = 1 WHERE number = ?", (number,))
+        self.db.execute("DELETE FROM parts WHERE number = ?", (number,))
 
     def keep_part(self, key: str, number: int, kind: str, part: Vetted) -> bool:
         """Keep a part, or its new text, behind those of its turn; say whether anything changed.
@@ -191,24 +178,16 @@ class TurnsFile:
                 "WHERE number = excluded.number AND text <> excluded.text"
             )
             values = (*values, kind, part.label, part.text)
-        return self._db.execute(sql, values).rowcount > 0
+        return self.db.execute(sql, values).rowcount > 0
 
     def texts_of(self, number: int) -> list[str]:
         """Return the texts of a turn's parts in order."""
-        rows = self._db.execute("SELECT text FROM parts WHERE number = ? ORDER BY part", (number,))
+        rows = self.db.execute("SELECT text FROM parts WHERE number = ? ORDER BY part", (number,))
         return [str(text) for (text,) in rows]
 
-    def numbers(self, after: int | None, limit: int) -> list[int]:
-        """Return the next numbers of turns that are not marked, ascending."""
-        rows = self._db.execute(
-            "SELECT number FROM turns WHERE is_sensitive = 0 AND (? IS NULL OR number > ?) "
-            "ORDER BY number LIMIT ?",
-            (after, after, limit),
-        )
-        return [int(number) for (number,) in rows]
-
-    def _one(self, sql: str, *values: object) -> tuple[Any, ...] | None:
-        return self._db.execute(sql, values).fetchone()
+    def one(self, sql: str, *values: object) -> tuple[Any, ...] | None:
+        """Return the first row of a statement, or None."""
+        return self.db.execute(sql, values).fetchone()
 
 
 def first_number(turn_id: str) -> int:
@@ -275,14 +254,10 @@ def read_transcript(
     *,
     until_s: float | None = None,
 ) -> None:
-    """Keep what is new in a file, and how far it was read.
+    """Keep what is new in a file, and how far it was read; the report is counted up.
 
-    Args:
-        path: The file; what is no regular file is passed over.
-        turns: Where turns are kept.
-        settings: Sidechains and tool text.
-        report: Is counted up.
-        until_s: `time.monotonic()` at which it stops, with what was read by then kept.
+    What is no regular file is passed over. At `until_s` (`time.monotonic`) it stops, with what was
+    read by then kept.
 
     Raises:
         OSError: The file cannot be read.
@@ -396,7 +371,9 @@ class _Run:
         """Return the turn that has a part, None where nothing of it is kept, and if it changed."""
         number: int | None = None
         if part.kind == "result":
-            call = self.turns.find_call(message.agent, part.key.replace("result:", "call:", 1))
+            key = part.key.replace("result:", "call:", 1)
+            sql = "SELECT number, label FROM parts WHERE key = ?"
+            call = self.turns.one(sql, f"{message.agent}:{key}")
             if call is None:
                 return None, False
             number, part = call[0], part._replace(label=call[1])
@@ -406,7 +383,7 @@ class _Run:
         if number is None:
             number, is_new = self.turns.turn(message)
             self.report.turns += is_new and not vetted.is_secret
-        if self.turns.is_sensitive(number):
+        if self.turns.one("SELECT 1 FROM turns WHERE number = ? AND is_sensitive", number):
             return number, False
         if vetted.is_secret:
             self.turns.mark_sensitive(number)
@@ -426,6 +403,7 @@ TASK = "transcripts"
 _SETTINGS_FACT = "settings"
 _RULES_FACT = "secret_rules"
 _JUDGED_AT_ONCE = 1_000
+_UNMARKED = "SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT ?"
 
 
 def ingest_transcripts(
@@ -434,12 +412,9 @@ def ingest_transcripts(
     settings: TranscriptSettings | None = None,
     progress: Progress = SILENT,
 ) -> IngestReport:
-    """Keep what is new in every transcript at a path.
+    """Keep what is new in every transcript at a path; one that cannot be read is a reported fault.
 
     Files that are gone keep their turns. After a change of the settings every file is read again.
-
-    Returns:
-        The account; a file that cannot be read is a fault in it.
 
     Raises:
         StoreError: The file of turns cannot be read or written.
@@ -452,7 +427,7 @@ def ingest_transcripts(
         if known != wanted:
             with turns.transaction():
                 if known:
-                    turns.forget_states()
+                    turns.db.execute("DELETE FROM files")
                 turns.keep_fact(_SETTINGS_FACT, wanted)
         try:
             paths = list(find_transcripts(root))
@@ -469,23 +444,20 @@ def ingest_transcripts(
 
 
 def forget_sensitive(turns_path: Path) -> int:
-    """Take the texts of turns out that the secret scan of this version objects to.
+    """Take the texts of turns out that the secret scan of this version objects to; count them.
 
     Costs a scan of all turns after a change of the rules, and nothing else.
-
-    Returns:
-        How many turns were marked.
     """
     if not turns_path.is_file():
         return 0
-    rules, marked, last = _rules_digest(), 0, None
+    rules, marked, last = _rules_digest(), 0, -(2**63)
     with _opened(turns_path) as turns:
         if turns.fact(_RULES_FACT) == rules:
             return 0
-        while numbers := turns.numbers(last, _JUDGED_AT_ONCE):
-            last = numbers[-1]
+        while page := turns.db.execute(_UNMARKED, (last, _JUDGED_AT_ONCE)).fetchall():
+            last = page[-1][0]
             with turns.transaction():
-                for number in numbers:
+                for (number,) in page:
                     if find_text_sensitivity("\n".join(turns.texts_of(number))) is not None:
                         turns.mark_sensitive(number)
                         marked += 1
@@ -494,7 +466,6 @@ def forget_sensitive(turns_path: Path) -> int:
 
 
 def _rules_digest() -> str:
-    """Return a digest of the modules that the rules stand in."""
     return hash_text(*read_rules())
 
 
@@ -521,15 +492,9 @@ def capture_session(
 ) -> IngestReport:
     """Read what is new in one transcript and keep its turns; never raises.
 
-    Args:
-        transcript_path: The agent's JSON lines; a missing file is a fault of the report.
-        turns_path: `StorePaths.turns`; it and its directory are made if they are missing.
-        settings: Sidechains and tool text; None means the defaults.
-        deadline_s: Seconds after which it stops; whole batches that were read by then are kept.
-
-    Returns:
-        What was read and kept; `faults` says in a sentence each what went wrong, and `is_complete`
-        whether everything up to the end of the file was read.
+    After `deadline_s` it stops; whole batches that were read by then are kept. In the report
+    `faults` says in a sentence each what went wrong (a missing file is one), and `is_complete`
+    whether everything up to the end of the file was read.
     """
     wait_s = max(0.0, deadline_s) * _WAIT_SHARE
     # Opening may wait once and keeping the last batch once more.

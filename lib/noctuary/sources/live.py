@@ -81,11 +81,8 @@ def look_into_postgres(
 ) -> Found:
     """Return what a database gained and changed.
 
-    The connection has its own thread: a server that does not answer holds it, and not the recall.
-
-    Raises:
-        TimeoutError: The server did not answer in time.
-        NoctuaryError: It refused, or is none any more; never with the address in it.
+    The connection has its own thread: a server that does not answer holds it, and not the recall
+    (TimeoutError). No error has the address in it.
     """
     told: list[Sequence[RawRow] | Exception] = []
     since_us = since.read_us - int(LATE_COMMIT_S * 1e6)
@@ -290,11 +287,7 @@ def record_state(state: LiveState) -> dict[str, Any]:
 
 
 def read_state(record: Mapping[str, Any]) -> LiveState:
-    """Return the state that `record_state` kept; contents are empty.
-
-    Raises:
-        KeyError, TypeError, ValueError: If the record is damaged.
-    """
+    """Return the state that `record_state` kept; contents are empty. Damage raises."""
     unknown = dict.fromkeys(_NOT_KEPT, "")
     rows = tuple(
         LiveRow(
@@ -336,15 +329,9 @@ class _Snapshot(Protocol):
 
 def judge(found: Found, snapshot: _Snapshot, injections: Path, until_s: float) -> LiveState:
     """Return what of a look may be searched, and what of the snapshot may not be any more.
-
     A row that would not be exported (sensitive, set aside, deleted) is not searched, and a snapshot
-    memory of its id is hidden. A row that is what the snapshot holds changes nothing.
-
-    Args:
-        found: The look.
-        snapshot: What it is compared with.
-        injections: `StorePaths.injections`, to know what recall put into prompts itself.
-        until_s: `time.perf_counter` after which no further row is cut into words.
+    memory of its id is hidden. A row that is what the snapshot holds changes nothing. After
+    `until_s` (`time.perf_counter`) no further row is cut into words.
     """
     asked = [str(key) for key in (*found.rows, *found.withheld)]
     known = snapshot.content_hashes(asked)

@@ -106,13 +106,9 @@ def normalize(
 
 
 def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings) -> Accepted:
-    """Turn a raw row into a memory.
+    """Turn a raw row that may leave its store into the memory of a position.
 
-    Args:
-        row: A row that may leave its store.
-        position: Rank that the memory gets if it is one.
-        now_us: The moment after which a date is in the future, microseconds since the epoch.
-        settings: Content limit and turn categories.
+    A date behind `now_us` is in the future.
 
     Raises:
         Rejected: It is none.

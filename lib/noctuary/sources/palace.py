@@ -28,6 +28,7 @@ from noctuary.sources.source import (
     QuarantineReason,
     RawRow,
     SourceIdentity,
+    Told,
 )
 from noctuary.sources.sqlite import PinnedFile, columns_of, tables_of
 from noctuary.text.secrets import FLAG_FIELDS, FLAGGED, VAULT_FIELDS, mark_sql
@@ -129,14 +130,14 @@ class PalaceSource(PinnedFile):
                 key = drawer_id if isinstance(drawer_id, str) and drawer_id else None
                 yield RawRow(f"row {row_id}", key, {}, withheld=mark)
 
-    def links(self) -> Iterator[MemoryLink]:
+    def told(self, noun: type[Told]) -> Iterator[Told]:
         """Yield what the marks of consolidation and supersession say, each link once."""
         seen: set[MemoryLink] = set()
-        for _, drawer_id, _, metadata in self._drawers(MARKS):
+        for _, drawer_id, _, metadata in self._drawers(MARKS) if noun is MemoryLink else ():
             if metadata and isinstance(drawer_id, str):
                 found = [x for x in drawer_links(drawer_id, metadata) if x not in seen]
                 seen.update(found)
-                yield from dict.fromkeys(found)
+                yield from cast("list[Told]", list(dict.fromkeys(found)))
 
     def _drawers(
         self, keys: Sequence[str] = ()

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from decimal import Decimal
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple, cast
 
 from noctuary.core.errors import ConfigError, SourceError, SourceFormatError
@@ -30,6 +31,7 @@ from noctuary.sources.source import (
     Share,
     Source,
     SourceIdentity,
+    Told,
 )
 from noctuary.text.secrets import FALSE_WORDS, FLAG_FIELDS, FLAGGED, VAULT_FIELDS, VAULTED
 
@@ -94,6 +96,9 @@ def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None =
 APPLICATION_NAME = "noctuary"
 """What the server's administrator sees in pg_stat_activity."""
 
+STREAMED_ROWS = 1_000
+"""Rows of a cursor that are fetched at once: more saves round trips, fewer memory."""
+
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
 _TIMED_OUT = ("57014", "55P03")  # query_canceled by a limit, lock_not_available
@@ -144,7 +149,6 @@ class Pinned:
     def __init__(self, address: Address, limits: Limits = NIGHTLY) -> None:
         """Connect and begin."""
         self.display = address.display
-        self._address = address
         self._limits = limits
         self._db = connect(address, limits.connect_s)
         try:
@@ -165,16 +169,11 @@ class Pinned:
         return self.rows(statement, values)[0][0]
 
     def stream(
-        self,
-        statement: str,
-        values: Mapping[str, object] | None = None,
-        *,
-        size: int = 1_000,
-    ) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield the rows of a statement by a cursor of the server, at most `size` at once.
+        self, statement: str, values: Mapping[str, object] | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a statement by a cursor of the server; several may be open at a time.
 
-        Several may be open at a time. Memory is bounded by `size` rows of whatever width: for
-        contents see `noctuary.sources.postgres.read_pages`.
+        Memory is bounded by `STREAMED_ROWS` of whatever width: for contents see `read_pages`.
         """
         with self._guarded():
             cursor = self._db.cursor(f"noctuary_{os.urandom(8).hex()}")
@@ -182,10 +181,10 @@ class Pinned:
         try:
             while True:
                 with self._guarded():
-                    batch = cursor.fetchmany(size)
+                    batch = cursor.fetchmany(STREAMED_ROWS)
                 if not batch:
                     return
-                yield batch
+                yield from batch
         finally:
             # A transaction that failed has closed it already.
             with suppress(Exception):
@@ -218,11 +217,24 @@ class Pinned:
     def _guarded(self) -> Generator[None]:
         import psycopg
 
-        with _Deadline(self._db, self._limits.statement_ms + self._limits.grace_ms) as deadline:
-            try:
-                yield
-            except psycopg.Error as error:
-                raise self._failed(error, is_late=deadline.is_over) from None
+        is_over = threading.Event()
+
+        def cut() -> None:
+            is_over.set()
+            # A copy of the descriptor: the connection closes its own.
+            with suppress(Exception), socket.socket(fileno=os.dup(self._db.fileno())) as way:
+                way.shutdown(socket.SHUT_RDWR)
+
+        # libpq alone would wait for ever.
+        timer = threading.Timer((self._limits.statement_ms + self._limits.grace_ms) / 1000, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._failed(error, is_late=is_over.is_set()) from None
+        finally:
+            timer.cancel()
 
     def _failed(self, error: psycopg.Error, *, is_late: bool) -> SourceError:
         """Return what may be said of an error: the message of one may quote a row."""
@@ -247,29 +259,6 @@ class Pinned:
             f"{self.display} refused a statement ({code}). Nothing was published; check that it is "
             f"a claude-memory database, and report this if it is."
         )
-
-
-class _Deadline:
-    """Cuts a connection off that has not answered in time; libpq alone would wait for ever."""
-
-    def __init__(self, db: psycopg.Connection[Any], after_ms: int) -> None:
-        self._db = db
-        self.is_over = False
-        self._timer = threading.Timer(after_ms / 1000, self._cut)
-        self._timer.daemon = True
-
-    def __enter__(self) -> _Deadline:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def _cut(self) -> None:
-        self.is_over = True
-        # A copy of the descriptor: the connection closes its own.
-        with suppress(Exception), socket.socket(fileno=os.dup(self._db.fileno())) as cut:
-            cut.shutdown(socket.SHUT_RDWR)
 
 
 # The shape of a claude-memory database: which migrations it has seen (research/peers.md 2.2).
@@ -329,9 +318,8 @@ class Reader(NamedTuple):
 def make_reader(pinned: Pinned, user: str) -> Reader:
     """Return what is read of a database of any migration from 001 on; "" reads everyone's rows.
 
-    Vectors are of no use here, so that it does not matter whether the server has pgvector. A table
-    that this user may not read counts as one that is not there: nobody reads a share that cannot
-    be seen.
+    A table that this user may not read counts as one that is not there: nobody reads a share that
+    cannot be seen.
     """
     columns = _read_columns(pinned)
     found = pinned.rows(
@@ -449,11 +437,9 @@ def user_sql(reader: Reader, table: str = "m") -> str:
 
 
 def visible_sql(reader: Reader, table: str = "m") -> str:
-    """Return a condition on a row of `memories`: the reader's user may read it.
-
-    It needs the value `user`. The rules are the server's own: a row of theirs, a share of the row,
-    or one of a tag that its owner set, either for reading or for writing (claude-memory,
-    api/permissions.py). Each row is judged by itself: a page of ids costs no more than its rows.
+    """Return a condition on a row of `memories`: the reader's user, the value `user`, may read it.
+    The rules are the server's own (claude-memory, api/permissions.py): a row of theirs, a share of
+    the row, or one of a tag that its owner set.
     """
     if reader.user is None:
         return "true"
@@ -467,11 +453,10 @@ def visible_sql(reader: Reader, table: str = "m") -> str:
     return f"({' OR '.join(found)})"
 
 
-def shares_sql(reader: Reader) -> str | None:
-    """Return a query for who may read which row besides its owner: memory_id, shared_with.
+def shares_sql(reader: Reader) -> str:
+    """Return a query for who may read which row besides its owner; "" where nothing is shared.
 
-    It needs the value `user`: with one, only what concerns that user. None where the store knows
-    no shares.
+    With a user, the value `user`, only what concerns that user.
     """
     condition = "true" if reader.user is None else "s.shared_with = %(user)s"
     found = [
@@ -479,7 +464,7 @@ def shares_sql(reader: Reader) -> str | None:
         f"WHERE {condition}"
         for share, rule in _share_conditions(reader, "m").items()
     ]
-    return " UNION ".join(found) if found else None
+    return " UNION ".join(found)
 
 
 def _share_conditions(reader: Reader, table: str) -> dict[str, str]:
@@ -513,7 +498,7 @@ _TEXTS = ("content", "category", "tags", "expanded_keywords")
 _MOMENTS = ("created_at", "updated_at", "deleted_at")
 
 
-def mark_sql(reader: Reader, table: str = "m") -> str:
+def mark_sql(columns: Collection[str], table: str = "m") -> str:
     """Return an expression that is `FLAGGED`, `VAULTED` or NULL.
 
     At least as strict as `noctuary.text.secrets.find_mark` for every type of column.
@@ -528,7 +513,7 @@ def mark_sql(reader: Reader, table: str = "m") -> str:
         f"WHEN {rule.format(name)} THEN '{reason}'"
         for names, rule, reason in judged
         for name in names
-        if name in reader.columns
+        if name in columns
     ]
     return f"CASE {' '.join(cases)} END" if cases else "NULL::text"
 
@@ -544,12 +529,9 @@ def read_pages(
 ) -> Iterator[list[RawRow]]:
     """Yield rows by ascending id, at most `size` and about PAGE_BYTES at once.
 
-    Fields are text, float, None, or bytes where text is not in any encoding; moments are ISO 8601
-    text with an offset, `infinity` as it is.
-
-    Each page is one statement that starts after the last id (no offset): the primary key's index
-    finds it. A row's length is known to the server without reading it, so that one that is too
-    large is never fetched.
+    Fields are text, float, None, or bytes where text is not in any encoding; moments are ISO 8601.
+    Each page is one statement that starts after the last id: the primary key's index finds it. The
+    server knows a row's length without reading it: one that is too large is never fetched.
     """
     sql = _page_sql(reader, by_key=keys is not None)
     names = field_names(reader)
@@ -567,7 +549,7 @@ def _page_sql(reader: Reader, *, by_key: bool) -> str:
     shown = ", ".join(_shown(name, reader) for name in names[1:])
     is_sent = f"mark IS NULL AND bytes <= {MAX_ROW_BYTES}"
     return (
-        f"WITH page AS MATERIALIZED (SELECT m.id, {mark_sql(reader)} AS mark, "
+        f"WITH page AS MATERIALIZED (SELECT m.id, {mark_sql(reader.columns)} AS mark, "
         f"{lengths} AS bytes FROM {MEMORIES} m WHERE {' AND '.join(where)} "
         "ORDER BY m.id LIMIT %(size)s), "
         f"sized AS (SELECT *, CASE WHEN {is_sent} THEN bytes ELSE 0 END AS sent FROM page), "
@@ -609,6 +591,13 @@ def _value(name: str, value: Any) -> object:
     return value
 
 
+# The tables without which the store says nothing of a kind.
+_TOLD_BY: dict[type, tuple[str, ...]] = {
+    MemoryLink: ("memory_links",),
+    KnownConcept: ("concepts",),
+    KnownMention: ("memory_concepts", "concepts"),
+    KnownEdge: ("concept_edges", "concepts"),
+}
 _MICROS = "(extract(epoch FROM {}) * 1000000)::bigint"
 
 
@@ -628,10 +617,8 @@ class PostgresSource(Source):
 
     def identity(self) -> SourceIdentity:
         """Return address, migration and the marks of the state that is being read.
-
-        The mark `users` says by which rule rows are given to users: `single` where the store knows
-        one (its rows are nobody's in particular), `several`, or `user:NAME` where only that
-        user's rows are read. Under another rule the same rows differ.
+        The mark `users` says by which rule rows are given to users: under another the same rows
+        differ.
         """
         reader = self._reader
         has_moments = reader.columns["updated_at"].startswith("timestamp")
@@ -661,17 +648,20 @@ class PostgresSource(Source):
         sql = f"SELECT count(*) FROM {MEMORIES} m WHERE {visible_sql(self._reader)}"
         return int(self._pinned.one(sql, {"user": self._reader.user}))
 
+    def rows(self) -> Iterator[RawRow]:
+        """Yield the rows by ascending id."""
+        return chain.from_iterable(self.batches())
+
     def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
-        """Yield the rows by ascending id; a batch is cut short where its texts are large."""
-        yield from read_pages(self._pinned, self._reader, size)
+        """Yield the rows page by page, as the server gives them."""
+        return read_pages(self._pinned, self._reader, size)
 
     def changed_since(
         self, since_us: int, size: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Sequence[RawRow]]:
         """Yield the rows with updated_at >= since_us by ascending id, tombstones included.
-
         A row whose updated_at is NULL is none of them; a column that holds no moments excludes no
-        row. The index on updated_at finds them.
+        row.
         """
         since = ""
         if self._reader.columns["updated_at"].startswith("timestamp"):
@@ -681,99 +671,59 @@ class PostgresSource(Source):
         visible = visible_sql(self._reader)
         sql = f"SELECT m.id FROM {MEMORIES} m WHERE {visible}{since} ORDER BY m.id"
         values = {"user": self._reader.user, "since": since_us}
-        for page in self._pinned.stream(sql, values, size=size):
-            keys = [int(key) for (key,) in page]
+        found = self._pinned.stream(sql, values)
+        while keys := [int(key) for (key,) in islice(found, size)]:
             yield from read_pages(self._pinned, self._reader, size, keys)
 
     def close(self) -> None:
         """End the transaction and the connection."""
         self._pinned.close()
 
-    def links(self) -> Iterator[MemoryLink]:
-        """Yield every link between two rows that the reader may see, of their own where one is.
-
-        A link is a statement of the user who made it (migration 006).
+    def told(self, noun: type[Told]) -> Iterator[Told]:
+        """Yield what the store says about rows that the reader may see; nothing without its table.
+        Of a reader's store only links of theirs (a link is its user's statement) and shares that
+        concern them; concepts are kept for all users together.
         """
-        if not self._has("memory_links"):
-            return
+        sql = self._queries()[noun]
+        if sql and self._reader.tables.issuperset(_TOLD_BY.get(noun, ())):
+            for row in self._pinned.stream(sql, {"user": self._reader.user}):
+                yield noun(*map(_plain, row))
+
+    def _queries(self) -> dict[type, str]:
+        """Return the query of each noun, its columns those of the noun."""
         own = "true" if self._reader.user is None else "l.user_id = %(user)s"
-        for from_id, to_id, kind, created_us, user in self._stream(
-            "SELECT l.src_id, l.dst_id, l.link_type, CASE WHEN isfinite(l.created_at) THEN "
-            "(extract(epoch FROM l.created_at) * 1000000)::bigint END, l.user_id "
-            f"FROM memory_links l {self._join('a', 'l.src_id')} {self._join('b', 'l.dst_id')} "
-            f"WHERE {own} ORDER BY l.id"
-        ):
-            yield MemoryLink(
-                from_id=str(from_id),
-                to_id=str(to_id),
-                link_type=_text(kind),
-                created_at_us=UNDATED_US if created_us is None else int(created_us),
-                user=self._user(user),
-            )
-
-    def concepts(self) -> Iterator[KnownConcept]:
-        """Yield every concept; the store keeps them for all its users together."""
-        if not self._has("concepts"):
-            return
-        for name, aliases, category in self._stream(
-            "SELECT canonical_name, aliases, category FROM concepts ORDER BY id"
-        ):
-            others = sorted({_text(alias) for alias in aliases or () if alias is not None})
-            yield KnownConcept(_text(name), tuple(others), _text(category))
-
-    def mentions(self) -> Iterator[KnownMention]:
-        """Yield which row that the reader may see is about which concept."""
-        if not self._has("memory_concepts", "concepts"):
-            return
-        for memory_id, name, relation in self._stream(
-            "SELECT x.memory_id, c.canonical_name, x.relation FROM memory_concepts x "
-            f"JOIN concepts c ON c.id = x.concept_id {self._join('m', 'x.memory_id')} ORDER BY x.id"
-        ):
-            yield KnownMention(str(memory_id), _text(name), _text(relation))
-
-    def edges(self) -> Iterator[KnownEdge]:
-        """Yield every relation between concepts, with those of its rows that may be seen."""
-        if not self._has("concept_edges", "concepts"):
-            return
-        for source, target, relation, weight, evidence in self._stream(
-            "SELECT f.canonical_name, t.canonical_name, e.relation, e.weight, x.ids FROM ("
+        shares = shares_sql(self._reader)
+        order = "ORDER BY x.memory_id, x.shared_with"
+        return {
+            MemoryLink: "SELECT l.src_id::text, l.dst_id::text, l.link_type, coalesce(CASE WHEN "
+            f"isfinite(l.created_at) THEN {_MICROS.format('l.created_at')} END, {UNDATED_US}), "
+            f"{user_sql(self._reader, 'l')} FROM memory_links l {self._join('a', 'l.src_id')} "
+            f"{self._join('b', 'l.dst_id')} WHERE {own} ORDER BY l.id",
+            KnownConcept: 'SELECT canonical_name, ARRAY(SELECT DISTINCT u COLLATE "C" FROM '
+            "unnest(aliases) u WHERE u IS NOT NULL ORDER BY 1), coalesce(category, '') "
+            "FROM concepts ORDER BY id",
+            KnownMention: "SELECT x.memory_id::text, c.canonical_name, coalesce(x.relation, '') "
+            "FROM memory_concepts x JOIN concepts c ON c.id = x.concept_id "
+            f"{self._join('m', 'x.memory_id')} ORDER BY x.id",
+            KnownEdge: "SELECT f.canonical_name, t.canonical_name, coalesce(e.relation, ''), "
+            "greatest(0, coalesce(e.weight, 0))::bigint, x.ids::text[] FROM ("
             "SELECT e.id, array_agg(DISTINCT m.id ORDER BY m.id) AS ids FROM concept_edges e "
             f"CROSS JOIN unnest(e.evidence_memory_ids) AS u {self._join('m', 'u')} GROUP BY e.id"
             ") AS x JOIN concept_edges e ON e.id = x.id JOIN concepts f ON f.id = e.src_id "
-            "JOIN concepts t ON t.id = e.dst_id ORDER BY e.id"
-        ):
-            yield KnownEdge(
-                source=_text(source),
-                target=_text(target),
-                relation=_text(relation),
-                weight=max(0, int(weight or 0)),
-                evidence=tuple(map(str, evidence)),
-            )
-
-    def shares(self) -> Iterator[Share]:
-        """Yield who else may read which row; of a reader's store, only what concerns them."""
-        query = shares_sql(self._reader)
-        if query is None:
-            return
-        for memory_id, shared_with in self._stream(f"{query} ORDER BY memory_id, shared_with"):
-            yield Share(str(memory_id), _text(shared_with))
-
-    def _has(self, *tables: str) -> bool:
-        return self._reader.tables.issuperset(tables)
+            "JOIN concepts t ON t.id = e.dst_id ORDER BY e.id",
+            Share: shares and f"SELECT memory_id::text, shared_with FROM ({shares}) AS x {order}",
+        }
 
     def _join(self, table: str, key: str) -> str:
         """Return a join on an id, with a row that is there and may be seen."""
         visible = visible_sql(self._reader, table)
         return f"JOIN {MEMORIES} {table} ON {table}.id = {key} AND {visible}"
 
-    def _user(self, user: object) -> str | None:
-        if not self._reader.has_users:
-            return None
-        return _text(user).strip() or DEFAULT_USER
 
-    def _stream(self, sql: str) -> Iterator[tuple[Any, ...]]:
-        for batch in self._pinned.stream(sql, {"user": self._reader.user}):
-            yield from batch
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_plain, cast("list[Any]", value)))
+    return _text(value) if isinstance(value, bytes) else value
 
 
 # What changes once there may be something new to read: newest id, newest time, counters.
@@ -782,8 +732,6 @@ _CONNECT_S = 5
 _STATEMENT_MS = 10_000
 """What a sensor waits for a database: a look that takes longer is one that failed."""
 
-_TABLES = ("memories", "memory_shares", "tag_shares", "memory_links", "concepts", "concept_edges",
-           "memory_concepts")  # fmt: skip
 _NEWEST = "SELECT max(id), max(updated_at)::text FROM memories"
 _COUNTED = """
 SELECT schemaname, relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables
@@ -800,7 +748,7 @@ def look_at_database(source: DatabaseName) -> list[list[Any]]:
     database = Pinned(read_address(source), Limits(_CONNECT_S, _STATEMENT_MS))
     try:
         newest = database.rows(_NEWEST)
-        counted = database.rows(_COUNTED, {"tables": list(_TABLES)})
+        counted = database.rows(_COUNTED, {"tables": [MEMORIES, *_TABLES]})
     finally:
         database.close()
     return [list(row) for row in (*newest, *counted)]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingError
 from noctuary.core.files import hash_json
@@ -70,6 +70,9 @@ class Share(NamedTuple):
     memory_id: str
     shared_with: str
 
+
+Told = TypeVar("Told", MemoryLink, KnownConcept, KnownMention, KnownEdge, Share)
+"""What a store says of its memories beside their rows."""
 
 # Why a row was set aside.
 #
@@ -163,8 +166,8 @@ class RawRow:
 class Source:
     """A memory store, pinned to the state it had when it was opened; `with` closes it.
 
-    A kind says what it is, how many rows it has, which, and how to close it; what it knows about
-    its memories beside the rows it says in the methods below, of which most kinds need none.
+    A kind says what it is, how many rows it has, which, and how to close it; few have more to say
+    of their memories (`told`).
     """
 
     def identity(self) -> SourceIdentity:
@@ -205,24 +208,8 @@ class Source:
         """Return the memory store itself, of one that turns are joined to."""
         return self
 
-    def links(self) -> Iterable[MemoryLink]:
-        """Return every link between memories that are there."""
-        return ()
-
-    def concepts(self) -> Iterable[KnownConcept]:
-        """Return every concept."""
-        return ()
-
-    def mentions(self) -> Iterable[KnownMention]:
-        """Return which memory is about which concept."""
-        return ()
-
-    def edges(self) -> Iterable[KnownEdge]:
-        """Return every relation between concepts."""
-        return ()
-
-    def shares(self) -> Iterable[Share]:
-        """Return who else may read which memory."""
+    def told(self, noun: type[Told]) -> Iterable[Told]:
+        """Return all links, concepts, mentions, edges or shares that the store says itself."""
         return ()
 
     def __enter__(self) -> Self:
@@ -235,11 +222,10 @@ class Source:
 def open_source(path: SourceName, settings: SourceSettings | None = None) -> Source:
     """Open a memory store: a SQLite file, a palace, a JSONL file, a folder of one, a database.
 
+    Transcripts of agents are none: a night keeps their turns first (`noctuary_assets.ingest`).
+
     Raises:
-        SourceMissingError: Nothing is there.
-        SourceFormatError: What is there is not a store that noctuary reads, or it is ambiguous.
-            Transcripts of agents are none: a night keeps their turns first
-            (`noctuary_assets.ingest`).
+        SourceError: Nothing is there, it is no store that noctuary reads, or it is ambiguous.
     """
     # Late: the modules of the kinds import the nouns above.
     from noctuary.sources.jsonl import JsonlSource
@@ -315,10 +301,7 @@ def read_marker(source: SourceName, settings: Settings) -> str:
     """Return what changes when the source, or a configured folder of transcripts, changes.
 
     A file costs a `stat` and its first bytes, a folder of transcripts a `stat` per file, a database
-    one query on its indexes and counters.
-
-    Returns:
-        Hexadecimal, `MARKER_CHARS` long, without any text of the store.
+    one query on its indexes and counters. Hexadecimal, without any text of the store.
     """
     looks: list[Any] = [settings.source.user]
     if isinstance(source, DatabaseName):

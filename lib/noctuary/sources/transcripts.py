@@ -216,10 +216,8 @@ def parse_moment(value: object) -> int | None:
 
 def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
     """Return when a turn was said that follows one said at `last_us` in its file.
-
-    Its stamp, if that is later. Without one, or with one that is at most `MAX_SKEW_US` earlier:
-    one microsecond after the turn before it, so that turns sort as they lie in the file. A stamp
-    that is earlier still is taken as it is.
+    Its stamp, if that is later or more than `MAX_SKEW_US` earlier; else one microsecond after the
+    turn before it, so that turns sort as they lie in the file.
     """
     if last_us is None:
         return stamp_us
@@ -239,13 +237,9 @@ _WORKTREES = (".claude", "worktrees")
 
 def project_of(folder: str) -> str:
     """Return the name of the project at a path, "" where there is none (the root, "", "~").
-
-    It is the name of the last folder, whether or not the path exists: "/home/me/shop" is "shop".
-    A worktree that Claude Code made inside a repository belongs to that repository. Two folders of
-    one name are one project.
-
-    Returns:
-        At most `MAX_PROJECT_CHARS` characters, NFC, without control characters; never raises.
+    It is the name of the last folder, whether or not the path exists: "/home/me/shop" is "shop". A
+    worktree that Claude Code made inside a repository belongs to that repository. Printable, NFC,
+    at most `MAX_PROJECT_CHARS` characters.
     """
     text = unicodedata.normalize("NFC", folder)
     is_windows = _WINDOWS.match(text) is not None

@@ -135,12 +135,7 @@ def find_roots(source: SourceName, settings: TranscriptSettings) -> list[Path]:
 
 
 def open_with_turns(source: SourceName, turns: Path, settings: Settings, last: Path) -> Source:
-    """Open a source with the kept turns joined, where there are any.
-
-    Raises:
-        SourceError: The source is missing or cannot be read.
-        StoreError: The turns cannot be read.
-    """
+    """Open a source with the kept turns joined, where there are any."""
     sidechains = settings.transcripts.include_sidechains
     if isinstance(source, Path) and _is_folder_of_turns(source, last):
         if not turns.is_file():

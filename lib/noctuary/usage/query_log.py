@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,14 +75,11 @@ LoggedQuery = tuple[str, int, float, tuple[str, ...]]
 
 
 class _Rows(NamedTuple):
-    """Queries of one user and encoder, oldest first; columns of one length."""
+    """Queries of one user and encoder, oldest first."""
 
-    numbers: list[int]
-    texts: list[str]
-    wordings: list[str]
-    asked_us: list[int]
-    memory_ids: list[tuple[str, ...]]
-    vectors: NDArray[np.float32]
+    # Number, text, its wording, asked_us and the ids of what it found
+    queries: list[tuple[int, str, str, int, tuple[str, ...]]]
+    vectors: NDArray[np.float32]  # Shape (n, d)
 
 
 _Key = tuple[str, int, int, int, str, str | None, int]
@@ -99,20 +96,12 @@ def append_query(
     asked_us: int,
     user: str | None,
 ) -> str | None:
-    """Append one query and what it found; now and then forget old ones.
+    """Append one query, its unit vector and what it found without any expansion; forget old ones.
 
-    Args:
-        path: The log; made if it is missing (owner-only), in a directory that exists.
-        text: As asked; cut at `TEXT_CHARS`.
-        vector: Its unit vector, shape (d,).
-        memory_ids: What it found, best first, without what only an expansion found.
-        encoder_digest: Of the encoder that made the vector.
-        asked_us: When by the clock, microseconds since the epoch; retention counts from it.
-        user: Whose recall it was; None for a recall without a user.
+    `asked_us` is the clock's: retention counts from it. `user` is None for a recall without a user.
 
     Returns:
-        None on success, else what went wrong (locked, full disk, damaged): the query is lost, which
-        the caller reports as a warning.
+        None on success, else what went wrong: the query is lost, which the caller reports.
     """
     row = (
         _clean(text[:TEXT_CHARS]),
@@ -135,20 +124,10 @@ def similar_queries(
     exclude_text: str,
     user: str | None,
 ) -> tuple[list[LoggedQuery], str | None]:
-    """Return the logged queries nearest to a query, most similar first, then newest.
-
-    Args:
-        path: The log; none there is an empty one.
-        vector: Unit vector of today's query, shape (d,).
-        encoder_digest: Of the encoder that made it; other encoders' queries are ignored.
-        since_us: Earliest moment of a query.
-        limit: Most queries returned.
-        exclude_text: Queries of this wording (case and spaces aside) are left out; of several
-            queries of one wording the newest counts.
-        user: Whose queries; None for those of recalls without a user, not for all.
-
-    Returns:
-        The queries, and what went wrong or None.
+    """Return the logged queries nearest to a unit vector, most similar first, then newest; a fault.
+    Only those of this encoder and user (None: of recalls without a user, not of all). Queries of
+    the wording `exclude_text` (case and spaces aside) are left out; of one wording the newest
+    counts.
     """
     if limit <= 0:
         return [], None
@@ -169,15 +148,14 @@ def _nearest(
     cosines = np.nan_to_num(cosines.astype(np.float64), nan=-1.0)
     # Backwards, so that the newest of equals comes first.
     order = rows.vectors.shape[0] - 1 - np.argsort(-cosines[::-1], kind="stable")
-    newest = {wording: i for i, wording in enumerate(rows.wordings)}
+    newest = {wording: i for i, (_, _, wording, _, _) in enumerate(rows.queries)}
     today = _wording(exclude_text[:TEXT_CHARS])
     found: list[LoggedQuery] = []
     for i in order.tolist():
-        wording = rows.wordings[i]
-        if wording == today or newest[wording] != i or rows.asked_us[i] < since_us:
+        _, text, wording, asked_us, memory_ids = rows.queries[i]
+        if wording == today or newest[wording] != i or asked_us < since_us:
             continue
-        cosine = min(max(float(cosines[i]), -1.0), 1.0)
-        found.append((rows.texts[i], rows.asked_us[i], cosine, rows.memory_ids[i]))
+        found.append((text, asked_us, min(max(float(cosines[i]), -1.0), 1.0), memory_ids))
         if len(found) == limit:
             break
     return found
@@ -189,9 +167,10 @@ def _read(path: Path, encoder: str, user: str | None, dimension: int) -> _Rows:
     with closing(open_log(path, QUERY_LOG, wait_s=WAIT_AT_MOST_S, or_empty=True)) as log:
         log_id: int = log.execute("PRAGMA application_id").fetchone()[0]
         key = (str(path), stat.st_dev, stat.st_ino, log_id, encoder, user, dimension)
-        rows = _cache.pop(key, _nothing(dimension))
+        nothing = _Rows([], np.empty((0, dimension), dtype=np.float32))
+        rows = _cache.pop(key, nothing)
         if not _all_there(log, rows, encoder, user):
-            rows = _nothing(dimension)
+            rows = nothing
         rows = _with_newer(log, rows, encoder, user)
         _cache[key] = rows
         # Without a lock: what two threads do to the cache at once costs a reading, nothing else.
@@ -203,11 +182,11 @@ def _read(path: Path, encoder: str, user: str | None, dimension: int) -> _Rows:
 
 def _all_there(log: sqlite3.Connection, rows: _Rows, encoder: str, user: str | None) -> bool:
     """Tell whether no row was deleted since: what somebody made forget must not live on here."""
-    if not rows.numbers:
+    if not rows.queries:
         return True
     sql = "SELECT count(*) FROM queries WHERE encoder = ? AND user IS ? AND number BETWEEN ? AND ?"
-    found = log.execute(sql, (encoder, user, rows.numbers[0], rows.numbers[-1])).fetchone()[0]
-    return found == len(rows.numbers)
+    ends = (rows.queries[0][0], rows.queries[-1][0])
+    return log.execute(sql, (encoder, user, *ends)).fetchone()[0] == len(rows.queries)
 
 
 def _with_newer(log: sqlite3.Connection, rows: _Rows, encoder: str, user: str | None) -> _Rows:
@@ -219,30 +198,20 @@ def _with_newer(log: sqlite3.Connection, rows: _Rows, encoder: str, user: str | 
     )
     dimension = rows.vectors.shape[1]
     while True:
-        last = rows.numbers[-1] if rows.numbers else 0
+        last = rows.queries[-1][0] if rows.queries else 0
         batch = log.execute(sql, (encoder, user, last, 4 * dimension, _ROWS_AT_ONCE)).fetchall()
-        if batch:
-            rows = _appended(rows, batch)
+        queries = [
+            (number, text, _wording(text), asked_us, tuple(json.loads(ids)))
+            for number, text, asked_us, ids, _ in batch
+        ]
+        blobs = b"".join(blob for *_, blob in batch)
+        vectors = np.frombuffer(blobs, dtype="<f4").reshape(len(batch), dimension)
+        rows = _Rows(
+            [*rows.queries, *queries][-KEPT_AT_MOST:],
+            np.concatenate([rows.vectors, vectors])[-KEPT_AT_MOST:],
+        )
         if len(batch) < _ROWS_AT_ONCE:
             return rows
-
-
-def _appended(rows: _Rows, batch: list[tuple[Any, ...]]) -> _Rows:
-    numbers, texts, asked_us, ids, blobs = (list(column) for column in zip(*batch, strict=True))
-    vectors = np.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(batch), -1)
-    kept = slice(-KEPT_AT_MOST, None)
-    return _Rows(
-        [*rows.numbers, *numbers][kept],
-        [*rows.texts, *texts][kept],
-        [*rows.wordings, *(_wording(text) for text in texts)][kept],
-        [*rows.asked_us, *asked_us][kept],
-        [*rows.memory_ids, *(tuple(json.loads(i)) for i in ids)][kept],
-        np.concatenate([rows.vectors, vectors])[kept],
-    )
-
-
-def _nothing(dimension: int) -> _Rows:
-    return _Rows([], [], [], [], [], np.empty((0, dimension), dtype=np.float32))
 
 
 def _clean(text: str) -> str:

@@ -24,7 +24,17 @@ from noctuary.sources.palace import (
     KNOWN_MIGRATIONS,
     PalaceSource,
 )
-from noctuary.sources.source import PART_OF, SUPERSEDES, RawRow, open_source
+from noctuary.sources.source import (
+    PART_OF,
+    SUPERSEDES,
+    KnownConcept,
+    KnownEdge,
+    KnownMention,
+    MemoryLink,
+    RawRow,
+    Share,
+    open_source,
+)
 from noctuary.text.secrets import find_mark
 from tests.support.palaces import (
     Drawer,
@@ -164,8 +174,9 @@ def test_a_secret_in_metadata_that_is_not_exported_keeps_the_drawer_in(tmp_path:
 
 def test_marks_are_links_each_once(filed: Path) -> None:
     with open_source(filed) as source:
-        links = [(link.from_id, link.link_type, link.to_id) for link in source.links()]
-        assert not [*source.concepts(), *source.mentions(), *source.edges(), *source.shares()]
+        links = [(link.from_id, link.link_type, link.to_id) for link in source.told(MemoryLink)]
+        for noun in (KnownConcept, KnownMention, KnownEdge, Share):
+            assert not list(source.told(noun))
     assert sorted(links) == [
         ("drawer_a", PART_OF, "consolidated_1"),
         ("drawer_b", PART_OF, "consolidated_1"),
@@ -178,7 +189,9 @@ def test_a_sensitive_drawers_marks_stay_with_it(palace: Path, tmp_path: Path) ->
     with PalaceSource(palace / CHROMA_FILE) as source:
         export_corpus(source, tmp_path)
         write_evidence(source, tmp_path)
-        assert "bare" not in [link.to_id for link in source.links()], "it was not even read"
+        assert "bare" not in [link.to_id for link in source.told(MemoryLink)], (
+            "it was not even read"
+        )
     links = [(link.from_id, link.to_id) for link in read_links(tmp_path)]
     assert links == [("drawer_a", "consolidated_1")]
 

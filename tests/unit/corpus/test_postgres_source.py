@@ -17,7 +17,14 @@ from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.normalize import find_sensitivity
 from noctuary.sources.postgres import KIND
-from noctuary.sources.source import open_source
+from noctuary.sources.source import (
+    KnownConcept,
+    KnownEdge,
+    KnownMention,
+    MemoryLink,
+    Share,
+    open_source,
+)
 from noctuary.text.secrets import find_mark
 from tests.support.claude_memory import MIGRATIONS, Row, insert_rows, migrations
 from tests.support.databases import (
@@ -53,8 +60,8 @@ def test_every_migration_is_read_with_and_without_vectors(
         told = {key: first.fields[key] for key in ("content", "tags", "importance", "created_at")}
         assert told == {**row, "created_at": "2026-03-01T12:00:00+00:00"}
         assert second.fields["content"] == "Two."
-        assert not any([*source.links(), *source.concepts(), *source.mentions(), *source.edges()])
-        assert not list(source.shares())
+        for noun in (MemoryLink, KnownConcept, KnownMention, KnownEdge, Share):
+            assert not list(source.told(noun))
 
 
 def test_the_real_vector_type_is_read_where_its_package_is(database: MakeDatabase) -> None:
@@ -150,8 +157,7 @@ def test_marks_of_text_are_at_least_as_strict_as_those_of_other_stores(
 ) -> None:
     columns = ("is_sensitive", "vault_path")
     values = {**dict.fromkeys(columns), column: value}
-    schema = postgres_rows.DatabaseSchema("006", dict.fromkeys(columns, "text"), frozenset())
-    sql: Any = f"SELECT {postgres_rows.mark_sql(schema)} FROM (SELECT %s::text AS is_sensitive, "
+    sql: Any = f"SELECT {postgres_rows.mark_sql(columns)} FROM (SELECT %s::text AS is_sensitive, "
     with psycopg.connect(server.dsn("postgres")) as db:
         row = db.execute(sql + "%s::text AS vault_path) AS m", (*values.values(),)).fetchone()
     assert row is not None
@@ -281,7 +287,8 @@ def test_a_role_that_may_not_read_everything(server: Cluster, database: MakeData
     run_sql(dsn, "GRANT SELECT ON memories TO reader")
     with open_database(own) as source:
         assert source.identity().notes == ("tables_not_readable",)
-        assert not [*source.links(), *source.shares(), *source.concepts()]
+        for noun in (MemoryLink, Share, KnownConcept):
+            assert not list(source.told(noun))
         # Somebody may be sharing: every row is somebody's.
         assert [row.fields["user_id"] for row in flat(source.batches())] == ["default"]
     run_sql(dsn, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
