@@ -138,6 +138,7 @@ class EvidenceCounts(NamedTuple):
 
 def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
     """Write what a source says about the memories that were exported from it, and nothing else.
+
     A link needs both its ends, a share and a mention their memory, an edge one memory that says so
     (others are dropped from it). Names of concepts leave only where an exported memory that is
     about the concept says them: others may be of a row that stays. A failure leaves the tables as

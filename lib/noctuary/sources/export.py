@@ -224,6 +224,7 @@ def sift(
     guard: EchoGuard | None = None,
 ) -> Iterator[MemoryRecord]:
     """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.
+
     Rows of one id are adjacent (rows without an id may lie between them). The tally is complete
     once the iterator is exhausted; `quarantine` receives every row that is set aside.
     `previous_ids` are those of an earlier export, so that rows which turned sensitive are noticed.

@@ -294,6 +294,7 @@ def worth_injecting(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
     """Return whether every sentence of a prompt asks, or is made of words that were recalled.
+
     A question that is kept as a memory ranks above its own answers when it is asked again. A
     question that tells something inside ("did you know that ...?") counts as one.
     """

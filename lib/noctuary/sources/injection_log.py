@@ -44,7 +44,6 @@ def append_injection(path: Path, wordings: Sequence[InjectedWording], *, now_us:
     """Record some wordings as injected at a moment, in one transaction.
 
     Returns:
-        None on success, else what went wrong; the rows then wait in memory for the next append or for
-        the end of the process.
+        None on success, else what went wrong; the rows then wait in memory for the next append.
     """
     return append_rows(path, RECORD, [(*wording, now_us, now_us) for wording in wordings])

@@ -329,6 +329,7 @@ class _Snapshot(Protocol):
 
 def judge(found: Found, snapshot: _Snapshot, injections: Path, until_s: float) -> LiveState:
     """Return what of a look may be searched, and what of the snapshot may not be any more.
+
     A row that would not be exported (sensitive, set aside, deleted) is not searched, and a snapshot
     memory of its id is hidden. A row that is what the snapshot holds changes nothing. After
     `until_s` (`time.perf_counter`) no further row is cut into words.

@@ -438,6 +438,7 @@ def user_sql(reader: Reader, table: str = "m") -> str:
 
 def visible_sql(reader: Reader, table: str = "m") -> str:
     """Return a condition on a row of `memories`: the reader's user, the value `user`, may read it.
+
     The rules are the server's own (claude-memory, api/permissions.py): a row of theirs, a share of
     the row, or one of a tag that its owner set.
     """
@@ -617,6 +618,7 @@ class PostgresSource(Source):
 
     def identity(self) -> SourceIdentity:
         """Return address, migration and the marks of the state that is being read.
+
         The mark `users` says by which rule rows are given to users: under another the same rows
         differ.
         """
@@ -660,6 +662,7 @@ class PostgresSource(Source):
         self, since_us: int, size: int = DEFAULT_BATCH_ROWS
     ) -> Iterator[Sequence[RawRow]]:
         """Yield the rows with updated_at >= since_us by ascending id, tombstones included.
+
         A row whose updated_at is NULL is none of them; a column that holds no moments excludes no
         row.
         """
@@ -681,6 +684,7 @@ class PostgresSource(Source):
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
         """Yield what the store says about rows that the reader may see; nothing without its table.
+
         Of a reader's store only links of theirs (a link is its user's statement) and shares that
         concern them; concepts are kept for all users together.
         """

@@ -216,6 +216,7 @@ def parse_moment(value: object) -> int | None:
 
 def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
     """Return when a turn was said that follows one said at `last_us` in its file.
+
     Its stamp, if that is later or more than `MAX_SKEW_US` earlier; else one microsecond after the
     turn before it, so that turns sort as they lie in the file.
     """
@@ -237,6 +238,7 @@ _WORKTREES = (".claude", "worktrees")
 
 def project_of(folder: str) -> str:
     """Return the name of the project at a path, "" where there is none (the root, "", "~").
+
     It is the name of the last folder, whether or not the path exists: "/home/me/shop" is "shop". A
     worktree that Claude Code made inside a repository belongs to that repository. Printable, NFC,
     at most `MAX_PROJECT_CHARS` characters.

@@ -35,8 +35,8 @@ def append_retrievals(path: Path, *, snapshot_id: str, memory_ids: Sequence[str]
     """Append one row per returned memory, best first, from rank 1 on, in one transaction.
 
     Returns:
-        None on success, else what went wrong (locked, full disk, read-only): the caller reports it as
-        a warning, and the rows wait in memory for the next append or the end of the process.
+        None on success, else what went wrong (locked, full disk, read-only): the caller reports it,
+        and the rows wait in memory for the next append or the end of the process.
     """
     now_us = time.time_ns() // 1000
     try:

@@ -125,6 +125,7 @@ def similar_queries(
     user: str | None,
 ) -> tuple[list[LoggedQuery], str | None]:
     """Return the logged queries nearest to a unit vector, most similar first, then newest; a fault.
+
     Only those of this encoder and user (None: of recalls without a user, not of all). Queries of
     the wording `exclude_text` (case and spaces aside) are left out; of one wording the newest
     counts.

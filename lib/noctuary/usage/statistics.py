@@ -122,6 +122,7 @@ def read_folded(path: Path) -> Folded:
 
 def fold_on(before: Folded, log_path: Path) -> tuple[Folded, int]:
     """Add the rows of the log that are not in the sums yet, and count them.
+
     A log that took the place of the one folded before is added as a whole; one that was put back
     from a backup from the latest moment on that was folded. A missing log adds nothing.
     """
@@ -227,6 +228,7 @@ def count_window(
     pairs_since_us: int,
 ) -> Window:
     """Count what the log holds of the memories that exist, from both bounds on.
+
     Only rows up to the mark count, so that sums and window are of one moment; a missing log, or
     another than was folded, counts nothing.
     """
@@ -442,6 +444,7 @@ def refresh_scores(
     as_of_us: int,
 ) -> ScanReport:
     """Bring the table `ltp` of usage.sqlite up to date, in a copy that then takes its place.
+
     Calls the hook `post_batch` after each batch. `memory_ids` is a pyarrow.Array of all by
     position: 30 MB of a million with their dates.
 
@@ -535,6 +538,7 @@ def fold_usage(
     as_of_us: int,
 ) -> StageOutput:
     """Fold what recall appended to the log, write usage.sqlite, and delete what is old and folded.
+
     Without a readable log usage.sqlite holds the sums alone. `known` are the memories that exist
     now; beyond the retention there are no single rows to count in `window_days`.
     """
