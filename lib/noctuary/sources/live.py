@@ -55,9 +55,8 @@ class Limits(NamedTuple):
 class Found(NamedTuple):
     """Rows that are new or may have changed."""
 
-    rows: Mapping[
-        int, Mapping[str, object]
-    ]  # Id -> columns, of rows that bear no mark of sensitivity
+    # Id -> columns, of rows that bear no mark of sensitivity
+    rows: Mapping[int, Mapping[str, object]]
     # Ids of rows whose text the query left in the store, because they are marked
     withheld: tuple[int, ...] = ()
     # The id, as text, of every row that is there; None where none can have vanished or that was not
@@ -130,10 +129,6 @@ REQUIRED = frozenset({"id", "content", "is_sensitive", "updated_at"})
 STEPS_BETWEEN_CLOCKS = 2_000
 """Instructions of SQLite's machine between two looks at the clock: some 20 microseconds."""
 
-IDS_PER_STEP = 10_000
-"""Ids that one step of the pass over the table looks at: fewer lose less to the deadline, more save
-statements."""
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -162,8 +157,7 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
         db.set_progress_handler(
             lambda: int(time.perf_counter() > limits.until_s), STEPS_BETWEEN_CLOCKS
         )
-        which = "WHERE id > ? ORDER BY id DESC LIMIT ?"
-        sql = rows_sql(columns, names, which)
+        sql = rows_sql(columns, names, "WHERE id > ? ORDER BY id DESC LIMIT ?")
         rows = db.execute(sql, (since.last_id, limits.max_rows + 1)).fetchall()
         missed: list[str] = []
         if len(rows) > limits.max_rows:
@@ -171,7 +165,9 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
             rows = rows[1:]
         written, marked, ids = list[int](), list[int](), None
         try:
-            _find_changes(db, mark_sql(columns), since, written, marked)
+            # What is found before the time is over counts: the newest, likeliest to change.
+            for key, is_marked in _changed_before(db, mark_sql(columns), since):
+                (marked if is_marked else written).append(int(key))
             ids = _ids_left(db, since)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
@@ -183,38 +179,27 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
             missed.append("more rows changed than may be taken in (live.max_rows)")
         sql = rows_sql(columns, names, "WHERE id IN (SELECT value FROM json_each(?))")
         rows += db.execute(sql, (json.dumps(written[:room]),)).fetchall()
-    found = {
-        int(key): dict(zip(names, values, strict=True))
-        for key, mark, *values in rows
-        if mark is None
+    clean = {
+        int(key): dict(zip(names, found, strict=True)) for key, mark, *found in rows if mark is None
     }
     withheld = (*marked, *(int(key) for key, mark, *_ in rows if mark is not None))
-    return Found(found, withheld, ids, "; ".join(missed))
+    return Found(clean, withheld, ids, "; ".join(missed))
 
 
-def _find_changes(
-    db: sqlite3.Connection, mark: str, since: Since, written: list[int], marked: list[int]
-) -> None:
-    """Add the ids of rows that were written since or are marked now, from the highest id down.
+def _changed_before(db: sqlite3.Connection, mark: str, since: Since) -> Iterable[tuple[int, int]]:
+    """Return the ids of rows of then that were written since or are marked now, highest first.
 
-    A row may be marked without a new stamp; a mark is seen whatever the stamp says. What was found
-    before an interruption stays found: the newest rows are the likeliest to change.
+    A row may be marked without a new stamp; a mark is seen whatever the stamp says.
     """
     moment = _EPOCH + timedelta(microseconds=since.read_us, seconds=-LATE_COMMIT_S)
     text = moment.replace(tzinfo=None).isoformat(timespec="seconds")
     # Stores write "T" between day and hour; a blank there sorts before it.
-    sql = (
-        f"SELECT id, {mark} IS NOT NULL FROM memories WHERE id > ?1 AND id <= ?2 AND "
-        "(updated_at >= ?3 OR (updated_at >= ?4 AND substr(updated_at, 11, 1) = ' ') OR "
-        f"{mark} IS NOT NULL) ORDER BY id DESC"
+    return db.execute(
+        f"SELECT id, {mark} IS NOT NULL FROM memories WHERE id <= ?1 AND (updated_at >= ?2 OR "
+        "(updated_at >= ?3 AND substr(updated_at, 11, 1) = ' ') OR "
+        f"{mark} IS NOT NULL) ORDER BY id DESC",
+        (since.last_id, text, text.replace("T", " ")),
     )
-    (lowest,) = db.execute("SELECT min(id) FROM memories").fetchone()
-    top = since.last_id
-    while lowest is not None and top >= lowest:
-        bounds = (top - IDS_PER_STEP, top, text, text.replace("T", " "))
-        for key, is_marked in db.execute(sql, bounds):
-            (marked if is_marked else written).append(int(key))
-        top -= IDS_PER_STEP
 
 
 def _ids_left(db: sqlite3.Connection, since: Since) -> frozenset[str] | None:
@@ -222,11 +207,9 @@ def _ids_left(db: sqlite3.Connection, since: Since) -> frozenset[str] | None:
 
     Ids only grow (AUTOINCREMENT), so the count of those that were there then tells.
     """
-    if since.rows is not None:
-        sql = "SELECT count(*) FROM memories WHERE id <= ?"
-        (left,) = db.execute(sql, (since.last_id,)).fetchone()
-        if left >= since.rows:
-            return None
+    sql = "SELECT count(*) FROM memories WHERE id <= ?"
+    if since.rows is not None and db.execute(sql, (since.last_id,)).fetchone()[0] >= since.rows:
+        return None
     # One text in the place of a row per id: half the time.
     (ids,) = db.execute("SELECT group_concat(id) FROM memories").fetchone()
     return frozenset() if ids is None else frozenset(str(ids).split(","))
@@ -250,12 +233,11 @@ class LiveRow(NamedTuple):
     memory: MemoryRecord  # Judged by the rules of the export; its position means nothing
     # Token -> how often it stands in what would be indexed; digests in a replay
     counts: Mapping[str, int]
-    length: int  # Tokens, repeats included
 
-    @staticmethod
-    def of(memory: MemoryRecord, tokens: Sequence[str]) -> LiveRow:
-        """Return a row that is indexed under these tokens."""
-        return LiveRow(memory, Counter(tokens), len(tokens))
+    @property
+    def length(self) -> int:
+        """Return how many tokens it has, repeats included."""
+        return sum(self.counts.values())
 
 
 class LiveState(NamedTuple):
@@ -279,11 +261,18 @@ def record_state(state: LiveState) -> dict[str, Any]:
 
     Tokens are kept as digests: they are enough to rank a memory again.
     """
-    return {
-        "rows": [_record_row(row, hashed=state.hashed) for row in state.rows],
-        "hidden": list(state.hidden),
-        "faults": [list(fault) for fault in state.faults],
-    }
+    names = [name for name in MemoryRecord.__slots__ if name not in _NOT_KEPT]
+    kept = [
+        {
+            "memory": {name: getattr(row.memory, name) for name in names},
+            "counts": {
+                token if state.hashed else token_digest(token): count
+                for token, count in row.counts.items()
+            },
+        }
+        for row in state.rows
+    ]
+    return {"rows": kept, "hidden": list(state.hidden), "faults": list(map(list, state.faults))}
 
 
 def read_state(record: Mapping[str, Any]) -> LiveState:
@@ -293,20 +282,11 @@ def read_state(record: Mapping[str, Any]) -> LiveState:
         LiveRow(
             MemoryRecord(**row["memory"], **unknown),
             {str(token): int(count) for token, count in row["counts"].items()},
-            int(row["length"]),
         )
         for row in record["rows"]
     )
     faults = tuple((str(code), str(message)) for code, message in record["faults"])
     return LiveState(rows, tuple(record["hidden"]), faults, hashed=True)
-
-
-def _record_row(row: LiveRow, *, hashed: bool) -> dict[str, Any]:
-    memory = {
-        name: getattr(row.memory, name) for name in MemoryRecord.__slots__ if name not in _NOT_KEPT
-    }
-    counts = row.counts if hashed else {token_digest(t): n for t, n in row.counts.items()}
-    return {"memory": memory, "counts": dict(counts), "length": row.length}
 
 
 # From rows as the store has them to memories: the rules of the export, applied at once.
@@ -393,19 +373,17 @@ def _indexed(memories: Sequence[MemoryRecord], until_s: float) -> tuple[list[Liv
     for memory in reversed(memories):
         if rows and time.perf_counter() > until_s:
             break
-        rows.append(LiveRow.of(memory, _tokens(*(getattr(memory, name) for name in _INDEXED))))
+        texts = (memory.content, memory.tags, memory.expanded_keywords, memory.category)
+        rows.append(LiveRow(memory, _count_tokens(*texts)))
     rows.reverse()
     return rows, len(memories) - len(rows)
 
 
-_INDEXED = ("content", "tags", "expanded_keywords", "category")
-
-
 @lru_cache(maxsize=KEPT_TOKENS)
-def _tokens(content: str, tags: str, keywords: str, category: str) -> tuple[str, ...]:
+def _count_tokens(content: str, tags: str, keywords: str, category: str) -> Mapping[str, int]:
     from noctuary.text.tokens import document_tokens
 
-    return tuple(document_tokens(content, tags, keywords, category))
+    return Counter(document_tokens(content, tags, keywords, category))
 
 
 # Looking into the store that a snapshot was made of, once per state of the store and process.
@@ -430,7 +408,7 @@ _SQLITE, _POSTGRES = "claude-memory-sqlite", "claude-memory-postgres"
 
 _Key = tuple[str, str, LiveSettings]
 # The state of the store's files, until when the look counts (`time.monotonic`), and what it saw.
-_known: dict[_Key, tuple[Any, float, LiveState]] = {}
+_known: dict[_Key, tuple[Any, float, LiveState | None]] = {}
 _lock = threading.Lock()
 
 
@@ -447,44 +425,36 @@ def look_now(
         return None
     key = (str(paths.root), snapshot.manifest.digest, live)
     path = Path(str(made_of["location"])) if kind == _SQLITE else None
+    stamp, is_settled = (), True
     # Whatever is wrong with the store, the snapshot answers.
     try:
-        stamp = () if path is None else stamp_of(path)
-        now_ns = time.time_ns()
-        written_ns = max((changed_ns for _, changed_ns, _ in stamp), default=now_ns)
-        if path is not None and written_ns // 1000 < since.read_us - _READ_MARGIN_US:
-            return None
+        if path is not None:
+            stamp, now_ns = stamp_of(path), time.time_ns()
+            written_ns = max((changed_ns for _, changed_ns, _ in stamp), default=now_ns)
+            if written_ns // 1000 < since.read_us - _READ_MARGIN_US:
+                return None
+            is_settled = now_ns - written_ns > SETTLED_NS
         known = _known.get(key)
         if known is not None and known[0] == stamp and time.monotonic() < known[1]:
-            state = known[2]
+            return known[2]
+        limits = Limits(live.max_rows, time.perf_counter() + live.deadline_ms / 1000)
+        if path is not None:
+            found = look_into_sqlite(path, since, limits)
         else:
-            state = _look(path, paths, snapshot, live, source, since)
-            if path is None:
-                _remember(key, (stamp, time.monotonic() + ASK_AGAIN_S, state))
-            elif now_ns - written_ns > SETTLED_NS:
-                _remember(key, (stamp, math.inf, state))
+            found = look_into_postgres(_database(snapshot, source), source, since, limits)
+        state = judge(found, snapshot, paths.injections, limits.until_s)
     except Exception as error:
         state = _unreachable(snapshot, error)
-    return None if not state.rows and not state.hidden and not state.faults else state
-
-
-def _look(
-    path: Path | None,
-    paths: StorePaths,
-    snapshot: _Snapshot,
-    live: LiveSettings,
-    source: SourceSettings,
-    since: Since,
-) -> LiveState:
-    limits = Limits(live.max_rows, time.perf_counter() + live.deadline_ms / 1000)
-    if path is not None:
-        found = look_into_sqlite(path, since, limits)
-        return judge(found, snapshot, paths.injections, limits.until_s)
-    try:
-        found = look_into_postgres(_database(snapshot, source), source, since, limits)
-        return judge(found, snapshot, paths.injections, limits.until_s)
-    except Exception as error:  # an answer as well: the next recall does not wait again
-        return _unreachable(snapshot, error)
+        # A database's answer as well: the next recall does not wait again.
+        is_settled = path is None
+    shown = state if state.rows or state.hidden or state.faults else None
+    if is_settled:
+        until_s = time.monotonic() + ASK_AGAIN_S if path is None else math.inf
+        with _lock:
+            if len(_known) >= KEPT:
+                _known.clear()
+            _known[key] = (stamp, until_s, shown)
+    return shown
 
 
 def _database(snapshot: _Snapshot, source: SourceSettings) -> DatabaseName:
@@ -505,13 +475,6 @@ def _since(source: Mapping[str, Any]) -> Since | None:
     return Since(
         last_id if isinstance(last_id, int) else 0, rows if isinstance(rows, int) else None, read_us
     )
-
-
-def _remember(key: _Key, looked: tuple[Any, float, LiveState]) -> None:
-    with _lock:
-        if len(_known) >= KEPT:
-            _known.clear()
-        _known[key] = looked
 
 
 def _unreachable(snapshot: _Snapshot, error: Exception) -> LiveState:

@@ -619,29 +619,63 @@ def is_codex(line: Mapping[str, object]) -> bool:
 
 def read_codex(line: Mapping[str, object], context: FileContext) -> list[Reading]:
     """Return what a line adds to turns, or why nothing; the context learns session and folder."""
-    kind, payload = line.get("type"), as_object(line.get("payload"))
-    inner = payload.get("type")
+    found = _read_item(line, as_object(line.get("payload")), context)
+    if isinstance(found, Skip):
+        return [found]
+    native, role, part = found
+    at_us = context.said_at(line)
+    own = (context.session, context.project, at_us, context.is_sidechain, (part,))
+    return [Message(native, role, CODEX, *own)]
+
+
+def _read_item(
+    line: Mapping[str, object], payload: Mapping[str, object], context: FileContext
+) -> tuple[str, Role, Part] | Skip:
+    """Return the native id of the turn that a line adds a part to, who says it, and the part."""
+    kind, inner = line.get("type"), payload.get("type")
     if kind == "session_meta":
         _learn(payload, context)
-        return [Skip.OTHER_TYPE]
     if kind == "compacted":
-        return [Skip.COMPACT_SUMMARY]
+        return Skip.COMPACT_SUMMARY
+    if kind == "event_msg" and inner == "context_compacted":
+        return Skip.COMPACT_BOUNDARY
+    stamp = as_name(line.get("timestamp")) or context.session
     if kind == "event_msg" and inner == "user_message":
         context.step = ""
-        return [_said("user", payload.get("message"), line, payload, context)]
-    if kind == "event_msg":
-        return [Skip.COMPACT_BOUNDARY if inner == "context_compacted" else Skip.OTHER_TYPE]
-    if kind == "response_item" and inner == "message":
+        return _said("user", payload.get("message"), stamp, payload)
+    return _read_response(payload, stamp, context) if kind == "response_item" else Skip.OTHER_TYPE
+
+
+def _read_response(
+    payload: Mapping[str, object], stamp: str, context: FileContext
+) -> tuple[str, Role, Part] | Skip:
+    inner = payload.get("type")
+    if inner == "message":
         # Those of other roles: the prompt's frame, and what `event_msg` says again.
         if payload.get("role") != "assistant":
-            return [Skip.META]
-        said = "\n".join(as_texts(payload.get("content")))
-        return [_said("assistant", said, line, payload, context)]
-    if kind == "response_item" and inner in _CALLS:
-        return [_called(str(inner), line, payload, context)]
-    if kind == "response_item" and inner in _RESULTS:
-        return [_returned(line, payload, context)]
-    return [Skip.OTHER_TYPE]
+            return Skip.META
+        said = _said("assistant", "\n".join(as_texts(payload.get("content"))), stamp, payload)
+        context.step = context.step if isinstance(said, Skip) else said[0]
+        return said
+    if inner in _CALLS:
+        call = as_name(payload.get("call_id")) or as_name(payload.get("id"))
+        if not call:
+            return Skip.NO_CONTENT
+        context.step = context.step or f"call:{call}"
+        arguments = payload.get(_CALLS[str(inner)])
+        if inner == "local_shell_call":
+            arguments = {"command": as_object(arguments).get("command")}
+        name = as_name(payload.get("name")) or "shell"
+        return context.step, "assistant", Part(f"call:{call}", "call", name, call_texts(arguments))
+    if inner not in _RESULTS:
+        return Skip.OTHER_TYPE
+    context.step = ""
+    call, output = as_name(payload.get("call_id")), payload.get("output")
+    shown = as_object(output)
+    texts = as_texts(shown.get("content") if shown else output)
+    failed = shown.get("success") is False
+    part = Part(f"result:{call}", "result", "", texts, is_error=failed)
+    return ("", "assistant", part) if call else Skip.NO_CONTENT
 
 
 def _learn(payload: Mapping[str, object], context: FileContext) -> None:
@@ -657,57 +691,13 @@ def _learn(payload: Mapping[str, object], context: FileContext) -> None:
 
 
 def _said(
-    role: Role,
-    text: object,
-    line: Mapping[str, object],
-    payload: Mapping[str, object],
-    context: FileContext,
-) -> Reading:
+    role: Role, text: object, stamp: str, payload: Mapping[str, object]
+) -> tuple[str, Role, Part] | Skip:
     if not isinstance(text, str) or not text.strip():
         return Skip.NO_CONTENT
     native = as_name(payload.get("id"))
     if not native:
         # No id of its own: the same words at the same moment are the same turn, also in a fork.
-        stamp = as_name(line.get("timestamp")) or context.session
         said = f"{stamp}\n{role}\n{text}".encode("utf-8", "surrogatepass")
         native = hashlib.sha256(said).hexdigest()[:32]
-    if role == "assistant":
-        context.step = native
-    return _message(native, role, Part(f"{native}:0", "text", "", (text,)), line, context)
-
-
-def _called(
-    kind: str, line: Mapping[str, object], payload: Mapping[str, object], context: FileContext
-) -> Reading:
-    call = as_name(payload.get("call_id")) or as_name(payload.get("id"))
-    if not call:
-        return Skip.NO_CONTENT
-    context.step = context.step or f"call:{call}"
-    arguments = payload.get(_CALLS[kind])
-    if kind == "local_shell_call":
-        arguments = {"command": as_object(arguments).get("command")}
-    name = as_name(payload.get("name")) or "shell"
-    part = Part(f"call:{call}", "call", name, call_texts(arguments))
-    return _message(context.step, "assistant", part, line, context)
-
-
-def _returned(
-    line: Mapping[str, object], payload: Mapping[str, object], context: FileContext
-) -> Reading:
-    context.step = ""
-    call = as_name(payload.get("call_id"))
-    if not call:
-        return Skip.NO_CONTENT
-    output = payload.get("output")
-    inner = as_object(output)
-    texts = as_texts(inner.get("content") if inner else output)
-    part = Part(f"result:{call}", "result", "", texts, is_error=inner.get("success") is False)
-    return _message("", "assistant", part, line, context)
-
-
-def _message(
-    native: str, role: Role, part: Part, line: Mapping[str, object], context: FileContext
-) -> Message:
-    at_us = context.said_at(line)
-    own = (context.session, context.project, at_us, context.is_sidechain, (part,))
-    return Message(native, role, CODEX, *own)
+    return native, role, Part(f"{native}:0", "text", "", (text,))
