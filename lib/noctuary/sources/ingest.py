@@ -7,7 +7,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -306,6 +306,7 @@ class _Run:
     end: int = 0  # Up to where the file was read
     size_bytes: int = 0  # Line bytes that the messages came from
     messages: list[Message] = field(default_factory=list[Message])  # In the order of the file
+    touched: set[int] = field(default_factory=set[int])  # Turns that got a part of them
 
     def take(self, line: Line) -> bool:
         """Read a line; False for a last one that is not whole yet."""
@@ -332,8 +333,9 @@ class _Run:
     def keep(self, *, is_partial: bool = False) -> None:
         """Keep the messages and the new offset in one transaction."""
         with self.turns.transaction():
-            changed = {number for message in self.messages for number in self._keep(message)}
-            for number in sorted(changed):
+            for message in self.messages:
+                self._keep(message)
+            for number in sorted(self.touched):
                 # Parts may hold a secret together that none of them holds alone.
                 texts = self.turns.texts_of(number)
                 if len(texts) > 1 and find_text_sensitivity("\n".join(texts)) is not None:
@@ -349,51 +351,45 @@ class _Run:
                 self.context.to_json(),
             )
             self.turns.keep_state(os.fspath(self.path.absolute()), state)
-        self.messages, self.size_bytes = [], 0
+        self.messages, self.touched, self.size_bytes = [], set(), 0
 
-    def _keep(self, message: Message) -> Iterator[int]:
-        """Keep the parts of a message; yield the turns that got one."""
+    def _keep(self, message: Message) -> None:
         message = message._replace(  # what only its file tells of a line without either
             session=message.session or self.path.stem,
             project=message.project or project_of(self.path.parent.name),
         )
-        kept = False
-        for part in message.parts:
-            number, is_changed = self._keep_part(message, part)
-            kept = kept or number is not None
-            if number is not None and is_changed:
-                yield number
-        if not kept:
+        if not any([self._keep_part(message, part) for part in message.parts]):
             is_orphan = not message.native_id
             self.report.skipped[Skip.ORPHAN if is_orphan else Skip.NO_CONTENT] += 1
 
-    def _keep_part(self, message: Message, part: Part) -> tuple[int | None, bool]:
-        """Return the turn that has a part, None where nothing of it is kept, and if it changed."""
+    def _keep_part(self, message: Message, part: Part) -> bool:
+        """Keep a part in its turn; False where nothing of it is kept."""
         number: int | None = None
         if part.kind == "result":
             key = part.key.replace("result:", "call:", 1)
             sql = "SELECT number, label FROM parts WHERE key = ?"
             call = self.turns.one(sql, f"{message.agent}:{key}")
             if call is None:
-                return None, False
+                return False
             number, part = call[0], part._replace(label=call[1])
         vetted = vet_part(part, self.settings.tool_chars)
         if vetted is None:
-            return None, False
+            return False
         if number is None:
             number, is_new = self.turns.turn(message)
             self.report.turns += is_new and not vetted.is_secret
         if self.turns.one("SELECT 1 FROM turns WHERE number = ? AND is_sensitive", number):
-            return number, False
+            return True
         if vetted.is_secret:
             self.turns.mark_sensitive(number)
             self.report.sensitive += 1
-            return number, False
+            return True
         self.report.withheld += vetted.withheld
-        is_changed = self.turns.keep_part(f"{message.agent}:{part.key}", number, part.kind, vetted)
-        self.report.parts += is_changed
-        self.report.cut += is_changed and vetted.was_cut
-        return number, is_changed
+        if self.turns.keep_part(f"{message.agent}:{part.key}", number, part.kind, vetted):
+            self.report.parts += 1
+            self.report.cut += vetted.was_cut
+            self.touched.add(number)
+        return True
 
 
 # All transcripts at a path, as a night keeps them.

@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +33,6 @@ bounds by as many rows."""
 
 TEXT_CHARS = 2_000
 """Characters of a query that are kept; a longer one is a pasted document, never asked twice."""
-
-_ROWS_AT_ONCE = 1_000
-_CACHED_AT_MOST = 8
-"""Logs (per user and encoder) held in memory by one process."""
 
 _DAY_US = 86_400_000_000
 
@@ -74,16 +69,10 @@ LoggedQuery = tuple[str, int, float, tuple[str, ...]]
 """text, asked_us, cosine to today's query in [-1, 1], ids of what it found (best first)."""
 
 
-class _Rows(NamedTuple):
-    """Queries of one user and encoder, oldest first."""
-
-    # Number, text, its wording, asked_us and the ids of what it found
-    queries: list[tuple[int, str, str, int, tuple[str, ...]]]
-    vectors: NDArray[np.float32]  # Shape (n, d)
-
-
-_Key = tuple[str, int, int, int, str, str | None, int]
-_cache: dict[_Key, _Rows] = {}
+_NEWEST_FIRST = """
+SELECT text, asked_us, memory_ids, vector FROM queries
+WHERE encoder = ? AND user IS ? AND length(vector) = ? ORDER BY number DESC LIMIT ?
+"""
 
 
 def append_query(
@@ -132,87 +121,41 @@ def similar_queries(
     """
     if limit <= 0:
         return [], None
+    whose = (encoder_digest, None if user is None else _clean(user))
     try:
-        rows = _read(path, encoder_digest, None if user is None else _clean(user), vector.size)
-    except FileNotFoundError:
-        return [], None
+        with closing(open_log(path, QUERY_LOG, wait_s=WAIT_AT_MOST_S, or_empty=True)) as log:
+            values = (*whose, 4 * vector.size, KEPT_AT_MOST)
+            rows = log.execute(_NEWEST_FIRST, values).fetchall()
+        return _nearest(rows, vector, since_us, limit, exclude_text), None
     except (sqlite3.Error, OSError, ValueError, TypeError) as error:
         return [], f"past queries cannot be read: {error}"
-    return _nearest(rows, vector, since_us, limit, exclude_text), None
 
 
 def _nearest(
-    rows: _Rows, vector: NDArray[np.float32], since_us: int, limit: int, exclude_text: str
+    rows: Sequence[tuple[str, int, str, bytes]],
+    vector: NDArray[np.float32],
+    since_us: int,
+    limit: int,
+    exclude_text: str,
 ) -> list[LoggedQuery]:
+    """Return those of some rows, newest first, that are nearest to a vector."""
+    vectors = np.frombuffer(b"".join(blob for *_, blob in rows), dtype="<f4")
     # Row by row, so that a query's cosine does not depend on how many others there are.
-    cosines = np.einsum("nd,d->n", rows.vectors, vector.astype(np.float32))
+    cosines = np.einsum("nd,d->n", vectors.reshape(-1, vector.size), vector.astype(np.float32))
     cosines = np.nan_to_num(cosines.astype(np.float64), nan=-1.0)
-    # Backwards, so that the newest of equals comes first.
-    order = rows.vectors.shape[0] - 1 - np.argsort(-cosines[::-1], kind="stable")
-    newest = {wording: i for i, (_, _, wording, _, _) in enumerate(rows.queries)}
+    wordings = [_wording(text) for text, *_ in rows]
+    newest = {wording: i for i, wording in reversed([*enumerate(wordings)])}
     today = _wording(exclude_text[:TEXT_CHARS])
     found: list[LoggedQuery] = []
-    for i in order.tolist():
-        _, text, wording, asked_us, memory_ids = rows.queries[i]
-        if wording == today or newest[wording] != i or asked_us < since_us:
+    for i in np.argsort(-cosines, kind="stable").tolist():
+        text, asked_us, memory_ids, _ = rows[i]
+        if wordings[i] == today or newest[wordings[i]] != i or asked_us < since_us:
             continue
-        found.append((text, asked_us, min(max(float(cosines[i]), -1.0), 1.0), memory_ids))
+        cosine = min(max(float(cosines[i]), -1.0), 1.0)
+        found.append((text, asked_us, cosine, tuple(json.loads(memory_ids))))
         if len(found) == limit:
             break
     return found
-
-
-def _read(path: Path, encoder: str, user: str | None, dimension: int) -> _Rows:
-    """Return the rows, those of an earlier call from memory if all of them are still there."""
-    stat = path.stat()
-    with closing(open_log(path, QUERY_LOG, wait_s=WAIT_AT_MOST_S, or_empty=True)) as log:
-        log_id: int = log.execute("PRAGMA application_id").fetchone()[0]
-        key = (str(path), stat.st_dev, stat.st_ino, log_id, encoder, user, dimension)
-        nothing = _Rows([], np.empty((0, dimension), dtype=np.float32))
-        rows = _cache.pop(key, nothing)
-        if not _all_there(log, rows, encoder, user):
-            rows = nothing
-        rows = _with_newer(log, rows, encoder, user)
-        _cache[key] = rows
-        # Without a lock: what two threads do to the cache at once costs a reading, nothing else.
-        with suppress(KeyError, RuntimeError, StopIteration):
-            while len(_cache) > _CACHED_AT_MOST:
-                del _cache[next(iter(_cache))]
-        return rows
-
-
-def _all_there(log: sqlite3.Connection, rows: _Rows, encoder: str, user: str | None) -> bool:
-    """Tell whether no row was deleted since: what somebody made forget must not live on here."""
-    if not rows.queries:
-        return True
-    sql = "SELECT count(*) FROM queries WHERE encoder = ? AND user IS ? AND number BETWEEN ? AND ?"
-    ends = (rows.queries[0][0], rows.queries[-1][0])
-    return log.execute(sql, (encoder, user, *ends)).fetchone()[0] == len(rows.queries)
-
-
-def _with_newer(log: sqlite3.Connection, rows: _Rows, encoder: str, user: str | None) -> _Rows:
-    """Append what was logged since, batch by batch; never hold more than `KEPT_AT_MOST`."""
-    sql = (
-        "SELECT number, text, asked_us, memory_ids, vector FROM queries "
-        "WHERE encoder = ? AND user IS ? AND number > ? AND length(vector) = ? "
-        "ORDER BY number LIMIT ?"
-    )
-    dimension = rows.vectors.shape[1]
-    while True:
-        last = rows.queries[-1][0] if rows.queries else 0
-        batch = log.execute(sql, (encoder, user, last, 4 * dimension, _ROWS_AT_ONCE)).fetchall()
-        queries = [
-            (number, text, _wording(text), asked_us, tuple(json.loads(ids)))
-            for number, text, asked_us, ids, _ in batch
-        ]
-        blobs = b"".join(blob for *_, blob in batch)
-        vectors = np.frombuffer(blobs, dtype="<f4").reshape(len(batch), dimension)
-        rows = _Rows(
-            [*rows.queries, *queries][-KEPT_AT_MOST:],
-            np.concatenate([rows.vectors, vectors])[-KEPT_AT_MOST:],
-        )
-        if len(batch) < _ROWS_AT_ONCE:
-            return rows
 
 
 def _clean(text: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from noctuary.core.types import UNDATED_US
 
 # The file usage.sqlite: its format, its tables and what its rows mean. The night replaces the file
 # as a whole; nobody ever writes into the one that readers have open.
-
 
 FORMAT = 1
 """`user_version` of the file; bumped when an older reader would misread it."""
@@ -38,27 +37,18 @@ PRAGMA user_version = {FORMAT};
 """`access` has the memories that were ever returned and still exist, `ltp` all that were scanned,
 `co_retrieval` the pairs with a < b by code point."""
 
-WINDOW_DAYS = "window_days"
-"""Key in `meta`: `access.recent` counts the retrievals of so many days before `AS_OF_US`."""
-
-AS_OF_US = "as_of_us"
-"""Key in `meta`: when the night counted, microseconds since the epoch."""
-
-DIGEST = "digest"
-"""Key in `meta`: SHA-256 of window, `access` and `co_retrieval`: equal ones answer alike."""
-
-NOT_SCANNED = "ltp_not_scanned"
-"""Key in `meta`: memories that the last scan left out because of max_scan_depth."""
-
-RESUME_AT = "ltp_resume_at"
-"""Key in `meta`: position from which the next bounded scan goes on."""
+# Keys of `meta`.
+WINDOW_DAYS = "window_days"  # `access.recent` counts the retrievals of so many days before AS_OF_US
+AS_OF_US = "as_of_us"  # When the night counted, microseconds since the epoch
+DIGEST = "digest"  # Of window, `access` and `co_retrieval` (SHA-256): equal ones answer alike
+NOT_SCANNED = "ltp_not_scanned"  # Memories that the last scan left out because of max_scan_depth
+RESUME_AT = "ltp_resume_at"  # Position from which the next bounded scan goes on
 
 # Long-term potentiation: what is recalled often counts more. The formulas, vectorised.
 #
 # Two faces of one number (DESIGN section 4): the multiplier in [1, max_boost] for ranking, the
 # score in [0, 1] for thresholds of compaction. A threshold of 0.3 has no meaning on a scale that
 # starts at 1.
-
 
 LTP_GAIN = 0.3
 """Weight of ln(1 + n) (MemPalace #441): with it 27 retrievals in the window double a score; more
@@ -113,7 +103,7 @@ def idle_days(accessed_us: NDArray[np.int64], now_us: int) -> NDArray[np.float64
 # for a newer one. Without a readable file every answer is "never used": use may lift a memory, its
 # absence must not fail a recall.
 
-
+_Answer = TypeVar("_Answer")
 _IDS = "SELECT value FROM json_each(?)"
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
@@ -148,22 +138,16 @@ class UsageReader(ReplacedFile):
 
     def counts(self, memory_ids: Sequence[str]) -> Counts:
         """Return recent, days and last_us, int64, aligned; 0, 0, UNDATED_US for one never used."""
-        with self._lock:
-            if self._db is not None:
-                try:
-                    return read_counts(self._db, memory_ids)
-                except READ_FAULTS as error:
-                    self._give_up(error)
-        return _no_counts(len(memory_ids))
+        unknown = _no_counts(len(memory_ids))
+        return self._ask(lambda db: read_counts(db, memory_ids), unknown)
 
     def most_used(self, limit: int) -> list[str]:
         """Return the ids recalled most often inside the window, most first; ties: latest first."""
-        found = self._rows(
+        sql = (
             "SELECT memory_id FROM access WHERE recent > 0 "
-            "ORDER BY recent DESC, last_us DESC, memory_id LIMIT ?",
-            [max(limit, 0)],
+            "ORDER BY recent DESC, last_us DESC, memory_id LIMIT ?"
         )
-        return [memory_id for (memory_id,) in found]
+        return self._ask(lambda db: [m for (m,) in db.execute(sql, [max(limit, 0)])], [])
 
     def co_retrieved(self, memory_ids: Sequence[str]) -> NDArray[np.int64]:
         """Return, per id, how often it was recalled together with the others, summed: int64."""
@@ -171,22 +155,21 @@ class UsageReader(ReplacedFile):
         ids = json.dumps(list(totals))
         # The plus keeps SQLite from seeking every pair: few of them exist.
         sql = f"SELECT a, b, count FROM co_retrieval WHERE a IN ({_IDS}) AND +b IN ({_IDS})"
-        for a, b, count in self._rows(sql, [ids, ids]):
+        for a, b, count in self._ask(lambda db: db.execute(sql, [ids, ids]).fetchall(), []):
             totals[a] += count
             totals[b] += count
         if self.warning is not None:
             return np.zeros(len(memory_ids), dtype=np.int64)
         return np.array([totals[m] for m in memory_ids], dtype=np.int64)
 
-    def _rows(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def _ask(self, question: Callable[[sqlite3.Connection], _Answer], unknown: _Answer) -> _Answer:
         with self._lock:
-            if self._db is None:
-                return []
-            try:
-                return self._db.execute(sql, values).fetchall()
-            except READ_FAULTS as error:
-                self._give_up(error)
-                return []
+            if self._db is not None:
+                try:
+                    return question(self._db)
+                except READ_FAULTS as error:
+                    self._give_up(error)
+        return unknown
 
     def _read(self, db: sqlite3.Connection) -> None:
         meta = self._read_meta(db, FORMAT)

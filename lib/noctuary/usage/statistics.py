@@ -47,7 +47,6 @@ _DAY_US = 86_400_000_000
 # The sums outlive the rows they were made of.
 
 _FORMAT = 2
-_FORMAT_WITHOUT_DAYS = 1
 
 _SUMS = (
     f"SELECT memory_id, retrieved_at_us / {_DAY_US}, COUNT(*), MAX(retrieved_at_us) "
@@ -88,25 +87,18 @@ class Folded:
 
 
 def parse_folded(text: str) -> Folded | None:
-    """Return what `Folded.to_json` wrote, in this version or the one before; else None.
-
-    Format 1 did not count days: a memory has at least the one of its last retrieval.
-    """
+    """Return what `Folded.to_json` wrote in this version; else None."""
     try:
         content: dict[str, Any] = parse_json(text)
-        if content["format"] not in (_FORMAT, _FORMAT_WITHOUT_DAYS):
-            return None
-        log_id, position, at_us = map(int, content["mark"])
-        sums = {m: (int(n), int(last)) for m, (n, last) in content["by_memory"].items()}
-        if content["format"] == _FORMAT_WITHOUT_DAYS:
-            days = {m: (1, last // _DAY_US) for m, (_, last) in sums.items()}
-        else:
-            days = {m: (int(n), int(last)) for m, (n, last) in content["days"].items()}
+        mark = Mark(*map(int, content["mark"]))
+        by_memory, days = (
+            {m: (int(n), int(last)) for m, (n, last) in content[name].items()}
+            for name in ("by_memory", "days")
+        )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    if days.keys() != sums.keys():
-        return None
-    return Folded(sums, Mark(log_id, position, at_us), days)
+    is_whole = content.get("format") == _FORMAT and days.keys() == by_memory.keys()
+    return Folded(by_memory, mark, days) if is_whole else None
 
 
 def read_folded(path: Path) -> Folded:
@@ -166,7 +158,6 @@ def _add(
 #
 # Memory stays bounded whatever the log holds: SQLite counts in temporary tables, which spill.
 
-
 CO_RETRIEVAL_RANKS = 10
 """Only the best so many answers of a recall count as recalled together: 45 pairs at most. More
 links what merely filled a long list, fewer misses the tail of an ordinary one."""
@@ -180,8 +171,7 @@ _RECENT = (
     "WHERE position <= ? AND retrieved_at_us >= ? AND known(memory_id) GROUP BY memory_id"
 )
 # The rows of one recall were appended in one go, of one snapshot and time, ranks rising.
-_MEMBERS = f"""
-    CREATE TEMP TABLE members AS
+_PAIRS = f"""
     WITH best AS (
         SELECT *, rank <= lag(rank) OVER log OR (snapshot_id, retrieved_at_us)
             IS NOT (lag(snapshot_id) OVER log, lag(retrieved_at_us) OVER log) AS begins
@@ -189,19 +179,13 @@ _MEMBERS = f"""
         WHERE position <= ? AND retrieved_at_us >= ? AND rank <= {CO_RETRIEVAL_RANKS}
         WINDOW log AS (ORDER BY position)
     ),
-    numbered AS (SELECT *, sum(begins) OVER (ORDER BY position) AS recall FROM best)
-    SELECT DISTINCT recall, memory_id, retrieved_at_us FROM numbered WHERE known(memory_id)
-    ORDER BY recall
-"""
-_PAIRS = """
-    CREATE TEMP TABLE pairs AS
-    SELECT a.memory_id AS a, b.memory_id AS b, COUNT(*) AS count, MAX(a.retrieved_at_us) AS newest
+    numbered AS (SELECT *, sum(begins) OVER (ORDER BY position) AS recall FROM best),
+    members AS MATERIALIZED (
+        SELECT DISTINCT recall, memory_id, retrieved_at_us FROM numbered WHERE known(memory_id)
+    )
+    SELECT a.memory_id, b.memory_id, COUNT(*), COUNT(*) OVER ()
     FROM members a JOIN members b ON a.recall = b.recall AND a.memory_id < b.memory_id
-    GROUP BY 1, 2
-"""
-_KEPT_PAIRS = """
-    SELECT a, b, count FROM (SELECT * FROM pairs ORDER BY count DESC, newest DESC, a, b LIMIT ?)
-    ORDER BY a, b
+    GROUP BY 1, 2 ORDER BY 3 DESC, MAX(a.retrieved_at_us) DESC, 1, 2 LIMIT ?
 """
 
 Pair = tuple[str, str, int]
@@ -238,11 +222,10 @@ def count_window(
             return Window()
         log.create_function("known", 1, known.__contains__, deterministic=True)
         recent = dict(log.execute(_RECENT, [folded.position, recent_since_us]))
-        log.execute(_MEMBERS, [folded.position, pairs_since_us])
-        log.execute(_PAIRS)
-        (total,) = log.execute("SELECT COUNT(*) FROM pairs").fetchone()
-        pairs = log.execute(_KEPT_PAIRS, [CO_RETRIEVAL_PAIRS]).fetchall()
-    return Window(recent, pairs, total - len(pairs))
+        values = [folded.position, pairs_since_us, CO_RETRIEVAL_PAIRS]
+        found = log.execute(_PAIRS, values).fetchall()
+    total = found[0][3] if found else 0
+    return Window(recent, sorted(pair[:3] for pair in found), total - len(found))
 
 
 class Fold(NamedTuple):
@@ -278,10 +261,6 @@ def fold_access_log(before: Folded, path: Path, known_ids: Collection[str]) -> F
 #
 # Only memories that exist are written: one that was deleted, or turned sensitive, is gone from the
 # file with the next night.
-
-
-_CARRIED_AT_ONCE = 20_000
-"""Scores of the file before held at once, some 5 MB."""
 
 
 def write_usage(
@@ -321,21 +300,18 @@ def _carry_scores(before: Path, db: sqlite3.Connection, known: Collection[str]) 
     if not before.exists():
         return
     with closing(connect_immutable(before)) as old:
-        if [(FORMAT,)] not in _read(old, "PRAGMA user_version"):
+        if (FORMAT,) not in _read(old, "PRAGMA user_version"):
             return
-        for rows in _read(old, "SELECT * FROM ltp ORDER BY memory_id"):
-            kept = [row for row in rows if row[0] in known]
-            db.executemany("INSERT OR IGNORE INTO ltp VALUES (?, ?, ?, ?, ?)", kept)
-        for rows in _read(old, "SELECT * FROM meta"):
-            db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", rows)
+        scores = _read(old, "SELECT * FROM ltp ORDER BY memory_id")
+        kept = (row for row in scores if row[0] in known)
+        db.executemany("INSERT OR IGNORE INTO ltp VALUES (?, ?, ?, ?, ?)", kept)
+        db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", _read(old, "SELECT * FROM meta"))
 
 
-def _read(db: sqlite3.Connection, sql: str) -> Iterator[list[tuple[Any, ...]]]:
+def _read(db: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     """Yield rows until there are no more, or none that can be read."""
     with suppress(sqlite3.Error):
-        cursor = db.execute(sql)
-        while rows := cursor.fetchmany(_CARRIED_AT_ONCE):
-            yield rows
+        yield from db.execute(sql)
 
 
 # LTP scores of every memory, page by page, into usage.sqlite (RFC 914, phase 14).

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sqlite3
 import tempfile
 from collections import defaultdict
@@ -128,19 +127,6 @@ def test_distinct_days_are_counted_on_over_the_nights(path: Path) -> None:
     # A writer that was held up: its row belongs to a day that has been counted past.
     write(path, ("1", 5 * DAY_US))
     assert fold_on(second, path)[0].days == second.days
-
-
-def test_sums_of_format_1_are_folded_on(path: Path) -> None:
-    write(path, ("1", 5), ("1", 2 * DAY_US))
-    folded, _ = fold_on(Folded(), path)
-    mark = [folded.mark.log_id, folded.mark.position, folded.mark.at_us]
-    old = {"format": 1, "mark": mark, "by_memory": {"1": [7, 2 * DAY_US]}}
-    migrated = parse_folded(json.dumps(old))
-    assert migrated == Folded({"1": (7, 2 * DAY_US)}, folded.mark, {"1": (1, 2)})
-    assert migrated is not None
-    write(path, ("1", 2 * DAY_US + 1), ("1", 3 * DAY_US))
-    after, read = fold_on(migrated, path)
-    assert (read, after.by_memory, after.days) == (2, {"1": (9, 3 * DAY_US)}, {"1": (2, 3)})
 
 
 def test_a_damaged_log_leaves_the_sums_and_is_reported(path: Path) -> None:
