@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 VAULT_PATH = "vault_path"
 
-BATCH_ROWS = 1_000
-"""Rows read at once: larger saves statements, smaller memory."""
-
 _Row = tuple[object, object, Mapping[str, object]]
 """What its query says of a row: its mark, its vault path, its columns."""
 
@@ -111,10 +108,9 @@ def _of_lines(path: Path) -> Iterator[_Row]:
     from noctuary.sources.jsonl import JsonlSource
 
     with JsonlSource(path) as source:
-        for batch in source.batches(BATCH_ROWS):
-            for row in batch:
-                if row.problem is None and row.key is not None:
-                    yield None, row.fields.get(VAULT_PATH), {**row.fields, "id": row.key}
+        for row in source.rows():
+            if row.problem is None and row.key is not None:
+                yield None, row.fields.get(VAULT_PATH), {**row.fields, "id": row.key}
 
 
 def _of_database(name: DatabaseName, settings: SourceSettings, user: str | None) -> Iterator[_Row]:
@@ -129,10 +125,9 @@ def _of_database(name: DatabaseName, settings: SourceSettings, user: str | None)
             return  # every row is somebody's
         # What only its text betrays is not marked: these rows the night's own query gives.
         reader = known._replace(user=user if known.has_users else None)
-        for rows in read_pages(pinned, reader, BATCH_ROWS):
-            for row in rows:
-                if row.withheld is None and row.problem is None:
-                    yield None, None, {**row.fields, "id": row.key}
+        for row in read_pages(pinned, reader):
+            if row.withheld is None and row.problem is None:
+                yield None, None, {**row.fields, "id": row.key}
 
 
 def _marked_sql(reader: Reader) -> tuple[tuple[str, ...], str]:

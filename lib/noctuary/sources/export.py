@@ -34,7 +34,6 @@ from noctuary.sources.corpus import (
 )
 from noctuary.sources.normalize import SHARES_ID, Rejected, accept, find_sensitivity
 from noctuary.sources.source import (
-    DEFAULT_BATCH_ROWS,
     QuarantineReason,
     QuarantineRow,
     RawRow,
@@ -416,6 +415,9 @@ def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
 
 TASK = "export"
 
+REPORTED_ROWS = 1_000
+"""Rows between two reports of progress."""
+
 _STAGING = ".export.tmp"
 _UNORDERED_TURNS = "turns-unordered.parquet"
 _FILES = (MEMORIES_FILE, TURNS_FILE, QUARANTINE_FILE)
@@ -427,7 +429,6 @@ def export_corpus(
     settings: CorpusSettings | None = None,
     *,
     now_us: int | None = None,
-    batch_rows: int = DEFAULT_BATCH_ROWS,
     progress: Progress = SILENT,
     previous_ids: Container[str] = frozenset(),
     guard: EchoGuard | None = None,
@@ -460,7 +461,7 @@ def export_corpus(
                     yield record.content_hash
 
             found = sift(
-                _rows(source, batch_rows, progress),
+                _rows(source, progress),
                 now_us=time.time_ns() // 1000 if now_us is None else now_us,
                 settings=settings or CorpusSettings(),
                 tally=tally,
@@ -481,11 +482,13 @@ def export_corpus(
     return report
 
 
-def _rows(source: Source, size: int, progress: Progress) -> Iterator[RawRow]:
+def _rows(source: Source, progress: Progress) -> Iterator[RawRow]:
     total, done = source.count(), 0
-    for batch in source.batches(size):
-        yield from batch
-        done += len(batch)
+    for done, row in enumerate(source.rows(), start=1):
+        yield row
+        if done % REPORTED_ROWS == 0:
+            progress.update(TASK, done, total)
+    if done % REPORTED_ROWS:
         progress.update(TASK, done, total)
 
 

@@ -91,8 +91,7 @@ def look_into_postgres(
 
         try:
             with PostgresSource(name, settings) as source:
-                rows = (row for batch in source.changed_since(since_us) for row in batch)
-                told.append(list(islice(rows, limits.max_rows + 1)))
+                told.append(list(islice(source.changed_since(since_us), limits.max_rows + 1)))
         except Exception as error:  # whatever it is, the recall's own thread says it
             told.append(error)
 

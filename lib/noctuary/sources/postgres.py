@@ -13,7 +13,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from decimal import Decimal
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple, cast
 
 from noctuary.core.errors import ConfigError, SourceError, SourceFormatError
@@ -21,7 +21,6 @@ from noctuary.core.settings import SourceSettings
 from noctuary.core.store import DatabaseName, name_source
 from noctuary.core.types import UNDATED_US, dataclass
 from noctuary.sources.source import (
-    DEFAULT_BATCH_ROWS,
     KnownConcept,
     KnownEdge,
     KnownMention,
@@ -95,9 +94,6 @@ def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None =
 
 APPLICATION_NAME = "noctuary"
 """What the server's administrator sees in pg_stat_activity."""
-
-STREAMED_ROWS = 1_000
-"""Rows of a cursor that are fetched at once: more saves round trips, fewer memory."""
 
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
@@ -173,7 +169,7 @@ class Pinned:
     ) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a statement by a cursor of the server; several may be open at a time.
 
-        Memory is bounded by `STREAMED_ROWS` of whatever width: for contents see `read_pages`.
+        Memory is bounded by `PAGE_ROWS` of whatever width: for contents see `read_pages`.
         """
         with self._guarded():
             cursor = self._db.cursor(f"noctuary_{os.urandom(8).hex()}")
@@ -181,7 +177,7 @@ class Pinned:
         try:
             while True:
                 with self._guarded():
-                    batch = cursor.fetchmany(STREAMED_ROWS)
+                    batch = cursor.fetchmany(PAGE_ROWS)
                 if not batch:
                     return
                 yield from batch
@@ -492,6 +488,9 @@ MAX_ROW_BYTES = 16 * 2**20
 """A row with more text than this is not fetched: the store's own limit is 1,400 characters. Larger
 keeps stranger rows in, smaller saves memory."""
 
+PAGE_ROWS = 1_000
+"""Rows of a page: more saves statements, fewer memory."""
+
 PAGE_BYTES = 32 * 2**20
 """A page ends early once its texts reach this: larger saves statements, smaller memory."""
 
@@ -526,9 +525,9 @@ def field_names(reader: Reader) -> tuple[str, ...]:
 
 
 def read_pages(
-    pinned: Pinned, reader: Reader, size: int, keys: Sequence[int] | None = None
-) -> Iterator[list[RawRow]]:
-    """Yield rows by ascending id, at most `size` and about PAGE_BYTES at once.
+    pinned: Pinned, reader: Reader, keys: Sequence[int] | None = None
+) -> Iterator[RawRow]:
+    """Yield rows by ascending id, PAGE_ROWS and about PAGE_BYTES of which are held at most.
 
     Fields are text, float, None, or bytes where text is not in any encoding; moments are ISO 8601.
     Each page is one statement that starts after the last id: the primary key's index finds it. The
@@ -536,9 +535,9 @@ def read_pages(
     """
     sql = _page_sql(reader, by_key=keys is not None)
     names = field_names(reader)
-    values: dict[str, object] = {"user": reader.user, "size": size, "keys": keys, "after": None}
+    values: dict[str, object] = {"user": reader.user, "keys": keys, "after": None}
     while found := pinned.rows(sql, values):
-        yield [_row(names, row) for row in found]
+        yield from (_row(names, row) for row in found)
         values["after"] = found[-1][0]
 
 
@@ -552,7 +551,7 @@ def _page_sql(reader: Reader, *, by_key: bool) -> str:
     return (
         f"WITH page AS MATERIALIZED (SELECT m.id, {mark_sql(reader.columns)} AS mark, "
         f"{lengths} AS bytes FROM {MEMORIES} m WHERE {' AND '.join(where)} "
-        "ORDER BY m.id LIMIT %(size)s), "
+        f"ORDER BY m.id LIMIT {PAGE_ROWS}), "
         f"sized AS (SELECT *, CASE WHEN {is_sent} THEN bytes ELSE 0 END AS sent FROM page), "
         # Never falls: what is left out of a page is all that comes after a row.
         "placed AS (SELECT *, sum(sent) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - sent "
@@ -652,15 +651,9 @@ class PostgresSource(Source):
 
     def rows(self) -> Iterator[RawRow]:
         """Yield the rows by ascending id."""
-        return chain.from_iterable(self.batches())
+        return read_pages(self._pinned, self._reader)
 
-    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
-        """Yield the rows page by page, as the server gives them."""
-        return read_pages(self._pinned, self._reader, size)
-
-    def changed_since(
-        self, since_us: int, size: int = DEFAULT_BATCH_ROWS
-    ) -> Iterator[Sequence[RawRow]]:
+    def changed_since(self, since_us: int) -> Iterator[RawRow]:
         """Yield the rows with updated_at >= since_us by ascending id, tombstones included.
 
         A row whose updated_at is NULL is none of them; a column that holds no moments excludes no
@@ -673,10 +666,9 @@ class PostgresSource(Source):
             )
         visible = visible_sql(self._reader)
         sql = f"SELECT m.id FROM {MEMORIES} m WHERE {visible}{since} ORDER BY m.id"
-        values = {"user": self._reader.user, "since": since_us}
-        found = self._pinned.stream(sql, values)
-        while keys := [int(key) for (key,) in islice(found, size)]:
-            yield from read_pages(self._pinned, self._reader, size, keys)
+        found = self._pinned.stream(sql, {"user": self._reader.user, "since": since_us})
+        while keys := [int(key) for (key,) in islice(found, PAGE_ROWS)]:
+            yield from read_pages(self._pinned, self._reader, keys)
 
     def close(self) -> None:
         """End the transaction and the connection."""

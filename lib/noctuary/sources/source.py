@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -117,13 +117,6 @@ class QuarantineRow(NamedTuple):
 
 IdKind = Literal["int", "str"]
 
-DEFAULT_BATCH_ROWS = 1_000
-"""Rows handed over at once: larger saves calls, smaller saves memory (a row may be a megabyte)."""
-
-BATCH_CHARS = 16 * 2**20
-"""A batch of `batch_rows` ends early once its contents reach this: bounds memory when rows are
-huge."""
-
 SQLITE_MAGIC = b"SQLite format 3\x00"
 GZIP_MAGIC = b"\x1f\x8b"
 
@@ -179,7 +172,7 @@ class Source:
         raise NotImplementedError
 
     def rows(self) -> Iterator[RawRow]:
-        """Yield every row once in key order.
+        """Yield every row once in key order; at most some megabytes of them are held.
 
         Rows of one id are adjacent, but for rows without an id, which lie where they were read.
         """
@@ -188,20 +181,6 @@ class Source:
     def close(self) -> None:
         """Release the store; safe to call twice."""
         raise NotImplementedError
-
-    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
-        """Yield the rows, at most `size` at a time, fewer where contents reach `BATCH_CHARS`."""
-        batch: list[RawRow] = []
-        held_chars = 0
-        for row in self.rows():
-            batch.append(row)
-            content = row.fields.get("content")
-            held_chars += len(content) if isinstance(content, str) else 0
-            if len(batch) >= size or held_chars >= BATCH_CHARS:
-                yield batch
-                batch, held_chars = [], 0
-        if batch:
-            yield batch
 
     @property
     def own(self) -> Source:

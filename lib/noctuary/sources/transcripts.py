@@ -168,7 +168,11 @@ def read_lines(handle: BinaryIO, start: int, stop: int) -> Iterator[Line]:
                 break
             size += len(data)
         place += size
-        yield Line(place, size, _bounded(kept), data.endswith(b"\n"))
+        if kept is not None:
+            kept = kept.strip(_BLANK)
+            kept = _ENCODED.sub(b'""', kept) if len(kept) > _ENCODED_FROM_BYTES else kept
+            kept = kept if len(kept) <= MAX_LINE_BYTES else None
+        yield Line(place, size, kept, data.endswith(b"\n"))
 
 
 def parse_object(data: bytes | str) -> dict[str, object] | None:
@@ -178,15 +182,6 @@ def parse_object(data: bytes | str) -> dict[str, object] | None:
     except ValueError:
         return None
     return cast("dict[str, object]", value) if isinstance(value, dict) else None
-
-
-def _bounded(data: bytes | None) -> bytes | None:
-    if data is None:
-        return None
-    data = data.strip(_BLANK)
-    if len(data) > _ENCODED_FROM_BYTES:
-        data = _ENCODED.sub(b'""', data)
-    return data if len(data) <= MAX_LINE_BYTES else None
 
 
 # When a turn was said: the line's stamp, put in the order of the file.

@@ -82,15 +82,14 @@ def palace(filed: Path, tmp_path: Path) -> Path:
 
 def rows_of(folder: Path) -> dict[object, RawRow]:
     with open_source(folder) as source:
-        rows = [row for batch in source.batches() for row in batch]
+        rows = [row for row in source.rows()]
         assert len(rows) == source.count()
     return {row.key: row for row in rows}
 
 
 def test_every_drawer_is_read_once_in_the_order_of_its_id(filed: Path) -> None:
     with open_source(filed) as source:
-        keys = [row.key for batch in source.batches(3) for row in batch]
-        assert [len(batch) for batch in source.batches(3)] == [3, 3, 3, 1]
+        keys = [row.key for row in source.rows()]
     assert keys == sorted(d.drawer_id for d in FILED)
 
 
@@ -221,7 +220,7 @@ def test_what_is_filed_meanwhile_belongs_to_the_next_reading(palace: Path) -> No
         db.execute("PRAGMA journal_mode = WAL")
         with open_source(palace) as source:
             add_drawers(client, DRAWERS, [drawer("aaa", "new")])
-            keys = [row.key for batch in source.batches() for row in batch]
+            keys = [row.key for row in source.rows()]
     assert "aaa" not in keys
     with palace_client(palace) as client:
         # On a busy machine Chroma leaves it in its queue until somebody asks.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
 from tests.support.claude_memory import Row, insert_rows, migrations
-from tests.support.databases import MakeDatabase, flat, open_database, rows_of, run_sql
+from tests.support.databases import MakeDatabase, open_database, rows_of, run_sql
 
 DATE = "2026-03-01 12:00:00+00"
 DATE_US = 1772366400_000_000
@@ -83,8 +83,8 @@ def test_a_user_reads_what_is_theirs_and_what_is_shared_with_them(database: Make
     assert users_of(dsn, "default") == {}
     for user, keys in {"anna": [1, 2, 3, 5], "ben": [1, 2, 4, 5]}.items():
         with open_database(dsn, user) as source:
-            assert [row.key for row in flat(source.batches())] == keys
-            assert [row.key for row in flat(source.changed_since(0))] == keys
+            assert [row.key for row in source.rows()] == keys
+            assert [row.key for row in source.changed_since(0)] == keys
             assert source.count() == source.identity().marker["rows"] == 4
             assert source.identity().marker["users"] == f"user:{user}"
             assert source.identity().marker["last_id"] == 5
@@ -146,7 +146,7 @@ def test_shares_are_those_of_the_rule_in_python(
     with open_database(dsn) as source:
         assert set(source.told(Share)) == expected
     with open_database(dsn, "carl") as source:
-        assert {row.key for row in flat(source.batches())} == {
+        assert {row.key for row in source.rows()} == {
             int(share.memory_id) for share in expected if share.shared_with == "carl"
         }
 

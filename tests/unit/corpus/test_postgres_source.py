@@ -29,7 +29,6 @@ from noctuary.text.secrets import find_mark
 from tests.support.claude_memory import MIGRATIONS, Row, insert_rows, migrations
 from tests.support.databases import (
     MakeDatabase,
-    flat,
     name_database,
     open_database,
     rows_of,
@@ -55,7 +54,7 @@ def test_every_migration_is_read_with_and_without_vectors(
         assert (identity.kind, identity.schema_version, identity.id_kind) == (KIND, version, "int")
         assert identity.notes == (("no_sensitivity_marks",) if version == "001" else ())
         assert source.count() == identity.marker["rows"] == identity.marker["last_id"] == 2
-        first, second = flat(source.batches())
+        first, second = list(source.rows())
         assert (first.key, first.locator, first.withheld, first.problem) == (1, "id 1", None, None)
         told = {key: first.fields[key] for key in ("content", "tags", "importance", "created_at")}
         assert told == {**row, "created_at": "2026-03-01T12:00:00+00:00"}
@@ -125,8 +124,8 @@ def test_the_text_of_a_marked_row_never_leaves_the_server(
     fetchall = psycopg.Cursor.fetchall
     monkeypatch.setattr(psycopg.Cursor, "fetchall", listen)
     with open_database(dsn) as source:
-        first, second = flat(source.batches())
-        assert first in flat(source.changed_since(0))
+        first, second = list(source.rows())
+        assert first in list(source.changed_since(0))
         identity = source.identity()
     assert (first.key, first.withheld, dict(first.fields)) == (1, reason, {})
     assert find_sensitivity(first) == reason
@@ -232,7 +231,7 @@ def test_a_database_without_an_encoding(server: Cluster, tmp_path: Path) -> None
     run_sql(dsn, r"INSERT INTO memories (content, user_id) VALUES (E'Gr\xfc\xdfe.', E'zo\xc3\xab')")
     run_sql(dsn, "INSERT INTO memories (content, is_sensitive) VALUES ('Hidden.', true)")
     with open_database(dsn) as source:
-        first, second, third = flat(source.batches())
+        first, second, third = list(source.rows())
         assert (first.fields["content"], first.fields["user_id"]) == ("Grüße.", "zoë")
         assert second.fields["content"] == b"Gr\xfc\xdfe."
         assert third.withheld == "flagged"
@@ -290,10 +289,10 @@ def test_a_role_that_may_not_read_everything(server: Cluster, database: MakeData
         for noun in (MemoryLink, Share, KnownConcept):
             assert not list(source.told(noun))
         # Somebody may be sharing: every row is somebody's.
-        assert [row.fields["user_id"] for row in flat(source.batches())] == ["default"]
+        assert [row.fields["user_id"] for row in source.rows()] == ["default"]
     run_sql(dsn, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
     with open_database(own) as source:
         assert source.identity().notes == ()
-        assert [row.fields["user_id"] for row in flat(source.batches())] == [None]
+        assert [row.fields["user_id"] for row in source.rows()] == [None]
     run_sql(dsn, "DROP OWNED BY reader")
     run_sql(dsn, "DROP ROLE reader")

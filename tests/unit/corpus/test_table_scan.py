@@ -87,7 +87,7 @@ def test_lists_that_read_like_a_secret_once_joined_stay_in_the_store(
         ]
     )
     with JsonlSource(path) as source:
-        assert [find_sensitivity(row) for row in next(source.batches())] == [None, None]
+        assert [find_sensitivity(row) for row in source.rows()] == [None, None]
         report = export_corpus(source, tmp_path / "out", previous_ids={"2"})
     assert dict(report.sensitive) == {"secret:private_key": 1}
     assert (report.exported, report.retracted) == (1, 1)
@@ -101,7 +101,7 @@ def test_a_content_that_reads_like_a_secret_once_cut_stays_in_the_store(
     block = put_in_prompt(tmp_path, memory(1, "The spare key hangs in the pantry.")).text
     text = "The pass" + f"word:\n{block}\nZx9kk2Lm-extra7 and nothing else of interest"
     with open_source(make_store([{"content": text}])) as source:
-        assert [find_sensitivity(row) for row in next(source.batches())] == [None]
+        assert [find_sensitivity(row) for row in source.rows()] == [None]
         report = export_corpus(source, tmp_path / "out", guard=guard_of(tmp_path))
     assert dict(report.sensitive) == {"secret:assigned_password": 1}
     assert report.exported == 0

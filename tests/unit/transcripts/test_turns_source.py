@@ -37,24 +37,6 @@ def test_rows_come_in_key_order_and_are_counted(turns: Path) -> None:
     assert by_locator == {r.locator: r.fields["content"] for r in numbers}
 
 
-@pytest.mark.parametrize("size", [1, 5, 24, 100])
-def test_batches_hold_what_was_asked_for(turns: Path, size: int) -> None:
-    with TranscriptSource(turns) as source:
-        batches = list(source.batches(size))
-    assert [row for batch in batches for row in batch] == kept_rows(turns)
-    assert all(len(batch) == size for batch in batches[:-1])
-
-
-def test_a_batch_ends_early_when_its_texts_are_large(
-    turns: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("noctuary.sources.source.BATCH_CHARS", 500)
-    with TranscriptSource(turns) as source:
-        sizes = [len(batch) for batch in source.batches()]
-    assert len(sizes) > 5
-    assert sum(sizes) == 24
-
-
 def test_numbers_wrap_at_their_end() -> None:
     assert next_number(-1) == -2
     assert next_number(-(2**NUMBER_BITS)) == -1
@@ -78,7 +60,7 @@ def test_a_source_is_pinned_while_a_hook_writes(turns: Path, tmp_path: Path) -> 
         later.user("one more")
         capture_session(write_session(tmp_path / "later.jsonl", later.lines), turns)
         assert source.count() == 24
-        assert sum(len(batch) for batch in source.batches()) == 24
+        assert sum(1 for _ in source.rows()) == 24
     assert len(kept_rows(turns)) == 25
 
 
