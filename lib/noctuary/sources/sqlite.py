@@ -22,7 +22,7 @@ BUSY_TIMEOUT_MS = 30_000
 class PinnedFile(Source):
     """One state of a SQLite file."""
 
-    _stamp: tuple[int, int] | None = None
+    _stamp: dict[str, int | str] | None = None
 
     def __init__(self, path: Path) -> None:
         """Open the file and take the read snapshot at once."""
@@ -44,7 +44,7 @@ class PinnedFile(Source):
 
     def _connect(self) -> sqlite3.Connection:
         # Before it is opened: where no lock protects, what is written from now on must be seen.
-        stamp = self._read_stamp() if self._path.exists() else None
+        stamp = self._size() if self._path.exists() else None
         # A pipeline may open the source in one thread and read it in another.
         db, is_unlocked = open_foreign(self._path, BUSY_TIMEOUT_MS / 1000, check_same_thread=False)
         self._stamp = stamp if is_unlocked else None
@@ -61,12 +61,8 @@ class PinnedFile(Source):
         except sqlite3.Error as error:
             raise self._damaged(error) from None
 
-    def _read_stamp(self) -> tuple[int, int]:
-        stat = self._path.stat()
-        return stat.st_size, stat.st_mtime_ns
-
     def _check_unchanged(self) -> None:
-        if self._stamp is not None and self._stamp != self._read_stamp():
+        if self._stamp is not None and self._stamp != self._size():
             raise SourceError(
                 f"{self._path} changed while it was read without locks (its folder is read-only "
                 f"for this user). Run again, or give this user write access to the folder."
@@ -110,7 +106,7 @@ class PinnedFile(Source):
 # A row that is marked sensitive never leaves the database: the query gives its id and the mark,
 # and reads no other column of it (what is sensitive by its text is found by the export). The store
 # is opened read-only and one read transaction is held from the first look to `close`, so that the
-# count and the batches are of one state, whatever a WAL writer commits meanwhile. Nothing is ever
+# count and the rows are of one state, whatever a WAL writer commits meanwhile. Nothing is ever
 # written; SQLite itself may leave an empty `-wal` and a `-shm` file beside a store in WAL mode, as
 # any reader of it does.
 

@@ -155,8 +155,6 @@ def _add(
 
 
 # What the log still holds of the last weeks: recent retrievals, and what was recalled together.
-#
-# Memory stays bounded whatever the log holds: SQLite counts in temporary tables, which spill.
 
 CO_RETRIEVAL_RANKS = 10
 """Only the best so many answers of a recall count as recalled together: 45 pairs at most. More
