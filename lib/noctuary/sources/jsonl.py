@@ -114,6 +114,11 @@ class JsonlSource(Source):
                 f"gzip header). Export it again, or rename it to .jsonl if it is plain text."
             )
 
+    @classmethod
+    def fits(cls, file: Path, head: bytes) -> bool:
+        """Say whether a file is an archive or named as JSON lines are."""
+        return head.startswith(GZIP_MAGIC) or file.suffix in (".jsonl", ".ndjson", ".gz")
+
     def identity(self) -> SourceIdentity:
         """Return path, digest and size of what is read; makes the first pass if none was made."""
         scan = self._scan()

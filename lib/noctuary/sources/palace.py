@@ -23,6 +23,7 @@ from noctuary.core.sqlite import WAIT_S, open_foreign
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import (
     PART_OF,
+    SQLITE_MAGIC,
     SUPERSEDES,
     MemoryLink,
     QuarantineReason,
@@ -64,18 +65,20 @@ _REQUIRED = {
 _VALUES = ("string_value", "int_value", "float_value", "bool_value")
 
 
-def holds_palace(file: Path) -> bool:
-    """Say whether a SQLite file is Chroma's; one that cannot be read is none."""
-    try:
-        with closing(open_foreign(file, WAIT_S)[0]) as db:
-            names = set(tables_of(db))
-    except sqlite3.Error:
-        return file.name == CHROMA_FILE
-    return {"collections", "embedding_metadata"} <= names and "memories" not in names
-
-
 class PalaceSource(PinnedFile):
     """A palace, pinned to one snapshot."""
+
+    @classmethod
+    def fits(cls, file: Path, head: bytes) -> bool:
+        """Say whether a file is Chroma's; of one that cannot be read its name says it."""
+        if head != SQLITE_MAGIC:
+            return False
+        try:
+            with closing(open_foreign(file, WAIT_S)[0]) as db:
+                names = set(tables_of(db))
+        except sqlite3.Error:
+            return file.name == CHROMA_FILE
+        return {"collections", "embedding_metadata"} <= names and "memories" not in names
 
     def _look(self) -> None:
         tables = set(tables_of(self._db))

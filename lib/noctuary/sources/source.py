@@ -124,7 +124,6 @@ _STORE_NAMES = (
     "corpus.jsonl.gz", "corpus.jsonl", "memory.db", "memory/memory.db", "chroma.sqlite3",
     "palace/chroma.sqlite3",
 )  # fmt: skip
-_JSONL_SUFFIXES = (".jsonl", ".ndjson", ".gz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +158,14 @@ class RawRow:
 class Source:
     """A memory store, pinned to the state it had when it was opened; `with` closes it.
 
-    A kind says what it is, how many rows it has, which, and how to close it; few have more to say
-    of their memories (`told`).
+    A kind says which files are of it (`open_source` asks one after the other), what was read, how
+    many rows it has, which, and how to close it; few have more to say of their memories (`told`).
     """
+
+    @classmethod
+    def fits(cls, file: Path, head: bytes) -> bool:
+        """Say whether a file is a store of this kind, by its name and its first bytes."""
+        return False
 
     def identity(self) -> SourceIdentity:
         """Return what is being read."""
@@ -208,7 +212,7 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
     """
     # Late: the modules of the kinds import the nouns above.
     from noctuary.sources.jsonl import JsonlSource
-    from noctuary.sources.palace import PalaceSource, holds_palace
+    from noctuary.sources.palace import PalaceSource
     from noctuary.sources.sqlite import SqliteSource
 
     if isinstance(path, DatabaseName):
@@ -217,10 +221,9 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
         return PostgresSource(path, settings or SourceSettings())
     file = _locate(path)
     head = _head(file, len(SQLITE_MAGIC))
-    if head == SQLITE_MAGIC:
-        return PalaceSource(file) if holds_palace(file) else SqliteSource(file)
-    if head.startswith(GZIP_MAGIC) or file.suffix in _JSONL_SUFFIXES:
-        return JsonlSource(file)
+    for kind in (PalaceSource, SqliteSource, JsonlSource):
+        if kind.fits(file, head):
+            return kind(file)
     found = f"{len(head)} bytes" if len(head) < len(SQLITE_MAGIC) else "neither header"
     raise SourceFormatError(
         f"{file} is not a database and not JSON lines: expected a SQLite file (it starts with "

@@ -10,7 +10,7 @@ from typing import Any
 
 from noctuary.core.errors import NoctuaryError, SourceError, SourceFormatError
 from noctuary.core.sqlite import name_fault, open_foreign
-from noctuary.sources.source import RawRow, Source, SourceIdentity
+from noctuary.sources.source import SQLITE_MAGIC, RawRow, Source, SourceIdentity
 from noctuary.text.secrets import MARKS, rows_sql
 
 # A SQLite file of somebody else, opened read-only beside its live writer and pinned to one state.
@@ -128,6 +128,11 @@ KNOWN_USER_VERSION = 2
 
 class SqliteSource(PinnedFile):
     """A claude-memory store, pinned to one snapshot."""
+
+    @classmethod
+    def fits(cls, file: Path, head: bytes) -> bool:
+        """Say yes to any SQLite file: what else it may be was asked before."""
+        return head == SQLITE_MAGIC
 
     def _look(self) -> None:
         self._columns = _check_schema(self._db, self._path)
