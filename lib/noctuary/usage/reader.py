@@ -158,8 +158,6 @@ class UsageReader(ReplacedFile):
         for a, b, count in self._ask(lambda db: db.execute(sql, [ids, ids]).fetchall(), []):
             totals[a] += count
             totals[b] += count
-        if self.warning is not None:
-            return np.zeros(len(memory_ids), dtype=np.int64)
         return np.array([totals[m] for m in memory_ids], dtype=np.int64)
 
     def _ask(self, question: Callable[[sqlite3.Connection], _Answer], unknown: _Answer) -> _Answer:
