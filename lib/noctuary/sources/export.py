@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator, 
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -202,16 +203,6 @@ class Tally:
         return self.exported + self.quarantined.total() + self.sensitive.total()
 
 
-@dataclass(slots=True)
-class _SameId:
-    """The rows of one id, as far as they have been read; only the first clean one is held whole."""
-
-    key: int | str
-    first: RawRow | None = None
-    duplicates: list[str] = field(default_factory=list[str])
-    is_sensitive: bool = False
-
-
 def sift(
     rows: Iterable[RawRow],
     *,
@@ -233,14 +224,14 @@ def sift(
         tally.quarantined[reason] += 1
         quarantine(QuarantineRow(locator, reason, detail))
 
-    for group in _group(rows, tally, set_aside):
-        first, was_exported = group.first, str(group.key) in previous_ids
-        if group.is_sensitive or first is None:
+    for key, first, duplicates, is_sensitive in _group(rows, tally, set_aside):
+        was_exported = str(key) in previous_ids
+        if is_sensitive or first is None:
             tally.retracted += was_exported
             if first is not None:
-                tally.sensitive[SHARES_ID] += 1 + len(group.duplicates)
+                tally.sensitive[SHARES_ID] += 1 + len(duplicates)
             continue
-        for locator in group.duplicates:
+        for locator in duplicates:
             set_aside(locator, QuarantineReason.DUPLICATE_ID, f"first at {first.locator}")
         try:
             record, warnings = accept(
@@ -261,29 +252,32 @@ def sift(
 
 def _group(
     rows: Iterable[RawRow], tally: Tally, set_aside: Callable[[str, QuarantineReason, str], None]
-) -> Iterator[_SameId]:
-    """Yield the rows of each id, each judged by its sensitivity; set aside those without an id."""
-    group: _SameId | None = None
-    for row in rows:
-        reason = find_sensitivity(row)
-        if reason is not None:
-            tally.sensitive[reason] += 1
-        if row.key is None:
-            if reason is None:
+) -> Iterator[tuple[int | str | None, RawRow | None, list[str], bool]]:
+    """Yield each id, its first clean row, where others are, and whether one of them is sensitive.
+
+    Rows without an id are set aside; of those with one only the first is held whole.
+    """
+
+    def judged() -> Iterator[tuple[RawRow, str | None]]:
+        for row in rows:
+            reason = find_sensitivity(row)
+            if reason is not None:
+                tally.sensitive[reason] += 1
+            if row.key is not None:
+                yield row, reason
+            elif reason is None:
                 set_aside(row.locator, row.problem or QuarantineReason.BAD_ID, row.problem_detail)
-            continue
-        if group is None or group.key != row.key:
-            if group is not None:
-                yield group
-            group = _SameId(row.key)
-        if reason is not None:
-            group.is_sensitive = True
-        elif group.first is None:
-            group.first = row
-        else:
-            group.duplicates.append(row.locator)
-    if group is not None:
-        yield group
+
+    for key, found in groupby(judged(), key=lambda judged: judged[0].key):
+        first, duplicates, is_sensitive = None, list[str](), False
+        for row, reason in found:
+            if reason is not None:
+                is_sensitive = True
+            elif first is None:
+                first = row
+            else:
+                duplicates.append(row.locator)
+        yield key, first, duplicates, is_sensitive
 
 
 def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryRecord:

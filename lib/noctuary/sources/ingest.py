@@ -341,15 +341,10 @@ class _Run:
                 if len(texts) > 1 and find_text_sensitivity("\n".join(texts)) is not None:
                     self.turns.mark_sensitive(number)
                     self.report.sensitive += 1
-            state = FileState(
-                self.found.st_dev,
-                self.found.st_ino,
-                -1 if is_partial else self.found.st_size,
-                self.found.st_mtime_ns,
-                self.end,
-                digest_before(self.fd, self.end),
-                self.context.to_json(),
-            )
+            size = -1 if is_partial else self.found.st_size
+            seen = (self.found.st_dev, self.found.st_ino, size, self.found.st_mtime_ns)
+            digest = digest_before(self.fd, self.end)
+            state = FileState(*seen, self.end, digest, self.context.to_json())
             self.turns.keep_state(os.fspath(self.path.absolute()), state)
         self.messages, self.touched, self.size_bytes = [], set(), 0
 
