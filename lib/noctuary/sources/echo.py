@@ -246,7 +246,7 @@ class EchoGuard:
         # them, or their rows would come back.
         self.used: set[bytes] = set()
         self._known = known
-        self._exported = {} if exported is None else exported
+        self._exported: ExportedContents | Mapping[str, bytes] = exported or {}
 
     def judge(self, record: MemoryRecord) -> Verdict:
         """Return what becomes of a row that is a memory otherwise."""

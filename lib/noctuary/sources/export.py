@@ -467,13 +467,17 @@ def export_corpus(
         n_turns = order_turns(staging / _UNORDERED_TURNS, staging / TURNS_FILE)
         report = _account(source, tally, digest, n_turns, staging)
         for name in _FILES:
-            replace_with(out_dir / name, partial(Path.replace, staging / name))
+            replace_with(out_dir / name, partial(_move, staging / name))
         # As the last file of an export. ASCII: a path may hold bytes that are no text.
         value = {"format": REPORT_FORMAT, **asdict(report)}
         write_text(out_dir / REPORT_FILE, json.dumps(value, indent=2, sort_keys=True) + "\n")
     finally:
         remove_tree(staging)
     return report
+
+
+def _move(staged: Path, tmp: Path) -> None:
+    staged.replace(tmp)
 
 
 def _rows(source: Source, progress: Progress) -> Iterator[RawRow]:

@@ -106,9 +106,9 @@ def connect(address: Address, connect_s: int = 10, **options: Any) -> psycopg.Co
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
-    own = {"connect_timeout": connect_s, "application_name": APPLICATION_NAME, **_KEEPALIVES}
+    wanted = {"connect_timeout": connect_s, "application_name": APPLICATION_NAME, **_KEEPALIVES}
     given = conninfo_to_dict(address.conninfo)
-    own = {name: value for name, value in own.items() if name not in given}
+    own: dict[str, Any] = {name: value for name, value in wanted.items() if name not in given}
     try:
         return psycopg.connect(address.conninfo, prepare_threshold=None, **own, **options)
     except psycopg.Error as error:
@@ -592,7 +592,7 @@ def _value(name: str, value: Any) -> object:
 
 
 # The tables without which the store says nothing of a kind.
-_TOLD_BY: dict[type, tuple[str, ...]] = {
+_TOLD_BY: dict[type[Any], tuple[str, ...]] = {
     MemoryLink: ("memory_links",),
     KnownConcept: ("concepts",),
     KnownMention: ("memory_concepts", "concepts"),
@@ -685,7 +685,7 @@ class PostgresSource(Source):
             for row in self._pinned.stream(sql, {"user": self._reader.user}):
                 yield noun(*map(_plain, row))
 
-    def _queries(self) -> dict[type, str]:
+    def _queries(self) -> dict[type[Any], str]:
         """Return the query of each noun, its columns those of the noun."""
         own = "true" if self._reader.user is None else "l.user_id = %(user)s"
         shares = shares_sql(self._reader)
