@@ -36,7 +36,6 @@ from noctuary.recall.profile import RetrievalProfile
 from noctuary.snapshot.content_checks import UNIT_NORM_TOLERANCE
 from noctuary.sources.corpus import (
     count_rows,
-    iter_pages,
     read_column,
 )
 from noctuary.text.tokens import TOKENIZER_VERSION
@@ -331,20 +330,21 @@ def score_memories(night: Night) -> StageResult:
     inputs = {
         "corpus": night.result_of(CORPUS).digest,
         "usage": night.result_of(ACCESS_STATISTICS).facts["usage_digest"],
-        "rules": rules.to_json(),
+        "rules": rules._asdict(),
         "paginated_scoring": profile.paginated_scoring,
     }
 
     def body() -> StageOutput:
-        memories = night.work(MEMORIES)
-        total = count_rows(memories)
+        ids, created = (
+            read_column(night.work(MEMORIES), n) for n in ("memory_id", "created_at_us")
+        )
         # With paginated_scoring off as a single batch.
-        size = rules.batch_size if profile.paginated_scoring else max(total, 1)
+        size = rules.batch_size if profile.paginated_scoring else max(len(ids), 1)
         report = refresh_scores(
             night.paths.usage,
-            total,
-            lambda first, stop: iter_pages(memories, size, first=first, stop=stop),
-            rules,
+            ids,
+            created.cast("int64").to_numpy(),
+            rules._replace(batch_size=size),
             as_of_us=time.time_ns() // 1000,
         )
         facts = {

@@ -197,7 +197,7 @@ def scan_export(night: Night) -> dict[str, Any]:
 
     def body() -> StageOutput:
         scan = scan_tables(directory)
-        return StageOutput(scan.texts, scan.to_json())
+        return StageOutput(scan["texts"], scan)
 
     inputs = {"tables": tables, "rules": rules_digest()}
     return run_stage(night.paths.work, EXPORT_SCAN, inputs, body).facts
@@ -230,6 +230,13 @@ quarantine = _spec(
 )
 
 
+# The fact that counts the rows of each asset, its file, and the columns that the UI shows.
+_TABLES = {
+    "memories": ("exported", MEMORIES, ("position", "memory_id", "category", "wing", "importance")),
+    "turns": ("turns", TURNS, ("position", "session_id", "ordinal")),
+    "quarantine": ("quarantined", QUARANTINE, ("locator", "reason")),
+}
+
 _CHECKS = {
     "exported_quarantined_and_sensitive_add_up_to_source": (
         "Every row of the source was exported, put into quarantine or left out as sensitive."
@@ -252,29 +259,9 @@ def corpus_export(night: dg.ResourceParam[Night]) -> Iterator[Any]:
     """Read the source and write the corpus."""
     result = export_memories(night)
     facts = result.facts
-    yield report_stage(
-        night,
-        result,
-        asset_key="memories",
-        table=MEMORIES,
-        columns=("position", "memory_id", "category", "wing", "importance"),
-    )
-    yield report_stage(
-        night,
-        result,
-        asset_key="turns",
-        rows=facts["turns"],
-        table=TURNS,
-        columns=("position", "session_id", "ordinal"),
-    )
-    yield report_stage(
-        night,
-        result,
-        asset_key="quarantine",
-        rows=facts["quarantined"],
-        table=QUARANTINE,
-        columns=("locator", "reason"),
-    )
+    for key, (counted, table, columns) in _TABLES.items():
+        rows = facts[counted]
+        yield report_stage(night, result, asset_key=key, rows=rows, table=table, columns=columns)
     total = facts["exported"] + facts["quarantined"] + facts["sensitive"]
     counts = {k: facts[k] for k in ("source_rows", "exported", "quarantined", "sensitive")}
     scan = scan_export(night)

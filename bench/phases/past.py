@@ -15,7 +15,7 @@ from noctuary.recall.profile import RetrievalProfile
 from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.query_log import append_query
 from noctuary.usage.reader import UsageReader
-from noctuary.usage.statistics import Folded, count_window, fold_access_log_on, write_usage
+from noctuary.usage.statistics import Folded, count_window, fold_access_log, write_usage
 
 _DAY_US = 86_400_000_000
 
@@ -86,7 +86,7 @@ class Past:
     def _count(self) -> None:
         """Count as a night does."""
         now_us, days = time.time_ns() // 1000, RetrievalProfile().ltp_window_days
-        folded = fold_access_log_on(Folded(), self.paths.access_log, self._known).folded
+        folded = fold_access_log(Folded(), self.paths.access_log, self._known).folded
         since_us = now_us - days * _DAY_US
         window = count_window(
             self.paths.access_log,

@@ -19,7 +19,7 @@ import pytest
 
 from noctuary.core.sqlite import close_logs
 from noctuary.usage.access_log import append_retrievals
-from noctuary.usage.statistics import fold_access_log
+from noctuary.usage.statistics import Folded, fold_access_log
 
 IDS = 3
 THREADS, STORES, ROUNDS = 16, 12, 5
@@ -139,7 +139,7 @@ def test_eight_processes_land_every_row_in_one_store(tmp_path: Path) -> None:
     assert require_whole_answers(path) == {name: list(range(APPENDS)) for name in names}
     assert "dropped" not in "".join(said)
     assert not path.with_name("access.sqlite-wal").exists(), "the last to leave closes the log"
-    folded = fold_access_log(path, set(names_of(path)))
+    folded = fold_access_log(Folded(), path, set(names_of(path)))
     assert len(folded.by_memory) == PROCESSES * APPENDS * IDS
 
 

@@ -67,11 +67,11 @@ _READ = """
 import resource, sys, time
 from pathlib import Path
 from noctuary.sources.export import export_corpus
-from noctuary.sources.source import open_source
+from noctuary.sources.source import MemoryLink, open_source
 with open_source(Path(sys.argv[1])) as source:
     started = time.process_time()
-    withheld = sum(r.withheld is not None for batch in source.batches() for r in batch)
-    links = sum(1 for _ in source.links())
+    withheld = sum(r.withheld is not None for r in source.rows())
+    links = sum(1 for _ in source.told(MemoryLink))
     cpu = time.process_time() - started
     report = export_corpus(source, Path(sys.argv[2]))
 rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -66,7 +66,7 @@ LAZY_DOORS = {
     ("noctuary.sources.live", "noctuary.sources.source"): (
         "a database is read by the source of the nights, where a store is one"
     ),
-    ("noctuary.sources.live", "noctuary.sources.postgres_source"): "the same",
+    ("noctuary.sources.live", "noctuary.sources.postgres"): "the same",
     ("noctuary.sources.live", "noctuary.sources.echo"): (
         "what recall injected is told from what was said, by the night's rules"
     ),
@@ -105,7 +105,7 @@ READ_SIDE_LAZILY = frozenset(
 INNER_DOORS = {
     ("sources.source", "sources.jsonl"): "the kind of a store decides which reader is loaded",
     ("sources.source", "sources.palace"): "the same",
-    ("sources.source", "sources.postgres_source"): "the same",
+    ("sources.source", "sources.postgres"): "the same",
     ("sources.source", "sources.sqlite"): "the same",
     ("recall.engine", "recall.explain"): "explanations cost nothing to those who ask for none",
     ("cli.entry", "cli.main"): "a hook's event is answered before the commands are loaded",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 
 from noctuary.core.settings import SourceSettings
 from noctuary.core.store import DatabaseName, name_source
-from noctuary.sources.postgres import Limits
-from noctuary.sources.postgres_source import PostgresSource
+from noctuary.sources.postgres import Limits, PostgresSource
 from noctuary.sources.source import RawRow
 
 MakeDatabase = Callable[..., str]
@@ -28,15 +27,10 @@ def open_database(dsn: str, user: str = "", limits: Limits | None = None) -> Pos
     return PostgresSource(name_database(dsn), SourceSettings(user=user), limits or Limits())
 
 
-def flat(batches: Iterable[Sequence[RawRow]]) -> list[RawRow]:
-    """Return the rows of all batches."""
-    return [row for batch in batches for row in batch]
-
-
-def rows_of(dsn: str, user: str = "", size: int = 1_000) -> list[RawRow]:
+def rows_of(dsn: str, user: str = "") -> list[RawRow]:
     """Return every row that a source gives."""
     with open_database(dsn, user) as source:
-        return flat(source.batches(size))
+        return list(source.rows())
 
 
 def run_sql(dsn: str, statement: Any, *values: object) -> None:

@@ -214,7 +214,7 @@ def write_session(path: Path, lines: Sequence[Mapping[str, Any]]) -> Path:
 def kept_rows(turns: Path, **options: Any) -> list[RawRow]:
     """Return the rows of a file of turns in key order."""
     with TranscriptSource(turns, **options) as source:
-        return [row for batch in source.batches() for row in batch]
+        return [row for row in source.rows()]
 
 
 def kept_contents(turns: Path, **options: Any) -> list[str]:

@@ -10,7 +10,7 @@ from noctuary.core.sqlite import close_logs
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
 from noctuary.usage.access_log import append_retrievals
-from noctuary.usage.statistics import Folded, count_window, fold_access_log_on, write_usage
+from noctuary.usage.statistics import Folded, count_window, fold_access_log, write_usage
 from tests.support.store import DAY_US, Store
 
 
@@ -28,7 +28,7 @@ def count_retrievals(store: Store, recalls: Sequence[Sequence[str]]) -> None:
     reader.close()
     now_us = time.time_ns() // 1000
     days = RetrievalProfile().ltp_window_days
-    fold = fold_access_log_on(Folded(), store.paths.access_log, known)
+    fold = fold_access_log(Folded(), store.paths.access_log, known)
     since_us = now_us - days * DAY_US
     window = count_window(
         store.paths.access_log,

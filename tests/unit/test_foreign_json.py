@@ -24,9 +24,8 @@ from noctuary.embed.hosted import HOSTED_FILE, read_description
 from noctuary.embed.lean import HEADER_FILE, read_header
 from noctuary.recall.result import Calibration
 from noctuary.snapshot.verdict import read_verdict
-from noctuary.sources.ingest import parse_object
 from noctuary.sources.palace import _ids  # pyright: ignore[reportPrivateUsage]
-from noctuary.sources.transcripts import FileContext
+from noctuary.sources.transcripts import FileContext, parse_object
 from tests.support.hook_worlds import MemoryWorld
 
 DEEP = "[" * 100_000 + "]" * 100_000

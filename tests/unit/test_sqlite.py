@@ -16,8 +16,8 @@ from noctuary.core.sqlite import (
     identify,
     open_log,
 )
+from noctuary.sources.ingest import TURNS
 from noctuary.sources.injection_log import RECORD
-from noctuary.sources.turns import TURNS
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.usage.query_log import QUERY_LOG
 

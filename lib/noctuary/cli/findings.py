@@ -40,7 +40,7 @@ from noctuary.core.manifest import Manifest
 from noctuary.core.sqlite import open_foreign
 from noctuary.core.store import StorePaths, expand_user
 from noctuary.embed.tables import connect, list_tables
-from noctuary.sources.ingest import is_transcripts
+from noctuary.sources.transcripts import is_transcripts
 
 # Whether the SDK of the protocol is installed, in a version that this server runs on.
 #

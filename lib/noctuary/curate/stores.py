@@ -17,7 +17,7 @@ from noctuary.core.sqlite import decode_text, name_fault
 from noctuary.core.store import names_postgres
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.normalize import Accepted, find_sensitivity, normalize
-from noctuary.sources.postgres import Address, read_address
+from noctuary.sources.postgres import Address, connect, read_address
 from noctuary.sources.source import RawRow, open_source
 from noctuary.sources.sqlite import KIND, OPTIONAL_COLUMNS, REQUIRED_COLUMNS, SqliteSource
 from noctuary.text.secrets import mark_sql
@@ -379,9 +379,6 @@ class SqliteStore(Store):
 # after the server's own PUT, and is empty in an added row, as in any that waits for the server's
 # embedder (research/peers.md 2.2, 2.3).
 
-CONNECT_TIMEOUT_S = 10
-"""How long to wait for a server that does not answer."""
-
 _REQUIRED = frozenset({*REQUIRED_COLUMNS, "user_id", "deleted_at"})
 _READ_POSTGRES = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
 _DERIVED = ("search_vector", "embedding")
@@ -401,7 +398,7 @@ class PostgresStore(Store):
         self.display = address.display
         self._settings = settings
         self._busy_timeout_ms = busy_timeout_ms
-        self._db = _connect(address)
+        self._db = connect(address, autocommit=True)
         try:
             self._columns = self._check_schema()
         except BaseException:
@@ -511,22 +508,6 @@ class PostgresStore(Store):
             f"{self.display} refused what was to be written ({code}). Nothing was; check that this "
             f"user may write to 'memories' and create a table (the journal, once)."
         )
-
-
-def _connect(address: Address) -> psycopg.Connection[tuple[Any, ...]]:
-    try:
-        import psycopg
-    except ImportError:
-        raise SourceError(
-            "A PostgreSQL source needs psycopg: install noctuary with the extra 'postgres'."
-        ) from None
-    try:
-        return psycopg.connect(address.conninfo, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S)
-    except psycopg.Error as error:
-        raise SourceError(
-            f"{address.display} cannot be reached: {address.cleaned(str(error))} Check the "
-            f"address and that the server runs."
-        ) from None
 
 
 def open_writable(source: str, settings: CorpusSettings) -> Store:

@@ -27,7 +27,7 @@ from noctuary.core.store import (
 )
 from noctuary.core.types import from_micros
 from noctuary.lexical.search import idf, saturation
-from noctuary.text.secrets import FLAG_FIELDS, VAULT_FIELDS, find_fields_sensitivity, mark_sql
+from noctuary.text.secrets import MARKS, find_fields_sensitivity, mark_sql
 from noctuary.text.tokens import tokenize
 
 if TYPE_CHECKING:
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 VAULT_PATH = "vault_path"
 
-BATCH_ROWS = 1_000  # rows read at once: larger saves statements, smaller memory
-
-_MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))
 _Row = tuple[object, object, Mapping[str, object]]
 """What its query says of a row: its mark, its vault path, its columns."""
 
@@ -77,7 +74,7 @@ def read_sensitive(
     for mark, vault, fields in rows:
         reason = mark or find_fields_sensitivity(fields)
         if reason is not None:
-            shown = {name: value for name, value in fields.items() if name not in _MARKS}
+            shown = {name: value for name, value in fields.items() if name not in MARKS}
             path = vault if isinstance(vault, str) else None
             yield HeldRow(fields["id"], str(reason), shown, path)
 
@@ -92,7 +89,7 @@ def _of_sqlite(path: Path) -> Iterator[_Row]:
             info = self._db.execute("PRAGMA table_info(memories)").fetchall()
             there = {str(row[1]) for row in info}
             wanted = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
-            names = [n for n in wanted if n in there and n not in _MARKS]
+            names = [n for n in wanted if n in there and n not in MARKS]
             vault = VAULT_PATH if VAULT_PATH in there else "NULL"
             # The interpolated names are constants of noctuary.
             sql = f"SELECT {mark_sql(there)}, {vault}, {', '.join(names)} FROM memories ORDER BY id"
@@ -107,46 +104,37 @@ def _of_lines(path: Path) -> Iterator[_Row]:
     from noctuary.sources.jsonl import JsonlSource
 
     with JsonlSource(path) as source:
-        for batch in source.batches(BATCH_ROWS):
-            for row in batch:
-                if row.problem is None and row.key is not None:
-                    yield None, row.fields.get(VAULT_PATH), {**row.fields, "id": row.key}
+        for row in source.rows():
+            if row.problem is None and row.key is not None:
+                yield None, row.fields.get(VAULT_PATH), {**row.fields, "id": row.key}
 
 
 def _of_database(name: DatabaseName, settings: SourceSettings, user: str | None) -> Iterator[_Row]:
-    from noctuary.sources.postgres import (
-        Pinned,
-        Reader,
-        make_reader,
-        read_address,
-        read_pages,
-        read_schema,
-    )
+    from noctuary.sources.postgres import Pinned, make_reader, read_address, read_pages
 
     with closing(Pinned(read_address(name))) as pinned:
-        known = make_reader(pinned, read_schema(pinned), settings.user)
+        known = make_reader(pinned, settings.user)
         names, sql = _marked_sql(known)
-        for page in pinned.stream(sql, {"user": user}, size=BATCH_ROWS):
-            for mark, vault, *values in page:
-                yield mark, vault, dict(zip(names, values, strict=True))
+        for mark, vault, *values in pinned.stream(sql, {"user": user}):
+            yield mark, vault, dict(zip(names, values, strict=True))
         if known.has_users and user is None:
             return  # every row is somebody's
         # What only its text betrays is not marked: these rows the night's own query gives.
-        reader = Reader(known.schema, user if known.has_users else None, known.has_users)
-        for rows in read_pages(pinned, reader, BATCH_ROWS):
-            for row in rows:
-                if row.withheld is None and row.problem is None:
-                    yield None, None, {**row.fields, "id": row.key}
+        reader = known._replace(user=user if known.has_users else None)
+        for row in read_pages(pinned, reader):
+            if row.withheld is None and row.problem is None:
+                yield None, None, {**row.fields, "id": row.key}
 
 
 def _marked_sql(reader: Reader) -> tuple[tuple[str, ...], str]:
     """Return the columns and the query of the marked rows of one user and of nobody."""
     from noctuary.sources.postgres import MEMORIES, field_names, mark_sql, user_sql
 
-    names, owner, mark = field_names(reader.schema), user_sql(reader), mark_sql(reader.schema)
+    names, owner = field_names(reader), user_sql(reader)
     dates = ("created_at", "updated_at", "deleted_at")
     shown = [owner if n == "user_id" else f"m.{n}::text" if n in dates else f"m.{n}" for n in names]
-    vault = f"m.{VAULT_PATH}::text" if VAULT_PATH in reader.schema.columns else "NULL::text"
+    vault = f"m.{VAULT_PATH}::text" if VAULT_PATH in reader.columns else "NULL::text"
+    mark = mark_sql(reader.columns)
     return names, (
         f"SELECT {mark}, {vault}, {', '.join(shown)} FROM {MEMORIES} m WHERE {mark} IS NOT NULL "
         f"AND ({owner} IS NULL OR {owner} = %(user)s::text) ORDER BY m.id"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from functools import cached_property
-from itertools import accumulate, pairwise
+from dataclasses import fields
+from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
@@ -65,55 +63,43 @@ ROW_GROUP_BYTES = 64 * 2**20
 ZSTD_LEVEL = 3
 """zstd's own default; 9 saves about 5 % of the bytes for three times the time."""
 
-# (name, Arrow type, nullable), in the order of MemoryRecord's fields.
-_MEMORIES = (
-    ("position", "int64", False),
-    ("memory_id", "string", False),
-    ("content", "string", False),
-    ("category", "string", False),
-    ("tags", "string", False),
-    ("expanded_keywords", "string", False),
-    ("importance", "float64", False),
-    ("created_at_us", "int64", False),
-    ("updated_at_us", "int64", False),
-    ("session_id", "string", True),
-    ("wing", "string", True),
-    ("room", "string", True),
-    ("user", "string", True),
-    ("is_turn", "bool_", False),
-    ("content_hash", "string", False),
-)
-_TURNS = (
-    ("position", "int64", False),
-    ("memory_id", "string", False),
-    ("session_id", "string", False),
-    ("user", "string", True),
-    ("ordinal", "int64", False),
-    ("speaker", "string", True),
-    ("created_at_us", "int64", False),
-)
-_QUARANTINE = (
-    ("locator", "string", False),
-    ("reason", "string", False),
-    ("detail", "string", False),
-)
+_COLUMNS = {
+    MEMORIES_FILE: tuple(f.name for f in fields(MemoryRecord)),
+    TURNS_FILE: (
+        "position", "memory_id", "session_id", "user", "ordinal", "speaker", "created_at_us",
+    ),
+    QUARANTINE_FILE: ("locator", "reason", "detail"),
+}  # fmt: skip
+# Arrow types of those that are no text.
+_TYPES = {
+    "position": "int64", "ordinal": "int64", "created_at_us": "int64", "updated_at_us": "int64",
+    "importance": "float64", "is_turn": "bool_",
+}  # fmt: skip
+_NULLABLE = {
+    MEMORIES_FILE: {"session_id", "wing", "room", "user"},
+    TURNS_FILE: {"user", "speaker"},
+    QUARANTINE_FILE: set[str](),
+}
 # Dictionaries pay only where values repeat.
 _REPEATING = ("category", "session_id", "wing", "room", "user", "speaker", "reason")
-
-_COLUMNS = {MEMORIES_FILE: _MEMORIES, TURNS_FILE: _TURNS, QUARANTINE_FILE: _QUARANTINE}
 
 
 def column_names(file_name: str) -> tuple[str, ...]:
     """Return the columns of one of the export's files, in order."""
-    return tuple(name for name, _, _ in _COLUMNS[file_name])
+    return _COLUMNS[file_name]
 
 
 def arrow_schema(file_name: str) -> pa.Schema:  # pyright: ignore[reportUnknownParameterType]
     """Return the fixed schema of one of the export's files."""
     import pyarrow as pa
 
-    columns = _COLUMNS[file_name]
-    return pa.schema([pa.field(n, getattr(pa, kind)(), nullable=null) for n, kind, null in columns])
+    nullable = _NULLABLE[file_name]
+    return pa.schema(
+        [
+            pa.field(name, getattr(pa, _TYPES.get(name, "string"))(), nullable=name in nullable)
+            for name in _COLUMNS[file_name]
+        ]
+    )
 
 
 class TableWriter:
@@ -150,12 +136,7 @@ class TableWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is not None:
             self._rows.clear()
         self.close()
@@ -163,11 +144,8 @@ class TableWriter:
     def _flush(self) -> None:
         import pyarrow as pa
 
-        columns = zip(*self._rows, strict=True)
-        arrays = [
-            pa.array(values, type=field.type)
-            for values, field in zip(columns, self._schema, strict=True)
-        ]
+        columns = zip(zip(*self._rows, strict=True), self._schema, strict=True)
+        arrays = [pa.array(values, type=field.type) for values, field in columns]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
         self._rows.clear()
         self._held_bytes = 0
@@ -177,9 +155,7 @@ class TableWriter:
 #
 # Builders that want columns read the file themselves.
 
-_RECORD_COLUMNS = column_names(MEMORIES_FILE)
-# Rows are built by position; a field added to one side only must not go unseen.
-assert tuple(f.name for f in fields(MemoryRecord)) == _RECORD_COLUMNS
+_RECORD_COLUMNS = _COLUMNS[MEMORIES_FILE]
 
 record_row = attrgetter(*_RECORD_COLUMNS)
 """MemoryRecord to a tuple in column order."""
@@ -251,31 +227,6 @@ def _unreadable(path: Path) -> StoreError:
     )
 
 
-# Memories page by page, by position: what a scan needs of each, not its text.
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPage:
-    """Memories of neighbouring positions."""
-
-    first: int  # Position of the first one
-    memory_ids: list[str]  # Their ids, in order of position
-    created_at_us: NDArray[np.int64]  # int64, aligned; UNDATED_US where unknown
-
-
-def iter_pages(
-    path: Path, size: int, *, first: int = 0, stop: int | None = None
-) -> Iterator[MemoryPage]:
-    """Yield the memories with first <= position < stop in order, `size` at a time, the rest last.
-
-    Both columns are in memory as Arrow holds them: 30 MB of a million memories.
-    """
-    ids, created = (read_column(path, name)[first:stop] for name in ("memory_id", "created_at_us"))
-    for start in range(0, len(ids), size):
-        page = slice(start, start + size)
-        yield MemoryPage(first + start, ids[page].to_pylist(), created[page].to_numpy())
-
-
 # The memories of an export as a sequence that lies on disk and not in memory.
 
 
@@ -291,10 +242,13 @@ class RecordFile(Sequence[MemoryRecord]):
         self.path = path
         self._group = -1
         self._held: list[MemoryRecord] = []
-        self._ends = list(accumulate(_group_rows(path)))
+        with _opened(path) as table:
+            groups = (table.metadata.row_group(group) for group in range(table.num_row_groups))
+            # Where each row group begins, and the end of the last.
+            self._bounds = np.cumsum([0, *(group.num_rows for group in groups)])
 
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return int(self._bounds[-1])
 
     def __iter__(self) -> Iterator[MemoryRecord]:
         for records in iter_records(self.path):
@@ -308,34 +262,31 @@ class RecordFile(Sequence[MemoryRecord]):
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
         at = range(len(self))[index]
-        group = int(np.searchsorted(self._ends_array, at, side="right"))
+        group = int(np.searchsorted(self._bounds, at, side="right")) - 1
         if group != self._group:
-            columns = column_names(MEMORIES_FILE)
-            self._held = _records_of(_read_group(self.path, group, columns))
+            self._held = _records_of(self._read_group(group, _RECORD_COLUMNS))
             self._group = group
-        return self._held[at - (self._ends[group - 1] if group else 0)]
+        return self._held[at - int(self._bounds[group])]
 
     def batches(self, columns: Sequence[str], rows: int = READ_ROWS) -> Iterator[Any]:
         """Yield pyarrow.RecordBatches of some columns, by position."""
         return iter_batches(self.path, columns, rows)
 
     def take(self, positions: NDArray[np.int64], columns: Sequence[str]) -> Iterator[Any]:
-        """Yield pyarrow.RecordBatches of some memories; row groups without any are not read.
+        """Yield pyarrow.RecordBatches of the memories at ascending positions, shape (n,).
 
-        Args:
-            positions: Ascending, shape (n,).
-            columns: Which.
+        Row groups without any are not read.
         """
-        begins = np.searchsorted(positions, [0, *self._ends])
+        begins = np.searchsorted(positions, self._bounds)
         for group, (begin, end) in enumerate(pairwise(begins.tolist())):
             if begin < end:
-                first = self._ends[group - 1] if group else 0
-                rows = _read_group(self.path, group, columns)
-                yield rows.take(np.asarray(positions[begin:end] - first))
+                chosen = positions[begin:end] - self._bounds[group]
+                yield self._read_group(group, columns).take(chosen)
 
-    @cached_property
-    def _ends_array(self) -> NDArray[np.int64]:
-        return np.array(self._ends, dtype=np.int64)
+    def _read_group(self, group: int, columns: Sequence[str]) -> Any:
+        with _opened(self.path) as table:
+            rows = table.read_row_group(group, columns=list(columns)).combine_chunks()
+            return rows.select(list(columns)).to_batches()[0]
 
 
 def column_batches(
@@ -366,28 +317,14 @@ def _columns_of(records: Sequence[MemoryRecord], columns: Sequence[str]) -> Any:
     import pyarrow as pa
 
     schema = pa.schema([arrow_schema(MEMORIES_FILE).field(name) for name in columns])
-    arrays = [
-        pa.array([getattr(record, field.name) for record in records], field.type)
-        for field in schema
-    ]
+    values = [[getattr(record, name) for record in records] for name in columns]
+    arrays = [pa.array(held, field.type) for held, field in zip(values, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)
 
 
 def _records_of(batch: Any) -> list[MemoryRecord]:
-    columns = [batch.column(name).to_pylist() for name in column_names(MEMORIES_FILE)]
+    columns = [batch.column(name).to_pylist() for name in _RECORD_COLUMNS]
     return [MemoryRecord(*values) for values in zip(*columns, strict=True)]
-
-
-def _group_rows(path: Path) -> list[int]:
-    with _opened(path) as table:
-        groups = range(table.num_row_groups)
-        return [table.metadata.row_group(group).num_rows for group in groups]
-
-
-def _read_group(path: Path, group: int, columns: Sequence[str]) -> Any:
-    with _opened(path) as table:
-        rows = table.read_row_group(group, columns=list(columns)).combine_chunks()
-        return rows.select(list(columns)).to_batches()[0]
 
 
 # The turns of every session in the order in which they were said.
@@ -410,15 +347,8 @@ _IN_ORDER = """
 
 def turn_row(record: MemoryRecord) -> tuple[object, ...]:
     """Return the row of a turn in turns.parquet, its ordinal still 0."""
-    return (
-        record.position,
-        record.memory_id,
-        record.session_id,
-        record.user,
-        0,
-        find_speaker(record.content),
-        record.created_at_us,
-    )
+    named = (record.position, record.memory_id, record.session_id, record.user)
+    return (*named, 0, find_speaker(record.content), record.created_at_us)
 
 
 def order_turns(unordered: Path, ordered: Path) -> int:

@@ -6,12 +6,11 @@ import json
 import re
 import sqlite3
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,7 +38,7 @@ from noctuary.text.marks import split_speaker
 
 # What an earlier export held: which ids, and a hash of each content. No text is kept.
 #
-# Memory: 32 bytes a row.
+# Memory: 40 bytes a row.
 
 
 class ExportedContents:
@@ -47,13 +46,9 @@ class ExportedContents:
 
     def __init__(self, rows: Iterable[tuple[str, str]] = ()) -> None:
         """Keep the hashes of some (memory id, content), each id once."""
-        joined = b"".join(hash_exact(text) for row in rows for text in row)
-        halves = np.frombuffer(joined, dtype=np.uint64).reshape(-1, 2 * HASH_BYTES // 8)
-        order = np.lexsort((halves[:, 1], halves[:, 0]))
-        # Python compares plain integers of a buffer quicker than numpy looks up one number.
-        self._high = np.ascontiguousarray(halves[order, 0]).data
-        self._low = np.ascontiguousarray(halves[order, 1]).data
-        self._contents = np.ascontiguousarray(halves[order, 2:]).tobytes()
+        self._rows = b"".join(sorted(hash_exact(m) + hash_exact(text) for m, text in rows))
+        # Python compares plain integers of a buffer quicker than slices of bytes.
+        self._firsts = np.frombuffer(self._rows, ">u8")[:: 2 * HASH_BYTES // 8].astype("u8").data
 
     @classmethod
     def read(cls, memories: Path | None, serving: Path | None = None) -> ExportedContents:
@@ -79,24 +74,20 @@ class ExportedContents:
         return cls()
 
     def __len__(self) -> int:
-        return len(self._high)
+        return len(self._rows) // (2 * HASH_BYTES)
 
     def __contains__(self, memory_id: object) -> bool:
-        return isinstance(memory_id, str) and self._place(memory_id) is not None
+        return isinstance(memory_id, str) and self.get(memory_id) is not None
 
     def get(self, memory_id: str, /) -> bytes | None:
         """Return the hash of a row's content (`hash_exact`), None for a row that was not there."""
-        place = self._place(memory_id)
-        if place is None:
-            return None
-        return self._contents[place * HASH_BYTES : (place + 1) * HASH_BYTES]
-
-    def _place(self, memory_id: str) -> int | None:
-        high, low = np.frombuffer(hash_exact(memory_id), dtype=np.uint64).tolist()
-        place = bisect_left(self._high, high)
-        while place < len(self._high) and self._high[place] == high:
-            if self._low[place] == low:
-                return place
+        wanted = hash_exact(memory_id)
+        first = int.from_bytes(wanted[:8], "big")
+        place = bisect_left(self._firsts, first)
+        while place < len(self) and self._firsts[place] == first:
+            row = self._rows[place * 2 * HASH_BYTES : (place + 1) * 2 * HASH_BYTES]
+            if row.startswith(wanted):
+                return row[HASH_BYTES:]
             place += 1
         return None
 
@@ -114,32 +105,33 @@ class Occurrence(NamedTuple):
     first_us: int  # When it was first injected, microseconds since the epoch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KnownInjections:
     """All recorded wordings; about 300 bytes each."""
 
     # Hash of a wording -> where it came from
-    occurrences: Mapping[bytes, tuple[Occurrence, ...]] = field(
-        default_factory=dict[bytes, tuple[Occurrence, ...]]
+    occurrences: dict[bytes, list[Occurrence]] = field(
+        default_factory=dict[bytes, list[Occurrence]]
     )
-    # Anchor -> lengths in words of the wordings that begin with it, longest first
-    lengths: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
-    short: frozenset[bytes] = frozenset()  # Hashes of wordings that count beside longer ones only
-    asked: frozenset[bytes] = frozenset()  # Hashes of questions
-    # Hashes of prompts that only asked memory -> when first, microseconds since the epoch
-    lookups: Mapping[bytes, int] = field(default_factory=dict[bytes, int])
+    # Anchor -> lengths in words of the wordings that begin with it
+    lengths: dict[bytes, set[int]] = field(default_factory=dict[bytes, set[int]])
+    short: set[bytes] = field(default_factory=set[bytes])  # Count beside longer ones only
+    asked: set[bytes] = field(default_factory=set[bytes])  # Questions
+    # Prompts that only asked memory -> when first, microseconds since the epoch
+    lookups: dict[bytes, int] = field(default_factory=dict[bytes, int])
     fault: str | None = None  # Why the record could not be read, or None
 
     def find(
         self,
         words: Sequence[str],
         start: int,
-        counts: Callable[[tuple[Occurrence, ...]], bool],
+        counts: Callable[[Sequence[Occurrence]], bool],
     ) -> tuple[bytes, int] | None:
         """Return the longest recorded wording that begins at a word: its hash and where it ends."""
         longest = min(ANCHOR_WORDS, len(words) - start)
         for anchored in range(longest, 0, -1):
-            for length in self.lengths.get(hash_anchor(words[start : start + anchored]), ()):
+            lengths = self.lengths.get(hash_anchor(words[start : start + anchored]), ())
+            for length in sorted(lengths, reverse=True):
                 if min(length, ANCHOR_WORDS) != anchored or start + length > len(words):
                     continue
                 text_hash = hash_words(words[start : start + length])
@@ -153,37 +145,26 @@ def read_injections(path: Path) -> KnownInjections:
 
     A record that cannot be read is an empty one with a `fault`.
     """
+    known = KnownInjections()
     try:
         with closing(open_log(path, RECORD, or_empty=True)) as record:
-            return _collect(record.execute(_READ))
+            for kind, text_hash, memory_hash, user_hash, anchor, words, first_us in record.execute(
+                _READ
+            ):
+                if kind == ASKED:
+                    known.asked.add(text_hash)
+                    continue
+                if kind == LOOKUP:
+                    known.lookups[text_hash] = first_us
+                    continue
+                if kind == SHORT:
+                    known.short.add(text_hash)
+                found = Occurrence(memory_hash, user_hash, first_us)
+                known.occurrences.setdefault(text_hash, []).append(found)
+                known.lengths.setdefault(anchor, set()).add(words)
     except sqlite3.Error as error:
         return KnownInjections(fault=f"{path.name} cannot be read: {error}")
-
-
-def _collect(rows: Iterable[tuple[str, bytes, bytes, bytes, bytes, int, int]]) -> KnownInjections:
-    occurrences: dict[bytes, list[Occurrence]] = defaultdict(list)
-    lengths: dict[bytes, set[int]] = defaultdict(set)
-    asked: set[bytes] = set()
-    lookups: dict[bytes, int] = {}
-    short: set[bytes] = set()
-    for kind, text_hash, memory_hash, user_hash, anchor, words, first_us in rows:
-        if kind == ASKED:
-            asked.add(text_hash)
-            continue
-        if kind == LOOKUP:
-            lookups[text_hash] = first_us
-            continue
-        if kind == SHORT:
-            short.add(text_hash)
-        occurrences[text_hash].append(Occurrence(memory_hash, user_hash, first_us))
-        lengths[anchor].add(words)
-    return KnownInjections(
-        {text_hash: tuple(found) for text_hash, found in occurrences.items()},
-        {anchor: tuple(sorted(found, reverse=True)) for anchor, found in lengths.items()},
-        frozenset(short),
-        frozenset(asked),
-        lookups,
-    )
+    return known
 
 
 # Is a row of the source something that recall injected: the rules, one row at a time. Build side.
@@ -229,14 +210,6 @@ _HEAD = re.compile(
 _NOTE_WORDS = [words_of(note) for note in NOTES]
 
 
-class Contents(Protocol):
-    """Hashes of contents by memory id: a mapping, or an `ExportedContents`."""
-
-    def get(self, memory_id: str, /) -> bytes | None:
-        """Return the hash, None for a memory that was not there."""
-        ...
-
-
 class _Line(NamedTuple):
     """One line of a row."""
 
@@ -246,6 +219,10 @@ class _Line(NamedTuple):
     # Where a wording may begin: its first word, or behind bullet, id, day and label
     starts: tuple[int, ...]
     is_empty: bool  # Whether it says nothing: no word, the note of a block, or a label alone
+
+    @property
+    def words(self) -> int:
+        return self.end - self.start
 
 
 class Verdict(NamedTuple):
@@ -257,25 +234,26 @@ class Verdict(NamedTuple):
 
 
 class EchoGuard:
-    """Judges the rows of one export.
+    """Judges the rows of one export, by what was injected and what the export before held."""
 
-    Attributes:
-        used: Hashes of the wordings for which something was cut or set aside: the record must keep
-            them, or their rows would come back.
-    """
-
-    def __init__(self, known: KnownInjections, exported: Contents | None = None) -> None:
-        """Take what was injected, and the export before: id -> `hash_exact` of the content."""
+    def __init__(
+        self,
+        known: KnownInjections,
+        # Id -> `hash_exact` of the content
+        exported: ExportedContents | Mapping[str, bytes] | None = None,
+    ) -> None:
+        # Hashes of the wordings for which something was cut or set aside: the record must keep
+        # them, or their rows would come back.
         self.used: set[bytes] = set()
         self._known = known
-        self._exported: Contents = {} if exported is None else exported
+        self._exported: ExportedContents | Mapping[str, bytes] = exported or {}
 
     def judge(self, record: MemoryRecord) -> Verdict:
         """Return what becomes of a row that is a memory otherwise."""
         cut = cut_blocks(record.content)
         if cut.blocks and not _own_words(cut.text):
             return Verdict(None, cut.blocks)
-        if self._was_exported(record, cut.text):
+        if self._exported.get(record.memory_id) == hash_exact(cut.text):
             return Verdict(cut.text, cut.blocks)
         if record.is_turn and (lookup := self._find_lookup(record, cut.text)) is not None:
             self.used.add(lookup)
@@ -284,12 +262,11 @@ class EchoGuard:
             return Verdict(cut.text, cut.blocks)
         words, lines = _split(cut.text, is_turn=record.is_turn)
         found = self._injected_lines(record, words, lines)
-        if not found or (record.is_turn and self._was_asked(cut.text)):
+        typed = (cut.text, split_speaker(cut.text)[1]) if record.is_turn else ()
+        if not found or any(hash_words(words_of(text)) in self._known.asked for text in typed):
             return Verdict(cut.text, cut.blocks)
         own = [line for line in lines if not line.is_empty]
-        share = sum(lines[i].end - lines[i].start for i in found) / sum(
-            x.end - x.start for x in own
-        )
+        share = sum(lines[i].words for i in found) / sum(line.words for line in own)
         if share < MOSTLY:
             return Verdict(cut.text, cut.blocks)
         self.used.update(*found.values())
@@ -298,21 +275,11 @@ class EchoGuard:
         rest = (x.text for i, x in enumerate(lines) if i not in found and not x.is_empty)
         return Verdict("\n".join(rest), cut.blocks, len(found))
 
-    def _was_exported(self, record: MemoryRecord, text: str) -> bool:
-        return self._exported.get(record.memory_id) == hash_exact(text)
-
     def _find_lookup(self, record: MemoryRecord, text: str) -> bytes | None:
         """Return the hash of the prompt to memory that a turn is, or None."""
         said = hash_words(_own_words(text))
         asked_us = self._known.lookups.get(said)
-        if asked_us is None:
-            return None
-        is_dated = record.created_at_us != UNDATED_US
-        return None if is_dated and record.created_at_us < asked_us - CLOCK_OFFSET_US else said
-
-    def _was_asked(self, text: str) -> bool:
-        said = split_speaker(text)[1]
-        return any(hash_words(words_of(t)) in self._known.asked for t in (text, said))
+        return said if asked_us is not None and _may_follow(record, asked_us) else None
 
     def _injected_lines(
         self, record: MemoryRecord, words: Sequence[str], lines: Sequence[_Line]
@@ -321,32 +288,44 @@ class EchoGuard:
 
         Empty where the row is the original of one of them.
         """
-        judge = _Counting(record)
+        own_id, is_original = hash_exact(record.memory_id), False
+        user = NOBODY if record.user is None else hash_exact(record.user)
+
+        def counts(occurrences: Sequence[Occurrence]) -> bool:
+            nonlocal is_original
+            is_original = is_original or any(x.memory_hash == own_id for x in occurrences)
+            return any(
+                (NOBODY in (user, x.user_hash) or user == x.user_hash)
+                and _may_follow(record, x.first_us)
+                for x in occurrences
+            )
+
         ends = {line.end: i for i, line in enumerate(lines) if line.start < line.end}
         found: dict[int, set[bytes]] = {}
-        i = 0
-        while i < len(lines):
-            tiled = self._tile(words, lines[i], ends, judge)
-            if judge.is_original:
-                return {}
-            if tiled is None:
-                i += 1
+        done = -1
+        for i, line in enumerate(lines):
+            if i <= done or line.is_empty:
                 continue
-            last, hashes = tiled
-            found.update((j, hashes) for j in range(i, last + 1) if not lines[j].is_empty)
-            i = last + 1
+            tiled = self._tile(words, line.starts, ends, counts)
+            if is_original:
+                return {}
+            if tiled is not None:
+                done, hashes = tiled
+                found.update((j, hashes) for j in range(i, done + 1) if not lines[j].is_empty)
         # Short ones alone may be anybody's own words.
         return found if set().union(*found.values()) - self._known.short else {}
 
     def _tile(
-        self, words: Sequence[str], line: _Line, ends: Mapping[int, int], judge: _Counting
+        self,
+        words: Sequence[str],
+        starts: Sequence[int],
+        ends: Mapping[int, int],
+        counts: Callable[[Sequence[Occurrence]], bool],
     ) -> tuple[int, set[bytes]] | None:
-        """Return the line at whose end wordings end that begin in a line, and their hashes."""
-        if line.is_empty:
-            return None
-        for start in line.starts:
-            place, hashes = start, set[bytes]()
-            while (match := self._known.find(words, place, judge.counts)) is not None:
+        """Return the line at whose end wordings end that begin at a start, and their hashes."""
+        for place in starts:
+            hashes = set[bytes]()
+            while (match := self._known.find(words, place, counts)) is not None:
                 hashes.add(match[0])
                 place = match[1]
                 if place in ends:
@@ -354,25 +333,10 @@ class EchoGuard:
         return None
 
 
-class _Counting:
-    """Which wordings count for one row, and whether it turned out to be an original."""
-
-    def __init__(self, record: MemoryRecord) -> None:
-        self.is_original = False
-        self._id = hash_exact(record.memory_id)
-        self._user = NOBODY if record.user is None else hash_exact(record.user)
-        self._made_us = record.created_at_us
-
-    def counts(self, occurrences: tuple[Occurrence, ...]) -> bool:
-        if any(found.memory_hash == self._id for found in occurrences):
-            self.is_original = True
-        return any(self._may_repeat(found) for found in occurrences)
-
-    def _may_repeat(self, found: Occurrence) -> bool:
-        if NOBODY not in (self._user, found.user_hash) and self._user != found.user_hash:
-            return False
-        is_dated = self._made_us != UNDATED_US
-        return not is_dated or self._made_us >= found.first_us - CLOCK_OFFSET_US
+def _may_follow(record: MemoryRecord, moment_us: int) -> bool:
+    """Say whether a row may have been made after a moment, whatever its time zone."""
+    made_us = record.created_at_us
+    return made_us == UNDATED_US or made_us >= moment_us - CLOCK_OFFSET_US
 
 
 def _split(text: str, *, is_turn: bool) -> tuple[list[str], list[_Line]]:
@@ -381,32 +345,20 @@ def _split(text: str, *, is_turn: bool) -> tuple[list[str], list[_Line]]:
     lines: list[_Line] = []
     for raw in text.splitlines():
         own = words_of(raw)
-        lines.append(_line(raw, own, len(words), may_speak=is_turn and not lines))
+        start, end = len(words), len(words) + len(own)
+        rest = _HEAD.sub("", raw, count=1)
+        starts = {start, end - len(words_of(rest)) if len(rest) < len(raw) else start}
+        is_label = False
+        label, said = split_speaker(f"{rest}\n")
+        may_speak = is_turn and not lines
+        if label is not None and (may_speak or label.casefold() in NEUTRAL_LABELS):
+            spoken = words_of(_HEAD.sub("", said, count=1))
+            starts.add(end - len(spoken))
+            is_label = not spoken
+        is_empty = not own or own in _NOTE_WORDS or is_label
+        lines.append(_Line(raw, start, end, tuple(sorted(starts - {end})), is_empty))
         words += own
     return words, lines
-
-
-def _line(raw: str, own: list[str], start: int, *, may_speak: bool) -> _Line:
-    """Return a line with these words, the first of which is the row's word number `start`."""
-    end = start + len(own)
-    rest = _behind_head(raw)
-    starts = {start}
-    if len(rest) < len(raw):
-        starts.add(end - len(words_of(rest)))
-    is_label = False
-    label, said = split_speaker(f"{rest}\n")
-    if label is not None and (may_speak or label.casefold() in NEUTRAL_LABELS):
-        said = words_of(_behind_head(said))
-        starts.add(end - len(said))
-        is_label = not said
-    is_empty = not own or own in _NOTE_WORDS or is_label
-    return _Line(raw, start, end, tuple(sorted(starts - {end})), is_empty)
-
-
-def _behind_head(line: str) -> str:
-    """Return a line without bullet, number, id and day at its beginning."""
-    head = _HEAD.match(line)
-    return line if head is None else line[head.end() :]
 
 
 def _own_words(text: str) -> list[str]:
@@ -427,11 +379,7 @@ _DAY_US = 86_400_000_000
 def prune_injections(path: Path, *, used: Collection[bytes], now_us: int) -> tuple[int, str | None]:
     """Delete wordings that were not injected for `RETENTION_DAYS`, unless they are in use.
 
-    Args:
-        path: The record.
-        used: Hashes of wordings for which a row was cut or set aside tonight: without them it would
-            come back.
-        now_us: The present, microseconds since the epoch.
+    In use are those for which a row was cut or set aside tonight: without them it would come back.
 
     Returns:
         How many were deleted, and what went wrong or None: the next night goes on.

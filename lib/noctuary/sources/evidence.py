@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noctuary.core.files import fsync_dir, replace_with
 from noctuary.core.types import MemoryRecord
@@ -26,6 +26,7 @@ from noctuary.sources.source import (
     MemoryLink,
     Share,
     Source,
+    Told,
 )
 from noctuary.text.secrets import find_text_sensitivity
 
@@ -59,17 +60,20 @@ def find_backed_names(
     about: Mapping[str, Collection[str]],
     batches: Iterable[Iterable[MemoryRecord]],
 ) -> BackedNames:
-    """Return the names that exported memories say about themselves.
+    """Return the names that exported memories say about themselves, whatever their case.
 
-    A text says a name if the name's words stand in it one after the other, whatever their case and
-    whatever is between them. A name with a secret in it, or of more than MAX_LABEL_CHARS, is none.
+    A name with a secret in it, or of more than MAX_LABEL_CHARS, is none.
     """
-    spellings = {x.name: _spellings(x) for x in concepts}
+    spellings = {concept.name: _spellings(concept) for concept in concepts}
     said: dict[str, set[str]] = defaultdict(set)
-    for batch in batches:
-        for record in batch:
-            if names := about.get(record.memory_id):
-                _mark_said(record, names, spellings, said)
+    for record in (record for batch in batches for record in batch):
+        if names := about.get(record.memory_id):
+            fields = (record.content, record.tags, record.expanded_keywords)
+            # A break between fields: no name runs from the end of one into the next.
+            text = "|".join(_words(field) for field in fields)
+            for name in names:
+                found = spellings.get(name, {}).items()
+                said[name] |= {spelling for spelling, words in found if words in text}
     name_of = {
         name: name if name in said[name] else min(said[name]) for name in spellings if said[name]
     }
@@ -77,29 +81,14 @@ def find_backed_names(
     return BackedNames(name_of, aliases_of)
 
 
-def _mark_said(
-    record: MemoryRecord,
-    names: Iterable[str],
-    spellings: Mapping[str, Mapping[str, str]],
-    said: dict[str, set[str]],
-) -> None:
-    fields = (record.content, record.tags, record.expanded_keywords)
-    # A break between fields: no name runs from the end of one into the next.
-    text = "|".join(_words(field) for field in fields)
-    for name in names:
-        for spelling, words in spellings.get(name, {}).items():
-            if words in text:
-                said[name].add(spelling)
-
-
 def _spellings(concept: KnownConcept) -> Mapping[str, str]:
     """Return every name of a concept that may be looked for, with its words."""
-    found: dict[str, str] = {}
-    for name in {concept.name, *concept.aliases}:
-        words = _words(_label(name))
-        if words.strip():
-            found[name] = words.strip() if _UNSPACED.search(words) else words
-    return found
+    found = {name: _words(_label(name)) for name in {concept.name, *concept.aliases}}
+    return {
+        name: words.strip() if _UNSPACED.search(words) else words
+        for name, words in found.items()
+        if words.strip()
+    }
 
 
 def _words(text: str) -> str:
@@ -127,8 +116,6 @@ MENTIONS_FILE = "known_mentions.parquet"
 EDGES_FILE = "known_edges.parquet"
 EVIDENCE_FILES = (LINKS_FILE, SHARES_FILE, CONCEPTS_FILE, MENTIONS_FILE, EDGES_FILE)
 
-_Noun = TypeVar("_Noun", MemoryLink, Share, KnownConcept, KnownMention, KnownEdge)
-
 
 class Known(NamedTuple):
     """What a store knows about concepts; each sorted."""
@@ -152,46 +139,40 @@ class EvidenceCounts(NamedTuple):
 def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
     """Write what a source says about the memories that were exported from it, and nothing else.
 
-    A link needs both its ends, a share and a mention their memory, an edge one memory that says
-    so (others are dropped from it). Names of concepts leave only where an exported memory that is
-    about the concept says them: others may be of a row that stays.
-
-    Raises:
-        SourceError: The source cannot be read to its end; the tables stay as they were.
-        StoreError: There is no memories.parquet.
+    A link needs both its ends, a share and a mention their memory, an edge one memory that says so
+    (others are dropped from it). Names of concepts leave only where an exported memory that is
+    about the concept says them: others may be of a row that stays. A failure leaves the tables as
+    they were.
     """
     import polars as pl
 
     own = source.own
-    all_concepts = _frame(KnownConcept, own.concepts())
+    all_concepts = _frame(KnownConcept, own.told(KnownConcept)).sort("name").iter_rows()
+    concepts = [KnownConcept(*row) for row in all_concepts]
     said = {
-        LINKS_FILE: _frame(MemoryLink, own.links()),
-        SHARES_FILE: _frame(Share, own.shares()),
-        MENTIONS_FILE: _frame(KnownMention, own.mentions()),
-        EDGES_FILE: _frame(KnownEdge, own.edges()),
+        LINKS_FILE: _frame(MemoryLink, own.told(MemoryLink)),
+        SHARES_FILE: _frame(Share, own.told(Share)),
+        MENTIONS_FILE: _frame(KnownMention, own.told(KnownMention)),
+        EDGES_FILE: _frame(KnownEdge, own.told(KnownEdge)),
     }
-    is_there = _is_one_of(read_column(out_dir / MEMORIES_FILE, "memory_id").to_pylist())
+    memory_ids = read_column(out_dir / MEMORIES_FILE, "memory_id").to_pylist()
+    known = pl.lit(pl.Series([memory_ids], dtype=pl.List(pl.String))).first()
+    backing = pl.element().filter(pl.element().is_in(known))
     said[EDGES_FILE] = said[EDGES_FILE].with_columns(
-        pl.col("evidence")
-        .list.eval(pl.element().filter(is_there(pl.element())))
-        .list.unique()
-        .list.sort()
+        pl.col("evidence").list.eval(backing).list.unique().list.sort()
     )
-    ends = pl.col("from_id"), pl.col("to_id")
+    is_link = pl.col("link_type").is_in(LINK_TYPES) & (pl.col("from_id") != pl.col("to_id"))
+    is_memory = pl.col("memory_id").is_in(known)
     backed = {
-        LINKS_FILE: is_there(ends[0])
-        & is_there(ends[1])
-        & (ends[0] != ends[1])
-        & pl.col("link_type").is_in(LINK_TYPES),
-        SHARES_FILE: is_there(pl.col("memory_id")) & (pl.col("shared_with") != ""),
-        MENTIONS_FILE: is_there(pl.col("memory_id")),
+        LINKS_FILE: is_link & pl.col("from_id").is_in(known) & pl.col("to_id").is_in(known),
+        SHARES_FILE: is_memory & (pl.col("shared_with") != ""),
+        MENTIONS_FILE: is_memory,
         EDGES_FILE: pl.col("evidence").list.len() > 0,
     }
     kept = {name: said[name].filter(backed[name]) for name in said}
     lost = sum(said[name].height - kept[name].height for name in said)
     tables = {name: frame.unique() for name, frame in kept.items()}
     mentions, edges = tables[MENTIONS_FILE], tables[EDGES_FILE]
-    concepts = [KnownConcept(*row) for row in all_concepts.sort("name").iter_rows()]
     names = find_backed_names(concepts, _about(mentions, edges), iter_records(out_dir))
     named = [x for x in concepts if x.name in names.name_of]
     tables[CONCEPTS_FILE] = _frame(KnownConcept, _join_concepts(named, names))
@@ -226,20 +207,13 @@ def read_known(directory: Path) -> Known:
     )
 
 
-def _frame(noun: type[_Noun], rows: Iterable[_Noun]) -> pl.DataFrame:
+def _frame(noun: type[Told], rows: Iterable[Told]) -> pl.DataFrame:
     import polars as pl
 
     texts, number = pl.List(pl.String), pl.Int64()
     kinds = {"aliases": texts, "evidence": texts, "created_at_us": number, "weight": number}
     schema = {name: kinds.get(name, pl.String()) for name in noun._fields}
     return pl.DataFrame(list(rows), schema=schema, orient="row")
-
-
-def _is_one_of(memory_ids: list[str]) -> Callable[[pl.Expr], pl.Expr]:
-    import polars as pl
-
-    known = pl.lit(pl.Series([memory_ids], dtype=pl.List(pl.String)))
-    return lambda column: column.is_in(known.first())
 
 
 def _about(mentions: pl.DataFrame, edges: pl.DataFrame) -> Mapping[str, set[str]]:
@@ -281,7 +255,7 @@ def _write(path: Path, rows: pl.DataFrame) -> int:
     return rows.height
 
 
-def _read(path: Path, noun: type[_Noun]) -> tuple[_Noun, ...]:
+def _read(path: Path, noun: type[Told]) -> tuple[Told, ...]:
     if not path.is_file():
         return ()
     return tuple(

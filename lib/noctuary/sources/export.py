@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator, 
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -26,14 +27,14 @@ from noctuary.sources.corpus import (
     QUARANTINE_FILE,
     TURNS_FILE,
     TableWriter,
+    count_rows,
     open_duckdb,
     order_turns,
     record_row,
     turn_row,
 )
-from noctuary.sources.normalize import SHARES_ID, Rejected, find_sensitivity, normalize
+from noctuary.sources.normalize import SHARES_ID, Rejected, accept, find_sensitivity
 from noctuary.sources.source import (
-    DEFAULT_BATCH_ROWS,
     QuarantineReason,
     QuarantineRow,
     RawRow,
@@ -86,29 +87,31 @@ class ExportReport:
 
     def to_facts(self) -> dict[str, Any]:
         """Return what the stage of the export shows of it."""
+        names = ("source_rows", "exported", "turns", "corpus_digest")
         return {
-            "source_rows": self.source_rows,
-            "exported": self.exported,
+            **{name: getattr(self, name) for name in names},
             "quarantined": self.quarantined_rows,
             "sensitive": self.sensitive_rows,
-            "turns": self.turns,
             "quarantined_by_reason": dict(self.quarantined),
             "sensitive_by_reason": dict(self.sensitive),
             "warnings": dict(self.warnings),
-            "corpus_digest": self.corpus_digest,
         }
-
-
-def write_report(report: ExportReport, out_dir: Path) -> None:
-    """Write report.json atomically, as the last file of an export."""
-    value = {"format": REPORT_FORMAT, **asdict(report)}
-    # ASCII: a path may hold bytes that are no text.
-    write_text(out_dir / REPORT_FILE, json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
 def read_report(out_dir: Path) -> ExportReport:
     """Read the report of an export and check that the tables beside it are whole and its own."""
-    value = _load(out_dir / REPORT_FILE)
+    path, found = out_dir / REPORT_FILE, None
+    try:
+        found = parse_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StoreError(f"There is no export at {out_dir}: run the export first.") from None
+    except ValueError:
+        pass
+    value = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if value.pop("format", None) != REPORT_FORMAT:
+        raise StoreError(
+            f"{path} is not an export report of format {REPORT_FORMAT}. Run the export again."
+        )
     identity = cast("dict[str, Any]", value.pop("identity"))
     identity["notes"] = tuple(identity["notes"])
     report = ExportReport(identity=SourceIdentity(**identity), **value)
@@ -120,21 +123,6 @@ def read_report(out_dir: Path) -> ExportReport:
                 f"export was interrupted or a file was changed. Run the export again."
             )
     return report
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        value: object = parse_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise StoreError(f"There is no export at {path.parent}: run the export first.") from None
-    except ValueError:
-        raise StoreError(f"{path} is not readable as JSON. Run the export again.") from None
-    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    if fields.pop("format", None) != REPORT_FORMAT:
-        raise StoreError(
-            f"{path} is not an export report of format {REPORT_FORMAT}. Run the export again."
-        )
-    return fields
 
 
 # What changed between two exports, by id and content hash: the numbers of the nightly message.
@@ -158,22 +146,17 @@ class CorpusDiff(NamedTuple):
     deleted: int  # In the old export only (deleted, quarantined or sensitive by now)
     unchanged: int  # In both, with equal fields
 
-    @property
-    def is_empty(self) -> bool:
-        """Tell whether the two exports hold the same memories."""
-        return not (self.added or self.edited or self.deleted)
-
 
 def diff_corpora(previous: Path | None, current: Path) -> CorpusDiff:
     """Compare two exports."""
-    new = _memories_file(current)
+    files = [p / MEMORIES_FILE if p.is_dir() else p for p in (previous, current) if p is not None]
+    for file in files:
+        if not file.is_file():
+            raise StoreError(f"There is no corpus at {file}: run the export first.")
     if previous is None:
-        import pyarrow.parquet as pq
-
-        return CorpusDiff(pq.read_metadata(new).num_rows, 0, 0, 0)
-    old = _memories_file(previous)
+        return CorpusDiff(count_rows(files[0]), 0, 0, 0)
     with tempfile.TemporaryDirectory() as spill, open_duckdb(Path(spill)) as db:
-        row = db.execute(_COMPARE, [str(old), str(new)]).fetchone()
+        row = db.execute(_COMPARE, [str(file) for file in files]).fetchone()
     assert row is not None  # an aggregate always gives one row
     return CorpusDiff(*(int(value) for value in row))
 
@@ -193,21 +176,12 @@ def previous_export(memories: Path) -> Generator[Path | None]:
     kept.unlink()
 
 
-def _memories_file(path: Path) -> Path:
-    file = path / MEMORIES_FILE if path.is_dir() else path
-    if not file.is_file():
-        raise StoreError(f"There is no corpus at {file}: run the export first.")
-    return file
-
-
 # One pass in which every row is counted exactly once: memory, quarantined or sensitive.
 #
 # Sensitivity comes first. Of several rows with one id the first is the memory and the others are
 # duplicates, unless any of them is sensitive: then none leaves the store, because the others may
 # be older texts of the same row. What is a memory otherwise comes before the guard last, which
 # knows what recall put into prompts.
-
-Sink = Callable[[QuarantineRow], None]
 
 WARN_BLOCK_CUT = "injected_block_cut"
 WARN_LINES_CUT = "injected_lines_cut"
@@ -229,123 +203,96 @@ class Tally:
         return self.exported + self.quarantined.total() + self.sensitive.total()
 
 
-@dataclass(slots=True)
-class _SameId:
-    """The rows of one id, as far as they have been read; only the first clean one is held whole."""
-
-    key: int | str
-    first: RawRow | None = None
-    duplicates: list[str] = field(default_factory=list[str])
-    is_sensitive: bool = False
-    was_exported: bool = False
-
-
 def sift(
     rows: Iterable[RawRow],
     *,
     now_us: int,
     settings: CorpusSettings,
     tally: Tally,
-    quarantine: Sink,
+    quarantine: Callable[[QuarantineRow], None],
     previous_ids: Container[str] = frozenset(),
     guard: EchoGuard | None = None,
 ) -> Iterator[MemoryRecord]:
     """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.
 
-    Args:
-        rows: In key order, rows of one id adjacent (rows without an id may lie between them).
-        now_us: The moment after which a date is in the future, microseconds since the epoch.
-        settings: Content limit and turn categories.
-        tally: Counts every row; complete once the iterator is exhausted.
-        quarantine: Receives every row that is set aside.
-        previous_ids: Ids of an earlier export, so that rows which turned sensitive are noticed.
-        guard: Recognises what recall injected; None lets everything pass.
+    Rows of one id are adjacent (rows without an id may lie between them). The tally is complete
+    once the iterator is exhausted; `quarantine` receives every row that is set aside.
+    `previous_ids` are those of an earlier export, so that rows which turned sensitive are noticed.
     """
-    sifting = _Sifting(now_us, settings, tally, quarantine, guard)
-    for group in sifting.groups(rows, previous_ids):
-        record = sifting.settle(group)
-        if record is not None:
-            yield record
+
+    def set_aside(locator: str, reason: QuarantineReason, detail: str) -> None:
+        tally.quarantined[reason] += 1
+        quarantine(QuarantineRow(locator, reason, detail))
+
+    for key, first, duplicates, is_sensitive in _group(rows, tally, set_aside):
+        was_exported = str(key) in previous_ids
+        if is_sensitive or first is None:
+            tally.retracted += was_exported
+            if first is not None:
+                tally.sensitive[SHARES_ID] += 1 + len(duplicates)
+            continue
+        for locator in duplicates:
+            set_aside(locator, QuarantineReason.DUPLICATE_ID, f"first at {first.locator}")
+        try:
+            record, warnings = accept(
+                first, position=tally.exported, now_us=now_us, settings=settings
+            )
+            record = record if guard is None else _guarded(record, guard, tally)
+        except Rejected as rejected:
+            set_aside(first.locator, rejected.reason, rejected.detail)
+            continue
+        if (reason := _find_made_sensitivity(first, record)) is not None:
+            tally.sensitive[reason] += 1
+            tally.retracted += was_exported
+            continue
+        tally.exported += 1
+        tally.warnings.update(warnings)
+        yield record
 
 
-@dataclass(frozen=True, slots=True)
-class _Sifting:
-    now_us: int
-    settings: CorpusSettings
-    tally: Tally
-    quarantine: Sink
-    guard: EchoGuard | None
+def _group(
+    rows: Iterable[RawRow], tally: Tally, set_aside: Callable[[str, QuarantineReason, str], None]
+) -> Iterator[tuple[int | str | None, RawRow | None, list[str], bool]]:
+    """Yield each id, its first clean row, where others are, and whether one of them is sensitive.
 
-    def set_aside(self, locator: str, reason: QuarantineReason, detail: str) -> None:
-        self.tally.quarantined[reason] += 1
-        self.quarantine(QuarantineRow(locator, reason, detail))
+    Rows without an id are set aside; of those with one only the first is held whole.
+    """
 
-    def groups(self, rows: Iterable[RawRow], previous_ids: Container[str]) -> Iterator[_SameId]:
-        """Yield the rows of each id, each judged by its sensitivity."""
-        group: _SameId | None = None
+    def judged() -> Iterator[tuple[RawRow, str | None]]:
         for row in rows:
             reason = find_sensitivity(row)
             if reason is not None:
-                self.tally.sensitive[reason] += 1
-            if row.key is None:
-                if reason is None:
-                    why = row.problem or QuarantineReason.BAD_ID
-                    self.set_aside(row.locator, why, row.problem_detail)
-                continue
-            if group is None or group.key != row.key:
-                if group is not None:
-                    yield group
-                group = _SameId(row.key, was_exported=str(row.key) in previous_ids)
+                tally.sensitive[reason] += 1
+            if row.key is not None:
+                yield row, reason
+            elif reason is None:
+                set_aside(row.locator, row.problem or QuarantineReason.BAD_ID, row.problem_detail)
+
+    for key, found in groupby(judged(), key=lambda judged: judged[0].key):
+        first, duplicates, is_sensitive = None, list[str](), False
+        for row, reason in found:
             if reason is not None:
-                group.is_sensitive = True
-            elif group.first is None:
-                group.first = row
+                is_sensitive = True
+            elif first is None:
+                first = row
             else:
-                group.duplicates.append(row.locator)
-        if group is not None:
-            yield group
+                duplicates.append(row.locator)
+        yield key, first, duplicates, is_sensitive
 
-    def settle(self, group: _SameId) -> MemoryRecord | None:
-        """Return the memory that the rows of one id are, if they are one."""
-        first, tally = group.first, self.tally
-        tally.retracted += group.is_sensitive and group.was_exported
-        if first is None:
-            return None
-        if group.is_sensitive:
-            tally.sensitive[SHARES_ID] += 1 + len(group.duplicates)
-            return None
-        for locator in group.duplicates:
-            self.set_aside(locator, QuarantineReason.DUPLICATE_ID, f"first at {first.locator}")
-        found = normalize(
-            first, position=tally.exported, now_us=self.now_us, settings=self.settings
-        )
-        record = found if isinstance(found, Rejected) else self._guarded(found.record)
-        if isinstance(record, Rejected):
-            self.set_aside(first.locator, record.reason, record.detail)
-            return None
-        if (reason := _find_made_sensitivity(first, record)) is not None:
-            tally.sensitive[reason] += 1
-            tally.retracted += group.was_exported
-            return None
-        tally.exported += 1
-        tally.warnings.update(() if isinstance(found, Rejected) else found.warnings)
+
+def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryRecord:
+    """Return a memory without what recall injected, or reject it: nothing of it is its own."""
+    found = guard.judge(record)
+    if found.text is None:
+        is_echo = found.lines > 0
+        why = QuarantineReason.INJECTED_LINES if is_echo else QuarantineReason.INJECTED_BLOCK
+        raise Rejected(why, f"content: {found.blocks} blocks, {found.lines} lines")
+    tally.warnings[WARN_BLOCK_CUT] += found.blocks > 0
+    tally.warnings[WARN_LINES_CUT] += found.lines > 0
+    if found.text == record.content:
         return record
-
-    def _guarded(self, record: MemoryRecord) -> MemoryRecord | Rejected:
-        """Return a memory without what recall injected, or why nothing of it is its own."""
-        if self.guard is None:
-            return record
-        found = self.guard.judge(record)
-        if found.text is None:
-            is_echo = found.lines > 0
-            why = QuarantineReason.INJECTED_LINES if is_echo else QuarantineReason.INJECTED_BLOCK
-            return Rejected(why, f"content: {found.blocks} blocks, {found.lines} lines")
-        self.tally.warnings[WARN_BLOCK_CUT] += found.blocks > 0
-        self.tally.warnings[WARN_LINES_CUT] += found.lines > 0
-        if found.text == record.content:
-            return record
-        own = replace(record, content=found.text)
-        return replace(own, content_hash=content_hash(own))
+    own = replace(record, content=found.text)
+    return replace(own, content_hash=content_hash(own))
 
 
 def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
@@ -353,13 +300,9 @@ def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
 
     What stood apart may read like a secret once it stands together.
     """
-    texts = (
-        ("content", record.content),
-        ("category", record.category),
-        ("tags", record.tags),
-        ("expanded_keywords", record.expanded_keywords),
-    )
-    made = [text for name, text in texts if text and row.fields.get(name) != text]
+    names = ("content", "category", "tags", "expanded_keywords")
+    texts = {name: getattr(record, name) for name in names}
+    made = [text for name, text in texts.items() if text and row.fields.get(name) != text]
     return next(filter(None, map(find_text_sensitivity, made)), None)
 
 
@@ -375,43 +318,19 @@ PLACES_SHOWN = 10
 """Places that a report names; the count is always whole."""
 
 
-class Finding(NamedTuple):
-    """A text that should not be there; no part of it."""
+def scan_tables(directory: Path) -> dict[str, Any]:
+    """Scan every text column of every Parquet file of a directory.
 
-    table: str  # File name without its ending
-    column: str  # The column
-    row: int  # Its number in the file, from 0
-    reason: str  # As `find_text_sensitivity` names it
-
-
-@dataclass(frozen=True, slots=True)
-class TableScan:
-    """What was looked at and what was found."""
-
-    tables: int  # Files
-    texts: int  # Texts in them, each item of a list by itself
-    findings: tuple[Finding, ...]  # In the order of files, columns and rows
-
-    def to_json(self) -> dict[str, Any]:
-        """Return counts, reasons and the first places; no text."""
-        reasons = Counter(finding.reason for finding in self.findings)
-        places = [f"{f.table}.{f.column} row {f.row}" for f in self.findings[:PLACES_SHOWN]]
-        return {
-            "tables": self.tables,
-            "texts": self.texts,
-            "found": len(self.findings),
-            "reasons": dict(sorted(reasons.items())),
-            "places": ", ".join(places),
-        }
-
-
-def scan_tables(directory: Path) -> TableScan:
-    """Scan every text column of every Parquet file of a directory."""
+    Returns:
+        How many `tables` and `texts` (each item of a list by itself) were looked at, how many texts
+        were `found` that should not be there, by `reasons` (`find_text_sensitivity`), and the first
+        `places` in the order of files, columns and rows; no text.
+    """
     import polars as pl
     import pyarrow.parquet as pq
 
     files = sorted(path for path in directory.glob("*.parquet") if not path.name.startswith("."))
-    texts, findings = 0, list[Finding]()
+    texts, reasons, places = 0, Counter[str](), list[str]()
     for path in files:
         with pq.ParquetFile(path) as opened:
             first = 0
@@ -420,18 +339,22 @@ def scan_tables(directory: Path) -> TableScan:
                 for column in rows.drop(_DIGESTS, strict=False):
                     held, found = _scan_column(column)
                     texts += held
-                    findings += [
-                        Finding(path.stem, column.name, first + at, why) for at, why in found
-                    ]
+                    reasons.update(reason for _, reason in found)
+                    places += [f"{path.stem}.{column.name} row {first + at}" for at, _ in found]
                 first += rows.height
-    return TableScan(len(files), texts, tuple(findings))
+    return {
+        "tables": len(files),
+        "texts": texts,
+        "found": reasons.total(),
+        "reasons": dict(sorted(reasons.items())),
+        "places": ", ".join(places[:PLACES_SHOWN]),
+    }
 
 
 def rules_digest() -> str:
-    """Return the digest of the modules that choose texts and judge them.
+    """Return the digest of the very lines of the modules that choose texts and judge them.
 
-    Of their very lines: a version that somebody has to raise would let a new rule wait until the
-    export changes.
+    A version that somebody has to raise would let a new rule wait until the export changes.
     """
     return hash_text(Path(__file__).read_text("utf-8"), *read_rules())
 
@@ -454,17 +377,19 @@ def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
 
 
 def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
-    """Refuse a source without a row where a snapshot with rows serves.
-
-    That is an accident far more often than a wish.
+    """Refuse a source without a row where a snapshot with rows serves: an accident, hardly a wish.
 
     Raises:
         SourceEmptyError: Naming both.
     """
     own = source.own
+    if own.count():
+        return
     with suppress(StoreError):
-        if own.count() or (own is not source and _last_rows(last) == 0):
+        # The store beside kept turns had no row of its own at the last export either.
+        if own is not source and read_report(last).identity.marker.get("rows") == 0:
             return
+    with suppress(StoreError):
         serving = read_pointer(paths).snapshot_id
         held = read_manifest(paths.snapshots / serving).counts["memories"]
         if held:
@@ -475,14 +400,6 @@ def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
             )
 
 
-def _last_rows(directory: Path) -> object:
-    """Return how many rows of its own the source had at the last export; None if unknown."""
-    try:
-        return read_report(directory).identity.marker.get("rows")
-    except StoreError:
-        return None
-
-
 # From a source to the corpus on disk: tables and their account, whole or not at all.
 #
 # Rows are judged before; nothing of a sensitive row reaches what follows. The
@@ -491,6 +408,9 @@ def _last_rows(directory: Path) -> object:
 # `noctuary.sources.export.read_report`.
 
 TASK = "export"
+
+REPORTED_ROWS = 1_000
+"""Rows between two reports of progress."""
 
 _STAGING = ".export.tmp"
 _UNORDERED_TURNS = "turns-unordered.parquet"
@@ -503,70 +423,71 @@ def export_corpus(
     settings: CorpusSettings | None = None,
     *,
     now_us: int | None = None,
-    batch_rows: int = DEFAULT_BATCH_ROWS,
     progress: Progress = SILENT,
     previous_ids: Container[str] = frozenset(),
     guard: EchoGuard | None = None,
 ) -> ExportReport:
     """Export every memory that may leave its store and account for every row that did not.
 
-    An empty store gives an empty corpus and a warning. Only one export may write into a directory
-    at a time; the caller holds the store's lock.
+    An empty store gives an empty corpus and a warning. The caller holds the store's lock.
 
     Raises:
         SourceError: The source cannot be read to its end, or gave another number of rows than it
             counted. The previous export stays in place.
     """
-    now_us = time.time_ns() // 1000 if now_us is None else now_us
     tally = Tally()
-    rows = partial(
-        sift,
-        _rows(source, batch_rows, progress),
-        now_us=now_us,
-        settings=settings or CorpusSettings(),
-        tally=tally,
-        previous_ids=previous_ids,
-        guard=guard,
-    )
     staging = out_dir / _STAGING
     # What a killed export left behind.
     remove_tree(staging)
     staging.mkdir(parents=True)
     try:
-        digest = _write_tables(rows, staging)
-        turns = order_turns(staging / _UNORDERED_TURNS, staging / TURNS_FILE)
-        report = _account(source, tally, digest, turns, staging)
+        with (
+            TableWriter(staging / MEMORIES_FILE, MEMORIES_FILE) as memories,
+            TableWriter(staging / _UNORDERED_TURNS, TURNS_FILE) as turns,
+            TableWriter(staging / QUARANTINE_FILE, QUARANTINE_FILE) as quarantine,
+        ):
+
+            def write(records: Iterable[MemoryRecord]) -> Iterator[str]:
+                for record in records:
+                    memories.add(record_row(record))
+                    if record.is_turn:
+                        turns.add(turn_row(record))
+                    yield record.content_hash
+
+            found = sift(
+                _rows(source, progress),
+                now_us=time.time_ns() // 1000 if now_us is None else now_us,
+                settings=settings or CorpusSettings(),
+                tally=tally,
+                quarantine=quarantine.add,
+                previous_ids=previous_ids,
+                guard=guard,
+            )
+            digest = corpus_digest(write(found))
+        n_turns = order_turns(staging / _UNORDERED_TURNS, staging / TURNS_FILE)
+        report = _account(source, tally, digest, n_turns, staging)
         for name in _FILES:
             replace_with(out_dir / name, partial(_move, staging / name))
-        write_report(report, out_dir)
+        # As the last file of an export. ASCII: a path may hold bytes that are no text.
+        value = {"format": REPORT_FORMAT, **asdict(report)}
+        write_text(out_dir / REPORT_FILE, json.dumps(value, indent=2, sort_keys=True) + "\n")
     finally:
         remove_tree(staging)
     return report
 
 
-def _rows(source: Source, size: int, progress: Progress) -> Iterator[RawRow]:
+def _move(staged: Path, tmp: Path) -> None:
+    staged.replace(tmp)
+
+
+def _rows(source: Source, progress: Progress) -> Iterator[RawRow]:
     total, done = source.count(), 0
-    for batch in source.batches(size):
-        yield from batch
-        done += len(batch)
+    for done, row in enumerate(source.rows(), start=1):
+        yield row
+        if done % REPORTED_ROWS == 0:
+            progress.update(TASK, done, total)
+    if done % REPORTED_ROWS:
         progress.update(TASK, done, total)
-
-
-def _write_tables(rows: Callable[..., Iterator[MemoryRecord]], staging: Path) -> str:
-    with (
-        TableWriter(staging / MEMORIES_FILE, MEMORIES_FILE) as memories,
-        TableWriter(staging / _UNORDERED_TURNS, TURNS_FILE) as turns,
-        TableWriter(staging / QUARANTINE_FILE, QUARANTINE_FILE) as quarantine,
-    ):
-
-        def write() -> Iterator[str]:
-            for record in rows(quarantine=quarantine.add):
-                memories.add(record_row(record))
-                if record.is_turn:
-                    turns.add(turn_row(record))
-                yield record.content_hash
-
-        return corpus_digest(write())
 
 
 def _account(source: Source, tally: Tally, digest: str, turns: int, staging: Path) -> ExportReport:
@@ -596,7 +517,3 @@ def _account(source: Source, tally: Tally, digest: str, turns: int, staging: Pat
         corpus_digest=digest,
         files={name: hash_file(staging / name) for name in _FILES},
     )
-
-
-def _move(staged: Path, tmp: Path) -> None:
-    staged.replace(tmp)

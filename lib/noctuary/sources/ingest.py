@@ -1,407 +1,213 @@
-"""All transcripts at a path into the file of turns, as a night and a hook do it."""
+"""turns.sqlite: the turns of agents' transcripts, and how a night and a hook fill it."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-import re
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from noctuary.core.errors import NoctuaryError, StoreError
-from noctuary.core.files import hash_text
-from noctuary.core.foreign_json import parse_json
+from noctuary.core.files import hash_text, make_directory
 from noctuary.core.settings import TranscriptSettings
-from noctuary.core.sqlite import name_fault
+from noctuary.core.sqlite import LogFormat, name_fault, open_log, transaction
 from noctuary.core.types import SILENT, Progress
 from noctuary.sources.transcripts import (
     FileContext,
     IngestReport,
+    Line,
     Message,
     Part,
-    Reading,
     Skip,
+    Vetted,
+    find_transcripts,
     is_codex,
+    parse_object,
     project_of,
     read_claude,
     read_codex,
+    read_lines,
     vet_part,
-)
-from noctuary.sources.turns import (
-    FileState,
-    TurnsFile,
-    digest_before,
-    is_unchanged,
-    may_continue,
 )
 from noctuary.text.secrets import find_text_sensitivity, read_rules
 
-# The lines of a growing file from a byte offset on.
-
-MAX_READ_BYTES = 64 * 2**20
-"""Longest line that is held at all. Prompts with several images have some 30 MB."""
-
-MAX_LINE_BYTES = 4 * 2**20
-"""Longest line that is parsed, encoded images aside. Parsed, hostile JSON takes some twenty times
-its length; agents bound what tools give back far below."""
-
-_CHUNK_BYTES = 1 << 20
-
-# Nothing that anybody said has so many of these characters in a row.
-_ENCODED = re.compile(rb'"[A-Za-z0-9+/]{4096,}={0,2}"')
-_ENCODED_FROM_BYTES = 64 * 2**10
-_BLANK = b" \t\r\n\x00"
-
-
-class Line(NamedTuple):
-    """One line, or the length of one that is too long."""
-
-    end: int  # Byte offset behind it, its line end included
-    size_bytes: int  # Its length, line end included
-    # Its bytes without the line end and without encoded images; None where it is longer than is
-    # read or parsed
-    data: bytes | None
-    is_ended: bool  # False for the last line of a file that has no line end yet
-
-
-def read_lines(handle: BinaryIO, start: int, stop: int) -> Iterator[Line]:
-    """Yield the lines between two offsets of a file, blank ones included."""
-    handle.seek(start)
-    place = start
-    while place < stop:
-        data = handle.readline(min(MAX_READ_BYTES, stop - place))
-        if not data:
-            return
-        size = len(data)
-        kept: bytes | None = data
-        while not data.endswith(b"\n") and place + size < stop:
-            # Longer than is held: only its length is wanted.
-            kept = None
-            data = handle.readline(min(_CHUNK_BYTES, stop - place - size))
-            if not data:
-                break
-            size += len(data)
-        place += size
-        yield Line(place, size, _bounded(kept), data.endswith(b"\n"))
-
-
-def parse_object(data: bytes) -> dict[str, object] | None:
-    """Return the JSON object of a line, or None where it is none.
-
-    Bytes that are no UTF-8 are replaced.
-    """
-    try:
-        value: object = parse_json(data.decode("utf-8", "replace"))
-    except ValueError:
-        return None
-    return cast("dict[str, object]", value) if isinstance(value, dict) else None
-
-
-def _bounded(data: bytes | None) -> bytes | None:
-    if data is None:
-        return None
-    data = data.strip(_BLANK)
-    if len(data) > _ENCODED_FROM_BYTES:
-        data = _ENCODED.sub(b'""', data)
-    return data if len(data) <= MAX_LINE_BYTES else None
-
-
-# Which files are transcripts.
-
-SUFFIX = ".jsonl"
-
-_LOOKED_AT_BYTES = 256 * 2**10
-_LOOKED_AT_LINES = 40
-_LOOKED_AT_FILES = 40
-"""Files of a folder that are looked at to tell what it holds; more finds a transcript among more
-files of other kinds."""
-
-_CLAUDE_TYPES = frozenset({"user", "assistant", "system", "attachment", "progress"})
-
-
-def find_transcripts(root: Path) -> Iterator[Path]:
-    """Yield every *.jsonl file at or below a path, in order; links to folders are left."""
-    if not root.is_dir():
-        root.stat()
-        yield root
-        return
-    os.scandir(root).close()
-    for folder, below, names in os.walk(root):
-        below.sort()
-        yield from (Path(folder, name) for name in sorted(names) if name.endswith(SUFFIX))
-
-
-def is_transcripts(path: Path) -> bool:
-    """Say whether a file, or a file below a folder, holds lines of a transcript; never raises."""
-    try:
-        if path.is_dir():
-            found = islice(find_transcripts(path), _LOOKED_AT_FILES)
-            return any(map(_holds_transcript, found))
-        return path.suffix == SUFFIX and _holds_transcript(path)
-    except OSError:
-        return False
-
-
-def _holds_transcript(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as handle:
-        lines = islice(read_lines(handle, 0, _LOOKED_AT_BYTES), _LOOKED_AT_LINES)
-        for line in lines:
-            value = parse_object(line.data) if line.data else None
-            if value is None:
-                continue
-            if is_codex(value) or (value.get("type") in _CLAUDE_TYPES and "message" in value):
-                return True
-            if "id" in value and "content" in value:
-                return False
-    return False
-
-
-# One transcript from where it was left into the file of turns.
-
-BATCH_BYTES = 4 * 2**20
-"""Line bytes of one transaction. Larger costs memory, smaller more commits; another writer waits
-for one."""
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Messages that are not kept yet."""
-
-    end: int  # Up to where the file is read when they are
-    size_bytes: int = 0  # Line bytes that they came from
-    messages: list[Message] = field(default_factory=list[Message])  # In the order of the file
-    touched: set[int] = field(default_factory=set[int])  # Turns that parts were kept of
-
-
-def read_transcript(
-    path: Path,
-    turns: TurnsFile,
-    settings: TranscriptSettings,
-    report: IngestReport,
-    *,
-    until_s: float | None = None,
-) -> None:
-    """Keep what is new in a file, and how far it was read.
-
-    Args:
-        path: The file; what is no regular file is passed over.
-        turns: Where turns are kept.
-        settings: Sidechains and tool text.
-        report: Is counted up.
-        until_s: `time.monotonic()` at which it stops, with what was read by then kept.
-
-    Raises:
-        OSError: The file cannot be read.
-        sqlite3.Error: The turns cannot be written.
-    """
-    report.files += 1
-    found = path.stat()
-    key = os.fspath(path.absolute())
-    state = turns.state_of(key)
-    if not stat.S_ISREG(found.st_mode) or (state is not None and is_unchanged(state, found)):
-        report.unchanged += 1
-        return
-    with path.open("rb") as handle:
-        found = os.fstat(handle.fileno())
-        state = state or turns.moved_state(found.st_dev, found.st_ino)
-        start, context = 0, FileContext()
-        if state is not None:
-            if may_continue(state, handle.fileno()):
-                start, context = state.offset, FileContext.from_json(state.context)
-            else:
-                report.restarted += 1
-        run = _Run(path, key, turns, settings, report, context, handle.fileno(), found)
-        batch = _Batch(start)
-        for line in read_lines(handle, start, found.st_size):
-            if not run.take(line, batch):
-                break
-            is_late = until_s is not None and time.monotonic() >= until_s
-            if is_late or batch.size_bytes >= BATCH_BYTES:
-                run.keep(batch, is_partial=is_late)
-                batch = _Batch(line.end)
-            if is_late:
-                report.is_complete = report.is_complete and line.end >= found.st_size
-                return
-        run.keep(batch)
-
-
-@dataclass(slots=True)
-class _Run:
-    """One reading of one file."""
-
-    path: Path
-    key: str
-    turns: TurnsFile
-    settings: TranscriptSettings
-    report: IngestReport
-    context: FileContext
-    fd: int
-    found: os.stat_result
-
-    def take(self, line: Line, batch: _Batch) -> bool:
-        """Read a line into a batch; False for a last one that is not whole yet."""
-        value = parse_object(line.data) if line.data else None
-        # The beginning of an object is never one: what parses without a line end is whole.
-        if not line.is_ended and value is None:
-            return False
-        batch.end = line.end
-        batch.size_bytes += line.size_bytes
-        self.report.bytes_read += line.size_bytes
-        self.report.lines += 1
-        if value is not None:
-            for reading in self._read(value):
-                self._sort(reading, batch)
-        elif line.data != b"":
-            self.report.skipped[Skip.TOO_LONG if line.data is None else Skip.BAD_JSON] += 1
-        return True
-
-    def keep(self, batch: _Batch, *, is_partial: bool = False) -> None:
-        """Keep a batch and the new offset in one transaction."""
-        with self.turns.transaction():
-            for message in batch.messages:
-                self._keep_message(message, batch)
-            for number in sorted(batch.touched):
-                self._judge_whole(number)
-            size = -1 if is_partial else self.found.st_size
-            state = FileState(
-                self.found.st_dev,
-                self.found.st_ino,
-                size,
-                self.found.st_mtime_ns,
-                batch.end,
-                digest_before(self.fd, batch.end),
-                self.context.to_json(),
-            )
-            self.turns.keep_state(self.key, state)
-
-    def _read(self, value: Mapping[str, object]) -> list[Reading]:
-        read = read_codex if is_codex(value) else read_claude
-        found = read(value, self.context)
-        return [m if isinstance(m, Skip) else self._placed(m) for m in found]
-
-    def _placed(self, message: Message) -> Message:
-        """Give a message what only its file tells: session and project of lines without either."""
-        return message._replace(
-            session=message.session or self.path.stem,
-            project=message.project or project_of(self.path.parent.name),
-        )
-
-    def _sort(self, reading: Reading, batch: _Batch) -> None:
-        if isinstance(reading, Skip):
-            self.report.skipped[reading] += 1
-        elif reading.is_sidechain and not self.settings.include_sidechains:
-            self.report.skipped[Skip.SIDECHAIN] += 1
-        else:
-            batch.messages.append(reading)
-
-    def _keep_message(self, message: Message, batch: _Batch) -> None:
-        kept = [self._keep_part(message, part, batch) for part in message.parts]
-        if not any(kept):
-            is_orphan = not message.native_id
-            self.report.skipped[Skip.ORPHAN if is_orphan else Skip.NO_CONTENT] += 1
-
-    def _keep_part(self, message: Message, part: Part, batch: _Batch) -> bool:
-        """Keep a part in its turn; False where nothing of it is kept."""
-        number: int | None = None
-        if part.kind == "result":
-            call = self.turns.call(message.agent, part.key.replace("result:", "call:", 1))
-            if call is None:
-                return False
-            number, part = call.number, part._replace(label=call.label)
-        vetted = vet_part(part, self.settings.tool_chars)
-        if vetted is None:
-            return False
-        if number is None:
-            number, is_new = self.turns.turn(message)
-            self.report.turns += is_new and not vetted.is_secret
-        if self.turns.is_sensitive(number):
-            return True
-        if vetted.is_secret:
-            self.turns.mark_sensitive(number)
-            self.report.sensitive += 1
-            return True
-        self.report.withheld += vetted.withheld
-        if self.turns.keep_part(message.agent, number, vetted):
-            self.report.parts += 1
-            self.report.cut += vetted.was_cut
-            batch.touched.add(number)
-        return True
-
-    def _judge_whole(self, number: int) -> None:
-        """Mark a turn whose parts hold a secret together that none of them holds alone."""
-        texts = self.turns.texts_of(number)
-        if len(texts) > 1 and find_text_sensitivity("\n".join(texts)) is not None:
-            self.turns.mark_sensitive(number)
-            self.report.sensitive += 1
-
-
-# All transcripts at a path into the file of turns, as a night does it.
-
-TASK = "transcripts"
+# turns.sqlite: turns, the parts that they are made of, and how far each transcript was read.
+#
+# The file is changed in place, by a night and by hooks at once: every batch of a file and its new
+# offset are one transaction.
+#
+# A turn is a row of `turns` and its parts in the order in which they arrived; its text is joined
+# when it is read. A turn that held a secret keeps its row, marked, and loses its parts: its id
+# stays known as one that must not be exported.
 
 WAIT_S = 30.0
 """How long a night waits for a hook that writes; a batch takes a fraction of a second."""
 
-_SETTINGS_FACT = "settings"
-_RULES_FACT = "secret_rules"
-_JUDGED_AT_ONCE = 1_000
+NUMBER_BITS = 52
+"""Numbers of turns are negative with this many bits: exact in every JSON reader, and two of a
+million turns share one with a chance of 1 in 9,000 before the next free one is taken."""
+
+TURNS = LogFormat(
+    noun="the file of turns",
+    version=1,
+    schema="""
+CREATE TABLE IF NOT EXISTS files (
+    path TEXT PRIMARY KEY,
+    device INTEGER NOT NULL, inode INTEGER NOT NULL,
+    size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL,
+    offset INTEGER NOT NULL, digest TEXT NOT NULL, context TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS turns (
+    number INTEGER PRIMARY KEY,
+    turn_id TEXT NOT NULL UNIQUE,
+    agent TEXT NOT NULL, role TEXT NOT NULL,
+    session TEXT NOT NULL, wing TEXT NOT NULL,
+    at_us INTEGER,
+    is_sidechain INTEGER NOT NULL, is_sensitive INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS parts (
+    part INTEGER PRIMARY KEY,
+    number INTEGER NOT NULL,
+    key TEXT NOT NULL UNIQUE,
+    kind TEXT NOT NULL, label TEXT NOT NULL, text TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS parts_of_turn ON parts (number, part);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID
+""",
+)
 
 
-def ingest_transcripts(
-    root: Path,
-    turns_path: Path,
-    settings: TranscriptSettings | None = None,
-    progress: Progress = SILENT,
-) -> IngestReport:
-    """Keep what is new in every transcript at a path.
+class FileState(NamedTuple):
+    """What is known of a file from the last time it was read; of it, then.
 
-    Files that are gone keep their turns. After a change of the settings every file is read again.
-
-    Returns:
-        The account; a file that cannot be read is a fault in it.
-
-    Raises:
-        StoreError: The file of turns cannot be read or written.
+    A file is known by its bytes, not by its inode: a digest of its beginning and of what lies right
+    before the offset. Appended to: both hold. Truncated, replaced, rotated away or rewritten: one
+    does not, and it is read from its beginning; turns that are kept already are recognised by
+    their ids.
     """
-    settings = settings or TranscriptSettings()
-    report = IngestReport()
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    offset: int  # Up to where its lines were read
+    digest: str  # Of its bytes before the offset (`digest_before`)
+    context: str  # What its lines told so far, as JSON (`FileContext`)
+
+
+class TurnsFile:
+    """An open turns.sqlite that may be changed; use within one thread."""
+
+    def __init__(self, path: Path, *, wait_s: float) -> None:
+        """Open the file, or make it (readable by its owner only)."""
+        make_directory(path.parent)
+        self.db = open_log(path, TURNS, "rwc", wait_s=wait_s)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.db.close()
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Make what the block does one change: all of it or nothing, waiting for other writers."""
+        return transaction(self.db)
+
+    def find_state(self, path: str, found: os.stat_result | None = None) -> FileState | None:
+        """Return how far a file was read, under another path too if its inode is known; or None."""
+        columns = ", ".join(FileState._fields)
+        row = self.one(f"SELECT {columns} FROM files WHERE path = ?", path)
+        if row is None and found is not None:
+            which = "device = ? AND inode = ? ORDER BY offset DESC LIMIT 1"
+            sql = f"SELECT {columns} FROM files WHERE {which}"
+            row = self.one(sql, found.st_dev, found.st_ino)
+        return None if row is None else FileState(*row)
+
+    def keep_state(self, path: str, state: FileState) -> None:
+        """Remember how far a file was read."""
+        marks = ", ".join("?" * (1 + len(state)))
+        self.db.execute(f"INSERT OR REPLACE INTO files VALUES ({marks})", (path, *state))
+
+    def fact(self, name: str) -> str:
+        """Return a remembered fact, "" if there is none."""
+        row = self.one("SELECT value FROM facts WHERE name = ?", name)
+        return "" if row is None else str(row[0])
+
+    def keep_fact(self, name: str, value: str) -> None:
+        """Remember a fact."""
+        self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
+
+    def turn(self, message: Message) -> tuple[int, bool]:
+        """Return the number of a message's turn and whether it is new; make it if it is.
+
+        What the first message of a turn says of session, time and wing stays.
+        """
+        turn_id = f"turn-{hash_text(message.agent, message.native_id)[:16]}"
+        row = self.one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
+        if row is not None:
+            return int(row[0]), False
+        number = first_number(turn_id)
+        while self.one("SELECT 1 FROM turns WHERE number = ?", number):
+            number = next_number(number)
+        _, role, agent, session, project, at_us, is_sidechain, _ = message
+        self.db.execute(
+            "INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
+            (number, turn_id, agent, role, session, project, at_us, is_sidechain),
+        )
+        return number, True
+
+    def mark_sensitive(self, number: int) -> None:
+        """Forget the parts of a turn and mark it."""
+        self.db.execute("UPDATE turns SET is_sensitive = 1 WHERE number = ?", (number,))
+        self.db.execute("DELETE FROM parts WHERE number = ?", (number,))
+
+    def keep_part(self, key: str, number: int, kind: str, part: Vetted) -> bool:
+        """Keep a part, or its new text, behind those of its turn; say whether anything changed.
+
+        A part without a text is forgotten; one that another turn has stays there.
+        """
+        sql, values = "DELETE FROM parts WHERE key = ? AND number = ?", (key, number)
+        if part.text:
+            sql = (
+                "INSERT INTO parts (key, number, kind, label, text) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (key) DO UPDATE SET text = excluded.text, label = excluded.label "
+                "WHERE number = excluded.number AND text <> excluded.text"
+            )
+            values = (*values, kind, part.label, part.text)
+        return self.db.execute(sql, values).rowcount > 0
+
+    def texts_of(self, number: int) -> list[str]:
+        """Return the texts of a turn's parts in order."""
+        rows = self.db.execute("SELECT text FROM parts WHERE number = ? ORDER BY part", (number,))
+        return [str(text) for (text,) in rows]
+
+    def one(self, sql: str, *values: object) -> tuple[Any, ...] | None:
+        """Return the first row of a statement, or None."""
+        return self.db.execute(sql, values).fetchone()
+
+
+def first_number(turn_id: str) -> int:
+    """Return the number that a turn gets if it is free: in [-2^52, -1]."""
+    return -1 - int(hash_text("number", turn_id)[:16], 16) % 2**NUMBER_BITS
+
+
+def next_number(number: int) -> int:
+    """Return the number to try when one is taken."""
+    return number - 1 if number > -(2**NUMBER_BITS) else -1
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[TurnsFile]:
+    """Open turns.sqlite for a night; what SQLite says of it becomes a `StoreError`."""
     try:
-        with closing(TurnsFile(turns_path, wait_s=WAIT_S)) as turns:
-            _apply_settings(turns, settings)
-            _ingest_files(root, turns, settings, report, progress)
+        with closing(TurnsFile(path, wait_s=WAIT_S)) as turns:
+            yield turns
     except sqlite3.Error as error:
-        raise damaged(turns_path, error) from None
-    return report
-
-
-def forget_sensitive(turns_path: Path) -> int:
-    """Take the texts of turns out that the secret scan of this version objects to.
-
-    Costs a scan of all turns after a change of the rules, and nothing else.
-
-    Returns:
-        How many turns were marked.
-    """
-    if not turns_path.is_file():
-        return 0
-    rules = _rules_digest()
-    try:
-        with closing(TurnsFile(turns_path, wait_s=WAIT_S)) as turns:
-            if turns.fact(_RULES_FACT) == rules:
-                return 0
-            marked = _judge_all(turns)
-            turns.keep_fact(_RULES_FACT, rules)
-            return marked
-    except sqlite3.Error as error:
-        raise damaged(turns_path, error) from None
+        raise damaged(path, error) from None
 
 
 def damaged(turns_path: Path, error: sqlite3.Error) -> StoreError:
@@ -419,51 +225,243 @@ def damaged(turns_path: Path, error: sqlite3.Error) -> StoreError:
     )
 
 
-def _ingest_files(
-    root: Path,
+# One transcript from where it was left into the file of turns.
+
+BATCH_BYTES = 4 * 2**20
+"""Line bytes of one transaction. Larger costs memory, smaller more commits; another writer waits
+for one."""
+
+_HEAD_BYTES = 4_096
+_TAIL_BYTES = 1_024
+"""Bytes before the offset that must be unchanged. More notices more edits in the middle of a file,
+which agents do not make."""
+
+
+def digest_before(fd: int, offset: int) -> str:
+    """Return a digest of a file's first bytes and of those right before an offset."""
+    digest = hashlib.sha256(str(offset).encode())
+    digest.update(os.pread(fd, min(_HEAD_BYTES, offset), 0))
+    start = max(0, offset - _TAIL_BYTES)
+    digest.update(os.pread(fd, offset - start, start))
+    return digest.hexdigest()[:32]
+
+
+def read_transcript(
+    path: Path,
     turns: TurnsFile,
     settings: TranscriptSettings,
     report: IngestReport,
-    progress: Progress,
+    *,
+    until_s: float | None = None,
 ) -> None:
-    try:
-        paths = list(find_transcripts(root))
-    except OSError as error:
-        report.fail(f"{root} cannot be read: {error.strerror or type(error).__name__}")
+    """Keep what is new in a file, and how far it was read; the report is counted up.
+
+    What is no regular file is passed over. At `until_s` (`time.monotonic`) it stops, with what was
+    read by then kept.
+
+    Raises:
+        OSError: The file cannot be read.
+        sqlite3.Error: The turns cannot be written.
+    """
+    report.files += 1
+    found = path.stat()
+    key = os.fspath(path.absolute())
+    state = turns.find_state(key)
+    seen = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    if not stat.S_ISREG(found.st_mode) or (state is not None and state[:4] == seen):
+        report.unchanged += 1
         return
-    for done, path in enumerate(paths, start=1):
-        try:
-            read_transcript(path, turns, settings, report)
-        except OSError as error:
-            report.fail(f"{path} cannot be read: {error.strerror or type(error).__name__}")
-        progress.update(TASK, done, len(paths))
+    with path.open("rb") as handle:
+        fd = handle.fileno()
+        found = os.fstat(fd)
+        state = turns.find_state(key, found)
+        run = _Run(path, fd, found, turns, settings, report)
+        if state is not None and state.digest == digest_before(fd, state.offset):
+            run.end, run.context = state.offset, FileContext.from_json(state.context)
+        elif state is not None:
+            report.restarted += 1
+        for line in read_lines(handle, run.end, found.st_size):
+            if not run.take(line):
+                break
+            is_late = until_s is not None and time.monotonic() >= until_s
+            if is_late or run.size_bytes >= BATCH_BYTES:
+                run.keep(is_partial=is_late)
+            if is_late:
+                report.is_complete = report.is_complete and line.end >= found.st_size
+                return
+        run.keep()
 
 
-def _apply_settings(turns: TurnsFile, settings: TranscriptSettings) -> None:
+@dataclass(slots=True)
+class _Run:
+    """One reading of one file, and what of it is not kept yet."""
+
+    path: Path
+    fd: int
+    found: os.stat_result
+    turns: TurnsFile
+    settings: TranscriptSettings
+    report: IngestReport
+    context: FileContext = field(default_factory=FileContext)
+    end: int = 0  # Up to where the file was read
+    size_bytes: int = 0  # Line bytes that the messages came from
+    messages: list[Message] = field(default_factory=list[Message])  # In the order of the file
+    touched: set[int] = field(default_factory=set[int])  # Turns that got a part of them
+
+    def take(self, line: Line) -> bool:
+        """Read a line; False for a last one that is not whole yet."""
+        value = parse_object(line.data) if line.data else None
+        # The beginning of an object is never one: what parses without a line end is whole.
+        if not line.is_ended and value is None:
+            return False
+        self.end = line.end
+        self.size_bytes += line.size_bytes
+        self.report.bytes_read += line.size_bytes
+        self.report.lines += 1
+        if value is not None:
+            for reading in (read_codex if is_codex(value) else read_claude)(value, self.context):
+                if isinstance(reading, Skip):
+                    self.report.skipped[reading] += 1
+                elif reading.is_sidechain and not self.settings.include_sidechains:
+                    self.report.skipped[Skip.SIDECHAIN] += 1
+                else:
+                    self.messages.append(reading)
+        elif line.data != b"":
+            self.report.skipped[Skip.TOO_LONG if line.data is None else Skip.BAD_JSON] += 1
+        return True
+
+    def keep(self, *, is_partial: bool = False) -> None:
+        """Keep the messages and the new offset in one transaction."""
+        with self.turns.transaction():
+            for message in self.messages:
+                self._keep(message)
+            for number in sorted(self.touched):
+                # Parts may hold a secret together that none of them holds alone.
+                texts = self.turns.texts_of(number)
+                if len(texts) > 1 and find_text_sensitivity("\n".join(texts)) is not None:
+                    self.turns.mark_sensitive(number)
+                    self.report.sensitive += 1
+            size = -1 if is_partial else self.found.st_size
+            seen = (self.found.st_dev, self.found.st_ino, size, self.found.st_mtime_ns)
+            digest = digest_before(self.fd, self.end)
+            state = FileState(*seen, self.end, digest, self.context.to_json())
+            self.turns.keep_state(os.fspath(self.path.absolute()), state)
+        self.messages, self.touched, self.size_bytes = [], set(), 0
+
+    def _keep(self, message: Message) -> None:
+        message = message._replace(  # what only its file tells of a line without either
+            session=message.session or self.path.stem,
+            project=message.project or project_of(self.path.parent.name),
+        )
+        if not any([self._keep_part(message, part) for part in message.parts]):
+            is_orphan = not message.native_id
+            self.report.skipped[Skip.ORPHAN if is_orphan else Skip.NO_CONTENT] += 1
+
+    def _keep_part(self, message: Message, part: Part) -> bool:
+        """Keep a part in its turn; False where nothing of it is kept."""
+        number: int | None = None
+        if part.kind == "result":
+            key = part.key.replace("result:", "call:", 1)
+            sql = "SELECT number, label FROM parts WHERE key = ?"
+            call = self.turns.one(sql, f"{message.agent}:{key}")
+            if call is None:
+                return False
+            number, part = call[0], part._replace(label=call[1])
+        vetted = vet_part(part, self.settings.tool_chars)
+        if vetted is None:
+            return False
+        if number is None:
+            number, is_new = self.turns.turn(message)
+            self.report.turns += is_new and not vetted.is_secret
+        if self.turns.one("SELECT 1 FROM turns WHERE number = ? AND is_sensitive", number):
+            return True
+        if vetted.is_secret:
+            self.turns.mark_sensitive(number)
+            self.report.sensitive += 1
+            return True
+        self.report.withheld += vetted.withheld
+        if self.turns.keep_part(f"{message.agent}:{part.key}", number, part.kind, vetted):
+            self.report.parts += 1
+            self.report.cut += vetted.was_cut
+            self.touched.add(number)
+        return True
+
+
+# All transcripts at a path, as a night keeps them.
+
+TASK = "transcripts"
+
+_SETTINGS_FACT = "settings"
+_RULES_FACT = "secret_rules"
+_JUDGED_AT_ONCE = 1_000
+_UNMARKED = "SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT ?"
+
+
+def ingest_transcripts(
+    root: Path,
+    turns_path: Path,
+    settings: TranscriptSettings | None = None,
+    progress: Progress = SILENT,
+) -> IngestReport:
+    """Keep what is new in every transcript at a path; one that cannot be read is a reported fault.
+
+    Files that are gone keep their turns. After a change of the settings every file is read again.
+
+    Raises:
+        StoreError: The file of turns cannot be read or written.
+    """
+    settings = settings or TranscriptSettings()
+    report = IngestReport()
     wanted = f"{settings.include_sidechains} {settings.tool_chars}"
-    known = turns.fact(_SETTINGS_FACT)
-    if known != wanted:
-        with turns.transaction():
-            if known:
-                turns.forget_states()
-            turns.keep_fact(_SETTINGS_FACT, wanted)
+    with _opened(turns_path) as turns:
+        known = turns.fact(_SETTINGS_FACT)
+        if known != wanted:
+            with turns.transaction():
+                if known:
+                    turns.db.execute("DELETE FROM files")
+                turns.keep_fact(_SETTINGS_FACT, wanted)
+        try:
+            paths = list(find_transcripts(root))
+        except OSError as error:
+            report.fail(_unreadable(root, "read", error))
+            return report
+        for done, path in enumerate(paths, start=1):
+            try:
+                read_transcript(path, turns, settings, report)
+            except OSError as error:
+                report.fail(_unreadable(path, "read", error))
+            progress.update(TASK, done, len(paths))
+    return report
 
 
-def _judge_all(turns: TurnsFile) -> int:
-    marked, last = 0, None
-    while numbers := turns.numbers(last, _JUDGED_AT_ONCE):
-        last = numbers[-1]
-        with turns.transaction():
-            for number in numbers:
-                if find_text_sensitivity("\n".join(turns.texts_of(number))) is not None:
-                    turns.mark_sensitive(number)
-                    marked += 1
+def forget_sensitive(turns_path: Path) -> int:
+    """Take the texts of turns out that the secret scan of this version objects to; count them.
+
+    Costs a scan of all turns after a change of the rules, and nothing else.
+    """
+    if not turns_path.is_file():
+        return 0
+    rules, marked, last = _rules_digest(), 0, -(2**63)
+    with _opened(turns_path) as turns:
+        if turns.fact(_RULES_FACT) == rules:
+            return 0
+        while page := turns.db.execute(_UNMARKED, (last, _JUDGED_AT_ONCE)).fetchall():
+            last = page[-1][0]
+            with turns.transaction():
+                for (number,) in page:
+                    if find_text_sensitivity("\n".join(turns.texts_of(number))) is not None:
+                        turns.mark_sensitive(number)
+                        marked += 1
+        turns.keep_fact(_RULES_FACT, rules)
     return marked
 
 
 def _rules_digest() -> str:
-    """Return a digest of the modules that the rules stand in."""
     return hash_text(*read_rules())
+
+
+def _unreadable(path: Path, what: str, error: Exception) -> str:
+    return f"{path} cannot be {what}: {getattr(error, 'strerror', None) or type(error).__name__}"
 
 
 # Keeping the turns of one session when its agent stops: what the Stop hook calls.
@@ -485,15 +483,9 @@ def capture_session(
 ) -> IngestReport:
     """Read what is new in one transcript and keep its turns; never raises.
 
-    Args:
-        transcript_path: The agent's JSON lines; a missing file is a fault of the report.
-        turns_path: `StorePaths.turns`; it and its directory are made if they are missing.
-        settings: Sidechains and tool text; None means the defaults.
-        deadline_s: Seconds after which it stops; whole batches that were read by then are kept.
-
-    Returns:
-        What was read and kept; `faults` says in a sentence each what went wrong, and `is_complete`
-        whether everything up to the end of the file was read.
+    After `deadline_s` it stops; whole batches that were read by then are kept. In the report
+    `faults` says in a sentence each what went wrong (a missing file is one), and `is_complete`
+    whether everything up to the end of the file was read.
     """
     wait_s = max(0.0, deadline_s) * _WAIT_SHARE
     # Opening may wait once and keeping the last batch once more.
@@ -503,12 +495,10 @@ def capture_session(
     try:
         with closing(TurnsFile(turns_path, wait_s=wait_s)) as turns:
             read_transcript(path, turns, settings or TranscriptSettings(), report, until_s=until_s)
-    except OSError as error:
-        report.fail(f"{path} cannot be captured: {error.strerror or type(error).__name__}")
     except sqlite3.Error as error:
         report.fail(f"{turns_path} cannot be written: {name_fault(error)[1]}")
     except NoctuaryError as error:
         report.fail(str(error))
     except Exception as error:  # a hook must never see one
-        report.fail(f"{path} cannot be captured: {type(error).__name__}")
+        report.fail(_unreadable(path, "captured", error))
     return report

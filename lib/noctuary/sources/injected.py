@@ -42,11 +42,7 @@ def words_of(text: str) -> list[str]:
 
 
 def hash_words(words: Sequence[str]) -> bytes:
-    """Return the hash of a wording, `HASH_BYTES` long.
-
-    It is not keyed: it lies beside snapshots that hold the same texts in clear, and must be equal
-    in every process that reads or writes the store.
-    """
+    """Return the hash of a wording, `HASH_BYTES` long; not keyed: equal in every process."""
     return hash_exact(" ".join(words))
 
 
@@ -267,10 +263,9 @@ _BEGINS = re.compile(rf'\{{\s*\\*"{ORIGIN_FIELD}\\*"\s*:\s*\\*"{TAG}\\*"')
 
 
 def is_tool_answer(text: str) -> bool:
-    """Say whether a tool's result is an answer of the MCP server: it is stored already.
+    """Say whether a tool's result begins as an answer of the MCP server: it is stored already.
 
-    Only its beginning is looked at, so one that was cut is known as well. For results only: a
-    person who quotes an answer says something of their own.
+    For results only: a person who quotes an answer says something of their own.
     """
     return _BEGINS.search(text[:LOOKED_AT_CHARS]) is not None
 
@@ -300,9 +295,8 @@ def worth_injecting(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
     """Return whether every sentence of a prompt asks, or is made of words that were recalled.
 
-    A question that is kept as a memory ranks above its own answers when it is asked again. One that
-    tells something beside what it asks is no lookup; a question that tells something inside ("did
-    you know that ...?") counts as one.
+    A question that is kept as a memory ranks above its own answers when it is asked again. A
+    question that tells something inside ("did you know that ...?") counts as one.
     """
     sentences = [s for s in SENTENCE_END.split(prompt) if words_of(s)]
     told = [set(words_of(s)) for s in sentences if not ends_as_question(s)]

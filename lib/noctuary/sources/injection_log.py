@@ -43,13 +43,7 @@ ON CONFLICT (kind, text_hash, memory_hash, user_hash) DO UPDATE SET
 def append_injection(path: Path, wordings: Sequence[InjectedWording], *, now_us: int) -> str | None:
     """Record some wordings as injected at a moment, in one transaction.
 
-    Args:
-        path: The record; made if it is missing, in a directory that exists.
-        wordings: What was injected.
-        now_us: When, microseconds since the epoch.
-
     Returns:
-        None on success, else what went wrong; the rows then wait in memory for the next append or
-        for the end of the process.
+        None on success, else what went wrong; the rows then wait in memory for the next append.
     """
     return append_rows(path, RECORD, [(*wording, now_us, now_us) for wording in wordings])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
@@ -21,7 +23,7 @@ from noctuary.core.settings import CorpusSettings, LiveSettings, SourceSettings
 from noctuary.core.sqlite import FileIdentity, identify, open_foreign
 from noctuary.core.store import DatabaseName, StorePaths, name_source, names_postgres
 from noctuary.core.types import MemoryRecord
-from noctuary.text.secrets import FLAG_FIELDS, VAULT_FIELDS, mark_sql
+from noctuary.text.secrets import MARKS, mark_sql, rows_sql
 
 if TYPE_CHECKING:
     from noctuary.sources.echo import KnownInjections
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 
 
 # What one kind of store told about itself since a snapshot, before any judgement.
-
-Fields = Mapping[str, object]
 
 
 class Since(NamedTuple):
@@ -55,7 +55,8 @@ class Limits(NamedTuple):
 class Found(NamedTuple):
     """Rows that are new or may have changed."""
 
-    rows: Mapping[int, Fields]  # Id -> columns, of rows that bear no mark of sensitivity
+    # Id -> columns, of rows that bear no mark of sensitivity
+    rows: Mapping[int, Mapping[str, object]]
     # Ids of rows whose text the query left in the store, because they are marked
     withheld: tuple[int, ...] = ()
     # The id, as text, of every row that is there; None where none can have vanished or that was not
@@ -73,25 +74,24 @@ LATE_COMMIT_S = 120.0
 """How long before the reading a row may be stamped that was committed after it: the server stamps a
 row when its transaction begins."""
 
-_BATCH = 500
-
 
 def look_into_postgres(
     name: DatabaseName, settings: SourceSettings, since: Since, limits: Limits
 ) -> Found:
     """Return what a database gained and changed.
 
-    The connection has its own thread: a server that does not answer holds it, and not the recall.
-
-    Raises:
-        TimeoutError: The server did not answer in time.
-        NoctuaryError: It refused, or is none any more; never with the address in it.
+    The connection has its own thread: a server that does not answer holds it, and not the recall
+    (TimeoutError). No error has the address in it.
     """
     told: list[Sequence[RawRow] | Exception] = []
+    since_us = since.read_us - int(LATE_COMMIT_S * 1e6)
 
     def ask() -> None:
+        from noctuary.sources.postgres import PostgresSource
+
         try:
-            told.append(_changed(name, settings, since, limits.max_rows + 1))
+            with PostgresSource(name, settings) as source:
+                told.append(list(islice(source.changed_since(since_us), limits.max_rows + 1)))
         except Exception as error:  # whatever it is, the recall's own thread says it
             told.append(error)
 
@@ -107,24 +107,12 @@ def look_into_postgres(
     if len(rows) > limits.max_rows:
         missed = "more rows are new or changed than may be taken in (live.max_rows)"
         rows = rows[-limits.max_rows :] if limits.max_rows else ()
-    keyed = [(row.key, row) for row in rows if isinstance(row.key, int)]
+    keyed = {row.key: row for row in rows if isinstance(row.key, int)}
     return Found(
-        {key: row.fields for key, row in keyed if row.withheld is None},
-        tuple(key for key, row in keyed if row.withheld is not None),
-        None,
-        missed,
+        {key: row.fields for key, row in keyed.items() if row.withheld is None},
+        tuple(key for key, row in keyed.items() if row.withheld is not None),
+        missed=missed,
     )
-
-
-def _changed(
-    name: DatabaseName, settings: SourceSettings, since: Since, at_most: int
-) -> Sequence[RawRow]:
-    from noctuary.sources.postgres_source import PostgresSource
-
-    since_us = since.read_us - int(LATE_COMMIT_S * 1e6)
-    with PostgresSource(name, settings) as source:
-        batches = source.changed_since(since_us, _BATCH)
-        return list(islice((row for batch in batches for row in batch), at_most))
 
 
 # A look into a claude-memory SQLite store: new rows by one indexed read, then changes and losses.
@@ -140,14 +128,6 @@ REQUIRED = frozenset({"id", "content", "is_sensitive", "updated_at"})
 STEPS_BETWEEN_CLOCKS = 2_000
 """Instructions of SQLite's machine between two looks at the clock: some 20 microseconds."""
 
-IDS_PER_STEP = 10_000
-"""Ids that one step of the pass over the table looks at: fewer lose less to the deadline, more save
-statements."""
-
-SQL_VARIABLES = 500
-"""Ids per query, below SQLite's oldest limit of 999."""
-
-_MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -167,95 +147,58 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
         sqlite3.Error, OSError, ValueError: The store cannot be read, is locked for longer than the
             limits allow, or is none any more. The message may quote a row: it must not be shown.
     """
-    opened, _ = open_foreign(path, limits.left_s())
-    with closing(opened) as db:
+    with closing(open_foreign(path, limits.left_s())[0]) as db:
         db.execute("BEGIN")
-        columns = _columns(db)
-        query = _RowQuery(db, columns)
-        with _ending_at(db, limits):
-            newest = query.run(
-                "id > ? ORDER BY id DESC LIMIT ?", since.last_id, limits.max_rows + 1
-            )
+        columns = [str(row[1]) for row in db.execute("PRAGMA table_info(memories)")]
+        if missing := REQUIRED - set(columns):
+            raise ValueError(f"the table 'memories' has no column {', '.join(sorted(missing))}")
+        names = [name for name in columns if name not in MARKS]
+        db.set_progress_handler(
+            lambda: int(time.perf_counter() > limits.until_s), STEPS_BETWEEN_CLOCKS
+        )
+        sql = rows_sql(columns, names, "WHERE id > ? ORDER BY id DESC LIMIT ?")
+        rows = db.execute(sql, (since.last_id, limits.max_rows + 1)).fetchall()
         missed: list[str] = []
-        if len(newest) > limits.max_rows:
+        if len(rows) > limits.max_rows:
             missed.append(f"only the newest {limits.max_rows:,} new rows were taken in")
-            newest = newest[: limits.max_rows]
-        changes, ids = _Changes([], []), None
+            rows = rows[1:]
+        written, marked, ids = list[int](), list[int](), None
         try:
-            with _ending_at(db, limits):
-                _find_changes(db, columns, since, changes)
-                ids = _ids_left(db, since)
+            # What is found before the time is over counts: the newest, likeliest to change.
+            for key, is_marked in _changed_before(db, mark_sql(columns), since):
+                (marked if is_marked else written).append(int(key))
+            ids = _ids_left(db, since)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
                 raise
             missed.append("the time was over before changed and lost rows were all looked for")
-        room = limits.max_rows - len(newest)
-        if len(changes.written) > room:
+        db.set_progress_handler(None, 0)
+        room = limits.max_rows - len(rows)
+        if len(written) > room:
             missed.append("more rows changed than may be taken in (live.max_rows)")
-        newest += query.of_ids(changes.written[:room])
-    rows = {key: fields for key, mark, fields in newest if mark is None}
-    withheld = (*changes.marked, *(key for key, mark, _ in newest if mark is not None))
-    return Found(rows, withheld, ids, "; ".join(missed))
+        sql = rows_sql(columns, names, "WHERE id IN (SELECT value FROM json_each(?))")
+        rows += db.execute(sql, (json.dumps(written[:room]),)).fetchall()
+    clean = {
+        int(key): dict(zip(names, found, strict=True)) for key, mark, *found in rows if mark is None
+    }
+    withheld = (*marked, *(int(key) for key, mark, *_ in rows if mark is not None))
+    return Found(clean, withheld, ids, "; ".join(missed))
 
 
-class _Changes(NamedTuple):
-    """Ids of rows that were there then, the highest first."""
+def _changed_before(db: sqlite3.Connection, mark: str, since: Since) -> Iterable[tuple[int, int]]:
+    """Return the ids of rows of then that were written since or are marked now, highest first.
 
-    written: list[int]  # Written since
-    marked: list[int]  # Bear a mark of sensitivity now, whenever it was set
-
-
-class _RowQuery:
-    """Fetches whole rows, of marked ones the id alone."""
-
-    def __init__(self, db: sqlite3.Connection, columns: Sequence[str]) -> None:
-        self._db = db
-        self._names = [name for name in columns if name not in _MARKS]
-        # Names of columns are those of the table itself, quoted.
-        shown = ", ".join(f'm."{name}"' for name in self._names)
-        self._sql = (
-            f"SELECT row_id, mark, {shown} FROM (SELECT id AS row_id, {mark_sql(columns)} AS mark "
-            "FROM memories WHERE {where}) LEFT JOIN memories m ON m.id = row_id AND mark IS NULL"
-        )
-
-    def run(self, where: str, *values: Any) -> list[tuple[int, Any, Fields]]:
-        found = self._db.execute(self._sql.replace("{where}", where), values)
-        return [
-            (int(key), mark, dict(zip(self._names, fields, strict=True)))
-            for key, mark, *fields in found
-        ]
-
-    def of_ids(self, ids: Sequence[int]) -> list[tuple[int, Any, Fields]]:
-        found: list[tuple[int, Any, Fields]] = []
-        for start in range(0, len(ids), SQL_VARIABLES):
-            chunk = ids[start : start + SQL_VARIABLES]
-            found += self.run(f"id IN ({','.join('?' * len(chunk))})", *chunk)
-        return found
-
-
-def _find_changes(
-    db: sqlite3.Connection, columns: Sequence[str], since: Since, found: _Changes
-) -> None:
-    """Add the rows that were written since or are marked now, in steps from the highest id down.
-
-    A row may be marked without a new stamp; a mark is seen whatever the stamp says. What was found
-    before an interruption stays found: the newest rows are the likeliest to change.
+    A row may be marked without a new stamp; a mark is seen whatever the stamp says.
     """
     moment = _EPOCH + timedelta(microseconds=since.read_us, seconds=-LATE_COMMIT_S)
     text = moment.replace(tzinfo=None).isoformat(timespec="seconds")
-    mark = f"{mark_sql(columns)} IS NOT NULL"
     # Stores write "T" between day and hour; a blank there sorts before it.
-    sql = (
-        f"SELECT id, {mark} FROM memories WHERE id > ?1 AND id <= ?2 AND (updated_at >= ?3 OR "
-        f"(updated_at >= ?4 AND substr(updated_at, 11, 1) = ' ') OR {mark}) ORDER BY id DESC"
+    return db.execute(
+        f"SELECT id, {mark} IS NOT NULL FROM memories WHERE id <= ?1 AND (updated_at >= ?2 OR "
+        "(updated_at >= ?3 AND substr(updated_at, 11, 1) = ' ') OR "
+        f"{mark} IS NOT NULL) ORDER BY id DESC",
+        (since.last_id, text, text.replace("T", " ")),
     )
-    (lowest,) = db.execute("SELECT min(id) FROM memories").fetchone()
-    top = since.last_id
-    while lowest is not None and top >= lowest:
-        bounds = (top - IDS_PER_STEP, top, text, text.replace("T", " "))
-        for key, is_marked in db.execute(sql, bounds):
-            (found.marked if is_marked else found.written).append(int(key))
-        top -= IDS_PER_STEP
 
 
 def _ids_left(db: sqlite3.Connection, since: Since) -> frozenset[str] | None:
@@ -263,33 +206,12 @@ def _ids_left(db: sqlite3.Connection, since: Since) -> frozenset[str] | None:
 
     Ids only grow (AUTOINCREMENT), so the count of those that were there then tells.
     """
-    if since.rows is not None:
-        (now,) = db.execute("SELECT count(*) FROM memories").fetchone()
-        (gained,) = db.execute(
-            "SELECT count(*) FROM memories WHERE id > ?", (since.last_id,)
-        ).fetchone()
-        if now - gained >= since.rows:
-            return None
+    sql = "SELECT count(*) FROM memories WHERE id <= ?"
+    if since.rows is not None and db.execute(sql, (since.last_id,)).fetchone()[0] >= since.rows:
+        return None
     # One text in the place of a row per id: half the time.
     (ids,) = db.execute("SELECT group_concat(id) FROM memories").fetchone()
     return frozenset() if ids is None else frozenset(str(ids).split(","))
-
-
-def _columns(db: sqlite3.Connection) -> list[str]:
-    columns = [str(row[1]) for row in db.execute("PRAGMA table_info(memories)")]
-    if missing := REQUIRED - set(columns):
-        raise ValueError(f"the table 'memories' has no column {', '.join(sorted(missing))}")
-    return columns
-
-
-@contextmanager
-def _ending_at(db: sqlite3.Connection, limits: Limits) -> Generator[None]:
-    """Interrupt what runs inside when the time is over."""
-    db.set_progress_handler(lambda: int(time.perf_counter() > limits.until_s), STEPS_BETWEEN_CLOCKS)
-    try:
-        yield
-    finally:
-        db.set_progress_handler(None, 0)
 
 
 # What a look into the store found: rows to search beside the snapshot, memories to hide from it.
@@ -310,12 +232,11 @@ class LiveRow(NamedTuple):
     memory: MemoryRecord  # Judged by the rules of the export; its position means nothing
     # Token -> how often it stands in what would be indexed; digests in a replay
     counts: Mapping[str, int]
-    length: int  # Tokens, repeats included
 
-    @staticmethod
-    def of(memory: MemoryRecord, tokens: Sequence[str]) -> LiveRow:
-        """Return a row that is indexed under these tokens."""
-        return LiveRow(memory, Counter(tokens), len(tokens))
+    @property
+    def length(self) -> int:
+        """Return how many tokens it has, repeats included."""
+        return sum(self.counts.values())
 
 
 class LiveState(NamedTuple):
@@ -328,11 +249,6 @@ class LiveState(NamedTuple):
     faults: tuple[tuple[str, str], ...] = ()  # Warnings, as (code, message); no text of a row
     hashed: bool = False  # Whether `LiveRow.counts` holds `token_digest`s, as in a replay
 
-    @property
-    def changes_nothing(self) -> bool:
-        """Say whether the snapshot is all there is to search."""
-        return not self.rows and not self.hidden
-
 
 def token_digest(token: str) -> str:
     """Return what stands for a token in a replay packet."""
@@ -344,38 +260,32 @@ def record_state(state: LiveState) -> dict[str, Any]:
 
     Tokens are kept as digests: they are enough to rank a memory again.
     """
-    return {
-        "rows": [_record_row(row, hashed=state.hashed) for row in state.rows],
-        "hidden": list(state.hidden),
-        "faults": [list(fault) for fault in state.faults],
-    }
+    names = [name for name in MemoryRecord.__slots__ if name not in _NOT_KEPT]
+    kept = [
+        {
+            "memory": {name: getattr(row.memory, name) for name in names},
+            "counts": {
+                token if state.hashed else token_digest(token): count
+                for token, count in row.counts.items()
+            },
+        }
+        for row in state.rows
+    ]
+    return {"rows": kept, "hidden": list(state.hidden), "faults": list(map(list, state.faults))}
 
 
 def read_state(record: Mapping[str, Any]) -> LiveState:
-    """Return the state that `record_state` kept; contents are empty.
-
-    Raises:
-        KeyError, TypeError, ValueError: If the record is damaged.
-    """
+    """Return the state that `record_state` kept; contents are empty. Damage raises."""
     unknown = dict.fromkeys(_NOT_KEPT, "")
     rows = tuple(
         LiveRow(
             MemoryRecord(**row["memory"], **unknown),
             {str(token): int(count) for token, count in row["counts"].items()},
-            int(row["length"]),
         )
         for row in record["rows"]
     )
     faults = tuple((str(code), str(message)) for code, message in record["faults"])
     return LiveState(rows, tuple(record["hidden"]), faults, hashed=True)
-
-
-def _record_row(row: LiveRow, *, hashed: bool) -> dict[str, Any]:
-    memory = {
-        name: getattr(row.memory, name) for name in MemoryRecord.__slots__ if name not in _NOT_KEPT
-    }
-    counts = row.counts if hashed else {token_digest(t): n for t, n in row.counts.items()}
-    return {"memory": memory, "counts": dict(counts), "length": row.length}
 
 
 # From rows as the store has them to memories: the rules of the export, applied at once.
@@ -386,38 +296,22 @@ KEPT_TOKENS = 4_096
 """Rows whose tokens are kept for later looks of this process: some kilobytes each."""
 
 
-class Snapshot(Protocol):
-    """What a look needs of a snapshot; ids are texts."""
+class _Snapshot(Protocol):
+    """What a look needs of a snapshot: what it was made from; ids, hashes and texts by id."""
 
     @property
-    def manifest(self) -> Manifest:
-        """What it is and what it was made from."""
-        ...
-
-    def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]:
-        """Return the content hash of every known id."""
-        ...
-
-    def contents(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Return the text of every known id."""
-        ...
-
-    def all_memory_ids(self) -> list[str]:
-        """Return every id, in any order."""
-        ...
+    def manifest(self) -> Manifest: ...
+    def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]: ...
+    def contents(self, memory_ids: Sequence[str]) -> dict[str, str]: ...
+    def all_memory_ids(self) -> list[str]: ...
 
 
-def judge(found: Found, snapshot: Snapshot, injections: Path, until_s: float) -> LiveState:
+def judge(found: Found, snapshot: _Snapshot, injections: Path, until_s: float) -> LiveState:
     """Return what of a look may be searched, and what of the snapshot may not be any more.
 
     A row that would not be exported (sensitive, set aside, deleted) is not searched, and a snapshot
-    memory of its id is hidden. A row that is what the snapshot holds changes nothing.
-
-    Args:
-        found: The look.
-        snapshot: What it is compared with.
-        injections: `StorePaths.injections`, to know what recall put into prompts itself.
-        until_s: `time.perf_counter` after which no further row is cut into words.
+    memory of its id is hidden. A row that is what the snapshot holds changes nothing. After
+    `until_s` (`time.perf_counter`) no further row is cut into words.
     """
     asked = [str(key) for key in (*found.rows, *found.withheld)]
     known = snapshot.content_hashes(asked)
@@ -436,7 +330,7 @@ def judge(found: Found, snapshot: Snapshot, injections: Path, until_s: float) ->
     return LiveState(tuple(rows), tuple(sorted(hidden)), faults)
 
 
-def _memories(found: Found, snapshot: Snapshot, injections: Path) -> list[MemoryRecord]:
+def _memories(found: Found, snapshot: _Snapshot, injections: Path) -> list[MemoryRecord]:
     from noctuary.sources.echo import EchoGuard
     from noctuary.sources.export import Tally, sift
     from noctuary.sources.injected import hash_exact
@@ -444,27 +338,22 @@ def _memories(found: Found, snapshot: Snapshot, injections: Path) -> list[Memory
 
     # Rows are judged as that night judged.
     kept, plain = snapshot.manifest.settings.get("corpus", {}), CorpusSettings()
-    settings = CorpusSettings(
-        tuple(kept.get("turn_categories", plain.turn_categories)),
-        int(kept.get("max_content_bytes", plain.max_content_bytes)),
-    )
     held = snapshot.contents([str(key) for key in found.rows])
-    guard = EchoGuard(
-        _known_injections(injections, identify(injections)),
-        {memory_id: hash_exact(content) for memory_id, content in held.items()},
+    records = sift(
+        (RawRow(f"id {key}", key, fields) for key, fields in sorted(found.rows.items())),
+        now_us=time.time_ns() // 1000,
+        settings=CorpusSettings(
+            tuple(kept.get("turn_categories", plain.turn_categories)),
+            int(kept.get("max_content_bytes", plain.max_content_bytes)),
+        ),
+        tally=Tally(),
+        quarantine=lambda _: None,
+        guard=EchoGuard(
+            _known_injections(injections, identify(injections)),
+            {memory_id: hash_exact(content) for memory_id, content in held.items()},
+        ),
     )
-    rows = (RawRow(f"id {key}", key, fields) for key, fields in sorted(found.rows.items()))
-    now_us = time.time_ns() // 1000
-    return list(
-        sift(
-            rows,
-            now_us=now_us,
-            settings=settings,
-            tally=Tally(),
-            quarantine=lambda _: None,
-            guard=guard,
-        )
-    )
+    return list(records)
 
 
 @lru_cache(maxsize=4)
@@ -483,19 +372,17 @@ def _indexed(memories: Sequence[MemoryRecord], until_s: float) -> tuple[list[Liv
     for memory in reversed(memories):
         if rows and time.perf_counter() > until_s:
             break
-        rows.append(LiveRow.of(memory, _tokens(*(getattr(memory, name) for name in _INDEXED))))
+        texts = (memory.content, memory.tags, memory.expanded_keywords, memory.category)
+        rows.append(LiveRow(memory, _count_tokens(*texts)))
     rows.reverse()
     return rows, len(memories) - len(rows)
 
 
-_INDEXED = ("content", "tags", "expanded_keywords", "category")
-
-
 @lru_cache(maxsize=KEPT_TOKENS)
-def _tokens(content: str, tags: str, keywords: str, category: str) -> tuple[str, ...]:
+def _count_tokens(content: str, tags: str, keywords: str, category: str) -> Mapping[str, int]:
     from noctuary.text.tokens import document_tokens
 
-    return tuple(document_tokens(content, tags, keywords, category))
+    return Counter(document_tokens(content, tags, keywords, category))
 
 
 # Looking into the store that a snapshot was made of, once per state of the store and process.
@@ -518,19 +405,14 @@ _READ_MARGIN_US = 120_000_000
 _SQLITE, _POSTGRES = "claude-memory-sqlite", "claude-memory-postgres"
 
 
-class _Looked(NamedTuple):
-    stamp: Any
-    state: LiveState
-    until_s: float
-
-
 _Key = tuple[str, str, LiveSettings]
-_known: dict[_Key, _Looked] = {}
+# The state of the store's files, until when the look counts (`time.monotonic`), and what it saw.
+_known: dict[_Key, tuple[Any, float, LiveState | None]] = {}
 _lock = threading.Lock()
 
 
 def look_now(
-    paths: StorePaths, snapshot: Snapshot, live: LiveSettings, source: SourceSettings
+    paths: StorePaths, snapshot: _Snapshot, live: LiveSettings, source: SourceSettings
 ) -> LiveState | None:
     """Return what the store has beyond a snapshot; None where that is nothing.
 
@@ -541,58 +423,40 @@ def look_now(
     if not live.enabled or since is None or kind not in (_SQLITE, _POSTGRES):
         return None
     key = (str(paths.root), snapshot.manifest.digest, live)
-
-    def look() -> LiveState:
+    path = Path(str(made_of["location"])) if kind == _SQLITE else None
+    stamp, is_settled = (), True
+    # Whatever is wrong with the store, the snapshot answers.
+    try:
+        if path is not None:
+            stamp, now_ns = stamp_of(path), time.time_ns()
+            written_ns = max((changed_ns for _, changed_ns, _ in stamp), default=now_ns)
+            if written_ns // 1000 < since.read_us - _READ_MARGIN_US:
+                return None
+            is_settled = now_ns - written_ns > SETTLED_NS
+        known = _known.get(key)
+        if known is not None and known[0] == stamp and time.monotonic() < known[1]:
+            return known[2]
         limits = Limits(live.max_rows, time.perf_counter() + live.deadline_ms / 1000)
-        if kind == _SQLITE:
-            found = look_into_sqlite(Path(str(made_of["location"])), since, limits)
+        if path is not None:
+            found = look_into_sqlite(path, since, limits)
         else:
             found = look_into_postgres(_database(snapshot, source), source, since, limits)
-        return judge(found, snapshot, paths.injections, limits.until_s)
-
-    try:
-        if kind == _SQLITE:
-            state = _look_at_file(key, Path(str(made_of["location"])), since, look)
-        else:
-            state = _look_at_database(key, snapshot, look)
-    # Whatever is wrong with the store, the snapshot answers.
+        state = judge(found, snapshot, paths.injections, limits.until_s)
     except Exception as error:
         state = _unreachable(snapshot, error)
-    if state is None or (state.changes_nothing and not state.faults):
-        return None
-    return state
+        # A database's answer as well: the next recall does not wait again.
+        is_settled = path is None
+    shown = state if state.rows or state.hidden or state.faults else None
+    if is_settled:
+        until_s = time.monotonic() + ASK_AGAIN_S if path is None else math.inf
+        with _lock:
+            if len(_known) >= KEPT:
+                _known.clear()
+            _known[key] = (stamp, until_s, shown)
+    return shown
 
 
-def _look_at_file(
-    key: _Key, path: Path, since: Since, look: Callable[[], LiveState]
-) -> LiveState | None:
-    stamp = stamp_of(path)
-    written_ns = max((changed_ns for _, changed_ns, _ in stamp), default=time.time_ns())
-    if written_ns // 1000 < since.read_us - _READ_MARGIN_US:
-        return None
-    known = _known.get(key)
-    if known is not None and known.stamp == stamp:
-        return known.state
-    now_ns = time.time_ns()
-    state = look()
-    if now_ns - written_ns > SETTLED_NS:
-        _remember(key, _Looked(stamp, state, 0.0))
-    return state
-
-
-def _look_at_database(key: _Key, snapshot: Snapshot, look: Callable[[], LiveState]) -> LiveState:
-    known = _known.get(key)
-    if known is not None and time.monotonic() < known.until_s:
-        return known.state
-    try:
-        state = look()
-    except Exception as error:  # remembered as well: the next recall does not wait again
-        state = _unreachable(snapshot, error)
-    _remember(key, _Looked(None, state, time.monotonic() + ASK_AGAIN_S))
-    return state
-
-
-def _database(snapshot: Snapshot, source: SourceSettings) -> DatabaseName:
+def _database(snapshot: _Snapshot, source: SourceSettings) -> DatabaseName:
     """Return the database, whose password no manifest holds."""
     location = str(snapshot.manifest.source["location"])
     if names_postgres(source.path):
@@ -612,14 +476,7 @@ def _since(source: Mapping[str, Any]) -> Since | None:
     )
 
 
-def _remember(key: _Key, looked: _Looked) -> None:
-    with _lock:
-        if len(_known) >= KEPT:
-            _known.clear()
-        _known[key] = looked
-
-
-def _unreachable(snapshot: Snapshot, error: Exception) -> LiveState:
+def _unreachable(snapshot: _Snapshot, error: Exception) -> LiveState:
     """Return what happened; a message of SQLite's may quote a row, one of libpq's an address."""
     what = str(error) if isinstance(error, NoctuaryError | TimeoutError) else type(error).__name__
     if isinstance(error, OSError) and error.strerror:

@@ -6,9 +6,9 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import cast
+from typing import NamedTuple, cast
 
 from noctuary.core.settings import CorpusSettings
 from noctuary.core.types import UNDATED_US, MemoryRecord, content_hash, to_micros
@@ -37,21 +37,17 @@ def find_sensitivity(row: RawRow) -> str | None:
     """
     if row.withheld is not None:
         return row.withheld
-    if row.problem is not None and row.unread_text:
-        return _judge_unread(row.unread_text)
-    return find_fields_sensitivity(row.fields)
-
-
-def _judge_unread(text: str) -> str | None:
-    if _FLAG_IN_TEXT.search(text):
-        return FLAGGED
-    return find_text_sensitivity(text)
+    if row.problem is None or not row.unread_text:
+        return find_fields_sensitivity(row.fields)
+    return (
+        FLAGGED if _FLAG_IN_TEXT.search(row.unread_text) else find_text_sensitivity(row.unread_text)
+    )
 
 
 # Is a raw row a memory, and what are its fields.
 #
-# Whether the row may leave its store at all was decided before (`noctuary.sources.normalize`). The
-# rules, in the order in which they are tried:
+# Whether the row may leave its store at all was decided before. The rules, in the order in which
+# they are tried:
 #
 #     content       text, not blank, within the size limit, no NUL, no lone surrogate; kept verbatim
 #     other texts   null means empty, a list of texts is joined, everything else is `bad_field`
@@ -72,7 +68,6 @@ WARN_CREATED_IN_FUTURE = "created_in_future"
 WARN_UPDATED_UNUSABLE = "updated_at_unusable"
 WARN_UPDATED_BEFORE_CREATED = "updated_before_created"
 
-_MIN_US = 0
 _END_US = to_micros(datetime(2201, 1, 1, tzinfo=UTC))
 
 # Scope kind -> the fields that hold it, then the tags that do.
@@ -84,71 +79,66 @@ _SCOPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(NamedTuple):
     """A row that is a memory."""
 
-    record: MemoryRecord  # The memory
+    record: MemoryRecord
     warnings: tuple[str, ...]  # What had to be bent, by name; each is counted
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A row that is none."""
+class Rejected(Exception):
+    """A row that is none: the first rule that it breaks; field, type and size, but no text."""
 
-    reason: QuarantineReason  # The first rule that it breaks
-    detail: str  # Field, type and size; no text of the row
-
-
-class _RejectError(Exception):
     def __init__(self, reason: QuarantineReason, detail: str) -> None:
-        super().__init__(reason)
-        self.rejected = Rejected(reason, detail)
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
 
 
 def normalize(
     row: RawRow, *, position: int, now_us: int, settings: CorpusSettings
 ) -> Accepted | Rejected:
-    """Turn a raw row into a memory, or say why it is none.
+    """Turn a raw row into a memory, or say why it is none; as `accept`."""
+    try:
+        return accept(row, position=position, now_us=now_us, settings=settings)
+    except Rejected as rejected:
+        return rejected
 
-    Args:
-        row: A row that may leave its store.
-        position: Rank that the memory gets if it is one.
-        now_us: The moment after which a date is in the future, microseconds since the epoch.
-        settings: Content limit and turn categories.
+
+def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings) -> Accepted:
+    """Turn a raw row that may leave its store into the memory of a position.
+
+    A date behind `now_us` is in the future.
+
+    Raises:
+        Rejected: It is none.
     """
     if row.problem is not None or row.key is None:
-        return Rejected(row.problem or QuarantineReason.BAD_ID, row.problem_detail)
-    try:
-        return _accept(row.key, row.fields, position, now_us, settings)
-    except _RejectError as error:
-        return error.rejected
-
-
-def _accept(
-    key: int | str,
-    fields: Mapping[str, object],
-    position: int,
-    now_us: int,
-    settings: CorpusSettings,
-) -> Accepted:
+        raise Rejected(row.problem or QuarantineReason.BAD_ID, row.problem_detail)
+    fields = row.fields
     if fields.get("deleted_at"):
-        raise _RejectError(QuarantineReason.DELETED, "deleted_at is set")
-    content = _content(fields, settings.max_content_bytes)
+        raise Rejected(QuarantineReason.DELETED, "deleted_at is set")
+    content = _content(fields.get("content"), settings.max_content_bytes)
     category = _text(fields, "category")
     tags = _text(fields, "tags", ",")
     keywords = _text(fields, "expanded_keywords", " ")
-    scope = {kind: _scope(fields, kind, tags) for kind in _SCOPES}
-    warnings: list[str] = []
-    importance = _importance(fields.get("importance"), warnings)
+    scope = {kind: _scope(fields, tags, *where) for kind, where in _SCOPES.items()}
+    importance, is_clamped = _importance(fields.get("importance"))
     created_at_us = _date_us(fields.get("created_at"), "created_at")
-    if created_at_us > now_us:
-        warnings.append(WARN_CREATED_IN_FUTURE)
-    updated_at_us = _updated_at_us(fields.get("updated_at"), created_at_us, warnings)
-    is_turn = scope["session"] is not None and category in settings.turn_categories
+    is_unusable = False
+    try:
+        updated_at_us = _date_us(fields.get("updated_at"), "updated_at")
+    except Rejected:
+        updated_at_us, is_unusable = UNDATED_US, True
+    warnings = {
+        WARN_IMPORTANCE_CLAMPED: is_clamped,
+        WARN_CREATED_IN_FUTURE: created_at_us > now_us,
+        WARN_UPDATED_UNUSABLE: is_unusable,
+        WARN_UPDATED_BEFORE_CREATED: UNDATED_US != updated_at_us < created_at_us,
+    }
     record = MemoryRecord(
         position=position,
-        memory_id=str(key),
+        memory_id=str(row.key),
         content=content,
         category=category,
         tags=tags,
@@ -160,27 +150,22 @@ def _accept(
         wing=scope["wing"],
         room=scope["room"],
         user=scope["user"],
-        is_turn=is_turn,
+        is_turn=scope["session"] is not None and category in settings.turn_categories,
         content_hash="",
     )
-    return Accepted(replace(record, content_hash=content_hash(record)), tuple(warnings))
+    shown = tuple(name for name, is_so in warnings.items() if is_so)
+    return Accepted(replace(record, content_hash=content_hash(record)), shown)
 
 
-def _content(fields: Mapping[str, object], max_bytes: int) -> str:
-    value = fields.get("content")
+def _content(value: object, max_bytes: int) -> str:
     if value is None:
-        raise _RejectError(QuarantineReason.MISSING_CONTENT, "content is null or absent")
+        raise Rejected(QuarantineReason.MISSING_CONTENT, "content is null or absent")
     if not isinstance(value, str):
-        raise _RejectError(QuarantineReason.CONTENT_NOT_TEXT, f"content: {type(value).__name__}")
-    if not _has_ink(value):
-        raise _RejectError(QuarantineReason.EMPTY_CONTENT, f"content: {len(value)} characters")
-    _check_text("content", value, max_bytes, QuarantineReason.CONTENT_TOO_LARGE)
-    return value
-
-
-def _has_ink(text: str) -> bool:
-    """Tell whether a text holds anything but spaces, controls and invisible marks."""
-    return any(not c.isspace() and unicodedata.category(c) not in ("Cc", "Cf") for c in text)
+        raise Rejected(QuarantineReason.CONTENT_NOT_TEXT, f"content: {type(value).__name__}")
+    # Spaces, controls and invisible marks say nothing.
+    if all(c.isspace() or unicodedata.category(c) in ("Cc", "Cf") for c in value):
+        raise Rejected(QuarantineReason.EMPTY_CONTENT, f"content: {len(value)} characters")
+    return _checked("content", value, max_bytes, QuarantineReason.CONTENT_TOO_LARGE)
 
 
 def _text(fields: Mapping[str, object], name: str, joiner: str | None = None) -> str:
@@ -192,38 +177,33 @@ def _text(fields: Mapping[str, object], name: str, joiner: str | None = None) ->
         if all(isinstance(part, str) for part in parts):
             value = joiner.join(cast("list[str]", parts))
     if not isinstance(value, str):
-        raise _RejectError(QuarantineReason.BAD_FIELD, f"{name}: {type(value).__name__}")
-    _check_text(name, value, MAX_FIELD_BYTES, QuarantineReason.FIELD_TOO_LARGE)
-    return value
+        raise Rejected(QuarantineReason.BAD_FIELD, f"{name}: {type(value).__name__}")
+    return _checked(name, value, MAX_FIELD_BYTES, QuarantineReason.FIELD_TOO_LARGE)
 
 
-def _check_text(name: str, value: str, max_bytes: int, too_large: QuarantineReason) -> None:
+def _checked(name: str, value: str, max_bytes: int, too_large: QuarantineReason) -> str:
     try:
         size_bytes = len(value.encode("utf-8"))
     except UnicodeEncodeError:
-        raise _RejectError(QuarantineReason.BAD_UNICODE, f"{name}: lone surrogate") from None
+        raise Rejected(QuarantineReason.BAD_UNICODE, f"{name}: lone surrogate") from None
     if size_bytes > max_bytes:
-        raise _RejectError(too_large, f"{name}: {size_bytes} bytes, at most {max_bytes}")
+        raise Rejected(too_large, f"{name}: {size_bytes} bytes, at most {max_bytes}")
     if "\0" in value:
-        raise _RejectError(QuarantineReason.NUL_BYTES, f"{name}: {value.count(chr(0))} NUL")
+        raise Rejected(QuarantineReason.NUL_BYTES, f"{name}: {value.count(chr(0))} NUL")
+    return value
 
 
-def _scope(fields: Mapping[str, object], kind: str, tags: str) -> str | None:
-    names, prefixes = _SCOPES[kind]
+def _scope(
+    fields: Mapping[str, object], tags: str, names: tuple[str, ...], prefixes: tuple[str, ...]
+) -> str | None:
+    """Return the first field that says it, else the first tag `prefix:value`; earlier names win."""
     for name in names:
         value = fields.get(name)
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
         if text := _text(fields, name).strip():
             return text
-    return _tag_value(tags, prefixes)
-
-
-def _tag_value(tags: str, prefixes: tuple[str, ...]) -> str | None:
-    """Return the value of the first tag `prefix:value`, earlier prefixes first, or None."""
-    if ":" not in tags:
-        return None
-    pairs = [tag.split(":", 1) for tag in tags.split(",") if ":" in tag]
+    pairs = [tag.split(":", 1) for tag in tags.split(",") if ":" in tag] if ":" in tags else []
     for prefix in prefixes:
         for name, value in pairs:
             if name.strip().lower() == prefix and value.strip():
@@ -231,28 +211,16 @@ def _tag_value(tags: str, prefixes: tuple[str, ...]) -> str | None:
     return None
 
 
-def _importance(value: object, warnings: list[str]) -> float:
+def _importance(value: object) -> tuple[float, bool]:
+    """Return an importance in [0, 1], and whether it had to be brought there."""
     if value is None:
-        return DEFAULT_IMPORTANCE
+        return DEFAULT_IMPORTANCE, False
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _RejectError(QuarantineReason.BAD_IMPORTANCE, f"importance: {type(value).__name__}")
+        raise Rejected(QuarantineReason.BAD_IMPORTANCE, f"importance: {type(value).__name__}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise _RejectError(QuarantineReason.BAD_IMPORTANCE, "importance: not finite")
-    if not 0 <= value <= 1:
-        warnings.append(WARN_IMPORTANCE_CLAMPED)
+        raise Rejected(QuarantineReason.BAD_IMPORTANCE, "importance: not finite")
     # Compared before converted: an int may be too large for a float. The sum turns -0.0 into 0.0.
-    return float(min(1, max(0, value))) + 0.0
-
-
-def _updated_at_us(value: object, created_at_us: int, warnings: list[str]) -> int:
-    try:
-        updated_at_us = _date_us(value, "updated_at")
-    except _RejectError:
-        warnings.append(WARN_UPDATED_UNUSABLE)
-        return UNDATED_US
-    if updated_at_us != UNDATED_US and updated_at_us < created_at_us:
-        warnings.append(WARN_UPDATED_BEFORE_CREATED)
-    return updated_at_us
+    return float(min(1, max(0, value))) + 0.0, not 0 <= value <= 1
 
 
 def _date_us(value: object, name: str) -> int:
@@ -260,15 +228,13 @@ def _date_us(value: object, name: str) -> int:
     if value is None or (isinstance(value, str) and not value.strip()):
         return UNDATED_US
     if not isinstance(value, str):
-        raise _RejectError(QuarantineReason.BAD_DATE, f"{name}: {type(value).__name__}")
+        raise Rejected(QuarantineReason.BAD_DATE, f"{name}: {type(value).__name__}")
     try:
         moment = datetime.fromisoformat(value.strip())
     except ValueError:
         detail = f"{name}: {len(value)} characters, not ISO 8601"
-        raise _RejectError(QuarantineReason.BAD_DATE, detail) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    micros = to_micros(moment)
-    if not _MIN_US <= micros < _END_US:
-        raise _RejectError(QuarantineReason.DATE_OUT_OF_RANGE, f"{name}: not within 1970 to 2200")
+        raise Rejected(QuarantineReason.BAD_DATE, detail) from None
+    micros = to_micros(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    if not 0 <= micros < _END_US:
+        raise Rejected(QuarantineReason.DATE_OUT_OF_RANGE, f"{name}: not within 1970 to 2200")
     return micros

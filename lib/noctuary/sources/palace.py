@@ -1,4 +1,10 @@
-"""Reading a MemPalace palace (Chroma's SQLite file) beside its live writer."""
+"""Reading a MemPalace palace (Chroma's SQLite file) beside its live writer.
+
+Chroma itself is never imported, and its vectors are not read: they are of a model of its own. A
+drawer that is marked sensitive never leaves the database: the query gives its id and the mark
+alone. Shape: chromadb 1.5 (migrations up to sysdb 10, metadb 6, embeddings_queue 2), looked at in
+files that the library itself made.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,6 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
@@ -17,22 +22,19 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.core.sqlite import WAIT_S, open_foreign
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import (
-    DEFAULT_BATCH_ROWS,
     PART_OF,
+    SQLITE_MAGIC,
     SUPERSEDES,
     MemoryLink,
     QuarantineReason,
     RawRow,
     SourceIdentity,
-    batch_rows,
+    Told,
 )
-from noctuary.sources.sqlite import PinnedFile
+from noctuary.sources.sqlite import PinnedFile, columns_of, tables_of
 from noctuary.text.secrets import FLAG_FIELDS, FLAGGED, VAULT_FIELDS, mark_sql
 
-# Where the drawers of a MemPalace palace lie in its Chroma file.
-#
-# Shape: chromadb 1.5 (migrations up to sysdb 10, metadb 6, embeddings_queue 2), looked at in files
-# that the library itself made.
+KIND = "mempalace-chroma"
 
 CHROMA_FILE = "chroma.sqlite3"
 
@@ -45,85 +47,188 @@ DERIVED = frozenset({"mempalace_closets", "mempalace_compressed"})
 KNOWN_MIGRATIONS: Mapping[str, int] = {"sysdb": 10, "metadb": 6, "embeddings_queue": 2}
 """Last known migration of each part of the file; a later one is read, and reported."""
 
+FETCHED_ROWS = 100
+"""Drawers whose metadata are fetched at once: more saves queries, fewer bounds memory when
+documents are huge."""
+
+NOTE_NEWER_SCHEMA = "newer_schema_version"
+NOTE_QUEUED = "drawers_in_queue"
+"""Chroma has taken writes in that it has not yet filed; it files them when it is opened next."""
+
 _REQUIRED = {
     "collections": ("id", "name"),
     "segments": ("id", "scope", "collection"),
     "embeddings": ("id", "segment_id", "embedding_id"),
     "embedding_metadata": ("id", "key", "string_value", "int_value", "float_value"),
 }
-_METADATA_SCOPE = "METADATA"
+# Columns of a metadata value, in the order in which they are tried; early files lack the last.
+_VALUES = ("string_value", "int_value", "float_value", "bool_value")
 
 
-@dataclass(frozen=True, slots=True)
-class PalaceShape:
-    """How one palace is to be read."""
+class PalaceSource(PinnedFile):
+    """A palace, pinned to one snapshot."""
 
-    collection_id: str  # Of the collection of drawers
-    segment_id: str  # Of its rows in `embeddings`
-    # Columns of a metadata value, in the order in which they are tried
-    value_columns: tuple[str, ...]
-    has_arrays: bool  # Whether lists are kept, in a table of their own
-    has_queue: bool  # Whether writes pass through a queue that can be looked at
-    schema_version: str  # The last migration of each part, "sysdb 10, metadb 6, ..."
-    is_newer: bool  # Whether any of them is later than KNOWN_MIGRATIONS
+    @classmethod
+    def fits(cls, file: Path, head: bytes) -> bool:
+        """Say whether a file is Chroma's; of one that cannot be read its name says it."""
+        if head != SQLITE_MAGIC:
+            return False
+        try:
+            with closing(open_foreign(file, WAIT_S)[0]) as db:
+                names = set(tables_of(db))
+        except sqlite3.Error:
+            return file.name == CHROMA_FILE
+        return {"collections", "embedding_metadata"} <= names and "memories" not in names
 
+    def _look(self) -> None:
+        tables = set(tables_of(self._db))
+        for table, columns in _REQUIRED.items():
+            _check_columns(self._path, table, columns, columns_of(self._db, table))
+        self._collection = _find_collection(self._db, self._path)
+        segments = self._db.execute(
+            "SELECT id FROM segments WHERE collection = ? AND scope = 'METADATA'",
+            (self._collection,),
+        ).fetchall()
+        if len(segments) != 1:
+            raise SourceFormatError(
+                f"{self._path}: the collection of drawers has {len(segments)} segments of metadata,"
+                f" expected one: the palace is half-built. Open it once with MemPalace, or restore "
+                f"a backup."
+            )
+        self._segment = str(segments[0][0])
+        held = columns_of(self._db, "embedding_metadata")
+        self._values = [name for name in _VALUES if name in held]
+        self._has_arrays = "embedding_metadata_array" in tables
+        self._has_queue = {"embeddings_queue", "max_seq_id"} <= tables
+        sql = "SELECT dir, max(version) FROM migrations GROUP BY dir ORDER BY dir"
+        found = self._db.execute(sql) if "migrations" in tables else ()
+        self._migrations = {str(part): int(last) for part, last in found}
 
-def holds_palace(file: Path) -> bool:
-    """Say whether a SQLite file is Chroma's; one that cannot be read is none."""
-    try:
-        with closing(open_foreign(file, WAIT_S)[0]) as db:
-            names = _tables(db)
-    except sqlite3.Error:
-        return file.name == CHROMA_FILE
-    return {"collections", "embedding_metadata"} <= names and "memories" not in names
-
-
-def read_shape(db: sqlite3.Connection, path: Path) -> PalaceShape:
-    """Find the drawers."""
-    tables = _tables(db)
-    for table, columns in _REQUIRED.items():
-        _check_columns(db, path, table, columns, tables)
-    collection_id = _find_collection(db, path)
-    segments = db.execute(
-        "SELECT id FROM segments WHERE collection = ? AND scope = ?",
-        (collection_id, _METADATA_SCOPE),
-    ).fetchall()
-    if len(segments) != 1:
-        raise SourceFormatError(
-            f"{path}: the collection of drawers has {len(segments)} segments of metadata, expected "
-            f"one: the palace is half-built. Open it once with MemPalace, or restore a backup."
+    def identity(self) -> SourceIdentity:
+        """Return path, schema version and the size of the snapshot that is being read."""
+        migrations, last_seq = self._migrations.items(), self._last_seq()
+        notes = {
+            NOTE_NEWER_SCHEMA: any(n > KNOWN_MIGRATIONS.get(part, n) for part, n in migrations),
+            NOTE_QUEUED: self._has_queue and self._queued(last_seq) > 0,
+        }
+        return SourceIdentity(
+            kind=KIND,
+            location=str(self._path),
+            schema_version=", ".join(f"{part} {last}" for part, last in migrations),
+            id_kind="str",
+            marker={"rows": self.count(), "last_seq": last_seq, **self._size()},
+            notes=tuple(note for note, is_so in notes.items() if is_so),
         )
-    values = ("string_value", "int_value", "float_value", "bool_value")
-    held = _columns(db, "embedding_metadata")
-    migrations = _migrations(db) if "migrations" in tables else {}
-    return PalaceShape(
-        collection_id=collection_id,
-        segment_id=str(segments[0][0]),
-        value_columns=tuple(name for name in values if name in held),
-        has_arrays="embedding_metadata_array" in tables,
-        has_queue={"embeddings_queue", "max_seq_id"} <= tables,
-        schema_version=", ".join(f"{part} {last}" for part, last in sorted(migrations.items())),
-        is_newer=any(last > KNOWN_MIGRATIONS.get(part, last) for part, last in migrations.items()),
-    )
+
+    def count(self) -> int:
+        """Return the number of drawers of the snapshot, the miner's own among them."""
+        return int(self._one("SELECT count(*) FROM embeddings WHERE segment_id = ?", self._segment))
+
+    def rows(self) -> Iterator[RawRow]:
+        """Yield the drawers by ascending id."""
+        for row_id, drawer_id, mark, metadata in self._drawers():
+            if mark is None:
+                yield drawer_row(row_id, drawer_id, metadata)
+            else:
+                key = drawer_id if isinstance(drawer_id, str) and drawer_id else None
+                yield RawRow(f"row {row_id}", key, {}, withheld=mark)
+
+    def told(self, noun: type[Told]) -> Iterator[Told]:
+        """Yield what the marks of consolidation and supersession say, each link once."""
+        seen: set[MemoryLink] = set()
+        for _, drawer_id, _, metadata in self._drawers(MARKS) if noun is MemoryLink else ():
+            if metadata and isinstance(drawer_id, str):
+                found = [x for x in drawer_links(drawer_id, metadata) if x not in seen]
+                seen.update(found)
+                yield from cast("list[Told]", list(dict.fromkeys(found)))
+
+    def _drawers(
+        self, keys: Sequence[str] = ()
+    ) -> Iterator[tuple[int, object, str | None, Mapping[str, object]]]:
+        """Yield number, id, mark and, without one, metadata (under some keys), by ascending id."""
+        # The index on (segment_id, embedding_id) gives the order; rows of other collections and
+        # texts are not touched.
+        pages = self._stream(self._page_sql(), self._segment)
+        while page := list(islice(pages, FETCHED_ROWS)):
+            metadata = self._metadata([row_id for row_id, _, mark in page if mark is None], keys)
+            for row_id, drawer_id, mark in page:
+                yield int(row_id), drawer_id, mark, metadata.get(row_id, {})
+
+    def _metadata(
+        self, row_ids: Sequence[int], keys: Sequence[str]
+    ) -> Mapping[int, Mapping[str, object]]:
+        """Return all metadata of some drawers, or those under some keys."""
+        found: defaultdict[int, dict[str, object]] = defaultdict(dict)
+        where = "WHERE id IN (SELECT value FROM json_each(?))"
+        where += f" AND key IN ({_quoted(keys)})" if keys else ""
+        chosen = json.dumps(list(row_ids))
+        names = ", ".join(self._values)
+        sql = f"SELECT id, key, {names} FROM embedding_metadata {where}"
+        for row_id, key, *typed in self._stream(sql, chosen):
+            found[row_id][str(key)] = self._value(typed)
+        if not self._has_arrays:
+            return found
+        sql = f"SELECT id, key, {names} FROM embedding_metadata_array {where} ORDER BY rowid"
+        for row_id, key, *typed in self._stream(sql, chosen):
+            items = found[row_id].setdefault(str(key), [])
+            if isinstance(items, list):
+                items.append(self._value(typed))
+        return found
+
+    def _value(self, typed: Sequence[object]) -> object:
+        """Return the one value of the typed columns, None where there is none."""
+        for name, value in zip(self._values, typed, strict=True):
+            if value is not None:
+                return bool(value) if name == "bool_value" else value
+        return None
+
+    def _last_seq(self) -> int:
+        if not self._has_queue:
+            return 0
+        sql = "SELECT coalesce(max(seq_id), 0) FROM max_seq_id WHERE segment_id = ?"
+        last = self._one(sql, self._segment)
+        # Before metadb 5 it was stored as bytes.
+        return int.from_bytes(last, "big") if isinstance(last, bytes) else int(last)
+
+    def _queued(self, last_seq: int) -> int:
+        """Return how many writes to the collection wait in Chroma's queue."""
+        sql = (
+            "SELECT count(*) FROM embeddings_queue WHERE seq_id > ? "
+            "AND substr(topic, -length(?2)) = ?2"
+        )
+        return int(self._one(sql, last_seq, self._collection))
+
+    def _page_sql(self) -> str:
+        """Return the query for number, id and mark of every drawer of a segment, by id."""
+        flags, vaults = _quoted(FLAG_FIELDS), _quoted(VAULT_FIELDS)
+        value = f"coalesce({', '.join(self._values)})"
+        listed = "0"
+        if self._has_arrays:
+            # A flag that is a list is not plainly false.
+            listed = (
+                "EXISTS (SELECT 1 FROM embedding_metadata_array a WHERE a.id = e.id "
+                f"AND lower(a.key) IN ({flags}, {vaults}))"
+            )
+        # The marks are judged by the rule for columns: one row of metadata is one column of it.
+        marks = (
+            f"SELECT CASE WHEN lower(key) IN ({flags}) THEN {value} END AS {FLAG_FIELDS[0]}, "
+            f"CASE WHEN lower(key) IN ({vaults}) THEN {value} END AS {VAULT_FIELDS[0]} "
+            f"FROM embedding_metadata WHERE id = e.id AND lower(key) IN ({flags}, {vaults})"
+        )
+        judged = mark_sql((FLAG_FIELDS[0], VAULT_FIELDS[0]), "v")
+        return (
+            f"SELECT id, embedding_id, CASE WHEN {listed} THEN '{FLAGGED}' "
+            f"ELSE (SELECT min({judged}) FROM ({marks}) v) END "
+            "FROM embeddings e WHERE segment_id = ? ORDER BY embedding_id"
+        )
 
 
-def _tables(db: sqlite3.Connection) -> frozenset[str]:
-    rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    return frozenset(str(name) for (name,) in rows)
+def _quoted(names: Sequence[str]) -> str:
+    """Return constants of this package as SQL."""
+    return ", ".join(f"'{name}'" for name in names)
 
 
-def _columns(db: sqlite3.Connection, table: str) -> frozenset[str]:
-    return frozenset(str(row[1]) for row in db.execute(f"PRAGMA table_info({table})"))
-
-
-def _check_columns(
-    db: sqlite3.Connection,
-    path: Path,
-    table: str,
-    columns: tuple[str, ...],
-    tables: frozenset[str],
-) -> None:
-    held = _columns(db, table) if table in tables else frozenset[str]()
+def _check_columns(path: Path, table: str, columns: Sequence[str], held: Sequence[str]) -> None:
     missing = [name for name in columns if name not in held]
     if missing:
         what = f"no column {', '.join(missing)} in '{table}'" if held else f"no table '{table}'"
@@ -158,11 +263,6 @@ def _find_collection(db: sqlite3.Connection, path: Path) -> str:
     return found[0][1]
 
 
-def _migrations(db: sqlite3.Connection) -> dict[str, int]:
-    rows = db.execute("SELECT dir, max(version) FROM migrations GROUP BY dir")
-    return {str(part): int(last) for part, last in rows}
-
-
 # What a drawer of a MemPalace palace is as a memory, and what its marks say about others.
 #
 # Facts: research/mempalace.md sections 1 and 4. Decided in docs/decisions/0020: a consolidated
@@ -176,11 +276,16 @@ REGISTRY_ROOM = "_registry"
 REGISTRY_MODE = "registry"
 """Room and mode of the drawers by which the miner remembers files that held nothing."""
 
-CONSOLIDATED_INTO = "consolidated_into"
-SUPERSEDED_BY = ("superseded_by", "synapse_superseded_by")
-SUPERSEDED = ("supersedes", "synapse_supersedes")
-SOURCE_DRAWERS = "source_drawers"
-MARKS = (CONSOLIDATED_INTO, SOURCE_DRAWERS, *SUPERSEDED_BY, *SUPERSEDED)
+# Keys whose values name other drawers: the link that they tell, and whether this drawer points.
+_LINKS = {
+    "consolidated_into": (PART_OF, True),
+    "source_drawers": (PART_OF, False),
+    "superseded_by": (SUPERSEDES, False),
+    "synapse_superseded_by": (SUPERSEDES, False),
+    "supersedes": (SUPERSEDES, True),
+    "synapse_supersedes": (SUPERSEDES, True),
+}
+MARKS = tuple(_LINKS)
 """Keys whose values name other drawers."""
 
 # First the kind that the writer chose, then the hall that a file was sorted into.
@@ -200,7 +305,17 @@ def drawer_row(row_id: int, drawer_id: object, metadata: Metadata) -> RawRow:
     if not isinstance(drawer_id, str) or not drawer_id:
         detail = f"drawer id: {type(drawer_id).__name__}"
         return RawRow(locator, None, {"metadata": metadata}, QuarantineReason.BAD_ID, detail)
-    fields = {**_fields(metadata), "id": drawer_id, "metadata": metadata}
+    fields: dict[str, object] = {
+        **{key: metadata[key] for key in _KEPT_KEYS if key in metadata},
+        "content": metadata.get(DOCUMENT_KEY),
+        # Without a zone it is the local time of the machine that filed it; read as UTC as all are.
+        "created_at": metadata.get("filed_at"),
+        "category": _category(metadata),
+        "tags": ",".join(_tags(metadata)),
+        "expanded_keywords": _file_name(metadata.get("source_file")),
+        "id": drawer_id,
+        "metadata": metadata,
+    }
     if metadata.get("room") == REGISTRY_ROOM or metadata.get("ingest_mode") == REGISTRY_MODE:
         return RawRow(locator, drawer_id, fields, QuarantineReason.BOOKKEEPING, "a registry drawer")
     return RawRow(locator, drawer_id, fields)
@@ -211,27 +326,10 @@ def drawer_links(drawer_id: str, metadata: Metadata) -> Iterator[MemoryLink]:
 
     Of a link that both of its drawers tell, each gives one; they are equal.
     """
-    for whole in _ids(metadata.get(CONSOLIDATED_INTO)):
-        yield _link(drawer_id, whole, PART_OF)
-    for part in _ids(metadata.get(SOURCE_DRAWERS)):
-        yield _link(part, drawer_id, PART_OF)
-    for key in SUPERSEDED_BY:
-        for newer in _ids(metadata.get(key)):
-            yield _link(newer, drawer_id, SUPERSEDES)
-    for key in SUPERSEDED:
-        for older in _ids(metadata.get(key)):
-            yield _link(drawer_id, older, SUPERSEDES)
-
-
-def _fields(metadata: Metadata) -> dict[str, object]:
-    fields: dict[str, object] = {key: metadata[key] for key in _KEPT_KEYS if key in metadata}
-    fields["content"] = metadata.get(DOCUMENT_KEY)
-    # Without a zone it is the local time of the machine that filed it; read as UTC like every date.
-    fields["created_at"] = metadata.get("filed_at")
-    fields["category"] = _category(metadata)
-    fields["tags"] = ",".join(_tags(metadata))
-    fields["expanded_keywords"] = _file_name(metadata.get("source_file"))
-    return fields
+    for key, (link_type, points) in _LINKS.items():
+        for other in _ids(metadata.get(key)):
+            ends = (drawer_id, other) if points else (other, drawer_id)
+            yield MemoryLink(*ends, link_type, UNDATED_US, None)
 
 
 def _category(metadata: Metadata) -> str:
@@ -274,187 +372,3 @@ def _ids(value: object) -> list[str]:
         except ValueError:
             return []
     return list(dict.fromkeys(text.strip() for text in _texts(value) if text.strip()))
-
-
-def _link(from_id: str, to_id: str, link_type: str) -> MemoryLink:
-    return MemoryLink(from_id, to_id, link_type, UNDATED_US, None)
-
-
-# Reading a MemPalace palace (Chroma's SQLite file) beside its live writer.
-#
-# Chroma itself is never imported, and its vectors are not read: they are of a model of its own. A
-# drawer that is marked sensitive never leaves the database: the query gives its id and the mark
-# alone.
-
-KIND = "mempalace-chroma"
-
-FETCHED_ROWS = 100
-"""Drawers whose metadata are fetched at once: more saves queries, fewer bounds memory when
-documents are huge."""
-
-NOTE_NEWER_SCHEMA = "newer_schema_version"
-NOTE_QUEUED = "drawers_in_queue"
-"""Chroma has taken writes in that it has not yet filed; it files them when it is opened next."""
-
-
-class PalaceSource(PinnedFile):
-    """A palace, pinned to one snapshot."""
-
-    def __init__(self, path: Path) -> None:
-        """Open `chroma.sqlite3`."""
-        super().__init__(path)
-        self._page_sql = _page_sql(self._shape.value_columns, has_arrays=self._shape.has_arrays)
-
-    def identity(self) -> SourceIdentity:
-        """Return path, schema version and the size of the snapshot that is being read."""
-        shape, stat = self._shape, self._path.stat()
-        notes = (NOTE_NEWER_SCHEMA,) if shape.is_newer else ()
-        notes += (NOTE_QUEUED,) if self._queued() else ()
-        return SourceIdentity(
-            kind=KIND,
-            location=str(self._path),
-            schema_version=shape.schema_version,
-            id_kind="str",
-            marker={
-                "rows": self.count(),
-                "last_seq": self._last_seq(),
-                "size_bytes": stat.st_size,
-                "mtime_ns": stat.st_mtime_ns,
-            },
-            notes=notes,
-        )
-
-    def count(self) -> int:
-        """Return the number of drawers of the snapshot, the miner's own among them."""
-        segment = self._shape.segment_id
-        return int(self._one("SELECT count(*) FROM embeddings WHERE segment_id = ?", segment))
-
-    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
-        """Yield the drawers by ascending id; a batch is cut short when its texts are long."""
-        yield from batch_rows(self._drawers(), size)
-
-    def links(self) -> Iterator[MemoryLink]:
-        """Yield what the marks of consolidation and supersession say, each link once."""
-        seen: set[MemoryLink] = set()
-        for drawer_id, metadata in self._marked():
-            for link in drawer_links(drawer_id, metadata):
-                if link not in seen:
-                    seen.add(link)
-                    yield link
-
-    def _look(self) -> None:
-        self._shape = read_shape(self._db, self._path)
-
-    def _drawers(self) -> Iterator[RawRow]:
-        with self._telling():
-            for page in self._pages():
-                clean = [row_id for row_id, _, mark in page if mark is None]
-                metadata = self._metadata(clean)
-                for row_id, drawer_id, mark in page:
-                    if mark is None:
-                        yield drawer_row(row_id, drawer_id, metadata[row_id])
-                    else:
-                        yield _withheld(row_id, drawer_id, str(mark))
-            self._check_unchanged()
-
-    def _pages(self) -> Iterator[list[tuple[int, object, object]]]:
-        """Yield number, id and mark of the drawers, FETCHED_ROWS at a time, by ascending id."""
-        # The index on (segment_id, embedding_id) gives the order; rows of other collections and
-        # texts are not touched.
-        cursor = self._db.execute(self._page_sql, (self._shape.segment_id,))
-        while page := list(islice(cursor, FETCHED_ROWS)):
-            yield [(int(row_id), drawer_id, mark) for row_id, drawer_id, mark in page]
-
-    def _metadata(
-        self, row_ids: Sequence[int], keys: Sequence[str] = ()
-    ) -> Mapping[int, dict[str, object]]:
-        """Return all metadata of some drawers, or those under some keys."""
-        found: defaultdict[int, dict[str, object]] = defaultdict(dict)
-        values = self._shape.value_columns
-        where = "WHERE id IN (SELECT value FROM json_each(?))"
-        where += f" AND key IN ({_quoted(keys)})" if keys else ""
-        chosen = (json.dumps(list(row_ids)),)
-        sql = f"SELECT id, key, {', '.join(values)} FROM embedding_metadata {where}"
-        for row_id, key, *typed in self._db.execute(sql, chosen):
-            found[row_id][str(key)] = _value(values, typed)
-        if not self._shape.has_arrays:
-            return found
-        names = ", ".join(values)
-        sql = f"SELECT id, key, {names} FROM embedding_metadata_array {where} ORDER BY rowid"
-        for row_id, key, *typed in self._db.execute(sql, chosen):
-            items = found[row_id].setdefault(str(key), [])
-            if isinstance(items, list):
-                items.append(_value(values, typed))
-        return found
-
-    def _marked(self) -> Iterator[tuple[str, Mapping[str, object]]]:
-        """Yield id and marks of the drawers that have any, by ascending id."""
-        with self._telling():
-            for page in self._pages():
-                ids = {row_id: drawer_id for row_id, drawer_id, mark in page if mark is None}
-                metadata = self._metadata(list(ids), MARKS)
-                for row_id, drawer_id in ids.items():
-                    if row_id in metadata and isinstance(drawer_id, str):
-                        yield drawer_id, metadata[row_id]
-
-    def _last_seq(self) -> int:
-        if not self._shape.has_queue:
-            return 0
-        segment = self._shape.segment_id
-        sql = "SELECT coalesce(max(seq_id), 0) FROM max_seq_id WHERE segment_id = ?"
-        last = self._one(sql, segment)
-        # Before metadb 5 it was stored as bytes.
-        return int.from_bytes(last, "big") if isinstance(last, bytes) else int(last)
-
-    def _queued(self) -> int:
-        """Return how many writes to the collection wait in Chroma's queue."""
-        if not self._shape.has_queue:
-            return 0
-        sql = (
-            "SELECT count(*) FROM embeddings_queue WHERE seq_id > ? "
-            "AND substr(topic, -length(?2)) = ?2"
-        )
-        return int(self._one(sql, self._last_seq(), self._shape.collection_id))
-
-
-def _page_sql(value_columns: Sequence[str], *, has_arrays: bool) -> str:
-    """Return the query for number, id and mark of every drawer of a segment, by id."""
-    flags, vaults = _quoted(FLAG_FIELDS), _quoted(VAULT_FIELDS)
-    value = f"coalesce({', '.join(value_columns)})"
-    listed = "0"
-    if has_arrays:
-        # A flag that is a list is not plainly false.
-        listed = (
-            "EXISTS (SELECT 1 FROM embedding_metadata_array a WHERE a.id = e.id "
-            f"AND lower(a.key) IN ({flags}, {vaults}))"
-        )
-    # The marks are judged by the rule for columns: one row of metadata is one column of it.
-    marks = (
-        f"SELECT CASE WHEN lower(key) IN ({flags}) THEN {value} END AS {FLAG_FIELDS[0]}, "
-        f"CASE WHEN lower(key) IN ({vaults}) THEN {value} END AS {VAULT_FIELDS[0]} "
-        f"FROM embedding_metadata WHERE id = e.id AND lower(key) IN ({flags}, {vaults})"
-    )
-    judged = mark_sql((FLAG_FIELDS[0], VAULT_FIELDS[0]), "v")
-    return (
-        f"SELECT id, embedding_id, CASE WHEN {listed} THEN '{FLAGGED}' "
-        f"ELSE (SELECT min({judged}) FROM ({marks}) v) END "
-        "FROM embeddings e WHERE segment_id = ? ORDER BY embedding_id"
-    )
-
-
-def _quoted(names: Sequence[str]) -> str:
-    """Return constants of this package as SQL."""
-    return ", ".join(f"'{name}'" for name in names)
-
-
-def _value(columns: Sequence[str], typed: Sequence[object]) -> object:
-    """Return the one value of the typed columns, None where there is none."""
-    for name, value in zip(columns, typed, strict=True):
-        if value is not None:
-            return bool(value) if name == "bool_value" else value
-    return None
-
-
-def _withheld(row_id: int, drawer_id: object, mark: str) -> RawRow:
-    key = drawer_id if isinstance(drawer_id, str) and drawer_id else None
-    return RawRow(f"row {row_id}", key, fields={}, withheld=mark)

@@ -1,25 +1,43 @@
-"""PostgreSQL: addresses, connections and the shape of a claude-memory database."""
+"""Reading a claude-memory PostgreSQL database beside its live server.
+
+Everything is read in one read-only transaction of one state, from the first look to `close`. The
+text of a row that is marked sensitive never leaves the server.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field
 from decimal import Decimal
+from itertools import islice
 from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple, cast
 
 from noctuary.core.errors import ConfigError, SourceError, SourceFormatError
+from noctuary.core.settings import SourceSettings
 from noctuary.core.store import DatabaseName, name_source
-from noctuary.core.types import dataclass
-from noctuary.sources.source import QuarantineReason, RawRow
+from noctuary.core.types import UNDATED_US, dataclass
+from noctuary.sources.source import (
+    KnownConcept,
+    KnownEdge,
+    KnownMention,
+    MemoryLink,
+    QuarantineReason,
+    RawRow,
+    Share,
+    Source,
+    SourceIdentity,
+    Told,
+)
 from noctuary.text.secrets import FALSE_WORDS, FLAG_FIELDS, FLAGGED, VAULT_FIELDS, VAULTED
 
 if TYPE_CHECKING:
     import psycopg
 
+KIND = "claude-memory-postgres"
 
 # Where a PostgreSQL source is, checked by libpq, and what of that may be shown: no password.
 
@@ -77,15 +95,27 @@ def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None =
 APPLICATION_NAME = "noctuary"
 """What the server's administrator sees in pg_stat_activity."""
 
-_KEEPALIVES = {
-    "keepalives": 1,
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-}
+_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
 _TIMED_OUT = ("57014", "55P03")  # query_canceled by a limit, lock_not_available
 _DENIED = "42501"
+
+
+def connect(address: Address, connect_s: int = 10, **options: Any) -> psycopg.Connection[Any]:
+    """Connect; what the address says itself goes before what is asked for here."""
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    wanted = {"connect_timeout": connect_s, "application_name": APPLICATION_NAME, **_KEEPALIVES}
+    given = conninfo_to_dict(address.conninfo)
+    own: dict[str, Any] = {name: value for name, value in wanted.items() if name not in given}
+    try:
+        return psycopg.connect(address.conninfo, prepare_threshold=None, **own, **options)
+    except psycopg.Error as error:
+        raise SourceError(
+            f"{address.display} cannot be reached: {address.cleaned(str(error))} Check the address "
+            f"and that the server runs."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +145,8 @@ class Pinned:
     def __init__(self, address: Address, limits: Limits = NIGHTLY) -> None:
         """Connect and begin."""
         self.display = address.display
-        self._address = address
         self._limits = limits
-        self._db = _connect(address, limits)
+        self._db = connect(address, limits.connect_s)
         try:
             self._begin()
         except BaseException:
@@ -136,16 +165,11 @@ class Pinned:
         return self.rows(statement, values)[0][0]
 
     def stream(
-        self,
-        statement: str,
-        values: Mapping[str, object] | None = None,
-        *,
-        size: int = 1_000,
-    ) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield the rows of a statement by a cursor of the server, at most `size` at once.
+        self, statement: str, values: Mapping[str, object] | None = None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a statement by a cursor of the server; several may be open at a time.
 
-        Several may be open at a time. Memory is bounded by `size` rows of whatever width: for
-        contents see `noctuary.sources.postgres.read_pages`.
+        Memory is bounded by `PAGE_ROWS` of whatever width: for contents see `read_pages`.
         """
         with self._guarded():
             cursor = self._db.cursor(f"noctuary_{os.urandom(8).hex()}")
@@ -153,10 +177,10 @@ class Pinned:
         try:
             while True:
                 with self._guarded():
-                    batch = cursor.fetchmany(size)
+                    batch = cursor.fetchmany(PAGE_ROWS)
                 if not batch:
                     return
-                yield batch
+                yield from batch
         finally:
             # A transaction that failed has closed it already.
             with suppress(Exception):
@@ -171,17 +195,16 @@ class Pinned:
 
         self._db.isolation_level = IsolationLevel.REPEATABLE_READ
         self._db.read_only = True
-        limits = {"statement_timeout": self._limits.statement_ms}
-        if self._limits.idle_ms:
-            limits["idle_in_transaction_session_timeout"] = self._limits.idle_ms
         encoding = self._db.info.parameter_status("server_encoding")
-        shape = {
+        settings = {
+            "statement_timeout": f"{self._limits.statement_ms}ms",
             # Text of a database without an encoding is bytes; every other the server converts.
             "client_encoding": "SQL_ASCII" if encoding == "SQL_ASCII" else "UTF8",
             "TimeZone": "UTC",
             "DateStyle": "ISO, YMD",
         }
-        settings = {name: f"{value}ms" for name, value in limits.items()} | shape
+        if self._limits.idle_ms:
+            settings["idle_in_transaction_session_timeout"] = f"{self._limits.idle_ms}ms"
         # One statement, and the first: `now()` is the moment before the state was pinned.
         calls = ", ".join(f"set_config('{name}', %({name})s, true)" for name in settings)
         self.rows(f"SELECT {calls}", settings)
@@ -190,11 +213,24 @@ class Pinned:
     def _guarded(self) -> Generator[None]:
         import psycopg
 
-        with _Deadline(self._db, self._limits.statement_ms + self._limits.grace_ms) as deadline:
-            try:
-                yield
-            except psycopg.Error as error:
-                raise self._failed(error, is_late=deadline.is_over) from None
+        is_over = threading.Event()
+
+        def cut() -> None:
+            is_over.set()
+            # A copy of the descriptor: the connection closes its own.
+            with suppress(Exception), socket.socket(fileno=os.dup(self._db.fileno())) as way:
+                way.shutdown(socket.SHUT_RDWR)
+
+        # libpq alone would wait for ever.
+        timer = threading.Timer((self._limits.statement_ms + self._limits.grace_ms) / 1000, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._failed(error, is_late=is_over.is_set()) from None
+        finally:
+            timer.cancel()
 
     def _failed(self, error: psycopg.Error, *, is_late: bool) -> SourceError:
         """Return what may be said of an error: the message of one may quote a row."""
@@ -221,66 +257,13 @@ class Pinned:
         )
 
 
-class _Deadline:
-    """Cuts a connection off that has not answered in time; libpq alone would wait for ever."""
-
-    def __init__(self, db: psycopg.Connection[Any], after_ms: int) -> None:
-        self._db = db
-        self.is_over = False
-        self._timer = threading.Timer(after_ms / 1000, self._cut)
-        self._timer.daemon = True
-
-    def __enter__(self) -> _Deadline:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    def _cut(self) -> None:
-        self.is_over = True
-        # A copy of the descriptor: the connection closes its own.
-        with suppress(Exception), socket.socket(fileno=os.dup(self._db.fileno())) as cut:
-            cut.shutdown(socket.SHUT_RDWR)
-
-
-def _connect(address: Address, limits: Limits) -> psycopg.Connection[tuple[Any, ...]]:
-    try:
-        import psycopg
-        from psycopg.conninfo import conninfo_to_dict
-    except ImportError:
-        raise SourceError(
-            "A PostgreSQL source needs psycopg: install noctuary with the extra 'postgres'."
-        ) from None
-    defaults = {
-        "connect_timeout": limits.connect_s,
-        "application_name": APPLICATION_NAME,
-        **_KEEPALIVES,
-    }
-    given = conninfo_to_dict(address.conninfo)
-    own = {name: value for name, value in defaults.items() if name not in given}
-    try:
-        return psycopg.connect(address.conninfo, prepare_threshold=None, **cast("Any", own))
-    except psycopg.Error as error:
-        raise SourceError(
-            f"{address.display} cannot be reached: {address.cleaned(str(error))} Check the address "
-            f"and that the server runs."
-        ) from None
-
-
 # The shape of a claude-memory database: which migrations it has seen (research/peers.md 2.2).
 
 MEMORIES = "memories"
 REQUIRED_COLUMNS = (
-    "id",
-    "content",
-    "category",
-    "tags",
-    "expanded_keywords",
-    "importance",
-    "created_at",
+    "id", "content", "category", "tags", "expanded_keywords", "importance", "created_at",
     "updated_at",
-)
+)  # fmt: skip
 """Columns of migration 001."""
 
 OPTIONAL_COLUMNS = ("user_id", "is_sensitive", "vault_path", "encrypted_content", "deleted_at")
@@ -292,6 +275,10 @@ NOTE_NEWER = "newer_schema_version"
 NOTE_UNMARKED = "no_sensitivity_marks"
 NOTE_UNREADABLE = "tables_not_readable"
 
+DEFAULT_USER = "default"
+"""Whom the server names where it has a single key (claude-memory, migration 002)."""
+
+# The other tables that are read, and the migration that makes each.
 _TABLES = {
     "memory_shares": "004",
     "tag_shares": "004",
@@ -301,54 +288,64 @@ _TABLES = {
     "memory_links": "006",
 }
 _INTEGERS = ("smallint", "integer", "bigint")
+_KNOWN_COLUMNS = {*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS, *FLAG_FIELDS, *VAULT_FIELDS}
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseSchema:
-    """What of a database may be read."""
+class Reader(NamedTuple):
+    """What is read of one database, by whom."""
 
     version: str  # The migration that it has seen last, "001" and later
     columns: Mapping[str, str]  # Of `memories`: name to type, as `format_type` has it
-    # Of the others that noctuary reads: those that are there and may be read
-    tables: frozenset[str]
-    notes: tuple[str, ...] = ()  # Oddities, by name (docs/formats.md)
+    tables: frozenset[str]  # Of the others: those that are there and may be read
+    notes: tuple[str, ...]  # Oddities, by name (docs/formats.md)
+    user: str | None  # Whose rows, and those shared with them; None reads everyone's
+    # Whether the store knows several users: then every row is somebody's. Otherwise the server's
+    # one user is nobody in particular.
+    has_users: bool
+
+    @property
+    def scope_name(self) -> str:
+        """Return by which rule rows are given to users; rows differ when it does."""
+        if self.user is not None:
+            return f"user:{self.user}"
+        return "several" if self.has_users else "single"
 
 
-def read_schema(pinned: Pinned) -> DatabaseSchema:
-    """Return the shape of a database, of any migration from 001 on.
+def make_reader(pinned: Pinned, user: str) -> Reader:
+    """Return what is read of a database of any migration from 001 on; "" reads everyone's rows.
 
-    Vectors are of no use here, so that it does not matter whether the server has pgvector. A table
-    that this user may not read counts as one that is not there: nobody reads a share that cannot
-    be seen.
+    A table that this user may not read counts as one that is not there: nobody reads a share that
+    cannot be seen.
     """
-    columns, unreadable = _read_columns(pinned)
-    _check_columns(pinned, columns, unreadable)
-    readable, hidden = _read_tables(pinned)
-    version = _read_version(pinned) or _infer_version(columns, readable | hidden)
+    columns = _read_columns(pinned)
+    found = pinned.rows(
+        "SELECT name, has_table_privilege(to_regclass(name), 'SELECT') "
+        "FROM unnest(%(names)s::text[]) AS name WHERE to_regclass(name) IS NOT NULL",
+        {"names": list(_TABLES)},
+    )
+    tables = {_text(name): may for name, may in found}
+    readable = frozenset(name for name, may in tables.items() if may)
+    version = _read_version(pinned) or _infer_version(columns, tables)
     notes = {
         NOTE_NEWER: version > NEWEST_VERSION,
         NOTE_UNMARKED: not any(name in columns for name in FLAG_FIELDS),
-        NOTE_UNREADABLE: bool(hidden),
+        NOTE_UNREADABLE: len(readable) < len(tables),
     }
-    return DatabaseSchema(
-        version, columns, readable, tuple(n for n, is_so in notes.items() if is_so)
-    )
+    shown = tuple(note for note, is_so in notes.items() if is_so)
+    reader = Reader(version, columns, readable, shown, user or None, has_users=bool(user))
+    return reader._replace(has_users=bool(user) or _knows_users(pinned, reader))
 
 
-def _read_columns(pinned: Pinned) -> tuple[dict[str, str], set[str]]:
-    """Return the columns of `memories` with their types, and which of them may not be read."""
+def _read_columns(pinned: Pinned) -> dict[str, str]:
+    """Return the columns of `memories` with their types, or say what cannot be read."""
     found = pinned.rows(
         "SELECT attname::text, format_type(atttypid, atttypmod), "
         "has_column_privilege(attrelid, attnum, 'SELECT') FROM pg_attribute "
         f"WHERE attrelid = to_regclass('{MEMORIES}') AND attnum > 0 AND NOT attisdropped"
     )
-    known = {*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS, *FLAG_FIELDS, *VAULT_FIELDS}
-    rows = [(_text(name), _text(kind), may) for name, kind, may in found]
-    columns = {name: kind for name, kind, _ in rows if name in known}
-    return columns, {name for name, _, may in rows if name in known and not may}
-
-
-def _check_columns(pinned: Pinned, columns: Mapping[str, str], unreadable: set[str]) -> None:
+    known = [(_text(name), _text(kind), may) for name, kind, may in found]
+    columns = {name: kind for name, kind, _ in known if name in _KNOWN_COLUMNS}
+    unreadable = sorted(name for name, _, may in known if name in columns and not may)
     missing = [name for name in REQUIRED_COLUMNS if name not in columns]
     if missing:
         found = f"no column {', '.join(missing)} in it" if columns else "no such table"
@@ -360,7 +357,7 @@ def _check_columns(pinned: Pinned, columns: Mapping[str, str], unreadable: set[s
     if unreadable:
         # A mark that cannot be read could be set.
         raise SourceError(
-            f"{pinned.display}: this user may not read {', '.join(sorted(unreadable))} of "
+            f"{pinned.display}: this user may not read {', '.join(unreadable)} of "
             f"'{MEMORIES}'. Grant SELECT on the whole table; what is marked sensitive stays there."
         )
     if columns["id"] not in _INTEGERS or not _is_unique(pinned):
@@ -369,6 +366,7 @@ def _check_columns(pinned: Pinned, columns: Mapping[str, str], unreadable: set[s
             f"primary key, found {columns['id']}. Export the store as JSON lines; other ids are "
             f"read from there."
         )
+    return columns
 
 
 def _is_unique(pinned: Pinned) -> bool:
@@ -383,18 +381,6 @@ def _is_unique(pinned: Pinned) -> bool:
     )
 
 
-def _read_tables(pinned: Pinned) -> tuple[frozenset[str], frozenset[str]]:
-    """Return which of the other tables may be read and which are there but may not."""
-    names = list(_TABLES)
-    found = pinned.rows(
-        "SELECT name, has_table_privilege(to_regclass(name), 'SELECT') "
-        "FROM unnest(%(names)s::text[]) AS name WHERE to_regclass(name) IS NOT NULL",
-        {"names": names},
-    )
-    readable = frozenset(_text(name) for name, may in found if may)
-    return readable, frozenset(_text(name) for name, may in found if not may)
-
-
 def _read_version(pinned: Pinned) -> str | None:
     """Return the version that the migrations wrote down themselves, or None."""
     has = "to_regclass('alembic_version')"
@@ -405,64 +391,56 @@ def _read_version(pinned: Pinned) -> str | None:
     return version if version.isdecimal() else None
 
 
-def _infer_version(columns: Mapping[str, str], tables: frozenset[str]) -> str:
-    seen = ["001"]
-    seen += ["002"] if "user_id" in columns else []
-    seen += ["003"] if "deleted_at" in columns else []
-    return max([*seen, *(_TABLES[name] for name in tables)])
+def _infer_version(columns: Mapping[str, str], tables: Mapping[str, bool]) -> str:
+    added = {"user_id": "002", "deleted_at": "003"}
+    seen = [version for name, version in added.items() if name in columns]
+    return max(["001", *seen, *(_TABLES[name] for name in tables)])
+
+
+def _knows_users(pinned: Pinned, reader: Reader) -> bool:
+    """Say whether several people use the store: somebody is named, or something is shared."""
+    if "user_id" not in reader.columns:
+        return False
+    # A table of shares that cannot be read may hold one.
+    if NOTE_UNREADABLE in reader.notes:
+        return True
+    # The index on user_id has its ends; only where they differ are rows looked at.
+    alone = f"SELECT min(user_id) = '{DEFAULT_USER}' AND max(user_id) = '{DEFAULT_USER}'"
+    named = f"SELECT 1 FROM {MEMORIES} WHERE btrim(user_id) NOT IN ('', '{DEFAULT_USER}')"
+    looks = [] if pinned.one(f"{alone} FROM {MEMORIES}") else [named]
+    shared = sorted(reader.tables & {"memory_shares", "tag_shares"})
+    looks += [f"SELECT 1 FROM {name}" for name in shared]
+    found = " OR ".join(f"EXISTS ({look})" for look in looks)
+    return bool(found and pinned.one(f"SELECT {found}"))
 
 
 def _text(value: object) -> str:
-    """Return a name; it comes as bytes from a database without an encoding."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    """Return a text; bytes of a database without an encoding are read as far as they go."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return "" if value is None else str(value)
 
 
 # Whose a row of a claude-memory database is, and who else may read it.
 
-DEFAULT_USER = "default"
-"""Whom the server names where it has a single key (claude-memory, migration 002)."""
-
-
-class Reader(NamedTuple):
-    """What is read of one database, by whom."""
-
-    schema: DatabaseSchema  # Its shape
-    user: str | None  # Whose rows, and those shared with them; None reads everyone's
-    # Whether the store knows several users: then every row is somebody's. Otherwise the server's
-    # one user is nobody in particular.
-    has_users: bool
-
-    @property
-    def scope_name(self) -> str:
-        """Return by which rule rows are given to users; rows differ when it does."""
-        if self.user is not None:
-            return f"user:{self.user}"
-        return "several" if self.has_users else "single"
-
-
-def make_reader(pinned: Pinned, schema: DatabaseSchema, user: str) -> Reader:
-    """Return what is read for a user; "" reads everyone's rows."""
-    return Reader(schema, user or None, bool(user) or _knows_users(pinned, schema))
-
 
 def user_sql(reader: Reader, table: str = "m") -> str:
     """Return an expression for whose a row of `memories` is; NULL where it is nobody's."""
-    if not reader.has_users or "user_id" not in reader.schema.columns:
+    if not reader.has_users or "user_id" not in reader.columns:
         return "NULL::text"
     # A row without a name is the server's own user's: never everyone's.
     return f"coalesce(nullif(btrim({table}.user_id), ''), '{DEFAULT_USER}')"
 
 
 def visible_sql(reader: Reader, table: str = "m") -> str:
-    """Return a condition on a row of `memories`: the reader's user may read it.
+    """Return a condition on a row of `memories`: the reader's user, the value `user`, may read it.
 
-    It needs the value `user`. The rules are the server's own: a row of theirs, a share of the row,
-    or one of a tag that its owner set, either for reading or for writing (claude-memory,
-    api/permissions.py). Each row is judged by itself: a page of ids costs no more than its rows.
+    The rules are the server's own (claude-memory, api/permissions.py): a row of theirs, a share of
+    the row, or one of a tag that its owner set.
     """
     if reader.user is None:
         return "true"
-    if "user_id" not in reader.schema.columns:
+    if "user_id" not in reader.columns:
         return f"%(user)s = '{DEFAULT_USER}'"
     found = [f"{user_sql(reader, table)} = %(user)s"]
     for share, condition in _share_conditions(reader, table).items():
@@ -472,11 +450,10 @@ def visible_sql(reader: Reader, table: str = "m") -> str:
     return f"({' OR '.join(found)})"
 
 
-def shares_sql(reader: Reader) -> str | None:
-    """Return a query for who may read which row besides its owner: memory_id, shared_with.
+def shares_sql(reader: Reader) -> str:
+    """Return a query for who may read which row besides its owner; "" where nothing is shared.
 
-    It needs the value `user`: with one, only what concerns that user. None where the store knows
-    no shares.
+    With a user, the value `user`, only what concerns that user.
     """
     condition = "true" if reader.user is None else "s.shared_with = %(user)s"
     found = [
@@ -484,7 +461,7 @@ def shares_sql(reader: Reader) -> str | None:
         f"WHERE {condition}"
         for share, rule in _share_conditions(reader, "m").items()
     ]
-    return " UNION ".join(found) if found else None
+    return " UNION ".join(found)
 
 
 def _share_conditions(reader: Reader, table: str) -> dict[str, str]:
@@ -498,37 +475,21 @@ def _share_conditions(reader: Reader, table: str) -> dict[str, str]:
             f"AND EXISTS (SELECT 1 FROM {tags} t WHERE btrim(t) = s.tag)"
         ),
     }
-    has_owners = "user_id" in reader.schema.columns
-    return {
-        name: rule for name, rule in rules.items() if has_owners and name in reader.schema.tables
-    }
-
-
-def _knows_users(pinned: Pinned, schema: DatabaseSchema) -> bool:
-    """Say whether several people use the store: somebody is named, or something is shared."""
-    if "user_id" not in schema.columns:
-        return False
-    tables = [name for name in ("memory_shares", "tag_shares") if name in schema.tables]
-    # A table of shares that cannot be read may hold one.
-    if NOTE_UNREADABLE in schema.notes:
-        return True
-    # The index on user_id has its ends; only where they differ are rows looked at.
-    alone = f"SELECT min(user_id) = '{DEFAULT_USER}' AND max(user_id) = '{DEFAULT_USER}'"
-    named = f"SELECT 1 FROM {MEMORIES} WHERE btrim(user_id) NOT IN ('', '{DEFAULT_USER}')"
-    if pinned.one(f"{alone} FROM {MEMORIES}"):
-        named = "SELECT 1 WHERE false"
-    looks = [named, *(f"SELECT 1 FROM {name}" for name in tables)]
-    return bool(pinned.one("SELECT " + " OR ".join(f"EXISTS ({look})" for look in looks)))
+    has_owners = "user_id" in reader.columns
+    return {name: rule for name, rule in rules.items() if has_owners and name in reader.tables}
 
 
 # Rows of `memories` as they may be read: in pages, the text of marked ones left out.
 #
-# Every expression is made of this module's constants and of names of columns that
-# `noctuary.sources.postgres` knows; values are always sent apart from it.
+# Every expression is made of this module's constants and of names of columns that it knows; values
+# are always sent apart from it.
 
 MAX_ROW_BYTES = 16 * 2**20
 """A row with more text than this is not fetched: the store's own limit is 1,400 characters. Larger
 keeps stranger rows in, smaller saves memory."""
+
+PAGE_ROWS = 1_000
+"""Rows of a page: more saves statements, fewer memory."""
 
 PAGE_BYTES = 32 * 2**20
 """A page ends early once its texts reach this: larger saves statements, smaller memory."""
@@ -537,68 +498,60 @@ _TEXTS = ("content", "category", "tags", "expanded_keywords")
 _MOMENTS = ("created_at", "updated_at", "deleted_at")
 
 
-def mark_sql(schema: DatabaseSchema, table: str = "m") -> str:
+def mark_sql(columns: Collection[str], table: str = "m") -> str:
     """Return an expression that is `FLAGGED`, `VAULTED` or NULL.
 
     At least as strict as `noctuary.text.secrets.find_mark` for every type of column.
     """
     words = ", ".join(f"'{word}'" for word in sorted(FALSE_WORDS))
-    flags = [
-        f"lower(btrim({table}.{name}::text)) NOT IN ({words})"
-        for name in FLAG_FIELDS
-        if name in schema.columns
-    ]
-    # Empty bytes are `\x` as text.
-    vaults = [
-        rf"{table}.{name}::text NOT IN ('', '\x')"
-        for name in VAULT_FIELDS
-        if name in schema.columns
-    ]
+    judged = (
+        (FLAG_FIELDS, f"lower(btrim({table}.{{}}::text)) NOT IN ({words})", FLAGGED),
+        # Empty bytes are `\x` as text.
+        (VAULT_FIELDS, rf"{table}.{{}}::text NOT IN ('', '\x')", VAULTED),
+    )
     cases = [
-        f"WHEN {' OR '.join(found)} THEN '{reason}'"
-        for reason, found in ((FLAGGED, flags), (VAULTED, vaults))
-        if found
+        f"WHEN {rule.format(name)} THEN '{reason}'"
+        for names, rule, reason in judged
+        for name in names
+        if name in columns
     ]
     return f"CASE {' '.join(cases)} END" if cases else "NULL::text"
 
 
-def field_names(schema: DatabaseSchema) -> tuple[str, ...]:
+def field_names(reader: Reader) -> tuple[str, ...]:
     """Return the columns whose values a row has, in order; those of marks are never among them."""
-    moments = [name for name in _MOMENTS if name in schema.columns]
+    moments = [name for name in _MOMENTS if name in reader.columns]
     return ("id", *_TEXTS, "importance", *moments, "user_id")
 
 
 def read_pages(
-    pinned: Pinned, reader: Reader, size: int, keys: Sequence[int] | None = None
-) -> Iterator[list[RawRow]]:
-    """Yield rows by ascending id, at most `size` and about PAGE_BYTES at once.
+    pinned: Pinned, reader: Reader, keys: Sequence[int] | None = None
+) -> Iterator[RawRow]:
+    """Yield rows by ascending id, PAGE_ROWS and about PAGE_BYTES of which are held at most.
 
-    Fields are text, float, None, or bytes where text is not in any encoding; moments are ISO 8601
-    text with an offset, `infinity` as it is.
-
-    Each page is one statement that starts after the last id (no offset): the primary key's index
-    finds it. A row's length is known to the server without reading it, so that one that is too
-    large is never fetched.
+    Fields are text, float, None, or bytes where text is not in any encoding; moments are ISO 8601.
+    Each page is one statement that starts after the last id: the primary key's index finds it. The
+    server knows a row's length without reading it: one that is too large is never fetched.
     """
     sql = _page_sql(reader, by_key=keys is not None)
-    names = field_names(reader.schema)
-    values: dict[str, object] = {"user": reader.user, "size": size, "keys": keys, "after": None}
+    names = field_names(reader)
+    values: dict[str, object] = {"user": reader.user, "keys": keys, "after": None}
     while found := pinned.rows(sql, values):
-        yield [_row(names, row) for row in found]
+        yield from (_row(names, row) for row in found)
         values["after"] = found[-1][0]
 
 
 def _page_sql(reader: Reader, *, by_key: bool) -> str:
-    names = field_names(reader.schema)
+    names = field_names(reader)
     lengths = " + ".join(f"coalesce(octet_length(m.{name}::text), 0)" for name in _TEXTS)
     where = ["(%(after)s::bigint IS NULL OR m.id > %(after)s)", visible_sql(reader)]
     where += ["m.id = ANY(%(keys)s::bigint[])"] if by_key else []
     shown = ", ".join(_shown(name, reader) for name in names[1:])
     is_sent = f"mark IS NULL AND bytes <= {MAX_ROW_BYTES}"
     return (
-        f"WITH page AS MATERIALIZED (SELECT m.id, {mark_sql(reader.schema)} AS mark, "
+        f"WITH page AS MATERIALIZED (SELECT m.id, {mark_sql(reader.columns)} AS mark, "
         f"{lengths} AS bytes FROM {MEMORIES} m WHERE {' AND '.join(where)} "
-        "ORDER BY m.id LIMIT %(size)s), "
+        f"ORDER BY m.id LIMIT {PAGE_ROWS}), "
         f"sized AS (SELECT *, CASE WHEN {is_sent} THEN bytes ELSE 0 END AS sent FROM page), "
         # Never falls: what is left out of a page is all that comes after a row.
         "placed AS (SELECT *, sum(sent) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - sent "
@@ -636,3 +589,162 @@ def _value(name: str, value: Any) -> object:
     if isinstance(value, str) and name in _MOMENTS and value.endswith("+00"):
         return f"{value[:10]}T{value[11:]}:00"
     return value
+
+
+# The tables without which the store says nothing of a kind.
+_TOLD_BY: dict[type[Any], tuple[str, ...]] = {
+    MemoryLink: ("memory_links",),
+    KnownConcept: ("concepts",),
+    KnownMention: ("memory_concepts", "concepts"),
+    KnownEdge: ("concept_edges", "concepts"),
+}
+_MICROS = "(extract(epoch FROM {}) * 1000000)::bigint"
+
+
+class PostgresSource(Source):
+    """A claude-memory database, pinned to one state."""
+
+    def __init__(
+        self, name: DatabaseName, settings: SourceSettings, limits: Limits = NIGHTLY
+    ) -> None:
+        """Connect, pin the state and look at its shape."""
+        self._pinned = Pinned(read_address(name), limits)
+        try:
+            self._reader = make_reader(self._pinned, settings.user)
+        except BaseException:
+            self.close()
+            raise
+
+    def identity(self) -> SourceIdentity:
+        """Return address, migration and the marks of the state that is being read.
+
+        The mark `users` says by which rule rows are given to users: under another the same rows
+        differ.
+        """
+        reader = self._reader
+        has_moments = reader.columns["updated_at"].startswith("timestamp")
+        # Not of `infinity`: that is no number.
+        updated = "m.updated_at) FILTER (WHERE isfinite(m.updated_at)" if has_moments else "NULL"
+        last_id, updated_us = self._pinned.rows(
+            f"SELECT max(m.id), {_MICROS.format(f'(max({updated}))::timestamptz')} "
+            f"FROM {MEMORIES} m WHERE {visible_sql(reader)}",
+            {"user": reader.user},
+        )[0]
+        return SourceIdentity(
+            kind=KIND,
+            location=self._pinned.display,
+            schema_version=reader.version,
+            id_kind="int",
+            marker={
+                "rows": self.count(),
+                "last_id": int(last_id or 0),
+                "last_updated_us": int(updated_us or 0),
+                "users": reader.scope_name,
+            },
+            notes=reader.notes,
+        )
+
+    def count(self) -> int:
+        """Return the number of rows, tombstones and withheld ones included."""
+        sql = f"SELECT count(*) FROM {MEMORIES} m WHERE {visible_sql(self._reader)}"
+        return int(self._pinned.one(sql, {"user": self._reader.user}))
+
+    def rows(self) -> Iterator[RawRow]:
+        """Yield the rows by ascending id."""
+        return read_pages(self._pinned, self._reader)
+
+    def changed_since(self, since_us: int) -> Iterator[RawRow]:
+        """Yield the rows with updated_at >= since_us by ascending id, tombstones included.
+
+        A row whose updated_at is NULL is none of them; a column that holds no moments excludes no
+        row.
+        """
+        since = ""
+        if self._reader.columns["updated_at"].startswith("timestamp"):
+            since = (
+                " AND m.updated_at >= 'epoch'::timestamptz + %(since)s * interval '1 microsecond'"
+            )
+        visible = visible_sql(self._reader)
+        sql = f"SELECT m.id FROM {MEMORIES} m WHERE {visible}{since} ORDER BY m.id"
+        found = self._pinned.stream(sql, {"user": self._reader.user, "since": since_us})
+        while keys := [int(key) for (key,) in islice(found, PAGE_ROWS)]:
+            yield from read_pages(self._pinned, self._reader, keys)
+
+    def close(self) -> None:
+        """End the transaction and the connection."""
+        self._pinned.close()
+
+    def told(self, noun: type[Told]) -> Iterator[Told]:
+        """Yield what the store says about rows that the reader may see; nothing without its table.
+
+        Of a reader's store only links of theirs (a link is its user's statement) and shares that
+        concern them; concepts are kept for all users together.
+        """
+        sql = self._queries()[noun]
+        if sql and self._reader.tables.issuperset(_TOLD_BY.get(noun, ())):
+            for row in self._pinned.stream(sql, {"user": self._reader.user}):
+                yield noun(*map(_plain, row))
+
+    def _queries(self) -> dict[type[Any], str]:
+        """Return the query of each noun, its columns those of the noun."""
+        own = "true" if self._reader.user is None else "l.user_id = %(user)s"
+        shares = shares_sql(self._reader)
+        order = "ORDER BY x.memory_id, x.shared_with"
+        return {
+            MemoryLink: "SELECT l.src_id::text, l.dst_id::text, l.link_type, coalesce(CASE WHEN "
+            f"isfinite(l.created_at) THEN {_MICROS.format('l.created_at')} END, {UNDATED_US}), "
+            f"{user_sql(self._reader, 'l')} FROM memory_links l {self._join('a', 'l.src_id')} "
+            f"{self._join('b', 'l.dst_id')} WHERE {own} ORDER BY l.id",
+            KnownConcept: 'SELECT canonical_name, ARRAY(SELECT DISTINCT u COLLATE "C" FROM '
+            "unnest(aliases) u WHERE u IS NOT NULL ORDER BY 1), coalesce(category, '') "
+            "FROM concepts ORDER BY id",
+            KnownMention: "SELECT x.memory_id::text, c.canonical_name, coalesce(x.relation, '') "
+            "FROM memory_concepts x JOIN concepts c ON c.id = x.concept_id "
+            f"{self._join('m', 'x.memory_id')} ORDER BY x.id",
+            KnownEdge: "SELECT f.canonical_name, t.canonical_name, coalesce(e.relation, ''), "
+            "greatest(0, coalesce(e.weight, 0))::bigint, x.ids::text[] FROM ("
+            "SELECT e.id, array_agg(DISTINCT m.id ORDER BY m.id) AS ids FROM concept_edges e "
+            f"CROSS JOIN unnest(e.evidence_memory_ids) AS u {self._join('m', 'u')} GROUP BY e.id"
+            ") AS x JOIN concept_edges e ON e.id = x.id JOIN concepts f ON f.id = e.src_id "
+            "JOIN concepts t ON t.id = e.dst_id ORDER BY e.id",
+            Share: shares and f"SELECT memory_id::text, shared_with FROM ({shares}) AS x {order}",
+        }
+
+    def _join(self, table: str, key: str) -> str:
+        """Return a join on an id, with a row that is there and may be seen."""
+        visible = visible_sql(self._reader, table)
+        return f"JOIN {MEMORIES} {table} ON {table}.id = {key} AND {visible}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_plain, cast("list[Any]", value)))
+    return _text(value) if isinstance(value, bytes) else value
+
+
+# What changes once there may be something new to read: newest id, newest time, counters.
+
+_CONNECT_S = 5
+_STATEMENT_MS = 10_000
+"""What a sensor waits for a database: a look that takes longer is one that failed."""
+
+_NEWEST = "SELECT max(id), max(updated_at)::text FROM memories"
+_COUNTED = """
+SELECT schemaname, relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables
+WHERE relname = ANY(%(tables)s) ORDER BY schemaname, relname
+"""
+
+
+def look_at_database(source: DatabaseName) -> list[list[Any]]:
+    """Return newest id, newest time, and what PostgreSQL counts of the tables that a night reads.
+
+    Deleting a row moves neither id nor time: the counters tell it. They come about a second after
+    the commit, count what was rolled back as well, and begin anew after a crash of the server.
+    """
+    database = Pinned(read_address(source), Limits(_CONNECT_S, _STATEMENT_MS))
+    try:
+        newest = database.rows(_NEWEST)
+        counted = database.rows(_COUNTED, {"tables": [MEMORIES, *_TABLES]})
+    finally:
+        database.close()
+    return [list(row) for row in (*newest, *counted)]

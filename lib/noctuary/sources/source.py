@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingError
 from noctuary.core.files import hash_json
@@ -70,6 +71,9 @@ class Share(NamedTuple):
     shared_with: str
 
 
+Told = TypeVar("Told", MemoryLink, KnownConcept, KnownMention, KnownEdge, Share)
+"""What a store says of its memories beside their rows."""
+
 # Why a row was set aside.
 #
 # A quarantine row says where the row is and what is wrong with it, never what it says: details are
@@ -113,35 +117,26 @@ class QuarantineRow(NamedTuple):
 
 IdKind = Literal["int", "str"]
 
-DEFAULT_BATCH_ROWS = 1_000
-"""Rows handed over at once: larger saves calls, smaller saves memory (a row may be a megabyte)."""
-
-BATCH_CHARS = 16 * 2**20
-"""A batch of `batch_rows` ends early once its contents reach this: bounds memory when rows are
-huge."""
-
 SQLITE_MAGIC = b"SQLite format 3\x00"
 GZIP_MAGIC = b"\x1f\x8b"
 
-_DATA_SET_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
-_STORE_FILES = ("memory.db", "memory/memory.db", "chroma.sqlite3", "palace/chroma.sqlite3")
-_STORE_NAMES = (*_DATA_SET_FILES, *_STORE_FILES)
-_JSONL_SUFFIXES = (".jsonl", ".ndjson", ".gz")
+_STORE_NAMES = (
+    "corpus.jsonl.gz", "corpus.jsonl", "memory.db", "memory/memory.db", "chroma.sqlite3",
+    "palace/chroma.sqlite3",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
     """What exactly was read."""
 
-    # "claude-memory-sqlite", "mempalace-chroma", "jsonl", "jsonl.gz" or that of a database
-    kind: str
-    location: str  # Absolute path
+    kind: str  # "claude-memory-sqlite", "mempalace-chroma", "jsonl" or that of a database
+    location: str  # Absolute path, or address without a password
     schema_version: str  # The store's schema as its kind names it
     id_kind: IdKind  # "int" when ids order by number, "str" when they order by code point
     # Size, digest and the like; equal markers mean that the same state was read
     marker: Mapping[str, int | str]
-    # Machine-readable oddities of the store as a whole, reported as warnings
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # Machine-readable oddities of the store, reported as warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +146,7 @@ class RawRow:
     locator: str  # Where it is ("id 17", "line 42")
     key: int | str | None  # Its id, of one type within a source; None when it has no usable one
     fields: Mapping[str, object]  # Column or key to value, untyped
-    # Why the row could not be read as a row at all, or None
-    problem: QuarantineReason | None = None
+    problem: QuarantineReason | None = None  # Why it could not be read as a row at all
     problem_detail: str = ""  # Sizes and types that go with the problem; no text of the row
     # What could be decoded of an unreadable row, for the sensitivity scan alone
     unread_text: str = ""
@@ -164,19 +158,25 @@ class RawRow:
 class Source:
     """A memory store, pinned to the state it had when it was opened; `with` closes it.
 
-    Most kinds say nothing about their memories beside the rows.
+    A kind says which files are of it (`open_source` asks one after the other), what was read, how
+    many rows it has, which, and how to close it; few have more to say of their memories (`told`).
     """
+
+    @classmethod
+    def fits(cls, file: Path, head: bytes) -> bool:
+        """Say whether a file is a store of this kind, by its name and its first bytes."""
+        return False
 
     def identity(self) -> SourceIdentity:
         """Return what is being read."""
         raise NotImplementedError
 
     def count(self) -> int:
-        """Return the exact number of rows that `batches` will yield."""
+        """Return the exact number of rows."""
         raise NotImplementedError
 
-    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
-        """Yield every row once in key order, at most `size` at a time.
+    def rows(self) -> Iterator[RawRow]:
+        """Yield every row once in key order; at most some megabytes of them are held.
 
         Rows of one id are adjacent, but for rows without an id, which lie where they were read.
         """
@@ -191,24 +191,8 @@ class Source:
         """Return the memory store itself, of one that turns are joined to."""
         return self
 
-    def links(self) -> Iterable[MemoryLink]:
-        """Return every link between memories that are there."""
-        return ()
-
-    def concepts(self) -> Iterable[KnownConcept]:
-        """Return every concept."""
-        return ()
-
-    def mentions(self) -> Iterable[KnownMention]:
-        """Return which memory is about which concept."""
-        return ()
-
-    def edges(self) -> Iterable[KnownEdge]:
-        """Return every relation between concepts."""
-        return ()
-
-    def shares(self) -> Iterable[Share]:
-        """Return who else may read which memory."""
+    def told(self, noun: type[Told]) -> Iterable[Told]:
+        """Return all links, concepts, mentions, edges or shares that the store says itself."""
         return ()
 
     def __enter__(self) -> Self:
@@ -218,46 +202,28 @@ class Source:
         self.close()
 
 
-def batch_rows(rows: Iterable[RawRow], size: int) -> Iterator[list[RawRow]]:
-    """Yield rows in batches of at most `size`, cut short where contents reach `BATCH_CHARS`."""
-    batch: list[RawRow] = []
-    held_chars = 0
-    for row in rows:
-        batch.append(row)
-        content = row.fields.get("content")
-        held_chars += len(content) if isinstance(content, str) else 0
-        if len(batch) >= size or held_chars >= BATCH_CHARS:
-            yield batch
-            batch, held_chars = [], 0
-    if batch:
-        yield batch
-
-
 def open_source(path: SourceName, settings: SourceSettings | None = None) -> Source:
     """Open a memory store: a SQLite file, a palace, a JSONL file, a folder of one, a database.
 
+    Transcripts of agents are none: a night keeps their turns first (`noctuary_assets.ingest`).
+
     Raises:
-        SourceMissingError: Nothing is there.
-        SourceFormatError: What is there is not a store that noctuary reads, or it is ambiguous.
-            Transcripts of agents are none: a night keeps their turns first
-            (`noctuary_assets.ingest`).
+        SourceError: Nothing is there, it is no store that noctuary reads, or it is ambiguous.
     """
     # Late: the modules of the kinds import the nouns above.
     from noctuary.sources.jsonl import JsonlSource
-    from noctuary.sources.palace import PalaceSource, holds_palace
+    from noctuary.sources.palace import PalaceSource
     from noctuary.sources.sqlite import SqliteSource
 
     if isinstance(path, DatabaseName):
-        from noctuary.sources.postgres_source import PostgresSource
+        from noctuary.sources.postgres import PostgresSource
 
         return PostgresSource(path, settings or SourceSettings())
     file = _locate(path)
-    with file.open("rb") as handle:
-        head = handle.read(len(SQLITE_MAGIC))
-    if head == SQLITE_MAGIC:
-        return PalaceSource(file) if holds_palace(file) else SqliteSource(file)
-    if head.startswith(GZIP_MAGIC) or file.suffix in _JSONL_SUFFIXES:
-        return JsonlSource(file)
+    head = _head(file, len(SQLITE_MAGIC))
+    for kind in (PalaceSource, SqliteSource, JsonlSource):
+        if kind.fits(file, head):
+            return kind(file)
     found = f"{len(head)} bytes" if len(head) < len(SQLITE_MAGIC) else "neither header"
     raise SourceFormatError(
         f"{file} is not a database and not JSON lines: expected a SQLite file (it starts with "
@@ -267,45 +233,37 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
     )
 
 
-def holds_store(folder: Path) -> bool:
-    """Say whether a path is a folder with a memory store in one of its usual places."""
-    return folder.is_dir() and bool(stores_in(folder))
+def stores_in(folder: Path) -> list[Path]:
+    """Return the memory stores that lie in the usual places of a folder; none of a file."""
+    return [folder / name for name in _STORE_NAMES if (folder / name).is_file()]
 
 
 def _locate(path: Path) -> Path:
+    """Return the file of a store, or say why there is none."""
     if not path.exists():
         raise SourceMissingError(
             f"There is no memory store at {path.absolute()}. Check the path; expected a memory.db, "
             f"a palace's chroma.sqlite3, a .jsonl or .jsonl.gz file, or a folder that holds one."
         )
     path = path.absolute()
-    if path.is_dir():
-        path = _locate_in(path)
-    if not path.is_file():
+    if path.is_file():
+        return path
+    if not path.is_dir():
         raise SourceFormatError(f"{path} is neither a file nor a folder; point noctuary at a file.")
-    return path
-
-
-def _locate_in(folder: Path) -> Path:
-    found = stores_in(folder)
+    found = stores_in(path)
     if not found:
         raise SourceMissingError(
-            f"The folder {folder} holds no memory store: expected one of "
+            f"The folder {path} holds no memory store: expected one of "
             f"{', '.join(_STORE_NAMES)}, or transcripts of an agent (*.jsonl). Name the store's "
             f"file itself if it is called differently."
         )
     if len(found) > 1:
         # Picking one silently could index last month's copy.
         raise SourceFormatError(
-            f"The folder {folder} holds several stores "
-            f"({', '.join(str(f.relative_to(folder)) for f in found)}); name the one to read."
+            f"The folder {path} holds several stores "
+            f"({', '.join(str(f.relative_to(path)) for f in found)}); name the one to read."
         )
     return found[0]
-
-
-def stores_in(folder: Path) -> list[Path]:
-    """Return the memory stores that lie in the usual places of a folder."""
-    return [folder / name for name in _STORE_NAMES if (folder / name).is_file()]
 
 
 # The change marker of a source: a digest that differs once there may be something new to read.
@@ -320,85 +278,74 @@ MARKER_CHARS = 32
 _HEADER_BYTES = 100  # of a SQLite file: change counter, size in pages, schema cookie
 _WAL_HEADER_BYTES = 32  # holds the salts: a log that begins anew has other ones
 
-Look = list[Any]
-"""What was seen: names, numbers and bytes as hex."""
-
 
 def read_marker(source: SourceName, settings: Settings) -> str:
     """Return what changes when the source, or a configured folder of transcripts, changes.
 
     A file costs a `stat` and its first bytes, a folder of transcripts a `stat` per file, a database
-    one query on its indexes and counters.
-
-    Returns:
-        Hexadecimal, `MARKER_CHARS` long, without any text of the store.
+    one query on its indexes and counters. Hexadecimal, without any text of the store.
     """
-    looks: Look = [settings.source.user]
+    looks: list[Any] = [settings.source.user]
     if isinstance(source, DatabaseName):
         # Late, as in `open_source`.
-        from noctuary.sources.postgres_source import look_at_database
+        from noctuary.sources.postgres import look_at_database
 
         looks.append(look_at_database(source))
     else:
         looks.append(_look(source))
     transcripts = settings.transcripts.path
     if transcripts:
-        looks.append(list(_look_below(Path(transcripts).expanduser())))
+        looks.append(_look_below(Path(transcripts).expanduser()))
     return hash_json(looks)[:MARKER_CHARS]
 
 
-def _look(path: Path) -> Look:
+def _look(path: Path) -> list[Any]:
     try:
         if not path.exists():
             raise SourceMissingError(f"there is no memory store at {path}")
         if not path.is_dir():
             return _look_at(path)
-        stores = stores_in(path)
-        if stores:
-            return [_look_at(store) for store in stores]
-        return list(_look_below(path))
+        return [_look_at(store) for store in stores_in(path)] or _look_below(path)
     except PermissionError as error:
         raise SourceError(f"{path} cannot be looked at ({error.strerror})") from None
 
 
-def _look_at(file: Path) -> Look:
+def _look_at(file: Path) -> list[Any]:
     """Return what tells two states of one file apart.
 
     The time of a file moves in steps of milliseconds. In a SQLite file the change counter tells
     commits within one step apart; its write-ahead log grows, or begins anew with other salts.
     """
     stat = file.stat()
-    look: Look = [file.name, stat.st_ino, stat.st_size, stat.st_mtime_ns]
-    with file.open("rb") as handle:
-        head = handle.read(_HEADER_BYTES)
-    if head.startswith(SQLITE_MAGIC):
-        look += [head.hex(), *_look_at_log(file.with_name(f"{file.name}-wal"))]
+    look: list[Any] = [file.name, stat.st_ino, stat.st_size, stat.st_mtime_ns]
+    head = _head(file, _HEADER_BYTES)
+    if not head.startswith(SQLITE_MAGIC):
+        return look
+    look.append(head.hex())
+    log = file.with_name(f"{file.name}-wal")
+    with suppress(FileNotFoundError):
+        stat = log.stat()
+        if stat.st_size:  # an empty one is like none
+            look += [stat.st_size, stat.st_mtime_ns, _head(log, _WAL_HEADER_BYTES).hex()]
     return look
 
 
-def _look_at_log(log: Path) -> Look:
-    """Return the state of a write-ahead log; an empty one is like none."""
-    try:
-        stat = log.stat()
-        if not stat.st_size:
-            return []
-        with log.open("rb") as handle:
-            return [stat.st_size, stat.st_mtime_ns, handle.read(_WAL_HEADER_BYTES).hex()]
-    except FileNotFoundError:
-        return []
-
-
-def _look_below(root: Path) -> Iterator[Look]:
-    """Yield name, size and time of every transcript at or below a path; none where it is gone."""
+def _look_below(root: Path) -> list[Any]:
+    """Return name, size and time of every transcript at or below a path; none where it is gone."""
+    if root.is_file():
+        return [_look_at(root)]
+    found: list[Any] = []
     for folder, below, names in os.walk(root):
         below.sort()
         for name in sorted(names):
             if name.endswith(".jsonl"):
-                try:
+                with suppress(OSError):  # it was deleted while the folder was listed
                     stat = Path(folder, name).stat()
-                except OSError:
-                    continue  # it was deleted while the folder was listed
-                place = os.path.relpath(folder, root)
-                yield [place, name, stat.st_ino, stat.st_size, stat.st_mtime_ns]
-    if root.is_file():
-        yield _look_at(root)
+                    place = os.path.relpath(folder, root)
+                    found.append([place, name, stat.st_ino, stat.st_size, stat.st_mtime_ns])
+    return found
+
+
+def _head(file: Path, size: int) -> bytes:
+    with file.open("rb") as handle:
+        return handle.read(size)

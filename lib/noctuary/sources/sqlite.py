@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from noctuary.core.errors import NoctuaryError, SourceError, SourceFormatError
 from noctuary.core.sqlite import name_fault, open_foreign
-from noctuary.sources.source import DEFAULT_BATCH_ROWS, RawRow, Source, SourceIdentity
-from noctuary.text.secrets import FLAG_FIELDS, VAULT_FIELDS, mark_sql
+from noctuary.sources.source import SQLITE_MAGIC, RawRow, Source, SourceIdentity
+from noctuary.text.secrets import MARKS, rows_sql
 
 # A SQLite file of somebody else, opened read-only beside its live writer and pinned to one state.
 
@@ -22,7 +22,7 @@ BUSY_TIMEOUT_MS = 30_000
 class PinnedFile(Source):
     """One state of a SQLite file."""
 
-    _stamp: tuple[int, int] | None = None
+    _stamp: dict[str, int | str] | None = None
 
     def __init__(self, path: Path) -> None:
         """Open the file and take the read snapshot at once."""
@@ -44,7 +44,7 @@ class PinnedFile(Source):
 
     def _connect(self) -> sqlite3.Connection:
         # Before it is opened: where no lock protects, what is written from now on must be seen.
-        stamp = self._read_stamp() if self._path.exists() else None
+        stamp = self._size() if self._path.exists() else None
         # A pipeline may open the source in one thread and read it in another.
         db, is_unlocked = open_foreign(self._path, BUSY_TIMEOUT_MS / 1000, check_same_thread=False)
         self._stamp = stamp if is_unlocked else None
@@ -61,23 +61,27 @@ class PinnedFile(Source):
         except sqlite3.Error as error:
             raise self._damaged(error) from None
 
-    def _read_stamp(self) -> tuple[int, int]:
-        stat = self._path.stat()
-        return stat.st_size, stat.st_mtime_ns
-
     def _check_unchanged(self) -> None:
-        if self._stamp is not None and self._stamp != self._read_stamp():
+        if self._stamp is not None and self._stamp != self._size():
             raise SourceError(
                 f"{self._path} changed while it was read without locks (its folder is read-only "
                 f"for this user). Run again, or give this user write access to the folder."
             )
 
     def _one(self, sql: str, *values: Any) -> Any:
-        return self._rows(sql, *values)[0][0]
-
-    def _rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return the first value of the first row."""
         with self._telling():
-            return self._db.execute(sql, values).fetchall()
+            return self._db.execute(sql, values).fetchone()[0]
+
+    def _stream(self, sql: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a statement, and look at the end whether the file is still the same."""
+        with self._telling():
+            yield from self._db.execute(sql, values)
+            self._check_unchanged()
+
+    def _size(self) -> dict[str, int | str]:
+        stat = self._path.stat()
+        return {"size_bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
     def _damaged(self, error: sqlite3.Error) -> NoctuaryError:
         fault, name = name_fault(error)
@@ -102,48 +106,33 @@ class PinnedFile(Source):
 # A row that is marked sensitive never leaves the database: the query gives its id and the mark,
 # and reads no other column of it (what is sensitive by its text is found by the export). The store
 # is opened read-only and one read transaction is held from the first look to `close`, so that the
-# count and the batches are of one state, whatever a WAL writer commits meanwhile. Nothing is ever
+# count and the rows are of one state, whatever a WAL writer commits meanwhile. Nothing is ever
 # written; SQLite itself may leave an empty `-wal` and a `-shm` file beside a store in WAL mode, as
 # any reader of it does.
 
 KIND = "claude-memory-sqlite"
 
 REQUIRED_COLUMNS = (
-    "id",
-    "content",
-    "category",
-    "tags",
-    "expanded_keywords",
-    "importance",
-    "is_sensitive",
-    "created_at",
-    "updated_at",
-)
+    "id", "content", "category", "tags", "expanded_keywords", "importance", "is_sensitive",
+    "created_at", "updated_at",
+)  # fmt: skip
 """Columns of both versions; version 2 adds server_id. `is_sensitive` is among them on purpose: a
 store that cannot mark a row is not one whose rows may be copied."""
 
 OPTIONAL_COLUMNS = (
-    "session_id",
-    "session",
-    "wing",
-    "room",
-    "user_id",
-    "user",
-    "sensitive",
-    "vault_path",
-    "encrypted_content",
-    "deleted_at",
-)
-_MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))
-
+    "session_id", "session", "wing", "room", "user_id", "user", "sensitive", "vault_path",
+    "encrypted_content", "deleted_at",
+)  # fmt: skip
 KNOWN_USER_VERSION = 2
-
-BATCH_BYTES = 64 * 2**20
-"""A batch ends early once its texts reach this: bounds memory when rows are huge."""
 
 
 class SqliteSource(PinnedFile):
     """A claude-memory store, pinned to one snapshot."""
+
+    @classmethod
+    def fits(cls, file: Path, head: bytes) -> bool:
+        """Say yes to any SQLite file: what else it may be was asked before."""
+        return head == SQLITE_MAGIC
 
     def _look(self) -> None:
         self._columns = _check_schema(self._db, self._path)
@@ -151,8 +140,6 @@ class SqliteSource(PinnedFile):
     def identity(self) -> SourceIdentity:
         """Return path, schema version and the size of the snapshot that is being read."""
         user_version = int(self._one("PRAGMA user_version"))
-        stat = self._path.stat()
-        last_id = self._one("SELECT max(id) FROM memories")
         return SourceIdentity(
             kind=KIND,
             location=str(self._path),
@@ -161,9 +148,8 @@ class SqliteSource(PinnedFile):
             marker={
                 "user_version": user_version,
                 "rows": self.count(),
-                "last_id": 0 if last_id is None else int(last_id),
-                "size_bytes": stat.st_size,
-                "mtime_ns": stat.st_mtime_ns,
+                "last_id": int(self._one("SELECT coalesce(max(id), 0) FROM memories")),
+                **self._size(),
             },
             notes=("newer_schema_version",) if user_version > KNOWN_USER_VERSION else (),
         )
@@ -172,48 +158,43 @@ class SqliteSource(PinnedFile):
         """Return the number of rows of the snapshot."""
         return int(self._one("SELECT count(*) FROM memories"))
 
-    def batches(self, size: int = DEFAULT_BATCH_ROWS) -> Iterator[Sequence[RawRow]]:
-        """Yield the rows by ascending id; a batch is cut short when its texts reach BATCH_BYTES."""
-        wanted = [*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS]
-        columns = [n for n in wanted if n in self._columns and n not in _MARKS]
-        select = _select(columns, mark_sql(self._columns))
-        last_id: int | None = None
-        with self._telling():
-            while batch := self._batch(select, last_id, size):
-                last_id = int(batch[-1][0])
-                yield [_raw_row(columns, values) for values in batch]
-            self._check_unchanged()
-
-    def _batch(self, select: str, last_id: int | None, size: int) -> list[tuple[Any, ...]]:
-        # The interpolated names are constants of this package.
-        where, values = ("", (size,)) if last_id is None else ("WHERE id > ?", (last_id, size))
-        cursor = self._db.execute(select.format(where=where), values)
-        batch: list[tuple[Any, ...]] = []
-        held_bytes = 0
-        for row in cursor:
-            batch.append(row)
-            held_bytes += sum(len(v) for v in row if isinstance(v, str | bytes))
-            if held_bytes >= BATCH_BYTES:
-                break
-        cursor.close()
-        return batch
+    def rows(self) -> Iterator[RawRow]:
+        """Yield the rows by ascending id."""
+        wanted = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
+        names = [n for n in wanted if n in self._columns and n not in MARKS]
+        for key, mark, *values in self._stream(rows_sql(self._columns, names)):
+            locator = f"id {key}"
+            if mark is None:
+                yield RawRow(locator, key, dict(zip(names, values, strict=True)))
+            else:
+                yield RawRow(locator, key, {}, withheld=str(mark))
 
 
-def _check_schema(db: sqlite3.Connection, path: Path) -> frozenset[str]:
+def columns_of(db: sqlite3.Connection, table: str) -> list[str]:
+    """Return the columns of a table of this name, none where there is no such table."""
+    return [str(row[1]) for row in db.execute(f"PRAGMA table_info({table})")]
+
+
+def tables_of(db: sqlite3.Connection) -> list[str]:
+    """Return the names of all tables, sorted."""
+    sql = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+    return [str(name) for (name,) in db.execute(sql)]
+
+
+def _check_schema(db: sqlite3.Connection, path: Path) -> list[str]:
     """Return the columns of `memories`, or say what was found instead."""
-    tables = [str(r[0]) for r in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    info = list(db.execute("PRAGMA table_info(memories)"))
-    columns = frozenset(str(row[1]) for row in info)
+    tables, columns = tables_of(db), columns_of(db, "memories")
     missing = [name for name in REQUIRED_COLUMNS if name not in columns]
     if "memories" not in tables or missing:
         raise SourceFormatError(
             f"{path} is a SQLite database but not a claude-memory store: expected a table "
             f"'memories' with the columns {', '.join(REQUIRED_COLUMNS)}; found the tables "
-            f"{', '.join(sorted(tables)) or '(none)'}"
+            f"{', '.join(tables) or '(none)'}"
             + (f" and no column {', '.join(missing)} in 'memories'" if columns else "")
             + ". Point noctuary at the memory.db of claude-memory, "
             "or export the store as JSON lines."
         )
+    info = db.execute("PRAGMA table_info(memories)")
     key = [(str(row[1]), str(row[2]).upper()) for row in info if row[5]]
     if key != [("id", "INTEGER")]:
         raise SourceFormatError(
@@ -222,24 +203,3 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> frozenset[str]:
             f"JSON lines; text ids are read from there."
         )
     return columns
-
-
-def _select(columns: Sequence[str], mark: str) -> str:
-    """Return the query of a batch: id, mark and, where there is none, every column.
-
-    Marks are judged first, by themselves; the join fetches the texts of the other rows alone.
-    """
-    names = ", ".join(f"m.{name}" for name in columns)
-    return (
-        f"WITH judged AS (SELECT id AS row_id, {mark} AS mark FROM memories {{where}}"
-        f" ORDER BY id LIMIT ?) SELECT row_id, mark, {names} FROM judged"
-        f" LEFT JOIN memories m ON m.id = row_id AND mark IS NULL ORDER BY row_id"
-    )
-
-
-def _raw_row(columns: Sequence[str], values: Sequence[object]) -> RawRow:
-    key, mark, *rest = values
-    assert isinstance(key, int)  # an INTEGER PRIMARY KEY holds nothing else
-    if mark is not None:
-        return RawRow(locator=f"id {key}", key=key, fields={}, withheld=str(mark))
-    return RawRow(f"id {key}", key, dict(zip(columns, rest, strict=True)))

@@ -1,17 +1,20 @@
-"""What the lines of agents' transcripts add to a turn."""
+"""Transcripts of agents: which files they are, their lines, and what a line adds to a turn."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, cast
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import to_micros
@@ -24,26 +27,18 @@ from noctuary.text.secrets import find_text_sensitivity
 class Skip(StrEnum):
     """Why a line gave no turn; the first reason that applies."""
 
-    BAD_JSON = "bad_json"
-    """Not JSON, or no object."""
-    TOO_LONG = "too_long"
-    """Longer than a line that is read, encoded images aside."""
-    OTHER_TYPE = "other_type"
-    """Bookkeeping of the agent, or a kind of line that this version does not know."""
-    META = "meta"
-    """Written by the agent in its user's place."""
+    BAD_JSON = "bad_json"  # Not JSON, or no object
+    TOO_LONG = "too_long"  # Longer than a line that is read, encoded images aside
+    OTHER_TYPE = "other_type"  # Bookkeeping of the agent, or a kind of line that is not known here
+    META = "meta"  # Written by the agent in its user's place
+    # What the agent made of earlier turns: derived, and those are kept themselves
     COMPACT_SUMMARY = "compact_summary"
-    """What the agent made of earlier turns: derived, and those are kept themselves."""
-    COMPACT_BOUNDARY = "compact_boundary"
-    """Where the agent compacted its context."""
-    SIDECHAIN = "sidechain"
-    """Said by or to a subagent."""
-    SYNTHETIC = "synthetic"
-    """An error of the interface in an answer's place."""
+    COMPACT_BOUNDARY = "compact_boundary"  # Where the agent compacted its context
+    SIDECHAIN = "sidechain"  # Said by or to a subagent
+    SYNTHETIC = "synthetic"  # An error of the interface in an answer's place
+    # Nothing of anybody's own in it: wrappers, injected memories, reasoning, images
     NO_CONTENT = "no_content"
-    """Nothing of anybody's own in it: wrappers, injected memories, reasoning, images."""
-    ORPHAN = "orphan"
-    """The result of a tool call that is not kept."""
+    ORPHAN = "orphan"  # The result of a tool call that is not kept
 
 
 @dataclass(slots=True)
@@ -52,8 +47,7 @@ class IngestReport:
 
     files: int = 0  # Files that were looked at
     unchanged: int = 0  # Those of them that nothing was read of
-    # Those that were read from their beginning again: truncated, replaced, rewritten
-    restarted: int = 0
+    restarted: int = 0  # Read from their beginning again: truncated, replaced, rewritten
     bytes_read: int = 0  # Bytes of the lines that were read
     lines: int = 0  # Lines that were read
     turns: int = 0  # Turns that were new
@@ -61,10 +55,8 @@ class IngestReport:
     sensitive: int = 0  # Turns that turned out to hold a secret: of them only the id is kept
     withheld: int = 0  # Tool calls and results whose text was not kept because of a secret
     cut: int = 0  # Texts that were too long and were cut
-    # Why lines gave no turn (`Skip`) to how many
-    skipped: Counter[str] = field(default_factory=Counter[str])
-    # A sentence for each file or folder that could not be read
-    faults: list[str] = field(default_factory=list[str])
+    skipped: Counter[str] = field(default_factory=Counter[str])  # Why lines gave no turn (`Skip`)
+    faults: list[str] = field(default_factory=list[str])  # A sentence for each that is unreadable
     is_complete: bool = True  # False where a deadline or a fault came before the end
 
     def fail(self, sentence: str) -> None:
@@ -74,16 +66,122 @@ class IngestReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts as JSON values, reasons sorted."""
-        names = (
-            "files", "unchanged", "restarted", "bytes_read", "lines", "turns", "parts",
-            "sensitive", "withheld", "cut", "is_complete",
-        )  # fmt: skip
-        found: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return {
-            **found,
-            "skipped": {str(reason): n for reason, n in sorted(self.skipped.items())},
-            "faults": list(self.faults),
-        }
+        skipped = {str(reason): n for reason, n in sorted(self.skipped.items())}
+        return {**{f.name: getattr(self, f.name) for f in fields(self)}, "skipped": skipped}
+
+
+# Which files are transcripts.
+
+SUFFIX = ".jsonl"
+
+_LOOKED_AT_BYTES = 256 * 2**10
+_LOOKED_AT_LINES = 40
+_LOOKED_AT_FILES = 40
+"""Files of a folder that are looked at to tell what it holds; more finds a transcript among more
+files of other kinds."""
+
+_CLAUDE_TYPES = frozenset({"user", "assistant", "system", "attachment", "progress"})
+
+
+def find_transcripts(root: Path) -> Iterator[Path]:
+    """Yield every *.jsonl file at or below a path, in order; links to folders are left."""
+    if not root.is_dir():
+        root.stat()
+        yield root
+        return
+    os.scandir(root).close()
+    for folder, below, names in os.walk(root):
+        below.sort()
+        yield from (Path(folder, name) for name in sorted(names) if name.endswith(SUFFIX))
+
+
+def is_transcripts(path: Path) -> bool:
+    """Say whether a file, or a file below a folder, holds lines of a transcript; never raises."""
+    try:
+        if path.is_dir():
+            found = islice(find_transcripts(path), _LOOKED_AT_FILES)
+            return any(map(_holds_transcript, found))
+        return path.suffix == SUFFIX and _holds_transcript(path)
+    except OSError:
+        return False
+
+
+def _holds_transcript(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as handle:
+        lines = islice(read_lines(handle, 0, _LOOKED_AT_BYTES), _LOOKED_AT_LINES)
+        for line in lines:
+            value = parse_object(line.data) if line.data else None
+            if value is None:
+                continue
+            if is_codex(value) or (value.get("type") in _CLAUDE_TYPES and "message" in value):
+                return True
+            if "id" in value and "content" in value:
+                return False
+    return False
+
+
+# The lines of a growing file from a byte offset on.
+
+MAX_READ_BYTES = 64 * 2**20
+"""Longest line that is held at all. Prompts with several images have some 30 MB."""
+
+MAX_LINE_BYTES = 4 * 2**20
+"""Longest line that is parsed, encoded images aside. Parsed, hostile JSON takes some twenty times
+its length; agents bound what tools give back far below."""
+
+_CHUNK_BYTES = 1 << 20
+
+# Nothing that anybody said has so many of these characters in a row.
+_ENCODED = re.compile(rb'"[A-Za-z0-9+/]{4096,}={0,2}"')
+_ENCODED_FROM_BYTES = 64 * 2**10
+_BLANK = b" \t\r\n\x00"
+
+
+class Line(NamedTuple):
+    """One line, or the length of one that is too long."""
+
+    end: int  # Byte offset behind it, its line end included
+    size_bytes: int  # Its length, line end included
+    # Its bytes without the line end and without encoded images; None where it is longer than is
+    # read or parsed
+    data: bytes | None
+    is_ended: bool  # False for the last line of a file that has no line end yet
+
+
+def read_lines(handle: BinaryIO, start: int, stop: int) -> Iterator[Line]:
+    """Yield the lines between two offsets of a file, blank ones included."""
+    handle.seek(start)
+    place = start
+    while place < stop:
+        data = handle.readline(min(MAX_READ_BYTES, stop - place))
+        if not data:
+            return
+        size = len(data)
+        kept: bytes | None = data
+        while not data.endswith(b"\n") and place + size < stop:
+            # Longer than is held: only its length is wanted.
+            kept = None
+            data = handle.readline(min(_CHUNK_BYTES, stop - place - size))
+            if not data:
+                break
+            size += len(data)
+        place += size
+        if kept is not None:
+            kept = kept.strip(_BLANK)
+            kept = _ENCODED.sub(b'""', kept) if len(kept) > _ENCODED_FROM_BYTES else kept
+            kept = kept if len(kept) <= MAX_LINE_BYTES else None
+        yield Line(place, size, kept, data.endswith(b"\n"))
+
+
+def parse_object(data: bytes | str) -> dict[str, object] | None:
+    """Return the JSON object of a line, or None where it is none; bytes no UTF-8 are replaced."""
+    try:
+        value = parse_json(data if isinstance(data, str) else data.decode("utf-8", "replace"))
+    except ValueError:
+        return None
+    return cast("dict[str, object]", value) if isinstance(value, dict) else None
 
 
 # When a turn was said: the line's stamp, put in the order of the file.
@@ -114,9 +212,8 @@ def parse_moment(value: object) -> int | None:
 def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
     """Return when a turn was said that follows one said at `last_us` in its file.
 
-    Its stamp, if that is later. Without one, or with one that is at most `MAX_SKEW_US` earlier:
-    one microsecond after the turn before it, so that turns sort as they lie in the file. A stamp
-    that is earlier still is taken as it is.
+    Its stamp, if that is later or more than `MAX_SKEW_US` earlier; else one microsecond after the
+    turn before it, so that turns sort as they lie in the file.
     """
     if last_us is None:
         return stamp_us
@@ -137,31 +234,25 @@ _WORKTREES = (".claude", "worktrees")
 def project_of(folder: str) -> str:
     """Return the name of the project at a path, "" where there is none (the root, "", "~").
 
-    It is the name of the last folder, whether or not the path exists: "/home/me/shop" is "shop".
-    A worktree that Claude Code made inside a repository belongs to that repository. Two folders of
-    one name are one project.
-
-    Returns:
-        At most `MAX_PROJECT_CHARS` characters, NFC, without control characters; never raises.
+    It is the name of the last folder, whether or not the path exists: "/home/me/shop" is "shop". A
+    worktree that Claude Code made inside a repository belongs to that repository. Printable, NFC,
+    at most `MAX_PROJECT_CHARS` characters.
     """
     text = unicodedata.normalize("NFC", folder)
-    separators = r"[\\/]+" if _WINDOWS.match(text) else "/+"
+    is_windows = _WINDOWS.match(text) is not None
+    separators = r"[\\/]+" if is_windows else "/+"
     parts = [p for p in re.split(separators, text) if p.strip() not in ("", ".", "~")]
-    if parts and _WINDOWS.match(text) and parts[0].endswith(":"):
+    if is_windows and parts and parts[0].endswith(":"):
         parts = parts[1:]
-    name = _without_worktree(parts)[-1] if _without_worktree(parts) else ""
+    for i in range(1, len(parts) - 1):
+        if tuple(parts[i : i + 2]) == _WORKTREES:
+            parts = parts[:i]
+            break
+    name = parts[-1] if parts else ""
     if not re.search(separators, text):
         name = name.lstrip("-")
     shown = "".join(" " if unicodedata.category(c)[0] == "C" else c for c in name)
     return " ".join(shown.split())[:MAX_PROJECT_CHARS].strip()
-
-
-def _without_worktree(parts: list[str]) -> list[str]:
-    """Return the folders up to the repository that a worktree was made in."""
-    for i in range(1, len(parts) - 1):
-        if tuple(parts[i : i + 2]) == _WORKTREES:
-            return parts[:i]
-    return parts
 
 
 # What of a text its speaker said: without what the agent and noctuary put around it.
@@ -260,6 +351,11 @@ class FileContext:
     # Codex: the file's own session was named; a fork repeats its parent's lines
     has_meta: bool = False
 
+    def said_at(self, line: Mapping[str, object]) -> int | None:
+        """Return when a line was said, behind the one before."""
+        self.last_us = place_after(parse_moment(line.get("timestamp")), self.last_us)
+        return self.last_us
+
     def to_json(self) -> str:
         """Return it as one line of JSON."""
         return json.dumps(asdict(self), sort_keys=True)
@@ -287,6 +383,14 @@ def as_list(value: object) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
+def as_texts(content: object) -> tuple[str, ...]:
+    """Return the texts of a content: itself, or those of its blocks, images left out."""
+    if isinstance(content, str):
+        return (content,)
+    found = (as_object(value).get("text") for value in as_list(content))
+    return tuple(text for text in found if isinstance(text, str))
+
+
 def as_name(value: object) -> str:
     """Return an id or a name on one line, at most `MAX_NAME_CHARS` long; "" for anything else."""
     if not isinstance(value, str):
@@ -312,11 +416,8 @@ def call_texts(arguments: object) -> tuple[str, ...]:
     Arguments are taken in their order. A text is read as JSON where it is an object (Codex).
     """
     if isinstance(arguments, str):
-        try:
-            parsed: object = parse_json(arguments)
-        except ValueError:
-            return (arguments,)
-        if not isinstance(parsed, dict):
+        parsed = parse_object(arguments)
+        if parsed is None:
             return (arguments,)
         arguments = parsed
     pairs = [(name, _shown(value)) for name, value in as_object(arguments).items()]
@@ -327,13 +428,14 @@ def call_texts(arguments: object) -> tuple[str, ...]:
 
 def render_call(name: str, texts: tuple[str, ...], chars: int) -> str:
     """Return a call on one line; with `chars` 0 its name only."""
-    return _bracketed(name or "tool", shorten("; ".join(texts), chars))
+    text = shorten("; ".join(texts), chars)
+    return f"[{name or 'tool'}: {text}]" if text else f"[{name or 'tool'}]"
 
 
 def render_result(name: str, texts: tuple[str, ...], chars: int, *, is_error: bool) -> str:
     """Return a result on one line; "" where nothing of it is shown."""
-    shown = shorten("\n".join(texts), chars)
-    return _bracketed(f"{name or 'tool'} {'failed' if is_error else 'result'}", shown, "")
+    text = shorten("\n".join(texts), chars)
+    return f"[{name or 'tool'} {'failed' if is_error else 'result'}: {text}]" if text else ""
 
 
 def shorten(text: str, chars: int) -> str:
@@ -364,12 +466,6 @@ def _shown(value: object) -> str:
         return ""
 
 
-def _bracketed(head: str, text: str, empty: str | None = None) -> str:
-    if text:
-        return f"[{head}: {text}]"
-    return f"[{head}]" if empty is None else empty
-
-
 # What of a message may be kept, as it will be kept.
 
 MAX_TEXT_CHARS = 100_000
@@ -380,12 +476,10 @@ _UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class Vetted(NamedTuple):
-    """A part that may be kept."""
+    """What of a part may be kept."""
 
-    key: str  # As of the part
-    kind: PartKind  # As of the part
-    label: str  # As of the part
     text: str  # As it is kept; never empty, but for a result of which nothing is shown
+    label: str = ""  # The tool's name
     withheld: bool = False  # Its text held a secret and is not in `text`
     is_secret: bool = False  # It held a secret and was somebody's words: the whole turn must go
     was_cut: bool = False  # It was longer than `MAX_TEXT_CHARS`
@@ -397,22 +491,16 @@ def vet_part(part: Part, tool_chars: int) -> Vetted | None:
     Of a call and of a result `tool_chars` are kept; 0 keeps a call's name and nothing of a result.
     """
     texts = tuple(t for t in map(clean_text, part.texts) if t)
-    if part.kind == "result":
-        # What the MCP server answered is stored already, and would come back as a new memory.
-        texts = tuple(t for t in texts if not is_tool_answer(t))
     if part.kind == "text":
         said = "\n".join(texts)
         if not said:
             return None
         if find_text_sensitivity(said) is not None:
-            return Vetted(part.key, part.kind, part.label, "", is_secret=True)
-        return Vetted(
-            part.key,
-            part.kind,
-            part.label,
-            said[:MAX_TEXT_CHARS],
-            was_cut=len(said) > MAX_TEXT_CHARS,
-        )
+            return Vetted("", is_secret=True)
+        return Vetted(said[:MAX_TEXT_CHARS], was_cut=len(said) > MAX_TEXT_CHARS)
+    if part.kind == "result":
+        # What the MCP server answered is stored already, and would come back as a new memory.
+        texts = tuple(t for t in texts if not is_tool_answer(t))
     withheld = find_text_sensitivity("\n".join((part.label, *texts))) is not None
     label = "tool" if withheld and find_text_sensitivity(part.label) else part.label
     shown = () if withheld else texts
@@ -420,7 +508,7 @@ def vet_part(part: Part, tool_chars: int) -> Vetted | None:
         text = render_call(label, shown, tool_chars)
     else:
         text = render_result(label, shown, tool_chars, is_error=part.is_error)
-    return Vetted(part.key, part.kind, label, text, withheld=withheld)
+    return Vetted(text, label, withheld=withheld)
 
 
 def clean_text(text: str) -> str:
@@ -457,37 +545,27 @@ def read_claude(line: Mapping[str, object], context: FileContext) -> list[Readin
     message = as_object(line.get("message"))
     if message.get("model") == _SYNTHETIC_MODEL or line.get("isApiErrorMessage") is True:
         return [Skip.SYNTHETIC]
-    role: Role = "user" if kind == "user" else "assistant"
-    made = list(_messages(line, message, role, context))
-    return [*made] if made else [Skip.NO_CONTENT]
-
-
-def _messages(
-    line: Mapping[str, object], message: Mapping[str, object], role: Role, context: FileContext
-) -> Iterator[Message]:
     uuid = _uuid(line)
     parts = list(_parts(message.get("content"), uuid))
-    spoken = tuple(p for p in parts if p.kind != "result")
     if not parts:
-        return
-    context.last_us = place_after(parse_moment(line.get("timestamp")), context.last_us)
+        return [Skip.NO_CONTENT]
+    role: Role = "user" if kind == "user" else "assistant"
     native = as_name(message.get("id")) or as_name(line.get("requestId"))
     native = native if role == "assistant" and native else uuid
-    for native_id, own in (
-        ("", tuple(p for p in parts if p.kind == "result")),
-        (native, spoken),
-    ):
-        if own:
-            yield Message(
-                native_id,
-                role,
-                CLAUDE,
-                _session(line, context),
-                context.project,
-                context.last_us,
-                _is_sidechain(line),
-                own,
-            )
+    session = as_name(line.get("sessionId")) or context.session
+    context.session = context.session or session
+    named = any(isinstance(line.get(name), str) for name in ("agentId", "teamName"))
+    is_sidechain = named or line.get("isSidechain") is True
+    if is_sidechain:
+        session = f"{session}/{as_name(line.get('agentId')) or 'sidechain'}"
+    at_us = context.said_at(line)
+    returned = tuple(p for p in parts if p.kind == "result")
+    spoken = tuple(p for p in parts if p.kind != "result")
+    return [
+        Message(native_id, role, CLAUDE, session, context.project, at_us, is_sidechain, own)
+        for native_id, own in (("", returned), (native, spoken))
+        if own
+    ]
 
 
 def _parts(content: object, uuid: str) -> Iterator[Part]:
@@ -501,17 +579,8 @@ def _parts(content: object, uuid: str) -> Iterator[Part]:
             name = as_name(block.get("name"))
             yield Part(f"call:{call}", "call", name, call_texts(block.get("input")))
         elif kind == "tool_result" and (call := as_name(block.get("tool_use_id"))):
-            failed = block.get("is_error") is True
-            yield Part(f"result:{call}", "result", "", result_texts(block), is_error=failed)
-
-
-def result_texts(block: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the texts of a tool's result: a text, or blocks of which images are left out."""
-    content = block.get("content")
-    if isinstance(content, str):
-        return (content,)
-    found = (as_object(value).get("text") for value in as_list(content))
-    return tuple(text for text in found if isinstance(text, str))
+            failed, texts = block.get("is_error") is True, as_texts(block.get("content"))
+            yield Part(f"result:{call}", "result", "", texts, is_error=failed)
 
 
 def _uuid(line: Mapping[str, object]) -> str:
@@ -521,20 +590,6 @@ def _uuid(line: Mapping[str, object]) -> str:
         return named
     said = json.dumps([line.get("sessionId"), line.get("timestamp"), line.get("message")])
     return hashlib.sha256(said.encode()).hexdigest()[:32]
-
-
-def _session(line: Mapping[str, object], context: FileContext) -> str:
-    session = as_name(line.get("sessionId")) or context.session
-    context.session = context.session or session
-    if not _is_sidechain(line):
-        return session
-    return f"{session}/{as_name(line.get('agentId')) or 'sidechain'}"
-
-
-def _is_sidechain(line: Mapping[str, object]) -> bool:
-    if line.get("isSidechain") is True:
-        return True
-    return any(isinstance(line.get(name), str) for name in ("agentId", "teamName"))
 
 
 # One line of a Codex rollout to what it adds to a turn.
@@ -559,33 +614,63 @@ def is_codex(line: Mapping[str, object]) -> bool:
 
 def read_codex(line: Mapping[str, object], context: FileContext) -> list[Reading]:
     """Return what a line adds to turns, or why nothing; the context learns session and folder."""
-    kind, payload = line.get("type"), as_object(line.get("payload"))
+    found = _read_item(line, as_object(line.get("payload")), context)
+    if isinstance(found, Skip):
+        return [found]
+    native, role, part = found
+    at_us = context.said_at(line)
+    own = (context.session, context.project, at_us, context.is_sidechain, (part,))
+    return [Message(native, role, CODEX, *own)]
+
+
+def _read_item(
+    line: Mapping[str, object], payload: Mapping[str, object], context: FileContext
+) -> tuple[str, Role, Part] | Skip:
+    """Return the native id of the turn that a line adds a part to, who says it, and the part."""
+    kind, inner = line.get("type"), payload.get("type")
     if kind == "session_meta":
         _learn(payload, context)
-        return [Skip.OTHER_TYPE]
     if kind == "compacted":
-        return [Skip.COMPACT_SUMMARY]
-    inner = payload.get("type")
-    if kind == "event_msg":
-        if inner != "user_message":
-            is_boundary = inner == "context_compacted"
-            return [Skip.COMPACT_BOUNDARY if is_boundary else Skip.OTHER_TYPE]
+        return Skip.COMPACT_SUMMARY
+    if kind == "event_msg" and inner == "context_compacted":
+        return Skip.COMPACT_BOUNDARY
+    stamp = as_name(line.get("timestamp")) or context.session
+    if kind == "event_msg" and inner == "user_message":
         context.step = ""
-        return _said("user", payload.get("message"), line, payload, context)
-    if kind != "response_item":
-        return [Skip.OTHER_TYPE]
+        return _said("user", payload.get("message"), stamp, payload)
+    return _read_response(payload, stamp, context) if kind == "response_item" else Skip.OTHER_TYPE
+
+
+def _read_response(
+    payload: Mapping[str, object], stamp: str, context: FileContext
+) -> tuple[str, Role, Part] | Skip:
+    inner = payload.get("type")
     if inner == "message":
         # Those of other roles: the prompt's frame, and what `event_msg` says again.
         if payload.get("role") != "assistant":
-            return [Skip.META]
-        texts = (as_object(v).get("text") for v in as_list(payload.get("content")))
-        said = "\n".join(t for t in texts if isinstance(t, str))
-        return _said("assistant", said, line, payload, context)
+            return Skip.META
+        said = _said("assistant", "\n".join(as_texts(payload.get("content"))), stamp, payload)
+        context.step = context.step if isinstance(said, Skip) else said[0]
+        return said
     if inner in _CALLS:
-        return _called(str(inner), line, payload, context)
-    if inner in _RESULTS:
-        return _returned(line, payload, context)
-    return [Skip.OTHER_TYPE]
+        call = as_name(payload.get("call_id")) or as_name(payload.get("id"))
+        if not call:
+            return Skip.NO_CONTENT
+        context.step = context.step or f"call:{call}"
+        arguments = payload.get(_CALLS[str(inner)])
+        if inner == "local_shell_call":
+            arguments = {"command": as_object(arguments).get("command")}
+        name = as_name(payload.get("name")) or "shell"
+        return context.step, "assistant", Part(f"call:{call}", "call", name, call_texts(arguments))
+    if inner not in _RESULTS:
+        return Skip.OTHER_TYPE
+    context.step = ""
+    call, output = as_name(payload.get("call_id")), payload.get("output")
+    shown = as_object(output)
+    texts = as_texts(shown.get("content") if shown else output)
+    failed = shown.get("success") is False
+    part = Part(f"result:{call}", "result", "", texts, is_error=failed)
+    return ("", "assistant", part) if call else Skip.NO_CONTENT
 
 
 def _learn(payload: Mapping[str, object], context: FileContext) -> None:
@@ -601,67 +686,13 @@ def _learn(payload: Mapping[str, object], context: FileContext) -> None:
 
 
 def _said(
-    role: Role,
-    text: object,
-    line: Mapping[str, object],
-    payload: Mapping[str, object],
-    context: FileContext,
-) -> list[Reading]:
+    role: Role, text: object, stamp: str, payload: Mapping[str, object]
+) -> tuple[str, Role, Part] | Skip:
     if not isinstance(text, str) or not text.strip():
-        return [Skip.NO_CONTENT]
+        return Skip.NO_CONTENT
     native = as_name(payload.get("id"))
     if not native:
         # No id of its own: the same words at the same moment are the same turn, also in a fork.
-        stamp = as_name(line.get("timestamp")) or context.session
         said = f"{stamp}\n{role}\n{text}".encode("utf-8", "surrogatepass")
         native = hashlib.sha256(said).hexdigest()[:32]
-    if role == "assistant":
-        context.step = native
-    return [_message(native, role, Part(f"{native}:0", "text", "", (text,)), line, context)]
-
-
-def _called(
-    kind: str, line: Mapping[str, object], payload: Mapping[str, object], context: FileContext
-) -> list[Reading]:
-    call = as_name(payload.get("call_id")) or as_name(payload.get("id"))
-    if not call:
-        return [Skip.NO_CONTENT]
-    context.step = context.step or f"call:{call}"
-    arguments = payload.get(_CALLS[kind])
-    if kind == "local_shell_call":
-        arguments = {"command": as_object(arguments).get("command")}
-    name = as_name(payload.get("name")) or "shell"
-    part = Part(f"call:{call}", "call", name, call_texts(arguments))
-    return [_message(context.step, "assistant", part, line, context)]
-
-
-def _returned(
-    line: Mapping[str, object], payload: Mapping[str, object], context: FileContext
-) -> list[Reading]:
-    call = as_name(payload.get("call_id"))
-    context.step = ""
-    output = payload.get("output")
-    inner = as_object(output)
-    shown = output if isinstance(output, str) else inner.get("content")
-    texts = (as_object(v).get("text") for v in as_list(output) or as_list(shown))
-    found = (shown,) if isinstance(shown, str) else tuple(t for t in texts if isinstance(t, str))
-    if not call:
-        return [Skip.NO_CONTENT]
-    part = Part(f"result:{call}", "result", "", found, is_error=inner.get("success") is False)
-    return [_message("", "assistant", part, line, context)]
-
-
-def _message(
-    native: str, role: Role, part: Part, line: Mapping[str, object], context: FileContext
-) -> Message:
-    context.last_us = place_after(parse_moment(line.get("timestamp")), context.last_us)
-    return Message(
-        native,
-        role,
-        CODEX,
-        context.session,
-        context.project,
-        context.last_us,
-        context.is_sidechain,
-        (part,),
-    )
+    return native, role, Part(f"{native}:0", "text", "", (text,))

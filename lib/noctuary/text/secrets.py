@@ -596,6 +596,9 @@ FLAG_FIELDS = ("is_sensitive", "sensitive")
 VAULT_FIELDS = ("vault_path", "encrypted_content")
 """Where the server keeps the text of a row that it redacted (claude-memory, migration 002)."""
 
+MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))
+"""Columns whose values never leave the store."""
+
 FALSE_WORDS = frozenset({"", "0", "0.0", "false", "no", "f", "n", "none", "null"})
 """Texts that say plainly that a row is not sensitive, in lower case and without spaces around."""
 
@@ -684,3 +687,21 @@ def mark_sql(columns: Collection[str], table: str = "") -> str:
         if found:
             cases.append(f"WHEN {' OR '.join(found)} THEN '{reason}'")
     return f"(CASE {' '.join(cases)} END)" if cases else "NULL"
+
+
+def rows_sql(columns: Collection[str], names: Iterable[str], which: str = "") -> str:
+    """Return a query of SQLite for id, mark and, where there is none, columns of `memories`, by id.
+
+    Marks are judged first, by themselves; the join fetches the texts of the other rows alone.
+
+    Args:
+        columns: All that `memories` has.
+        names: Those to read, as the table itself calls them.
+        which: What follows FROM memories, "" for every row.
+    """
+    shown = "".join(f', m."{name}"' for name in names)
+    return (
+        f"SELECT row_id, mark{shown} FROM (SELECT id AS row_id, {mark_sql(columns)} AS mark"
+        f" FROM memories {which}) LEFT JOIN memories m ON m.id = row_id AND mark IS NULL"
+        " ORDER BY row_id"
+    )

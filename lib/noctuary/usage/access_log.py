@@ -32,19 +32,11 @@ CREATE TABLE IF NOT EXISTS retrievals (
 
 
 def append_retrievals(path: Path, *, snapshot_id: str, memory_ids: Sequence[str]) -> str | None:
-    """Append one row per returned memory, in rank order, in one transaction.
-
-    The rows of an append that failed wait in memory for the next one or for the end of the
-    process.
-
-    Args:
-        path: The log; made if it is missing, in a directory that exists.
-        snapshot_id: The snapshot that answered.
-        memory_ids: What it answered, best first; the first has rank 1.
+    """Append one row per returned memory, best first, from rank 1 on, in one transaction.
 
     Returns:
-        None on success, else what went wrong (locked, full disk, read-only): the caller reports it
-        as a warning.
+        None on success, else what went wrong (locked, full disk, read-only): the caller reports it,
+        and the rows wait in memory for the next append or the end of the process.
     """
     now_us = time.time_ns() // 1000
     try:
@@ -52,8 +44,5 @@ def append_retrievals(path: Path, *, snapshot_id: str, memory_ids: Sequence[str]
             text.encode()
     except UnicodeEncodeError as error:
         return f"this retrieval was not logged: an id is no Unicode text: {error.reason}"
-    return append_rows(
-        path,
-        ACCESS_LOG,
-        [(m, rank, snapshot_id, now_us) for rank, m in enumerate(memory_ids, start=1)],
-    )
+    rows = [(m, rank, snapshot_id, now_us) for rank, m in enumerate(memory_ids, start=1)]
+    return append_rows(path, ACCESS_LOG, rows)

@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +33,6 @@ bounds by as many rows."""
 
 TEXT_CHARS = 2_000
 """Characters of a query that are kept; a longer one is a pasted document, never asked twice."""
-
-_ROWS_AT_ONCE = 1_000
-_CACHED_AT_MOST = 8
-"""Logs (per user and encoder) held in memory by one process."""
 
 _DAY_US = 86_400_000_000
 
@@ -74,19 +69,10 @@ LoggedQuery = tuple[str, int, float, tuple[str, ...]]
 """text, asked_us, cosine to today's query in [-1, 1], ids of what it found (best first)."""
 
 
-class _Rows(NamedTuple):
-    """Queries of one user and encoder, oldest first; columns of one length."""
-
-    numbers: list[int]
-    texts: list[str]
-    wordings: list[str]
-    asked_us: list[int]
-    memory_ids: list[tuple[str, ...]]
-    vectors: NDArray[np.float32]
-
-
-_Key = tuple[str, int, int, int, str, str | None, int]
-_cache: dict[_Key, _Rows] = {}
+_NEWEST_FIRST = """
+SELECT text, asked_us, memory_ids, vector FROM queries
+WHERE encoder = ? AND user IS ? AND length(vector) = ? ORDER BY number DESC LIMIT ?
+"""
 
 
 def append_query(
@@ -99,20 +85,12 @@ def append_query(
     asked_us: int,
     user: str | None,
 ) -> str | None:
-    """Append one query and what it found; now and then forget old ones.
+    """Append one query, its unit vector and what it found without any expansion; forget old ones.
 
-    Args:
-        path: The log; made if it is missing (owner-only), in a directory that exists.
-        text: As asked; cut at `TEXT_CHARS`.
-        vector: Its unit vector, shape (d,).
-        memory_ids: What it found, best first, without what only an expansion found.
-        encoder_digest: Of the encoder that made the vector.
-        asked_us: When by the clock, microseconds since the epoch; retention counts from it.
-        user: Whose recall it was; None for a recall without a user.
+    `asked_us` is the clock's: retention counts from it. `user` is None for a recall without a user.
 
     Returns:
-        None on success, else what went wrong (locked, full disk, damaged): the query is lost, which
-        the caller reports as a warning.
+        None on success, else what went wrong: the query is lost, which the caller reports.
     """
     row = (
         _clean(text[:TEXT_CHARS]),
@@ -135,114 +113,49 @@ def similar_queries(
     exclude_text: str,
     user: str | None,
 ) -> tuple[list[LoggedQuery], str | None]:
-    """Return the logged queries nearest to a query, most similar first, then newest.
+    """Return the logged queries nearest to a unit vector, most similar first, then newest; a fault.
 
-    Args:
-        path: The log; none there is an empty one.
-        vector: Unit vector of today's query, shape (d,).
-        encoder_digest: Of the encoder that made it; other encoders' queries are ignored.
-        since_us: Earliest moment of a query.
-        limit: Most queries returned.
-        exclude_text: Queries of this wording (case and spaces aside) are left out; of several
-            queries of one wording the newest counts.
-        user: Whose queries; None for those of recalls without a user, not for all.
-
-    Returns:
-        The queries, and what went wrong or None.
+    Only those of this encoder and user (None: of recalls without a user, not of all). Queries of
+    the wording `exclude_text` (case and spaces aside) are left out; of one wording the newest
+    counts.
     """
     if limit <= 0:
         return [], None
+    whose = (encoder_digest, None if user is None else _clean(user))
     try:
-        rows = _read(path, encoder_digest, None if user is None else _clean(user), vector.size)
-    except FileNotFoundError:
-        return [], None
+        with closing(open_log(path, QUERY_LOG, wait_s=WAIT_AT_MOST_S, or_empty=True)) as log:
+            values = (*whose, 4 * vector.size, KEPT_AT_MOST)
+            rows = log.execute(_NEWEST_FIRST, values).fetchall()
+        return _nearest(rows, vector, since_us, limit, exclude_text), None
     except (sqlite3.Error, OSError, ValueError, TypeError) as error:
         return [], f"past queries cannot be read: {error}"
-    return _nearest(rows, vector, since_us, limit, exclude_text), None
 
 
 def _nearest(
-    rows: _Rows, vector: NDArray[np.float32], since_us: int, limit: int, exclude_text: str
+    rows: Sequence[tuple[str, int, str, bytes]],
+    vector: NDArray[np.float32],
+    since_us: int,
+    limit: int,
+    exclude_text: str,
 ) -> list[LoggedQuery]:
+    """Return those of some rows, newest first, that are nearest to a vector."""
+    vectors = np.frombuffer(b"".join(blob for *_, blob in rows), dtype="<f4")
     # Row by row, so that a query's cosine does not depend on how many others there are.
-    cosines = np.einsum("nd,d->n", rows.vectors, vector.astype(np.float32))
+    cosines = np.einsum("nd,d->n", vectors.reshape(-1, vector.size), vector.astype(np.float32))
     cosines = np.nan_to_num(cosines.astype(np.float64), nan=-1.0)
-    # Backwards, so that the newest of equals comes first.
-    order = rows.vectors.shape[0] - 1 - np.argsort(-cosines[::-1], kind="stable")
-    newest = {wording: i for i, wording in enumerate(rows.wordings)}
+    wordings = [_wording(text) for text, *_ in rows]
+    newest = {wording: i for i, wording in reversed([*enumerate(wordings)])}
     today = _wording(exclude_text[:TEXT_CHARS])
     found: list[LoggedQuery] = []
-    for i in order.tolist():
-        wording = rows.wordings[i]
-        if wording == today or newest[wording] != i or rows.asked_us[i] < since_us:
+    for i in np.argsort(-cosines, kind="stable").tolist():
+        text, asked_us, memory_ids, _ = rows[i]
+        if wordings[i] == today or newest[wordings[i]] != i or asked_us < since_us:
             continue
         cosine = min(max(float(cosines[i]), -1.0), 1.0)
-        found.append((rows.texts[i], rows.asked_us[i], cosine, rows.memory_ids[i]))
+        found.append((text, asked_us, cosine, tuple(json.loads(memory_ids))))
         if len(found) == limit:
             break
     return found
-
-
-def _read(path: Path, encoder: str, user: str | None, dimension: int) -> _Rows:
-    """Return the rows, those of an earlier call from memory if all of them are still there."""
-    stat = path.stat()
-    with closing(open_log(path, QUERY_LOG, wait_s=WAIT_AT_MOST_S, or_empty=True)) as log:
-        log_id: int = log.execute("PRAGMA application_id").fetchone()[0]
-        key = (str(path), stat.st_dev, stat.st_ino, log_id, encoder, user, dimension)
-        rows = _cache.pop(key, _nothing(dimension))
-        if not _all_there(log, rows, encoder, user):
-            rows = _nothing(dimension)
-        rows = _with_newer(log, rows, encoder, user)
-        _cache[key] = rows
-        # Without a lock: what two threads do to the cache at once costs a reading, nothing else.
-        with suppress(KeyError, RuntimeError, StopIteration):
-            while len(_cache) > _CACHED_AT_MOST:
-                del _cache[next(iter(_cache))]
-        return rows
-
-
-def _all_there(log: sqlite3.Connection, rows: _Rows, encoder: str, user: str | None) -> bool:
-    """Tell whether no row was deleted since: what somebody made forget must not live on here."""
-    if not rows.numbers:
-        return True
-    sql = "SELECT count(*) FROM queries WHERE encoder = ? AND user IS ? AND number BETWEEN ? AND ?"
-    found = log.execute(sql, (encoder, user, rows.numbers[0], rows.numbers[-1])).fetchone()[0]
-    return found == len(rows.numbers)
-
-
-def _with_newer(log: sqlite3.Connection, rows: _Rows, encoder: str, user: str | None) -> _Rows:
-    """Append what was logged since, batch by batch; never hold more than `KEPT_AT_MOST`."""
-    sql = (
-        "SELECT number, text, asked_us, memory_ids, vector FROM queries "
-        "WHERE encoder = ? AND user IS ? AND number > ? AND length(vector) = ? "
-        "ORDER BY number LIMIT ?"
-    )
-    dimension = rows.vectors.shape[1]
-    while True:
-        last = rows.numbers[-1] if rows.numbers else 0
-        batch = log.execute(sql, (encoder, user, last, 4 * dimension, _ROWS_AT_ONCE)).fetchall()
-        if batch:
-            rows = _appended(rows, batch)
-        if len(batch) < _ROWS_AT_ONCE:
-            return rows
-
-
-def _appended(rows: _Rows, batch: list[tuple[Any, ...]]) -> _Rows:
-    numbers, texts, asked_us, ids, blobs = (list(column) for column in zip(*batch, strict=True))
-    vectors = np.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(batch), -1)
-    kept = slice(-KEPT_AT_MOST, None)
-    return _Rows(
-        [*rows.numbers, *numbers][kept],
-        [*rows.texts, *texts][kept],
-        [*rows.wordings, *(_wording(text) for text in texts)][kept],
-        [*rows.asked_us, *asked_us][kept],
-        [*rows.memory_ids, *(tuple(json.loads(i)) for i in ids)][kept],
-        np.concatenate([rows.vectors, vectors])[kept],
-    )
-
-
-def _nothing(dimension: int) -> _Rows:
-    return _Rows([], [], [], [], [], np.empty((0, dimension), dtype=np.float32))
 
 
 def _clean(text: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +15,8 @@ from numpy.typing import NDArray
 from noctuary.core.sqlite import READ_FAULTS, ReplacedFile, connect_immutable
 from noctuary.core.types import UNDATED_US
 
-# The file usage.sqlite: its format, its tables and what its rows mean. Names, nothing else.
-#
-# The night replaces the file as a whole; nobody ever writes into the one that readers have open.
-
+# The file usage.sqlite: its format, its tables and what its rows mean. The night replaces the file
+# as a whole; nobody ever writes into the one that readers have open.
 
 FORMAT = 1
 """`user_version` of the file; bumped when an older reader would misread it."""
@@ -38,31 +37,18 @@ PRAGMA user_version = {FORMAT};
 """`access` has the memories that were ever returned and still exist, `ltp` all that were scanned,
 `co_retrieval` the pairs with a < b by code point."""
 
-WINDOW_DAYS = "window_days"
-"""Key in `meta`: `access.recent` counts the retrievals of so many days before `AS_OF_US`."""
-
-AS_OF_US = "as_of_us"
-"""Key in `meta`: when the night counted, microseconds since the epoch."""
-
-DIGEST = "digest"
-"""Key in `meta`: SHA-256 of window, `access` and `co_retrieval`: equal ones answer alike."""
-
-NOT_SCANNED = "ltp_not_scanned"
-"""Key in `meta`: memories that the last scan left out because of max_scan_depth."""
-
-RESUME_AT = "ltp_resume_at"
-"""Key in `meta`: position from which the next bounded scan goes on."""
-
-MAX_VARIABLES = 500
-"""Ids in one statement; SQLite of before 3.32 allows 999 in all."""
-
+# Keys of `meta`.
+WINDOW_DAYS = "window_days"  # `access.recent` counts the retrievals of so many days before AS_OF_US
+AS_OF_US = "as_of_us"  # When the night counted, microseconds since the epoch
+DIGEST = "digest"  # Of window, `access` and `co_retrieval` (SHA-256): equal ones answer alike
+NOT_SCANNED = "ltp_not_scanned"  # Memories that the last scan left out because of max_scan_depth
+RESUME_AT = "ltp_resume_at"  # Position from which the next bounded scan goes on
 
 # Long-term potentiation: what is recalled often counts more. The formulas, vectorised.
 #
 # Two faces of one number (DESIGN section 4): the multiplier in [1, max_boost] for ranking, the
 # score in [0, 1] for thresholds of compaction. A threshold of 0.3 has no meaning on a scale that
 # starts at 1.
-
 
 LTP_GAIN = 0.3
 """Weight of ln(1 + n) (MemPalace #441): with it 27 retrievals in the window double a score; more
@@ -72,7 +58,7 @@ _DAY_US = 86_400_000_000
 
 
 def ltp_multiplier(retrievals: NDArray[np.int64], max_boost: float) -> NDArray[np.float64]:
-    """Return clamp(1 + 0.3 * ln(1 + n), 1, max_boost) per memory; n retrievals in the window."""
+    """Return clamp(1 + 0.3 * ln(1 + n), 1, max_boost) of n >= 0 retrievals inside the window."""
     return np.clip(1.0 + LTP_GAIN * np.log1p(np.maximum(retrievals, 0)), 1.0, max_boost)
 
 
@@ -87,7 +73,7 @@ def ltp_score(multiplier: NDArray[np.float64], max_boost: float) -> NDArray[np.f
 def decayed(
     score: NDArray[np.float64], idle_days: NDArray[np.float64], decay_lambda: float
 ) -> NDArray[np.float64]:
-    """Return score * exp(-lambda * days since the last access) (RFC 914, phase 13), in [0, 1]."""
+    """Return score * exp(-lambda * days since the last access) (RFC 914, phase 13); all >= 0."""
     return score * np.exp(-decay_lambda * idle_days)
 
 
@@ -99,7 +85,7 @@ def last_accessed(
 
 
 def idle_days(accessed_us: NDArray[np.int64], now_us: int) -> NDArray[np.float64]:
-    """Return days since the last access, >= 0; 0 where it is unknown or in the future."""
+    """Return days since the last access, >= 0; 0 of an unknown or future moment."""
     known = np.where(accessed_us == UNDATED_US, now_us, accessed_us)
     return np.maximum((now_us - known) / _DAY_US, 0.0)
 
@@ -111,25 +97,21 @@ def idle_days(accessed_us: NDArray[np.int64], now_us: int) -> NDArray[np.float64
 # for a newer one. Without a readable file every answer is "never used": use may lift a memory, its
 # absence must not fail a recall.
 
+_Answer = TypeVar("_Answer")
+_IDS = "SELECT value FROM json_each(?)"
 
 Counts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 """Retrievals inside the window, distinct days over all time, last retrieval in microseconds."""
 
 
 class UsageReader(ReplacedFile):
-    """One usage.sqlite, pinned; safe to share between threads. A missing one has a warning.
-
-    Attributes:
-        window_days: The window that `counts` counts recent retrievals in; 0 without a file.
-        as_of_us: When the night counted; UNDATED_US without a file.
-        not_scanned: Memories without a fresh LTP score because of max_scan_depth.
-    """
+    """One usage.sqlite, pinned; safe to share between threads. A missing one has a warning."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.window_days = 0
-        self.as_of_us = UNDATED_US
-        self.not_scanned = 0
+        self.window_days = 0  # The window that `counts` counts recent retrievals in
+        self.as_of_us = UNDATED_US  # When the night counted
+        self.not_scanned = 0  # Memories without a fresh LTP score because of max_scan_depth
         self._lock = threading.Lock()
         self._db: sqlite3.Connection | None = None
         if self.is_missing:
@@ -149,51 +131,37 @@ class UsageReader(ReplacedFile):
                 db.close()
 
     def counts(self, memory_ids: Sequence[str]) -> Counts:
-        """Return how often memories were recalled; 0, 0 and UNDATED_US for one that never was."""
-        with self._lock:
-            if self._db is not None:
-                try:
-                    return read_counts(self._db, memory_ids)
-                except READ_FAULTS as error:
-                    self._give_up(error)
-        return _no_counts(len(memory_ids))
+        """Return recent, days and last_us, int64, aligned; 0, 0, UNDATED_US for one never used."""
+        unknown = _no_counts(len(memory_ids))
+        return self._ask(lambda db: read_counts(db, memory_ids), unknown)
 
     def most_used(self, limit: int) -> list[str]:
         """Return the ids recalled most often inside the window, most first; ties: latest first."""
-        found = self._rows(
+        sql = (
             "SELECT memory_id FROM access WHERE recent > 0 "
-            "ORDER BY recent DESC, last_us DESC, memory_id LIMIT ?",
-            [max(limit, 0)],
+            "ORDER BY recent DESC, last_us DESC, memory_id LIMIT ?"
         )
-        return [memory_id for (memory_id,) in found]
+        return self._ask(lambda db: [m for (m,) in db.execute(sql, [max(limit, 0)])], [])
 
     def co_retrieved(self, memory_ids: Sequence[str]) -> NDArray[np.int64]:
-        """Return, per id, how often it was recalled together with the others, summed over them."""
+        """Return, per id, how often it was recalled together with the others, summed: int64."""
         totals = dict.fromkeys(memory_ids, 0)
-        distinct = list(totals)
-        for some in _chunks(distinct):
-            for others in _chunks(distinct):
-                # The plus keeps SQLite from seeking every pair: few of them exist.
-                sql = (
-                    f"SELECT a, b, count FROM co_retrieval WHERE a IN ({_marks(some)}) "
-                    f"AND +b IN ({_marks(others)})"
-                )
-                for a, b, count in self._rows(sql, [*some, *others]):
-                    totals[a] += count
-                    totals[b] += count
-        if self.warning is not None:
-            return np.zeros(len(memory_ids), dtype=np.int64)
+        ids = json.dumps(list(totals))
+        # The plus keeps SQLite from seeking every pair: few of them exist.
+        sql = f"SELECT a, b, count FROM co_retrieval WHERE a IN ({_IDS}) AND +b IN ({_IDS})"
+        for a, b, count in self._ask(lambda db: db.execute(sql, [ids, ids]).fetchall(), []):
+            totals[a] += count
+            totals[b] += count
         return np.array([totals[m] for m in memory_ids], dtype=np.int64)
 
-    def _rows(self, sql: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def _ask(self, question: Callable[[sqlite3.Connection], _Answer], unknown: _Answer) -> _Answer:
         with self._lock:
-            if self._db is None:
-                return []
-            try:
-                return self._db.execute(sql, values).fetchall()
-            except READ_FAULTS as error:
-                self._give_up(error)
-                return []
+            if self._db is not None:
+                try:
+                    return question(self._db)
+                except READ_FAULTS as error:
+                    self._give_up(error)
+        return unknown
 
     def _read(self, db: sqlite3.Connection) -> None:
         meta = self._read_meta(db, FORMAT)
@@ -217,11 +185,8 @@ class UsageReader(ReplacedFile):
 def read_counts(db: sqlite3.Connection, memory_ids: Sequence[str]) -> Counts:
     """Return what `UsageReader.counts` returns, from an open usage.sqlite."""
     recent, days, last_us = _no_counts(len(memory_ids))
-    found: dict[str, list[int]] = {}
-    for some in _chunks(memory_ids):
-        columns = "memory_id, recent, days, last_us"
-        sql = f"SELECT {columns} FROM access WHERE memory_id IN ({_marks(some)})"
-        found.update((memory_id, numbers) for memory_id, *numbers in db.execute(sql, some))
+    sql = f"SELECT memory_id, recent, days, last_us FROM access WHERE memory_id IN ({_IDS})"
+    found = {m: numbers for m, *numbers in db.execute(sql, [json.dumps(list(memory_ids))])}
     for i, memory_id in enumerate(memory_ids):
         if memory_id in found:
             recent[i], days[i], last_us[i] = found[memory_id]
@@ -231,13 +196,3 @@ def read_counts(db: sqlite3.Connection, memory_ids: Sequence[str]) -> Counts:
 def _no_counts(size: int) -> Counts:
     none = np.zeros(size, dtype=np.int64)
     return none, none.copy(), np.full(size, UNDATED_US, dtype=np.int64)
-
-
-def _chunks(values: Sequence[str]) -> Iterator[Sequence[str]]:
-    half = MAX_VARIABLES // 2
-    for start in range(0, len(values), half):
-        yield values[start : start + half]
-
-
-def _marks(values: Sequence[str]) -> str:
-    return ",".join("?" * len(values))

@@ -1,4 +1,4 @@
-"""From the access log to usage.sqlite: folding, windows, LTP scores, retention."""
+"""From the access log to usage.sqlite: folding, windows, LTP scores, retention. Build side."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import json
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from noctuary.core.errors import StoreError
 from noctuary.core.files import replace_with, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.sqlite import connect_immutable, delete_rows, filling, open_log
 from noctuary.core.types import fire
-from noctuary.sources.corpus import MemoryPage
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.usage.reader import (
     AS_OF_US,
@@ -38,15 +40,13 @@ from noctuary.usage.reader import (
 )
 from noctuary.work.stage import BatchTimings, StageOutput
 
-# Folding the access log from where the last night stopped. Build side.
+_DAY_US = 86_400_000_000
+
+# Folding the access log from where the last night stopped.
 #
 # The sums outlive the rows they were made of.
 
-
 _FORMAT = 2
-_FORMAT_WITHOUT_DAYS = 1
-
-_DAY_US = 86_400_000_000
 
 _SUMS = (
     f"SELECT memory_id, retrieved_at_us / {_DAY_US}, COUNT(*), MAX(retrieved_at_us) "
@@ -54,69 +54,51 @@ _SUMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """Up to where a log was folded.
+# The highest that was ever given: the last row may have been deleted.
+_LAST_POSITION = """
+    SELECT max(ifnull((SELECT max(position) FROM retrievals), 0),
+               ifnull((SELECT seq FROM sqlite_sequence WHERE name = 'retrievals'), 0))
+"""
 
-    Attributes:
-        log_id: The log's application_id: one that is made after a deletion has another.
-        position: The last row that was folded; 0 before the first.
-        at_us: The latest retrieval that was folded, microseconds since the epoch.
-    """
 
-    log_id: int = 0
-    position: int = 0
-    at_us: int = 0
+class Mark(NamedTuple):
+    """Up to where a log was folded."""
+
+    log_id: int = 0  # Its application_id: one that is made after a deletion has another
+    position: int = 0  # The last row that was folded; 0 before the first
+    at_us: int = 0  # The latest retrieval that was folded, microseconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Every retrieval that was ever folded, as sums.
+    """Every retrieval that was ever folded, as sums."""
 
-    Attributes:
-        by_memory: memory_id -> (retrievals, last retrieval in microseconds), of all memories that
-            the log ever named.
-        mark: Up to where the log is in them.
-        days: memory_id -> (distinct days of retrieval, the last of them as days since the epoch).
-            Days are counted forward: a row that arrives after a later day was counted adds none.
-    """
-
+    # Memory -> (retrievals, last one in microseconds), of all that the log ever named
     by_memory: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    mark: Mark = Mark()
+    mark: Mark = field(default_factory=Mark)
+    # Memory -> (distinct days of retrieval, the last of them as days since the epoch). Days are
+    # counted forward: a row that arrives after a later day was counted adds none.
     days: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
     def to_json(self) -> str:
-        """Return the text that `parse` reads."""
-        mark = [self.mark.log_id, self.mark.position, self.mark.at_us]
-        content = {
-            "format": _FORMAT,
-            "mark": mark,
-            "by_memory": self.by_memory,
-            "days": self.days,
-        }
-        return json.dumps(content, sort_keys=True) + "\n"
+        """Return the text that `parse_folded` reads."""
+        content = {"by_memory": self.by_memory, "mark": self.mark, "days": self.days}
+        return json.dumps({"format": _FORMAT, **content}, sort_keys=True) + "\n"
 
 
 def parse_folded(text: str) -> Folded | None:
-    """Return what `Folded.to_json` wrote, in this version or the one before; else None.
-
-    Format 1 did not count days: a memory has at least the one of its last retrieval.
-    """
+    """Return what `Folded.to_json` wrote in this version; else None."""
     try:
         content: dict[str, Any] = parse_json(text)
-        if content["format"] not in (_FORMAT, _FORMAT_WITHOUT_DAYS):
-            return None
-        log_id, position, at_us = map(int, content["mark"])
-        sums = {m: (int(n), int(last)) for m, (n, last) in content["by_memory"].items()}
-        if content["format"] == _FORMAT_WITHOUT_DAYS:
-            days = {m: (1, last // _DAY_US) for m, (_, last) in sums.items()}
-        else:
-            days = {m: (int(n), int(last)) for m, (n, last) in content["days"].items()}
+        mark = Mark(*map(int, content["mark"]))
+        by_memory, days = (
+            {m: (int(n), int(last)) for m, (n, last) in content[name].items()}
+            for name in ("by_memory", "days")
+        )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    if days.keys() != sums.keys():
-        return None
-    return Folded(sums, Mark(log_id, position, at_us), days)
+    is_whole = content.get("format") == _FORMAT and days.keys() == by_memory.keys()
+    return Folded(by_memory, mark, days) if is_whole else None
 
 
 def read_folded(path: Path) -> Folded:
@@ -131,16 +113,10 @@ def read_folded(path: Path) -> Folded:
 
 
 def fold_on(before: Folded, log_path: Path) -> tuple[Folded, int]:
-    """Add the rows of the log that are not in the sums yet.
+    """Add the rows of the log that are not in the sums yet, and count them.
 
     A log that took the place of the one folded before is added as a whole; one that was put back
-    from a backup from the latest moment on that was folded.
-
-    Returns:
-        The new sums and how many rows were added. A missing log adds nothing.
-
-    Raises:
-        sqlite3.Error: If the log cannot be read.
+    from a backup from the latest moment on that was folded. A missing log adds nothing.
     """
     if not log_path.exists():
         return before, 0
@@ -148,30 +124,18 @@ def fold_on(before: Folded, log_path: Path) -> tuple[Folded, int]:
         # One transaction: the mark and the sums are of the same moment, whoever appends meanwhile.
         log.execute("BEGIN")
         log_id: int = log.execute("PRAGMA application_id").fetchone()[0]
-        position = _last_position(log)
-        known = before.mark.log_id == log_id
-        which, start = "position > ?", before.mark.position if known else 0
-        if known and _was_put_back(log, before.mark, position):
-            which, start = "retrieved_at_us > ?", before.mark.at_us
+        (position,) = log.execute(_LAST_POSITION).fetchone()
+        mark = before.mark
+        known = mark.log_id == log_id
+        which, start = "position > ?", mark.position if known else 0
+        # Put back: positions that were folded are gone or were given again. A row at the mark that
+        # is later than everything folded cannot have been folded.
+        sql = "SELECT 1 FROM retrievals WHERE position = ? AND retrieved_at_us > ?"
+        again = log.execute(sql, [mark.position, mark.at_us]).fetchone()
+        if known and (position < mark.position or again):
+            which, start = "retrieved_at_us > ?", mark.at_us
         rows = log.execute(_SUMS.format(which=which), [start])
-        return _add(before, rows, Mark(log_id, position, before.mark.at_us))
-
-
-def _last_position(log: sqlite3.Connection) -> int:
-    """Return the highest position that was ever given: the last row may have been deleted."""
-    last = log.execute("SELECT COALESCE(MAX(position), 0) FROM retrievals").fetchone()[0]
-    given = log.execute("SELECT seq FROM sqlite_sequence WHERE name = 'retrievals'").fetchone()
-    return max(last, given[0] if given else 0)
-
-
-def _was_put_back(log: sqlite3.Connection, mark: Mark, position: int) -> bool:
-    """Tell whether positions that were folded are gone or were given again.
-
-    A row at the mark that is later than everything folded cannot have been folded.
-    """
-    at = log.execute("SELECT retrieved_at_us FROM retrievals WHERE position = ?", [mark.position])
-    row = at.fetchone()
-    return position < mark.position or (row is not None and row[0] > mark.at_us)
+        return _add(before, rows, Mark(log_id, position, mark.at_us))
 
 
 def _add(
@@ -191,11 +155,6 @@ def _add(
 
 
 # What the log still holds of the last weeks: recent retrievals, and what was recalled together.
-#
-# Build side.
-#
-# Memory stays bounded whatever the log holds: SQLite counts in temporary tables, which spill.
-
 
 CO_RETRIEVAL_RANKS = 10
 """Only the best so many answers of a recall count as recalled together: 45 pairs at most. More
@@ -210,8 +169,7 @@ _RECENT = (
     "WHERE position <= ? AND retrieved_at_us >= ? AND known(memory_id) GROUP BY memory_id"
 )
 # The rows of one recall were appended in one go, of one snapshot and time, ranks rising.
-_MEMBERS = f"""
-    CREATE TEMP TABLE members AS
+_PAIRS = f"""
     WITH best AS (
         SELECT *, rank <= lag(rank) OVER log OR (snapshot_id, retrieved_at_us)
             IS NOT (lag(snapshot_id) OVER log, lag(retrieved_at_us) OVER log) AS begins
@@ -219,19 +177,13 @@ _MEMBERS = f"""
         WHERE position <= ? AND retrieved_at_us >= ? AND rank <= {CO_RETRIEVAL_RANKS}
         WINDOW log AS (ORDER BY position)
     ),
-    numbered AS (SELECT *, sum(begins) OVER (ORDER BY position) AS recall FROM best)
-    SELECT DISTINCT recall, memory_id, retrieved_at_us FROM numbered WHERE known(memory_id)
-    ORDER BY recall
-"""
-_PAIRS = """
-    CREATE TEMP TABLE pairs AS
-    SELECT a.memory_id AS a, b.memory_id AS b, COUNT(*) AS count, MAX(a.retrieved_at_us) AS newest
+    numbered AS (SELECT *, sum(begins) OVER (ORDER BY position) AS recall FROM best),
+    members AS MATERIALIZED (
+        SELECT DISTINCT recall, memory_id, retrieved_at_us FROM numbered WHERE known(memory_id)
+    )
+    SELECT a.memory_id, b.memory_id, COUNT(*), COUNT(*) OVER ()
     FROM members a JOIN members b ON a.recall = b.recall AND a.memory_id < b.memory_id
-    GROUP BY 1, 2
-"""
-_KEPT_PAIRS = """
-    SELECT a, b, count FROM (SELECT * FROM pairs ORDER BY count DESC, newest DESC, a, b LIMIT ?)
-    ORDER BY a, b
+    GROUP BY 1, 2 ORDER BY 3 DESC, MAX(a.retrieved_at_us) DESC, 1, 2 LIMIT ?
 """
 
 Pair = tuple[str, str, int]
@@ -240,17 +192,13 @@ Pair = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What was counted in the log's rows.
+    """What was counted in the log's rows."""
 
-    Attributes:
-        recent: memory_id -> retrievals inside the LTP window.
-        pairs: What was recalled together while the log remembers, ordered by both ids.
-        pairs_left_out: Pairs beyond `CO_RETRIEVAL_PAIRS`.
-    """
-
+    # Memory -> retrievals inside the LTP window
     recent: dict[str, int] = field(default_factory=dict[str, int])
+    # What was recalled together while the log remembers, ordered by both ids
     pairs: list[Pair] = field(default_factory=list[Pair])
-    pairs_left_out: int = 0
+    pairs_left_out: int = 0  # Beyond `CO_RETRIEVAL_PAIRS`
 
 
 def count_window(
@@ -261,17 +209,10 @@ def count_window(
     recent_since_us: int,
     pairs_since_us: int,
 ) -> Window:
-    """Count what the log holds of the memories that exist.
+    """Count what the log holds of the memories that exist, from both bounds on.
 
-    Args:
-        log_path: The log; a missing one, or another than was folded, counts nothing.
-        folded: Up to where rows count, so that sums and window are of one moment.
-        known: The memories that exist now; fast to look into.
-        recent_since_us: Where the LTP window begins, inclusive.
-        pairs_since_us: From when on co-retrievals count, inclusive.
-
-    Raises:
-        sqlite3.Error: If the log cannot be read.
+    Only rows up to the mark count, so that sums and window are of one moment; a missing log, or
+    another than was folded, counts nothing.
     """
     with closing(open_log(log_path, ACCESS_LOG, or_empty=True)) as log:
         log.execute("BEGIN")
@@ -279,66 +220,27 @@ def count_window(
             return Window()
         log.create_function("known", 1, known.__contains__, deterministic=True)
         recent = dict(log.execute(_RECENT, [folded.position, recent_since_us]))
-        log.execute(_MEMBERS, [folded.position, pairs_since_us])
-        log.execute(_PAIRS)
-        (total,) = log.execute("SELECT COUNT(*) FROM pairs").fetchone()
-        pairs = log.execute(_KEPT_PAIRS, [CO_RETRIEVAL_PAIRS]).fetchall()
-    return Window(recent, pairs, total - len(pairs))
+        values = [folded.position, pairs_since_us, CO_RETRIEVAL_PAIRS]
+        found = log.execute(_PAIRS, values).fetchall()
+    total = found[0][3] if found else 0
+    return Window(recent, sorted(pair[:3] for pair in found), total - len(found))
 
 
-# Access statistics: what was folded from the access log, for the memories that exist. Build side.
+class Fold(NamedTuple):
+    """What one night made of the log."""
 
-
-@dataclass(frozen=True, slots=True)
-class AccessStatistics:
-    """How often and when memories were returned.
-
-    Attributes:
-        by_memory: memory_id -> (retrievals, last retrieval in microseconds), existing memories
-            only, in order of their ids.
-        orphaned: Retrievals of memories that the store no longer has.
-        log_position: The last row folded.
-        fault: Why the log could not be read, or None.
-    """
-
+    folded: Folded  # The sums for the next night to go on from
+    rows: int  # How many rows were read
+    # Memory -> (retrievals, last one in microseconds), existing ones only, in order of their ids
     by_memory: dict[str, tuple[int, int]]
-    orphaned: int
-    log_position: int
-    fault: str | None = None
+    orphaned: int  # Retrievals of memories that the store no longer has
+    fault: str | None  # Why the log could not be read, or None
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """What one night made of the log.
-
-    Attributes:
-        folded: The sums for the next night to go on from.
-        statistics: The numbers for the memories that exist now.
-        rows: How many rows were read.
-    """
-
-    folded: Folded
-    statistics: AccessStatistics
-    rows: int
-
-
-def fold_access_log(path: Path, known_ids: Collection[str]) -> AccessStatistics:
-    """Fold the whole log.
-
-    A missing log is an empty one, a damaged log is reported and counts nothing.
-    """
-    return fold_access_log_on(Folded(), path, known_ids).statistics
-
-
-def fold_access_log_on(before: Folded, path: Path, known_ids: Collection[str]) -> Fold:
+def fold_access_log(before: Folded, path: Path, known_ids: Collection[str]) -> Fold:
     """Fold what was appended since `before`.
 
     A missing log adds nothing, a damaged log is reported and adds nothing.
-
-    Args:
-        before: What the nights before have folded.
-        path: The log.
-        known_ids: The memories that exist now.
     """
     fault = None
     try:
@@ -350,18 +252,13 @@ def fold_access_log_on(before: Folded, path: Path, known_ids: Collection[str]) -
     sums = sorted(after.by_memory.items())
     by_memory = {m: counted for m, counted in sums if m in known}
     orphaned = sum(count for m, (count, _) in sums if m not in known)
-    statistics = AccessStatistics(by_memory, orphaned, after.mark.position, fault)
-    return Fold(after, statistics, rows)
+    return Fold(after, rows, by_memory, orphaned, fault)
 
 
-# Writing usage.sqlite: the counts that recall may read. Build side.
+# Writing usage.sqlite: the counts that recall may read.
 #
 # Only memories that exist are written: one that was deleted, or turned sensitive, is gone from the
 # file with the next night.
-
-
-_CARRIED_AT_ONCE = 20_000
-"""Scores of the file before held at once, some 5 MB."""
 
 
 def write_usage(
@@ -373,19 +270,7 @@ def write_usage(
     window_days: int,
     as_of_us: int,
 ) -> str:
-    """Replace usage.sqlite; LTP scores of the file before stay where their memory does.
-
-    Args:
-        path: The file.
-        folded: The sums over all time.
-        window: The counts of the last weeks.
-        known: The memories that exist now; fast to look into.
-        window_days: What `window.recent` covers.
-        as_of_us: The moment of counting.
-
-    Returns:
-        The digest of what recall can learn from it.
-    """
+    """Replace usage.sqlite, LTP scores that stay carried over; return the digest of its answers."""
     access = [
         (m, folded.by_memory[m][0], window.recent.get(m, 0), folded.days[m][0], last_us)
         for m, (_, last_us) in sorted(folded.by_memory.items())
@@ -413,24 +298,21 @@ def _carry_scores(before: Path, db: sqlite3.Connection, known: Collection[str]) 
     if not before.exists():
         return
     with closing(connect_immutable(before)) as old:
-        if [(FORMAT,)] not in _read(old, "PRAGMA user_version"):
+        if (FORMAT,) not in _read(old, "PRAGMA user_version"):
             return
-        for rows in _read(old, "SELECT * FROM ltp ORDER BY memory_id"):
-            kept = [row for row in rows if row[0] in known]
-            db.executemany("INSERT OR IGNORE INTO ltp VALUES (?, ?, ?, ?, ?)", kept)
-        for rows in _read(old, "SELECT * FROM meta"):
-            db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", rows)
+        scores = _read(old, "SELECT * FROM ltp ORDER BY memory_id")
+        kept = (row for row in scores if row[0] in known)
+        db.executemany("INSERT OR IGNORE INTO ltp VALUES (?, ?, ?, ?, ?)", kept)
+        db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", _read(old, "SELECT * FROM meta"))
 
 
-def _read(db: sqlite3.Connection, sql: str) -> Iterator[list[tuple[Any, ...]]]:
+def _read(db: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
     """Yield rows until there are no more, or none that can be read."""
     with suppress(sqlite3.Error):
-        cursor = db.execute(sql)
-        while rows := cursor.fetchmany(_CARRIED_AT_ONCE):
-            yield rows
+        yield from db.execute(sql)
 
 
-# LTP scores of every memory, page by page, into usage.sqlite (RFC 914, phase 14). Build side.
+# LTP scores of every memory, page by page, into usage.sqlite (RFC 914, phase 14).
 #
 # The RFC updates what was filed since the last scan; that misses an old memory whose use changed,
 # or whose retrievals have left the window. Here each row's values are compared with what stands in
@@ -438,12 +320,6 @@ def _read(db: sqlite3.Connection, sql: str) -> Iterator[list[tuple[Any, ...]]]:
 # stale row.
 #
 # A bounded scan goes on at the next night where it stopped, so that every memory has its turn.
-
-
-ReadPages = Callable[[int, int], Iterable[MemoryPage]]
-"""(first, stop) -> the memories with first <= position < stop, a batch at a time."""
-
-_Row = tuple[str, float, float, float, int]
 
 # A row that says the same already is not counted as written.
 _UPSERT = """
@@ -456,48 +332,43 @@ _UPSERT = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ScoringRules:
-    """What a profile says about scoring.
+class ScoringRules(NamedTuple):
+    """What a profile says about scoring."""
 
-    Attributes:
-        batch_size: Memories per batch, >= 1.
-        max_scan_depth: Memories scanned at most, 0 for all.
-        max_boost: Upper bound of the multiplier, >= 1.
-        decay_lambda: Decay per day, >= 0; 0 where decay is off.
-    """
-
-    batch_size: int
-    max_scan_depth: int
-    max_boost: float
-    decay_lambda: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
+    batch_size: int  # Memories per batch, >= 1
+    max_scan_depth: int  # Memories scanned at most, 0 for all
+    max_boost: float  # Upper bound of the multiplier, >= 1
+    decay_lambda: float  # Decay per day, >= 0; 0 where decay is off
 
 
 @dataclass(slots=True)
 class ScanReport:
-    """What one scan did.
+    """What one scan did."""
 
-    Attributes:
-        total: Memories in the corpus, exactly.
-        scanned: Of them, how many were looked at.
-        last_offset: Position after the last one; `total` after a complete scan.
-        in_use: Memories with a score above 0, of the whole file.
-        updated: Rows written, per batch.
-        timings: The batches.
-        hook_faults: What hooks raised.
-    """
-
-    total: int
-    scanned: int = 0
-    last_offset: int = 0
-    in_use: int = 0
-    updated: list[int] = field(default_factory=list[int])
+    total: int  # Memories in the corpus, exactly
+    scanned: int = 0  # Of them, how many were looked at
+    last_offset: int = 0  # Position after the last one; `total` after a complete scan
+    in_use: int = 0  # Memories with a score above 0, of the whole file
+    # The RFC's candidate trace: what each batch contributed
+    batches: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
     timings: BatchTimings = field(default_factory=BatchTimings)
     hook_faults: list[str] = field(default_factory=list[str])
+
+    def add(self, first: int, size: int, updated: int, elapsed_ms: float) -> None:
+        """Take in a batch, and tell hooks of it."""
+        place = {"batch_index": len(self.batches), "offset": first}
+        counts = {"memories_in_batch": size, "ltp_updated": updated}
+        self.batches.append({**place, **counts, "ltp_skipped_unchanged": size - updated})
+        self.timings.add(first, size, elapsed_ms)
+        self.scanned += size
+        self.last_offset = first + size
+        context = {**place, "batch_size": size, "ltp_updates": updated}
+        self.hook_faults += fire("post_batch", context)
+
+    @property
+    def updated(self) -> list[int]:
+        """Rows written, per batch."""
+        return [batch["ltp_updated"] for batch in self.batches]
 
     @property
     def not_scanned(self) -> int:
@@ -525,136 +396,94 @@ class ScanReport:
             "hook_faults": "; ".join(self.hook_faults) or None,
             "paginated_scoring": self.timings.report(),
             "pagination_state": self.pagination_state(),
-            "batches": {"batches": self.batches()},
+            "batches": {"batches": self.batches},
         }
 
     def pagination_state(self) -> dict[str, Any]:
         """Return the RFC's object for a replay packet."""
         return {
             "total": self.total,
-            "batches_processed": len(self.updated),
+            "batches_processed": len(self.batches),
             "last_offset": self.last_offset,
             "scan_depth_reached": self.not_scanned > 0,
         }
 
-    def batches(self) -> list[dict[str, int]]:
-        """Return the RFC's candidate trace: what each batch contributed."""
-        return [
-            {
-                "batch_index": index,
-                "offset": offset,
-                "memories_in_batch": rows,
-                "ltp_updated": updated,
-                "ltp_skipped_unchanged": rows - updated,
-            }
-            for index, (offset, rows, updated) in enumerate(
-                zip(self.timings.offsets, self.timings.rows, self.updated, strict=True)
-            )
-        ]
-
 
 def refresh_scores(
-    path: Path, total: int, read_pages: ReadPages, rules: ScoringRules, *, as_of_us: int
+    path: Path,
+    memory_ids: Any,
+    created_at_us: NDArray[np.int64],
+    rules: ScoringRules,
+    *,
+    as_of_us: int,
 ) -> ScanReport:
     """Bring the table `ltp` of usage.sqlite up to date, in a copy that then takes its place.
 
-    Calls the hook `post_batch` after each batch.
-
-    Args:
-        path: usage.sqlite, as tonight's `write_usage` left it.
-        total: Memories in the corpus.
-        read_pages: Reads them.
-        rules: How.
-        as_of_us: The moment that idle days are counted to.
+    Calls the hook `post_batch` after each batch. `memory_ids` is a pyarrow.Array of all by
+    position: 30 MB of a million with their dates.
 
     Raises:
-        StoreError: If there is no usage.sqlite of this version.
+        StoreError: There is no usage.sqlite of this version.
     """
+    total = len(memory_ids)
     report = ScanReport(total)
 
     def write(tmp: Path) -> None:
         shutil.copyfile(path, tmp)
         with filling(tmp) as db:
-            for first, stop in _ranges(db, total, rules.max_scan_depth):
-                for page in read_pages(first, stop):
-                    _scan_page(db, page, rules, as_of_us, report)
-            _finish(db, report)
+            for page in _pages(db, total, rules):
+                started = time.perf_counter()
+                ids = memory_ids[page].to_pylist()
+                scores = _score(db, ids, created_at_us[page], rules, as_of_us)
+                updated = db.executemany(_UPSERT, scores).rowcount
+                elapsed_ms = (time.perf_counter() - started) * 1000
+                report.add(page.start, len(ids), updated, elapsed_ms)
+            resume_at = report.last_offset if report.not_scanned else 0
+            meta = [(NOT_SCANNED, report.not_scanned), (RESUME_AT, resume_at)]
+            db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
+            sql = "SELECT COUNT(*) FROM ltp WHERE ltp_score > 0"
+            report.in_use = db.execute(sql).fetchone()[0]
 
-    _require_readable(path)
-    replace_with(path, write)
-    return report
-
-
-def _require_readable(path: Path) -> None:
     usage = UsageReader(path)
     usage.close()
     if usage.warning is not None:
         raise StoreError(f"{usage.warning}. Materialize access_statistics first")
+    replace_with(path, write)
+    return report
 
 
-def _ranges(db: sqlite3.Connection, total: int, max_scan_depth: int) -> Iterator[tuple[int, int]]:
+def _pages(db: sqlite3.Connection, total: int, rules: ScoringRules) -> Iterator[slice]:
     """Yield what to scan: all, or so many from where the last scan stopped, around the end."""
-    if not max_scan_depth or max_scan_depth >= total:
-        yield 0, total
-        return
-    found = db.execute("SELECT value FROM meta WHERE key = ?", [RESUME_AT]).fetchone()
-    start = int(found[0]) if found and int(found[0]) < total else 0
-    stop = min(start + max_scan_depth, total)
-    yield start, stop
-    left = max_scan_depth - (stop - start)
-    if left:
-        yield 0, left
+    start, left = 0, total
+    if 0 < rules.max_scan_depth < total:
+        left = rules.max_scan_depth
+        found = db.execute("SELECT value FROM meta WHERE key = ?", [RESUME_AT]).fetchone()
+        start = int(found[0]) if found and int(found[0]) < total else 0
+    while left:
+        stop = min(start + rules.batch_size, start + left, total)
+        yield slice(start, stop)
+        left -= stop - start
+        start = stop % total
 
 
-def _scan_page(
-    db: sqlite3.Connection, page: MemoryPage, rules: ScoringRules, as_of_us: int, report: ScanReport
-) -> None:
-    started = time.perf_counter()
-    updated = db.executemany(_UPSERT, _scores(db, page, rules, as_of_us)).rowcount
-    elapsed_ms = (time.perf_counter() - started) * 1000
-    size = len(page.memory_ids)
-    context = {
-        "batch_index": len(report.updated),
-        "offset": page.first,
-        "batch_size": size,
-        "ltp_updates": updated,
-    }
-    report.updated.append(updated)
-    report.timings.add(page.first, size, elapsed_ms)
-    report.scanned += size
-    report.last_offset = page.first + size
-    report.hook_faults += fire("post_batch", context)
-
-
-def _scores(
-    db: sqlite3.Connection, page: MemoryPage, rules: ScoringRules, as_of_us: int
-) -> Iterator[_Row]:
-    recent, _, last_us = read_counts(db, page.memory_ids)
+def _score(
+    db: sqlite3.Connection,
+    memory_ids: list[str],
+    created_at_us: NDArray[np.int64],
+    rules: ScoringRules,
+    as_of_us: int,
+) -> Iterator[tuple[Any, ...]]:
+    """Return the rows of the table `ltp` of some memories."""
+    recent, _, last_us = read_counts(db, memory_ids)
     multiplier = ltp_multiplier(recent, rules.max_boost)
     score = ltp_score(multiplier, rules.max_boost)
-    accessed_us = last_accessed(last_us, page.created_at_us)
+    accessed_us = last_accessed(last_us, created_at_us)
     faded = decayed(score, idle_days(accessed_us, as_of_us), rules.decay_lambda)
-    return zip(
-        page.memory_ids,
-        multiplier.tolist(),
-        score.tolist(),
-        faded.tolist(),
-        accessed_us.tolist(),
-        strict=True,
-    )
+    columns = (column.tolist() for column in (multiplier, score, faded, accessed_us))
+    return zip(memory_ids, *columns, strict=True)
 
 
-def _finish(db: sqlite3.Connection, report: ScanReport) -> None:
-    meta = {
-        NOT_SCANNED: report.not_scanned,
-        RESUME_AT: report.last_offset if report.not_scanned else 0,
-    }
-    db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
-    report.in_use = db.execute("SELECT COUNT(*) FROM ltp WHERE ltp_score > 0").fetchone()[0]
-
-
-# How long the access log keeps single retrievals. Build side.
-
+# How long the access log keeps single retrievals.
 
 RETENTION_DAYS = 90
 """How long a single retrieval can be looked up; longer keeps a finer history, shorter keeps less
@@ -662,16 +491,9 @@ about a person and a smaller file (about 100 bytes per row)."""
 
 
 def prune_access_log(path: Path, *, folded: Mark, now_us: int) -> tuple[int, str | None]:
-    """Delete the rows that are older than the retention and in the sums already.
+    """Delete the rows that are older than the retention and in the sums already; a fault.
 
-    Args:
-        path: The log.
-        folded: Up to where the log is in the sums that are safely on disk. Another log than that
-            one keeps every row.
-        now_us: The present, microseconds since the epoch.
-
-    Returns:
-        How many rows were deleted, and what went wrong or None: the next night goes on.
+    Rows of another log than the one that is safely in the sums stay.
     """
     where = (
         "position <= ? AND retrieved_at_us < ? "
@@ -691,19 +513,14 @@ def fold_usage(
 ) -> StageOutput:
     """Fold what recall appended to the log, write usage.sqlite, and delete what is old and folded.
 
-    Args:
-        folded: The sums of the nights before; those with tonight's replace them.
-        log: The access log.
-        usage: usage.sqlite; without a readable log it holds the sums alone.
-        known: The memories that exist now; fast to look into.
-        window_days: Of the LTP window; beyond the retention there are no single rows to count.
-        as_of_us: The moment of counting.
+    Without a readable log usage.sqlite holds the sums alone. `known` are the memories that exist
+    now; beyond the retention there are no single rows to count in `window_days`.
     """
-    fold = fold_access_log_on(read_folded(folded), log, known)
+    fold = fold_access_log(read_folded(folded), log, known)
     # The sums with their mark first, in one file: killed anywhere, no row counts twice, and none
     # is deleted that is not counted.
     write_text(folded, fold.folded.to_json())
-    mark, fault, pruned = fold.folded.mark, fold.statistics.fault, 0
+    mark, fault, pruned = fold.folded.mark, fold.fault, 0
     window_days, window = min(window_days, RETENTION_DAYS), Window()
     if fault is None:
         # Removed or replaced since it was folded: the next night counts the new one.
@@ -721,8 +538,8 @@ def fold_usage(
     if fault is None:
         pruned, fault = prune_access_log(log, folded=mark, now_us=as_of_us)
     facts = {
-        "retrievals": sum(n for n, _ in fold.statistics.by_memory.values()),
-        "orphaned_retrievals": fold.statistics.orphaned,
+        "retrievals": sum(n for n, _ in fold.by_memory.values()),
+        "orphaned_retrievals": fold.orphaned,
         "fault": fault,
         "usage_digest": digest,
         "window_days": window_days,
@@ -731,4 +548,4 @@ def fold_usage(
         "co_retrieved_pairs_left_out": window.pairs_left_out,
     }
     notes = {"rows_folded": fold.rows, "rows_pruned": pruned}
-    return StageOutput(len(fold.statistics.by_memory), facts, notes)
+    return StageOutput(len(fold.by_memory), facts, notes)

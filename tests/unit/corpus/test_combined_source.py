@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from noctuary.core.errors import SourceError
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.source import Source, open_source
-from noctuary.sources.turn_source import CombinedSource, negative_ids
+from noctuary.sources.turn_source import CombinedSource
 
 Make = Callable[..., Path]
 
@@ -20,22 +20,21 @@ def combined(one: Path, other: Path) -> CombinedSource:
     return CombinedSource(open_source(one), open_source(other))
 
 
-def keys(source: Source, size: int = 1_000) -> list[int | str | None]:
-    return [row.key for batch in source.batches(size) for row in batch]
+def keys(source: Source) -> list[int | str | None]:
+    return [row.key for row in source.rows()]
 
 
-@pytest.mark.parametrize("size", [1, 2, 100])
-def test_rows_of_both_come_in_key_order(make_jsonl: Make, size: int) -> None:
+def test_rows_of_both_come_in_key_order(make_jsonl: Make) -> None:
     def ids(*found: object) -> list[dict[str, object]]:
         return [{"id": i, "content": f"memory {i}"} for i in found]
 
     numbers = make_jsonl(ids(2, 5, 9), "a.jsonl"), make_jsonl(ids(-7, -3, 6), "b.jsonl")
     with combined(*numbers) as source:
-        assert keys(source, size) == [-7, -3, 2, 5, 6, 9]
+        assert keys(source) == [-7, -3, 2, 5, 6, 9]
         assert source.count() == 6
     texts = make_jsonl(ids("a", "z"), "c.jsonl"), make_jsonl(ids("turn-1", "turn-2"), "d.jsonl")
     with combined(*texts) as source:
-        assert keys(source, size) == ["a", "turn-1", "turn-2", "z"]
+        assert keys(source) == ["a", "turn-1", "turn-2", "z"]
 
 
 def test_rows_without_an_id_stay_behind_their_neighbour(make_jsonl: Make) -> None:
@@ -76,28 +75,3 @@ def test_both_are_closed(make_store: Make, tmp_path: Path) -> None:
     for part in parts:
         with pytest.raises(SourceError):
             part.count()
-
-
-def test_batches_end_early_when_contents_are_large(
-    make_jsonl: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("noctuary.sources.source.BATCH_CHARS", 100)
-    rows = [{"id": i, "content": "x" * 60} for i in range(6)]
-    with combined(make_jsonl(rows, "a.jsonl"), make_jsonl([], "b.jsonl")) as source:
-        assert [len(batch) for batch in source.batches()] == [2, 2, 2]
-
-
-def test_negative_ids_are_found_without_reading_on(make_store: Make) -> None:
-    rows = [{"id": i} for i in (-9, -2, 0, 1, 2)]
-    with open_source(make_store(rows)) as source:
-        read: list[int] = []
-        batches = source.batches
-
-        def counted(size: int = 2) -> Iterator[Sequence[object]]:
-            for batch in batches(size):
-                read.append(len(batch))
-                yield batch
-
-        source.batches = counted  # type: ignore[method-assign]  # pyright: ignore
-        assert negative_ids(source) == {-9, -2}
-        assert sum(read) <= 4

@@ -25,7 +25,14 @@ from noctuary.sources.evidence import (
 )
 from noctuary.sources.export import export_corpus
 from noctuary.sources.jsonl import JsonlSource
-from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
+from noctuary.sources.source import (
+    KnownConcept,
+    KnownEdge,
+    KnownMention,
+    MemoryLink,
+    Share,
+    Told,
+)
 from noctuary.sources.turn_source import CombinedSource
 from tests.unit.corpus.conftest import MakeJsonl
 
@@ -39,25 +46,11 @@ class SayingSource(JsonlSource):
         super().__init__(path)
         self._said = said
 
-    def links(self) -> Iterator[MemoryLink]:
-        """Yield the links."""
-        yield from self._said.links
-
-    def concepts(self) -> Iterator[KnownConcept]:
-        """Yield the concepts."""
-        yield from self._said.concepts
-
-    def mentions(self) -> Iterator[KnownMention]:
-        """Yield the mentions."""
-        yield from self._said.mentions
-
-    def edges(self) -> Iterator[KnownEdge]:
-        """Yield the edges."""
-        yield from self._said.edges
-
-    def shares(self) -> Iterator[Share]:
-        """Yield the shares."""
-        yield from self._said.shares
+    def told(self, noun: type[Told]) -> Iterator[Told]:
+        """Yield what was said of one kind."""
+        said = self._said
+        for values in (said.links, said.concepts, said.mentions, said.edges, said.shares):
+            yield from (value for value in values if isinstance(value, noun))
 
 
 @dataclass(frozen=True)
@@ -241,8 +234,10 @@ def test_a_source_that_breaks_keeps_the_tables(corpus: Corpus) -> None:
     before = corpus.write(Said(links=(link("a", "b"),))).tables()
 
     class Broken(SayingSource):
-        def edges(self) -> Iterator[KnownEdge]:
-            raise OSError("gone")
+        def told(self, noun: type[Told]) -> Iterator[Told]:
+            if noun is KnownEdge:
+                raise OSError("gone")
+            yield from super().told(noun)
 
     with (
         Broken(corpus.source, Said(links=(link("b", "a"),))) as source,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,6 +12,7 @@ import pytest
 from noctuary.core.errors import SourceError, SourceFormatError
 from noctuary.core.types import UNDATED_US
 from noctuary.sources import corpus as tables
+from noctuary.sources import export as export_module
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import ExportReport, export_corpus
 from noctuary.sources.source import RawRow, open_source
@@ -37,14 +38,13 @@ class FailingProgress:
 class Lossy(SqliteSource):
     """A source that counts one row more than it gives."""
 
-    def batches(self, size: int = 1000) -> Iterator[Sequence[RawRow]]:
-        for batch in super().batches(size):
-            yield batch[:-1]
+    def rows(self) -> Iterator[RawRow]:
+        yield from list(super().rows())[:-1]
 
 
-def export(path: Path, out: Path, batch_rows: int = 1000) -> ExportReport:
+def export(path: Path, out: Path) -> ExportReport:
     with open_source(path) as source:
-        return export_corpus(source, out, now_us=NOW_US, batch_rows=batch_rows)
+        return export_corpus(source, out, now_us=NOW_US)
 
 
 def column(out: Path, name: str, file: str) -> list[object]:
@@ -150,8 +150,8 @@ def test_the_same_rows_give_the_same_bytes(make_store: Make, tmp_path: Path) -> 
         {"content": f"Ann: {i}", "category": "turn", "tags": f"session:{i % 3}"} for i in range(100)
     ]
     path = make_store(rows)
-    export(path, tmp_path / "a", batch_rows=1000)
-    export(path, tmp_path / "b", batch_rows=7)
+    export(path, tmp_path / "a")
+    export(path, tmp_path / "b")
     assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
     assert len(files_of(tmp_path / "a")) == 4
 
@@ -239,13 +239,14 @@ def test_no_byte_of_a_sensitive_line_is_written(
 
 @pytest.mark.parametrize("at", [1, 3, 6])
 def test_a_failure_in_the_middle_leaves_the_previous_export_and_no_trace(
-    make_store: Make, tmp_path: Path, at: int
+    make_store: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
+    monkeypatch.setattr(export_module, "REPORTED_ROWS", 1)
     out = tmp_path / "out"
     export(make_store([{"content": "yesterday"}], path=tmp_path / "old.db"), out)
     before = files_of(out)
     with open_source(make_store(canary_rows())) as source, pytest.raises(RuntimeError) as caught:
-        export_corpus(source, out, batch_rows=1, progress=FailingProgress(at))
+        export_corpus(source, out, progress=FailingProgress(at))
     assert files_of(out) == before
     assert sorted(p.name for p in out.iterdir()) == sorted(before)
     assert CANARY not in str(caught.value)
@@ -262,8 +263,7 @@ def test_a_killed_export_leaves_nothing_sensitive_and_the_next_one_cleans_up(
         "class Kill:\n"
         "    def update(self, task, done, total):\n"
         "        if done == total: os.kill(os.getpid(), 9)\n"
-        "export_corpus(open_source(Path(sys.argv[1])), Path(sys.argv[2]), batch_rows=1,"
-        " progress=Kill())\n"
+        "export_corpus(open_source(Path(sys.argv[1])), Path(sys.argv[2]), progress=Kill())\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(path), str(out)], check=False)
     assert done.returncode == -9
@@ -295,7 +295,10 @@ def test_a_source_that_loses_a_row_is_refused(make_store: Make, tmp_path: Path) 
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_progress_ends_at_the_total(make_store: Make, tmp_path: Path) -> None:
+def test_progress_ends_at_the_total(
+    make_store: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_module, "REPORTED_ROWS", 2)
     calls: list[tuple[str, int, int]] = []
 
     class Spy:
@@ -303,7 +306,7 @@ def test_progress_ends_at_the_total(make_store: Make, tmp_path: Path) -> None:
             calls.append((task, done, total))
 
     with open_source(make_store([{}] * 5)) as source:
-        export_corpus(source, tmp_path / "out", batch_rows=2, progress=Spy())
+        export_corpus(source, tmp_path / "out", progress=Spy())
     assert calls == [("export", 2, 5), ("export", 4, 5), ("export", 5, 5)]
 
 

@@ -19,7 +19,7 @@ GOOD = {"id": 1, "content": "good"}
 
 def read(path: Path, *, window_bytes: int = 1 << 20, max_line_bytes: int = 1 << 20) -> list[RawRow]:
     with JsonlSource(path, window_bytes=window_bytes, max_line_bytes=max_line_bytes) as source:
-        rows = [row for batch in source.batches(3) for row in batch]
+        rows = [row for row in source.rows()]
         assert source.count() == len(rows)
     return rows
 
@@ -29,7 +29,7 @@ def test_rows_and_identity(make_jsonl: Make, name: str) -> None:
     path = make_jsonl([GOOD, {"id": 2, "content": "b", "extra": {"deep": [1]}}], name)
     with JsonlSource(path) as source:
         identity = source.identity()
-        (batch,) = source.batches()
+        batch = list(source.rows())
     assert [row.fields["content"] for row in batch] == ["good", "b"]
     assert [row.locator for row in batch] == ["line 1", "line 2"]
     assert identity.marker["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -185,7 +185,7 @@ def test_appending_does_not_disturb_a_pinned_read(make_jsonl: Make) -> None:
         assert source.count() == 1
         with path.open("ab") as handle:
             handle.write(b'{"id": 2, "content": "later"}\n')
-        assert [row.key for batch in source.batches() for row in batch] == [1]
+        assert [row.key for row in source.rows()] == [1]
     assert len(read(path)) == 2
 
 
@@ -194,7 +194,7 @@ def test_replacing_by_rename_does_not_disturb_a_pinned_read(make_jsonl: Make) ->
     with JsonlSource(path) as source:
         assert source.count() == 1
         make_jsonl([{"id": 9, "content": "new"}], "new.jsonl").replace(path)
-        assert [row.key for batch in source.batches() for row in batch] == [1]
+        assert [row.key for row in source.rows()] == [1]
 
 
 @pytest.mark.parametrize("ids", [(1, 2), (2, 1)])
@@ -204,7 +204,7 @@ def test_rewriting_in_place_is_noticed(make_jsonl: Make, ids: tuple[int, int]) -
         assert source.count() == 2
         path.write_bytes(path.read_bytes().replace(b"aaaa", b"bbbb"))
         with pytest.raises(SourceError, match="was rewritten while it was read"):
-            list(source.batches())
+            list(source.rows())
 
 
 def test_the_error_of_an_unreadable_line_keeps_no_text(make_jsonl: Make) -> None:

@@ -24,7 +24,17 @@ from noctuary.sources.palace import (
     KNOWN_MIGRATIONS,
     PalaceSource,
 )
-from noctuary.sources.source import PART_OF, SUPERSEDES, RawRow, open_source
+from noctuary.sources.source import (
+    PART_OF,
+    SUPERSEDES,
+    KnownConcept,
+    KnownEdge,
+    KnownMention,
+    MemoryLink,
+    RawRow,
+    Share,
+    open_source,
+)
 from noctuary.text.secrets import find_mark
 from tests.support.palaces import (
     Drawer,
@@ -72,15 +82,14 @@ def palace(filed: Path, tmp_path: Path) -> Path:
 
 def rows_of(folder: Path) -> dict[object, RawRow]:
     with open_source(folder) as source:
-        rows = [row for batch in source.batches() for row in batch]
+        rows = [row for row in source.rows()]
         assert len(rows) == source.count()
     return {row.key: row for row in rows}
 
 
 def test_every_drawer_is_read_once_in_the_order_of_its_id(filed: Path) -> None:
     with open_source(filed) as source:
-        keys = [row.key for batch in source.batches(3) for row in batch]
-        assert [len(batch) for batch in source.batches(3)] == [3, 3, 3, 1]
+        keys = [row.key for row in source.rows()]
     assert keys == sorted(d.drawer_id for d in FILED)
 
 
@@ -164,8 +173,9 @@ def test_a_secret_in_metadata_that_is_not_exported_keeps_the_drawer_in(tmp_path:
 
 def test_marks_are_links_each_once(filed: Path) -> None:
     with open_source(filed) as source:
-        links = [(link.from_id, link.link_type, link.to_id) for link in source.links()]
-        assert not [*source.concepts(), *source.mentions(), *source.edges(), *source.shares()]
+        links = [(link.from_id, link.link_type, link.to_id) for link in source.told(MemoryLink)]
+        for noun in (KnownConcept, KnownMention, KnownEdge, Share):
+            assert not list(source.told(noun))
     assert sorted(links) == [
         ("drawer_a", PART_OF, "consolidated_1"),
         ("drawer_b", PART_OF, "consolidated_1"),
@@ -178,7 +188,9 @@ def test_a_sensitive_drawers_marks_stay_with_it(palace: Path, tmp_path: Path) ->
     with PalaceSource(palace / CHROMA_FILE) as source:
         export_corpus(source, tmp_path)
         write_evidence(source, tmp_path)
-        assert "bare" not in [link.to_id for link in source.links()], "it was not even read"
+        assert "bare" not in [link.to_id for link in source.told(MemoryLink)], (
+            "it was not even read"
+        )
     links = [(link.from_id, link.to_id) for link in read_links(tmp_path)]
     assert links == [("drawer_a", "consolidated_1")]
 
@@ -208,7 +220,7 @@ def test_what_is_filed_meanwhile_belongs_to_the_next_reading(palace: Path) -> No
         db.execute("PRAGMA journal_mode = WAL")
         with open_source(palace) as source:
             add_drawers(client, DRAWERS, [drawer("aaa", "new")])
-            keys = [row.key for batch in source.batches() for row in batch]
+            keys = [row.key for row in source.rows()]
     assert "aaa" not in keys
     with palace_client(palace) as client:
         # On a busy machine Chroma leaves it in its queue until somebody asks.

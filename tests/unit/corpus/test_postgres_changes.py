@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from tests.support.databases import MakeDatabase, flat, open_database, run_sql
+from tests.support.databases import MakeDatabase, open_database, run_sql
 
 
 def test_what_changed_since_is_found_by_the_index(database: MakeDatabase) -> None:
@@ -18,10 +18,8 @@ def test_what_changed_since_is_found_by_the_index(database: MakeDatabase) -> Non
     run_sql(dsn, "ANALYZE memories")
     since_us = 1767225600_000_000 + 19_995 * 60_000_000
     with open_database(dsn) as source:
-        assert [row.key for row in flat(source.changed_since(since_us, 4))] == [
-            *range(19995, 20002)
-        ]
-        assert flat(source.changed_since(since_us + 1))[0].key == 19996
+        assert [row.key for row in source.changed_since(since_us)] == [*range(19995, 20002)]
+        assert next(source.changed_since(since_us + 1)).key == 19996
         with psycopg.connect(dsn) as db:
             moment = "'epoch'::timestamptz + %s * interval '1 microsecond'"
             plan = db.execute(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share
 from tests.support.claude_memory import Row, insert_rows, migrations
-from tests.support.databases import MakeDatabase, flat, open_database, rows_of, run_sql
+from tests.support.databases import MakeDatabase, open_database, rows_of, run_sql
 
 DATE = "2026-03-01 12:00:00+00"
 DATE_US = 1772366400_000_000
@@ -83,8 +83,8 @@ def test_a_user_reads_what_is_theirs_and_what_is_shared_with_them(database: Make
     assert users_of(dsn, "default") == {}
     for user, keys in {"anna": [1, 2, 3, 5], "ben": [1, 2, 4, 5]}.items():
         with open_database(dsn, user) as source:
-            assert [row.key for row in flat(source.batches())] == keys
-            assert [row.key for row in flat(source.changed_since(0))] == keys
+            assert [row.key for row in source.rows()] == keys
+            assert [row.key for row in source.changed_since(0)] == keys
             assert source.count() == source.identity().marker["rows"] == 4
             assert source.identity().marker["users"] == f"user:{user}"
             assert source.identity().marker["last_id"] == 5
@@ -97,12 +97,12 @@ def test_shares_are_spelled_out_by_row(database: MakeDatabase) -> None:
     expected = {"": carls | bens | {Share("5", "anna")}, "ben": bens, "carl": carls, "zoe": set()}
     for user, shares in expected.items():
         with open_database(dsn, user) as source:
-            found = list(source.shares())
+            found = list(source.told(Share))
         assert set(found) == shares
         assert len(found) == len(shares)
     run_sql(dsn, "DELETE FROM tag_shares WHERE shared_with = 'ben'")
     with open_database(dsn) as source:
-        assert set(source.shares()) == carls | {Share("1", "ben"), Share("5", "anna")}
+        assert set(source.told(Share)) == carls | {Share("1", "ben"), Share("5", "anna")}
 
 
 _TAG = st.sampled_from(["a", "b", " a", "A", "ab", "", "a b"])
@@ -144,9 +144,9 @@ def test_shares_are_those_of_the_rule_in_python(
         own = {tag.strip(" ") for tag in ",".join(tags).split(",")} if ",".join(tags) else set()
         expected |= {Share(str(key), w) for o, tag, w in by_tag if o == owner and tag in own}
     with open_database(dsn) as source:
-        assert set(source.shares()) == expected
+        assert set(source.told(Share)) == expected
     with open_database(dsn, "carl") as source:
-        assert {row.key for row in flat(source.batches())} == {
+        assert {row.key for row in source.rows()} == {
             int(share.memory_id) for share in expected if share.shared_with == "carl"
         }
 
@@ -169,16 +169,16 @@ def test_links_are_read_as_they_are(database: MakeDatabase) -> None:
     second = MemoryLink("3", "1", "part-of", UNDATED_US, "ben")
     third = MemoryLink("1", "3", "see-also", UNDATED_US, "default")
     with open_database(dsn) as source:
-        assert list(source.links()) == [first, second, third]
+        assert list(source.told(MemoryLink)) == [first, second, third]
     with open_database(dsn, "anna") as source:
-        assert list(source.links()) == [first]
+        assert list(source.told(MemoryLink)) == [first]
     # ben's link is about rows that are not his to see.
     with open_database(dsn, "ben") as source:
-        assert list(source.links()) == []
+        assert list(source.told(MemoryLink)) == []
     run_sql(dsn, "UPDATE memories SET user_id = 'default'")
     run_sql(dsn, "UPDATE memory_links SET user_id = 'default'")
     with open_database(dsn) as source:
-        assert {link.user for link in source.links()} == {None}
+        assert {link.user for link in source.told(MemoryLink)} == {None}
 
 
 def graph(database: MakeDatabase) -> str:
@@ -203,19 +203,19 @@ def graph(database: MakeDatabase) -> str:
 def test_concepts_and_edges_are_those_of_rows_that_may_be_seen(database: MakeDatabase) -> None:
     dsn = graph(database)
     with open_database(dsn) as source:
-        assert list(source.concepts()) == [
+        assert list(source.told(KnownConcept)) == [
             KnownConcept("harbour", ("haven", "port"), "concept"),
             KnownConcept("tide", (), "concept"),
             KnownConcept("ghost", ("spook",), "concept"),
         ]
-        assert list(source.mentions()) == [
+        assert list(source.told(KnownMention)) == [
             KnownMention("1", "harbour", "about"),
             KnownMention("2", "tide", "mentions"),
         ]
-        assert list(source.edges()) == [KnownEdge("harbour", "tide", "has", 3, ("1", "2"))]
+        assert list(source.told(KnownEdge)) == [KnownEdge("harbour", "tide", "has", 3, ("1", "2"))]
     with open_database(dsn, "anna") as source:
-        assert list(source.mentions()) == [KnownMention("1", "harbour", "about")]
-        assert list(source.edges()) == [KnownEdge("harbour", "tide", "has", 3, ("1",))]
+        assert list(source.told(KnownMention)) == [KnownMention("1", "harbour", "about")]
+        assert list(source.told(KnownEdge)) == [KnownEdge("harbour", "tide", "has", 3, ("1",))]
 
 
 @pytest.mark.parametrize("table", ["memory_links", "concepts", "memory_concepts", "concept_edges"])
@@ -225,11 +225,11 @@ def test_a_database_with_a_table_less_says_less(database: MakeDatabase, table: s
         db.execute(f"DROP TABLE {table} CASCADE")  # pyright: ignore[reportArgumentType, reportCallIssue]
     with open_database(dsn) as source:
         said = {
-            "concepts": bool(list(source.concepts())),
-            "memory_concepts": bool(list(source.mentions())),
-            "concept_edges": bool(list(source.edges())),
+            "concepts": bool(list(source.told(KnownConcept))),
+            "memory_concepts": bool(list(source.told(KnownMention))),
+            "concept_edges": bool(list(source.told(KnownEdge))),
         }
-        assert list(source.links()) == []
+        assert list(source.told(MemoryLink)) == []
     lost = set(said) if table == "concepts" else {table}
     assert said == {name: name not in lost for name in said}
 
@@ -237,9 +237,9 @@ def test_a_database_with_a_table_less_says_less(database: MakeDatabase, table: s
 def test_evidence_is_of_the_pinned_state(database: MakeDatabase) -> None:
     dsn = shared(database)
     with open_database(dsn) as source:
-        before = source.shares()
+        before = source.told(Share)
         first = next(before)
         run_sql(dsn, "DELETE FROM memory_shares")
         run_sql(dsn, "DELETE FROM tag_shares")
         assert len([first, *before]) == 5
-        assert len(list(source.shares())) == 5
+        assert len(list(source.told(Share))) == 5

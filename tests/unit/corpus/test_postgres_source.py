@@ -16,13 +16,19 @@ from noctuary.sources import postgres as postgres_rows
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.normalize import find_sensitivity
-from noctuary.sources.postgres_source import KIND
-from noctuary.sources.source import open_source
+from noctuary.sources.postgres import KIND
+from noctuary.sources.source import (
+    KnownConcept,
+    KnownEdge,
+    KnownMention,
+    MemoryLink,
+    Share,
+    open_source,
+)
 from noctuary.text.secrets import find_mark
 from tests.support.claude_memory import MIGRATIONS, Row, insert_rows, migrations
 from tests.support.databases import (
     MakeDatabase,
-    flat,
     name_database,
     open_database,
     rows_of,
@@ -48,13 +54,13 @@ def test_every_migration_is_read_with_and_without_vectors(
         assert (identity.kind, identity.schema_version, identity.id_kind) == (KIND, version, "int")
         assert identity.notes == (("no_sensitivity_marks",) if version == "001" else ())
         assert source.count() == identity.marker["rows"] == identity.marker["last_id"] == 2
-        first, second = flat(source.batches())
+        first, second = list(source.rows())
         assert (first.key, first.locator, first.withheld, first.problem) == (1, "id 1", None, None)
         told = {key: first.fields[key] for key in ("content", "tags", "importance", "created_at")}
         assert told == {**row, "created_at": "2026-03-01T12:00:00+00:00"}
         assert second.fields["content"] == "Two."
-        assert not any([*source.links(), *source.concepts(), *source.mentions(), *source.edges()])
-        assert not list(source.shares())
+        for noun in (MemoryLink, KnownConcept, KnownMention, KnownEdge, Share):
+            assert not list(source.told(noun))
 
 
 def test_the_real_vector_type_is_read_where_its_package_is(database: MakeDatabase) -> None:
@@ -118,8 +124,8 @@ def test_the_text_of_a_marked_row_never_leaves_the_server(
     fetchall = psycopg.Cursor.fetchall
     monkeypatch.setattr(psycopg.Cursor, "fetchall", listen)
     with open_database(dsn) as source:
-        first, second = flat(source.batches())
-        assert first in flat(source.changed_since(0))
+        first, second = list(source.rows())
+        assert first in list(source.changed_since(0))
         identity = source.identity()
     assert (first.key, first.withheld, dict(first.fields)) == (1, reason, {})
     assert find_sensitivity(first) == reason
@@ -150,8 +156,7 @@ def test_marks_of_text_are_at_least_as_strict_as_those_of_other_stores(
 ) -> None:
     columns = ("is_sensitive", "vault_path")
     values = {**dict.fromkeys(columns), column: value}
-    schema = postgres_rows.DatabaseSchema("006", dict.fromkeys(columns, "text"), frozenset())
-    sql: Any = f"SELECT {postgres_rows.mark_sql(schema)} FROM (SELECT %s::text AS is_sensitive, "
+    sql: Any = f"SELECT {postgres_rows.mark_sql(columns)} FROM (SELECT %s::text AS is_sensitive, "
     with psycopg.connect(server.dsn("postgres")) as db:
         row = db.execute(sql + "%s::text AS vault_path) AS m", (*values.values(),)).fetchone()
     assert row is not None
@@ -226,7 +231,7 @@ def test_a_database_without_an_encoding(server: Cluster, tmp_path: Path) -> None
     run_sql(dsn, r"INSERT INTO memories (content, user_id) VALUES (E'Gr\xfc\xdfe.', E'zo\xc3\xab')")
     run_sql(dsn, "INSERT INTO memories (content, is_sensitive) VALUES ('Hidden.', true)")
     with open_database(dsn) as source:
-        first, second, third = flat(source.batches())
+        first, second, third = list(source.rows())
         assert (first.fields["content"], first.fields["user_id"]) == ("Grüße.", "zoë")
         assert second.fields["content"] == b"Gr\xfc\xdfe."
         assert third.withheld == "flagged"
@@ -281,12 +286,13 @@ def test_a_role_that_may_not_read_everything(server: Cluster, database: MakeData
     run_sql(dsn, "GRANT SELECT ON memories TO reader")
     with open_database(own) as source:
         assert source.identity().notes == ("tables_not_readable",)
-        assert not [*source.links(), *source.shares(), *source.concepts()]
+        for noun in (MemoryLink, Share, KnownConcept):
+            assert not list(source.told(noun))
         # Somebody may be sharing: every row is somebody's.
-        assert [row.fields["user_id"] for row in flat(source.batches())] == ["default"]
+        assert [row.fields["user_id"] for row in source.rows()] == ["default"]
     run_sql(dsn, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
     with open_database(own) as source:
         assert source.identity().notes == ()
-        assert [row.fields["user_id"] for row in flat(source.batches())] == [None]
+        assert [row.fields["user_id"] for row in source.rows()] == [None]
     run_sql(dsn, "DROP OWNED BY reader")
     run_sql(dsn, "DROP ROLE reader")

@@ -13,7 +13,6 @@ import pytest
 from noctuary.core import sqlite as foreign_file
 from noctuary.core.errors import SourceError, SourceFormatError
 from noctuary.sources import sqlite as pinned_file
-from noctuary.sources import sqlite as sqlite_source
 from noctuary.sources.export import export_corpus
 from noctuary.sources.source import RawRow, open_source
 from noctuary.sources.sqlite import SqliteSource
@@ -46,13 +45,13 @@ import noctuary.sources.jsonl, noctuary.sources.palace, noctuary.sources.sqlite
 from noctuary.sources.source import open_source
 os.setuid(65534)
 with open_source(Path(sys.argv[1])) as source:
-    print(sum(len(batch) for batch in source.batches()))
+    print(sum(1 for _ in source.rows()))
 """
 
 
-def rows_of(path: Path, size: int = 1000) -> list[RawRow]:
+def rows_of(path: Path) -> list[RawRow]:
     with open_source(path) as source:
-        return [row for batch in source.batches(size) for row in batch]
+        return [row for row in source.rows()]
 
 
 @pytest.mark.parametrize(("user_version", "schema"), [(0, "1"), (1, "1"), (2, "2")])
@@ -71,23 +70,13 @@ def test_a_newer_schema_is_read_and_noted(make_store: Make) -> None:
         assert source.identity().notes == ("newer_schema_version",)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_batches_are_by_key_over_gaps_and_negative_ids(make_store: Make, size: int) -> None:
+def test_rows_are_by_key_over_gaps_and_negative_ids(make_store: Make) -> None:
     ids = [-(2**63), -5, 0, 1, 2, 900, 2**63 - 1]
     path = make_store([{"id": i} for i in reversed(ids)])
     with open_source(path) as source:
-        batches = list(source.batches(size))
-    assert [row.key for batch in batches for row in batch] == ids
-    assert all(len(batch) <= size for batch in batches)
-    assert batches[0][0].locator == f"id {ids[0]}"
-
-
-def test_a_batch_is_cut_short_by_its_bytes(
-    make_store: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_source, "BATCH_BYTES", 1000)
-    with open_source(make_store([{"content": "x" * 600}] * 5)) as source:
-        assert [len(batch) for batch in source.batches()] == [2, 2, 1]
+        rows = list(source.rows())
+    assert [row.key for row in rows] == ids
+    assert rows[0].locator == f"id {ids[0]}"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +128,7 @@ def test_one_snapshot_from_open_to_close(make_store: Make) -> None:
         writer.commit()
         writer.close()
         assert source.count() == 5
-        contents = [row.fields["content"] for batch in source.batches(2) for row in batch]
+        contents = [row.fields["content"] for row in source.rows()]
     assert contents == ["0", "1", "2", "3", "4"]
     assert len(rows_of(path)) == 3
 
@@ -158,7 +147,7 @@ def test_exporting_beside_a_live_wal_writer(make_store: Make, tmp_path: Path) ->
     try:
         for attempt in range(4):
             with open_source(path) as source:
-                report = export_corpus(source, tmp_path / f"out{attempt}", batch_rows=50)
+                report = export_corpus(source, tmp_path / f"out{attempt}")
             assert report.exported == report.source_rows
             # Every transaction adds seven rows: any other remainder is a torn view.
             assert report.source_rows % 7 == 0
@@ -251,7 +240,7 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
 def test_a_text_key_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     db = sqlite3.connect(path)
-    others = ", ".join(sqlite_source.REQUIRED_COLUMNS[1:])
+    others = ", ".join(pinned_file.REQUIRED_COLUMNS[1:])
     db.execute(f"CREATE TABLE memories(id TEXT PRIMARY KEY, {others})")
     db.close()
     with pytest.raises(SourceFormatError, match=r"found id TEXT\. Export the store as JSON lines"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from noctuary.sources.export import PLACES_SHOWN, Finding, export_corpus, scan_tables
+from noctuary.sources.export import PLACES_SHOWN, export_corpus, scan_tables
 from noctuary.sources.jsonl import JsonlSource
 from noctuary.sources.normalize import find_sensitivity
 from noctuary.sources.source import open_source
@@ -27,10 +27,9 @@ def test_an_export_of_clean_rows_is_clean(make_store: MakeStore, tmp_path: Path)
     with open_source(make_store([{"content": "a"}, {"content": "b", "tags": "wing:x"}])) as source:
         export_corpus(source, tmp_path / "out")
     scan = scan_tables(tmp_path / "out")
-    assert (scan.tables, scan.findings) == (3, ())
-    assert scan.texts > 8
-    assert scan.to_json() == {
-        "tables": 3, "texts": scan.texts, "found": 0, "reasons": {}, "places": ""
+    assert scan["texts"] > 8
+    assert scan == {
+        "tables": 3, "texts": scan["texts"], "found": 0, "reasons": {}, "places": ""
     }  # fmt: skip
 
 
@@ -50,8 +49,9 @@ def test_every_kind_of_text_column_is_looked_at(tmp_path: Path) -> None:
     )
     scan = scan_tables(tmp_path / "out")
     names = ("plain", "large", "coded", "listed", "nullable")
-    assert scan.findings == tuple(Finding("odd", n, 1, "secret:github_token") for n in names)
-    assert scan.texts == 2 + 2 + 2 + 4 + 1
+    assert scan["places"] == ", ".join(f"odd.{name} row 1" for name in names)
+    assert scan["reasons"] == {"secret:github_token": len(names)}
+    assert scan["texts"] == 2 + 2 + 2 + 4 + 1
 
 
 def test_rows_are_numbered_over_row_groups_and_repeats_are_all_named(tmp_path: Path) -> None:
@@ -60,17 +60,14 @@ def test_rows_are_numbered_over_row_groups_and_repeats_are_all_named(tmp_path: P
     write(tmp_path / "out", "links.parquet", {"note": ["fine"]})
     write(tmp_path / "out", ".previous.parquet", {"content": [TOKEN]})
     scan = scan_tables(tmp_path / "out")
-    assert [(f.row, f.reason) for f in scan.findings] == [
-        (1, "secret:github_token"),
-        (3, "placeholder"),
-        (4, "secret:github_token"),
-    ]
-    assert scan.tables == 2, "what an export replaced is none of its tables"
+    assert scan["places"] == ", ".join(f"memories.content row {row}" for row in (1, 3, 4))
+    assert scan["reasons"] == {"placeholder": 1, "secret:github_token": 2}
+    assert scan["tables"] == 2, "what an export replaced is none of its tables"
 
 
 def test_the_report_names_places_and_no_text(tmp_path: Path) -> None:
     write(tmp_path / "out", "memories.parquet", {"content": [TOKEN] * (PLACES_SHOWN + 3)})
-    report = scan_tables(tmp_path / "out").to_json()
+    report = scan_tables(tmp_path / "out")
     assert report["found"] == PLACES_SHOWN + 3
     assert report["reasons"] == {"secret:github_token": PLACES_SHOWN + 3}
     assert report["places"].count("memories.content row ") == PLACES_SHOWN
@@ -90,11 +87,11 @@ def test_lists_that_read_like_a_secret_once_joined_stay_in_the_store(
         ]
     )
     with JsonlSource(path) as source:
-        assert [find_sensitivity(row) for row in next(source.batches())] == [None, None]
+        assert [find_sensitivity(row) for row in source.rows()] == [None, None]
         report = export_corpus(source, tmp_path / "out", previous_ids={"2"})
     assert dict(report.sensitive) == {"secret:private_key": 1}
     assert (report.exported, report.retracted) == (1, 1)
-    assert scan_tables(tmp_path / "out").findings == ()
+    assert scan_tables(tmp_path / "out")["found"] == 0
 
 
 def test_a_content_that_reads_like_a_secret_once_cut_stays_in_the_store(
@@ -104,7 +101,7 @@ def test_a_content_that_reads_like_a_secret_once_cut_stays_in_the_store(
     block = put_in_prompt(tmp_path, memory(1, "The spare key hangs in the pantry.")).text
     text = "The pass" + f"word:\n{block}\nZx9kk2Lm-extra7 and nothing else of interest"
     with open_source(make_store([{"content": text}])) as source:
-        assert [find_sensitivity(row) for row in next(source.batches())] == [None]
+        assert [find_sensitivity(row) for row in source.rows()] == [None]
         report = export_corpus(source, tmp_path / "out", guard=guard_of(tmp_path))
     assert dict(report.sensitive) == {"secret:assigned_password": 1}
     assert report.exported == 0

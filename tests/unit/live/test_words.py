@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,7 +22,7 @@ TEXTS = st.lists(st.lists(WORDS, max_size=12), min_size=1, max_size=12)
 def state_of(documents: Sequence[Sequence[str]]) -> LiveState:
     return LiveState(
         tuple(
-            LiveRow.of(memory(" ".join(tokens), memory_id=str(place)), tokens)
+            LiveRow(memory(" ".join(tokens), memory_id=str(place)), Counter(tokens))
             for place, tokens in enumerate(documents)
         )
     )

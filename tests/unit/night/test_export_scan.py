@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from noctuary.sources import export as table_scan
 from noctuary.sources.corpus import TableWriter
-from noctuary.sources.export import TableScan, scan_tables
+from noctuary.sources.export import scan_tables
 from noctuary.text import secret_forms as seed_words
 from noctuary.text import secrets as disguises
 from noctuary_assets import ingest as export_scan
@@ -30,7 +31,7 @@ class Scans:
         self.looks = 0
         monkeypatch.setattr(export_scan, "scan_tables", self._scan)
 
-    def _scan(self, directory: Path) -> TableScan:
+    def _scan(self, directory: Path) -> dict[str, Any]:
         self.looks += 1
         return scan_tables(directory)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.errors import StoreError
-from noctuary.sources import ingest as lines_module
 from noctuary.sources import ingest as reading
+from noctuary.sources import transcripts as lines_module
 from noctuary.sources.ingest import ingest_transcripts
 from tests.support.transcripts import (
     SAID,
@@ -315,7 +315,7 @@ def test_a_batch_that_is_broken_off_is_kept_not_at_all_or_whole(
         raise KeyboardInterrupt
 
     write_session(folder.file, session.lines)
-    monkeypatch.setattr("noctuary.sources.turns.TurnsFile.keep_state", killed)
+    monkeypatch.setattr("noctuary.sources.ingest.TurnsFile.keep_state", killed)
     with pytest.raises(KeyboardInterrupt):
         folder.ingest()
     monkeypatch.undo()

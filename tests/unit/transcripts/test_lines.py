@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.sources import ingest as module
-from noctuary.sources.ingest import parse_object, read_lines
+from noctuary.sources import transcripts as module
+from noctuary.sources.transcripts import parse_object, read_lines
 
 
 @given(st.binary(max_size=200), st.integers(0, 200))

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.errors import StoreError
-from noctuary.sources.ingest import capture_session, ingest_transcripts
+from noctuary.sources.ingest import (
+    NUMBER_BITS,
+    capture_session,
+    first_number,
+    ingest_transcripts,
+    next_number,
+)
 from noctuary.sources.turn_source import TranscriptSource, holds_turns
-from noctuary.sources.turns import NUMBER_BITS, first_number, next_number
 from tests.support.transcripts import ClaudeSession, kept_rows, working_session, write_session
 
 
@@ -32,39 +37,6 @@ def test_rows_come_in_key_order_and_are_counted(turns: Path) -> None:
     assert by_locator == {r.locator: r.fields["content"] for r in numbers}
 
 
-@pytest.mark.parametrize("size", [1, 5, 24, 100])
-def test_batches_hold_what_was_asked_for(turns: Path, size: int) -> None:
-    with TranscriptSource(turns) as source:
-        batches = list(source.batches(size))
-    assert [row for batch in batches for row in batch] == kept_rows(turns)
-    assert all(len(batch) == size for batch in batches[:-1])
-
-
-def test_a_batch_ends_early_when_its_texts_are_large(
-    turns: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("noctuary.sources.source.BATCH_CHARS", 500)
-    with TranscriptSource(turns) as source:
-        sizes = [len(batch) for batch in source.batches()]
-    assert len(sizes) > 5
-    assert sum(sizes) == 24
-
-
-def test_a_number_that_is_taken_is_passed_on_to_the_next_free_one(turns: Path) -> None:
-    plain = kept_rows(turns, id_kind="int")
-    keys = [r.key for r in plain if isinstance(r.key, int)]
-    taken = {keys[3], keys[3] - 1, keys[10]}
-    found = kept_rows(turns, id_kind="int", taken=taken)
-    moved = {r.locator: r.key for r in found}
-    assert [r.key for r in found] == sorted(r.key for r in found if isinstance(r.key, int))
-    assert not taken & {r.key for r in found}
-    expected = {r.locator: r.key for r in plain}
-    expected[plain[3].locator] = keys[3] - 2
-    expected[plain[10].locator] = keys[10] - 1
-    assert moved == expected
-    assert next(r for r in found if r.locator == plain[3].locator).fields["id"] == keys[3] - 2
-
-
 def test_numbers_wrap_at_their_end() -> None:
     assert next_number(-1) == -2
     assert next_number(-(2**NUMBER_BITS)) == -1
@@ -75,7 +47,7 @@ def test_two_turns_of_one_number_both_live(tmp_path: Path, monkeypatch: pytest.M
     def seventh(_: str) -> int:
         return -7
 
-    monkeypatch.setattr("noctuary.sources.turns.first_number", seventh)
+    monkeypatch.setattr("noctuary.sources.ingest.first_number", seventh)
     write_session(tmp_path / "p" / "s.jsonl", working_session(1, 2).lines)
     ingest_transcripts(tmp_path / "p", tmp_path / "turns.sqlite")
     found = kept_rows(tmp_path / "turns.sqlite", id_kind="int")
@@ -88,7 +60,7 @@ def test_a_source_is_pinned_while_a_hook_writes(turns: Path, tmp_path: Path) -> 
         later.user("one more")
         capture_session(write_session(tmp_path / "later.jsonl", later.lines), turns)
         assert source.count() == 24
-        assert sum(len(batch) for batch in source.batches()) == 24
+        assert sum(1 for _ in source.rows()) == 24
     assert len(kept_rows(turns)) == 25
 
 

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import json
 import sqlite3
 import tempfile
 from collections import defaultdict
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from noctuary.usage.statistics import (
     Folded,
     Mark,
     fold_access_log,
-    fold_access_log_on,
     fold_on,
     parse_folded,
     prune_access_log,
@@ -131,28 +129,15 @@ def test_distinct_days_are_counted_on_over_the_nights(path: Path) -> None:
     assert fold_on(second, path)[0].days == second.days
 
 
-def test_sums_of_format_1_are_folded_on(path: Path) -> None:
-    write(path, ("1", 5), ("1", 2 * DAY_US))
-    folded, _ = fold_on(Folded(), path)
-    mark = [folded.mark.log_id, folded.mark.position, folded.mark.at_us]
-    old = {"format": 1, "mark": mark, "by_memory": {"1": [7, 2 * DAY_US]}}
-    migrated = parse_folded(json.dumps(old))
-    assert migrated == Folded({"1": (7, 2 * DAY_US)}, folded.mark, {"1": (1, 2)})
-    assert migrated is not None
-    write(path, ("1", 2 * DAY_US + 1), ("1", 3 * DAY_US))
-    after, read = fold_on(migrated, path)
-    assert (read, after.by_memory, after.days) == (2, {"1": (9, 3 * DAY_US)}, {"1": (2, 3)})
-
-
 def test_a_damaged_log_leaves_the_sums_and_is_reported(path: Path) -> None:
     write(path, ("1", 50))
     folded, _ = fold_on(Folded(), path)
     close_logs()
     path.write_bytes(b"x" * 5000)
-    fold = fold_access_log_on(folded, path, {"1"})
+    fold = fold_access_log(folded, path, {"1"})
     assert fold.folded == folded
-    assert fold.statistics.by_memory == {"1": (1, 50)}
-    assert fold.statistics.fault is not None
+    assert fold.by_memory == {"1": (1, 50)}
+    assert fold.fault is not None
 
 
 def test_old_rows_go_when_they_are_folded_and_their_sums_stay(path: Path) -> None:
@@ -161,7 +146,10 @@ def test_old_rows_go_when_they_are_folded_and_their_sums_stay(path: Path) -> Non
     folded, _ = fold_on(Folded(), path)
     write(path, ("unfolded", old))
     assert prune_access_log(path, folded=folded.mark, now_us=NOW_US) == (2, None)
-    assert set(fold_access_log(path, {"young", "unfolded"}).by_memory) == {"young", "unfolded"}
+    assert set(fold_access_log(Folded(), path, {"young", "unfolded"}).by_memory) == {
+        "young",
+        "unfolded",
+    }
     after, read = fold_on(folded, path)
     assert read == 1
     assert after.by_memory == {"old": (2, old + 1), "young": (1, young), "unfolded": (1, old)}
@@ -180,9 +168,9 @@ def test_many_old_rows_go_in_several_transactions(path: Path) -> None:
     write(path, *[("1", n) for n in range(12_000)])
     mark = fold_on(Folded(), path)[0].mark
     assert mark.position == 12_000
-    but_one = replace(mark, position=11_999)
+    but_one = mark._replace(position=11_999)
     assert prune_access_log(path, folded=but_one, now_us=NOW_US) == (11_999, None)
-    assert fold_access_log(path, {"1"}).by_memory == {"1": (1, 11_999)}
+    assert fold_access_log(Folded(), path, {"1"}).by_memory == {"1": (1, 11_999)}
 
 
 def test_another_log_than_the_folded_one_keeps_its_rows(path: Path) -> None:
@@ -246,10 +234,11 @@ def test_folding_night_by_night_equals_folding_everything(
                 path.unlink(missing_ok=True)
                 model.lost_any, model.in_log = True, []
             else:
-                fold = fold_access_log_on(folded, path, known)
+                fold = fold_access_log(folded, path, known)
                 model.folded, model.in_log = model.folded + model.in_log, []
                 assert fold.folded.by_memory == model.sums()
                 folded = parse_folded(fold.folded.to_json()) or Folded()
                 assert folded == fold.folded
                 if not model.lost_any:
-                    assert fold.statistics == fold_access_log(path, known)
+                    anew = fold_access_log(Folded(), path, known)
+                    assert (fold.by_memory, fold.orphaned) == (anew.by_memory, anew.orphaned)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.usage import query_log
 from noctuary.usage.query_log import (
     KEPT_AT_MOST,
     PRUNED_EVERY,
@@ -279,26 +278,3 @@ def test_threads_of_one_process_share_it(log: Path, monkeypatch: pytest.MonkeyPa
     with ThreadPoolExecutor(8) as pool:
         assert sorted(pool.map(work, range(8))) == list(range(8))
     assert len(look(log)) == 41
-
-
-def test_memory_is_bounded_by_the_number_of_readers(log: Path) -> None:
-    for number in range(20):
-        put(log, "q", user=str(number))
-        look(log, user=str(number))
-    mine = [key for key in query_log._cache if key[0] == str(log)]  # pyright: ignore[reportPrivateUsage]
-    assert 0 < len(mine) <= 8
-
-
-def test_what_is_kept_in_memory_is_what_is_in_the_file(log: Path) -> None:
-    generator = np.random.default_rng(11)
-    for step in range(60):
-        put(log, f"query {generator.integers(20)}", float(generator.uniform(-1, 1)))
-        if step % 7 == 3:
-            with closing(sqlite3.connect(log)) as raw:
-                raw.execute(
-                    "DELETE FROM queries WHERE number = ?", (int(generator.integers(step)),)
-                )
-                raw.commit()
-        remembered = look(log)
-        query_log._cache.clear()  # pyright: ignore[reportPrivateUsage]
-        assert remembered == look(log)

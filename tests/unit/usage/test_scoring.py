@@ -2,21 +2,21 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noctuary.core.errors import StoreError
 from noctuary.core.types import UNDATED_US, register_hook
-from noctuary.sources.corpus import MemoryPage
 from noctuary.usage.reader import UsageReader
-from noctuary.usage.statistics import ReadPages, ScanReport, ScoringRules, refresh_scores
+from noctuary.usage.statistics import ScanReport, ScoringRules, refresh_scores
 from tests.support.usage_file import DAY_US, NOW_US, Use, rows, write
 
 RULES = ScoringRules(batch_size=3, max_scan_depth=0, max_boost=2.0, decay_lambda=0.0)
@@ -28,24 +28,16 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "usage.sqlite"
 
 
-def pages(created: Sequence[tuple[str, int]], size: int) -> ReadPages:
-    def read(first: int, stop: int) -> Iterator[MemoryPage]:
-        for at in range(first, stop, size):
-            some = created[at : min(at + size, stop)]
-            yield MemoryPage(at, [m for m, _ in some], np.array([at for _, at in some]))
-
-    return read
-
-
 def scan(
     path: Path, created: Sequence[tuple[str, int]], rules: ScoringRules = RULES, now: int = NOW_US
 ) -> ScanReport:
-    read = pages(created, rules.batch_size)
-    return refresh_scores(path, len(created), read, rules, as_of_us=now)
+    ids = pa.array([m for m, _ in created], pa.string())
+    dates = np.array([at for _, at in created], dtype=np.int64)
+    return refresh_scores(path, ids, dates, rules, as_of_us=now)
 
 
 def rules(**changes: Any) -> ScoringRules:
-    return ScoringRules(**{**RULES.to_json(), **changes})
+    return RULES._replace(**changes)
 
 
 def memories(count: int) -> list[tuple[str, int]]:
@@ -110,7 +102,7 @@ def test_the_report_has_the_rfc_s_shape(path: Path) -> None:
     assert report.pagination_state() == {
         "total": 8, "batches_processed": 3, "last_offset": 8, "scan_depth_reached": False,
     }  # fmt: skip
-    assert report.batches()[2] == {
+    assert report.batches[2] == {
         "batch_index": 2, "offset": 6, "memories_in_batch": 2, "ltp_updated": 2,
         "ltp_skipped_unchanged": 0,
     }  # fmt: skip
@@ -133,7 +125,7 @@ def test_a_bounded_scan_says_what_it_left_out_and_goes_on_there(path: Path) -> N
     write(path, {}, known=[m for m, _ in created])
     assert scan(path, created, bounded).last_offset == 8
     third = scan(path, created, bounded)
-    assert [b["offset"] for b in third.batches()] == [8, 0]
+    assert [b["offset"] for b in third.batches] == [8, 0]
     assert (third.scanned, third.last_offset) == (4, 2)
     assert len(rows(path, LTP)) == 10
     whole = scan(path, created)
@@ -195,12 +187,8 @@ def test_a_scan_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
     write(path, {"1": (1, 1, 1, 5)})
     before = path.read_bytes()
 
-    def broken(first: int, stop: int) -> Iterator[MemoryPage]:
-        yield from pages(memories(6), 3)(first, 3)
-        raise StoreError("the corpus ends here")
-
-    with pytest.raises(StoreError, match="ends here"):
-        refresh_scores(path, 6, broken, RULES, as_of_us=NOW_US)
+    with pytest.raises(ValueError, match="broadcast"):
+        refresh_scores(path, pa.array(list("123456")), np.zeros(5, np.int64), RULES, as_of_us=0)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
@@ -235,7 +223,7 @@ def test_night_by_night_equals_scoring_everything_anew(
             write(fresh, use, known=known)
             scan(fresh, created, tonight, now)
             assert rows(kept, LTP) == rows(fresh, LTP)
-            assert report.scanned == count == sum(b["memories_in_batch"] for b in report.batches())
+            assert report.scanned == count == sum(b["memories_in_batch"] for b in report.batches)
 
 
 def test_the_file_is_a_sound_database(path: Path) -> None:
