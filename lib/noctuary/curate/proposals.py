@@ -38,20 +38,20 @@ _VERSION = "curation/1"
 class Target(NamedTuple):
     """One memory that a proposal is about."""
 
-    memory_id: str  # The source's id, as text
-    position: int  # In the corpus of that night
-    role: Role  # One of Role
-    content_hash: str  # Of every field of the memory, when it was looked at
-    text_hash: str  # Of its content alone: what another copy of the source must have
+    memory_id: str  # the source's id, as text
+    position: int  # in the corpus of that night
+    role: Role  # one of Role
+    content_hash: str  # of every field of the memory, when it was looked at
+    text_hash: str  # of its content alone: what another copy of the source must have
 
 
 class Piece(NamedTuple):
     """A stretch of one memory's content, for a text that is joined from several."""
 
-    before: str  # Separator that goes before it: punctuation and spaces, no text
-    memory_id: str  # The memory
-    start: int  # First character
-    end: int  # One past the last one
+    before: str  # separator that goes before it: punctuation and spaces, no text
+    memory_id: str  # the memory
+    start: int  # first character
+    end: int  # one past the last one
 
 
 class Span(NamedTuple):
@@ -66,9 +66,9 @@ class Span(NamedTuple):
 class Evidence:
     """Why."""
 
-    reason: str  # One sentence for people, without any text of a memory
-    spans: tuple[Span, ...] = ()  # Where it is said
-    cosine: float | None = None  # Of the two memories' vectors, in [-1, 1], or None
+    reason: str  # one sentence for people, without any text of a memory
+    spans: tuple[Span, ...] = ()  # where it is said
+    cosine: float | None = None  # of the two memories' vectors, in [-1, 1], or None
     shingles: float | None = None  # Jaccard of their character trigrams, in [0, 1], or None
 
 
@@ -76,13 +76,13 @@ class Evidence:
 class Proposal:
     """What could be done."""
 
-    action: Action  # One of Action
-    kind: Kind  # What the targets are to each other
-    confidence: float  # In [0, 1]: how sure it is that they are what `kind` says
-    user: str | None  # Whose memories they are, all of them, or None for nobody's
-    wing: str | None  # The wing of all of them, or None
-    targets: tuple[Target, ...]  # In order of position
-    evidence: Evidence  # Why
+    action: Action  # one of Action
+    kind: Kind  # what the targets are to each other
+    confidence: float  # in [0, 1]: how sure it is that they are what `kind` says
+    user: str | None  # whose memories they are, all of them, or None for nobody's
+    wing: str | None  # the wing of all of them, or None
+    targets: tuple[Target, ...]  # in order of position
+    evidence: Evidence  # why
     # The joined text of an ADD, in order; empty for every other action
     pieces: tuple[Piece, ...] = ()
     # Fields of the target `updated` that an UPDATE fills up from the superseded ones
@@ -185,12 +185,8 @@ def by_scope(records: Iterable[MemoryRecord]) -> list[list[MemoryRecord]]:
     groups: defaultdict[Scope, list[MemoryRecord]] = defaultdict(list)
     for record in records:
         groups[scope_of(record)].append(record)
-    return [
-        sorted(groups[scope], key=lambda record: record.position)
-        for scope in sorted(
-            groups, key=lambda s: (s[0] or "", s[1] or "", s[0] is None, s[1] is None)
-        )
-    ]
+    order = sorted(groups, key=lambda s: (s[0] or "", s[1] or "", s[0] is None, s[1] is None))
+    return [sorted(groups[scope], key=lambda record: record.position) for scope in order]
 
 
 # Does one text hold everything another one says: its words in their order, numbers and denials.
@@ -219,9 +215,9 @@ _WORD = re.compile(r"[^\W_]+(?:['’.,:/_@+-]+[^\W_]+)*[%+#]*")
 class Words(NamedTuple):
     """What of a text counts."""
 
-    content: tuple[str, ...]  # Stems of the words that are no function words, in order
-    numbers: tuple[str, ...]  # Words with a digit, in order
-    turns: tuple[str, ...]  # Denials and modals, sorted
+    content: tuple[str, ...]  # stems of the words that are no function words, in order
+    numbers: tuple[str, ...]  # words with a digit, in order
+    turns: tuple[str, ...]  # denials and modals, sorted
 
 
 def words_of(text: str) -> Words:
