@@ -59,15 +59,11 @@ def apply_in_store(
 ) -> Applied:
     """Make the store's plan again under its lock, and carry it out if it is the one asked for.
 
-    A plan is made of what the snapshot, the counts of use and the ledger say now: one that comes
-    out with another id than the one that was looked at (None: whatever comes out) has lost its
-    reason somewhere, and nothing of it is carried out. Moments of the ledger never go back: a clock
-    that was set back counts on from the last one.
-
-    Raises:
-        PlanRefusedError: Another plan came out, or a memory of it was recalled since the night.
-        StoreLockedError: A night, or another command, is at work on the store.
-        StoreError: A file of the store is missing or damaged.
+    One that comes out with another id than the one that was looked at (None: whatever comes out)
+    has lost its reason somewhere, and nothing of it is carried out. Moments of the ledger never go
+    back: a clock that was set back counts on from the last one. PlanRefusedError if another plan
+    came out or a memory of it was recalled since the night, StoreLockedError while a night or
+    another command is at work, StoreError if a file of the store is missing or damaged.
     """
     with _writing(paths) as reader:
         if plan_id is not None and plan_id in reader.applied_plans_at(None):
@@ -211,9 +207,8 @@ def _digest(db: sqlite3.Connection) -> str:
 def purge_texts(path: Path, content_hashes: ContentHashes) -> int:
     """Forget the summaries of which a source has changed, was deleted or turned sensitive.
 
-    The ids stay, so that what happened can still be told. A ledger that is missing or damaged is
-    left alone: of a damaged one nothing is served either. `content_hashes` are of those memories
-    that exist now. Returns how many texts were forgotten; the file is only written when some are.
+    The ids stay, so that what happened can still be told. A damaged ledger is left alone.
+    `content_hashes` are of those memories that exist now. Returns how many texts were forgotten.
     """
     reader = ArchiveReader(path)
     if reader.is_missing or reader.warning is not None:

@@ -222,11 +222,7 @@ def find_candidates(
     archived: Collection[str] = (),
     progress: Progress = SILENT,
 ) -> tuple[list[Candidate], Scan]:
-    """Return the memories that meet every criterion, by position, and what was looked at.
-
-    Of the rows of a snapshot. Idle days are counted to `as_of_us`; what is `archived` already is no
-    candidate.
-    """
+    """Return the memories that meet every criterion at `as_of_us`, by position, and the scan."""
     scan = Scan(total=int(db.execute("SELECT COUNT(*) FROM supersessions").fetchone()[0]))
     depth = min(rules.max_scan_depth or scan.total, scan.total)
     scan.first = scan_start(scan.total, depth, as_of_us)
@@ -259,10 +255,7 @@ def find_candidates(
 
 
 def scan_start(total: int, depth: int, as_of_us: int) -> int:
-    """Return where a scan of `depth` begins: each day where the one before would have ended.
-
-    A plan writes nothing, so it cannot remember where it stopped.
-    """
+    """Return where a scan of `depth` begins: each day where the one before would have ended."""
     return 0 if not 0 < depth < total else as_of_us // _DAY_US * depth % total
 
 
@@ -391,10 +384,7 @@ def consolidate(
     rules: ArchiveRules,
     progress: Progress = SILENT,
 ) -> list[Group]:
-    """Return the groups, sorted by their first member's position.
-
-    Without an encoding groups of several are not archived: their summary could not be judged.
-    """
+    """Return the groups by first position; without an encoding only single ones are archived."""
     chains: dict[tuple[str, str, str], list[Candidate]] = defaultdict(list)
     for c in sorted(candidates, key=lambda c: (c.created_at_us, c.position)):
         chains[c.user or "", c.wing or "", c.head_id].append(c)
@@ -617,10 +607,7 @@ def _warning(archive: ArchiveReader, scan: Scan) -> str | None:
 
 
 def _encoding(paths: StorePaths, directory: Path, manifest: Manifest) -> Encoding | None:
-    """Return how summaries are judged: by the numpy encoder, which gives the snapshot's vectors.
-
-    None where this machine cannot encode for the snapshot.
-    """
+    """Return how summaries are judged: by the numpy encoder; None where this machine has none."""
     if manifest.encoder is None or manifest.encoder_digest is None:
         return None
     place = paths.encoders / manifest.encoder_digest

@@ -100,11 +100,7 @@ class Numeral(NamedTuple):
 
 
 def plain_digits(text: str) -> str:
-    """Return the text with the decimal digits of every script as 0 to 9, set apart from letters.
-
-    Only from letters of scripts without spaces, where "12份" would else be one word; offsets
-    change.
-    """
+    """Return the text with digits of every script as 0 to 9, set apart from unspaced letters."""
     if text.isascii():
         return text
     digits = "".join(
@@ -130,10 +126,7 @@ def mask(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def spell_out(text: str, *, claims: bool) -> str:
-    """Return the text with English number words as digits: "twenty-five" becomes "25".
-
-    In `claims` "one", "first" and "second" are left alone: mostly they count nothing.
-    """
+    """Return the text with English number words as digits; in `claims` not "one" and its kin."""
 
     def spelled(match: re.Match[str]) -> str:
         run = [word for word in map(str.lower, _NUMBER_WORD.findall(match[0])) if word != "and"]
@@ -188,10 +181,7 @@ def find_numerals(text: str) -> list[Numeral]:
 
 
 def loose_numbers(text: str) -> set[str]:
-    """Return what else in a source may stand for a number.
-
-    Parts of numerals, vague words, number words of other languages than English, CJK numerals.
-    """
+    """Return what else in a source may stand for a number: parts, vague, foreign and CJK words."""
     found = {_canonical(Decimal(run)) for run in re.findall(rf"\d{{1,{MAX_DIGITS}}}", text)}
     for word in _LETTERS.findall(text.casefold()):
         found.update(_VAGUE_NUMBERS.get(word, ()))
@@ -400,21 +390,8 @@ WINDOW_CHARS = 80
 _BREAK = re.compile(r"[.!?,;:()\n。，、！？|]")
 
 
-def counted_things(texts: Iterable[str], *, claims: bool) -> dict[str, set[str]]:
-    """Return, by stem of what is counted, the values that count it in any of the texts."""
-    found: dict[str, set[str]] = {}
-    for text in texts:
-        for readings, things in count_phrases(text, claims=claims):
-            for thing in things:
-                found.setdefault(thing, set()).update(readings)
-    return found
-
-
 def count_phrases(text: str, *, claims: bool) -> list[tuple[frozenset[str], list[str]]]:
-    """Return the readings of each number with the stems behind it; dates and times count nothing.
-
-    In `claims`, of a summary, "one" counts nothing.
-    """
+    """Return the readings of each number, no date or time, with the stems behind it."""
     plain = plain_digits(text)
     plain = mask(plain, [(found.start, found.end) for found in find_identifiers(plain)])
     plain = spell_out(plain, claims=claims)
@@ -492,10 +469,7 @@ class NameSupport:
         self._starts = {word[:SHORT_FORM_CHARS] for word in folded}
 
     def holds(self, name: str) -> bool:
-        """Say whether a folded name is held, as one word or word by word.
-
-        A word is held as it is, inflected, or in full where it is a short form.
-        """
+        """Say whether a folded name is held: as one word, or word by word, inflected or in full."""
         is_one_word = name.replace(" ", "") in self._words
         return is_one_word or all(map(self._holds_word, name.split()))
 
@@ -678,7 +652,7 @@ class Support:
             self._add(mask(digits, _identifier_spans(digits)))
             self._negated.update(_negated_words(words(text)))
         self._folded = "\n".join(plain).casefold()
-        self._names = NameSupport(texts)
+        self.names = NameSupport(texts)
 
     def holds(self, claim: Claim) -> bool:
         """Say whether the texts hold a claim."""
@@ -690,7 +664,7 @@ class Support:
             return self._holds_identifier(claim.key)
         if claim.kind == "negation":
             return claim.key in self._negated
-        return self._names.holds(claim.key)
+        return self.names.holds(claim.key)
 
     def _add(self, text: str) -> None:
         spelled = spell_out(text, claims=False)

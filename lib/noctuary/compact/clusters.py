@@ -102,11 +102,7 @@ def bundle_start(turns: Sequence[SessionTurn], start: int) -> int:
 
 
 def _is_request(turn: SessionTurn, following: SessionTurn) -> bool:
-    """Say whether a turn asks for the next: by named roles, else by its question mark.
-
-    Between people it must be followed by another speaker's turn, or by anything where no turn names
-    its speaker.
-    """
+    """Say whether a turn asks for the next: by named roles, else by a question mark."""
     roles = _role(turn), _role(following)
     if None not in roles:
         return roles == ("request", "response")
@@ -176,10 +172,7 @@ def cluster_count(turns: int, target: int = TARGET_CLUSTER_TURNS) -> int:
 
 
 def partition_sizes(turns: int, target: int = TARGET_CLUSTER_TURNS) -> list[int]:
-    """Return how many of n turns each cluster holds, in order: the i-th is in floor(i * c / n).
-
-    The sizes sum to `turns` and differ by at most one; there are none for no turns.
-    """
+    """Return how many of n turns each cluster holds, in order: the i-th is in floor(i * c / n)."""
     if turns <= 0:
         return []
     count = cluster_count(turns, target)
@@ -242,11 +235,7 @@ def cluster_sessions(
     protected_tail: int = PROTECTED_TAIL_TURNS,
     now_us: int = FOREVER_US,
 ) -> tuple[int, dict[str, Any]]:
-    """Replace the table with the clusters of all sessions; see `cluster_session`.
-
-    Returns how many clusters there are, and what became of every turn: it is clustered, protected,
-    of the future or a giant. `bundled_turns` are among the protected.
-    """
+    """Replace the table by the clusters of all sessions; return their number and the counts."""
     counts = Counter[str](
         sessions=0, turns=0, clustered_turns=0, protected_turns=0, bundled_turns=0,
         future_turns=0, giant_turns=0,
@@ -333,10 +322,7 @@ def write_rows(path: Path, schema: ArrowSchema) -> Generator[Callable[[Row], Non
 
 
 def iter_rows(path: Path, expected: ArrowSchema) -> Iterator[Row]:
-    """Yield the rows of a table in its order; `ROW_GROUP_ROWS` are in memory.
-
-    StoreError if the file is missing, damaged, or has other columns.
-    """
+    """Yield the rows of a table in its order, by row groups; StoreError if it is another one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -353,10 +339,7 @@ def iter_rows(path: Path, expected: ArrowSchema) -> Iterator[Row]:
 
 
 def write_clusters(path: Path, clusters: Iterable[Cluster]) -> int:
-    """Replace the table with the given clusters, in their order; return how many there were.
-
-    Where `clusters` raises, the old table stays.
-    """
+    """Replace the table, whole or not at all; return how many clusters there were."""
     rows = 0
     with replacement(path) as tmp, write_rows(tmp, table_schema(Cluster)) as add:
         for rows, cluster in enumerate(clusters, start=1):  # noqa: B007 (it is the count)
@@ -395,11 +378,7 @@ class VectorRows:
         self._handle = os.open(path, os.O_RDONLY)
 
     def take(self, positions: Sequence[int]) -> NDArray[Any]:
-        """Return the rows at some positions, shape (len(positions), d), in the given order.
-
-        IndexError if a position is not in [0, n), StoreError if the file is shorter than its header
-        says.
-        """
+        """Return the rows at some positions, shape (m, d); IndexError if one is not in [0, n)."""
         wanted = np.asarray(positions, dtype=np.int64)
         runs = np.split(wanted, np.flatnonzero(np.diff(wanted) != 1) + 1)
         return np.concatenate(
@@ -495,8 +474,7 @@ class ClusterText(NamedTuple):
 def iter_sessions(turns: Path, memories: Path) -> Iterator[list[SessionTurn]]:
     """Yield the turns of every session and user, chronological by (created_at_us, position).
 
-    Sessions come by session id, then user, nobody's first. One session is in memory at a time: with
-    one of a million turns the process takes 1 GB. The files are the export's.
+    One session is in memory at a time: with one of a million turns the process takes 1 GB.
     """
     files = {"turns": str(turns), "memories": str(memories)}
     marks = {"marks": QUESTION_MARKS, "closing": CLOSING_CHARS}
@@ -527,11 +505,7 @@ def count_later(turns: Path, now_us: int) -> int:
 def iter_cluster_texts(
     sources: ClusterSources, *, skip: Container[str] = frozenset()
 ) -> Iterator[list[ClusterText]]:
-    """Yield all clusters of a table in its order, with what their members say and where they point.
-
-    A batch ends at BATCH_CLUSTERS clusters or BATCH_CHARS characters. Clusters whose id is in
-    `skip` come without contents and vectors.
-    """
+    """Yield the clusters of a table in batches; those in `skip` without contents and vectors."""
     wanted = (
         position
         for cluster in iter_clusters(sources.clusters)

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 
 from noctuary.compact.claims import (
     Claim,
-    NameSupport,
     Piece,
     Support,
     clauses,
     count_phrases,
-    counted_things,
     find_names,
     read_claims,
     sentences,
@@ -142,10 +140,7 @@ def _rows(vectors: Vector) -> NDArray[np.float64]:
 
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Normalise each row; a zero or non-finite row becomes zero.
-
-    Scaled by the largest component first, because the square of a tiny one would vanish.
-    """
+    """Normalise each row, scaled first for tiny ones; a zero or non-finite row becomes zero."""
     finite = np.isfinite(rows).all(axis=1, keepdims=True)
     safe = np.where(finite, rows, 0.0)
     peak = np.abs(safe).max(axis=1, keepdims=True)
@@ -201,8 +196,7 @@ class SourceIndex:
     def align(self, tokens: frozenset[str], least: float) -> list[Aligned]:
         """Return the source pieces that speak of what some content words speak of, best first.
 
-        Each holds at least a share `least` of them, in (0, 1]. Those that hold nearly as many as
-        the best are kept; questions state nothing and are left out.
+        Each holds at least a share `least` of them, in (0, 1], and is no question.
         """
         shared: Counter[int] = Counter()
         for token in sorted(tokens):
@@ -233,8 +227,12 @@ class SourceSide:
         self.clauses = SourceIndex(list(map(clauses, sources)))
         self.sentences = SourceIndex(list(map(sentences, sources)))
         self.turns = [Support([source]) for source in sources]
-        self.names = [NameSupport([source]) for source in sources]
-        self.counted = counted_things(sources, claims=False)
+        # By stem of what is counted, the values that count it in any source.
+        self.counted: dict[str, set[str]] = defaultdict(set)
+        for source in sources:
+            for readings, things in count_phrases(source, claims=False):
+                for thing in things:
+                    self.counted[thing] |= readings
         # The single words that name somebody in the sources, speakers included.
         named = {name.folded for source in sources for name in find_names(source)}
         speakers = filter(None, map(find_speaker, sources))
@@ -290,7 +288,7 @@ class SourceSide:
         Of its speaker, or of as many names: a list of names is no sentence about one of them.
         """
         piece = aligned.piece
-        if self.names[aligned.turn].holds(name) or piece.says_other:
+        if self.turns[aligned.turn].names.holds(name) or piece.says_other:
             return False
         if piece.says_i:
             return bool(piece.speaker)

@@ -172,11 +172,7 @@ def escalate(
     summarizer: Summarizer = EXTRACTIVE,
     settings: SummarySettings = DEFAULT_SETTINGS,
 ) -> list[Trial]:
-    """Return what became of each of some independent requests, in their order.
-
-    `encode` is called at most twice per summarizer, and never with a text that is a turn verbatim.
-    ValueError if it returns another number of vectors than it was given texts.
-    """
+    """Return what became of each of some independent requests, in their order."""
     trials = [Trial(request, source_tokens(request.texts)) for request in requests]
     if summarizer.name != EXTRACTIVE.name:
         _try(trials, summarizer, encode, settings)
@@ -191,10 +187,7 @@ def escalate(
 def _try(
     trials: Sequence[Trial], summarizer: Summarizer, encode: Encode, settings: SummarySettings
 ) -> None:
-    """Let one summarizer try: its primary cut, then its aggressive one where that was not smaller.
-
-    Afterwards each trial is taken or has one attempt more.
-    """
+    """Let one summarizer try: its primary cut, and its aggressive one if that was not smaller."""
     waiting, own = list(trials), summarizer.densities
     for method, density in (
         (summarizer.name, settings.density or own[0]),
@@ -287,18 +280,11 @@ class SessionContext:
         self._sessions: dict[tuple[str | None, ...], list[Summary]] = {}
 
     def before(self, cluster: Cluster) -> tuple[Summary, ...]:
-        """Return what the next cluster of a session is shown, oldest first; often nothing.
-
-        Never anything of another user, session or wing.
-        """
+        """Return what a session's next cluster is shown, oldest first; often nothing."""
         return tuple(self._sessions.get(_session_of(cluster), ()))
 
     def remember(self, summary: Summary) -> None:
-        """Take in a session's next summary, if it is accepted.
-
-        The newest that fit are kept without gaps: one that is too long for the budget hides all
-        before it.
-        """
+        """Take in a session's next summary; one that is too long hides all before it."""
         if summary.status != "accepted":
             return
         kept = [*self._sessions.pop(_session_of(summary), []), summary]
@@ -369,15 +355,11 @@ def summarize_batch(
     settings: SummarySettings = DEFAULT_SETTINGS,
     context: SessionContext | None = None,
 ) -> BatchResult:
-    """Summarise every cluster of a batch and judge every candidate.
+    """Summarise every cluster of a batch and judge every candidate; known ones are used again.
 
-    A cluster that is known, by what earlier nights made with the same `recipe_digest`, is used
-    again: its key tells its turns and the earlier summaries that its summarizer is shown. How
-    clusters are cut into batches does not change the result, if those of one session come oldest
-    first and a `context` carries sessions over from batch to batch; only needed where
-    `summarizer.uses_context`. ValueError if the encoder, which is that of the batch's vectors,
-    returns another number of vectors than it was given texts, or a cluster's contents and vectors
-    differ in number.
+    How clusters are cut into batches changes nothing, if those of one session come oldest first and
+    a `context` is carried over, needed only where `summarizer.uses_context`. ValueError if texts
+    and vectors differ in number.
     """
     context, uses_context = context or SessionContext(), summarizer.uses_context
     keys, settled = dict[int, bytes](), dict[int, Settled]()
@@ -422,10 +404,7 @@ def summarize_batch(
 
 
 def result_key(cluster: Cluster, shown: Sequence[Summary] = ()) -> bytes:
-    """Return the key of a cluster's summary; `shown` are what its summarizer is shown.
-
-    The cluster's id tells its members and what they say.
-    """
+    """Return the key of a cluster's summary; `shown` are what its summarizer is shown."""
     parents = () if cluster.trivial else shown
     return bytes.fromhex(hash_text(cluster.cluster_id, *(p.summary_id for p in parents)))
 
@@ -532,11 +511,7 @@ def judged_schema(kind: type[Summary | Attempt]) -> ArrowSchema:
 
 @contextmanager
 def write_tables(summaries: Path, attempts: Path) -> Generator[Callable[[BatchResult], None]]:
-    """Yield a function that takes batches; both tables are put in place when the block ends well.
-
-    One row group of each is in memory. After an exception both old tables stay: they are closed
-    before either file is put in place.
-    """
+    """Yield a function that takes batches; if the block ends well, both tables are replaced."""
     with (
         replacement(attempts) as rejected,
         replacement(summaries) as made,
@@ -554,10 +529,7 @@ def write_tables(summaries: Path, attempts: Path) -> Generator[Callable[[BatchRe
 
 
 def iter_summaries(path: Path) -> Iterator[Summary]:
-    """Yield the summaries of a table in its order; one row group is in memory at a time.
-
-    StoreError if the file is missing or is no summary table.
-    """
+    """Yield the summaries of a table in its order, a row group at a time."""
     return (from_row(Summary, row) for row in iter_rows(path, judged_schema(Summary)))
 
 

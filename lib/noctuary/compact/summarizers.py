@@ -122,10 +122,7 @@ class ExtractiveSummarizer(Summarizer):
         return {"extractive": 1}
 
     def write(self, request: Request, density: float) -> Draft | Refusal:
-        """Return the central turns of a request, joined by a space.
-
-        ValueError if its texts and vectors differ in number.
-        """
+        """Return the central turns, joined; ValueError if texts and vectors differ in number."""
         texts, vectors = request.texts, request.vectors
         if len(texts) != len(vectors):
             raise ValueError(
@@ -237,11 +234,7 @@ def cut_sentences(texts: Sequence[str]) -> list[Sentence]:
 
 
 def choose_sentences(sentences: Sequence[Sentence], budget_tokens: float) -> list[int]:
-    """Return the indices of the sentences of a cluster that the greedy choice takes, ascending.
-
-    The best sentence is taken whatever it costs, the others while they fit. Ties go to the earlier
-    one.
-    """
+    """Return what the greedy choice takes, ascending: the best at any cost, others that fit."""
     said: Counter[str] = Counter()
     chosen: list[int] = []
     left_tokens = budget_tokens
@@ -320,10 +313,7 @@ _BLANK_RUN = re.compile(r"\n[ \t]*(?:\n[ \t]*){2,}")
 
 
 def sanitize(text: str) -> str:
-    """Return a turn as a model is shown it; equal for a text without anything to leave out.
-
-    Idempotent: placeholders are left alone. Runs of blank lines become one blank line.
-    """
+    """Return a turn as a model is shown it; idempotent, runs of blank lines become one."""
     lines = map(_line, _FENCED.sub(_block, text).split("\n"))
     return _BLANK_RUN.sub("\n\n", "\n".join(lines))
 
@@ -375,10 +365,7 @@ class Seq2SeqSummarizer(Summarizer):
         return {**told, "weights": weights}
 
     def write(self, request: Request, density: float) -> Draft | Refusal:
-        """Decode a draft of turns packed into pieces that fit the model, and join their summaries.
-
-        `raw_confidence` is exp of the mean log probability of all decoded tokens.
-        """
+        """Decode turns packed into pieces that fit the model, and join their summaries."""
         if self._decoder is None:
             try:
                 self._decoder = Decoder.open(self.model)
@@ -415,10 +402,7 @@ class Decoder(NamedTuple):
 
     @staticmethod
     def open(name: str) -> Decoder:
-        """Load a model from a directory or the local cache; nothing is downloaded.
-
-        Raises whatever transformers raises: no such model, damaged or unfit files.
-        """
+        """Load a local model; raises whatever transformers raises."""
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
         # Its progress bars would write over the night's.
@@ -456,20 +440,14 @@ class Decoder(NamedTuple):
 
 
 def mean_probability(logs: Sequence[float]) -> float | None:
-    """Return exp of the mean log probability, in [0, 1]; None of nothing or of no number.
-
-    Source: libravdb mathematics section 5.1.
-    """
+    """Return exp of the mean log probability, None of nothing (libravdb mathematics 5.1)."""
     if not logs or any(math.isnan(log) for log in logs):
         return None
     return min(1.0, math.exp(sum(logs) / len(logs)))
 
 
 def pack(texts: Sequence[str], counts: Sequence[int], room: int) -> list[tuple[str, int]]:
-    """Return consecutive turns joined so that each piece has at most `room` tokens, if it can.
-
-    `counts` are the turns' tokens; a turn of more than `room` (at least 1) is a piece of its own.
-    """
+    """Return consecutive turns joined up to `room` tokens, with these; a longer turn is alone."""
     pieces: list[tuple[str, int]] = []
     for text, count in zip(texts, counts, strict=True):
         if pieces and pieces[-1][1] + count <= room:
@@ -537,11 +515,7 @@ class EndpointSummarizer(Summarizer):
         return {"prompt": PROMPT_VERSION, "model": self.model, "include_named_users": shown}
 
     def write(self, request: Request, density: float) -> Draft | Refusal:
-        """Ask about a request; once the endpoint is given up, refuse.
-
-        `raw_confidence` is exp of the mean log probability of the answer's tokens, its JSON
-        included, where the endpoint gives them; else None, and the gate's geometry stands alone.
-        """
+        """Ask about a request; once the endpoint is given up, refuse."""
         if request.user is not None and not self.include_named_users:
             return Refusal(Outcome.NAMED_USER, "turns of named users are not shown to endpoints")
         if self.given_up or self.endpoint is None:
@@ -601,11 +575,7 @@ def _summary_in(row: Mapping[str, Any]) -> str | None:
 
 
 def open_summarizer(settings: CompactionSettings) -> Summarizer:
-    """Return the configured summarizer; nothing is loaded or asked yet, and nothing raises.
-
-    One that is set up wrongly refuses every request with Outcome.UNAVAILABLE, and the extractive
-    one stands in for it.
-    """
+    """Return the configured summarizer; one that is set up wrongly refuses every request."""
     if settings.summarizer == "llm":
         return EndpointSummarizer.open(settings)
     if settings.summarizer == "seq2seq":

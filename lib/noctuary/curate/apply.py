@@ -10,17 +10,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.core.errors import ConfigError, CurationRefusedError, StoreError
+from noctuary.core.errors import ConfigError, CurationRefusedError
 from noctuary.core.files import hash_text, replace_with
 from noctuary.core.types import MemoryRecord
 from noctuary.curate.finders import fields_of
 from noctuary.curate.proposals import (
+    NOTES,
     Evidence,
     Piece,
     Proposal,
     Span,
     Target,
     joined_text,
+    open_noted,
     united,
 )
 from noctuary.curate.stores import Change, Entry, Store, StoredRow
@@ -35,7 +37,6 @@ PROPOSALS = "curation/proposals.parquet"
 
 _JSON = ("targets", "evidence", "pieces", "fields")
 _COLUMNS = ("proposal_id", "action", "kind", "confidence", "user", "wing", *_JSON)
-_NOTES = b"noctuary"
 
 
 class ProposalTable(NamedTuple):
@@ -56,28 +57,16 @@ def write_proposals(path: Path, table: ProposalTable) -> None:
     )
     notes = json.dumps({"on": table.is_on, "corpus": table.corpus}, sort_keys=True)
     rows = [_row(proposal) for proposal in table.proposals]
-    found = pa.Table.from_pylist(rows, schema=schema).replace_schema_metadata({_NOTES: notes})
+    found = pa.Table.from_pylist(rows, schema=schema).replace_schema_metadata({NOTES: notes})
     replace_with(path, lambda tmp: pq.write_table(found, tmp, compression="zstd"))
 
 
 def read_proposals(path: Path) -> ProposalTable:
     """Read what `write_proposals` wrote."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path)
-        notes = json.loads((table.schema.metadata or {})[_NOTES])
-        proposals = tuple(_proposal(row) for row in table.to_pylist())
-    except FileNotFoundError:
-        raise StoreError(
-            f"There are no curation proposals at {path}: set curation.enabled and run the night."
-        ) from None
-    except (pa.ArrowInvalid, KeyError, TypeError, ValueError):
-        raise StoreError(
-            f"{path} is no readable table of proposals: run the night again."
-        ) from None
-    return ProposalTable(proposals, bool(notes["on"]), str(notes["corpus"]))
+    missing = f"There are no curation proposals at {path}: set curation.enabled and run the night."
+    with open_noted(path, missing, "proposals") as (file, notes):
+        proposals = tuple(map(_proposal, file.read().to_pylist()))
+        return ProposalTable(proposals, bool(notes["on"]), str(notes["corpus"]))
 
 
 def _row(proposal: Proposal) -> dict[str, Any]:
@@ -132,10 +121,7 @@ def replacement_text(proposal: Proposal, text_of: Mapping[str, str]) -> str | No
 def chosen(
     proposals: Iterable[Proposal], ids: Sequence[str], least_confidence: float
 ) -> list[Proposal]:
-    """Return the proposals to apply: those named by the start of their id, else all that would act.
-
-    `least_confidence`, in [0, 1], only counts where none is named.
-    """
+    """Return the proposals named by the start of their id; without a name all that would act."""
     if not 0 <= least_confidence <= 1:
         raise ConfigError(f"found --min-confidence {least_confidence}, expected 0 to 1")
     known = list(proposals)
@@ -176,10 +162,7 @@ class Where(NamedTuple):
 
 
 def match(proposal: Proposal, store: Store, where: Where) -> Matched:
-    """Return the row of every target, locked.
-
-    CurationRefusedError if the source is not as it was when this was proposed.
-    """
+    """Return the row of every target, locked; CurationRefusedError if one is not as it was."""
     ids = (target.memory_id for target in proposal.targets)
     found = {i: store.row(int(i)) if _is_row_id(i) else None for i in ids}
     wrong = _first_wrong(proposal, found, where)
@@ -371,9 +354,8 @@ class Undone(NamedTuple):
 def undo(store: Store, journal_id: int, *, now: datetime | None = None) -> Undone:
     """Take one application back in one transaction.
 
-    CurationRefusedError if there is no such application, it is undone already, or one of its rows
-    was changed, deleted or marked sensitive since; SourceError if the source is locked or cannot
-    be written. Nothing is written then.
+    CurationRefusedError if there is none, it is undone already, or one of its rows was changed,
+    deleted or marked sensitive since; SourceError as in `apply_proposals`. Nothing is written then.
     """
     moment = (now or datetime.now(UTC)).isoformat()
     with store.transaction():

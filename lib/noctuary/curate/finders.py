@@ -61,10 +61,7 @@ NORMALISED = 0.97
 
 
 def normalised(content: str) -> str:
-    """Return a content in NFKC, without invisible characters, each run of spaces as one.
-
-    Case counts: names, paths and codes differ by it.
-    """
+    """Return a content in NFKC, case as it is, no invisible characters, runs of spaces as one."""
     return " ".join(normalize(content).split())
 
 

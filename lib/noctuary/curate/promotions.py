@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.compact.clusters import ROW_GROUP_ROWS, write_rows
-from noctuary.core.errors import StoreError
 from noctuary.core.files import replacement
 from noctuary.core.types import SILENT, UNDATED_US, MemoryRecord, Progress
+from noctuary.curate.proposals import NOTES, open_noted
 from noctuary.curate.signals import (
     DURABLE_HITS,
     REPEATED_COSINE,
@@ -98,11 +98,7 @@ class Candidates:
 
 
 def find_candidates(records: Iterable[MemoryRecord]) -> Candidates:
-    """Return the turns that count and the memories that they are compared with.
-
-    A memory that its owner marked as superseded is durable too: what was known and replaced is no
-    news.
-    """
+    """Return the turns that count and the memories, superseded ones too, to compare them with."""
     found = Candidates()
     for r in records:
         if not r.is_turn:
@@ -128,11 +124,7 @@ _TOLD_EVERY = 1_024
 def judge_turns(
     candidates: Candidates, vectors: Floats, threshold: float, progress: Progress = SILENT
 ) -> Iterator[tuple[Heard, Judged]]:
-    """Yield every heard turn with its judgement: by user, nobody first, then by time.
-
-    The vectors are unit rows by position, shape (n, d); `threshold` is the least G of a proposal,
-    in [0, 1].
-    """
+    """Yield every heard turn with its judgement: by user, nobody first, then by time."""
     total = sum(len(turns) for turns in candidates.heard.values())
     done = 0
     for user in sorted(candidates.heard, key=lambda user: (user is not None, user or "")):
@@ -192,11 +184,7 @@ class Nearest:
     """The k nearest candidates of every turn, of all that were offered so far."""
 
     def __init__(self, turns: Ints, vectors: Floats, k: int, least_cosine: float = -1.0) -> None:
-        """Start without candidates, at least one of which is kept per turn.
-
-        The turns are positions, shape (n,), the vectors unit rows by position, possibly
-        memory-mapped; a row of zeros is at cosine 0 of everything.
-        """
+        """Start without candidates; a row of zeros is at cosine 0 of everything."""
         self._turns, self._vectors, self._least = turns, vectors, least_cosine
         # Descending, -inf and -1 where there is none.
         self._cosines = np.full((len(turns), k), -np.inf, dtype=np.float32)
@@ -345,12 +333,8 @@ def walk(
 ) -> Iterator[Judged]:
     """Yield the judgement of every turn of one user, in order of time.
 
-    Args:
-        turns: Positions of what this user's people said, oldest first, shape (n,).
-        signals: What their words say, as many.
-        memories: Positions of the durable memories that this user may see, shape (m,).
-        vectors: Unit rows by position.
-        threshold: Least G that lets in, in [0, 1].
+    Turns and durable memories that this user may see are positions, shapes (n,) and (m,), the
+    turns oldest first; vectors are unit rows by position; `threshold` is the least G, in [0, 1].
     """
     durable = Nearest(turns, vectors, DURABLE_HITS)
     durable.offer(memories)
@@ -394,8 +378,6 @@ KEPT_NEIGHBOURS = 5
 
 SCORES = ("g", "t", "h", "r", "d", "p", "a", "dtech", "gconv", "gtech")
 """As libravdb stores them beside a durable record: G, T, H, R, D, P, A, Dt and both branches."""
-
-_NOTES = b"noctuary"
 
 
 class Relation(NamedTuple):
@@ -483,13 +465,9 @@ def write_table(
     threshold: float = 0.0,
     corpus: str = "",
 ) -> dict[str, int]:
-    """Replace the table atomically; equal rows give equal bytes.
-
-    The rows are consumed once, the rest is as in `PromotionTable`. Returns how many rows have each
-    reason, by name.
-    """
+    """Replace the table atomically, equal rows as equal bytes; return the counts by reason."""
     notes = json.dumps({"on": is_on, "threshold": threshold, "corpus": corpus}, sort_keys=True)
-    schema, counts = _schema().with_metadata({_NOTES: notes}), Counter[str]()
+    schema, counts = _schema().with_metadata({NOTES: notes}), Counter[str]()
     with replacement(path) as tmp, write_rows(tmp, schema) as add:
         for row in rows:
             counts[row.reason] += 1
@@ -499,28 +477,16 @@ def write_table(
 
 def read_table(path: Path) -> PromotionTable:
     """Read what `write_table` wrote."""
-    with open_table(path) as (file, notes):
+    with _open(path) as (file, notes):
         rows = tuple(map(_row, file.read().to_pylist()))
         return PromotionTable(
             rows, bool(notes["on"]), float(notes["threshold"]), str(notes["corpus"])
         )
 
 
-@contextmanager
-def open_table(path: Path) -> Generator[tuple[Any, dict[str, Any]]]:
-    """Open the table as a `pyarrow.parquet.ParquetFile`, with the night's notes on it."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            yield file, json.loads((file.schema_arrow.metadata or {})[_NOTES])
-    except FileNotFoundError:
-        raise StoreError(f"There is no table of promotions at {path}: run the night.") from None
-    except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError):
-        raise StoreError(
-            f"{path} is no readable table of promotions: run the night again."
-        ) from None
+def _open(path: Path) -> AbstractContextManager[tuple[Any, dict[str, Any]]]:
+    missing = f"There is no table of promotions at {path}: run the night."
+    return open_noted(path, missing, "promotions")
 
 
 def _row(found: dict[str, Any]) -> PromotionRow:
@@ -561,7 +527,7 @@ def count_faults(path: Path) -> dict[str, int]:
     import polars as pl
 
     counts = Counter[str]()
-    with open_table(path) as (file, notes):
+    with _open(path) as (file, notes):
         columns = ["turn_id", "decision", *SCORES, "marks", "neighbours"]
         for batch in file.iter_batches(ROW_GROUP_ROWS, columns=columns):
             counts.update(_count(pl.DataFrame(batch), float(notes["threshold"])))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_json, hash_text
 from noctuary.core.types import MemoryRecord
 from noctuary.text.marks import content_tags, is_tombstone
@@ -35,7 +39,8 @@ ID_CHARS = 16
 _VERSION = "curation/1"
 
 
-class Target(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Target:
     """One memory that a proposal is about."""
 
     memory_id: str  # the source's id, as text
@@ -45,7 +50,8 @@ class Target(NamedTuple):
     text_hash: str  # of its content alone: what another copy of the source must have
 
 
-class Piece(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Piece:
     """A stretch of one memory's content, for a text that is joined from several."""
 
     before: str  # separator that goes before it: punctuation and spaces, no text
@@ -54,7 +60,8 @@ class Piece(NamedTuple):
     end: int  # one past the last one
 
 
-class Span(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Span:
     """Where a memory says what the proposal rests on: characters [start, end); -1 where unknown."""
 
     memory_id: str
@@ -101,13 +108,7 @@ class Proposal:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
-        return {
-            **asdict(self),
-            "targets": [target._asdict() for target in self.targets],
-            "evidence": {**asdict(self.evidence), "spans": _dicts(self.evidence.spans)},
-            "pieces": _dicts(self.pieces),
-            "fields": list(self.fields),
-        }
+        return asdict(self)
 
 
 def target_of(record: MemoryRecord, role: Role) -> Target:
@@ -128,14 +129,31 @@ def named(proposal: Proposal) -> Proposal:
         "action": proposal.action,
         "kind": proposal.kind,
         "targets": sorted([t.memory_id, t.role, t.content_hash] for t in ordered),
-        "pieces": _dicts(proposal.pieces),
+        "pieces": [asdict(piece) for piece in proposal.pieces],
         "fields": list(proposal.fields),
     }
     return replace(proposal, targets=tuple(ordered), proposal_id=hash_json(identity)[:ID_CHARS])
 
 
-def _dicts(items: Sequence[Piece] | Sequence[Span]) -> list[dict[str, Any]]:
-    return [item._asdict() for item in items]
+# Tables of a night's proposals, with its notes on them.
+
+NOTES = b"noctuary"
+"""Where a table's schema holds the notes, as JSON."""
+
+
+@contextmanager
+def open_noted(path: Path, missing: str, kind: str) -> Generator[tuple[Any, dict[str, Any]]]:
+    """Open a table as a `pyarrow.parquet.ParquetFile`, with its notes; StoreError if it is none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file, json.loads((file.schema_arrow.metadata or {})[NOTES])
+    except FileNotFoundError:
+        raise StoreError(missing) from None
+    except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError):
+        raise StoreError(f"{path} is no readable table of {kind}: run the night again.") from None
 
 
 # Which memories may be looked at together: of one user and one wing, no turns, no tombstones.

@@ -372,10 +372,7 @@ _ASKED = re.compile(r"[?？؟][\"'”’»)*_\s]{0,8}$")
 
 
 def declared(text: str) -> str:
-    """Return what a text states: without fenced code and without its questions.
-
-    "Do I prefer tabs?" is no preference.
-    """
+    """Return what a text states: without fenced code and without its questions."""
     prose = _FENCED.sub("\n", text)
     kept: list[str] = []
     start = 0
@@ -566,10 +563,7 @@ BLANK = Signals(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def read_signals(text: str) -> Signals:
-    """Return the signals of what a person said; all are 0 for a blank text.
-
-    Source: libravdb's gate as of research/peers.md 1.2.
-    """
+    """Return the signals of what a person said (research/peers.md 1.2); 0 for a blank text."""
     read = text[:READ_CHARS]
     if not read.strip():
         return BLANK
@@ -613,20 +607,14 @@ class Gate(NamedTuple):
 
 
 def novelty(durable_cosines: list[float]) -> float:
-    """Return H: 1 without durable neighbours, else 1 - the mean of their cosines, negatives as 0.
-
-    Cosines in [-1, 1] of the `DURABLE_HITS` nearest durable memories.
-    """
+    """Return H: 1 - the mean of the nearest durable cosines, negatives as 0; 1 without any."""
     if not durable_cosines:
         return 1.0
     return 1.0 - sum(min(max(c, 0.0), 1.0) for c in durable_cosines) / len(durable_cosines)
 
 
 def repetition(turn_cosines: list[float], durable_cosines: list[float]) -> float:
-    """Return R = F (1 - S): what is said again and again, unless it is kept already.
-
-    Cosines in [-1, 1] of the `REPEATED_HITS` nearest earlier turns, and as for `novelty`.
-    """
+    """Return R = F (1 - S): what is said again and again, unless it is kept already."""
     said = sum(c >= REPEATED_COSINE for c in turn_cosines)
     kept = sum(c >= SATURATED_COSINE for c in durable_cosines)
     return min(said / REPEATED_CAP, 1.0) * (1.0 - min(kept / SATURATED_CAP, 1.0))

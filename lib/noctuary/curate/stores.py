@@ -498,11 +498,7 @@ Store = SqliteStore | PostgresStore
 
 
 def open_writable(source: str, settings: CorpusSettings) -> Store:
-    """Open a source for writing: a path, `postgresql://...`, or `env:NAME`.
-
-    SourceError if there is none, it is read-only, or it cannot be opened; ConfigError if the
-    address cannot be read.
-    """
+    """Open a path, `postgresql://...` or `env:NAME` for writing; SourceError, ConfigError."""
     if names_postgres(source):
         return PostgresStore(read_address(source), settings)
     with open_source(Path(source)) as opened:
