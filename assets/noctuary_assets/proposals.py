@@ -81,7 +81,8 @@ def _materials(night: Night) -> Materials:
 
 
 def _supersession(row: dict[str, Any]) -> Supersession:
-    return Supersession(**{**row, "evidence": Evidence(**row["evidence"])})
+    values: dict[str, Any] = {**row, "evidence": Evidence(**row["evidence"])}
+    return Supersession(**values)
 
 
 def _facts(found: Sequence[Proposal]) -> dict[str, Any]:

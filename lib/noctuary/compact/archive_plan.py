@@ -627,4 +627,7 @@ def _encoding(paths: StorePaths, directory: Path, manifest: Manifest) -> Encodin
     def vectors_of(positions: Sequence[int]) -> NDArray[np.floating[Any]]:
         return np.asarray(vectors[list(positions)])
 
-    return Encoding(vectors_of, lambda texts: opened().encode_documents(texts))
+    def encode(texts: list[str]) -> NDArray[np.float32]:
+        return opened().encode_documents(texts)
+
+    return Encoding(vectors_of, encode)

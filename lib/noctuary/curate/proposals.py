@@ -30,7 +30,6 @@ Role = Literal["superseded", "updated", "kept", "looked_at"]
 """What becomes of a target: a tombstone; other fields; it stays as it is (and must be there, and
 unchanged, when the others are written); nothing."""
 
-ACTIONS: tuple[str, ...] = get_args(Action)
 KINDS: tuple[str, ...] = get_args(Kind)
 
 ID_CHARS = 16
