@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -108,7 +108,7 @@ def exact_duplicates(records: Iterable[MemoryRecord], claims: Claims) -> Iterato
             groups[record.room or "", hash_text(normalised(record.content))].append(record)
         for group in groups.values():
             if len(group) > 1:
-                yield _merge_equal(sorted(group, key=_worth), claims)
+                yield _merge_equal(sorted(group, key=_worth))
 
 
 def _worth(record: MemoryRecord) -> tuple[int, int, int]:
@@ -116,13 +116,10 @@ def _worth(record: MemoryRecord) -> tuple[int, int, int]:
     return record.created_at_us, record.content.count("\n"), record.position
 
 
-def _merge_equal(group: Sequence[MemoryRecord], claims: Claims) -> Proposal:
+def _merge_equal(group: Sequence[MemoryRecord]) -> Proposal:
     *older, newest = group
     before = fields_of(newest)
     fields = changed_fields(before, united(before, [fields_of(r) for r in older]))
-    claims.superseded.update(record.position for record in older)
-    if fields:
-        claims.updated.add(newest.position)
     is_verbatim = len({record.content for record in group}) == 1
     equal = "the same text" if is_verbatim else "the same text but for spaces and Unicode form"
     kept = f"the newest stays and takes over {', '.join(fields)}" if fields else "the newest stays"
@@ -263,7 +260,7 @@ def fragment_sets(records: Iterable[MemoryRecord], claims: Claims) -> Iterator[P
             for parts in _runs(groups[key]):
                 # One "(1/2)" alone is a fraction or a date.
                 if len(parts) > 1 or parts[0].mark.is_worded:
-                    yield _join(parts, claims)
+                    yield _join(parts)
 
 
 def _runs(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
@@ -290,7 +287,7 @@ def _goes_on(run: Sequence[_Part], part: _Part) -> bool:
     return ours - theirs <= FRAGMENT_DAYS * _DAY_US
 
 
-def _join(run: Sequence[_Part], claims: Claims) -> Proposal:
+def _join(run: Sequence[_Part]) -> Proposal:
     parts = sorted(run, key=lambda part: part.mark.number)
     records, of = [part.record for part in parts], parts[0].mark.of
     spans = tuple(Span(p.record.memory_id, p.mark.start, p.mark.end) for p in parts)
@@ -300,7 +297,6 @@ def _join(run: Sequence[_Part], claims: Claims) -> Proposal:
     refusal = _refusal(parts, pieces)
     if refusal is not None:
         return _leave("fragments", confidence, records, Evidence(refusal, spans))
-    claims.superseded.update(record.position for record in records)
     found = Evidence(f"All {of} parts of one text are there, in one scope.", spans)
     gone: _Roles = [(record, "superseded") for record in records]
     return _propose("ADD", "fragments", confidence, gone, found, tuple(pieces))
@@ -369,7 +365,6 @@ def superseded_facts(
         evidence = Evidence(_SAID[found.reason] + unsure, (span,), found.similarity)
         confidence = CONFIDENCE[found.confidence]
         if is_sure:
-            claims.superseded.add(older.position)
             yield _replace("superseded", confidence, older, newer, evidence)
         else:
             yield _leave("superseded", confidence, (older, newer), evidence)
@@ -414,7 +409,7 @@ def near_duplicates(
     # The newest first among those that may stand for an older one.
     for pair in sorted(pairs, key=lambda p: (p[0], [-k for k in age_key(free[p[1]])])):
         if not claims.holds(pair[0]) and pair[1] not in claims.updated:
-            yield _compare(free[pair[0]], free[pair[1]], vectors, claims)
+            yield _compare(free[pair[0]], free[pair[1]], vectors)
 
 
 def shingle_pairs(records: Sequence[MemoryRecord]) -> list[Pair]:
@@ -447,7 +442,7 @@ def _is_pair(pair: Pair, free: Mapping[int, MemoryRecord]) -> bool:
 
 
 def _compare(
-    older: MemoryRecord, newer: MemoryRecord, vectors: NDArray[np.float32] | None, claims: Claims
+    older: MemoryRecord, newer: MemoryRecord, vectors: NDArray[np.float32] | None
 ) -> Proposal:
     one, other = _shingled(older), _shingled(newer)
     shingles = None if one is None or other is None else round(jaccard(one, other), _DIGITS)
@@ -462,7 +457,6 @@ def _compare(
     if missing is not None:
         found = Evidence(missing, (), cosine, shingles)
         return _leave("near_duplicate", LEFT_ALONE, (older, newer), found)
-    claims.superseded.add(older.position)
     reason = "The newer holds every word of the older in its order, and more like it."
     # A cosine may leave [0, 1] by rounding, and an exact text is not asked here.
     highest = max((score for score in (shingles, cosine) if score is not None), default=0.0)
@@ -577,20 +571,23 @@ def propose(materials: Materials) -> list[Proposal]:
     memories = line_up(materials.records, materials.extractions)
     open_records = [r for r in materials.records if is_open(r)]
     near = [s for s in materials.supersessions if s.reason == NEAR]
-    claims = Claims()
-    found = [
-        *exact_duplicates(open_records, claims),
-        *fragment_sets(open_records, claims),
-        *superseded_facts(open_records, materials.supersessions, claims),
+    claims, found = Claims(), list[Proposal]()
+    # Each finder starts when the one before it has ended.
+    for proposal in chain(
+        exact_duplicates(open_records, claims),
+        fragment_sets(open_records, claims),
+        superseded_facts(open_records, materials.supersessions, claims),
         # Parts look alike: whole or not, they are nobody's near duplicates.
-        *near_duplicates(
+        near_duplicates(
             [r for r in open_records if read_mark(r.content) is None],
             [(s.older_position, s.newer_position) for s in near],
             materials.vectors,
             claims,
         ),
-        *contradictions(memories, materials.canonical_of, claims),
-    ]
+        contradictions(memories, materials.canonical_of, claims),
+    ):
+        claims.take(proposal)
+        found.append(proposal)
     gone = Evidence("It is superseded in the source already.")
     for record in materials.records:
         if not record.is_turn and is_tombstone(record.content):

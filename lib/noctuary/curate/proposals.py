@@ -188,6 +188,11 @@ class Claims:
     # Memories whose fields are to change: nobody touches them again this time
     updated: set[int] = field(default_factory=set[int])
 
+    def take(self, proposal: Proposal) -> None:
+        """Note what a proposal would change."""
+        self.superseded.update(target.position for target in proposal.having("superseded"))
+        self.updated.update(target.position for target in proposal.having("updated"))
+
     def free(self, records: Iterable[MemoryRecord]) -> list[MemoryRecord]:
         """Return the memories that nobody has taken."""
         return [r for r in records if not self.holds(r.position)]
