@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
 import dagster as dg
 
-from noctuary.compact.archive_plan import Plan, archive_rules, plan_store
+from noctuary.compact.archive_plan import archive_rules, plan_store
 from noctuary.core.files import read_array, write_text
 from noctuary.core.types import fire, has_hooks
 from noctuary.curate.apply import PROPOSALS, ProposalTable, write_proposals
@@ -20,8 +21,6 @@ from noctuary.curate.promotions import (
     FAULTS,
     PROMOTIONS,
     PROPOSED,
-    Candidates,
-    PromotionRow,
     count_faults,
     find_candidates,
     judge_turns,
@@ -40,7 +39,6 @@ from noctuary_assets.night import MEMORIES, VECTORS, Night, store_profile
 from noctuary_assets.reporting import report_stage
 
 # Stage curation_proposals: what could be tidied in the source; nothing is written there.
-
 
 CURATION = Stage("curation_proposals", "2", (PROPOSALS,))
 
@@ -70,12 +68,8 @@ def propose_curation(night: Night) -> StageResult:
 
 def _materials(night: Night) -> Materials:
     # Turns are most of a large store, and never proposed for anything.
-    records = [
-        record
-        for batch in iter_records(night.work(MEMORIES))
-        for record in batch
-        if not record.is_turn
-    ]
+    batches = iter_records(night.work(MEMORIES))
+    records = [record for batch in batches for record in batch if not record.is_turn]
     tables = load_tables(night)
     return Materials(
         records=records,
@@ -103,7 +97,6 @@ def _facts(found: Sequence[Proposal]) -> dict[str, Any]:
 
 # Stage promotion_proposals: which turns should be remembered for good; nothing is written there.
 
-
 PROMOTION = Stage("promotion_proposals", "1", (PROMOTIONS,))
 
 
@@ -123,34 +116,29 @@ def propose_promotions(night: Night) -> StageResult:
         if not chosen.enabled:
             write_table(place, (), is_on=False)
             return StageOutput(0, {"note": "off: promotion.enabled is false"})
-        candidates = find_candidates(chain.from_iterable(iter_records(night.work(MEMORIES))))
+        memories = night.work(MEMORIES)
+        candidates = find_candidates(chain.from_iterable(iter_records(memories)))
+        # As one Arrow array: a million of them as texts are 100 MB.
+        ids, vectors = read_column(memories, "memory_id"), read_array(night.work(VECTORS))
+        judged = judge_turns(candidates, vectors, chosen.threshold, night.progress)
         counts = write_table(
             place,
-            _judge(night, candidates),
+            (
+                make_row(heard, found, lambda position: ids[position].as_py())
+                for heard, found in judged
+            ),
             threshold=chosen.threshold,
             corpus=inputs["corpus"],
         )
-        return StageOutput(sum(counts.values()), _promotion_facts(candidates, counts))
+        facts = {
+            "proposed": counts.get(PROPOSED, 0),
+            "by_reason": dict(counts),
+            "not_said_by_a_person": candidates.unheard,
+            "durable_memories": sum(len(found) for found in candidates.memories.values()),
+        }
+        return StageOutput(sum(counts.values()), facts)
 
     return night.finish(night.run(PROMOTION, inputs, body))
-
-
-def _judge(night: Night, candidates: Candidates) -> Iterator[PromotionRow]:
-    # As one Arrow array: a million of them as texts are 100 MB.
-    ids = read_column(night.work(MEMORIES), "memory_id")
-    vectors = read_array(night.work(VECTORS))
-    threshold = night.settings.promotion.threshold
-    for heard, judged in judge_turns(candidates, vectors, threshold, night.progress):
-        yield make_row(heard, judged, lambda position: ids[position].as_py())
-
-
-def _promotion_facts(candidates: Candidates, counts: Mapping[str, int]) -> dict[str, Any]:
-    return {
-        "proposed": counts.get(PROPOSED, 0),
-        "by_reason": dict(counts),
-        "not_said_by_a_person": candidates.unheard,
-        "durable_memories": sum(len(found) for found in candidates.memories.values()),
-    }
 
 
 @dg.asset(
@@ -193,32 +181,20 @@ def every_proposal_reached_the_threshold_and_says_something(
     return dg.AssetCheckResult(passed=passed, severity=dg.AssetCheckSeverity.WARN, metadata=counts)
 
 
+# Stage compaction_plan: what would be archived; nothing is.
+
 PLAN = "compaction/plan.json"
-
-
 PLAN_HOOK = "post_compaction_plan"
-
-
 COMPACTION_PLAN = Stage("compaction_plan", "1", (PLAN,))
-
-
 OFF = "off: adaptive_compaction is false"
-
 
 _TIMES = ("phase_timing_ms", "paginated_scoring")
 """How long it took; it goes into the notes."""
 
-
-_OF_TONIGHT = ("as_of_us", *_TIMES)
-"""What differs between two nights that find the same, and is not kept."""
-
-
 _NOTHING: dict[str, Any] = {
-    "candidates": [],
-    "groups": [],
-    "would_archive": 0,
-    "would_create_summaries": 0,
-}
+    "candidates": [], "groups": [], "would_archive": 0, "would_create_summaries": 0,
+}  # fmt: skip
+"""What the hooks are told of an empty plan."""
 
 
 def plan_compaction(night: Night) -> StageResult:
@@ -228,53 +204,35 @@ def plan_compaction(night: Night) -> StageResult:
     """
     profile = store_profile(night)
     rules = archive_rules(profile.to_json(), night.settings.compaction)
+    is_on = profile.adaptive_compaction
 
     def body() -> StageOutput:
-        plan = (
-            plan_store(night.paths, rules, night.progress) if profile.adaptive_compaction else None
-        )
-        notes: dict[str, Any] = {"hook_faults": None}
-        if has_hooks(PLAN_HOOK):
-            context = _NOTHING if plan is None else plan.hook_context()
-            notes["hook_faults"] = "; ".join(fire(PLAN_HOOK, context)) or None
-        content, facts = _kept(plan)
-        if plan is not None:
-            said = plan.to_json()
-            notes.update({name: said[name] for name in _TIMES})
-            notes["warning"] = plan.warning
-        write_text(night.work(PLAN), json.dumps(content, indent=1, sort_keys=True) + "\n")
-        return StageOutput(facts["candidates"], facts, notes)
+        said = plan_store(night.paths, rules, night.progress).to_json() if is_on else _NOTHING
+        context = {name: said[name] for name in _NOTHING}
+        counts = len(said["candidates"]), len(said["groups"]), *list(context.values())[2:]
+        facts, notes = dict[str, Any](zip(_NOTHING, counts, strict=True)), dict[str, Any]()
+        if is_on:
+            facts |= {name: said[name] for name in ("plan_id", "superseded", "not_candidates")}
+            notes |= {name: said[name] for name in (*_TIMES, "warning")}
+            # What differs between two nights that find the same is not kept.
+            kept = {n: v for n, v in said.items() if n not in ("as_of_us", *_TIMES)}
+        else:
+            kept = {"note": OFF, **said}
+            facts["note"] = OFF
+        text = json.dumps({"is_on": is_on, **kept}, indent=1, sort_keys=True)
+        # Last, on copies: what a hook makes of them is its own.
+        faults = fire(PLAN_HOOK, deepcopy(context)) if has_hooks(PLAN_HOOK) else ()
+        notes["hook_faults"] = "; ".join(faults) or None
+        write_text(night.work(PLAN), text + "\n")
+        return StageOutput(len(said["candidates"]), facts, notes)
 
     inputs = {
-        "is_on": profile.adaptive_compaction,
+        "is_on": is_on,
         "rules": asdict(rules),
         "scores": night.result_of(LTP_SCORES).digest,
     }
     # Days pass, and plans are applied and undone between nights.
     return night.finish(night.run(COMPACTION_PLAN, inputs, body, always=True))
-
-
-def _kept(plan: Plan | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what is written, and what the asset shows of it."""
-    if plan is None:
-        return {"is_on": False, "note": OFF, **_NOTHING}, {**_counts(_NOTHING), "note": OFF}
-    said = {name: value for name, value in plan.to_json().items() if name not in _OF_TONIGHT}
-    facts = {
-        **_counts(said),
-        "plan_id": plan.plan_id,
-        "superseded": plan.scan.total,
-        "not_candidates": said["not_candidates"],
-    }
-    return {"is_on": True, **said}, facts
-
-
-def _counts(said: dict[str, Any]) -> dict[str, int]:
-    return {
-        "candidates": len(said["candidates"]),
-        "groups": len(said["groups"]),
-        "would_archive": said["would_archive"],
-        "would_create_summaries": said["would_create_summaries"],
-    }
 
 
 @dg.asset(

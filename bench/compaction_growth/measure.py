@@ -85,7 +85,7 @@ def _summarize(folder: Path) -> tuple[dict[str, Any], int]:
 
     tables = folder / "summaries.parquet", folder / "attempts.parquet"
     with write_tables(*tables) as take:
-        done = summarize_clusters(
+        made, _ = summarize_clusters(
             ClusterSources(
                 folder / "clusters.parquet", folder / MEMORIES_FILE, folder / "memories.npy"
             ),
@@ -99,7 +99,7 @@ def _summarize(folder: Path) -> tuple[dict[str, Any], int]:
             runner=LocalRunner(1),
             shards=folder / "shards",
         )
-    return summary_facts(*tables), done.made
+    return summary_facts(*tables), made
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ def cluster_turns(
     clusters: list[Cluster] = []
     for key in sorted(sessions):
         turns = sorted(sessions[key], key=lambda turn: (turn.created_at_us, turn.position))
-        found = cluster_session(turns, target, protected_tail=protected_tail, now_us=now_us)
-        clusters += found.clusters
+        found, _ = cluster_session(turns, target, protected_tail=protected_tail, now_us=now_us)
+        clusters += found
     return clusters
 
 

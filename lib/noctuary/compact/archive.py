@@ -89,10 +89,7 @@ class Application(NamedTuple):
 
 
 class ArchiveReader(ReplacedFile):
-    """One archive.sqlite, read whole when it is opened; safe to share between threads.
-
-    Without a file nothing was ever archived, and all is well.
-    """
+    """One archive.sqlite, read whole when it is opened; safe to share between threads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -114,10 +111,7 @@ class ArchiveReader(ReplacedFile):
         return self._entries.get(plan_id, ())
 
     def entries_at(self, moment_us: int | None) -> Mapping[str, str]:
-        """Return the archived memories of a moment (None: now) with their content hash then.
-
-        Whether one is hidden depends on the snapshot and the recall: see the rule above.
-        """
+        """Return the archived memories of a moment (None: now) with their content hash then."""
         return {entry.memory_id: entry.content_hash for entry in self._in_force(moment_us)}
 
     def hidden_in(

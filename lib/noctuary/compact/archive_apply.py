@@ -9,7 +9,7 @@ import hashlib
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -59,15 +59,11 @@ def apply_in_store(
 ) -> Applied:
     """Make the store's plan again under its lock, and carry it out if it is the one asked for.
 
-    A plan is made of what the snapshot, the counts of use and the ledger say now: one that comes
-    out with another id than the one that was looked at (None: whatever comes out) has lost its
-    reason somewhere, and nothing of it is carried out. Moments of the ledger never go back: a clock
-    that was set back counts on from the last one.
-
-    Raises:
-        PlanRefusedError: Another plan came out, or a memory of it was recalled since the night.
-        StoreLockedError: A night, or another command, is at work on the store.
-        StoreError: A file of the store is missing or damaged.
+    One that comes out with another id than the one that was looked at (None: whatever comes out)
+    has lost its reason somewhere, and nothing of it is carried out. Moments of the ledger never go
+    back: a clock that was set back counts on from the last one. PlanRefusedError if another plan
+    came out or a memory of it was recalled since the night, StoreLockedError while a night or
+    another command is at work, StoreError if a file of the store is missing or damaged.
     """
     with _writing(paths) as reader:
         if plan_id is not None and plan_id in reader.applied_plans_at(None):
@@ -76,12 +72,24 @@ def apply_in_store(
             )
         plan = plan_store(paths, rules, progress)
         if plan_id is not None and plan_id != plan.plan_id:
-            raise PlanRefusedError(_changed(plan_id, plan))
+            count = len(plan.archived)
+            now = f"plan {plan.plan_id}, {count} memories" if count else "nothing"
+            reason = f" ({plan.warning})" if plan.warning else ""
+            raise PlanRefusedError(
+                f"plan {plan_id} no longer fits: the snapshot, the use of memories, the profile or "
+                f"the archive changed since, and what would be archived now is {now}{reason}. "
+                "Nothing was archived; look at `noctuary compact` again"
+            )
         if not plan.archived:
             return Applied(plan, None)
-        ids = [candidate.memory_id for _, candidate in plan.archived]
-        if recalled := _recalled_since(paths.access_log, ids, plan.as_of_us):
-            raise PlanRefusedError(_recalled(plan, recalled))
+        recalled = _recalled_since(paths.access_log, plan.as_of_us)
+        if ids := sorted(recalled & {candidate.memory_id for _, candidate in plan.archived}):
+            more = f" and {len(ids) - _IDS_SHOWN} more" if len(ids) > _IDS_SHOWN else ""
+            raise PlanRefusedError(
+                f"plan {plan.plan_id} no longer fits: {', '.join(ids[:_IDS_SHOWN])}{more} were "
+                "recalled since the night counted. Nothing was archived; the plan after the next "
+                "night leaves them out"
+            )
         return Applied(plan, _put_into_force(reader, plan, now_us))
 
 
@@ -121,27 +129,8 @@ def _next_moment(reader: ArchiveReader, now_us: int) -> int:
     return max([now_us, *(moment + 1 for moment in moments)])
 
 
-def _changed(plan_id: str, plan: Plan) -> str:
-    now = f"plan {plan.plan_id}, {len(plan.archived)} memories" if plan.archived else "nothing"
-    reason = f" ({plan.warning})" if plan.warning else ""
-    return (
-        f"plan {plan_id} no longer fits: the snapshot, the use of memories, the profile or the "
-        f"archive changed since, and what would be archived now is {now}{reason}. Nothing was "
-        "archived; look at `noctuary compact` again"
-    )
-
-
-def _recalled(plan: Plan, recalled: list[str]) -> str:
-    shown = ", ".join(recalled[:_IDS_SHOWN])
-    more = f" and {len(recalled) - _IDS_SHOWN} more" if len(recalled) > _IDS_SHOWN else ""
-    return (
-        f"plan {plan.plan_id} no longer fits: {shown}{more} were recalled since the night counted. "
-        "Nothing was archived; the plan after the next night leaves them out"
-    )
-
-
-def _recalled_since(access_log: Path, memory_ids: Collection[str], since_us: int) -> list[str]:
-    """Return which memories were recalled after a moment, sorted.
+def _recalled_since(access_log: Path, since_us: int) -> set[str]:
+    """Return which memories were recalled after a moment.
 
     The last look before a plan is carried out; a plan cannot ask it: reading a log that recall is
     writing leaves files beside it. StoreError if it cannot be read: then nobody knows.
@@ -149,13 +138,12 @@ def _recalled_since(access_log: Path, memory_ids: Collection[str], since_us: int
     sql = "SELECT DISTINCT memory_id FROM retrievals WHERE retrieved_at_us > ?"
     try:
         with closing(open_log(access_log, ACCESS_LOG, or_empty=True)) as log:
-            recent = {memory_id for (memory_id,) in log.execute(sql, [since_us])}
+            return {memory_id for (memory_id,) in log.execute(sql, [since_us])}
     except sqlite3.Error as error:
         raise StoreError(
             f"{access_log.name} cannot be read ({error}), so it is not known what was recalled "
             "since the night: run the night, then try again"
         ) from error
-    return sorted(recent & set(memory_ids))
 
 
 # Writing archive.sqlite: a copy of it is changed and put in its place.
@@ -171,23 +159,16 @@ def _put_into_force(reader: ArchiveReader, plan: Plan, now_us: int) -> int:
         db.execute("INSERT OR REPLACE INTO plans VALUES (?, ?, ?, ?)", row)
         # A plan that was undone before has the same entries under the same id.
         entries = "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)"
-        db.executemany(entries, _entries(plan))
+        for group, c in plan.archived:
+            trace = json.dumps(c.trace(plan.rules, group.summary_id), sort_keys=True)
+            hashes = c.content_hash, c.successor_id, c.successor_hash
+            db.execute(entries, (plan.plan_id, c.memory_id, *hashes, group.summary_id, trace))
         texts = [(plan.plan_id, s.summary_id, s.text, _body_of(s)) for s in plan.summaries]
         db.executemany("INSERT OR REPLACE INTO summaries VALUES (?, ?, ?, ?)", texts)
         db.execute("INSERT INTO applications VALUES (?, ?, NULL)", [plan.plan_id, at_us])
 
     _rewrite(reader.path, change)
     return at_us
-
-
-def _entries(plan: Plan) -> list[tuple[Any, ...]]:
-    return [
-        (
-            plan.plan_id, c.memory_id, c.content_hash, c.successor_id, c.successor_hash,
-            group.summary_id, json.dumps(c.trace(plan.rules, group.summary_id), sort_keys=True),
-        )
-        for group, c in plan.archived
-    ]  # fmt: skip
 
 
 def _rewrite(
@@ -226,25 +207,17 @@ def _digest(db: sqlite3.Connection) -> str:
 def purge_texts(path: Path, content_hashes: ContentHashes) -> int:
     """Forget the summaries of which a source has changed, was deleted or turned sensitive.
 
-    The ids stay, so that what happened can still be told. A ledger that is missing or damaged is
-    left alone: of a damaged one nothing is served either. `content_hashes` are of those memories
-    that exist now. Returns how many texts were forgotten; the file is only written when some are.
+    The ids stay, so that what happened can still be told. A damaged ledger is left alone.
+    `content_hashes` are of those memories that exist now. Returns how many texts were forgotten.
     """
     reader = ArchiveReader(path)
     if reader.is_missing or reader.warning is not None:
         return 0
-    summarized = [
-        entry
-        for plan_id in {a.plan_id for a in reader.applications}
-        for entry in reader.entries_of(plan_id)
-        if entry.summary_id
-    ]
+    plans = {application.plan_id for application in reader.applications}
+    summarized = [e for plan_id in plans for e in reader.entries_of(plan_id) if e.summary_id]
     now = content_hashes(sorted({entry.memory_id for entry in summarized}))
-    stale = {
-        (entry.plan_id, entry.summary_id)
-        for entry in summarized
-        if now.get(entry.memory_id) != entry.content_hash
-    }
+    changed = (e for e in summarized if now.get(e.memory_id) != e.content_hash)
+    stale = {(entry.plan_id, entry.summary_id) for entry in changed}
     with closing(connect_immutable(path)) as db:
         held = db.execute("SELECT plan_id, summary_id FROM summaries WHERE text IS NOT NULL")
         wanted = sorted(stale.intersection(held))
@@ -288,24 +261,17 @@ def applied_summaries(path: Path, records: Iterable[MemoryRecord]) -> list[Appli
 
     hidden = reader.hidden_in(hashes)
     found: dict[str, AppliedSummary] = {}
-    for plan_id, summary in _held(path, plans):
-        if all(source in hidden for source in summary.source_ids):
-            positions = tuple(known[source].position for source in summary.source_ids)
-            bound = replace(summary, source_positions=positions)
-            found[summary.summary_id] = AppliedSummary(plan_id, bound)
-    return [found[summary_id] for summary_id in sorted(found)]
-
-
-def _held(path: Path, plans: frozenset[str]) -> list[tuple[str, Summary]]:
-    """Return the summaries of some plans; one that an older noctuary wrote is left out."""
     sql = "SELECT plan_id, text, body FROM summaries WHERE text IS NOT NULL ORDER BY 1, 2"
-    found: list[tuple[str, Summary]] = []
     with suppress(sqlite3.Error), closing(connect_immutable(path)) as db:
         for plan_id, text, body in db.execute(sql):
+            # One that an older noctuary wrote is left out.
             with suppress(ValueError, KeyError, TypeError):
-                if plan_id in plans:
-                    found.append((plan_id, _summary_of(text, body)))
-    return found
+                summary = _summary_of(text, body)
+                if plan_id in plans and hidden.keys() >= set(summary.source_ids):
+                    positions = tuple(known[source].position for source in summary.source_ids)
+                    bound = replace(summary, source_positions=positions)
+                    found[summary.summary_id] = AppliedSummary(plan_id, bound)
+    return [found[summary_id] for summary_id in sorted(found)]
 
 
 def _body_of(summary: Summary) -> str:
@@ -375,27 +341,27 @@ def list_plans(path: Path) -> list[PlanHistory]:
         return []
     if reader.warning is not None:
         raise StoreError(f"{path}: {reader.warning}")
+    found: list[PlanHistory] = []
+    of_plan = "WHERE plan_id = ? ORDER BY 1"
     try:
         with closing(connect_immutable(path)) as db:
             rows = db.execute("SELECT plan_id, snapshot_id, rules FROM plans").fetchall()
-            found = [_history(db, reader, *row) for row in rows]
+            for plan_id, snapshot_id, rules in rows:
+                sql = f"SELECT memory_id, trace FROM entries {of_plan}"
+                traces = db.execute(sql, [plan_id]).fetchall()
+                sql = f"SELECT summary_id, text IS NULL FROM summaries {of_plan}"
+                summaries = db.execute(sql, [plan_id]).fetchall()
+                found.append(
+                    PlanHistory(
+                        plan_id=plan_id,
+                        snapshot_id=snapshot_id,
+                        applications=tuple(a for a in reader.applications if a.plan_id == plan_id),
+                        traces=tuple(json.loads(trace) for _, trace in traces),
+                        summary_ids=tuple(summary_id for summary_id, _ in summaries),
+                        forgotten=sum(is_forgotten for _, is_forgotten in summaries),
+                        rules=json.loads(rules),
+                    )
+                )
     except (sqlite3.Error, ValueError) as error:
         raise StoreError(f"{path} cannot be read ({error}): put back a copy of it") from error
     return sorted(found, key=lambda plan: plan.applications[0].applied_at_us)
-
-
-def _history(
-    db: sqlite3.Connection, reader: ArchiveReader, plan_id: str, snapshot_id: str, rules: str
-) -> PlanHistory:
-    traces = db.execute("SELECT trace FROM entries WHERE plan_id = ? ORDER BY memory_id", [plan_id])
-    sql = "SELECT summary_id, text IS NULL FROM summaries WHERE plan_id = ? ORDER BY 1"
-    summaries = db.execute(sql, [plan_id]).fetchall()
-    return PlanHistory(
-        plan_id,
-        snapshot_id,
-        tuple(a for a in reader.applications if a.plan_id == plan_id),
-        tuple(json.loads(trace) for (trace,) in traces),
-        tuple(summary_id for summary_id, _ in summaries),
-        sum(is_forgotten for _, is_forgotten in summaries),
-        json.loads(rules),
-    )

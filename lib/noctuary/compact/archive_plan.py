@@ -10,13 +10,13 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,18 +53,6 @@ from noctuary.usage.reader import (
 )
 from noctuary.work.stage import BatchTimings
 
-# What decides which memories may be archived, as plain numbers.
-
-
-LEAST_CONFIDENCE = 1
-"""Least grade (`noctuary.graph.successors`) of a successor that was stated ("supersedes
-#12", "X is now Y", a newer value). 0 would archive memories of which half the text may still hold,
-2 none whose subject alone was named."""
-
-LEAST_CONFIDENCE_OF_NEAR_DUPLICATES = 2
-"""The same for successors that only look alike. Of 20 near duplicates that were looked at, 4 were
-lookalikes (decision 0036): 1 would hide more of those, and what is archived is hidden unasked."""
-
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRules:
@@ -84,18 +72,6 @@ class ArchiveRules:
     batch_size: int = 5_000  # superseded memories looked at in one batch, >= 1
     max_scan_depth: int = 0  # superseded memories looked at in all, 0 for every one
 
-    def is_sure(
-        self, reason: str, confidence: int, similarity: float | None, age_gap_days: int
-    ) -> bool:
-        """Say whether a successor is sure enough for the older memory to be archived."""
-        if reason != "near_duplicate":
-            return confidence >= LEAST_CONFIDENCE
-        return (
-            confidence >= LEAST_CONFIDENCE_OF_NEAR_DUPLICATES
-            and (similarity or 0.0) >= self.near_similarity
-            and age_gap_days >= self.near_age_gap_days
-        )
-
 
 def archive_rules(flags: Mapping[str, Any], compaction: CompactionSettings) -> ArchiveRules:
     """Return what a profile's flags and the settings say; groups are summarised as turns are."""
@@ -114,9 +90,6 @@ def archive_rules(flags: Mapping[str, Any], compaction: CompactionSettings) -> A
         batch_size=flags["batch_size"],
         max_scan_depth=flags["max_scan_depth"],
     )
-
-
-# One memory that may be archived, and why.
 
 
 _DECIMALS = 6
@@ -146,10 +119,17 @@ class Candidate:
 
     def trace(self, rules: ArchiveRules, consolidated_into: str | None) -> dict[str, Any]:
         """Return the full justification; ids and numbers, no text of a memory."""
+        faded = f" (decayed from {self.ltp_score:.2f})" if rules.decay_lambda else ""
+        last = "last_accessed" if self.was_recalled else "never recalled, created"
         return {
             "memory_id": self.memory_id,
             "action": "compact",
-            "reason": self._reason(rules),
+            "reason": (
+                f"ltp={self.decayed_ltp:.2f} < {rules.compaction_threshold:g}{faded}, "
+                f"superseded_by={self.successor_id} ({self.supersede_reason}, "
+                f"{CONFIDENCES[self.confidence]}), {last}={int(self.idle_days)} days ago >= "
+                f"{rules.compaction_age_days}"
+            ),
             "ltp_score": round(self.ltp_score, _DECIMALS),
             "decayed_ltp": round(self.decayed_ltp, _DECIMALS),
             "is_superseded": True,
@@ -161,28 +141,33 @@ class Candidate:
             "consolidated_into": consolidated_into,
         }
 
-    def _reason(self, rules: ArchiveRules) -> str:
-        faded = f" (decayed from {self.ltp_score:.2f})" if rules.decay_lambda else ""
-        last = "last_accessed" if self.was_recalled else "never recalled, created"
-        return (
-            f"ltp={self.decayed_ltp:.2f} < {rules.compaction_threshold:g}{faded}, "
-            f"superseded_by={self.successor_id} ({self.supersede_reason}, "
-            f"{CONFIDENCES[self.confidence]}), {last}={int(self.idle_days)} days ago >= "
-            f"{rules.compaction_age_days}"
-        )
 
+# Finding candidates: every superseded memory is looked at, batch by batch.
+#
+# The RFC scans every memory and then asks which are superseded. Here the superseded ones are read
+# first, because all three must hold: the result is the same, and the cost follows what was
+# replaced and not the size of the store.
 
-# What a plan reads of a published snapshot: its superseded memories, their sessions, their texts.
+LEAST_CONFIDENCE = 1
+"""Least grade (`noctuary.graph.successors`) of a successor that was stated ("supersedes
+#12", "X is now Y", a newer value). 0 would archive memories of which half the text may still hold,
+2 none whose subject alone was named."""
 
+LEAST_CONFIDENCE_OF_NEAR_DUPLICATES = 2
+"""The same for successors that only look alike. Of 20 near duplicates that were looked at, 4 were
+lookalikes (decision 0036): 1 would hide more of those, and what is archived is hidden unasked."""
 
-_IDS_AT_ONCE = 500
-"""Values in one statement; SQLite of before 3.32 allows 999."""
+PINNED_TAG = "pinned"
+"""What authors tag with this is never archived; phase 6 of recall lifts the same memories."""
 
-_SUPERSEDED = """
+_SUPERSEDED = f"""
 SELECT o.position, o.memory_id, o.content_hash, o.created_at_us, o.user, o.wing,
     CASE WHEN o.is_turn THEN o.session_id END AS session_id, h.memory_id AS head_id,
     n.memory_id AS successor_id, n.content_hash AS successor_hash, s.reason AS supersede_reason,
-    s.confidence, s.similarity, s.age_gap_days, o.tags
+    s.confidence, o.tags,
+    CASE WHEN s.reason <> 'near_duplicate' THEN s.confidence >= {LEAST_CONFIDENCE}
+        ELSE s.confidence >= {LEAST_CONFIDENCE_OF_NEAR_DUPLICATES}
+            AND ifnull(s.similarity, 0) >= ? AND s.age_gap_days >= ? END AS is_sure
 FROM supersessions s
 JOIN memories o ON o.position = s.older
 JOIN memories n ON n.position = s.newer
@@ -191,80 +176,6 @@ ORDER BY s.older
 """
 _OF_CANDIDATE = 12
 """Columns of it that a candidate has, under their names."""
-
-_TURNS = (
-    "SELECT position, memory_id, content_hash, created_at_us, session_id, user, wing, content "
-    "FROM memories WHERE is_turn = 1 AND session_id = ? ORDER BY created_at_us, position"
-)
-
-
-class SnapshotRows:
-    """The rows of one snapshot, read only; close it after use."""
-
-    def __init__(self, path: Path) -> None:
-        self._db = connect_immutable(path)
-        self._db.row_factory = sqlite3.Row
-
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
-
-    def count_superseded(self) -> int:
-        """Return how many memories have a successor, whatever its grade."""
-        return int(self._db.execute("SELECT COUNT(*) FROM supersessions").fetchone()[0])
-
-    def superseded(self, first: int, stop: int, batch: int) -> Iterator[list[sqlite3.Row]]:
-        """Yield the superseded memories from the `first`-th up to before `stop`, by position."""
-        wanted = islice(self._db.execute(_SUPERSEDED), first, max(stop, first))
-        while rows := list(islice(wanted, batch)):
-            yield rows
-
-    def content_hashes(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Return the content hash of every known id."""
-        return self._look_up("content_hash", memory_ids)
-
-    def contents(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        """Return the text of every known id."""
-        return self._look_up("content", memory_ids)
-
-    def sessions(self, session_ids: Iterable[str]) -> Iterator[list[SessionTurn]]:
-        """Yield the turns of some conversations, chronological, those of one user together."""
-        # One at a time: a long conversation is the most that is in memory.
-        for session_id in sorted(set(session_ids)):
-            of_user: dict[str, list[SessionTurn]] = defaultdict(list)
-            for *columns, content in self._db.execute(_TURNS, [session_id]):
-                turn = SessionTurn(
-                    *columns,
-                    speaker=find_speaker(content),
-                    asks=ends_as_question(content),
-                    chars=len(content),
-                )
-                of_user[turn.user or ""].append(turn)
-            yield from of_user.values()
-
-    def _look_up(self, column: str, memory_ids: Sequence[str]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        for start in range(0, len(memory_ids), _IDS_AT_ONCE):
-            some = memory_ids[start : start + _IDS_AT_ONCE]
-            marks = ",".join("?" * len(some))
-            sql = f"SELECT memory_id, {column} FROM memories WHERE memory_id IN ({marks})"
-            found.update(map(tuple, self._db.execute(sql, some)))
-        return found
-
-
-# Finding candidates: every superseded memory is looked at, batch by batch.
-#
-# The RFC scans every memory and then asks which are superseded. Here the superseded ones are read
-# first, because all three must hold: the result is the same, and the cost follows what was
-# replaced and not the size of the store.
-#
-# `max_scan_depth` bounds how many are looked at. A plan writes nothing, so it cannot remember
-# where it stopped: the starting point follows from the day of the count, so that every one has its
-# turn.
-
-
-PINNED_TAG = "pinned"
-"""What authors tag with this is never archived; phase 6 of recall lifts the same memories."""
 
 CountsOf = Callable[[Sequence[str]], Counts]
 """Memory ids to recent retrievals, days and last retrieval: `UsageReader.counts`."""
@@ -281,7 +192,7 @@ class Scan:
     total: int = 0
     first: int = 0  # not 0 only with max_scan_depth
     scanned: int = 0
-    # Why others are no candidates: unsure, used, recent, pinned, tail, archived.
+    # Why others are no candidates: archived, unsure, pinned, used, recent, tail.
     left: Counter[str] = field(default_factory=Counter[str])
     ltp_scan_ms: float = 0.0  # for counts and scores
     supersede_check_ms: float = 0.0  # for reading successors and judging how sure they are
@@ -303,7 +214,7 @@ class Scan:
 
 
 def find_candidates(
-    rows: SnapshotRows,
+    db: sqlite3.Connection,
     counts_of: CountsOf,
     rules: ArchiveRules,
     *,
@@ -311,22 +222,25 @@ def find_candidates(
     archived: Collection[str] = (),
     progress: Progress = SILENT,
 ) -> tuple[list[Candidate], Scan]:
-    """Return the memories that meet every criterion, by position, and what was looked at.
-
-    Idle days are counted to `as_of_us`; what is `archived` already is no candidate.
-    """
-    scan = Scan(total=rows.count_superseded())
+    """Return the memories that meet every criterion at `as_of_us`, by position, and the scan."""
+    scan = Scan(total=int(db.execute("SELECT COUNT(*) FROM supersessions").fetchone()[0]))
     depth = min(rules.max_scan_depth or scan.total, scan.total)
     scan.first = scan_start(scan.total, depth, as_of_us)
     stop = scan.first + depth
     found: list[Candidate] = []
     # All, or so many from the day's starting point, around the end.
     for first, end in ((scan.first, min(stop, scan.total)), (0, stop - scan.total)):
+        cursor = db.cursor()
+        cursor.row_factory = sqlite3.Row
+        near = rules.near_similarity, rules.near_age_gap_days
+        rows: Iterator[Any] = islice(cursor.execute(_SUPERSEDED, near), first, max(end, first))
         offset, started = first, time.perf_counter()
-        for batch in rows.superseded(first, end, rules.batch_size):
-            sure = [row for row in batch if _is_open(row, rules, archived, scan)]
+        while batch := list(islice(rows, rules.batch_size)):
+            why_not = [_why_not(row, archived) for row in batch]
+            scan.left.update(filter(None, why_not))
             checked = time.perf_counter()
-            found += _scored(sure, counts_of, rules, as_of_us, scan)
+            sure = [row for row, reason in zip(batch, why_not, strict=True) if not reason]
+            found += _scored(sure, counts_of, rules, as_of_us, scan.left)
             ended = time.perf_counter()
             scan.supersede_check_ms += (checked - started) * 1000
             scan.ltp_scan_ms += (ended - checked) * 1000
@@ -334,8 +248,10 @@ def find_candidates(
             scan.scanned += len(batch)
             progress.update(CANDIDATES_TASK, scan.scanned, depth)
             offset, started = offset + len(batch), time.perf_counter()
-    found = _outside_tails(found, rows, rules, as_of_us, scan)
-    return sorted(found, key=lambda candidate: candidate.position), scan
+    kept = _outside_tails(found, db, rules.protected_tail_turns, as_of_us)
+    scan.left["tail"] = len(found) - len(kept)
+    scan.left += Counter()  # drops reasons that never occurred
+    return sorted(kept, key=lambda candidate: candidate.position), scan
 
 
 def scan_start(total: int, depth: int, as_of_us: int) -> int:
@@ -343,18 +259,14 @@ def scan_start(total: int, depth: int, as_of_us: int) -> int:
     return 0 if not 0 < depth < total else as_of_us // _DAY_US * depth % total
 
 
-def _is_open(row: sqlite3.Row, rules: ArchiveRules, archived: Collection[str], scan: Scan) -> bool:
-    """Say whether a memory's use is worth looking up, and count why not."""
-    told = (row["supersede_reason"], row["confidence"], row["similarity"], row["age_gap_days"])
+def _why_not(row: sqlite3.Row, archived: Collection[str]) -> str:
+    """Return why a memory's use need not be looked up, "" where it must be."""
     if row["memory_id"] in archived:
-        scan.left["archived"] += 1
-    elif not rules.is_sure(*told):
-        scan.left["unsure"] += 1
-    elif any(tag.strip().casefold() == PINNED_TAG for tag in row["tags"].split(",")):
-        scan.left["pinned"] += 1
-    else:
-        return True
-    return False
+        return "archived"
+    if not row["is_sure"]:
+        return "unsure"
+    is_pinned = any(tag.strip().casefold() == PINNED_TAG for tag in row["tags"].split(","))
+    return "pinned" if is_pinned else ""
 
 
 def _scored(
@@ -362,7 +274,7 @@ def _scored(
     counts_of: CountsOf,
     rules: ArchiveRules,
     as_of_us: int,
-    scan: Scan,
+    left: Counter[str],
 ) -> Iterator[Candidate]:
     recent, _, last_us = counts_of([row["memory_id"] for row in rows])
     created = np.array([row["created_at_us"] for row in rows], dtype=np.int64)
@@ -372,9 +284,9 @@ def _scored(
     compared = decayed(score, idle, rules.decay_lambda)
     for i, row in enumerate(rows):
         if not compared[i] < rules.compaction_threshold:
-            scan.left["used"] += 1
+            left["used"] += 1
         elif not idle[i] >= rules.compaction_age_days:
-            scan.left["recent"] += 1
+            left["recent"] += 1
         else:
             yield Candidate(
                 *tuple(row)[:_OF_CANDIDATE],
@@ -385,25 +297,32 @@ def _scored(
             )
 
 
+_TURNS = (
+    "SELECT position, memory_id, content_hash, created_at_us, session_id, user, wing, content "
+    "FROM memories WHERE is_turn = 1 AND session_id = ? ORDER BY created_at_us, position"
+)
+
+
 def _outside_tails(
-    candidates: Sequence[Candidate],
-    rows: SnapshotRows,
-    rules: ArchiveRules,
-    as_of_us: int,
-    scan: Scan,
+    candidates: Sequence[Candidate], db: sqlite3.Connection, tail: int, now_us: int
 ) -> list[Candidate]:
     """Leave out turns that compaction would leave raw: the tail of their session, giants, ..."""
-    sessions = {c.session_id for c in candidates if c.session_id is not None}
-    tail = rules.protected_tail_turns
-    eligible = {
-        turn.memory_id
-        for turns in rows.sessions(sessions)
-        for turn in split_session(turns, protected_tail=tail, now_us=as_of_us).eligible
-    }
-    kept = [c for c in candidates if c.session_id is None or c.memory_id in eligible]
-    scan.left["tail"] += len(candidates) - len(kept)
-    scan.left += Counter()  # drops reasons that never occurred
-    return kept
+    eligible: set[str] = set()
+    # One at a time: a long conversation is the most that is in memory.
+    for session_id in sorted({c.session_id for c in candidates if c.session_id is not None}):
+        of_user: dict[str, list[SessionTurn]] = defaultdict(list)
+        for *columns, content in db.execute(_TURNS, [session_id]):
+            turn = SessionTurn(
+                *columns,
+                speaker=find_speaker(content),
+                asks=ends_as_question(content),
+                chars=len(content),
+            )
+            of_user[turn.user or ""].append(turn)
+        for turns in of_user.values():
+            split = split_session(turns, protected_tail=tail, now_us=now_us)
+            eligible.update(turn.memory_id for turn in split.eligible)
+    return [c for c in candidates if c.session_id is None or c.memory_id in eligible]
 
 
 # Groups of candidates and the summary that would stand for each.
@@ -415,7 +334,6 @@ def _outside_tails(
 # - One member: it stands behind its successor, and needs no summary.
 # - Several: an extractive summary is made of them and judged like any other. It stands for them
 #   beside their successors. Where it is declined, nothing of the group is archived.
-
 
 STRATEGY = "supersession"
 """`Cluster.strategy` of a group: part of its id, so that it never equals a cluster of turns."""
@@ -431,8 +349,7 @@ NO_VECTORS = "the snapshot has no vectors: a summary could not be judged"
 ContentsOf = Callable[[Sequence[str]], Mapping[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Encoding:
+class Encoding(NamedTuple):
     """How summaries are judged in this store: vectors of positions, and of texts."""
 
     vectors_of: Callable[[Sequence[int]], NDArray[np.floating[Any]]]
@@ -459,17 +376,6 @@ class Group:
         """Return the id of the summary that stands for the group, or None."""
         return None if self.summary is None else self.summary.summary_id
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values, no text of a memory."""
-        return {
-            "group_id": self.group_id,
-            "head_id": self.head_id,
-            "memory_ids": [candidate.memory_id for candidate in self.members],
-            "summary_id": self.summary_id,
-            "would_archive": self.is_archived,
-            "reason": self.reason,
-        }
-
 
 def consolidate(
     candidates: Sequence[Candidate],
@@ -478,22 +384,31 @@ def consolidate(
     rules: ArchiveRules,
     progress: Progress = SILENT,
 ) -> list[Group]:
-    """Return the groups, sorted by their first member's position.
-
-    Without an encoding groups of several are not archived: their summary could not be judged.
-    """
+    """Return the groups by first position; without an encoding only single ones are archived."""
     chains: dict[tuple[str, str, str], list[Candidate]] = defaultdict(list)
     for c in sorted(candidates, key=lambda c: (c.created_at_us, c.position)):
         chains[c.user or "", c.wing or "", c.head_id].append(c)
     parts = [part for members in chains.values() for part in cut_evenly(members, rules.group_size)]
     groups = [(part, _cluster(part)) for part in sorted(parts, key=lambda part: part[0].position)]
     several = [group for group in groups if len(group[0]) > 1]
+    settings = SummarySettings(rules.density, rules.aggressive_density, rules.preserve_threshold)
     judged: dict[str, Summary] = {}
-    if encoding is not None:
-        for start in range(0, len(several), GROUPS_AT_ONCE):
-            batch = several[start : start + GROUPS_AT_ONCE]
-            judged |= _summarize(batch, contents_of, encoding, rules)
-            progress.update(GROUPS_TASK, start + len(batch), len(several))
+    for start in range(0, len(several), GROUPS_AT_ONCE):
+        if encoding is None:
+            break
+        some = several[start : start + GROUPS_AT_ONCE]
+        texts = contents_of([c.memory_id for part, _ in some for c in part])
+        batch = [
+            ClusterText(
+                cluster,
+                [texts[c.memory_id] for c in part],
+                encoding.vectors_of([c.position for c in part]),
+            )
+            for part, cluster in some
+        ]
+        made = summarize_batch(batch, encoding.encode, settings=settings).summaries
+        judged |= {summary.cluster_id: summary for summary in made}
+        progress.update(GROUPS_TASK, start + len(some), len(several))
     return [_group(part, cluster, judged.get(cluster.cluster_id)) for part, cluster in groups]
 
 
@@ -507,42 +422,19 @@ def _cluster(part: Sequence[Candidate]) -> Cluster:
     return make_cluster(members, STRATEGY, 0)
 
 
-def _summarize(
-    groups: Sequence[tuple[Sequence[Candidate], Cluster]],
-    contents_of: ContentsOf,
-    encoding: Encoding,
-    rules: ArchiveRules,
-) -> dict[str, Summary]:
-    """Return the outcome of groups of several members, by cluster id."""
-    texts = contents_of([c.memory_id for part, _ in groups for c in part])
-    batch = [
-        ClusterText(
-            cluster,
-            [texts[c.memory_id] for c in part],
-            encoding.vectors_of([c.position for c in part]),
-        )
-        for part, cluster in groups
-    ]
-    settings = SummarySettings(rules.density, rules.aggressive_density, rules.preserve_threshold)
-    made = summarize_batch(batch, encoding.encode, settings=settings).summaries
-    return {summary.cluster_id: summary for summary in made}
-
-
 def _group(part: Sequence[Candidate], cluster: Cluster, summary: Summary | None) -> Group:
     """Return a group; why it is declined is said without quoting: a plan holds no text."""
-    accepted = summary if summary is not None and summary.status == "accepted" else None
     reason = ""
-    if len(part) > 1 and accepted is None:
+    if len(part) > 1:
         if summary is None:
             reason = NO_VECTORS
         elif summary.facts is not None and not summary.facts.passed:
             reason = "summary declined: it says what its sources do not say"
-        else:
+        elif summary.status != "accepted":
             reason = f"summary declined: {summary.reason}"
-    return Group(cluster.cluster_id, part[0].head_id, tuple(part), accepted, reason)
-
-
-# The plan as a whole.
+    return Group(
+        cluster.cluster_id, part[0].head_id, tuple(part), None if reason else summary, reason
+    )
 
 
 PLAN_ID_HEX_CHARS = 16
@@ -588,18 +480,17 @@ class Plan:
     @property
     def summaries(self) -> tuple[Summary, ...]:
         """Return the summaries that would be created."""
-        return tuple(g.summary for g in self.groups if g.is_archived and g.summary is not None)
+        return tuple(g.summary for g in self.groups if g.summary is not None)
 
     @property
     def timings_ms(self) -> dict[str, float]:
         """Return what the steps took."""
-        timings = {
-            "ltp_scan_ms": self.scan.ltp_scan_ms,
-            "supersede_check_ms": self.scan.supersede_check_ms,
-            "consolidation_plan_ms": self.consolidation_ms,
-            "total_ms": self.total_ms,
+        return {
+            "ltp_scan_ms": round(self.scan.ltp_scan_ms, 2),
+            "supersede_check_ms": round(self.scan.supersede_check_ms, 2),
+            "consolidation_plan_ms": round(self.consolidation_ms, 2),
+            "total_ms": round(self.total_ms, 2),
         }
-        return {name: round(ms, 2) for name, ms in timings.items()}
 
     def traces(self) -> list[dict[str, Any]]:
         """Return the justification of every candidate; "keep" where its group is not archived."""
@@ -613,23 +504,28 @@ class Plan:
             traces.append(trace)
         return traces
 
-    def hook_context(self) -> dict[str, Any]:
-        """Return what `post_compaction_plan` is told; ids and numbers, no text of a memory."""
-        return {
-            "candidates": self.traces(),
-            "groups": [group.to_json() for group in self.groups],
-            "would_archive": len(self.archived),
-            "would_create_summaries": len(self.summaries),
-        }
-
     def to_json(self) -> dict[str, Any]:
         """Return the plan without any text; RFC 914's names, memory_id for drawer_id."""
+        groups = [
+            {
+                "group_id": group.group_id,
+                "head_id": group.head_id,
+                "memory_ids": [candidate.memory_id for candidate in group.members],
+                "summary_id": group.summary_id,
+                "would_archive": group.is_archived,
+                "reason": group.reason,
+            }
+            for group in self.groups
+        ]
         return {
             "plan_id": self.plan_id,
             "snapshot_id": self.snapshot_id,
             "as_of_us": self.as_of_us,
             "rules": asdict(self.rules),
-            **self.hook_context(),
+            "candidates": self.traces(),
+            "groups": groups,
+            "would_archive": len(self.archived),
+            "would_create_summaries": len(self.summaries),
             "summary_count": len(self.summaries),
             "superseded": self.scan.total,
             "not_candidates": dict(sorted(self.scan.left.items())),
@@ -655,18 +551,22 @@ def plan_store(paths: StorePaths, rules: ArchiveRules, progress: Progress = SILE
             warning = NOT_COUNTED.format(usage.warning)
             return Plan(snapshot_id, UNDATED_US, rules, warning=warning)
         archive, encoding = ArchiveReader(paths.archive), _encoding(paths, directory, manifest)
-        with closing(SnapshotRows(directory / layout.ROWS_FILE)) as rows:
+        with closing(connect_immutable(directory / layout.ROWS_FILE)) as db:
+
+            def look_up(column: str) -> Callable[[Sequence[str]], dict[str, str]]:
+                return lambda memory_ids: _look_up(db, column, memory_ids)
+
             started = time.perf_counter()
             candidates, scan = find_candidates(
-                rows,
+                db,
                 usage.counts,
                 rules,
                 as_of_us=usage.as_of_us,
-                archived=archive.hidden_in(rows.content_hashes),
+                archived=archive.hidden_in(look_up("content_hash")),
                 progress=progress,
             )
             chosen = time.perf_counter()
-            groups = consolidate(candidates, rows.contents, encoding, rules, progress)
+            groups = consolidate(candidates, look_up("content"), encoding, rules, progress)
             ended = time.perf_counter()
         return Plan(
             snapshot_id=snapshot_id,
@@ -681,6 +581,21 @@ def plan_store(paths: StorePaths, rules: ArchiveRules, progress: Progress = SILE
         )
 
 
+_IDS_AT_ONCE = 500
+"""Values in one statement; SQLite of before 3.32 allows 999."""
+
+
+def _look_up(db: sqlite3.Connection, column: str, memory_ids: Sequence[str]) -> dict[str, str]:
+    """Return a column of every known id."""
+    found: dict[str, str] = {}
+    for start in range(0, len(memory_ids), _IDS_AT_ONCE):
+        some = memory_ids[start : start + _IDS_AT_ONCE]
+        marks = ",".join("?" * len(some))
+        sql = f"SELECT memory_id, {column} FROM memories WHERE memory_id IN ({marks})"
+        found.update(db.execute(sql, some))
+    return found
+
+
 def _warning(archive: ArchiveReader, scan: Scan) -> str | None:
     if archive.warning is not None or not scan.not_scanned:
         return archive.warning
@@ -692,10 +607,7 @@ def _warning(archive: ArchiveReader, scan: Scan) -> str | None:
 
 
 def _encoding(paths: StorePaths, directory: Path, manifest: Manifest) -> Encoding | None:
-    """Return how summaries are judged: by the numpy encoder, which gives the snapshot's vectors.
-
-    None where this machine cannot encode for the snapshot.
-    """
+    """Return how summaries are judged: by the numpy encoder; None where this machine has none."""
     if manifest.encoder is None or manifest.encoder_digest is None:
         return None
     place = paths.encoders / manifest.encoder_digest
@@ -712,7 +624,10 @@ def _encoding(paths: StorePaths, directory: Path, manifest: Manifest) -> Encodin
         require_same(expected, encoder.fingerprint)
         return encoder
 
-    return Encoding(
-        lambda positions: np.asarray(vectors[list(positions)]),
-        lambda texts: opened().encode_documents(texts),
-    )
+    def vectors_of(positions: Sequence[int]) -> NDArray[np.floating[Any]]:
+        return np.asarray(vectors[list(positions)])
+
+    def encode(texts: list[str]) -> NDArray[np.float32]:
+        return opened().encode_documents(texts)
+
+    return Encoding(vectors_of, encode)

@@ -7,10 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +20,7 @@ from noctuary.core.types import UNDATED_US
 from noctuary.sources.corpus import open_duckdb
 from noctuary.text.marks import CLOSING_CHARS, QUESTION_MARKS
 
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
 # Which turns of a session may be compacted: all but its recent tail and what cannot be judged.
-
 
 PROTECTED_TAIL_TURNS = 4
 """The newest turns of each session stay raw: they are what the conversation still refers to. Larger
@@ -58,8 +53,7 @@ class SessionTurn(NamedTuple):
     chars: int
 
 
-@dataclass(frozen=True, slots=True)
-class Eligibility:
+class Eligibility(NamedTuple):
     """The turns of one session, each in exactly one of four places; `bundled` are protected too."""
 
     eligible: list[SessionTurn]  # chronological
@@ -75,19 +69,15 @@ def split_session(turns: Sequence[SessionTurn], *, protected_tail: int, now_us: 
     A turn dated after now is set aside first: its clock is wrong, so its place in the order is
     unknown, and it must not push the real newest turns out of the tail. It is an ordinary turn once
     its moment has passed. Undated turns are the oldest, in the source's order. The tail is the last
-    `protected_tail` of what is left, extended backwards to the question of its first answer. A
-    giant turn outside the tail stays raw.
+    `protected_tail` of what is left, extended backwards to the question of its first answer.
     """
     present = [turn for turn in turns if turn.created_at_us <= now_us]
     tail = min(max(protected_tail, 0), len(present))
     start = bundle_start(present, len(present) - tail)
     eligible = [turn for turn in present[:start] if turn.chars <= GIANT_TURN_CHARS]
+    protected = len(present) - start
     return Eligibility(
-        eligible=eligible,
-        protected=len(present) - start,
-        bundled=len(present) - start - tail,
-        ahead=len(turns) - len(present),
-        giant=start - len(eligible),
+        eligible, protected, protected - tail, len(turns) - len(present), start - len(eligible)
     )
 
 
@@ -103,7 +93,7 @@ def bundle_start(turns: Sequence[SessionTurn], start: int) -> int:
         return start
     floor = max(start - MAX_BUNDLE_TURNS, 0)
     answer = _utterance_start(turns, start, floor)
-    if answer <= floor or not is_request(turns[answer - 1], turns[answer]):
+    if answer <= floor or not _is_request(turns[answer - 1], turns[answer]):
         return start
     question = _utterance_start(turns, answer - 1, floor)
     if question > 0 and _same_speaker(turns[question - 1], turns[question]):
@@ -111,13 +101,8 @@ def bundle_start(turns: Sequence[SessionTurn], start: int) -> int:
     return question
 
 
-def is_request(turn: SessionTurn, following: SessionTurn) -> bool:
-    """Return whether a turn asks for the turn that follows it.
-
-    Between named roles ("User", "Assistant") the role decides. Between people it is a turn that
-    ends in a question mark and is followed by another speaker's, or by anything where no turn
-    names its speaker.
-    """
+def _is_request(turn: SessionTurn, following: SessionTurn) -> bool:
+    """Say whether a turn asks for the next: by named roles, else by a question mark."""
     roles = _role(turn), _role(following)
     if None not in roles:
         return roles == ("request", "response")
@@ -142,7 +127,6 @@ def _role(turn: SessionTurn) -> str | None:
 
 
 # How eligible turns are grouped: even runs of a session in order (libravdb section 5).
-
 
 TARGET_CLUSTER_TURNS = 20
 # Turns per summary. Larger: fewer tokens in the searched set, but each summary covers more topics
@@ -188,10 +172,7 @@ def cluster_count(turns: int, target: int = TARGET_CLUSTER_TURNS) -> int:
 
 
 def partition_sizes(turns: int, target: int = TARGET_CLUSTER_TURNS) -> list[int]:
-    """Return how many of n turns each cluster holds, in order: the i-th is in floor(i * c / n).
-
-    The sizes sum to `turns` and differ by at most one; there are none for no turns.
-    """
+    """Return how many of n turns each cluster holds, in order: the i-th is in floor(i * c / n)."""
     if turns <= 0:
         return []
     count = cluster_count(turns, target)
@@ -201,12 +182,8 @@ def partition_sizes(turns: int, target: int = TARGET_CLUSTER_TURNS) -> list[int]
 
 def cut_evenly(turns: Sequence[T], target: int = TARGET_CLUSTER_TURNS) -> list[Sequence[T]]:
     """Cut a chronological run into consecutive parts of `partition_sizes`."""
-    parts: list[Sequence[T]] = []
-    start = 0
-    for size in partition_sizes(len(turns), target):
-        parts.append(turns[start : start + size])
-        start += size
-    return parts
+    ends = accumulate(partition_sizes(len(turns), target), initial=0)
+    return [turns[start:end] for start, end in pairwise(ends)]
 
 
 def make_cluster(members: Sequence[SessionTurn], strategy: str, ordinal: int) -> Cluster:
@@ -230,20 +207,13 @@ def make_cluster(members: Sequence[SessionTurn], strategy: str, ordinal: int) ->
     )
 
 
-class SessionClusters(NamedTuple):
-    """What became of one session's turns: its clusters by ordinal, and why others are in none."""
-
-    clusters: list[Cluster]
-    split: Eligibility
-
-
 def cluster_session(
     turns: Sequence[SessionTurn],
     target: int = TARGET_CLUSTER_TURNS,
     *,
     protected_tail: int = PROTECTED_TAIL_TURNS,
     now_us: int = FOREVER_US,
-) -> SessionClusters:
+) -> tuple[list[Cluster], Eligibility]:
     """Return the clusters of one session of one user, given chronologically, cut evenly.
 
     A cluster never mixes wings: where a session spans several, each wing's turns are grouped on
@@ -254,8 +224,7 @@ def cluster_session(
     for turn in split.eligible:
         wings[turn.wing].append(turn)
     groups = [group for scoped in wings.values() for group in cut_evenly(scoped, target)]
-    clusters = [make_cluster(group, CHRONOLOGICAL, rank) for rank, group in enumerate(groups)]
-    return SessionClusters(clusters, split)
+    return [make_cluster(group, CHRONOLOGICAL, rank) for rank, group in enumerate(groups)], split
 
 
 def cluster_sessions(
@@ -266,11 +235,7 @@ def cluster_sessions(
     protected_tail: int = PROTECTED_TAIL_TURNS,
     now_us: int = FOREVER_US,
 ) -> tuple[int, dict[str, Any]]:
-    """Replace the table with the clusters of all sessions; see `cluster_session`.
-
-    Returns how many clusters there are, and what became of every turn: it is clustered, protected,
-    of the future or a giant. `bundled_turns` are among the protected.
-    """
+    """Replace the table by the clusters of all sessions; return their number and the counts."""
     counts = Counter[str](
         sessions=0, turns=0, clustered_turns=0, protected_turns=0, bundled_turns=0,
         future_turns=0, giant_turns=0,
@@ -308,14 +273,14 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 # Tables of this room as Parquet: row group by row group, equal rows give equal bytes.
 
-
 ROW_GROUP_ROWS = 4_096
 """Rows held while writing or reading: larger compresses better, smaller bounds memory (of 20
 turns a cluster is about 5 KB as an object, a summary 8)."""
 
+_REBUILD = "run the night again to rebuild it"
+
 ArrowSchema = Any
 # pyarrow ships no types.
-
 
 Row = dict[str, Any]
 
@@ -357,41 +322,24 @@ def write_rows(path: Path, schema: ArrowSchema) -> Generator[Callable[[Row], Non
 
 
 def iter_rows(path: Path, expected: ArrowSchema) -> Iterator[Row]:
-    """Yield the rows of a table in its order; `ROW_GROUP_ROWS` are in memory.
-
-    StoreError if the file is missing, damaged, or has other columns.
-    """
-    with open_table(path) as table:
-        found = table.schema_arrow
-        if not found.equals(expected):
-            raise StoreError(
-                f"{path} has columns {found.names}, expected {expected.names}; "
-                "run the night again to rebuild it"
-            )
-        for batch in table.iter_batches(ROW_GROUP_ROWS):
-            yield from batch.to_pylist()
-
-
-@contextmanager
-def open_table(path: Path) -> Generator[pq.ParquetFile]:
-    """Open a table of this room; what Arrow says while it is open is a StoreError."""
+    """Yield the rows of a table in its order, by row groups; StoreError if it is another one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with pq.ParquetFile(path) as table:
-            yield table
+            found = table.schema_arrow
+            if not found.equals(expected):
+                told = f"columns {found.names}, expected {expected.names}"
+                raise StoreError(f"{path} has {told}; {_REBUILD}")
+            for batch in table.iter_batches(ROW_GROUP_ROWS):
+                yield from batch.to_pylist()
     except (OSError, pa.ArrowException) as error:
-        raise StoreError(
-            f"{path} cannot be read ({error}); run the night again to rebuild it"
-        ) from error
+        raise StoreError(f"{path} cannot be read ({error}); {_REBUILD}") from error
 
 
 def write_clusters(path: Path, clusters: Iterable[Cluster]) -> int:
-    """Replace the table with the given clusters, in their order; return how many there were.
-
-    Where `clusters` raises, the old table stays.
-    """
+    """Replace the table, whole or not at all; return how many clusters there were."""
     rows = 0
     with replacement(path) as tmp, write_rows(tmp, table_schema(Cluster)) as add:
         for rows, cluster in enumerate(clusters, start=1):  # noqa: B007 (it is the count)
@@ -407,14 +355,12 @@ def iter_clusters(path: Path) -> Iterator[Cluster]:
         yield Cluster(**row)
 
 
-# Rows of a `.npy` matrix by position, read instead of mapped.
-#
-# A map of the whole file counts as resident memory page by page: a million vectors of 384
-# dimensions would be 1.5 GB of it.
-
-
 class VectorRows:
-    """An open matrix of shape (n, d); close it after use."""
+    """Rows of a `.npy` matrix of shape (n, d), read instead of mapped; close it after use.
+
+    A map of the whole file counts as resident memory page by page: a million vectors of 384
+    dimensions would be 1.5 GB of it.
+    """
 
     def __init__(self, path: Path) -> None:
         """Open a matrix and read its header; StoreError if it is missing or no row-major matrix."""
@@ -422,35 +368,22 @@ class VectorRows:
             # The header only; the map is dropped before a row is touched.
             header = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise StoreError(
-                f"{path} is not a readable array ({error}); run the night again to rebuild it"
-            ) from error
+            raise StoreError(f"{path} is not a readable array ({error}); {_REBUILD}") from error
         if header.ndim != 2 or not header.flags.c_contiguous:
-            raise StoreError(
-                f"{path} holds an array of shape {header.shape}, expected rows of vectors; "
-                "run the night again to rebuild it"
-            )
+            found = f"an array of shape {header.shape}, expected rows of vectors"
+            raise StoreError(f"{path} holds {found}; {_REBUILD}")
         self.shape: tuple[int, int] = header.shape
         self.dtype: np.dtype[Any] = header.dtype
         self._first_byte = int(header.offset)
         self._handle = os.open(path, os.O_RDONLY)
 
     def take(self, positions: Sequence[int]) -> NDArray[Any]:
-        """Return the rows at some positions, shape (len(positions), d), in the given order.
-
-        Raises:
-            IndexError: A position is not in [0, n).
-            StoreError: The file is shorter than its header says.
-        """
-        found = np.empty((len(positions), self.shape[1]), dtype=self.dtype)
-        start = 0
-        while start < len(positions):
-            end = start + 1
-            while end < len(positions) and positions[end] == positions[end - 1] + 1:
-                end += 1
-            self._fill(found[start:end], positions[start])
-            start = end
-        return found
+        """Return the rows at some positions, shape (m, d); IndexError if one is not in [0, n)."""
+        wanted = np.asarray(positions, dtype=np.int64)
+        runs = np.split(wanted, np.flatnonzero(np.diff(wanted) != 1) + 1)
+        return np.concatenate(
+            [self._read(int(run[0]) if len(run) else 0, len(run)) for run in runs]
+        )
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -458,45 +391,32 @@ class VectorRows:
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         """Return consecutive rows, as a matrix in memory would."""
         start, stop, step = rows.indices(self.shape[0])
-        found = np.empty((max(stop - start, 0), self.shape[1]), dtype=self.dtype)
-        if len(found):
-            self._fill(found, start)
-        return found[::step]
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._handle)
+        return self._read(start, max(stop - start, 0))[::step]
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
 
-    def _fill(self, rows: NDArray[Any], first: int) -> None:
+    def _read(self, first: int, count: int) -> NDArray[Any]:
         """Read consecutive rows in one go."""
-        if first < 0 or first + len(rows) > self.shape[0]:
-            raise IndexError(f"row {first + len(rows) - 1} of a matrix of {self.shape[0]} rows")
-        row_bytes = self.shape[1] * self.dtype.itemsize
-        data = os.pread(self._handle, rows.nbytes, self._first_byte + first * row_bytes)
-        if len(data) != rows.nbytes:
+        if count and not 0 <= first <= first + count <= self.shape[0]:
+            raise IndexError(f"row {first + count - 1} of a matrix of {self.shape[0]} rows")
+        width = self.shape[1] * self.dtype.itemsize
+        data = os.pread(self._handle, count * width, self._first_byte + first * width)
+        if len(data) != count * width:
             raise StoreError(
-                f"the vectors end after {len(data)} of {rows.nbytes} bytes at row {first}: the "
-                "file is cut short; run the night again to rebuild it"
+                f"the vectors end after {len(data)} of {count * width} bytes at row {first}: the "
+                f"file is cut short; {_REBUILD}"
             )
-        rows.reshape(-1)[:] = np.frombuffer(data, dtype=self.dtype)
+        return np.frombuffer(data, dtype=self.dtype).reshape(count, self.shape[1])
 
 
 # Sessions and cluster texts from the files of a corpus, in bounded memory.
 #
 # DuckDB sorts and spills beside the tables; what Python holds is one session's turns without their
 # texts, or one batch of clusters with them.
-
 
 MEMORY_LIMIT = "512MB"
 """What DuckDB may hold before it spills. Larger sorts more turns without touching the disk; the
@@ -554,12 +474,24 @@ class ClusterText(NamedTuple):
 def iter_sessions(turns: Path, memories: Path) -> Iterator[list[SessionTurn]]:
     """Yield the turns of every session and user, chronological by (created_at_us, position).
 
-    Sessions come by session id, then user, nobody's first. One session is in memory at a time: with
-    one of a million turns the process takes 1 GB. The files are the export's.
+    One session is in memory at a time: with one of a million turns the process takes 1 GB.
     """
-    rows = _session_turns(turns, memories)
-    for _, session in groupby(rows, key=lambda turn: (turn.session_id, turn.user)):
+    files = {"turns": str(turns), "memories": str(memories)}
+    marks = {"marks": QUESTION_MARKS, "closing": CLOSING_CHARS}
+
+    def rows() -> Iterator[SessionTurn]:
+        # Equal strings as one object: sessions, users and speakers repeat with every turn.
+        known: dict[Any, Any] = {}
+        for columns in _query(turns.parent, _SESSIONS, {**files, **marks}):
+            for i in _REPEATING:
+                columns[i] = [known.setdefault(value, value) for value in columns[i]]
+            yield from map(SessionTurn._make, zip(*columns, strict=True))
+
+    for _, session in groupby(rows(), key=lambda turn: (turn.session_id, turn.user)):
         yield list(session)
+
+
+_REPEATING = tuple(map(SessionTurn._fields.index, ("session_id", "user", "wing", "speaker")))
 
 
 def count_later(turns: Path, now_us: int) -> int:
@@ -573,17 +505,14 @@ def count_later(turns: Path, now_us: int) -> int:
 def iter_cluster_texts(
     sources: ClusterSources, *, skip: Container[str] = frozenset()
 ) -> Iterator[list[ClusterText]]:
-    """Yield all clusters of a table in its order, with what their members say and where they point.
-
-    A batch ends at BATCH_CLUSTERS clusters or BATCH_CHARS characters. Clusters whose id is in
-    `skip` come without contents and vectors.
-    """
-    parts = [
-        np.asarray(cluster.member_positions, dtype=np.int64)
+    """Yield the clusters of a table in batches; those in `skip` without contents and vectors."""
+    wanted = (
+        position
         for cluster in iter_clusters(sources.clusters)
         if cluster.cluster_id not in skip
-    ]
-    texts = _texts(sources.memories, np.concatenate([*parts, np.empty(0, dtype=np.int64)]))
+        for position in cluster.member_positions
+    )
+    texts = _texts(sources.memories, np.fromiter(wanted, dtype=np.int64))
     with VectorRows(sources.vectors) as vectors:
         batch: list[ClusterText] = []
         chars = 0
@@ -597,20 +526,6 @@ def iter_cluster_texts(
                 batch, chars = [], 0
         if batch:
             yield batch
-
-
-_REPEATING = tuple(map(SessionTurn._fields.index, ("session_id", "user", "wing", "speaker")))
-
-
-def _session_turns(turns: Path, memories: Path) -> Iterator[SessionTurn]:
-    files = {"turns": str(turns), "memories": str(memories)}
-    marks = {"marks": QUESTION_MARKS, "closing": CLOSING_CHARS}
-    # Equal strings as one object: sessions, users and speakers repeat with every turn.
-    known: dict[str | None, str | None] = {}
-    for columns in _query(turns.parent, _SESSIONS, {**files, **marks}):
-        for i in _REPEATING:
-            columns[i] = [known.setdefault(value, value) for value in columns[i]]
-        yield from map(SessionTurn._make, zip(*columns, strict=True))
 
 
 def _texts(memories: Path, wanted: NDArray[np.int64]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 
 from noctuary.compact.claims import (
     Claim,
-    NameSupport,
     Piece,
     Support,
     clauses,
+    count_phrases,
     find_names,
     read_claims,
     sentences,
 )
-from noctuary.compact.quantities import count_phrases, counted_things
 from noctuary.core.foreign_json import parse_json
 from noctuary.graph.fold import words
 from noctuary.text.marks import SENTENCE_END, find_speaker, split_speaker
@@ -33,7 +32,6 @@ from noctuary.text.tokens import tokenize
 #
 # Every score stays in its stated range for every input: a zero vector, an empty cluster or a
 # non-finite component scores 0 and fails the gate with a reason; nothing divides by zero.
-
 
 TAU_PRESERVE = 0.65
 # Least alignment of an accepted summary. Higher refuses more drifting summaries and more useful
@@ -124,29 +122,17 @@ def judge(
         )
     align, cover = alignment(summary, sources), coverage(summary, sources)
     confidence = final_confidence(preservation(align, cover), raw)
-    reasons = _defects(candidate, members)
-    if not align >= threshold:
-        reasons = (*reasons, f"align {align:.4f} is below {threshold:.4f}")
-    return GateReport(
-        align=align,
-        cover=cover,
-        confidence=confidence,
-        decay_rate=decay_rate(confidence),
-        threshold=threshold,
-        passed=not reasons,
-        reasons=reasons,
-    )
-
-
-def _defects(candidate: NDArray[np.float64], members: NDArray[np.float64]) -> tuple[str, ...]:
-    found: list[str] = []
+    reasons: list[str] = []
     if not members.size:
-        found.append("the cluster has no sources")
+        reasons.append("the cluster has no sources")
     if not (np.isfinite(candidate).all() and np.isfinite(members).all()):
-        found.append("a vector is not finite")
+        reasons.append("a vector is not finite")
     elif not candidate.any():
-        found.append("the summary's vector is zero")
-    return tuple(found)
+        reasons.append("the summary's vector is zero")
+    if not align >= threshold:
+        reasons.append(f"align {align:.4f} is below {threshold:.4f}")
+    rate = decay_rate(confidence)
+    return GateReport(align, cover, confidence, rate, threshold, not reasons, tuple(reasons))
 
 
 def _rows(vectors: Vector) -> NDArray[np.float64]:
@@ -154,10 +140,7 @@ def _rows(vectors: Vector) -> NDArray[np.float64]:
 
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Normalise each row; a zero or non-finite row becomes zero.
-
-    Scaled by the largest component first, because the square of a tiny one would vanish.
-    """
+    """Normalise each row, scaled first for tiny ones; a zero or non-finite row becomes zero."""
     finite = np.isfinite(rows).all(axis=1, keepdims=True)
     safe = np.where(finite, rows, 0.0)
     peak = np.abs(safe).max(axis=1, keepdims=True)
@@ -171,7 +154,6 @@ def _clamp(value: float, low: float = 0.0) -> float:
 
 
 # Which source says what a piece of a summary says, by the content words they share.
-
 
 MIN_SHARED = 2
 """Content words that two pieces must share to speak of one thing. One shared word is chance; three
@@ -202,10 +184,10 @@ class Aligned(NamedTuple):
 
 
 class SourceIndex:
-    """Pieces of all sources, looked up by content word."""
+    """Pieces of all sources, given by source, looked up by content word."""
 
-    def __init__(self, sources: Sequence[str], cut: Callable[[str], list[Piece]]) -> None:
-        self._pieces = [(piece, turn) for turn, text in enumerate(sources) for piece in cut(text)]
+    def __init__(self, pieces: Sequence[Sequence[Piece]]) -> None:
+        self._pieces = [(piece, turn) for turn, found in enumerate(pieces) for piece in found]
         self._holders: dict[str, list[int]] = defaultdict(list)
         for place, (piece, _) in enumerate(self._pieces):
             for token in piece.tokens | piece.speaker:
@@ -214,27 +196,21 @@ class SourceIndex:
     def align(self, tokens: frozenset[str], least: float) -> list[Aligned]:
         """Return the source pieces that speak of what some content words speak of, best first.
 
-        Each holds at least a share `least` of them, in (0, 1]. Those that hold nearly as many as
-        the best are kept; questions state nothing and are left out.
+        Each holds at least a share `least` of them, in (0, 1], and is no question.
         """
         shared: Counter[int] = Counter()
         for token in sorted(tokens):
             shared.update(self._holders.get(token, ()))
-        found = [
-            Aligned(*self._pieces[place], count / len(tokens))
-            for place, count in shared.items()
-            if count >= least * len(tokens) and self._is_alike(tokens, place)
-        ]
+        found: list[Aligned] = []
+        for place, count in shared.items():
+            piece, turn = self._pieces[place]
+            said = len(piece.tokens & tokens)
+            is_alike = said >= MIN_SHARED and said >= MIN_BACK_COVERAGE * len(piece.tokens)
+            if count >= least * len(tokens) and is_alike and not piece.is_question:
+                found.append(Aligned(piece, turn, count / len(tokens)))
         best = max((aligned.coverage for aligned in found), default=0.0)
         near = [aligned for aligned in found if aligned.coverage >= best - NEAR_BEST]
         return sorted(near, key=lambda aligned: (-aligned.coverage, aligned.turn))
-
-    def _is_alike(self, tokens: frozenset[str], place: int) -> bool:
-        piece, _ = self._pieces[place]
-        if piece.is_question:
-            return False
-        said = len(piece.tokens & tokens)
-        return said >= MIN_SHARED and said >= MIN_BACK_COVERAGE * len(piece.tokens)
 
 
 # Where a summary says of one thing what its sources say of another, or the opposite.
@@ -244,128 +220,102 @@ class SourceIndex:
 # docs/compaction.md.
 
 
-_VALUED = frozenset({"number", "date", "time"})
-
-
 class SourceSide:
     """The sources as all comparisons need them; built when the first one asks."""
 
     def __init__(self, sources: Sequence[str]) -> None:
-        self.clauses = SourceIndex(sources, clauses)
-        self.sentences = SourceIndex(sources, sentences)
+        self.clauses = SourceIndex(list(map(clauses, sources)))
+        self.sentences = SourceIndex(list(map(sentences, sources)))
         self.turns = [Support([source]) for source in sources]
-        self.names = [NameSupport([source]) for source in sources]
-        self.known = _known_names(sources)
-        self.counted = counted_things(sources, claims=False)
+        # By stem of what is counted, the values that count it in any source.
+        self.counted: dict[str, set[str]] = defaultdict(set)
+        for source in sources:
+            for readings, things in count_phrases(source, claims=False):
+                for thing in things:
+                    self.counted[thing] |= readings
+        # The single words that name somebody in the sources, speakers included.
+        named = {name.folded for source in sources for name in find_names(source)}
+        speakers = filter(None, map(find_speaker, sources))
+        named.update(word.folded for speaker in speakers for word in words(speaker))
+        self.known = frozenset(name for name in named if " " not in name)
 
+    def find_contradictions(self, written: str) -> Iterator[str]:
+        """Yield what a written part, no whole turn, contradicts, as "kind: what, sources: what"."""
+        for clause in clauses(written):
+            yield from self._flipped(clause)
+        for sentence in sentences(written):
+            yield from self._misplaced_values(sentence)
+            yield from self._misplaced_names(sentence)
+        yield from self._miscounted(written)
 
-def find_contradictions(written: str, side: SourceSide) -> Iterator[str]:
-    """Yield what a written part, no whole turn, contradicts, as "kind: what, sources: what"."""
-    for clause in clauses(written):
-        yield from _flipped(clause, side)
-    for sentence in sentences(written):
-        yield from _misplaced_values(sentence, side)
-        yield from _misplaced_names(sentence, side)
-    yield from _miscounted(written, side)
+    def _flipped(self, clause: Piece) -> Iterator[str]:
+        """A clause is denied where all its sources are not, or the other way round."""
+        found = [] if clause.is_question else self.clauses.align(clause.tokens, LOOSE_COVERAGE)
+        if clause.is_negated:
+            agrees = any(a.piece.is_negated or a.piece.is_denying for a in found)
+        else:
+            agrees = clause.is_denying or not all(a.piece.is_negated for a in found)
+        if found and not agrees:
+            yield f"negation: {clause.text.strip()}, sources: {found[0].piece.text.strip()}"
 
+    def _misplaced_values(self, sentence: Piece) -> Iterator[str]:
+        """A number, date or time is another one's: its own sentence has a different one."""
+        claims = [c for c in read_claims(sentence.text) if c.kind in ("number", "date", "time")]
+        found = self._align_without(sentence, [claim.surface for claim in claims])
+        for claim in claims if found else ():
+            if any(self.turns[a.turn].holds(claim) for a in found):
+                continue
+            others = read_claims(found[0].piece.text)
+            theirs = {other.key: other.surface for other in others if other.kind == claim.kind}
+            if theirs:
+                yield f"{claim.kind}: {claim.surface}, sources: {', '.join(theirs.values())}"
 
-def _flipped(clause: Piece, side: SourceSide) -> Iterator[str]:
-    """A clause is denied where all its sources are not, or the other way round."""
-    if clause.is_question:
-        return
-    aligned = side.clauses.align(clause.tokens, LOOSE_COVERAGE)
-    if not aligned:
-        return
-    if clause.is_negated:
-        agrees = any(a.piece.is_negated or a.piece.is_denying for a in aligned)
-    else:
-        agrees = clause.is_denying or not all(a.piece.is_negated for a in aligned)
-    if not agrees:
-        yield f"negation: {clause.text.strip()}, sources: {aligned[0].piece.text.strip()}"
+    def _misplaced_names(self, sentence: Piece) -> Iterator[str]:
+        """A name stands where the sources speak of somebody else."""
+        names = find_names(sentence.text, self.known)
+        found = self._align_without(sentence, [name.surface for name in names])
+        for name in names if found else ():
+            if all(self._is_of_another(name.folded, len(names), a) for a in found):
+                best = found[0].piece
+                theirs = ", ".join(other.surface for other in find_names(best.text))
+                if best.says_i or not theirs:
+                    theirs = " ".join(sorted(best.speaker))
+                yield f"name: {name.surface}, sources: {theirs}"
 
+    def _is_of_another(self, name: str, n_names: int, aligned: Aligned) -> bool:
+        """Say whether a source speaks of somebody, surely not of this name.
 
-def _misplaced_values(sentence: Piece, side: SourceSide) -> Iterator[str]:
-    """A number, date or time is another one's: its own sentence has a different one."""
-    claims = [claim for claim in read_claims(sentence.text) if claim.kind in _VALUED]
-    if not claims:
-        return
-    content = _without(sentence, [claim.surface for claim in claims])
-    aligned = side.sentences.align(content, CLOSE_COVERAGE)
-    for claim in claims:
-        if not aligned or any(side.turns[a.turn].holds(claim) for a in aligned):
-            continue
-        theirs = _values_of(aligned[0].piece, claim.kind)
-        if theirs:
-            yield f"{claim.kind}: {claim.surface}, sources: {', '.join(theirs)}"
+        Of its speaker, or of as many names: a list of names is no sentence about one of them.
+        """
+        piece = aligned.piece
+        if self.turns[aligned.turn].names.holds(name) or piece.says_other:
+            return False
+        if piece.says_i:
+            return bool(piece.speaker)
+        return len(find_names(piece.text, self.known)) == n_names == 1
 
+    def _miscounted(self, written: str) -> Iterator[str]:
+        """A number counts a thing that the sources count otherwise: 2 cats where they have 3."""
+        for readings, things in count_phrases(written, claims=True):
+            counts = [(thing, self.counted[thing]) for thing in things if thing in self.counted]
+            if counts and all(readings.isdisjoint(values) for _, values in counts):
+                thing, values = counts[0]
+                number = "/".join(sorted(readings))
+                yield f"number: {number} {thing}, sources: {', '.join(sorted(values))}"
 
-def _values_of(piece: Piece, kind: str) -> list[str]:
-    found: dict[str, str] = {c.key: c.surface for c in read_claims(piece.text) if c.kind == kind}
-    return list(found.values())
-
-
-def _misplaced_names(sentence: Piece, side: SourceSide) -> Iterator[str]:
-    """A name stands where the sources speak of somebody else."""
-    names = find_names(sentence.text, side.known)
-    if not names:
-        return
-    content = _without(sentence, [name.surface for name in names])
-    aligned = side.sentences.align(content, CLOSE_COVERAGE)
-    for name in names:
-        if aligned and all(_is_of_another(name.folded, len(names), a, side) for a in aligned):
-            yield f"name: {name.surface}, sources: {_who(aligned[0])}"
-
-
-def _is_of_another(name: str, n_names: int, aligned: Aligned, side: SourceSide) -> bool:
-    """Say whether a source speaks of somebody, surely not of this name.
-
-    Of its speaker, or of as many names: a list of names is no sentence about one of them.
-    """
-    if side.names[aligned.turn].holds(name) or aligned.piece.says_other:
-        return False
-    if aligned.piece.says_i:
-        return bool(aligned.piece.speaker)
-    return len(find_names(aligned.piece.text, side.known)) == n_names == 1
-
-
-def _who(aligned: Aligned) -> str:
-    named = find_names(aligned.piece.text)
-    if aligned.piece.says_i or not named:
-        return " ".join(sorted(aligned.piece.speaker))
-    return ", ".join(name.surface for name in named)
-
-
-def _miscounted(written: str, side: SourceSide) -> Iterator[str]:
-    """A number counts a thing that the sources count otherwise: 2 cats where they have 3."""
-    for readings, things in count_phrases(written, claims=True):
-        counts = [(thing, side.counted[thing]) for thing in things if thing in side.counted]
-        if counts and all(readings.isdisjoint(values) for _, values in counts):
-            thing, values = counts[0]
-            number = "/".join(sorted(readings))
-            yield f"number: {number} {thing}, sources: {', '.join(sorted(values))}"
-
-
-def _known_names(sources: Sequence[str]) -> frozenset[str]:
-    """Return the single words that name somebody in the sources, speakers included."""
-    found = {name.folded for source in sources for name in find_names(source)}
-    speakers = (find_speaker(source) for source in sources)
-    found.update(word.folded for speaker in speakers if speaker for word in words(speaker))
-    return frozenset(name for name in found if " " not in name)
-
-
-def _without(sentence: Piece, surfaces: Sequence[str]) -> frozenset[str]:
-    """Return the content words of a sentence beside some values or names."""
-    left_out: set[str] = set()
-    for surface in surfaces:
-        left_out.update(tokenize(surface))
-    return sentence.tokens - left_out
+    def _align_without(self, sentence: Piece, surfaces: Sequence[str]) -> list[Aligned]:
+        """Align a sentence by its content beside some values or names; without any, to nothing."""
+        if not surfaces:
+            return []
+        left_out = {token for surface in surfaces for token in tokenize(surface)}
+        return self.sentences.align(sentence.tokens - left_out, CLOSE_COVERAGE)
 
 
 # Which parts of a summary are whole turns or sentences of the sources, word for word.
 
-
 _ENDS = ".!?…。！？"
 _PLACE = re.compile(r"\S+")
+_BLANKS = re.compile(r"\s*")
 _SENTENCE_KEY_CHARS = 8
 """Sentences are looked up by at most so many first characters."""
 
@@ -393,14 +343,15 @@ def find_verbatim(summary: str, sources: Sequence[str]) -> Parts:
     place = rest = _next_word(summary, 0)
     follows = False  # behind a turn another one may begin whatever it ends with
     while turns and place < len(summary):
-        may_begin = follows or _may_begin(summary, place)
+        before = summary[max(place - 64, 0) : place].rstrip()[-1:]
+        may_begin = follows or not before or before in _ENDS
         match = _match(summary, place, turns) if may_begin else None
         if follows := match is not None:
             quoted.add(match[0])
             written.append(summary[rest:place])
             place = rest = _next_word(summary, match[1])
         else:
-            word = _PLACE.search(summary, place)
+            word = _PLACE.match(summary, place)
             place = len(summary) if word is None else _next_word(summary, word.end())
     written.append(summary[rest:])
     return Parts(tuple(sorted(quoted)), tuple(part for part in written if part.strip()))
@@ -413,27 +364,20 @@ def _match(summary: str, place: int, turns: Sequence[tuple[int, str]]) -> tuple[
         end = place + len(turn)
         if (found is None or end > found[1]) and summary.startswith(turn, place):
             behind = _next_word(summary, end)
-            stops = behind == len(summary) or (
-                behind > end
-                and (
+            goes_on = behind < len(summary) and (
+                behind == end
+                or not (
                     turn[-1] in _ENDS
                     or any(summary.startswith(other[:_KEY_CHARS], behind) for _, other in turns)
                 )
             )
-            if stops:
-                found = index, end
+            found = found if goes_on else (index, end)
     return found
 
 
-def _may_begin(summary: str, place: int) -> bool:
-    before = summary[:place].rstrip()[-1:] if place < 64 else summary[place - 64 : place].rstrip()
-    return not before or before[-1] in _ENDS
-
-
 def _next_word(summary: str, place: int) -> int:
-    while place < len(summary) and summary[place].isspace():
-        place += 1
-    return place
+    blanks = _BLANKS.match(summary, place)
+    return place if blanks is None else blanks.end()
 
 
 def is_made_of_sentences(summary: str, sources: Sequence[str]) -> bool:
@@ -442,7 +386,13 @@ def is_made_of_sentences(summary: str, sources: Sequence[str]) -> bool:
     From its first character to its last: labels ("Ann: ") followed by sentences that this speaker
     says somewhere, word for word. "Ann: " before a sentence of Bob's is no quotation.
     """
-    said = _sentences_by_speaker(sources)
+    # The sentences of each speaker by their first characters; None has those of nobody.
+    said: dict[str | None, dict[str, list[str]]] = {None: {}}
+    for source in sources:
+        speaker, body = split_speaker(source)
+        by_start = said.setdefault(speaker, {})
+        for sentence in filter(None, map(str.strip, SENTENCE_END.split(body))):
+            by_start.setdefault(sentence[:_SENTENCE_KEY_CHARS], []).append(sentence)
     labels = sorted((name for name in said if name), key=len, reverse=True)
     # One sentence may begin with another, so every way to go on is tried, each place once.
     todo: list[tuple[int, str | None]] = [(_next_word(summary, 0), None)]
@@ -459,36 +409,19 @@ def is_made_of_sentences(summary: str, sources: Sequence[str]) -> bool:
             speaker = label
             place = _next_word(summary, place + len(label) + 2)
         for who in {speaker, None}:
-            ends = _sentence_ends(summary, place, said, who)
+            ends = _sentence_ends(summary, place, said.get(who, {}))
             todo += [(_next_word(summary, end), speaker) for end in ends]
     return False
 
 
-def _sentences_by_speaker(sources: Sequence[str]) -> dict[str | None, dict[str, list[str]]]:
-    """Return the sentences of each speaker by their first characters; None has those of nobody."""
-    said: dict[str | None, dict[str, list[str]]] = {None: {}}
-    for source in sources:
-        speaker, body = split_speaker(source)
-        by_start = said.setdefault(speaker, {})
-        for piece in SENTENCE_END.split(body):
-            if sentence := piece.strip():
-                by_start.setdefault(sentence[:_SENTENCE_KEY_CHARS], []).append(sentence)
-    return said
-
-
-def _sentence_ends(
-    summary: str, place: int, said: dict[str | None, dict[str, list[str]]], speaker: str | None
-) -> Iterator[int]:
-    """Yield where sentences of a speaker end that stand at a place."""
+def _sentence_ends(summary: str, place: int, by_start: dict[str, list[str]]) -> Iterator[int]:
+    """Yield where sentences end that stand at a place."""
     for length in range(1, _SENTENCE_KEY_CHARS + 1):
-        for sentence in said.get(speaker, {}).get(summary[place : place + length], ()):
+        for sentence in by_start.get(summary[place : place + length], ()):
             end = place + len(sentence)
             whole = end == len(summary) or _next_word(summary, end) > end or sentence[-1] in _ENDS
             if whole and summary.startswith(sentence, place):
                 yield end
-
-
-# The verdict of the fact check on one text.
 
 
 @dataclass(frozen=True, slots=True)
@@ -546,7 +479,6 @@ class FactReport:
 # source holds; a summary that needs them falls back to verbatim turns, which costs tokens and
 # loses nothing.
 
-
 FACTS_VERSION = "1"
 """Raised whenever any summary could get another verdict."""
 
@@ -572,8 +504,7 @@ def check_facts(summary: str, sources: Sequence[str], *, trust_quotes: bool = Tr
     kept, total = _preserved(summary, claims, parts.quoted)
     if not parts.written or (trust_quotes and is_made_of_sentences(summary, sources)):
         return FactReport(kept, total)
-    support = Support(sources)
-    side = SourceSide(sources)
+    support, side = Support(sources), SourceSide(sources)
     introduced = {
         f"{claim.kind}: {claim.surface}"[:SHOWN_CHARS]
         for part in parts.written
@@ -581,7 +512,7 @@ def check_facts(summary: str, sources: Sequence[str], *, trust_quotes: bool = Tr
         if claim.kind != "negation" and not support.holds(claim)
     }
     contradicted = {
-        fault[:SHOWN_CHARS] for part in parts.written for fault in find_contradictions(part, side)
+        fault[:SHOWN_CHARS] for part in parts.written for fault in side.find_contradictions(part)
     }
     return FactReport(
         kept,

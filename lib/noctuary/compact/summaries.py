@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -59,13 +59,10 @@ from noctuary.sources.corpus import count_rows
 from noctuary.text.marks import estimate_tokens
 from noctuary.text.secrets import find_text_sensitivity
 from noctuary.work.content import KEY, KEY_BYTES, VALUE, ContentStore, fill
-from noctuary.work.shards import BatchFunction, Fragment, RecordBatch, Runner, open_table
+from noctuary.work.shards import BatchFunction, RecordBatch, Runner, open_table
 
 if TYPE_CHECKING:
     import polars as pl
-
-# What becomes of a cluster: a summary that may serve, or why there is none.
-
 
 Status = Literal["accepted", "declined", "trivial"]
 
@@ -100,7 +97,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One rejected candidate for a cluster's summary."""
+    """One candidate for a cluster's summary."""
 
     cluster_id: str
     place: int  # 0-based rank among the candidates of its cluster, in the order of trying
@@ -110,7 +107,7 @@ class Attempt:
     summary_tokens: int
     report: GateReport | None  # None where it came to no verdict
     facts: FactReport | None  # likewise
-    outcome: Outcome
+    outcome: Outcome | None  # why it was rejected; None of the one that was taken
     reason: str  # the same in words, with the numbers
     parent_ids: tuple[str, ...] = ()
 
@@ -122,11 +119,11 @@ class Attempt:
 # for drafts that are not smaller. A draft that fails otherwise is followed by the extractive one,
 # because a denser draft of the same model would be no more faithful. Source: research/peers.md 1.7.
 
-
 AGGRESSIVE_SUFFIX = "-aggressive"
 """Ends the method of a draft of the second, denser try."""
 
-Encode = Callable[[list[str]], NDArray[np.floating[Any]]]
+Vectors = NDArray[np.floating[Any]]
+Encode = Callable[[list[str]], Vectors]
 """Vectors of the given texts, shape (m, d), encoded as documents."""
 
 
@@ -147,48 +144,20 @@ class SummarySettings(NamedTuple):
 DEFAULT_SETTINGS = SummarySettings()
 
 
-class Judged(NamedTuple):
-    """A draft that was smaller, and what the checks say of it."""
-
-    draft: Draft
-    method: str
-    tokens: int
-    report: GateReport
-    facts: FactReport
-
-
 @dataclass(slots=True)
 class Trial:
     """What became of one request."""
 
     request: Request
     source_tokens: int  # estimated tokens of its turns
-    parent_ids: tuple[str, ...] = ()  # of `request.context`
     attempts: list[Attempt] = field(default_factory=list[Attempt])  # rejected, in order of trying
-    last: Judged | None = None  # the last draft that was judged, taken or not
-    taken: bool = False  # `last` is the summary
+    judged: Attempt | None = None  # the last draft that came to a verdict, taken or not
     fallback: str = ""  # why the configured summarizer's draft is not used; "" where it is
 
-    def reject(
-        self, outcome: Outcome, reason: str, method: str, shown: tuple[str, ...], text: str = ""
-    ) -> None:
-        """Write down why a draft is not taken; a verdict on `last` goes with it."""
-        judged = self.last if outcome in (Outcome.GATE, Outcome.FACTS) else None
-        self.attempts.append(
-            Attempt(
-                cluster_id=self.request.cluster_id,
-                place=len(self.attempts),
-                method=method,
-                text=text,
-                source_tokens=self.source_tokens,
-                summary_tokens=estimate_tokens(text),
-                report=judged and judged.report,
-                facts=judged and judged.facts,
-                outcome=outcome,
-                reason=reason,
-                parent_ids=shown,
-            )
-        )
+    @property
+    def taken(self) -> bool:
+        """Say whether `judged` is the summary."""
+        return self.judged is not None and self.judged.outcome is None
 
 
 def source_tokens(contents: Sequence[str]) -> int:
@@ -202,87 +171,82 @@ def escalate(
     *,
     summarizer: Summarizer = EXTRACTIVE,
     settings: SummarySettings = DEFAULT_SETTINGS,
-    parent_ids: Sequence[tuple[str, ...]] = (),
 ) -> list[Trial]:
-    """Return what became of each of some independent requests, in their order.
-
-    `encode` is called at most twice per summarizer, and never with a text that is a turn verbatim.
-    `parent_ids` are of the context of each request. ValueError if the encoder returns another
-    number of vectors than it was given texts.
-    """
-    shown = parent_ids or [()] * len(requests)
-    trials = [
-        Trial(request, source_tokens(request.texts), ids)
-        for request, ids in zip(requests, shown, strict=True)
-    ]
-    stands_in = settings
+    """Return what became of each of some independent requests, in their order."""
+    trials = [Trial(request, source_tokens(request.texts)) for request in requests]
     if summarizer.name != EXTRACTIVE.name:
         _try(trials, summarizer, encode, settings)
         # What was configured is a share of what the configured summarizer cuts.
-        stands_in = settings._replace(density=0.0, aggressive_density=0.0)
+        settings = settings._replace(density=0.0, aggressive_density=0.0)
         for trial in trials:
-            trial.fallback = "" if trial.taken else trial.attempts[-1].outcome.value
-    _try([trial for trial in trials if not trial.taken], EXTRACTIVE, encode, stands_in)
+            trial.fallback = "" if trial.taken else str(trial.attempts[-1].outcome)
+    _try([trial for trial in trials if not trial.taken], EXTRACTIVE, encode, settings)
     return trials
 
 
 def _try(
     trials: Sequence[Trial], summarizer: Summarizer, encode: Encode, settings: SummarySettings
 ) -> None:
-    """Let one summarizer try: its primary cut, then its aggressive one where that was not smaller.
-
-    Afterwards each trial is taken or has one attempt more.
-    """
+    """Let one summarizer try: its primary cut, and its aggressive one if that was not smaller."""
     waiting, own = list(trials), summarizer.densities
-    cuts = (
+    for method, density in (
         (summarizer.name, settings.density or own[0]),
         (summarizer.name + AGGRESSIVE_SUFFIX, settings.aggressive_density or own[1]),
-    )
-    for method, density in cuts:
-        smaller: list[tuple[Trial, Draft]] = []
+    ):
+        smaller: list[tuple[Trial, Attempt, float | None]] = []
         too_large: list[Trial] = []
         for trial in waiting:
             draft = summarizer.write(trial.request, density)
-            shown = trial.parent_ids if summarizer.uses_context else ()
-            tokens = 0 if isinstance(draft, Refusal) else estimate_tokens(draft.text)
-            if isinstance(draft, Refusal):
-                trial.reject(draft.outcome, draft.detail, method, shown)
-            elif secret := find_text_sensitivity(draft.text):
-                # Turns are joined: "the password?" and the answer to it may meet.
-                trial.reject(Outcome.SECRET, f"its text reads like {secret}", method, shown)
-            elif tokens < trial.source_tokens:
-                smaller.append((trial, draft))
+            shown = trial.request.parent_ids if summarizer.uses_context else ()
+            attempt = _look_at(draft, trial, method, shown)
+            if isinstance(draft, Draft) and attempt.outcome is None:
+                smaller.append((trial, attempt, draft.raw_confidence))
             else:
-                said = f"{tokens} tokens are not fewer than the {trial.source_tokens}"
-                reason = f"its {said} of its sources"
-                trial.reject(Outcome.NOT_SMALLER, reason, method, shown, draft.text)
-                too_large.append(trial)
-        _judge_all(smaller, method, encode, settings.threshold)
+                trial.attempts.append(attempt)
+                if attempt.outcome is Outcome.NOT_SMALLER:
+                    too_large.append(trial)
+        vectors = _vectors([(trial.request, attempt.text) for trial, attempt, _ in smaller], encode)
+        for (trial, attempt, raw), vector in zip(smaller, vectors, strict=True):
+            turns = trial.request
+            report = judge(vector, turns.vectors, raw=raw, threshold=settings.threshold)
+            facts = check_facts(attempt.text, turns.texts)
+            outcome = Outcome.GATE if not report.passed else None if facts.passed else Outcome.FACTS
+            reason = "; ".join((*report.reasons, *facts.reasons))
+            trial.judged = replace(
+                attempt, report=report, facts=facts, outcome=outcome, reason=reason
+            )
+            if outcome is not None:
+                trial.attempts.append(trial.judged)
         waiting = too_large
 
 
-def _judge_all(
-    drafted: Sequence[tuple[Trial, Draft]], method: str, encode: Encode, threshold: float
-) -> None:
-    for (trial, draft), vector in zip(drafted, _vectors(drafted, encode), strict=True):
-        raw, turns = draft.raw_confidence, trial.request
-        report = judge(vector, turns.vectors, raw=raw, threshold=threshold)
-        facts = check_facts(draft.text, turns.texts)
-        trial.last = Judged(draft, method, estimate_tokens(draft.text), report, facts)
-        trial.taken = report.passed and facts.passed
-        if not trial.taken:
-            outcome = Outcome.FACTS if report.passed else Outcome.GATE
-            reason = "; ".join((*report.reasons, *facts.reasons))
-            shown = () if draft.kept else trial.parent_ids
-            trial.reject(outcome, reason, method, shown, draft.text)
+def _look_at(draft: Draft | Refusal, trial: Trial, method: str, shown: tuple[str, ...]) -> Attempt:
+    """Return a candidate before it is judged, rejected where it need not be."""
+    text, outcome, reason = "", None, ""
+    if isinstance(draft, Refusal):
+        outcome, reason = draft
+    elif secret := find_text_sensitivity(draft.text):
+        # Turns are joined: "the password?" and the answer to it may meet.
+        outcome, reason = Outcome.SECRET, f"its text reads like {secret}"
+    else:
+        text = draft.text
+    tokens = estimate_tokens(text)
+    if outcome is None and tokens >= trial.source_tokens:
+        outcome = Outcome.NOT_SMALLER
+        reason = f"its {tokens} tokens are not fewer than the {trial.source_tokens} of its sources"
+    return Attempt(
+        trial.request.cluster_id, len(trial.attempts), method, text, trial.source_tokens, tokens,
+        None, None, outcome, reason, shown,
+    )  # fmt: skip
 
 
-def _vectors(
-    drafted: Sequence[tuple[Trial, Draft]], encode: Encode
-) -> list[NDArray[np.floating[Any]]]:
+def _vectors(drafted: Sequence[tuple[Request, str]], encode: Encode) -> list[Vectors]:
     """Return one vector per draft; a draft that is one turn verbatim already has its own."""
-    own = [_own_vector(trial.request, draft) for trial, draft in drafted]
-    mixed = [draft.text for (_, draft), vector in zip(drafted, own, strict=True) if vector is None]
+    own: list[Vectors | None] = []
+    for turns, text in drafted:
+        place = next((i for i, turn in enumerate(turns.texts) if turn == text), None)
+        own.append(None if place is None else turns.vectors[place])
+    mixed = [text for (_, text), vector in zip(drafted, own, strict=True) if vector is None]
     encoded = list(encode(mixed)) if mixed else []
     if len(encoded) != len(mixed):
         raise ValueError(f"the encoder returned {len(encoded)} vectors for {len(mixed)} summaries")
@@ -290,16 +254,7 @@ def _vectors(
     return [next(rows) if vector is None else vector for vector in own]
 
 
-def _own_vector(request: Request, draft: Draft) -> NDArray[np.floating[Any]] | None:
-    if len(draft.kept) == 1:
-        return request.vectors[draft.kept[0]]
-    places = (i for i, text in enumerate(request.texts) if text == draft.text)
-    place = next(places, None)
-    return None if place is None else request.vectors[place]
-
-
 # What an abstractive summarizer is shown of the session before a cluster.
-
 
 CONTEXT_TOKENS = 96
 """Estimated tokens of earlier summaries per request. More ties a summary closer to what came before
@@ -310,6 +265,10 @@ _SESSIONS = 1024
 that interleaves a few."""
 
 
+def _session_of(of: Cluster | Summary) -> tuple[str | None, ...]:
+    return of.user, of.session_id, of.wing
+
+
 class SessionContext:
     """The newest accepted summaries of each session that fit into CONTEXT_TOKENS.
 
@@ -318,36 +277,27 @@ class SessionContext:
     """
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[tuple[str | None, ...], list[Summary]] = OrderedDict()
+        self._sessions: dict[tuple[str | None, ...], list[Summary]] = {}
 
     def before(self, cluster: Cluster) -> tuple[Summary, ...]:
-        """Return what the next cluster of a session is shown, oldest first; often nothing.
-
-        Never anything of another user, session or wing.
-        """
-        return tuple(self._sessions.get((cluster.user, cluster.session_id, cluster.wing), ()))
+        """Return what a session's next cluster is shown, oldest first; often nothing."""
+        return tuple(self._sessions.get(_session_of(cluster), ()))
 
     def remember(self, summary: Summary) -> None:
-        """Take in a session's next summary; one that is not accepted is passed over.
-
-        The newest that fit are kept without gaps: one that is too long for the budget hides all
-        before it.
-        """
+        """Take in a session's next summary; one that is too long hides all before it."""
         if summary.status != "accepted":
             return
-        key = summary.user, summary.session_id, summary.wing
-        kept = [*self._sessions.pop(key, []), summary]
+        kept = [*self._sessions.pop(_session_of(summary), []), summary]
         while kept and sum(earlier.summary_tokens for earlier in kept) > CONTEXT_TOKENS:
             kept.pop(0)
-        self._sessions[key] = kept
+        self._sessions[_session_of(summary)] = kept
         if len(self._sessions) > _SESSIONS:
-            self._sessions.popitem(last=False)
+            del self._sessions[next(iter(self._sessions))]
 
 
 # From clusters to judged summaries, batch by batch, with those of earlier nights used again.
 #
 # Raw turns are only read.
-
 
 RECIPE_VERSION = "2"
 # Raised when the same turns would be summarised to other text or other numbers, so that old ones
@@ -355,16 +305,12 @@ RECIPE_VERSION = "2"
 
 
 class Settled(NamedTuple):
-    """What became of a cluster.
-
-    The summary of a value of the content store has no positions: rows move when an earlier one
-    comes or goes.
-    """
+    """What became of a cluster; as a value of the content store without positions: rows move."""
 
     summary: Summary
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[Attempt, ...] = ()  # rejected
     # float32 (d,) of the texts that were embedded for it by another process, by text.
-    vectors: Mapping[str, NDArray[np.float32]]
+    vectors: Mapping[str, NDArray[np.float32]] = MappingProxyType({})
 
 
 Lookup = Callable[[Sequence[bytes]], Mapping[bytes, Settled]]
@@ -388,10 +334,7 @@ def recipe_digest(
     settings: SummarySettings = DEFAULT_SETTINGS,
     summarizer: Summarizer = EXTRACTIVE,
 ) -> str:
-    """Return what decides a summary beside its turns: encoder, settings, summarizer, versions.
-
-    Part of the kind under which results are kept.
-    """
+    """Return what decides a summary beside its turns: encoder, settings, summarizer, versions."""
     return hash_json(
         [
             [RECIPE_VERSION, FACTS_VERSION],
@@ -412,150 +355,121 @@ def summarize_batch(
     settings: SummarySettings = DEFAULT_SETTINGS,
     context: SessionContext | None = None,
 ) -> BatchResult:
-    """Summarise every cluster of a batch and judge every candidate.
+    """Summarise every cluster of a batch and judge every candidate; known ones are used again.
 
-    A cluster that is known, by what earlier nights made with the same `recipe_digest`, is used
-    again: its key tells its turns and the earlier summaries that its summarizer is shown. How
-    clusters are cut into batches does not change the result, if those of one session come oldest
-    first and a `context` carries sessions over from batch to batch; only needed where
-    `summarizer.uses_context`. ValueError if the encoder, which is that of the batch's vectors,
-    returns another number of vectors than it was given texts, or a cluster's contents and vectors
-    differ in number.
+    How clusters are cut into batches changes nothing, if those of one session come oldest first and
+    a `context` is carried over, needed only where `summarizer.uses_context`. ValueError if texts
+    and vectors differ in number.
     """
-    kept = context or SessionContext()
-    keys: dict[int, bytes] = {}
-    settled: dict[int, Settled] = {}
+    context, uses_context = context or SessionContext(), summarizer.uses_context
+    keys, settled = dict[int, bytes](), dict[int, Settled]()
     made: list[int] = []
-    for wave in _waves(batch, summarizer.uses_context):
-        shown = {
-            place: kept.before(batch[place].cluster) if summarizer.uses_context else ()
-            for place in wave
-        }
-        keys |= {place: result_key(batch[place].cluster, shown[place]) for place in wave}
-        held = known([keys[place] for place in wave]) if known is not None else {}
-        fresh: list[int] = []
-        for place in wave:
-            cluster, contents, _ = batch[place]
-            if (again := held.get(keys[place])) is not None:
-                settled[place] = again._replace(summary=_rebind(again.summary, cluster))
-            elif cluster.trivial:
-                settled[place] = Settled(_trivial(cluster, contents[0]), (), {})
-                made.append(place)
+    for wave in _waves(batch, uses_context):
+        shown = {i: context.before(batch[i].cluster) if uses_context else () for i in wave}
+        keys |= {i: result_key(batch[i].cluster, shown[i]) for i in wave}
+        held = known([keys[i] for i in wave]) if known is not None else {}
+        wanted: list[int] = []
+        for i in wave:
+            cluster = batch[i].cluster
+            if (again := held.get(keys[i])) is not None:
+                summary = replace(again.summary, **_sources(cluster))
+                settled[i] = again._replace(summary=summary)
+                continue
+            made.append(i)
+            if cluster.trivial:
+                settled[i] = Settled(_trivial(cluster, batch[i].contents[0]))
             else:
-                fresh.append(place)
+                wanted.append(i)
         requests = [
-            Request(item.cluster.cluster_id, item.contents, item.vectors, item.cluster.user,
-                    tuple(earlier.text for earlier in shown[place]))
-            for place in fresh
-            for item in [batch[place]]
+            Request(
+                cluster.cluster_id, texts, vectors, cluster.user,
+                tuple(s.text for s in before), tuple(s.summary_id for s in before),
+            )
+            for (cluster, texts, vectors), before in ((batch[i], shown[i]) for i in wanted)
         ]  # fmt: skip
-        parents = [tuple(earlier.summary_id for earlier in shown[place]) for place in fresh]
-        trials = escalate(
-            requests, encode, summarizer=summarizer, settings=settings, parent_ids=parents
-        )
-        for place, trial in zip(fresh, trials, strict=True):
-            summary = _summary_of(batch[place].cluster, trial)
-            settled[place] = Settled(summary, tuple(trial.attempts), {})
-        made += fresh
-        for place in wave:
-            kept.remember(settled[place].summary)
-    found = [settled[place] for place in range(len(batch))]
-    lasting = [place for place in made if settled[place].summary.fallback not in TRIED_AGAIN]
+        trials = escalate(requests, encode, summarizer=summarizer, settings=settings)
+        for i, trial in zip(wanted, trials, strict=True):
+            settled[i] = Settled(_summary_of(batch[i].cluster, trial), tuple(trial.attempts))
+        for i in wave:
+            context.remember(settled[i].summary)
+    found = [settled[i] for i in range(len(batch))]
+    lasting = [i for i in sorted(made) if settled[i].summary.fallback not in TRIED_AGAIN]
     return BatchResult(
         [item.summary for item in found],
         [attempt for item in found for attempt in item.attempts],
         len(made),
-        [keys[place] for place in range(len(batch))],
-        {keys[place]: settled[place] for place in lasting},
+        [keys[i] for i in range(len(batch))],
+        {keys[i]: settled[i] for i in lasting},
     )
 
 
 def result_key(cluster: Cluster, shown: Sequence[Summary] = ()) -> bytes:
-    """Return the key of a cluster's summary; `shown` are what its summarizer is shown.
-
-    The cluster's id tells its members and what they say.
-    """
+    """Return the key of a cluster's summary; `shown` are what its summarizer is shown."""
     parents = () if cluster.trivial else shown
     return bytes.fromhex(hash_text(cluster.cluster_id, *(p.summary_id for p in parents)))
 
 
-def _waves(batch: Sequence[ClusterText], in_order: bool) -> list[list[int]]:
+def _waves(batch: Sequence[ClusterText], in_order: bool) -> Iterable[list[int]]:
     """Return places that may be summarised together: a session's clusters one after the other."""
-    if not in_order:
-        return [list(range(len(batch)))]
-    waves: list[list[int]] = []
-    ranks: Counter[tuple[str | None, str, str | None]] = Counter()
-    for place, (cluster, _, _) in enumerate(batch):
-        key = cluster.user, cluster.session_id, cluster.wing
-        if ranks[key] == len(waves):
-            waves.append([])
-        waves[ranks[key]].append(place)
-        ranks[key] += 1
-    return waves
+    waves = defaultdict[int, list[int]](list)
+    ranks = Counter[tuple[str | None, ...]]()
+    for place, item in enumerate(batch):
+        session = _session_of(item.cluster) if in_order else (str(place),)
+        waves[ranks[session]].append(place)
+        ranks[session] += 1
+    return waves.values()
 
 
-def _rebind(summary: Summary, cluster: Cluster) -> Summary:
-    """Give a summary the sources and today's positions of its cluster."""
-    return replace(
-        summary,
-        source_positions=cluster.member_positions,
-        source_ids=cluster.member_ids,
-        first_us=cluster.first_us,
-        last_us=cluster.last_us,
-        user=cluster.user,
-        wing=cluster.wing,
-    )
+def _sources(cluster: Cluster) -> dict[str, Any]:
+    """Return what a summary says of its sources, as they stand today."""
+    return {
+        "source_positions": cluster.member_positions,
+        "source_ids": cluster.member_ids,
+        "first_us": cluster.first_us,
+        "last_us": cluster.last_us,
+        "user": cluster.user,
+        "wing": cluster.wing,
+    }
 
 
 def _trivial(cluster: Cluster, text: str) -> Summary:
-    tokens = source_tokens([text])
-    reason = "one turn: it stands for itself"
-    return _summary(cluster, text, "trivial", METHOD_TRIVIAL, (tokens, tokens), reason)
+    return _summary(
+        cluster, text, METHOD_TRIVIAL, status="trivial", reason="one turn: it stands for itself",
+        source_tokens=source_tokens([text]), summary_tokens=source_tokens([text]), report=None,
+    )  # fmt: skip
 
 
 def _summary_of(cluster: Cluster, trial: Trial) -> Summary:
     """Return the summary of a settled cluster: what was taken, or the last one that was judged."""
-    status: Status = "accepted" if trial.taken else "declined"
-    reason, last = "" if trial.taken else trial.attempts[-1].reason, trial.last
-    if last is None or (not trial.taken and trial.attempts[-1].outcome is Outcome.SECRET):
-        made = _summary(cluster, "", status, METHOD_NONE, (trial.source_tokens, 0), reason)
-        return replace(made, fallback=trial.fallback)
-    tokens = trial.source_tokens, last.tokens
-    return replace(
-        _summary(cluster, last.draft.text, status, last.method, tokens, reason),
-        report=last.report,
-        facts=last.facts,
-        parent_ids=() if last.draft.kept else trial.parent_ids,
-        fallback=trial.fallback,
-    )
+    rejected = None if trial.taken else trial.attempts[-1]
+    told: dict[str, Any] = {
+        "status": "declined" if rejected else "accepted",
+        "reason": rejected.reason if rejected else "",
+        "source_tokens": trial.source_tokens,
+        "fallback": trial.fallback,
+    }
+    last = trial.judged
+    if last is None or (rejected and rejected.outcome is Outcome.SECRET):
+        return _summary(cluster, "", METHOD_NONE, summary_tokens=0, report=None, **told)
+    return _summary(
+        cluster, last.text, last.method, summary_tokens=last.summary_tokens, report=last.report,
+        facts=last.facts, parent_ids=last.parent_ids, **told,
+    )  # fmt: skip
 
 
-def _summary(
-    cluster: Cluster, text: str, status: Status, method: str, tokens: tuple[int, int], reason: str
-) -> Summary:
-    """Return the summary of a cluster that nobody judged."""
+def _summary(cluster: Cluster, text: str, method: str, **told: Any) -> Summary:
     return Summary(
         summary_id=summary_id(cluster.cluster_id, method, text),
         cluster_id=cluster.cluster_id,
         session_id=cluster.session_id,
         text=text,
-        status=status,
         method=method,
-        source_ids=cluster.member_ids,
-        source_positions=cluster.member_positions,
-        first_us=cluster.first_us,
-        last_us=cluster.last_us,
-        source_tokens=tokens[0],
-        summary_tokens=tokens[1],
-        report=None,
-        reason=reason,
-        user=cluster.user,
-        wing=cluster.wing,
+        **_sources(cluster),
+        **told,
     )
 
 
 # Summaries and attempts as rows: of the tables, and of what is kept between nights.
-
 
 _VERDICTS = ("report", "facts")
 _GATE_PREFIX = "gate_"
@@ -597,11 +511,7 @@ def judged_schema(kind: type[Summary | Attempt]) -> ArrowSchema:
 
 @contextmanager
 def write_tables(summaries: Path, attempts: Path) -> Generator[Callable[[BatchResult], None]]:
-    """Yield a function that takes batches; both tables are put in place when the block ends well.
-
-    One row group of each is in memory. After an exception both old tables stay: they are closed
-    before either file is put in place.
-    """
+    """Yield a function that takes batches; if the block ends well, both tables are replaced."""
     with (
         replacement(attempts) as rejected,
         replacement(summaries) as made,
@@ -619,10 +529,7 @@ def write_tables(summaries: Path, attempts: Path) -> Generator[Callable[[BatchRe
 
 
 def iter_summaries(path: Path) -> Iterator[Summary]:
-    """Yield the summaries of a table in its order; one row group is in memory at a time.
-
-    StoreError if the file is missing or is no summary table.
-    """
+    """Yield the summaries of a table in its order, a row group at a time."""
     return (from_row(Summary, row) for row in iter_rows(path, judged_schema(Summary)))
 
 
@@ -676,7 +583,6 @@ def _counts(values: pl.Series) -> dict[str, int]:
 # The task is only for summarizers that need nothing but the cluster: what depends on earlier
 # summaries of a session, on a service or on a large model goes the way of `summarize_batch`.
 
-
 SHARD_CLUSTERS = 256
 """Clusters of a shard (9 MB of texts and vectors). More need more memory in every worker and lose
 more work to a kill (4 s), fewer make more files."""
@@ -688,13 +594,12 @@ _TASK = "summaries"
 def read_settled(value: bytes) -> Settled:
     """Return what `write_settled` wrote."""
     told = json.loads(value)
-    summary = from_row(Summary, {**told["summary"], _POSITIONS: []})
-    attempts = tuple(from_row(Attempt, row) for row in told["attempts"])
-    vectors = {
-        text: np.frombuffer(base64.b64decode(data), dtype="<f4")
-        for text, data in told["vectors"].items()
-    }
-    return Settled(summary, attempts, vectors)
+    vectors = told["vectors"].items()
+    return Settled(
+        from_row(Summary, {**told["summary"], _POSITIONS: []}),
+        tuple(from_row(Attempt, row) for row in told["attempts"]),
+        {text: np.frombuffer(base64.b64decode(data), dtype="<f4") for text, data in vectors},
+    )
 
 
 def write_settled(settled: Settled) -> bytes:
@@ -737,11 +642,18 @@ class SummarizeClusters:
                 embedded.update(zip(texts, vectors, strict=True))
                 return vectors
 
-            batch = _cluster_texts(rows)
             result = summarize_batch(
-                batch, encode, summarizer=self.summarizer, settings=self.settings
+                [_read_cluster(row) for row in rows.to_pylist()],
+                encode,
+                summarizer=self.summarizer,
+                settings=self.settings,
             )
-            values = [write_settled(_with_vectors(result.fresh[k], embedded)) for k in result.keys]
+            values: list[bytes] = []
+            for key in result.keys:
+                made = result.fresh[key]
+                judged = {made.summary.text, *(attempt.text for attempt in made.attempts)}
+                vectors = {text: embedded[text] for text in judged & embedded.keys()}
+                values.append(write_settled(made._replace(vectors=vectors)))
             return pa.record_batch([rows.column(KEY), pa.array(values, pa.binary())], [KEY, VALUE])
 
         return summarize
@@ -767,37 +679,21 @@ def _cluster_json(cluster: Cluster) -> str:
     return json.dumps({**row, "member_positions": []})
 
 
-def _cluster_texts(rows: RecordBatch) -> list[ClusterText]:
-    found: list[ClusterText] = []
-    columns = [rows.column(name).to_pylist() for name in ("cluster", "texts", "vectors")]
-    for told, texts, data in zip(*columns, strict=True):
-        cluster = Cluster(**json.loads(told))
-        cluster = replace(cluster, member_ids=tuple(cluster.member_ids), member_positions=())
-        vectors = np.frombuffer(data, dtype="<f4").reshape(len(texts), -1)
-        found.append(ClusterText(cluster, texts, vectors))
-    return found
-
-
-def _with_vectors(settled: Settled, embedded: Mapping[str, NDArray[np.float32]]) -> Settled:
-    texts = {settled.summary.text, *(attempt.text for attempt in settled.attempts)}
-    return settled._replace(vectors={text: embedded[text] for text in texts & embedded.keys()})
+def _read_cluster(row: Row) -> ClusterText:
+    told: Row = json.loads(row["cluster"])
+    cluster = Cluster(**told)
+    cluster = replace(cluster, member_ids=tuple(cluster.member_ids), member_positions=())
+    vectors = np.frombuffer(row["vectors"], dtype="<f4").reshape(len(row["texts"]), -1)
+    return ClusterText(cluster, row["texts"], vectors)
 
 
 # Summaries of all clusters of a table: what is known is used again, what is new is made.
-
 
 _SELF_CONTAINED = (ExtractiveSummarizer, SentenceSummarizer)
 """Summarizers that read nothing but their cluster and load no model: a runner can run them."""
 
 Embed = Callable[[list[str]], Embedded]
 """Gives the vectors of texts, encoded as documents, and how many of them were new."""
-
-
-class Summarized(NamedTuple):
-    """What was new: clusters that were summarised, and texts that were embedded for it."""
-
-    made: int
-    embedded: int
 
 
 def summary_kind(recipe: str) -> str:
@@ -818,41 +714,34 @@ def summarize_clusters(
     runner: Runner,
     shards: Path,
     progress: Progress = SILENT,
-) -> Summarized:
+) -> tuple[int, int]:
     """Summarise every cluster of a table; of clusters that are known no text is read.
 
-    What the runner can make, it makes before the first batch. Batches are made here otherwise, and
-    where a result is gone again.
-
-    Args:
-        sources: The table, and where its texts and vectors are.
-        results: What became of clusters, of `summary_kind`; afterwards it holds nothing else.
-        vectors: Of the texts' `vector_kind`; `embed` keeps vectors there too.
-        embed: Gives vectors.
-        take: Given every batch, in the order of the table.
-        summarizer: Who writes.
-        settings: Densities and threshold.
-        export: The ONNX export that made the members' vectors; None if something else did.
-        runner: Who runs the task, with its files below `shards`, removed at the end.
-        shards: See `runner`.
-        progress: Told of clusters done.
-
-    Raises:
-        ShardError: The task failed; what was made is kept.
-        EncoderError: The export is absent or damaged, or `embed` fails.
+    What the runner can make (the export is the ONNX one that made the members' vectors, None if
+    something else did), it makes before the first batch, with files below `shards`, removed at the
+    end. Batches are made here otherwise, and where a result is gone again; `take` gets every batch,
+    in the order of the table. Afterwards `results`, of `summary_kind`, holds nothing else, and
+    `vectors`, where `embed` keeps its own, those of all texts. Returns how many clusters were new,
+    and how many texts were embedded for them. ShardError if the task failed: what was made is kept.
     """
     count, done, made, embedded = count_rows(sources.clusters), 0, 0, 0
     by_runner = export is not None and isinstance(summarizer, _SELF_CONTAINED)
     if export is not None and by_runner:
         settled = _settled_ids(results, sources)
         before = {fragment.key for fragment in results.fragments}
-        task = SummarizeClusters(summarizer, settings, export)
+        new_rows = (
+            cluster_rows(new)
+            for batch in iter_cluster_texts(sources, skip=settled)
+            if (new := [item for item in batch if item.cluster.cluster_id not in settled])
+        )
         filled = fill(
-            results, _new_rows(sources, settled), task, runner, shards, progress,
-            total=max(count - len(settled), 0), shard_rows=SHARD_CLUSTERS,
+            results, new_rows, SummarizeClusters(summarizer, settings, export), runner, shards,
+            progress, total=max(count - len(settled), 0), shard_rows=SHARD_CLUSTERS,
         )  # fmt: skip
-        new = [fragment for fragment in results.fragments if fragment.key not in before]
-        made, embedded = filled.computed, _keep_vectors(new, vectors)
+        made = filled.computed
+        for fragment in results.fragments:
+            if fragment.key not in before:
+                embedded += _keep_vectors(fragment.path, vectors)
     # A summarizer that is shown earlier summaries may see others: only a batch can tell.
     settled = set[str]() if summarizer.uses_context else _settled_ids(results, sources)
 
@@ -878,7 +767,7 @@ def summarize_clusters(
             progress.update(_TASK, done, count)
         take(result)
     results.prune(keys)
-    return Summarized(made, embedded)
+    return made, embedded
 
 
 def _settled_ids(results: ContentStore, sources: ClusterSources) -> set[str]:
@@ -891,20 +780,11 @@ def _settled_ids(results: ContentStore, sources: ClusterSources) -> set[str]:
     return settled
 
 
-def _new_rows(sources: ClusterSources, settled: Container[str]) -> Iterator[RecordBatch]:
-    for batch in iter_cluster_texts(sources, skip=settled):
-        if new := [item for item in batch if item.cluster.cluster_id not in settled]:
-            yield cluster_rows(new)
-
-
-def _keep_vectors(made: Iterable[Fragment], vectors: ContentStore) -> int:
+def _keep_vectors(made: Path, vectors: ContentStore) -> int:
     """Keep the vectors of the texts that the task embedded; return how many were new."""
-    count = 0
-    for fragment in made:
-        values = map(read_settled, open_table(fragment.path)[VALUE].to_pylist())
-        found = {text_key(text): v for item in values for text, v in item.vectors.items()}
-        is_held = (vectors.find(list(found)) >= 0).tolist()
-        new = {key: found[key] for key, held in zip(found, is_held, strict=True) if not held}
-        put_vectors(vectors, new)
-        count += len(new)
-    return count
+    values = map(read_settled, open_table(made)[VALUE].to_pylist())
+    found = {text_key(text): v for item in values for text, v in item.vectors.items()}
+    held = (vectors.find(list(found)) >= 0).tolist()
+    new = {key: found[key] for key, is_held in zip(found, held, strict=True) if not is_held}
+    put_vectors(vectors, new)
+    return len(new)

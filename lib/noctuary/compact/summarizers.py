@@ -7,10 +7,11 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import import_module
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,6 @@ from noctuary.text.secrets import find_text_sensitivity
 from noctuary.text.tokens import is_stop_word, tokenize
 from noctuary.work.http import (
     DATA_RULE,
-    Answer,
     AnswerFault,
     BadAnswerError,
     Endpoint,
@@ -37,28 +37,18 @@ from noctuary.work.http import (
     read_api_key,
 )
 
-# What every summarizer takes and gives: requests, drafts and refusals.
-
 
 class Outcome(StrEnum):
     """Why a candidate was not taken; also `Summary.fallback`."""
 
-    NOT_SMALLER = "not_smaller"
-    """It has as many tokens as its sources, or more."""
-    GATE = "gate"
-    """It does not point where its sources point."""
-    FACTS = "facts"
-    """It introduces or contradicts something."""
-    SECRET = "secret"
-    """It, or what would have been sent, reads like a secret; the text is not kept."""
-    UNUSABLE = "unusable"
-    """The model answered, and the answer is of no use: garbage, half an answer, nothing."""
-    TOO_LONG = "too_long"
-    """The sources do not fit into one request."""
-    NAMED_USER = "named_user"
-    """The turns belong to a named user, and the endpoint may not see those."""
-    UNAVAILABLE = "unavailable"
-    """No answer: unreachable, timed out, HTTP 500, no such model, no such key."""
+    NOT_SMALLER = "not_smaller"  # it has as many tokens as its sources, or more
+    GATE = "gate"  # it does not point where its sources point
+    FACTS = "facts"  # it introduces or contradicts something
+    SECRET = "secret"  # it, or what would have been sent, reads like one; the text is not kept
+    UNUSABLE = "unusable"  # the model answered with garbage, half an answer or nothing
+    TOO_LONG = "too_long"  # the sources do not fit into one request
+    NAMED_USER = "named_user"  # the endpoint may not see turns of named users
+    UNAVAILABLE = "unavailable"  # unreachable, timed out, HTTP 500, no such model, no such key
 
 
 TRIED_AGAIN = frozenset({Outcome.UNAVAILABLE})
@@ -73,6 +63,7 @@ class Request(NamedTuple):
     vectors: NDArray[np.floating[Any]]  # shape (n, d)
     user: str | None = None
     context: tuple[str, ...] = ()  # earlier summaries of the session, for `uses_context`
+    parent_ids: tuple[str, ...] = ()  # their ids
 
 
 class Draft(NamedTuple):
@@ -80,7 +71,6 @@ class Draft(NamedTuple):
 
     text: str
     raw_confidence: float | None = None  # the decoder's own, exp(mean log p) in [0, 1], if known
-    kept: tuple[int, ...] = ()  # of an extractive draft: the turns it consists of, ascending
 
 
 class Refusal(NamedTuple):
@@ -115,7 +105,6 @@ class Summarizer:
 #
 # The unit is the whole turn, so a speaker's name stays with what was said.
 
-
 _DECIMALS = 9
 # Cosines and products are rounded here so that equal turns tie exactly whatever the BLAS kernel
 # did.
@@ -133,20 +122,16 @@ class ExtractiveSummarizer(Summarizer):
         return {"extractive": 1}
 
     def write(self, request: Request, density: float) -> Draft | Refusal:
-        """Return the central turns of a request, joined by a space.
-
-        ValueError if its texts and vectors differ in number.
-        """
+        """Return the central turns, joined; ValueError if texts and vectors differ in number."""
         texts, vectors = request.texts, request.vectors
         if len(texts) != len(vectors):
             raise ValueError(
                 f"{len(texts)} turns came with {len(vectors)} vectors; pass one per turn"
             )
-        kept = central_turns(vectors, density)
-        text = " ".join(texts[i] for i in kept)
+        text = " ".join(texts[i] for i in central_turns(vectors, density))
         if not text.strip():
             return Refusal(Outcome.UNUSABLE, "the central turns hold no text")
-        return Draft(text, kept=tuple(kept))
+        return Draft(text)
 
 
 EXTRACTIVE = ExtractiveSummarizer()
@@ -170,7 +155,7 @@ def central_turns(vectors: NDArray[np.floating[Any]], density: float) -> list[in
         rows @ (centroid / length), norms, out=np.zeros_like(norms), where=norms > 0
     )
     order = np.argsort(-np.round(closeness, _DECIMALS), kind="stable")
-    return sorted(int(i) for i in order[:keep])
+    return sorted(order[:keep].tolist())
 
 
 # The sentence summarizer: the sentences that say most that no other has said, verbatim, in order.
@@ -181,7 +166,6 @@ def central_turns(vectors: NDArray[np.floating[Any]], density: float) -> list[in
 # best one (Lin and Bilmes 2011, section 4: gain divided by a power of the cost). It depends on the
 # cluster alone, never on the rest of the store: a summary stays what it is while the store grows.
 # docs/decisions/0017 has the comparison.
-
 
 REPEATED_SHARE = 0.3
 """What a word is worth each further time it is said, as a share of the time before. 0 keeps one
@@ -250,11 +234,7 @@ def cut_sentences(texts: Sequence[str]) -> list[Sentence]:
 
 
 def choose_sentences(sentences: Sequence[Sentence], budget_tokens: float) -> list[int]:
-    """Return the indices of the sentences of a cluster that the greedy choice takes, ascending.
-
-    The best sentence is taken whatever it costs, the others while they fit. Ties go to the earlier
-    one.
-    """
+    """Return what the greedy choice takes, ascending: the best at any cost, others that fit."""
     said: Counter[str] = Counter()
     chosen: list[int] = []
     left_tokens = budget_tokens
@@ -278,15 +258,11 @@ def choose_sentences(sentences: Sequence[Sentence], budget_tokens: float) -> lis
 
 def join_sentences(sentences: Sequence[Sentence]) -> str:
     """Return the text of some sentences: each turn's with its speaker's label once."""
-    return " ".join(_labelled(sentences))
-
-
-def _labelled(sentences: Sequence[Sentence]) -> Iterator[str]:
-    turn = -1
-    for sentence in sentences:
-        opens = sentence.turn != turn and sentence.speaker
-        yield f"{sentence.speaker}: {sentence.text}" if opens else sentence.text
-        turn = sentence.turn
+    parts: list[str] = []
+    for (_, speaker), said in groupby(sentences, key=lambda s: (s.turn, s.speaker)):
+        label = f"{speaker}: " if speaker else ""
+        parts.append(label + " ".join(sentence.text for sentence in said))
+    return " ".join(parts)
 
 
 def _gain(sentence: Sentence, said: Counter[str]) -> float:
@@ -309,10 +285,8 @@ def _worth(text: str) -> dict[str, float]:
     }
 
 
-# What a model is shown of a turn: long code, data URIs and hex runs give way to placeholders.
-#
+# What a model is shown of a turn: long code, data URIs and encoded data give way to placeholders.
 # Source: research/peers.md 1.7.
-
 
 FENCE_MIN_CHARS = 240
 FENCE_MIN_LINES = 8
@@ -321,67 +295,45 @@ filled by it. Lower loses short snippets that are the point of a turn."""
 DATA_URI_MIN_CHARS = 64
 """A line with a data URI and so many characters is left out."""
 BLOB_LINE_MIN_CHARS = 96
-BASE64_MIN_CHARS = 80
-HEX_MIN_CHARS = 64
-"""A line of so many characters is left out where it holds a base64-like or hexadecimal run of so
-many. Lower would cut long words and URLs."""
+"""A line of so many characters is left out where it holds 80 base64-like or 64 hexadecimal ones in
+a row. Lower would cut long words and URLs."""
 
 CODE_PLACEHOLDER = "[code left out]"
 DATA_URI_PLACEHOLDER = "[data left out]"
 BLOB_PLACEHOLDER = "[encoded data left out]"
 
-_FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})[^\n]*$", re.MULTILINE)
-_BASE64 = re.compile(rf"[A-Za-z0-9+/_=-]{{{BASE64_MIN_CHARS},}}")
-_HEX = re.compile(rf"[0-9A-Fa-f]{{{HEX_MIN_CHARS},}}")
+# A fence that is never closed reaches to the end.
+_FENCED = re.compile(
+    r"^[ \t]*(?P<fence>(?P<mark>[`~])(?P=mark){2,}+)[^\n]*"
+    r"(?:\n(?P<inner>.*?))??(?:\n[ \t]*(?P=fence)(?P=mark)*[^\S\n]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+_BLOB = re.compile(r"[A-Za-z0-9+/_=-]{80,}|[0-9A-Fa-f]{64,}")
 _BLANK_RUN = re.compile(r"\n[ \t]*(?:\n[ \t]*){2,}")
 
 
 def sanitize(text: str) -> str:
-    """Return a turn as a model is shown it; equal for a text without anything to leave out.
-
-    Idempotent: placeholders are left alone. Runs of blank lines become one blank line.
-    """
-    lines = [_line(line) for line in _without_fences(text).split("\n")]
+    """Return a turn as a model is shown it; idempotent, runs of blank lines become one."""
+    lines = map(_line, _FENCED.sub(_block, text).split("\n"))
     return _BLANK_RUN.sub("\n\n", "\n".join(lines))
 
 
-def _without_fences(text: str) -> str:
-    """Replace long fenced blocks; a fence that is never closed reaches to the end."""
-    parts: list[str] = []
-    place = 0
-    while (opening := _FENCE.search(text, place)) is not None:
-        end, inner = _closed(text, opening)
-        block = text[opening.start() : end]
-        parts.append(text[place : opening.start()])
-        long = len(block) >= FENCE_MIN_CHARS or inner.count("\n") + 1 >= FENCE_MIN_LINES
-        parts.append(CODE_PLACEHOLDER if long else block)
-        place = end
-    return "".join(parts) + text[place:]
-
-
-def _closed(text: str, opening: re.Match[str]) -> tuple[int, str]:
-    """Return where a fenced block ends and what stands between its fences."""
-    mark = opening["mark"]
-    for fence in _FENCE.finditer(text, opening.end()):
-        bare = fence.group().strip()
-        if bare[0] == mark[0] and len(bare) >= len(mark) and not bare.strip(mark[0]):
-            return fence.end(), text[opening.end() + 1 : fence.start() - 1]
-    return len(text), text[opening.end() + 1 :]
+def _block(found: re.Match[str]) -> str:
+    lines = (found["inner"] or "").count("\n") + 1
+    is_long = len(found[0]) >= FENCE_MIN_CHARS or lines >= FENCE_MIN_LINES
+    return CODE_PLACEHOLDER if is_long else found[0]
 
 
 def _line(line: str) -> str:
     if len(line) >= DATA_URI_MIN_CHARS and "data:" in line:
         return DATA_URI_PLACEHOLDER
-    if len(line) >= BLOB_LINE_MIN_CHARS and (_BASE64.search(line) or _HEX.search(line)):
-        return BLOB_PLACEHOLDER
-    return line
+    return BLOB_PLACEHOLDER if len(line) >= BLOB_LINE_MIN_CHARS and _BLOB.search(line) else line
 
 
 # Summaries of a local sequence-to-sequence model (T5 and its kin), decoded greedily.
 #
 # Only local files are read. torch and transformers are imported when the first draft is wanted.
 # Such a model has no instruction that could tell earlier summaries from turns: it is shown none.
-
 
 READING_VERSION = "1"
 """Raised whenever the same model and turns may give another text."""
@@ -400,8 +352,7 @@ class Seq2SeqSummarizer(Summarizer):
     name = "seq2seq"
 
     model: str  # a directory, or the name of a model that is in the local cache
-    _decoder: Decoder | None = field(default=None, init=False)
-    _missing: str = field(default="", init=False)
+    _decoder: Decoder | Refusal | None = field(default=None, init=False)
 
     @property
     def recipe(self) -> Mapping[str, JsonValue]:
@@ -414,18 +365,16 @@ class Seq2SeqSummarizer(Summarizer):
         return {**told, "weights": weights}
 
     def write(self, request: Request, density: float) -> Draft | Refusal:
-        """Decode a draft of turns packed into pieces that fit the model, and join their summaries.
-
-        `raw_confidence` is exp of the mean log probability of all decoded tokens.
-        """
-        if self._decoder is None and not self._missing:
+        """Decode turns packed into pieces that fit the model, and join their summaries."""
+        if self._decoder is None:
             try:
                 self._decoder = Decoder.open(self.model)
             # The loader raises whatever its many parts raise; the night goes on without it.
             except Exception as error:
-                self._missing = f"{self.model} cannot be loaded ({type(error).__name__})"
-        if (decoder := self._decoder) is None:
-            return Refusal(Outcome.UNAVAILABLE, self._missing)
+                why = f"{self.model} cannot be loaded ({type(error).__name__})"
+                self._decoder = Refusal(Outcome.UNAVAILABLE, why)
+        if isinstance(decoder := self._decoder, Refusal):
+            return decoder
         turns = [sanitize(text) for text in request.texts]
         room = max(decoder.max_input - decoder.count(PREFIX) - 1, 1)
         parts: list[str] = []
@@ -444,8 +393,7 @@ class Seq2SeqSummarizer(Summarizer):
         return Draft(text, mean_probability(logs))
 
 
-@dataclass(frozen=True, slots=True)
-class Decoder:
+class Decoder(NamedTuple):
     """A loaded model with its tokenizer, and how many tokens one piece of input may have."""
 
     model: Any
@@ -454,11 +402,7 @@ class Decoder:
 
     @staticmethod
     def open(name: str) -> Decoder:
-        """Load a model from a directory or the local cache; nothing is downloaded.
-
-        Raises:
-            Exception: Of any type, by transformers: no such model, damaged or unfit files.
-        """
+        """Load a local model; raises whatever transformers raises."""
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
         # Its progress bars would write over the night's.
@@ -466,11 +410,8 @@ class Decoder:
         tokenizer: Any = AutoTokenizer.from_pretrained(name, local_files_only=True)
         model: Any = AutoModelForSeq2SeqLM.from_pretrained(name, local_files_only=True)
         model.eval()
-        limits = (
-            tokenizer.model_max_length,
-            getattr(model.config, "n_positions", None),
-            getattr(model.config, "max_position_embeddings", None),
-        )
+        named = (getattr(model.config, n, None) for n in ("n_positions", "max_position_embeddings"))
+        limits = (tokenizer.model_max_length, *named)
         known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 1 << 20]
         return Decoder(model, tokenizer, min(known, default=MAX_INPUT_TOKENS))
 
@@ -487,14 +428,10 @@ class Decoder:
         )
         with torch.inference_mode():
             out = self.model.generate(
-                input_ids=inputs["input_ids"],
-                attention_mask=inputs["attention_mask"],
-                max_new_tokens=max_new,
-                do_sample=False,
-                num_beams=1,
-                output_logits=True,
+                input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"],
+                max_new_tokens=max_new, do_sample=False, num_beams=1, output_logits=True,
                 return_dict_in_generate=True,
-            )
+            )  # fmt: skip
             chosen = out.sequences[0, -len(out.logits) :]
             steps = torch.stack(out.logits)[:, 0].log_softmax(dim=-1)
             logs = steps.gather(1, chosen[:, None])[:, 0].tolist()
@@ -503,28 +440,21 @@ class Decoder:
 
 
 def mean_probability(logs: Sequence[float]) -> float | None:
-    """Return exp of the mean log probability, in [0, 1]; None of nothing or of no number.
-
-    Source: libravdb mathematics section 5.1.
-    """
+    """Return exp of the mean log probability, None of nothing (libravdb mathematics 5.1)."""
     if not logs or any(math.isnan(log) for log in logs):
         return None
     return min(1.0, math.exp(sum(logs) / len(logs)))
 
 
 def pack(texts: Sequence[str], counts: Sequence[int], room: int) -> list[tuple[str, int]]:
-    """Return consecutive turns joined so that each piece has at most `room` tokens, if it can.
-
-    `counts` are the turns' tokens; a turn of more than `room` (at least 1) is a piece of its own.
-    """
-    pieces: list[tuple[list[str], int]] = []
+    """Return consecutive turns joined up to `room` tokens, with these; a longer turn is alone."""
+    pieces: list[tuple[str, int]] = []
     for text, count in zip(texts, counts, strict=True):
         if pieces and pieces[-1][1] + count <= room:
-            joined, before = pieces[-1]
-            pieces[-1] = [*joined, text], before + count
+            pieces[-1] = f"{pieces[-1][0]} {text}", pieces[-1][1] + count
         else:
-            pieces.append(([text], min(count, room)))
-    return [(" ".join(joined), count) for joined, count in pieces]
+            pieces.append((text, min(count, room)))
+    return pieces
 
 
 # Summaries of a model behind an OpenAI-compatible endpoint.
@@ -532,7 +462,6 @@ def pack(texts: Sequence[str], counts: Sequence[int], room: int) -> list[tuple[s
 # **Texts leave the machine**: one cluster per request, so that no two users, wings or sessions
 # ever stand in one prompt. Turns of named users are shown only where the settings say so; a
 # cluster that reads like a secret, alone or joined, is never shown.
-
 
 PROMPT_VERSION = "1"
 """Raised with every change of the prompt or of what is shown; old answers are then not used."""
@@ -586,11 +515,7 @@ class EndpointSummarizer(Summarizer):
         return {"prompt": PROMPT_VERSION, "model": self.model, "include_named_users": shown}
 
     def write(self, request: Request, density: float) -> Draft | Refusal:
-        """Ask about a request; once the endpoint is given up, refuse.
-
-        `raw_confidence` is exp of the mean log probability of the answer's tokens, its JSON
-        included, where the endpoint gives them; else None, and the gate's geometry stands alone.
-        """
+        """Ask about a request; once the endpoint is given up, refuse."""
         if request.user is not None and not self.include_named_users:
             return Refusal(Outcome.NAMED_USER, "turns of named users are not shown to endpoints")
         if self.given_up or self.endpoint is None:
@@ -605,12 +530,22 @@ class EndpointSummarizer(Summarizer):
         if request.context:
             item["earlier"] = "\n".join(request.context)
         try:
-            answer = self._ask(self.endpoint, _SYSTEM.format(tokens=tokens), batch_message([item]))
+            return self._ask(self.endpoint, _SYSTEM.format(tokens=tokens), batch_message([item]))
         except EndpointDownError as error:
             self.given_up = f"the endpoint was given up for tonight: {error}"
             return Refusal(Outcome.UNAVAILABLE, self.given_up)
         except BadAnswerError as error:
             return self._unusable(str(error))
+
+    def _ask(self, endpoint: Endpoint, system: str, user: str) -> Draft | Refusal:
+        try:
+            answer = ask(endpoint, system, user, self.sleep, with_logprobs=self._wants_logprobs)
+        except BadAnswerError as error:
+            if error.fault is not AnswerFault.REFUSED or not self._wants_logprobs:
+                raise
+            # Some endpoints refuse requests for log probabilities.
+            self._wants_logprobs = False
+            answer = ask(endpoint, system, user, self.sleep)
         if answer.is_cut_off:
             return self._unusable("the answer was cut off")
         found = parse_batch(answer.content, ["1"], _summary_in)
@@ -620,16 +555,6 @@ class EndpointSummarizer(Summarizer):
             return self._unusable(faults or "no summary")
         self._bad_in_a_row = 0
         return Draft(text, answer.confidence)
-
-    def _ask(self, endpoint: Endpoint, system: str, user: str) -> Answer:
-        try:
-            return ask(endpoint, system, user, self.sleep, with_logprobs=self._wants_logprobs)
-        except BadAnswerError as error:
-            if error.fault is not AnswerFault.REFUSED or not self._wants_logprobs:
-                raise
-        # Some endpoints refuse requests for log probabilities.
-        self._wants_logprobs = False
-        return ask(endpoint, system, user, self.sleep)
 
     def _unusable(self, why: str) -> Refusal:
         self._bad_in_a_row += 1
@@ -646,16 +571,11 @@ def _summary_in(row: Mapping[str, Any]) -> str | None:
     value = row.get("summary")
     if not isinstance(value, str):
         return None
-    text = value.encode("utf-8", "replace").decode("utf-8").replace("\0", "").strip()
-    return text or None
+    return value.encode("utf-8", "replace").decode("utf-8").replace("\0", "").strip() or None
 
 
 def open_summarizer(settings: CompactionSettings) -> Summarizer:
-    """Return the configured summarizer; nothing is loaded or asked yet, and nothing raises.
-
-    One that is set up wrongly refuses every request with Outcome.UNAVAILABLE, and the extractive
-    one stands in for it.
-    """
+    """Return the configured summarizer; one that is set up wrongly refuses every request."""
     if settings.summarizer == "llm":
         return EndpointSummarizer.open(settings)
     if settings.summarizer == "seq2seq":

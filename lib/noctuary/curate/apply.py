@@ -10,17 +10,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.core.errors import ConfigError, CurationRefusedError, StoreError
+from noctuary.core.errors import ConfigError, CurationRefusedError
 from noctuary.core.files import hash_text, replace_with
 from noctuary.core.types import MemoryRecord
 from noctuary.curate.finders import fields_of
 from noctuary.curate.proposals import (
+    NOTES,
     Evidence,
     Piece,
     Proposal,
     Span,
     Target,
     joined_text,
+    open_noted,
     united,
 )
 from noctuary.curate.stores import Change, Entry, Store, StoredRow
@@ -35,15 +37,14 @@ PROPOSALS = "curation/proposals.parquet"
 
 _JSON = ("targets", "evidence", "pieces", "fields")
 _COLUMNS = ("proposal_id", "action", "kind", "confidence", "user", "wing", *_JSON)
-_NOTES = b"noctuary"
 
 
 class ProposalTable(NamedTuple):
     """What a night proposed."""
 
-    proposals: tuple[Proposal, ...]  # In the order of `propose`
+    proposals: tuple[Proposal, ...]  # in the order of `propose`
     is_on: bool  # False where curation.enabled was off, and nothing was looked for
-    corpus: str  # Digest of the corpus that they were made from; "" where it was off
+    corpus: str  # digest of the corpus that they were made from; "" where it was off
 
 
 def write_proposals(path: Path, table: ProposalTable) -> None:
@@ -56,28 +57,16 @@ def write_proposals(path: Path, table: ProposalTable) -> None:
     )
     notes = json.dumps({"on": table.is_on, "corpus": table.corpus}, sort_keys=True)
     rows = [_row(proposal) for proposal in table.proposals]
-    found = pa.Table.from_pylist(rows, schema=schema).replace_schema_metadata({_NOTES: notes})
+    found = pa.Table.from_pylist(rows, schema=schema).replace_schema_metadata({NOTES: notes})
     replace_with(path, lambda tmp: pq.write_table(found, tmp, compression="zstd"))
 
 
 def read_proposals(path: Path) -> ProposalTable:
     """Read what `write_proposals` wrote."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path)
-        notes = json.loads((table.schema.metadata or {})[_NOTES])
-        proposals = tuple(_proposal(row) for row in table.to_pylist())
-    except FileNotFoundError:
-        raise StoreError(
-            f"There are no curation proposals at {path}: set curation.enabled and run the night."
-        ) from None
-    except (pa.ArrowInvalid, KeyError, TypeError, ValueError):
-        raise StoreError(
-            f"{path} is no readable table of proposals: run the night again."
-        ) from None
-    return ProposalTable(proposals, bool(notes["on"]), str(notes["corpus"]))
+    missing = f"There are no curation proposals at {path}: set curation.enabled and run the night."
+    with open_noted(path, missing, "proposals") as (file, notes):
+        proposals = tuple(map(_proposal, file.read().to_pylist()))
+        return ProposalTable(proposals, bool(notes["on"]), str(notes["corpus"]))
 
 
 def _row(proposal: Proposal) -> dict[str, Any]:
@@ -102,10 +91,10 @@ def _proposal(row: dict[str, Any]) -> Proposal:
 class Proposed(NamedTuple):
     """The last night's proposals."""
 
-    proposals: tuple[Proposal, ...]  # In order of the table
+    proposals: tuple[Proposal, ...]  # in order of the table
     is_on: bool  # False where that night did not look
-    source: str  # Where the night read the memories
-    text_of: Mapping[str, str]  # Contents by memory id, of every target that is still what it was
+    source: str  # where the night read the memories
+    text_of: Mapping[str, str]  # contents by memory id, of every target that is still what it was
 
 
 def read_proposed(work: Path) -> Proposed:
@@ -123,10 +112,7 @@ def read_proposed(work: Path) -> Proposed:
 
 
 def replacement_text(proposal: Proposal, text_of: Mapping[str, str]) -> str | None:
-    """Return the text of the row that an ADD would make; None for every other action.
-
-    None as well where a part's text is not at hand.
-    """
+    """Return the text of the row that an ADD would make; None without all its parts' texts."""
     if not proposal.pieces or any(piece.memory_id not in text_of for piece in proposal.pieces):
         return None
     return joined_text(proposal.pieces, text_of)
@@ -135,13 +121,7 @@ def replacement_text(proposal: Proposal, text_of: Mapping[str, str]) -> str | No
 def chosen(
     proposals: Iterable[Proposal], ids: Sequence[str], least_confidence: float
 ) -> list[Proposal]:
-    """Return the proposals to apply: those named by the start of their id, else all that would act.
-
-    Args:
-        proposals: What there is.
-        ids: Ids or their beginnings; empty takes every one that is no NOOP.
-        least_confidence: In [0, 1]; only counts where none is named.
-    """
+    """Return the proposals named by the start of their id; without a name all that would act."""
     if not 0 <= least_confidence <= 1:
         raise ConfigError(f"found --min-confidence {least_confidence}, expected 0 to 1")
     known = list(proposals)
@@ -177,20 +157,14 @@ Matched = Mapping[str, MemoryRecord]
 class Where(NamedTuple):
     """What is known of the source that is written."""
 
-    is_own: bool  # It is the one that the night read
-    text_of: Mapping[str, str]  # Contents by memory id, as the night read them
+    is_own: bool  # it is the one that the night read
+    text_of: Mapping[str, str]  # contents by memory id, as the night read them
 
 
 def match(proposal: Proposal, store: Store, where: Where) -> Matched:
-    """Return the row of every target, locked.
-
-    Raises:
-        CurationRefusedError: The source is not as it was when this was proposed.
-    """
-    found = {
-        t.memory_id: store.row(int(t.memory_id)) if _is_row_id(t.memory_id) else None
-        for t in proposal.targets
-    }
+    """Return the row of every target, locked; CurationRefusedError if one is not as it was."""
+    ids = (target.memory_id for target in proposal.targets)
+    found = {i: store.row(int(i)) if _is_row_id(i) else None for i in ids}
     wrong = _first_wrong(proposal, found, where)
     if wrong is not None and not where.is_own:
         found = _by_text(proposal, store, where)
@@ -211,26 +185,23 @@ def _is_row_id(memory_id: str) -> bool:
 
 
 def _by_text(proposal: Proposal, store: Store, where: Where) -> dict[str, StoredRow | None]:
-    groups: defaultdict[str, list[Target]] = defaultdict(list)
+    groups: defaultdict[str, list[str]] = defaultdict(list)
     for target in proposal.targets:
-        groups[target.text_hash].append(target)
+        groups[target.text_hash].append(target.memory_id)
     found: dict[str, StoredRow | None] = {}
-    for targets in groups.values():
-        text = where.text_of.get(targets[0].memory_id)
-        rows = [] if text is None else list(_alike(proposal, store, text))
+    for ids in groups.values():
+        text = where.text_of.get(ids[0])
+        rows = [
+            row
+            for row_id in (() if text is None else store.ids_with_text(text))
+            if (row := store.row(row_id)) is not None
+            and row.record is not None
+            and row.record.wing == proposal.wing
+            and proposal.user in (None, row.record.user)
+        ]
         # More rows than targets: which are meant cannot be told.
-        taken = rows if len(rows) == len(targets) else [None] * len(targets)
-        found.update(zip((t.memory_id for t in targets), taken, strict=True))
+        found.update(zip(ids, rows if len(rows) == len(ids) else [None] * len(ids), strict=True))
     return found
-
-
-def _alike(proposal: Proposal, store: Store, text: str) -> Iterator[StoredRow]:
-    for row_id in store.ids_with_text(text):
-        row = store.row(row_id)
-        if row is None or row.record is None or row.record.wing != proposal.wing:
-            continue
-        if proposal.user is None or row.record.user == proposal.user:
-            yield row
 
 
 def _first_wrong(
@@ -264,12 +235,12 @@ SHOWN = 5
 class AppliedProposals(NamedTuple):
     """What was written."""
 
-    journal_id: int | None  # What `undo` takes; None where there was nothing to do
-    written: tuple[str, ...]  # Ids of the proposals that were applied now
-    held: Mapping[str, int]  # Ids of those that were applied before, with their journal ids
-    tombstones: tuple[int, ...] = ()  # Rows that were marked
-    updated: tuple[int, ...] = ()  # Rows whose fields were filled up
-    added: tuple[int, ...] = ()  # New rows
+    journal_id: int | None  # what `undo` takes; None where there was nothing to do
+    written: tuple[str, ...]  # ids of the proposals that were applied now
+    held: Mapping[str, int]  # ids of those that were applied before, with their journal ids
+    tombstones: tuple[int, ...] = ()  # rows that were marked
+    updated: tuple[int, ...] = ()  # rows whose fields were filled up
+    added: tuple[int, ...] = ()  # new rows
 
 
 class _Write(NamedTuple):
@@ -284,9 +255,8 @@ def apply_proposals(
 ) -> AppliedProposals:
     """Write proposals in one transaction; those that hold already are left out.
 
-    Raises:
-        CurationRefusedError: A proposal is a NOOP, or the source changed since; nothing is written.
-        SourceError: The source is locked or cannot be written; nothing is.
+    CurationRefusedError if a proposal is a NOOP or the source changed since, SourceError if the
+    source is locked or cannot be written; nothing is written then.
     """
     idle = [p.proposal_id for p in proposals if p.action == "NOOP"]
     if idle:
@@ -303,7 +273,7 @@ def apply_proposals(
         }
         due = [proposal for proposal in proposals if proposal.proposal_id not in held]
         matched = _match_all(due, store, where)
-        writes = [w for p, rows in zip(due, matched, strict=True) for w in _writes(p, rows, moment)]
+        writes = [w for p, rows in zip(due, matched, strict=True) for w in _writes(p, rows)]
         return _write(store, writes, held, moment) if writes else AppliedProposals(None, (), held)
 
 
@@ -325,8 +295,9 @@ def _match_all(proposals: Sequence[Proposal], store: Store, where: Where) -> lis
     return matched
 
 
-def _writes(proposal: Proposal, rows: Matched, moment: str) -> Iterator[_Write]:
+def _writes(proposal: Proposal, rows: Matched) -> Iterator[_Write]:
     """Yield what a proposal writes; a row that stands for others before these go."""
+    name = proposal.proposal_id
     older = [rows[target.memory_id] for target in proposal.having("superseded")]
     others = [fields_of(record) for record in older]
     if proposal.action == "ADD":
@@ -334,23 +305,15 @@ def _writes(proposal: Proposal, rows: Matched, moment: str) -> Iterator[_Write]:
         last = max(older, key=lambda r: (r.created_at_us, int(r.memory_id)))
         text = joined_text(proposal.pieces, {i: record.content for i, record in rows.items()})
         values = {"content": text, **united(fields_of(last), others)._asdict()}
-        yield _Write(
-            proposal.proposal_id, "add", int(last.memory_id), {**values, "updated_at": moment}
-        )
+        yield _Write(name, "add", int(last.memory_id), values)
     for target in proposal.having("updated"):
         record = rows[target.memory_id]
-        fields = united(fields_of(record), others)
-        values = {name: getattr(fields, name) for name in proposal.fields}
-        yield _Write(
-            proposal.proposal_id, "update", int(record.memory_id), {**values, "updated_at": moment}
-        )
+        fields = united(fields_of(record), others)._asdict()
+        yield _Write(name, "update", int(record.memory_id), {n: fields[n] for n in proposal.fields})
     for record in older:
-        values = {
-            "content": buried(record.content),
-            "importance": min(record.importance, TOMBSTONE_IMPORTANCE),
-            "updated_at": moment,
-        }
-        yield _Write(proposal.proposal_id, "tombstone", int(record.memory_id), values)
+        importance = min(record.importance, TOMBSTONE_IMPORTANCE)
+        values = {"content": buried(record.content), "importance": importance}
+        yield _Write(name, "tombstone", int(record.memory_id), values)
 
 
 def _write(
@@ -358,8 +321,8 @@ def _write(
 ) -> AppliedProposals:
     journal_id = store.next_id()
     touched: dict[Change, list[int]] = {"tombstone": [], "update": [], "add": []}
-    for number, (proposal_id, change, row_id, values) in enumerate(writes):
-        before: str | None = None
+    for number, (proposal_id, change, row_id, changed) in enumerate(writes):
+        before, values = None, {**changed, "updated_at": moment}
         if change == "add":
             row_id = store.copy(row_id, values)
         else:
@@ -370,14 +333,8 @@ def _write(
         store.write_entry(
             Entry(journal_id, number, proposal_id, row_id, change, before, after, moment, None)
         )
-    return AppliedProposals(
-        journal_id,
-        tuple(dict.fromkeys(write.proposal_id for write in writes)),
-        held,
-        tuple(touched["tombstone"]),
-        tuple(touched["update"]),
-        tuple(touched["add"]),
-    )
+    written = tuple(dict.fromkeys(write.proposal_id for write in writes))
+    return AppliedProposals(journal_id, written, held, *map(tuple, touched.values()))
 
 
 # Taking an application back: every row as it was, or nothing.
@@ -390,17 +347,15 @@ class Undone(NamedTuple):
     """What was taken back."""
 
     journal_id: int
-    restored: tuple[int, ...]  # Rows that are as they were
-    taken_back: tuple[int, ...]  # Rows that had been added
+    restored: tuple[int, ...]  # rows that are as they were
+    taken_back: tuple[int, ...]  # rows that had been added
 
 
 def undo(store: Store, journal_id: int, *, now: datetime | None = None) -> Undone:
     """Take one application back in one transaction.
 
-    Raises:
-        CurationRefusedError: There is no such application, it is undone already, or one of its rows
-            was changed, deleted or marked sensitive since; nothing is written.
-        SourceError: The source is locked or cannot be written; nothing is.
+    CurationRefusedError if there is none, it is undone already, or one of its rows was changed,
+    deleted or marked sensitive since; SourceError as in `apply_proposals`. Nothing is written then.
     """
     moment = (now or datetime.now(UTC)).isoformat()
     with store.transaction():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -61,10 +61,7 @@ NORMALISED = 0.97
 
 
 def normalised(content: str) -> str:
-    """Return a content in NFKC, without invisible characters, each run of spaces as one.
-
-    Case counts: names, paths and codes differ by it.
-    """
+    """Return a content in NFKC, case as it is, no invisible characters, runs of spaces as one."""
     return " ".join(normalize(content).split())
 
 
@@ -73,16 +70,13 @@ def fields_of(record: MemoryRecord) -> Fields:
     return Fields(record.tags, record.expanded_keywords, record.importance)
 
 
-def _proposal(
-    action: Action,
-    kind: Kind,
-    confidence: float,
-    targets: Sequence[tuple[MemoryRecord, Role]],
-    evidence: Evidence,
-    *,
-    pieces: tuple[Piece, ...] = (),
-    fields: tuple[str, ...] = (),
-) -> Proposal:
+_Roles = Sequence[tuple[MemoryRecord, Role]]
+
+
+def _propose(
+    action: Action, kind: Kind, confidence: float, targets: _Roles, evidence: Evidence,
+    pieces: tuple[Piece, ...] = (), fields: tuple[str, ...] = (),
+) -> Proposal:  # fmt: skip
     """Return a proposal about memories that are all of one user and wing."""
     first = targets[0][0]
     found = tuple(target_of(record, role) for record, role in targets)
@@ -91,19 +85,19 @@ def _proposal(
     )
 
 
-def _replaced(
+def _replace(
     kind: Kind, confidence: float, older: MemoryRecord, newer: MemoryRecord, evidence: Evidence
 ) -> Proposal:
     """Return that the older is to become a tombstone."""
-    ends: list[tuple[MemoryRecord, Role]] = [(older, "superseded"), (newer, "kept")]
-    return _proposal("SUPERSEDE", kind, confidence, ends, evidence)
+    ends: _Roles = [(older, "superseded"), (newer, "kept")]
+    return _propose("SUPERSEDE", kind, confidence, ends, evidence)
 
 
-def _left(
+def _leave(
     kind: Kind, confidence: float, records: Sequence[MemoryRecord], evidence: Evidence
 ) -> Proposal:
     """Return what was looked at and is left alone."""
-    return _proposal("NOOP", kind, confidence, [(r, "looked_at") for r in records], evidence)
+    return _propose("NOOP", kind, confidence, [(r, "looked_at") for r in records], evidence)
 
 
 def exact_duplicates(records: Iterable[MemoryRecord], claims: Claims) -> Iterator[Proposal]:
@@ -114,7 +108,7 @@ def exact_duplicates(records: Iterable[MemoryRecord], claims: Claims) -> Iterato
             groups[record.room or "", hash_text(normalised(record.content))].append(record)
         for group in groups.values():
             if len(group) > 1:
-                yield _exact_proposal(sorted(group, key=_worth), claims)
+                yield _merge_equal(sorted(group, key=_worth))
 
 
 def _worth(record: MemoryRecord) -> tuple[int, int, int]:
@@ -122,21 +116,19 @@ def _worth(record: MemoryRecord) -> tuple[int, int, int]:
     return record.created_at_us, record.content.count("\n"), record.position
 
 
-def _exact_proposal(group: Sequence[MemoryRecord], claims: Claims) -> Proposal:
+def _merge_equal(group: Sequence[MemoryRecord]) -> Proposal:
     *older, newest = group
     before = fields_of(newest)
     fields = changed_fields(before, united(before, [fields_of(r) for r in older]))
-    claims.superseded.update(record.position for record in older)
-    if fields:
-        claims.updated.add(newest.position)
     is_verbatim = len({record.content for record in group}) == 1
     equal = "the same text" if is_verbatim else "the same text but for spaces and Unicode form"
     kept = f"the newest stays and takes over {', '.join(fields)}" if fields else "the newest stays"
-    return _proposal(
+    role: Role = "updated" if fields else "kept"
+    return _propose(
         "UPDATE" if fields else "SUPERSEDE",
         "exact_duplicate",
         VERBATIM if is_verbatim else NORMALISED,
-        [*((record, "superseded") for record in older), (newest, "updated" if fields else "kept")],
+        [*((record, "superseded") for record in older), (newest, role)],
         Evidence(f"{len(group)} memories hold {equal}; {kept}."),
         fields=fields,
     )
@@ -168,13 +160,13 @@ _SEPARATORS = " \t\r\n:.-–—|,;"
 class FragmentMark(NamedTuple):
     """A content that says which part of how many it is."""
 
-    number: int  # From 1
-    of: int  # How many parts there are, 2 to MAX_PARTS
-    title: str  # What stands before the mark, as span [0, title_end); empty where title_end is 0
-    title_end: int  # See above
-    start: int  # First character of the part's own text
-    end: int  # One past its last character; start where there is none
-    is_worded: bool  # It says "part", not numbers alone, which may be a date or a fraction
+    number: int  # from 1
+    of: int  # how many parts there are, 2 to MAX_PARTS
+    title: str  # what stands before the mark, as span [0, title_end); empty where title_end is 0
+    title_end: int
+    start: int  # first character of the part's own text
+    end: int  # one past its last character; start where there is none
+    is_worded: bool  # it says "part", not numbers alone, which may be a date or a fraction
 
 
 def read_mark(content: str) -> FragmentMark | None:
@@ -268,7 +260,7 @@ def fragment_sets(records: Iterable[MemoryRecord], claims: Claims) -> Iterator[P
             for parts in _runs(groups[key]):
                 # One "(1/2)" alone is a fraction or a date.
                 if len(parts) > 1 or parts[0].mark.is_worded:
-                    yield _join_proposal(parts, claims)
+                    yield _join(parts)
 
 
 def _runs(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
@@ -295,23 +287,19 @@ def _goes_on(run: Sequence[_Part], part: _Part) -> bool:
     return ours - theirs <= FRAGMENT_DAYS * _DAY_US
 
 
-def _join_proposal(run: Sequence[_Part], claims: Claims) -> Proposal:
+def _join(run: Sequence[_Part]) -> Proposal:
     parts = sorted(run, key=lambda part: part.mark.number)
+    records, of = [part.record for part in parts], parts[0].mark.of
+    spans = tuple(Span(p.record.memory_id, p.mark.start, p.mark.end) for p in parts)
+    complete = TITLED if parts[0].mark.title else UNTITLED
+    confidence = complete if len(parts) == of else INCOMPLETE
     pieces = _pieces(parts)
     refusal = _refusal(parts, pieces)
-    if refusal is None:
-        claims.superseded.update(part.record.position for part in parts)
-    of, has_title = parts[0].mark.of, bool(parts[0].mark.title)
-    spans = tuple(Span(p.record.memory_id, p.mark.start, p.mark.end) for p in parts)
-    complete = TITLED if has_title else UNTITLED
-    confidence = complete if len(parts) == of else INCOMPLETE
-    records = [part.record for part in parts]
     if refusal is not None:
-        found = Evidence(refusal, spans)
-        return _left("fragments", confidence, records, found)
+        return _leave("fragments", confidence, records, Evidence(refusal, spans))
     found = Evidence(f"All {of} parts of one text are there, in one scope.", spans)
-    gone: list[tuple[MemoryRecord, Role]] = [(record, "superseded") for record in records]
-    return _proposal("ADD", "fragments", confidence, gone, found, pieces=tuple(pieces))
+    gone: _Roles = [(record, "superseded") for record in records]
+    return _propose("ADD", "fragments", confidence, gone, found, tuple(pieces))
 
 
 def _pieces(parts: Sequence[_Part]) -> list[Piece]:
@@ -319,14 +307,11 @@ def _pieces(parts: Sequence[_Part]) -> list[Piece]:
     pieces: list[Piece] = []
     if first.mark.title:
         pieces.append(Piece("", first.record.memory_id, 0, first.mark.title_end))
+    before = _AFTER_TITLE if pieces else ""
     for part in parts:
         if part.mark.start < part.mark.end:
-            before = _BETWEEN if len(pieces) > bool(first.mark.title) else _AFTER_TITLE
-            pieces.append(
-                Piece(
-                    before if pieces else "", part.record.memory_id, part.mark.start, part.mark.end
-                )
-            )
+            pieces.append(Piece(before, part.record.memory_id, part.mark.start, part.mark.end))
+            before = _BETWEEN
     return pieces
 
 
@@ -371,24 +356,18 @@ def superseded_facts(
         older, newer = free.get(found.older_position), free.get(found.newer_position)
         if found.reason == NEAR or older is None or newer is None:
             continue
-        if scope_of(older) == scope_of(newer):
-            yield _replaced_proposal(older, newer, found, claims)
-
-
-def _replaced_proposal(
-    older: MemoryRecord, newer: MemoryRecord, found: Supersession, claims: Claims
-) -> Proposal:
-    is_sure = found.confidence >= LEAST_GRADE
-    if is_sure:
-        claims.superseded.add(older.position)
-    said_by = newer if found.evidence.position == newer.position else older
-    span = Span(said_by.memory_id, found.evidence.start, found.evidence.end)
-    unsure = "" if is_sure else " Not sure enough: it says much else besides, or is guessed."
-    evidence = Evidence(_SAID[found.reason] + unsure, (span,), found.similarity)
-    confidence = CONFIDENCE[found.confidence]
-    if not is_sure:
-        return _left("superseded", confidence, (older, newer), evidence)
-    return _replaced("superseded", confidence, older, newer, evidence)
+        if scope_of(older) != scope_of(newer):
+            continue
+        is_sure = found.confidence >= LEAST_GRADE
+        said_by = newer if found.evidence.position == newer.position else older
+        span = Span(said_by.memory_id, found.evidence.start, found.evidence.end)
+        unsure = "" if is_sure else " Not sure enough: it says much else besides, or is guessed."
+        evidence = Evidence(_SAID[found.reason] + unsure, (span,), found.similarity)
+        confidence = CONFIDENCE[found.confidence]
+        if is_sure:
+            yield _replace("superseded", confidence, older, newer, evidence)
+        else:
+            yield _leave("superseded", confidence, (older, newer), evidence)
 
 
 # Near duplicates: a newer memory that is much like an older one and holds everything it says.
@@ -412,13 +391,6 @@ Pair = tuple[int, int]
 """Positions of the older and the newer."""
 
 
-class Likeness(NamedTuple):
-    """How alike two memories are."""
-
-    shingles: float | None  # Jaccard of trigrams, in [0, 1]; None where a text is too long
-    cosine: float | None  # Of the vectors, or None without vectors
-
-
 def near_duplicates(
     records: Iterable[MemoryRecord],
     cosine_pairs: Iterable[Pair],
@@ -427,43 +399,31 @@ def near_duplicates(
 ) -> Iterator[Proposal]:
     """Yield one proposal per older memory that is superseded, and a NOOP per other pair.
 
-    Args:
-        records: Open ones.
-        cosine_pairs: Pairs that the night found by their vectors; those of other scopes, of turns
-            and of taken memories are left out.
-        vectors: Unit rows by position, shape (n, d), for the evidence; None leaves cosines out.
-        claims: Takes note of what is superseded.
+    Of open memories. The night found the pairs by their vectors; those of other scopes, of turns
+    and of taken memories are left out. Vectors, unit rows by position, give the evidence a cosine.
     """
     free = {r.position: r for r in claims.free(records)}
     pairs = {pair for pair in cosine_pairs if _is_pair(pair, free)}
     for scope in by_scope(free.values()):
         pairs.update(shingle_pairs(scope))
     # The newest first among those that may stand for an older one.
-    ordered = sorted(pairs, key=lambda p: (p[0], [-k for k in age_key(free[p[1]])]))
-    for older, newer in ordered:
-        if claims.holds(older) or newer in claims.updated:
-            continue
-        yield _near_proposal(
-            free[older], free[newer], _likeness(free[older], free[newer], vectors), claims
-        )
+    for pair in sorted(pairs, key=lambda p: (p[0], [-k for k in age_key(free[p[1]])])):
+        if not claims.holds(pair[0]) and pair[1] not in claims.updated:
+            yield _compare(free[pair[0]], free[pair[1]], vectors)
 
 
 def shingle_pairs(records: Sequence[MemoryRecord]) -> list[Pair]:
     """Return the pairs of one scope that share LEAST_SHINGLES of their trigrams, sorted."""
-    texts: list[str] = []
-    chosen: list[MemoryRecord] = []
-    for record in sorted(records, key=lambda r: r.position):
-        text = _shingled(record)
-        if text is not None:
-            texts.append(text)
-            chosen.append(record)
+    shingled = ((record, _shingled(record)) for record in sorted(records, key=lambda r: r.position))
+    chosen = [(record, text) for record, text in shingled if text is not None]
+    texts = [text for _, text in chosen]
     found: list[Pair] = []
     # Of hundreds of texts that are all alike, each is compared with the first 64.
     crowded: Counter[str] = Counter()
     for one, other in candidates(texts, signatures(texts), crowded):
         if jaccard(texts[one], texts[other]) >= LEAST_SHINGLES:
-            ends = sorted((chosen[one], chosen[other]), key=age_key)
-            found.append((ends[0].position, ends[1].position))
+            older, newer = sorted((chosen[one][0], chosen[other][0]), key=age_key)
+            found.append((older.position, newer.position))
     return sorted(found)
 
 
@@ -481,34 +441,28 @@ def _is_pair(pair: Pair, free: Mapping[int, MemoryRecord]) -> bool:
     return scope_of(older) == scope_of(newer) and age_key(older) < age_key(newer)
 
 
-def _likeness(
+def _compare(
     older: MemoryRecord, newer: MemoryRecord, vectors: NDArray[np.float32] | None
-) -> Likeness:
+) -> Proposal:
     one, other = _shingled(older), _shingled(newer)
     shingles = None if one is None or other is None else round(jaccard(one, other), _DIGITS)
-    if vectors is None:
-        return Likeness(shingles, None)
-    return Likeness(shingles, exact_cosine(vectors[older.position], vectors[newer.position]))
-
-
-def _near_proposal(
-    older: MemoryRecord, newer: MemoryRecord, likeness: Likeness, claims: Claims
-) -> Proposal:
+    cosine = None
+    if vectors is not None:
+        cosine = exact_cosine(vectors[older.position], vectors[newer.position])
     missing = why_not_held(older.content, newer.content)
     if missing is None and differ(older.content, newer.content):
         missing = "They differ in a number, an identifier, a date or a name."
     if missing is None and (older.room or "") != (newer.room or ""):
         missing = "They are of different rooms."
     if missing is not None:
-        evidence = Evidence(missing, (), likeness.cosine, likeness.shingles)
-        return _left("near_duplicate", LEFT_ALONE, (older, newer), evidence)
-    claims.superseded.add(older.position)
+        found = Evidence(missing, (), cosine, shingles)
+        return _leave("near_duplicate", LEFT_ALONE, (older, newer), found)
     reason = "The newer holds every word of the older in its order, and more like it."
-    evidence = Evidence(reason, (), likeness.cosine, likeness.shingles)
-    highest = max((score for score in likeness if score is not None), default=0.0)
     # A cosine may leave [0, 1] by rounding, and an exact text is not asked here.
+    highest = max((score for score in (shingles, cosine) if score is not None), default=0.0)
     confidence = min(max(highest, LEFT_ALONE), 0.99)
-    return _replaced("near_duplicate", confidence, older, newer, evidence)
+    found = Evidence(reason, (), cosine, shingles)
+    return _replace("near_duplicate", confidence, older, newer, found)
 
 
 # Contradictions: two live memories give one subject different values, and no date settles it.
@@ -547,7 +501,7 @@ def contradictions(
             pair = one.position, other.position
             if pair not in seen:
                 seen.add(pair)
-                yield _contradiction_proposal(one, other, memories)
+                yield _contradiction(one, other, memories)
 
 
 def _conflicts(
@@ -562,14 +516,11 @@ def _conflicts(
     for one, other in combinations(sorted(statements, key=lambda s: s.position), 2):
         if one.position == other.position:
             continue
+        # One value may be the other's in other words.
+        pairs = product(said[one.position], said[other.position])
         records = memories[one.position].record, memories[other.position].record
-        if not _is_settled(*records) and not _agree(said[one.position], said[other.position]):
+        if not _is_settled(*records) and not any(restates(*pair) for pair in pairs):
             yield one, other
-
-
-def _agree(one: set[str], other: set[str]) -> bool:
-    """Say whether any value of the one is the other's in other words."""
-    return any(restates(ours, theirs) for ours in one for theirs in other)
 
 
 def _is_settled(one: MemoryRecord, other: MemoryRecord) -> bool:
@@ -578,7 +529,7 @@ def _is_settled(one: MemoryRecord, other: MemoryRecord) -> bool:
     return dated and one.created_at_us != other.created_at_us
 
 
-def _contradiction_proposal(one: Statement, other: Statement, memories: Memories) -> Proposal:
+def _contradiction(one: Statement, other: Statement, memories: Memories) -> Proposal:
     records = [memories[s.position].record for s in (one, other)]
     spans = tuple(
         Span(record.memory_id, s.evidence.start, s.evidence.end)
@@ -590,7 +541,7 @@ def _contradiction_proposal(one: Statement, other: Statement, memories: Memories
         f"{dates}: only you can say which is right."
     )
     confidence = VAGUE if one.is_vague or other.is_vague else STATED
-    return _left("contradiction", confidence, records, Evidence(reason, spans))
+    return _leave("contradiction", confidence, records, Evidence(reason, spans))
 
 
 # All proposals of a night: the finders one after the other, each on what the earlier ones left.
@@ -619,35 +570,29 @@ def propose(materials: Materials) -> list[Proposal]:
     """Return every proposal, in the order of KINDS and positions; a pure function of its input."""
     memories = line_up(materials.records, materials.extractions)
     open_records = [r for r in materials.records if is_open(r)]
-    claims = Claims()
-    found = [
-        *exact_duplicates(open_records, claims),
-        *fragment_sets(open_records, claims),
-        *superseded_facts(open_records, materials.supersessions, claims),
+    near = [s for s in materials.supersessions if s.reason == NEAR]
+    claims, found = Claims(), list[Proposal]()
+    # Each finder starts when the one before it has ended.
+    for proposal in chain(
+        exact_duplicates(open_records, claims),
+        fragment_sets(open_records, claims),
+        superseded_facts(open_records, materials.supersessions, claims),
         # Parts look alike: whole or not, they are nobody's near duplicates.
-        *near_duplicates(
+        near_duplicates(
             [r for r in open_records if read_mark(r.content) is None],
-            _near_pairs(materials.supersessions),
+            [(s.older_position, s.newer_position) for s in near],
             materials.vectors,
             claims,
         ),
-        *contradictions(memories, materials.canonical_of, claims),
-        *_tombstones(materials.records),
-    ]
-    return sorted(found, key=_order)
-
-
-def _near_pairs(supersessions: Iterable[Supersession]) -> Iterator[tuple[int, int]]:
-    for found in supersessions:
-        if found.reason == NEAR:
-            yield found.older_position, found.newer_position
-
-
-def _tombstones(records: Iterable[MemoryRecord]) -> Iterator[Proposal]:
-    for record in records:
+        contradictions(memories, materials.canonical_of, claims),
+    ):
+        claims.take(proposal)
+        found.append(proposal)
+    gone = Evidence("It is superseded in the source already.")
+    for record in materials.records:
         if not record.is_turn and is_tombstone(record.content):
-            evidence = Evidence("It is superseded in the source already.")
-            yield _left("tombstone", TOMBSTONE, [record], evidence)
+            found.append(_leave("tombstone", TOMBSTONE, [record], gone))
+    return sorted(found, key=_order)
 
 
 def _order(proposal: Proposal) -> tuple[int, list[int], str]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_json, hash_text
 from noctuary.core.types import MemoryRecord
 from noctuary.text.marks import content_tags, is_tombstone
@@ -26,7 +30,6 @@ Role = Literal["superseded", "updated", "kept", "looked_at"]
 """What becomes of a target: a tombstone; other fields; it stays as it is (and must be there, and
 unchanged, when the others are written); nothing."""
 
-ACTIONS: tuple[str, ...] = get_args(Action)
 KINDS: tuple[str, ...] = get_args(Kind)
 
 ID_CHARS = 16
@@ -35,26 +38,29 @@ ID_CHARS = 16
 _VERSION = "curation/1"
 
 
-class Target(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Target:
     """One memory that a proposal is about."""
 
-    memory_id: str  # The source's id, as text
-    position: int  # In the corpus of that night
-    role: Role  # One of Role
-    content_hash: str  # Of every field of the memory, when it was looked at
-    text_hash: str  # Of its content alone: what another copy of the source must have
+    memory_id: str  # the source's id, as text
+    position: int  # in the corpus of that night
+    role: Role  # one of Role
+    content_hash: str  # of every field of the memory, when it was looked at
+    text_hash: str  # of its content alone: what another copy of the source must have
 
 
-class Piece(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Piece:
     """A stretch of one memory's content, for a text that is joined from several."""
 
-    before: str  # Separator that goes before it: punctuation and spaces, no text
-    memory_id: str  # The memory
-    start: int  # First character
-    end: int  # One past the last one
+    before: str  # separator that goes before it: punctuation and spaces, no text
+    memory_id: str  # the memory
+    start: int  # first character
+    end: int  # one past the last one
 
 
-class Span(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Span:
     """Where a memory says what the proposal rests on: characters [start, end); -1 where unknown."""
 
     memory_id: str
@@ -66,9 +72,9 @@ class Span(NamedTuple):
 class Evidence:
     """Why."""
 
-    reason: str  # One sentence for people, without any text of a memory
-    spans: tuple[Span, ...] = ()  # Where it is said
-    cosine: float | None = None  # Of the two memories' vectors, in [-1, 1], or None
+    reason: str  # one sentence for people, without any text of a memory
+    spans: tuple[Span, ...] = ()  # where it is said
+    cosine: float | None = None  # of the two memories' vectors, in [-1, 1], or None
     shingles: float | None = None  # Jaccard of their character trigrams, in [0, 1], or None
 
 
@@ -76,13 +82,13 @@ class Evidence:
 class Proposal:
     """What could be done."""
 
-    action: Action  # One of Action
-    kind: Kind  # What the targets are to each other
-    confidence: float  # In [0, 1]: how sure it is that they are what `kind` says
-    user: str | None  # Whose memories they are, all of them, or None for nobody's
-    wing: str | None  # The wing of all of them, or None
-    targets: tuple[Target, ...]  # In order of position
-    evidence: Evidence  # Why
+    action: Action  # one of Action
+    kind: Kind  # what the targets are to each other
+    confidence: float  # in [0, 1]: how sure it is that they are what `kind` says
+    user: str | None  # whose memories they are, all of them, or None for nobody's
+    wing: str | None  # the wing of all of them, or None
+    targets: tuple[Target, ...]  # in order of position
+    evidence: Evidence  # why
     # The joined text of an ADD, in order; empty for every other action
     pieces: tuple[Piece, ...] = ()
     # Fields of the target `updated` that an UPDATE fills up from the superseded ones
@@ -101,13 +107,7 @@ class Proposal:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
-        return {
-            **asdict(self),
-            "targets": [target._asdict() for target in self.targets],
-            "evidence": {**asdict(self.evidence), "spans": _dicts(self.evidence.spans)},
-            "pieces": _dicts(self.pieces),
-            "fields": list(self.fields),
-        }
+        return asdict(self)
 
 
 def target_of(record: MemoryRecord, role: Role) -> Target:
@@ -128,14 +128,31 @@ def named(proposal: Proposal) -> Proposal:
         "action": proposal.action,
         "kind": proposal.kind,
         "targets": sorted([t.memory_id, t.role, t.content_hash] for t in ordered),
-        "pieces": _dicts(proposal.pieces),
+        "pieces": [asdict(piece) for piece in proposal.pieces],
         "fields": list(proposal.fields),
     }
     return replace(proposal, targets=tuple(ordered), proposal_id=hash_json(identity)[:ID_CHARS])
 
 
-def _dicts(items: Sequence[Piece] | Sequence[Span]) -> list[dict[str, Any]]:
-    return [item._asdict() for item in items]
+# Tables of a night's proposals, with its notes on them.
+
+NOTES = b"noctuary"
+"""Where a table's schema holds the notes, as JSON."""
+
+
+@contextmanager
+def open_noted(path: Path, missing: str, kind: str) -> Generator[tuple[Any, dict[str, Any]]]:
+    """Open a table as a `pyarrow.parquet.ParquetFile`, with its notes; StoreError if it is none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file, json.loads((file.schema_arrow.metadata or {})[NOTES])
+    except FileNotFoundError:
+        raise StoreError(missing) from None
+    except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError):
+        raise StoreError(f"{path} is no readable table of {kind}: run the night again.") from None
 
 
 # Which memories may be looked at together: of one user and one wing, no turns, no tombstones.
@@ -171,6 +188,11 @@ class Claims:
     # Memories whose fields are to change: nobody touches them again this time
     updated: set[int] = field(default_factory=set[int])
 
+    def take(self, proposal: Proposal) -> None:
+        """Note what a proposal would change."""
+        self.superseded.update(target.position for target in proposal.having("superseded"))
+        self.updated.update(target.position for target in proposal.having("updated"))
+
     def free(self, records: Iterable[MemoryRecord]) -> list[MemoryRecord]:
         """Return the memories that nobody has taken."""
         return [r for r in records if not self.holds(r.position)]
@@ -185,12 +207,8 @@ def by_scope(records: Iterable[MemoryRecord]) -> list[list[MemoryRecord]]:
     groups: defaultdict[Scope, list[MemoryRecord]] = defaultdict(list)
     for record in records:
         groups[scope_of(record)].append(record)
-    return [
-        sorted(groups[scope], key=lambda record: record.position)
-        for scope in sorted(
-            groups, key=lambda s: (s[0] or "", s[1] or "", s[0] is None, s[1] is None)
-        )
-    ]
+    order = sorted(groups, key=lambda s: (s[0] or "", s[1] or "", s[0] is None, s[1] is None))
+    return [sorted(groups[scope], key=lambda record: record.position) for scope in order]
 
 
 # Does one text hold everything another one says: its words in their order, numbers and denials.
@@ -219,9 +237,9 @@ _WORD = re.compile(r"[^\W_]+(?:['’.,:/_@+-]+[^\W_]+)*[%+#]*")
 class Words(NamedTuple):
     """What of a text counts."""
 
-    content: tuple[str, ...]  # Stems of the words that are no function words, in order
-    numbers: tuple[str, ...]  # Words with a digit, in order
-    turns: tuple[str, ...]  # Denials and modals, sorted
+    content: tuple[str, ...]  # stems of the words that are no function words, in order
+    numbers: tuple[str, ...]  # words with a digit, in order
+    turns: tuple[str, ...]  # denials and modals, sorted
 
 
 def words_of(text: str) -> Words:

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from noctuary.text.marks import SENTENCE_END
 
-# A mark: one pattern of a text, its name and what it counts.
-
 
 class Finder(NamedTuple):
     """Something to look for in a text."""
@@ -32,16 +30,17 @@ class Finder(NamedTuple):
 class Mark(NamedTuple):
     """What a signal looks for."""
 
-    name: str  # As the table and the commands show it
-    weight: float  # What its presence, or each occurrence, adds; in (0, 1]
-    finder: Finder  # What it looks like
+    name: str  # as the table and the commands show it
+    weight: float  # what its presence, or each occurrence, adds; in (0, 1]
+    finder: Finder
+    in_urls: bool = True  # False: it is looked for outside of them
 
 
 class Weighed(NamedTuple):
     """What the marks of one signal found in a text."""
 
-    total: float  # A sum of weights, >= 0; capped where the function says so
-    names: tuple[str, ...]  # Of the marks that are there, in the order of the list
+    total: float  # a sum of weights, in [0, 1]
+    names: tuple[str, ...]  # of the marks that are there, in the order of the list
 
 
 def either(*patterns: str, flags: int = 0, hint: str = "") -> Finder:
@@ -50,19 +49,16 @@ def either(*patterns: str, flags: int = 0, hint: str = "") -> Finder:
     return Finder(re.compile(joined, flags | re.MULTILINE), re.compile(hint, flags))
 
 
-def weigh_presence(marks: Sequence[Mark], text: str) -> Weighed:
-    """Return the sum over the marks that are in a text, however often each is."""
-    found = [mark for mark in marks if mark.finder.is_in(text)]
-    return Weighed(sum(m.weight for m in found), tuple(m.name for m in found))
-
-
-def weigh_occurrences(marks: Sequence[Mark], text: str) -> Weighed:
-    """Return the sum over the marks of a text, each as often as it is there without overlapping."""
-    counts = [(mark, mark.finder.count(text)) for mark in marks]
-    return Weighed(
-        sum(mark.weight * count for mark, count in counts),
-        tuple(mark.name for mark, count in counts if count),
-    )
+def _weigh(marks: Sequence[Mark], text: str, norm: float = 1.0, *, each: bool = False) -> Weighed:
+    """Return the sum over the marks of a text by `norm`, at most 1; with `each`, of occurrences."""
+    total, names = 0.0, list[str]()
+    for name, weight, finder, in_urls in marks:
+        # The path of an address is no file.
+        read = text if in_urls else _URL_PATTERN.sub(" ", text)
+        if count := finder.count(read) if each else int(finder.is_in(read)):
+            total += weight * count
+            names.append(name)
+    return Weighed(min(total / norm, 1.0), tuple(names))
 
 
 # What code looks like inside a sentence: paths, calls, commands, addresses, codes, references.
@@ -241,11 +237,6 @@ GIT_REF = either(
 CODE_FENCE = either(r"^ {0,3}(?:```|~~~)", hint="```|~~~")
 
 
-def without_urls(text: str) -> str:
-    """Return a text whose URLs are blanks: the path of an address is no file."""
-    return _URL_PATTERN.sub(" ", text)
-
-
 # The conversational signal of a text: what it states about people, days, amounts and tastes.
 #
 # English, but for digits and units; a text of another language has less to go by. Standard library
@@ -381,27 +372,21 @@ _ASKED = re.compile(r"[?？؟][\"'”’»)*_\s]{0,8}$")
 
 
 def declared(text: str) -> str:
-    """Return what a text states: without fenced code and without its questions.
-
-    "Do I prefer tabs?" is no preference.
-    """
+    """Return what a text states: without fenced code and without its questions."""
     prose = _FENCED.sub("\n", text)
     kept: list[str] = []
     start = 0
-    for end in SENTENCE_END.finditer(prose):
-        kept.append(_unless_asked(prose[start : end.start()]) + end[0])
+    for end in SENTENCE_END.finditer(prose + "\n"):
+        sentence = prose[start : end.start()]
+        kept.append("" if _ASKED.search(sentence) else sentence)
+        kept.append(prose[end.start() : end.end()])
         start = end.end()
-    return "".join([*kept, _unless_asked(prose[start:])])
-
-
-def _unless_asked(sentence: str) -> str:
-    return "" if _ASKED.search(sentence) else sentence
+    return "".join(kept)
 
 
 def conversational_structure(text: str) -> Weighed:
-    """Return D: dates, quantities, people, preferences, facts; the total is in [0, 1]."""
-    found = weigh_presence(_MARKS, declared(text))
-    return Weighed(min(found.total, 1.0), found.names)
+    """Return D: dates, quantities, people, preferences, facts."""
+    return _weigh(_MARKS, declared(text))
 
 
 # The technical signals of a text: how technical it is, how specific, actionable and structured.
@@ -426,14 +411,15 @@ _TECHNICAL = (
     Mark("address", 0.3, ADDRESS),
     Mark("stack trace", 0.5, STACK_TRACE),
     Mark("hash", 0.3, HEX_OR_HASH),
+    Mark("file path", 0.4, FILE_PATH, in_urls=False),
 )
-_PATH = Mark("file path", 0.4, FILE_PATH)
 
 _SPECIFIC = (
     Mark("function", 0.3, _FUNCTION),
     Mark("error code", 0.5, ERROR_CODE),
     Mark("git reference", 0.4, GIT_REF),
     Mark("address", 0.3, ADDRESS),
+    Mark("file path", 0.4, FILE_PATH, in_urls=False),
 )
 
 _THING = (
@@ -534,32 +520,24 @@ _STRUCTURED = (
 
 
 def technical_density(text: str) -> Weighed:
-    """Return T: how technical a text is; the total is in [0, 1], 0 for a blank one."""
-    found = weigh_presence(_TECHNICAL, text)
-    path = weigh_presence((_PATH,), without_urls(text))
-    total = min((found.total + path.total) / TECHNICAL_NORM, 1.0)
-    return Weighed(total, (*found.names, *path.names))
+    """Return T: how technical a text is; 0 for a blank one."""
+    return _weigh(_TECHNICAL, text, TECHNICAL_NORM)
 
 
 def specificity(text: str) -> Weighed:
-    """Return P: how many specific things a text names for its length; the total is in [0, 1]."""
-    found = weigh_occurrences(_SPECIFIC, text)
-    paths = weigh_occurrences((_PATH,), without_urls(text))
+    """Return P: how many specific things a text names for its length."""
     tokens = max(len(text) // CHARS_PER_TOKEN, 1)
-    density = (found.total + paths.total) / max(tokens / _TOKENS_PER_UNIT, 1.0)
-    return Weighed(min(density, 1.0), (*found.names, *paths.names))
+    return _weigh(_SPECIFIC, text, max(tokens / _TOKENS_PER_UNIT, 1.0), each=True)
 
 
 def actionability(text: str) -> Weighed:
-    """Return A: decisions, resolutions, milestones, changed settings; the total is in [0, 1]."""
-    found = weigh_presence(_ACTIONABLE, text)
-    return Weighed(min(found.total, 1.0), found.names)
+    """Return A: decisions, resolutions, milestones, changed settings."""
+    return _weigh(_ACTIONABLE, text)
 
 
 def structure(text: str) -> Weighed:
-    """Return Dt: definitions, data structures, dependencies, tests, comments; total in [0, 1]."""
-    found = weigh_presence(_STRUCTURED, text)
-    return Weighed(min(found.total, 1.0), found.names)
+    """Return Dt: definitions, data structures, dependencies, tests, comments."""
+    return _weigh(_STRUCTURED, text)
 
 
 # The signals of one text: everything that the gate reads from the words alone.
@@ -573,30 +551,26 @@ _DIGITS = 6
 class Signals(NamedTuple):
     """What the words of a text say; every number is in [0, 1]."""
 
-    t: float  # Technical density, T: how far the technical branch counts
-    d: float  # Conversational structure, D
-    p: float  # Technical specificity, P
-    a: float  # Actionability, A
-    dtech: float  # Technical structure, Dt
-    marks: tuple[str, ...] = ()  # Names of what was found, sorted
+    t: float  # technical density, T: how far the technical branch counts
+    d: float  # conversational structure, D
+    p: float  # technical specificity, P
+    a: float  # actionability, A
+    dtech: float  # technical structure, Dt
+    marks: tuple[str, ...] = ()  # names of what was found, sorted
 
 
 BLANK = Signals(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def read_signals(text: str) -> Signals:
-    """Return the signals of what a person said; all are 0 for a blank text.
-
-    Source: libravdb's gate as of research/peers.md 1.2.
-    """
+    """Return the signals of what a person said (research/peers.md 1.2); 0 for a blank text."""
     read = text[:READ_CHARS]
     if not read.strip():
         return BLANK
-    t, d = technical_density(read), conversational_structure(read)
-    p, a, dtech = specificity(read), actionability(read), structure(read)
-    marks = {name for weighed in (t, d, p, a, dtech) for name in weighed.names}
-    numbers = (round(weighed.total, _DIGITS) for weighed in (t, d, p, a, dtech))
-    return Signals(*numbers, marks=tuple(sorted(marks)))
+    readers = technical_density, conversational_structure, specificity, actionability, structure
+    found = [reader(read) for reader in readers]
+    marks = {name for weighed in found for name in weighed.names}
+    return Signals(*(round(w.total, _DIGITS) for w in found), marks=tuple(sorted(marks)))
 
 
 # The gating scalar G: how much a turn deserves to be remembered for good.
@@ -633,23 +607,14 @@ class Gate(NamedTuple):
 
 
 def novelty(durable_cosines: list[float]) -> float:
-    """Return H: 1 without durable neighbours, else 1 - the mean of their cosines, negatives as 0.
-
-    Args:
-        durable_cosines: In [-1, 1], of the `DURABLE_HITS` nearest durable memories.
-    """
+    """Return H: 1 - the mean of the nearest durable cosines, negatives as 0; 1 without any."""
     if not durable_cosines:
         return 1.0
     return 1.0 - sum(min(max(c, 0.0), 1.0) for c in durable_cosines) / len(durable_cosines)
 
 
 def repetition(turn_cosines: list[float], durable_cosines: list[float]) -> float:
-    """Return R = F (1 - S): what is said again and again, unless it is kept already.
-
-    Args:
-        turn_cosines: In [-1, 1], of the `REPEATED_HITS` nearest earlier turns.
-        durable_cosines: In [-1, 1], of the `DURABLE_HITS` nearest durable memories.
-    """
+    """Return R = F (1 - S): what is said again and again, unless it is kept already."""
     said = sum(c >= REPEATED_COSINE for c in turn_cosines)
     kept = sum(c >= SATURATED_COSINE for c in durable_cosines)
     return min(said / REPEATED_CAP, 1.0) * (1.0 - min(kept / SATURATED_CAP, 1.0))
@@ -658,11 +623,8 @@ def repetition(turn_cosines: list[float], durable_cosines: list[float]) -> float
 def gate(signals: Signals, h: float, r: float) -> Gate:
     """Return G = (1 - T) Gconv + T Gtech with both branches, to 6 digits."""
     gconv = NOVELTY_WEIGHT * h + REPETITION_WEIGHT * r + CONVERSATION_WEIGHT * signals.d
-    gtech = (
-        SPECIFICITY_WEIGHT * signals.p
-        + ACTION_WEIGHT * signals.a
-        + STRUCTURE_WEIGHT * signals.dtech
-    )
+    action = ACTION_WEIGHT * signals.a
+    gtech = SPECIFICITY_WEIGHT * signals.p + action + STRUCTURE_WEIGHT * signals.dtech
     gconv, gtech = round(gconv, _DIGITS), round(gtech, _DIGITS)
     mixed = (1.0 - signals.t) * gconv + signals.t * gtech
     # Rounding must not lead out of the interval of the branches.

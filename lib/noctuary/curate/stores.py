@@ -57,17 +57,17 @@ Change = Literal["tombstone", "update", "add"]
 class Entry(NamedTuple):
     """One touched row."""
 
-    journal_id: int  # Of the whole application; what `--undo` takes
-    entry: int  # Order within it, from 0
+    journal_id: int  # of the whole application; what `--undo` takes
+    entry: int  # order within it, from 0
     proposal_id: str
     row_id: int
     change: Change
     # Every column before, as JSON; None for an added row, after an undo, and where the row has been
     # marked sensitive or deleted since
     before_image: str | None
-    after_hash: str  # Of the image after, so that a later change is seen
+    after_hash: str  # of the image after, so that a later change is seen
     applied_at: str  # ISO 8601, UTC
-    undone_at: str | None  # Likewise, or None while it holds
+    undone_at: str | None  # likewise, or None while it holds
 
 
 class Application(NamedTuple):
@@ -76,8 +76,8 @@ class Application(NamedTuple):
     journal_id: int
     applied_at: str
     undone_at: str | None
-    proposals: int  # How many it wrote
-    rows: int  # How many it touched
+    proposals: int  # how many it wrote
+    rows: int  # how many it touched
     undoable: bool  # False where images were forgotten, or it is undone already
 
 
@@ -87,30 +87,20 @@ class StoredRow(NamedTuple):
     record: MemoryRecord | None  # None where it is sensitive, deleted or damaged
 
 
-class Store:
-    """A source that can be tidied; what is said in SQL is this package's own, `?` for each value.
+class _Rows:
+    """What both kinds of source share: rows and the journal, `?` for each value.
 
     Rows are read and written between BEGIN and COMMIT only (`transaction`): nobody else writes to
     the rows that were read there. A failed statement is a `SourceError` that quotes no row.
     """
 
-    display: str  # What it is called in messages; no secret
-    notes: tuple[str, ...] = ()  # What its owner should know before writing, as sentences
-    _settings: CorpusSettings  # As of the night that made the proposals
+    display: str  # what it is called in messages; no secret
+    notes: tuple[str, ...] = ()  # what its owner should know before writing, as sentences
+    _settings: CorpusSettings  # as of the night that made the proposals
     # Of `memories`, generated ones left out: name to what a value of it is put in by
     _columns: Mapping[str, str]
     _never_copied: frozenset[str]
-    _there = "true"  # Condition on a row that is not removed
-
-    @contextmanager
-    def transaction(self) -> Generator[None]:
-        """Begin to write; commit at the end of the block, roll back whatever is raised in it.
-
-        Raises:
-            SourceError: The source is locked by another writer, or cannot be written.
-        """
-        raise NotImplementedError
-        yield
+    _there = "true"  # condition on a row that is not removed
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""
@@ -120,24 +110,8 @@ class Store:
         """Say whether anything was ever written; takes no lock."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Release the source; safe to call twice."""
-        raise NotImplementedError
-
-    def image(self, row_id: int) -> str | None:
-        """Return the columns of a row as canonical JSON, derived ones left out; None without it."""
-        raise NotImplementedError
-
-    def take_back(self, row_id: int) -> None:
-        """Remove a row that `copy` made, in the way in which the source removes rows."""
-        raise NotImplementedError
-
-    def restore(self, row_id: int, image: str) -> None:
-        """Set the columns RESTORED to what an image says, exactly."""
-        raise NotImplementedError
-
-    def forget_lost_rows(self) -> None:
-        """Drop the journal's images of rows that are sensitive or deleted by now."""
+    def _fields(self, row_id: int) -> dict[str, Any] | None:
+        """Return the columns of a row that an export reads."""
         raise NotImplementedError
 
     def row(self, row_id: int) -> StoredRow | None:
@@ -151,10 +125,6 @@ class Store:
         now_us = time.time_ns() // 1000
         verdict = normalize(raw, position=0, now_us=now_us, settings=self._settings)
         return StoredRow(verdict.record if isinstance(verdict, Accepted) else None)
-
-    def _fields(self, row_id: int) -> dict[str, Any] | None:
-        """Return the columns of a row that an export reads."""
-        raise NotImplementedError
 
     def ids_with_text(self, content: str) -> list[int]:
         """Return the ids of all rows with exactly this content, ascending."""
@@ -234,14 +204,14 @@ class Store:
 # One `BEGIN IMMEDIATE` from the first look to the commit: no other writer comes between, readers
 # go on. Killed at any moment, SQLite rolls back.
 
-_READ_SQLITE = frozenset((*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS))
+_READ = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
 _BLOB = "$hex"
 
 
-class SqliteStore(Store):
+class SqliteStore(_Rows):
     """A claude-memory file."""
 
-    _never_copied = frozenset({"id", "server_id"})  # A copy is a row of this store's own
+    _never_copied = frozenset({"id", "server_id"})  # a copy is a row of this store's own
 
     def __init__(
         self, path: Path, settings: CorpusSettings, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
@@ -265,7 +235,7 @@ class SqliteStore(Store):
 
     @contextmanager
     def transaction(self) -> Generator[None]:
-        """Hold the write lock for the block."""
+        """Hold the write lock for the block; roll back whatever is raised in it."""
         self.execute("BEGIN IMMEDIATE")
         try:
             self._columns = self._read_columns()
@@ -323,7 +293,7 @@ class SqliteStore(Store):
 
     def _fields(self, row_id: int) -> dict[str, Any] | None:
         found = self._all_columns(row_id)
-        return found and {name: v for name, v in found.items() if name in _READ_SQLITE}
+        return found and {name: v for name, v in found.items() if name in _READ}
 
     def _all_columns(self, row_id: int) -> dict[str, Any] | None:
         cursor = self._db.execute("SELECT * FROM memories WHERE id = ?", (row_id,))
@@ -356,20 +326,21 @@ class SqliteStore(Store):
     def _failed(self, error: sqlite3.Error) -> SourceError:
         fault, name = name_fault(error)
         if fault == "locked":
-            return SourceError(
-                f"{self.display} stayed locked by another writer for {self._timeout_s:g} s. "
-                f"Nothing was written; try again when it has finished."
+            told = (
+                f"stayed locked by another writer for {self._timeout_s:g} s. Nothing was written; "
+                "try again when it has finished."
             )
-        if fault == "closed":
-            return SourceError(
-                f"{self.display} cannot be written ({name}). Nothing was; check the permissions of "
-                f"the file and of its folder."
+        elif fault == "closed":
+            told = (
+                f"cannot be written ({name}). Nothing was; check the permissions of the file and "
+                "of its folder."
             )
-        # Its text may quote a row.
-        return SourceError(
-            f"{self.display} refused what was to be written ({name}). Nothing was; run 'PRAGMA "
-            f"integrity_check' on a copy of it."
-        )
+        else:  # its text may quote a row
+            told = (
+                f"refused what was to be written ({name}). Nothing was; run 'PRAGMA "
+                "integrity_check' on a copy of it."
+            )
+        return SourceError(f"{self.display} {told}")
 
 
 # Writing to a claude-memory PostgreSQL database beside its live server.
@@ -380,13 +351,12 @@ class SqliteStore(Store):
 # embedder (research/peers.md 2.2, 2.3).
 
 _REQUIRED = frozenset({*REQUIRED_COLUMNS, "user_id", "deleted_at"})
-_READ_POSTGRES = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
 _DERIVED = ("search_vector", "embedding")
 _ADVISORY_KEY = 0x6D6E656D6F6E  # "noctuary"
 _LOCKED = ("55P03", "40P01")  # lock_not_available, deadlock_detected
 
 
-class PostgresStore(Store):
+class PostgresStore(_Rows):
     """A claude-memory database."""
 
     _never_copied = frozenset({"id", *_DERIVED})
@@ -395,6 +365,8 @@ class PostgresStore(Store):
     def __init__(
         self, address: Address, settings: CorpusSettings, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
     ) -> None:
+        import psycopg
+
         self.display = address.display
         self._settings = settings
         self._busy_timeout_ms = busy_timeout_ms
@@ -471,7 +443,7 @@ class PostgresStore(Store):
         )
 
     def _fields(self, row_id: int) -> dict[str, Any] | None:
-        names = [name for name in _READ_POSTGRES if name in self._columns]
+        names = [name for name in _READ if name in self._columns]
         shown = ", ".join(f"{n}::text" if n.endswith("_at") else n for n in names)
         found = self.execute(f"SELECT {shown} FROM memories WHERE id = ? FOR UPDATE", (row_id,))
         return dict(zip(names, found[0], strict=True)) if found else None
@@ -510,13 +482,12 @@ class PostgresStore(Store):
         )
 
 
-def open_writable(source: str, settings: CorpusSettings) -> Store:
-    """Open a source for writing: a path, `postgresql://...`, or `env:NAME`.
+Store = SqliteStore | PostgresStore
+"""A source that can be tidied."""
 
-    Raises:
-        SourceError: There is none, it is read-only, or it cannot be opened.
-        ConfigError: The address cannot be read.
-    """
+
+def open_writable(source: str, settings: CorpusSettings) -> Store:
+    """Open a path, `postgresql://...` or `env:NAME` for writing; SourceError, ConfigError."""
     if names_postgres(source):
         return PostgresStore(read_address(source), settings)
     with open_source(Path(source)) as opened:
@@ -527,5 +498,4 @@ def open_writable(source: str, settings: CorpusSettings) -> Store:
             "be changed within a transaction. Tidy the database that it was exported from: "
             "--source memory.db, or --source env:NAME with a PostgreSQL address in it."
         )
-
     return SqliteStore(Path(identity.location), settings)

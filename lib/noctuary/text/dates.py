@@ -23,18 +23,18 @@ NUMBER_WORDS = _number_words()
 """Spelled numbers and ordinals, and what they count."""
 
 
-_MONTHS = (
+MONTH_NAMES = (
     "january", "february", "march", "april", "may", "june",
     "july", "august", "september", "october", "november", "december",
 )  # fmt: skip
-_MONTH_OF = {name[:3]: number for number, name in enumerate(_MONTHS, start=1)}
+_MONTH_OF = {name[:3]: number for number, name in enumerate(MONTH_NAMES, start=1)}
 _DAYS_OF_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 _LOOK_BACK_CHARS = 28
 """Longest text read before a year: "30th of September, " and its like. Bounds the work per year."""
 
 _ORDINAL = r"(?:st|nd|rd|th)?"
-_MONTH = rf"(?P<month>{'|'.join(f'{name}|{name[:3]}' for name in _MONTHS)}|sept)\.?"
+_MONTH = rf"(?P<month>{'|'.join(f'{name}|{name[:3]}' for name in MONTH_NAMES)}|sept)\.?"
 _YEAR = re.compile(r"(?<!\d)[12]\d{3}(?!\d)")
 _BEFORE_YEAR = re.compile(
     rf"(?<![\w.])(?:(?P<day>\d{{1,2}}){_ORDINAL}\s(?:of\s)?)?{_MONTH}"
@@ -93,7 +93,7 @@ def _ending_with(content: str, year: re.Match[str]) -> Date | None:
 
 def _iso(year: str, number: str, day: str | None) -> str | None:
     """Return the ISO form, or None for a month or day that no calendar has."""
-    if not 1 <= int(number) <= len(_MONTHS):
+    if not 1 <= int(number) <= len(MONTH_NAMES):
         return None
     if day is None:
         return f"{int(year):04}-{int(number):02}"

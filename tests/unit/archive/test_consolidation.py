@@ -44,10 +44,13 @@ def opposite(texts: list[str]) -> NDArray[np.float32]:
 
 
 def encoding(encode: Any = None) -> Encoding:
-    return Encoding(
-        lambda positions: same_direction(len(positions)),
-        encode or (lambda texts: same_direction(len(texts))),
-    )
+    def vectors_of(positions: Sequence[int]) -> NDArray[np.float32]:
+        return same_direction(len(positions))
+
+    def in_one_direction(texts: list[str]) -> NDArray[np.float32]:
+        return same_direction(len(texts))
+
+    return Encoding(vectors_of, encode or in_one_direction)
 
 
 def group(candidates: Sequence[Candidate], encode: Any = None, **rules: Any) -> list[Group]:

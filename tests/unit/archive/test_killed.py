@@ -76,7 +76,7 @@ def leftovers(store: Store) -> list[str]:
     ("when", "target", "call", "is_done"),
     [
         ("before", "noctuary.compact.archive_apply._put_into_force", 1, False),
-        ("after", "noctuary.compact.archive_apply._entries", 1, False),
+        ("after", "noctuary.compact.archive_apply._body_of", 1, False),
         ("before", "noctuary.compact.archive_apply._digest", 1, False),
         ("before", "noctuary.core.files.fsync_file", 1, False),
         ("before", "noctuary.core.files.fsync_dir", 1, True),

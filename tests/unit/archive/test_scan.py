@@ -19,10 +19,10 @@ from noctuary.compact.archive_plan import (
     ArchiveRules,
     Candidate,
     Scan,
-    SnapshotRows,
     find_candidates,
     scan_start,
 )
+from noctuary.core.sqlite import connect_immutable
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.usage.reader import Counts
 from tests.support.archive import NOW_US, Replaced, versions, write_rows
@@ -58,7 +58,7 @@ def scan(
     path = tmp_path / "rows.sqlite"
     path.unlink(missing_ok=True)
     write_rows(path, records, links)
-    with closing(SnapshotRows(path)) as rows:
+    with closing(connect_immutable(path)) as rows:
         return find_candidates(
             rows, look_up(use or {}), rules, as_of_us=as_of_us, archived=archived
         )

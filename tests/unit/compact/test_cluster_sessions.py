@@ -86,7 +86,7 @@ def test_an_id_is_stable_over_nights_and_changes_with_an_edit() -> None:
 
 def test_chronological_groups_are_the_formula_turn_by_turn() -> None:
     turns = session_turns([turn(i) for i in range(47)])
-    found = cluster_session(turns, 10, protected_tail=0).clusters
+    found = cluster_session(turns, 10, protected_tail=0)[0]
     placed = {i: c.ordinal for c in found for i in c.member_positions}
     assert placed == {i: cluster_index(i, 47, 5) for i in range(47)}
     assert {c.strategy for c in found} == {"chronological"}

@@ -38,8 +38,8 @@ def run(settings: SummarySettings) -> tuple[list[float], str]:
 
     (trial,) = escalate([request], encode, summarizer=noting, settings=settings)
     assert [a.outcome for a in trial.attempts] == [Outcome.NOT_SMALLER] * 2
-    assert trial.last is not None
-    return noting.asked, f"{trial.last.method} {len(trial.last.draft.kept)}"
+    assert trial.judged is not None
+    return noting.asked, f"{trial.judged.method} {trial.judged.text.count('turn')}"
 
 
 def test_without_a_setting_each_summarizer_cuts_at_its_own_densities() -> None:

@@ -49,8 +49,8 @@ def request(texts: list[str], vectors: np.ndarray) -> Request:
 def test_a_draft_joins_the_kept_turns() -> None:
     contents = ["first turn", "second", "third turn", "fourth"]
     asked = request(contents, around(0, 90, 1, -90))
-    assert EXTRACTIVE.write(asked, 0.4) == Draft("first turn third turn", None, (0, 2))
-    assert EXTRACTIVE.write(asked, 0.25) == Draft("first turn", None, (0,))
+    assert EXTRACTIVE.write(asked, 0.4) == Draft("first turn third turn")
+    assert EXTRACTIVE.write(asked, 0.25) == Draft("first turn")
 
 
 def test_turns_without_text_are_refused_and_each_request_is_answered() -> None:
@@ -58,7 +58,7 @@ def test_turns_without_text_are_refused_and_each_request_is_answered() -> None:
     empty, kept = (EXTRACTIVE.write(one, 0.5) for one in asked)
     assert isinstance(empty, Refusal)
     assert empty.outcome is Outcome.UNUSABLE
-    assert kept == Draft("a", None, (0,))
+    assert kept == Draft("a")
 
 
 def test_turns_and_vectors_of_different_number_are_refused() -> None:

@@ -79,7 +79,7 @@ def from_files(folder: Path, target: int, tail: int) -> list[Cluster]:
     return [
         cluster
         for turns in iter_sessions(folder / TURNS_FILE, folder / MEMORIES_FILE)
-        for cluster in cluster_session(turns, target, protected_tail=tail, now_us=NOW_US).clusters
+        for cluster in cluster_session(turns, target, protected_tail=tail, now_us=NOW_US)[0]
     ]
 
 

@@ -9,7 +9,14 @@ import pytest
 
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.curate.finders import normalised, shingle_pairs
-from noctuary.curate.proposals import FIELD_MAX_CHARS, Fields, changed_fields, united, why_not_held
+from noctuary.curate.proposals import (
+    FIELD_MAX_CHARS,
+    Fields,
+    Span,
+    changed_fields,
+    united,
+    why_not_held,
+)
 from noctuary.text.marks import MARK, buried, is_tombstone
 from tests.support.proposals import ask, numbered, replaced, told
 from tests.support.store import day_us, memory
@@ -88,7 +95,7 @@ def test_a_sure_successor_of_the_same_scope_is_proposed() -> None:
     records = numbered(memory("Port: 1"), memory("Port: 2", created_at_us=day_us(9)))
     (found,) = ask(records, [replaced(0, 1)])
     assert told([found]) == [("SUPERSEDE", "superseded", [("superseded", "1"), ("kept", "2")])]
-    assert found.evidence.spans[0][:] == ("2", 0, 5)
+    assert found.evidence.spans[0] == Span("2", 0, 5)
     (unsure,) = ask(records, [replaced(0, 1, confidence=0)])
     assert (unsure.action, unsure.confidence) == ("NOOP", 0.4)
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.core.types import UNDATED_US, MemoryRecord
-from noctuary.curate.neighbours import read_statement
-from noctuary.curate.promotions import find_candidates, judge_turns
+from noctuary.curate.promotions import find_candidates, judge_turns, read_statement
 from tests.support.promotions import unit_rows
 from tests.support.store import memory, renumber
 

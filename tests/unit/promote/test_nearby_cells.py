@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from noctuary.curate import neighbours
 from noctuary.curate import promotions as walk
-from noctuary.curate.neighbours import Ints, Nearest
+from noctuary.curate.promotions import Ints, Nearest
 from noctuary.curate.signals import Signals
 from tests.support.promotions import unit_rows
 
@@ -25,7 +24,7 @@ def small_cells(monkeypatch: pytest.MonkeyPatch) -> None:
         "EXACT_PAIRS": 0, "ROWS_PER_CELL": 10, "CANDIDATE_ROWS": 4, "QUERY_ROWS": 3,
         "_ROWS_AT_ONCE": 7,
     }.items():  # fmt: skip
-        monkeypatch.setattr(neighbours, name, value)
+        monkeypatch.setattr(walk, name, value)
 
 
 def nearest(candidates: Ints, k: int, *, probes: int, earlier_only: bool = False) -> list[set[int]]:
@@ -42,8 +41,8 @@ def never(*_: object) -> Iterator[tuple[Ints, Ints]]:
 def test_pairs_decide_whether_everything_is_compared(
     monkeypatch: pytest.MonkeyPatch, turns: int, is_exact: bool
 ) -> None:
-    monkeypatch.setattr(neighbours, "EXACT_PAIRS", 1 << 5)
-    monkeypatch.setattr(neighbours, "_by_cell", never)
+    monkeypatch.setattr(walk, "EXACT_PAIRS", 1 << 5)
+    monkeypatch.setattr(walk, "_by_cell", never)
     found = Nearest(TURNS[:turns], ROWS, 2)
     found.offer(MEMORIES[:4])
     assert bool(found.of(0)) is is_exact
@@ -93,7 +92,7 @@ def test_a_walk_by_cells_judges_as_one_that_compares_everything(
     monkeypatch.setattr(walk, "BLOCK_ROWS", 8)
     monkeypatch.setattr(walk, "ALIKE_PROBES", 99)
     found = list(walk.walk(TURNS, signals, MEMORIES[:20], ROWS, 0.30))
-    monkeypatch.setattr(neighbours, "EXACT_PAIRS", 1 << 29)
+    monkeypatch.setattr(walk, "EXACT_PAIRS", 1 << 29)
     expected = list(walk.walk(TURNS, signals, MEMORIES[:20], ROWS, 0.30))
     assert len({judged.reason for judged in expected}) == 2, "some are let in and some are not"
     assert found == expected

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from noctuary.compact import clusters as tables
 from noctuary.core.errors import StoreError
 from noctuary.core.types import UNDATED_US
-from noctuary.curate import promotions as tables
 from noctuary.curate.promotions import (
     SCORES,
     PromotionRow,
@@ -41,7 +41,7 @@ ROWS = (
 def test_what_is_written_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_rows: int
 ) -> None:
-    monkeypatch.setattr(tables, "GROUP_ROWS", group_rows)
+    monkeypatch.setattr(tables, "ROW_GROUP_ROWS", group_rows)
     path = tmp_path / "a" / "t.parquet"
     path.parent.mkdir()
     counts = write_table(path, iter(ROWS), threshold=0.35, corpus="c0")

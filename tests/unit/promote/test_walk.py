@@ -9,10 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.curate import neighbours
 from noctuary.curate import promotions as walk
-from noctuary.curate.neighbours import Nearest
-from noctuary.curate.promotions import BELOW_THRESHOLD, NOTHING_SAID, PROPOSED, Judged
+from noctuary.curate.promotions import (
+    BELOW_THRESHOLD,
+    NOTHING_SAID,
+    PROPOSED,
+    Judged,
+    Nearest,
+)
 from noctuary.curate.signals import BLANK, Signals
 from tests.support.promotions import Vectors, naive_walk, unit_rows
 
@@ -142,7 +146,7 @@ def test_blocks_and_chunks_give_what_a_double_loop_gives(
     expected = naive_walk(own, signals, durable, vectors, threshold)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(walk, "BLOCK_ROWS", block)
-        patch.setattr(neighbours, "CANDIDATE_ROWS", chunk)
+        patch.setattr(walk, "CANDIDATE_ROWS", chunk)
         found = judge(vectors, own, durable, signals, threshold)
     assert [j.position for j in found] == own
     for judged, wanted in zip(found, expected, strict=True):
@@ -169,7 +173,7 @@ def test_the_nearest_rows_are_the_nearest(
     vectors = unit_rows(rows + candidates, 5, seed, 0.6)
     nearest = Nearest(np.arange(rows), vectors, k, least)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(neighbours, "CANDIDATE_ROWS", chunk)
+        patch.setattr(walk, "CANDIDATE_ROWS", chunk)
         nearest.offer(np.arange(rows, rows + candidates))
     exact = vectors.astype(np.float64) @ vectors.astype(np.float64).T
     for row in range(rows):

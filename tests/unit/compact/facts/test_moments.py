@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.compact.quantities import Date, find_moments, is_date_covered, plain_digits, spell_out
+from noctuary.compact.claims import Date, find_moments, is_date_covered, plain_digits, spell_out
 
 
 def dates(text: str, *, claims: bool = True) -> list[set[str]]:

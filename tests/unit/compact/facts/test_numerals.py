@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.compact.quantities import find_numerals, loose_numbers, plain_digits, spell_out
+from noctuary.compact.claims import find_numerals, loose_numbers, plain_digits, spell_out
 
 
 def read(text: str) -> list[set[str]]:
