@@ -23,7 +23,7 @@ def noctuary(store: Store, *arguments: str, **options: Any) -> subprocess.Comple
 
 
 def kept(store: Store) -> list[dict[str, Any]]:
-    return json.loads(noctuary(store, "replay", "--json").stdout)["packets"]
+    return json.loads(noctuary(store, "why", "--replay", "--json").stdout)["packets"]
 
 
 def test_a_kept_recall_is_run_again_after_other_nights_and_other_use(dense_store: Store) -> None:
@@ -36,7 +36,7 @@ def test_a_kept_recall_is_run_again_after_other_nights_and_other_use(dense_store
     assert stat.S_IMODE(dense_store.paths.replays.stat().st_mode) == 0o600
     dense_store.publish(renumber([memory("Another spare key.")], 900))
     count_retrievals(dense_store, [["900"]] * 3)
-    done = noctuary(dense_store, "replay", packet["replay_id"])
+    done = noctuary(dense_store, "why", "--replay", packet["replay_id"])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "identical: 4 memories, same order, same scores\n"
 
@@ -47,7 +47,7 @@ def test_a_changed_packet_is_found_out(dense_store: Store) -> None:
     packet = json.loads(log.read_text())
     packet["results"][0]["final_score"] = 0.125
     log.write_text(json.dumps(packet, separators=(",", ":")) + "\n")
-    done = noctuary(dense_store, "replay", packet["replay_id"])
+    done = noctuary(dense_store, "why", "--replay", packet["replay_id"])
     assert done.returncode == 1
     assert "another score: 0.125 then" in done.stdout
 

@@ -79,7 +79,9 @@ def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Com
     """Yield a command and all below it, with the words that call them."""
     yield path, command
     if isinstance(command, click.Group):
-        for name, child in sorted(command.commands.items()):
+        for name in sorted(command.list_commands(context := click.Context(command))):
+            child = command.get_command(context, name)
+            assert child is not None
             yield from commands(child, f"{path} {name}")
 
 

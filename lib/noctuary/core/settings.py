@@ -172,7 +172,7 @@ class CurationSettings:
 
     Attributes:
         enabled: Look for duplicates, superseded facts, contradictions and fragments every night;
-            nothing is written to the source without `noctuary curate --apply`.
+            nothing is written to the source without `noctuary proposals curate --apply`.
     """
 
     enabled: bool = False

@@ -121,8 +121,8 @@ def find_packet(path: Path, replay_id: str) -> dict[str, Any]:
     found = [p for p in _parsed(lines).packets if str(p["replay_id"]).startswith(replay_id)]
     if not found:
         raise StoreError(
-            f"no packet {replay_id!r} in {path}: `noctuary replay` lists the last ones; the oldest "
-            "are dropped when the log is full"
+            f"no packet {replay_id!r} in {path}: `noctuary why --replay` lists the last ones; "
+            "the oldest are dropped when the log is full"
         )
     if len(found) > 1:
         ids = ", ".join(str(p["replay_id"]) for p in found[:5])

@@ -154,7 +154,7 @@ def _archived(recaller: Recaller, memory_id: str, stands: int) -> Why:
     other = recaller.reader.public_ids([stands])[stands]
     plan = recaller.plan_of(memory_id)
     by = "by compaction" if plan is None else f"by compaction plan {plan}"
-    back = f"noctuary compact --undo {'PLAN_ID' if plan is None else plan}"
+    back = f"noctuary proposals compact --undo {'PLAN_ID' if plan is None else plan}"
     said = (
         f"[{memory_id}] is archived {by}: [{other}] stands for it.",
         f"include_archived=true searches it all the same; `{back}` takes it out of the archive.",
