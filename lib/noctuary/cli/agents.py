@@ -30,6 +30,7 @@ from noctuary.agents.state import EventCounters, HookPlaces, read_counters
 from noctuary.cli.common import (
     EXIT_FAILED,
     ExtraMissingError,
+    NamedGroup,
     add_options,
     fail,
     is_json,
@@ -75,7 +76,7 @@ def hook(context: click.Context, agent: str | None, store: str | None) -> None:
 # `noctuary hooks`: putting `noctuary hook` into the agents' settings, and how it fares there.
 
 
-@click.group()
+@click.group(cls=NamedGroup)
 def hooks() -> None:
     """Install hooks into an agent, so that its prompts get memories, or take them out again.
 

@@ -34,6 +34,13 @@ def add_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
+class NamedGroup(click.Group):
+    """A group whose help text names every command, with its arguments and what it is for."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write no second list."""
+
+
 def _remember_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
     context.meta[_JSON] = value
 

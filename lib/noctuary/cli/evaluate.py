@@ -16,6 +16,7 @@ import numpy as np
 
 from noctuary.cli.common import (
     EXIT_FAILED,
+    NamedGroup,
     add_options,
     coded,
     columns,
@@ -47,7 +48,7 @@ from noctuary.recall.query import Scope
 # The group, and what its commands share.
 
 
-class _Measuring(click.Group):
+class _Measuring(NamedGroup):
     """Turns what the input is to blame for into a sentence and exit code 1.
 
     The library refuses input that does not fit together (runs over different queries, say) with a
@@ -632,29 +633,17 @@ def holes(runs: tuple[Path, ...], judged: Path, k: int) -> None:
     same chance.
     """  # noqa: D301 (click wants the control character)
     known = labels.read_qrels(judged)
-    rows, shown, warnings = (
-        [["run", f"unjudged@{k}", "", "ids", "queries"]],
-        list[Any](),
-        list[str](),
-    )
+    rows = [["run", f"unjudged@{k}", "", "ids", "queries"]]
+    shown: list[dict[str, Any]] = []
+    warnings: list[str] = []
     for one in (metrics.unjudged_at_k(run, known, k) for run in _read_runs(runs, k)):
         shares = np.array(list(one.per_query.values()), dtype=np.float64)
         interval = statistics.mean_interval(shares) if shares.size else None
         mean = "-" if one.mean is None else f"{one.mean:.3f}"
         counts = [f"{one.n_unjudged:,}", f"{shares.size:,}"]
         rows.append([one.name, mean, _show_interval(interval), *counts])
-        shown.append(
-            {
-                "name": one.name,
-                "mean": one.mean,
-                "low": None if interval is None else interval.low,
-                "high": None if interval is None else interval.high,
-                "n_unjudged": one.n_unjudged,
-                "n_queries": shares.size,
-                "without_judgements": one.without_judgements,
-                "per_query": dict(one.per_query),
-            }
-        )
+        ends = statistics.interval_json(interval)
+        shown.append({**one._asdict(), **ends, "n_queries": shares.size})
         if one.without_judgements:
             without = f"{one.without_judgements:,} queries have no judgement at all"
             warnings.append(f"{one.name}: {without} and do not count")

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from noctuary.cli.common import (
     EXIT_FAILED,
+    NamedGroup,
     add_options,
     coded,
     columns,
@@ -39,40 +40,12 @@ from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, SnapshotMi
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home
 from noctuary.core.types import to_micros
-from noctuary.graph.view import (
-    GraphSource,
-    NameBook,
-    describe_concept,
-    kinds_of,
-    list_merges,
-    open_graph,
-    top_concepts,
-    undo_line,
-)
-from noctuary.graph.view_paths import (
-    bound_lines,
-    concept_chart,
-    concept_lines,
-    find_paths,
-    merge_lines,
-    path_chart,
-    path_lines,
-    top_lines,
-)
+from noctuary.graph import view, view_paths
+from noctuary.recall import profile as profiles
 from noctuary.recall.engine import Recaller
 from noctuary.recall.expand import Expansion
 from noctuary.recall.expand import expand as expand_summary
-from noctuary.recall.profile import (
-    CHOICES,
-    GROUPS,
-    RANGES,
-    Layers,
-    RetrievalProfile,
-    layers_of,
-    list_profiles,
-    read_store_profiles,
-    resolve,
-)
+from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Query, Scope, build_mask
 from noctuary.recall.reader import open_serving
 from noctuary.recall.replay import find_packet, list_packets
@@ -289,7 +262,7 @@ def show_profile(name: str | None, store: str | None) -> None:
     Exit code 1 when there is no such profile; what a recall would then use is shown.
     """
     layers, said = _find_layers(store)
-    resolved = resolve(name, layers)
+    resolved = profiles.resolve(name, layers)
     built_in = RetrievalProfile().to_json()
     flags = {
         flag: {"value": value, "built_in": built_in[flag], "source": resolved.sources[flag]}
@@ -319,7 +292,7 @@ def _profile_lines(used: str, flags: Mapping[str, Mapping[str, Any]]) -> Iterato
     ]
     lines = dict(zip(flags, columns(rows), strict=True))
     yield f"profile {used}; {CHANGED} is not the built-in value"
-    for heading, names in GROUPS.items():
+    for heading, names in profiles.GROUPS.items():
         yield f"\n{heading}"
         for flag in names:
             yield lines[flag]
@@ -334,9 +307,11 @@ def _flag_text(value: Any) -> str:
 
 def _values_text(flag: str) -> str:
     """Return which values a flag takes; nothing for a switch or a free text."""
-    if flag in RANGES:
-        return f" From {_number(RANGES[flag].low)} to {_number(RANGES[flag].high)}."
-    return f" One of {', '.join(CHOICES[flag])}." if flag in CHOICES else ""
+    if flag in profiles.RANGES:
+        return (
+            f" From {_number(profiles.RANGES[flag].low)} to {_number(profiles.RANGES[flag].high)}."
+        )
+    return f" One of {', '.join(profiles.CHOICES[flag])}." if flag in profiles.CHOICES else ""
 
 
 def _number(value: float) -> str:
@@ -348,7 +323,7 @@ def _number(value: float) -> str:
 def list_(store: str | None) -> None:
     """List every profile, where it is defined, and what is wrong with it."""
     layers, said = _find_layers(store)
-    entries = list_profiles(layers)
+    entries = profiles.list_profiles(layers)
     rows: list[list[str]] = []
     for entry in entries:
         parent = f", inherits {entry.inherits}" if entry.inherits else ""
@@ -361,24 +336,24 @@ def list_(store: str | None) -> None:
     tell(found, columns(rows), [*coded(warnings), *faults])
 
 
-def _find_layers(store: str | None) -> tuple[Layers, tuple[RecallWarning, ...]]:
+def _find_layers(store: str | None) -> tuple[profiles.Layers, tuple[RecallWarning, ...]]:
     """Return the layers of the settings and of the store, as far as there is one."""
     settings = Settings.load(home=find_home())
     try:
         paths = open_paths(store)
     except SnapshotMissingError as error:
         warning = RecallWarning("no_snapshot", f"without the layers of a store: {error}")
-        return layers_of(settings, {}, {}), (warning,)
-    stored = read_store_profiles(paths.profiles)
+        return profiles.layers_of(settings, {}, {}), (warning,)
+    stored = profiles.read_store_profiles(paths.profiles)
     try:
         reader = open_serving(paths).reader
     except SnapshotMissingError as error:
         if store is not None and not paths.root.is_dir():
             raise
         warning = RecallWarning("no_snapshot", f"nothing can be adopted yet: {error}")
-        return layers_of(settings, {}, stored.tables), (*stored.warnings, warning)
+        return profiles.layers_of(settings, {}, stored.tables), (*stored.warnings, warning)
     try:
-        return layers_of(settings, reader.adopted, stored.tables), stored.warnings
+        return profiles.layers_of(settings, reader.adopted, stored.tables), stored.warnings
     finally:
         reader.close()
 
@@ -425,7 +400,7 @@ def _refuse_two_formats(mermaid: bool) -> None:
         raise click.UsageError("--mermaid and --json exclude each other")
 
 
-@click.group()
+@click.group(cls=NamedGroup)
 def graph() -> None:
     """Look at the concepts that memories are about, and at what connects them.
 
@@ -461,8 +436,9 @@ def show_concept(
     """  # noqa: D301 (click wants the control character)
     _refuse_two_formats(mermaid)
     with _look(store, options) as seen:
-        view = describe_concept(seen.source, seen.book, seen.find(concept), limit)
-        seen.tell(view.to_json(), concept_chart(view) if mermaid else concept_lines(view))
+        found = view.describe_concept(seen.source, seen.book, seen.find(concept), limit)
+        lines = view_paths.concept_chart if mermaid else view_paths.concept_lines
+        seen.tell(found.to_json(), lines(found))
 
 
 @graph.command()
@@ -491,9 +467,10 @@ def path(
     _refuse_two_formats(mermaid)
     with _look(store, options) as seen:
         ends = (seen.find(start), seen.find(goal))
-        view = find_paths(seen.source, seen.book, *ends, max_hops)
-        seen.tell(view.to_json(), path_chart(view) if mermaid else path_lines(view))
-        for line in bound_lines(view) if mermaid else ():
+        found = view_paths.find_paths(seen.source, seen.book, *ends, max_hops)
+        lines = view_paths.path_chart if mermaid else view_paths.path_lines
+        seen.tell(found.to_json(), lines(found))
+        for line in view_paths.bound_lines(found) if mermaid else ():
             click.echo(line, err=True)
 
 
@@ -509,11 +486,11 @@ def top(kind: str | None, limit: int, store: str | None, **options: Any) -> None
     noctuary graph top --kind title --limit 20
     """  # noqa: D301 (click wants the control character)
     with _look(store, options) as seen:
-        views = top_concepts(seen.source, seen.book, limit, kind)
-        kinds = kinds_of(seen.source)
+        concepts = view.top_concepts(seen.source, seen.book, limit, kind)
+        kinds = view.kinds_of(seen.source)
         nothing = f"no such concept; kinds there are: {', '.join(kinds) or 'none'}"
-        found = {"concepts": [view.to_json() for view in views], "kinds": list(kinds)}
-        seen.tell(found, top_lines(views) if views else [nothing])
+        found = {"concepts": [one.to_json() for one in concepts], "kinds": list(kinds)}
+        seen.tell(found, view_paths.top_lines(concepts) if concepts else [nothing])
 
 
 @graph.command()
@@ -528,17 +505,17 @@ def merges(limit: int, store: str | None, **options: Any) -> None:
     never = [["atlas", "project atlas"]]
     """  # noqa: D301 (click wants the control character)
     with _look(store, options) as seen:
-        found, rules = list_merges(seen.source, seen.book), str(seen.rules_file)
-        rows = [{**m.to_json(), "undo": undo_line(m)} for m in found[:limit]]
+        found, rules = view.list_merges(seen.source, seen.book), str(seen.rules_file)
+        rows = [{**m.to_json(), "undo": view.undo_line(m)} for m in found[:limit]]
         said = {"merges": rows, "total": len(found), "rules_file": rules}
-        seen.tell(said, merge_lines(found[:limit], len(found), rules))
+        seen.tell(said, view_paths.merge_lines(found[:limit], len(found), rules))
 
 
 class _Seen(NamedTuple):
     """An opened graph, and where answers about it go."""
 
-    source: GraphSource
-    book: NameBook
+    source: view.GraphSource
+    book: view.NameBook
     snapshot_id: str
     rules_file: Path
     warnings: list[dict[str, str]]
@@ -575,7 +552,7 @@ def _look(store: str | None, options: dict[str, Any]) -> Generator[_Seen]:
         with _damage_told(opened.snapshot_id):
             scope = Scope(**{name: options[name] for name in FILTERS})
             mask, said = build_mask(scope, reader.facets, reader.created_at_us)
-            with open_graph(
+            with view.open_graph(
                 reader.directory,
                 mask,
                 reader.created_at_us,
@@ -585,7 +562,7 @@ def _look(store: str | None, options: dict[str, Any]) -> Generator[_Seen]:
                 known_at_us=options.get("known_at"),
             ) as source:
                 warnings = [warning.to_json() for warning in said]
-                book = NameBook(source)
+                book = view.NameBook(source)
                 yield _Seen(source, book, opened.snapshot_id, paths.merges, warnings)
     finally:
         reader.close()

@@ -11,6 +11,7 @@ import click
 from noctuary import __version__
 from noctuary.cli.common import (
     EXTRAS,
+    NamedGroup,
     add_options,
     extra_missing,
     fail,
@@ -38,7 +39,7 @@ PIPELINES = "noctuary_pipelines"
 EXIT_NOT_INSTALLED = 2
 
 
-class _Commands(click.Group):
+class _Commands(NamedGroup):
     """The commands; one that fails says why, or what to install for it, in a sentence."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -66,9 +67,6 @@ class _Commands(click.Group):
             if module not in EXTRAS:
                 raise
             fail(extra_missing(module))
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write nothing: the help text names every command under what it is for."""
 
 
 # In "color", click leaves a memory's escape sequences to the marks; else it drops them from a pipe.

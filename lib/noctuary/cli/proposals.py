@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from noctuary.cli.common import (
+    NamedGroup,
     ScanProgress,
     coded,
     fail,
@@ -41,7 +42,7 @@ from noctuary.sources.export import read_report
 from noctuary.text.marks import clean, visible_line
 
 
-@click.group()
+@click.group(cls=NamedGroup)
 def proposals() -> None:
     """Look at what the nights propose; carry it out, or take that back.
 

@@ -19,18 +19,9 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
+from noctuary.agents import install
 from noctuary.agents.client import Refusal, directory_fault, find_place, ping, read_fallback
 from noctuary.agents.hooks import AGENTS, PROMPT
-from noctuary.agents.install import (
-    ABSENT,
-    BROKEN,
-    RUNNING,
-    UNREADABLE,
-    PlaceState,
-    enabled_plugin,
-    is_used,
-    look_at_places,
-)
 from noctuary.agents.state import TIMEOUT, EventCounters, HookPlaces, read_counters
 from noctuary.cli.agents import find_sdk_fault
 from noctuary.cli.common import (
@@ -875,17 +866,17 @@ def look_at_server(store: Path) -> Finding:
 
 def look_at_hooks(home: Path, folder: Path) -> Iterator[Finding]:
     """Yield how it is with the hooks of every agent that is used here."""
-    states = look_at_places(home, folder)
+    states = install.look_at_places(home, folder)
     counters = read_counters(HookPlaces(home).counters)
     if counters.fault is not None:
         message = f"{counters.fault}: how the hooks fared cannot be told"
         yield _warn("hooks counters", message, file=HookPlaces(home).counters)
     known = 0
     for agent in AGENTS:
-        plugin = enabled_plugin(agent, folder)
-        own = [state for state in states if state.agent == agent and state.state != ABSENT]
+        plugin = install.enabled_plugin(agent, folder)
+        own = [state for state in states if state.agent == agent and state.state != install.ABSENT]
         called = [event for event in counters.events if event.agent == agent]
-        if own or plugin or called or is_used(agent):
+        if own or plugin or called or install.is_used(agent):
             known += 1
             yield _look_at_agent(agent, own, plugin, called)
     if not known:
@@ -894,29 +885,32 @@ def look_at_hooks(home: Path, folder: Path) -> Iterator[Finding]:
 
 def are_hooked(home: Path, folder: Path) -> bool:
     """Tell whether some agent runs noctuary's hooks."""
-    if any(state.state in RUNNING for state in look_at_places(home, folder)):
+    if any(state.state in install.RUNNING for state in install.look_at_places(home, folder)):
         return True
-    return any(enabled_plugin(agent, folder) for agent in AGENTS)
+    return any(install.enabled_plugin(agent, folder) for agent in AGENTS)
 
 
 def _look_at_agent(
-    agent: str, states: Sequence[PlaceState], plugin: Path | None, called: Sequence[EventCounters]
+    agent: str,
+    states: Sequence[install.PlaceState],
+    plugin: Path | None,
+    called: Sequence[EventCounters],
 ) -> Finding:
-    install = f"noctuary hooks install --agent {agent}"
+    again = f"noctuary hooks install --agent {agent}"
     for state in states:
-        told, again = f"{state.path}: {state.message}", f"{install} --{state.scope}"
-        if state.state == BROKEN:
-            return _fail("hooks install", told, install=again)
-        if state.state == UNREADABLE:
-            return _warn("hooks unreadable", told, install=again)
-    where = [state.path for state in states if state.state in RUNNING]
+        told, command = f"{state.path}: {state.message}", f"{again} --{state.scope}"
+        if state.state == install.BROKEN:
+            return _fail("hooks install", told, install=command)
+        if state.state == install.UNREADABLE:
+            return _warn("hooks unreadable", told, install=command)
+    where = [state.path for state in states if state.state in install.RUNNING]
     where += [f"the plugin in {plugin}"] if plugin else []
     odd = next((state for state in states if state.message), None)
     if not where and odd is not None:
         return _warn("hooks off", f"{agent} runs none: {odd.message}")
     if not where:
         message = f"not installed: prompts of {agent} get no memories"
-        return _warn("hooks install", message, install=install)
+        return _warn("hooks install", message, install=again)
     failing = [event for event in called if event.outage_code is not None]
     if failing:
         return _tell_failing(agent, failing)
@@ -924,8 +918,8 @@ def _look_at_agent(
         message = f"installed twice, so every prompt of {agent} runs both: {', '.join(where)}"
         return _warn("hooks twice", message, agent=agent)
     if odd is not None:
-        told, again = f"{odd.path}: {odd.message}", f"{install} --{odd.scope}"
-        return _warn("hooks outdated", told, install=again)
+        told, command = f"{odd.path}: {odd.message}", f"{again} --{odd.scope}"
+        return _warn("hooks outdated", told, install=command)
     return _ok("hooks", f"{agent}: {', '.join(where)}: {_tell_calls(agent, called)}")
 
 
@@ -960,7 +954,7 @@ def _look_at_mcp(folder: Path) -> Finding:
     fault = find_sdk_fault()
     if fault is None:
         return _ok("mcp", "the MCP server can run")
-    plugin = next((p for a in AGENTS if (p := enabled_plugin(a, folder)) is not None), None)
+    plugin = next((p for a in AGENTS if (p := install.enabled_plugin(a, folder)) is not None), None)
     if plugin is None:
         return _ok("mcp", f"{fault}. Nothing else needs it")
     message, remedy = fault.split(": ", 1)
