@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import sys
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,7 @@ from noctuary.cli.common import (
     NamedGroup,
     add_options,
     fail,
+    find_sdk_fault,
     is_json,
     json_option,
     open_paths,
@@ -362,41 +361,3 @@ def mcp(user: str | None, wing: str | None, timeout_s: float, store: str | None)
     from noctuary.agents.mcp import run_stdio  # loads the SDK
 
     run_stdio(view, timeout_s)
-
-
-WANTED = "mcp>=2.1,<3"
-"""As the extra `mcp` has it (pyproject.toml)."""
-
-_LEAST = (2, 1)
-_BELOW_MAJOR = 3
-_INSTALL = f"pip install 'noctuary[mcp]' installs {WANTED}"
-
-
-def find_sdk_fault() -> str | None:
-    """Return why the MCP server cannot run here and what to do, None where it can.
-
-    Nothing of the SDK is imported: that takes about a millisecond.
-    """
-    try:
-        missing = importlib.util.find_spec("mcp") is None
-    except ValueError:  # a placeholder stands in sys.modules
-        missing = True
-    if missing:
-        return f"the MCP server needs the package mcp, which is not installed: {_INSTALL}"
-    try:
-        found = metadata.version("mcp")
-    except metadata.PackageNotFoundError:
-        return None  # importable without being installed: it may well run
-    if not is_supported(found):
-        return f"the MCP server needs {WANTED}, found mcp {found}: {_INSTALL}"
-    return None
-
-
-def is_supported(version: str) -> bool:
-    """Say whether the server runs on this version of the SDK, e.g. "2.3.0"."""
-    parts = version.split(".")
-    try:
-        major, minor = int(parts[0]), int(parts[1])
-    except (IndexError, ValueError):
-        return True  # no release number: whoever installed it knows
-    return _LEAST <= (major, minor) < (_BELOW_MAJOR, 0)

@@ -201,3 +201,43 @@ def extra_missing(module: str) -> ExtraMissingError:
     """Return the error that says what to install for one of `EXTRAS`."""
     install = f"pip install 'noctuary[{EXTRAS[module]}]'"
     return ExtraMissingError(f"this needs {module}, which is not installed: {install}")
+
+
+WANTED = "mcp>=2.1,<3"
+"""As the extra `mcp` has it (pyproject.toml)."""
+
+_LEAST = (2, 1)
+_BELOW_MAJOR = 3
+_INSTALL = f"pip install 'noctuary[mcp]' installs {WANTED}"
+
+
+def find_sdk_fault() -> str | None:
+    """Return why the MCP server cannot run here and what to do, None where it can.
+
+    Nothing of the SDK is imported: that takes about a millisecond.
+    """
+    from importlib import metadata, util
+
+    try:
+        missing = util.find_spec("mcp") is None
+    except ValueError:  # a placeholder stands in sys.modules
+        missing = True
+    if missing:
+        return f"the MCP server needs the package mcp, which is not installed: {_INSTALL}"
+    try:
+        found = metadata.version("mcp")
+    except metadata.PackageNotFoundError:
+        return None  # importable without being installed: it may well run
+    if not is_supported(found):
+        return f"the MCP server needs {WANTED}, found mcp {found}: {_INSTALL}"
+    return None
+
+
+def is_supported(version: str) -> bool:
+    """Say whether the server runs on this version of the SDK, e.g. "2.3.0"."""
+    parts = version.split(".")
+    try:
+        major, minor = int(parts[0]), int(parts[1])
+    except (IndexError, ValueError):
+        return True  # no release number: whoever installed it knows
+    return _LEAST <= (major, minor) < (_BELOW_MAJOR, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -37,6 +38,8 @@ PIPELINES = "noctuary_pipelines"
 """Imported by name and only when a command runs: nothing of the library knows what it holds."""
 
 EXIT_NOT_INSTALLED = 2
+EXIT_STOPPED = 130
+"""As a shell shows a process that Ctrl-C ended."""
 
 
 class _Commands(NamedGroup):
@@ -67,6 +70,9 @@ class _Commands(NamedGroup):
             if module not in EXTRAS:
                 raise
             fail(extra_missing(module))
+        except KeyboardInterrupt:
+            click.echo("noctuary: stopped", err=True)
+            sys.exit(EXIT_STOPPED)
 
 
 # In "color", click leaves a memory's escape sequences to the marks; else it drops them from a pipe.

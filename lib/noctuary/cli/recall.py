@@ -6,7 +6,7 @@ Loads little: where a warm server answers, `noctuary recall` needs neither numpy
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from noctuary.cli.common import (
     store_options,
     tell,
     user_option,
-    warn,
 )
 from noctuary.core.errors import NoctuaryError
 from noctuary.core.settings import FUSIONS, Settings
@@ -120,6 +119,8 @@ def _read_value(kind: type, text: str) -> Any:
 # `noctuary recall`: ask the serving snapshot.
 
 
+Row = Mapping[str, Any]
+
 # Warnings after which there was nothing to answer from; everything else still answered.
 _FATAL = frozenset({"no_snapshot", "store_unreadable", "snapshot_damaged"})
 _SHOWN_CHARS = 400
@@ -197,14 +198,10 @@ def recall(
         }  # fmt: skip
         if done.warning is not None:
             result["warnings"].append({"code": "injection_log", "message": done.warning})
-    if is_json():
-        print_json({**result, "served_by": served_by})
-    else:
-        warn(*coded(result["warnings"]))
-        if for_prompt:
-            _print_injection(result)
-        else:
-            _print(result, explain=explain, all_candidates=all_candidates)
+    lines = (
+        _injection_lines(result) if for_prompt else _result_lines(result, explain, all_candidates)
+    )
+    tell({**result, "served_by": served_by}, lines, coded(result["warnings"]))
     if any(w["code"] in _FATAL for w in result["warnings"]):
         sys.exit(EXIT_FAILED)
 
@@ -240,48 +237,41 @@ def resolve_profile(
     return settings, resolved, (*said, *stored.warnings, *resolved.warnings)
 
 
-def _print_injection(result: dict[str, Any]) -> None:
-    """Print the block and nothing else: a hook hands on what stands on stdout."""
-    if result["injection"]["text"]:
-        click.echo(result["injection"]["text"])
-        return
+def _injection_lines(result: dict[str, Any]) -> Iterator[str]:
+    """Yield the block and nothing else: a hook hands on what stands on stdout."""
     judged = result.get("answerability")
     rather = "`noctuary recall` without --inject shows what there is"
+    if result["injection"]["text"]:
+        yield result["injection"]["text"]
+        return
     if not result["memories"] or judged is None:
         why = "nothing was found"
     elif judged["abstain"]:
-        why = (
-            f"the store hardly holds an answer (score {judged['score']:.3f}, at least "
-            f"{judged['threshold']:.3f} is needed); {rather}"
-        )
+        needed = f"score {judged['score']:.3f}, at least {judged['threshold']:.3f} is needed"
+        why = f"the store hardly holds an answer ({needed}); {rather}"
     else:
         why = f"no memory reaches {judged['bar']:.3f} by itself; {rather}"
     click.echo(f"nothing is injected: {why}", err=True)
 
 
-def _print(result: dict[str, Any], *, explain: bool, all_candidates: bool) -> None:
+def _result_lines(result: Row, explain: bool, all_candidates: bool) -> Iterator[str]:
     for place, memory in enumerate(result["memories"], start=1):
-        click.echo(visible_line(_headline(place, memory)))
+        yield visible_line(_headline(place, memory))
         text = " ".join(memory["content"].split())
-        click.echo(f"    {text[:_SHOWN_CHARS]}{' ...' if len(text) > _SHOWN_CHARS else ''}")
-        if explain:
-            _print_lines(_explain_lines(memory))
+        yield f"    {text[:_SHOWN_CHARS]}{' ...' if len(text) > _SHOWN_CHARS else ''}"
+        yield from map(visible_line, _explain_lines(memory) if explain else ())
     if not result["memories"] and not result["warnings"]:
-        click.echo("nothing found")
-    if all_candidates:
-        _print_lines(("", *_candidate_lines(result.get("candidates", ()))))
-    if "candidate_trace" in result:
-        _print_lines(("", *_trace_lines(result["candidate_trace"])))
-    if explain or all_candidates:
-        _print_lines(("", *_run_lines(result)))
+        yield "nothing found"
+    blocks = [
+        (all_candidates, _candidate_lines(result.get("candidates", ()))),
+        ("candidate_trace" in result, _trace_lines(result.get("candidate_trace", ()))),
+        (explain or all_candidates, _run_lines(result)),
+    ]
+    for is_wanted, lines in blocks:
+        yield from map(visible_line, ("", *lines) if is_wanted else ())
 
 
-def _print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(visible_line(line))
-
-
-def _headline(place: int, memory: Mapping[str, Any]) -> str:
+def _headline(place: int, memory: Row) -> str:
     day = memory["created_at"][:_DAY_CHARS] if memory["created_at"] else "undated"
     where = "/".join(part for part in (memory["wing"], memory["room"]) if part) or "-"
     score = f"{memory['final_score']:.3f}"
@@ -295,8 +285,6 @@ SHOWN_PER_PHASE = 20
 """Dropped memories shown per phase; the rest is counted, and --json has them all."""
 
 _INDENT = "    "
-
-Row = Mapping[str, Any]
 
 
 def _explain_lines(memory: Row) -> Iterator[str]:

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 # `noctuary sql`: one read-only query on what serves.
 
 
-EXIT_STOPPED = 130
-
-
 @click.command()
 @click.argument("query", required=False)
 @click.option("--schema", "is_schema", is_flag=True, help="List tables and columns, or QUERY's.")
@@ -86,12 +83,8 @@ def sql(
     if query is None:
         raise click.UsageError("give a query, or --schema")
     text = sys.stdin.read() if query == "-" else query
-    try:
-        with _ctrl_c_ends_the_process(), closing(SnapshotView(open_paths(store), user)) as view:
-            _print(run_query(view, text, limit or None), as_csv)
-    except KeyboardInterrupt:
-        click.echo("noctuary: the query was stopped", err=True)
-        sys.exit(EXIT_STOPPED)
+    with _ctrl_c_ends_the_process(), closing(SnapshotView(open_paths(store), user)) as view:
+        _print(run_query(view, text, limit or None), as_csv)
 
 
 @contextmanager

@@ -23,10 +23,10 @@ from noctuary.agents import install
 from noctuary.agents.client import Refusal, directory_fault, find_place, ping, read_fallback
 from noctuary.agents.hooks import AGENTS, PROMPT
 from noctuary.agents.state import TIMEOUT, EventCounters, HookPlaces, read_counters
-from noctuary.cli.agents import find_sdk_fault
 from noctuary.cli.common import (
     EXIT_FAILED,
     as_called,
+    find_sdk_fault,
     json_option,
     open_paths,
     store_options,
@@ -65,9 +65,6 @@ from noctuary.core.store import (
     list_stores,
 )
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
-from noctuary.embed.hosted import read_description
-from noctuary.embed.lean import LeanEncoder
-from noctuary.embed.onnx import OnnxEncoder, onnx_directory
 from noctuary.embed.tables import connect, list_tables
 from noctuary.recall.profile import (
     current_settings,
@@ -78,12 +75,8 @@ from noctuary.recall.profile import (
 from noctuary.recall.result import Calibration
 from noctuary.snapshot.publish import rollback as roll_back
 from noctuary.snapshot.verdict import PASS
-from noctuary.sources.echo import read_injections
-from noctuary.sources.ingest import is_transcripts
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.usage.reader import UsageReader
-from noctuary.work.http import read_api_key
-from noctuary.work.ledger import find_faults, name_faults
 from noctuary.work.lock import find_holder
 
 _HOUR_S = 3600.0
@@ -331,6 +324,8 @@ def _describe_serving(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
 
 
 # `noctuary doctor`: every known way for a store to be unwell, what was found and what to do.
+#
+# What only one look needs it imports itself: `noctuary status` would start later by that.
 
 
 @click.command()
@@ -558,6 +553,9 @@ def _look_at_age(paths: StorePaths, pointer: Pointer, limit_hours: float) -> Fin
 
 
 def _look_at_encoder(paths: StorePaths, manifest: Manifest) -> Finding:
+    from noctuary.embed.lean import LeanEncoder
+    from noctuary.embed.onnx import OnnxEncoder, onnx_directory
+
     if manifest.encoder is None or manifest.encoder_digest is None:
         message = "the snapshot has no vectors: recall is lexical and graph only"
         return Finding("encoder", "warn", message)
@@ -581,6 +579,9 @@ def _look_at_encoder(paths: StorePaths, manifest: Manifest) -> Finding:
 
 def _look_at_hosted_encoder(directory: Path) -> Finding:
     """Look at the description and the key; the provider is not asked, because that costs."""
+    from noctuary.embed.hosted import read_description
+    from noctuary.work.http import read_api_key
+
     try:
         model = read_description(directory)
     except NoctuaryError as error:
@@ -653,6 +654,8 @@ def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
 
 def look_at_transcripts(path: str) -> Finding:
     """Return whether the agents' transcripts can be read."""
+    from noctuary.sources.ingest import is_transcripts
+
     if not path:
         message = "no folder is set: only what the Stop hook keeps is remembered"
         return _ok("transcripts", message)
@@ -717,6 +720,8 @@ def _look_at_access_log(paths: StorePaths) -> Finding:
 
 
 def _look_at_injections(paths: StorePaths) -> Finding:
+    from noctuary.sources.echo import read_injections
+
     known = read_injections(paths.injections)
     if known.fault is None:
         return _ok("injections", f"{len(known.occurrences):,} injected texts are on record")
@@ -747,6 +752,8 @@ def _look_at_archive(paths: StorePaths) -> Finding:
 
 
 def _look_at_files(paths: StorePaths) -> Finding:
+    from noctuary.work.ledger import find_faults, name_faults
+
     if (holder := find_holder(paths.lock)) is not None:
         return _ok("files", f"night {holder} is writing them: not compared")
     if faults := find_faults(paths):

@@ -72,8 +72,8 @@ def apply_in_store(
     with _writing(paths) as reader:
         if plan_id is not None and plan_id in reader.applied_plans_at(None):
             raise PlanRefusedError(
-                f"plan {plan_id} is in force already: `noctuary proposals compact --undo {plan_id}` "
-                "ends it"
+                f"plan {plan_id} is in force already: `noctuary proposals compact --undo "
+                f"{plan_id}` ends it"
             )
         plan = plan_store(paths, rules, progress)
         if plan_id is not None and plan_id != plan.plan_id:
