@@ -371,23 +371,18 @@ def _score(
     report = replace(report, latency=metrics.latency_of(found))
     if not unanswerable:
         return report, None
-    metric = f"recall@{found.k}"
-    scores = metrics.score_run(found, ranked, [metric])
-    parts = (_part(found, ranked), _part(found, unanswerable))
-    return report, judge_abstention(*parts, scores, metric)
-
-
-def _part(found: Run, queries: Sequence[labels.Query]) -> Run:
-    """Return the part of a run that is over some of its queries, untimed."""
     place = {query_id: row for row, query_id in enumerate(found.query_ids)}
-    rows = [place[query.query_id] for query in queries]
-    return replace(
+    rows = [place[query.query_id] for query in unanswerable]
+    apart = replace(
         found,
         query_ids=tuple(found.query_ids[row] for row in rows),
         rankings=tuple(found.rankings[row] for row in rows),
         top_scores=tuple(found.top_scores[row] for row in rows),
         latency_ms=None,
     )
+    metric = f"recall@{found.k}"
+    scores = metrics.score_run(found, ranked, [metric])
+    return report, judge_abstention(found, apart, scores, metric)
 
 
 def _score_lines(
