@@ -7,6 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -237,11 +238,9 @@ def run(
     if retriever is None:
         snapshot = _open_snapshot(set_, store, in_wing)
         reader = snapshot.recaller.reader
-        try:
+        with closing(reader):
             _require_labels(snapshot.recaller, queries, set_)
             found = run_retriever(snapshot, queries, plan, name=name)
-        finally:
-            reader.close()
         digests = reader.manifest.corpus_digest, reader.manifest.encoder_digest
         asked: dict[str, Any] = {
             "snapshot_digest": reader.manifest.digest,
@@ -250,9 +249,8 @@ def run(
         }
     else:
         imported = _import_retriever(retriever)
-        corpus = (
-            list(labels.read_corpus_rows(set_)) if index_builder_of(imported) is not None else None
-        )
+        builds = index_builder_of(imported) is not None
+        corpus = list(labels.read_corpus_rows(set_)) if builds else None
         found = run_retriever(imported, queries, plan, name=name, corpus=corpus)
         digests, asked = (hash_file(labels.find_corpus(set_)), None), {"retriever": retriever}
     files = [set_ / file for file in (labels.QUERIES_FILE, labels.ADVERSARIAL_FILE)]
