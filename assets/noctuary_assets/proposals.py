@@ -241,7 +241,7 @@ def plan_compaction(night: Night) -> StageResult:
     code_version=COMPACTION_PLAN.version,
 )
 def compaction_plan(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """What `noctuary compact --apply` would archive: candidates with their reasons, in groups.
+    """What `noctuary proposals compact --apply` would archive: candidates with reasons, in groups.
 
     Empty unless the profile says adaptive_compaction.
     """

@@ -49,6 +49,14 @@ VARIANTS: tuple[Mapping[str, Any], ...] = (
 )
 """Ways to ask. True stands for a value of the set's own: the wing or the moment of a memory."""
 
+MOVED = {
+    "compact": ["proposals", "compact"],
+    "curate": ["proposals", "curate"],
+    "promotions": ["proposals", "promotions"],
+    "replay": ["why", "--replay"],
+}
+"""Commands by the name that they had when the records were made."""
+
 _PROSE = {
     "message", "remedy", "sentences", "reason", "detail", "note", "notes", "undo", "said", "text",
     "description", "about",
@@ -179,6 +187,7 @@ def _is_elsewhere(name: str, value: Any) -> bool:
 
 def _run(words: Sequence[str], stdin: bytes = b"") -> tuple[int, str, str]:
     """Run the command in a fork; return its exit code and what it wrote."""
+    words = [*MOVED.get(words[0], words[:1]), *words[1:]]
     with tempfile.TemporaryDirectory() as directory:
         out, err = Path(directory, "out"), Path(directory, "err")
         child = os.fork()

@@ -19,7 +19,7 @@ QUERIES = ["garage paint", "boiler error", "9032"]
 
 def compact(bench: Bench, *words: str) -> Any:
     """Run the command as its user does; what it printed, parsed."""
-    command = [sys.executable, "-m", "noctuary.cli.main", "compact", *words, "--json"]
+    command = [sys.executable, "-m", "noctuary.cli.main", "proposals", "compact", *words, "--json"]
     ran = run([*command, "--store", str(bench.store)], bench.store.parent)
     assert ran.code == DONE, ran.says
     return json.loads(ran.out)

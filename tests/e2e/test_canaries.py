@@ -151,7 +151,7 @@ def _ask_everything(watched: Watched) -> None:
         ("recall", ASKED, "--json", "--explain", *logged),
         ("why", ASKED, "2", "--json"),
         ("context", ASKED, "--budget", "2000"),
-        ("replay",), ("doctor",), ("status", "--json"), ("snapshots",),
+        ("why", "--replay"), ("doctor",), ("status", "--json"), ("snapshots",),
     ):  # fmt: skip
         ran = watched.noctuary(*words)
         assert ran.code == DONE or words == ("doctor",), (words, ran.says)

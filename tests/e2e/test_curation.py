@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def curate(bench: Bench, *arguments: str) -> dict[str, Any]:
-    words = [sys.executable, "-m", "noctuary.cli.main", "curate", *arguments, "--json"]
+    words = [sys.executable, "-m", "noctuary.cli.main", "proposals", "curate", *arguments, "--json"]
     done = run([*words, "--store", str(bench.store)], bench.store.parent, cwd=ROOT)
     assert done.code == 0, done.says
     return json.loads(done.out)

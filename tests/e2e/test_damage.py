@@ -15,7 +15,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from noctuary.cli.doctor import examine
+from noctuary.cli.store import examine
 from noctuary.work.ledger import find_faults, name_faults
 from noctuary_assets.night import Night
 from noctuary_pipelines.definitions import build_definitions

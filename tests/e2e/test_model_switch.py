@@ -8,8 +8,7 @@ from collections.abc import Generator
 
 import pytest
 
-from noctuary.cli.doctor import look_at_serving
-from noctuary.cli.findings import Finding
+from noctuary.cli.store import Finding, look_at_serving
 from noctuary.core.settings import Settings
 from noctuary.recall.query_encoder import forget_queries
 from tests.e2e.byte_scan import find_texts

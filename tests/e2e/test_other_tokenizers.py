@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.cli.doctor import look_at_serving
+from noctuary.cli.store import look_at_serving
 from noctuary.core.settings import Settings
 from noctuary.embed.onnx import MODEL_FILE
 from noctuary.embed.sentence import open_sentence_encoder

@@ -26,7 +26,7 @@ def noctuary(store: Store, *arguments: str, **options: Any) -> subprocess.Comple
 
 
 def kept(store: Store) -> list[dict[str, Any]]:
-    return json.loads(noctuary(store, "replay", "--json").stdout)["packets"]
+    return json.loads(noctuary(store, "why", "--replay", "--json").stdout)["packets"]
 
 
 def test_a_kept_recall_is_run_again_after_other_nights_and_other_use(dense_store: Store) -> None:
@@ -39,7 +39,7 @@ def test_a_kept_recall_is_run_again_after_other_nights_and_other_use(dense_store
     assert stat.S_IMODE(dense_store.paths.replays.stat().st_mode) == 0o600
     dense_store.publish(renumber([memory("Another spare key.")], 900))
     count_retrievals(dense_store, [["900"]] * 3)
-    done = noctuary(dense_store, "replay", packet["replay_id"])
+    done = noctuary(dense_store, "why", "--replay", packet["replay_id"])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "identical: 4 memories, same order, same scores\n"
 
@@ -50,7 +50,7 @@ def test_a_changed_packet_is_found_out(dense_store: Store) -> None:
     packet["results"][0]["final_score"] = 0.125
     with closing(sqlite3.connect(dense_store.paths.replays)) as log, log:
         log.execute("UPDATE packets SET packet = ?", [json.dumps(packet)])
-    done = noctuary(dense_store, "replay", packet["replay_id"])
+    done = noctuary(dense_store, "why", "--replay", packet["replay_id"])
     assert done.returncode == 1
     assert "another score: 0.125 then" in done.stdout
 

@@ -196,7 +196,7 @@ def test_imports_point_from_pipelines_to_assets_to_noctuary(
 
 
 NAMED_DOORS = {
-    "noctuary.cli.night": "`noctuary nightly` and `ui` load what runs them, where it is installed"
+    "noctuary.cli.main": "`noctuary nightly` and `ui` load what runs them, where it is installed"
 }
 """Files of the library that import the build side by its name, which no arrow shows."""
 

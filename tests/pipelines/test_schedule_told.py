@@ -24,7 +24,7 @@ from dagster._core.scheduler.instigation import (
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
 
-from noctuary.cli.findings import JOB, look_at_schedule
+from noctuary.cli.store import JOB, look_at_schedule
 from noctuary.core.store import StorePaths
 from noctuary_pipelines.jobs import NIGHTLY_JOB
 from noctuary_pipelines.site import prepare_instance

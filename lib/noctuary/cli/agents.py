@@ -1,4 +1,4 @@
-"""Commands for agents: hook, hooks, serve, mcp."""
+"""Commands for agents: hooks (and hook, which they run), serve, mcp."""
 
 from __future__ import annotations
 
@@ -6,59 +6,47 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from noctuary.agents.hooks import AGENTS
-from noctuary.agents.install import (
-    BROKEN,
-    PROJECT,
-    UNREADABLE,
-    USER,
-    HookChange,
-    PlaceState,
-    enabled_plugin,
-    environment_notes,
-    find_place,
-    find_program,
-    install_hooks,
-    look_at_places,
-    plugin_files,
-    require_utf8,
-    uninstall_hooks,
-    write_plugin,
+from noctuary.agents import install as installation
+from noctuary.agents.hooks import AGENTS, run_hook
+from noctuary.agents.mcp_schemas import plain
+from noctuary.agents.mcp_view import View, read_state
+from noctuary.agents.server import (
+    Server,
+    answer_recall,
+    describe_encoder,
+    release_after_swaps,
+    warm_up,
 )
 from noctuary.agents.state import EventCounters, HookPlaces, read_counters
 from noctuary.cli.common import (
     EXIT_FAILED,
     ExtraMissingError,
+    NamedGroup,
+    add_options,
     fail,
+    find_sdk_fault,
     is_json,
     json_option,
-    limit_threads,
     open_paths,
     print_json,
     store_options,
     tell,
-    warn,
 )
 from noctuary.core.errors import SnapshotMissingError, StoreLockedError
 from noctuary.core.store import find_home, find_store
-
-if TYPE_CHECKING:
-    from noctuary.agents.server import Server
-
 
 # `noctuary hook`: what coding agents run at their events; here for its help text.
 
 
 @click.command(
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-    add_help_option=True,
+    hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
 )
 @click.option("--agent", metavar="claude|codex", help="Who runs the hook.")
 @click.option(
@@ -79,8 +67,6 @@ def hook(context: click.Context, agent: str | None, store: str | None) -> None:
     echo '{"hook_event_name": "UserPromptSubmit", "prompt": "where is the spare key?"}' |
         noctuary hook --agent claude
     """  # noqa: D301 (click wants the control character)
-    from noctuary.agents.hooks import run_hook
-
     given = [("--agent", agent), ("--store", store)]
     arguments = [text for name, value in given if value is not None for text in (name, value)]
     run_hook([*arguments, *context.args], time.monotonic())
@@ -89,26 +75,9 @@ def hook(context: click.Context, agent: str | None, store: str | None) -> None:
 # `noctuary hooks`: putting `noctuary hook` into the agents' settings, and how it fares there.
 
 
-_AGENT = click.option("--agent", type=click.Choice(AGENTS), required=True, help="Whose settings.")
-_USER = click.option(
-    "--user", "scope", flag_value=USER, default=USER, help="All your sessions [default]."
-)
-_PROJECT = click.option("--project", "scope", flag_value=PROJECT, help="Sessions in --folder only.")
-_FOLDER = click.option(
-    "--folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path(),
-    help="The project's folder [default: the current one].",
-)
-_STORE = click.option(
-    "--store", metavar="STORE", help="Passed to the hooks [default: they find the store]."
-)
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the change and write nothing.")
-
-
-@click.group()
+@click.group(cls=NamedGroup)
 def hooks() -> None:
-    """Install `noctuary hook` into an agent, or take it out again.
+    """Install hooks into an agent, so that its prompts get memories, or take them out again.
 
     \b
     noctuary hooks install --agent claude           memories in every prompt of Claude Code
@@ -116,17 +85,42 @@ def hooks() -> None:
     noctuary hooks status                           where hooks are, and how they fare
     noctuary hooks uninstall --agent claude         take them out again
     noctuary hooks plugin DIR                       the same as a plugin folder for both agents
+
+    The agent then runs `noctuary hook` at its events; you never need to.
     """  # noqa: D301 (click wants the control character)
 
 
+_folder_option = click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="The project's folder.",
+)
+_store_option = click.option(
+    "--store", metavar="STORE", help="Passed to the hooks [default: they find the store]."
+)
+_change_options = add_options(
+    click.option("--agent", type=click.Choice(AGENTS), required=True, help="Whose settings."),
+    click.option(
+        "--user",
+        "scope",
+        flag_value=installation.USER,
+        default=installation.USER,
+        show_default=False,
+        help="All your sessions [default].",
+    ),
+    click.option(
+        "--project", "scope", flag_value=installation.PROJECT, help="Sessions in --folder only."
+    ),
+    _folder_option,
+    click.option("--dry-run", is_flag=True, help="Show the change and write nothing."),
+    json_option,
+)
+
+
 @hooks.command()
-@_AGENT
-@_USER
-@_PROJECT
-@_FOLDER
-@_STORE
-@_DRY_RUN
-@json_option
+@_store_option
+@_change_options
 def install(agent: str, scope: str, folder: Path, store: str | None, dry_run: bool) -> None:
     """Put noctuary's hooks into an agent's settings file.
 
@@ -135,20 +129,15 @@ def install(agent: str, scope: str, folder: Path, store: str | None, dry_run: bo
 
     Exit code 1 when nothing could be installed.
     """
-    home = find_home()
-    place = find_place(agent, scope, folder)
+    home, program = find_home(), installation.find_program()
+    place = installation.find_place(agent, scope, folder)
     named, notes = _resolve_store(store, home)
-    change = install_hooks(place, find_program(), home=home, store=named, dry_run=dry_run)
-    _show(change, [*change.notes, *notes, *environment_notes()])
+    change = installation.install_hooks(place, program, home=home, store=named, dry_run=dry_run)
+    _show(change, [*change.notes, *notes, *installation.environment_notes()])
 
 
 @hooks.command()
-@_AGENT
-@_USER
-@_PROJECT
-@_FOLDER
-@_DRY_RUN
-@json_option
+@_change_options
 def uninstall(agent: str, scope: str, folder: Path, dry_run: bool) -> None:
     """Take noctuary's hooks out of an agent's settings file, and nothing else.
 
@@ -156,13 +145,23 @@ def uninstall(agent: str, scope: str, folder: Path, dry_run: bool) -> None:
 
     Exit code 1 when the file could not be read or written.
     """
-    place = find_place(agent, scope, folder)
-    change = uninstall_hooks(place, home=find_home(), dry_run=dry_run)
+    place = installation.find_place(agent, scope, folder)
+    change = installation.uninstall_hooks(place, home=find_home(), dry_run=dry_run)
     _show(change, change.notes)
 
 
+def _show(change: installation.HookChange, notes: Sequence[str]) -> None:
+    would = "would be " if change.dry_run and change.diff else ""
+    lines = [f"{change.agent}, {change.scope}: {would}{change.action} ({change.path})"]
+    if would:
+        lines.insert(0, change.diff)
+    if change.backup:
+        lines.append(f"the old file is kept as {change.backup}")
+    tell({**change._asdict(), "notes": list(notes)}, lines, notes)
+
+
 @hooks.command()
-@_FOLDER
+@_folder_option
 @json_option
 def status(folder: Path) -> None:
     """Show where hooks are installed and how they fare.
@@ -172,8 +171,10 @@ def status(folder: Path) -> None:
     Exit code 1 when a settings file names a program that is gone, or cannot be read.
     """
     home = find_home()
-    states = look_at_places(home, folder)
-    plugins = {a: str(p) for a in AGENTS if (p := enabled_plugin(a, folder)) is not None}
+    states = installation.look_at_places(home, folder)
+    plugins = {
+        a: str(p) for a in AGENTS if (p := installation.enabled_plugin(a, folder)) is not None
+    }
     counters = read_counters(HookPlaces(home).counters)
     found = {
         "places": [state._asdict() for state in states],
@@ -181,15 +182,40 @@ def status(folder: Path) -> None:
         "events": [_event_json(event) for event in counters.events],
         "fault": counters.fault,
     }
-    tell(found, _status_lines(states, plugins, counters.events))
-    _warn([counters.fault] if counters.fault else [])
-    if any(state.state in {BROKEN, UNREADABLE} for state in states):
+    lines = _status_lines(states, plugins, counters.events)
+    tell(found, lines, [counters.fault] if counters.fault else ())
+    if any(s.state in {installation.BROKEN, installation.UNREADABLE} for s in states):
         sys.exit(EXIT_FAILED)
+
+
+def _status_lines(
+    states: Iterable[installation.PlaceState],
+    plugins: Mapping[str, str],
+    events: Iterable[EventCounters],
+) -> Iterator[str]:
+    for state in states:
+        yield f"{state.agent:<7}{state.scope:<9}{state.state:<11}{state.path}"
+        if state.store:
+            yield f"{'':<27}--store {state.store}"
+        if state.message:
+            yield f"{'':<27}{state.message}"
+    for agent, path in plugins.items():
+        yield f"{agent:<7}{'plugin':<9}{'installed':<11}{path}"
+    for event in events:
+        p95 = event.percentile_ms(0.95)
+        line = f"{event.agent:<7}{event.event:<18}{event.calls:>7,} calls, "
+        line += f"{event.failures:,} failed" + ("" if p95 is None else f", p95 {p95:.0f} ms")
+        yield line if event.outage_code is None else f"{line}; fails now: {event.outage_code}"
+
+
+def _event_json(event: EventCounters) -> dict[str, Any]:
+    values = {key: value for key, value in event._asdict().items() if key != "histogram"}
+    return {**values, "p95_ms": event.percentile_ms(0.95)}
 
 
 @hooks.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@_STORE
+@_store_option
 @click.option(
     "--portable", is_flag=True, help="Start `noctuary` from the PATH: for other machines."
 )
@@ -207,68 +233,24 @@ def plugin(folder: Path, store: str | None, portable: bool) -> None:
     Exit code 1 when the folder holds something else, or cannot be written.
     """  # noqa: D301 (click wants the control character)
     named, notes = _resolve_store(store, find_home())
-    program = ("noctuary",) if portable else find_program()
-    files = plugin_files(program, named)
-    written = write_plugin(folder, files)
-    paths = [str(path) for path in written]
-    found = {"folder": str(folder), "files": list(files), "written": paths, "notes": notes}
-    tell(found, [f"{folder}: {len(written)} of {len(files)} files written"])
-    _warn(notes)
+    program = ("noctuary",) if portable else installation.find_program()
+    files = installation.plugin_files(program, named)
+    written = [str(path) for path in installation.write_plugin(folder, files)]
+    found = {"folder": str(folder), "files": list(files), "written": written, "notes": notes}
+    tell(found, [f"{folder}: {len(written)} of {len(files)} files written"], notes)
 
 
 def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]]:
     """Return what the hooks pass as --store: an absolute path where there is one, and a note."""
     if store is None:
         return None, []
-    require_utf8(store)
+    installation.require_utf8(store)
     directory, _ = find_store(store, home=home)
     # By its full path: the hooks run in whatever folder the agent was started in.
     named = str(directory.absolute())
     if (directory / "CURRENT").is_file():
         return named, []
     return named, [f"there is no store {directory} yet: until a night has run, hooks say nothing"]
-
-
-def _show(change: HookChange, notes: Sequence[str]) -> None:
-    would = "would be " if change.dry_run and change.diff else ""
-    lines = [f"{change.agent}, {change.scope}: {would}{change.action} ({change.path})"]
-    if would:
-        lines.insert(0, change.diff)
-    if change.backup:
-        lines.append(f"the old file is kept as {change.backup}")
-    tell({**change._asdict(), "notes": list(notes)}, lines)
-    _warn(notes)
-
-
-def _warn(notes: Sequence[str]) -> None:
-    if not is_json():
-        warn(*notes)
-
-
-def _status_lines(
-    states: Sequence[PlaceState], plugins: Mapping[str, str], events: Sequence[EventCounters]
-) -> Iterator[str]:
-    for state in states:
-        yield f"{state.agent:<7}{state.scope:<9}{state.state:<11}{state.path}"
-        if state.store:
-            yield f"{'':<27}--store {state.store}"
-        if state.message:
-            yield f"{'':<27}{state.message}"
-    for agent, path in plugins.items():
-        yield f"{agent:<7}{'plugin':<9}{'installed':<11}{path}"
-    yield from map(_event_line, events)
-
-
-def _event_line(event: EventCounters) -> str:
-    p95 = event.percentile_ms(0.95)
-    line = f"{event.agent:<7}{event.event:<18}{event.calls:>7,} calls, {event.failures:,} failed"
-    line += "" if p95 is None else f", p95 {p95:.0f} ms"
-    return line if event.outage_code is None else f"{line}; fails now: {event.outage_code}"
-
-
-def _event_json(event: EventCounters) -> dict[str, Any]:
-    values = {key: value for key, value in event._asdict().items() if key != "histogram"}
-    return {**values, "p95_ms": event.percentile_ms(0.95)}
 
 
 # `noctuary serve`: keep snapshot and encoder open for clients on a unix socket.
@@ -288,14 +270,12 @@ _WHY = {
 @click.option(
     "--idle-minutes",
     default=30.0,
-    show_default=True,
     type=click.FloatRange(min=0),
     help="Stop after this long without a request; 0 never stops.",
 )
 @click.option(
     "--clients",
     default=8,
-    show_default=True,
     type=click.IntRange(min=1, max=64),
     help="Requests answered at once; others wait a moment and then recall themselves.",
 )
@@ -308,38 +288,26 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
 
     Exit code 0 when it was stopped or idle, 1 when it cannot run, 4 when the store has a server.
     """
-    limit_threads()
-    from noctuary.agents.server import (
-        Server,
-        answer_recall,
-        describe_encoder,
-        release_after_swaps,
-        warm_up,
-    )
+    directory = open_paths(store).root
+    if not directory.is_dir():
+        raise SnapshotMissingError(f"no store at {directory}: run `noctuary nightly` first")
+
+    def say_ready() -> None:
+        found = {"store": str(directory), "pid": os.getpid(), "socket": str(server.place.socket)}
+        tell(found, [f"noctuary serve: answers for {directory} (process {os.getpid()})"])
+        sys.stdout.flush()
 
     try:
-        directory = open_paths(store).root
-        if not directory.is_dir():
-            raise SnapshotMissingError(f"no store at {directory}: run `noctuary nightly` first")
         answer = release_after_swaps(answer_recall)
         server = Server(
             directory, answer, describe=describe_encoder, idle_s=idle_minutes * 60, clients=clients
         )
         with _stopping_on_signals(server):
-            reason = server.run(lambda: _ready(directory, server), lambda: warm_up(directory))
+            reason = server.run(say_ready, lambda: warm_up(directory))
     except StoreLockedError as error:
         fail(error, EXIT_RUNNING)
     if not is_json():
         click.echo(f"noctuary serve: ended, {_WHY[reason]}", err=True)
-
-
-def _ready(directory: Path, server: Server) -> None:
-    if is_json():
-        value = {"store": str(directory), "pid": os.getpid(), "socket": str(server.place.socket)}
-        print_json(value)
-    else:
-        click.echo(f"noctuary serve: answers for {directory} (process {os.getpid()})")
-    sys.stdout.flush()
 
 
 @contextmanager
@@ -366,7 +334,6 @@ def _stopping_on_signals(server: Server) -> Generator[None]:
 @click.option(
     "--timeout-s",
     default=10.0,
-    show_default=True,
     type=click.FloatRange(min=0.1, max=600),
     help="Longest time of one call; then the client is told to try again.",
 )
@@ -384,21 +351,13 @@ def mcp(user: str | None, wing: str | None, timeout_s: float, store: str | None)
 
     Exit code 0 when the client has left, 1 when it cannot run (the extra `mcp` is missing).
     """  # noqa: D301 (click wants the control character)
-    limit_threads()
-    from noctuary.cli.findings import find_sdk_fault
-
     fault = find_sdk_fault()
     if fault is not None:
         fail(ExtraMissingError(fault))
-    from noctuary.agents.mcp_view import View
-
     view = View(store, user=user, wing=wing)
     if is_json():
-        from noctuary.agents.mcp_schemas import plain
-        from noctuary.agents.mcp_view import read_state
-
         print_json(plain(read_state(view)))
         return
-    from noctuary.agents.mcp import run_stdio
+    from noctuary.agents.mcp import run_stdio  # loads the SDK
 
     run_stdio(view, timeout_s)

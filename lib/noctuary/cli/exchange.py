@@ -1,4 +1,4 @@
-"""A snapshot as files that other programs read, and a new store made of them."""
+"""`noctuary export` and `import`: a snapshot as files, and a new store made of such files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any, NamedTuple
 
-import numpy as np
+import click
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
+from noctuary.cli.common import ScanProgress, json_option, open_paths, store_options, tell
 from noctuary.cli.sql import SnapshotView, read_table
 from noctuary.core.errors import (
     EncoderError,
@@ -56,6 +56,8 @@ from noctuary.core.store import (
     ROWS_FILE,
     TIER_EXITS_FILE,
     StorePaths,
+    expand_user,
+    find_home,
 )
 from noctuary.core.types import (
     DAMAGED_TEXT,
@@ -65,30 +67,84 @@ from noctuary.core.types import (
     corpus_digest,
     published_text,
 )
+from noctuary.embed import lean
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.embed.lean import (
-    HEADER_FILE,
-    VOCAB_FILE,
-    WEIGHTS_FILE,
-    LeanEncoder,
-    header_text,
-    read_header,
-)
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import SIGNALS
-from noctuary.snapshot.checks import (
-    DROP_CHECK,
-    GATE_CHECKS,
-    Candidate,
-    DropReport,
-    GateContext,
-    no_sensitive_row_is_anywhere,
-    run_check,
-)
+from noctuary.snapshot import checks
 from noctuary.snapshot.content_checks import every_summary_preserves_its_sources
 from noctuary.snapshot.pack import ROWS_SCHEMA
 from noctuary.snapshot.publish import publish_candidate
 from noctuary.snapshot.verdict import PASS, store_verdict
+
+# The two commands.
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "--encoder/--no-encoder",
+    "with_encoder",
+    default=True,
+    help="Also what an imported store needs to answer by meaning (90 MB).",
+)
+@store_options
+def export(directory: Path, with_encoder: bool, store: str | None) -> None:
+    """Write the snapshot that serves into DIRECTORY, which must not exist or be empty.
+
+    Everything is in formats that other programs read: memories.jsonl (also a source for `noctuary
+    nightly`), graph/nodes.jsonl and graph/edges.jsonl, summaries.jsonl, and the snapshot's own
+    SQLite file and arrays, of which `noctuary import` makes a store that answers alike. Equal
+    snapshots give equal bytes. Sensitive memories are in no snapshot; if a text looks sensitive by
+    the rules of today, nothing is exported.
+
+    \b
+    noctuary export ~/memories-2026-03
+    noctuary import ~/memories-2026-03 --store copy
+
+    Exit code 1 when nothing was written.
+    """  # noqa: D301 (click wants the control character)
+    paths = open_paths(store)
+    found = export_snapshot(paths, directory, with_encoder=with_encoder, progress=ScanProgress())
+    size = f"{found.files} files, {found.bytes / 2**20:.1f} MiB"
+    lines = [
+        f"exported {found.memories:,} memories to {found.directory} ({size})",
+        f"digest {found.digest}",
+    ]
+    tell({**found._asdict(), "directory": str(found.directory.absolute())}, lines)
+
+
+@click.command("import")
+@click.argument("export", type=click.Path(path_type=Path))
+@click.option(
+    "--store",
+    metavar="STORE",
+    required=True,
+    help="The new store: a directory, or a name below noctuary's home. It must not exist yet.",
+)
+@json_option
+def import_store(export: Path, store: str) -> None:
+    """Make a new store that serves the snapshot in the directory EXPORT.
+
+    Every byte of the export is checked first; a damaged or foreign one, or one of another version,
+    is refused and nothing is left behind. What was built is judged as a night judges it, compared
+    with the export's own lines, and answers as the exported store did.
+
+    \b
+    noctuary import ~/memories-2026-03 --store copy
+    noctuary recall "spare key" --store copy
+
+    Exit code 1 when no store was made.
+    """  # noqa: D301 (click wants the control character)
+    named = expand_user(store)
+    root = find_home() / named if len(named.parts) == 1 else named.absolute()
+    found = import_snapshot(export, StorePaths(root), ScanProgress())
+    lines = [f"store {found.store} serves {found.memories:,} memories ({found.snapshot_id})"]
+    if not found.has_encoder:
+        lines.append("! no encoder came with the export: recalls go by words until a night runs")
+    lines.append(f'\nask it:  noctuary recall "..." --store {store}')
+    tell({**found._asdict(), "store": str(found.store)}, lines)
+
 
 # What an export is: its files, its manifest and its version; documented in docs/exchange.md.
 
@@ -108,7 +164,7 @@ LINES = (MEMORIES, NODES, EDGES, SUMMARIES)
 SNAPSHOT, ENCODER = "snapshot", "encoder"
 """Folders: the snapshot's own files, and what queries are embedded with."""
 
-ENCODER_FILES = (HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE)
+ENCODER_FILES = (lean.HEADER_FILE, lean.VOCAB_FILE, lean.WEIGHTS_FILE)
 OTHER_FILES = (RANKING_FILE, ABSTENTION_FILE, TIER_EXITS_FILE)
 """Of a snapshot: all but its rows and its arrays."""
 
@@ -142,6 +198,11 @@ class ExportFormatError(SourceFormatError):
     """A directory is no export, a damaged one, or one of another version."""
 
 
+def _require(holds: object, message: str) -> None:
+    if not holds:
+        raise ExportFormatError(message)
+
+
 class ExportManifest(NamedTuple):
     """What an export holds: files by path, with bytes and SHA-256, and the snapshot's manifest.
 
@@ -155,18 +216,15 @@ class ExportManifest(NamedTuple):
 
 def without_places(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return a snapshot's settings with nothing in them that is of one machine only."""
+
+    def is_ours(name: str, value: Any) -> bool:
+        is_place = isinstance(value, str) and value.startswith(_PLACES)
+        return is_place or _OF_ONE_MACHINE.fullmatch(name) is not None
+
     return {
-        section: {
-            key: "" if _is_of_one_machine(f"{section}.{key}", value) else value
-            for key, value in values.items()
-        }
+        section: {k: "" if is_ours(f"{section}.{k}", v) else v for k, v in values.items()}
         for section, values in settings.items()
     }
-
-
-def _is_of_one_machine(name: str, value: Any) -> bool:
-    is_place = isinstance(value, str) and value.startswith(_PLACES)
-    return is_place or _OF_ONE_MACHINE.fullmatch(name) is not None
 
 
 def write_export_manifest(directory: Path, snapshot: Mapping[str, Any]) -> ExportManifest:
@@ -197,13 +255,12 @@ def read_export_manifest(directory: Path) -> ExportManifest:
         raise ExportFormatError(
             f"{directory} is no export of noctuary: it has no readable {MANIFEST}"
         ) from None
-    if found != FORMAT:
-        raise ExportFormatError(f"{directory} is no export of noctuary: its format is {found!r}")
-    if version != FORMAT_VERSION:
-        raise ExportFormatError(
-            f"{directory} is an export of version {version!r}; this noctuary reads version "
-            f"{FORMAT_VERSION}: use the noctuary that made it, or export anew"
-        )
+    _require(found == FORMAT, f"{directory} is no export of noctuary: its format is {found!r}")
+    _require(
+        version == FORMAT_VERSION,
+        f"{directory} is an export of version {version!r}; this noctuary reads version "
+        f"{FORMAT_VERSION}: use the noctuary that made it, or export anew",
+    )
     try:
         manifest = ExportManifest(str(raw["digest"]), dict(raw["files"]), dict(raw["snapshot"]))
         is_same = manifest.digest == _digest(manifest.files, manifest.snapshot)
@@ -211,14 +268,13 @@ def read_export_manifest(directory: Path) -> ExportManifest:
         faults = _faults(directory, manifest.files)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ExportFormatError(f"the {MANIFEST} of {directory} is damaged") from None
-    if faults or not is_same:
-        said = "; ".join(faults[:3]) or f"its {MANIFEST} was changed"
-        raise ExportFormatError(f"the export in {directory} is damaged: {said}")
-    if unknown:
-        raise ExportFormatError(
-            f"the {MANIFEST} of {directory} says {', '.join(unknown)}, which this noctuary does "
-            "not know: use the noctuary that made it, or export anew"
-        )
+    said = "; ".join(faults[:3]) or f"its {MANIFEST} was changed"
+    _require(is_same and not faults, f"the export in {directory} is damaged: {said}")
+    _require(
+        not unknown,
+        f"the {MANIFEST} of {directory} says {', '.join(unknown)}, which this noctuary does not "
+        "know: use the noctuary that made it, or export anew",
+    )
     return manifest
 
 
@@ -254,6 +310,9 @@ _KINDS = ("mention", "edge", "concept_edge", "supersession", "summary_source")
 """In edges.jsonl: a table each."""
 
 
+_NOT_OF_A_SOURCE = ("memory_id", "position")
+
+
 def write_lines(view: SnapshotView, directory: Path) -> None:
     """Write the four files of JSON lines below a directory."""
     edges = ({"kind": kind, **row} for kind in _KINDS for row in _rows(view, f"{kind}s"))
@@ -274,9 +333,6 @@ def _memories(view: SnapshotView) -> Iterator[dict[str, Any]]:
         yield {"id": to_id(row["memory_id"]), **kept}
 
 
-_NOT_OF_A_SOURCE = ("memory_id", "position")
-
-
 def _rows(view: SnapshotView, table: str) -> Iterator[dict[str, Any]]:
     for batch in read_table(view, table):
         yield from batch.to_pylist()
@@ -289,7 +345,7 @@ def _moment(value: datetime) -> str:
 # What must hold before an imported snapshot serves: the gate's sentences, as far as they apply.
 
 
-_NOT_AGAIN = frozenset({DROP_CHECK, every_summary_preserves_its_sources.__name__})
+_NOT_AGAIN = frozenset({checks.DROP_CHECK, every_summary_preserves_its_sources.__name__})
 """They compare with another snapshot, or ask the model: the night that made it did both."""
 
 
@@ -308,14 +364,14 @@ _ANEW = "somebody changed it, so export anew"
 
 def require_sound_snapshot(export: Path, said: Mapping[str, Any]) -> None:
     """Refuse what a manifest says of its snapshot where no night says such a thing."""
-    if said.get("format_version") != PACK_FORMAT_VERSION:
-        raise ExportFormatError(
-            f"the snapshot in {export} has format {said.get('format_version')!r}, this noctuary "
-            f"reads {PACK_FORMAT_VERSION}: use the noctuary that made it"
-        )
+    _require(
+        said.get("format_version") == PACK_FORMAT_VERSION,
+        f"the snapshot in {export} has format {said.get('format_version')!r}, this noctuary reads "
+        f"{PACK_FORMAT_VERSION}: use the noctuary that made it",
+    )
     rules: Mapping[str, Callable[[Any], bool]] = {
         "id_kind": lambda v: v in ("int", "str"),
-        "encoder_digest": lambda v: v == _digest_of(said["encoder"]),
+        "encoder_digest": lambda v: v == _digest_of_encoder(said["encoder"]),
         "counts": lambda v: all(type(n) is int and n >= 0 for n in (v["memories"], *v.values())),
         "corpus_digest": lambda v: isinstance(v, str),
         "built_at": lambda v: bool(datetime.fromisoformat(v)),
@@ -329,10 +385,8 @@ def require_sound_snapshot(export: Path, said: Mapping[str, Any]) -> None:
             is_sound = holds(said[name])
         except (KeyError, TypeError, ValueError, AttributeError, EncoderError):
             is_sound = False
-        if not is_sound:
-            raise ExportFormatError(
-                f"the manifest of {export} has a value under {name} that no snapshot has: {_ANEW}"
-            )
+        told = f"the manifest of {export} has a value under {name} that no snapshot has"
+        _require(is_sound, f"{told}: {_ANEW}")
 
 
 def require_sound_files(directory: Path, manifest: Manifest) -> None:
@@ -349,11 +403,9 @@ def require_sound_files(directory: Path, manifest: Manifest) -> None:
         _require_published_rows(rows, manifest)
         for table in _COUNTED:
             (held,) = rows.execute(f"SELECT COUNT(*) FROM {table}").fetchone()
-            if held != manifest.counts[table]:
-                raise ExportFormatError(
-                    f"the export holds {held} {table} and its manifest says "
-                    f"{manifest.counts[table]}: {_ANEW}"
-                )
+            said = manifest.counts[table]
+            told = f"the export holds {held} {table} and its manifest says {said}"
+            _require(held == said, f"{told}: {_ANEW}")
 
 
 def _require_known_rows(path: Path) -> None:
@@ -395,10 +447,8 @@ def _require_known_flags(path: Path) -> None:
         odd = {*found} - _RANKING | {*found["adopted"]} - _ADOPTED
     else:
         odd = {*found} - _ABSTENTION | {*found["signals"]} - {*SIGNALS}
-    if odd:
-        raise ExportFormatError(
-            f"{path.name} of the export sets {', '.join(sorted(odd))}, which no night does"
-        )
+    sets = ", ".join(sorted(odd))
+    _require(not odd, f"{path.name} of the export sets {sets}, which no night does")
 
 
 def _require_published_rows(rows: sqlite3.Connection, manifest: Manifest) -> None:
@@ -406,41 +456,39 @@ def _require_published_rows(rows: sqlite3.Connection, manifest: Manifest) -> Non
     for row in rows.execute(f"SELECT {', '.join(names)} FROM memories ORDER BY position"):
         memory = dict(zip(names, row, strict=True))
         hashes.append(memory["content_hash"])
-        if published_text(memory) is DAMAGED_TEXT:
-            raise ExportFormatError(
-                f"a text in the export does not match its content hash: {_ANEW}"
-            )
-        if manifest.id_kind == "int" and str(int(memory["memory_id"])) != memory["memory_id"]:
-            raise ExportFormatError(
-                f"the manifest says that ids are numbers, and one is none: {_ANEW}"
-            )
-    if corpus_digest(hashes) != manifest.corpus_digest:
-        raise ExportFormatError(f"the memories do not match the manifest's corpus_digest: {_ANEW}")
+        is_published = published_text(memory) is not DAMAGED_TEXT
+        _require(is_published, f"a text in the export does not match its content hash: {_ANEW}")
+        is_known = manifest.id_kind == "str" or str(int(memory["memory_id"])) == memory["memory_id"]
+        _require(is_known, f"the manifest says that ids are numbers, and one is none: {_ANEW}")
+    is_same = corpus_digest(hashes) == manifest.corpus_digest
+    _require(is_same, f"the memories do not match the manifest's corpus_digest: {_ANEW}")
 
 
 @contextmanager
-def _opened(directory: Path, manifest: Manifest) -> Generator[tuple[Candidate, GateContext]]:
+def _opened(
+    directory: Path, manifest: Manifest
+) -> Generator[tuple[checks.Candidate, checks.GateContext]]:
     """Yield a snapshot as the gate sees one, and what the gate is told where no night ran."""
+
+    def refuse_to_encode(texts: Sequence[str]) -> Any:
+        raise NotImplementedError(f"no model is asked during an import ({len(texts)} texts)")
+
     held = manifest.counts["memories"]
-    context = GateContext(
+    context = checks.GateContext(
         source_counts={"source_rows": held, "exported": held, "quarantined": 0, "sensitive": 0},
         tier_rows={},
         tier_faults={},
         unindexed_rows={},
         encoder_digest=manifest.encoder_digest,
         preserve_threshold=0.0,
-        encode=_refuse_to_encode,
-        drops=DropReport(),
+        encode=refuse_to_encode,
+        drops=checks.DropReport(),
     )
     with closing(connect_immutable(directory / ROWS_FILE)) as rows:
-        yield Candidate(directory, manifest, rows), context
+        yield checks.Candidate(directory, manifest, rows), context
 
 
-def _refuse_to_encode(texts: Sequence[str]) -> NDArray[np.float32]:
-    raise NotImplementedError(f"no model is asked during an import ({len(texts)} texts)")
-
-
-def _digest_of(encoder: Mapping[str, Any] | None) -> str | None:
+def _digest_of_encoder(encoder: Mapping[str, Any] | None) -> str | None:
     return None if encoder is None else EncoderFingerprint.from_json(encoder).digest
 
 
@@ -456,12 +504,36 @@ def _are_settings(said: Mapping[str, Mapping[str, Any]]) -> bool:
     )
 
 
+# A directory that appears under its name once it is complete.
+
+
+@contextmanager
+def _appearing(target: Path, advice: str) -> Generator[Path]:
+    """Yield where to build; nothing is left behind if that fails."""
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise StoreError(f"{target} exists and is not an empty directory: {advice}")
+    building = target.with_name(f".{target.name}.building-{os.getpid()}")
+    missing = [parent for parent in target.parents if not parent.exists()]
+    try:
+        remove_tree(building)
+        building.mkdir(parents=True, mode=0o700)
+        yield building
+        make_private(building)
+        for path in (building, *building.rglob("*")):
+            fsync_file(path)
+        if target.exists():
+            target.rmdir()
+        building.rename(target)
+        fsync_dir(target.parent)
+    except BaseException:
+        remove_tree(building)
+        for parent in missing:
+            with suppress(OSError):  # somebody else has put something there
+                parent.rmdir()
+        raise
+
+
 # Writing an export: what serves, as files that other programs read; equal ones, equal bytes.
-
-
-_TASK = "export"
-_PRIVATE_DIRECTORY = 0o700
-_ARRAY = ".npy"
 
 
 class Exported(NamedTuple):
@@ -478,34 +550,22 @@ class Exported(NamedTuple):
 def export_snapshot(
     paths: StorePaths, target: Path, *, with_encoder: bool = True, progress: Progress = SILENT
 ) -> Exported:
-    """Write what serves into a new directory, readable by its owner only.
-
-    It appears there when it is complete.
-    """
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise StoreError(f"{target} exists and is not an empty directory: name another place")
-    view = SnapshotView(paths)
-    building = target.absolute().with_name(f".{target.absolute().name}.exporting")
-    try:
+    """Write what serves into a new directory, readable by its owner only."""
+    with (
+        closing(SnapshotView(paths)) as view,
+        _appearing(target.absolute(), "name another place") as building,
+    ):
         snapshot = paths.snapshots / view.snapshot_id
         full_check(snapshot, view.manifest)
         _refuse_sensitive(snapshot, view.manifest)
-        remove_tree(building)
-        building.mkdir(parents=True, mode=_PRIVATE_DIRECTORY)
         for done, name in enumerate(sorted(view.manifest.files), start=1):
             _copy(snapshot / name, building / SNAPSHOT / name)
-            progress.update(_TASK, done, len(view.manifest.files))
+            progress.update("export", done, len(view.manifest.files))
         write_lines(view, building)
         has_encoder = with_encoder and _copy_encoder(paths, view.manifest, building)
-        written = write_export_manifest(building, _described(view.manifest))
-        make_private(building)
-        if target.exists():
-            target.rmdir()
-        building.rename(target)
-        fsync_dir(target.absolute().parent)
-    finally:
-        view.close()
-        remove_tree(building)
+        raw = {**view.manifest.to_json(), "settings": without_places(view.manifest.settings)}
+        told = {name: raw[name] for name in SNAPSHOT_KEYS}
+        written = write_export_manifest(building, told)
     sizes = [path.stat().st_size for path in target.rglob("*") if path.is_file()]
     memories = view.manifest.counts["memories"]
     return Exported(target, written.digest, memories, len(sizes), sum(sizes), has_encoder)
@@ -513,7 +573,7 @@ def export_snapshot(
 
 def _refuse_sensitive(snapshot: Path, manifest: Manifest) -> None:
     with _opened(snapshot, manifest) as opened:
-        passed, found = no_sensitive_row_is_anywhere(*opened)
+        passed, found = checks.no_sensitive_row_is_anywhere(*opened)
     if not passed:
         raise StoreError(
             f"{found.get('ids', found)} look sensitive by the rules of today: run a night, which "
@@ -538,12 +598,6 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
 
 
-def _described(manifest: Manifest) -> Mapping[str, Any]:
-    """Return the part of a manifest that travels."""
-    raw = {**manifest.to_json(), "settings": without_places(manifest.settings)}
-    return {name: raw[name] for name in SNAPSHOT_KEYS}
-
-
 # A new store from an export: the snapshot is built again, judged, compared, and serves.
 
 
@@ -564,38 +618,17 @@ class Imported(NamedTuple):
 def import_snapshot(export: Path, paths: StorePaths, progress: Progress = SILENT) -> Imported:
     """Make a new store that serves what an export holds; nothing is left behind if it fails."""
     root = paths.root.absolute()
-    if root.exists() and not (root.is_dir() and not any(root.iterdir())):
-        raise StoreError(
-            f"{root} exists and is not an empty directory: import makes a new store, name another"
-        )
-    manifest = read_export_manifest(export)
-    require_sound_snapshot(export, manifest.snapshot)
-    building = StorePaths(root.with_name(f".{root.name}.importing-{os.getpid()}"))
-    missing = [parent for parent in root.parents if not parent.exists()]
-    try:
-        snapshot_id = _build_store(export, manifest, building, progress)
-        make_private(building.root)
-        for path in (building.root, *building.root.rglob("*")):
-            fsync_file(path)
-        if root.exists():
-            root.rmdir()
-        building.root.rename(root)
-        fsync_dir(root.parent)
-    except BaseException:
-        remove_tree(building.root)
-        for parent in missing:
-            with suppress(OSError):  # somebody else has put something there
-                parent.rmdir()
-        raise
-    has_encoder = (root / "encoders").is_dir()
+    with _appearing(root, "import makes a new store, name another") as building:
+        manifest = read_export_manifest(export)
+        require_sound_snapshot(export, manifest.snapshot)
+        snapshot_id = _build_store(export, manifest, StorePaths(building), progress)
     memories = manifest.snapshot["counts"]["memories"]
-    return Imported(root, snapshot_id, memories, has_encoder)
+    return Imported(root, snapshot_id, memories, (root / "encoders").is_dir())
 
 
 def _build_store(
     export: Path, manifest: ExportManifest, paths: StorePaths, progress: Progress
 ) -> str:
-    remove_tree(paths.root)
     candidate = paths.candidates / ".building-import"
     make_directory(candidate)
     try:
@@ -608,7 +641,7 @@ def _build_store(
         require_sound_files(candidate, made)
         _judge(paths, candidate, made)
         candidate.rename(paths.candidates / made.digest[:DIGEST_NAME_CHARS])
-        _copy_encoder_importing(export, manifest, paths)
+        _import_encoder(export, manifest, paths)
         published = publish_candidate(paths, made.digest, keep=1)
         _compare_lines(manifest, paths)
     except Exception as error:
@@ -625,37 +658,29 @@ def _build_store(
 
 def _make_manifest(export: Path, said: Mapping[str, Any], directory: Path) -> Manifest:
     files = describe_files(directory)
-    counts, id_kind, encoder_digest = said["counts"], said["id_kind"], said["encoder_digest"]
+    told = {n: said[n] for n in SNAPSHOT_KEYS if n not in ("settings", "warnings")}
+    parts = (said["counts"], said["id_kind"], said["encoder_digest"])
+    location = str(export.absolute())
     return Manifest(
-        format_version=PACK_FORMAT_VERSION,
-        digest=compute_digest(files, counts, id_kind, encoder_digest),
+        **told,
+        digest=compute_digest(files, *parts),
         files=files,
-        counts=counts,
-        id_kind=id_kind,
-        encoder=said["encoder"],
-        encoder_digest=encoder_digest,
-        source={
-            "kind": KIND,
-            "schema_version": str(FORMAT_VERSION),
-            "location": str(export.absolute()),
-        },
-        corpus_digest=said["corpus_digest"],
+        source={"kind": KIND, "schema_version": str(FORMAT_VERSION), "location": location},
         settings=without_places(said["settings"]),
         warnings=[(str(code), str(message)) for code, message in said["warnings"]],
-        built_at=said["built_at"],
     )
 
 
 def _judge(paths: StorePaths, directory: Path, manifest: Manifest) -> None:
-    checks = [check for check in GATE_CHECKS if check.__name__ not in _NOT_AGAIN]
+    wanted = [check for check in checks.GATE_CHECKS if check.__name__ not in _NOT_AGAIN]
     with _opened(directory, manifest) as opened:
-        results = [run_check(check, *opened) for check in checks]
+        results = [checks.run_check(check, *opened) for check in wanted]
     if store_verdict(paths, manifest.digest, results).outcome != PASS:
         failed = ", ".join(result.name for result in results if not result.passed)
         raise StoreError(f"what the export holds may not serve: {failed} failed")
 
 
-def _copy_encoder_importing(export: Path, manifest: ExportManifest, paths: StorePaths) -> None:
+def _import_encoder(export: Path, manifest: ExportManifest, paths: StorePaths) -> None:
     """Copy the encoder that the snapshot names, checked as a recall would open it."""
     names = [f"{ENCODER}/{name}" for name in ENCODER_FILES]
     if not any(name in manifest.files for name in names):
@@ -666,13 +691,13 @@ def _copy_encoder_importing(export: Path, manifest: ExportManifest, paths: Store
     try:
         for name in names:
             shutil.copyfile(export / name, directory / Path(name).name)
-        encoder = LeanEncoder.open(directory, verify=True)
-        header = read_header(directory)
+        encoder = lean.LeanEncoder.open(directory, verify=True)
+        header = lean.read_header(directory)
     except (EncoderError, OSError):
         raise ExportFormatError(f"the encoder in {export} is damaged") from None
-    told = (directory / HEADER_FILE).read_text(encoding="utf-8")
-    if encoder.fingerprint.digest != digest or told != header_text(header):
-        raise ExportFormatError(f"the encoder in {export} is not the one that its manifest names")
+    told = (directory / lean.HEADER_FILE).read_text(encoding="utf-8")
+    is_named = encoder.fingerprint.digest == digest and told == lean.header_text(header)
+    _require(is_named, f"the encoder in {export} is not the one that its manifest names")
 
 
 def _compare_lines(manifest: ExportManifest, paths: StorePaths) -> None:
@@ -682,11 +707,9 @@ def _compare_lines(manifest: ExportManifest, paths: StorePaths) -> None:
     try:
         write_lines(view, directory)
         for name in LINES:
-            if hash_file(directory / name) != manifest.files.get(name, {}).get("sha256"):
-                raise ExportFormatError(
-                    f"{name} and the Parquet files of the export say different things: it was "
-                    "changed after it was written"
-                )
+            is_same = hash_file(directory / name) == manifest.files.get(name, {}).get("sha256")
+            told = f"{name} and the snapshot of the export say different things"
+            _require(is_same, f"{told}: it was changed after it was written")
     finally:
         view.close()
         remove_tree(directory)

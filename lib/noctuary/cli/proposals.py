@@ -1,4 +1,8 @@
-"""Commands that propose and tidy: compact, curate, promotions."""
+"""`noctuary proposals`: what could be archived, tidied, remembered for good; doing and undoing it.
+
+Three kinds: `compact` archives memories in noctuary's own store, `curate` marks rows of the memory
+store that the night read, `promotions` only shows.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +12,50 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from noctuary.cli.common import (
+    NamedGroup,
     ScanProgress,
+    coded,
     fail,
-    limit_threads,
+    limit_option,
     open_paths,
     store_options,
     tell,
     warn,
 )
+from noctuary.compact import archive_apply
+from noctuary.compact.archive_plan import ArchiveRules, Plan, archive_rules, plan_store
 from noctuary.core.errors import StoreLockedError
-from noctuary.core.store import StorePaths
+from noctuary.core.settings import Settings
+from noctuary.core.store import StorePaths, find_home
 from noctuary.core.types import from_micros
+from noctuary.curate import apply as curation
+from noctuary.curate.promotions import Promotions, list_promotions, row_json
+from noctuary.curate.proposals import Proposal
+from noctuary.curate.stores import Store, open_writable
+from noctuary.recall.profile import current_settings, read_store_profiles, resolve_for_recall
+from noctuary.sources.export import read_report
 from noctuary.text.marks import clean, visible_line
 
-if TYPE_CHECKING:
-    from noctuary.compact.archive_apply import Applied, PlanHistory
-    from noctuary.compact.archive_plan import ArchiveRules, Plan
-    from noctuary.curate.apply import AppliedProposals, Proposed
-    from noctuary.curate.promotions import Promotions
-    from noctuary.curate.proposals import Proposal
-    from noctuary.curate.stores import Store
+
+@click.group(cls=NamedGroup)
+def proposals() -> None:
+    """Look at what the nights propose; carry it out, or take that back.
+
+    \b
+    noctuary proposals compact       memories to archive: replaced, little used, long idle
+    noctuary proposals curate        rows of your memory store to tidy: duplicates, fragments
+    noctuary proposals promotions    turns of conversations to remember for good
+
+    Each shows and writes nothing, unless you say --apply. Nothing is ever deleted.
+    """  # noqa: D301 (click wants the control character)
 
 
-# `noctuary compact`: what could be archived and why; archiving it; taking that back.
+# `noctuary proposals compact`: what could be archived and why; archiving it; taking that back.
 
 
 EXIT_REFUSED = 3
@@ -48,7 +68,7 @@ _CURRENT = "\0current"
 """Stands for `--apply` without a plan id; no id holds it."""
 
 
-@click.command()
+@proposals.command()
 @click.option("--plan", "is_plan", is_flag=True, help="Show the plan, write nothing [default].")
 @click.option(
     "--apply",
@@ -61,13 +81,7 @@ _CURRENT = "\0current"
 @click.option("--undo", "undo_id", metavar="PLAN_ID", help="Take an applied plan back.")
 @click.option("--list", "is_list", is_flag=True, help="List the plans that were applied.")
 @click.option("--profile", metavar="NAME", help="Profile whose compaction flags decide.")
-@click.option(
-    "--limit",
-    default=20,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Most memories shown, by plan; totals are counted whole, --json shows all.",
-)
+@limit_option(20, "Most memories shown, by plan; totals are counted whole, --json shows all.")
 @click.option("--texts", is_flag=True, help="Also show the texts of the summaries.")
 @store_options
 def compact(
@@ -87,31 +101,36 @@ def compact(
     out of recalls that can see its successor; profiles with include_archived still find it.
 
     \b
-    noctuary compact                    what would be archived, and why; writes nothing
-    noctuary compact --apply 1f0c...    archive exactly that plan, or nothing if it changed
-    noctuary compact --list             plans that were applied, and when
-    noctuary compact --undo 1f0c...     as if it had never been applied
+    noctuary proposals compact                   what would be archived, and why; writes nothing
+    noctuary proposals compact --apply 1f0c...   archive exactly that plan, or nothing if it changed
+    noctuary proposals compact --list            plans that were applied, and when
+    noctuary proposals compact --undo 1f0c...    as if it had never been applied
 
     Exit code 3 when a plan no longer fits or is not in force, 4 while a night is running, 1 when
     the store could not answer.
     """  # noqa: D301 (click wants the control character)
-    chosen = [is_plan, apply_id is not None, undo_id is not None, is_list]
-    if sum(chosen) > 1:
+    if is_plan + (apply_id is not None) + (undo_id is not None) + is_list > 1:
         raise click.UsageError("give one of --plan, --apply, --undo and --list")
-    from noctuary.compact.archive_apply import PlanRefusedError
-
-    limit_threads()
+    paths, now_us = open_paths(store), time.time_ns() // 1000
     try:
-        paths = open_paths(store)
         if is_list:
-            _list(paths, limit)
+            plans = archive_apply.list_plans(paths.archive)
+            tell({"plans": [plan.to_json() for plan in plans]}, _history_lines(plans, limit))
         elif undo_id is not None:
-            _undo(paths, undo_id)
+            at_us = archive_apply.undo_in_store(paths, undo_id, now_us=now_us)
+            said = f"plan {undo_id} is undone: what it archived is found again from now on"
+            tell({"plan_id": undo_id, "undone_at_us": at_us}, [said])
         elif apply_id is not None:
-            _apply(paths, _rules(paths, profile), None if apply_id == _CURRENT else apply_id)
+            named, rules = None if apply_id == _CURRENT else apply_id, _rules(paths, profile)
+            plan, at_us = archive_apply.apply_in_store(
+                paths, rules, named, now_us=now_us, progress=ScanProgress()
+            )
+            tell({**plan.to_json(), "applied_at_us": at_us}, _applied_lines(plan, at_us))
         else:
-            _plan(paths, _rules(paths, profile), limit, texts)
-    except PlanRefusedError as error:
+            plan = plan_store(paths, _rules(paths, profile), ScanProgress())
+            summaries = _summaries_json(plan, texts=texts)
+            tell({**plan.to_json(), "summaries": summaries}, _plan_lines(plan, limit, texts=texts))
+    except archive_apply.PlanRefusedError as error:
         fail(error, EXIT_REFUSED)
     except StoreLockedError as error:
         fail(error, EXIT_LOCKED)
@@ -119,52 +138,11 @@ def compact(
 
 def _rules(paths: StorePaths, profile: str | None) -> ArchiveRules:
     """Return the rules of a profile; what is wrong with it is said and left out, as in a recall."""
-    from noctuary.compact.archive_plan import archive_rules
-    from noctuary.recall.profile import (
-        current_settings,
-        read_store_profiles,
-        resolve_for_recall,
-    )
-
-    settings, warnings = current_settings()
+    settings, said = current_settings()
     stored = read_store_profiles(paths.profiles)
     resolved = resolve_for_recall(settings, {}, stored.tables, profile)
-    told = (*warnings, *stored.warnings, *resolved.warnings)
-    warn(*(f"{warning.code}: {warning.message}" for warning in told))
+    warn(*coded((*said, *stored.warnings, *resolved.warnings)))
     return archive_rules(resolved.profile.to_json(), settings.compaction)
-
-
-def _plan(paths: StorePaths, rules: ArchiveRules, limit: int, texts: bool) -> None:
-    from noctuary.compact.archive_plan import plan_store
-
-    plan = plan_store(paths, rules, ScanProgress())
-    found = {**plan.to_json(), "summaries": _summaries_json(plan, texts=texts)}
-    tell(found, _plan_lines(plan, limit, texts=texts))
-
-
-def _apply(paths: StorePaths, rules: ArchiveRules, plan_id: str | None) -> None:
-    from noctuary.compact.archive_apply import apply_in_store
-
-    applied = apply_in_store(
-        paths, rules, plan_id, now_us=time.time_ns() // 1000, progress=ScanProgress()
-    )
-    found = {**applied.plan.to_json(), "applied_at_us": applied.applied_at_us}
-    tell(found, _applied_lines(applied))
-
-
-def _undo(paths: StorePaths, plan_id: str) -> None:
-    from noctuary.compact.archive_apply import undo_in_store
-
-    at_us = undo_in_store(paths, plan_id, now_us=time.time_ns() // 1000)
-    said = f"plan {plan_id} is undone: what it archived is found again from now on"
-    tell({"plan_id": plan_id, "undone_at_us": at_us}, [said])
-
-
-def _list(paths: StorePaths, limit: int) -> None:
-    from noctuary.compact.archive_apply import list_plans
-
-    plans = list_plans(paths.archive)
-    tell({"plans": [plan.to_json() for plan in plans]}, _history_lines(plans, limit))
 
 
 _LEFT = {
@@ -182,17 +160,38 @@ def _plan_lines(plan: Plan, limit: int, *, texts: bool) -> Iterator[str]:
     """Yield what a plan would do and why, at most `limit` memories."""
     if plan.warning is not None:
         yield f"! {plan.warning}"
-    yield _plan_headline(plan)
+    if plan.archived:
+        yield (
+            f"plan {plan.plan_id}: {len(plan.archived):,} memories would be archived, "
+            f"{len(plan.summaries):,} summaries created (use counted {_moment(plan.as_of_us)})"
+        )
+    else:
+        yield f"nothing to archive in {plan.snapshot_id}"
     traces = plan.traces()
     for trace in traces[:limit]:
         yield f"  {clean(trace['memory_id']):>8}  {trace['action']:<7}  {clean(trace['reason'])}"
     if len(traces) > limit:
         yield f"  ... and {len(traces) - limit:,} more; --json shows all"
-    yield from _summary_lines(plan, texts=texts)
-    yield _left_line(plan)
-    yield _timing_line(plan)
+    for summary in plan.summaries:
+        confidence = 0.0 if summary.report is None else summary.report.confidence
+        yield (
+            f"  summary {summary.summary_id} of {', '.join(map(clean, summary.source_ids))}: "
+            f"{summary.source_tokens} -> {summary.summary_tokens} tokens, "
+            f"confidence {confidence:.2f}"
+        )
+        if texts:
+            yield f"    {clean(summary.text)}"
+    scan = plan.scan
+    left = ", ".join(
+        f"{scan.left[name]:,} {said}" for name, said in _LEFT.items() if scan.left[name]
+    )
+    others = f"; no candidates: {left}" if left else ""
+    yield f"{scan.scanned:,} of {scan.total:,} superseded memories looked at{others}"
+    times = {name.removesuffix("_ms"): ms for name, ms in plan.timings_ms.items()}
+    yield "time in ms: " + ", ".join(f"{name} {ms:.1f}" for name, ms in times.items())
     if plan.archived:
-        yield f"nothing was written; `noctuary compact --apply {plan.plan_id}` archives this plan"
+        apply = f"noctuary proposals compact --apply {plan.plan_id}"
+        yield f"nothing was written; `{apply}` archives this plan"
 
 
 def _summaries_json(plan: Plan, *, texts: bool) -> list[dict[str, Any]]:
@@ -211,27 +210,29 @@ def _summaries_json(plan: Plan, *, texts: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _applied_lines(applied: Applied) -> Iterator[str]:
+def _applied_lines(plan: Plan, applied_at_us: int | None) -> Iterator[str]:
     """Yield what was archived, and how to take it back."""
-    plan = applied.plan
     if plan.warning is not None:
         yield f"! {plan.warning}"
-    if applied.applied_at_us is None:
+    if applied_at_us is None:
         yield "nothing to archive; nothing was written"
         return
     yield f"plan {plan.plan_id} archived {len(plan.archived):,} memories; nothing was deleted"
     if plan.summaries:
         yield f"its {len(plan.summaries):,} summaries are found after the next night"
-    yield f"`noctuary compact --undo {plan.plan_id}` takes it back"
+    yield f"`noctuary proposals compact --undo {plan.plan_id}` takes it back"
 
 
-def _history_lines(plans: Sequence[PlanHistory], limit: int) -> Iterator[str]:
+def _history_lines(plans: Sequence[archive_apply.PlanHistory], limit: int) -> Iterator[str]:
     """Yield the plans that were applied, with at most `limit` memories of each that holds."""
     if not plans:
         yield "no plan was applied yet"
     for plan in plans:
         state = "in force" if plan.in_force else "undone"
-        yield f"plan {plan.plan_id}  {state}, {len(plan.traces):,} memories{_summaries_of(plan)}"
+        summaries = f", {len(plan.summary_ids):,} summaries" if plan.summary_ids else ""
+        if summaries and plan.forgotten:
+            summaries += f", {plan.forgotten} of them forgotten"
+        yield f"plan {plan.plan_id}  {state}, {len(plan.traces):,} memories{summaries}"
         for application in plan.applications:
             ended = application.undone_at_us
             until = "" if ended is None else f", undone {_moment(ended)}"
@@ -240,60 +241,19 @@ def _history_lines(plans: Sequence[PlanHistory], limit: int) -> Iterator[str]:
             yield f"  {clean(trace['memory_id']):>8}  {clean(trace['reason'])}"
 
 
-def _plan_headline(plan: Plan) -> str:
-    if not plan.archived:
-        return f"nothing to archive in {plan.snapshot_id}"
-    counted = _moment(plan.as_of_us)
-    return (
-        f"plan {plan.plan_id}: {len(plan.archived):,} memories would be archived, "
-        f"{len(plan.summaries):,} summaries created (use counted {counted})"
-    )
-
-
-def _summary_lines(plan: Plan, *, texts: bool) -> Iterator[str]:
-    for summary in plan.summaries:
-        confidence = 0.0 if summary.report is None else summary.report.confidence
-        yield (
-            f"  summary {summary.summary_id} of {', '.join(map(clean, summary.source_ids))}: "
-            f"{summary.source_tokens} -> {summary.summary_tokens} tokens, "
-            f"confidence {confidence:.2f}"
-        )
-        if texts:
-            yield f"    {clean(summary.text)}"
-
-
-def _left_line(plan: Plan) -> str:
-    left = [f"{plan.scan.left[name]:,} {said}" for name, said in _LEFT.items()
-            if plan.scan.left[name]]  # fmt: skip
-    others = f"; no candidates: {', '.join(left)}" if left else ""
-    return f"{plan.scan.scanned:,} of {plan.scan.total:,} superseded memories looked at{others}"
-
-
-def _timing_line(plan: Plan) -> str:
-    times = {name.removesuffix("_ms"): ms for name, ms in plan.timings_ms.items()}
-    return "time in ms: " + ", ".join(f"{name} {ms:.1f}" for name, ms in times.items())
-
-
-def _summaries_of(plan: PlanHistory) -> str:
-    if not plan.summary_ids:
-        return ""
-    forgotten = f", {plan.forgotten} of them forgotten" if plan.forgotten else ""
-    return f", {len(plan.summary_ids):,} summaries{forgotten}"
-
-
 def _moment(micros: int) -> str:
     moment = from_micros(micros) or datetime.fromtimestamp(0, UTC)
     return moment.isoformat(sep=" ", timespec="seconds")
 
 
-# `noctuary curate`: what could be tidied in the memory store itself, doing it, taking it back.
+# `noctuary proposals curate`: what could be tidied in the memory store itself; doing, undoing it.
 
 
 _SHOWN_CHARS = 100
 """Of a memory's text, in a list: about a line beside its id and role."""
 
 
-@click.command()
+@proposals.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--list", "as_list", is_flag=True, help="Show the proposals. The default.")
 @click.option("--all", "with_noop", is_flag=True, help="List what was left alone as well (NOOP).")
@@ -324,52 +284,63 @@ def curate(
     """Show what the last night would tidy in the memory store, apply it, or undo that.
 
     \b
-    noctuary curate                     duplicates, fragments, superseded facts, contradictions
-    noctuary curate --apply 3f2a 91bc   write two of them
-    noctuary curate --apply             write all that would change something
-    noctuary curate --journal           what was written, by journal id
-    noctuary curate --undo 1            every touched row as it was
+    noctuary proposals curate                     duplicates, fragments, what was superseded
+    noctuary proposals curate --apply 3f2a 91bc   write two of them
+    noctuary proposals curate --apply             write all that would change something
+    noctuary proposals curate --journal           what was written, by journal id
+    noctuary proposals curate --undo 1            every touched row as it was
 
     The night proposes where curation.enabled is set, and writes nothing. --apply marks rows with
     [SUPERSEDED] and importance 0.3, in one transaction; nothing is deleted. It refuses, as a whole,
     if a row changed since that night.
     """  # noqa: D301 (click wants the control character)
-    asked = [do_apply, undo is not None, journal, as_list]
-    if sum(asked) > 1:
+    if do_apply + (undo is not None) + journal + as_list > 1:
         raise click.UsageError("--list, --apply, --undo and --journal exclude each other")
     work = open_paths(store).work
     if do_apply:
-        _apply_proposals(work, ids, min_confidence, source)
+        _apply(work, ids, min_confidence, source)
     elif undo is not None:
-        _undo_proposals(work, undo, source)
+        with closing(_open(source, work)) as opened:
+            undone = curation.undo(opened, undo)
+        said = (
+            f"journal {undo} is undone: {len(undone.restored)} rows as they were, "
+            f"{len(undone.taken_back)} added rows taken back"
+        )
+        tell({"source": opened.display, **undone._asdict()}, [said])
     elif journal:
-        _journal(work, source)
+        with closing(_open(source, work)) as opened:
+            found = opened.applications()
+        lines = [
+            f"{a.journal_id:>4}  {a.applied_at}  {a.proposals} proposals, {a.rows} rows  "
+            + (f"undone {a.undone_at}" if a.undone_at else "holds")
+            + ("" if a.undoable or a.undone_at else ", cannot be undone any more")
+            for a in found
+        ] or ["nothing was ever applied to this source"]
+        tell({"source": opened.display, "journal": [a._asdict() for a in found]}, lines)
     else:
-        _list_proposals(work, ids, with_noop)
+        _list(work, ids, with_noop)
 
 
-def _list_proposals(work: Path, ids: tuple[str, ...], with_noop: bool) -> None:
-    from noctuary.curate.apply import chosen, read_proposed, replacement_text
-
-    found = read_proposed(work)
-    proposals = chosen(found.proposals, ids, 0.0) if ids or not with_noop else found.proposals
-    new_text = {p.proposal_id: replacement_text(p, found.text_of) for p in proposals}
+def _list(work: Path, ids: tuple[str, ...], with_noop: bool) -> None:
+    found = curation.read_proposed(work)
+    chosen = found.proposals
+    if ids or not with_noop:
+        chosen = curation.chosen(chosen, ids, 0.0)
+    added = {p.proposal_id: curation.replacement_text(p, found.text_of) for p in chosen}
     counts = Counter(f"{p.kind} {p.action}" for p in found.proposals)
     shown = {
         "enabled": found.is_on,
         "source": found.source,
         "counts": dict(sorted(counts.items())),
-        "proposals": [
-            {**p.to_json(), "replacement_text": new_text[p.proposal_id]} for p in proposals
-        ],
+        "proposals": [{**p.to_json(), "replacement_text": added[p.proposal_id]} for p in chosen],
     }
-    tell(shown, _proposal_lines(proposals, found, new_text))
+    tell(shown, _proposal_lines(chosen, found, added))
 
 
 def _proposal_lines(
-    proposals: Sequence[Proposal], found: Proposed, new_text: Mapping[str, str | None]
+    chosen: Sequence[Proposal], found: curation.Proposed, added: Mapping[str, str | None]
 ) -> Iterator[str]:
-    for proposal in proposals:
+    for proposal in chosen:
         yield (
             f"{proposal.proposal_id}  {proposal.action:<9} {proposal.kind:<15} "
             f"{proposal.confidence:.2f}  {proposal.evidence.reason}"
@@ -377,9 +348,8 @@ def _proposal_lines(
         for target in proposal.targets:
             text = _shorten(found.text_of.get(target.memory_id), _SHOWN_CHARS)
             yield visible_line(f"    {target.role:<10} [{target.memory_id}] {text}")
-        added = new_text[proposal.proposal_id]
-        if added is not None:
-            yield visible_line(f"    new row    {' '.join(added.split())}")
+        if (new := added[proposal.proposal_id]) is not None:
+            yield visible_line(f"    new row    {' '.join(new.split())}")
     if not found.is_on:
         yield (
             "curation is off: set curation.enabled (NOCTUARY_CURATION_ENABLED=true), run the night"
@@ -387,7 +357,7 @@ def _proposal_lines(
         return
     left = sum(p.action == "NOOP" for p in found.proposals)
     yield (
-        f"{len(proposals)} of {len(found.proposals)} proposals for {found.source}; {left} looked "
+        f"{len(chosen)} of {len(found.proposals)} proposals for {found.source}; {left} looked "
         "at and left alone (--all). Nothing is written before --apply."
     )
 
@@ -397,81 +367,41 @@ def _shorten(text: str | None, most: int) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def _apply_proposals(work: Path, ids: tuple[str, ...], least: float, source: str | None) -> None:
-    from noctuary.curate.apply import Where, apply_proposals, chosen, read_proposed
-
-    found = read_proposed(work)
-    proposals = chosen(found.proposals, ids, least)
-    with closing(_open(source or found.source)) as opened:
+def _apply(work: Path, ids: tuple[str, ...], least: float, source: str | None) -> None:
+    found = curation.read_proposed(work)
+    chosen = curation.chosen(found.proposals, ids, least)
+    with closing(_open(source or found.source, work)) as opened:
         warn(*opened.notes)
-        is_same = Path(opened.display).resolve() == Path(found.source).resolve()
-        applied = apply_proposals(opened, proposals, Where(is_same, found.text_of))
-    tell({"source": opened.display, **applied._asdict()}, _written_lines(applied, opened.display))
-
-
-def _written_lines(applied: AppliedProposals, display: str) -> Iterator[str]:
-    for proposal_id, journal_id in applied.held.items():
-        yield f"{proposal_id} holds already (journal {journal_id})"
+        is_own = Path(opened.display).resolve() == Path(found.source).resolve()
+        applied = curation.apply_proposals(opened, chosen, curation.Where(is_own, found.text_of))
+    lines = [f"{name} holds already (journal {number})" for name, number in applied.held.items()]
     if applied.journal_id is None:
-        yield "nothing to do"
-        return
-    yield (
-        f"journal {applied.journal_id}: {len(applied.written)} proposals written to {display}: "
-        f"{len(applied.tombstones)} rows marked, {len(applied.updated)} filled up, "
-        f"{len(applied.added)} added. Take it back: noctuary curate --undo {applied.journal_id}"
-    )
+        lines.append("nothing to do")
+    else:
+        lines.append(
+            f"journal {applied.journal_id}: {len(applied.written)} proposals written to "
+            f"{opened.display}: {len(applied.tombstones)} rows marked, {len(applied.updated)} "
+            f"filled up, {len(applied.added)} added. Take it back: "
+            f"noctuary proposals curate --undo {applied.journal_id}"
+        )
+    tell({"source": opened.display, **applied._asdict()}, lines)
 
 
-def _undo_proposals(work: Path, journal_id: int, source: str | None) -> None:
-    from noctuary.curate.apply import undo
-
-    with closing(_open(source or _night_source(work))) as opened:
-        undone = undo(opened, journal_id)
-    said = (
-        f"journal {journal_id} is undone: {len(undone.restored)} rows as they were, "
-        f"{len(undone.taken_back)} added rows taken back"
-    )
-    tell({"source": opened.display, **undone._asdict()}, [said])
+def _open(source: str | None, work: Path) -> Store:
+    """Open a source to write to, by default the one that the last night read."""
+    named = source or read_report(work / "corpus").identity.location
+    return open_writable(named, Settings.load(home=find_home()).corpus)
 
 
-def _journal(work: Path, source: str | None) -> None:
-    with closing(_open(source or _night_source(work))) as opened:
-        found = opened.applications()
-    lines = [
-        f"{a.journal_id:>4}  {a.applied_at}  {a.proposals} proposals, {a.rows} rows  "
-        + (f"undone {a.undone_at}" if a.undone_at else "holds")
-        + ("" if a.undoable or a.undone_at else ", cannot be undone any more")
-        for a in found
-    ]
-    shown = {"source": opened.display, "journal": [a._asdict() for a in found]}
-    tell(shown, lines or ["nothing was ever applied to this source"])
-
-
-def _open(source: str) -> Store:
-    from noctuary.core.settings import Settings
-    from noctuary.core.store import find_home
-    from noctuary.curate.stores import open_writable
-
-    return open_writable(source, Settings.load(home=find_home()).corpus)
-
-
-def _night_source(work: Path) -> str:
-    from noctuary.sources.export import read_report
-
-    return read_report(work / "corpus").identity.location
-
-
-# `noctuary promotions`: which turns of conversations the last night would remember for good.
+# `noctuary proposals promotions`: which turns the last night would remember for good.
 
 
 _TURN_CHARS = 200
 """Of a turn's text, in the list: two lines of a terminal."""
 
 
-@click.command()
-@click.option(
-    "-n", "limit", default=20, show_default=True, type=click.IntRange(min=0), help="Rows."
-)
+@proposals.command()
+@click.option("-n", "limit", default=20, type=click.IntRange(min=0), help="Rows.")
 @click.option("--all", "with_left", is_flag=True, help="List what was left alone as well.")
 @click.option("--user", help="Whose turns [default: those of nobody in particular].")
 @store_options
@@ -479,24 +409,23 @@ def promotions(limit: int, with_left: bool, user: str | None, store: str | None)
     """Show which turns the last night proposes to remember for good, and why.
 
     \b
-    noctuary promotions                 the best proposals, highest score first
-    noctuary promotions -n 100 --all    the rest as well, with what kept it below
-    noctuary promotions --json          every number of the gate, for a program
+    noctuary proposals promotions                 the best proposals, highest score first
+    noctuary proposals promotions -n 100 --all    the rest as well, with what kept it below
+    noctuary proposals promotions --json          every number of the gate, for a program
 
     A score G mixes two branches by how technical a turn is: novelty, repetition and what it states
     (conversation), or how specific, actionable and structured it is (code). Nothing is written to
     the source: what you want to keep, save it there. Exit code 1 only if there is no table.
     """  # noqa: D301 (click wants the control character)
-    from noctuary.curate.promotions import list_promotions, row_json
-
     work = open_paths(store).work
     found = list_promotions(work, user=user, with_left=with_left, limit=limit)
-    rows = [{**row_json(row), "text": found.text_of.get(row.turn_id)} for row in found.rows]
     shown = {
         "enabled": found.is_on,
         "threshold": found.threshold,
         "counts": dict(found.counts),
-        "promotions": rows,
+        "promotions": [
+            {**row_json(row), "text": found.text_of.get(row.turn_id)} for row in found.rows
+        ],
     }
     tell(shown, _promotion_lines(found))
 

@@ -1,4 +1,4 @@
-"""The tables of `noctuary sql`, their rows, and the closed database that answers a query."""
+"""`noctuary sql`: the serving snapshot as tables, and the closed database that answers a query."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import csv
 import io
 import json
 import math
+import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import date, datetime, time
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.cli.common import is_json, limit_option, open_paths, store_options, tell, warn
 from noctuary.core import store as layout
 from noctuary.core.errors import NoctuaryError
 from noctuary.core.files import read_array
@@ -32,6 +37,105 @@ from noctuary.text.marks import visible_line
 if TYPE_CHECKING:
     import duckdb
 
+# `noctuary sql`: one read-only query on what serves.
+
+
+@click.command()
+@click.argument("query", required=False)
+@click.option("--schema", "is_schema", is_flag=True, help="List tables and columns, or QUERY's.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV; values are never shortened.")
+@limit_option(1_000, "Most rows printed; 0 prints every row.")
+@click.option(
+    "--user",
+    metavar="NAME",
+    help="Only what this user may see: their own memories, nobody's, and what is shared with them.",
+)
+@store_options
+def sql(
+    query: str | None,
+    is_schema: bool,
+    as_csv: bool,
+    limit: int,
+    user: str | None,
+    store: str | None,
+) -> None:
+    """Run one read-only SQL QUERY (DuckDB's dialect) on the snapshot that serves.
+
+    A tool of the store's owner: without --user it shows everybody's memories. QUERY is read from
+    standard input where it is "-". Nothing is written, neither to the store nor to a temporary
+    file, and a query can reach no file and no network.
+
+    \b
+    noctuary sql --schema                                   tables, columns, types, meanings
+    noctuary sql --schema edges                             of one table
+    noctuary sql "select wing, count(*) from memories group by all"
+    noctuary sql "from summaries select text" --csv > summaries.csv
+
+    Text output shortens values and prints --limit rows. CSV in a file holds every value as it is;
+    on a terminal or in a pipe, control and direction characters show as marks (\\u001b). Exit code
+    1 when the query is wrong or the store cannot answer, 130 when it was stopped by Ctrl-C.
+    """  # noqa: D301 (click wants the control character)
+    if as_csv and is_json():
+        raise click.UsageError("give one of --csv and --json")
+    if is_schema:
+        _show_schema(query)
+        return
+    if query is None:
+        raise click.UsageError("give a query, or --schema")
+    text = sys.stdin.read() if query == "-" else query
+    with _ctrl_c_ends_the_process(), closing(SnapshotView(open_paths(store), user)) as view:
+        _print(run_query(view, text, limit or None), as_csv)
+
+
+@contextmanager
+def _ctrl_c_ends_the_process() -> Generator[None]:
+    """Let Ctrl-C end the process at once: DuckDB looks for it too rarely, and nothing is written.
+
+    A shell shows that as exit code 130.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _print(answer: Answer, as_csv: bool) -> None:
+    if is_json():
+        for piece in json_pieces(answer):
+            click.echo(piece, nl=False)
+        return
+    # Bytes pass the marks: a file keeps what the store holds, a terminal or a pipe shows it.
+    is_exact = as_csv and _goes_into_a_file()
+    for line in (csv_lines if as_csv else text_lines)(answer):
+        click.echo(line.encode("utf-8", "surrogatepass") if is_exact else line)
+    if answer.is_cut:
+        warn(f"only the first {answer.count:,} rows: --limit 0 prints all")
+
+
+def _goes_into_a_file() -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _show_schema(name: str | None) -> None:
+    tables = [table for table in TABLES if name in (None, table.name)]
+    if not tables:
+        known = ", ".join(TABLE_NAMES)
+        raise click.BadParameter(f"there is no table {name!r}; there are {known}")
+    found, lines = list[dict[str, Any]](), list[str]()
+    for table in tables:
+        columns = [{"name": c.name, "type": c.type, "about": c.about} for c in table.columns]
+        found.append({"table": table.name, "about": table.about, "columns": columns})
+        lines.append(f"{table.name}: {table.about}")
+        lines += [f"  {c.name:<20} {c.type:<10} {c.about}" for c in table.columns]
+    tell({"tables": found}, lines)
+
 
 # The serving snapshot as one user sees it: its rows, its arrays, and which memories are visible.
 
@@ -40,30 +144,25 @@ class SnapshotView:
     """One published snapshot, and what of it a user may see; None is the owner, who sees all."""
 
     def __init__(self, paths: StorePaths, user: str | None = None) -> None:
-        """Open what serves.
-
-        Raises:
-            SnapshotMissingError: Nothing has been published.
-            SnapshotCorruptError: It is damaged or of another version.
-        """
-        self.paths = paths
-        self.user = user
+        """Open what serves; StoreError where nothing was published, or it cannot be read."""
+        self.paths, self.user = paths, user
         self.snapshot_id = read_pointer(paths).snapshot_id
         self._directory = paths.snapshots / self.snapshot_id
         self.manifest = read_manifest(self._directory)
         quick_check(self._directory, self.manifest)
         self.db = connect_immutable(self._directory / layout.ROWS_FILE)
         self.db.execute("PRAGMA temp_store = MEMORY")  # a sort never spills to disk
-        for function in (self._sees, self._sees_id, self._sees_concept):
-            self.db.create_function(function.__name__.strip("_"), 1, function)
+        sees: dict[str, Callable[[Any], bool]] = {
+            "sees": lambda position: bool(self.seen[position]),
+            "sees_id": lambda name: user is None or name in self._seen_ids,
+            "sees_concept": lambda ordinal: bool(self.seen_concepts[ordinal]),
+        }
+        for name, function in sees.items():
+            self.db.create_function(name, 1, function)
 
     def close(self) -> None:
         """Close the files."""
         self.db.close()
-
-    def has(self, name: str) -> bool:
-        """Say whether the snapshot has a file."""
-        return name in self.manifest.files
 
     def array(self, name: str) -> NDArray[Any]:
         """Memory-map one of its arrays."""
@@ -74,20 +173,19 @@ class SnapshotView:
         row = self.db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else parse_json(row[0])
 
-    def column(self, sql: str) -> list[Any]:
-        """Return the only column of a query of our own."""
-        return [row[0] for row in self.db.execute(sql)]
+    def column(self, name: str, table: str, order: str) -> list[Any]:
+        """Return a column of one of its tables."""
+        return [row[0] for row in self.db.execute(f"SELECT {name} FROM {table} ORDER BY {order}")]
 
     @cached_property
     def memory_ids(self) -> NDArray[np.object_]:
         """By position."""
-        return np.array(self.column("SELECT memory_id FROM memories ORDER BY position"), object)
+        return np.array(self.column("memory_id", "memories", "position"), object)
 
     @cached_property
     def concept_ids(self) -> NDArray[np.object_]:
         """By ordinal; None, after the last, is what ordinal -1 means."""
-        found = self.column("SELECT concept_id FROM concepts ORDER BY ordinal")
-        return np.array([*found, None], object)
+        return np.array([*self.column("concept_id", "concepts", "ordinal"), None], object)
 
     @cached_property
     def seen(self) -> NDArray[np.bool_]:
@@ -97,7 +195,7 @@ class SnapshotView:
         """
         if self.user is None:
             return np.ones(self.manifest.counts["memories"], dtype=np.bool_)
-        owners = self.column("SELECT user FROM memories ORDER BY position")
+        owners = self.column("user", "memories", "position")
         seen = np.array([owner in (None, "", self.user) for owner in owners], dtype=np.bool_)
         readers: list[str] = self.meta(layout.SHARED_WITH) or []
         if self.user in readers:
@@ -106,6 +204,10 @@ class SnapshotView:
             shared = self.array(layout.SHARE_POSITIONS_FILE)
             seen[shared[starts[reader] : starts[reader + 1]]] = True
         return seen
+
+    @cached_property
+    def _seen_ids(self) -> frozenset[str]:
+        return frozenset(self.memory_ids[self.seen])
 
     @cached_property
     def seen_concepts(self) -> NDArray[np.bool_]:
@@ -120,19 +222,6 @@ class SnapshotView:
         before = np.concatenate(([0], np.cumsum(hidden)))
         # One without any mention has its name from nobody knows where.
         return (before[starts[1:]] == before[starts[:-1]]) & (starts[1:] > starts[:-1])
-
-    def _sees(self, position: int) -> bool:
-        return bool(self.seen[position])
-
-    def _sees_id(self, memory_id: str) -> bool:
-        return self.user is None or memory_id in self._seen_ids
-
-    def _sees_concept(self, ordinal: int) -> bool:
-        return bool(self.seen_concepts[ordinal])
-
-    @cached_property
-    def _seen_ids(self) -> frozenset[str]:
-        return frozenset(self.memory_ids[self.seen])
 
 
 # Rows of the tables that no SQLite file holds, as columns; large ones in parts.
@@ -175,7 +264,7 @@ def _edges(view: SnapshotView) -> Iterator[Columns]:
 
 
 def _vectors(view: SnapshotView) -> Iterator[Columns]:
-    if view.has(layout.VECTORS_FILE):
+    if layout.VECTORS_FILE in view.manifest.files:
         found = view.array(layout.VECTORS_FILE)
         for part in _parts(view.seen):
             yield view.memory_ids[part], list(found[part])
@@ -258,12 +347,16 @@ class Column(NamedTuple):
     name: str
     type: str
     about: str
-    sql: str
-    """Of texts, JSON; of moments, microseconds."""
+    sql: str = ""
+    """Where it is not the name (a moment's, with the unit). Texts are JSON, moments in µs."""
+
+    @property
+    def expression(self) -> str:
+        """What reads it."""
+        return self.sql or (f"{self.name}_us" if self.type == MOMENT else self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """One table: what a row is, and where its rows are from: SQL, or a function."""
 
     name: str
@@ -271,21 +364,14 @@ class Table:
     source: str | Callable[[SnapshotView], Iterator[Columns]]
     columns: tuple[Column, ...]
 
-    def describe(self) -> dict[str, Any]:
-        """Return what `noctuary sql --schema` says of it."""
-        columns = [{"name": c.name, "type": c.type, "about": c.about} for c in self.columns]
-        return {"table": self.name, "about": self.about, "columns": columns}
-
 
 def _table(
     name: str,
     about: str,
     source: str | Callable[[SnapshotView], Iterator[Columns]],
-    *columns: tuple[str, str, str] | tuple[str, str, str, str],
+    *columns: tuple[str, ...],
 ) -> Table:
-    """Return a table; a column without SQL is the one of its name, a moment with the unit."""
-    told = [(*c, f"{c[0]}_us" if c[1] == MOMENT else c[0])[:4] for c in columns]
-    return Table(name, about, source, tuple(Column(*c) for c in told))
+    return Table(name, about, source, tuple(Column(*told) for told in columns))
 
 
 _EVIDENCE_IDS = """(SELECT json_group_array(memory_id) FROM (
@@ -300,25 +386,17 @@ _VALID = (
     ("recorded_at", MOMENT, "when the store wrote the evidence"),
     ("retracted_at", MOMENT, "when the store wrote what ended it; null: nothing did"),
 )
-_CHARS = (
-    (
-        "start_char",
-        WHOLE,
-        "first character of the evidence in the content; null: a field, or none",
-        "CASE WHEN evidence_start >= 0 THEN evidence_start END",
-    ),
-    (
-        "end_char",
-        WHOLE,
-        "one past its last character",
-        "CASE WHEN evidence_start >= 0 THEN evidence_end END",
-    ),
+_START, _END = (
+    f"CASE WHEN evidence_start >= 0 THEN {c} END" for c in ("evidence_start", "evidence_end")
 )
+_CHARS = (
+    ("start_char", WHOLE, "first character of the evidence in the content; null: a field, or none",
+     _START),
+    ("end_char", WHOLE, "one past its last character", _END),
+)  # fmt: skip
 
 TABLES = (
-    _table(
-        "memories",
-        "a memory of the snapshot",
+    _table("memories", "a memory of the snapshot",
         "FROM memories WHERE sees(position) ORDER BY position",
         ("memory_id", TEXT, "its id in the source, as text"),
         ("position", WHOLE, "its place in the snapshot, from 0"),
@@ -334,42 +412,28 @@ TABLES = (
         ("room", TEXT, "null: no room"),
         ("user", TEXT, "whose it is; null: nobody's"),
         ("is_turn", FLAG, "a turn of a conversation"),
-        ("content_hash", TEXT, "of every field but the position"),
-    ),
-    _table(
-        "concepts",
-        "something that memories are about or name",
+        ("content_hash", TEXT, "of every field but the position")),
+    _table("concepts", "something that memories are about or name",
         "FROM concepts WHERE sees_concept(ordinal) ORDER BY ordinal",
         ("concept_id", TEXT, "hash of the canonical name"),
         ("name", TEXT, "canonical name", "canonical_name"),
         ("kind", TEXT, "person, tag, date ..."),
         ("aliases", TEXTS, "other names"),
-        ("memories", WHOLE, "memories that hold it", "df"),
-    ),
-    _table(
-        "mentions",
-        "a place where a memory holds a concept",
-        _mentions,
+        ("memories", WHOLE, "memories that hold it", "df")),
+    _table("mentions", "a place where a memory holds a concept", _mentions,
         ("concept_id", TEXT, "the concept"),
         ("memory_id", TEXT, "the memory"),
         ("role", TEXT, "about, mentions, author, speaker"),
-        *_CHARS,
-    ),
-    _table(
-        "edges",
-        "a step that the graph walk can take from a memory to a memory",
-        _edges,
+        *_CHARS),
+    _table("edges", "a step that the graph walk can take from a memory to a memory", _edges,
         ("source_id", TEXT, "memory that it leaves"),
         ("target_id", TEXT, "memory that it reaches"),
         ("relation", TEXT, "mentions_subject, mentions_tag, next_turn, previous_turn ..."),
         ("weight", REAL, "above 0, at most 1"),
         ("concept_id", TEXT, "the concept that is the evidence; null: none"),
         *_CHARS,
-        *_VALID,
-    ),
-    _table(
-        "concept_edges",
-        "a statement about two concepts",
+        *_VALID),
+    _table("concept_edges", "a statement about two concepts",
         """FROM concept_edges e JOIN concepts a ON a.ordinal = src
         JOIN concepts b ON b.ordinal = dst
         WHERE sees_concept(src) AND sees_concept(dst) AND NOT EXISTS (
@@ -382,11 +446,8 @@ TABLES = (
         ("target_name", TEXT, "its canonical name", "b.canonical_name"),
         ("weight", REAL, "0 to 1: grows with the memories that state it"),
         ("evidence_ids", TEXTS, "memories that state it", _EVIDENCE_IDS),
-        *_VALID,
-    ),
-    _table(
-        "supersessions",
-        "a memory that a newer one replaced",
+        *_VALID),
+    _table("supersessions", "a memory that a newer one replaced",
         """FROM supersessions JOIN memories o ON o.position = older
         JOIN memories n ON n.position = newer JOIN memories h ON h.position = head
         JOIN memories e ON e.position = evidence_position
@@ -404,11 +465,8 @@ TABLES = (
         ("evidence_id", TEXT, "memory that says so", "e.memory_id"),
         *_CHARS,
         ("valid_to", MOMENT, "until when the older one held"),
-        ("recorded_at", MOMENT, "when the store wrote the newer one"),
-    ),
-    _table(
-        "clusters",
-        "turns of one session that belong together",
+        ("recorded_at", MOMENT, "when the store wrote the newer one")),
+    _table("clusters", "turns of one session that belong together",
         """FROM clusters WHERE session_id NOT IN (SELECT session_id FROM memories
         WHERE session_id IS NOT NULL AND NOT sees(position))
         ORDER BY session_id, ordinal, cluster_id""",
@@ -417,11 +475,8 @@ TABLES = (
         ("ordinal", WHOLE, "its place in the session, from 0"),
         ("first_at", MOMENT, "its first turn", "first_us"),
         ("last_at", MOMENT, "its last turn", "last_us"),
-        ("is_trivial", FLAG, "a single turn: nothing to sum up", "trivial"),
-    ),
-    _table(
-        "summaries",
-        "an accepted summary",
+        ("is_trivial", FLAG, "a single turn: nothing to sum up", "trivial")),
+    _table("summaries", "an accepted summary",
         f"FROM summaries WHERE {_SHOWN_SUMMARY} ORDER BY ordinal",
         ("summary_id", TEXT, "its id"),
         ("cluster_id", TEXT, "what it sums up"),
@@ -437,35 +492,24 @@ TABLES = (
         ("confidence", REAL, "0 to 1; null: not measured"),
         ("decay_rate", REAL, "1 - confidence; null: not measured"),
         ("facts", TEXT, "fact report as JSON; null: none"),
-        ("plan_id", TEXT, "compaction plan that it belongs to; null: a summary of turns"),
-    ),
-    _table(
-        "summary_sources",
-        "a memory that a summary stands for",
+        ("plan_id", TEXT, "compaction plan that it belongs to; null: a summary of turns")),
+    _table("summary_sources", "a memory that a summary stands for",
         f"FROM summary_sources WHERE {_SHOWN_SUMMARY} ORDER BY summary_id, place",
         ("summary_id", TEXT, "the summary"),
         ("place", WHOLE, "in order of time, from 0"),
-        ("memory_id", TEXT, "the memory"),
-    ),
-    _table(
-        "vectors",
+        ("memory_id", TEXT, "the memory")),
+    _table("vectors",
         "the vector of a memory; no rows where the snapshot was built without an encoder",
         _vectors,
         ("memory_id", TEXT, "the memory"),
-        ("vector", VECTOR, "of length 1"),
-    ),
-    _table(
-        "access",
-        "a memory that a recall returned, of the last 90 days",
+        ("vector", VECTOR, "of length 1")),
+    _table("access", "a memory that a recall returned, of the last 90 days",
         "FROM access_log.retrievals WHERE sees_id(memory_id) ORDER BY position",
         ("retrieved_at", MOMENT, "when"),
         ("memory_id", TEXT, "the memory; it need not be in the snapshot any more"),
         ("rank", WHOLE, "its place in the answer, from 1"),
-        ("snapshot_id", TEXT, "the snapshot that answered"),
-    ),
-    _table(
-        "usage",
-        "what the last night counted about a memory",
+        ("snapshot_id", TEXT, "the snapshot that answered")),
+    _table("usage", "what the last night counted about a memory",
         """FROM (SELECT memory_id FROM usage.access UNION SELECT memory_id FROM usage.ltp)
         LEFT JOIN usage.access USING (memory_id) LEFT JOIN usage.ltp USING (memory_id)
         WHERE sees_id(memory_id) ORDER BY memory_id""",
@@ -473,19 +517,12 @@ TABLES = (
         ("retrievals", WHOLE, "over all time; null: never"),
         ("recent", WHOLE, "inside the window; null: never"),
         ("days", WHOLE, "distinct days with a retrieval; null: never"),
-        (
-            "last_at",
-            MOMENT,
-            "last retrieval, else the creation; null: neither is known",
-            "coalesce(last_accessed_us, last_us)",
-        ),
+        ("last_at", MOMENT, "last retrieval, else the creation; null: neither is known",
+         "coalesce(last_accessed_us, last_us)"),
         ("ltp_multiplier", REAL, "at least 1; null: not scanned"),
         ("ltp_score", REAL, "0 to 1; null: not scanned"),
-        ("decayed_score", REAL, "0 to 1; null: not scanned"),
-    ),
-    _table(
-        "archived",
-        "a memory that a plan in force has archived",
+        ("decayed_score", REAL, "0 to 1; null: not scanned")),
+    _table("archived", "a memory that a plan in force has archived",
         """FROM archive.entries JOIN archive.applications USING (plan_id)
         WHERE undone_at_us IS NULL AND sees_id(memory_id) AND sees_id(successor_id)
         ORDER BY memory_id, plan_id, applied_at_us""",
@@ -493,10 +530,8 @@ TABLES = (
         ("plan_id", TEXT, "the plan"),
         ("successor_id", TEXT, "what stands for it"),
         ("summary_id", TEXT, "the summary of its group; null: the successor stands alone"),
-        ("applied_at", MOMENT, "when the plan was applied"),
-    ),
-    _table(
-        "evaluation",
+        ("applied_at", MOMENT, "when the plan was applied")),
+    _table("evaluation",
         "a metric of the last evaluated night, which need not be the one that serves",
         _evaluation,
         ("query_group", TEXT, "labelled, exact ..."),
@@ -506,16 +541,11 @@ TABLES = (
         ("mean", REAL, "over the queries"),
         ("low", REAL, "lower end of its 95 % interval; null: not given"),
         ("high", REAL, "upper end; null: not given"),
-        ("queries", WHOLE, "how many were asked"),
-    ),
-    _table(
-        "snapshot",
-        "a fact about what serves",
-        _facts,
+        ("queries", WHOLE, "how many were asked")),
+    _table("snapshot", "a fact about what serves", _facts,
         ("key", TEXT, "snapshot_id, digest, built_at, count_memories ..."),
-        ("value", TEXT, "as text"),
-    ),
-)
+        ("value", TEXT, "as text")),
+)  # fmt: skip
 
 TABLE_NAMES = tuple(table.name for table in TABLES)
 
@@ -541,13 +571,13 @@ def read_table(view: SnapshotView, name: str) -> Iterator[Any]:
 def _select(view: SnapshotView, table: Table) -> Iterator[Columns]:
     if table.name in _BESIDE:
         beside = _BESIDE[table.name]
-        path: Path = getattr(view.paths, beside)
+        path = getattr(view.paths, beside)
         if not path.is_file():
             return
         immutable = "" if path == view.paths.access_log else "&immutable=1"
         uri = f"{path.absolute().as_uri()}?mode=ro{immutable}"
         view.db.execute(f"ATTACH ? AS {beside}", (uri,))
-    columns = ", ".join(column.sql for column in table.columns)
+    columns = ", ".join(column.expression for column in table.columns)
     with closing(view.db.execute(f"SELECT {columns} {table.source}")) as cursor:
         while batch := cursor.fetchmany(BATCH_ROWS):
             yield list(zip(*batch, strict=True))
@@ -597,31 +627,20 @@ class QueryError(NoctuaryError, ValueError):
 
 
 class Answer:
-    """What a query came to, as it is fetched.
-
-    Attributes:
-        columns: Names.
-        types: DuckDB's, aligned.
-        count: Rows given out so far.
-        is_cut: True once the limit left something out.
-    """
+    """What a query came to, as it is fetched."""
 
     def __init__(self, db: duckdb.DuckDBPyConnection, limit: int | None) -> None:
         """Take what a query was executed on; a limit of None means every row."""
         described = db.description or []
         self.columns = [str(column[0]) for column in described]
-        self.types = [str(column[1]) for column in described]
-        self.count = 0
-        self.is_cut = False
+        self.types = [str(column[1]) for column in described]  # of DuckDB
+        self.count = 0  # rows given out so far
+        self.is_cut = False  # the limit left something out
         self._db = db
         self._limit = limit
 
     def batches(self) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Yield the rows in batches, never an empty one.
-
-        Raises:
-            QueryError: As of `run_query`.
-        """
+        """Yield the rows in batches, never an empty one; QueryError as of `run_query`."""
         import duckdb
 
         try:
@@ -638,14 +657,10 @@ class Answer:
 
 
 def run_query(view: SnapshotView, query: str, limit: int | None = None) -> Answer:
-    """Run one query on the tables of a view.
+    """Run one query on the tables of a view; only those that it names are filled.
 
-    Only the tables that it names are filled. The database can reach neither files nor the network
-    nor variables, and the query cannot change that.
-
-    Raises:
-        QueryError: It is none, or more than one, or DuckDB refuses it.
-        ModuleNotFoundError: DuckDB is not installed; the command line says what to install.
+    The database can reach neither files nor the network nor variables, and the query cannot change
+    that. QueryError where it is none, or more than one, or DuckDB refuses it.
     """
     import duckdb
 

@@ -1,169 +1,93 @@
-"""Commands about a store: status, stores, doctor, snapshots, rollback, export, import, sql."""
+"""Commands that look at a store from outside: status, stores, snapshots, rollback, doctor."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import signal
+import sqlite3
 import stat
 import sys
-import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import click
+import numpy as np
 
+from noctuary.agents import install
+from noctuary.agents.client import Refusal, directory_fault, find_place, ping, read_fallback
+from noctuary.agents.hooks import AGENTS, PROMPT
+from noctuary.agents.state import TIMEOUT, EventCounters, HookPlaces, read_counters
 from noctuary.cli.common import (
     EXIT_FAILED,
-    is_json,
+    as_called,
+    find_sdk_fault,
     json_option,
-    limit_threads,
     open_paths,
     store_options,
     tell,
-    warn,
 )
-from noctuary.core.store import find_home
+from noctuary.compact.archive import ArchiveReader
+from noctuary.core.errors import (
+    ConfigError,
+    NoctuaryError,
+    SnapshotCorruptError,
+    SnapshotOutdatedError,
+    StoreError,
+)
+from noctuary.core.files import make_private, open_to_others, tree_bytes
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.manifest import (
+    Manifest,
+    Pointer,
+    full_check,
+    quick_check,
+    read_manifest,
+    read_pointer,
+)
+from noctuary.core.settings import Settings
+from noctuary.core.sqlite import connect_immutable, open_foreign, open_log
+from noctuary.core.store import (
+    ABSTENTION_FILE,
+    ROWS_FILE,
+    VECTORS_FILE,
+    StorePaths,
+    expand_user,
+    find_home,
+    find_store,
+    is_snapshot_id,
+    last_night_hours,
+    list_stores,
+)
+from noctuary.embed.fingerprint import EncoderFingerprint, require_same
+from noctuary.embed.tables import connect, list_tables
+from noctuary.recall.profile import (
+    current_settings,
+    layers_of,
+    list_profiles,
+    read_store_profiles,
+)
+from noctuary.recall.result import Calibration
 from noctuary.snapshot.publish import rollback as roll_back
+from noctuary.snapshot.verdict import PASS
+from noctuary.usage.access_log import ACCESS_LOG
+from noctuary.usage.reader import UsageReader
+from noctuary.work.lock import find_holder
 
-if TYPE_CHECKING:
-    from noctuary.cli.exchange import Imported
-    from noctuary.cli.sql import Table
-    from noctuary.core.store import StorePaths
+_HOUR_S = 3600.0
 
-
-# `noctuary sql`: one read-only query on what serves.
-
-
-EXIT_STOPPED = 130
-
-
-@click.command()
-@click.argument("query", required=False)
-@click.option("--schema", "is_schema", is_flag=True, help="List tables and columns, or QUERY's.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV; values are never shortened.")
-@click.option(
-    "--limit",
-    default=1_000,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Most rows printed; 0 prints every row.",
-)
-@click.option(
-    "--user",
-    metavar="NAME",
-    help="Only what this user may see: their own memories, nobody's, and what is shared with them.",
-)
-@store_options
-def sql(
-    query: str | None,
-    is_schema: bool,
-    as_csv: bool,
-    limit: int,
-    user: str | None,
-    store: str | None,
-) -> None:
-    """Run one read-only SQL QUERY (DuckDB's dialect) on the snapshot that serves.
-
-    A tool of the store's owner: without --user it shows everybody's memories. QUERY is read from
-    standard input where it is "-". Nothing is written, neither to the store nor to a temporary
-    file, and a query can reach no file and no network.
-
-    \b
-    noctuary sql --schema                                   tables, columns, types, meanings
-    noctuary sql --schema edges                             of one table
-    noctuary sql "select wing, count(*) from memories group by all"
-    noctuary sql "from summaries select text" --csv > summaries.csv
-
-    Text output shortens values and prints --limit rows. CSV in a file holds every value as it is;
-    on a terminal or in a pipe, control and direction characters show as marks (\\u001b). Exit code
-    1 when the query is wrong or the store cannot answer, 130 when it was stopped by Ctrl-C.
-    """  # noqa: D301 (click wants the control character)
-    if as_csv and is_json():
-        raise click.UsageError("give one of --csv and --json")
-    if is_schema:
-        _show_schema(query)
-        return
-    if query is None:
-        raise click.UsageError("give a query, or --schema")
-    limit_threads()
-    text = sys.stdin.read() if query == "-" else query
-    try:
-        with _ctrl_c_ends_the_process():
-            _run(open_paths(store), text, user, limit or None, as_csv)
-    except KeyboardInterrupt:
-        click.echo("noctuary: the query was stopped", err=True)
-        sys.exit(EXIT_STOPPED)
-
-
-@contextmanager
-def _ctrl_c_ends_the_process() -> Generator[None]:
-    """Let Ctrl-C end the process at once: DuckDB looks for it too rarely, and nothing is written.
-
-    A shell shows that as exit code 130.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _run(paths: StorePaths, query: str, user: str | None, limit: int | None, as_csv: bool) -> None:
-    from noctuary.cli.sql import SnapshotView, csv_lines, json_pieces, run_query, text_lines
-
-    with closing(SnapshotView(paths, user)) as view:
-        answer = run_query(view, query, limit)
-    if is_json():
-        for piece in json_pieces(answer):
-            click.echo(piece, nl=False)
-        return
-    # Bytes pass the marks: a file keeps what the store holds, a terminal or a pipe shows it.
-    is_exact = as_csv and _goes_into_a_file()
-    for line in (csv_lines if as_csv else text_lines)(answer):
-        click.echo(line.encode("utf-8", "surrogatepass") if is_exact else line)
-    if answer.is_cut:
-        warn(f"only the first {answer.count:,} rows: --limit 0 prints all")
-
-
-def _goes_into_a_file() -> bool:
-    try:
-        return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
-    except (OSError, ValueError):
-        return False
-
-
-def _show_schema(name: str | None) -> None:
-    from noctuary.cli.sql import TABLE_NAMES, TABLES
-
-    tables = [table for table in TABLES if name in (None, table.name)]
-    if not tables:
-        known = ", ".join(TABLE_NAMES)
-        raise click.BadParameter(f"there is no table {name!r}; there are {known}")
-    tell({"tables": [table.describe() for table in tables]}, _schema_lines(tables))
-
-
-def _schema_lines(tables: Sequence[Table]) -> Iterator[str]:
-    for table in tables:
-        yield f"{table.name}: {table.about}"
-        for column in table.columns:
-            yield f"  {column.name:<20} {column.type:<10} {column.about}"
-
-
-# `noctuary status` and `noctuary stores`: what serves, how old it is, what it holds; and where.
+# `noctuary status`: what serves, how old it is, what it holds.
 
 
 @click.command()
 @store_options
 def status(store: str | None) -> None:
     """Show the serving snapshot: identity, age, source, encoder and counts."""
-    from noctuary.cli.doctor import read_status
-
     found = read_status(open_paths(store))
     tell(found, _status_lines(found))
 
@@ -176,10 +100,8 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     encoder = found["encoder"]
     model = f"{encoder['model']}, {encoder['dimension']} dimensions" if encoder else ""
     yield f"encoder    {model or 'none: lexical and graph only'}"
-    yield (
-        f"on disk    {found['snapshot_bytes'] / 1e6:.1f} MB snapshot, "
-        f"{found['store_bytes'] / 1e6:.1f} MB store"
-    )
+    sizes = found["snapshot_bytes"] / 1e6, found["store_bytes"] / 1e6
+    yield f"on disk    {sizes[0]:.1f} MB snapshot, {sizes[1]:.1f} MB store"
     yield f"holds      {', '.join(f'{count:,} {name}' for name, count in found['counts'].items())}"
     if found["archived"] is None:
         yield "archived   unknown: archive.sqlite cannot be read; run `noctuary doctor`"
@@ -187,6 +109,146 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"archived   {found['archived']:,} of them, out of default recall"
     for wing, count in found["wings"].items():
         yield f"  {count:>8,}  {wing}"
+
+
+def read_status(paths: StorePaths) -> dict[str, Any]:
+    """Return the state of a store as plain values."""
+    pointer, manifest = _read_serving(paths)
+    rows_file = paths.snapshots / pointer.snapshot_id / ROWS_FILE
+    return {
+        "home": str(find_home()),
+        "store": str(paths.root),
+        "snapshot_id": pointer.snapshot_id,
+        "digest": pointer.digest,
+        "published_at": pointer.published_at,
+        "reason": pointer.reason,
+        "age_hours": round(age_hours(pointer.published_at), 2),
+        "built_at": manifest.built_at,
+        "source": manifest.source,
+        "encoder": manifest.encoder,
+        "counts": manifest.counts,
+        "archived": _count_archived(paths, rows_file),
+        "wings": wing_counts(rows_file),
+        "snapshot_bytes": _size(manifest),
+        "store_bytes": tree_bytes(paths.root),
+    }
+
+
+def _read_serving(paths: StorePaths) -> tuple[Pointer, Manifest]:
+    pointer = read_pointer(paths)
+    return pointer, _read_checked(paths.snapshots / pointer.snapshot_id)
+
+
+def _read_checked(directory: Path) -> Manifest:
+    manifest = read_manifest(directory)
+    quick_check(directory, manifest)
+    return manifest
+
+
+def _size(manifest: Manifest) -> int:
+    return sum(entry.bytes for entry in manifest.files.values())
+
+
+def age_hours(iso: str) -> float:
+    """Return how long ago an ISO-8601 moment was; 0 for one in the future (clock skew)."""
+    return max((datetime.now(UTC) - datetime.fromisoformat(iso)).total_seconds() / _HOUR_S, 0.0)
+
+
+def _count_archived(paths: StorePaths, rows_file: Path) -> int | None:
+    """Return how many memories of a snapshot the archive hides now; None where it is unreadable."""
+    archive = ArchiveReader(paths.archive)
+    if archive.warning is not None:
+        return None
+    if not archive.applied_plans_at(None):
+        return 0
+    known = dict(_ask_rows(rows_file, "SELECT memory_id, content_hash FROM memories"))
+    return len(archive.hidden_in(lambda ids: {i: known[i] for i in ids if i in known}))
+
+
+def wing_counts(rows_file: Path) -> dict[str, int]:
+    """Return the exact number of memories of every wing of a snapshot, largest first."""
+    counted = (
+        "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORDER BY 2 DESC, 1"
+    )
+    return dict(_ask_rows(rows_file, counted))
+
+
+def _ask_rows(rows_file: Path, sql: str) -> list[tuple[str, Any]]:
+    try:
+        with closing(connect_immutable(rows_file)) as rows:
+            return rows.execute(sql).fetchall()
+    except sqlite3.Error as error:
+        raise SnapshotCorruptError(
+            f"{rows_file.name} cannot be read: {error}; run `noctuary doctor`"
+        ) from error
+
+
+# `noctuary snapshots` and `noctuary rollback`.
+
+
+@click.command()
+@store_options
+def snapshots(store: str | None) -> None:
+    """List the published snapshots, oldest first; * marks the one that serves."""
+    found = describe_snapshots(open_paths(store))
+    lines = [
+        f"{'*' if row['serving'] else ' '} {row['snapshot_id']}  {_state(row)}" for row in found
+    ]
+    tell({"snapshots": found}, lines or ["nothing has been published yet: run `noctuary nightly`"])
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    if row["outdated"]:
+        return "made by another version of noctuary: run the night (`noctuary nightly`)"
+    if not row["intact"]:
+        return "DAMAGED"
+    size = f"{row['memories']:>9,} memories  {row['bytes'] / 1e6:8.1f} MB"
+    return f"{size}  built {row['built_at']}"
+
+
+@click.command()
+@click.argument("snapshot_id", required=False)
+@store_options
+def rollback(snapshot_id: str | None, store: str | None) -> None:
+    """Serve an older snapshot: SNAPSHOT_ID, or the newest one older than the serving one.
+
+    Every byte of it is verified first. The next night publishes again if the source differs from
+    it.
+    """
+    pointer = roll_back(open_paths(store), snapshot_id)
+    said = f"serving {pointer.snapshot_id} (before: {pointer.previous_id or 'nothing'})"
+    tell(asdict(pointer), [said])
+
+
+def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
+    """Describe every published snapshot, oldest first: whether it serves and is all there."""
+    try:
+        serving = read_pointer(paths).snapshot_id
+    except StoreError:
+        serving = None
+    found: list[dict[str, Any]] = []
+    for name in sorted(p.name for p in paths.snapshots.glob("*") if is_snapshot_id(p.name)):
+        row: dict[str, Any] = {
+            "snapshot_id": name, "serving": name == serving, "intact": True, "outdated": False,
+            "memories": None, "bytes": None, "built_at": None,
+        }  # fmt: skip
+        try:
+            manifest = _read_checked(paths.snapshots / name)
+        except SnapshotCorruptError as error:
+            outdated = isinstance(error, SnapshotOutdatedError)
+            row |= {"intact": False, "outdated": outdated, "fault": str(error)}
+        else:
+            row |= {
+                "memories": manifest.counts["memories"],
+                "bytes": _size(manifest),
+                "built_at": manifest.built_at,
+                "digest": manifest.digest,
+            }
+        found.append(row)
+    return found
+
+
+# `noctuary stores`: which stores there are, and what is wrong with them.
 
 
 @click.command()
@@ -198,8 +260,6 @@ def stores() -> None:
     enough if no other name begins like it. The home is NOCTUARY_HOME, else noctuary in your data
     directory (~/.local/share/noctuary).
     """
-    from noctuary.cli.doctor import describe_stores
-
     home = find_home()
     found = describe_stores(home)
     tell({"home": str(home), "stores": found}, _store_lines(home, found))
@@ -223,10 +283,49 @@ def _store_lines(home: Path, found: Sequence[Mapping[str, Any]]) -> Iterator[str
         yield f"no store below {home} has published yet: run `noctuary nightly`"
 
 
-# `noctuary doctor`: what is wrong and what to do about it.
+def describe_stores(home: Path) -> list[dict[str, Any]]:
+    """Describe every store of a home: its source and size, what it serves, and what is wrong.
+
+    `default` marks the one that is meant where none is named. `age_hours` tells when a night last
+    went through, `fault` what is wrong, None where nothing is.
+    """
+    published = list_stores(home)
+    default = find_store(None, home=home)[0] if published else None
+    roots = sorted({*published, *(work.parent for work in home.glob("*/work"))})
+    limit_hours = current_settings()[0].recall.stale_after_hours
+    return [
+        {
+            "name": root.name,
+            "path": str(root),
+            "default": root == default,
+            "bytes": tree_bytes(root),
+            **_describe_serving(StorePaths(root), limit_hours),
+        }
+        for root in roots
+    ]
 
 
-_MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
+def _describe_serving(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
+    try:
+        pointer, manifest = _read_serving(paths)
+    except (StoreError, OSError) as error:
+        fields = ("source", "memories", "snapshot_id", "published_at", "age_hours")
+        return {**dict.fromkeys(fields), "fault": str(error)}
+    looked_at = (_look_at_age(paths, pointer, limit_hours), look_at_source(manifest))
+    wrong = [found.message for found in looked_at if found.level != "ok"]
+    return {
+        "source": manifest.source.get("location"),
+        "memories": manifest.counts["memories"],
+        "snapshot_id": pointer.snapshot_id,
+        "published_at": pointer.published_at,
+        "age_hours": last_night_hours(paths),
+        "fault": "; ".join(wrong) or None,
+    }
+
+
+# `noctuary doctor`: every known way for a store to be unwell, what was found and what to do.
+#
+# What only one look needs it imports itself: `noctuary status` would start later by that.
 
 
 @click.command()
@@ -242,15 +341,13 @@ def doctor(fix: bool, store: str | None) -> None:
 
     Exit code 1 if anything fails; warnings alone are 0.
     """
-    from noctuary.cli.doctor import examine, mend_privacy
-
     paths = open_paths(store)
-    mended = mend_privacy(paths) if fix else 0
+    mended = make_private(paths.root, _source_below(paths)) if fix else 0
     findings = examine(paths)
     found = {
         "home": str(find_home()),
         "store": str(paths.root),
-        "findings": [finding.to_json() for finding in findings],
+        "findings": [finding._asdict() for finding in findings],
         "mended": mended,
     }
     tell(found, _doctor_lines(found))
@@ -264,130 +361,608 @@ def _doctor_lines(found: Mapping[str, Any]) -> Iterator[str]:
         what = "file or directory" if found["mended"] == 1 else "files and directories"
         yield f"fixed the permissions of {found['mended']:,} {what}: only you can read them now"
     for finding in found["findings"]:
-        yield f"{_MARKS[finding['level']]}  {finding['name']}: {finding['message']}"
+        mark = "ok  " if finding["level"] == "ok" else finding["level"].upper()
+        yield f"{mark}  {finding['name']}: {finding['message']}"
         if finding["remedy"]:
-            yield f"      -> {finding['remedy']}"
+            yield f"      -> {as_called(finding['remedy'])}"
 
 
-# `noctuary snapshots` and `noctuary rollback`.
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    name: str
+    level: str  # "ok", "warn" or "fail"
+    message: str
+    remedy: str = ""
 
 
-@click.command()
-@store_options
-def snapshots(store: str | None) -> None:
-    """List the published snapshots, oldest first; * marks the one that serves."""
-    from noctuary.cli.doctor import describe_snapshots
+_REMEDIES = {
+    "settings": "correct the file or the variable; until then defaults are in force",
+    "privacy": "run `noctuary doctor --fix`",
+    "profiles": "correct them; a recall leaves the layer out and warns",
+    "pointer": "run `noctuary nightly`, or `noctuary rollback`",
+    "snapshot": "run `noctuary rollback`, then `noctuary nightly`",
+    "age": "check that the schedule is on (`noctuary ui`) or that cron runs `noctuary nightly`",
+    "encoder": "run `noctuary nightly`: it exports the query encoder again",
+    "encoder description": "run `noctuary nightly`: it describes the encoder again",
+    "encoder key": "set {variable} where recall runs, hooks and servers included",
+    "vectors": "run `noctuary rollback`, then `noctuary nightly`",
+    "source": "the next night cannot run; recall still answers. Put it back, or set source.path",
+    "abstention": "run `noctuary nightly`: each night calibrates (docs/abstention.md)",
+    "transcripts": "correct transcripts.path: agents delete old transcripts, unread or not",
+    "gate": "read {verdict}; the snapshot before it keeps serving",
+    "gate never": "run `noctuary nightly`",
+    "index": "run `noctuary nightly`: it takes them in; recall reads the snapshot and misses none",
+    "injections": "move {file} away; what was injected before is known by its tag alone",
+    "usage": "run `noctuary nightly`: it writes the file anew",
+    "usage depth": "set max_scan_depth to 0, or leave it: each night goes on where the last one "
+    "stopped",
+    "archive": "put the file back from a backup, or remove it: then nothing is archived any more",
+    "files": "run `noctuary nightly`: it makes them again",
+    "candidates": "a night failed or was stopped; the next one builds on what is there",
+    "schedule": "switch nightly_schedule on in `noctuary ui` under Automation, or let cron run "
+    "`noctuary nightly`",
+    "schedule unreadable": "see age; move {home} away and the next night makes a new one",
+    "schedule dead": "keep `noctuary ui` running, or let cron run `noctuary nightly`",
+    "server": "start `noctuary serve` again",
+    "server unsafe": "recall answers without one",
+    "server fallback": "see docs/serve.md, Falling back",
+    "hooks": "`noctuary hooks status` shows every event",
+    "hooks counters": "remove {file}; the next hook begins it anew",
+    "hooks install": "`{install}`",
+    "hooks unreadable": "mend it, then `{install}`",
+    "hooks outdated": "`{install}` renews them",
+    "hooks off": "remove that line",
+    "hooks twice": "`noctuary hooks uninstall --agent {agent}`",
+    f"hooks {TIMEOUT}": "keep `noctuary serve` running, or allow more: hook.deadline_ms",
+    "hooks no_snapshot": "run `noctuary nightly`; or install the hooks with --store",
+    "hooks store_unreadable": "see the findings above",
+    "hooks snapshot_damaged": "run `noctuary rollback`, then `noctuary nightly`",
+    "hooks bad_settings": "correct noctuary.toml or the variable: see settings",
+    "hooks journal": "make room, and make the directory writable for you",
+    "hooks capture": "make room for another process; `noctuary nightly` reads the transcripts as "
+    "well",
+    "mcp": "{remedy}",
+}
+"""What to do, by the name of a finding and, where there are several, what it is about."""
 
-    found = describe_snapshots(open_paths(store))
-    lines = [
-        f"{'*' if row['serving'] else ' '} {row['snapshot_id']}  {_state(row)}" for row in found
-    ]
-    tell({"snapshots": found}, lines or ["nothing has been published yet: run `noctuary nightly`"])
+
+def _ok(name: str, message: str) -> Finding:
+    return Finding(name, "ok", message)
 
 
-def _state(row: dict[str, Any]) -> str:
-    if row["outdated"]:
-        return "made by another version of noctuary: run the night (`noctuary nightly`)"
-    if not row["intact"]:
-        return "DAMAGED"
-    size = f"{row['memories']:>9,} memories  {row['bytes'] / 1e6:8.1f} MB"
-    return f"{size}  built {row['built_at']}"
+def _bad(level: str, key: str, message: str, **told: object) -> Finding:
+    return Finding(key.partition(" ")[0], level, message, _REMEDIES.get(key, "").format(**told))
 
 
-@click.command()
-@click.argument("snapshot_id", required=False)
-@store_options
-def rollback(snapshot_id: str | None, store: str | None) -> None:
-    """Serve an older snapshot: SNAPSHOT_ID, or the newest one older than the serving one.
+_warn, _fail = partial(_bad, "warn"), partial(_bad, "fail")
 
-    Every byte of it is verified first. The next night publishes again if the source differs from
-    it.
+
+def examine(paths: StorePaths) -> list[Finding]:
+    """Look at everything; a check that breaks is itself a finding."""
+    settings, home, here = current_settings()[0], find_home, Path.cwd
+    looks: dict[str, Callable[[], Finding | Iterable[Finding]]] = {
+        "settings": _look_at_settings,
+        "privacy": lambda: _look_at_privacy(paths),
+        "profiles": lambda: _look_at_profiles(paths, settings),
+        "serving": lambda: look_at_serving(paths, settings, is_hooked=are_hooked(home(), here())),
+        "schedule": lambda: look_at_schedule(paths),
+        "last_verdict": lambda: _look_at_verdict(paths),
+        "index": lambda: look_at_index(paths),
+        "transcripts": lambda: look_at_transcripts(settings.transcripts.path),
+        "access_log": lambda: _look_at_access_log(paths),
+        "injections": lambda: _look_at_injections(paths),
+        "usage": lambda: _look_at_usage(paths),
+        "archive": lambda: _look_at_archive(paths),
+        "files": lambda: _look_at_files(paths),
+        "leftovers": lambda: _look_at_leftovers(paths),
+        "server": lambda: look_at_server(paths.root),
+        "hooks": lambda: look_at_hooks(home(), here()),
+        "mcp": lambda: _look_at_mcp(here()),
+    }
+    findings: list[Finding] = []
+    for name, look in looks.items():
+        try:
+            found = look()
+            findings.extend([found] if isinstance(found, Finding) else found)
+        except (NoctuaryError, OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
+            findings.append(Finding(name, "fail", f"{type(error).__name__}: {error}"))
+    return findings
+
+
+def _look_at_settings() -> Finding:
+    try:
+        Settings.load(home=find_home())
+    except ConfigError as error:
+        return _fail("settings", str(error))
+    return _ok("settings", "every key and value is known")
+
+
+def _look_at_privacy(paths: StorePaths) -> Finding:
+    found = open_to_others(paths.root, _source_below(paths))
+    if not found:
+        return _ok("privacy", "nobody else may read the store")
+    return _warn(
+        "privacy",
+        f"others may read, write or enter {len(found):,} files and directories of the store "
+        f"({found[0]} has mode {stat.S_IMODE(found[0].lstat().st_mode):04o}, expected 0700 for "
+        "directories and 0600 for files)",
+    )
+
+
+def _source_below(paths: StorePaths) -> Path | None:
+    """Return the memory store itself, which is its owner's to protect even where it lies here."""
+    try:
+        manifest = read_manifest(paths.snapshots / read_pointer(paths).snapshot_id)
+    except StoreError:
+        return None
+    source = Path(str(manifest.source.get("location", "")))
+    return source if paths.root in source.parents else None
+
+
+def _look_at_profiles(paths: StorePaths, settings: Settings) -> Finding:
+    stored = read_store_profiles(paths.profiles)
+    known = list_profiles(layers_of(settings, {}, stored.tables))
+    faults = [w.message for w in stored.warnings]
+    faults += [f"{profile.name}: {fault}" for profile in known for fault in profile.faults]
+    if faults:
+        return _warn("profiles", "; ".join(faults))
+    return _ok("profiles", f"{len(known)} profiles, all values in range")
+
+
+# What serves: pointer, snapshot, age, encoder, vectors, source, calibration.
+
+
+def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -> Iterator[Finding]:
+    """Yield how it is with the snapshot that serves."""
+    try:
+        pointer = read_pointer(paths)
+    except NoctuaryError as error:
+        yield _fail("pointer", str(error))
+        return
+    yield _ok("pointer", f"{pointer.snapshot_id} serves since {pointer.published_at}")
+    directory = paths.snapshots / pointer.snapshot_id
+    try:
+        manifest = read_manifest(directory)
+        full_check(directory, manifest)
+        if manifest.digest != pointer.digest:
+            raise SnapshotCorruptError(
+                f"snapshot {pointer.snapshot_id} is whole, but not the one that was published"
+            )
+    except NoctuaryError as error:
+        yield _fail("snapshot", str(error))
+        return
+    size = f"{len(manifest.files)} files, {_size(manifest) / 1e6:.1f} MB"
+    yield _ok("snapshot", f"{size}, every checksum holds")
+    yield _look_at_age(paths, pointer, settings.recall.stale_after_hours)
+    yield _look_at_encoder(paths, manifest)
+    if manifest.encoder is not None:
+        yield look_at_vectors(directory, manifest)
+    yield look_at_source(manifest)
+    yield look_at_abstention(directory, wants=is_hooked and settings.hook.abstain)
+
+
+def _look_at_age(paths: StorePaths, pointer: Pointer, limit_hours: float) -> Finding:
+    """Return how long ago a night went through; a limit of 0 means that no age is too old."""
+    hours = last_night_hours(paths)
+    if hours is not None and not 0 < limit_hours < hours:
+        return _ok("age", f"the last night went through {hours:.1f} h ago")
+    since = "ever" if hours is None else f"for {hours:.0f} h"
+    published = f"the snapshot was published at {pointer.published_at}"
+    return _warn("age", f"no night went through {since}; {published}")
+
+
+def _look_at_encoder(paths: StorePaths, manifest: Manifest) -> Finding:
+    from noctuary.embed.lean import LeanEncoder
+    from noctuary.embed.onnx import OnnxEncoder, onnx_directory
+
+    if manifest.encoder is None or manifest.encoder_digest is None:
+        message = "the snapshot has no vectors: recall is lexical and graph only"
+        return Finding("encoder", "warn", message)
+    expected = EncoderFingerprint.from_json(manifest.encoder)
+    directory = paths.encoders / manifest.encoder_digest
+    if expected.is_hosted:
+        return _look_at_hosted_encoder(directory)
+    export = onnx_directory(paths.encoders, expected)
+    try:
+        if export.is_dir() and not directory.is_dir():
+            encoder = OnnxEncoder.open(export, 1)
+        else:
+            encoder = LeanEncoder.open(directory, verify=True)
+        require_same(expected, encoder.fingerprint)
+    except NoctuaryError as error:
+        return _fail("encoder", str(error))
+    by = "" if isinstance(encoder, LeanEncoder) else ", by ONNX Runtime"
+    made = encoder.fingerprint
+    return _ok("encoder", f"{made.model}, {made.dimension} dimensions{by}")
+
+
+def _look_at_hosted_encoder(directory: Path) -> Finding:
+    """Look at the description and the key; the provider is not asked, because that costs."""
+    from noctuary.embed.hosted import read_description
+    from noctuary.work.http import read_api_key
+
+    try:
+        model = read_description(directory)
+    except NoctuaryError as error:
+        return _fail("encoder description", str(error))
+    try:
+        read_api_key(model.api_key_variable, "encoder.api_key_variable")
+    except ConfigError as error:
+        asked = f"{model.title} cannot be asked from here: {error}"
+        message = f"{asked}; recall is lexical and graph only"
+        return _warn("encoder key", message, variable=model.api_key_variable)
+    made = f"{model.title}, {model.dimension} dimensions"
+    return _ok("encoder", f"{made}, over the network: queries leave")
+
+
+def look_at_vectors(snapshot: Path, manifest: Manifest) -> Finding:
+    """Return whether every memory of a snapshot has a vector."""
+    memories = int(manifest.counts.get("memories", 0))
+    vectors = np.load(snapshot / VECTORS_FILE, mmap_mode="r", allow_pickle=False)
+    if memories == len(vectors):
+        return _ok("vectors", f"each of {memories:,} memories has one")
+    return _fail("vectors", f"{memories:,} memories have {len(vectors):,} vectors")
+
+
+def look_at_source(manifest: Manifest) -> Finding:
+    """Return whether the source that a snapshot was made from can be read."""
+    location = Path(str(manifest.source.get("location", "")))
+    fault = _reading_fault(location)
+    if fault is None:
+        return _ok("source", f"{location} can be read")
+    return _warn("source", f"{location} {fault}")
+
+
+def _reading_fault(path: Path) -> str | None:
+    """Return why a file or folder cannot be read, None if it can; nothing in it is kept open."""
+    try:
+        if path.is_dir():
+            os.scandir(path).close()
+        elif path.is_file():
+            path.open("rb").close()
+        else:
+            return "is no file and no folder" if path.exists() else "is gone"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return None
+
+
+def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
+    """Return whether the snapshot knows below which score it had better say nothing.
+
+    It matters where something wants to abstain by it: an agent's hooks, unless hook.abstain is off.
     """
-    pointer = roll_back(open_paths(store), snapshot_id)
-    said = f"serving {pointer.snapshot_id} (before: {pointer.previous_id or 'nothing'})"
-    tell(asdict(pointer), [said])
+    try:
+        calibration = Calibration.parse((snapshot / ABSTENTION_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        calibration = None
+    except (OSError, ValueError) as error:
+        return _warn("abstention", f"{ABSTENTION_FILE} cannot be read: {error}")
+    if calibration is not None:
+        thresholds = sorted(calibration.thresholds.items())
+        told = ", ".join(f"{signal} below {at:.2f}" for signal, at in thresholds)
+        return _ok("abstention", f"calibrated: {told}")
+    if not wants:
+        return _ok("abstention", "not calibrated, and nothing abstains by it here")
+    message = "not calibrated: prompts get the best memories, however unlike them"
+    return _warn("abstention", message)
 
 
-# `noctuary export`: what serves, as files.
+# What nights read, write and leave: transcripts, the verdict, indexes, logs, files.
 
 
-@click.command()
-@click.argument("directory", type=click.Path(path_type=Path))
-@click.option(
-    "--encoder/--no-encoder",
-    "with_encoder",
-    default=True,
-    show_default=True,
-    help="Also what an imported store needs to answer by meaning (90 MB).",
+def look_at_transcripts(path: str) -> Finding:
+    """Return whether the agents' transcripts can be read."""
+    from noctuary.sources.transcripts import is_transcripts
+
+    if not path:
+        message = "no folder is set: only what the Stop hook keeps is remembered"
+        return _ok("transcripts", message)
+    try:
+        place = expand_user(path)
+    except StoreError as error:
+        return _warn("transcripts", str(error))
+    fault = _reading_fault(place)
+    if fault is None and not is_transcripts(place):
+        fault = "holds no transcript of an agent"
+    if fault is None:
+        return _ok("transcripts", f"{place} can be read")
+    return _warn("transcripts", f"{place} {fault}")
+
+
+def _look_at_verdict(paths: StorePaths) -> Finding:
+    verdicts = sorted(paths.verdicts.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
+    if not verdicts:
+        return _warn("gate never", "no candidate was ever judged")
+    last: dict[str, Any] = parse_json(verdicts[-1].read_text(encoding="utf-8"))
+    checks, judged_at = last["checks"], last["judged_at"]
+    failed = ", ".join(c["name"] for c in checks if not c["passed"])
+    if last["outcome"] == PASS:
+        return _ok("gate", f"the last candidate passed {len(checks)} checks at {judged_at}")
+    message = f"the last night was refused at {judged_at}: {failed}"
+    return _fail("gate", message, verdict=verdicts[-1])
+
+
+def look_at_index(paths: StorePaths) -> Finding:
+    """Return how many rows of the LanceDB tables their indexes leave out."""
+    tables = list_tables(paths.lance, "")
+    indexed = [name for name in tables if _has_index(paths.lance / f"{name}.lance")]
+    if not tables:
+        return _ok("index", "there are no LanceDB tables; recall needs none")
+    if not indexed:
+        return _ok("index", f"{len(tables)} LanceDB tables without an index: scans are exact")
+    if importlib.util.find_spec("lancedb") is None:
+        return _ok("index", "LanceDB is not installed here: its indexes cannot be read")
+    left_out = {name: count for name in indexed if (count := _unindexed(paths.lance, name))}
+    if not left_out:
+        return _ok("index", f"the indexes of {len(indexed)} LanceDB tables cover every row")
+    told = ", ".join(f"{count:,} rows of {name}" for name, count in left_out.items())
+    return _warn("index", f"{told} are in no index: searches scan them one by one")
+
+
+def _has_index(table: Path) -> bool:
+    indices = table / "_indices"
+    return indices.is_dir() and any(indices.iterdir())
+
+
+def _unindexed(lance_dir: Path, name: str) -> int:
+    table = connect(lance_dir).open_table(name)
+    return sum(int(index.num_unindexed_rows) for index in table.list_indices())
+
+
+def _look_at_access_log(paths: StorePaths) -> Finding:
+    if not paths.access_log.exists():
+        return _ok("access_log", "nothing has been recalled yet")
+    with closing(open_log(paths.access_log, ACCESS_LOG)) as log:
+        (count,) = log.execute("SELECT COUNT(*) FROM retrievals").fetchone()
+    return _ok("access_log", f"{count:,} retrievals")
+
+
+def _look_at_injections(paths: StorePaths) -> Finding:
+    from noctuary.sources.echo import read_injections
+
+    known = read_injections(paths.injections)
+    if known.fault is None:
+        return _ok("injections", f"{len(known.occurrences):,} injected texts are on record")
+    message = f"{known.fault}: injected text that lost its tag is not recognised"
+    return _warn("injections", message, file=paths.injections.name)
+
+
+def _look_at_usage(paths: StorePaths) -> Finding:
+    with closing(UsageReader(paths.usage)) as usage:
+        if usage.is_missing:
+            return _ok("usage", "no night has counted retrievals yet")
+        if usage.warning is not None:
+            return _warn("usage", usage.warning)
+        if usage.not_scanned:
+            left_out = f"the last scan left out {usage.not_scanned:,} memories: max_scan_depth"
+            return _warn("usage depth", left_out)
+        return _ok("usage", f"retrievals of {usage.window_days} days are counted")
+
+
+def _look_at_archive(paths: StorePaths) -> Finding:
+    archive = ArchiveReader(paths.archive)
+    if archive.is_missing:
+        return _ok("archive", "nothing was ever archived")
+    if archive.warning is not None:
+        return _warn("archive", archive.warning)
+    plans, count = len(archive.applied_plans_at(None)), len(archive.entries_at(None))
+    return _ok("archive", f"{count:,} memories are archived by {plans} plan(s)")
+
+
+def _look_at_files(paths: StorePaths) -> Finding:
+    from noctuary.work.ledger import find_faults, name_faults
+
+    if (holder := find_holder(paths.lock)) is not None:
+        return _ok("files", f"night {holder} is writing them: not compared")
+    if faults := find_faults(paths):
+        return _warn("files", f"not as the last night left them: {name_faults(faults)}")
+    return _ok("files", "all working files are as the last night left them")
+
+
+def _look_at_leftovers(paths: StorePaths) -> Iterator[Finding]:
+    waiting = len(list(paths.candidates.glob("*")))
+    if waiting:
+        yield _warn("candidates", f"{waiting} candidate(s) were built but not published")
+
+
+# Whether a next night will run by itself: Dagster's schedule, else the nights of the last days.
+#
+# Where Dagster keeps its state elsewhere, or there is none, only the age can tell.
+
+
+JOB = "nightly"
+"""Name of the job whose runs are nights (noctuary_pipelines.jobs)."""
+
+_HEARTBEAT_S = 300.0
+"""Dagster's daemon says every 30 s that it lives, and counts as dead after this."""
+
+_DAYS = 3
+_LEAST_DAYS = 2
+"""Nights on two of the last three days are somebody else's schedule: cron, or a habit."""
+
+_DAY_S = 86_400.0
+_WAIT_S = 0.5
+
+_RUNNING_SCHEDULES = (
+    "SELECT COUNT(*) FROM instigators WHERE instigator_type='SCHEDULE' AND status='RUNNING'"
 )
-@store_options
-def export(directory: Path, with_encoder: bool, store: str | None) -> None:
-    """Write the snapshot that serves into DIRECTORY, which must not exist or be empty.
-
-    Everything is in formats that other programs read: memories.jsonl (also a source for `noctuary
-    nightly`), graph/nodes.jsonl and graph/edges.jsonl, summaries.jsonl, and the snapshot's own
-    SQLite file and arrays, of which `noctuary import` makes a store that answers alike. Equal
-    snapshots give equal bytes. Sensitive memories are in no snapshot; if a text looks sensitive by
-    the rules of today, nothing is exported.
-
-    \b
-    noctuary export ~/memories-2026-03
-    noctuary import ~/memories-2026-03 --store copy
-
-    Exit code 1 when nothing was written.
-    """  # noqa: D301 (click wants the control character)
-    limit_threads()
-    from noctuary.cli.common import ScanProgress
-    from noctuary.cli.exchange import export_snapshot
-
-    found = export_snapshot(
-        open_paths(store), directory, with_encoder=with_encoder, progress=ScanProgress()
-    )
-    said = (
-        f"exported {found.memories:,} memories to {found.directory} ({found.files} files, "
-        f"{found.bytes / 2**20:.1f} MiB)\ndigest {found.digest}"
-    )
-    tell({**found._asdict(), "directory": str(found.directory.absolute())}, [said])
-
-
-# `noctuary import`: a new store that serves what an export holds.
-
-
-@click.command("import")
-@click.argument("export", type=click.Path(path_type=Path))
-@click.option(
-    "--store",
-    metavar="STORE",
-    required=True,
-    help="The new store: a directory, or a name below noctuary's home. It must not exist yet.",
+_HEARTBEAT = (  # Dagster writes naive UTC
+    "SELECT MAX(CAST(strftime('%s', timestamp) AS INTEGER)) FROM daemon_heartbeats "
+    "WHERE daemon_type='SCHEDULER'"
 )
-@json_option
-def import_store(export: Path, store: str) -> None:
-    """Make a new store that serves the snapshot in the directory EXPORT.
-
-    Every byte of the export is checked first; a damaged or foreign one, or one of another version,
-    is refused and nothing is left behind. What was built is judged as a night judges it, compared
-    with the export's own lines, and answers as the exported store did.
-
-    \b
-    noctuary import ~/memories-2026-03 --store copy
-    noctuary recall "spare key" --store copy
-
-    Exit code 1 when no store was made.
-    """  # noqa: D301 (click wants the control character)
-    limit_threads()
-    from noctuary.cli.common import ScanProgress
-    from noctuary.cli.exchange import import_snapshot
-    from noctuary.core.store import StorePaths, expand_user
-
-    named = expand_user(store)
-    root = find_home() / named if len(named.parts) == 1 else named.absolute()
-    found = import_snapshot(export, StorePaths(root), ScanProgress())
-    tell({**found._asdict(), "store": str(found.store)}, _import_lines(found, store))
+_NIGHT_DAYS = (  # of 24 h each, counted back from now
+    "SELECT COUNT(DISTINCT CAST((? - end_time) / ? AS INTEGER)) FROM runs WHERE "
+    "pipeline_name=? AND status='SUCCESS' AND end_time > ? AND end_time <= ?"
+)
 
 
-def _import_lines(found: Imported, store: str) -> Iterator[str]:
-    yield f"store {found.store} serves {found.memories:,} memories ({found.snapshot_id})"
-    if not found.has_encoder:
-        yield "! no encoder came with the export: recalls go by words until a night runs"
-    yield f'\nask it:  noctuary recall "..." --store {store}'
+def look_at_schedule(paths: StorePaths, now_s: float | None = None) -> Finding:
+    """Return whether nights run by themselves."""
+    now_s = time.time() if now_s is None else now_s
+    schedules = paths.dagster_home / "schedules" / "schedules.db"
+    runs = paths.dagster_home / "history" / "runs.db"
+    if not schedules.is_file():
+        return _ok("schedule", "there is no Dagster instance to look into: age tells")
+    try:
+        running = _ask_dagster(schedules, _RUNNING_SCHEDULES)
+        heartbeat_s = _ask_dagster(runs, _HEARTBEAT)
+        window = (now_s, _DAY_S, JOB, now_s - _DAYS * _DAY_S, now_s)
+        days = int(_ask_dagster(runs, _NIGHT_DAYS, window) or 0)
+    except sqlite3.Error as error:
+        message = f"the Dagster instance cannot be read: {error}"
+        return _warn("schedule unreadable", message, home=paths.dagster_home)
+    if running and heartbeat_s is not None and now_s - heartbeat_s <= _HEARTBEAT_S:
+        return _ok("schedule", "on, and Dagster's daemon is alive")
+    if running:
+        since = "never" if heartbeat_s is None else f"{(now_s - heartbeat_s) / _HOUR_S:.1f} h ago"
+        message = f"on, but Dagster's daemon was last alive {since}: nothing ticks"
+        return _warn("schedule dead", message)
+    if days >= _LEAST_DAYS:
+        told = f"nights ran on {days} of the last {_DAYS} days all the same"
+        return _ok("schedule", f"off in Dagster, and {told}")
+    return _warn("schedule", "off in Dagster, so no night will run by itself")
+
+
+def _ask_dagster(database: Path, query: str, arguments: tuple[object, ...] = ()) -> float | None:
+    if not database.is_file():
+        return None
+    with closing(open_foreign(database, _WAIT_S)[0]) as connection:
+        (found,) = connection.execute(query, arguments).fetchone()
+    return found
+
+
+# The warm server: whether it runs, and what kept clients from it.
+
+
+_RECENT_S = 24 * _HOUR_S
+"""An older fallback says little about now; a shorter time would hide it from a daily look."""
+
+
+def look_at_server(store: Path) -> Finding:
+    """Return how the store's server is, and whether a client had a reason not to use it."""
+    place = find_place(store)
+    none_runs = _ok("server", "none runs: recall answers in its own process")
+    try:
+        fault = directory_fault(place.directory)
+    except FileNotFoundError:
+        return none_runs
+    if fault is not None:
+        return _warn("server unsafe", f"no server can be used: {fault}")
+    answer, fallback, told = ping(store), read_fallback(place), ""
+    if fallback is not None and time.time() - fallback.at_s <= _RECENT_S:
+        minutes = max(time.time() - fallback.at_s, 0.0) / 60
+        told = f"{minutes:.0f} min ago a client fell back ({fallback.code}): {fallback.message}"
+    if isinstance(answer, Refusal):
+        if answer.code != "absent":
+            return _warn("server", f"{answer.code}: {answer.message}")
+        return _ok("server", f"none runs; {told}") if told else none_runs
+    since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(answer["started_s"]))
+    runs = f"process {answer['pid']} answers since {since}, {answer['answered']:,} recalls"
+    reason = answer.get("lean_reason")
+    if reason is not None:  # servers of before did not say
+        runs += f"; encodes with {f'the lean encoder: {reason}' if reason else 'ONNX Runtime'}"
+    if told and fallback is not None and fallback.at_s >= answer["started_s"]:
+        return _warn("server fallback", f"{runs}; {told}")
+    return _ok("server", runs)
+
+
+# The agents: their hooks, installed or not, and how they fare; and the MCP server.
+
+
+def look_at_hooks(home: Path, folder: Path) -> Iterator[Finding]:
+    """Yield how it is with the hooks of every agent that is used here."""
+    states = install.look_at_places(home, folder)
+    counters = read_counters(HookPlaces(home).counters)
+    if counters.fault is not None:
+        message = f"{counters.fault}: how the hooks fared cannot be told"
+        yield _warn("hooks counters", message, file=HookPlaces(home).counters)
+    known = 0
+    for agent in AGENTS:
+        plugin = install.enabled_plugin(agent, folder)
+        own = [state for state in states if state.agent == agent and state.state != install.ABSENT]
+        called = [event for event in counters.events if event.agent == agent]
+        if own or plugin or called or install.is_used(agent):
+            known += 1
+            yield _look_at_agent(agent, own, plugin, called)
+    if not known:
+        yield _ok("hooks", "no agent keeps settings here: nothing to install them into")
+
+
+def are_hooked(home: Path, folder: Path) -> bool:
+    """Tell whether some agent runs noctuary's hooks."""
+    if any(state.state in install.RUNNING for state in install.look_at_places(home, folder)):
+        return True
+    return any(install.enabled_plugin(agent, folder) for agent in AGENTS)
+
+
+def _look_at_agent(
+    agent: str,
+    states: Sequence[install.PlaceState],
+    plugin: Path | None,
+    called: Sequence[EventCounters],
+) -> Finding:
+    again = f"noctuary hooks install --agent {agent}"
+    for state in states:
+        told, command = f"{state.path}: {state.message}", f"{again} --{state.scope}"
+        if state.state == install.BROKEN:
+            return _fail("hooks install", told, install=command)
+        if state.state == install.UNREADABLE:
+            return _warn("hooks unreadable", told, install=command)
+    where = [state.path for state in states if state.state in install.RUNNING]
+    where += [f"the plugin in {plugin}"] if plugin else []
+    odd = next((state for state in states if state.message), None)
+    if not where and odd is not None:
+        return _warn("hooks off", f"{agent} runs none: {odd.message}")
+    if not where:
+        message = f"not installed: prompts of {agent} get no memories"
+        return _warn("hooks install", message, install=again)
+    failing = [event for event in called if event.outage_code is not None]
+    if failing:
+        return _tell_failing(agent, failing)
+    if plugin and len(where) > 1:
+        message = f"installed twice, so every prompt of {agent} runs both: {', '.join(where)}"
+        return _warn("hooks twice", message, agent=agent)
+    if odd is not None:
+        told, command = f"{odd.path}: {odd.message}", f"{again} --{odd.scope}"
+        return _warn("hooks outdated", told, install=command)
+    return _ok("hooks", f"{agent}: {', '.join(where)}: {_tell_calls(agent, called)}")
+
+
+def _tell_failing(agent: str, failing: Sequence[EventCounters]) -> Finding:
+    worst = max(failing, key=lambda event: (event.outage_code != TIMEOUT, event.outage_calls))
+    since_s = max(time.time() - (worst.outage_since_s or time.time()), 0.0)
+    message = (
+        f"{worst.event} of {agent} fails since {since_s / _HOUR_S:.1f} h ago, "
+        f"{worst.outage_calls:,} time(s) one after the other: {worst.outage_code}"
+    )
+    if len(failing) > 1:
+        message += f"; {len(failing) - 1} more event(s) fail"
+    key = f"hooks {worst.outage_code}"
+    level = "warn" if worst.outage_code == TIMEOUT else "fail"
+    return _bad(level, key if key in _REMEDIES else "hooks", message)
+
+
+def _tell_calls(agent: str, called: Sequence[EventCounters]) -> str:
+    calls = sum(event.calls for event in called)
+    if not calls:
+        hint = " (trust them with /hooks)" if agent == "codex" else ""
+        return f"installed, never called yet{hint}"
+    failures = sum(event.failures for event in called)
+    prompt = next((event for event in called if event.event == PROMPT), None)
+    p95 = prompt.percentile_ms(0.95) if prompt else None
+    told = "" if p95 is None else f", a prompt takes {p95:.0f} ms (p95)"
+    failed = f", {failures:,} failed at times, none now" if failures else ""
+    return f"{calls:,} calls{failed}{told}"
+
+
+def _look_at_mcp(folder: Path) -> Finding:
+    fault = find_sdk_fault()
+    if fault is None:
+        return _ok("mcp", "the MCP server can run")
+    plugin = next((p for a in AGENTS if (p := install.enabled_plugin(a, folder)) is not None), None)
+    if plugin is None:
+        return _ok("mcp", f"{fault}. Nothing else needs it")
+    message, remedy = fault.split(": ", 1)
+    return _warn("mcp", f"{message}, and the plugin in {plugin} starts it", remedy=remedy)

@@ -157,5 +157,5 @@ class ArchiveReader(ReplacedFile):
         self._entries = {}
         self.warning = (
             f"{self.path.name} cannot be read ({error}): archived memories are shown again until "
-            "it is repaired; `noctuary compact --list` says more"
+            "it is repaired; `noctuary proposals compact --list` says more"
         )

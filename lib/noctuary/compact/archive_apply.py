@@ -68,7 +68,8 @@ def apply_in_store(
     with _writing(paths) as reader:
         if plan_id is not None and plan_id in reader.applied_plans_at(None):
             raise PlanRefusedError(
-                f"plan {plan_id} is in force already: `noctuary compact --undo {plan_id}` ends it"
+                f"plan {plan_id} is in force already: `noctuary proposals compact --undo "
+                f"{plan_id}` ends it"
             )
         plan = plan_store(paths, rules, progress)
         if plan_id is not None and plan_id != plan.plan_id:
@@ -78,7 +79,7 @@ def apply_in_store(
             raise PlanRefusedError(
                 f"plan {plan_id} no longer fits: the snapshot, the use of memories, the profile or "
                 f"the archive changed since, and what would be archived now is {now}{reason}. "
-                "Nothing was archived; look at `noctuary compact` again"
+                "Nothing was archived; look at `noctuary proposals compact` again"
             )
         if not plan.archived:
             return Applied(plan, None)
@@ -104,7 +105,8 @@ def undo_in_store(paths: StorePaths, plan_id: str, *, now_us: int) -> int:
         if plan_id not in reader.applied_plans_at(None):
             known = any(a.plan_id == plan_id for a in reader.applications)
             found = "was undone already" if known else "was never applied"
-            raise PlanRefusedError(f"plan {plan_id} {found}: `noctuary compact --list` names them")
+            listed = "`noctuary proposals compact --list` names them"
+            raise PlanRefusedError(f"plan {plan_id} {found}: {listed}")
         sql = "UPDATE applications SET undone_at_us = ? WHERE plan_id = ? AND undone_at_us IS NULL"
         _rewrite(paths.archive, lambda db: db.execute(sql, [at_us, plan_id]))
         return at_us

@@ -132,8 +132,8 @@ def chosen(
         matching = [p for p in known if prefix and p.proposal_id.startswith(prefix)]
         if len(matching) != 1:
             raise CurationRefusedError(
-                f"{prefix!r} names {len(matching)} proposals, expected one: see `noctuary curate`. "
-                "Ids change with every night that finds the memories changed."
+                f"{prefix!r} names {len(matching)} proposals, expected one: see `noctuary "
+                "proposals curate`. Ids change with every night that finds the memories changed."
             )
         found[matching[0].proposal_id] = matching[0]
     return list(found.values())
@@ -385,7 +385,8 @@ def undo(store: Store, journal_id: int, *, now: datetime | None = None) -> Undon
 def _check(store: Store, journal_id: int, entries: Sequence[Entry]) -> None:
     if not entries:
         raise CurationRefusedError(
-            f"the journal holds no application {journal_id}: see `noctuary curate --journal`"
+            f"the journal holds no application {journal_id}: see `noctuary proposals curate "
+            "--journal`"
         )
     if entries[0].undone_at is not None:
         raise CurationRefusedError(f"{journal_id} was undone at {entries[0].undone_at} already")

@@ -365,7 +365,6 @@ class PostgresStore(_Rows):
     def __init__(
         self, address: Address, settings: CorpusSettings, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
     ) -> None:
-        import psycopg
 
         self.display = address.display
         self._settings = settings

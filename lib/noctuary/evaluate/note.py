@@ -197,9 +197,12 @@ def _note_proposals(done: Done) -> Iterator[str]:
     heard = _told(done, "promotion_proposals").get("proposed", 0)
     old = _told(done, "compaction_plan").get("would_archive", 0)
     proposals = (
-        (tidy, plural(tidy, "change") + " to the source (`noctuary curate`)"),
-        (heard, plural(heard, "turn") + " worth keeping for good (`noctuary promotions`)"),
-        (old, plural(old, "memory", "memories") + " to archive (`noctuary compact`)"),
+        (tidy, plural(tidy, "change") + " to the source (`noctuary proposals curate`)"),
+        (
+            heard,
+            plural(heard, "turn") + " worth keeping for good (`noctuary proposals promotions`)",
+        ),
+        (old, plural(old, "memory", "memories") + " to archive (`noctuary proposals compact`)"),
     )
     if found := [said for count, said in proposals if count]:
         yield f"Proposed: {', '.join(found)}."

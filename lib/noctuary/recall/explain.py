@@ -371,7 +371,7 @@ def _archived(reader: SnapshotReader, inputs: Inputs, memory_id: str, stands: in
             if any(entry.memory_id == memory_id for entry in entries):
                 plan = applied.plan_id
     by = "by compaction" if plan is None else f"by compaction plan {plan}"
-    back = f"noctuary compact --undo {'PLAN_ID' if plan is None else plan}"
+    back = f"noctuary proposals compact --undo {'PLAN_ID' if plan is None else plan}"
     said = (
         f"[{memory_id}] is archived {by}: [{other}] stands for it.",
         f"include_archived=true searches it all the same; `{back}` takes it out of the archive.",

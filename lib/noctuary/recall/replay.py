@@ -118,8 +118,8 @@ def find_packet(path: Path, replay_id: str) -> dict[str, Any]:
         ).packets
     if not found:
         raise StoreError(
-            f"no packet {replay_id!r} in {path}: `noctuary replay` lists the last ones; the oldest "
-            "are dropped when the log is full"
+            f"no packet {replay_id!r} in {path}: `noctuary why --replay` lists the last ones; "
+            "the oldest are dropped when the log is full"
         )
     if len(found) > 1:
         ids = ", ".join(str(p["replay_id"]) for p in found[:5])

@@ -48,15 +48,15 @@ BEFORE = ["101", "102", "103", "105"]
 def start(store: Store, *words: str) -> subprocess.Popen[str]:
     code = "from noctuary.cli.main import main; main()"
     return subprocess.Popen(
-        [sys.executable, "-c", code, "compact", *words, "--store", str(store.root)],
+        [sys.executable, "-c", code, "proposals", "compact", *words, "--store", str(store.root)],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
     )  # fmt: skip
 
 
 def die(store: Store, when: str, target: str, *words: str, call: int = 1) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", SCRIPT, when, target, str(call), "compact", *words, "--store",
-         str(store.root)],
+        [sys.executable, "-c", SCRIPT, when, target, str(call), "proposals", "compact", *words,
+         "--store", str(store.root)],
         cwd=ROOT, capture_output=True, encoding="utf-8", timeout=120, check=False,
     )  # fmt: skip
     assert ran.returncode == -signal.SIGKILL, ran.stdout + ran.stderr

@@ -44,7 +44,7 @@ def test_the_group_shows_how_to_begin_one_command_a_line(run: Run) -> None:
     assert result.exit_code == 0
     assert "\n  noctuary evaluate run SET --out ours.json " in result.output
     assert "\\b" not in result.output
-    assert all(f"\n  {name} " in result.output for name in COMMANDS)
+    assert all(f"\n  noctuary evaluate {name} " in result.output for name in COMMANDS)
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import Result
 
@@ -13,19 +14,18 @@ from noctuary import __version__
 from noctuary.cli.main import main
 
 Run = Callable[..., Result]
-COMMANDS = ("recall", "why", "replay", "serve", "status", "doctor", "snapshots", "rollback")
+COMMANDS = ("recall", "why", "serve", "status", "doctor", "snapshots", "rollback")
+CONTEXT = click.Context(main)
 ARGUMENTS = {"recall": ["key"], "why": ["key", "101"]}
 
 
 def test_the_commands_are_these() -> None:
-    assert set(main.commands) == {
+    assert set(main.list_commands(CONTEXT)) == {
         *COMMANDS,
         "expand",
-        "compact",
         "context",
-        "curate",
         "profile",
-        "promotions",
+        "proposals",
         "graph",
         "evaluate",
         "mcp",
@@ -47,7 +47,7 @@ def test_help_lists_every_command_and_shows_how_to_begin(run: Run) -> None:
         assert result.exit_code == 0
         assert "noctuary nightly" in result.output
         named = re.findall(r"^ +(?:noctuary )?([a-z]+)", result.output, re.MULTILINE)
-        assert set(main.commands) <= set(named)
+        assert set(main.list_commands(CONTEXT)) - {"hook"} <= set(named)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_help_lists_every_command_and_shows_how_to_begin(run: Run) -> None:
     [
         ("recall", "answer QUERY, best first"),
         ("why", "does not return memory ID, or why it does"),
-        ("replay", "against its own snapshot"),
+        ("why", "against its own snapshot"),
         ("serve", "from a warm process, for this user only"),
         ("status", "identity, age, source, encoder and counts"),
         ("doctor", "Exit code 1 if anything fails"),
@@ -73,8 +73,21 @@ def test_every_command_explains_itself_and_takes_store_and_json(
     assert "--json" in result.output
 
 
+def test_a_command_loads_its_own_file_and_no_other() -> None:
+    code = (
+        "import sys; from click.testing import CliRunner; from noctuary.cli.main import main; "
+        "assert CliRunner().invoke(main, ['recall', '--help']).exit_code == 0; "
+        "print(*(n for n in sys.modules if n.startswith('noctuary.cli.') or n == 'numpy'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {f"noctuary.cli.{name}" for name in ("common", "main", "recall")}
+    assert set(done.stdout.split()) == loaded
+
+
 def test_every_option_has_a_help_text() -> None:
-    for command in main.commands.values():
+    for name in main.list_commands(CONTEXT):
+        command = main.get_command(CONTEXT, name)
+        assert command is not None
         for parameter in command.params:
             if parameter.param_type_name == "option" and parameter.name != "sort_by":
                 assert getattr(parameter, "help", None), f"{command.name} {parameter.name}"
@@ -96,8 +109,11 @@ def test_the_version_is_the_package_s(run: Run) -> None:
         ("recall", "key", "--fusion", "sum"),
         ("recall", "key", "--deadline-ms", "soon"),
         ("why", "key"),
-        ("replay", "a", "b"),
-        ("replay", "--last", "0"),
+        ("why",),
+        ("why", "key", "101", "--replay", "a"),
+        ("why", "--replay", "a", "b"),
+        ("why", "--replay", "--last", "0"),
+        ("why", "--replay", "a", "--wing", "home"),
         ("status", "extra"),
         ("rollback", "a", "b"),
     ],

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,19 @@ def test_show_prints_every_flag_with_its_value_and_source(run: Run, plain_store:
         assert row_of(result, flag).split() == [flag, shown, "built-in"]
     lines = result.stdout.splitlines()
     assert [line for line in lines if line in GROUPS] == list(GROUPS)
+
+
+def test_show_says_under_each_flag_what_it_means_and_which_values_it_takes(
+    run: Run, plain_store: Store
+) -> None:
+    lines = run("profile", "show").stdout.splitlines()
+    below = {line.split()[0]: after.strip() for line, after in pairwise(lines) if line[:2] == "  "}
+    for flag in fields(RetrievalProfile):
+        assert below[flag.name].startswith(flag.metadata["meaning"])
+    assert below["importance_prior"].endswith(" From 0 to 1.")
+    assert below["rrf_k"].endswith(" From 1 to 2,147,483,647.")
+    assert below["fusion"].endswith(" One of cc, rrf.")
+    assert below["model_guard"] == "Compare the query's encoder with the one of the vectors."
 
 
 def test_show_marks_what_is_not_built_in(run: Run, plain_store: Store) -> None:

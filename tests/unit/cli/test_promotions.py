@@ -31,7 +31,7 @@ def store(nights: Nights) -> str:
 
 
 def test_the_best_come_first_with_their_text_and_numbers(run: Run, store: str) -> None:
-    shown = run("promotions", "--store", store)
+    shown = run("proposals", "promotions", "--store", store)
     assert shown.exit_code == 0
     lines = shown.stdout.splitlines()
     assert lines[0] == "[1]  propose  G 0.50  2026-03-01  (shop)  date, fact"
@@ -44,8 +44,8 @@ def test_the_best_come_first_with_their_text_and_numbers(run: Run, store: str) -
 
 
 def test_what_was_left_alone_and_how_many(run: Run, store: str) -> None:
-    assert "[3]  leave" in run("promotions", "--all", "--store", store).stdout
-    one = run("promotions", "--all", "-n", "1", "--store", store).stdout
+    assert "[3]  leave" in run("proposals", "promotions", "--all", "--store", store).stdout
+    one = run("proposals", "promotions", "--all", "-n", "1", "--store", store).stdout
     assert "[1]" in one
     assert "[2]" not in one
     assert "1 shown" in one
@@ -54,17 +54,19 @@ def test_what_was_left_alone_and_how_many(run: Run, store: str) -> None:
 def test_the_turns_of_a_user_are_only_shown_to_whoever_asks_for_them(
     run_json: RunJson, store: str
 ) -> None:
-    plain = run_json("promotions", "--all", "--store", store)
+    plain = run_json("proposals", "promotions", "--all", "--store", store)
     assert {row["turn_id"] for row in plain["promotions"]} == {"1", "2", "3"}
     assert plain["counts"] == {"nothing_said": 1, "proposed": 2}
-    own = run_json("promotions", "--user", "ana", "--store", store)
+    own = run_json("proposals", "promotions", "--user", "ana", "--store", store)
     assert [row["turn_id"] for row in own["promotions"]] == ["4"]
     assert own["counts"] == {"proposed": 1}
-    assert run_json("promotions", "--user", "zoe", "--store", store)["promotions"] == []
+    assert (
+        run_json("proposals", "promotions", "--user", "zoe", "--store", store)["promotions"] == []
+    )
 
 
 def test_as_json_every_number_is_there(run_json: RunJson, store: str) -> None:
-    found = run_json("promotions", "--store", store)
+    found = run_json("proposals", "promotions", "--store", store)
     assert (found["enabled"], found["threshold"]) == (True, 0.35)
     first = found["promotions"][0]
     assert first["text"] == "User: I work at Initech, since 2019."
@@ -81,12 +83,12 @@ def test_a_turn_that_changed_since_is_shown_without_text(
 
     nights.write(turn("User: I left Initech."))
     export_memories(Night(nights.paths, nights.source))
-    assert run_json("promotions", "--store", store)["promotions"][0]["text"] is None
+    assert run_json("proposals", "promotions", "--store", store)["promotions"][0]["text"] is None
 
 
 def test_switched_off_it_says_how_to_switch_it_on(run: Run, nights: Nights) -> None:
     nights.run(enabled=False)
-    shown = run("promotions", "--store", str(nights.paths.root))
+    shown = run("proposals", "promotions", "--store", str(nights.paths.root))
     assert (shown.exit_code, "set promotion.enabled" in shown.stdout) == (0, True)
 
 
@@ -94,7 +96,7 @@ def test_before_the_first_night_it_says_what_to_do(
     run: Run, run_json: RunJson, tmp_path: Path
 ) -> None:
     (tmp_path / "empty" / "work").mkdir(parents=True)
-    shown = run("promotions", "--store", str(tmp_path / "empty"))
+    shown = run("proposals", "promotions", "--store", str(tmp_path / "empty"))
     assert (shown.exit_code, "run the night" in shown.stderr) == (1, True)
-    refused = run_json("promotions", "--store", str(tmp_path / "empty"), code=1)
+    refused = run_json("proposals", "promotions", "--store", str(tmp_path / "empty"), code=1)
     assert refused["error"] == "StoreError"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,9 +128,13 @@ def test_doctor_is_content_with_a_good_store(
 
 
 def test_doctor_fails_with_exit_code_1_and_a_remedy(
-    run: Run, run_json: RunJson, dense_store: Store
+    run: Run, run_json: RunJson, dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     damage(dense_store, read_pointer(dense_store.paths).snapshot_id)
+    script = Path(sys.executable).with_name("noctuary")
+    monkeypatch.setenv("PATH", "")
+    assert f"      -> run `{script} rollback`" in run("doctor").stdout
+    monkeypatch.setenv("PATH", str(script.parent))
     result = run("doctor")
     assert result.exit_code == 1
     assert "FAIL  snapshot: " in result.stdout

@@ -24,11 +24,12 @@ from tests.support.terminal import STEERS, H, on_terminals
 ARGUMENT = H + os.fsdecode(b"\xff")
 # Every command once with a store full of hostile memories; a new command must be added.
 SHOWN: dict[str, list[list[str]]] = {
-    "compact": [["--texts"], ["--list"]],
+    "proposals compact": [["--texts"], ["--list"]],
     "context": [["key", "--budget", "2000"], ["key", "--budget", "2000", "--parts"],
                 ["key", "--document", "AGENTS.md", "--session", "session.jsonl"]],
-    "curate": [["--store", "curated/store"], ["--store", "curated/store", "--apply", "--all"],
-               ["--store", "curated/store", "--journal"]],
+    "proposals curate": [["--store", "curated/store"],
+                         ["--store", "curated/store", "--apply", "--all"],
+                         ["--store", "curated/store", "--journal"]],
     "doctor": [[]],
     "evaluate check": [["set"]],
     "evaluate compare": [["runs/a.json", "runs/b.json"]],
@@ -51,10 +52,9 @@ SHOWN: dict[str, list[list[str]]] = {
     "mcp": [[]],
     "profile list": [[]],
     "profile show": [["wild"]],
-    "promotions": [["--store", "promoted/store"], ["--store", "promoted/store", "--all"]],
+    "proposals promotions": [["--store", "promoted/store"], ["--store", "promoted/store", "--all"]],
     "recall": [["key", "--explain", "--candidate-trace", "--all-candidates", "-k", "30"],
                ["key", "--inject"], ["key", "--set", "replay_log=true"]],
-    "replay": [[]],
     "rollback": [[]],
     "sensitive": [["key", "--store", "secretive"]],
     "serve": [["--idle-minutes", "0.0001"]],
@@ -62,14 +62,16 @@ SHOWN: dict[str, list[list[str]]] = {
     "sql": [["select * from memories"], ["select * from memories", "--csv"], ["-"], ["--schema"]],
     "status": [[]],
     "stores": [[]],
-    "why": [["key", "101"], ["key", f"{H}1"]],
+    "why": [["key", "101"], ["key", f"{H}1"], ["--replay"]],
 }  # fmt: skip
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the words of every command that only looks: a night and its UI show no memory."""
     if isinstance(command, click.Group):
-        for name, found in sorted(command.commands.items()):
+        for name in sorted(command.list_commands(context := click.Context(command))):
+            found = command.get_command(context, name)
+            assert found is not None
             yield from leaves(found, (*path, name))
     elif path not in (("nightly",), ("ui",)):
         yield path
@@ -92,7 +94,9 @@ def find(words: tuple[str, ...]) -> click.Command:
     found: click.Command = main
     for word in words:
         assert isinstance(found, click.Group)
-        found = found.commands[word]
+        below = found.get_command(click.Context(found), word)
+        assert below is not None
+        found = below
     return found
 
 
@@ -159,8 +163,9 @@ def test_no_command_lets_a_memory_or_an_argument_steer_the_terminal(place: Path)
     ]
     by_words = unsteered(place, [*commands, [ARGUMENT], [f"--{ARGUMENT}"]])
     # The hostile memories were there to be shown.
-    for name in ("recall key --inject", "curate --store curated/store", "context key --budget 2000",
-                 "promotions --store promoted/store", "sensitive key --store secretive",
+    for name in ("recall key --inject", "proposals curate --store curated/store",
+                 "context key --budget 2000",
+                 "proposals promotions --store promoted/store", "sensitive key --store secretive",
                  "sql select * from memories --csv", f"why key {H}1",
                  "hook --agent claude"):  # fmt: skip
         assert "\\u202e" in by_words[name], by_words[name]

@@ -7,8 +7,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from noctuary.cli.doctor import describe_snapshots, examine, read_status
 from noctuary.cli.main import main
+from noctuary.cli.store import describe_snapshots, examine, read_status
 from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotOutdatedError
 from noctuary.core.manifest import read_manifest

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.cli.doctor import examine
-from noctuary.cli.findings import Finding
+from noctuary.cli.store import Finding, examine
 from noctuary.core import store as layout
 from noctuary.core.files import remove_tree
 from noctuary.core.manifest import read_pointer
@@ -59,7 +58,7 @@ def test_every_finding_that_is_not_ok_says_what_to_do_or_why_it_is_so(
         assert finding.message
         if finding.level == "fail":
             assert finding.remedy
-        assert set(finding.to_json()) == {"name", "level", "message", "remedy"}
+        assert set(finding._asdict()) == {"name", "level", "message", "remedy"}
 
 
 def test_bad_settings(dense_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from noctuary.agents.install import find_place, install_hooks
 from noctuary.agents.state import TOLD_AFTER_TIMEOUTS, HookPlaces, note_call
-from noctuary.cli.findings import Finding, are_hooked, look_at_hooks
+from noctuary.cli.store import Finding, are_hooked, look_at_hooks
 
 RUNS = (sys.executable, "-m", "noctuary")
 

@@ -15,8 +15,8 @@ import pytest
 
 from noctuary.agents.client import Place, Refusal, find_place, note_fallback
 from noctuary.agents.server import Server, answer_recall
-from noctuary.cli import findings as diagnosis
-from noctuary.cli.findings import Finding, look_at_server
+from noctuary.cli import store as diagnosis
+from noctuary.cli.store import Finding, look_at_server
 from tests.support.store import Store
 
 DAY_S = 86_400.0

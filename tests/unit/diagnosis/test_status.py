@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from noctuary.cli.doctor import age_hours, describe_snapshots, read_status
+from noctuary.cli.store import age_hours, describe_snapshots, read_status
 from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError
 from noctuary.core.files import tree_bytes

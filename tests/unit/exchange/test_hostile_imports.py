@@ -266,7 +266,7 @@ def test_nobody_else_may_enter_what_an_import_is_building(exported: Path, tmp_pa
 
     class Looks:
         def update(self, task: str, done: int, total: int) -> None:
-            modes.extend(p.stat().st_mode & 0o77 for p in tmp_path.glob(".copy.importing-*"))
+            modes.extend(p.stat().st_mode & 0o77 for p in tmp_path.glob(".copy.building-*"))
 
     before = os.umask(0)
     try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.cli.doctor import wing_counts
+from noctuary.cli.store import wing_counts
 from noctuary.core.store import ROWS_FILE, StorePaths
 from noctuary.core.types import register_hook
 from noctuary.recall.profile import RetrievalProfile

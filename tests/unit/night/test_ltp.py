@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.cli.doctor import examine
+from noctuary.cli.store import examine
 from noctuary.core.store import StorePaths, path_of
 from noctuary.core.types import register_hook
 from noctuary.recall.profile import RetrievalProfile

@@ -110,8 +110,9 @@ CASES: list[tuple[list[StageResult], str]] = [
             stage("promotion_proposals", {"proposed": 1}),
             stage("compaction_plan", {"would_archive": 1}),
         ],
-        """Proposed: 3 changes to the source (`noctuary curate`), 1 turn worth keeping for good
-          (`noctuary promotions`), 1 memory to archive (`noctuary compact`).""",
+        """Proposed: 3 changes to the source (`noctuary proposals curate`), 1 turn worth keeping for
+          good (`noctuary proposals promotions`), 1 memory to archive (`noctuary proposals
+          compact`).""",
     ),
     (
         [

@@ -1,0 +1,567 @@
+"""Commands that explain: why (and the replay of kept recalls), expand, profile, graph."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from noctuary.cli.common import (
+    EXIT_FAILED,
+    NamedGroup,
+    add_options,
+    coded,
+    columns,
+    is_json,
+    limit_option,
+    open_paths,
+    print_json,
+    read_moment,
+    store_options,
+    tell,
+    user_option,
+    warn,
+)
+from noctuary.cli.recall import (
+    FILTERS,
+    arguments_of,
+    profile_of,
+    recall_options,
+    resolve_profile,
+    step_lines,
+)
+from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, SnapshotMissingError
+from noctuary.core.settings import Settings
+from noctuary.core.store import StorePaths, find_home
+from noctuary.core.types import to_micros
+from noctuary.graph import view, view_paths
+from noctuary.recall import profile as profiles
+from noctuary.recall.engine import Recaller
+from noctuary.recall.explain import Expansion, Why, explain_memory
+from noctuary.recall.explain import expand as expand_summary
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Query, Scope, build_mask
+from noctuary.recall.reader import open_serving
+from noctuary.recall.replay import find_packet, list_packets
+from noctuary.recall.replay import replay as run_again
+from noctuary.recall.result import RecallWarning
+from noctuary.text.marks import visible_line
+
+# `noctuary why`: what became of one memory in one recall; or a kept recall, run again.
+
+
+_LIST = "\0list"
+"""Stands for `--replay` without an id; no id holds it."""
+
+_QUERY_CHARS = 48
+_SECOND_CHARS = len("2026-03-01T08:00:00")
+
+
+@click.command()
+@click.argument("query", required=False)
+@click.argument("memory_id", metavar="[ID]", required=False)
+@click.option(
+    "--replay",
+    "replay_id",
+    metavar="[REPLAY_ID]",
+    is_flag=False,
+    flag_value=_LIST,
+    help="Run a kept recall again, against its own snapshot; without an id list the kept ones.",
+)
+@click.option(
+    "--last",
+    default=20,
+    type=click.IntRange(min=1),
+    help="With --replay and no id: how many to list.",
+)
+@recall_options
+@store_options
+def why(
+    query: str | None,
+    memory_id: str | None,
+    replay_id: str | None,
+    last: int,
+    store: str | None,
+    **options: Any,
+) -> None:
+    """Say why a recall of QUERY does not return memory ID, or why it does.
+
+    The recall is made with the options given here, and nothing of it is logged.
+
+    With --replay a recall that was kept runs again: those are kept where the profile says
+    replay_log. Their ids may be shortened.
+
+    \b
+    noctuary why "spare key" 17         about one memory
+    noctuary why --replay               which recalls were kept
+    noctuary why --replay 40ab          is it still answered alike?
+
+    Exit code 0 when the store could answer, 1 when it could not, or when a re-run differs or cannot
+    be made.
+    """  # noqa: D301 (click wants the control character)
+    if replay_id is not None:
+        source = click.get_current_context().get_parameter_source
+        if any(source(name) is ParameterSource.COMMANDLINE for name in (*options, "query")):
+            raise click.UsageError("--replay takes no QUERY and no option of a recall")
+        paths = open_paths(store)
+        if not paths.root.is_dir():
+            raise SnapshotMissingError(f"there is no store {paths.root}: run `noctuary nightly`")
+        if replay_id == _LIST:
+            _list_kept(paths, last)
+        else:
+            _replay(paths, visible_line(replay_id))
+        return
+    if query is None or memory_id is None:
+        raise click.UsageError("give QUERY and ID, or --replay")
+    arguments, (name, flags) = arguments_of(options), profile_of(options)
+    recaller = Recaller.open(open_paths(store).root)
+    settings, resolved, said = resolve_profile(recaller, name, flags)
+    scope = Scope(**{f: arguments[f] for f in (*FILTERS, "as_of")})
+    asked = Query(
+        query,
+        arguments["k"],
+        resolved.profile,
+        resolved.used,
+        scope,
+        arguments["sort_by"],
+        arguments["session_id"],
+        dry_run=True,
+    )
+    with _damage_told(recaller.snapshot_id):
+        inputs = recaller.inputs_now(scope.user).with_store(settings)
+        found = explain_memory(recaller, asked, memory_id, inputs)
+    warnings = [w.to_json() for w in (*said, *found.warnings)]
+    shown = {**found.to_json(), "warnings": warnings}
+    tell(shown, map(visible_line, _why_lines(found)), coded(warnings))
+
+
+@contextmanager
+def _damage_told(snapshot_id: str) -> Generator[None]:
+    """As in `noctuary.recall`: damage below the reach of the quick check is no traceback."""
+    try:
+        yield
+    except (NoctuaryError, OSError):
+        raise
+    except Exception as error:
+        message = f"{type(error).__name__} in {snapshot_id}: run `noctuary doctor`"
+        raise SnapshotCorruptError(message) from error
+
+
+def _why_lines(found: Why) -> Iterator[str]:
+    yield from found.sentences
+    if "last_returned" not in found.facts:
+        yield from step_lines(found.steps)
+        return
+    # What each step gave this memory, and what it gave the last one that was returned.
+    rows = [["", f"[{found.memory_id}]", f"[{found.facts['last_returned']}]", ""]]
+    rows += [
+        [s["phase"], f"{s['delta']:+.3f}", f"{s['delta_of_last_returned']:+.3f}", s["reason"]]
+        for s in found.steps
+    ]
+    yield from columns(rows, "<>><", indent="    ")
+
+
+def _list_kept(paths: StorePaths, last: int) -> None:
+    found = list_packets(paths.replays, last)
+    rows = [_summary(packet) for packet in found.packets]
+    lines = [
+        f"{row['replay_id']}  {str(row['made_at'])[:_SECOND_CHARS]}  k {row['k']:<3}  "
+        f"{row['results']:>3} found  {row['snapshot_id']}  {_shortened(row['query'])}"
+        for row in rows
+    ]
+    nothing = (
+        "no recall was kept: set replay_log in a profile, or pass --set replay_log=true to "
+        "`noctuary recall`"
+    )
+    damaged = [f"{found.unreadable} of the last packets cannot be read"] if found.unreadable else ()
+    tell({"packets": rows, "unreadable": found.unreadable}, lines or [nothing], damaged)
+
+
+def _replay(paths: StorePaths, replay_id: str) -> None:
+    packet = find_packet(paths.replays, replay_id)
+    compared = run_again(paths, packet)
+    same = f"identical: {compared.memories} memories, same order, same scores"
+    lines = [*([same] if compared.identical else []), *compared.differences]
+    tell({**_summary(packet), **compared.to_json()}, lines, compared.notes)
+    if not compared.identical:
+        sys.exit(EXIT_FAILED)
+
+
+def _summary(packet: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {n: packet.get(n) for n in ("replay_id", "made_at", "query", "k", "snapshot_id")}
+    return {**kept, "results": len(packet.get("results", ()))}
+
+
+def _shortened(query: Any) -> str:
+    text = visible_line(" ".join(str(query).split()))
+    return text if len(text) <= _QUERY_CHARS else f"{text[: _QUERY_CHARS - 4]} ..."
+
+
+# `noctuary expand`: everything that a summary stands for.
+
+
+@click.command()
+@click.argument("summary_id", metavar="ID")
+@user_option
+@store_options
+def expand(summary_id: str, user: str | None, store: str | None) -> None:
+    """Show every memory that summary ID stands for, in order of time.
+
+    A recall with turn_view=summaries, or with consolidation_enabled, returns summaries; this shows
+    what each was made of, how it was judged, and the plan that it belongs to, if any. Exit code 0
+    when the summary was found, 1 when it was not.
+    """
+    found = expand_summary(summary_id, user=user, store=store)
+    tell(found.to_json(), map(visible_line, _expansion_lines(found)))
+
+
+def _expansion_lines(found: Expansion) -> Iterator[str]:
+    confidence = "not judged" if found.confidence is None else f"confidence {found.confidence:.3f}"
+    origin = f", compaction plan {found.plan_id}" if found.plan_id else ""
+    tokens = f"{found.gate['summary_tokens']:,} of {found.gate['source_tokens']:,} tokens"
+    yield f"summary [{found.summary_id}]  {found.method}, {confidence}, {tokens}{origin}"
+    yield f"    {found.text}"
+    for parent in found.parents:
+        yield f"written after [{parent.id}]"
+    yield f"stands for {len(found.sources)}:"
+    for source in found.sources:
+        at = source.created_at
+        moment = "undated" if at is None else f"{at:%Y-%m-%d %H:%M}"
+        where = "/".join(part for part in (source.wing, source.room) if part) or "-"
+        yield f"  [{source.id}]  {moment}  {where}"
+        yield f"    {' '.join(source.content.split())}"
+
+
+# `noctuary profile`: how recalls rank, what each flag means, and which layer says so.
+
+
+CHANGED = "*"
+"""Marks a value that is not the built-in one."""
+
+
+@click.group()
+def profile() -> None:
+    """Show the profiles that a recall can rank with. Flags and layers: docs/profiles.md."""
+
+
+@profile.command("show")
+@click.argument("name", required=False)
+@store_options
+def show_profile(name: str | None, store: str | None) -> None:
+    """Show every value of the profile NAME and where it comes from [default: the configured one].
+
+    Under each flag stands what it means and which values it takes.
+
+    Exit code 1 when there is no such profile; what a recall would then use is shown.
+    """
+    layers, said = _find_layers(store)
+    resolved = profiles.resolve(name, layers)
+    built_in = RetrievalProfile().to_json()
+    flags = {
+        flag: {"value": value, "built_in": built_in[flag], "source": resolved.sources[flag]}
+        for flag, value in resolved.profile.to_json().items()
+    }
+    warnings = [w.to_json() for w in (*said, *resolved.warnings)]
+    found = {
+        "requested": resolved.requested,
+        "used": resolved.used,
+        "flags": flags,
+        "warnings": warnings,
+    }
+    tell(found, _profile_lines(resolved.used, flags), coded(warnings))
+    if any(w.code == "unknown_profile" for w in resolved.warnings):
+        sys.exit(EXIT_FAILED)
+
+
+def _profile_lines(used: str, flags: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    meanings = {flag.name: flag.metadata["meaning"] for flag in fields(RetrievalProfile)}
+    rows = [
+        [
+            f"{CHANGED if row['value'] != row['built_in'] else ' '} {flag}",
+            _flag_text(row["value"]),
+            row["source"],
+        ]
+        for flag, row in flags.items()
+    ]
+    lines = dict(zip(flags, columns(rows), strict=True))
+    yield f"profile {used}; {CHANGED} is not the built-in value"
+    for heading, names in profiles.GROUPS.items():
+        yield f"\n{heading}"
+        for flag in names:
+            yield lines[flag]
+            yield f"      {meanings[flag]}{_values_text(flag)}"
+
+
+def _flag_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if value != "" else "(none)"
+
+
+def _values_text(flag: str) -> str:
+    """Return which values a flag takes; nothing for a switch or a free text."""
+    if flag in profiles.RANGES:
+        return (
+            f" From {_number(profiles.RANGES[flag].low)} to {_number(profiles.RANGES[flag].high)}."
+        )
+    return f" One of {', '.join(profiles.CHOICES[flag])}." if flag in profiles.CHOICES else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+@profile.command("list")
+@store_options
+def list_(store: str | None) -> None:
+    """List every profile, where it is defined, and what is wrong with it."""
+    layers, said = _find_layers(store)
+    entries = profiles.list_profiles(layers)
+    rows: list[list[str]] = []
+    for entry in entries:
+        parent = f", inherits {entry.inherits}" if entry.inherits else ""
+        mark = CHANGED if entry.name == layers.chosen else " "
+        where = f"({', '.join(entry.defined)}{parent})"
+        rows.append([f"{mark} {entry.name}", f"{entry.description}  {where}"])
+    faults = [f"bad_profile: {entry.name}, {f}" for entry in entries for f in entry.faults]
+    warnings = [w.to_json() for w in said]
+    found = {"profiles": [e.to_json() for e in entries], "warnings": warnings}
+    tell(found, columns(rows), [*coded(warnings), *faults])
+
+
+def _find_layers(store: str | None) -> tuple[profiles.Layers, tuple[RecallWarning, ...]]:
+    """Return the layers of the settings and of the store, as far as there is one."""
+    settings = Settings.load(home=find_home())
+    try:
+        paths = open_paths(store)
+    except SnapshotMissingError as error:
+        warning = RecallWarning("no_snapshot", f"without the layers of a store: {error}")
+        return profiles.layers_of(settings, {}, {}), (warning,)
+    stored = profiles.read_store_profiles(paths.profiles)
+    try:
+        reader = open_serving(paths).reader
+    except SnapshotMissingError as error:
+        if store is not None and not paths.root.is_dir():
+            raise
+        warning = RecallWarning("no_snapshot", f"nothing can be adopted yet: {error}")
+        return profiles.layers_of(settings, {}, stored.tables), (*stored.warnings, warning)
+    try:
+        return profiles.layers_of(settings, reader.adopted, stored.tables), stored.warnings
+    finally:
+        reader.close()
+
+
+# `noctuary graph`: the concepts of the serving snapshot.
+
+
+EXIT_UNKNOWN = 3
+"""No concept that the scope may see has this name."""
+
+
+def _moment_us(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
+    """Read an option's moment as microseconds; naive times are UTC."""
+    return None if text is None else to_micros(read_moment(text))
+
+
+_scope_options = add_options(
+    user_option,
+    *(click.option(f"--{n}", help=f"Only what memories of this {n} say.") for n in FILTERS[:3]),
+    store_options,
+)
+_time_options = add_options(
+    click.option(
+        "--as-of",
+        metavar="ISO",
+        callback=_moment_us,
+        help="What held at this moment, e.g. 2026-03-01 [default: now].",
+    ),
+    click.option(
+        "--known-at",
+        metavar="ISO",
+        callback=_moment_us,
+        help="Only what the store had written by this moment [default: now].",
+    ),
+)
+_limit_option = limit_option(10, "Longest list shown; totals are counted whole.")
+_mermaid_option = click.option(
+    "--mermaid", is_flag=True, help="Print a Mermaid flowchart instead of text."
+)
+
+
+def _refuse_two_formats(mermaid: bool) -> None:
+    if mermaid and is_json():
+        raise click.UsageError("--mermaid and --json exclude each other")
+
+
+@click.group(cls=NamedGroup)
+def graph() -> None:
+    """Look at the concepts that memories are about, and at what connects them.
+
+    \b
+    noctuary graph top                        the most connected concepts
+    noctuary graph show "spare key"           one concept: memories, relations, neighbours
+    noctuary graph show Nina --mermaid        the same as a chart to paste into Markdown
+    noctuary graph path Nina Lisbon           how two concepts are connected
+    noctuary graph merges                     which names became one, and how to undo that
+    """  # noqa: D301 (click wants the control character)
+
+
+@graph.command("show")
+@click.argument("concept")
+@_time_options
+@_limit_option
+@_mermaid_option
+@_scope_options
+def show_concept(
+    concept: str, limit: int, mermaid: bool, store: str | None, **options: Any
+) -> None:
+    """Show CONCEPT, found by its name or an alias, with everything around it.
+
+    Memories that hold it, with the evidence marked; relations that memories state, with the time
+    they hold and the memories that say so; concepts that the same memories hold; memories that it
+    leads to. Upper case, punctuation and spacing of the name make no difference.
+
+    \b
+    noctuary graph show "atlas migration" --as-of 2026-03-01
+
+    Exit code 3 when no concept has this name (similar names are listed), 1 when the store could
+    not answer.
+    """  # noqa: D301 (click wants the control character)
+    _refuse_two_formats(mermaid)
+    with _look(store, options) as seen:
+        found = view.describe_concept(seen.source, seen.book, seen.find(concept), limit)
+        lines = view_paths.concept_chart if mermaid else view_paths.concept_lines
+        seen.tell(found.to_json(), lines(found))
+
+
+@graph.command()
+@click.argument("start", metavar="A")
+@click.argument("goal", metavar="B")
+@click.option(
+    "--max-hops", default=4, type=click.IntRange(1, 8), help="Longest path that is looked for."
+)
+@_time_options
+@_mermaid_option
+@_scope_options
+def path(
+    start: str, goal: str, max_hops: int, mermaid: bool, store: str | None, **options: Any
+) -> None:
+    """Explain how the concepts A and B are connected.
+
+    A hop is a relation that memories state, or memories that hold both ends; stated relations are
+    cheap, memories that many concepts share are dear. Equally cheap paths are all found.
+
+    \b
+    noctuary graph path "Nina" "spare key"
+
+    Exit code 0 with or without a path, 3 when there is no concept of either name, 1 when the store
+    could not answer.
+    """  # noqa: D301 (click wants the control character)
+    _refuse_two_formats(mermaid)
+    with _look(store, options) as seen:
+        ends = (seen.find(start), seen.find(goal))
+        found = view_paths.find_paths(seen.source, seen.book, *ends, max_hops)
+        lines = view_paths.path_chart if mermaid else view_paths.path_lines
+        seen.tell(found.to_json(), lines(found))
+        for line in view_paths.bound_lines(found) if mermaid else ():
+            click.echo(line, err=True)
+
+
+@graph.command()
+@click.option("--kind", help="Only concepts of this kind, e.g. tag or name.")
+@_time_options
+@_limit_option
+@_scope_options
+def top(kind: str | None, limit: int, store: str | None, **options: Any) -> None:
+    """List the most connected concepts: memories, stated relations, steps between memories.
+
+    \b
+    noctuary graph top --kind title --limit 20
+    """  # noqa: D301 (click wants the control character)
+    with _look(store, options) as seen:
+        concepts = view.top_concepts(seen.source, seen.book, limit, kind)
+        kinds = view.kinds_of(seen.source)
+        nothing = f"no such concept; kinds there are: {', '.join(kinds) or 'none'}"
+        found = {"concepts": [one.to_json() for one in concepts], "kinds": list(kinds)}
+        seen.tell(found, view_paths.top_lines(concepts) if concepts else [nothing])
+
+
+@graph.command()
+@_limit_option
+@_scope_options
+def merges(limit: int, store: str | None, **options: Any) -> None:
+    """List which names were merged into one concept, why, and how to undo that.
+
+    A merge is undone by a rule in STORE/merges.toml, which the next night follows:
+
+    \b
+    never = [["atlas", "project atlas"]]
+    """  # noqa: D301 (click wants the control character)
+    with _look(store, options) as seen:
+        found, rules = view.list_merges(seen.source, seen.book), str(seen.rules_file)
+        rows = [{**m.to_json(), "undo": view.undo_line(m)} for m in found[:limit]]
+        said = {"merges": rows, "total": len(found), "rules_file": rules}
+        seen.tell(said, view_paths.merge_lines(found[:limit], len(found), rules))
+
+
+class _Seen(NamedTuple):
+    """An opened graph, and where answers about it go."""
+
+    source: view.GraphSource
+    book: view.NameBook
+    snapshot_id: str
+    rules_file: Path
+    warnings: list[dict[str, str]]
+
+    def find(self, name: str) -> int:
+        """Return the concept of a name, or leave with EXIT_UNKNOWN and similar names."""
+        ordinal = self.book.find(name)
+        if ordinal is not None and self.source.holders(ordinal).size:
+            return ordinal
+        near = self.book.nearest(name) if ordinal is None else ()
+        reason = "no concept has the name" if ordinal is None else "nothing held at that moment"
+        message = f"{reason} {name!r}"
+        if is_json():
+            print_json({"error": "UnknownConcept", "message": message, "nearest": list(near)})
+        else:
+            warn(*map(visible_line, coded(self.warnings)))
+            hint = f"; near: {', '.join(near)}" if near else ""
+            click.echo(f"noctuary: {visible_line(message + hint)}", err=True)
+        sys.exit(EXIT_UNKNOWN)
+
+    def tell(self, found: Mapping[str, Any], lines: Iterable[str]) -> None:
+        """Print an answer, with what a person should know beside it."""
+        shown = {**found, "snapshot_id": self.snapshot_id, "warnings": self.warnings}
+        tell(shown, lines, map(visible_line, coded(self.warnings)))
+
+
+@contextmanager
+def _look(store: str | None, options: dict[str, Any]) -> Generator[_Seen]:
+    """Open the serving graph for a scope."""
+    paths = open_paths(store)
+    opened = open_serving(paths)
+    reader = opened.reader
+    try:
+        with _damage_told(opened.snapshot_id):
+            scope = Scope(**{name: options[name] for name in FILTERS})
+            mask, said = build_mask(scope, reader.facets, reader.created_at_us)
+            with view.open_graph(
+                reader.directory,
+                mask,
+                reader.created_at_us,
+                reader.relations,
+                ids_are_integers=reader.id_kind == "int",
+                as_of_us=options.get("as_of"),
+                known_at_us=options.get("known_at"),
+            ) as source:
+                warnings = [warning.to_json() for warning in said]
+                book = view.NameBook(source)
+                yield _Seen(source, book, opened.snapshot_id, paths.merges, warnings)
+    finally:
+        reader.close()
