@@ -73,7 +73,6 @@ from noctuary_assets.reporting import report_stage
 
 # Stage generated_queries: queries that a language model wrote about tonight's corpus.
 
-
 GENERATED_QUERIES = Stage("generated_queries", "1", (GENERATED,))
 
 
@@ -101,7 +100,6 @@ def write_queries(night: Night) -> StageResult:
 
 
 # Stage recall_evaluation: tonight's pack answers tonight's queries, with every arm.
-
 
 RECALL_EVALUATION = Stage(
     "recall_evaluation", "2", (EVALUATION, EVALUATION_QUERIES, EVALUATION_RUNS)
@@ -175,7 +173,6 @@ def read_runs(night: Night) -> dict[str, dict[str, Run]]:
 
 # Stage fusion_decision: which fusion and graph weight tonight's snapshot serves with, and why.
 
-
 FUSION_DECISION = Stage("fusion_decision", "1", (DECISION,))
 
 
@@ -204,7 +201,6 @@ def decide_fusion(night: Night) -> StageResult:
 
 
 # Stage abstention_calibration: below which score tonight's snapshot has no answer.
-
 
 ABSTENTION_CALIBRATION = Stage("abstention_calibration", "3", (ABSTENTION,))
 

@@ -17,8 +17,8 @@ from noctuary.core.files import (
     remove_tree,
 )
 from noctuary.embed.backend import Backend, sample_texts, share_files
+from noctuary.embed.export import export_lean
 from noctuary.embed.hosted import HOSTED_FILE, hosted_model, write_description
-from noctuary.embed.lean_export import export_lean
 from noctuary.embed.onnx import known_header, toolchain
 from noctuary.embed.rotation import Rotation, count_bad_rows, fit_or_load
 from noctuary.embed.tables import TableHome
@@ -68,7 +68,6 @@ from noctuary_assets.workers import Workers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
 
 MEMORY_VECTORS = Stage("memory_vectors", "2", (VECTORS,))
 QUERY_ENCODER = Stage("query_encoder", "2")
@@ -165,7 +164,7 @@ def _export_lean(night: Night, directory: Path) -> dict[str, Any]:
     encoder, texts = night.encoder, sample_texts(night.work(MEMORIES))
     backend = encoder.choose_backend(texts)
     try:
-        export = export_lean(encoder.sentence, directory, texts)
+        least_cosine = export_lean(encoder.sentence, directory, texts)
     except EncoderError as error:
         if not backend.tag:
             raise EncoderError(
@@ -182,7 +181,7 @@ def _export_lean(night: Night, directory: Path) -> dict[str, Any]:
         }
     return {
         "encoded_by": LEAN,
-        "min_cosine": round(export.min_cosine, 7),
+        "min_cosine": round(least_cosine, 7),
         "sampled_texts": len(texts),
     }
 

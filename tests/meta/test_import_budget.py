@@ -25,7 +25,7 @@ BUILDERS = (
     "noctuary.sources.corpus", "noctuary.sources.normalize",
     "noctuary.embed.documents", "noctuary.embed.rotation", "noctuary.embed.tables",
     "noctuary.embed.tiers", "noctuary.embed.sentence", "noctuary.embed.onnx",
-    "noctuary.embed.lean_export",
+    "noctuary.embed.export",
     "noctuary.snapshot.pack", "noctuary.snapshot.checks", "noctuary.snapshot.publish",
     "noctuary.graph.build", "noctuary.graph.extract", "noctuary.graph.tables",
     "noctuary.lexical.build",

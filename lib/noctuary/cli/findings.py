@@ -39,7 +39,7 @@ from noctuary.core.errors import StoreError
 from noctuary.core.manifest import Manifest
 from noctuary.core.sqlite import open_foreign
 from noctuary.core.store import StorePaths, expand_user
-from noctuary.embed.tables import connect, list_tables
+from noctuary.embed.tables import TableHome, connect
 from noctuary.sources.ingest import is_transcripts
 
 # Whether the SDK of the protocol is installed, in a version that this server runs on.
@@ -282,7 +282,7 @@ def look_at_vectors(snapshot: Path, manifest: Manifest) -> Iterator[Finding]:
 
 def look_at_index(paths: StorePaths) -> Finding:
     """Return how many rows of the LanceDB tables their indexes leave out."""
-    tables = list_tables(paths.lance, "")
+    tables = TableHome(paths.lance).list_tables("")
     indexed = [name for name in tables if _has_index(paths.lance / f"{name}.lance")]
     if not tables:
         return Finding("index", "ok", "there are no LanceDB tables; recall needs none")

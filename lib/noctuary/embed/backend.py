@@ -9,9 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, replacement
 from noctuary.core.settings import PROVIDERS, EncoderSettings
@@ -20,7 +17,6 @@ from noctuary.embed.documents import (
     BATCHES_PER_WRITE,
     SHARD_ROWS,
     TEXT,
-    DocumentEncoder,
     Embedded,
     EmbedTexts,
     embed_texts,
@@ -30,17 +26,10 @@ from noctuary.embed.documents import (
     vector_kind,
     write_vectors,
 )
+from noctuary.embed.export import export_onnx
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.hosted import HostedEncoder, hosted_model, open_hosted_encoder
-from noctuary.embed.onnx import (
-    OnnxEncoder,
-    OnnxHeader,
-    export_onnx,
-    hash_files,
-    known_header,
-    onnx_directory,
-    toolchain,
-)
+from noctuary.embed.onnx import OnnxEncoder, hash_files, known_header, onnx_directory, toolchain
 from noctuary.embed.sentence import (
     FINGERPRINT_KIND,
     SentenceEncoder,
@@ -52,7 +41,6 @@ from noctuary.work.content import KEY, ContentStore, Filled, fill
 from noctuary.work.shards import RecordBatch, Runner
 
 LIBRARY = "sentence-transformers"
-
 HOSTED = frozenset(PROVIDERS[1:])
 
 AGREEMENT_SAMPLE = 16
@@ -65,20 +53,16 @@ loses one. They are one wave, so that the model is opened once."""
 LEAST_SHARD_ROWS = 32
 """A third of a second with the default model on two cores; fewer spend it on files."""
 
+Opened = SentenceEncoder | OnnxEncoder | HostedEncoder
+
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The implementation that embeds.
+    """The implementation that embeds."""
 
-    Attributes:
-        tag: Of its vectors' kind; empty for sentence-transformers, of a hosted model its provider.
-        min_cosine: Worst agreement with sentence-transformers; 0 where nothing was compared.
-        declined: Why it is not ONNX Runtime; empty if it is.
-    """
-
-    tag: str
-    min_cosine: float = 0.0
-    declined: str = ""
+    tag: str  # of its vectors' kind: empty for sentence-transformers, or the provider's name
+    min_cosine: float = 0.0  # worst agreement with sentence-transformers; 0 if not compared
+    declined: str = ""  # why it is not ONNX Runtime
 
     @property
     def is_hosted(self) -> bool:
@@ -109,12 +93,8 @@ class Backend:
 class NightEncoder:
     """The configured encoder, opened as far as a night needs it: loading a model takes seconds.
 
-    Args:
-        settings: The model, and who computes it.
-        directory: Where the store keeps its exported encoders.
-        content: Opens what earlier nights computed, by kind.
-        progress: Told about long work.
-        say: Shown a line before money is spent.
+    `content` opens what earlier nights computed, by kind; `say` is shown a line before money is
+    spent. The store's exported encoders lie in `directory`.
     """
 
     def __init__(
@@ -130,7 +110,7 @@ class NightEncoder:
         self._content = content
         self._progress = progress
         self._say = say
-        self._opened: dict[str, DocumentEncoder] = {}
+        self._opened: dict[str, Opened] = {}
 
     @cached_property
     def fingerprint(self) -> EncoderFingerprint:
@@ -147,11 +127,7 @@ class NightEncoder:
 
     @cached_property
     def hosted(self) -> HostedEncoder:
-        """The provider's model; one for the whole night, because it counts what it spends.
-
-        Raises:
-            ConfigError: Its address, dimension or price is missing.
-        """
+        """The provider's model; one for the whole night, because it counts what it spends."""
         return open_hosted_encoder(self.settings, self._say)
 
     @property
@@ -172,30 +148,23 @@ class NightEncoder:
     def choose_backend(self, texts: Sequence[str]) -> Backend:
         """Return what embeds tonight; exports and checks a model that is new or was lost.
 
-        Args:
-            texts: The corpus or a sample; AGREEMENT_SAMPLE of them are compared, evenly spread.
+        Of the texts, the corpus or a sample, AGREEMENT_SAMPLE are compared, evenly spread.
         """
         if self.is_hosted:
             return Backend(self.settings.provider)
         if toolchain() is None:
             return Backend("", declined="onnx or onnxruntime is not installed")
-        header = self._whole_export()
+        header = known_header(self.onnx_directory, self.fingerprint)
+        if header is not None and not header.declined:
+            try:
+                is_whole = hash_files(self.onnx_directory) == header.files
+            except EncoderError:
+                is_whole = False
+            header = header if is_whole else None
         if header is None:
-            step = max(len(texts) // AGREEMENT_SAMPLE, 1)
-            sample = texts[::step][:AGREEMENT_SAMPLE]
+            sample = texts[:: max(len(texts) // AGREEMENT_SAMPLE, 1)][:AGREEMENT_SAMPLE]
             header = export_onnx(self.sentence, self.onnx_directory, sample)
         return Backend(header.tag, header.min_cosine, header.declined)
-
-    def _whole_export(self) -> OnnxHeader | None:
-        """Return what is known of the model's ONNX export; None if it is new, lost or damaged."""
-        header = known_header(self.onnx_directory, self.fingerprint)
-        try:
-            is_whole = header and (
-                header.declined or hash_files(self.onnx_directory) == header.files
-            )
-        except EncoderError:
-            return None
-        return header if is_whole else None
 
     def vectors(self, backend: Backend) -> ContentStore:
         """Open the document vectors that an implementation made."""
@@ -209,7 +178,7 @@ class NightEncoder:
             texts,
             self.vectors(backend),
             self.fingerprint,
-            lambda: self.open_backend(backend, texts),
+            lambda new: self.open_backend(backend, texts).iter_document_batches(new),
             progress or self._progress,
             batches_per_write=backend.batches_per_write,
         )
@@ -217,33 +186,28 @@ class NightEncoder:
     def embed_queries(self, texts: Sequence[str]) -> Embedded:
         """Ask the provider for the vectors of queries that are not known yet.
 
-        Raises:
-            EncoderError: The provider gives none, or the budget does not cover them.
+        EncoderError if it gives none, or the budget does not cover them.
         """
         return embed_texts(
             texts,
             self._content(vector_kind(self.fingerprint, f"{self.settings.provider}:query")),
             self.fingerprint,
-            lambda: _Queries(self.hosted),
+            lambda new: self.hosted.iter_batches(new, "query"),
             self._progress,
             batches_per_write=1,
         )
 
-    def open_backend(self, backend: Backend, texts: Sequence[str]) -> DocumentEncoder:
+    def open_backend(self, backend: Backend, texts: Sequence[str]) -> Opened:
         """Return the implementation that made the store's vectors; opened once.
 
-        Args:
-            backend: The implementation.
-            texts: As for `choose_backend`, because its export may be gone by now.
-
-        Raises:
-            EncoderError: This machine has another one, whose vectors differ in the last digits.
+        Its export may be gone by now: the texts are as for `choose_backend`. EncoderError if this
+        machine has another one, whose vectors differ in the last digits.
         """
         if backend.tag not in self._opened:
             self._opened[backend.tag] = self._open(backend, texts)
         return self._opened[backend.tag]
 
-    def _open(self, backend: Backend, texts: Sequence[str]) -> DocumentEncoder:
+    def _open(self, backend: Backend, texts: Sequence[str]) -> Opened:
         if not backend.tag:
             return self.sentence
         found = self.choose_backend(texts)
@@ -259,29 +223,21 @@ class NightEncoder:
     def write_memory_vectors(
         self, path: Path, memories: Path, backend: Backend, runner: Runner, shards: Path
     ) -> Filled:
-        """Write the vector of every memory, by position; only unknown texts are embedded.
+        """Write the vector of every memory, by position, to a `.npy` file of float32.
 
-        Args:
-            path: The `.npy` file; of shape (memories, dimension), float32.
-            memories: The table of memories.
-            backend: The implementation.
-            runner: Who works where ONNX Runtime embeds.
-            shards: Where its shards lie meanwhile.
-
-        Returns:
-            Distinct texts embedded now, and those whose vector was known.
+        Only unknown texts are embedded: by the runner, through files in `shards`, where ONNX
+        Runtime does it. Returns how many distinct texts were embedded now, and how many were known.
 
         Raises:
             EncoderError: The encoder fails; what it gave before is kept.
             StoreError: The memories' table is missing or damaged.
         """
         rows, store = count_rows(memories), self.vectors(backend)
-        dimension = self.fingerprint.dimension
 
         def write() -> tuple[Filled, list[bytes]]:
             filled = self.fill_store(store, memories, backend, runner, shards)
             keys = (batch.column(KEY).to_pylist() for batch in keyed_memories(memories))
-            return filled, write_vectors(path, store, keys, rows, dimension)
+            return filled, write_vectors(path, store, keys, rows, self.fingerprint.dimension)
 
         filled, unusable = write()
         if unusable and backend.is_onnx:
@@ -304,11 +260,11 @@ class NightEncoder:
         sentence-transformers sorts them by length, a hosted model fills its batches.
         """
         if backend.is_onnx:
-            task, total = EmbedTexts(self.onnx_directory), count_rows(memories)
+            total = count_rows(memories)
             return fill(
                 store,
                 keyed_memories(memories),
-                task,
+                EmbedTexts(self.onnx_directory),
                 runner,
                 shards,
                 self._progress,
@@ -321,61 +277,35 @@ class NightEncoder:
             texts,
             store,
             self.fingerprint,
-            lambda: self.open_backend(backend, texts),
+            lambda new: self.open_backend(backend, texts).iter_document_batches(new),
             self._progress,
             batches_per_write=backend.batches_per_write,
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Queries:
-    """A hosted encoder whose texts are queries."""
-
-    encoder: HostedEncoder
-
-    def iter_document_batches(
-        self, texts: Sequence[str]
-    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
-        """Yield places and vectors; see `DocumentEncoder`."""
-        return self.encoder.iter_batches(texts, "query")
-
-
 def keyed_memories(memories: Path) -> Iterator[RecordBatch]:
-    """Yield `key` and `content` of every memory of a table, in its order.
-
-    Raises:
-        StoreError: The table is missing or damaged.
-    """
+    """Yield `key` and `content` of every memory of a table, in its order."""
     return map(keyed_texts, iter_batches(memories, [TEXT]))
 
 
 def sample_texts(memories: Path, count: int = AGREEMENT_SAMPLE) -> list[str]:
-    """Return at most so many contents of the memories' table, evenly spread, the first one first.
-
-    Raises:
-        StoreError: There is no such table, or it is damaged.
-    """
+    """Return at most so many contents of the memories' table, evenly spread from the first on."""
     step = max(count_rows(memories) // count, 1)
-    wanted = range(0, step * count, step)
     texts: list[str] = []
     first = 0
     for batch in iter_batches(memories, [TEXT]):
         column = batch.column(TEXT)
-        places = range(-first % step, batch.num_rows, step)
-        texts += [column[place].as_py() for place in places if first + place in wanted]
+        texts += [column[at].as_py() for at in range(-first % step, batch.num_rows, step)]
         first += batch.num_rows
-    return texts
+    return texts[:count]
 
 
 def share_files(directory: Path, home: Path) -> None:
     """Keep files of an encoder that another store of this home holds as well once on disk.
 
     By hard links to the oldest, so that every store stays whole: it can be moved, mended or removed
-    without the others. An encoder is written beside its place and renamed, never changed in it.
-
-    Args:
-        directory: An encoder of a store; need not exist.
-        home: The directory that holds the stores.
+    without the others. An encoder is written beside its place and renamed, never changed in it. The
+    directory need not exist; the home holds the stores.
     """
     for file in directory.glob("*"):
         for twin in home.glob(f"*/{directory.parent.name}/{directory.name}/{file.name}"):

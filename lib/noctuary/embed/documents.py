@@ -4,47 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_text, write_array_blocks
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.onnx import OnnxEncoder
+from noctuary.embed.sentence import Floats, PlacedVectors
 from noctuary.work.content import KEY, KEY_BYTES, VALUE, ContentStore, Filled
 from noctuary.work.shards import BatchFunction, RecordBatch
+
+TEXT = "content"
+"""Column of the texts."""
 
 BATCHES_PER_WRITE = 8
 """Batches per durable write: more loses more work to a kill (8 batches of 8 texts are about a
 second), fewer fsyncs more. A hosted encoder's batch is paid for, so each is written at once."""
 
+SHARD_ROWS = 4_096
+"""Rows of a shard: more lose more work to a kill (20 s on two cores with the default model), fewer
+make fragments that every night's end merges."""
 
-class DocumentEncoder(Protocol):
-    """What embedding needs of an encoder: batches that can be kept one by one."""
+WINDOW_ROWS = 65_536
+"""Vectors gathered at once (100 MB at 384 dimensions). Fewer read a fragment more often where a
+store's texts lie scattered over all fragments."""
 
-    def iter_document_batches(
-        self, texts: Sequence[str]
-    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
-        """Yield places in `texts` and their vectors, shape (len(places), dimension)."""
-        ...
+TAKE_ROWS = 4_096
+"""Vectors taken from a store at once: each call copies them up to three times."""
+
+Encode = Callable[[Sequence[str]], Iterator[PlacedVectors]]
+"""Opens an encoder and yields batches that can be kept one by one; only called for new texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Vectors and how they came about.
+    """Vectors of texts, and how many distinct ones the encoder saw now or were known."""
 
-    Attributes:
-        vectors: Unit rows, float32, shape (n, d), aligned with the texts.
-        computed: Distinct texts that the encoder saw now.
-        reused: Distinct texts whose vector was known.
-    """
-
-    vectors: NDArray[np.float32]
+    vectors: Floats  # unit rows, shape (n, d), aligned with the texts
     computed: int
     reused: int
 
@@ -52,11 +51,8 @@ class Embedded:
 def vector_kind(fingerprint: EncoderFingerprint, face: str = "") -> str:
     """Return the kind under which the content store keeps an encoder's document vectors.
 
-    Two implementations of one model round differently, so each has its own kind.
-
-    Args:
-        fingerprint: Of the model.
-        face: The implementation's tag; empty for sentence-transformers.
+    Two implementations of one model round differently, so each has its own: `face` is its tag,
+    empty for sentence-transformers.
     """
     return f"vector:{fingerprint.digest}:{face}" if face else f"vector:{fingerprint.digest}"
 
@@ -70,23 +66,20 @@ def embed_texts(
     texts: Sequence[str],
     store: ContentStore,
     fingerprint: EncoderFingerprint,
-    open_encoder: Callable[[], DocumentEncoder],
+    encode: Encode,
     progress: Progress = SILENT,
     *,
     batches_per_write: int = BATCHES_PER_WRITE,
 ) -> Embedded:
-    """Return a vector for every text; only texts that the store does not hold reach the encoder.
+    """Return a vector for every text, where all fit in memory; see `fill_vectors`.
 
-    For texts of which all vectors fit in memory; see `fill_vectors` for the arguments.
-
-    Raises:
-        EncoderError: The encoder fails, or gives a text no finite vector of its dimension.
+    EncoderError if the encoder fails, or gives a text no finite vector of its dimension.
     """
     filled = fill_vectors(
-        texts, store, fingerprint, open_encoder, progress, batches_per_write=batches_per_write
+        texts, store, fingerprint, encode, progress, batches_per_write=batches_per_write
     )
     vectors = read_vectors(store, [text_key(text) for text in texts], fingerprint.dimension)
-    if lacking := int((~np.isfinite(vectors).all(axis=1)).sum()):
+    if lacking := len(_unusable(vectors)):
         raise lacking_vectors(lacking, fingerprint)
     return Embedded(vectors, filled.computed, filled.reused)
 
@@ -95,37 +88,36 @@ def fill_vectors(
     texts: Sequence[str],
     store: ContentStore,
     fingerprint: EncoderFingerprint,
-    open_encoder: Callable[[], DocumentEncoder],
+    encode: Encode,
     progress: Progress = SILENT,
     *,
     batches_per_write: int = BATCHES_PER_WRITE,
 ) -> Filled:
     """Bring the vector of every text into the store; no vector is held for longer than its write.
 
-    Args:
-        texts: What to embed; equal texts are embedded once.
-        store: Of the encoder's `vector_kind`.
-        fingerprint: Of the encoder that `open_encoder` returns.
-        open_encoder: Called only if something must be embedded.
-        progress: Told after every durable write.
-        batches_per_write: How many of the encoder's batches a kill may lose, at least 1.
-
-    Raises:
-        EncoderError: If the encoder fails; what was written before is kept.
+    Equal texts are embedded once, and so many of the encoder's batches may be lost to a kill. The
+    store is of the encoder's `vector_kind`; what is written stays where the encoder fails.
     """
     unique = {text_key(text): text for text in texts}
-    missing = list(_iter_missing(store, fingerprint.dimension, unique))
+    missing = [
+        window[place]
+        for window in _windows([unique])
+        # One of another size or not finite is made again.
+        for place in _unusable(read_vectors(store, window, fingerprint.dimension))
+    ]
     if missing:
-        pending: dict[bytes, NDArray[np.float32]] = {}
+        pending: dict[bytes, Floats] = {}
         done = 0
-        batches = open_encoder().iter_document_batches([unique[key] for key in missing])
-        for number, (places, vectors) in enumerate(batches, start=1):
+        batches = enumerate(encode([unique[key] for key in missing]), start=1)
+        for number, (places, vectors) in batches:
             pending |= {missing[at]: row for at, row in zip(places, vectors, strict=True)}
             if number % batches_per_write == 0:
-                done += _flush(store, pending)
+                done += len(pending)
+                put_vectors(store, pending)
                 progress.update("memory_vectors", done, len(missing))
-        done += _flush(store, pending)
-        progress.update("memory_vectors", done, len(missing))
+                pending = {}
+        put_vectors(store, pending)
+        progress.update("memory_vectors", done + len(pending), len(missing))
     return Filled(computed=len(missing), reused=len(unique) - len(missing))
 
 
@@ -137,7 +129,7 @@ def lacking_vectors(count: int, fingerprint: EncoderFingerprint) -> EncoderError
     )
 
 
-def put_vectors(store: ContentStore, vectors: Mapping[bytes, NDArray[np.float32]]) -> None:
+def put_vectors(store: ContentStore, vectors: Mapping[bytes, Floats]) -> None:
     """Keep vectors of one dimension by key, durably."""
     import pyarrow as pa
 
@@ -145,116 +137,6 @@ def put_vectors(store: ContentStore, vectors: Mapping[bytes, NDArray[np.float32]
         rows = np.stack(list(vectors.values())).astype(np.float32)
         values = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
         store.put(list(vectors), values)
-
-
-def _iter_missing(store: ContentStore, dimension: int, keys: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the keys without a usable vector: one of another size or not finite is made again."""
-    for window in _windows([keys]):
-        vectors = read_vectors(store, window, dimension)
-        yield from (window[at] for at in np.flatnonzero(~np.isfinite(vectors).all(axis=1)))
-
-
-def _flush(store: ContentStore, pending: dict[bytes, NDArray[np.float32]]) -> int:
-    count = len(pending)
-    put_vectors(store, pending)
-    pending.clear()
-    return count
-
-
-# Embedding texts as a task over record batches, and reading the vectors that it left.
-
-
-TEXT = "content"
-"""Column of the texts."""
-
-SHARD_ROWS = 4_096
-"""Rows of a shard: more lose more work to a kill (20 s on two cores with the default model), fewer
-make fragments that every night's end merges."""
-
-WINDOW_ROWS = 65_536
-"""Vectors gathered at once (100 MB at 384 dimensions). Fewer read a fragment more often where a
-store's texts lie scattered over all fragments."""
-
-TAKE_ROWS = 4_096
-"""Vectors taken from a store at once: each call copies them up to three times."""
-
-Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class EmbedTexts:
-    """Gives the unit vector of every text with an ONNX export; see `BatchTask`.
-
-    Attributes:
-        export: What `export_onnx` wrote; every worker must be able to read it.
-    """
-
-    export: Path
-
-    @property
-    def name(self) -> str:
-        """See `BatchTask`."""
-        return "memory_vectors"
-
-    @property
-    def row_ms(self) -> float:
-        """Return 0: the threads of one process use every core, and further models only memory.
-
-        Two threads take 1.17 ms a text where one takes 2.15 (one layer, 47 tokens).
-        """
-        return 0.0
-
-    def open(self, threads: int) -> BatchFunction:
-        """Return the function from `key` and `content` to `key` and `value`; see `BatchTask`.
-
-        Raises:
-            EncoderError: The export is absent, damaged or declined.
-        """
-        return partial(_embed, OnnxEncoder.open(self.export, threads))
-
-
-def keyed_texts(batch: RecordBatch) -> RecordBatch:
-    """Return `key` and `content` of a batch that has `content`; as many rows, in their order."""
-    import pyarrow as pa
-
-    texts = batch.column(TEXT)
-    keys = list(map(text_key, texts.to_pylist()))
-    return pa.record_batch([pa.array(keys, pa.binary(KEY_BYTES)), texts], names=[KEY, TEXT])
-
-
-def write_vectors(
-    path: Path,
-    store: ContentStore,
-    keys: Iterable[Sequence[bytes]],
-    rows: int,
-    dimension: int,
-) -> list[bytes]:
-    """Write the vectors of keys to a `.npy` file, window by window; return the keys without one.
-
-    A row whose key is not held, or whose value is not a finite vector of this dimension, is NaN in
-    the file and its key is in the result.
-
-    Args:
-        path: The file; of shape (rows, dimension), float32.
-        store: Of the encoder's `vector_kind`.
-        keys: In the order of the rows, in batches of any length.
-        rows: How many keys there are.
-        dimension: Of the vectors.
-
-    Raises:
-        ValueError: There are more or fewer keys.
-    """
-    unusable: list[bytes] = []
-
-    def blocks() -> Iterator[Floats]:
-        for window in _windows(keys):
-            vectors = read_vectors(store, window, dimension)
-            bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-            unusable.extend(window[place] for place in bad)
-            yield vectors
-
-    write_array_blocks(path, (rows, dimension), "<f4", blocks())
-    return unusable
 
 
 def read_vectors(store: ContentStore, keys: Sequence[bytes], dimension: int) -> Floats:
@@ -270,7 +152,7 @@ def read_vectors(store: ContentStore, keys: Sequence[bytes], dimension: int) -> 
     return vectors
 
 
-def _take(store: ContentStore, handles: NDArray[np.int64], dimension: int) -> Floats | float:
+def _take(store: ContentStore, handles: np.ndarray, dimension: int) -> Floats | float:
     import pyarrow as pa
 
     try:
@@ -281,6 +163,34 @@ def _take(store: ContentStore, handles: NDArray[np.int64], dimension: int) -> Fl
     if values.type != pa.list_(pa.float32(), dimension) or values.null_count:
         return np.nan
     return values.flatten().to_numpy(zero_copy_only=False).reshape(len(handles), dimension)
+
+
+def write_vectors(
+    path: Path,
+    store: ContentStore,
+    keys: Iterable[Sequence[bytes]],
+    rows: int,
+    dimension: int,
+) -> list[bytes]:
+    """Write the vectors of keys to a `.npy` file, (rows, dimension); return the keys without one.
+
+    Window by window, keys in batches of any length. A row whose key is not held, or whose value is
+    not a finite vector of this dimension, is NaN in the file. ValueError for more or fewer keys.
+    """
+    unusable: list[bytes] = []
+
+    def blocks() -> Iterator[Floats]:
+        for window in _windows(keys):
+            vectors = read_vectors(store, window, dimension)
+            unusable.extend(window[place] for place in _unusable(vectors))
+            yield vectors
+
+    write_array_blocks(path, (rows, dimension), "<f4", blocks())
+    return unusable
+
+
+def _unusable(vectors: Floats) -> list[int]:
+    return np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist()
 
 
 def _windows(batches: Iterable[Iterable[bytes]]) -> Iterator[list[bytes]]:
@@ -294,9 +204,46 @@ def _windows(batches: Iterable[Iterable[bytes]]) -> Iterator[list[bytes]]:
         yield window
 
 
-def _embed(encoder: OnnxEncoder, batch: RecordBatch) -> RecordBatch:
+# Embedding as a task over record batches.
+
+
+def keyed_texts(batch: RecordBatch) -> RecordBatch:
+    """Return `key` and `content` of a batch that has `content`; as many rows, in their order."""
     import pyarrow as pa
 
-    vectors = encoder.encode_documents(batch.column(TEXT).to_pylist())
-    values = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-    return pa.record_batch([batch.column(KEY), values], names=[KEY, VALUE])
+    texts = batch.column(TEXT)
+    keys = list(map(text_key, texts.to_pylist()))
+    return pa.record_batch([pa.array(keys, pa.binary(KEY_BYTES)), texts], names=[KEY, TEXT])
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedTexts:
+    """Gives the unit vector of every text with an ONNX export; see `BatchTask`."""
+
+    export: Path  # every worker must be able to read it
+
+    @property
+    def name(self) -> str:
+        """See `BatchTask`."""
+        return "memory_vectors"
+
+    @property
+    def row_ms(self) -> float:
+        """Return 0: the threads of one process use every core, and further models only memory.
+
+        Two threads take 1.17 ms a text where one takes 2.15 (one layer, 47 tokens).
+        """
+        return 0.0
+
+    def open(self, threads: int) -> BatchFunction:
+        """Return the function from `key` and `content` to `key` and `value`; see `BatchTask`."""
+        encoder = OnnxEncoder.open(self.export, threads)
+
+        def embed(batch: RecordBatch) -> RecordBatch:
+            import pyarrow as pa
+
+            vectors = encoder.encode_documents(batch.column(TEXT).to_pylist())
+            values = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+            return pa.record_batch([batch.column(KEY), values], names=[KEY, VALUE])
+
+        return embed

@@ -31,7 +31,6 @@ from noctuary.embed.fingerprint import EncoderFingerprint, require_unit_rows
 # Sources: Vaswani et al., "Attention Is All You Need" (2017); Hendrycks and Gimpel, "Gaussian
 # Error Linear Units" (2016); Ba et al., "Layer Normalization" (2016).
 
-
 Floats = NDArray[np.float32]
 
 # erfc(z) exp(z^2) as a ratio of polynomials in z, lowest power first: a weighted least-squares fit
@@ -40,13 +39,7 @@ Floats = NDArray[np.float32]
 _ERFC_ABOVE = tuple(np.float32(c) for c in (1.0, 0.5246595765032215, 0.14147290936820758))
 _ERFC_BELOW = tuple(
     np.float32(c)
-    for c in (
-        1.0,
-        1.6530402472991703,
-        1.006695143214606,
-        0.2354024574672044,
-        0.0014867727837260308,
-    )
+    for c in (1.0, 1.6530402472991703, 1.006695143214606, 0.2354024574672044, 0.0014867727837260308)
 )
 _SQRT_HALF = np.float32(math.sqrt(0.5))
 
@@ -107,14 +100,7 @@ def _polynomial(x: Floats, coefficients: Sequence[np.float32]) -> Floats:
 
 
 def layer_norm(x: Floats, gain: Floats, shift: Floats, epsilon: float) -> Floats:
-    """Scale each row of x to mean 0 and variance 1, then apply gain and shift, in place.
-
-    Args:
-        x: Shape (tokens, hidden); overwritten and returned.
-        gain: Shape (hidden,).
-        shift: Shape (hidden,).
-        epsilon: Added to the variance.
-    """
+    """Scale each row of (tokens, hidden) in place to mean 0 and variance 1, then gain and shift."""
     width = np.float32(x.shape[1])
     x -= x.sum(axis=1, keepdims=True) / width
     variance = np.einsum("ij,ij->i", x, x) / width
@@ -154,22 +140,14 @@ def encoder_layer(x: Floats, layer: LayerWeights, heads: int, epsilon: float) ->
     return layer_norm(result, layer.output_gain, layer.output_shift, epsilon)
 
 
-# Code point classes of the uncased BERT tokenizer.
+# Code point classes of the uncased BERT tokenizer: [b0, b1), [b2, b3), ...
 #
 # They are spelled out instead of asked from `unicodedata` because that follows the Unicode version
 # of the Python that runs, while a vector must not depend on it: the reference tokenizer froze its
 # tables at an older version. A test compares every code point with the `tokenizers` library.
 
 
-Boundaries = tuple[int, ...]
-
-
-def in_class(code_point: int, boundaries: Boundaries) -> bool:
-    """Tell whether a code point lies in one of the ranges [b0, b1), [b2, b3), ..."""
-    return bisect_right(boundaries, code_point) % 2 == 1
-
-
-def _boundaries(hexadecimal: str) -> Boundaries:
+def _boundaries(hexadecimal: str) -> tuple[int, ...]:
     return tuple(int(number, 16) for number in hexadecimal.split())
 
 
@@ -254,13 +232,11 @@ MARK = _boundaries(
 )
 """Removed after canonical decomposition: accents and other nonspacing marks."""
 
-
 # BERT's uncased WordPiece tokenizer in plain Python, for a process that lives for one query.
 #
 # Standard library only: importing `tokenizers` takes longer than encoding the query. The steps are
 # those of Devlin et al., "BERT" (2019), section 3, and Wu et al., "Google's Neural Machine
 # Translation System" (2016), section 4.1.
-
 
 UNKNOWN, CLASSIFY, SEPARATE = "[UNK]", "[CLS]", "[SEP]"
 CONTROL_TOKENS = ("[PAD]", UNKNOWN, CLASSIFY, SEPARATE, "[MASK]")
@@ -279,46 +255,30 @@ _SPACES = "".join(
 _RAW_WORD = re.compile(f"[^{_SPACES}]+")
 
 
-class _CleanTable(dict[int, "int | str | None"]):
-    """Translation of raw characters, filled as characters are met."""
+class _Translation(dict[int, "int | str | None"]):
+    """Drops one class of characters and sets another apart; filled as characters are met."""
+
+    def __init__(self, dropped: tuple[int, ...], apart: tuple[int, ...]) -> None:
+        super().__init__()
+        self._dropped, self._apart = dropped, apart
 
     def __missing__(self, code_point: int) -> int | str | None:
         result: int | str | None = code_point
-        if in_class(code_point, DROPPED):
+        if bisect_right(self._dropped, code_point) % 2:
             result = None
-        elif in_class(code_point, IDEOGRAPH):
+        elif bisect_right(self._apart, code_point) % 2:
             result = f" {chr(code_point)} "
         self[code_point] = result
         return result
 
 
-class _SplitTable(dict[int, "int | str | None"]):
-    """Translation of decomposed lower-case characters, filled as characters are met."""
-
-    def __missing__(self, code_point: int) -> int | str | None:
-        result: int | str | None = code_point
-        if in_class(code_point, MARK):
-            result = None
-        elif in_class(code_point, PUNCTUATION):
-            result = f" {chr(code_point)} "
-        self[code_point] = result
-        return result
-
-
-_CLEAN = _CleanTable()
-_SPLIT = _SplitTable()
+_CLEAN = _Translation(DROPPED, IDEOGRAPH)
+_SPLIT = _Translation(MARK, PUNCTUATION)
 
 
 @dataclass(frozen=True, slots=True)
 class WordPiece:
-    """A loaded vocabulary.
-
-    Attributes:
-        vocab: Token to id.
-        unknown_id: Id of [UNK].
-        first_id: Id of [CLS], which starts every text.
-        last_id: Id of [SEP], which ends every text.
-    """
+    """A loaded vocabulary: ids by token, and those of the tokens that stand for no piece."""
 
     vocab: dict[str, int]
     unknown_id: int
@@ -327,11 +287,7 @@ class WordPiece:
 
     @classmethod
     def from_text(cls, text: str) -> WordPiece:
-        """Read a vocabulary of one token per line; a token's id is its line number from 0.
-
-        Raises:
-            EncoderError: A control token is missing.
-        """
+        """Read one token per line, its id the line number from 0; EncoderError if no BERT's."""
         # Not splitlines: a vocabulary may hold line separators other than the newline as tokens.
         lines = text.removesuffix("\n").split("\n")
         vocab = dict(zip(lines, range(len(lines)), strict=True))
@@ -343,29 +299,10 @@ class WordPiece:
             )
         return cls(vocab, vocab[UNKNOWN], vocab[CLASSIFY], vocab[SEPARATE])
 
-    @classmethod
-    def open(cls, path: Path) -> WordPiece:
-        """Read a vocab.txt.
-
-        Raises:
-            EncoderError: The file is missing, not UTF-8 or not a BERT vocabulary.
-        """
-        try:
-            return cls.from_text(path.read_bytes().decode("utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise EncoderError(
-                f"cannot read the vocabulary {path} ({error}). Export the encoder again."
-            ) from error
-
     def encode(self, text: str, max_tokens: int) -> list[int]:
-        """Return the token ids of a text between [CLS] and [SEP].
+        """Return 2 to max_tokens ids of a text, between [CLS] and [SEP].
 
-        Args:
-            text: Any string; lone surrogates and control characters are ignored.
-            max_tokens: Most ids to return, at least 2. The text is read only as far as needed.
-
-        Returns:
-            2 to max_tokens ids.
+        Lone surrogates and control characters are ignored; the text is read only as far as needed.
         """
         ids = [self.first_id]
         for found in self._ids(text):
@@ -416,14 +353,9 @@ def split_words(text: str) -> list[str]:
     return cleaned.lower().translate(_SPLIT).split()
 
 
-# The directory of an exported encoder: file names, header and the place of every tensor.
-#
-# encoder.json format version, fingerprint, architecture, tensor table, size and hash of the two
-# other files vocab.txt one token per line weights.bin the tensors, little-endian float32, each at
-# a multiple of ALIGNMENT_BYTES
-#
-# Standard library only.
-
+# The directory of an exported encoder: encoder.json (format version, fingerprint, architecture,
+# tensor table, size and hash of the two other files), vocab.txt (one token per line) and
+# weights.bin (the tensors, little-endian float32, each at a multiple of ALIGNMENT_BYTES).
 
 FORMAT_VERSION = 1
 HEADER_FILE = "encoder.json"
@@ -436,30 +368,21 @@ ALIGNMENT_BYTES = 64
 MOST_LAYERS = 1_000
 """Of a header that is read: it is checked before the size of the weights is."""
 
-_ITEM_BYTES = 4
+_FLOAT32 = np.dtype("<f4")
+_MADV_POPULATE_READ = 22  # of Linux 5.14 on; Python has no name for it yet
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """Sizes of a BERT encoder.
-
-    Attributes:
-        layers: Transformer layers.
-        heads: Attention heads of a layer; divides hidden.
-        hidden: Length of a token vector, and of the result.
-        intermediate: Length of the feed-forward layer.
-        vocab_size: Tokens of the vocabulary.
-        max_tokens: Longest text, control tokens included.
-        norm_epsilon: Added to the variance before its root is taken.
-    """
+    """Sizes of a BERT encoder."""
 
     layers: int
-    heads: int
-    hidden: int
-    intermediate: int
+    heads: int  # of a layer; divides hidden
+    hidden: int  # length of a token vector, and of the result
+    intermediate: int  # length of the feed-forward layer
     vocab_size: int
-    max_tokens: int
-    norm_epsilon: float
+    max_tokens: int  # of the longest text, control tokens included
+    norm_epsilon: float  # added to the variance before its root is taken
 
 
 class FileIdentity(NamedTuple):
@@ -493,28 +416,28 @@ def tensor_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
     which is then one contiguous read.
     """
     hidden, inner = arch.hidden, arch.intermediate
-    shapes: dict[str, tuple[int, ...]] = {
+    of_layer = {
+        "qkv_weight": (hidden, 3 * hidden),
+        "qkv_bias": (3 * hidden,),
+        "out_weight": (hidden, hidden),
+        "out_bias": (hidden,),
+        "attention_gain": (hidden,),
+        "attention_shift": (hidden,),
+        "up_weight": (hidden, inner),
+        "up_bias": (inner,),
+        "down_weight": (inner, hidden),
+        "down_bias": (hidden,),
+        "output_gain": (hidden,),
+        "output_shift": (hidden,),
+    }
+    layers = range(arch.layers)
+    return {
         "position": (arch.max_tokens, hidden),
         "embedding_gain": (hidden,),
         "embedding_shift": (hidden,),
+        **{f"{layer}.{name}": shape for layer in layers for name, shape in of_layer.items()},
+        "word": (arch.vocab_size, hidden),
     }
-    for layer in range(arch.layers):
-        shapes |= {
-            f"{layer}.qkv_weight": (hidden, 3 * hidden),
-            f"{layer}.qkv_bias": (3 * hidden,),
-            f"{layer}.out_weight": (hidden, hidden),
-            f"{layer}.out_bias": (hidden,),
-            f"{layer}.attention_gain": (hidden,),
-            f"{layer}.attention_shift": (hidden,),
-            f"{layer}.up_weight": (hidden, inner),
-            f"{layer}.up_bias": (inner,),
-            f"{layer}.down_weight": (inner, hidden),
-            f"{layer}.down_bias": (hidden,),
-            f"{layer}.output_gain": (hidden,),
-            f"{layer}.output_shift": (hidden,),
-        }
-    shapes["word"] = (arch.vocab_size, hidden)
-    return shapes
 
 
 def tensor_table(arch: Architecture) -> tuple[dict[str, TensorPlace], int]:
@@ -524,30 +447,25 @@ def tensor_table(arch: Architecture) -> tuple[dict[str, TensorPlace], int]:
     for name, shape in tensor_shapes(arch).items():
         offset = -(-end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         table[name] = TensorPlace(offset, shape)
-        end = offset + prod(shape) * _ITEM_BYTES
+        end = offset + prod(shape) * _FLOAT32.itemsize
     return table, end
 
 
 def header_text(header: Header) -> str:
     """Return the content of encoder.json."""
-    table, _ = tensor_table(header.architecture)
     value = {
         "format_version": FORMAT_VERSION,
         "fingerprint": header.fingerprint.to_json(),
         "architecture": asdict(header.architecture),
         "weights": header.weights._asdict(),
         "vocab": header.vocab._asdict(),
-        "tensors": {name: [place.offset_bytes, *place.shape] for name, place in table.items()},
+        "tensors": _listed(tensor_table(header.architecture)[0]),
     }
     return json.dumps(value, indent=1) + "\n"
 
 
 def read_header(directory: Path) -> Header:
-    """Read and check encoder.json.
-
-    Raises:
-        EncoderError: It is missing, of another version or inconsistent.
-    """
+    """Read encoder.json; EncoderError if it is missing, of another version or inconsistent."""
     path = directory / HEADER_FILE
     try:
         value = parse_json(path.read_bytes())
@@ -568,12 +486,13 @@ def read_header(directory: Path) -> Header:
 def _parse(value: Mapping[str, Any]) -> Header:
     arch = Architecture(**value["architecture"])
     sizes = (arch.layers, arch.heads, arch.hidden, arch.intermediate, arch.vocab_size)
+    are_whole = all(type(size) is int for size in (*sizes, arch.max_tokens))
     if (
-        any(type(size) is not int for size in (*sizes, arch.max_tokens))
+        not are_whole
+        or min(*sizes, arch.max_tokens - 1) < 1
         or arch.layers > MOST_LAYERS
+        or arch.hidden % arch.heads
     ):
-        raise ValueError(f"impossible architecture {arch}")
-    if min(*sizes, arch.max_tokens - 1) < 1 or arch.hidden % arch.heads:
         raise ValueError(f"impossible architecture {arch}")
     header = Header(
         fingerprint=EncoderFingerprint.from_json(value["fingerprint"]),
@@ -582,62 +501,45 @@ def _parse(value: Mapping[str, Any]) -> Header:
         vocab=FileIdentity(**value["vocab"]),
     )
     table, size_bytes = tensor_table(arch)
-    stored = {name: [place.offset_bytes, *place.shape] for name, place in table.items()}
-    if value["tensors"] != stored or header.weights.size_bytes != size_bytes:
+    if value["tensors"] != _listed(table) or header.weights.size_bytes != size_bytes:
         raise ValueError("the tensor table does not match the architecture")
     if header.fingerprint.dimension != arch.hidden:
         raise ValueError("the fingerprint's dimension is not the architecture's")
     return header
 
 
-# A BERT forward pass over memory-mapped weights. Numpy and the standard library only: a hook pays
-# for every import.
-
-
-_FLOAT32 = np.dtype("<f4")
-_MADV_POPULATE_READ = 22  # of Linux 5.14 on; Python has no name for it yet
+def _listed(table: Mapping[str, TensorPlace]) -> dict[str, list[int]]:
+    return {name: [place.offset_bytes, *place.shape] for name, place in table.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class LeanEncoder:
-    """A memory-mapped BERT encoder with mean pooling; implements `Encoder`.
+    """A memory-mapped BERT encoder with mean pooling; implements `Encoder`."""
 
-    Attributes:
-        fingerprint: That of the model it was exported from: the vectors agree to float32 rounding.
-        architecture: Sizes of the model.
-        tokenizer: Text to token ids.
-        position: Position plus segment embeddings, shape (max_tokens, hidden).
-        embedding_gain: Of the layer normalisation after the embeddings.
-        embedding_shift: As above.
-        layers: Weights of every transformer layer.
-        word: Token embeddings, shape (vocab_size, hidden).
-    """
-
-    fingerprint: EncoderFingerprint
+    fingerprint: EncoderFingerprint  # of its source: the vectors agree to float32 rounding
     architecture: Architecture
     tokenizer: WordPiece
-    position: NDArray[np.float32]
-    embedding_gain: NDArray[np.float32]
-    embedding_shift: NDArray[np.float32]
+    position: Floats  # position plus segment embeddings, shape (max_tokens, hidden)
+    embedding_gain: Floats
+    embedding_shift: Floats
     layers: tuple[LayerWeights, ...]
-    word: NDArray[np.float32]
+    word: Floats  # token embeddings, shape (vocab_size, hidden)
 
     @classmethod
     def open(cls, directory: Path, *, verify: bool = False) -> LeanEncoder:
-        """Map the weights of an exported directory; only the layers are read ahead.
+        """Map the weights that `export_lean` wrote; only the layers are read ahead.
 
-        Args:
-            directory: What `export_lean` wrote.
-            verify: Also hash the weights, about 0.1-0.3 s for 90 MB. Sizes and the vocabulary are
-                always checked.
-
-        Raises:
-            EncoderError: A file is missing, damaged or of another format.
+        Sizes and the vocabulary are always checked; `verify` also hashes the weights, which takes
+        0.1-0.3 s for 90 MB. EncoderError if a file is missing, damaged or of another format.
         """
         header = read_header(directory)
         arch = header.architecture
         tokenizer = _open_vocab(directory / VOCAB_FILE, header.vocab, arch.vocab_size)
         tensors = _map_weights(directory / WEIGHTS_FILE, header.weights, arch, verify=verify)
+        layers = tuple(
+            LayerWeights(*(tensors[f"{layer}.{name}"] for name in LayerWeights._fields))
+            for layer in range(arch.layers)
+        )
         return cls(
             fingerprint=header.fingerprint,
             architecture=arch,
@@ -645,20 +547,15 @@ class LeanEncoder:
             position=tensors["position"],
             embedding_gain=tensors["embedding_gain"],
             embedding_shift=tensors["embedding_shift"],
-            layers=tuple(
-                LayerWeights(*(tensors[f"{layer}.{name}"] for name in LayerWeights._fields))
-                for layer in range(arch.layers)
-            ),
+            layers=layers,
             word=tensors["word"],
         )
 
-    def encode_query(self, text: str) -> NDArray[np.float32]:
+    def encode_query(self, text: str) -> Floats:
         """See `Encoder`."""
         return self._encode(self.fingerprint.query_prefix + text, 0)
 
-    def encode_documents(
-        self, texts: Sequence[str], progress: Progress = SILENT
-    ) -> NDArray[np.float32]:
+    def encode_documents(self, texts: Sequence[str], progress: Progress = SILENT) -> Floats:
         """See `Encoder`; one text at a time, so neighbours have no influence."""
         vectors = np.empty((len(texts), self.architecture.hidden), dtype=np.float32)
         for position, text in enumerate(texts):
@@ -666,16 +563,15 @@ class LeanEncoder:
             progress.update("encode", position + 1, len(texts))
         return vectors
 
-    def _encode(self, text: str, position: int) -> NDArray[np.float32]:
-        arch = self.architecture
-        ids = self.tokenizer.encode(text, arch.max_tokens)
+    def _encode(self, text: str, position: int) -> Floats:
+        ids = self.tokenizer.encode(text, self.architecture.max_tokens)
         # Damaged weights overflow; that is reported once, by the check, not by numpy's warnings.
         with np.errstate(all="ignore"):
             pooled = self._pooled(ids)
             require_unit_rows(pooled, [position])
         return pooled[0]
 
-    def _pooled(self, ids: Sequence[int]) -> NDArray[np.float32]:
+    def _pooled(self, ids: Sequence[int]) -> Floats:
         arch = self.architecture
         x = self.word[ids]
         x += self.position[: len(ids)]
@@ -692,9 +588,7 @@ def _open_vocab(path: Path, identity: FileIdentity, vocab_size: int) -> WordPiec
         raw = path.read_bytes()
     except OSError as error:
         raise EncoderError(f"cannot read {path} ({error}). Export the encoder again.") from error
-    found = FileIdentity(len(raw), sha256(raw).hexdigest())
-    if found != identity:
-        raise EncoderError(_damaged(path, found, identity))
+    _require_identity(path, FileIdentity(len(raw), sha256(raw).hexdigest()), identity)
     tokenizer = WordPiece.from_text(raw.decode("utf-8"))
     if len(tokenizer.vocab) != vocab_size:
         raise EncoderError(
@@ -706,7 +600,7 @@ def _open_vocab(path: Path, identity: FileIdentity, vocab_size: int) -> WordPiec
 
 def _map_weights(
     path: Path, identity: FileIdentity, arch: Architecture, *, verify: bool
-) -> dict[str, NDArray[np.float32]]:
+) -> dict[str, Floats]:
     try:
         with path.open("rb") as handle:
             # Length 0 maps the whole file as it is now.
@@ -714,16 +608,12 @@ def _map_weights(
         digest = hash_file(path) if verify else identity.sha256
     except (OSError, ValueError) as error:
         raise EncoderError(f"cannot map {path} ({error}). Export the encoder again.") from error
-    found = FileIdentity(len(mapped), digest)
-    if found != identity:
-        raise EncoderError(_damaged(path, found, identity))
+    _require_identity(path, FileIdentity(len(mapped), digest), identity)
     table, _ = tensor_table(arch)
     _map_ahead(mapped, table["word"].offset_bytes)
     return {
-        name: np.frombuffer(mapped, _FLOAT32, prod(place.shape), place.offset_bytes).reshape(
-            place.shape
-        )
-        for name, place in table.items()
+        name: np.frombuffer(mapped, _FLOAT32, prod(shape), offset).reshape(shape)
+        for name, (offset, shape) in table.items()
     }
 
 
@@ -738,8 +628,9 @@ def _map_ahead(mapped: mmap.mmap, size_bytes: int) -> None:
             mapped.madvise(_MADV_POPULATE_READ, 0, size_bytes // mmap.PAGESIZE * mmap.PAGESIZE)
 
 
-def _damaged(path: Path, found: FileIdentity, expected: FileIdentity) -> str:
-    return (
-        f"{path} has {found.size_bytes} bytes and SHA-256 {found.sha256}; expected "
-        f"{expected.size_bytes} and {expected.sha256}. Export the encoder again."
-    )
+def _require_identity(path: Path, found: FileIdentity, expected: FileIdentity) -> None:
+    if found != expected:
+        raise EncoderError(
+            f"{path} has {found.size_bytes} bytes and SHA-256 {found.sha256}; expected "
+            f"{expected.size_bytes} and {expected.sha256}. Export the encoder again."
+        )

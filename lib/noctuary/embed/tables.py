@@ -4,48 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from noctuary.core.errors import StoreError
 from noctuary.core.files import fsync_dir, remove_tree, write_text
 from noctuary.core.types import dataclass
-
-# Marks on a tier that is being written: left behind, they say that it cannot be trusted.
-
-
-_SUFFIX = ".dirty"
-"""Of the mark, beside the table's directory."""
-
-_MARK_TEXT = "being written; whoever finds this later writes the table again\n"
-
-
-def mark_path(lance_dir: Path, table: str) -> Path:
-    """Return where a table's mark lies."""
-    return lance_dir / f"{table}{_SUFFIX}"
-
-
-def is_dirty(lance_dir: Path, table: str) -> bool:
-    """Tell whether a write of the table was begun and not finished."""
-    return mark_path(lance_dir, table).exists()
-
-
-@contextmanager
-def marked(lance_dir: Path, table: str) -> Generator[None]:
-    """Mark a table for as long as it is written; the mark stays where that fails or is killed."""
-    path = mark_path(lance_dir, table)
-    write_text(path, _MARK_TEXT)
-    yield
-    path.unlink()
-    fsync_dir(lance_dir)
-
-
-# Where LanceDB tables lie: opening the place quietly, listing, removing and marking its tables.
-
-
-TABLE_SUFFIX = ".lance"
-"""Of a table's directory."""
 
 
 class TablesUnreachableError(StoreError):
@@ -54,17 +19,14 @@ class TablesUnreachableError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class TableHome:
-    """A place that holds LanceDB tables, each with a mark while it is written.
+    """A place that holds LanceDB tables, each with a mark beside it while it is written.
 
-    LanceDB itself reaches an object store, with what the AWS_* variables say.
-
-    Attributes:
-        directory: Of the marks, and of the tables where there is no URI; made by the first of them.
-        remote: The setting tiers.uri, `s3://bucket/prefix`; the prefix is the tables' alone.
+    A mark that is left behind says that its table cannot be trusted. LanceDB itself reaches an
+    object store, with what the AWS_* variables say.
     """
 
-    directory: Path
-    remote: str = ""
+    directory: Path  # of the marks, and of the tables where there is no URI; made by the first one
+    remote: str = ""  # tiers.uri, `s3://bucket/prefix`; the prefix is the tables' alone
 
     @property
     def uri(self) -> str:
@@ -78,7 +40,7 @@ class TableHome:
     def list_tables(self, prefix: str) -> list[str]:
         """Return the names of the tables that start with a prefix, sorted."""
         if not self.remote:
-            return list_tables(self.directory, prefix)
+            return sorted(path.stem for path in self.directory.glob(f"{prefix}*.lance"))
         return sorted(n for n in self.connect().list_tables().tables if n.startswith(prefix))
 
     def has_table(self, name: str) -> bool:
@@ -90,9 +52,9 @@ class TableHome:
         if self.remote:
             self.connect().drop_table(name, ignore_missing=True)
         else:
-            remove_tree(self.directory / f"{name}{TABLE_SUFFIX}")
+            remove_tree(self.directory / f"{name}.lance")
         if mark:
-            remove_tree(mark_path(self.directory, name))
+            remove_tree(self.mark_path(name))
 
     def remove_all(self) -> None:
         """Remove every table and mark."""
@@ -101,21 +63,25 @@ class TableHome:
                 self.connect().drop_all_tables()
         remove_tree(self.directory)
 
+    def mark_path(self, name: str) -> Path:
+        """Return where a table's mark lies."""
+        return self.directory / f"{name}.dirty"
+
     def is_dirty(self, name: str) -> bool:
         """Tell whether a write of the table was begun and not finished."""
-        return is_dirty(self.directory, name)
+        return self.mark_path(name).exists()
 
-    def marked(self, name: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def marked(self, name: str) -> Generator[None]:
         """Mark a table while it is written; the mark stays where that fails or is killed."""
-        return marked(self.directory, name)
+        text = "being written; whoever finds this later writes the table again\n"
+        write_text(self.mark_path(name), text)
+        yield
+        self.mark_path(name).unlink()
+        fsync_dir(self.directory)
 
     def require_reachable(self) -> None:
-        """Do nothing where the place answers.
-
-        Raises:
-            TablesUnreachableError: It does not, or the bucket or the credentials are refused; a
-                directory always does.
-        """
+        """Raise TablesUnreachableError where bucket, network or credentials fail; no path does."""
         if not self.remote:
             return
         try:
@@ -130,21 +96,15 @@ class TableHome:
 
     @contextmanager
     def guarded(self) -> Generator[None]:
-        """Say in one sentence that the place was lost; other errors pass as they are.
+        """Raise TablesUnreachableError if something fails inside and the place does not answer now.
 
-        Raises:
-            TablesUnreachableError: Something failed inside and the place does not answer now.
+        Other errors pass as they are.
         """
         try:
             yield
         except (RuntimeError, OSError, ValueError):
             self.require_reachable()
             raise
-
-
-def as_home(where: Path | TableHome) -> TableHome:
-    """Return a home as it is, and a directory as one."""
-    return TableHome(where) if isinstance(where, Path) else where
 
 
 def connect(place: Path | str) -> Any:
@@ -158,8 +118,3 @@ def connect(place: Path | str) -> Any:
         if unset:
             del os.environ["LANCEDB_LOG"]
     return lancedb.connect(str(place))
-
-
-def list_tables(lance_dir: Path, prefix: str) -> list[str]:
-    """Return the names of the tables on disk that start with a prefix, sorted."""
-    return sorted(path.stem for path in lance_dir.glob(f"{prefix}*{TABLE_SUFFIX}"))

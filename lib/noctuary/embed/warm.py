@@ -23,15 +23,13 @@ from noctuary.embed.lean import LeanEncoder
 if TYPE_CHECKING:
     from noctuary.embed.onnx import OnnxEncoder
 
-
 WARM_AFTER_QUERIES = 8
 """Queries encoded by a process before it loads the runtime. Loading costs about as much as 100
 queries save: fewer would make short scripts pay, more keep a server slow for longer."""
 
 CALL_THREADS = 2
 """Threads of one call, at most the cores that there are. Alone a query takes 3.5 ms with one and
-2.5 with two; between other work, when the weights have left the cache, 7.4 and 4.4. They do not
-spin, so a busy machine is not made busier."""
+2.5 with two; between other work, when the weights have left the cache, 7.4 and 4.4."""
 
 MIN_COSINE = 0.9999
 """Least agreement with the lean encoder on every sample text, as at the export."""
@@ -54,12 +52,10 @@ runtime aborts a process that ends inside one of its calls."""
 class WarmEncoder:
     """Encodes queries of one model; safe to share between threads, and never fails for the runtime.
 
-    Attributes:
-        lean: The encoder that answers until the runtime does, and whenever it cannot.
+    `lean` answers until the runtime does, and whenever it cannot; the ONNX export need not exist.
     """
 
     def __init__(self, lean: LeanEncoder, export: Path) -> None:
-        """Take the lean encoder and the directory of the ONNX export, which need not exist."""
         self.lean = lean
         self._export = export
         self._asked = itertools.count(1)
@@ -72,11 +68,7 @@ class WarmEncoder:
         return "" if self._runtime is not None else self._reason
 
     def encode_query(self, text: str) -> NDArray[np.float32]:
-        """Return the unit vector of a query; see `Encoder`.
-
-        Raises:
-            EncoderError: If the lean encoder cannot give one.
-        """
+        """Return the unit vector of a query; EncoderError if the lean encoder cannot give one."""
         runtime = self._runtime
         if runtime is not None:
             try:
@@ -101,10 +93,7 @@ class WarmEncoder:
         return thread
 
     def load(self) -> bool:
-        """Load the runtime and use it from now on if it agrees; say whether it does. Never raises.
-
-        A failure is kept as the `reason` and not tried again by itself.
-        """
+        """Use the runtime from now on if it loads and agrees; say whether it does. Never raises."""
         try:
             runtime = self._open()
         # Whatever is wrong with the runtime or its files, recall goes on without.

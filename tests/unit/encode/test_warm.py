@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from noctuary.embed.export import export_lean, export_onnx
 from noctuary.embed.lean import LeanEncoder
-from noctuary.embed.lean_export import export_lean
-from noctuary.embed.onnx import MODEL_FILE, OnnxEncoder, export_onnx, onnx_directory
+from noctuary.embed.onnx import MODEL_FILE, OnnxEncoder, onnx_directory
 from noctuary.embed.sentence import open_sentence_encoder
 from noctuary.embed.warm import MIN_COSINE, WARM_AFTER_QUERIES, WarmEncoder
 from tests.unit.encode.conftest import TinyModel
