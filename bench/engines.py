@@ -32,8 +32,7 @@ from noctuary.embed.funnel import PrefixTier, search
 from noctuary.embed.onnx import OnnxEncoder
 from noctuary.embed.rotation import Rotation, build_prefix_tier, fit
 from noctuary.embed.sentence import DEFAULT_MODEL, open_sentence_encoder
-from noctuary.embed.tables import TableHome
-from noctuary.embed.tiers import FULL_TIER, TIER_DIMS, derive_thresholds, sync_tiers
+from noctuary.embed.tiers import FULL_TIER, TIER_DIMS, TableHome, derive_thresholds, sync_tiers
 from noctuary.evaluate.labels import read_queries
 from noctuary.lexical.search import top_positions
 

@@ -8,8 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from noctuary.embed.tables import TableHome
-from noctuary.embed.tiers import FULL_TIER, tiers_match
+from noctuary.embed.tiers import FULL_TIER, TableHome, tiers_match
 from noctuary.recall.legs import rank_dense
 from noctuary.recall.reader import SnapshotReader
 from tests.e2e.driver import DONE, Ran, night_words, run, run_night

@@ -23,7 +23,7 @@ BUILDERS = (
     "noctuary_assets", "noctuary.compact", "noctuary.curate", "noctuary.evaluate", "noctuary.cli",
     "noctuary.work", "noctuary.sources.export", "noctuary.sources.source",
     "noctuary.sources.corpus", "noctuary.sources.normalize",
-    "noctuary.embed.documents", "noctuary.embed.rotation", "noctuary.embed.tables",
+    "noctuary.embed.documents", "noctuary.embed.rotation",
     "noctuary.embed.tiers", "noctuary.embed.sentence", "noctuary.embed.onnx",
     "noctuary.embed.export",
     "noctuary.snapshot.pack", "noctuary.snapshot.checks", "noctuary.snapshot.publish",

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.embed.rotation import fit, prefix, rotated_prefix
-from noctuary.embed.tables import TableHome
 from noctuary.embed.tiers import (
     FULL_TIER,
     TABLE_PREFIX,
+    TableHome,
     TierReport,
     TierState,
     sync_tiers,

@@ -39,7 +39,7 @@ from noctuary.core.errors import StoreError
 from noctuary.core.manifest import Manifest
 from noctuary.core.sqlite import open_foreign
 from noctuary.core.store import StorePaths, expand_user
-from noctuary.embed.tables import TableHome, connect
+from noctuary.embed.tiers import TableHome, connect
 from noctuary.sources.ingest import is_transcripts
 
 # Whether the SDK of the protocol is installed, in a version that this server runs on.

@@ -23,14 +23,18 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import fsync_dir, fsync_file, hash_file, remove_tree, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.embed import lean, onnx
-from noctuary.embed.fingerprint import Encoder, EncoderUnsupportedError
-from noctuary.embed.lean import Architecture, FileIdentity, Floats, Header, LeanEncoder, WordPiece
+from noctuary.embed.fingerprint import EncoderUnsupportedError
+from noctuary.embed.lean import (
+    MIN_COSINE,
+    Architecture,
+    FileIdentity,
+    Floats,
+    Header,
+    LeanEncoder,
+    WordPiece,
+)
 from noctuary.embed.onnx import OnnxEncoder, OnnxHeader
 from noctuary.embed.sentence import SentenceEncoder, load_model
-
-MIN_COSINE = 0.9999
-"""Least agreement with the source model. Correct float32 arithmetic reaches 0.999999; a wrong
-activation, pooling or tokenizer falls below 0.999."""
 
 PROBE_TEXTS = (
     "",
@@ -45,7 +49,9 @@ PROBE_TEXTS = (
 """Texts that are always compared: each uses a part of the tokenizer that a plain sample may not."""
 
 
-def measure_agreement(source: Encoder, face: Encoder, texts: Sequence[str]) -> NDArray[np.float64]:
+def measure_agreement(
+    source: SentenceEncoder, face: LeanEncoder | OnnxEncoder, texts: Sequence[str]
+) -> NDArray[np.float64]:
     """Return the cosines between two implementations of one encoder, the same text in both.
 
     Those of the texts as documents, then those of PROBE_TEXTS as queries: a model may have one
@@ -61,15 +67,19 @@ def measure_agreement(source: Encoder, face: Encoder, texts: Sequence[str]) -> N
 
 
 def _least_cosine(
-    encoder: SentenceEncoder, face: Encoder, texts: Sequence[str], name: str, remedy: str
+    source: SentenceEncoder,
+    face: LeanEncoder | OnnxEncoder,
+    texts: Sequence[str],
+    name: str,
+    remedy: str,
 ) -> float:
     """Return the worst agreement; EncoderError if it is below MIN_COSINE."""
-    cosines = measure_agreement(encoder, face, texts)
+    cosines = measure_agreement(source, face, texts)
     worst = int(np.argmin(cosines))
     if not cosines[worst] >= MIN_COSINE:
         place = f"text {worst}" if worst < len(texts) else f"query {worst - len(texts)}"
         raise EncoderError(
-            f"{name} disagrees with {encoder.fingerprint.model} on {place}: cosine "
+            f"{name} disagrees with {source.fingerprint.model} on {place}: cosine "
             f"{cosines[worst]:.6f}, expected at least {MIN_COSINE}. {remedy}"
         )
     return float(cosines[worst])
@@ -98,6 +108,7 @@ def _building(directory: Path) -> Generator[Path]:
 
 # The numpy encoder's directory: a published BERT checkpoint in another layout.
 
+_CHECKPOINT = "model.safetensors"
 _EXPECTED_CONFIG = {
     "model_type": ("bert",),
     "hidden_act": ("gelu",),
@@ -129,18 +140,11 @@ Tensors = dict[str, Floats]
 
 
 def export_lean(encoder: SentenceEncoder, directory: Path, sample_texts: Sequence[str]) -> float:
-    """Write a directory so that `LeanEncoder.open` gives the source model's vectors.
+    """Write what `LeanEncoder.open` reads; return its least cosine with the source's vectors.
 
     A valid export of the same fingerprint is kept; anything else there is replaced. A reader that
-    has the old one open is not disturbed.
-
-    Returns:
-        The worst agreement with the source, over the samples (ideally from the corpus) and
-        PROBE_TEXTS.
-
-    Raises:
-        EncoderUnsupportedError: Not an uncased BERT with mean pooling.
-        EncoderError: The result does not agree with the model on some text.
+    has the old one open is not disturbed. EncoderError if some text's vectors do not agree,
+    EncoderUnsupportedError for what is no uncased BERT with mean pooling.
     """
 
     def agreement(found: LeanEncoder) -> float:
@@ -192,16 +196,12 @@ def _supported_architecture(encoder: SentenceEncoder) -> Architecture:
                 f"{path} has {name} {config.get(name)!r}; the numpy encoder computes "
                 f"{allowed[0]!r} only. Choose another model."
             )
-    if not _checkpoint(model_dir).is_file():
+    if not (model_dir / _CHECKPOINT).is_file():
         raise EncoderUnsupportedError(
-            f"{model_dir} has no single {_checkpoint(model_dir).name}; the numpy encoder is "
-            "exported from one. Convert the weights to safetensors."
+            f"{model_dir} has no single {_CHECKPOINT}; the numpy encoder is exported from one. "
+            "Convert the weights to safetensors."
         )
     return Architecture(**sizes)
-
-
-def _checkpoint(model_dir: Path) -> Path:
-    return model_dir / "model.safetensors"
 
 
 def _look_at_modules(encoder: SentenceEncoder, known: set[str]) -> tuple[str, bool]:
@@ -258,7 +258,7 @@ def _require_same_tokens(encoder: SentenceEncoder, tokenizer: WordPiece) -> None
 
 def _read_tensors(model_dir: Path, arch: Architecture) -> Tensors:
     """Read the checkpoint and change its layout to that of `lean.tensor_shapes`."""
-    path = _checkpoint(model_dir)
+    path = model_dir / _CHECKPOINT
     raw = _load_checkpoint(path)
     try:
         tensors = {
@@ -334,11 +334,7 @@ _INSTEAD = "sentence-transformers embeds instead."
 def export_onnx(
     encoder: SentenceEncoder, directory: Path, sample_texts: Sequence[str]
 ) -> OnnxHeader:
-    """Write a directory so that `OnnxEncoder.open` gives the source model's vectors, or decline.
-
-    What is there is replaced. Returns what the directory now says; `declined` tells why if the
-    model cannot be used this way. EncoderError if onnx or onnxruntime is not installed.
-    """
+    """Write what `OnnxEncoder.open` reads, or why the model is declined; replace what is there."""
     tools = onnx.toolchain()
     if tools is None:
         raise EncoderError("onnx and onnxruntime are not installed. Install noctuary[pipelines].")

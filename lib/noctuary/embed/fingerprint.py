@@ -1,4 +1,4 @@
-"""What every encoder offers, and the identity by which two vectors may be compared.
+"""The identity by which two vectors may be compared, and what is checked of every vector.
 
 No model code; numpy and the standard library only, because the read side imports this.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError, FingerprintMismatchError
 from noctuary.core.files import hash_json
-from noctuary.core.types import SILENT, Progress, dataclass
+from noctuary.core.types import dataclass
 
 DIGEST_CHARS = 16
 """Hex digits of a digest: 64 bits tell the models of one store apart and stay readable."""
@@ -94,25 +94,6 @@ def require_same(expected: EncoderFingerprint, found: EncoderFingerprint) -> Non
 
 class EncoderUnsupportedError(EncoderError):
     """The model works, but not with this implementation; the caller falls back and warns."""
-
-
-class Encoder(Protocol):
-    """Turns texts into unit vectors of one space; EncoderError for what is not finite or unit."""
-
-    @property
-    def fingerprint(self) -> EncoderFingerprint:
-        """The identity of the space."""
-        ...
-
-    def encode_documents(
-        self, texts: Sequence[str], progress: Progress = SILENT
-    ) -> NDArray[np.float32]:
-        """Return one unit row per text, in their order; shape (len(texts), dimension)."""
-        ...
-
-    def encode_query(self, text: str) -> NDArray[np.float32]:
-        """Return one unit vector; shape (dimension,)."""
-        ...
 
 
 def require_unit_rows(vectors: NDArray[np.float32], positions: Sequence[int]) -> None:

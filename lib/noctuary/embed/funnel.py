@@ -105,22 +105,11 @@ def search(
     probe_rows: int = PROBE_ROWS,
     probe_share: float = PROBE_SHARE,
 ) -> Found:
-    """Return the memories nearest to a query, through the tier.
+    """Return the memories nearest to a unit vector, (d,), of unit rows, (n, d), through the tier.
 
     The mask applies before anything is ranked: cells are chosen by how many allowed rows they hold
     and the shortlist holds allowed memories only. With a shortlist and probe_rows of n or more the
-    result is that of an exact search.
-
-    Args:
-        tier: Of the same memories.
-        full: Unit rows, shape (n, d).
-        query: Unit vector, shape (d,).
-        depth: Most memories to return.
-        mask: Shape (n,), True where a memory may be returned; None for all.
-        exit_at: The tier answers alone where its best cosine reaches this; None never.
-        shortlist: As SHORTLIST, and so on.
-        probe_rows: As PROBE_ROWS.
-        probe_share: As PROBE_SHARE.
+    result is that of an exact search. The tier answers alone if its best cosine reaches `exit_at`.
     """
     if depth <= 0:
         return Found(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))

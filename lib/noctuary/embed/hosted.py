@@ -121,10 +121,9 @@ HOSTED_PROVIDERS: Mapping[str, Provider] = {
     ),
 }  # fmt: skip
 
-# One hosted model as it is configured, its identity, and the file by which recall finds it.
-#
-# `encoders/<fingerprint>/hosted.json` holds names, an address and the name of a variable, never a
-# key. A recall asks the model that made its snapshot, whatever the settings say by then.
+# One hosted model as it is configured, its identity, and the file by which recall finds it: names,
+# an address and the name of a variable, never a key. A recall asks the model that made its
+# snapshot, whatever the settings say by then.
 
 HOSTED_FILE = "hosted.json"
 FORMAT_VERSION = 1
@@ -179,10 +178,7 @@ class HostedModel:
 
 
 def hosted_model(settings: EncoderSettings) -> HostedModel:
-    """Return the configured hosted model; for settings whose provider is not the local one.
-
-    ConfigError if the address is none, or the length of the vectors is not known or not to be had.
-    """
+    """Return the configured hosted model; for settings whose provider is not the local one."""
     if settings.url:
         try:
             require_web_address(settings.url)
@@ -272,9 +268,8 @@ def _from_json(told: dict[str, Any]) -> HostedModel:
     return model
 
 
-# One request to a provider: texts in, unit vectors in their order out, or why there are none.
-#
-# None of the errors holds a text, a key, or what a provider wrote: its words may quote both.
+# One request to a provider: texts in, unit vectors in their order out, or why there are none. No
+# error holds a text, a key, or what a provider wrote: its words may quote both.
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Several times the largest answer (128 vectors of 3,072 numbers as text)."""
@@ -324,10 +319,7 @@ class Batch(NamedTuple):
 
 
 class HostedClient:
-    """Asks one model; safe to share between threads. The key is in no repr and no error.
-
-    Nothing is read or opened before the first request.
-    """
+    """Asks one model; safe to share between threads. The key is in no repr and no error."""
 
     def __init__(self, model: HostedModel) -> None:
         self.model = model
@@ -336,14 +328,7 @@ class HostedClient:
         return f"HostedClient({self.model.title})"
 
     def embed(self, texts: Sequence[str], purpose: Purpose, timeout_s: float) -> Batch:
-        """Ask once for the vectors of texts as `sent_text` returns them; see `JsonClient.post`.
-
-        Raises:
-            PassingFaultError: No answer, or one that a further try may better.
-            ProviderRefusedError: The provider will not do this.
-            BadVectorsError: The answer is not one vector per text.
-            EncoderError: httpx is not installed, or no key is to be had.
-        """
+        """Ask once; PassingFaultError where a further try may fare better, else an EncoderError."""
         form, (texts_field, dimension_field) = self.model.form, self.model.form.fields
         body = {"model": self.model.name, texts_field: list(texts), **form.constants}
         if form.purpose is not None:
@@ -389,10 +374,7 @@ class HostedClient:
 
 
 def sent_text(text: str, model: HostedModel) -> str:
-    """Return a text as it is sent: as UTF-8 can hold it, not blank, cut where it is too long.
-
-    Depends on nothing but the text and the model, and so does its vector.
-    """
+    """Return a text as it is sent: as UTF-8 can hold it, not blank, cut where it is too long."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     if not text.strip():
         return BLANK
@@ -470,8 +452,6 @@ def _unit(vectors: NDArray[np.float64]) -> Floats:
 
 
 # The build side's face of a hosted model: batches of vectors, estimated first and paid for once.
-#
-# `noctuary.embed.documents` keeps each batch as it arrives.
 
 REQUEST_TIMEOUT_S = 60.0
 """For one whole answer. A full batch takes seconds; longer waits only delay the retry."""
@@ -539,10 +519,7 @@ class Spending:
 
 
 class HostedEncoder:
-    """Embeds texts with a provider's model; one thread, one night, within one budget.
-
-    `say` is shown estimates.
-    """
+    """Embeds texts with a provider's model; one thread, one night, within one budget."""
 
     def __init__(
         self,
@@ -554,27 +531,17 @@ class HostedEncoder:
         self.model = client.model
         self.fingerprint = client.model.fingerprint()
         self.spending = spending
-        self._client = client
+        self.client = client
         self._patience = patience
         self._say = say
 
-    def iter_document_batches(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Floats]]:
+    def iter_document_batches(
+        self, texts: Sequence[str], purpose: Purpose = "document"
+    ) -> Iterator[tuple[list[int], Floats]]:
         """Yield places in `texts` and their unit vectors, shape (len(places), dimension).
 
         The estimate is shown and held against the budget before the first request.
-
-        Raises:
-            BudgetError: It would cost more than the budget, or turned out to.
-            ProviderDownError: No answer came in time; what was yielded before stays good.
-            ProviderRefusedError, BadVectorsError: The provider does not do what it is asked.
-            EncoderError: httpx, tenacity or the key is missing.
         """
-        return self.iter_batches(texts, "document")
-
-    def iter_batches(
-        self, texts: Sequence[str], purpose: Purpose
-    ) -> Iterator[tuple[list[int], Floats]]:
-        """Yield the same for texts of another purpose; see `iter_document_batches`."""
         sent = [sent_text(text, self.model) for text in texts]
         spending, tokens = self.spending, estimate_tokens(sent, self.model.max_tokens)
         spending.require_left(len(sent), tokens)
@@ -587,15 +554,10 @@ class HostedEncoder:
         for places in plan_requests(sent, self.model):
             yield places, self._embed([sent[place] for place in places], purpose)
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
-
     def _embed(self, texts: list[str], purpose: Purpose) -> Floats:
         """Return the vectors of one request's texts; where one is too long, of each by itself.
 
-        A text that is refused alone is cut to as many bytes as the model reads tokens, so a text's
-        vector never depends on its neighbours.
+        So a text's vector never depends on its neighbours.
         """
         limit = self.model.max_tokens
         try:
@@ -611,9 +573,7 @@ class HostedEncoder:
         estimate = estimate_tokens(texts, self.model.max_tokens)
         self.spending.require_left(len(texts), estimate)
         try:
-            found = self._patience.ask(
-                lambda: self._client.embed(texts, purpose, REQUEST_TIMEOUT_S)
-            )
+            found = self._patience.ask(lambda: self.client.embed(texts, purpose, REQUEST_TIMEOUT_S))
         except ImportError:
             raise EncoderError(f"{self.model.title} cannot be asked: {NOT_INSTALLED}") from None
         except GaveUpError as error:
@@ -627,10 +587,7 @@ class HostedEncoder:
 
 
 def open_hosted_encoder(settings: EncoderSettings, say: Callable[[str], None]) -> HostedEncoder:
-    """Return the configured hosted encoder with a night's budget and patience.
-
-    ConfigError as for `hosted_model` and `price_of`.
-    """
+    """Return the configured hosted encoder with a night's budget and patience."""
     client = HostedClient(hosted_model(settings))
     patience = Patience(RETRIES, MAX_RETRY_AFTER_S, spread=0.5, left_s=NIGHT_PATIENCE_S)
     return HostedEncoder(client, Spending(settings.budget_usd, price_of(settings)), patience, say)
@@ -679,10 +636,7 @@ CACHED_QUERIES = 2048
 
 
 class HostedQueryEncoder:
-    """Encodes queries with a provider's model; safe to share between threads.
-
-    Nothing is read or opened before the first query.
-    """
+    """Encodes queries with a provider's model; safe to share between threads."""
 
     def __init__(self, model: HostedModel, client: HostedClient | None = None) -> None:
         self.model = model
@@ -696,11 +650,8 @@ class HostedQueryEncoder:
         """Return the unit vector of a query, read-only; shape (dimension,).
 
         A part of the time that is left for the whole answer is waited, never more than
-        LONGEST_WAIT_S. An answer that comes too late is kept for the next time the same is asked.
-
-        Raises:
-            ProviderDownError: No answer in time, or the provider has just failed.
-            EncoderError: httpx or the key is missing, or the provider refused or answered nonsense.
+        LONGEST_WAIT_S: ProviderDownError without an answer by then, or where the provider has just
+        failed. One that comes too late is kept for the next time the same is asked.
         """
         known = self.known_vector(text)
         if known is not None:

@@ -63,11 +63,7 @@ class OnnxHeader:
 
     @property
     def tag(self) -> str:
-        """Name of these vectors among those of one fingerprint; empty where declined.
-
-        It changes with the graph, the tokenizer and the version of the runtime, because each of
-        them may change the last bits.
-        """
+        """Name of these vectors, whose last bits graph, tokenizer and runtime change; or empty."""
         if self.declined:
             return ""
         runtime = self.toolchain["onnxruntime"]
@@ -135,7 +131,7 @@ def hash_files(directory: Path) -> dict[str, str]:
 
 
 class OnnxEncoder:
-    """An opened export; implements `Encoder`. `tag` tells its vectors from those of other faces."""
+    """An opened export; `tag` tells its vectors from those of other faces."""
 
     def __init__(self, header: OnnxHeader, session: Any, tokenizers: Any, threads: int) -> None:
         self.fingerprint: EncoderFingerprint = header.fingerprint
@@ -148,16 +144,10 @@ class OnnxEncoder:
     def open(
         cls, directory: Path, threads: int | None = None, *, call_threads: int = 1
     ) -> OnnxEncoder:
-        """Open an export; its files are compared with their checksums.
+        """Open what `export_onnx` wrote; its files are compared with their checksums.
 
-        Args:
-            directory: What `export_onnx` wrote.
-            threads: Calls at once; None for the cores that this process may use.
-            call_threads: Threads of one call; more than one divide its products, so that the last
-                digits depend on their number.
-
-        Raises:
-            EncoderError: It is absent, damaged or declined, or onnxruntime is not installed.
+        So many threads call at once, by default one per core that this process may use. More than
+        one thread of a single call divide its products: the last digits depend on their number.
         """
         header = read_header(directory)
         if header.declined:
@@ -175,22 +165,18 @@ class OnnxEncoder:
         return cls(header, session, (cutting, counting), threads or usable_cores())
 
     def encode_documents(self, texts: Sequence[str], progress: Progress = SILENT) -> Floats:
-        """See `Encoder`; a text's vector is bit-identical whatever the other texts are."""
+        """Return a unit row per text, bit-identical whatever the other texts are."""
         shape = (len(texts), self.fingerprint.dimension)
         return gather_batches(self.iter_document_batches(texts), shape, progress)
 
     def encode_query(self, text: str) -> Floats:
-        """See `Encoder`."""
+        """Return one unit vector; shape (dimension,)."""
         vector = self._vector(self.fingerprint.query_prefix, text)
         require_unit_rows(vector[np.newaxis], [0])
         return vector
 
     def iter_document_batches(self, texts: Sequence[str]) -> Iterator[PlacedVectors]:
-        """Yield vectors, longest texts first.
-
-        Batches only group what is yielded together, so that the caller can keep it; each text is
-        computed on its own.
-        """
+        """Yield vectors batch by batch, longest texts first; each is computed on its own."""
         # By characters: long texts last would leave one thread working alone at the end.
         order = sorted(range(len(texts)), key=lambda position: -len(texts[position]))
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="noctuary-onnx")

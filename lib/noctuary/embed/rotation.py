@@ -11,7 +11,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,10 +46,7 @@ Matrix = NDArray[np.floating[Any]]
 
 
 def count_bad_rows(vectors: Matrix, tolerance: float) -> int:
-    """Return how many rows hold NaN or infinity or have a length that is not 1 within a tolerance.
-
-    The vectors, shape (n, d), may be memory-mapped and are not kept in memory then.
-    """
+    """Return how many rows are not finite or have a length other than 1, within a tolerance."""
     bad = 0
     for start in range(0, len(vectors), BLOCK_ROWS):
         norms = np.linalg.norm(vectors[start : start + BLOCK_ROWS].astype(np.float64), axis=1)
@@ -78,11 +75,6 @@ class Rotation:
     def is_identity(self) -> bool:
         """True where nothing was fitted yet."""
         return self.fitted_on == 0
-
-
-def min_fit_rows(dim: int) -> int:
-    """Return how many rows a fit needs before it is worth freezing."""
-    return dim * FIT_ROWS_PER_DIMENSION
 
 
 def fit(vectors: Matrix, fingerprint_digest: str) -> Rotation:
@@ -152,16 +144,12 @@ def _damaged(directory: Path, found: str) -> str:
 def fit_or_load(directory: Path, vectors: Matrix, fingerprint_digest: str) -> Rotation:
     """Return the frozen rotation, fitting and freezing it on the first corpus that is large enough.
 
-    Below `min_fit_rows` the identity is returned and not stored, so a later night fits on more
-    rows.
-
-    Raises:
-        FingerprintMismatchError: The frozen rotation belongs to another encoder or dimension.
-        StoreError: The stored rotation is damaged.
+    Before that it is the identity, not stored. FingerprintMismatchError if the frozen one belongs
+    to another encoder or dimension, StoreError if it is damaged.
     """
     dim, frozen = int(vectors.shape[1]), load(directory)
     if frozen is None:
-        needed = min_fit_rows(dim)
+        needed = dim * FIT_ROWS_PER_DIMENSION
         if len(vectors) < needed:
             reason = f"{len(vectors)} rows; a rotation of {dim} dimensions needs {needed}"
             return identity(dim, fingerprint_digest, reason)
@@ -177,10 +165,7 @@ def fit_or_load(directory: Path, vectors: Matrix, fingerprint_digest: str) -> Ro
 
 
 def rotate(vectors: Matrix, rotation: Rotation, dim: int | None = None) -> Floats:
-    """Return the first `dim` (by default all) rotated components of vectors (n, d) or (d,).
-
-    ValueError if the rotation is of other dimensions.
-    """
+    """Return the first `dim` (by default all) rotated components of vectors (n, d) or (d,)."""
     if vectors.shape[-1] != rotation.dim:
         raise ValueError(
             f"vectors of {vectors.shape[-1]} dimensions cannot be rotated by a matrix of "
@@ -243,25 +228,14 @@ CHUNK_ROWS = 16_384
 """Rows assigned at once: bounds memory at CHUNK_ROWS x cells x 4 bytes (64 MB at 1,024 cells)."""
 
 
-class Rows(Protocol):
-    """Vectors by position, in memory or on disk: a matrix, or a `VectorRows`."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]: ...
-
-
 def build_prefix_tier(
-    vectors: Rows,
+    vectors: Any,
     rotation: Rotation,
     dim: int = SERVING_DIM,
     *,
     rows_per_cell: int = ROWS_PER_CELL,
 ) -> PrefixTier:
-    """Return the short tier of unit rows, shape (n >= 1, d), read in blocks and sorted by cell.
-
-    Deterministic: equal vectors and rotation give equal arrays.
-    """
+    """Return the short tier of unit rows, a matrix or `VectorRows`, (n >= 1, d), by cell."""
     count = len(vectors)
     prefixes = np.empty((count, dim), dtype=np.float32)
     for start in range(0, count, CHUNK_ROWS):
@@ -281,10 +255,7 @@ def build_prefix_tier(
 
 
 def fit_centroids(prefixes: Floats, cells: int) -> Floats:
-    """Return unit directions around which the prefixes, shape (n, k), lie; shape (cells, k).
-
-    A cell that loses all its rows keeps its direction; there are at most n cells.
-    """
+    """Return unit directions around which the prefixes, shape (n, k), lie; shape (cells, k)."""
     step = max(len(prefixes) // (cells * FIT_ROWS_PER_CELL), 1)
     sample = prefixes[::step]
     centroids = sample[np.linspace(0, len(sample) - 1, cells).astype(np.int64)].copy()

@@ -53,10 +53,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def readable_head(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return a beginning of the text that gives the same first max_tokens tokens.
-
-    At most MAX_HEAD_CHARS long; `count` returns how many tokens a text has.
-    """
+    """Return a beginning of the text with the same first max_tokens tokens, by their count."""
     size = CHARS_PER_TOKEN * max_tokens
     while size < min(len(text), MAX_HEAD_CHARS):
         head = text[:size]
@@ -133,10 +130,7 @@ FINGERPRINT_KIND = "fingerprint:1"
 
 
 def locate_model(model: str) -> Path:
-    """Return the directory of a model; EncoderError if its files are not on this machine.
-
-    DEFAULT_MODEL, a directory, or a hub name whose files are already in the local cache.
-    """
+    """Return the directory of DEFAULT_MODEL, of a path, or of a hub name in the local cache."""
     if model == DEFAULT_MODEL:
         return _packaged_model()
     directory = Path(model).expanduser()
@@ -225,11 +219,7 @@ def require_default_weights(directory: Path, found: str) -> None:
 def find_fingerprint(
     model: str, store: ContentStore, measure: Callable[[], EncoderFingerprint]
 ) -> EncoderFingerprint:
-    """Return a model's fingerprint, measured (which loads it) once per state of its files.
-
-    The store, of FINGERPRINT_KIND, keeps only the last model's. EncoderError if the model is
-    missing or not the expected one.
-    """
+    """Return a model's fingerprint, measured (which loads it) once per state of its files."""
     directory = locate_model(model)
     configs = sorted(directory.rglob("*.json"))
     parts = [f"{p.relative_to(directory)}:{hash_file(p)}" for p in configs]
@@ -252,7 +242,7 @@ _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
 class SentenceEncoder:
-    """A loaded SentenceTransformer on the CPU; implements `Encoder`."""
+    """A loaded SentenceTransformer on the CPU."""
 
     def __init__(self, model: Any, model_dir: Path, fingerprint: EncoderFingerprint) -> None:
         self.model = model
@@ -260,12 +250,12 @@ class SentenceEncoder:
         self.fingerprint = fingerprint
 
     def encode_documents(self, texts: Sequence[str], progress: Progress = SILENT) -> Floats:
-        """See `Encoder`; a text's vector is bit-identical whatever the other texts are."""
+        """Return a unit row per text, bit-identical whatever the other texts are."""
         shape = (len(texts), self.fingerprint.dimension)
         return gather_batches(self.iter_document_batches(texts), shape, progress)
 
     def encode_query(self, text: str) -> Floats:
-        """See `Encoder`."""
+        """Return one unit vector; shape (dimension,)."""
         prefix = self.fingerprint.query_prefix
         head = self._head(text)
         length = min(self.token_counts([head], prefix)[0], self.fingerprint.max_tokens)
@@ -319,12 +309,7 @@ class SentenceEncoder:
 
 
 def open_sentence_encoder(model: str = DEFAULT_MODEL) -> SentenceEncoder:
-    """Load a model (see `locate_model`) from local files only, on the CPU.
-
-    Raises:
-        EncoderError: The model is absent, damaged or, for the default, not the expected one.
-        EncoderUnsupportedError: It is not a text model with a tokenizer and a fixed dimension.
-    """
+    """Load a model (see `locate_model`) from local files only, on the CPU."""
     directory = locate_model(model)
     sha256 = weights_sha256(directory)
     if model == DEFAULT_MODEL:
@@ -334,10 +319,7 @@ def open_sentence_encoder(model: str = DEFAULT_MODEL) -> SentenceEncoder:
 
 
 def load_model(directory: Path, attention: str | None = None) -> Any:
-    """Load a SentenceTransformer without checks of its weights.
-
-    `attention` is an implementation by transformers' name; None leaves the choice to it.
-    """
+    """Load a SentenceTransformer, with an implementation of attention by transformers' name."""
     options = {"attn_implementation": attention} if attention else {}
     try:
         library: Any = importlib.import_module("sentence_transformers")

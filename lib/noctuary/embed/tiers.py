@@ -6,20 +6,22 @@ the report says so. lancedb, pyarrow and polars are imported when a function is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.files import hash_text
+from noctuary.core.errors import StoreError
+from noctuary.core.files import fsync_dir, hash_text, remove_tree, write_text
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed.funnel import release_pages
 from noctuary.embed.rotation import Rotation, rotated_prefix
-from noctuary.embed.tables import TableHome
 from noctuary.work.runner import LocalRunner
 from noctuary.work.shards import IndexKind, IndexSpec, Runner
 
@@ -28,6 +30,109 @@ AnyFloats = NDArray[np.floating[Any]]
 Column = Sequence[str] | Any
 """Texts by position: a sequence, or an Arrow column, of which no text becomes an object."""
 Database = LanceTable = ArrowTable = ArrowSchema = Frame = Any  # they ship no usable types
+
+# Where LanceDB tables lie: this machine's disk, or an object store.
+
+
+class TablesUnreachableError(StoreError):
+    """The object store of the tables does not answer, or refuses."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableHome:
+    """A place that holds LanceDB tables, each with a mark beside it while it is written.
+
+    A mark that is left behind says that its table cannot be trusted. LanceDB itself reaches an
+    object store, with what the AWS_* variables say.
+    """
+
+    directory: Path  # of the marks, and of the tables where there is no URI; made by the first one
+    remote: str = ""  # tiers.uri, `s3://bucket/prefix`; the prefix is the tables' alone
+
+    @property
+    def uri(self) -> str:
+        """Where the tables lie; holds no secret."""
+        return self.remote or str(self.directory)
+
+    def connect(self) -> Any:
+        """Return a LanceDB connection."""
+        return connect(self.uri)
+
+    def list_tables(self, prefix: str) -> list[str]:
+        """Return the names of the tables that start with a prefix, sorted."""
+        if not self.remote:
+            return sorted(path.stem for path in self.directory.glob(f"{prefix}*.lance"))
+        return sorted(n for n in self.connect().list_tables().tables if n.startswith(prefix))
+
+    def remove_table(self, name: str, *, mark: bool = True) -> None:
+        """Remove a table and, unless told not to, its mark; nothing where both are absent."""
+        if self.remote:
+            self.connect().drop_table(name, ignore_missing=True)
+        else:
+            remove_tree(self.directory / f"{name}.lance")
+        if mark:
+            remove_tree(self.mark_path(name))
+
+    def remove_all(self) -> None:
+        """Remove every table and mark."""
+        if self.remote:
+            with self.guarded():
+                self.connect().drop_all_tables()
+        remove_tree(self.directory)
+
+    def mark_path(self, name: str) -> Path:
+        """Return where a table's mark lies."""
+        return self.directory / f"{name}.dirty"
+
+    def is_dirty(self, name: str) -> bool:
+        """Tell whether a write of the table was begun and not finished."""
+        return self.mark_path(name).exists()
+
+    @contextmanager
+    def marked(self, name: str) -> Generator[None]:
+        """Mark a table while it is written; the mark stays where that fails or is killed."""
+        text = "being written; whoever finds this later writes the table again\n"
+        write_text(self.mark_path(name), text)
+        yield
+        self.mark_path(name).unlink()
+        fsync_dir(self.directory)
+
+    def require_reachable(self) -> None:
+        """Raise TablesUnreachableError where bucket, network or credentials fail; no path does."""
+        if not self.remote:
+            return
+        try:
+            self.connect().list_tables(limit=1)
+        except (RuntimeError, OSError, ValueError):
+            # What LanceDB says holds the request.
+            raise TablesUnreachableError(
+                f"the tables at {self.remote} (tiers.uri) cannot be reached; check the bucket, the "
+                "network and the AWS_* variables, then run the night again: what serves stays as "
+                "it is"
+            ) from None
+
+    @contextmanager
+    def guarded(self) -> Generator[None]:
+        """Raise TablesUnreachableError if something fails and the place does not answer now."""
+        try:
+            yield
+        except (RuntimeError, OSError, ValueError):
+            self.require_reachable()
+            raise
+
+
+def connect(place: Path | str) -> Any:
+    """Return the LanceDB connection of a directory or URI; lancedb is imported here."""
+    # LanceDB reads its log level once, when imported; its Rust warnings do not belong on stderr.
+    unset = "LANCEDB_LOG" not in os.environ
+    os.environ.setdefault("LANCEDB_LOG", "error")
+    try:
+        import lancedb
+    finally:
+        if unset:
+            del os.environ["LANCEDB_LOG"]
+    return lancedb.connect(str(place))
+
 
 # Early-exit thresholds of the short tiers, derived from a corpus against full-dimension truth.
 #
@@ -108,11 +213,7 @@ class ExitThreshold:
 def derive_thresholds(
     vectors: AnyFloats, rotation: Rotation, dims: Sequence[int]
 ) -> dict[int, ExitThreshold]:
-    """Return the exit threshold of each short tier, by dimensions, ascending.
-
-    Vectors are unit rows, shape (n, d), and may be memory-mapped; dimensions that are not below d
-    are left out.
-    """
+    """Return the exit threshold of each short tier of unit rows, (n, d), by its dimensions."""
     short = sorted({dim for dim in dims if 0 < dim < vectors.shape[1]})
     if len(vectors) < MIN_CORPUS_ROWS or rotation.is_identity:
         return {dim: ExitThreshold(dim, REFERENCE_EXITS.get(dim), REFERENCE) for dim in short}
@@ -144,10 +245,7 @@ def _nearest(rows: Floats, places: NDArray[np.int64]) -> tuple[NDArray[np.int64]
 
 
 def choose_threshold(dim: int, best: Floats, right: NDArray[np.bool_]) -> ExitThreshold:
-    """Return the least threshold at and above which enough answers are right.
-
-    Of a tier's best cosine per query and whether its answer was right, shape (q,), q >= 1.
-    """
+    """Return the least threshold at and above which enough answers, (q,), are right."""
     order = np.argsort(-best, kind="stable")
     scores, hits = best[order].astype(np.float64), np.cumsum(right[order], dtype=np.int64)
     counts = np.arange(1, len(scores) + 1)
@@ -235,9 +333,7 @@ def settle_index(
 ) -> tuple[str, int]:
     """Bring a tier's index up to date and compact; return the index in use and the rows it misses.
 
-    There is an index from `least` rows on. One of another kind, left by an earlier version, is
-    replaced. `changed` tells whether rows were written tonight, `keep` how long replaced versions
-    stay. OSError, RuntimeError or ValueError as LanceDB says it.
+    There is an index from `least` rows on; one that an earlier version left is replaced.
     """
     rows = table.count_rows()
     spec = index_spec(dim, max(rows, 1))
@@ -372,10 +468,7 @@ class _Changes(NamedTuple):
 
 
 def tier_tables(full_dim: int, dims: Sequence[int] = TIER_DIMS) -> dict[str, int]:
-    """Return the dimensions of a model's tiers by table name, shortest first.
-
-    Dimensions at or above the model's own, and repeated ones, collapse into the full tier.
-    """
+    """Return the dimensions of a model's tiers by table name, shortest first, the full one last."""
     short = sorted({dim for dim in dims if 0 < dim < full_dim})
     return {**{f"{TABLE_PREFIX}{dim}": dim for dim in short}, FULL_TIER: full_dim}
 
@@ -397,15 +490,8 @@ def sync_tiers(
 
     A row changes with its content hash. A tier is written from scratch where it is absent, cannot
     be read, holds an id twice, was made with another schema, encoder or rotation, or is marked as
-    half-written (noctuary.embed.tables). It carries that mark while it is written; there is one
-    writer at a time.
-
-    Ids, hashes and unit vectors, shape (n, d), which may be memory-mapped, are by position.
-
-    Raises:
-        ValueError: They are not parallel, an id repeats, or the dimensions do not match.
-        OSError, RuntimeError, ValueError: As LanceDB says it, where it builds no index.
-        TablesUnreachableError: The home was lost.
+    half-written. Ids, hashes and unit vectors, shape (n, d), are by position; ValueError if they do
+    not fit each other or an id repeats. LanceDB's own errors pass where it builds no index.
     """
     keys = _wanted(memory_ids, content_hashes, vectors, rotation)
     tables = tier_tables(rotation.dim, dims)
@@ -471,7 +557,7 @@ def _sync_tier(
     changes = _changes(tier.keys, tier.keys.select(_KEYS).clear() if fault else rows)
     action: Action = "unchanged"
     if fault:
-        action = "rebuilt" if home.has_table(name) else "created"
+        action = "rebuilt" if name in home.list_tables(name) else "created"
     elif len(changes.positions) or changes.deleted_ids:
         action = "synced"
     with nullcontext() if action == "unchanged" else home.marked(name):

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from noctuary.embed import tiers
-from noctuary.embed.tables import TableHome
-from noctuary.embed.tiers import FULL_TIER
+from noctuary.embed.tiers import FULL_TIER, TableHome
 from tests.support.tier_store import ROWS, TierStore, counts
 
 

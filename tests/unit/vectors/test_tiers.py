@@ -11,8 +11,7 @@ import pytest
 
 from noctuary.embed import tiers
 from noctuary.embed.rotation import Rotation, fit, identity, rotate, rotated_prefix
-from noctuary.embed.tables import TableHome
-from noctuary.embed.tiers import FULL_TIER, sync_tiers, tier_tables, tiers_match
+from noctuary.embed.tiers import FULL_TIER, TableHome, sync_tiers, tier_tables, tiers_match
 from tests.support.tier_store import DIM, ROWS, Floats, TierStore, clustered, counts, search_tier
 
 
