@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, hash_text, replacement, write_array_blocks
@@ -158,7 +159,7 @@ def read_vectors(store: ContentStore, keys: Sequence[bytes], dimension: int) -> 
     return vectors
 
 
-def _take(store: ContentStore, handles: np.ndarray, dimension: int) -> Floats | float:
+def _take(store: ContentStore, handles: NDArray[np.int64], dimension: int) -> Floats | float:
     import pyarrow as pa
 
     try:

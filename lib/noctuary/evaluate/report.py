@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -114,7 +114,7 @@ class RankingDecision(NamedTuple):
     @staticmethod
     def of(document: Mapping[str, Any]) -> RankingDecision:
         """Return what the night wrote of its decision."""
-        found = document["decision"] or {"adopted": None, "tested": ()}
+        found: dict[str, Any] = document["decision"] or {"adopted": None, "tested": ()}
         rows = [
             {
                 "challenger": row["name"],
@@ -642,7 +642,7 @@ def render_page(report: NightReport, plots: Mapping[str, Plot]) -> str:
     return environment.get_template("template.html.j2").render(
         report=report,
         verdict=word_verdict(report),
-        plots=defaultdict(lambda: None, plots),
+        plots=plots,
         settings=STANDARD,
         exact_bias=EXACT_BIAS,
         **{make.__name__: make for make in (*tables, abstention_table, as_data_uri)},

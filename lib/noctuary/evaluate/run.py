@@ -279,10 +279,11 @@ class Run:
         for name, (is_right, wanted) in _RUN_VALUES.items():
             if not is_right(row.get(name)):
                 raise ValueError(f"{name} of a run must {wanted}")
-        values = {name: row.get(name) for name in _RUN_VALUES}
+        values: dict[str, Any] = {name: row.get(name) for name in _RUN_VALUES}
         values["rankings"] = list(map(tuple, row["rankings"]))
-        tuples = {n: tuple(value) for n, value in values.items() if isinstance(value, list)}
-        return Run(**{**values, **tuples})
+        for name in ("query_ids", "rankings", "top_scores", "latency_ms"):
+            values[name] = None if values[name] is None else tuple(values[name])
+        return Run(**values)
 
 
 def _is_int(value: Any) -> bool:
