@@ -27,11 +27,12 @@ from bench.datasets import open_dataset, read_corpus
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
 from noctuary.core.files import read_array, write_array
+from noctuary.embed.export import export_onnx
 from noctuary.embed.funnel import PrefixTier, search
-from noctuary.embed.onnx import OnnxEncoder, export_onnx
+from noctuary.embed.onnx import OnnxEncoder
 from noctuary.embed.rotation import Rotation, build_prefix_tier, fit
 from noctuary.embed.sentence import DEFAULT_MODEL, open_sentence_encoder
-from noctuary.embed.tiers import FULL_TIER, TIER_DIMS, derive_thresholds, sync_tiers
+from noctuary.embed.tiers import FULL_TIER, TIER_DIMS, TableHome, derive_thresholds, sync_tiers
 from noctuary.evaluate.labels import read_queries
 from noctuary.lexical.search import top_positions
 
@@ -185,7 +186,7 @@ def compare(engines: dict[str, Ask], queries: Floats) -> dict[str, dict[str, flo
 def open_lance(directory: Path, full: Floats, rotation: Rotation) -> Ask:
     """Build the full tier with its index as a night does, and return a search over it."""
     ids = [str(position) for position in range(len(full))]
-    sync_tiers(directory, ids, ids, full, rotation, dims=(), index_min_rows=1)
+    sync_tiers(TableHome(directory), ids, ids, full, rotation, dims=(), index_min_rows=1)
     import lancedb
 
     table: Any = lancedb.connect(str(directory)).open_table(FULL_TIER)

@@ -73,7 +73,6 @@ from noctuary_assets.reporting import report_stage
 
 # Stage generated_queries: queries that a language model wrote about tonight's corpus.
 
-
 GENERATED_QUERIES = Stage("generated_queries", "1", (GENERATED,))
 
 
@@ -102,7 +101,6 @@ def write_queries(night: Night) -> StageResult:
 
 # Stage recall_evaluation: tonight's pack answers tonight's queries, with every arm.
 
-
 RECALL_EVALUATION = Stage(
     "recall_evaluation", "2", (EVALUATION, EVALUATION_QUERIES, EVALUATION_RUNS)
 )
@@ -115,10 +113,6 @@ def served_profile(night: Night, adopted: Mapping[str, Any] | None = None) -> Re
 
     Without the flags that only watch: they change no result, and a night has no business in the
     replay log.
-
-    Args:
-        night: Its settings and its store's own profiles count.
-        adopted: What that snapshot's evaluation adopted; None for the settings alone.
     """
     served = store_profile(night, adopted)
     return replace(served, explain=False, candidate_trace=False, replay_log=False)
@@ -175,7 +169,6 @@ def read_runs(night: Night) -> dict[str, dict[str, Run]]:
 
 # Stage fusion_decision: which fusion and graph weight tonight's snapshot serves with, and why.
 
-
 FUSION_DECISION = Stage("fusion_decision", "1", (DECISION,))
 
 
@@ -204,7 +197,6 @@ def decide_fusion(night: Night) -> StageResult:
 
 
 # Stage abstention_calibration: below which score tonight's snapshot has no answer.
-
 
 ABSTENTION_CALIBRATION = Stage("abstention_calibration", "3", (ABSTENTION,))
 
@@ -254,9 +246,7 @@ def read_judged(night: Night) -> dict[str, Abstention]:
 
 
 @dg.asset(
-    deps=[ingest.memories, graph.edges],
-    kinds={"json"},
-    code_version=GENERATED_QUERIES.version,
+    deps=[ingest.memories, graph.edges], kinds={"json"}, code_version=GENERATED_QUERIES.version
 )
 def generated_queries(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     """Queries that a language model wrote and another one graded; empty unless configured."""
@@ -276,11 +266,7 @@ def recall_evaluation(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[An
     return report_stage(night, evaluate_pack(night))
 
 
-@dg.asset(
-    deps=[recall_evaluation],
-    kinds={"json"},
-    code_version=FUSION_DECISION.version,
-)
+@dg.asset(deps=[recall_evaluation], kinds={"json"}, code_version=FUSION_DECISION.version)
 def fusion_decision(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     """Fusion and graph weight of tonight's snapshot: the settings', unless another one is proven.
 
@@ -315,13 +301,7 @@ def fetch_query_vectors(night: Night, manifest: Manifest, texts: Sequence[str]) 
     Recall asks for one query at a time, once, and answers without a vector where that fails. In an
     evaluation this would be a drop that is none: here the provider is asked patiently, and a night
     whose provider is down fails with a sentence. Nothing is asked for a snapshot whose vectors were
-    made here, or by another model than tonight's.
-
-    Returns:
-        How many the provider was asked for.
-
-    Raises:
-        EncoderError: The provider gives none, or the budget does not cover them.
+    made here, or by another model than tonight's. Returns how many the provider was asked for.
     """
     encoder = night.encoder
     if not encoder.is_hosted or manifest.encoder is None:

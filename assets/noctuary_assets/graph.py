@@ -10,8 +10,7 @@ import dagster as dg
 
 from noctuary.core.files import hash_file, read_array
 from noctuary.core.types import MemoryRecord
-from noctuary.embed.backend import Backend
-from noctuary.embed.documents import vector_kind
+from noctuary.embed.documents import Backend, vector_kind
 from noctuary.graph.build import (
     NameEncoder,
     build_graph,

@@ -18,8 +18,7 @@ from noctuary.core.files import (
     write_text,
 )
 from noctuary.core.store import StorePaths
-from noctuary.embed.backend import keyed_memories
-from noctuary.embed.documents import text_key, vector_kind
+from noctuary.embed.documents import keyed_memories, text_key, vector_kind
 from noctuary.embed.sentence import FINGERPRINT_KIND
 from noctuary.evaluate.abstain import everyday_keys, everyday_kind
 from noctuary.evaluate.generated import WRITTEN_ANSWERS_KIND, read_generated

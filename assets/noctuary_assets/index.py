@@ -12,17 +12,13 @@ import dagster as dg
 import numpy as np
 
 from noctuary.core.errors import EncoderError
-from noctuary.core.files import (
-    read_array,
-    remove_tree,
-)
-from noctuary.embed.backend import Backend, sample_texts, share_files
+from noctuary.core.files import read_array, remove_tree
+from noctuary.embed.documents import Backend, sample_texts, share_files
+from noctuary.embed.export import export_lean
 from noctuary.embed.hosted import HOSTED_FILE, hosted_model, write_description
-from noctuary.embed.lean_export import export_lean
 from noctuary.embed.onnx import known_header, toolchain
 from noctuary.embed.rotation import Rotation, count_bad_rows, fit_or_load
-from noctuary.embed.tables import TableHome
-from noctuary.embed.tiers import RULES, derive_thresholds, sync_tiers, tiers_match
+from noctuary.embed.tiers import RULES, TableHome, derive_thresholds, sync_tiers, tiers_match
 from noctuary.lexical.build import (
     POSTING_FILES,
     TOKENS_KIND,
@@ -34,16 +30,9 @@ from noctuary.lexical.build import (
 )
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.snapshot.content_checks import UNIT_NORM_TOLERANCE
-from noctuary.sources.corpus import (
-    count_rows,
-    read_column,
-)
+from noctuary.sources.corpus import count_rows, read_column
 from noctuary.text.tokens import TOKENIZER_VERSION
-from noctuary.usage.statistics import (
-    ScoringRules,
-    fold_usage,
-    refresh_scores,
-)
+from noctuary.usage.statistics import ScoringRules, fold_usage, refresh_scores
 from noctuary.work.content import fill
 from noctuary.work.stage import (
     Stage,
@@ -55,19 +44,12 @@ from noctuary.work.stage import (
 )
 from noctuary_assets import ingest
 from noctuary_assets.ingest import CORPUS
-from noctuary_assets.night import (
-    MEMORIES,
-    POSTINGS,
-    VECTORS,
-    Night,
-    store_profile,
-)
+from noctuary_assets.night import MEMORIES, POSTINGS, VECTORS, Night, store_profile
 from noctuary_assets.reporting import judge, report_stage
 from noctuary_assets.workers import Workers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
 
 MEMORY_VECTORS = Stage("memory_vectors", "2", (VECTORS,))
 QUERY_ENCODER = Stage("query_encoder", "2")
@@ -114,11 +96,7 @@ def embed_memories(night: Night) -> StageResult:
 
 
 def chosen_backend(night: Night) -> Backend:
-    """Return which implementation made the memory vectors, so that later stages use it too.
-
-    Raises:
-        StoreError: If they were not made yet.
-    """
+    """Return which implementation made the memory vectors, so that later stages use it too."""
     return Backend.from_facts(night.result_of(MEMORY_VECTORS).facts)
 
 
@@ -127,9 +105,6 @@ def export_query_encoder(night: Night) -> StageResult:
 
     A model that the lean encoder cannot read is left to its ONNX export; a hosted one is described.
     Before hours of embedding: what is published must be able to encode a question.
-
-    Raises:
-        EncoderError: Neither can encode a question as the model does.
     """
     encoder = night.encoder
     directory = night.paths.encoders / encoder.fingerprint.digest
@@ -164,7 +139,7 @@ def _export_lean(night: Night, directory: Path) -> dict[str, Any]:
     encoder, texts = night.encoder, sample_texts(night.work(MEMORIES))
     backend = encoder.choose_backend(texts)
     try:
-        export = export_lean(encoder.sentence, directory, texts)
+        least_cosine = export_lean(encoder.sentence, directory, texts)
     except EncoderError as error:
         if not backend.tag:
             raise EncoderError(
@@ -174,16 +149,8 @@ def _export_lean(night: Night, directory: Path) -> dict[str, Any]:
                 "(docs/encoders.md)."
             ) from None
         remove_tree(directory)
-        return {
-            "encoded_by": ONNX,
-            "lean_declined": str(error),
-            "min_cosine": backend.min_cosine,
-        }
-    return {
-        "encoded_by": LEAN,
-        "min_cosine": round(export.min_cosine, 7),
-        "sampled_texts": len(texts),
-    }
+        return {"encoded_by": ONNX, "lean_declined": str(error), "min_cosine": backend.min_cosine}
+    return {"encoded_by": LEAN, "min_cosine": round(least_cosine, 7), "sampled_texts": len(texts)}
 
 
 def sync_vector_tiers(night: Night) -> StageResult:
@@ -370,11 +337,7 @@ def scoring_rules(profile: RetrievalProfile) -> ScoringRules:
     )
 
 
-@dg.asset(
-    deps=[ingest.memories],
-    kinds={"numpy"},
-    code_version=QUERY_ENCODER.version,
-)
+@dg.asset(deps=[ingest.memories], kinds={"numpy"}, code_version=QUERY_ENCODER.version)
 def query_encoder(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     """The same model for the read side, without torch; agreement with the original is measured."""
     return report_stage(night, export_query_encoder(night))
@@ -428,21 +391,13 @@ def vector_tiers(night: dg.ResourceParam[Night], workers: Workers) -> Iterator[A
         yield judge(night, VECTOR_TIERS, not any(found.values()), {fact: found}, check_name=name)
 
 
-@dg.asset(
-    deps=[ingest.memories],
-    kinds={"numpy"},
-    code_version=LEXICAL_INDEX.version,
-)
+@dg.asset(deps=[ingest.memories], kinds={"numpy"}, code_version=LEXICAL_INDEX.version)
 def lexical_index(night: dg.ResourceParam[Night], workers: Workers) -> dg.MaterializeResult[Any]:
     """BM25 scores of every term in every memory, computed ahead of the query."""
     return report_stage(night, index_memories(night))
 
 
-@dg.asset(
-    deps=[ingest.memories],
-    kinds={"sqlite"},
-    code_version=ACCESS_STATISTICS.version,
-)
+@dg.asset(deps=[ingest.memories], kinds={"sqlite"}, code_version=ACCESS_STATISTICS.version)
 def access_statistics(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     """Retrievals and last access per memory, folded from the access log.
 
@@ -452,9 +407,7 @@ def access_statistics(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[An
 
 
 @dg.asset(
-    deps=[ingest.memories, access_statistics],
-    kinds={"sqlite"},
-    code_version=LTP_SCORES.version,
+    deps=[ingest.memories, access_statistics], kinds={"sqlite"}, code_version=LTP_SCORES.version
 )
 def ltp_scores(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     """LTP multiplier, score in [0, 1] and last access of every memory, scanned in batches."""

@@ -14,7 +14,7 @@ from noctuary.core.files import tree_bytes, write_text
 from noctuary.core.settings import Settings
 from noctuary.core.store import SourceName, StorePaths
 from noctuary.core.types import SILENT, Progress
-from noctuary.embed.backend import NightEncoder
+from noctuary.embed.documents import NightEncoder
 from noctuary.recall.profile import RetrievalProfile, configured_profile, read_store_profiles
 from noctuary.work.content import ContentStore
 from noctuary.work.ray import open_ray_runner

@@ -40,10 +40,8 @@ from noctuary_assets.reporting import report_stage
 
 EVALUATION_REPORT = Stage("evaluation_report", "1")
 
-
 KEPT_REPORTS = 30
 """Pages that stay: a month of nights, some 300 KB each."""
-
 
 _ID_CHARS = 12
 

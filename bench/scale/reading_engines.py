@@ -103,7 +103,7 @@ def funnel(reader: SnapshotReader) -> Ask:
 
 def open_lance(recaller: Recaller) -> tuple[Ask, str]:
     """Return a search over the store's own full table, and the kind of its index or "none"."""
-    from noctuary.embed.tables import connect
+    from noctuary.embed.tiers import connect
 
     paths, reader = recaller.paths, recaller.reader
     table: Any = connect(paths.lance).open_table(FULL_TIER)

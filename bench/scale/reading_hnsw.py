@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.embed.tables import connect
+from noctuary.embed.tiers import connect
 from noctuary.recall.reader import SnapshotReader
 
 ROWS_PER_PARTITION, EDGES, BUILD_WIDTH = 65_536, 16, 64

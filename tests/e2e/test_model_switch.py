@@ -60,7 +60,7 @@ def test_a_store_changes_to_a_provider_and_back(small: Bench, server: EmbeddingS
     assert server.asked == []
     # Dies when the first vectors are paid for and written down, and the stage is not done.
     script = str(ROOT / "tests" / "e2e" / "die_at.py")
-    words = [sys.executable, script, "after", "noctuary.embed.documents._flush", "1"]
+    words = [sys.executable, script, "after", "noctuary.embed.documents.put_vectors", "1"]
     words += [str(small.source), "--store", str(small.store), "--json"]
     killed = run(words, small.store.parent, extra=hosted(server))
     assert killed.code == -9

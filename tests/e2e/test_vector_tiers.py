@@ -8,8 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from noctuary.embed.tables import mark_path
-from noctuary.embed.tiers import FULL_TIER, tiers_match
+from noctuary.embed.tiers import FULL_TIER, TableHome, tiers_match
 from noctuary.recall.legs import rank_dense
 from noctuary.recall.reader import SnapshotReader
 from tests.e2e.driver import DONE, Ran, night_words, run, run_night
@@ -53,7 +52,7 @@ def test_a_large_store_is_served_through_its_short_tier(small: Bench) -> None:
 def test_a_lost_and_a_half_written_tier_come_back_and_the_night_says_so(small: Bench) -> None:
     lance = small.paths.lance
     shutil.rmtree(lance / "memory_vectors_64.lance")
-    mark_path(lance, "memory_vectors_256").write_text("left by a killed night")
+    TableHome(lance).mark_path("memory_vectors_256").write_text("left by a killed night")
     ran = run_night(small.source, small.store)
     assert ran.code == DONE, ran.says
     assert ran.report["status"] == "unchanged", "tiers are no part of a snapshot"
@@ -63,7 +62,7 @@ def test_a_lost_and_a_half_written_tier_come_back_and_the_night_says_so(small: B
     assert "was being written" in rebuilt["memory_vectors_256"]
     rows = small.manifest.counts["memories"]
     assert ran.note("vector_tiers", "rows_written") == 2 * rows
-    ids = [match.rows for match in tiers_match(lance, [])]
+    ids = [match.rows for match in tiers_match(TableHome(lance), [])]
     assert ids == [rows] * 3
     assert (lance / f"{FULL_TIER}.lance").is_dir()
     assert not list(lance.glob("*.dirty"))

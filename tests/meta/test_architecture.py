@@ -54,7 +54,7 @@ LAZY_DOORS = {
         "a provider is asked for a query's vector, where one made the snapshot's"
     ),
     ("noctuary.work.http", "tenacity"): "the same request, made again",
-    ("noctuary.embed.warm", "noctuary.embed.onnx"): (
+    ("noctuary.embed.lean", "noctuary.embed.onnx"): (
         "ONNX Runtime encodes queries in a process that keeps asking, never in a hook"
     ),
     ("noctuary.recall.query_encoder", "noctuary.embed.onnx"): (
@@ -80,7 +80,7 @@ READ_SIDE = frozenset(
         "core.settings", "core.sqlite", "core.store", "core.types",
         "text.dates", "text.marks", "text.secret_forms", "text.secrets", "text.tokens",
         "sources.live",
-        "embed.fingerprint", "embed.funnel", "embed.lean", "embed.warm",
+        "embed.fingerprint", "embed.funnel", "embed.lean",
         "lexical.search",
         "usage.access_log", "usage.reader",
         "graph.fold", "graph.lexicon", "graph.sessions", "graph.successors", "graph.walk",

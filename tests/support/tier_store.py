@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.embed.rotation import fit, prefix, rotated_prefix
-from noctuary.embed.tables import TableHome, as_home
 from noctuary.embed.tiers import (
     FULL_TIER,
     TABLE_PREFIX,
+    TableHome,
     TierReport,
     TierState,
     sync_tiers,
@@ -44,21 +44,21 @@ class TierHit:
 
 
 def search_tier(
-    where: Path | TableHome, dim: int, query: NDArray[np.floating[Any]], k: int
+    home: TableHome, dim: int, query: NDArray[np.floating[Any]], k: int
 ) -> list[TierHit]:
     """Return the k nearest rows of one tier by cosine, best first, ties by id.
 
     A zero vector has no cosine: it finds nothing and is never found.
 
     Args:
-        where: The home of the tables, or its directory.
+        home: Of the tables.
         dim: Dimensions of the tier; the query's length or more means the full tier.
         query: Rotated query of full length, shape (d,); it is cut to the tier here.
         k: How many, at least 1.
     """
     name = FULL_TIER if dim >= len(query) else f"{TABLE_PREFIX}{dim}"
     vector = prefix(query, min(dim, len(query)))
-    search = as_home(where).connect().open_table(name).search(vector, vector_column_name="vector")
+    search = home.connect().open_table(name).search(vector, vector_column_name="vector")
     # Indexed distances are on another scale: ten times as many are scored again.
     search = search.distance_type("cosine").refine_factor(10).limit(k)
     found = search.select(["memory_id", "_distance"]).to_arrow().to_pylist()
@@ -71,6 +71,7 @@ class TierStore:
 
     def __init__(self, directory: Path, vectors: Floats, fingerprint: str = "e") -> None:
         self.lance = directory
+        self.home = TableHome(directory)
         self.ids = [f"m{i}" for i in range(len(vectors))]
         self.hashes = [f"h{i}" for i in range(len(vectors))]
         self.vectors = vectors
@@ -78,7 +79,7 @@ class TierStore:
 
     def sync(self, **options: Any) -> TierReport:
         options = {"dims": (32, 64), **options}
-        return sync_tiers(self.lance, self.ids, self.hashes, self.vectors, self.rotation, **options)
+        return sync_tiers(self.home, self.ids, self.hashes, self.vectors, self.rotation, **options)
 
     def drop(self, position: int) -> None:
         del self.ids[position], self.hashes[position]

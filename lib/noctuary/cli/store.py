@@ -65,7 +65,7 @@ from noctuary.core.store import (
     list_stores,
 )
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
-from noctuary.embed.tables import connect, list_tables
+from noctuary.embed.tiers import TableHome, connect
 from noctuary.recall.profile import (
     current_settings,
     layers_of,
@@ -686,7 +686,7 @@ def _look_at_verdict(paths: StorePaths) -> Finding:
 
 def look_at_index(paths: StorePaths) -> Finding:
     """Return how many rows of the LanceDB tables their indexes leave out."""
-    tables = list_tables(paths.lance, "")
+    tables = TableHome(paths.lance).list_tables("")
     indexed = [name for name in tables if _has_index(paths.lance / f"{name}.lance")]
     if not tables:
         return _ok("index", "there are no LanceDB tables; recall needs none")

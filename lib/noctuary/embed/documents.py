@@ -1,171 +1,43 @@
-"""Embedding texts once, their vectors kept by content."""
+"""Embedding a store's texts once, by whichever implementation fits; vectors kept by content."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
-from noctuary.core.files import hash_text, write_array_blocks
+from noctuary.core.files import hash_file, hash_text, replacement, write_array_blocks
+from noctuary.core.settings import PROVIDERS, EncoderSettings
 from noctuary.core.types import SILENT, Progress
+from noctuary.embed.export import export_onnx
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.embed.onnx import OnnxEncoder
-from noctuary.work.content import KEY, KEY_BYTES, VALUE, ContentStore, Filled
-from noctuary.work.shards import BatchFunction, RecordBatch
+from noctuary.embed.hosted import HostedEncoder, hosted_model, open_hosted_encoder
+from noctuary.embed.onnx import OnnxEncoder, hash_files, known_header, onnx_directory, toolchain
+from noctuary.embed.sentence import (
+    FINGERPRINT_KIND,
+    Floats,
+    PlacedVectors,
+    SentenceEncoder,
+    find_fingerprint,
+    open_sentence_encoder,
+)
+from noctuary.sources.corpus import count_rows, iter_batches
+from noctuary.work.content import KEY, KEY_BYTES, VALUE, ContentStore, Filled, fill
+from noctuary.work.shards import BatchFunction, RecordBatch, Runner
+
+TEXT = "content"
+"""Column of the texts."""
 
 BATCHES_PER_WRITE = 8
 """Batches per durable write: more loses more work to a kill (8 batches of 8 texts are about a
 second), fewer fsyncs more. A hosted encoder's batch is paid for, so each is written at once."""
-
-
-class DocumentEncoder(Protocol):
-    """What embedding needs of an encoder: batches that can be kept one by one."""
-
-    def iter_document_batches(
-        self, texts: Sequence[str]
-    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
-        """Yield places in `texts` and their vectors, shape (len(places), dimension)."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """Vectors and how they came about.
-
-    Attributes:
-        vectors: Unit rows, float32, shape (n, d), aligned with the texts.
-        computed: Distinct texts that the encoder saw now.
-        reused: Distinct texts whose vector was known.
-    """
-
-    vectors: NDArray[np.float32]
-    computed: int
-    reused: int
-
-
-def vector_kind(fingerprint: EncoderFingerprint, face: str = "") -> str:
-    """Return the kind under which the content store keeps an encoder's document vectors.
-
-    Two implementations of one model round differently, so each has its own kind.
-
-    Args:
-        fingerprint: Of the model.
-        face: The implementation's tag; empty for sentence-transformers.
-    """
-    return f"vector:{fingerprint.digest}:{face}" if face else f"vector:{fingerprint.digest}"
-
-
-def text_key(text: str) -> bytes:
-    """Return the key of a text's vector."""
-    return bytes.fromhex(hash_text(text))
-
-
-def embed_texts(
-    texts: Sequence[str],
-    store: ContentStore,
-    fingerprint: EncoderFingerprint,
-    open_encoder: Callable[[], DocumentEncoder],
-    progress: Progress = SILENT,
-    *,
-    batches_per_write: int = BATCHES_PER_WRITE,
-) -> Embedded:
-    """Return a vector for every text; only texts that the store does not hold reach the encoder.
-
-    For texts of which all vectors fit in memory; see `fill_vectors` for the arguments.
-
-    Raises:
-        EncoderError: The encoder fails, or gives a text no finite vector of its dimension.
-    """
-    filled = fill_vectors(
-        texts, store, fingerprint, open_encoder, progress, batches_per_write=batches_per_write
-    )
-    vectors = read_vectors(store, [text_key(text) for text in texts], fingerprint.dimension)
-    if lacking := int((~np.isfinite(vectors).all(axis=1)).sum()):
-        raise lacking_vectors(lacking, fingerprint)
-    return Embedded(vectors, filled.computed, filled.reused)
-
-
-def fill_vectors(
-    texts: Sequence[str],
-    store: ContentStore,
-    fingerprint: EncoderFingerprint,
-    open_encoder: Callable[[], DocumentEncoder],
-    progress: Progress = SILENT,
-    *,
-    batches_per_write: int = BATCHES_PER_WRITE,
-) -> Filled:
-    """Bring the vector of every text into the store; no vector is held for longer than its write.
-
-    Args:
-        texts: What to embed; equal texts are embedded once.
-        store: Of the encoder's `vector_kind`.
-        fingerprint: Of the encoder that `open_encoder` returns.
-        open_encoder: Called only if something must be embedded.
-        progress: Told after every durable write.
-        batches_per_write: How many of the encoder's batches a kill may lose, at least 1.
-
-    Raises:
-        EncoderError: If the encoder fails; what was written before is kept.
-    """
-    unique = {text_key(text): text for text in texts}
-    missing = list(_iter_missing(store, fingerprint.dimension, unique))
-    if missing:
-        pending: dict[bytes, NDArray[np.float32]] = {}
-        done = 0
-        batches = open_encoder().iter_document_batches([unique[key] for key in missing])
-        for number, (places, vectors) in enumerate(batches, start=1):
-            pending |= {missing[at]: row for at, row in zip(places, vectors, strict=True)}
-            if number % batches_per_write == 0:
-                done += _flush(store, pending)
-                progress.update("memory_vectors", done, len(missing))
-        done += _flush(store, pending)
-        progress.update("memory_vectors", done, len(missing))
-    return Filled(computed=len(missing), reused=len(unique) - len(missing))
-
-
-def lacking_vectors(count: int, fingerprint: EncoderFingerprint) -> EncoderError:
-    """Return the error that some texts got no usable vector."""
-    return EncoderError(
-        f"{count} texts got no finite vector of {fingerprint.dimension} numbers from "
-        f"{fingerprint.model}; choose another model, or reinstall this one"
-    )
-
-
-def put_vectors(store: ContentStore, vectors: Mapping[bytes, NDArray[np.float32]]) -> None:
-    """Keep vectors of one dimension by key, durably."""
-    import pyarrow as pa
-
-    if vectors:
-        rows = np.stack(list(vectors.values())).astype(np.float32)
-        values = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
-        store.put(list(vectors), values)
-
-
-def _iter_missing(store: ContentStore, dimension: int, keys: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the keys without a usable vector: one of another size or not finite is made again."""
-    for window in _windows([keys]):
-        vectors = read_vectors(store, window, dimension)
-        yield from (window[at] for at in np.flatnonzero(~np.isfinite(vectors).all(axis=1)))
-
-
-def _flush(store: ContentStore, pending: dict[bytes, NDArray[np.float32]]) -> int:
-    count = len(pending)
-    put_vectors(store, pending)
-    pending.clear()
-    return count
-
-
-# Embedding texts as a task over record batches, and reading the vectors that it left.
-
-
-TEXT = "content"
-"""Column of the texts."""
 
 SHARD_ROWS = 4_096
 """Rows of a shard: more lose more work to a kill (20 s on two cores with the default model), fewer
@@ -178,83 +50,100 @@ store's texts lie scattered over all fragments."""
 TAKE_ROWS = 4_096
 """Vectors taken from a store at once: each call copies them up to three times."""
 
-Floats = NDArray[np.float32]
+Encode = Callable[[Sequence[str]], Iterator[PlacedVectors]]
+"""Opens an encoder and yields batches that can be kept one by one; only called for new texts."""
 
 
 @dataclass(frozen=True, slots=True)
-class EmbedTexts:
-    """Gives the unit vector of every text with an ONNX export; see `BatchTask`.
+class Embedded:
+    """Vectors of texts, and how many distinct ones the encoder saw now or were known."""
 
-    Attributes:
-        export: What `export_onnx` wrote; every worker must be able to read it.
+    vectors: Floats  # unit rows, shape (n, d), aligned with the texts
+    computed: int
+    reused: int
+
+
+def vector_kind(fingerprint: EncoderFingerprint, face: str = "") -> str:
+    """Return the kind of the vectors of one implementation, by its tag: each rounds differently."""
+    return f"vector:{fingerprint.digest}:{face}" if face else f"vector:{fingerprint.digest}"
+
+
+def text_key(text: str) -> bytes:
+    """Return the key of a text's vector."""
+    return bytes.fromhex(hash_text(text))
+
+
+def embed_texts(
+    texts: Sequence[str],
+    store: ContentStore,
+    fingerprint: EncoderFingerprint,
+    encode: Encode,
+    progress: Progress = SILENT,
+    *,
+    batches_per_write: int = BATCHES_PER_WRITE,
+) -> Embedded:
+    """Return a vector for every text, where all fit in memory; see `fill_vectors`."""
+    filled = fill_vectors(
+        texts, store, fingerprint, encode, progress, batches_per_write=batches_per_write
+    )
+    vectors = read_vectors(store, [text_key(text) for text in texts], fingerprint.dimension)
+    if lacking := len(_unusable(vectors)):
+        raise lacking_vectors(lacking, fingerprint)
+    return Embedded(vectors, filled.computed, filled.reused)
+
+
+def fill_vectors(
+    texts: Sequence[str],
+    store: ContentStore,
+    fingerprint: EncoderFingerprint,
+    encode: Encode,
+    progress: Progress = SILENT,
+    *,
+    batches_per_write: int = BATCHES_PER_WRITE,
+) -> Filled:
+    """Bring the vector of every distinct text into a store of the encoder's `vector_kind`.
+
+    Of the encoder's batches so many may be lost to a kill; what is written stays where it fails.
     """
-
-    export: Path
-
-    @property
-    def name(self) -> str:
-        """See `BatchTask`."""
-        return "memory_vectors"
-
-    @property
-    def row_ms(self) -> float:
-        """Return 0: the threads of one process use every core, and further models only memory.
-
-        Two threads take 1.17 ms a text where one takes 2.15 (one layer, 47 tokens).
-        """
-        return 0.0
-
-    def open(self, threads: int) -> BatchFunction:
-        """Return the function from `key` and `content` to `key` and `value`; see `BatchTask`.
-
-        Raises:
-            EncoderError: The export is absent, damaged or declined.
-        """
-        return partial(_embed, OnnxEncoder.open(self.export, threads))
+    unique = {text_key(text): text for text in texts}
+    missing = [
+        window[place]
+        for window in _windows([unique])
+        # One of another size or not finite is made again.
+        for place in _unusable(read_vectors(store, window, fingerprint.dimension))
+    ]
+    if missing:
+        pending: dict[bytes, Floats] = {}
+        done = 0
+        batches = enumerate(encode([unique[key] for key in missing]), start=1)
+        for number, (places, vectors) in batches:
+            pending |= {missing[at]: row for at, row in zip(places, vectors, strict=True)}
+            if number % batches_per_write == 0:
+                done += len(pending)
+                put_vectors(store, pending)
+                progress.update("memory_vectors", done, len(missing))
+                pending = {}
+        put_vectors(store, pending)
+        progress.update("memory_vectors", done + len(pending), len(missing))
+    return Filled(computed=len(missing), reused=len(unique) - len(missing))
 
 
-def keyed_texts(batch: RecordBatch) -> RecordBatch:
-    """Return `key` and `content` of a batch that has `content`; as many rows, in their order."""
+def lacking_vectors(count: int, fingerprint: EncoderFingerprint) -> EncoderError:
+    """Return the error that some texts got no usable vector."""
+    return EncoderError(
+        f"{count} texts got no finite vector of {fingerprint.dimension} numbers from "
+        f"{fingerprint.model}; choose another model, or reinstall this one"
+    )
+
+
+def put_vectors(store: ContentStore, vectors: Mapping[bytes, Floats]) -> None:
+    """Keep vectors of one dimension by key, durably."""
     import pyarrow as pa
 
-    texts = batch.column(TEXT)
-    keys = list(map(text_key, texts.to_pylist()))
-    return pa.record_batch([pa.array(keys, pa.binary(KEY_BYTES)), texts], names=[KEY, TEXT])
-
-
-def write_vectors(
-    path: Path,
-    store: ContentStore,
-    keys: Iterable[Sequence[bytes]],
-    rows: int,
-    dimension: int,
-) -> list[bytes]:
-    """Write the vectors of keys to a `.npy` file, window by window; return the keys without one.
-
-    A row whose key is not held, or whose value is not a finite vector of this dimension, is NaN in
-    the file and its key is in the result.
-
-    Args:
-        path: The file; of shape (rows, dimension), float32.
-        store: Of the encoder's `vector_kind`.
-        keys: In the order of the rows, in batches of any length.
-        rows: How many keys there are.
-        dimension: Of the vectors.
-
-    Raises:
-        ValueError: There are more or fewer keys.
-    """
-    unusable: list[bytes] = []
-
-    def blocks() -> Iterator[Floats]:
-        for window in _windows(keys):
-            vectors = read_vectors(store, window, dimension)
-            bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-            unusable.extend(window[place] for place in bad)
-            yield vectors
-
-    write_array_blocks(path, (rows, dimension), "<f4", blocks())
-    return unusable
+    if vectors:
+        rows = np.stack(list(vectors.values())).astype(np.float32)
+        values = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1])
+        store.put(list(vectors), values)
 
 
 def read_vectors(store: ContentStore, keys: Sequence[bytes], dimension: int) -> Floats:
@@ -283,6 +172,33 @@ def _take(store: ContentStore, handles: NDArray[np.int64], dimension: int) -> Fl
     return values.flatten().to_numpy(zero_copy_only=False).reshape(len(handles), dimension)
 
 
+def write_vectors(
+    path: Path,
+    store: ContentStore,
+    keys: Iterable[Sequence[bytes]],
+    rows: int,
+    dimension: int,
+) -> list[bytes]:
+    """Write the vectors of keys to a `.npy` file, (rows, dimension); return the keys without one.
+
+    Their rows are NaN in the file. Keys come in batches of any length.
+    """
+    unusable: list[bytes] = []
+
+    def blocks() -> Iterator[Floats]:
+        for window in _windows(keys):
+            vectors = read_vectors(store, window, dimension)
+            unusable.extend(window[place] for place in _unusable(vectors))
+            yield vectors
+
+    write_array_blocks(path, (rows, dimension), "<f4", blocks())
+    return unusable
+
+
+def _unusable(vectors: Floats) -> list[int]:
+    return np.flatnonzero(~np.isfinite(vectors).all(axis=1)).tolist()
+
+
 def _windows(batches: Iterable[Iterable[bytes]]) -> Iterator[list[bytes]]:
     window: list[bytes] = []
     for batch in batches:
@@ -294,9 +210,300 @@ def _windows(batches: Iterable[Iterable[bytes]]) -> Iterator[list[bytes]]:
         yield window
 
 
-def _embed(encoder: OnnxEncoder, batch: RecordBatch) -> RecordBatch:
+# Embedding as a task over record batches.
+
+
+def keyed_texts(batch: RecordBatch) -> RecordBatch:
+    """Return `key` and `content` of a batch that has `content`; as many rows, in their order."""
     import pyarrow as pa
 
-    vectors = encoder.encode_documents(batch.column(TEXT).to_pylist())
-    values = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
-    return pa.record_batch([batch.column(KEY), values], names=[KEY, VALUE])
+    texts = batch.column(TEXT)
+    keys = list(map(text_key, texts.to_pylist()))
+    return pa.record_batch([pa.array(keys, pa.binary(KEY_BYTES)), texts], names=[KEY, TEXT])
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedTexts:
+    """Gives the unit vector of every text with an ONNX export; see `BatchTask`."""
+
+    export: Path  # every worker must be able to read it
+    name: str = "memory_vectors"
+    # The threads of one process use every core, and further models only memory. Two threads
+    # take 1.17 ms a text where one takes 2.15 (one layer, 47 tokens).
+    row_ms: float = 0.0
+
+    def open(self, threads: int) -> BatchFunction:
+        """Return the function from `key` and `content` to `key` and `value`; see `BatchTask`."""
+        encoder = OnnxEncoder.open(self.export, threads)
+
+        def embed(batch: RecordBatch) -> RecordBatch:
+            import pyarrow as pa
+
+            vectors = encoder.encode_documents(batch.column(TEXT).to_pylist())
+            values = pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), vectors.shape[1])
+            return pa.record_batch([batch.column(KEY), values], names=[KEY, VALUE])
+
+        return embed
+
+
+# Which implementation of the encoder embeds.
+
+LIBRARY = "sentence-transformers"
+HOSTED = frozenset(PROVIDERS[1:])
+
+AGREEMENT_SAMPLE = 16
+"""Texts of the corpus on which two implementations must agree; each costs both some 20 ms."""
+
+SHARDS_OF_A_NIGHT = 30
+"""Shards that a night's memories are cut into, as long as these are not too large or small: a kill
+loses one. They are one wave, so that the model is opened once."""
+
+LEAST_SHARD_ROWS = 32
+"""A third of a second with the default model on two cores; fewer spend it on files."""
+
+Opened = SentenceEncoder | OnnxEncoder | HostedEncoder
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The implementation that embeds."""
+
+    tag: str  # of its vectors' kind: empty for sentence-transformers, or the provider's name
+    min_cosine: float = 0.0  # worst agreement with sentence-transformers; 0 if not compared
+    declined: str = ""  # why it is not ONNX Runtime
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether a provider embeds, who is paid for it."""
+        return self.tag in HOSTED
+
+    @property
+    def is_onnx(self) -> bool:
+        """Whether ONNX Runtime embeds, which works through shards."""
+        return bool(self.tag) and not self.is_hosted
+
+    @property
+    def batches_per_write(self) -> int:
+        """How many batches a kill may lose: none that was paid for."""
+        return 1 if self.is_hosted else BATCHES_PER_WRITE
+
+    def to_facts(self) -> dict[str, str]:
+        """Return what the stage's facts say; `from_facts` reads it back."""
+        named = {"face": self.tag or LIBRARY}
+        return {**named, "onnx_declined": self.declined} if self.declined else named
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Backend:
+        """Return the choice that the facts of memory_vectors tell."""
+        return cls("" if facts["face"] == LIBRARY else str(facts["face"]))
+
+
+class NightEncoder:
+    """The configured encoder, opened as far as a night needs it: loading a model takes seconds."""
+
+    def __init__(
+        self,
+        settings: EncoderSettings,
+        directory: Path,
+        content: Callable[[str], ContentStore],
+        progress: Progress,
+        say: Callable[[str], None],
+    ) -> None:
+        self.settings = settings
+        self.directory = directory
+        self._content = content
+        self._progress = progress
+        self._say = say
+        self._opened: dict[str, Opened] = {}
+
+    @cached_property
+    def fingerprint(self) -> EncoderFingerprint:
+        """The model's identity; the model is loaded only when its files are new."""
+        if self.is_hosted:
+            return hosted_model(self.settings).fingerprint()
+        known = self._content(FINGERPRINT_KIND)
+        return find_fingerprint(self.settings.model, known, lambda: self.sentence.fingerprint)
+
+    @cached_property
+    def sentence(self) -> SentenceEncoder:
+        """The model itself, by sentence-transformers."""
+        return open_sentence_encoder(self.settings.model)
+
+    @cached_property
+    def hosted(self) -> HostedEncoder:
+        """The provider's model; one for the whole night, because it counts what it spends."""
+        return open_hosted_encoder(self.settings, self._say)
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether a provider embeds."""
+        return self.settings.provider in HOSTED
+
+    @property
+    def onnx_directory(self) -> Path:
+        """Where the model's ONNX export is."""
+        return onnx_directory(self.directory, self.fingerprint)
+
+    def close(self) -> None:
+        """Close the connections to a provider."""
+        if "hosted" in self.__dict__:
+            self.hosted.client.close()
+
+    def choose_backend(self, texts: Sequence[str]) -> Backend:
+        """Return what embeds tonight; exports a model that is new or was lost, checked on texts."""
+        if self.is_hosted:
+            return Backend(self.settings.provider)
+        if toolchain() is None:
+            return Backend("", declined="onnx or onnxruntime is not installed")
+        header = known_header(self.onnx_directory, self.fingerprint)
+        if header is not None and not header.declined:
+            try:
+                is_whole = hash_files(self.onnx_directory) == header.files
+            except EncoderError:
+                is_whole = False
+            header = header if is_whole else None
+        if header is None:
+            sample = texts[:: max(len(texts) // AGREEMENT_SAMPLE, 1)][:AGREEMENT_SAMPLE]
+            header = export_onnx(self.sentence, self.onnx_directory, sample)
+        return Backend(header.tag, header.min_cosine, header.declined)
+
+    def vectors(self, backend: Backend) -> ContentStore:
+        """Open the document vectors that an implementation made."""
+        return self._content(vector_kind(self.fingerprint, backend.tag))
+
+    def embed(
+        self, backend: Backend, texts: Sequence[str], progress: Progress | None = None
+    ) -> Embedded:
+        """Embed texts; see `embed_texts`."""
+        return embed_texts(
+            texts,
+            self.vectors(backend),
+            self.fingerprint,
+            lambda new: self.open_backend(backend, texts).iter_document_batches(new),
+            progress or self._progress,
+            batches_per_write=backend.batches_per_write,
+        )
+
+    def embed_queries(self, texts: Sequence[str]) -> Embedded:
+        """Ask the provider for the vectors of queries that are not known yet."""
+        return embed_texts(
+            texts,
+            self._content(vector_kind(self.fingerprint, f"{self.settings.provider}:query")),
+            self.fingerprint,
+            lambda new: self.hosted.iter_document_batches(new, "query"),
+            self._progress,
+            batches_per_write=1,
+        )
+
+    def open_backend(self, backend: Backend, texts: Sequence[str]) -> Opened:
+        """Return the implementation that made the store's vectors; EncoderError if it is gone."""
+        if not backend.tag:
+            return self.sentence
+        if backend.tag not in self._opened:
+            found = self.choose_backend(texts)
+            if found.tag != backend.tag:
+                raise EncoderError(
+                    f"the memory vectors were made by {backend.tag}, but this machine now has "
+                    f"{found.tag or LIBRARY} {found.declined}. Delete "
+                    f"{self.directory.parent / 'work' / 'stamps'} and run the whole nightly job: "
+                    "it embeds again."
+                )
+            hosted = self.hosted if backend.is_hosted else None
+            self._opened[backend.tag] = hosted or OnnxEncoder.open(self.onnx_directory)
+        return self._opened[backend.tag]
+
+    def write_memory_vectors(
+        self, path: Path, memories: Path, backend: Backend, runner: Runner, shards: Path
+    ) -> Filled:
+        """Write the vector of every memory, by position, to a `.npy` file of float32.
+
+        Returns how many distinct texts were embedded now, and how many were known.
+        """
+        rows, store = count_rows(memories), self.vectors(backend)
+
+        def write() -> tuple[Filled, list[bytes]]:
+            filled = self.fill_store(store, memories, backend, runner, shards)
+            keys = (batch.column(KEY).to_pylist() for batch in keyed_memories(memories))
+            return filled, write_vectors(path, store, keys, rows, self.fingerprint.dimension)
+
+        filled, unusable = write()
+        if unusable and backend.is_onnx:
+            # Damage that no checksum saw: those texts are embedded once more.
+            store.forget(unusable)
+            again, unusable = write()
+            computed = filled.computed + again.computed
+            filled = Filled(computed, again.computed + again.reused - computed)
+        if unusable:
+            path.unlink()
+            raise lacking_vectors(len(set(unusable)), self.fingerprint)
+        return filled
+
+    def fill_store(
+        self, store: ContentStore, memories: Path, backend: Backend, runner: Runner, shards: Path
+    ) -> Filled:
+        """Embed the memories whose vector the store lacks.
+
+        ONNX Runtime works through shards. Other encoders take all texts at once:
+        sentence-transformers sorts them by length, a hosted model fills its batches.
+        """
+        if backend.is_onnx:
+            total = count_rows(memories)
+            return fill(
+                store,
+                keyed_memories(memories),
+                EmbedTexts(self.onnx_directory),
+                runner,
+                shards,
+                self._progress,
+                total=total,
+                shard_rows=min(max(-(-total // SHARDS_OF_A_NIGHT), LEAST_SHARD_ROWS), SHARD_ROWS),
+            )
+        batches = iter_batches(memories, [TEXT])
+        texts: list[str] = [text for batch in batches for text in batch.column(TEXT).to_pylist()]
+        return fill_vectors(
+            texts,
+            store,
+            self.fingerprint,
+            lambda new: self.open_backend(backend, texts).iter_document_batches(new),
+            self._progress,
+            batches_per_write=backend.batches_per_write,
+        )
+
+
+def keyed_memories(memories: Path) -> Iterator[RecordBatch]:
+    """Yield `key` and `content` of every memory of a table, in its order."""
+    return map(keyed_texts, iter_batches(memories, [TEXT]))
+
+
+def sample_texts(memories: Path, count: int = AGREEMENT_SAMPLE) -> list[str]:
+    """Return at most so many contents of the memories' table, evenly spread from the first on."""
+    step = max(count_rows(memories) // count, 1)
+    texts: list[str] = []
+    first = 0
+    for batch in iter_batches(memories, [TEXT]):
+        column = batch.column(TEXT)
+        texts += [column[at].as_py() for at in range(-first % step, batch.num_rows, step)]
+        first += batch.num_rows
+    return texts[:count]
+
+
+def share_files(directory: Path, home: Path) -> None:
+    """Keep files of an encoder that another store of this home holds as well once on disk.
+
+    By hard links to the oldest, so that every store stays whole. An encoder is written beside its
+    place and renamed, never changed in it.
+    """
+    for file in directory.glob("*"):
+        for twin in home.glob(f"*/{directory.parent.name}/{directory.name}/{file.name}"):
+            with suppress(OSError):  # it goes at this moment, or lies on another disk
+                if _is_older(twin, file) and hash_file(twin) == hash_file(file):
+                    with replacement(file) as tmp:
+                        tmp.unlink()
+                        tmp.hardlink_to(twin)
+
+
+def _is_older(one: Path, other: Path) -> bool:
+    """Say whether one of two files of equal size is older, in an order that all stores agree on."""
+    found = [path.stat() for path in (one, other)]
+    ages = [(stat.st_mtime_ns, stat.st_ino) for stat in found]
+    return found[0].st_size == found[1].st_size and ages[0] < ages[1]

@@ -1,60 +1,51 @@
-"""What every encoder offers, and the identity by which two vectors may be compared."""
+"""The identity by which two vectors may be compared, and what is checked of every vector.
+
+No model code; numpy and the standard library only, because the read side imports this.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError, FingerprintMismatchError
 from noctuary.core.files import hash_json
-from noctuary.core.types import SILENT, Progress, dataclass
-
-# The identity of an encoder: what must agree before two vectors may be compared.
-
+from noctuary.core.types import dataclass
 
 DIGEST_CHARS = 16
-"""Hex digits of a digest: 64 bits tell the handful of models of one store apart and stay
-readable."""
+"""Hex digits of a digest: 64 bits tell the models of one store apart and stay readable."""
 
 HOSTED_POOLING = "hosted"
 """In the place of a pooling: a provider makes the vectors and does not say how."""
 
-_TYPES: Mapping[str, type] = {"str": str, "int": int, "bool": bool}
+UNIT_TOLERANCE = 1e-4
+"""How far the length of a returned row may be from 1: float32 rounding is 1000 times smaller, a
+model that forgot to normalise is far outside."""
+
+FIELD_TYPES: Mapping[str, type] = {"str": str, "int": int, "bool": bool}
+"""By annotation. Compared exactly: bool is a subclass of int, and True is no dimension."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderFingerprint:
-    """Everything that decides which vector a text gets, up to rounding.
+    """Everything that decides which vector a text gets, up to rounding."""
 
-    Attributes:
-        model: Name of the model as configured; for a local directory, the directory's name.
-        weights_sha256: SHA-256 of the weights as published (64 hex digits); of a hosted model,
-            whose weights nobody sees, of provider, name and dimension.
-        dimension: Length of a vector.
-        pooling: How token vectors become one vector, for example "mean"; HOSTED_POOLING where a
-            provider makes the vectors.
-        normalized: True if vectors are scaled to unit length.
-        query_prefix: Text put before a query, possibly empty.
-        document_prefix: Text put before a document, possibly empty.
-        max_tokens: Tokens of a text that count, the two control tokens included.
-    """
-
-    model: str
-    weights_sha256: str
+    model: str  # as configured; of a local directory its name
+    weights_sha256: str  # as published; of a hosted model, of provider, name and dimension
     dimension: int
-    pooling: str
+    pooling: str  # for example "mean", or HOSTED_POOLING
     normalized: bool
     query_prefix: str
     document_prefix: str
-    max_tokens: int
+    max_tokens: int  # of a text that count, the two control tokens included
 
     @property
     def digest(self) -> str:
-        """Short name of this fingerprint: the first 16 hex digits of the hash of its JSON."""
+        """Short name of this fingerprint: the first hex digits of the hash of its JSON."""
         return hash_json(self.to_json())[:DIGEST_CHARS]
 
     @property
@@ -68,29 +59,25 @@ class EncoderFingerprint:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> EncoderFingerprint:
-        """Read what `to_json` wrote.
-
-        Raises:
-            EncoderError: A field is missing, unknown or of the wrong type.
-        """
-        names = {field.name for field in fields(cls)}
-        if set(value) != names:
+        """Read what `to_json` wrote; EncoderError for another set of fields or another type."""
+        types = {field.name: FIELD_TYPES[str(field.type)] for field in fields(cls)}
+        if set(value) != set(types):
             found = ", ".join(sorted(value)) or "nothing"
             raise EncoderError(
-                f"encoder fingerprint has the fields {found}; expected {', '.join(sorted(names))}. "
+                f"encoder fingerprint has the fields {found}; expected {', '.join(sorted(types))}. "
                 "Rebuild the vectors with this version."
             )
-        for field in fields(cls):
-            _require_type(field.name, value[field.name], _TYPES[str(field.type)])
+        for name, expected in types.items():
+            if type(value[name]) is not expected:
+                raise EncoderError(
+                    f"encoder fingerprint field {name} is {value[name]!r}; expected "
+                    f"{expected.__name__}. Rebuild the vectors with this version."
+                )
         return cls(**value)
 
 
 def require_same(expected: EncoderFingerprint, found: EncoderFingerprint) -> None:
-    """Refuse to mix two encoders.
-
-    Raises:
-        FingerprintMismatchError: The fingerprints differ; the text names every differing field.
-    """
+    """Refuse to mix two encoders: FingerprintMismatchError names every field that differs."""
     if expected == found:
         return
     left, right = expected.to_json(), found.to_json()
@@ -105,72 +92,19 @@ def require_same(expected: EncoderFingerprint, found: EncoderFingerprint) -> Non
     )
 
 
-def _require_type(name: str, value: object, expected: type) -> None:
-    # bool is a subclass of int, and True must not pass for a dimension.
-    if type(value) is not expected:
-        raise EncoderError(
-            f"encoder fingerprint field {name} is {value!r}; expected {expected.__name__}. "
-            "Rebuild the vectors with this version."
-        )
-
-
-# What every encoder offers, and the checks on what it returns.
-#
-# No model code; numpy and the standard library only, because the read side imports this.
-
-
-UNIT_TOLERANCE = 1e-4
-"""How far the length of a returned row may be from 1: float32 rounding is 1000 times smaller, a
-model that forgot to normalise is far outside."""
-
-
 class EncoderUnsupportedError(EncoderError):
     """The model works, but not with this implementation; the caller falls back and warns."""
 
 
-class Encoder(Protocol):
-    """Turns texts into unit vectors of one space."""
-
-    @property
-    def fingerprint(self) -> EncoderFingerprint:
-        """The identity of the space."""
-        ...
-
-    def encode_documents(
-        self, texts: Sequence[str], progress: Progress = SILENT
-    ) -> NDArray[np.float32]:
-        """Return one finite unit row per text, in the given order; shape (len(texts), dimension).
-
-        Raises:
-            EncoderError: A text got a vector that is not finite or not of unit length.
-        """
-        ...
-
-    def encode_query(self, text: str) -> NDArray[np.float32]:
-        """Return one finite unit vector; shape (dimension,).
-
-        Raises:
-            EncoderError: The vector is not finite or not of unit length.
-        """
-        ...
-
-
-def require_unit_rows(
-    vectors: NDArray[np.float32], positions: Sequence[int], what: str = "text"
-) -> None:
-    """Check vectors of shape (n, dimension) where row i belongs to text number positions[i].
-
-    Raises:
-        EncoderError: A row is not finite or not of unit length; the text names its position.
-    """
+def require_unit_rows(vectors: NDArray[np.float32], positions: Sequence[int]) -> None:
+    """Check that rows, of the texts at these positions, are finite and of unit length."""
     squared = np.einsum("ij,ij->i", vectors, vectors)
     # NaN and infinity fail this comparison too, so one pass checks both.
     bad = np.flatnonzero(~(np.abs(squared - 1.0) <= 2 * UNIT_TOLERANCE))
-    if bad.size == 0:
-        return
-    row = int(bad[0])
-    raise EncoderError(
-        f"the encoder returned a vector of squared length {float(squared[row]):g} for {what} "
-        f"{positions[row]}; expected finite numbers of length 1. The model's weights are damaged "
-        "or it cannot represent this text: reinstall the model or choose another."
-    )
+    if bad.size:
+        row = int(bad[0])
+        raise EncoderError(
+            f"the encoder returned a vector of squared length {float(squared[row]):g} for text "
+            f"{positions[row]}; expected finite numbers of length 1. The model's weights are "
+            "damaged or it cannot represent this text: reinstall the model or choose another."
+        )

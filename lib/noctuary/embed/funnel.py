@@ -52,21 +52,13 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixTier:
-    """A short tier, its rows sorted by cell; arrays may be memory-mapped.
+    """A short tier, its rows sorted by cell; arrays may be memory-mapped."""
 
-    Attributes:
-        vectors: Normalised prefixes, shape (n, k).
-        positions: Memory position of each row, ascending inside a cell, shape (n,).
-        starts: First row of each cell and n at the end, shape (cells + 1,).
-        centroids: Mean direction of each cell, shape (cells, k).
-        rotation: Leading columns of the orthogonal rotation, shape (d, k).
-    """
-
-    vectors: Floats
-    positions: NDArray[np.int32]
-    starts: NDArray[np.int64]
-    centroids: Floats
-    rotation: Floats
+    vectors: Floats  # normalised prefixes, shape (n, k)
+    positions: NDArray[np.int32]  # memory of each row, ascending inside a cell, shape (n,)
+    starts: NDArray[np.int64]  # first row of each cell and n at the end, shape (cells + 1,)
+    centroids: Floats  # mean direction of each cell, shape (cells, k)
+    rotation: Floats  # leading columns of the orthogonal rotation, shape (d, k)
 
     def is_aligned(self, count: int, dim: int) -> bool:
         """Tell whether the arrays fit each other and a full matrix of shape (count, dim)."""
@@ -88,28 +80,15 @@ class PrefixTier:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found.
+    """What a search found, the best first, ties by lower position, cosines above 0 only."""
 
-    Attributes:
-        positions: Best first, ties by lower position, cosines above 0 only, shape (m,).
-        cosines: Of the positions, float32 in [-1, 1] up to rounding, shape (m,).
-        exited: True where the tier was sure enough to answer alone: the cosines are then those of
-            the prefixes. False means cosines over all dimensions.
-    """
-
-    positions: Positions
-    cosines: Floats
-    exited: bool = False
+    positions: Positions  # shape (m,)
+    cosines: Floats  # in [-1, 1] up to rounding, shape (m,)
+    exited: bool = False  # the tier was sure enough to answer alone, by the prefixes' cosines
 
 
 def cosines_at(full: Floats, positions: Positions, query: Floats) -> Floats:
-    """Return the cosine of single memories, each the same to the last bit in any company.
-
-    Args:
-        full: Unit rows, shape (n, d); only the rows asked for are read.
-        positions: Any shape (m,).
-        query: Unit vector, shape (d,).
-    """
+    """Return the cosines of some rows of (n, d), each the same to the last bit in any company."""
     # einsum sums every row by itself; a matrix product's last digit depends on the neighbours.
     return np.einsum("ij,j->i", full[positions], query)
 
@@ -126,22 +105,11 @@ def search(
     probe_rows: int = PROBE_ROWS,
     probe_share: float = PROBE_SHARE,
 ) -> Found:
-    """Return the memories nearest to a query, through the tier.
+    """Return the memories nearest to a unit vector, (d,), of unit rows, (n, d), through the tier.
 
     The mask applies before anything is ranked: cells are chosen by how many allowed rows they hold
     and the shortlist holds allowed memories only. With a shortlist and probe_rows of n or more the
-    result is that of an exact search.
-
-    Args:
-        tier: Of the same memories.
-        full: Unit rows, shape (n, d).
-        query: Unit vector, shape (d,).
-        depth: Most memories to return.
-        mask: Shape (n,), True where a memory may be returned; None for all.
-        exit_at: The tier answers alone where its best cosine reaches this; None never.
-        shortlist: Least memories that are scored over all dimensions.
-        probe_rows: Least allowed rows that are looked at.
-        probe_share: Least share of the allowed rows that is looked at, in [0, 1].
+    result is that of an exact search. The tier answers alone if its best cosine reaches `exit_at`.
     """
     if depth <= 0:
         return Found(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))
@@ -200,7 +168,7 @@ def _scan(
 def _nearest_cells(
     tier: PrefixTier, short: Floats, sizes: NDArray[np.int64], least: int
 ) -> Positions:
-    """Return the cells nearest to the query that together hold enough allowed rows, ascending."""
+    """Return the nearest cells that together hold enough allowed rows, ascending."""
     order = np.argsort(-(tier.centroids @ short), kind="stable")
     order = order[sizes[order] > 0]
     enough = int(np.searchsorted(np.cumsum(sizes[order]), least)) + 1

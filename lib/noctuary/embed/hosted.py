@@ -24,7 +24,12 @@ from noctuary.core.files import hash_text, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import EncoderSettings, join_path, require_web_address
 from noctuary.core.types import dataclass
-from noctuary.embed.fingerprint import HOSTED_POOLING, EncoderFingerprint, require_unit_rows
+from noctuary.embed.fingerprint import (
+    FIELD_TYPES,
+    HOSTED_POOLING,
+    EncoderFingerprint,
+    require_unit_rows,
+)
 from noctuary.work.http import (
     NOT_INSTALLED,
     GaveUpError,
@@ -37,6 +42,9 @@ from noctuary.work.http import (
     require_header_text,
 )
 
+Floats = NDArray[np.float32]
+Purpose = Literal["document", "query"]
+
 # What is known of the providers: addresses, fields, models, limits, prices. Read on 2026-11-22.
 #
 # Voyage: docs.voyageai.com/reference/embeddings-api, mongodb.com/docs/voyageai/models,
@@ -46,46 +54,26 @@ from noctuary.work.http import (
 
 
 class ModelFacts(NamedTuple):
-    """Published facts of one model.
+    """Published facts of one model."""
 
-    Attributes:
-        dimension: Length of its vectors where none is asked for.
-        lengths: Other lengths that may be asked for (Matryoshka: prefixes that are vectors too).
-        max_tokens: Tokens of one text that it reads.
-        request_tokens: Tokens of all texts of one request.
-        usd_per_million_tokens: Price; None where it has to be configured.
-    """
-
-    dimension: int
-    lengths: tuple[int, ...] | range
-    max_tokens: int
-    request_tokens: int
-    usd_per_million_tokens: float | None
+    dimension: int  # where none is asked for
+    lengths: tuple[int, ...] | range  # that may be asked for as well (Matryoshka prefixes)
+    max_tokens: int  # of one text that it reads
+    request_tokens: int  # of all texts of one request
+    usd_per_million_tokens: float | None  # None where it has to be configured
 
 
 class Provider(NamedTuple):
-    """How one provider is talked to.
+    """How one provider is talked to."""
 
-    Attributes:
-        address: Its base URL, and the path below it.
-        max_texts: Texts of one request.
-        request_tokens: Of a model that is not listed: the least that its own models take.
-        truncates: Whether it cuts a text that is too long; False where it refuses the request.
-        fields: Names of the texts' and of the dimension's field.
-        purpose: Before "document" or "query" in `input_type`; None where there is no such field.
-        constants: Fields that are the same in every request.
-        paid_tokens: Where in an answer the tokens stand that are paid for.
-        models: By name.
-    """
-
-    address: tuple[str, str]
-    max_texts: int
-    request_tokens: int
-    truncates: bool
-    fields: tuple[str, str]
-    purpose: str | None
-    constants: Mapping[str, Any]
-    paid_tokens: tuple[str, ...]
+    address: tuple[str, str]  # its base URL, and the path below it
+    max_texts: int  # of one request
+    request_tokens: int  # of a model that is not listed: the least that its own models take
+    truncates: bool  # a text that is too long; False where it refuses the request
+    fields: tuple[str, str]  # names of the texts' and of the dimension's field
+    purpose: str | None  # before "document" or "query" in `input_type`; None: no such field
+    constants: Mapping[str, Any]  # fields that are the same in every request
+    paid_tokens: tuple[str, ...]  # where in an answer the tokens stand that are paid for
     models: Mapping[str, ModelFacts]
 
 
@@ -133,43 +121,27 @@ HOSTED_PROVIDERS: Mapping[str, Provider] = {
     ),
 }  # fmt: skip
 
-
-# One hosted model as it is configured, its identity, and the file by which recall finds it.
-#
-# `encoders/<fingerprint>/hosted.json` holds names, an address and the name of a variable, never a
-# key. A recall asks the model that made its snapshot, whatever the settings say by then.
-
+# One hosted model as it is configured, its identity, and the file by which recall finds it: names,
+# an address and the name of a variable, never a key. A recall asks the model that made its
+# snapshot, whatever the settings say by then.
 
 HOSTED_FILE = "hosted.json"
 FORMAT_VERSION = 1
 UNKNOWN_MAX_TOKENS = 8_192
 """Assumed of a model that is not listed: what all but the smallest read. A longer text is cut."""
 
-_TYPES: dict[str, type] = {"str": str, "int": int, "bool": bool}
-
 
 @dataclass(frozen=True, slots=True)
 class HostedModel:
-    """A model behind a provider's interface.
-
-    Attributes:
-        provider: "voyage", "openai" or "cohere".
-        name: The model's name there.
-        dimension: Length of its vectors.
-        asks_dimension: Whether a request names that length; False where it is the model's own.
-        max_tokens: Tokens of one text that it reads.
-        request_tokens: Tokens that one request may hold.
-        url: Base URL in the place of the provider's own; empty: the provider's.
-        api_key_variable: Environment variable that holds the key.
-    """
+    """A model behind a provider's interface."""
 
     provider: str
     name: str
     dimension: int
-    asks_dimension: bool
-    max_tokens: int
+    asks_dimension: bool  # whether a request names that length, which is not the model's own
+    max_tokens: int  # of one text that it reads
     request_tokens: int
-    url: str
+    url: str  # base URL in the place of the provider's own; empty: the provider's
     api_key_variable: str
 
     @property
@@ -206,12 +178,7 @@ class HostedModel:
 
 
 def hosted_model(settings: EncoderSettings) -> HostedModel:
-    """Return the configured hosted model; for settings whose provider is not the local one.
-
-    Raises:
-        ConfigError: The address is none, or the length of the vectors is not known or not to be
-            had.
-    """
+    """Return the configured hosted model; for settings whose provider is not the local one."""
     if settings.url:
         try:
             require_web_address(settings.url)
@@ -220,12 +187,15 @@ def hosted_model(settings: EncoderSettings) -> HostedModel:
     form = HOSTED_PROVIDERS[settings.provider]
     facts = form.models.get(settings.model)
     title, dimension = f"{settings.provider}:{settings.model}", settings.dimension
-    if facts is None and not dimension:
-        raise ConfigError(
-            f"{title} is not a model that noctuary knows; set encoder.dimension to the length of "
-            "its vectors"
-        )
-    if facts is not None and dimension not in (0, facts.dimension, *facts.lengths):
+    if facts is None:
+        if not dimension:
+            raise ConfigError(
+                f"{title} is not a model that noctuary knows; set encoder.dimension to the length "
+                "of its vectors"
+            )
+        # Many gateways refuse a length that is asked for: of an unlisted model none is.
+        facts = ModelFacts(dimension, (), UNKNOWN_MAX_TOKENS, form.request_tokens, None)
+    if dimension not in (0, facts.dimension, *facts.lengths):
         lengths = ", ".join(str(n) for n in sorted({facts.dimension, *facts.lengths}))
         if isinstance(facts.lengths, range):
             lengths = f"{facts.lengths.start} to {facts.dimension}"
@@ -233,26 +203,20 @@ def hosted_model(settings: EncoderSettings) -> HostedModel:
             f"encoder.dimension is {dimension}; {title} gives {lengths}. Choose one of these, or 0 "
             "for its own."
         )
-    own = dimension if facts is None else facts.dimension
     return HostedModel(
         provider=settings.provider,
         name=settings.model,
-        dimension=dimension or own,
-        # Many gateways refuse a length that is asked for: of an unlisted model none is.
-        asks_dimension=dimension not in (0, own),
-        max_tokens=UNKNOWN_MAX_TOKENS if facts is None else facts.max_tokens,
-        request_tokens=form.request_tokens if facts is None else facts.request_tokens,
+        dimension=dimension or facts.dimension,
+        asks_dimension=dimension not in (0, facts.dimension),
+        max_tokens=facts.max_tokens,
+        request_tokens=facts.request_tokens,
         url=settings.url,
         api_key_variable=settings.api_key_variable,
     )
 
 
 def price_of(settings: EncoderSettings) -> float:
-    """Return what a million tokens cost, in USD, as configured or as published.
-
-    Raises:
-        ConfigError: Neither says.
-    """
+    """Return what a million tokens cost, in USD, as configured or published; else ConfigError."""
     facts = HOSTED_PROVIDERS[settings.provider].models.get(settings.model)
     published = None if facts is None else facts.usd_per_million_tokens
     if settings.usd_per_million_tokens > 0:
@@ -273,11 +237,7 @@ def write_description(directory: Path, model: HostedModel) -> None:
 
 
 def read_description(directory: Path) -> HostedModel:
-    """Return the model of a directory.
-
-    Raises:
-        EncoderError: There is no file, or it is not one that this version wrote.
-    """
+    """Return the model of a directory; EncoderError if this version wrote no such file."""
     path = directory / HOSTED_FILE
     try:
         told: Any = parse_json(path.read_text(encoding="utf-8"))
@@ -298,8 +258,7 @@ def read_description(directory: Path) -> HostedModel:
 
 def _from_json(told: dict[str, Any]) -> HostedModel:
     for field in fields(HostedModel):
-        # bool is a subclass of int, and True must not pass for a dimension.
-        if type(told[field.name]) is not _TYPES[str(field.type)]:
+        if type(told[field.name]) is not FIELD_TYPES[str(field.type)]:
             raise TypeError(field.name)
     model = HostedModel(**told)
     if model.provider not in HOSTED_PROVIDERS or model.dimension < 1:
@@ -309,10 +268,8 @@ def _from_json(told: dict[str, Any]) -> HostedModel:
     return model
 
 
-# One request to a provider: texts in, unit vectors in their order out, or why there are none.
-#
-# None of the errors holds a text, a key, or what a provider wrote: its words may quote both.
-
+# One request to a provider: texts in, unit vectors in their order out, or why there are none. No
+# error holds a text, a key, or what a provider wrote: its words may quote both.
 
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 """Several times the largest answer (128 vectors of 3,072 numbers as text)."""
@@ -337,8 +294,6 @@ _HINTS = {
     422: _UNREADABLE,
 }
 
-Purpose = Literal["document", "query"]
-
 
 class ProviderDownError(EncoderError):
     """A provider gives no answer now; a later try may get one. What came before is kept."""
@@ -357,34 +312,23 @@ class BadVectorsError(EncoderError):
 
 
 class Batch(NamedTuple):
-    """The vectors of one request: unit rows in the order of the texts, and the tokens paid for.
+    """The unit vectors of one request in the order of the texts, and the tokens paid for."""
 
-    The latter are None where the provider does not say.
-    """
-
-    vectors: NDArray[np.float32]
-    tokens: int | None
+    vectors: Floats
+    tokens: int | None  # None where the provider does not say
 
 
 class HostedClient:
     """Asks one model; safe to share between threads. The key is in no repr and no error."""
 
     def __init__(self, model: HostedModel) -> None:
-        """Take the model; nothing is read or opened before the first request."""
         self.model = model
 
     def __repr__(self) -> str:
         return f"HostedClient({self.model.title})"
 
     def embed(self, texts: Sequence[str], purpose: Purpose, timeout_s: float) -> Batch:
-        """Ask once for the vectors of texts as `sent_text` returns them; see `JsonClient.post`.
-
-        Raises:
-            PassingFaultError: No answer, or one that a further try may better.
-            ProviderRefusedError: The provider will not do this.
-            BadVectorsError: The answer is not one vector per text.
-            EncoderError: httpx is not installed, or no key is to be had.
-        """
+        """Ask once; PassingFaultError where a further try may fare better, else an EncoderError."""
         form, (texts_field, dimension_field) = self.model.form, self.model.form.fields
         body = {"model": self.model.name, texts_field: list(texts), **form.constants}
         if form.purpose is not None:
@@ -430,10 +374,7 @@ class HostedClient:
 
 
 def sent_text(text: str, model: HostedModel) -> str:
-    """Return a text as it is sent: as UTF-8 can hold it, not blank, cut where it is too long.
-
-    Depends on nothing but the text and the model, and so does its vector.
-    """
+    """Return a text as it is sent: as UTF-8 can hold it, not blank, cut where it is too long."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     if not text.strip():
         return BLANK
@@ -452,10 +393,8 @@ def read_batch(body: bytes, model: HostedModel, count: int) -> Batch:
     """Read the answer to a request of `count` texts.
 
     Vectors are scaled to length 1: a shortened one (Matryoshka) is not, with every provider.
-
-    Raises:
-        PassingFaultError: It is no JSON: something on the way broke it.
-        BadVectorsError: It holds not exactly one usable vector per text.
+    PassingFaultError if it is no JSON (something on the way broke it), BadVectorsError if it holds
+    not exactly one usable vector per text.
     """
     try:
         answer: Any = parse_json(body)
@@ -498,7 +437,7 @@ def _numbers(raw: Any, place: int, dimension: int) -> NDArray[np.float64]:
     return vector
 
 
-def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float32]:
+def _unit(vectors: NDArray[np.float64]) -> Floats:
     # What is not finite, zero or too large is reported below, once, and not by numpy's warnings.
     with np.errstate(all="ignore"):
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
@@ -513,9 +452,6 @@ def _unit(vectors: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 # The build side's face of a hosted model: batches of vectors, estimated first and paid for once.
-#
-# `noctuary.embed.documents` keeps each batch as it arrives.
-
 
 REQUEST_TIMEOUT_S = 60.0
 """For one whole answer. A full batch takes seconds; longer waits only delay the retry."""
@@ -549,32 +485,20 @@ def estimate_tokens(texts: Sequence[str], max_tokens: int) -> int:
 
 @dataclass
 class Spending:
-    """What one night spends on vectors, over all of its stages.
-
-    Attributes:
-        budget_usd: What it may cost, at least 0.
-        usd_per_million_tokens: The price, at least 0.
-        tokens: Paid for, as the provider counts them; estimated where it does not say.
-        estimated_tokens: Of all that was let through.
-        requests: Answered.
-    """
+    """What one night spends on vectors, over all of its stages."""
 
     budget_usd: float
     usd_per_million_tokens: float
-    tokens: int = 0
-    estimated_tokens: int = 0
-    requests: int = 0
+    tokens: int = 0  # paid for, as the provider counts them; estimated where it does not say
+    estimated_tokens: int = 0  # of all that was let through
+    requests: int = 0  # answered
 
     def usd(self, tokens: int) -> float:
         """Return what so many tokens cost."""
         return tokens / 1_000_000 * self.usd_per_million_tokens
 
     def require_left(self, texts: int, tokens: int) -> None:
-        """Refuse what would cost more than is left of the budget.
-
-        Raises:
-            BudgetError: With these texts of about so many tokens, it would.
-        """
+        """Raise BudgetError where these texts would cost more than is left."""
         spent, more = self.usd(self.tokens), self.usd(tokens)
         if self.budget_usd <= 0 or spent + more > self.budget_usd:
             raise BudgetError(
@@ -604,33 +528,20 @@ class HostedEncoder:
         patience: Patience,
         say: Callable[[str], None],
     ) -> None:
-        """Take the connection, the budget, the patience, and who is shown estimates."""
         self.model = client.model
         self.fingerprint = client.model.fingerprint()
         self.spending = spending
-        self._client = client
+        self.client = client
         self._patience = patience
         self._say = say
 
     def iter_document_batches(
-        self, texts: Sequence[str]
-    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        self, texts: Sequence[str], purpose: Purpose = "document"
+    ) -> Iterator[tuple[list[int], Floats]]:
         """Yield places in `texts` and their unit vectors, shape (len(places), dimension).
 
         The estimate is shown and held against the budget before the first request.
-
-        Raises:
-            BudgetError: It would cost more than the budget, or turned out to.
-            ProviderDownError: No answer came in time; what was yielded before stays good.
-            ProviderRefusedError, BadVectorsError: The provider does not do what it is asked.
-            EncoderError: httpx, tenacity or the key is missing.
         """
-        return self.iter_batches(texts, "document")
-
-    def iter_batches(
-        self, texts: Sequence[str], purpose: Purpose
-    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
-        """Yield the same for texts of another purpose; see `iter_document_batches`."""
         sent = [sent_text(text, self.model) for text in texts]
         spending, tokens = self.spending, estimate_tokens(sent, self.model.max_tokens)
         spending.require_left(len(sent), tokens)
@@ -643,15 +554,10 @@ class HostedEncoder:
         for places in plan_requests(sent, self.model):
             yield places, self._embed([sent[place] for place in places], purpose)
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
-
-    def _embed(self, texts: list[str], purpose: Purpose) -> NDArray[np.float32]:
+    def _embed(self, texts: list[str], purpose: Purpose) -> Floats:
         """Return the vectors of one request's texts; where one is too long, of each by itself.
 
-        A text that is refused alone is cut to as many bytes as the model reads tokens, so a text's
-        vector never depends on its neighbours.
+        So a text's vector never depends on its neighbours.
         """
         limit = self.model.max_tokens
         try:
@@ -663,13 +569,11 @@ class HostedEncoder:
             return self._request([cut_bytes(texts[0], limit)], purpose)
         return np.concatenate([self._embed([text], purpose) for text in texts])
 
-    def _request(self, texts: list[str], purpose: Purpose) -> NDArray[np.float32]:
+    def _request(self, texts: list[str], purpose: Purpose) -> Floats:
         estimate = estimate_tokens(texts, self.model.max_tokens)
         self.spending.require_left(len(texts), estimate)
         try:
-            found = self._patience.ask(
-                lambda: self._client.embed(texts, purpose, REQUEST_TIMEOUT_S)
-            )
+            found = self._patience.ask(lambda: self.client.embed(texts, purpose, REQUEST_TIMEOUT_S))
         except ImportError:
             raise EncoderError(f"{self.model.title} cannot be asked: {NOT_INSTALLED}") from None
         except GaveUpError as error:
@@ -683,11 +587,7 @@ class HostedEncoder:
 
 
 def open_hosted_encoder(settings: EncoderSettings, say: Callable[[str], None]) -> HostedEncoder:
-    """Return the configured hosted encoder with a night's budget and patience.
-
-    Raises:
-        ConfigError: As for `hosted_model`, or the price is not known.
-    """
+    """Return the configured hosted encoder with a night's budget and patience."""
     client = HostedClient(hosted_model(settings))
     patience = Patience(RETRIES, MAX_RETRY_AFTER_S, spread=0.5, left_s=NIGHT_PATIENCE_S)
     return HostedEncoder(client, Spending(settings.budget_usd, price_of(settings)), patience, say)
@@ -722,7 +622,6 @@ def _dollars(usd: float) -> str:
 
 # The read side's face of a hosted model: one query, one vector, within the time that is left.
 
-
 LONGEST_WAIT_S = 10.0
 """For one query, without a deadline too. A provider that is well answers in a fraction of a second;
 more makes a person wait for an answer that words alone can give."""
@@ -735,34 +634,24 @@ once it is back; shorter makes more recalls wait for nothing."""
 CACHED_QUERIES = 2048
 """Vectors kept; 4 to 12 KB each. Prompts repeat across scopes, hooks and evaluation arms."""
 
-Vector = NDArray[np.float32]
-
 
 class HostedQueryEncoder:
     """Encodes queries with a provider's model; safe to share between threads."""
 
     def __init__(self, model: HostedModel, client: HostedClient | None = None) -> None:
-        """Take the model; nothing is read or opened before the first query."""
         self.model = model
         self._client = HostedClient(model) if client is None else client
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Vector] = OrderedDict()
+        self._known: OrderedDict[str, Floats] = OrderedDict()
         self._rests_until = -math.inf
         self._failure = ""
 
-    def encode_query(self, text: str, within_ms: float = math.inf) -> Vector:
+    def encode_query(self, text: str, within_ms: float = math.inf) -> Floats:
         """Return the unit vector of a query, read-only; shape (dimension,).
 
-        An answer that comes too late is kept for the next time the same is asked.
-
-        Args:
-            text: Any text; it is sent to the provider.
-            within_ms: Time that is left for the whole answer; a part of it is waited, never more
-                than LONGEST_WAIT_S.
-
-        Raises:
-            ProviderDownError: No answer in time, or the provider has just failed.
-            EncoderError: httpx or the key is missing, or the provider refused or answered nonsense.
+        A part of the time that is left for the whole answer is waited, never more than
+        LONGEST_WAIT_S: ProviderDownError without an answer by then, or where the provider has just
+        failed. One that comes too late is kept for the next time the same is asked.
         """
         known = self.known_vector(text)
         if known is not None:
@@ -773,7 +662,7 @@ class HostedQueryEncoder:
         wait_s = min(within_ms / 1000 * WAIT_SHARE, LONGEST_WAIT_S)
         if not wait_s > 0:
             raise ProviderDownError(f"no time is left to ask {self.model.title}")
-        asked: Future[Vector] = Future()
+        asked: Future[Floats] = Future()
         # A thread, because looking up a name knows no time limit; a daemon, because nobody waits
         # for an answer that is late.
         threading.Thread(
@@ -785,14 +674,14 @@ class HostedQueryEncoder:
             reason = f"{self.model.title} did not answer within {wait_s * 1000:.0f} ms"
             raise self._rest(ProviderDownError(reason)) from None
 
-    def known_vector(self, text: str) -> Vector | None:
+    def known_vector(self, text: str) -> Floats | None:
         """Return the vector of a query that was asked before; None without asking anybody."""
         with self._lock:
             if text in self._known:
                 self._known.move_to_end(text)
             return self._known.get(text)
 
-    def remember(self, text: str, vector: Vector) -> Vector:
+    def remember(self, text: str, vector: Floats) -> Floats:
         """Keep the vector of a query, and return it read-only; the oldest ones go."""
         vector.flags.writeable = False
         with self._lock:
@@ -802,7 +691,7 @@ class HostedQueryEncoder:
                 self._known.popitem(last=False)
         return vector
 
-    def _ask(self, text: str, asked: Future[Vector]) -> None:
+    def _ask(self, text: str, asked: Future[Floats]) -> None:
         try:
             sent = sent_text(text, self.model)
             batch = self._client.embed([sent], "query", LONGEST_WAIT_S)

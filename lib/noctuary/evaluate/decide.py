@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,6 @@ from noctuary.work.content import ContentStore
 # What the halves cost is power: a difference that n queries would show needs about 2 n of them.
 # What they buy is a gain that is not overstated by having been chosen for its size.
 
-
 DECISION_METRIC = "ndcg@10"
 """Looks at the order of the first ten, so it also sees what a changed weight does inside them;
 recall@10 would move only where a memory crosses rank ten, and needs more queries for it."""
@@ -55,9 +55,11 @@ MIN_HALF = 25
 """Queries per half below which nothing is adopted: the floor of Voorhees and Buckley (2002). Lower
 would adopt on the strength of a few queries, higher leaves small label files without a decision."""
 
-
 SERVED = "served"
 """What the configured ranking is called among the arms."""
+
+Guards = Mapping[str, Mapping[str, Scores]]
+"""Scores by arm on queries that may veto a challenger but never adopt one, by their stratum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,8 @@ class Challenger:
 
     def changes(self, served: RetrievalProfile) -> dict[str, Any]:
         """Return the fields of a profile that it replaces."""
-        found = {
-            name: value
-            for name in ("fusion", "graph_weight", "session_weight")
-            if (value := getattr(self, name)) is not None
-        }
+        names = ("fusion", "graph_weight", "session_weight")
+        found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.dense_share is not None:
             total = (served.lexical_weight + served.dense_weight) or 1.0
             found["dense_weight"] = round(total * self.dense_share, 6)
@@ -106,15 +105,6 @@ locomo_plus gain most there). The one that equals the configured ranking is not 
 `decide`. More challengers cost power (Holm) and time."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Guard:
-    """Queries that may veto a challenger but never adopt one."""
-
-    name: str  # the stratum, as the reason names it
-    default: Scores  # the configured ranking's scores
-    challengers: Mapping[str, Scores] = field(default_factory=dict[str, Scores])  # by name
-
-
 @dataclass(frozen=True, slots=True)
 class Tested(Result):
     """What was found about one challenger."""
@@ -122,8 +112,7 @@ class Tested(Result):
     name: str
     difference: Difference  # challenger minus default; `p_holm` is over all challengers
     selection_gain: float  # mean difference on the selection half
-    # on the other half, of the chosen one; `p_holm` is its raw p
-    confirmation: Difference | None = None
+    confirmation: Difference | None = None  # of the chosen one, on the other half; raw `p_holm`
     vetoes: tuple[str, ...] = ()  # why guards reject it
 
 
@@ -141,17 +130,14 @@ class Decision(Result):
 def decide(
     default: Scores | None,
     challengers: Mapping[str, Scores],
-    guards: Sequence[Guard] = (),
+    guards: Guards = MappingProxyType({}),
     resampling: Resampling = STANDARD,
     metric: str = DECISION_METRIC,
 ) -> Decision:
-    """Choose at most one challenger by the rule above.
+    """Choose at most one challenger by the rule above, all scored on the same queries.
 
-    Challengers are scored on the same queries in the same order as the configured ranking, which
-    is None where the corpus has no such queries. A guard rejects a challenger whose interval on it
-    lies below zero with p below alpha, uncorrected: a veto should come too often rather than too
-    late. It also rejects one that it has no scores of. ValueError if scores are not over the same
-    queries, or lack the metric.
+    A guard rejects one whose interval on it lies below zero with p below alpha, uncorrected (a veto
+    should come too often rather than too late), and one that it has no scores of.
     """
     n = 0 if default is None else len(default.query_ids)
     tested: tuple[Tested, ...] = ()
@@ -178,8 +164,7 @@ DECIDING_GROUPS = (LABELLED, GENERATED)
 def decide_by_groups(scored: Mapping[str, Mapping[str, Scores]]) -> Decision:
     """Choose at most one of CHALLENGERS by what every arm scored, by group and arm."""
     deciding = _join([scored[group] for group in DECIDING_GROUPS if group in scored])
-    exact = scored.get(EXACT)
-    guards = [Guard(EXACT, exact[SERVED], exact)] if exact else []
+    guards = {EXACT: scored[EXACT]} if scored.get(EXACT) else {}
     challengers = {c.name: deciding[c.name] for c in CHALLENGERS if c.name in deciding}
     return decide(deciding.get(SERVED), challengers, guards)
 
@@ -199,22 +184,19 @@ def _join(groups: Sequence[Mapping[str, Scores]]) -> dict[str, Scores]:
 
 def adopted_ranking(decision: Decision, served: RetrievalProfile) -> dict[str, Any] | None:
     """Return what the snapshot carries: the adopted fields and the evidence; None for nothing."""
-    for challenger in CHALLENGERS:
-        if challenger.name == decision.adopted:
-            return {
-                "adopted": challenger.changes(served),
-                "challenger": challenger.name,
-                "reason": decision.reason,
-                "evidence": hash_json(decision.to_json()),
-            }
-    return None
+    adopted = next((c for c in CHALLENGERS if c.name == decision.adopted), None)
+    return adopted and {
+        "adopted": adopted.changes(served),
+        "challenger": adopted.name,
+        "reason": decision.reason,
+        "evidence": hash_json(decision.to_json()),
+    }
 
 
 def selection_half(query_ids: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which queries choose, shape (n,); the others confirm.
+    """Return which queries choose, shape (n,): those with the smaller hashes; the others confirm.
 
-    The half with the smaller hashes chooses, so the halves differ by one query at most, do not
-    depend on the order of the queries, and a query that is added moves at most one other across.
+    A query that is added moves at most one other across.
     """
     hashes = [hash_text(query_id) for query_id in query_ids]
     chosen = np.zeros(len(hashes), dtype=np.bool_)
@@ -225,7 +207,7 @@ def selection_half(query_ids: Sequence[str]) -> NDArray[np.bool_]:
 def _test(
     default: Scores,
     challengers: Mapping[str, Scores],
-    guards: Sequence[Guard],
+    guards: Guards,
     resampling: Resampling,
     metric: str,
 ) -> tuple[Tested, ...]:
@@ -271,53 +253,52 @@ def _compare(
 
 
 def _vetoes(
-    names: Mapping[str, Scores], guards: Sequence[Guard], resampling: Resampling, metric: str
+    names: Mapping[str, Scores], guards: Guards, resampling: Resampling, metric: str
 ) -> dict[str, list[str]]:
     vetoes: dict[str, list[str]] = {name: [] for name in names}
-    for guard in guards:
-        if not guard.default.query_ids:
-            continue
-        present = {name: guard.challengers[name] for name in names if name in guard.challengers}
-        found = _compare(guard.default, present, resampling, metric)
-        for name, reasons in vetoes.items():
-            difference = found.get(name)
-            if difference is None:
-                reasons.append(f"it was not measured on the {guard.name} queries")
-            elif difference.significant and difference.mean < 0.0:
-                reasons.append(f"it loses on the {guard.name} queries ({_numbers(difference)})")
+    for guard, scored in guards.items():
+        if scored[SERVED].query_ids:
+            known = {name: scored[name] for name in names if name in scored}
+            found = _compare(scored[SERVED], known, resampling, metric)
+            for name in names.keys() - known.keys():
+                vetoes[name].append(f"it was not measured on the {guard} queries")
+            for name, lost in found.items():
+                if lost.significant and lost.mean < 0.0:
+                    vetoes[name].append(f"it loses on the {guard} queries ({_numbers(lost)})")
     return vetoes
 
 
 def _judge(tested: Sequence[Tested], resampling: Resampling, metric: str) -> tuple[str | None, str]:
     """Return the adopted challenger, if any, and why it is or none is."""
     best = max(tested, key=lambda one: one.selection_gain)
+    gain = f"{best.name} with {metric} {best.selection_gain:+.3f}"
     if best.selection_gain <= 0.0:
         return None, (
             f"none of {len(tested)} challengers gains on the queries that choose, the best is "
-            f"{best.name} with {metric} {best.selection_gain:+.3f}"
+            f"{gain}"
         )
     chosen = next((one for one in tested if one.confirmation is not None), None)
     if chosen is None or chosen.confirmation is None:
         return None, (
-            f"every challenger that gains is vetoed, the best is {best.name} with {metric} "
-            f"{best.selection_gain:+.3f} on the queries that choose: {best.vetoes[0]}"
+            f"every challenger that gains is vetoed, the best is {gain} on the queries that "
+            f"choose: {best.vetoes[0]}"
         )
+    name, overall = chosen.name, chosen.difference
     shown = f"{metric} {_numbers(chosen.confirmation)}"
+    across = f"over all queries p after Holm across {len(tested)} challengers is"
     if not (chosen.confirmation.significant and chosen.confirmation.mean > 0.0):
         return None, (
-            f"{chosen.name} was best on the queries that choose "
-            f"({chosen.selection_gain:+.3f}) and is not proven on the others: {shown}"
+            f"{name} was best on the queries that choose ({chosen.selection_gain:+.3f}) and is not "
+            f"proven on the others: {shown}"
         )
-    if not (chosen.difference.significant and chosen.difference.mean > 0.0):
+    if not (overall.significant and overall.mean > 0.0):
         return None, (
-            f"{chosen.name} gains on the confirming queries "
-            f"({shown}), yet over all queries p after Holm across {len(tested)} challengers is "
-            f"{chosen.difference.p_holm:.3f}, expected below {resampling.alpha:g} "
-            f"({_numbers(chosen.difference)})"
+            f"{name} gains on the confirming queries ({shown}), yet {across} {overall.p_holm:.3f}, "
+            f"expected below {resampling.alpha:g} ({_numbers(overall)})"
         )
-    return chosen.name, (
-        f"{chosen.name} is adopted: on queries that it was not chosen on {shown}; over all queries "
-        f"p after Holm across {len(tested)} challengers is {chosen.difference.p_holm:.4f}"
+    return name, (
+        f"{name} is adopted: on queries that it was not chosen on {shown}; {across} "
+        f"{overall.p_holm:.4f}"
     )
 
 
@@ -330,7 +311,6 @@ def _numbers(difference: Difference) -> str:
 
 # Whether a candidate has lost recall against what serves.
 
-
 DROP_METRICS = (HEADLINE_METRIC, "ndcg@10")
 """What a drop is told by: whether the answer is there at all, and where it stands."""
 
@@ -340,15 +320,14 @@ def find_drops(
 ) -> tuple[list[Drop], int]:
     """Return the significant losses by group and candidate, and how many pairs were tested.
 
-    A loss is significant if its paired interval lies below zero and its permutation p, corrected
-    over every group, stratum and metric together (Holm), is below alpha.
+    The interval lies below zero and p, corrected over everything tested (Holm), below alpha.
     """
-    tested = [
-        (name, metric, part[metric])
-        for group, comparison in comparisons
-        for name, part in _parts(group, comparison)
-        for metric in DROP_METRICS
-    ]
+    parts: dict[str, Mapping[str, Difference]] = {}
+    for group, comparison in comparisons:
+        parts[group] = comparison.overall
+        if len(comparison.strata) > 1:
+            parts |= {f"{group}: {stratum}": part for stratum, part in comparison.strata.items()}
+    tested = [(name, m, part[m]) for name, part in parts.items() for m in DROP_METRICS]
     corrected = holm([difference.p_value for _, _, difference in tested])
     drops = [
         Drop(name, metric, d.mean, d.interval.low, d.interval.high, d.n, p)
@@ -358,16 +337,7 @@ def find_drops(
     return drops, len(tested)
 
 
-def _parts(group: str, comparison: Comparison) -> Iterator[tuple[str, Mapping[str, Difference]]]:
-    """Yield all queries of a group and, where there are several strata, each of them."""
-    yield group, comparison.overall
-    if len(comparison.strata) > 1:
-        for stratum, part in comparison.strata.items():
-            yield f"{group}: {stratum}", part
-
-
 # The rankings that a night compares: which they are, and what they answered.
-
 
 PLAN = RunPlan(k=10, depth=50, timed=False)
 """The same for every arm, or their first ten would come from lists of different depth. Up to the
@@ -399,10 +369,7 @@ def words_only(profile: RetrievalProfile) -> RetrievalProfile:
 
 
 def scope_of(query: Query) -> Scope:
-    """Return what a query may find: everything that its user may see and that existed then.
-
-    Whatever wing the query names: finding the right wing is part of the work.
-    """
+    """Return what its user may see and existed then; finding the wing is part of the work."""
     return Scope(as_of=query.as_of, user=query.extras.get(USER_KEY))
 
 
@@ -428,10 +395,7 @@ KEPT_PER_WRITE = 64
 
 
 class KeptAnswers:
-    """What retrievers answered, written down as it comes: a night that is stopped asks none again.
-
-    Ids and scores under a hash of what was asked; never a text. Publishing prunes it.
-    """
+    """What retrievers answered, ids and scores alone: a night that is stopped asks none again."""
 
     def __init__(self, store: ContentStore) -> None:
         self._store = store
@@ -447,18 +411,11 @@ class KeptAnswers:
         """Ask every query that nobody has asked this snapshot, profile and archive."""
         recaller = retriever.recaller
         archived = recaller.inputs_now().archive()
-        asker = hash_json(
-            [
-                recaller.reader.manifest.digest,
-                retriever.profile.to_json(),
-                None if archived is None else archived.key,
-                plan.depth,
-            ]
-        )
-        keys = [
-            bytes.fromhex(hash_json([asker, q.text, str(q.as_of), q.extras.get(USER_KEY)]))
-            for q in queries
-        ]
+        archive = None if archived is None else archived.key
+        snapshot = recaller.reader.manifest.digest
+        asker = hash_json([snapshot, retriever.profile.to_json(), archive, plan.depth])
+        told = ([asker, q.text, str(q.as_of), q.extras.get(USER_KEY)] for q in queries)
+        keys = [bytes.fromhex(hash_json(asked)) for asked in told]
         known = self._store.get(keys)
         self.reused += len(known)
         missing = [(key, q) for key, q in zip(keys, queries, strict=True) if key not in known]
@@ -479,10 +436,6 @@ class KeptAnswers:
             query_ids=tuple(query.query_id for query in queries),
             rankings=tuple(tuple(ids) for _, *ids in answers),
             top_scores=tuple(best for best, *_ in answers),
-            latency_ms=None,
-            build_ms=None,
-            index_bytes=None,
-            unstable_prefixes=0,
         )
 
 
@@ -507,15 +460,19 @@ def ask_arms(
 
 # What runs come to, and how they are written down.
 
-
 TOP_SCORE_DIGITS = 5
 """Kept of a top score: equal nights leave equal files, whatever the machine was doing."""
 
 
 def runs_to_json(runs: Runs) -> dict[str, dict[str, Any]]:
     """Return runs as plain values, their scores cut to what no number of threads changes."""
+
+    def rounded(run: Run) -> Run:
+        scores = (None if s is None else round(s, TOP_SCORE_DIGITS) for s in run.top_scores)
+        return replace(run, top_scores=tuple(scores))
+
     return {
-        group: {name: _rounded(run).to_json() for name, run in arms.items()}
+        group: {name: rounded(run).to_json() for name, run in arms.items()}
         for group, arms in runs.items()
     }
 
@@ -526,11 +483,6 @@ def runs_from_json(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, 
         group: {name: Run.from_json(run) for name, run in arms.items()}
         for group, arms in raw.items()
     }
-
-
-def _rounded(run: Run) -> Run:
-    scores = (None if s is None else round(s, TOP_SCORE_DIGITS) for s in run.top_scores)
-    return replace(run, top_scores=tuple(scores))
 
 
 def score_group(questions: Questions, runs: Runs, group: str) -> dict[str, Scores]:

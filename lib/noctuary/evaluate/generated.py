@@ -6,9 +6,10 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from noctuary.core.errors import ConfigError
 from noctuary.core.files import hash_text, read_json
@@ -17,6 +18,7 @@ from noctuary.core.settings import EvaluationSettings
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.evaluate.labels import Query
 from noctuary.text.tokens import tokenize
+from noctuary.work.content import ContentStore
 from noctuary.work.http import (
     DATA_RULE,
     Answers,
@@ -32,23 +34,9 @@ from noctuary.work.http import (
     read_api_key,
 )
 
-
-def check_apart(generator: Endpoint, judge: Endpoint) -> None:
-    """Check that generator and judge are two models: one would favour what it wrote itself.
-
-    ValueError if both names are the same; the addresses may be.
-    """
-    if generator.model.strip().casefold() == judge.model.strip().casefold():
-        raise ValueError(
-            f"generator and judge are both {judge.model!r}; a model favours what it wrote itself: "
-            "configure two different models"
-        )
-
-
 # How many words a written query shares with the memories it was written for.
 #
 # A query that repeats its memory's words would be another exact query and reward lexical search.
-
 
 MAX_JACCARD = 0.18
 """Bound of a paraphrase (hybrid-recall's evaluation set). Higher lets lexical search find what was
@@ -60,8 +48,7 @@ MAX_SHARED = 1 / 3
 bound a short query about a long memory: eight words copied out of a hundred are .08."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overlap:
+class Overlap(NamedTuple):
     """Shared words of a query and a memory, both as the index sees them (stems, no stop words)."""
 
     jaccard: float  # shared tokens over all distinct tokens of both, in [0, 1]
@@ -74,11 +61,7 @@ def measure_overlap(query: str, record: MemoryRecord) -> Overlap:
     asked = frozenset(tokenize(query))
     held = frozenset(tokenize(f"{record.content}\n{record.expanded_keywords}"))
     common = len(asked & held)
-    return Overlap(
-        jaccard=common / max(len(asked | held), 1),
-        shared=common / max(len(asked), 1),
-        n_tokens=len(asked),
-    )
+    return Overlap(common / max(len(asked | held), 1), common / max(len(asked), 1), len(asked))
 
 
 # What the models are told, and what is usable of an answer.
@@ -87,7 +70,6 @@ def measure_overlap(query: str, record: MemoryRecord) -> Overlap:
 # a memory may hold "ignore your instructions", and the worst that this can do is a query that the
 # checks and the judge reject.
 
-
 PROMPT_VERSION = "1"
 """Part of every key under which an answer is memoised: raise it with any change of wording."""
 MAX_QUERY_CHARS = 400
@@ -95,8 +77,6 @@ MAX_QUERY_CHARS = 400
 MAX_GRADE = 3
 
 Value = str | int
-ReadValue = Callable[[object], Value | None]
-"""Returns the value of an item, or None where it is not usable."""
 
 
 def read_query(value: object) -> str | None:
@@ -115,13 +95,12 @@ def read_grade(value: object) -> int | None:
     return value if 0 <= value <= MAX_GRADE else None
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(NamedTuple):
     """One kind of question to a model."""
 
     name: str  # part of the keys under which answers are memoised
     value_key: str  # holds the answer in every item
-    read: ReadValue  # returns what is usable of that answer
+    read: Callable[[object], Value | None]  # returns the answer, or None where it is not usable
     system: str  # the instruction
 
 
@@ -172,22 +151,9 @@ def parse_answers(content: str, n_items: int, prompt: Prompt) -> Answers[Value]:
 
 
 # What has been answered before, so that a night asks only for what is new.
-
-
-class Cache(Protocol):
-    """A content store; `put` is called after every batch: a killed night loses one at most.
-
-    Values hold queries that models wrote about memories: they are to be deleted with these
-    (`Generated.keys` names the ones still in use).
-    """
-
-    def get(self, keys: Iterable[bytes]) -> Mapping[bytes, bytes]:
-        """Return the values of those keys that are held."""
-        ...
-
-    def put(self, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        """Keep values durably, as many as keys."""
-        ...
+#
+# Kept answers hold queries that models wrote about memories: they are to be deleted with these
+# (`Generated.keys` names the ones still in use).
 
 
 def _hash_memory(record: MemoryRecord) -> str:
@@ -206,7 +172,7 @@ class _Asker:
 
     role: str
     endpoint: Endpoint
-    cache: Cache
+    cache: ContentStore
     batch_size: int
     sleep: Sleep
     progress: Progress
@@ -220,12 +186,11 @@ class _Asker:
     def ask(self, prompt: Prompt, items: Mapping[str, Mapping[str, str]]) -> dict[str, Value]:
         """Return the values known by now of what a prompt shows, by the keys of the items."""
         self.keys.update(items)
-        known = self.cache.get(map(bytes.fromhex, items))
-        found = {
-            key: value
-            for key in items
-            if (value := _read(prompt, known.get(bytes.fromhex(key)))) is not None
-        }
+        found: dict[str, Value] = {}
+        for key, kept in self.cache.get(map(bytes.fromhex, items)).items():
+            with suppress(ValueError):  # damaged
+                if (value := prompt.read(parse_json(kept))) is not None:
+                    found[key.hex()] = value
         self.remembered += len(found)
         new = [key for key in items if key not in found]
         for start in range(0, len(new), self.batch_size):
@@ -234,6 +199,7 @@ class _Asker:
             batch = new[start : start + self.batch_size]
             answers = self._ask_batch(prompt, [items[key] for key in batch])
             made = {batch[place]: value for place, value in answers.items()}
+            # Batch by batch: a killed night loses one at most.
             values = [json.dumps(value).encode("ascii") for value in made.values()]
             self.cache.put(list(map(bytes.fromhex, made)), values)
             found |= made
@@ -268,19 +234,10 @@ class _Asker:
         )
 
 
-def _read(prompt: Prompt, raw: bytes | None) -> Value | None:
-    """Return a kept value; None where there is none or it is damaged."""
-    try:
-        return None if raw is None else prompt.read(parse_json(raw))
-    except ValueError:
-        return None
-
-
 # Paraphrase and multi-hop queries of a corpus: written by one model, graded by another.
 #
 # Records must already be filtered: every text that is passed in is sent to both endpoints, so
 # sensitive rows, and rows of users who have not agreed, must not be among them.
-
 
 DEFAULT_BATCH = 8
 """Items per request: more save prompts and lose more to one bad answer, a kill or a small
@@ -294,8 +251,7 @@ MIN_TOKENS = 2
 Pair = tuple[MemoryRecord, MemoryRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(NamedTuple):
     """A written query that is not used, and which check it failed, with the numbers."""
 
     query_id: str
@@ -309,24 +265,21 @@ class Rejected:
 class Generated:
     """What a night has of written queries."""
 
-    # that passed every check, with the judge's grades, in the order asked
-    queries: tuple[Query, ...] = ()
+    queries: tuple[Query, ...] = ()  # that passed every check, with the judge's grades, as asked
     rejected: tuple[Rejected, ...] = ()  # the others that were written and graded
     n_asked: int = 0  # memories and pairs that a query was wanted for
     n_pending: int = 0  # still without a query or a grade; asked again the next night
     n_requests: int = 0  # batches sent tonight, retries apart
     n_remembered: int = 0  # answers that came from the cache
-    # unusable parts of answers, by "role: fault"
-    faults: Mapping[str, int] = field(default_factory=dict[str, int])
+    faults: Mapping[str, int] = field(default_factory=dict[str, int])  # by "role: fault"
     warnings: tuple[str, ...] = ()  # one sentence for every endpoint that was given up
-    # of the cache that are still in use; all others may be deleted
-    keys: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()  # of the cache, still in use; all others may be deleted
 
     def to_json(self) -> dict[str, Any]:
         """Return what the next stages need, texts included."""
         return {
             "queries": [query.to_json() for query in self.queries],
-            "rejected": [asdict(rejected) for rejected in self.rejected],
+            "rejected": [rejected._asdict() for rejected in self.rejected],
             "keys": sorted(self.keys),
         }
 
@@ -351,8 +304,7 @@ def read_generated(path: Path) -> Generated:
     return Generated(queries, keys=frozenset(document["keys"]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
+class _Draft(NamedTuple):
     """A query to be written, and its text once it is."""
 
     prompt: Prompt
@@ -379,14 +331,10 @@ def ask_configured_models(
     chosen: EvaluationSettings,
     records: Sequence[MemoryRecord],
     links: Iterable[tuple[int, int]],
-    cache: Cache,
+    cache: ContentStore,
     progress: Progress = SILENT,
 ) -> Generated:
-    """Let the configured models write and grade queries about some memories of a corpus.
-
-    `links` are positions of two memories that the graph links; either may come first. ConfigError
-    if a model's address, name or key is missing.
-    """
+    """Let the configured models write and grade queries about memories and linked pairs."""
     key = read_api_key(chosen.api_key_variable, "evaluation.api_key_variable")
     try:
         generator = Endpoint(chosen.generator_url, chosen.generator_model, key)
@@ -399,10 +347,7 @@ def ask_configured_models(
 
 
 def choose_memories(records: Sequence[MemoryRecord], wanted: int) -> list[MemoryRecord]:
-    """Return memories to paraphrase, by hash of their content: new ones change few choices.
-
-    Those of named users are left out: their texts must not leave for an endpoint unasked.
-    """
+    """Return memories to paraphrase, none of a named user, by hash: new ones change few choices."""
     free = [record for record in records if record.user is None]
     return sorted(free, key=lambda record: hash_text(record.content))[: max(wanted, 0)]
 
@@ -424,7 +369,7 @@ def generate_queries(
     pairs: Sequence[Pair],
     generator: Endpoint,
     judge: Endpoint,
-    cache: Cache,
+    cache: ContentStore,
     *,
     batch_size: int = DEFAULT_BATCH,
     sleep: Sleep = time.sleep,
@@ -432,18 +377,16 @@ def generate_queries(
 ) -> Generated:
     """Let one model write queries and another one grade them; only what passes is kept.
 
-    A paraphrase shares few words with its memory (Jaccard index at most `MAX_JACCARD` and at most
-    `MAX_SHARED` of its own tokens), a multi-hop question at most `MAX_JACCARD_MULTI_HOP` with each
-    of its two, and the judge grades every one of its memories `MIN_GRADE` or better.
-
-    Answers are memoised one by one, so a second call asks only for what is new or was not answered.
-    Nothing that an endpoint does raises: faults are counted, and an endpoint that is down leaves a
-    warning and the queries that are known already. ValueError if both models have the same name, or
-    `batch_size`, the items per request, is below 1.
+    A query shares few words with its memories, and each of these is graded `MIN_GRADE` or better.
+    Answers are memoised one by one: a second call asks only for what is new or was not answered.
+    Nothing that an endpoint does raises; one that is down leaves a warning and what is known.
+    ValueError if both models have the same name.
     """
-    check_apart(generator, judge)
-    if batch_size < 1:
-        raise ValueError(f"batch_size starts at 1, got {batch_size}")
+    if generator.model.strip().casefold() == judge.model.strip().casefold():
+        raise ValueError(
+            f"generator and judge are both {judge.model!r}; a model favours what it wrote itself: "
+            "configure two different models"
+        )
     writer = _Asker("generator", generator, cache, batch_size, sleep, progress)
     grader = _Asker("judge", judge, cache, batch_size, sleep, progress)
     wanted = [_Draft(PARAPHRASE, (record,)) for record in records]
@@ -490,7 +433,7 @@ def _write(wanted: Sequence[_Draft], writer: _Asker) -> list[_Draft]:
             if draft.prompt is prompt
         ]
         texts = writer.ask(prompt, {key: _shown(draft.records) for key, draft in drafts})
-        written += [replace(d, text=str(texts[key])) for key, d in drafts if key in texts]
+        written += [d._replace(text=str(texts[key])) for key, d in drafts if key in texts]
     return written
 
 

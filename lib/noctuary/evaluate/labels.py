@@ -114,31 +114,33 @@ def _parse_object(line: bytes) -> dict[str, Any]:
         # Python's own limits: numbers of thousands of digits, nesting of thousands of levels.
         message = f"JSON that cannot be read: {error}"
         raise _LineError(FaultKind.WRONG_TYPE, message) from error
-    if not isinstance(parsed, dict):
-        found = type(parsed).__name__
-        raise _LineError(FaultKind.WRONG_TYPE, f"expected a JSON object, found {found}")
+    _require(isinstance(parsed, dict), f"expected a JSON object, found {type(parsed).__name__}")
     return cast("dict[str, Any]", parsed)
+
+
+def _require(is_right: bool, message: str, kind: FaultKind = FaultKind.WRONG_TYPE) -> None:
+    if not is_right:
+        raise _LineError(kind, message)
 
 
 def _read_text(row: Mapping[str, Any], key: str) -> str:
     """Return a field that must be a non-blank text without half a character."""
     value = row.get(key)
-    if not isinstance(value, str) or not value.strip():
-        kind, found = FaultKind.WRONG_TYPE, repr(value)
-        if key not in row:
-            kind, found = FaultKind.MISSING_FIELD, "no such field"
-        raise _LineError(kind, f"{key} must be a non-blank string, found {found}")
-    return _require_unicode(value, key)
+    if isinstance(value, str) and value.strip():
+        return _require_unicode(value, key)
+    if key in row:
+        raise _LineError(FaultKind.WRONG_TYPE, f"{key} must be a non-blank string, found {value!r}")
+    message = f"{key} must be a non-blank string, found no such field"
+    raise _LineError(FaultKind.MISSING_FIELD, message)
 
 
 def _read_optional_text(row: Mapping[str, Any], key: str) -> str | None:
     return None if row.get(key) is None else _read_text(row, key)
 
 
-def _read_id(value: object) -> str | None:
-    """Return an id as text, or None if the value is neither an integer nor a non-blank text."""
-    is_id = _is_int(value) or (isinstance(value, str) and value.strip())
-    return str(value) if is_id else None
+def _is_id(value: object) -> bool:
+    """Tell whether a value is an integer or a non-blank text."""
+    return _is_int(value) or (isinstance(value, str) and bool(value.strip()))
 
 
 def _read_ids(values: object, where: str) -> tuple[str, ...]:
@@ -146,9 +148,8 @@ def _read_ids(values: object, where: str) -> tuple[str, ...]:
     if not isinstance(values, list):
         raise _LineError(FaultKind.WRONG_TYPE, f"{where} must be a list, found {values!r}")
     given = cast("list[object]", values)
-    if bad := [value for value in given if _read_id(value) is None]:
-        message = f"{where}: ids must be integers or strings, found {_shorten(bad)}"
-        raise _LineError(FaultKind.WRONG_TYPE, message)
+    bad = [value for value in given if not _is_id(value)]
+    _require(not bad, f"{where}: ids must be integers or strings, found {_shorten(bad)}")
     return tuple(_require_unicode(i, where) for i in dict.fromkeys(map(str, given)))
 
 
@@ -163,9 +164,8 @@ def _read_grades(values: object, lowest: int, where: str) -> dict[str, int]:
         for memory_id, grade in grades.items()
         if not memory_id.strip() or not _is_int(grade) or grade < lowest
     ]
-    if bad:
-        message = f"{where}: grades must be integers >= {lowest} of ids, found {_shorten(bad)}"
-        raise _LineError(FaultKind.BAD_GRADE, message)
+    message = f"{where}: grades must be integers >= {lowest} of ids, found {_shorten(bad)}"
+    _require(not bad, message, FaultKind.BAD_GRADE)
     return {_require_unicode(i, where): grade for i, grade in grades.items()}
 
 
@@ -184,8 +184,7 @@ def _read_moment(row: Mapping[str, Any], key: str) -> datetime | None:
 
 def _read_optional_int(row: Mapping[str, Any], key: str) -> int | None:
     value = row.get(key)
-    if value is not None and not _is_int(value):
-        raise _LineError(FaultKind.WRONG_TYPE, f"{key} must be an integer, found {value!r}")
+    _require(value is None or _is_int(value), f"{key} must be an integer, found {value!r}")
     return value
 
 
@@ -210,7 +209,6 @@ def _require_unicode(text: str, where: str) -> str:
 
 # Labelled queries and their reader (queries.jsonl).
 
-
 DEFAULT_STRATUM = "all"
 UNGRADED = 1
 """Grade of a relevant id that has none of its own."""
@@ -225,14 +223,12 @@ class Query:
     query_id: str  # unique within its file; never to be used in a ranking
     text: str  # not blank
     stratum: str  # the kind of question; macro averages are taken within it
-    # of the memories that answer it, each once; empty for an unanswerable question
-    relevant_ids: tuple[str, ...]
+    relevant_ids: tuple[str, ...]  # each once; empty for an unanswerable question
     wing: str | None = None  # whose memory is asked
     as_of: datetime | None = None  # the moment at which it is asked (UTC)
     as_of_seq: int | None = None  # the same as a position in the source's order
-    # every other key of the line, untouched
+    # Every other key of the line; and the grade (from 1) of every relevant id, none for all 1.
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
-    # (1 or more) of every relevant id; empty means that all have grade 1
     grades: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -261,8 +257,7 @@ class QuerySet:
     """The queries of a file, in file order."""
 
     ranked: tuple[Query, ...]  # with at least one label: what the metrics are over
-    # nothing in the corpus answers them; never averaged with the others
-    unanswerable: tuple[Query, ...]
+    unanswerable: tuple[Query, ...]  # by nothing in the corpus; never averaged with the others
 
 
 _QUERY_ERRORS: dict[str, type[QueryFileError]] = {
@@ -282,33 +277,30 @@ def read_queries(
     """Read a query file (UTF-8), one JSON object a line; blank lines are skipped.
 
     Given every id of the corpus, labels outside it are faults. Given the ids of `QUERIES_FILE`, the
-    file holds what nothing answers: labels are faults, and so are these ids.
-
-    Raises:
-        SourceMissingError: If there is no such file.
-        QueryFileError: If anything is wrong, EmptyQuerySetError if it holds no query. Where all
-            faults are of one kind its own error tells: UnlabelledQueryError, UnknownLabelError or
-            DuplicateQueryError. The message lists the first ten faults with their lines.
+    file holds what nothing answers: labels are faults, and so are these ids. SourceMissingError if
+    there is no file; a QueryFileError lists the first ten faults with their lines, by its own kind
+    where all faults are of one.
     """
     known = None if corpus_ids is None else frozenset(corpus_ids)
     queries: list[Query] = []
     faults: list[LineFault] = []
     first_line: dict[str, int] = {}
     for number, query in _read(path, "query file", _parse_query, faults, QueryFileError):
-        name = query.query_id
+        name, labels = query.query_id, query.relevant_ids
+        found: list[tuple[FaultKind, str]] = []
         if name in first_line:
             message = f"duplicate query_id {name!r} (first on line {first_line[name]})"
-            faults.append(LineFault(number, FaultKind.DUPLICATE_QUERY_ID, message))
-        unknown = [] if known is None else [i for i in query.relevant_ids if i not in known]
-        if unknown:
+            found.append((FaultKind.DUPLICATE_QUERY_ID, message))
+        if unknown := [i for i in labels if known is not None and i not in known]:
             message = f"query {name!r} names ids that the corpus lacks: {_shorten(unknown)}"
-            faults.append(LineFault(number, FaultKind.UNKNOWN_LABEL, message))
+            found.append((FaultKind.UNKNOWN_LABEL, message))
         if labelled_ids is not None and name in labelled_ids:
             message = f"query_id {name!r} is one of {QUERIES_FILE} as well"
-            faults.append(LineFault(number, FaultKind.DUPLICATE_QUERY_ID, message))
-        if labelled_ids is not None and query.relevant_ids:
+            found.append((FaultKind.DUPLICATE_QUERY_ID, message))
+        if labelled_ids is not None and labels:
             message = f"query {name!r} has labels, but nothing answers what stands here"
-            faults.append(LineFault(number, FaultKind.LABELLED_ADVERSARIAL, message))
+            found.append((FaultKind.LABELLED_ADVERSARIAL, message))
+        faults += [LineFault(number, kind, message) for kind, message in found]
         first_line.setdefault(name, number)
         queries.append(query)
     if faults:
@@ -318,10 +310,8 @@ def read_queries(
     if not queries:
         message = "it holds no query; expected one JSON object a line"
         raise EmptyQuerySetError(path, [LineFault(0, FaultKind.EMPTY_FILE, message)])
-    return QuerySet(
-        ranked=tuple(q for q in queries if q.relevant_ids),
-        unanswerable=tuple(q for q in queries if not q.relevant_ids),
-    )
+    ranked = tuple(query for query in queries if query.relevant_ids)
+    return QuerySet(ranked, tuple(query for query in queries if not query.relevant_ids))
 
 
 def _parse_query(line: bytes) -> Query:
@@ -343,26 +333,21 @@ def _parse_query(line: bytes) -> Query:
 
 def _read_labels(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], dict[str, int]]:
     """Return the relevant ids and, where the line has grades, the grade of each."""
-    given = row.get("grades")
+    given, listed = row.get("grades"), row.get("relevant_ids")
     grades = {} if given is None else _read_grades(given, UNGRADED, where)
-    if row.get("relevant_ids") is None:
-        if given is None:
-            raise _LineError(
-                FaultKind.UNLABELLED_QUERY,
-                f"{where} has no labels: relevant_ids is missing "
-                "(an empty list says that nothing answers it)",
-            )
+    message = f"{where} has no labels: relevant_ids is missing "
+    message += "(an empty list says that nothing answers it)"
+    _require(given is not None or listed is not None, message, FaultKind.UNLABELLED_QUERY)
+    if listed is None:
         return tuple(grades), grades
-    relevant_ids = _read_ids(row["relevant_ids"], f"{where}: relevant_ids")
+    relevant_ids = _read_ids(listed, f"{where}: relevant_ids")
     astray = [memory_id for memory_id in grades if memory_id not in set(relevant_ids)]
-    if astray:
-        message = f"{where}: grades of ids that are not in relevant_ids: {_shorten(astray)}"
-        raise _LineError(FaultKind.BAD_GRADE, message)
+    message = f"{where}: grades of ids that are not in relevant_ids: {_shorten(astray)}"
+    _require(not astray, message, FaultKind.BAD_GRADE)
     return relevant_ids, {i: grades.get(i, UNGRADED) for i in relevant_ids} if grades else {}
 
 
 # Judgements (qrels): which memory was judged for which query, and how it was graded.
-
 
 Qrels = Mapping[str, Mapping[str, int]]
 """Grade per memory id, per query id. Grade 0 means judged and found not relevant; what is absent
@@ -382,16 +367,12 @@ def read_qrels(
     query_ids: Collection[str] | None = None,
     corpus_ids: Collection[str] | None = None,
 ) -> Qrels:
-    """Read judgements: JSON lines, TREC lines, or both mixed; blank lines are skipped.
+    """Read judgements: JSON lines, TREC lines, or both mixed, plain or gzip (.gz).
 
     A JSON line gives ids as `relevant_ids` (grade 1 each), as `grades` (integers from 0), or as
-    both, where `grades` wins; other keys are ignored, so a queries.jsonl is a qrels file too. A
-    query may take several lines. A TREC line is `query_id iteration memory_id grade`; its negative
-    grades (spam in some tracks) are read as 0, as trec_eval's gains do. Plain or gzip (.gz), UTF-8.
-
-    Queries come in the order of the file; one judged to have no answer has an empty mapping. Given
-    the ids of queries or of the corpus, judgements of others are faults. SourceMissingError if
-    there is no such file, QrelsFileError, with the first ten faults, if anything is wrong.
+    both, where `grades` wins; so a queries.jsonl is a qrels file too. A TREC line is `query_id
+    iteration memory_id grade`; its negative grades (spam in some tracks) are read as 0. Given the
+    ids of queries or of the corpus, judgements of others are faults.
     """
     judged: dict[str, dict[str, int]] = {}
     faults: list[LineFault] = []
@@ -425,9 +406,8 @@ def _parse_judgement(line: bytes) -> tuple[str, dict[str, int]]:
     query_id = _read_text(row, "query_id")
     where = f"query {query_id!r}"
     given, ids = row.get("grades"), row.get("relevant_ids")
-    if given is None and ids is None:
-        message = f"{where} has neither relevant_ids nor grades; {_FORMS}"
-        raise _LineError(FaultKind.UNLABELLED_QUERY, message)
+    message = f"{where} has neither relevant_ids nor grades; {_FORMS}"
+    _require(given is not None or ids is not None, message, FaultKind.UNLABELLED_QUERY)
     listed = () if ids is None else _read_ids(ids, where)
     grades = {} if given is None else _read_grades(given, NOT_RELEVANT, where)
     return query_id, {**dict.fromkeys(listed, UNGRADED), **grades}
@@ -435,15 +415,14 @@ def _parse_judgement(line: bytes) -> tuple[str, dict[str, int]]:
 
 def _parse_trec(line: bytes) -> tuple[str, dict[str, int]]:
     fields = _decode(line).split()
-    if len(fields) != _TREC_FIELDS:
-        raise _LineError(FaultKind.HALF_WRITTEN_LINE, f"found {len(fields)} fields; {_FORMS}")
+    message = f"found {len(fields)} fields; {_FORMS}"
+    _require(len(fields) == _TREC_FIELDS, message, FaultKind.HALF_WRITTEN_LINE)
     query_id, _, memory_id, text = fields
     try:
-        grade = int(text)
+        return query_id, {memory_id: max(int(text), NOT_RELEVANT)}
     except ValueError as error:
         message = f"the grade must be an integer, found {text!r}"
         raise _LineError(FaultKind.BAD_GRADE, message) from error
-    return query_id, {memory_id: max(grade, NOT_RELEVANT)}
 
 
 # A labelled set: a folder with a corpus, its queries and what else there is to judge by.
@@ -454,7 +433,6 @@ def _parse_trec(line: bytes) -> tuple[str, dict[str, int]]:
 # | `queries.jsonl` | one labelled query a line |
 # | `adversarial.jsonl` (optional) | queries that the corpus does not answer |
 # | `qrels.jsonl` (optional) | further judgements, grades of 0 included |
-
 
 CORPUS_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
 QUERIES_FILE = "queries.jsonl"
@@ -479,10 +457,7 @@ class LabelledSet:
 
 
 def load_labelled_set(directory: Path) -> LabelledSet:
-    """Load a set and check that its files agree with each other.
-
-    Raises as `read_corpus_rows`, `read_queries` and `read_qrels` do, which are told of the ids.
-    """
+    """Load a set and check that its files agree; raises as their readers do."""
     corpus_ids = frozenset(str(row["id"]) for row in read_corpus_rows(directory))
     queries = read_queries(directory / QUERIES_FILE, corpus_ids)
     query_ids = {q.query_id for q in (*queries.ranked, *queries.unanswerable)}
@@ -498,10 +473,7 @@ def load_labelled_set(directory: Path) -> LabelledSet:
 
 
 def find_corpus(directory: Path) -> Path:
-    """Return the corpus file of a set's folder; SourceMissingError if there is none.
-
-    SourceFormatError if it holds both forms: they might differ.
-    """
+    """Return the corpus file of a set's folder; an error if there is none, or both forms."""
     if not directory.is_dir():
         raise SourceMissingError(f"{directory} is no folder; a labelled set is one")
     found = [path for name in CORPUS_FILES if (path := directory / name).is_file()]
@@ -513,11 +485,7 @@ def find_corpus(directory: Path) -> Path:
 
 
 def read_corpus_rows(directory: Path) -> Iterator[dict[str, Any]]:
-    """Yield the memories of a set as its file has them, in file order.
-
-    SourceMissingError if there is no corpus; CorpusFileError, at the end, if lines are no memories,
-    lack an id or repeat one, or if there is none.
-    """
+    """Yield the memories of a set in order; CorpusFileError, at the end, if lines are wrong."""
     path = find_corpus(directory)
     faults: list[LineFault] = []
     first_line: dict[str, int] = {}
@@ -538,13 +506,9 @@ def read_corpus_rows(directory: Path) -> Iterator[dict[str, Any]]:
 
 def _parse_memory(line: bytes) -> dict[str, Any]:
     row = _parse_object(line)
-    if "id" not in row:
-        raise _LineError(FaultKind.MISSING_FIELD, "a memory needs an id, found none")
-    memory_id = _read_id(row["id"])
-    if memory_id is None:
-        message = f"id must be an integer or a text, found {row['id']!r}"
-        raise _LineError(FaultKind.WRONG_TYPE, message)
+    _require("id" in row, "a memory needs an id, found none", FaultKind.MISSING_FIELD)
+    _require(_is_id(row["id"]), f"id must be an integer or a text, found {row['id']!r}")
     if not isinstance(row.get("content"), str):
-        message = f"memory {memory_id!r}: content must be a text, found {row.get('content')!r}"
+        message = f"memory {str(row['id'])!r}: content must be a text, found {row.get('content')!r}"
         raise _LineError(FaultKind.WRONG_TYPE, message)
     return row

@@ -37,7 +37,6 @@ from noctuary.evaluate.statistics import (
 
 # Metrics of one ranking.
 
-
 DEFAULT_DEPTH = 100
 """Ranks looked at: a first hit below 100 would add less than 0.01 to its query's value."""
 
@@ -51,13 +50,8 @@ def _hit_ranks(ranking: Sequence[str], relevant: Collection[str], k: int) -> lis
         )
     if k < 1:
         raise ValueError(f"a cutoff counts ranks and starts at 1, got {k}")
-    wanted = set(relevant)
-    ranks: list[int] = []
-    for rank, memory_id in enumerate(ranking[:k], start=1):
-        if memory_id in wanted:
-            ranks.append(rank)
-            wanted.discard(memory_id)
-    return ranks
+    first = {memory_id: rank for rank, memory_id in reversed([*enumerate(ranking[:k], start=1)])}
+    return sorted(first[memory_id] for memory_id in first.keys() & set(relevant))
 
 
 def precision_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
@@ -71,10 +65,7 @@ def recall_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> fl
 
 
 def all_relevant_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> float:
-    """Return 1.0 if every relevant id stands in the top k, else 0.0.
-
-    A question over several memories is answered by all of them or not at all.
-    """
+    """Return 1.0 if every relevant id stands in the top k, else 0.0: all of an answer or none."""
     return float(len(_hit_ranks(ranking, relevant, k)) == len(set(relevant)))
 
 
@@ -114,8 +105,7 @@ def graded_ndcg_at_k(ranking: Sequence[str], grades: Mapping[str, int], k: int) 
     Ids without a grade gain 0, and so do those of grade 0 (judged, not relevant). ValueError if no
     grade is above 0 or one is below.
     """
-    negative = sorted(memory_id for memory_id, grade in grades.items() if grade < 0)
-    if negative:
+    if negative := sorted(memory_id for memory_id, grade in grades.items() if grade < 0):
         raise ValueError(
             f"a grade starts at 0 (judged, not relevant), got {len(negative)} below: "
             f"{', '.join(negative[:10])}"
@@ -131,7 +121,6 @@ def graded_ndcg_at_k(ranking: Sequence[str], grades: Mapping[str, int], k: int) 
 
 # From a run and its labels to one value per query and metric.
 
-
 DEFAULT_METRICS = (
     "recall@5",
     "recall@10",
@@ -144,23 +133,17 @@ DEFAULT_METRICS = (
 HEADLINE_METRIC = "recall@10"
 """What a night is summed up by: whether the answer is there at all."""
 
-
-def _ndcg(ranking: Sequence[str], query: Query, k: int) -> float:
-    if query.grades:
-        return graded_ndcg_at_k(ranking, query.grades, k)
-    return ndcg_at_k(ranking, query.relevant_ids, k)
-
-
 FAMILIES: dict[str, Callable[[Sequence[str], Query, int], float]] = {
     "recall": lambda ranking, query, k: recall_at_k(ranking, query.relevant_ids, k),
     "all_relevant": lambda ranking, query, k: all_relevant_at_k(ranking, query.relevant_ids, k),
     "precision": lambda ranking, query, k: precision_at_k(ranking, query.relevant_ids, k),
-    "ndcg": _ndcg,
+    "ndcg": lambda ranking, query, k: graded_ndcg_at_k(
+        ranking, query.grades or dict.fromkeys(query.relevant_ids, 1), k
+    ),
     "mrr": lambda ranking, query, k: reciprocal_rank(ranking, query.relevant_ids, k),
     "map": lambda ranking, query, k: average_precision(ranking, query.relevant_ids, k),
 }
-"""Metrics by the part of their name before the @: a ranking, its query and a cutoff in, a value in
-[0, 1] out. nDCG takes grades where a query has them."""
+"""Metrics by the part of their name before the @. nDCG takes grades where a query has them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,26 +197,19 @@ def parse_metric(name: str) -> tuple[str, int]:
 def score_run(
     run: Run, queries: Sequence[Query], metrics: Sequence[str] = DEFAULT_METRICS
 ) -> Scores:
-    """Score a run, of these queries in any order and perhaps others, against their labels.
-
-    ValueError if there is no query, a query has no labels or no ranking in the run, or a metric is
-    unknown or looks deeper than the run does.
-    """
+    """Score a run of these queries and perhaps others; ValueError for what is missing."""
     chosen = [parse_metric(name) for name in metrics]
     rankings = dict(zip(run.query_ids, run.rankings, strict=True))
     if not queries:
         raise ValueError("there is no labelled query to score; expected at least one")
-    deep = [name for name, (_, k) in zip(metrics, chosen, strict=True) if k > run.depth]
-    if deep:
+    if deep := [name for name, (_, k) in zip(metrics, chosen, strict=True) if k > run.depth]:
         raise ValueError(f"run {run.name!r} is {run.depth} deep, too shallow for {deep}")
-    unlabelled = [query.query_id for query in queries if not query.relevant_ids]
-    if unlabelled:
+    if unlabelled := [query.query_id for query in queries if not query.relevant_ids]:
         raise ValueError(
             f"{len(unlabelled)} queries have no labels, the first: {unlabelled[:FAULTS_SHOWN]}; "
             "unanswerable queries are judged apart (judge_abstention)"
         )
-    missing = [query.query_id for query in queries if query.query_id not in rankings]
-    if missing:
+    if missing := [query.query_id for query in queries if query.query_id not in rankings]:
         raise ValueError(
             f"run {run.name!r} lacks {len(missing)} of {len(queries)} queries, the first: "
             f"{missing[:FAULTS_SHOWN]}; it was made from other queries"
@@ -275,18 +251,13 @@ def _measure(
         within = {name: iter(columns(values[names == name])) for name in sorted(set(strata))}
         for place in places:
             metrics = scores[place].metrics
-            measured[place] = (
-                {metric: next(overall) for metric in metrics},
-                {
-                    name: {metric: next(found) for metric in metrics}
-                    for name, found in within.items()
-                },
-            )
+            every = {metric: next(overall) for metric in metrics}
+            parts = {name: {m: next(found) for m in metrics} for name, found in within.items()}
+            measured[place] = every, parts
     return [measured[place] for place in range(len(scores))]
 
 
 # Paired differences between arms: intervals, tests, power, wins and losses.
-
 
 TIE = 1e-9
 """Differences up to this are ties: two sums of the same terms in another order differ by 1e-16, the
@@ -327,20 +298,16 @@ class Comparison(Result):
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """Read back what `to_json` returned; KeyError if a key is missing."""
-        overall, strata = _read_parts(Difference, raw)
-        return cls(raw["ours"], raw["baseline"], overall, strata)
+        return cls(raw["ours"], raw["baseline"], *_read_parts(Difference, raw))
 
 
 def compare(
     pairs: Sequence[tuple[Scores, Scores]], resampling: Resampling = STANDARD
 ) -> list[Comparison]:
-    """Compare arms query by query: mean difference, interval, test, power, wins and losses.
+    """Compare pairs of (ours, baseline) over the same queries, strata and metrics, query by query.
 
-    Pairs of (ours, baseline) are over the same queries in the same order, with the same strata and
-    metrics; ValueError otherwise. Those over the same queries share one resampling and one set of
-    sign flips per stratum. Drawn p-values can therefore move by their sampling error when other
-    pairs are compared along with them (flips are drawn for the queries on which any of them
-    differs).
+    Pairs over the same queries share one resampling and one set of sign flips per stratum, so drawn
+    p-values can move by their sampling error when other pairs are compared along with them.
     """
     differences = [_subtract(ours, baseline) for ours, baseline in pairs]
     measured = _measure(differences, lambda values: _differences(values, resampling))
@@ -373,26 +340,18 @@ def _subtract(ours: Scores, baseline: Scores) -> Scores:
 
 def _differences(values: Floats, resampling: Resampling) -> list[Difference]:
     """Return the difference of every column, p-values not yet adjusted."""
-    n = values.shape[0]
+    found: list[Difference] = []
     intervals = column_intervals(values, resampling)
     p_values = permutation_p_values(values, resampling).tolist()
-    wins = np.count_nonzero(values > TIE, axis=0).tolist()
-    losses = np.count_nonzero(values < -TIE, axis=0).tolist()
-    return [
-        Difference(
-            n=n,
-            mean=float(values[:, column].mean()),
-            interval=intervals[column],
-            p_value=p_values[column],
-            p_holm=p_values[column],
-            minimum_detectable=minimum_detectable_difference(values[:, column], resampling),
-            wins=wins[column],
-            losses=losses[column],
-            ties=n - wins[column] - losses[column],
-            alpha=resampling.alpha,
+    for column, interval, p_value in zip(values.T, intervals, p_values, strict=True):
+        n, mean = column.size, float(column.mean())
+        wins, losses = int((column > TIE).sum()), int((column < -TIE).sum())
+        power = minimum_detectable_difference(column, resampling)
+        counts = wins, losses, n - wins - losses
+        found.append(
+            Difference(n, mean, interval, p_value, p_value, power, *counts, resampling.alpha)
         )
-        for column in range(values.shape[1])
-    ]
+    return found
 
 
 def _adjust(strata: dict[str, Part[Difference]]) -> dict[str, Part[Difference]]:
@@ -408,7 +367,6 @@ def _adjust(strata: dict[str, Part[Difference]]) -> dict[str, Part[Difference]]:
 
 
 # From scores to a report: means per stratum and overall, with intervals.
-
 
 MS_DIGITS = 3
 """Decimals of a time: microseconds, far below what a machine repeats."""
@@ -446,17 +404,15 @@ class Report(Result):
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """Read back what `to_json` returned; KeyError if a key is missing."""
-        overall, strata = _read_parts(Mean, raw)
-        latency = None if raw["latency"] is None else Latency.from_json(raw["latency"])
+        (overall, strata), latency = _read_parts(Mean, raw), raw["latency"]
+        latency = None if latency is None else Latency.from_json(latency)
         return cls(raw["name"], raw["n"], overall, raw["macro"], strata, latency)
 
 
 def summarize(scores: Sequence[Scores], resampling: Resampling = STANDARD) -> list[Report]:
-    """Average scores overall and per stratum, each mean with its bootstrap interval.
+    """Average scores overall and per stratum, each mean with its bootstrap interval; no latency.
 
-    Arms over the same queries share one resampling per stratum, so summarizing many arms together
-    is cheaper than one by one and gives the same numbers (up to rounding of the last bits). The
-    reports are without latency (see `latency_of`). ValueError if an arm has no query.
+    Arms over the same queries share one resampling per stratum.
     """
     empty = [found.name for found in scores if not found.query_ids]
     if empty:
@@ -501,8 +457,7 @@ def _read_parts(kind: type[R], raw: Mapping[str, Any]) -> tuple[Part[R], dict[st
 class RiskCoverage(Result):
     """What is risked at every threshold that tells queries apart, the highest threshold first."""
 
-    # the distinct confidences, descending; answered is at or above one
-    thresholds: tuple[float, ...]
+    thresholds: tuple[float, ...]  # the distinct confidences, descending; answered from there on
     coverage: tuple[float, ...]  # share of the queries that is answered, rising to 1
     risk: tuple[float, ...]  # share of errors among the answered, in [0, 1]
     area: float  # under risk over coverage, in [0, 1]; lower is better
@@ -534,10 +489,8 @@ def risk_coverage(confidence: Floats, correct: NDArray[np.bool_]) -> RiskCoverag
     """Return the selective risk at every coverage when the least confident are left unanswered.
 
     The area is the mean risk over the first 1, 2, ..., n queries in order of falling confidence
-    (AURC; Geifman, Uziel and El-Yaniv 2019). Equal confidences make one point.
-
-    Of confidences and whether each answer is correct, shape (n,): infinite is allowed; ValueError
-    for NaN, no query or other shapes. An unanswerable query is never correct.
+    (AURC; Geifman, Uziel and El-Yaniv 2019). Equal confidences make one point. Both of shape (n,);
+    infinite confidences are allowed, ValueError for NaN, no query or other shapes.
     """
     _check_scores("confidence", confidence)
     if correct.shape != confidence.shape:
@@ -574,8 +527,7 @@ class Agreement(NamedTuple):
     only_in_a: int  # pairs judged in one file alone do not count
     only_in_b: int
     n_queries: int  # with a pair judged in both
-    # ends of kappa's interval; None for fewer than two queries or a degenerate sample
-    low: float | None
+    low: float | None  # of kappa's interval; None for fewer than two queries or a degenerate sample
     high: float | None
 
     @property
@@ -585,15 +537,13 @@ class Agreement(NamedTuple):
 
 
 def _kappas(tables: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return kappa = (p_o - p_e) / (1 - p_e), p_o and p_e of tables of pairs of grades.
+    """Return kappa = (p_o - p_e) / (1 - p_e), p_o and p_e, shape (t,), of tables (t, g, g).
 
-    Cohen 1960. p_o is the share of pairs with equal grades; p_e = sum over grades of
-    p_a(grade) * p_b(grade), the share expected if each judge kept their own frequencies but judged
-    at random. Grades are names: a 2 against a 3 disagrees as much as a 0 against a 3.
-
-    From tables of shape (t, g, g), how often the first judge gave row's grade and the second
-    column's, to shape (t,) each; kappa in [-1, 1], and 1 where both gave one and the same grade
-    throughout: there 0/0 says nothing of agreement beyond chance, but they never disagree.
+    Cohen 1960. A table counts how often the first judge gave row's grade and the second column's.
+    p_o is the share of pairs with equal grades; p_e = sum over grades of p_a(grade) * p_b(grade),
+    the share expected if each judge kept their own frequencies but judged at random. Grades are
+    names: a 2 against a 3 disagrees as much as a 0 against a 3. Kappa is 1 where both gave one and
+    the same grade throughout: there 0/0 says nothing beyond chance, but they never disagree.
     """
     shares = tables / tables.sum(axis=(1, 2), keepdims=True)
     observed = np.trace(shares, axis1=1, axis2=2)
@@ -606,10 +556,8 @@ def _kappas(tables: Floats) -> tuple[Floats, Floats, Floats]:
 def agreement(qrels_a: Qrels, qrels_b: Qrels, *, threshold: int | None = None) -> Agreement:
     """Compare two files of judgements over the pairs that both judged; ValueError if there is none.
 
-    A pair that one file leaves out was not judged there; it is counted apart and never taken for a
-    0. Files that list relevant ids only agree on every common pair by construction. Grades of at
-    least `threshold` count as relevant and all others as not, before kappa: for scales whose steps
-    are not the question (UMBRELA's 0 to 3: 2); None keeps grades.
+    A pair that one file leaves out is never taken for a 0. With a threshold, grades from it on
+    count as relevant and all others as not (UMBRELA's 0 to 3: 2).
     """
 
     def cut(grade: int) -> int:
@@ -660,7 +608,6 @@ def _interval(tables: Floats) -> tuple[float | None, float | None]:
 # it counts as wrong although nobody looked. An arm that fed the pool has no holes and is favoured
 # over one that did not.
 
-
 Pool = dict[str, dict[str, tuple[str, ...]]]
 """Names of the runs that found each memory, per query and memory id. Memories stand in the order of
 their ids: a judge must not see what was ranked first, or by whom."""
@@ -678,11 +625,7 @@ class Holes(NamedTuple):
 
 
 def build_pool(runs: Sequence[Run], k: int) -> Pool:
-    """Pool the first k (>= 1) of every run, query by query; runs may differ in their queries.
-
-    Queries stand in the order in which the runs first name them; one for which no run returned
-    anything is left in, empty. ValueError if there is no run, or two have the same name.
-    """
+    """Pool the first k of every run, query by query, also where no run returned anything."""
     names = [run.name for run in runs]
     if not names:
         raise ValueError("a pool needs at least one run")
@@ -698,11 +641,7 @@ def build_pool(runs: Sequence[Run], k: int) -> Pool:
 
 
 def unjudged_at_k(run: Run, judged: Mapping[str, Collection[str]], k: int) -> Holes:
-    """Measure the holes of a run: 1 - Judged@k of ir-measures, duplicates counted once.
-
-    The share is of what was returned: a list shorter than k has no holes where it ends. `judged`
-    holds memory ids per query; a qrels mapping or a `Pool` will do.
-    """
+    """Measure the holes in what a run returned, repeats once: 1 - Judged@k of ir-measures."""
     per_query: dict[str, float] = {}
     n_unjudged = 0
     for query_id, ranking in zip(run.query_ids, run.rankings, strict=True):

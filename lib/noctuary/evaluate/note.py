@@ -42,8 +42,7 @@ _REMEDIES = {
 def write_note(stages: Sequence[StageResult], verdict: Verdict | None = None) -> list[str]:
     """Return what a night came to in a few sentences; numbers and ids, never a text of a memory.
 
-    Of a stage that is missing nothing is said, nor of what is zero. The verdict is the gate's on
-    tonight's candidate.
+    Of a stage that is missing nothing is said, nor of what is zero.
     """
     done = {stage.name: stage for stage in stages}
     parts = (

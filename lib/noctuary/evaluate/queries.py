@@ -39,7 +39,6 @@ from noctuary.text.tokens import (
 
 # Queries with an answer that is known: the owner's, written ones, phrases of the corpus.
 
-
 LABELLED = "labelled"
 GENERATED = "generated"
 EXACT = "exact"
@@ -50,9 +49,8 @@ GROUPS = (LABELLED, GENERATED, EXACT)
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Queries by group, and what has to be said about them."""
+    """Queries by group (ranked, in the order of GROUPS, none empty), and what is to be said."""
 
-    # ranked queries, in the order of GROUPS; only groups that hold one
     groups: Mapping[str, tuple[Query, ...]] = field(default_factory=dict[str, tuple[Query, ...]])
     unanswerable: tuple[Query, ...] = ()  # the owner's queries that nothing answers
     notes: tuple[str, ...] = ()  # one sentence per thing that was left out
@@ -78,20 +76,14 @@ class Questions:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """Read back what `to_json` returned."""
-        groups = {
-            name: tuple(map(Query.from_json, raw["groups"][name]))
-            for name in GROUPS
-            if name in raw["groups"]
-        }
+        held = raw["groups"]
+        groups = {name: tuple(map(Query.from_json, held[name])) for name in GROUPS if name in held}
         unanswerable = tuple(map(Query.from_json, raw["unanswerable"]))
         return cls(groups, unanswerable, tuple(raw["notes"]))
 
 
 def find_labels(source: SourceName, configured: str) -> Path | None:
-    """Return the file of labelled queries: the configured one, else the one beside the source.
-
-    Beside a database there is none.
-    """
+    """Return the file of labelled queries: the configured one, else that beside a source file."""
     if configured:
         return Path(configured).expanduser()
     if isinstance(source, DatabaseName):
@@ -103,11 +95,7 @@ def find_labels(source: SourceName, configured: str) -> Path | None:
 def gather_questions(
     memories: Path, labels: Path | None, written: Sequence[Query], exact: int
 ) -> Questions:
-    """Gather a night's queries; a fault in the owner's file is a note, it must not stop a night.
-
-    The owner's labels, if there are any, queries that a model wrote, and so many phrases of the
-    corpus, at least 0.
-    """
+    """Gather labels (their faults are notes), written queries, and so many exact phrases."""
     found, notes = _read_labelled(labels)
     wanted = {i for query in (*found.ranked, *written) for i in query.relevant_ids}
     owners = _owners(memories, wanted)
@@ -115,14 +103,13 @@ def gather_questions(
     if gone:
         notes.append(f"{plural(gone, 'label')} of memories that the corpus does not hold")
     if dropped := len(found.ranked) - len(labelled):
-        lost = plural(dropped, "query", "queries")
-        notes.append(f"{lost} without a label left, not asked")
+        notes.append(f"{plural(dropped, 'query', 'queries')} without a label left, not asked")
     phrases = build_exact_queries(RecordFile(memories), exact)
     if not exact:
         notes.append("the exact group is switched off (evaluation.exact_queries = 0)")
     elif len(phrases) < exact:
-        held = f"only {len(phrases)} of {exact} memories hold a phrase"
-        notes.append(f"{held} that no other memory holds")
+        found_some = f"only {len(phrases)} of {exact} memories hold a phrase"
+        notes.append(f"{found_some} that no other memory holds")
     groups = {
         LABELLED: _ask_as_owner(labelled, owners),
         GENERATED: _ask_as_owner(_answerable(written, owners)[0], owners),
@@ -164,28 +151,18 @@ def _owners(memories: Path, wanted: Collection[str]) -> dict[str, str | None]:
 
 
 def _answerable(queries: Sequence[Query], known: Collection[str]) -> tuple[tuple[Query, ...], int]:
-    """Return the queries with the labels that the corpus holds, and how many labels it does not.
-
-    A labelled memory may be deleted or turn sensitive; that must not keep a night from publishing.
-    """
-    kept = [
-        replace(
-            query,
-            relevant_ids=tuple(i for i in query.relevant_ids if i in known),
-            grades={i: grade for i, grade in query.grades.items() if i in known},
-        )
-        for query in queries
-    ]
+    """Return the queries with the labels that the corpus still holds, and how many it does not."""
+    kept: list[Query] = []
+    for query in queries:
+        ids = tuple(i for i in query.relevant_ids if i in known)
+        grades = {i: grade for i, grade in query.grades.items() if i in known}
+        kept.append(replace(query, relevant_ids=ids, grades=grades))
     before, after = (sum(len(q.relevant_ids) for q in group) for group in (queries, kept))
     return tuple(query for query in kept if query.relevant_ids), before - after
 
 
 def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str | None]) -> tuple[Query, ...]:
-    """Say on whose behalf each query is asked: nobody else may see a named user's memories.
-
-    That is the user whom the query names, or else the owner of its first labelled memory that has
-    one.
-    """
+    """Ask for the user whom a query names, or the owner of a label: nobody else may see theirs."""
     asked: list[Query] = []
     for query in queries:
         named = query.extras.get(USER_KEY) or query.extras.get("user_id")
@@ -201,22 +178,17 @@ def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str | None]) ->
 # second one, and a few that are not rare, with what the memory is about called by its concept's
 # name.
 
-
 MEMORIES_ASKED = 60
 """More narrow what is known of a threshold and cost a night a second a dozen."""
-
 
 MIN_QUESTION_WORDS = 5
 """Words of the shortest memory that is asked for: of a shorter one nothing can be left out."""
 
-
 MAX_QUESTION_WORDS = 8
 """Words of the longest question."""
 
-
 _PIECE_CHARS = 4
 """Characters of what counts as a word where no spaces separate any."""
-
 
 _EVERYDAY = Path(__file__).with_name("everyday.txt")
 
@@ -229,10 +201,7 @@ def read_everyday() -> list[str]:
 def make_questions(
     reader: SnapshotReader, mask: Mask | None = None, memories: int = MEMORIES_ASKED
 ) -> Iterator[tuple[str, str]]:
-    """Yield questions of some memories that a mask lets see, and the id that each was made of.
-
-    Memories are taken in the order of a hash of their id, so that one that is added displaces few.
-    """
+    """Yield questions of some memories that a mask lets see, by hash of their id, and that id."""
     seen = np.arange(reader.count) if mask is None else np.flatnonzero(mask)
     named = reader.memory_ids(seen.tolist())
     first = heapq.nsmallest(2 * memories, ((hash_text(i), p) for p, i in named.items()))
@@ -276,7 +245,6 @@ def _name(reader: SnapshotReader, position: int) -> str | None:
 
 # Phrases of a text, as written: contiguous words, or characters where spaces separate none.
 
-
 MIN_UNITS = 3
 """Units of the shortest phrase: two rare words are a keyword query, not a phrase."""
 MAX_WORDS = 6
@@ -314,19 +282,16 @@ def fold_text(text: str) -> str:
 
 def read_keys(text: str) -> list[str]:
     """Return the case-folded units of a text in order, stop words among them."""
-    if text.isascii():
+    if text.isascii():  # nearly every one
         return _ASCII_WORD.findall(text.lower())
-    if not _unspaced().search(text):
-        return [word.casefold() for word in _word().findall(text)]
     return [unit.key for unit in _units(text)]
 
 
 def rank_phrases(text: str, rarity: Callable[[str], float]) -> Iterator[str]:
-    """Yield the phrases of a text, the rarest first; equal ones in text order.
+    """Yield the phrases of a text, the rarest (summed idf) first; equal ones in text order.
 
     A phrase lies within one sentence or line, is no longer than half of the text, and neither
-    begins nor ends with a stop word if it can do without. The rarity of a unit's key, at least 0,
-    is summed over the phrase (idf); stop words count as 0.
+    begins nor ends with a stop word if it can do without.
     """
     most = MAX_GRAMS if dominant_script(text) in UNSPACED else MAX_WORDS
     longest = min(most, len(read_keys(text)) // 2)
@@ -386,33 +351,19 @@ def _units(text: str) -> Iterator[Unit]:
             yield Unit(start, end, match.group().casefold())
 
 
-# Compiled at the first text that is not ASCII.
-@cache
-def _unspaced() -> re.Pattern[str]:
-    return re.compile(f"[{regex_class(UNSPACED)}]")
-
-
-@cache
-def _word() -> re.Pattern[str]:
-    return re.compile(_word_source(rf"[\w{MARKS}]"))
-
-
 @cache
 def _word_or_run() -> re.Pattern[str]:
+    """Return what is compiled at the first text that is not ASCII."""
     unspaced = regex_class(UNSPACED)
-    word = _word_source(rf"(?:[^\W{unspaced}]|[{MARKS}])")
+    letter = rf"(?:[^\W{unspaced}]|[{MARKS}])"
+    word = f"{letter}+" + _JOINED.format(w=letter)
     return re.compile(f"(?P<run>[{unspaced}]+)|(?P<word>{word})")
-
-
-def _word_source(letter: str) -> str:
-    return f"{letter}+" + _JOINED.format(w=letter)
 
 
 # What the exact stratum asks of a whole corpus, without a record of it in memory.
 #
 # Memory: the folded texts as UTF-8, 4 bytes a content word and the vocabulary: some 500 bytes a
 # memory.
-
 
 NEAR_DUPLICATE = 0.8
 """Jaccard similarity of content words from which two memories answer the same query. Lower skips
@@ -498,7 +449,6 @@ def _encoded(text: str) -> bytes:
 # than another. Reports that show it have to say so (hybrid-recall's own report, section 2.2, calls
 # its lexical arm's recall on such queries circular).
 
-
 STRATUM = "exact"
 DEFAULT_QUERIES = 60
 """More find smaller drops and cost time every night; 50 is what rankings of systems take to settle
@@ -520,16 +470,11 @@ of fewer queries there."""
 def build_exact_queries(
     records: Sequence[MemoryRecord], n: int = DEFAULT_QUERIES, seed: int = DEFAULT_SEED
 ) -> tuple[Query, ...]:
-    """Build up to `n` queries that repeat a phrase of exactly one memory, by its id.
+    """Build up to `n` queries that repeat a phrase of exactly one memory of the whole corpus.
 
-    Memories are taken in the order of a hash of their content, so that the choice depends neither
-    on their order nor on their ids, and a memory that is added displaces at most one other (and may
-    change a phrase by making one of its words less rare). Left out are memories of named users (a
-    recall that names no user cannot see them), short ones, and those that say nearly what another
-    one says or hold no phrase of their own: a corpus that repeats itself gives fewer or none.
-
-    The records, the whole corpus in any order, are gone through twice, and of them only what may be
-    asked for is held. ValueError if `n` is negative.
+    Memories are taken in the order of a hash of their content: one that is added displaces at most
+    one other. Left out are memories of named users (a recall that names no user cannot see them),
+    short ones, and those that say nearly what another one says or hold no phrase of their own.
     """
     if n < 0:
         raise ValueError(f"the number of queries starts at 0, got {n}")

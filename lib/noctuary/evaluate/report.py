@@ -6,10 +6,12 @@ import base64
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from noctuary.evaluate.abstain import Abstention, measure_abstention
 from noctuary.evaluate.decide import SERVED, Runs, score_group
@@ -18,13 +20,14 @@ from noctuary.evaluate.metrics import (
     TIE,
     Comparison,
     Difference,
+    Mean,
     Report,
     Scores,
     compare,
     summarize,
 )
 from noctuary.evaluate.queries import EXACT, UNANSWERABLE, Questions
-from noctuary.evaluate.statistics import Interval, Resampling
+from noctuary.evaluate.statistics import STANDARD, Interval
 from noctuary.snapshot.checks import Drop, DropReport
 from noctuary.snapshot.verdict import Verdict as GateVerdict
 from noctuary.text.marks import visible
@@ -32,12 +35,28 @@ from noctuary.text.marks import visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
-# What a night's report is made of: plain data that the night hands over.
-
-
 HEADLINE_METRICS = ("recall@10", "ndcg@10")
 """What the page opens with: whether the answer is there, and where it stands."""
+
+MAX_STRATUM_ROWS = 1500
+"""Rows of a table by stratum: about 400 KB of page. What is cut is said below the table."""
+
+MAX_QUERIES = 20
+"""Losers and winners shown per metric: enough to see what they have in common."""
+
+MAX_IDS = 10
+"""Relevant ids shown per query; the number of the others is given."""
+
+MAX_ROWS = 45
+"""Rows drawn, the largest differences: a plot has to stay below 100 KB for Dagster's event log."""
+
+LABEL_CHARACTERS = 60
+"""Longest label; what is longer loses its middle (tables have the whole name)."""
+
+_LOSSES_AGAINST = "lexical"
+"""The arm that the served one is compared with query by query: what keyword search finds alone."""
+
+# What a night's report is made of: plain data that the night hands over.
 
 
 class QueryCount(NamedTuple):
@@ -71,10 +90,8 @@ class QueryGroup:
 
     name: str  # "labelled", "generated", "exact" or another
     reports: Sequence[Report] = ()  # means of every arm; the served one among them
-    # every other arm (`ours`) against the served one (`baseline`)
-    comparisons: Sequence[Comparison] = ()
-    # tonight's candidate against the snapshot that serves
-    against_serving: Comparison | None = None
+    comparisons: Sequence[Comparison] = ()  # every other arm against the served one
+    against_serving: Comparison | None = None  # tonight's candidate against what serves
     per_query: PerQuery | None = None  # where losers and winners come from
 
     def shown_metrics(self) -> list[str]:
@@ -97,7 +114,7 @@ class RankingDecision(NamedTuple):
     @staticmethod
     def of(document: Mapping[str, Any]) -> RankingDecision:
         """Return what the night wrote of its decision."""
-        found = document["decision"]
+        found: dict[str, Any] = document["decision"] or {"adopted": None, "tested": ()}
         rows = [
             {
                 "challenger": row["name"],
@@ -109,9 +126,13 @@ class RankingDecision(NamedTuple):
                 "gain where confirmed": (row["confirmation"] or {"mean": None})["mean"],
                 "vetoes": "; ".join(row["vetoes"]),
             }
-            for row in (found["tested"] if found else ())
+            for row in found["tested"]
         ]
-        return RankingDecision(found["adopted"] if found else None, document["reason"], rows)
+        return RankingDecision(found["adopted"], document["reason"], rows)
+
+    def sentence(self) -> str:
+        """Return the reason, which says by itself if the configured ranking stays."""
+        return self.reason if self.adopted is None else f"{self.adopted} is adopted: {self.reason}"
 
 
 class GateOutcome(NamedTuple):
@@ -148,8 +169,7 @@ class NightReport:
     candidate_digest: str | None = None
     serving_snapshot: str | None = None  # id of the one that was compared with
     encoder_model: str | None = None
-    # sizes to show, for example memories and edges
-    counts: Mapping[str, int] = field(default_factory=dict[str, int])
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])  # for example memories
     query_counts: Sequence[QueryCount] = ()
     groups: Sequence[QueryGroup] = ()  # in the order of the page; names differ
     decision: RankingDecision | None = None
@@ -166,10 +186,6 @@ def count_queries(questions: Questions) -> list[QueryCount]:
         for group, queries in {**questions.groups, UNANSWERABLE: questions.unanswerable}.items()
         for stratum, n in sorted(Counter(query.stratum for query in queries).items())
     ]
-
-
-_LOSSES_AGAINST = "lexical"
-"""The arm that the served one is compared with query by query: what keyword search finds alone."""
 
 
 def gather_groups(
@@ -190,9 +206,6 @@ def gather_groups(
         comparisons = [Comparison.from_json(found) for found in raw["comparisons"]]
         groups.append(QueryGroup(name, reports, comparisons, against.get(name), pair))
     return groups
-
-
-# What every arm scored, as the night keeps it.
 
 
 def report_arms(questions: Questions, runs: Runs) -> dict[str, Any]:
@@ -226,16 +239,6 @@ def served_means(report: Mapping[str, Any]) -> dict[str, float]:
 
 # The page's tables: rows of text in the order shown.
 
-
-MAX_STRATUM_ROWS = 1500
-"""Rows of a table by stratum: about 400 KB of page. What is cut is said below the table."""
-
-MAX_QUERIES = 20
-"""Losers and winners shown per metric: enough to see what they have in common."""
-
-MAX_IDS = 10
-"""Relevant ids shown per query; the number of the others is given."""
-
 NONE = "none"
 DIFFERENCE_COLUMNS = (
     "difference", "interval", "p", "Holm p", "detectable", "n", "better", "worse", "same",
@@ -256,19 +259,11 @@ class Table(NamedTuple):
 def means_table(reports: Sequence[Report], metric: str) -> Table:
     """Return every arm's overall means with their intervals, the best of a metric first."""
     metrics = list(dict.fromkeys(name for report in reports for name in report.overall))
-
-    def first(report: Report) -> tuple[float, str]:
-        found = report.overall.get(metric)
-        return (-found.mean if found else 1.0, report.name)
-
-    def cell(report: Report, name: str) -> str:
-        found = report.overall.get(name)
-        return f"{as_mean(found.mean)} ({as_interval(found.interval)})" if found else ""
-
-    rows = [
-        [report.name, as_count(report.n), *(cell(report, name) for name in metrics)]
-        for report in sorted(reports, key=first)
-    ]
+    missing, rows = Mean(-1.0, None, 0), list[list[str]]()
+    for report in sorted(reports, key=lambda r: (-r.overall.get(metric, missing).mean, r.name)):
+        found = [report.overall.get(name) for name in metrics]
+        cells = [f"{as_mean(m.mean)} ({as_interval(m.interval)})" if m else "" for m in found]
+        rows.append([report.name, as_count(report.n), *cells])
     caption = "Means: mean and interval over all queries of the group"
     return Table(caption, ("arm", "n", *metrics), rows)
 
@@ -297,24 +292,19 @@ def strata_table(comparisons: Sequence[Comparison], metric: str) -> Table:
         for c in comparisons
         if metric in (found := c.strata.get(stratum, {}))
     ]
-    footnote = ""
-    if len(rows) > MAX_STRATUM_ROWS:
-        footnote = f"{MAX_STRATUM_ROWS} of {len(rows)} rows are shown; the result file has all."
+    footnote = f"{MAX_STRATUM_ROWS} of {len(rows)} rows are shown; the result file has all."
     caption = f"By stratum: {metric}, minus {_baselines(comparisons)}"
-    columns = ("stratum", "arm", *DIFFERENCE_COLUMNS)
-    return Table(caption, columns, rows[:MAX_STRATUM_ROWS], footnote, folded=True)
+    columns, shown = ("stratum", "arm", *DIFFERENCE_COLUMNS), rows[:MAX_STRATUM_ROWS]
+    return Table(caption, columns, shown, footnote if shown != rows else "", folded=True)
 
 
 def drops_table(drops: Sequence[Drop]) -> Table:
     """Return the losses that the gate counted."""
     rows = [
         [
-            drop.group,
-            drop.metric,
-            as_signed(drop.mean),
+            *(drop.group, drop.metric, as_signed(drop.mean)),
             f"{as_signed(drop.low)} to {as_signed(drop.high)}",
-            as_p(drop.p_holm),
-            as_count(drop.n),
+            *(as_p(drop.p_holm), as_count(drop.n)),
         ]
         for drop in drops
     ]
@@ -324,13 +314,13 @@ def drops_table(drops: Sequence[Drop]) -> Table:
 
 def decision_table(decision: RankingDecision) -> Table:
     """Return what was tested before a ranking was chosen."""
-    columns = [*decision.tested[0]] if decision.tested else []
 
     def plain(value: Any) -> str:
-        if value is None:
-            return NONE
-        return _minus(f"{value:.4f}") if isinstance(value, float) else str(value)
+        if isinstance(value, float):
+            return _minus(f"{value:.4f}")
+        return NONE if value is None else str(value)
 
+    columns = [*decision.tested[0]] if decision.tested else []
     rows = [[plain(row[column]) for column in columns] for row in decision.tested]
     return Table("What was tested before deciding", columns, rows)
 
@@ -339,48 +329,34 @@ def queries_table(
     pair: PerQuery, metric: str, texts: Mapping[str, str] | None, *, losers: bool
 ) -> Table:
     """Return the queries that changed most in a metric, equal changes by id."""
-    ours, baseline = pair.ours.column(metric).tolist(), pair.baseline.column(metric).tolist()
-    sign, ids = -1.0 if losers else 1.0, pair.ours.query_ids
-    change = [sign * (a - b) for a, b in zip(ours, baseline, strict=True)]
-    places = [place for place, gain in enumerate(change) if gain > TIE]
-    places.sort(key=lambda place: (-round(change[place], 9), ids[place]))
-
-    def relevant(query_id: str) -> str:
-        found = pair.relevant_ids.get(query_id, ())
-        more = len(found) - MAX_IDS
-        return ", ".join(found[:MAX_IDS]) + (f" and {more} more" if more > 0 else "")
-
-    rows = [
-        [
-            ids[place],
-            pair.ours.strata[place],
-            as_mean(ours[place]),
-            as_mean(baseline[place]),
-            as_signed(ours[place] - baseline[place]),
-            relevant(ids[place]),
-            *(() if texts is None else (texts.get(ids[place], ""),)),
-        ]
-        for place in places[:MAX_QUERIES]
-    ]
-    columns = ("query", "stratum", pair.ours.name, pair.baseline.name, "change", "relevant ids")
-    footnote = ""
-    if len(rows) < len(places):
-        footnote = f"{len(rows)} of {len(places)} shown, the largest changes first."
+    ours, baseline = pair.ours, pair.baseline
+    change = ours.column(metric) - baseline.column(metric)
+    gains = -change if losers else change
+    places = np.flatnonzero(gains > TIE).tolist()
+    places.sort(key=lambda place: (-round(gains[place], 9), ours.query_ids[place]))
+    rows: list[list[str]] = []
+    for place in places[:MAX_QUERIES]:
+        query_id = ours.query_ids[place]
+        values = [as_mean(float(arm.column(metric)[place])) for arm in (ours, baseline)]
+        relevant = pair.relevant_ids.get(query_id, ())
+        more = f" and {len(relevant) - MAX_IDS} more" if len(relevant) > MAX_IDS else ""
+        told = [as_signed(float(change[place])), ", ".join(relevant[:MAX_IDS]) + more]
+        text = [] if texts is None else [texts.get(query_id, "")]
+        rows.append([query_id, ours.strata[place], *values, *told, *text])
+    columns = ("query", "stratum", ours.name, baseline.name, "change", "relevant ids")
+    footnote = f"{len(rows)} of {len(places)} shown, the largest changes first."
     word = "Losers" if losers else "Winners"
-    caption = f"{word} in {metric}, {pair.ours.name} against {pair.baseline.name}"
-    return Table(caption, columns if texts is None else (*columns, "text"), rows, footnote)
+    caption = f"{word} in {metric}, {ours.name} against {baseline.name}"
+    columns = columns if texts is None else (*columns, "text")
+    return Table(caption, columns, rows, footnote if len(rows) < len(places) else "")
 
 
 def abstention_table(found: Abstention) -> Table:
     """Return how well the top score tells whether there is an answer."""
     columns = ("arm", "AUROC", "interval", "area", "answerable", "unanswerable")
     row = [
-        found.name,
-        as_mean(found.auroc),
-        as_interval(found.interval),
-        as_mean(found.curve.area),
-        as_count(found.n_answerable),
-        as_count(found.n_unanswerable),
+        *(found.name, as_mean(found.auroc), as_interval(found.interval), as_mean(found.curve.area)),
+        *(as_count(found.n_answerable), as_count(found.n_unanswerable)),
     ]
     return Table("Does the best result's score tell that there is an answer?", columns, [row])
 
@@ -393,13 +369,8 @@ def difference_cells(found: Difference) -> list[str]:
     return [
         as_signed(found.mean),
         as_interval(found.interval, signed=True),
-        as_p(found.p_value),
-        as_p(found.p_holm),
-        as_mean(found.minimum_detectable),
-        as_count(found.n),
-        as_count(found.wins),
-        as_count(found.losses),
-        as_count(found.ties),
+        *(as_p(found.p_value), as_p(found.p_holm), as_mean(found.minimum_detectable)),
+        *map(as_count, (found.n, found.wins, found.losses, found.ties)),
         verdict,
     ]
 
@@ -444,43 +415,12 @@ def _baselines(comparisons: Sequence[Comparison]) -> str:
 
 # The page's words: the verdict about a night, and what its terms mean.
 
-
 GOOD, BAD, OPEN = "good", "bad", "open"
-_SETTINGS = Resampling()
 
 EXACT_BIAS = (
     "Built from the corpus's own words: it favours lexical search. It shows that what is stored "
     "can be found again, not which ranking answers real questions better."
 )
-ABSTENTION = (
-    "AUROC: chance that a query with an answer scores above one without; 0.5 says nothing. "
-    "An answer counts as right where {metric} is above 0. Area: mean risk over all coverages, "
-    "lower is better."
-)
-TERMS = {
-    "difference": "Mean over queries of one arm's value minus the other's on the same query. Above "
-    "zero the arm that is named first is better.",
-    "interval": f"{_SETTINGS.confidence:.0%} bootstrap interval of the mean (BCa, "
-    f"{as_count(_SETTINGS.draws)} draws, seeded). \u201cnone\u201d: fewer than two queries.",
-    "p, Holm p": "Two-sided paired permutation test. Holm p is corrected for how many strata of "
-    "the same metric were tested; in the gate's table, for everything that was tested.",
-    "verdict": "better or worse only if the interval excludes zero and Holm p is below "
-    f"{_SETTINGS.alpha:g}. Everything else is not significant, which is no proof of equality. Many "
-    "arms are shown: a few look significant by chance, because nothing is corrected over arms.",
-    "detectable": "Smallest true difference that so many queries would show "
-    f"{_SETTINGS.power:.0%} of the time. A result that is not significant says nothing about "
-    "smaller ones.",
-    "better, worse, same": "How many queries changed in which direction.",
-    "metrics": "recall@k: share of the relevant memories among the first k. all_relevant@k: 1 if "
-    "all of them are there. precision@k: share of the k that is relevant. ndcg@k: credit falls "
-    "with the rank. mrr@k: one over the rank of the first relevant one. map@k: mean precision at "
-    "the relevant ones. Repeats never count twice.",
-    "intervals of means": "Two arms answered the same queries, so overlapping intervals of their "
-    "means do not make them equal. The differences decide.",
-    "groups": "labelled: queries that the owner wrote and labelled. generated: written by a "
-    f"language model. exact: {EXACT_BIAS[0].lower()}{EXACT_BIAS[1:]} Groups are never averaged "
-    "with each other.",
-}
 
 
 class Verdict(NamedTuple):
@@ -505,8 +445,12 @@ def word_verdict(report: NightReport) -> Verdict:
         if (found := group.against_serving.overall.get(metric)) is not None
     ]
     if report.decision is not None:
-        details.append(f"Ranking: {decision_sentence(report.decision)}")
-    return Verdict(*_outcome(report), details)
+        details.append(f"Ranking: {report.decision.sentence()}")
+    gate = report.gate
+    if gate is None:
+        return Verdict(OPEN, "Not judged", "The gate has not judged this candidate.", details)
+    kind, word = (GOOD, "Passed") if gate.passed else (BAD, "Refused")
+    return Verdict(kind, word, gate.sentence, details)
 
 
 def difference_sentence(found: Difference) -> str:
@@ -515,12 +459,11 @@ def difference_sentence(found: Difference) -> str:
     if found.interval is None:
         return f"too few queries to say anything ({as_signed(found.mean)}, {queries})."
     ends = as_interval(found.interval, signed=True)
-    numbers = f"{_SETTINGS.confidence:.0%} interval {ends}, {queries}"
+    numbers = f"{STANDARD.confidence:.0%} interval {ends}, {queries}"
     if found.significant:
         side = "better" if found.mean > 0 else "worse"
-        by = as_mean(abs(found.mean))
         return (
-            f"significantly {side} than what serves, by {by} "
+            f"significantly {side} than what serves, by {as_mean(abs(found.mean))} "
             f"({numbers}, Holm p {as_p(found.p_holm)})."
         )
     unseen = ""
@@ -529,22 +472,9 @@ def difference_sentence(found: Difference) -> str:
     return f"no significant difference to what serves ({as_signed(found.mean)}, {numbers}){unseen}."
 
 
-def decision_sentence(decision: RankingDecision) -> str:
-    """Return the reason, which says by itself if the configured ranking stays."""
-    adopted = "" if decision.adopted is None else f"{decision.adopted} is adopted: "
-    return f"{adopted}{decision.reason}"
-
-
 def bias_note(*names: str) -> str:
     """Return what has to be known about queries of a group or stratum, or ""."""
     return EXACT_BIAS if EXACT in names else ""
-
-
-def _outcome(report: NightReport) -> tuple[str, str, str]:
-    gate = report.gate
-    if gate is not None:
-        return (GOOD, "Passed", gate.sentence) if gate.passed else (BAD, "Refused", gate.sentence)
-    return OPEN, "Not judged", "The gate has not judged this candidate."
 
 
 # The night's plots as PNG: mean differences with their intervals, and risk over coverage.
@@ -552,17 +482,10 @@ def _outcome(report: NightReport) -> tuple[str, str, str]:
 # matplotlib is imported inside functions (docs/decisions/0012), and never its pyplot: that keeps
 # figures in a global list and chooses a backend for the whole process.
 
-
 MUTED = "#57606a"
 BLUE = "#0072b2"
 VERMILLION = "#c44e00"
 """Okabe and Ito's blue and a darker vermillion: told apart with every common colour blindness."""
-
-MAX_ROWS = 45
-"""Rows drawn, the largest differences: a plot has to stay below 100 KB for Dagster's event log."""
-
-LABEL_CHARACTERS = 60
-"""Longest label; what is longer loses its middle (tables have the whole name)."""
 
 _FONT = "DejaVu Sans"
 _PLAIN: dict[str, Any] = {"family": _FONT, "parse_math": False}
@@ -605,11 +528,18 @@ def night_plots(report: NightReport) -> dict[str, Plot]:
     return found
 
 
-def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) -> bytes:
-    """Draw mean paired differences with their intervals, the best at the top.
+def _differences(rows: Mapping[str, Difference], metric: str, title: str) -> Plot:
+    better = sum(found.significant and found.mean > 0 for found in rows.values())
+    worse = sum(found.significant and found.mean < 0 for found in rows.values())
+    alt = (
+        f"Mean differences in {metric} with intervals, {title}: {len(rows)} rows, {better} "
+        f"significantly better, {worse} significantly worse; the table has the numbers."
+    )
+    return Plot(plot_differences(rows, metric, title), alt)
 
-    Significant ones are filled and coloured. Of more than `MAX_ROWS` the largest are drawn.
-    """
+
+def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) -> bytes:
+    """Draw mean differences, the best at the top; significant ones are filled and coloured."""
     from matplotlib.figure import Figure
 
     drawn = sorted(rows.items(), key=lambda row: (-abs(row[1].mean), row[0]))[:MAX_ROWS]
@@ -620,9 +550,10 @@ def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) ->
         ends = found.interval
         # A bootstrap interval may leave the mean outside; a bar has no negative length.
         reach = ends and [[max(0.0, found.mean - ends.low)], [max(0.0, ends.high - found.mean)]]
-        colour = (BLUE if found.mean > 0 else VERMILLION) if found.significant else MUTED
-        shape = ("^" if found.mean > 0 else "v") if found.significant else "o"
-        face = colour if found.significant else "white"
+        colour, shape, face = MUTED, "o", "white"
+        if found.significant:
+            colour, shape = (BLUE, "^") if found.mean > 0 else (VERMILLION, "v")
+            face = colour
         axes.errorbar(
             found.mean, place, xerr=reach, fmt=shape, color=colour, markerfacecolor=face, capsize=3
         )
@@ -642,8 +573,7 @@ def plot_risk_coverage(abstention: Abstention) -> bytes:
     from matplotlib.figure import Figure
 
     figure = Figure((7.2, 4.3), layout="constrained")
-    axes = figure.add_subplot()
-    curve = abstention.curve
+    axes, curve = figure.add_subplot(), abstention.curve
     axes.plot(curve.coverage, curve.risk, color=BLUE, marker=".", clip_on=False)
     axes.axhline(curve.risk[-1], color=MUTED, linestyle="--")
     axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
@@ -667,16 +597,6 @@ def to_png(figure: Figure) -> bytes:
     return few.getvalue()
 
 
-def _differences(rows: Mapping[str, Difference], metric: str, title: str) -> Plot:
-    better = sum(found.significant and found.mean > 0 for found in rows.values())
-    worse = sum(found.significant and found.mean < 0 for found in rows.values())
-    alt = (
-        f"Mean differences in {metric} with intervals, {title}: {len(rows)} rows, {better} "
-        f"significantly better, {worse} significantly worse; the table has the numbers."
-    )
-    return Plot(plot_differences(rows, metric, title), alt)
-
-
 def _label(text: str) -> str:
     """Return a text on one line that the bundled font can draw; other characters become boxes."""
     from matplotlib.font_manager import findfont, get_font
@@ -692,42 +612,40 @@ def _label(text: str) -> str:
 #
 # jinja2 is imported inside the function that renders (docs/decisions/0012).
 
-
 _BREAKS_MARKDOWN = re.compile(r"[\[\]()<>!`\\\s]+")
 
 
-class Section(NamedTuple):
-    """A chapter of the page: heading, sentences, plots, tables."""
-
-    title: str
-    notes: Sequence[str] = ()
-    plots: Sequence[Plot | None] = ()
-    tables: Sequence[Table] = ()
-
-
 def render_page(report: NightReport, plots: Mapping[str, Plot]) -> str:
-    """Return a night's report as one HTML document that loads nothing.
+    """Return a night's report as one HTML document that loads nothing and holds no script.
 
-    Every name and text is escaped; the page holds no script and forbids every request by its own
-    content security policy. Equal reports give equal pages.
+    Every name and text is escaped. Equal reports give equal pages.
     """
     import jinja2
 
+    def read(name: str) -> str:
+        return resources.files("noctuary.evaluate").joinpath(name).read_text(encoding="utf-8")
+
+    def show(value: Any) -> Any:
+        """Return a text without hidden characters; jinja2 marks what is safe by its type."""
+        return type(value)(visible(value)) if isinstance(value, str) else value
+
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_read_resource),
+        loader=jinja2.FunctionLoader(read),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_visible,
+        finalize=show,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["count_text"] = as_count
+    tables = (counts_table, drops_table, group_tables, group_notes, decision_table)
     return environment.get_template("template.html.j2").render(
         report=report,
         verdict=word_verdict(report),
-        facts=_facts(report),
-        sections=list(_sections(report, plots)),
-        terms=TERMS,
-        as_data_uri=as_data_uri,
+        plots=plots,
+        settings=STANDARD,
+        exact_bias=EXACT_BIAS,
+        **{make.__name__: make for make in (*tables, abstention_table, as_data_uri)},
     )
 
 
@@ -737,88 +655,47 @@ def as_data_uri(png: bytes) -> str:
 
 
 def as_markdown_image(png: bytes, alt: str) -> str:
-    """Return a Markdown image that holds its own bytes: it needs no file and no network.
-
-    Keep it under 100 KB, because Dagster stores it in its event log. Characters of `alt` that would
-    end the Markdown become blanks.
-    """
+    """Return a Markdown image that holds its own bytes; under 100 KB, as Dagster keeps it."""
     return f"![{_BREAKS_MARKDOWN.sub(' ', alt).strip()}]({as_data_uri(png)})"
 
 
-def _read_resource(name: str) -> str:
-    return resources.files("noctuary.evaluate").joinpath(name).read_text(encoding="utf-8")
+def counts_table(counts: Sequence[QueryCount]) -> Table:
+    """Return how many queries were asked."""
+    rows = [[c.group, c.stratum, as_count(c.n), bias_note(*c[:2])] for c in counts]
+    return Table("Queries asked tonight", ("group", "stratum", "n", "note"), rows)
 
 
-def _visible(value: Any) -> Any:
-    """Return a text without hidden characters; jinja2 marks what is safe by its type."""
-    return type(value)(visible(value)) if isinstance(value, str) else value
-
-
-def _facts(report: NightReport) -> list[tuple[str, str]]:
-    return [
-        ("night", report.night),
-        ("candidate", report.candidate_digest or "none"),
-        ("compared with", report.serving_snapshot or "no serving snapshot"),
-        ("encoder", report.encoder_model or "none"),
-        *((name, as_count(count)) for name, count in report.counts.items()),
-    ]
-
-
-def _sections(report: NightReport, plots: Mapping[str, Plot]) -> Iterable[Section]:
-    if report.query_counts:
-        rows = [[c.group, c.stratum, as_count(c.n), bias_note(*c[:2])] for c in report.query_counts]
-        counts = Table("Queries asked tonight", ("group", "stratum", "n", "note"), rows)
-        yield Section("Queries", tables=(counts,))
-    elif not report.groups:
-        yield Section("Queries", ("There was no query to ask.",))
-    if report.gate is not None and report.gate.drops:
-        losses = drops_table(report.gate.drops)
-        yield Section("Losses that the gate counted", tables=(losses,))
-    for group in report.groups:
-        yield _group_section(report, group, plots)
-    if report.decision is not None:
-        tested = decision_table(report.decision)
-        yield Section("Ranking", (decision_sentence(report.decision),), tables=(tested,))
-    if report.abstention is not None:
-        note = ABSTENTION.format(metric=report.abstention.metric)
-        found = abstention_table(report.abstention)
-        curve = plots.get("risk_coverage")
-        yield Section("Knowing when there is no answer", (note,), (curve,), (found,))
-    if report.notes:
-        yield Section("Left out tonight", report.notes)
-
-
-def _group_section(report: NightReport, group: QueryGroup, plots: Mapping[str, Plot]) -> Section:
-    notes = [note for note in (bias_note(group.name),) if note]
-    found = list(_group_tables(group))
-    if group.per_query is not None:
-        pair, metrics = group.per_query, group.shown_metrics()
-        changed = [
-            queries_table(pair, metric, report.query_texts, losers=losers)
-            for metric in [m for m in metrics if m in pair.ours.metrics] or pair.ours.metrics[:1]
-            for losers in (True, False)
-        ]
-        if not any(table.rows for table in changed):
-            notes.append(f"No query changed, {pair.ours.name} against {pair.baseline.name}.")
-        found += changed
-    if not found:
+def group_notes(group: QueryGroup, tables: Sequence[Table]) -> list[str]:
+    """Return what has to be said above the tables of a group."""
+    pair, notes = group.per_query, [bias_note(group.name)]
+    if pair is not None and not any(table.rows for table in _changed_queries(group, None)):
+        notes.append(f"No query changed, {pair.ours.name} against {pair.baseline.name}.")
+    if not tables:
         notes.append("There is no result for these queries.")
-    pictures = [plots.get(f"{group.name}_{name}") for name in ("against_serving", "differences")]
-    return Section(f"Queries: {group.name}", notes, pictures, found)
+    return [note for note in notes if note]
 
 
-def _group_tables(group: QueryGroup) -> Iterable[Table]:
-    metrics = group.shown_metrics()
-    serving = group.against_serving
+def group_tables(group: QueryGroup, texts: Mapping[str, str] | None) -> list[Table]:
+    """Return everything that is known of a group; queries with their texts where given."""
+    metrics, serving, found = group.shown_metrics(), group.against_serving, list[Table]()
     if serving is not None:
-        yield metrics_table(serving)
+        found.append(metrics_table(serving))
         if len(serving.strata) > 1:
-            yield from (strata_table((serving,), metric) for metric in metrics)
+            found += [strata_table((serving,), metric) for metric in metrics]
+    measured = dict.fromkeys([*metrics, *(m for c in group.comparisons for m in c.overall)])
     if group.comparisons:
-        measured = dict.fromkeys([*metrics, *(m for c in group.comparisons for m in c.overall)])
-        for metric in measured:
-            yield arms_table(group.comparisons, metric, folded=metric not in metrics)
-        if any(len(found.strata) > 1 for found in group.comparisons):
-            yield from (strata_table(group.comparisons, metric) for metric in metrics)
+        found += [arms_table(group.comparisons, m, folded=m not in metrics) for m in measured]
+    if any(len(one.strata) > 1 for one in group.comparisons):
+        found += [strata_table(group.comparisons, metric) for metric in metrics]
     if group.reports and metrics:
-        yield means_table(group.reports, metrics[0])
+        found.append(means_table(group.reports, metrics[0]))
+    return [*found, *_changed_queries(group, texts)]
+
+
+def _changed_queries(group: QueryGroup, texts: Mapping[str, str] | None) -> list[Table]:
+    pair, metrics = group.per_query, group.shown_metrics()
+    if pair is None:
+        return []
+    shown = [m for m in metrics if m in pair.ours.metrics] or pair.ours.metrics[:1]
+    both = (True, False)
+    return [queries_table(pair, m, texts, losers=losers) for m in shown for losers in both]

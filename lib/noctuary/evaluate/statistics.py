@@ -24,6 +24,9 @@ DEFAULT_ALPHA = 0.05
 MIN_VALUES = 2
 """Below this there is nothing to resample, and an interval of no width would claim certainty."""
 
+DIGITS = 6
+"""Decimals kept in JSON: finer than 10,000 queries can tell apart, free of platform noise."""
+
 _CHUNK_CELLS = 2_000_000
 """Cells of a resampling matrix held at once (float64, 16 MB): larger gains no speed."""
 
@@ -125,11 +128,11 @@ def _bca_interval(values: Floats, means: Floats, resampling: Resampling) -> Inte
 
 
 def column_intervals(values: Floats, resampling: Resampling = STANDARD) -> list[Interval | None]:
-    """Return the BCa bootstrap interval of every column's mean; all columns share the draws.
+    """Return the BCa interval of the mean of every column of shape (n, m); they share the draws.
 
-    Values of shape (n, m): n queries by m columns (arms by metrics). All None for fewer than two
-    rows. Where all values of a column are equal it has no width: they show no variation, which is
-    no proof that there is none. ValueError if there is no row, or a value is not finite.
+    All None for fewer than two rows. Where all values of a column are equal it has no width: they
+    show no variation, which is no proof that there is none. ValueError if there is no row, or a
+    value is not finite.
     """
     n, m = values.shape
     if n == 0:
@@ -157,9 +160,8 @@ def permutation_p_values(differences: Floats, resampling: Resampling = STANDARD)
     more than `draws` (n counts the queries that differ in some column), else
     (count + 1) / (draws + 1) over random ones (Phipson and Smyth 2010: valid at any number).
 
-    Differences of shape (n, m), ours minus baseline, share the flips; p-values, shape (m,), lie in
-    (0, 1] and are 1 where nothing differs. ValueError for another shape, no query, or a value that
-    is not finite.
+    Differences of shape (n, m) share the flips; p-values, shape (m,), lie in (0, 1] and are 1 where
+    nothing differs. ValueError for another shape, no query, or a value that is not finite.
     """
     if differences.ndim != 2:
         raise ValueError(
@@ -179,16 +181,13 @@ def permutation_p_values(differences: Floats, resampling: Resampling = STANDARD)
     rng = np.random.default_rng(resampling.seed)
     done, count = 0, np.zeros(moving.shape[1], dtype=np.int64)
     for rows in chunks(2**n if exact else resampling.draws, n):
-        flips = _all_flips(done, rows, n) if exact else _random_flips(rng, rows, n)
+        # 1 marks a flip; the bits of a number are one of all ways to flip n signs.
+        numbers = np.arange(done, done + rows, dtype=np.int64)[:, None]
+        flips = numbers >> np.arange(n) & 1 if exact else _random_flips(rng, rows, n)
         sums = total - 2.0 * (flips.astype(np.float64) @ moving)
         count += np.count_nonzero(np.abs(sums) >= bound, axis=0)
         done += rows
     return count / done if exact else (count + 1) / (done + 1)
-
-
-def _all_flips(start: int, rows: int, n: int) -> NDArray[np.int64]:
-    """Return some of the 2^n ways to flip n signs, from the given one on; 1 marks a flip."""
-    return np.arange(start, start + rows, dtype=np.int64)[:, None] >> np.arange(n) & 1
 
 
 def _random_flips(rng: np.random.Generator, rows: int, n: int) -> NDArray[np.uint8]:
@@ -203,8 +202,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values adjusted so that the chance of any false alarm stays below the level.
 
     The i-th smallest of m (i from 1) is multiplied by m - i + 1, raised to the adjusted one before
-    it and capped at 1 (Holm 1979). No independence is assumed. The order stays, and there may be
-    none; ValueError if one lies outside [0, 1] or is NaN.
+    it and capped at 1 (Holm 1979). No independence is assumed. The order stays; ValueError if one
+    lies outside [0, 1] or is NaN.
     """
     wrong = [p for p in p_values if not 0.0 <= p <= 1.0]
     if wrong:
@@ -223,10 +222,9 @@ def minimum_detectable_difference(
     """Return the true mean difference that a two-sided paired test would find with `power`.
 
     (z_(1 - a/2) + z_power) * sd / sqrt(n), a = 1 - confidence: the normal approximation, a few
-    percent too low below some twenty queries (the t distribution has heavier tails). In units of
-    the metric; None for fewer than two queries, 0 where all differences are equal, which is no
-    proof that any difference would be found. ValueError if a value is not finite or the array not
-    one-dimensional.
+    percent too low below some twenty queries (the t distribution has heavier tails). None for fewer
+    than two queries, 0 where all differences are equal, which is no proof that any difference would
+    be found. ValueError if a value is not finite or the array not one-dimensional.
     """
     if differences.ndim != 1 or not np.isfinite(differences).all():
         raise ValueError(
@@ -238,13 +236,6 @@ def minimum_detectable_difference(
         return 0.0  # in floats the deviation of equal values need not come out as zero
     z_sum = _NORMAL.inv_cdf(0.5 + resampling.confidence / 2.0) + _NORMAL.inv_cdf(resampling.power)
     return z_sum * float(differences.std(ddof=1)) / float(np.sqrt(differences.size))
-
-
-# Results as JSON.
-
-
-DIGITS = 6
-"""Decimals kept in JSON: finer than 10,000 queries can tell apart, free of platform noise."""
 
 
 @dataclass(frozen=True, slots=True)

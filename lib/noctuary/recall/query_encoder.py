@@ -18,8 +18,7 @@ from noctuary.core.manifest import Manifest
 from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord
 from noctuary.embed.fingerprint import HOSTED_POOLING, EncoderFingerprint, require_same
-from noctuary.embed.lean import HEADER_FILE, LeanEncoder, read_header
-from noctuary.embed.warm import WarmEncoder
+from noctuary.embed.lean import HEADER_FILE, LeanEncoder, WarmEncoder, read_header
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -126,7 +125,7 @@ def _name(fingerprint: Mapping[str, Any] | None) -> str:
 # Turning a query into a vector without torch: the store's encoder, opened once per process.
 #
 # The lean encoder answers; a process that keeps asking may change to ONNX Runtime
-# (`noctuary.embed.warm`). A model that the lean encoder cannot read has its ONNX export alone,
+# (`noctuary.embed.lean`). A model that the lean encoder cannot read has its ONNX export alone,
 # which takes a while to load. Where a provider made the snapshot's vectors, it is asked over the
 # network (`noctuary.embed.hosted`), for as long as the recall may still take.
 

@@ -23,7 +23,7 @@ from noctuary.cli.store import (
 )
 from noctuary.core.manifest import Manifest, read_manifest, read_pointer
 from noctuary.core.store import ABSTENTION_FILE, VECTORS_FILE, StorePaths
-from noctuary.embed.tables import connect
+from noctuary.embed.tiers import connect
 from tests.support.calibration import MEASURE
 from tests.support.store import Store
 

@@ -8,9 +8,15 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
+from noctuary.embed.export import (
+    MIN_COSINE,
+    PROBE_TEXTS,
+    export_lean,
+    export_onnx,
+    measure_agreement,
+)
 from noctuary.embed.lean import LeanEncoder
-from noctuary.embed.lean_export import MIN_COSINE, PROBE_TEXTS, export_lean, measure_agreement
-from noctuary.embed.onnx import OnnxEncoder, export_onnx
+from noctuary.embed.onnx import OnnxEncoder
 from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
 
 TinyModel = Callable[..., Path]

@@ -17,11 +17,6 @@ def test_no_texts_no_batches() -> None:
     assert plan_batches([]) == []
 
 
-def test_batch_size_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch_size is 0; expected at least 1"):
-        plan_batches([1], 0)
-
-
 @pytest.mark.parametrize(
     ("texts", "token_count", "rows"),
     [

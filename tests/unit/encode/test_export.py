@@ -14,10 +14,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from noctuary.core.errors import EncoderError
-from noctuary.embed import lean_export as export
+from noctuary.embed import export
+from noctuary.embed.export import PROBE_TEXTS, export_lean
 from noctuary.embed.fingerprint import EncoderUnsupportedError
 from noctuary.embed.lean import HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE, LeanEncoder
-from noctuary.embed.lean_export import PROBE_TEXTS, LeanExport, export_lean
 from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
 
 TinyModel = Callable[..., Path]
@@ -30,6 +30,10 @@ def lean_dir(minilm: SentenceEncoder, tmp_path_factory: pytest.TempPathFactory) 
     directory = tmp_path_factory.mktemp("encoder") / "lean"
     export_lean(minilm, directory, [])
     return directory
+
+
+def opened(directory: Path) -> SentenceEncoder:
+    return open_sentence_encoder(str(directory))
 
 
 def _tree(directory: Path) -> dict[str, tuple[int, bytes]]:
@@ -63,26 +67,15 @@ def test_default_model_agrees_on_real_texts(minilm: SentenceEncoder, lean_dir: P
     assert float(cosines.min()) >= 0.99999
 
 
-def test_report_and_a_second_export_keeps_the_first(tiny_model: TinyModel, tmp_path: Path) -> None:
+def test_a_second_export_keeps_the_first(tiny_model: TinyModel, tmp_path: Path) -> None:
     encoder, out = open_sentence_encoder(str(tiny_model("m"))), tmp_path / "out" / "lean"
-    report = export_lean(encoder, out, SAMPLES)
+    least = export_lean(encoder, out, SAMPLES)
     before = _tree(out)
-    size_bytes = sum(len(content) for _, content in before.values())
     assert set(before) == {HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE}
-    assert report == LeanExport(
-        out, report.min_cosine, report.mean_cosine, len(PROBE_TEXTS) + 3, size_bytes, kept=False
-    )
-    assert 0.99999 < report.min_cosine <= report.mean_cosine < 1.00001
-    again = export_lean(encoder, out, SAMPLES)
-    assert again.kept
+    assert 0.99999 < least < 1.00001
+    assert export_lean(encoder, out, SAMPLES) == least
     assert _tree(out) == before
     assert [path.name for path in out.parent.iterdir()] == ["lean"]
-
-
-def test_a_model_directory_is_a_source(tiny_model: TinyModel, tmp_path: Path) -> None:
-    directory = tiny_model("m")
-    export_lean(directory, tmp_path / "lean", [])
-    assert LeanEncoder.open(tmp_path / "lean").fingerprint.model == "m"
 
 
 def test_another_model_and_a_damaged_export_are_replaced(
@@ -94,11 +87,11 @@ def test_another_model_and_a_damaged_export_are_replaced(
     export_lean(first, out, [])
     reader = LeanEncoder.open(out)
     vector = reader.encode_query("stone")
-    assert not export_lean(second, out, []).kept
+    export_lean(second, out, [])
     assert LeanEncoder.open(out).fingerprint == second.fingerprint
     np.testing.assert_array_equal(reader.encode_query("stone"), vector)
     (out / WEIGHTS_FILE).write_bytes(b"damaged")
-    assert not export_lean(second, out, []).kept
+    export_lean(second, out, [])
     np.testing.assert_allclose(
         LeanEncoder.open(out, verify=True).encode_query("stone"),
         second.encode_query("stone"),
@@ -110,7 +103,7 @@ def test_leftovers_of_a_killed_export_are_removed(tiny_model: TinyModel, tmp_pat
     (tmp_path / "o" / ".lean.building").mkdir(parents=True)
     (tmp_path / "o" / ".lean.building" / "weights.bin").write_bytes(b"half")
     (tmp_path / "o" / ".lean.old").mkdir()
-    export_lean(tiny_model("m"), tmp_path / "o" / "lean", [])
+    export_lean(opened(tiny_model("m")), tmp_path / "o" / "lean", [])
     assert [path.name for path in (tmp_path / "o").iterdir()] == ["lean"]
 
 
@@ -118,11 +111,11 @@ def test_disagreement_leaves_what_was_there(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "o" / "lean"
-    export_lean(tiny_model("first"), out, [])
+    export_lean(opened(tiny_model("first")), out, [])
     before = _tree(out)
     monkeypatch.setattr(export, "MIN_COSINE", 1.1)
     with pytest.raises(EncoderError, match="disagrees with second on text"):
-        export_lean(tiny_model("second", seed=2), out, [])
+        export_lean(opened(tiny_model("second", seed=2)), out, [])
     assert _tree(out) == before
     assert [path.name for path in out.parent.iterdir()] == ["lean"]
 
@@ -152,7 +145,7 @@ def test_other_architectures_are_unsupported(
     tiny_model: TinyModel, tmp_path: Path, options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(EncoderUnsupportedError, match=message):
-        export_lean(tiny_model("m", **options), tmp_path / "lean", [])
+        export_lean(opened(tiny_model("m", **options)), tmp_path / "lean", [])
     assert not (tmp_path / "lean").exists()
 
 
@@ -163,7 +156,7 @@ def test_a_cased_tokenizer_is_unsupported(tiny_model: TinyModel, tmp_path: Path)
     config = directory / "tokenizer_config.json"
     config.write_text(config.read_text().replace('"do_lower_case": true', '"do_lower_case": false'))
     with pytest.raises(EncoderUnsupportedError, match="differently from an uncased BERT"):
-        export_lean(directory, tmp_path / "lean", [])
+        export_lean(opened(directory), tmp_path / "lean", [])
 
 
 @pytest.mark.parametrize("name", [HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE])
@@ -172,7 +165,7 @@ def test_damaged_directories_are_errors(
     tiny_model: TinyModel, tmp_path: Path, name: str, damage: str
 ) -> None:
     out = tmp_path / "lean"
-    export_lean(tiny_model("m"), out, [])
+    export_lean(opened(tiny_model("m")), out, [])
     path = out / name
     content = path.read_bytes()
     path.unlink()
@@ -184,7 +177,7 @@ def test_damaged_directories_are_errors(
 
 def test_verify_finds_one_flipped_bit(tiny_model: TinyModel, tmp_path: Path) -> None:
     out = tmp_path / "lean"
-    export_lean(tiny_model("m"), out, [])
+    export_lean(opened(tiny_model("m")), out, [])
     content = bytearray((out / WEIGHTS_FILE).read_bytes())
     content[5000] ^= 1
     (out / WEIGHTS_FILE).write_bytes(content)
@@ -195,7 +188,7 @@ def test_verify_finds_one_flipped_bit(tiny_model: TinyModel, tmp_path: Path) -> 
 
 def test_weights_that_are_not_finite_name_the_text(tiny_model: TinyModel, tmp_path: Path) -> None:
     out = tmp_path / "lean"
-    export_lean(tiny_model("m"), out, [])
+    export_lean(opened(tiny_model("m")), out, [])
     lean = LeanEncoder.open(out)
     word = lean.word.copy()
     word[lean.tokenizer.vocab["x"]] = np.nan
@@ -209,7 +202,7 @@ def test_a_checkpoint_with_a_task_head_is_read(tiny_model: TinyModel, tmp_path: 
     plain = open_sentence_encoder(str(directory)).encode_query("stone")
     path = directory / "model.safetensors"
     save_file({f"bert.{name}": tensor for name, tensor in load_file(path).items()}, path)
-    export_lean(directory, tmp_path / "lean", [])
+    export_lean(opened(directory), tmp_path / "lean", [])
     np.testing.assert_allclose(
         LeanEncoder.open(tmp_path / "lean").encode_query("stone"), plain, atol=1e-5
     )

@@ -20,9 +20,8 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import read_array
 from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
-from noctuary.embed import backend as choosing
-from noctuary.embed.backend import Backend, sample_texts
-from noctuary.embed.documents import text_key
+from noctuary.embed import documents as choosing
+from noctuary.embed.documents import Backend, sample_texts, text_key
 from noctuary.embed.onnx import OnnxEncoder
 from noctuary.sources.corpus import iter_batches
 from noctuary.work.content import ContentStore, Filled

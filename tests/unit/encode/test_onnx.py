@@ -15,12 +15,12 @@ from safetensors.numpy import save_file
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file
+from noctuary.embed.export import export_onnx
 from noctuary.embed.onnx import (
     HEADER_FILE,
     MODEL_FILE,
     OnnxEncoder,
     OnnxHeader,
-    export_onnx,
     known_header,
     onnx_directory,
     read_header,

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError
 from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
-from noctuary.embed.backend import LIBRARY, Backend
-from noctuary.embed.documents import text_key
+from noctuary.embed.documents import LIBRARY, Backend, text_key
 from noctuary.embed.onnx import HEADER_FILE, MODEL_FILE
 from noctuary_assets.night import CONTENT, Night
 

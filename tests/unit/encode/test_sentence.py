@@ -235,7 +235,7 @@ def test_a_damaged_model_is_an_encoder_error(tiny_model: TinyModel) -> None:
 
 def test_import_loads_nothing_heavy() -> None:
     code = (
-        "import sys, noctuary.embed.sentence, noctuary.embed.lean_export\n"
+        "import sys, noctuary.embed.sentence, noctuary.embed.export\n"
         "print(sorted({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.embed.backend import share_files
+from noctuary.embed.documents import share_files
 from noctuary.embed.lean import LeanEncoder
 from tests.support.lean import write_encoder
 

@@ -8,11 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from noctuary.embed.lean import LeanEncoder
-from noctuary.embed.lean_export import export_lean
-from noctuary.embed.onnx import MODEL_FILE, OnnxEncoder, export_onnx, onnx_directory
+from noctuary.embed.export import export_lean, export_onnx
+from noctuary.embed.lean import MIN_COSINE, WARM_AFTER_QUERIES, LeanEncoder, WarmEncoder
+from noctuary.embed.onnx import MODEL_FILE, OnnxEncoder, onnx_directory
 from noctuary.embed.sentence import open_sentence_encoder
-from noctuary.embed.warm import MIN_COSINE, WARM_AFTER_QUERIES, WarmEncoder
 from tests.unit.encode.conftest import TinyModel
 
 
@@ -123,7 +122,7 @@ def test_a_process_may_end_while_the_runtime_is_loading(faces: SimpleNamespace) 
     code = (
         "import sys; from pathlib import Path\n"
         "from noctuary.embed.lean import LeanEncoder\n"
-        "from noctuary.embed.warm import WarmEncoder\n"
+        "from noctuary.embed.lean import WarmEncoder\n"
         f"warm = WarmEncoder(LeanEncoder.open(Path(sys.argv[1])), Path({str(faces.onnx)!r}))\n"
         "assert 'onnxruntime' not in sys.modules\n"
         "warm.load_behind(); print(len(warm.encode_query('a')))\n"

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from noctuary.evaluate.decide import (
     CHALLENGERS,
     MIN_HALF,
+    SERVED,
     Challenger,
-    Guard,
     decide,
     selection_half,
 )
@@ -51,7 +51,7 @@ def test_noise_is_adopted_in_at_most_one_night_of_twenty() -> None:
     for seed in range(SIMULATIONS):
         rng = np.random.default_rng(seed)
         arms = {f"c{i}": scores(rng.uniform(size=80), f"c{i}") for i in range(6)}
-        adopted += decide(scores(rng.uniform(size=80)), arms, (), QUICK).adopted is not None
+        adopted += decide(scores(rng.uniform(size=80)), arms, {}, QUICK).adopted is not None
     assert adopted <= SIMULATIONS * 0.05
 
 
@@ -65,7 +65,7 @@ def test_discrete_noise_is_adopted_in_at_most_one_night_of_twenty() -> None:
             f"c{i}": scores(np.where(rng.random(60) < 0.15, 1.0 - base, base)) for i in range(6)
         }
         arms = {name: replace(arm, values=_swapped(rng, base, arm)) for name, arm in arms.items()}
-        adopted += decide(scores(base), arms, (), QUICK).adopted is not None
+        adopted += decide(scores(base), arms, {}, QUICK).adopted is not None
     assert adopted <= SIMULATIONS * 0.05
 
 
@@ -83,20 +83,20 @@ def test_a_challenger_without_a_gain_is_rarely_adopted_beside_losers() -> None:
     for seed in range(SIMULATIONS):
         rng, base = np.random.default_rng(seed), uniform(80, seed)
         arms = {"same": scores(noisy(rng, base, 0.0)), "bad": scores(noisy(rng, base, -0.3))}
-        adopted += decide(scores(base), arms, (), QUICK).adopted is not None
+        adopted += decide(scores(base), arms, {}, QUICK).adopted is not None
     assert adopted <= SIMULATIONS * 0.05
 
 
 def test_a_real_gain_of_a_tenth_is_adopted_with_400_queries() -> None:
     for seed in range(20):
         default, arms = real_gain(seed=seed)
-        decision = decide(default, arms, (), QUICK)
+        decision = decide(default, arms, {}, QUICK)
         assert decision.adopted == "good", decision.reason
 
 
 def test_the_gain_that_is_reported_is_of_the_confirming_half() -> None:
     default, arms = real_gain()
-    decision = decide(default, arms, (), QUICK)
+    decision = decide(default, arms, {}, QUICK)
     confirming = ~selection_half(default.query_ids)
     difference = arms["good"].values[:, 0] - default.values[:, 0]
     (good,) = (one for one in decision.tested if one.name == "good")
@@ -112,7 +112,7 @@ def test_a_winner_of_the_choosing_half_alone_is_not_adopted() -> None:
     base = uniform(200)
     selecting = selection_half(scores(base).query_ids)
     lucky = base + np.where(selecting, 0.2, -0.001) + np.linspace(-0.01, 0.01, 200)
-    decision = decide(scores(base), {"lucky": scores(lucky)}, (), QUICK)
+    decision = decide(scores(base), {"lucky": scores(lucky)}, {}, QUICK)
     assert decision.adopted is None
     assert decision.tested[0].difference.significant  # over all queries it would have passed
     assert "lucky was best on the queries that choose (+0.199)" in decision.reason
@@ -129,8 +129,8 @@ def test_holm_across_challengers_can_reject_what_two_halves_accept() -> None:
     shift[np.flatnonzero(~selecting)[:22]] = size * np.array([1.0] * 17 + [-1.0] * 5)
     winner = scores(base + shift)
     losers = {f"c{i}": scores(base - 1e-3 * i) for i in range(1, 9)}
-    alone = decide(scores(base), {"winner": winner}, (), QUICK)
-    crowded = decide(scores(base), {"winner": winner, **_jittered(base, losers)}, (), QUICK)
+    alone = decide(scores(base), {"winner": winner}, {}, QUICK)
+    crowded = decide(scores(base), {"winner": winner, **_jittered(base, losers)}, {}, QUICK)
     assert crowded.tested[0].confirmation is not None
     assert crowded.tested[0].confirmation.significant
     assert crowded.adopted is None
@@ -152,12 +152,12 @@ def test_a_guard_vetoes_what_loses_on_it_and_the_next_best_is_chosen() -> None:
     rng = np.random.default_rng(7)
     on_guard = {name: scores(noisy(rng, before, 0.0), prefix="g") for name in arms}
     on_guard["good"] = scores(noisy(rng, before, -0.4), prefix="g")
-    guard = Guard("exact", scores(before, prefix="g"), on_guard)
-    decision = decide(default, arms, [guard], QUICK)
+    guards = {"exact": {SERVED: scores(before, prefix="g"), **on_guard}}
+    decision = decide(default, arms, guards, QUICK)
     assert decision.adopted == "second"
     (good,) = (one for one in decision.tested if one.name == "good")
     assert "it loses on the exact queries (-0.390 [" in good.vetoes[0]
-    only = decide(default, {"good": arms["good"]}, [guard], QUICK)
+    only = decide(default, {"good": arms["good"]}, guards, QUICK)
     assert only.adopted is None
     assert "every challenger that gains is vetoed" in only.reason
 
@@ -166,32 +166,29 @@ def test_a_guard_never_adopts() -> None:
     base, on_guard = uniform(200), uniform(60, 3)
     rng = np.random.default_rng(2)
     arm = scores(noisy(rng, base, -0.01), "lexical")
-    guard = Guard(
-        "exact",
-        scores(on_guard, prefix="g"),
-        {"lexical": scores(on_guard + 0.3 + rng.normal(0, 0.01, 60), prefix="g")},
-    )
-    assert decide(scores(base), {"lexical": arm}, [guard], QUICK).adopted is None
+    better = scores(on_guard + 0.3 + rng.normal(0, 0.01, 60), prefix="g")
+    guards = {"exact": {SERVED: scores(on_guard, prefix="g"), "lexical": better}}
+    assert decide(scores(base), {"lexical": arm}, guards, QUICK).adopted is None
 
 
 def test_a_challenger_that_a_guard_did_not_measure_is_not_adopted() -> None:
     default, arms = real_gain()
-    guard = Guard("exact", scores(uniform(30), prefix="g"), {})
-    decision = decide(default, {"good": arms["good"]}, [guard], QUICK)
+    guards = {"exact": {SERVED: scores(uniform(30), prefix="g")}}
+    decision = decide(default, {"good": arms["good"]}, guards, QUICK)
     assert decision.adopted is None
     assert "not measured on the exact queries" in decision.reason
 
 
 def test_a_guard_without_queries_says_nothing() -> None:
     default, arms = real_gain()
-    guard = Guard("exact", scores(np.empty(0), prefix="g"), {})
-    assert decide(default, arms, [guard], QUICK).adopted == "good"
+    guards = {"exact": {SERVED: scores(np.empty(0), prefix="g")}}
+    assert decide(default, arms, guards, QUICK).adopted == "good"
 
 
 @pytest.mark.parametrize("n", [0, 1, 2 * MIN_HALF - 1])
 def test_too_few_queries_keep_the_configuration_and_say_how_many_are_needed(n: int) -> None:
     base = uniform(max(n, 1))[:n]
-    decision = decide(scores(base), {"good": scores(base + 0.3)}, (), QUICK)
+    decision = decide(scores(base), {"good": scores(base + 0.3)}, {}, QUICK)
     assert decision.adopted is None
     assert decision.tested == ()
     assert decision.n == n
@@ -201,7 +198,7 @@ def test_too_few_queries_keep_the_configuration_and_say_how_many_are_needed(n: i
 def test_exactly_enough_queries_are_enough() -> None:
     rng, base = np.random.default_rng(3), uniform(2 * MIN_HALF)
     arm = scores(base + 0.3 + rng.normal(0.0, 0.05, base.size))
-    decision = decide(scores(base), {"good": arm}, (), QUICK)
+    decision = decide(scores(base), {"good": arm}, {}, QUICK)
     assert decision.adopted == "good"
     assert decision.tested[0].confirmation is not None
     assert decision.tested[0].confirmation.n == MIN_HALF
@@ -214,7 +211,7 @@ def test_nothing_to_decide_on_or_to_test_keeps_the_configuration() -> None:
 
 def test_no_gain_at_all_is_said() -> None:
     base = uniform(100)
-    decision = decide(scores(base), {"same": scores(base), "worse": scores(base - 0.1)}, (), QUICK)
+    decision = decide(scores(base), {"same": scores(base), "worse": scores(base - 0.1)}, {}, QUICK)
     assert decision.adopted is None
     assert "none of 2 challengers gains" in decision.reason
     assert "same with ndcg@10 +0.000" in decision.reason
@@ -224,8 +221,8 @@ def test_the_same_scores_give_the_same_decision_in_any_order_of_the_queries() ->
     default, arms = real_gain()
     order = np.random.default_rng(4).permutation(400)
     shuffled = {name: reordered(arm, order) for name, arm in arms.items()}
-    first, again = decide(default, arms, (), QUICK), decide(default, arms, (), QUICK)
-    turned = decide(reordered(default, order), shuffled, (), QUICK)
+    first, again = decide(default, arms, {}, QUICK), decide(default, arms, {}, QUICK)
+    turned = decide(reordered(default, order), shuffled, {}, QUICK)
     assert first == again
     assert turned.adopted == first.adopted
     gains = [one.selection_gain for one in first.tested]
@@ -240,9 +237,9 @@ def reordered(arm: Scores, order: NDArray[np.int64]) -> Scores:
 def test_scores_of_other_queries_are_refused() -> None:
     base = uniform(60)
     with pytest.raises(ValueError, match="same queries"):
-        decide(scores(base), {"other": scores(base, prefix="x")}, (), QUICK)
+        decide(scores(base), {"other": scores(base, prefix="x")}, {}, QUICK)
     with pytest.raises(ValueError, match="lack 'recall@10'"):
-        decide(scores(base), {"same": scores(base)}, (), QUICK, metric="recall@10")
+        decide(scores(base), {"same": scores(base)}, {}, QUICK, metric="recall@10")
 
 
 @given(st.lists(st.text(min_size=1, max_size=8), unique=True, max_size=60), st.data())
@@ -260,7 +257,7 @@ def test_halves_are_even_and_a_new_query_moves_at_most_one_other(
 
 def test_the_decision_is_plain_json() -> None:
     default, arms = real_gain()
-    raw = json.loads(json.dumps(decide(default, arms, (), QUICK).to_json(), allow_nan=False))
+    raw = json.loads(json.dumps(decide(default, arms, {}, QUICK).to_json(), allow_nan=False))
     assert raw["adopted"] == "good"
     assert raw["n"] == 400
     assert [one["name"] for one in raw["tested"]] == list(arms)

@@ -16,7 +16,7 @@ from noctuary.compact.summaries import BatchResult, iter_summaries, summary_kind
 from noctuary.compact.summarizers import EXTRACTIVE
 from noctuary.core.files import remove_tree
 from noctuary.embed import documents
-from noctuary.embed.backend import Backend, NightEncoder
+from noctuary.embed.documents import Backend, NightEncoder
 from noctuary.work.content import ContentStore, Filled, fill
 from noctuary_assets import compact
 from noctuary_assets.compact import summary_recipe

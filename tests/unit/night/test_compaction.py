@@ -19,7 +19,7 @@ from noctuary.compact.summaries import ClusterSources, iter_summaries, result_ke
 from noctuary.compact.summarizers import EXTRACTIVE, ExtractiveSummarizer
 from noctuary.core.settings import CompactionSettings, Settings
 from noctuary.core.store import StorePaths
-from noctuary.embed import backend as embedding
+from noctuary.embed import documents as embedding
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.work.stage import StageResult
 from noctuary_assets import compact as compaction

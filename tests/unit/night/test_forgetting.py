@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.embed.backend import keyed_memories
-from noctuary.embed.documents import put_vectors, text_key, vector_kind
+from noctuary.embed.documents import keyed_memories, put_vectors, text_key, vector_kind
 from noctuary.evaluate.abstain import everyday_kind
 from noctuary.graph.duplicates import NEAR_KIND
 from noctuary.graph.extract import EXTRACTION_KIND

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import write_array
 from noctuary.core.store import StorePaths
-from noctuary.embed.backend import LIBRARY
-from noctuary.embed.documents import text_key
+from noctuary.embed.documents import LIBRARY, text_key
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.sentence import SentenceEncoder
 from noctuary.graph import build

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from noctuary.compact.summaries import Summary, iter_summaries
 from noctuary.core.settings import CompactionSettings, Settings
 from noctuary.core.store import StorePaths
-from noctuary.embed import backend as embedding
+from noctuary.embed import documents as embedding
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary_assets.compact import cluster_old_turns, summarize_turn_clusters
 from noctuary_assets.index import embed_memories

@@ -9,9 +9,8 @@ import pytest
 from noctuary.core.errors import EncoderError, FingerprintMismatchError
 from noctuary.core.files import remove_tree
 from noctuary.core.manifest import Manifest, read_manifest, read_pointer
-from noctuary.embed.lean import HEADER_FILE, WEIGHTS_FILE
+from noctuary.embed.lean import HEADER_FILE, WARM_AFTER_QUERIES, WEIGHTS_FILE, WarmEncoder
 from noctuary.embed.onnx import onnx_directory
-from noctuary.embed.warm import WARM_AFTER_QUERIES, WarmEncoder
 from noctuary.recall.engine import Recaller
 from noctuary.recall.query_encoder import encode_query, lean_reason, warm_up
 from tests.support.lean import write_encoder

@@ -8,13 +8,13 @@ from noctuary.evaluate.report import (
     EXACT_BIAS,
     GOOD,
     OPEN,
-    TERMS,
     GateOutcome,
     NightReport,
     QueryGroup,
     RankingDecision,
     bias_note,
     difference_sentence,
+    render_page,
     word_verdict,
 )
 from tests.unit.reports.builders import comparison, difference
@@ -76,7 +76,8 @@ def test_the_bias_of_exact_queries_is_stated() -> None:
 
 
 def test_explanations_carry_the_settings_that_were_used() -> None:
-    assert "95% bootstrap interval" in TERMS["interval"]
-    assert "10\u202f000 draws" in TERMS["interval"]
-    assert "below 0.05." in TERMS["verdict"]
-    assert "80% of the time" in TERMS["detectable"]
+    page = render_page(EMPTY, {})
+    assert "95% bootstrap interval" in page
+    assert "10\u202f000 draws" in page
+    assert "below 0.05." in page
+    assert "80% of the time" in page

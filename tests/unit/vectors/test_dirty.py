@@ -5,10 +5,8 @@ from typing import Any
 
 import pytest
 
-from noctuary.embed import tables as lance
 from noctuary.embed import tiers
-from noctuary.embed.tables import is_dirty, mark_path
-from noctuary.embed.tiers import FULL_TIER
+from noctuary.embed.tiers import FULL_TIER, TableHome
 from tests.support.tier_store import ROWS, TierStore, counts
 
 
@@ -27,7 +25,7 @@ def test_a_lost_tier_is_backfilled_and_no_other_is_touched(store: TierStore) -> 
 
 def test_a_tier_that_a_night_left_half_written_is_rebuilt(store: TierStore) -> None:
     store.sync()
-    mark_path(store.lance, "memory_vectors_64").write_text("left by a killed night")
+    store.home.mark_path("memory_vectors_64").write_text("left by a killed night")
     report = store.sync()
     assert [t.action for t in report.tiers] == ["unchanged", "rebuilt", "unchanged"]
     assert "was being written" in report.tiers[1].reason
@@ -52,21 +50,21 @@ def test_a_write_that_fails_leaves_its_mark_and_the_next_night_repairs_it(
         patch.setattr(tiers, step, full_disk)
         with pytest.raises(OSError, match="no space"):
             store.sync()
-    assert is_dirty(store.lance, "memory_vectors_32")
-    assert not is_dirty(store.lance, FULL_TIER), "it was not begun"
+    assert store.home.is_dirty("memory_vectors_32")
+    assert not store.home.is_dirty(FULL_TIER), "it was not begun"
     first, *others = store.sync().tiers
     assert first.action == "rebuilt"
     assert "was being written" in first.reason
     assert {t.action for t in others} == {"created" if step == "_create" else "synced"}
-    assert not is_dirty(store.lance, "memory_vectors_32")
+    assert not store.home.is_dirty("memory_vectors_32")
     store.assert_equal_to_corpus()
 
 
 def test_marks_leave_with_the_tiers_of_other_dimensions(store: TierStore) -> None:
     store.sync()
-    mark_path(store.lance, "memory_vectors_32").write_text("left by a killed night")
+    store.home.mark_path("memory_vectors_32").write_text("left by a killed night")
     store.sync(dims=(64,))
-    assert not is_dirty(store.lance, "memory_vectors_32")
+    assert not store.home.is_dirty("memory_vectors_32")
 
 
 def test_a_night_without_change_writes_no_mark(
@@ -77,5 +75,5 @@ def test_a_night_without_change_writes_no_mark(
     def never(*_: Any) -> None:
         raise AssertionError("nothing is written")
 
-    monkeypatch.setattr(lance, "marked", never)
+    monkeypatch.setattr(TableHome, "marked", never)
     assert {t.action for t in store.sync().tiers} == {"unchanged"}

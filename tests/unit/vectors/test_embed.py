@@ -41,9 +41,9 @@ class CountingEncoder:
     seen: list[str] = field(default_factory=list[str])
     opened: int = 0
 
-    def open(self) -> CountingEncoder:
+    def encode(self, texts: Sequence[str]) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
         self.opened += 1
-        return self
+        return self.iter_document_batches(texts)
 
     def iter_document_batches(
         self, texts: Sequence[str]
@@ -77,7 +77,7 @@ def store_at(
 
 
 def embed(path: Path, texts: Sequence[str], encoder: CountingEncoder) -> Embedded:
-    return embed_texts(texts, store_at(path), FINGERPRINT, encoder.open)
+    return embed_texts(texts, store_at(path), FINGERPRINT, encoder.encode)
 
 
 def test_every_text_gets_its_own_vector_in_order(path: Path) -> None:
@@ -116,7 +116,7 @@ def test_another_encoder_shares_nothing(path: Path) -> None:
     embed(path, ["a"], CountingEncoder())
     other = replace(FINGERPRINT, weights_sha256="cd" * 32)
     encoder = CountingEncoder()
-    embed_texts(["a"], store_at(path, other), other, encoder.open)
+    embed_texts(["a"], store_at(path, other), other, encoder.encode)
     assert encoder.seen == ["a"]
     assert [store_at(path, f).rows for f in (FINGERPRINT, other)] == [1, 1]
 
@@ -171,7 +171,7 @@ def test_a_value_that_is_no_vector_is_computed_again(path: Path, damaged: bytes)
 def test_progress_is_told_what_is_durable(path: Path) -> None:
     recorder = Recorder()
     texts = ["x" * n for n in range(1, 21)]
-    embed_texts(texts, store_at(path), FINGERPRINT, CountingEncoder().open, recorder)
+    embed_texts(texts, store_at(path), FINGERPRINT, CountingEncoder().encode, recorder)
     assert recorder.updates == [("memory_vectors", 16, 20), ("memory_vectors", 20, 20)]
 
 
@@ -185,7 +185,7 @@ def test_two_faces_of_one_model_share_nothing(path: Path) -> None:
     seen: list[list[str]] = []
     for face in ("onnx-1", "onnx-1", "onnx-2"):
         encoder = CountingEncoder()
-        embed_texts(["a"], store_at(path, face=face), FINGERPRINT, encoder.open)
+        embed_texts(["a"], store_at(path, face=face), FINGERPRINT, encoder.encode)
         seen.append(encoder.seen)
     assert seen == [["a"], [], ["a"]]
 
@@ -209,7 +209,7 @@ def test_a_text_that_was_never_embedded_has_no_vector(path: Path) -> None:
 
 def test_vectors_can_be_filled_without_reading_them(path: Path) -> None:
     encoder = CountingEncoder()
-    filled = fill_vectors(["a", "bb", "a"], store_at(path), FINGERPRINT, encoder.open)
+    filled = fill_vectors(["a", "bb", "a"], store_at(path), FINGERPRINT, encoder.encode)
     assert (filled.computed, filled.reused) == (2, 0)
     assert embed(path, ["bb", "a"], CountingEncoder()).computed == 0
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from noctuary.core.errors import FingerprintMismatchError, StoreError
 from noctuary.embed import rotation as rotation_module
 from noctuary.embed.rotation import (
+    FIT_ROWS_PER_DIMENSION,
     MATRIX_FILE,
     STAMP_FILE,
     Rotation,
@@ -17,7 +18,6 @@ from noctuary.embed.rotation import (
     fit_or_load,
     identity,
     load,
-    min_fit_rows,
     prefix,
     rotate,
     rotated_prefix,
@@ -121,13 +121,13 @@ def test_another_encoder_or_dimension_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_small_corpus_uses_the_identity_and_freezes_nothing(tmp_path: Path) -> None:
-    few = corpus(min_fit_rows(DIM) - 1)
+    few = corpus(DIM * FIT_ROWS_PER_DIMENSION - 1)
     rotation = fit_or_load(tmp_path, few, "e")
     assert rotation.is_identity
     assert "7 rows" in rotation.reason
     assert list(tmp_path.iterdir()) == []
     np.testing.assert_array_equal(rotate(few, rotation), few)
-    assert fit_or_load(tmp_path, corpus(min_fit_rows(DIM)), "e").fitted_on == DIM
+    assert fit_or_load(tmp_path, corpus(DIM * FIT_ROWS_PER_DIMENSION), "e").fitted_on == DIM
     empty = np.zeros((0, DIM), dtype=np.float32)
     assert fit_or_load(tmp_path / "other", empty, "e").is_identity
 

@@ -27,7 +27,7 @@ def test_a_tier_of_codes_finds_the_true_neighbours(store: TierStore) -> None:
     found = 0
     for query in clustered(20, dim=256, seed=3):
         truth = set(np.argsort(-(large.vectors @ query), kind="stable")[:10].tolist())
-        hits = search_tier(large.lance, 256, rotate(query, large.rotation), 10)
+        hits = search_tier(large.home, 256, rotate(query, large.rotation), 10)
         found += len(truth & {int(hit.memory_id[1:]) for hit in hits})
     assert found >= 0.95 * 200
 
@@ -41,5 +41,5 @@ def test_an_index_of_an_earlier_version_is_replaced(store: TierStore) -> None:
     version = state.version
     again = store.sync(index_min_rows=ROWS).tiers[-1]
     assert (again.index, again.version, again.action) == ("IVF_SQ", version, "unchanged")
-    hits = search_tier(store.lance, DIM, rotate(store.vectors[3], store.rotation), 1)
+    hits = search_tier(store.home, DIM, rotate(store.vectors[3], store.rotation), 1)
     assert hits[0].memory_id == "m3"

@@ -11,7 +11,7 @@ import pytest
 
 from noctuary.embed import tiers
 from noctuary.embed.rotation import Rotation, fit, identity, rotate, rotated_prefix
-from noctuary.embed.tiers import FULL_TIER, sync_tiers, tier_tables, tiers_match
+from noctuary.embed.tiers import FULL_TIER, TableHome, sync_tiers, tier_tables, tiers_match
 from tests.support.tier_store import DIM, ROWS, Floats, TierStore, clustered, counts, search_tier
 
 
@@ -78,9 +78,9 @@ def test_only_deletions_and_an_emptied_store(store: TierStore) -> None:
 
 def test_an_empty_store_has_empty_tiers(tmp_path: Path) -> None:
     empty = np.zeros((0, DIM), dtype=np.float32)
-    report = sync_tiers(tmp_path, [], [], empty, identity(DIM, "e", "no rows"))
+    report = sync_tiers(TableHome(tmp_path), [], [], empty, identity(DIM, "e", "no rows"))
     assert [t.rows for t in report.tiers] == [0, 0]
-    assert all(match.ok for match in tiers_match(tmp_path, []))
+    assert all(match.ok for match in tiers_match(TableHome(tmp_path), []))
 
 
 def test_many_rows_and_deletions_are_written_in_parts(
@@ -126,7 +126,7 @@ def test_tiers_of_other_dimensions_are_removed(store: TierStore) -> None:
     store.sync()
     report = store.sync(dims=(64,))
     assert report.dropped == ("memory_vectors_32",)
-    assert [m.name for m in tiers_match(store.lance, store.ids)] == ["memory_vectors_64", FULL_TIER]
+    assert [m.name for m in tiers_match(store.home, store.ids)] == ["memory_vectors_64", FULL_TIER]
 
 
 def damage_table(table: Path, kind: str) -> None:
@@ -145,7 +145,7 @@ def damage_table(table: Path, kind: str) -> None:
 def test_a_damaged_tier_is_rebuilt_and_reported(store: TierStore, kind: str) -> None:
     store.sync()
     damage_table(store.lance / f"{FULL_TIER}.lance", kind)
-    match = {m.name: m for m in tiers_match(store.lance, store.ids)}
+    match = {m.name: m for m in tiers_match(store.home, store.ids)}
     assert match[FULL_TIER].missing == ROWS
     assert match["memory_vectors_32"].ok
     states = {t.name: t for t in store.sync().tiers}
@@ -182,18 +182,18 @@ def test_an_id_that_got_in_twice_is_repaired(store: TierStore) -> None:
     store.sync()
     table = lancedb.connect(str(store.lance)).open_table(FULL_TIER)
     table.add(table.search().limit(1).to_arrow().select(table.schema.names))
-    match = {m.name: m for m in tiers_match(store.lance, store.ids)}[FULL_TIER]
+    match = {m.name: m for m in tiers_match(store.home, store.ids)}[FULL_TIER]
     assert (match.duplicates, match.ok) == (1, False)
     assert store.sync().tiers[-1].action == "rebuilt"
-    assert all(m.ok for m in tiers_match(store.lance, store.ids))
+    assert all(m.ok for m in tiers_match(store.home, store.ids))
 
 
 def test_match_counts_orphans_and_missing_memories(store: TierStore) -> None:
-    (absent,) = tiers_match(store.lance, store.ids)
+    (absent,) = tiers_match(store.home, store.ids)
     assert (absent.name, absent.missing, absent.ok) == (FULL_TIER, ROWS, False)
     store.sync()
-    assert all(m.ok and m.rows == ROWS for m in tiers_match(store.lance, store.ids))
-    for match in tiers_match(store.lance, [*store.ids[3:], "new"]):
+    assert all(m.ok and m.rows == ROWS for m in tiers_match(store.home, store.ids))
+    for match in tiers_match(store.home, [*store.ids[3:], "new"]):
         assert (match.orphans, match.missing, match.duplicates) == (3, 1, 0)
         assert not match.ok
 
@@ -216,7 +216,7 @@ def test_a_large_tier_gets_an_index_that_covers_every_row(store: TierStore) -> N
     assert {(t.index, t.unindexed_rows) for t in report.tiers} == {("IVF_SQ", 0)}
     assert {t.rows for t in report.tiers} == {ROWS + 40}
     query = store.vectors[-1]
-    hits = search_tier(store.lance, DIM, rotate(query, store.rotation), 5)
+    hits = search_tier(store.home, DIM, rotate(query, store.rotation), 5)
     assert hits[0].memory_id == "n39"
     # The index itself answers on another scale; the refined search must not.
     cosines = [float(store.vectors[store.ids.index(h.memory_id)] @ query) for h in hits]
@@ -234,7 +234,7 @@ def test_search_equals_brute_force_in_every_tier(store: TierStore) -> None:
         for query in queries:
             cosines = stored @ rotated_prefix(query, store.rotation, dim)
             best = np.argsort(-cosines, kind="stable")[:10]
-            hits = search_tier(store.lance, dim, rotate(query, store.rotation), 10)
+            hits = search_tier(store.home, dim, rotate(query, store.rotation), 10)
             np.testing.assert_allclose([h.cosine for h in hits], cosines[best], atol=1e-5)
             assert [h.memory_id for h in hits] == [f"m{i}" for i in best]
 
@@ -243,10 +243,10 @@ def test_equal_vectors_come_in_order_of_their_ids_and_zero_is_never_found(tmp_pa
     vectors = np.zeros((4, DIM), dtype=np.float32)
     vectors[:3, 0] = 1.0
     rotation = identity(DIM, "e", "small")
-    sync_tiers(tmp_path, list("dcba"), list("1234"), vectors, rotation)
-    hits = search_tier(tmp_path, DIM, vectors[0], 10)
+    sync_tiers(TableHome(tmp_path), list("dcba"), list("1234"), vectors, rotation)
+    hits = search_tier(TableHome(tmp_path), DIM, vectors[0], 10)
     assert [h.memory_id for h in hits] == ["b", "c", "d"]
-    assert search_tier(tmp_path, DIM, vectors[3], 10) == []
+    assert search_tier(TableHome(tmp_path), DIM, vectors[3], 10) == []
 
 
 def funnel_recall(
@@ -256,7 +256,7 @@ def funnel_recall(
     found = 0
     for query in queries:
         truth = np.argsort(-(vectors @ query), kind="stable")[:10]
-        hits = search_tier(lance, 64, rotate(query, rotation), pool)
+        hits = search_tier(TableHome(lance), 64, rotate(query, rotation), pool)
         kept = np.array(sorted(int(hit.memory_id) for hit in hits))
         best = kept[np.argsort(-(vectors[kept] @ query), kind="stable")[:10]]
         found += len(set(best.tolist()) & set(truth.tolist()))
@@ -267,11 +267,11 @@ def test_the_funnel_finds_the_true_neighbours_of_synthetic_vectors(tmp_path: Pat
     vectors = clustered(3000, dim=384, seed=1)
     rotation = fit(vectors, "e")
     ids = [str(i) for i in range(len(vectors))]
-    sync_tiers(tmp_path / "rotated", ids, ids, vectors, rotation)
+    sync_tiers(TableHome(tmp_path / "rotated"), ids, ids, vectors, rotation)
     queries = clustered(30, dim=384, seed=1)
     rotated = funnel_recall(vectors, queries, rotation, tmp_path / "rotated", 100)
     raw = identity(384, "e", "raw prefix")
-    sync_tiers(tmp_path / "raw", ids, ids, vectors, raw)
+    sync_tiers(TableHome(tmp_path / "raw"), ids, ids, vectors, raw)
     assert rotated >= 0.97
     assert rotated > funnel_recall(vectors, queries, raw, tmp_path / "raw", 100)
 
@@ -299,15 +299,15 @@ def test_the_funnel_finds_the_true_neighbours_of_real_vectors(tmp_path: Path) ->
     queries = model.encode(questions, normalize_embeddings=True, show_progress_bar=False)
     rotation = fit(vectors, "e")
     ids = [str(i) for i in range(len(texts))]
-    sync_tiers(tmp_path, ids, ids, vectors, rotation)
+    sync_tiers(TableHome(tmp_path), ids, ids, vectors, rotation)
     assert funnel_recall(vectors, queries, rotation, tmp_path, 100) >= 0.97
 
 
 def test_inputs_that_do_not_fit_are_refused(store: TierStore) -> None:
     with pytest.raises(ValueError, match="do not fit"):
-        sync_tiers(store.lance, ["a"], ["h"], store.vectors, store.rotation)
+        sync_tiers(store.home, ["a"], ["h"], store.vectors, store.rotation)
     with pytest.raises(ValueError, match="do not fit"):
-        sync_tiers(store.lance, ["a"], ["h"], np.ones((1, 5)), store.rotation)
+        sync_tiers(store.home, ["a"], ["h"], np.ones((1, 5)), store.rotation)
     store.ids[1] = store.ids[0]
     with pytest.raises(ValueError, match="1 memory ids repeat"):
         store.sync()

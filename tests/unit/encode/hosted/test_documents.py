@@ -40,7 +40,8 @@ def opened(
 
 def embed(path: Path, encoder: HostedEncoder, texts: Sequence[str] = TEXTS) -> Embedded:
     store = ContentStore(path, vector_kind(encoder.fingerprint, encoder.model.provider))
-    return embed_texts(texts, store, encoder.fingerprint, lambda: encoder, batches_per_write=1)
+    encode = encoder.iter_document_batches
+    return embed_texts(texts, store, encoder.fingerprint, encode, batches_per_write=1)
 
 
 def expected(texts: Sequence[str], dimension: int) -> Any:
