@@ -32,7 +32,7 @@ from noctuary.agents.install import (
     uninstall_hooks,
     write_plugin,
 )
-from noctuary.agents.state import EventCounters, HookPlaces, read_counters
+from noctuary.agents.state import COUNTERS, EventCounters, read_counters
 from noctuary.cli.common import (
     EXIT_FAILED,
     ExtraMissingError,
@@ -174,7 +174,7 @@ def status(folder: Path) -> None:
     home = find_home()
     states = look_at_places(home, folder)
     plugins = {a: str(p) for a in AGENTS if (p := enabled_plugin(a, folder)) is not None}
-    counters = read_counters(HookPlaces(home).counters)
+    counters = read_counters(home / COUNTERS)
     found = {
         "places": [state._asdict() for state in states],
         "plugins": plugins,
@@ -309,21 +309,15 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
     Exit code 0 when it was stopped or idle, 1 when it cannot run, 4 when the store has a server.
     """
     limit_threads()
-    from noctuary.agents.server import (
-        Server,
-        answer_recall,
-        describe_encoder,
-        release_after_swaps,
-        warm_up,
-    )
+    from noctuary.agents.server import Server, answer_recall, describe_encoder, warm_up
 
     try:
         directory = open_paths(store).root
         if not directory.is_dir():
             raise SnapshotMissingError(f"no store at {directory}: run `noctuary nightly` first")
-        answer = release_after_swaps(answer_recall)
+        idle_s = idle_minutes * 60
         server = Server(
-            directory, answer, describe=describe_encoder, idle_s=idle_minutes * 60, clients=clients
+            directory, answer_recall, describe=describe_encoder, idle_s=idle_s, clients=clients
         )
         with _stopping_on_signals(server):
             reason = server.run(lambda: _ready(directory, server), lambda: warm_up(directory))
@@ -394,8 +388,7 @@ def mcp(user: str | None, wing: str | None, timeout_s: float, store: str | None)
 
     view = View(store, user=user, wing=wing)
     if is_json():
-        from noctuary.agents.mcp_schemas import plain
-        from noctuary.agents.mcp_view import read_state
+        from noctuary.agents.mcp_view import plain, read_state
 
         print_json(plain(read_state(view)))
         return

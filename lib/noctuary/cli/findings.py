@@ -33,7 +33,7 @@ from noctuary.agents.install import (
     is_used,
     look_at_places,
 )
-from noctuary.agents.state import TIMEOUT, EventCounters, HookPlaces, read_counters
+from noctuary.agents.state import COUNTERS, TIMEOUT, EventCounters, read_counters
 from noctuary.core import store as layout
 from noctuary.core.errors import StoreError
 from noctuary.core.manifest import Manifest
@@ -170,11 +170,11 @@ _HOUR_S = 3600.0
 def look_at_hooks(home: Path, folder: Path) -> Iterator[Finding]:
     """Yield how it is with the hooks of every agent that is used here."""
     states = look_at_places(home, folder)
-    counters = read_counters(HookPlaces(home).counters)
+    counters = read_counters(home / COUNTERS)
     if counters.fault is not None:
         yield Finding(
             "hooks", "warn", f"{counters.fault}: how the hooks fared cannot be told",
-            f"remove {HookPlaces(home).counters}; the next hook begins it anew",
+            f"remove {home / COUNTERS}; the next hook begins it anew",
         )  # fmt: skip
     known = 0
     for agent in AGENTS:

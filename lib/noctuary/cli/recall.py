@@ -493,7 +493,8 @@ def context(
     uncut), 1 when a file cannot be read or there is no store and nothing else to print.
     """
     limit_threads()
-    from noctuary.context.api import assemble, read_session
+    from noctuary.context.assemble import assemble
+    from noctuary.context.prompt import read_session
 
     try:
         made = assemble(

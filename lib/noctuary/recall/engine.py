@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -941,8 +942,12 @@ def find_serving(store: str | Path | None) -> tuple[Serving, list[RecallWarning]
     with _serving_lock:
         known = _serving.get(directory)
         if known is None or known.pointer_stamp != stamp:
-            known = _pin(directory, stamp)
-            _serving[directory] = known
+            is_replaced = known is not None
+            known = _serving[directory] = _pin(directory, stamp)
+            if is_replaced:
+                # A sqlite3 connection is part of a reference cycle: in a process that allocates
+                # little, removed snapshots would keep their space for many nights.
+                gc.collect()
         _serving.move_to_end(directory)
         while len(_serving) > STORES_PINNED:
             # Its files close when the last recall over it ends.

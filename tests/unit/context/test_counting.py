@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.context.sections import EstimateCounter, TokenCounter, VocabularyCounter
+from noctuary.context.prompt import EstimateCounter, TokenCounter, VocabularyCounter
 from noctuary.embed.lean import WordPiece
 from noctuary.text.marks import estimate_tokens
 

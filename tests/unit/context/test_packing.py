@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.context.sections import (
+from noctuary.context.prompt import (
     EstimateCounter,
     Section,
     TokenCounter,
