@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from noctuary.context.assemble import assemble, assemble_from
 from noctuary.context.documents import Authored, Node, parse_document
 from noctuary.context.prompt import (
+    ESTIMATE,
     Context,
     ContextProfile,
-    EstimateCounter,
     Part,
     TokenCounter,
     Turn,
-    VocabularyCounter,
+    vocabulary_counter,
 )
 from noctuary.embed.lean import WordPiece
 from tests.support.contexts import MemorySearch, memory, naive_base
@@ -34,7 +34,7 @@ WORDS = ["key", "door", "boiler", "ключ", "дверь", "鍵", "deploy", "yo
 VOCABULARY = WordPiece.from_text(
     "\n".join(["[UNK]", "[CLS]", "[SEP]", "key", "door", "##s", "-", ">", "<", "/", "noctuary"])
 )
-COUNTERS: list[TokenCounter] = [EstimateCounter(), VocabularyCounter("tiny", VOCABULARY)]
+COUNTERS: list[TokenCounter] = [ESTIMATE, vocabulary_counter("tiny", VOCABULARY)]
 TAGS = ["</noctuary-context>", '<noctuary-recall id="0123456789abcdef" memories="1">']
 
 phrases = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
@@ -196,7 +196,7 @@ def check_6_the_budget_is_kept_or_its_breach_is_said_and_nothing_is_cut(case: Ca
         frames = frames.replace(part.rendered, "\0", 1)
     tags = [piece for piece in frames.split("\0") if piece]
     assert (context.frame_tokens > 0) == bool(tags)
-    if isinstance(counter, VocabularyCounter):
+    if counter.label != "estimate":
         assert context.tokens == counter.count(context.text), "nothing else is written"
     if context.degraded:
         assert {part.kind for part in context.parts} <= {"I1", "tail"}

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from noctuary.context.assemble import Candidate, StoreSearch, of_memory
-from noctuary.context.prompt import ContextProfile, EstimateCounter, TokenCounter, Turn
+from noctuary.context.prompt import ESTIMATE, ContextProfile, TokenCounter, Turn
 from noctuary.recall.result import RecallWarning
 from noctuary.text.tokens import tokenize
 
@@ -78,7 +78,7 @@ class MemorySearch(StoreSearch):
     """A search over memories in a list."""
 
     memories: Sequence[Mapping[str, Any]] = ()
-    counter: TokenCounter = field(default_factory=EstimateCounter)
+    counter: TokenCounter = ESTIMATE
     knows_cosines: bool = True
     refusal: str = ""
     unread: frozenset[str] = frozenset()

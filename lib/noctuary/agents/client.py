@@ -210,11 +210,10 @@ def note_fallback(place: Place, refusal: Refusal) -> None:
 
 def read_fallback(place: Place) -> Fallback | None:
     """Return the last note; None if there is none that can be read."""
-    try:
-        found: Any = parse_json(place.fallback.read_text(encoding="utf-8"))
-        return Fallback(str(found["code"]), str(found["message"]), float(found["at_s"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    from noctuary.agents.state import read_json, read_row
+
+    found, _ = read_json(place.fallback, MAX_REQUEST_BYTES)
+    return read_row(Fallback, found)
 
 
 _CONNECT_TIMEOUT_S = 0.1

@@ -43,7 +43,7 @@ from noctuary.agents.state import (
     write_session,
 )
 from noctuary.core.foreign_json import parse_json
-from noctuary.sources.injected import worth_injecting
+from noctuary.sources.injected import cut_blocks, worth_injecting
 from noctuary.text.marks import visible
 
 if TYPE_CHECKING:
@@ -131,9 +131,6 @@ def query_of(prompt: str, source: str = "") -> str | None:
     Not worth it: a machine's message (`source`), a slash command, fewer than `MIN_SIGNS` signs.
     Blocks that noctuary injected earlier are cut out.
     """
-    # Here, as a compaction is journalled without what only prompts need.
-    from noctuary.sources.injected import cut_blocks
-
     if source in MACHINE_SOURCES:
         return None
     text = cut_blocks(prompt[:MAX_PROMPT_CHARS]).text.strip()
@@ -188,10 +185,6 @@ def handle(value: object, process: HookProcess) -> dict[str, Any]:
     One encoding serves both agents: it has only what both schemas have (Claude's
     `SyncHookJSONOutput`; Codex's `*.command.output.schema.json`), and no field that could stop an
     agent. Characters that a terminal would obey are marks.
-
-    Args:
-        value: The JSON value that the agent sent, of any type.
-        process: The outside.
     """
     event = parse_event(value)
     if not event.name:
@@ -202,7 +195,12 @@ def handle(value: object, process: HookProcess) -> dict[str, Any]:
     except Exception as error:
         # Whatever it is, the agent must go on; the counters and `noctuary doctor` say what it was.
         reply = Reply(failure=Failure("internal", f"{type(error).__name__} in the hook"))
-    message = _message(event.name, reply, process)
+    message = ""
+    with suppress(Exception):
+        if reply.is_counted and process.count(event.name, reply.failure) and reply.failure:
+            said = " ".join(reply.failure.message.split())[:MAX_MESSAGE_CHARS]
+            message = f"noctuary could not recall: {said}. This is said once; `noctuary doctor` "
+            message += "says more."
     if event.name not in TELLING:
         return {}
     answer: dict[str, Any] = {}
@@ -214,18 +212,6 @@ def handle(value: object, process: HookProcess) -> dict[str, Any]:
     return answer
 
 
-def _message(event: str, reply: Reply, process: HookProcess) -> str:
-    """Count the call; return what the user is told of its failure, "" for nothing."""
-    try:
-        tell = reply.is_counted and process.count(event, reply.failure)
-    except Exception:
-        return ""
-    if not tell or reply.failure is None:
-        return ""
-    said = " ".join(reply.failure.message.split())[:MAX_MESSAGE_CHARS]
-    return f"noctuary could not recall: {said}. This is said once; `noctuary doctor` says more."
-
-
 def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
     """Return the memories that answer a prompt and that the model has not before it."""
     query = query_of(event.prompt, event.source)
@@ -234,16 +220,15 @@ def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
     settings = process.settings()
     if isinstance(settings, Failure):
         return Reply(failure=settings)  # whose memories, and of which project, is not known
-    wing = None if settings.scope == "store" else _project_of(event.cwd)
+    wing = None
+    if settings.scope != "store":
+        from noctuary.sources.transcripts import project_of
+
+        wing = project_of(event.cwd) if event.cwd else ""  # no project: nothing is asked
     if (event.is_subagent and not settings.in_subagents) or wing == "" or settings.memories == 0:
         return SKIPPED
-    result = process.recall(
-        query,
-        k=settings.memories,
-        user=settings.user or None,
-        wing=wing,
-        session_id=event.session_id or None,
-    )
+    user, session_id = settings.user or None, event.session_id or None
+    result = process.recall(query, k=settings.memories, user=user, wing=wing, session_id=session_id)
     if isinstance(result, Failure):
         return Reply(failure=result)
     for warning in result.get("warnings") or ():
@@ -252,13 +237,6 @@ def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
     if not settings.abstain:
         result = {**result, "answerability": None}  # without a judgement nothing is left out
     return Reply(_inject_new(event, settings, process, result))
-
-
-def _project_of(cwd: str) -> str:
-    """Return the wing of a folder's project, "" where there is none: then nothing is asked."""
-    from noctuary.sources.transcripts import project_of
-
-    return project_of(cwd) if cwd else ""
 
 
 def _inject_new(

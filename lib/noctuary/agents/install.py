@@ -30,7 +30,7 @@ from noctuary.agents.hooks import (
 )
 from noctuary.agents.state import HOOKS, VERSION, make_private, read_json, read_rows, replace_json
 from noctuary.core.errors import NoctuaryError, StoreError
-from noctuary.core.files import replace_with, write_text
+from noctuary.core.files import replace_with, write_bytes, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.store import expand_user
 
@@ -148,15 +148,13 @@ def find_place(
     return SettingsPlace(agent, scope, directory.absolute() / of_agent.file)
 
 
-def _places(
-    agents: Sequence[str], folder: Path, environ: Mapping[str, str] | None = None
-) -> list[SettingsPlace]:
+def _places(agents: Sequence[str], folder: Path) -> list[SettingsPlace]:
     """Return the files of some agents in both scopes; no user's files without a home directory."""
     places: list[SettingsPlace] = []
     for agent in agents:
         for scope in SCOPES:
             with suppress(HookInstallError):
-                places.append(find_place(agent, scope, folder, environ))
+                places.append(find_place(agent, scope, folder))
     return places
 
 
@@ -219,10 +217,13 @@ def read_command(entry: object) -> HookCommand | None:
     line for a shell. A command that wraps noctuary's in something else is its owner's.
     """
     words = _words(entry)
-    for length in (1, 3, 4):
-        if words[length : length + 1] == ["hook"] and _starts_noctuary(words[:length]):
-            return HookCommand(tuple(words[:length]), tuple(words[length + 1 :]))
-    return None
+    place = words.index("hook") if "hook" in words[1:] else 0
+    program, arguments = words[:place], words[place + 1 :]
+    name = re.split(r"[/\\]", words[0])[-1].removesuffix(".exe") if program else ""
+    is_ours = len(program) == 1 and name == "noctuary"
+    if _PYTHON.fullmatch(name) and program[1:-1] in (["-m"], ["-P", "-m"]):
+        is_ours = program[-1] in _MODULES
+    return HookCommand(tuple(program), tuple(arguments)) if is_ours else None
 
 
 def _words(entry: object) -> list[str]:
@@ -237,14 +238,6 @@ def _words(entry: object) -> list[str]:
         return shlex.split(command)
     except ValueError:
         return []
-
-
-def _starts_noctuary(words: Sequence[str]) -> bool:
-    name = re.split(r"[/\\]", words[0])[-1].removesuffix(".exe")
-    if len(words) == 1:
-        return name == "noctuary"
-    is_module = list(words[1:-1]) in (["-m"], ["-P", "-m"]) and words[-1] in _MODULES
-    return _PYTHON.fullmatch(name) is not None and is_module
 
 
 # Noctuary's entries in the value of an agent's settings: adding, renewing, removing, listing.
@@ -382,11 +375,10 @@ def read_settings(path: Path) -> SettingsFile:
     return SettingsFile(real, raw, _parse(path, text) if text.strip() else {})
 
 
-def write_settings(before: SettingsFile, data: bytes | None) -> Path | None:
+def write_settings(before: SettingsFile, data: bytes | None) -> str | None:
     """Replace a settings file, None removes it; return where its old bytes are kept, if they are.
 
-    They are kept beside it, once for every content. Permissions stay; a new file is its user's. A
-    `HookInstallError` says that the file was changed in between, and nothing was done.
+    They are kept beside it, once for every content. Permissions stay; a new file is its user's.
     """
     path, raw = before.path, before.raw
     if _read(path) != raw:
@@ -397,13 +389,13 @@ def write_settings(before: SettingsFile, data: bytes | None) -> Path | None:
         path.unlink()
         return None
     if raw is None:
-        _replace(path, data, None)
+        write_bytes(path, data)
         return None
     mode, backup = stat.S_IMODE(path.stat().st_mode), _backup(path, _hash(raw))
     if _read(backup) != raw:
         _replace(backup, raw, mode)
     _replace(path, data, mode)
-    return backup
+    return str(backup)
 
 
 def is_same_json(one: Any, other: Any) -> bool:
@@ -464,11 +456,10 @@ def _backup(path: Path, digest: str) -> Path:
     return path.with_name(f"{path.name}.noctuary-{digest[:16]}.bak")
 
 
-def _replace(path: Path, data: bytes, mode: int | None) -> None:
+def _replace(path: Path, data: bytes, mode: int) -> None:
     def write(target: Path) -> None:  # nobody may read it before it has the other's permissions
         target.write_bytes(data)
-        if mode is not None:
-            target.chmod(mode)
+        target.chmod(mode)
 
     replace_with(path, write)
 
@@ -525,7 +516,7 @@ class HookChange(NamedTuple):
     dry_run: bool  # nothing was written
     backup: str | None  # where the old bytes are kept
     diff: str  # unified, "" for none
-    notes: tuple[str, ...]  # sentences that the user should read
+    notes: tuple[str, ...] = ()  # sentences that the user should read
 
 
 def install_hooks(
@@ -556,7 +547,8 @@ def install_hooks(
         if not write_receipts(home, {**receipts, path: receipt}):
             notes.append(f"no receipt could be written below {home}: uninstalling works without")
     action = "unchanged" if not changed else "renewed" if had else "installed"
-    return _change(place, before, data, action=action, dry_run=dry_run, backup=backup, notes=notes)
+    whose, diff = (place.agent, place.scope, str(place.path)), _diff(place, before, data)
+    return HookChange(*whose, action, dry_run, backup, diff, tuple(notes))
 
 
 def uninstall_hooks(place: SettingsPlace, *, home: Path, dry_run: bool = False) -> HookChange:
@@ -575,7 +567,8 @@ def uninstall_hooks(place: SettingsPlace, *, home: Path, dry_run: bool = False) 
         if receipt is not None:
             write_receipts(home, receipts)
     action = "removed" if is_there else "absent"
-    return _change(place, before, data, action=action, dry_run=dry_run, backup=backup)
+    whose, diff = (place.agent, place.scope, str(place.path)), _diff(place, before, data)
+    return HookChange(*whose, action, dry_run, backup, diff)
 
 
 def _without_hooks(before: SettingsFile, receipt: Receipt | None) -> bytes | None:
@@ -619,21 +612,10 @@ def _notes(place: SettingsPlace, before: SettingsFile, *, changed: bool) -> list
     return notes
 
 
-def _change(
-    place: SettingsPlace,
-    before: SettingsFile,
-    data: bytes | None,
-    *,
-    action: str,
-    dry_run: bool,
-    backup: Path | None,
-    notes: Sequence[str] = (),
-) -> HookChange:
+def _diff(place: SettingsPlace, before: SettingsFile, data: bytes | None) -> str:
     old, new = ((raw or b"").decode("utf-8").splitlines() for raw in (before.raw, data))
     name = str(place.path)
-    diff = "\n".join(difflib.unified_diff(old, new, name, name, lineterm=""))
-    kept = None if backup is None else str(backup)
-    return HookChange(place.agent, place.scope, name, action, dry_run, kept, diff, tuple(notes))
+    return "\n".join(difflib.unified_diff(old, new, name, name, lineterm=""))
 
 
 # Where noctuary's hooks are installed and whether what stands there can run.
@@ -664,16 +646,12 @@ class PlaceState(NamedTuple):
     message: str = ""  # a sentence for every state but "absent" and "installed"
 
 
-def look_at_places(
-    home: Path, folder: Path, environ: Mapping[str, str] | None = None
-) -> tuple[PlaceState, ...]:
+def look_at_places(home: Path, folder: Path) -> tuple[PlaceState, ...]:
     """Return the state of the user's files, of a project's, and of all that a receipt names."""
-    places = _places(AGENTS, folder, environ)
+    places = _places(AGENTS, folder)
     known = {str(place.path) for place in places}
-    receipts = [
-        receipt for path, receipt in sorted(read_receipts(home).items()) if path not in known
-    ]
-    places += [SettingsPlace(r.agent, r.scope, Path(r.path)) for r in receipts]
+    noted = sorted(read_receipts(home).items())
+    places += [SettingsPlace(r.agent, r.scope, Path(p)) for p, r in noted if p not in known]
     return tuple(look_at_place(place) for place in places)
 
 
@@ -703,11 +681,9 @@ def look_at_place(place: SettingsPlace) -> PlaceState:
     return found._replace(state=state, events=events, store=command.store, message=message)
 
 
-def enabled_plugin(
-    agent: str, folder: Path, environ: Mapping[str, str] | None = None
-) -> Path | None:
+def enabled_plugin(agent: str, folder: Path) -> Path | None:
     """Return the file that switches noctuary's plugin on for an agent, None if none does."""
-    for place in _places([agent], folder, environ):
+    for place in _places([agent], folder):
         path = place.path.with_name(_AGENTS[agent].plugins_file)
         plugins: Any = {}
         with suppress(HookInstallError, OSError, ValueError, RecursionError):
@@ -728,9 +704,9 @@ def _is_on(switch: Any) -> bool:
     return switch is True or isinstance(switch, list)
 
 
-def is_used(agent: str, environ: Mapping[str, str] | None = None) -> bool:
+def is_used(agent: str) -> bool:
     """Tell whether the agent keeps settings on this machine, that is, whether somebody uses it."""
-    places = _places([agent], Path.cwd(), environ)
+    places = _places([agent], Path.cwd())
     return any(place.scope == USER and place.path.parent.is_dir() for place in places)
 
 

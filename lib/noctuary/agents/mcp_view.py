@@ -452,7 +452,10 @@ class Joined(NamedTuple):
 
 def relate(seen: Seen, item_id: str | None, concept: str | None, limit: int) -> RelatedAnswer:
     """Return what is connected with a memory or summary, or with a concept: one of the two."""
-    said = {"warnings": _warned(seen.warnings), "snapshot_id": seen.recaller.snapshot_id}
+    said: dict[str, Any] = {
+        "warnings": _warned(seen.warnings),
+        "snapshot_id": seen.recaller.snapshot_id,
+    }
     with seen.graph() as (source, book):
         if item_id is not None and concept is None:
             return RelatedAnswer(**_around_memory(seen, source, book, item_id, limit), **said)
@@ -691,7 +694,7 @@ def _standing(seen: Seen, position: int) -> dict[str, Any]:
 
 def read_state(view: View) -> StatusAnswer:
     """Return the state of the store; what is wrong with it is a warning."""
-    whose = {"version": __version__, "user": view.user, "wing": view.wing}
+    whose: dict[str, Any] = {"version": __version__, "user": view.user, "wing": view.wing}
     try:
         with view.open() as seen:
             return StatusAnswer(**whose, **_state(view, seen))
@@ -791,7 +794,9 @@ def recall_in_view(
     found = recall(
         query,
         k,
-        **{**asked, "wing": narrowed},
+        wing=narrowed,
+        room=room,
+        category=category,
         user=view.user,
         as_of=moment,
         explain=explain,

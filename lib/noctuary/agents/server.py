@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import selectors
 import socket
 import threading
 import time
@@ -169,13 +168,14 @@ class Server:
         self._started_s = time.time()
         self._last_s = time.monotonic()
         self._open = self._answered = 0
-        self._wake, self._waker = socket.socketpair()
-        self._waker.setblocking(False)
+        self._is_stopped = False
 
     def stop(self) -> None:
         """Stop after the requests that have arrived; from any thread or signal handler."""
-        with suppress(OSError):  # full of earlier calls, or the server is gone
-            self._waker.send(b"\0")
+        self._is_stopped = True
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as waker:
+            waker.setblocking(False)
+            waker.connect(str(self.place.socket))  # else it is noticed at the next tick
 
     def run(
         self,
@@ -188,43 +188,32 @@ class Server:
         `StoreLockedError` says that the store has a server already, a `StoreError` that the socket
         cannot be made, or not safely.
         """
-        try:
-            with _claimed(self.place, self._store) as listener:
-                own = self.place.socket.stat().st_ino
-                prepare()
-                ready()
-                self._last_s = time.monotonic()
-                reason = self._accept_until_done(listener, own)
-                self.place.socket.unlink(missing_ok=True)
-                while self._accept(listener):
-                    pass  # who has connected already is answered
-                until = time.monotonic() + REQUEST_DEADLINE_S
-                for _ in range(self._clients):
-                    self._free.acquire(timeout=max(until - time.monotonic(), 0.0))
-            return reason
-        finally:
-            self._wake.close()
-            self._waker.close()
+        with _claimed(self.place, self._store) as listener:
+            own = self.place.socket.stat().st_ino
+            prepare()
+            ready()
+            self._last_s = time.monotonic()
+            reason = self._accept_until_done(listener, own)
+            self.place.socket.unlink(missing_ok=True)
+            listener.setblocking(False)
+            while self._accept(listener):
+                pass  # who has connected already is answered
+            until = time.monotonic() + REQUEST_DEADLINE_S
+            for _ in range(self._clients):
+                self._free.acquire(timeout=max(until - time.monotonic(), 0.0))
+        return reason
 
     def _accept_until_done(self, listener: socket.socket, own: int) -> str:
-        listener.setblocking(False)
-        # Not select(): a process that embeds a server may hold more descriptors than it can watch.
-        with selectors.DefaultSelector() as selector:
-            selector.register(listener, selectors.EVENT_READ)
-            selector.register(self._wake, selectors.EVENT_READ)
-            while True:
-                with self._state:
-                    quiet_s = 0.0 if self._open else time.monotonic() - self._last_s
-                if 0 < self._idle_s <= quiet_s:
-                    return "idle"
-                left_s = self._idle_s - quiet_s if self._idle_s > 0 else _TICK_S
-                ready = {key.fileobj for key, _ in selector.select(min(_TICK_S, left_s))}
-                if self._wake in ready:
-                    return "stopped"
-                if listener in ready:
-                    self._accept(listener)
-                elif not self._socket_is(own):
-                    return "socket_gone"
+        while not self._is_stopped:
+            with self._state:
+                quiet_s = 0.0 if self._open else time.monotonic() - self._last_s
+            if 0 < self._idle_s <= quiet_s:
+                return "idle"
+            left_s = self._idle_s - quiet_s if self._idle_s > 0 else _TICK_S
+            listener.settimeout(min(_TICK_S, left_s))
+            if not self._accept(listener) and not self._socket_is(own):
+                return "socket_gone"
+        return "stopped"
 
     def _socket_is(self, own: int) -> bool:
         """Say whether clients still reach this server: cleaners of /tmp take sockets too."""
@@ -237,7 +226,7 @@ class Server:
         """Hand one connection to a thread; False if none was waiting."""
         try:
             connection, _ = listener.accept()
-        except BlockingIOError:
+        except (TimeoutError, BlockingIOError):
             return False
         except OSError:
             # Out of descriptors, or the client has gone: neither may end the server.

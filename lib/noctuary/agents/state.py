@@ -12,11 +12,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import UnionType
 from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from noctuary.core.foreign_json import parse_json
@@ -102,30 +101,31 @@ def read_row(kind: type[Row], raw: Any) -> Row | None:
         raw = dict(zip(types, values, strict=True)) if len(values) == len(types) else None
     if not isinstance(raw, dict):
         return None
-    fields = {name: value for name, value in cast("dict[str, Any]", raw).items() if name in types}
-    if not all(_is(value, types[name]) for name, value in fields.items()):
-        return None
-    made = {n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()}
+    fields: dict[str, Any] = {}
+    for name, value in cast("dict[str, Any]", raw).items():
+        exact, is_list = types.get(name, ((), False))
+        items: Any = value if is_list else (value,)
+        if name not in types:
+            continue
+        if (is_list and type(value) is not list) or not all(
+            type(i) in exact and (type(i) not in (int, float) or 0 <= i < _BEYOND) for i in items
+        ):
+            return None
+        fields[name] = tuple(items) if is_list else value
     try:
-        return kind(**made)
+        return kind(**fields)
     except TypeError:  # a field without a default is missing
         return None
 
 
 @cache
-def _types_of(kind: type[Any]) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _is(value: Any, kind: Any) -> bool:
-    if isinstance(kind, UnionType):
-        return any(_is(value, one) for one in get_args(kind))
-    if get_origin(kind) is tuple:
-        items = cast("list[Any]", value) if isinstance(value, list) else [...]
-        return all(_is(item, get_args(kind)[0]) for item in items)
-    if kind in (int, float):
-        return type(value) in (int, kind) and 0 <= value < _BEYOND
-    return isinstance(value, kind)
+def _types_of(kind: type[Any]) -> dict[str, tuple[tuple[Any, ...], bool]]:
+    """Return the exact types of each field's JSON value, or of the items of its list."""
+    found: dict[str, tuple[tuple[Any, ...], bool]] = {}
+    for name, hint in get_type_hints(kind).items():
+        exact = get_args(hint) or (hint,)
+        found[name] = ((*exact, int) if float in exact else exact, get_origin(hint) is tuple)
+    return found
 
 
 # How the hooks fared: calls, failures and times of every agent and event, in one small file.
@@ -222,15 +222,18 @@ def note_call(
     (`may_tell`): it is on record then. Nobody is told where the file is locked or cannot be
     written, so that nobody is told twice.
     """
-    with _locked(path.with_suffix(".lock")) as is_mine:
-        if not is_mine:
-            return False
+    lock = _lock(path.with_suffix(".lock"))
+    if lock is None:
+        return False
+    try:
         known = {e[:2]: e for e in read_counters(path).events}
         before = known.get((agent, event), EventCounters(agent, event))
         after = known[agent, event] = _counted(before, code, took_ms, now_s, may_tell)
         rows = [known[key]._asdict() for key in sorted(known)]
         written = replace_json(path, {"version": VERSION, "events": rows})
         return written and code in after.told and code not in before.told
+    finally:
+        os.close(lock)
 
 
 def _counted(
@@ -268,31 +271,22 @@ def _with_time(histogram: tuple[int, ...], took_ms: float) -> tuple[int, ...]:
     return tuple(counts)
 
 
-@contextmanager
-def _locked(path: Path) -> Generator[bool]:
-    """Yield whether the lock is ours; a hook that does not get it soon goes on without counting."""
-    try:
+def _lock(path: Path) -> int | None:
+    """Return a handle with the lock; a hook that does not get it soon goes on without counting."""
+    until = time.monotonic() + _WAIT_S
+    with suppress(OSError, ValueError):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except (OSError, ValueError):
-        yield False
-        return
-    try:
-        yield _take(handle, time.monotonic() + _WAIT_S)
-    finally:
-        with suppress(OSError):
-            os.close(handle)
-
-
-def _take(handle: int, until: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(_PAUSE_S)
-        else:
-            return True
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() >= until:
+                    os.close(handle)
+                    return None
+                time.sleep(_PAUSE_S)
+            else:
+                return handle
+    return None
 
 
 # The journal: one JSON line per compaction, stop and end of a session.

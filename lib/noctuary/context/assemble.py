@@ -18,20 +18,18 @@ from noctuary.context.documents import Authored, Node, load_documents, require_h
 from noctuary.context.inject import line_of, wordings_of
 from noctuary.context.prompt import (
     EARLIER,
+    ESTIMATE,
     GUIDANCE,
     LATEST,
     RULES,
     Context,
     ContextProfile,
     Degradation,
-    EstimateCounter,
     Part,
     PartKind,
     PartSource,
     Section,
-    TokenCounter,
     Turn,
-    VocabularyCounter,
     base_start,
     extended_start,
     fit_found,
@@ -44,6 +42,7 @@ from noctuary.context.prompt import (
     price_section,
     profile_named,
     turn_piece,
+    vocabulary_counter,
 )
 from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
 from noctuary.core.types import UNDATED_US, to_micros
@@ -123,7 +122,7 @@ def assemble(
     scope = Scope(wing=wing, user=user, as_of=as_of)
     _check(query, budget_tokens, session, documents, scope, deadline_ms)
     constants = profile_named(profile)
-    search = open_search(store, scope, deadline_ms)
+    search = StoreSearch(store, scope, deadline_ms)
     authored = documents if isinstance(documents, Authored) else load_documents(documents)
     if authored is not documents and constants.hard_fraction > 0:
         costs = {node.text: search.counter.count(node_piece(node)) for node in authored.hard}
@@ -599,29 +598,35 @@ class StoreSearch:
     Nothing here raises for the state of a store.
     """
 
-    def __init__(
-        self,
-        recaller: Recaller | None,
-        encoder: LeanEncoder | OnnxEncoder | None,
-        scope: Scope,
-        deadline_ms: float | None,
-        warnings: Sequence[RecallWarning],
-    ) -> None:
-        """Take a snapshot, the encoder of its vectors, who asks, how long it may take, faults."""
-        self.recaller = recaller
-        self.warnings = warnings
-        self._encoder = encoder
+    def __init__(self, store: str | Path | None, scope: Scope, deadline_ms: float | None) -> None:
+        """Open the store's serving snapshot for who asks, whatever state it is in."""
+        self.recaller: Recaller | None = None
+        self._encoder: LeanEncoder | OnnxEncoder | None = None
+        settings, bad_settings = current_settings()
+        self.warnings = list(bad_settings)
+        try:
+            serving, found = find_serving(store)
+            self.recaller = recaller = serving.recaller
+            self.warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
+            within_ms = math.inf if deadline_ms is None else deadline_ms
+            self._encoder = text_encoder(recaller.paths, recaller.reader.manifest, within_ms)
+        except (StoreError, EncoderError, OSError, ValueError) as error:
+            code, message = "keywords_only", f"found by the words of the query alone: {error}"
+            if self.recaller is None:
+                is_missing = isinstance(error, SnapshotMissingError)
+                code, message = "no_snapshot" if is_missing else "store_unreadable", str(error)
+            self.warnings.append(RecallWarning(code, message))
+        # Without cosines, the share of keywords is all there is to compare texts by.
+        self.knows_cosines = self._encoder is not None
+        self.counter = ESTIMATE
+        if isinstance(self._encoder, LeanEncoder):
+            model = self._encoder.fingerprint.model
+            self.counter = vocabulary_counter(model, self._encoder.tokenizer)
         self._scope = scope
         self._started_s = time.perf_counter()
         self._deadline_ms = deadline_ms
-        self.now_us = time.time_ns() // 1000  # what ages are taken at
-        if scope.as_of is not None:
-            self.now_us = to_micros(aware(scope.as_of))
-        # Else the share of keywords is all there is to compare texts by.
-        self.knows_cosines = encoder is not None
-        self.counter: TokenCounter = EstimateCounter()
-        if isinstance(encoder, LeanEncoder):
-            self.counter = VocabularyCounter(encoder.fingerprint.model, encoder.tokenizer)
+        as_of = scope.as_of  # what ages are taken at
+        self.now_us = time.time_ns() // 1000 if as_of is None else to_micros(aware(as_of))
 
     def find_memories(
         self, query: str, profile: ContextProfile
@@ -710,25 +715,3 @@ class StoreSearch:
         if self._deadline_ms is None:
             return None
         return self._deadline_ms - (time.perf_counter() - self._started_s) * _MS_PER_S
-
-
-def open_search(store: str | Path | None, scope: Scope, deadline_ms: float | None) -> StoreSearch:
-    """Return the store's serving snapshot as a search, whatever state it is in."""
-    settings, bad_settings = current_settings()
-    warnings = list(bad_settings)
-    try:
-        serving, found = find_serving(store)
-    except (StoreError, OSError, ValueError) as error:
-        code = "no_snapshot" if isinstance(error, SnapshotMissingError) else "store_unreadable"
-        warnings.append(RecallWarning(code, str(error)))
-        return StoreSearch(None, None, scope, deadline_ms, warnings)
-    recaller = serving.recaller
-    warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
-    encoder: LeanEncoder | OnnxEncoder | None = None
-    try:
-        within_ms = math.inf if deadline_ms is None else deadline_ms
-        encoder = text_encoder(recaller.paths, recaller.reader.manifest, within_ms)
-    except (EncoderError, OSError, ValueError) as error:
-        message = f"found by the words of the query alone: {error}"
-        warnings.append(RecallWarning("keywords_only", message))
-    return StoreSearch(recaller, encoder, scope, deadline_ms, warnings)

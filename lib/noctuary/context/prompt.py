@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -257,43 +257,34 @@ _ENOUGH_IDS = 1 << 20
 """More ids than any single word has: the count is never cut off."""
 
 
-class EstimateCounter:
-    """The script-aware estimate of libravdb section 3, where there is no tokenizer."""
+@dataclass(frozen=True, slots=True)
+class TokenCounter:
+    """What counts the tokens of one context: its label, and a function of a text, >= 0."""
 
-    label = "estimate"
-
-    def count(self, text: str) -> int:
-        """Return ceil(UTF-16 units / characters per token); 0 for an empty text."""
-        return estimate_tokens(text)
+    label: str
+    count: Callable[[str], int]
 
 
-class VocabularyCounter:
-    """Pieces of the encoder's own WordPiece vocabulary, without the two control tokens.
+ESTIMATE = TokenCounter("estimate", estimate_tokens)
+"""The script-aware estimate of libravdb section 3, where there is no tokenizer."""
+
+
+def vocabulary_counter(name: str, tokenizer: WordPiece) -> TokenCounter:
+    """Count pieces of a model's own WordPiece vocabulary, without the two control tokens.
 
     A word that the vocabulary cannot spell costs one token per character: as the single unknown
     token that it is to the encoder, a pasted key of thousands of characters would cost nothing.
     """
 
-    def __init__(self, name: str, tokenizer: WordPiece) -> None:
-        """Take the model's name and its vocabulary."""
-        self.label = f"tokenizer:{name}"
-        self._tokenizer = tokenizer
-        self._known: dict[str, int] = {}
+    @cache
+    def count_word(word: str) -> int:
+        ids = tokenizer.encode(word, _ENOUGH_IDS)[1:-1]
+        return len(word) if tokenizer.unknown_id in ids else len(ids)
 
-    def count(self, text: str) -> int:
-        """Return the pieces of a text, >= 0."""
-        return sum(self._count_word(word) for word in split_words(text))
+    def count(text: str) -> int:
+        return sum(map(count_word, split_words(text)))
 
-    def _count_word(self, word: str) -> int:
-        found = self._known.get(word)
-        if found is None:
-            ids = self._tokenizer.encode(word, _ENOUGH_IDS)[1:-1]
-            found = len(word) if self._tokenizer.unknown_id in ids else len(ids)
-            self._known[word] = found
-        return found
-
-
-TokenCounter = EstimateCounter | VocabularyCounter
+    return TokenCounter(f"tokenizer:{name}", count)
 
 
 # How a context is written: sections between tags, one piece of text per part.
