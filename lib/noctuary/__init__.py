@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from noctuary.context.api import assemble
+    from noctuary.context.assemble import assemble
     from noctuary.context.inject import inject
-    from noctuary.context.profile import Context
+    from noctuary.context.prompt import Context
     from noctuary.core.types import register_hook
     from noctuary.recall.api import recall
     from noctuary.recall.explain import Expansion, expand
@@ -42,8 +42,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "assemble": "noctuary.context.api",
-    "Context": "noctuary.context.profile",
+    "assemble": "noctuary.context.assemble",
+    "Context": "noctuary.context.prompt",
     "Expansion": "noctuary.recall.explain",
     "expand": "noctuary.recall.explain",
     "inject": "noctuary.context.inject",

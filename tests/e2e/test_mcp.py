@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 from mcp import Client, MCPError
 
-from noctuary.agents.mcp_schemas import item_uri
+from noctuary.agents.mcp_view import item_uri
 from tests.e2e.conftest import FirstNight
 from tests.e2e.stores import CANARIES
 from tests.e2e.test_sample_night import FLAGGED, REDACTED, SCANNED

@@ -15,11 +15,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.context.api import assemble
-from noctuary.context.assemble import assemble_from
+from noctuary.context.assemble import assemble, assemble_from
 from noctuary.context.documents import Authored, Node, parse_document
-from noctuary.context.profile import Context, ContextProfile, Part, Turn
-from noctuary.context.sections import EstimateCounter, TokenCounter, VocabularyCounter
+from noctuary.context.prompt import (
+    ESTIMATE,
+    Context,
+    ContextProfile,
+    Part,
+    TokenCounter,
+    Turn,
+    vocabulary_counter,
+)
 from noctuary.embed.lean import WordPiece
 from tests.support.contexts import MemorySearch, memory, naive_base
 from tests.support.store import Store
@@ -28,7 +34,7 @@ WORDS = ["key", "door", "boiler", "ключ", "дверь", "鍵", "deploy", "yo
 VOCABULARY = WordPiece.from_text(
     "\n".join(["[UNK]", "[CLS]", "[SEP]", "key", "door", "##s", "-", ">", "<", "/", "noctuary"])
 )
-COUNTERS: list[TokenCounter] = [EstimateCounter(), VocabularyCounter("tiny", VOCABULARY)]
+COUNTERS: list[TokenCounter] = [ESTIMATE, vocabulary_counter("tiny", VOCABULARY)]
 TAGS = ["</noctuary-context>", '<noctuary-recall id="0123456789abcdef" memories="1">']
 
 phrases = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
@@ -122,7 +128,7 @@ def cases(draw: st.DrawFn) -> Case:
     profile = draw(profiles)
     budget = draw(st.integers(0, 120) | st.integers(0, 3_000))
     query = draw(texts)
-    context = assemble_from(query, budget, session, authored, profile, search).context
+    context = assemble_from(query, budget, session, authored, profile, search)[0]
     return Case(context, session, authored, profile, search)
 
 
@@ -190,7 +196,7 @@ def check_6_the_budget_is_kept_or_its_breach_is_said_and_nothing_is_cut(case: Ca
         frames = frames.replace(part.rendered, "\0", 1)
     tags = [piece for piece in frames.split("\0") if piece]
     assert (context.frame_tokens > 0) == bool(tags)
-    if isinstance(counter, VocabularyCounter):
+    if counter.label != "estimate":
         assert context.tokens == counter.count(context.text), "nothing else is written"
     if context.degraded:
         assert {part.kind for part in context.parts} <= {"I1", "tail"}
@@ -280,7 +286,7 @@ def test_10_quality_takes_a_bounded_share(
     def scores(share: float) -> dict[str, float]:
         search = MemorySearch(memories=found, quality=share)
         profile = ContextProfile(coarse_threshold=-1.0)
-        made = assemble_from("key", 5_000, [], Authored((), ""), profile, search).context
+        made = assemble_from("key", 5_000, [], Authored((), ""), profile, search)[0]
         return {part.id: part.score or 0.0 for part in made.parts}
 
     plain, judged = scores(1.0), scores(quality)
@@ -299,7 +305,7 @@ def test_equal_inputs_give_equal_bytes(case: Case, data: st.DataObject) -> None:
         case.authored,
         case.profile,
         case.search,
-    ).context
+    )[0]
     assert json.dumps(again.to_json()) == json.dumps(case.context.to_json())
 
 
@@ -323,7 +329,7 @@ def test_a_built_store_keeps_the_invariants_too(
     user: str | None,
     damage: str,
 ) -> None:
-    from noctuary.context import api as real
+    from noctuary.context import assemble as real
 
     with monkeypatch.context() as patch:
         if damage:

@@ -12,18 +12,17 @@ from typing import Any
 import pytest
 
 from noctuary.agents.hooks import fetch_memories
-from noctuary.agents.mcp_schemas import plain
 from noctuary.agents.mcp_view import (
-    Question,
     Seen,
     View,
+    plain,
     read_cluster,
     read_item,
     read_state,
     recall_in_view,
     relate,
 )
-from noctuary.context.api import assemble
+from noctuary.context.assemble import assemble
 from noctuary.core.errors import NoctuaryError
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import explain_memory
@@ -103,7 +102,7 @@ def _cluster(seen: Seen, summary: str) -> Any:
 
 
 def _warned(view: View, wing: str) -> Any:
-    answer = plain(recall_in_view(view, Question("boiler", 5, wing=wing), 5.0)[0])
+    answer = plain(recall_in_view(view, "boiler", 5, wing=wing)[0])
     return answer["warnings"]
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from noctuary.context.assemble import Found, FoundMemory
-from noctuary.context.profile import ContextProfile, Turn
-from noctuary.context.sections import EstimateCounter, TokenCounter
+from noctuary.context.assemble import Candidate, StoreSearch, of_memory
+from noctuary.context.prompt import ESTIMATE, ContextProfile, TokenCounter, Turn
 from noctuary.recall.result import RecallWarning
 from noctuary.text.tokens import tokenize
 
@@ -75,11 +74,11 @@ def memory(memory_id: int, content: str, **fields: Any) -> dict[str, Any]:
 
 
 @dataclass
-class MemorySearch:
-    """Implements `Search` over memories in a list."""
+class MemorySearch(StoreSearch):
+    """A search over memories in a list."""
 
     memories: Sequence[Mapping[str, Any]] = ()
-    counter: TokenCounter = field(default_factory=EstimateCounter)
+    counter: TokenCounter = ESTIMATE
     knows_cosines: bool = True
     refusal: str = ""
     unread: frozenset[str] = frozenset()
@@ -87,30 +86,30 @@ class MemorySearch:
     asked: list[str] = field(default_factory=list[str])
     compared: list[str] = field(default_factory=list[str])
 
-    def now_us(self) -> int:
-        return NOW_US
+    now_us: int = NOW_US
 
-    def find_memories(self, query: str, profile: ContextProfile) -> Found:
+    def find_memories(
+        self, query: str, profile: ContextProfile
+    ) -> tuple[list[Candidate], list[RecallWarning]]:
         self.asked.append(query)
         if self.refusal:
-            return Found((), (RecallWarning("abstained", self.refusal),))
+            return [], [RecallWarning("abstained", self.refusal)]
         found = [self._found(query, m, profile) for m in self.memories]
-        best = sorted(found, key=lambda f: -(f.similarity or 0.0))
-        return Found(tuple(best[: profile.coarse_depth]))
+        return sorted(found, key=lambda f: -f.similarity)[: profile.coarse_depth], []
 
     def similarities(self, query: str, texts: Sequence[str]) -> list[float | None]:
         self.compared.extend(texts)
         return [None if text in self.unread else cosine(query, text) for text in texts]
 
-    def _found(self, query: str, row: Mapping[str, Any], profile: ContextProfile) -> FoundMemory:
+    def _found(self, query: str, row: Mapping[str, Any], profile: ContextProfile) -> Candidate:
         if not self.knows_cosines:
-            return FoundMemory(row, None, None)
+            return of_memory(row, None, None)
         content, near = row["content"], cosine(query, row["content"])
         made = datetime.fromisoformat(row["created_at"]).timestamp()
         score = s_final(
             near, coverage(query, content), NOW_US / 1e6 - made, row["importance"], profile
         )
-        return FoundMemory(row, near, score * self.quality)
+        return of_memory(row, near, score * self.quality)
 
 
 def is_split(turns: Sequence[Turn], start: int) -> bool:

@@ -62,13 +62,9 @@ class MemoryWorld(HookProcess):
         self._called("settings")
         return self.hook_settings
 
-    def recall(
-        self, query: str, *, k: int, user: str | None, wing: str | None, session_id: str | None
-    ) -> Mapping[str, Any] | Failure:
+    def recall(self, query: str, **asked: Any) -> Mapping[str, Any] | Failure:
         self._called("recall")
-        self.asked.append(
-            {"query": query, "k": k, "user": user, "wing": wing, "session_id": session_id}
-        )
+        self.asked.append({"query": query, **asked})
         return self.result
 
     def fetch(self, memory_ids: Sequence[str], *, user: str | None) -> Mapping[str, Any] | Failure:

@@ -36,25 +36,12 @@ _LOOSE_BITS = 0o077
 
 
 class Place(NamedTuple):
-    """The files of one store's server, all in one directory of the user's own."""
+    """The files of one store's server, named by a hash of the store's real path."""
 
-    directory: Path  # mode 0700
-    name: str  # the files' common stem, a hash of the store's real path
-
-    @property
-    def socket(self) -> Path:
-        """Where the server listens; there only while it runs, or after it was killed."""
-        return self.directory / f"{self.name}.sock"
-
-    @property
-    def lock(self) -> Path:
-        """Held (flock) by the running server; the file itself stays."""
-        return self.directory / f"{self.name}.lock"
-
-    @property
-    def fallback(self) -> Path:
-        """The last reason worth knowing why a client recalled without the server."""
-        return self.directory / f"{self.name}.fallback"
+    directory: Path  # the user's own, mode 0700
+    socket: Path  # where the server listens; there while it runs, or after it was killed
+    lock: Path  # held (flock) by the running server; the file itself stays
+    fallback: Path  # the last reason worth knowing why a client recalled without the server
 
 
 def find_place(store: str | Path, environ: Mapping[str, str] | None = None) -> Place:
@@ -64,10 +51,11 @@ def find_place(store: str | Path, environ: Mapping[str, str] | None = None) -> P
     own = f"noctuary-{os.geteuid()}"
     runtime = env.get("XDG_RUNTIME_DIR", "").strip()
     # A relative one is to be ignored (XDG base directory specification).
-    places = [Place(Path(runtime) / "noctuary", name)] if runtime.startswith("/") else []
-    places.append(Place(Path(env.get("TMPDIR", "").strip() or "/tmp") / own, name))
-    short = (p for p in places if len(os.fsencode(p.socket)) <= _SOCKET_PATH_BYTES)
-    return next(short, Place(Path("/tmp") / own, name))
+    directories = [Path(runtime) / "noctuary"] if runtime.startswith("/") else []
+    directories += [Path(env.get("TMPDIR", "").strip() or "/tmp") / own, Path("/tmp") / own]
+    kinds = ("sock", "lock", "fallback")
+    files = (Place(d, *(d / f"{name}.{kind}" for kind in kinds)) for d in directories)
+    return next(place for place in files if len(os.fsencode(place.socket)) <= _SOCKET_PATH_BYTES)
 
 
 def directory_fault(directory: Path) -> str | None:
@@ -166,10 +154,7 @@ def read_line(connection: socket.socket, limit: int, until: float) -> bytes | Re
 
 
 def settings_in_force(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return every variable that may change a result.
-
-    A server answers only a client whose own process would rank in the same way.
-    """
+    """Return every variable that may change a result: both sides must rank in the same way."""
     env = os.environ if environ is None else environ
     found = {
         name: value
@@ -225,11 +210,10 @@ def note_fallback(place: Place, refusal: Refusal) -> None:
 
 def read_fallback(place: Place) -> Fallback | None:
     """Return the last note; None if there is none that can be read."""
-    try:
-        found: Any = parse_json(place.fallback.read_text(encoding="utf-8"))
-        return Fallback(str(found["code"]), str(found["message"]), float(found["at_s"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    from noctuary.agents.state import read_json, read_row
+
+    found, _ = read_json(place.fallback, MAX_REQUEST_BYTES)
+    return read_row(Fallback, found)
 
 
 _CONNECT_TIMEOUT_S = 0.1
@@ -301,10 +285,7 @@ def ping(store: str | Path, *, wait_s: float = 1.0) -> dict[str, Any] | Refusal:
 def exchange(
     directory: Path, request: Mapping[str, Any], *, wait_s: float
 ) -> dict[str, Any] | Refusal:
-    """Send one request to the server of a store directory; return its result, or why not.
-
-    Version, settings and store are added to it; the whole answer must be here in `wait_s`.
-    """
+    """Send a request, with version, settings and store; return its result, or why there is none."""
     until = time.monotonic() + wait_s
     place = find_place(directory)
     try:

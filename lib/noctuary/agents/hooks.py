@@ -16,17 +16,20 @@ import json
 import os
 import re
 import stat
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from noctuary.agents.state import (
-    HookPlaces,
+    COUNTERS,
+    HOOKS,
+    JOURNAL,
+    SESSIONS,
     JournalEntry,
     SessionState,
     append_entry,
@@ -40,7 +43,7 @@ from noctuary.agents.state import (
     write_session,
 )
 from noctuary.core.foreign_json import parse_json
-from noctuary.sources.injected import worth_injecting
+from noctuary.sources.injected import cut_blocks, worth_injecting
 from noctuary.text.marks import visible
 
 if TYPE_CHECKING:
@@ -128,9 +131,6 @@ def query_of(prompt: str, source: str = "") -> str | None:
     Not worth it: a machine's message (`source`), a slash command, fewer than `MIN_SIGNS` signs.
     Blocks that noctuary injected earlier are cut out.
     """
-    # Here, as a compaction is journalled without what only prompts need.
-    from noctuary.sources.injected import cut_blocks
-
     if source in MACHINE_SOURCES:
         return None
     text = cut_blocks(prompt[:MAX_PROMPT_CHARS]).text.strip()
@@ -185,10 +185,6 @@ def handle(value: object, process: HookProcess) -> dict[str, Any]:
     One encoding serves both agents: it has only what both schemas have (Claude's
     `SyncHookJSONOutput`; Codex's `*.command.output.schema.json`), and no field that could stop an
     agent. Characters that a terminal would obey are marks.
-
-    Args:
-        value: The JSON value that the agent sent, of any type.
-        process: The outside.
     """
     event = parse_event(value)
     if not event.name:
@@ -199,7 +195,12 @@ def handle(value: object, process: HookProcess) -> dict[str, Any]:
     except Exception as error:
         # Whatever it is, the agent must go on; the counters and `noctuary doctor` say what it was.
         reply = Reply(failure=Failure("internal", f"{type(error).__name__} in the hook"))
-    message = _message(event.name, reply, process)
+    message = ""
+    with suppress(Exception):
+        if reply.is_counted and process.count(event.name, reply.failure) and reply.failure:
+            said = " ".join(reply.failure.message.split())[:MAX_MESSAGE_CHARS]
+            message = f"noctuary could not recall: {said}. This is said once; `noctuary doctor` "
+            message += "says more."
     if event.name not in TELLING:
         return {}
     answer: dict[str, Any] = {}
@@ -211,18 +212,6 @@ def handle(value: object, process: HookProcess) -> dict[str, Any]:
     return answer
 
 
-def _message(event: str, reply: Reply, process: HookProcess) -> str:
-    """Count the call; return what the user is told of its failure, "" for nothing."""
-    try:
-        tell = reply.is_counted and process.count(event, reply.failure)
-    except Exception:
-        return ""
-    if not tell or reply.failure is None:
-        return ""
-    said = " ".join(reply.failure.message.split())[:MAX_MESSAGE_CHARS]
-    return f"noctuary could not recall: {said}. This is said once; `noctuary doctor` says more."
-
-
 def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
     """Return the memories that answer a prompt and that the model has not before it."""
     query = query_of(event.prompt, event.source)
@@ -231,16 +220,15 @@ def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
     settings = process.settings()
     if isinstance(settings, Failure):
         return Reply(failure=settings)  # whose memories, and of which project, is not known
-    wing = None if settings.scope == "store" else _project_of(event.cwd)
+    wing = None
+    if settings.scope != "store":
+        from noctuary.sources.transcripts import project_of
+
+        wing = project_of(event.cwd) if event.cwd else ""  # no project: nothing is asked
     if (event.is_subagent and not settings.in_subagents) or wing == "" or settings.memories == 0:
         return SKIPPED
-    result = process.recall(
-        query,
-        k=settings.memories,
-        user=settings.user or None,
-        wing=wing,
-        session_id=event.session_id or None,
-    )
+    user, session_id = settings.user or None, event.session_id or None
+    result = process.recall(query, k=settings.memories, user=user, wing=wing, session_id=session_id)
     if isinstance(result, Failure):
         return Reply(failure=result)
     for warning in result.get("warnings") or ():
@@ -249,13 +237,6 @@ def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
     if not settings.abstain:
         result = {**result, "answerability": None}  # without a judgement nothing is left out
     return Reply(_inject_new(event, settings, process, result))
-
-
-def _project_of(cwd: str) -> str:
-    """Return the wing of a folder's project, "" where there is none: then nothing is asked."""
-    from noctuary.sources.transcripts import project_of
-
-    return project_of(cwd) if cwd else ""
 
 
 def _inject_new(
@@ -355,6 +336,25 @@ _BEYOND_DEADLINE_S = LIFETIME_S - 0.25
 _LAST_WORDS_S = 0.1
 """How long counting may take when the time is up."""
 
+COLD_GRACE_S = 1.5
+"""How long after the deadline a cold process may still bring the lexical answer: it has to import
+numpy and open the snapshot first. Longer keeps a prompt waiting, shorter leaves slow machines
+without memories."""
+
+_ENOUGH_S = 0.005
+"""Time that is left at least when a server is asked: an answer takes a millisecond or two."""
+
+TOO_SLOW = Failure("timeout", "there was no answer in time; `noctuary serve` keeps a store warm")
+
+RETRY_S = 60.0
+"""Least time between two starts: a server that cannot run must not be tried with every prompt, and
+one that is starting must not be started again. Shorter has a server back sooner."""
+
+STAMP = f"{HOOKS}/server_started"
+
+Answer = Mapping[str, Any]
+"""What `RecallResult.to_json` gives."""
+
 
 class HookProcess:
     """The process of one event. Returns failures; whatever it raises, `handle` catches."""
@@ -370,7 +370,6 @@ class HookProcess:
         self.lifetime_s = LIFETIME_S
         self._store = store
         self._home = home
-        self._places = None if home is None else HookPlaces(home)
         self._started_s = started_s
         self._settings: HookSettings | Failure | None = None
 
@@ -389,22 +388,61 @@ class HookProcess:
                 self._settings = Failure("bad_settings", str(error))
         return self._settings
 
-    def recall(
-        self, query: str, *, k: int, user: str | None, wing: str | None, session_id: str | None
-    ) -> Mapping[str, Any] | Failure:
-        """Return what `RecallResult.to_json` gives, from the store's server, else from here."""
-        asked = {"k": k, "user": user, "wing": wing, "session_id": session_id}
-        until_s = self._until_s()
-        found, was_served = recall_in_time(query, asked, store=self._store, until_s=until_s)
-        if not was_served:
-            self._start_server()
+    def until_s(self) -> float:
+        """Return the deadline of an answer, of `time.monotonic`."""
+        settings = self.settings()
+        deadline_ms = 0.0 if isinstance(settings, Failure) else settings.deadline_ms
+        return self._started_s + min(deadline_ms / 1000, MAX_DEADLINE_S)
+
+    def recall(self, query: str, **asked: Any) -> Answer | Failure:
+        """Return the answer of the store's server to k, user, wing, session_id, else one from here.
+
+        At the deadline it is what there is: lexical, if the vectors have not been looked at.
+        `COLD_GRACE_S` later it is a failure.
+        """
+        until_s = self.until_s()
+        left_s = until_s - time.monotonic()
+        if left_s > _ENOUGH_S:
+            from noctuary.agents.client import ask
+
+            answer = ask(query, **asked, store=self._store, deadline_ms=left_s * 1000)
+            if answer is not None:
+                return answer
+
+        def recall_here() -> Answer:
+            from noctuary.recall.api import recall
+
+            left_ms = max(0.0, (until_s - time.monotonic()) * 1000)
+            return recall(query, **asked, store=self._store, deadline_ms=left_ms).to_json()
+
+        found = _in_time(recall_here, until_s + COLD_GRACE_S)
+        self.start_server()
         return found
 
-    def fetch(self, memory_ids: Sequence[str], *, user: str | None) -> Mapping[str, Any] | Failure:
-        """Return memories by id as an answer; without those that are gone or another user's."""
-        return fetch_in_time(memory_ids, user, store=self._store, until_s=self._until_s())
+    def fetch(self, memory_ids: Sequence[str], *, user: str | None) -> Answer | Failure:
+        """Return memories by id, without those that are gone or another user's, as an answer."""
 
-    def inject(self, result: Mapping[str, Any], *, max_tokens: int) -> Injection:
+        def fetch_here() -> Answer | Failure:
+            from noctuary.core.errors import SnapshotMissingError, StoreError
+            from noctuary.recall.api import find_serving
+
+            try:
+                recaller = find_serving(self._store)[0]
+            except (StoreError, OSError, ValueError) as error:
+                is_missing = isinstance(error, SnapshotMissingError)
+                return Failure("no_snapshot" if is_missing else "store_unreadable", str(error))
+            try:
+                memories = fetch_memories(recaller.reader, memory_ids, user)
+            except Exception as error:
+                # Damage below the reach of the quick check raises whatever the step that meets it
+                # does.
+                what = f"{type(error).__name__} in {recaller.snapshot_id}"
+                return Failure("snapshot_damaged", what)
+            return {"store": str(recaller.paths.root), "memories": memories, "warnings": []}
+
+        return _in_time(fetch_here, self.until_s() + COLD_GRACE_S)
+
+    def inject(self, result: Answer, *, max_tokens: int) -> Injection:
         """Return the block of an answer's memories and put it on record."""
         from noctuary.context.inject import inject
 
@@ -412,49 +450,61 @@ class HookProcess:
 
     def read_session(self, session_id: str) -> SessionState:
         """Return what was injected into a session."""
-        if self._places is None or not session_id:
+        if self._home is None or not session_id:
             return SessionState()
-        return read_session(session_file(self._places.sessions, self.agent, session_id))
+        return read_session(session_file(self._home / SESSIONS, self.agent, session_id))
 
     def write_session(self, session_id: str, state: SessionState) -> None:
         """Remember what was injected into a session, if that is possible."""
-        if session_id and (places := self._made_places()):
-            write_session(session_file(places.sessions, self.agent, session_id), state)
+        if session_id and (home := self._made_home()):
+            write_session(session_file(home / SESSIONS, self.agent, session_id), state)
 
     def journal(self, event: HookEvent) -> Failure | None:
         """Append an event to the journal, with the store and how long the transcript is now."""
-        places = self._made_places()
-        if places is None:
+        home = self._made_home()
+        if home is None:
             return Failure("journal", "there is no directory for the journal")
+        size: int | None = None
+        with suppress(OSError, ValueError):
+            size = os.stat(event.transcript_path).st_size  # noqa: PTH116 ("" is no path, not ".")
         entry = JournalEntry(
             at_us=time.time_ns() // 1000,
             agent=self.agent,
             event=event.name,
             session_id=event.session_id,
             transcript_path=event.transcript_path,
-            offset_bytes=_size_bytes(event.transcript_path),
+            offset_bytes=size,
             cwd=event.cwd,
             detail=event.trigger or event.reason,
-            store=self._store_directory(),
+            store=self._store_directory(home),
         )
-        fault = append_entry(places.journal, entry)
+        fault = append_entry(home / JOURNAL, entry)
         return None if fault is None else Failure("journal", fault)
 
     def capture(self, transcript_path: str) -> Failure | None:
         """Keep a transcript's new turns in a process of its own, which nobody waits for."""
-        return start_capture(transcript_path, agent=self.agent, store=self._store)
+        try:
+            if not stat.S_ISREG(Path(transcript_path).stat().st_mode):
+                return None
+        except (OSError, ValueError):
+            return None
+        store = [self._store] if self._store else []
+        path = str(Path(transcript_path).absolute())
+        if start_detached("noctuary.agents.hooks", [self.agent, path, *store]):
+            return None
+        return Failure("capture", "no process could be started to keep the session's turns")
 
     def prepare(self) -> None:
         """Prune the state of old sessions and start a server where that is configured."""
-        if self._places is not None:
-            prune_sessions(self._places.sessions)
-        self._start_server()
+        if self._home is not None:
+            prune_sessions(self._home / SESSIONS)
+        self.start_server()
 
     def count(self, event: str, failure: Failure | None) -> bool:
         """Count a call; True where the user is to be told of the failure now."""
-        places = self._made_places()
-        return places is not None and note_call(
-            places.counters,
+        home = self._made_home()
+        return home is not None and note_call(
+            home / COUNTERS,
             self.agent,
             event,
             code=None if failure is None else failure.code,
@@ -474,38 +524,15 @@ class HookProcess:
             counting.join(_LAST_WORDS_S)
         os._exit(0)
 
-    def _made_places(self) -> HookPlaces | None:
-        """Return where the hooks keep their state, None where it cannot be made."""
-        places = self._places
-        return places if places is not None and make_private(places.directory) else None
-
-    def _store_directory(self) -> str:
-        """Return which store the event is for, as far as that can be said without opening it."""
-        from noctuary.core.errors import StoreError
-        from noctuary.core.store import find_store
-
-        try:
-            return "" if self._home is None else str(find_store(self._store, home=self._home)[0])
-        except (StoreError, OSError, ValueError):
-            return ""
-
-    def _until_s(self) -> float:
-        settings = self.settings()
-        deadline_ms = 0.0 if isinstance(settings, Failure) else settings.deadline_ms
-        return self._started_s + min(deadline_ms / 1000, MAX_DEADLINE_S)
-
-    def _start_server(self) -> None:
-        """Start `noctuary serve` in the background, unless that was tried a moment ago.
-
-        A second server of a store ends by itself (exit code 4).
-        """
+    def start_server(self) -> None:
+        """Start `noctuary serve` in the background, unless that was tried a moment ago."""
         settings = self.settings()
         if isinstance(settings, Failure) or not settings.start_server:
             return
-        places = self._made_places()
-        if places is None:
+        home = self._made_home()
+        if home is None:
             return
-        stamp = places.directory / STAMP
+        stamp = home / STAMP
         try:
             if stamp.exists() and abs(time.time() - stamp.stat().st_mtime) < RETRY_S:
                 return
@@ -515,13 +542,20 @@ class HookProcess:
         store = ["--store", self._store] if self._store else []
         start_detached("noctuary.cli.main", ["serve", *store])
 
+    def _made_home(self) -> Path | None:
+        """Return the home that holds the hooks' files, None where these cannot be made."""
+        home = self._home
+        return home if home is not None and make_private(home / HOOKS) else None
 
-def _size_bytes(path: str) -> int | None:
-    """Return how long a file is; None where it cannot be looked at."""
-    try:
-        return Path(path).stat().st_size if path else None
-    except (OSError, ValueError):
-        return None
+    def _store_directory(self, home: Path) -> str:
+        """Return which store the event is for, as far as that can be said without opening it."""
+        from noctuary.core.errors import StoreError
+        from noctuary.core.store import find_store
+
+        try:
+            return str(find_store(self._store, home=home)[0])
+        except (StoreError, OSError, ValueError):
+            return ""
 
 
 def environment_home() -> Path | None:
@@ -535,76 +569,10 @@ def environment_home() -> Path | None:
         return None
 
 
-# A recall that ends in time: from the store's warm server, else in this process.
-
-
-COLD_GRACE_S = 1.5
-"""How long after the deadline a cold process may still bring the lexical answer: it has to import
-numpy and open the snapshot first. Longer keeps a prompt waiting, shorter leaves slow machines
-without memories."""
-
-_ENOUGH_S = 0.005
-"""Time that is left at least when a server is asked: an answer takes a millisecond or two."""
-
-TOO_SLOW = Failure("timeout", "there was no answer in time; `noctuary serve` keeps a store warm")
-
-
-def recall_in_time(
-    query: str, asked: Mapping[str, Any], *, store: str | None, until_s: float
-) -> tuple[Mapping[str, Any] | Failure, bool]:
-    """Return the answer to a query and whether a server gave it.
-
-    At the deadline, of `time.monotonic`, the answer is what there is: lexical, if the vectors have
-    not been looked at. `COLD_GRACE_S` later it is a failure. `asked` is k, user, wing, session_id.
-    """
-    left_s = until_s - time.monotonic()
-    if left_s > _ENOUGH_S:
-        from noctuary.agents.client import ask
-
-        answer = ask(query, **asked, store=store, deadline_ms=left_s * 1000)
-        if answer is not None:
-            return answer, True
-
-    def recall_here() -> Mapping[str, Any]:
-        from noctuary.recall.api import recall
-
-        left_ms = max(0.0, (until_s - time.monotonic()) * 1000)
-        return recall(query, **asked, store=store, deadline_ms=left_ms).to_json()
-
-    return _in_time(recall_here, until_s + COLD_GRACE_S), False
-
-
-def fetch_in_time(
-    memory_ids: Sequence[str], user: str | None, *, store: str | None, until_s: float
-) -> Mapping[str, Any] | Failure:
-    """Return a user's memories by id in the shape of an answer, by the same deadline."""
-
-    def fetch_here() -> Mapping[str, Any] | Failure:
-        from noctuary.core.errors import SnapshotMissingError, StoreError
-        from noctuary.recall.api import find_serving
-
-        try:
-            recaller = find_serving(store)[0]
-        except (StoreError, OSError, ValueError) as error:
-            is_missing = isinstance(error, SnapshotMissingError)
-            return Failure("no_snapshot" if is_missing else "store_unreadable", str(error))
-        try:
-            memories = fetch_memories(recaller.reader, memory_ids, user)
-        except Exception as error:
-            # Damage below the reach of the quick check raises whatever the step that meets it does.
-            return Failure("snapshot_damaged", f"{type(error).__name__} in {recaller.snapshot_id}")
-        return {"store": str(recaller.paths.root), "memories": memories, "warnings": []}
-
-    return _in_time(fetch_here, until_s + COLD_GRACE_S)
-
-
 def fetch_memories(
     reader: SnapshotReader, memory_ids: Sequence[str], user: str | None
 ) -> list[dict[str, Any]]:
-    """Return memories and summaries as `RecalledMemory.to_json` names their fields, unscored.
-
-    Left out are unknown ids, what belongs to another named user, and any summary of such.
-    """
+    """Return memories and summaries that a user may see, as `to_json` names their fields."""
     from noctuary.core.types import from_micros
     from noctuary.recall.query import Scope, build_mask
 
@@ -631,17 +599,12 @@ def fetch_memories(
     ]
 
 
-def _in_time(
-    work: Callable[[], Mapping[str, Any] | Failure], until_s: float
-) -> Mapping[str, Any] | Failure:
-    """Return what some work gives, or a failure where it takes too long: it is left behind then.
-
-    The process ends without waiting for it (`run_hook`), so nothing it holds outlives the hook.
-    """
+def _in_time(work: Callable[[], Answer | Failure], until_s: float) -> Answer | Failure:
+    """Return what some work gives, or a failure where it takes too long: it is left behind then."""
     # One query is too little work for numpy's threads to share: docs/decisions/0005.
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    found: list[Mapping[str, Any] | Failure] = []
+    found: list[Answer | Failure] = []
 
     def run() -> None:
         try:
@@ -658,13 +621,6 @@ def _in_time(
 # What a hook starts and leaves behind: the store's warm server, and keeping a session's turns.
 
 
-RETRY_S = 60.0
-"""Least time between two starts: a server that cannot run must not be tried with every prompt, and
-one that is starting must not be started again. Shorter has a server back sooner."""
-
-STAMP = "server_started"
-
-
 def start_detached(module: str, arguments: Sequence[str]) -> bool:
     """Run a module of noctuary in a session of its own; tell whether it was started.
 
@@ -672,6 +628,8 @@ def start_detached(module: str, arguments: Sequence[str]) -> bool:
     `json.py` in the agent's folder must not be imported (`-P`); it stays the working directory, as
     a store may be named relative to it.
     """
+    import subprocess  # a prompt with a warm server starts nothing
+
     nothing = subprocess.DEVNULL
     try:
         process = subprocess.Popen(
@@ -691,52 +649,30 @@ CAPTURE = "Capture"
 """Under which name it is counted: beside the events, as it ends long after its Stop hook did."""
 
 
-def start_capture(transcript_path: str, *, agent: str, store: str | None) -> Failure | None:
-    """Start keeping what is new in a transcript; return why that is not possible.
-
-    Nothing is started for what is no file: there is nothing to keep.
-    """
-    try:
-        if not stat.S_ISREG(Path(transcript_path).stat().st_mode):
-            return None
-    except (OSError, ValueError):
-        return None
-    arguments = [agent, str(Path(transcript_path).absolute()), *([store] if store else [])]
-    if start_detached("noctuary.agents.hooks", arguments):
-        return None
-    return Failure("capture", "no process could be started to keep the session's turns")
-
-
 def capture(agent: str, transcript_path: str, store: str | None = None) -> str | None:
     """Keep what is new in a transcript; return what went wrong, or None. Never raises."""
-    started_s = time.monotonic()
-    home = environment_home()
-    if home is None:
-        return "noctuary's home leads nowhere"
-    try:
-        fault = _capture(transcript_path, store, home)
-    except Exception as error:
-        fault = f"{type(error).__name__}: {error}"
-    failure = None if fault is None else Failure("capture", fault)
-    HookProcess(agent, store, home, started_s).count(CAPTURE, failure)
-    return fault
-
-
-def _capture(transcript_path: str, store: str | None, home: Path) -> str | None:
     from noctuary.core.errors import SnapshotMissingError
     from noctuary.core.settings import Settings
     from noctuary.core.store import StorePaths, find_store
     from noctuary.sources.ingest import capture_session
 
-    settings = Settings.load(home=home)
+    started_s, fault = time.monotonic(), None
+    home = environment_home()
+    if home is None:
+        return "noctuary's home leads nowhere"
     try:
+        kept = Settings.load(home=home).transcripts
         directory, _ = find_store(store, home=home)
+        if directory.is_dir():
+            report = capture_session(transcript_path, StorePaths(directory).turns, kept)
+            fault = "; ".join(report.faults) or None
     except SnapshotMissingError:
-        return None
-    if not directory.is_dir():
-        return None  # a store that is not there yet: the night finds the transcript in the journal
-    report = capture_session(transcript_path, StorePaths(directory).turns, settings.transcripts)
-    return "; ".join(report.faults) or None
+        pass  # a store that is not there yet: the night finds the transcript in the journal
+    except Exception as error:
+        fault = f"{type(error).__name__}: {error}"
+    failure = None if fault is None else Failure("capture", fault)
+    HookProcess(agent, store, home, started_s).count(CAPTURE, failure)
+    return fault
 
 
 def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) -> dict[str, int]:
@@ -749,7 +685,7 @@ def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) ->
     from noctuary.sources.ingest import capture_session
 
     notes = {"transcripts": 0, "turns": 0, "faults": 0}
-    for name in transcripts_in(HookPlaces(home).journal, store):
+    for name in transcripts_in(home / JOURNAL, store):
         if Path(name).is_file():
             report = capture_session(name, StorePaths(store).turns, settings)
             notes["transcripts"] += 1

@@ -12,7 +12,7 @@ import shutil
 import stat
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -26,21 +26,22 @@ from noctuary.agents.hooks import (
     SESSION_END,
     SESSION_START,
     STOP,
+    parse_options,
 )
-from noctuary.agents.state import HookPlaces, make_private, read_json, replace_json
+from noctuary.agents.state import HOOKS, VERSION, make_private, read_json, read_rows, replace_json
 from noctuary.core.errors import NoctuaryError, StoreError
-from noctuary.core.files import replace_with, write_text
+from noctuary.core.files import replace_with, write_bytes, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.store import expand_user
 
-CLAUDE, CODEX = AGENTS
+Settings = dict[str, Any]
 
 
 class HookInstallError(NoctuaryError):
     """An agent's settings cannot be read, merged or written; nothing was changed."""
 
 
-# One table of events, and its entries in each agent's form.
+# Two tables: the agents with their files and forms, and the events that run `noctuary hook`.
 
 
 class HookedEvent(NamedTuple):
@@ -67,29 +68,97 @@ EVENTS = (
 )
 
 
-def hook_groups(
-    agent: str, program: Sequence[str], store: str | None = None
-) -> dict[str, dict[str, Any]]:
-    """Return the matcher group of every event, in the table's order, as the agent's settings do.
+def _claude_entry(words: Sequence[str], event: HookedEvent) -> Settings:
+    """Return the exec form: no shell reads the path."""
+    entry = {"command": words[0], "args": list(words[1:]), "timeout": event.timeout_s}
+    return {**entry, "async": True} if event.in_background else entry
 
-    Claude gets the exec form (`command` and `args`): no shell reads the path. Codex knows a shell
-    command only; it is quoted. Codex in the background would be skipped by its older versions, so
-    its hook detaches by itself. A store of None lets the hook find it.
+
+def _codex_entry(words: Sequence[str], event: HookedEvent) -> Settings:
+    """Return a quoted line, as Codex knows a shell command only, and no background everywhere."""
+    return {"command": shlex.join(words), "timeout": event.timeout_s}
+
+
+class Agent(NamedTuple):
+    """Where an agent keeps its settings, in which form it takes a hook, and what it lets us know.
+
+    Its folder is `.NAME` in a project and in the user's home, which `variable` moves.
     """
-    if agent not in AGENTS or not program:
+
+    variable: str
+    file: str
+    entry: Callable[[Sequence[str], HookedEvent], Settings]
+    plugins_file: str
+    plugins_key: str
+    after_install: str = ""
+
+
+_AGENTS: Mapping[str, Agent] = {
+    "claude": Agent(
+        "CLAUDE_CONFIG_DIR", "settings.json", _claude_entry, "settings.json", "enabledPlugins"
+    ),
+    "codex": Agent(
+        "CODEX_HOME", "hooks.json", _codex_entry, "config.toml", "plugins",
+        "Codex runs a hook only after you have trusted it: open /hooks in a new session",
+    ),
+}  # fmt: skip
+
+
+def hook_groups(agent: str, program: Sequence[str], store: str | None = None) -> Settings:
+    """Return the matcher group of every event as the agent's settings hold it, in order."""
+    if agent not in _AGENTS or not program:
         raise ValueError(f"agent {agent!r} and program {program!r}: want one of {AGENTS}, words")
     words = [*program, "hook", "--agent", agent, *(["--store", store] if store else [])]
-    groups: dict[str, dict[str, Any]] = {}
+    groups: Settings = {}
     for event in EVENTS:
-        entry: dict[str, Any] = {"type": "command", "command": shlex.join(words)}
-        if agent == CLAUDE:
-            entry |= {"command": words[0], "args": words[1:]}
-        entry["timeout"] = event.timeout_s
-        if agent == CLAUDE and event.in_background:
-            entry["async"] = True
+        entry = {"type": "command", **_AGENTS[agent].entry(words, event)}
         matcher = {"matcher": event.matcher} if event.matcher else {}
         groups[event.name] = {**matcher, "hooks": [entry]}
     return groups
+
+
+USER = "user"
+PROJECT = "project"
+SCOPES = (USER, PROJECT)
+"""Whose sessions a file is for: all of the user's, or those in one folder."""
+
+
+class SettingsPlace(NamedTuple):
+    """One settings file of an agent in a scope; absolute, and it need not exist."""
+
+    agent: str
+    scope: str
+    path: Path
+
+
+def find_place(
+    agent: str, scope: str, folder: Path, environ: Mapping[str, str] | None = None
+) -> SettingsPlace:
+    """Return the file that hooks of an agent and a scope stand in, for a project's folder."""
+    if agent not in _AGENTS or scope not in SCOPES:
+        raise ValueError(f"agent {agent!r}, scope {scope!r}: want one of {AGENTS}, of {SCOPES}")
+    of_agent = _AGENTS[agent]
+    if scope == PROJECT:
+        return SettingsPlace(agent, scope, folder.absolute() / f".{agent}" / of_agent.file)
+    env = os.environ if environ is None else environ
+    try:
+        directory = expand_user(env.get(of_agent.variable, "").strip() or f"~/.{agent}")
+    except StoreError as error:
+        raise HookInstallError(str(error)) from error
+    return SettingsPlace(agent, scope, directory.absolute() / of_agent.file)
+
+
+def _places(agents: Sequence[str], folder: Path) -> list[SettingsPlace]:
+    """Return the files of some agents in both scopes; no user's files without a home directory."""
+    places: list[SettingsPlace] = []
+    for agent in agents:
+        for scope in SCOPES:
+            with suppress(HookInstallError):
+                places.append(find_place(agent, scope, folder))
+    return places
+
+
+# The words that an entry runs: this program's, and how they are told from other programs'.
 
 
 _MODULES = ("noctuary", "noctuary.cli.entry", "noctuary.cli.main")
@@ -105,12 +174,8 @@ class HookCommand(NamedTuple):
     @property
     def store(self) -> str | None:
         """What --store names, or None."""
-        for index, word in enumerate(self.arguments):
-            if word == "--store" and index + 1 < len(self.arguments):
-                return self.arguments[index + 1]
-            if word.startswith("--store="):
-                return word.removeprefix("--store=")
-        return None
+        options = parse_options(self.arguments)
+        return None if options is None else options[1]
 
     @property
     def is_there(self) -> bool:
@@ -152,14 +217,17 @@ def read_command(entry: object) -> HookCommand | None:
     line for a shell. A command that wraps noctuary's in something else is its owner's.
     """
     words = _words(entry)
-    for length in (1, 3, 4):
-        if words[length : length + 1] == ["hook"] and _starts_noctuary(words[:length]):
-            return HookCommand(tuple(words[:length]), tuple(words[length + 1 :]))
-    return None
+    place = words.index("hook") if "hook" in words[1:] else 0
+    program, arguments = words[:place], words[place + 1 :]
+    name = re.split(r"[/\\]", words[0])[-1].removesuffix(".exe") if program else ""
+    is_ours = len(program) == 1 and name == "noctuary"
+    if _PYTHON.fullmatch(name) and program[1:-1] in (["-m"], ["-P", "-m"]):
+        is_ours = program[-1] in _MODULES
+    return HookCommand(tuple(program), tuple(arguments)) if is_ours else None
 
 
 def _words(entry: object) -> list[str]:
-    fields = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    fields = cast("Settings", entry) if isinstance(entry, dict) else {}
     command, arguments = fields.get("command"), fields.get("args")
     if fields.get("type") != "command" or not isinstance(command, str):
         return []
@@ -172,55 +240,35 @@ def _words(entry: object) -> list[str]:
         return []
 
 
-def _starts_noctuary(words: Sequence[str]) -> bool:
-    name = re.split(r"[/\\]", words[0])[-1].removesuffix(".exe")
-    if len(words) == 1:
-        return name == "noctuary"
-    is_module = list(words[1:-1]) in (["-m"], ["-P", "-m"]) and words[-1] in _MODULES
-    return _PYTHON.fullmatch(name) is not None and is_module
-
-
 # Noctuary's entries in the value of an agent's settings: adding, renewing, removing, listing.
 #
-# Both agents keep hooks in one form: {"hooks": {event: [{"matcher"?, "hooks": [entry, ...]},
-# ...]}}. Only entries that run `noctuary hook` are ever touched (`read_command`).
+# Agents keep hooks in one form: {"hooks": {event: [{"matcher"?, "hooks": [entry, ...]}, ...]}}.
+# Only entries that run `noctuary hook` are ever touched (`read_command`).
 
 
-Settings = dict[str, Any]
-
-
-class FoundHook(NamedTuple):
-    """One entry of noctuary's: the event it hangs on, and the words that it runs."""
-
-    event: str
-    command: HookCommand
-
-
-def list_hooks(settings: Settings) -> tuple[FoundHook, ...]:
-    """Return noctuary's entries in the order of the settings, passing over other forms."""
-    return tuple(
-        FoundHook(event, command)
+def list_hooks(settings: Settings) -> list[tuple[str, HookCommand]]:
+    """Return noctuary's entries, event and command, passing over other forms."""
+    return [
+        (event, command)
         for event, groups in _events(settings).items()
         if isinstance(groups, list)
         for group in cast("list[Any]", groups)
         for entry in _entries(group)
         if (command := read_command(entry)) is not None
-    )
+    ]
 
 
-def add_hooks(settings: Settings, wanted: Mapping[str, dict[str, Any]]) -> Settings:
+def add_hooks(settings: Settings, wanted: Mapping[str, Settings]) -> Settings:
     """Return settings in which exactly the wanted entries (`hook_groups`) are noctuary's.
 
     An entry that is there already stays in its place and is renewed, so that nothing of the
-    owner's moves: Codex remembers which hooks its user trusts by their places.
-
-    Raises:
-        HookInstallError: `hooks`, or what it holds for a wanted event, has another type.
+    owner's moves: Codex remembers which hooks its user trusts by their places. A
+    `HookInstallError` says that `hooks`, or what it holds for a wanted event, has another type.
     """
     events = _events(settings)
-    _require("hooks", settings.get("hooks", {}), dict, "an object")
+    _require("hooks", settings.get("hooks", {}), dict)
     for event in wanted:
-        _require(f"hooks.{event}", events.get(event, []), list, "an array")
+        _require(f"hooks.{event}", events.get(event, []), list)
     hooks = {event: _with_group(groups, wanted.get(event)) for event, groups in events.items()}
     kept = {event: groups for event, groups in hooks.items() if groups != [] or events[event] == []}
     new = {event: [group] for event, group in wanted.items() if event not in events}
@@ -229,18 +277,18 @@ def add_hooks(settings: Settings, wanted: Mapping[str, dict[str, Any]]) -> Setti
 
 def remove_hooks(settings: Settings) -> Settings:
     """Return settings without noctuary's entries and without what these leave empty."""
-    if not list_hooks(settings):
+    ours = {event for event, _ in list_hooks(settings)}
+    if not ours:
         return settings
-    ours = {hook.event for hook in list_hooks(settings)}
     after = {event: _with_group(groups, None) for event, groups in _events(settings).items()}
     after = {event: groups for event, groups in after.items() if groups or event not in ours}
     rest = {key: value for key, value in settings.items() if key != "hooks"}
     return {**settings, "hooks": after} if after else rest
 
 
-def _events(settings: Settings) -> dict[str, Any]:
+def _events(settings: Settings) -> Settings:
     found = settings.get("hooks")
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    return cast("Settings", found) if isinstance(found, dict) else {}
 
 
 def _entries(group: Any) -> list[Any]:
@@ -248,20 +296,20 @@ def _entries(group: Any) -> list[Any]:
     return cast("list[Any]", found) if isinstance(found, list) else []
 
 
-def _require(name: str, value: object, kind: type, called: str) -> None:
-    if isinstance(value, kind):
-        return
-    names: Mapping[type, str] = {
-        dict: "an object", list: "an array", str: "text", bool: "true or false",
-        type(None): "null",
-    }  # fmt: skip
-    raise HookInstallError(
-        f'"{name}" holds {names.get(type(value), "a number")} where {called} was expected: '
-        "correct the file first; nothing was changed"
-    )
+_CALLED: Mapping[type, str] = {
+    dict: "an object", list: "an array", str: "text", bool: "true or false", type(None): "null",
+}  # fmt: skip
 
 
-def _with_group(groups: Any, wanted: dict[str, Any] | None) -> Any:
+def _require(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise HookInstallError(
+            f'"{name}" holds {_CALLED.get(type(value), "a number")} where {_CALLED[kind]} was '
+            "expected: correct the file first; nothing was changed"
+        )
+
+
+def _with_group(groups: Any, wanted: Settings | None) -> Any:
     """Return an event's groups with `wanted` as the only one of noctuary's, or with none."""
     if not isinstance(groups, list):
         return groups
@@ -283,24 +331,11 @@ def _with_group(groups: Any, wanted: dict[str, Any] | None) -> Any:
 # An agent's settings file: read as strictly as its agent does, and replaced whole or not at all.
 
 
-USER = "user"
-PROJECT = "project"
-SCOPES = (USER, PROJECT)
-"""Whose sessions a file is for: all of the user's, or those in one folder."""
-
 MAX_BYTES = 8_000_000
 """Settings are kilobytes; reading much more would be a wrong file, and takes long."""
 
 _BOM = "\ufeff"
 _FIRST_INDENT = re.compile(r"[\[{][ \t]*\r?\n([ \t]+)")
-
-
-class SettingsPlace(NamedTuple):
-    """One settings file of an agent in a scope; absolute, and it need not exist."""
-
-    agent: str
-    scope: str
-    path: Path
 
 
 class SettingsFile(NamedTuple):
@@ -322,38 +357,8 @@ class SettingsFile(NamedTuple):
         return _BOM.encode() + data if text.startswith(_BOM) else data
 
 
-def find_place(
-    agent: str, scope: str, folder: Path, environ: Mapping[str, str] | None = None
-) -> SettingsPlace:
-    """Return the file that hooks of an agent and a scope stand in, for a project's folder.
-
-    CLAUDE_CONFIG_DIR and CODEX_HOME move the user's files.
-
-    Raises:
-        HookInstallError: The user's home directory is unknown.
-        ValueError: The agent or the scope is unknown.
-    """
-    if agent not in AGENTS or scope not in SCOPES:
-        raise ValueError(f"agent {agent!r}, scope {scope!r}: want one of {AGENTS}, of {SCOPES}")
-    name = "settings.json" if agent == CLAUDE else "hooks.json"
-    if scope == PROJECT:
-        return SettingsPlace(agent, scope, folder.absolute() / f".{agent}" / name)
-    env = os.environ if environ is None else environ
-    moved = env.get("CLAUDE_CONFIG_DIR" if agent == CLAUDE else "CODEX_HOME", "").strip()
-    try:
-        directory = expand_user(moved or f"~/.{agent}")
-    except StoreError as error:
-        raise HookInstallError(str(error)) from error
-    return SettingsPlace(agent, scope, directory.absolute() / name)
-
-
 def read_settings(path: Path) -> SettingsFile:
-    """Read a settings file; links are followed, and an empty file holds {}.
-
-    Raises:
-        HookInstallError: It is no regular file, cannot be read, is too large, or holds anything
-            but one JSON object in UTF-8 without comments and repeated keys.
-    """
+    """Read a settings file, behind any links, as strictly as its agent; an empty one holds {}."""
     try:
         real = path.resolve()
         if real.exists() and not real.is_file():
@@ -370,14 +375,10 @@ def read_settings(path: Path) -> SettingsFile:
     return SettingsFile(real, raw, _parse(path, text) if text.strip() else {})
 
 
-def write_settings(before: SettingsFile, data: bytes | None) -> Path | None:
+def write_settings(before: SettingsFile, data: bytes | None) -> str | None:
     """Replace a settings file, None removes it; return where its old bytes are kept, if they are.
 
     They are kept beside it, once for every content. Permissions stay; a new file is its user's.
-
-    Raises:
-        HookInstallError: The file was changed in between; nothing was done.
-        OSError: It cannot be written.
     """
     path, raw = before.path, before.raw
     if _read(path) != raw:
@@ -387,12 +388,14 @@ def write_settings(before: SettingsFile, data: bytes | None) -> Path | None:
     if data is None:
         path.unlink()
         return None
-    mode = None if raw is None else stat.S_IMODE(path.stat().st_mode)
-    backup = None if raw is None else _backup(path, _hash(raw))
-    if backup is not None and raw is not None and _read(backup) != raw:
+    if raw is None:
+        write_bytes(path, data)
+        return None
+    mode, backup = stat.S_IMODE(path.stat().st_mode), _backup(path, _hash(raw))
+    if _read(backup) != raw:
         _replace(backup, raw, mode)
     _replace(path, data, mode)
-    return backup
+    return str(backup)
 
 
 def is_same_json(one: Any, other: Any) -> bool:
@@ -433,7 +436,7 @@ def _parse(path: Path, text: str) -> Settings:
     return cast("Settings", value)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, Any]]) -> Settings:
     keys = [key for key, _ in pairs]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
@@ -453,11 +456,10 @@ def _backup(path: Path, digest: str) -> Path:
     return path.with_name(f"{path.name}.noctuary-{digest[:16]}.bak")
 
 
-def _replace(path: Path, data: bytes, mode: int | None) -> None:
+def _replace(path: Path, data: bytes, mode: int) -> None:
     def write(target: Path) -> None:  # nobody may read it before it has the other's permissions
         target.write_bytes(data)
-        if mode is not None:
-            target.chmod(mode)
+        target.chmod(mode)
 
     replace_with(path, write)
 
@@ -466,7 +468,6 @@ def _replace(path: Path, data: bytes, mode: int | None) -> None:
 # knows the projects. Without it uninstalling still removes every entry of noctuary's.
 
 
-VERSION = 1
 NO_FILE = "none"
 """In the place of a hash: there was no settings file before."""
 
@@ -476,43 +477,28 @@ _MAX_RECEIPT_BYTES = 1_000_000
 class Receipt(NamedTuple):
     """One file that hooks were installed into."""
 
-    place: SettingsPlace
+    agent: str
+    scope: str
+    path: str
     original: str  # SHA-256 of the file before, `NO_FILE`, or "" where that cannot come back
     written: str  # SHA-256 of the file as installing left it
-    made_folder: bool
+    made_folder: bool = False
 
 
 def receipts_path(home: Path) -> Path:
     """Return the file of the receipts below noctuary's home."""
-    return HookPlaces(home).directory / "installs.json"
+    return home / HOOKS / "installs.json"
 
 
-def read_receipts(home: Path) -> dict[Path, Receipt]:
+def read_receipts(home: Path) -> dict[str, Receipt]:
     """Return what was installed where, by the settings file; what is damaged is left out."""
     found, _ = read_json(receipts_path(home), _MAX_RECEIPT_BYTES)
-    raw: Any = cast("Settings", found) if isinstance(found, dict) else {}
-    rows: Any = raw.get("installs") if raw.get("version") == VERSION else None
-    receipts: dict[Path, Receipt] = {}
-    for row in cast("list[Any]", rows) if isinstance(rows, list) else []:
-        fields = cast("Settings", row) if isinstance(row, dict) else {}
-        texts = [fields.get(name) for name in ("agent", "scope", "path", "original", "written")]
-        if all(isinstance(text, str) for text in texts):
-            agent, scope, path, original, written = cast("list[str]", texts)
-            place = SettingsPlace(agent, scope, Path(path))
-            made_folder = fields.get("made_folder") is True
-            receipts[place.path] = Receipt(place, original, written, made_folder)
-    return receipts
+    return {r.path: r for r in read_rows(Receipt, found, "installs") if r.agent in _AGENTS}
 
 
-def write_receipts(home: Path, receipts: Mapping[Path, Receipt]) -> bool:
+def write_receipts(home: Path, receipts: Mapping[str, Receipt]) -> bool:
     """Replace the receipts and tell whether that worked; equal receipts give equal bytes."""
-    rows = [
-        {
-            "path": str(r.place.path), "agent": r.place.agent, "scope": r.place.scope,
-            "original": r.original, "written": r.written, "made_folder": r.made_folder,
-        }
-        for _, r in sorted(receipts.items(), key=lambda item: str(item[0]))
-    ]  # fmt: skip
+    rows = [receipts[path]._asdict() for path in sorted(receipts)]
     path = receipts_path(home)
     return make_private(path.parent) and replace_json(path, {"version": VERSION, "installs": rows})
 
@@ -530,7 +516,7 @@ class HookChange(NamedTuple):
     dry_run: bool  # nothing was written
     backup: str | None  # where the old bytes are kept
     diff: str  # unified, "" for none
-    notes: tuple[str, ...]  # sentences that the user should read
+    notes: tuple[str, ...] = ()  # sentences that the user should read
 
 
 def install_hooks(
@@ -541,46 +527,35 @@ def install_hooks(
     store: str | None = None,
     dry_run: bool = False,
 ) -> HookChange:
-    """Put noctuary's hooks into a settings file; a second time changes nothing.
-
-    The receipt goes below noctuary's home. A dry run returns the change and writes nothing.
-
-    Raises:
-        HookInstallError: The file is not understood; nothing was changed.
-        OSError: It cannot be written.
-    """
+    """Put noctuary's hooks into a settings file; a second time changes nothing."""
     before = read_settings(place.path)
     had = bool(list_hooks(before.value))
     wanted = add_hooks(before.value, hook_groups(place.agent, program, store))
-    if is_same_json(before.value, wanted):
-        notes = _notes(place, before, changed=False)
-        return _change(place, "unchanged", before, before.raw, None, notes, dry_run)
-    data, backup = before.render(wanted), None
-    notes = _notes(place, before, changed=True)
-    if not dry_run:
-        receipts = read_receipts(home)
-        known = receipts.get(place.path)
+    changed = not is_same_json(before.value, wanted)
+    data, backup = before.render(wanted) if changed else before.raw, None
+    notes = _notes(place, before, changed=changed)
+    if changed and data is not None and not dry_run:
+        receipts, path = read_receipts(home), str(place.path)
         made_folder = not before.path.parent.is_dir()
         backup = write_settings(before, data)
-        if had and known is not None and known.written == _hash(before.raw or b""):
-            receipt = known._replace(written=_hash(data))
+        receipt = receipts.get(path)
+        if had and receipt is not None and receipt.written == _hash(before.raw or b""):
+            receipt = receipt._replace(written=_hash(data))
         else:
             original = NO_FILE if before.raw is None else "" if had else _hash(before.raw)
-            receipt = Receipt(place, original, _hash(data), made_folder)
-        if not write_receipts(home, {**receipts, place.path: receipt}):
+            receipt = Receipt(place.agent, place.scope, path, original, _hash(data), made_folder)
+        if not write_receipts(home, {**receipts, path: receipt}):
             notes.append(f"no receipt could be written below {home}: uninstalling works without")
-    action = "renewed" if had else "installed"
-    return _change(place, action, before, data, backup, notes, dry_run)
+    action = "unchanged" if not changed else "renewed" if had else "installed"
+    whose, diff = (place.agent, place.scope, str(place.path)), _diff(place, before, data)
+    return HookChange(*whose, action, dry_run, backup, diff, tuple(notes))
 
 
 def uninstall_hooks(place: SettingsPlace, *, home: Path, dry_run: bool = False) -> HookChange:
-    """Take noctuary's hooks out of a settings file; it raises what installing raises.
-
-    Where nobody changed it since they were installed, every byte is as before.
-    """
+    """Take the hooks out; where nobody changed the file in between, every byte is as before."""
     before = read_settings(place.path)
     receipts = read_receipts(home)
-    receipt = receipts.pop(place.path, None)
+    receipt = receipts.pop(str(place.path), None)
     is_there = bool(list_hooks(before.value))
     data, backup = _without_hooks(before, receipt) if is_there else before.raw, None
     if not dry_run:
@@ -592,7 +567,8 @@ def uninstall_hooks(place: SettingsPlace, *, home: Path, dry_run: bool = False) 
         if receipt is not None:
             write_receipts(home, receipts)
     action = "removed" if is_there else "absent"
-    return _change(place, action, before, data, backup, [], dry_run)
+    whose, diff = (place.agent, place.scope, str(place.path)), _diff(place, before, data)
+    return HookChange(*whose, action, dry_run, backup, diff)
 
 
 def _without_hooks(before: SettingsFile, receipt: Receipt | None) -> bytes | None:
@@ -620,46 +596,26 @@ def environment_notes(environ: Mapping[str, str] | None = None) -> tuple[str, ..
 
 def _notes(place: SettingsPlace, before: SettingsFile, *, changed: bool) -> list[str]:
     notes: list[str] = []
-    if changed and place.agent == CODEX:
-        notes.append(
-            "Codex runs a hook only after you have trusted it: open /hooks in a new session"
-        )
+    if changed and _AGENTS[place.agent].after_install:
+        notes.append(_AGENTS[place.agent].after_install)
     if before.value.get("disableAllHooks") is True:
         notes.append(f'"disableAllHooks" is true in {place.path}: no hook runs')
     if changed and place.scope == PROJECT:
         notes.append(f"{place.path} names programs of this machine: do not commit it for others")
-    twice = _other_place(place)
-    if twice is not None:
-        notes.append(f"hooks are also installed in {twice}: both run in this project; remove one")
+    folder = place.path.parent.parent if place.scope == PROJECT else Path.cwd()
+    for other in _places([place.agent], folder):
+        with suppress(HookInstallError, OSError):
+            is_other = other.scope != place.scope and other.path.resolve() != place.path.resolve()
+            if is_other and list_hooks(read_settings(other.path).value):
+                twice = f"hooks are also installed in {other.path}"
+                notes.append(f"{twice}: both run in this project; remove one")
     return notes
 
 
-def _other_place(place: SettingsPlace) -> Path | None:
-    """Return the file of the other scope if noctuary's hooks are in that one as well."""
-    folder = place.path.parent.parent if place.scope == PROJECT else Path.cwd()
-    other = next(scope for scope in SCOPES if scope != place.scope)
-    try:
-        found = find_place(place.agent, other, folder)
-        is_other = found.path.resolve() != place.path.resolve()
-        return found.path if is_other and list_hooks(read_settings(found.path).value) else None
-    except (HookInstallError, OSError):
-        return None
-
-
-def _change(
-    place: SettingsPlace,
-    action: str,
-    before: SettingsFile,
-    data: bytes | None,
-    backup: Path | None,
-    notes: Sequence[str],
-    dry_run: bool,
-) -> HookChange:
+def _diff(place: SettingsPlace, before: SettingsFile, data: bytes | None) -> str:
     old, new = ((raw or b"").decode("utf-8").splitlines() for raw in (before.raw, data))
     name = str(place.path)
-    diff = "\n".join(difflib.unified_diff(old, new, name, name, lineterm=""))
-    kept = None if backup is None else str(backup)
-    return HookChange(place.agent, place.scope, name, action, dry_run, kept, diff, tuple(notes))
+    return "\n".join(difflib.unified_diff(old, new, name, name, lineterm=""))
 
 
 # Where noctuary's hooks are installed and whether what stands there can run.
@@ -684,70 +640,57 @@ class PlaceState(NamedTuple):
     agent: str
     scope: str
     path: str
-    state: str
+    state: str = ABSENT
     events: tuple[str, ...] = ()  # those that have an entry of noctuary's
     store: str | None = None  # what the entries pass as --store
     message: str = ""  # a sentence for every state but "absent" and "installed"
 
 
-def look_at_places(
-    home: Path, folder: Path, environ: Mapping[str, str] | None = None
-) -> tuple[PlaceState, ...]:
-    """Return the state of every settings file that may hold noctuary's hooks.
-
-    Those are the user's files, the ones of a project's folder, and all that a receipt names.
-    """
-    places = [
-        place
-        for agent in AGENTS
-        for scope in SCOPES
-        if (place := _place(agent, scope, folder, environ)) is not None
-    ]
-    known = {place.path for place in places}
-    places += [r.place for path, r in sorted(read_receipts(home).items()) if path not in known]
+def look_at_places(home: Path, folder: Path) -> tuple[PlaceState, ...]:
+    """Return the state of the user's files, of a project's, and of all that a receipt names."""
+    places = _places(AGENTS, folder)
+    known = {str(place.path) for place in places}
+    noted = sorted(read_receipts(home).items())
+    places += [SettingsPlace(r.agent, r.scope, Path(p)) for p, r in noted if p not in known]
     return tuple(look_at_place(place) for place in places)
 
 
 def look_at_place(place: SettingsPlace) -> PlaceState:
     """Return the state of one settings file."""
-    agent, scope, path = place.agent, place.scope, str(place.path)
+    agent, scope, path = place
+    found = PlaceState(agent, scope, str(path))
     try:
-        value = read_settings(place.path).value
+        value = read_settings(path).value
     except (HookInstallError, OSError) as error:
-        return PlaceState(agent, scope, path, UNREADABLE, message=str(error))
-    found = list_hooks(value)
-    if not found:
-        return PlaceState(agent, scope, path, ABSENT)
-    command = found[0].command
-    gone = next((h.command.program[0] for h in found if not h.command.is_there), None)
+        return found._replace(state=UNREADABLE, message=str(error))
+    hooks = list_hooks(value)
+    if not hooks:
+        return found
+    command = hooks[0][1]
+    gone = next((c.program[0] for _, c in hooks if not c.is_there), None)
     wanted = add_hooks(value, hook_groups(agent, command.program, command.store))
     again = f"run `noctuary hooks install --agent {agent} --{scope}` again"
     state, message = INSTALLED, ""
     if value.get("disableAllHooks") is True:
-        state, message = DISABLED, f'"disableAllHooks" is true in {place.path}'
+        state, message = DISABLED, f'"disableAllHooks" is true in {path}'
     elif gone is not None:
         state, message = BROKEN, f"{gone} cannot be started: {again}"
     elif not is_same_json(wanted, value):
         state, message = OUTDATED, f"the entries differ from what this version writes: {again}"
-    events = tuple(dict.fromkeys(hook.event for hook in found))
-    return PlaceState(agent, scope, path, state, events, command.store, message)
+    events = tuple(dict.fromkeys(event for event, _ in hooks))
+    return found._replace(state=state, events=events, store=command.store, message=message)
 
 
-def enabled_plugin(
-    agent: str, folder: Path, environ: Mapping[str, str] | None = None
-) -> Path | None:
+def enabled_plugin(agent: str, folder: Path) -> Path | None:
     """Return the file that switches noctuary's plugin on for an agent, None if none does."""
-    for scope in SCOPES:
-        place = _place(agent, scope, folder, environ)
-        if place is None:
-            continue
-        path = place.path if agent == CLAUDE else place.path.with_name("config.toml")
+    for place in _places([agent], folder):
+        path = place.path.with_name(_AGENTS[agent].plugins_file)
         plugins: Any = {}
         with suppress(HookInstallError, OSError, ValueError, RecursionError):
-            if agent == CLAUDE:
-                plugins = read_settings(path).value.get("enabledPlugins")
-            else:
-                plugins = tomllib.loads(path.read_bytes().decode("utf-8")).get("plugins")
+            is_toml = path.suffix == ".toml"
+            read = tomllib.loads(path.read_bytes().decode("utf-8")) if is_toml else None
+            value = read_settings(path).value if read is None else read
+            plugins = value.get(_AGENTS[agent].plugins_key)
         found = cast("Settings", plugins) if isinstance(plugins, dict) else {}
         if any(name.split("@")[0] == PLUGIN_NAME and _is_on(on) for name, on in found.items()):
             return path
@@ -761,19 +704,10 @@ def _is_on(switch: Any) -> bool:
     return switch is True or isinstance(switch, list)
 
 
-def is_used(agent: str, environ: Mapping[str, str] | None = None) -> bool:
+def is_used(agent: str) -> bool:
     """Tell whether the agent keeps settings on this machine, that is, whether somebody uses it."""
-    place = _place(agent, USER, Path.cwd(), environ)
-    return place is not None and place.path.parent.is_dir()
-
-
-def _place(
-    agent: str, scope: str, folder: Path, environ: Mapping[str, str] | None
-) -> SettingsPlace | None:
-    try:
-        return find_place(agent, scope, folder, environ)
-    except HookInstallError:  # no home directory
-        return None
+    places = _places([agent], Path.cwd())
+    return any(place.scope == USER and place.path.parent.is_dir() for place in places)
 
 
 # The plugin folder: noctuary's hooks and its MCP server as one plugin of both agents.
@@ -794,10 +728,7 @@ _KEYWORDS = ["memory", "recall", "context"]
 
 
 def plugin_files(program: Sequence[str], store: str | None = None) -> dict[str, str]:
-    """Return the files of the plugin folder: text by path below the folder, sorted.
-
-    A program of `["noctuary"]` is for every machine that has it on its PATH.
-    """
+    """Return the files of the plugin folder: text by path below the folder, sorted."""
     base = {"name": PLUGIN_NAME, "version": __version__, "description": _DESCRIPTION}
     manifest = {**base, "author": _AUTHOR, "license": _LICENSE, "keywords": _KEYWORDS}
     server = [*program, "mcp", *(["--store", store] if store else [])]
@@ -826,12 +757,14 @@ def plugin_files(program: Sequence[str], store: str | None = None) -> dict[str, 
         },
         CLAUDE_MANIFEST: manifest,
         CODEX_MANIFEST: {**manifest, "hooks": "./hooks/codex.json", "mcpServers": "./.mcp.json"},
-        f"{PLUGIN_NAME}/hooks/hooks.json": {"description": _DESCRIPTION, "hooks": hooks[CLAUDE]},
-        f"{PLUGIN_NAME}/hooks/codex.json": {"hooks": hooks[CODEX]},
+        f"{PLUGIN_NAME}/hooks/hooks.json": {
+            "description": _DESCRIPTION, "hooks": hooks["claude"],
+        },
+        f"{PLUGIN_NAME}/hooks/codex.json": {"hooks": hooks["codex"]},
         f"{PLUGIN_NAME}/.mcp.json": {
             "mcpServers": {PLUGIN_NAME: {"command": server[0], "args": server[1:]}}
         },
-    }
+    }  # fmt: skip
     return {
         path: json.dumps(value, indent=2, ensure_ascii=False) + "\n"
         for path, value in sorted(values.items())
@@ -839,12 +772,7 @@ def plugin_files(program: Sequence[str], store: str | None = None) -> dict[str, 
 
 
 def write_plugin(folder: Path, files: dict[str, str]) -> tuple[Path, ...]:
-    """Write `plugin_files` below a folder; return the paths of those that differed.
-
-    Raises:
-        HookInstallError: The folder holds something else.
-        OSError: It cannot be written.
-    """
+    """Write `plugin_files` below a folder; return the paths of those that differed."""
     if folder.exists() and not folder.is_dir():
         raise HookInstallError(f"{folder} is no folder: name a new or an empty one")
     if folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder):

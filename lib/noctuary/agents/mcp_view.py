@@ -1,47 +1,30 @@
-"""What one MCP server may see, and what it answers about memories and relations."""
+"""What one MCP server may see and answers: the shapes of its answers, and what fills them."""
 
 from __future__ import annotations
 
 import difflib
-import gc
 import logging
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from noctuary import __version__
-from noctuary.agents.mcp_schemas import (
-    ClusterAnswer,
-    ConceptBeside,
-    Item,
-    Memory,
-    Neighbour,
-    RecallAnswer,
-    Recalled,
-    RelatedAnswer,
-    Relation,
-    StatusAnswer,
-    Step,
-    Warned,
-    cluster_uri,
-    concept_uri,
-    item_uri,
-)
 from noctuary.context.inject import wordings_of
 from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, StoreError
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
 from noctuary.graph.view import (
-    ConceptView,
     GraphSource,
     NameBook,
-    RelationView,
     describe_concept,
     evidence_line,
     open_graph,
@@ -54,8 +37,221 @@ from noctuary.recall.profile import RetrievalProfile, current_settings
 from noctuary.recall.query import Mask, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallWarning
+from noctuary.sources.injected import TAG
 from noctuary.sources.injection_log import append_injection
-from noctuary.text.marks import iso
+from noctuary.text.marks import iso, visible
+
+# The shapes of the answers: what a client finds in `structured_content`.
+
+
+MemoryId = int | str
+
+ITEM_URI = "memory://item/{id}"
+CLUSTER_URI = "memory://cluster/{id}"
+CONCEPT_URI = "memory://concept/{name}"
+
+
+def _address(template: str, value: MemoryId) -> str:
+    return template[: template.index("{")] + quote(str(value), safe="")
+
+
+item_uri = partial(_address, ITEM_URI)
+cluster_uri = partial(_address, CLUSTER_URI)
+concept_uri = partial(_address, CONCEPT_URI)
+
+
+def plain(answer: BaseModel) -> dict[str, Any]:
+    """Return an answer as JSON values: hidden characters marked, no fields that hold nothing."""
+    return _marked(answer.model_dump(mode="json", exclude_none=True))
+
+
+def _marked(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, list):
+        return [_marked(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {visible(key): _marked(item) for key, item in cast("dict[str, Any]", value).items()}
+    return value
+
+
+def _optional(description: str) -> Any:
+    """Return a field that is left out of an answer where it holds nothing."""
+    return Field(default=None, description=description)
+
+
+class _Shape(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _OfMemory(_Shape):
+    """An answer with texts of memories; the field comes first, so that it is told when cut."""
+
+    origin: Literal["noctuary-recall"] = Field(
+        default=TAG, description="It comes from memory and is stored already: do not store it."
+    )
+
+
+class Warned(_Shape):
+    """Something that went wrong or is worth knowing."""
+
+    code: str
+    message: str
+
+
+class Step(_Shape):
+    """What one step of the ranking made of a score."""
+
+    phase: str
+    delta: float
+    reason: str = ""
+
+
+class Memory(_Shape):
+    """One memory, or a summary that stands for several."""
+
+    id: MemoryId
+    uri: str = Field(description="Resource with the whole memory, or with all that it stands for.")
+    kind: str = Field(description='"memory" or "summary".')
+    content: str
+    truncated: bool | None = _optional("True where content is cut: `get` returns it whole.")
+    category: str
+    tags: list[str]
+    importance: float
+    created_at: str | None = None
+    wing: str | None = None
+    room: str | None = None
+    session_id: str | None = None
+    user: str | None = None
+    sources: list[MemoryId] | None = _optional("Ids of the memories that a summary stands for.")
+
+
+class Recalled(Memory):
+    """A memory that answers a query, with its score in [0, 1]."""
+
+    score: float
+    support: float | None = _optional(
+        "How sure it is that this one answers, in [0, 1]; below answerability.bar: rather not.",
+    )
+    annotations: dict[str, Any] | None = _optional(
+        'What is known beside it, e.g. {"superseded_by": 7}.'
+    )
+    legs: dict[str, Any] | None = _optional(
+        "Rank and score by leg (lexical, dense, graph), with explain."
+    )
+    steps: list[Step] | None = _optional("What every step changed, in order, with explain.")
+
+
+class RecallAnswer(_OfMemory):
+    """Memories that answer a query, best first."""
+
+    query: str
+    memories: list[Recalled]
+    warnings: list[Warned]
+    snapshot_id: str | None = None
+    elapsed_ms: float
+    answerability: dict[str, Any] | None = _optional(
+        'Whether the memories answer the query at all; "abstain" true: rather not.',
+    )
+    explanation: dict[str, Any] | None = _optional(
+        "Profile, phases and times of the recall, with explain."
+    )
+
+
+class Item(Memory, _OfMemory):
+    """One memory in full, with what is known about it."""
+
+    snapshot_id: str
+    superseded_by: MemoryId | None = _optional("What replaces it.")
+    supersedes: list[MemoryId] | None = _optional("What it replaces.")
+    archived_behind: MemoryId | None = _optional("It is archived; this stands for it in a recall.")
+    summarized_by: str | None = _optional("Id of the summary of its stretch of conversation.")
+    concepts: list[str] | None = _optional("What it is about or names.")
+
+
+class Neighbour(_Shape):
+    """A memory that is connected with what was asked about."""
+
+    id: MemoryId
+    uri: str
+    relation: str
+    direction: str | None = _optional(
+        '"out": the memory asked about leads to this one; "in": from it.'
+    )
+    line: str = Field(description="The line that shows the connection, or its first line.")
+    created_at: str | None = None
+    weight: float | None = _optional("Strength in (0, 1]; absent where others share the store.")
+    concept: str | None = _optional("What connects them.")
+    superseded_by: MemoryId | None = None
+
+
+class ConceptBeside(_Shape):
+    """A concept that stands beside what was asked about."""
+
+    name: str
+    uri: str
+    kind: str | None = None
+    role: str | None = _optional("How the memory holds it.")
+    shared: int | None = _optional("Memories that hold both.")
+
+
+class Relation(_Shape):
+    """A relation that memories state between two concepts."""
+
+    subject: str
+    relation: str
+    object: str
+    open: bool = Field(description="Whether it still holds.")
+    valid_from: str | None = None
+    valid_to: str | None = None
+    evidence: list[MemoryId] = Field(description="Ids of the memories that state it.")
+
+
+class RelatedAnswer(_OfMemory):
+    """What is connected with a memory or a concept; lists are cut to the limit, totals are not."""
+
+    about: str
+    kind: str = Field(description='"memory" or "concept".')
+    aliases: list[str] | None = None
+    memories: list[Neighbour]
+    concepts: list[ConceptBeside]
+    relations: list[Relation]
+    totals: dict[str, int]
+    warnings: list[Warned]
+    snapshot_id: str
+
+
+class ClusterAnswer(_OfMemory):
+    """A stretch of conversation or a group of memories: its summary, and all of it in full."""
+
+    id: str
+    cluster_id: str
+    session_id: str | None = None
+    summary: str
+    method: str
+    first_at: str | None = None
+    last_at: str | None = None
+    confidence: float | None = None
+    plan_id: str | None = _optional("Compaction plan, where it is of one.")
+    memories: list[Memory]
+    snapshot_id: str
+
+
+class StatusAnswer(_Shape):
+    """What serves; counts are of what this server may see."""
+
+    version: str
+    store: str | None = None
+    snapshot_id: str | None = None
+    built_at: str | None = None
+    last_night_hours: float | None = _optional("How long ago a nightly run went through.")
+    user: str | None = None
+    wing: str | None = None
+    counts: dict[str, int]
+    wings: dict[str, int]
+    encoder: str | None = None
+    warnings: list[Warned]
+
 
 # What one server may see: a store, a user and a wing, fixed when it starts.
 #
@@ -70,21 +266,12 @@ _NEAR_SHOWN = 3
 """Similar values offered where one is unknown."""
 
 
-def is_text(name: str) -> bool:
-    """Say whether a name can be one of anything: half a character outside of UTF-8 cannot."""
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 class UnknownItemError(StoreError):
     """Nothing of this id or name is there for this server."""
 
 
-class OutsideViewError(NoctuaryError, ValueError):
-    """A call asks for what this server was not started for."""
+class AskedWronglyError(NoctuaryError, ValueError):
+    """What no store could honour: another wing, no moment, neither or both of two arguments."""
 
 
 class Seen(NamedTuple):
@@ -101,16 +288,15 @@ class Seen(NamedTuple):
         A summary may be seen where every memory that it stands for may.
         """
         reader = self.recaller.reader
-        if not is_text(item_id):
+        if not _is_text(item_id):
             return None
         position = reader.positions_of([item_id]).get(item_id)
         if position is None:
             position = reader.summaries.position_of(item_id)
         if position is None:
             return None
-        stands_for = [position]
-        if position >= reader.count:
-            stands_for = list(reader.summaries.at(position).sources)
+        is_memory = position < reader.count
+        stands_for = [position] if is_memory else list(reader.summaries.at(position).sources)
         return position if bool(self.allowed[stands_for].all()) else None
 
     def find(self, item_id: str) -> int:
@@ -123,7 +309,7 @@ class Seen(NamedTuple):
             )
         return position
 
-    def unknown_facets(self, asked: Mapping[str, str | None]) -> tuple[RecallWarning, ...]:
+    def unknown_facets(self, asked: Mapping[str, str | None]) -> list[RecallWarning]:
         """Return a warning for every value that no visible memory has, with similar ones that are.
 
         Recall's own warnings judge and suggest by the whole snapshot: they would tell that others
@@ -138,7 +324,7 @@ class Seen(NamedTuple):
             hint = f"near: {', '.join(near)}" if near else f"there are {len(values)}"
             message = f"no memory here has {facet} {wanted!r}; {hint}"
             warnings.append(RecallWarning(f"unknown_{facet}", message))
-        return tuple(warnings)
+        return warnings
 
     def count_by(self, facet: str) -> dict[str, int]:
         """Return how many visible memories have each value of a facet, most first."""
@@ -173,9 +359,8 @@ class View:
         self.wing = wing
         self._asked = store
         self._directory: Path | None = None
-        self._guessed: tuple[RecallWarning, ...] = ()
-        self._snapshot_id: str | None = None
         self._lock = threading.Lock()
+        self.store_warnings: tuple[RecallWarning, ...] = ()  # about the choice of the store
 
     def store(self) -> Path:
         """Return the store directory: the first one found, for as long as the server runs.
@@ -190,26 +375,21 @@ class View:
                         f"several stores exist; this server answers for {directory.name}, which "
                         "published last when it was first asked: start it with --store"
                     )
-                    self._guessed = (RecallWarning("store_guessed", message),)
+                    self.store_warnings = (RecallWarning("store_guessed", message),)
                 self._directory = directory
             return self._directory
-
-    def store_warnings(self) -> tuple[RecallWarning, ...]:
-        """Return what is to be said about the choice of the store."""
-        return self._guessed
 
     @contextmanager
     def open(self) -> Generator[Seen]:
         """Pin what serves now, for one call; a `StoreError` says that nothing can be read."""
         recaller, warnings = find_serving(self.store())
-        self.release_after_swap(recaller.snapshot_id)
         reader = recaller.reader
         scope = Scope(wing=self.wing, user=self.user)
         mask, _ = build_mask(scope, reader.facets, reader.created_at_us)
         if mask is None:
             mask = np.ones(reader.count, dtype=np.bool_)
         try:
-            yield Seen(recaller, mask, self.user, (*self.store_warnings(), *warnings))
+            yield Seen(recaller, mask, self.user, (*self.store_warnings, *warnings))
         except (NoctuaryError, OSError):
             raise
         # Damage below the reach of the quick check raises whatever the step that meets it raises.
@@ -218,43 +398,36 @@ class View:
                 f"{type(error).__name__} in {recaller.snapshot_id}: run `noctuary doctor`"
             ) from error
 
-    def release_after_swap(self, snapshot_id: str | None) -> None:
-        """Close the files of a snapshot that was replaced.
-
-        A sqlite3 connection is part of a reference cycle: in a process that allocates little, the
-        collector may come by only after many nights, and removed snapshots would keep their space.
-        """
-        with self._lock:
-            replaced = self._snapshot_id not in (None, snapshot_id)
-            self._snapshot_id = snapshot_id
-        if replaced:
-            gc.collect()
-
     def narrowed_to(self, wing: str | None) -> str | None:
-        """Return the wing that a call searches; an `OutsideViewError` for another one's."""
+        """Return the wing that a call searches; an `AskedWronglyError` for another one's."""
         if self.wing is None or wing is None or wing == self.wing:
             return self.wing if wing is None else wing
-        raise OutsideViewError(
+        raise AskedWronglyError(
             f"this server answers for the wing {self.wing!r} only, and {wing!r} was asked for: "
             "leave wing out"
         )
 
+    def note_handed_out(self, memories: Sequence[Mapping[str, Any]], query: str = "") -> None:
+        """Put hashes of some memories, and of the question, on the store's record; never raises.
 
-def note_handed_out(view: View, memories: Sequence[Mapping[str, Any]], query: str = "") -> None:
-    """Put hashes of some memories, and of the question, on the store's record; never raises.
+        An agent's transcript holds what its tools returned; read as a memory store, it would bring
+        every recalled memory back as a new one.
+        """
+        if memories:
+            path = StorePaths(self.store()).injections
+            now_us = time.time_ns() // 1000
+            fault = append_injection(path, wordings_of(memories, query), now_us=now_us)
+            if fault is not None:
+                logging.getLogger(__name__).warning("%s", fault)
 
-    An agent's transcript holds what its tools returned; read as a memory store, it would bring
-    every recalled memory back as a new one.
-    """
-    if not memories:
-        return
+
+def _is_text(name: str) -> bool:
+    """Say whether a name can be one of anything: half a character outside of UTF-8 cannot."""
     try:
-        path = StorePaths(view.store()).injections
-    except StoreError:
-        return
-    fault = append_injection(path, wordings_of(memories, query), now_us=time.time_ns() // 1000)
-    if fault is not None:
-        logging.getLogger(__name__).warning("%s", fault)
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 # What is connected with a memory or with a concept, inside a view.
@@ -266,99 +439,67 @@ SUMMARIZES = "summarizes"
 """Relations that are no steps of the graph: what replaces what, what stands for what."""
 
 
-class AskedWronglyError(NoctuaryError, ValueError):
-    """Neither or both of a memory and a concept were asked about."""
-
-
 class Joined(NamedTuple):
     """A connection with another memory."""
 
     position: int
     relation: str
-    outward: bool  # it leads to the other memory, and not from it
-    weight: float  # in (0, 1]
-    concept: int  # ordinal of what connects them, -1 where it is their conversation
+    outward: bool = True  # it leads to the other memory, and not from it
+    weight: float = 1.0  # in (0, 1]
+    concept: int = -1  # ordinal of what connects them, -1 where it is their conversation
 
 
 def relate(seen: Seen, item_id: str | None, concept: str | None, limit: int) -> RelatedAnswer:
-    """Return what is connected with a memory or summary, or with a concept: one of the two.
+    """Return what is connected with a memory or summary, or with a concept: one of the two."""
+    said: dict[str, Any] = {
+        "warnings": _warned(seen.warnings),
+        "snapshot_id": seen.recaller.snapshot_id,
+    }
+    with seen.graph() as (source, book):
+        if item_id is not None and concept is None:
+            return RelatedAnswer(**_around_memory(seen, source, book, item_id, limit), **said)
+        if concept is not None and item_id is None:
+            return RelatedAnswer(**_around_concept(source, book, concept, limit), **said)
+    raise AskedWronglyError("give either the id of a memory or a concept, not both or neither")
 
-    Raises:
-        AskedWronglyError: Neither or both are given.
-        UnknownItemError: There is no such memory or concept for this server.
-    """
-    if concept is not None and item_id is None:
-        return _relate_concept(seen, concept, limit)
-    if item_id is None or concept is not None:
-        raise AskedWronglyError("give either the id of a memory or a concept, not both or neither")
-    return _relate_memory(seen, item_id, limit)
 
-
-def _relate_memory(seen: Seen, item_id: str, limit: int) -> RelatedAnswer:
+def _around_memory(
+    seen: Seen, source: GraphSource, book: NameBook, item_id: str, limit: int
+) -> dict[str, Any]:
     """Return what is beside a memory, strongest first; of a summary its sources by time."""
-    position = seen.find(item_id)
-    reader = seen.recaller.reader
-    with seen.graph() as (source, book):
+    position, reader = seen.find(item_id), seen.recaller.reader
+    if position >= reader.count:
+        found = [Joined(int(p), SUMMARIZES) for p in reader.summaries.at(position).sources]
         concepts: list[ConceptBeside] = []
-        if position >= reader.count:
-            sources = reader.summaries.at(position).sources
-            steps = [Joined(int(p), SUMMARIZES, True, 1.0, -1) for p in sources]
-        else:
-            steps = joined_with(source, position)
-            concepts = _name_concepts(source, book, position, None)
-        return RelatedAnswer(
-            about=item_id,
-            kind="memory",
-            memories=_neighbours(source, book, steps[:limit]),
-            concepts=concepts[:limit],
-            relations=[],
-            totals={"memories": len(steps), "concepts": len(concepts), "relations": 0},
-            warnings=_warned(seen.warnings),
-            snapshot_id=seen.recaller.snapshot_id,
+    else:
+        found, concepts = joined_with(source, position), _concepts_of(source, book, position)
+    shown = found[:limit]
+    positions = [joined.position for joined in shown]
+    ids, contents = source.ids(positions), source.contents(positions)
+    created = source.created_at_us(positions)
+    memories = [
+        Neighbour(
+            id=ids[joined.position],
+            uri=item_uri(ids[joined.position]),
+            relation=joined.relation,
+            direction="out" if joined.outward else "in",
+            line=evidence_line(contents[joined.position], -1, -1).text,
+            created_at=iso(created[joined.position]),
+            # Shared out over all memories about the concept: it would tell how many others have.
+            weight=None if source.hides else round(joined.weight, 6),
+            concept=book.shown(joined.concept) if joined.concept >= 0 else None,
         )
-
-
-def _relate_concept(seen: Seen, name: str, limit: int) -> RelatedAnswer:
-    """Return the memories, concepts and stated relations around a concept; none names similar."""
-    with seen.graph() as (source, book):
-        ordinal = book.find(name) if is_text(name) else None
-        if ordinal is None:
-            near = book.nearest(name) if is_text(name) else ()
-            hint = f"; near: {', '.join(near)}" if near else ""
-            raise UnknownItemError(f"no concept here has the name {name!r}{hint}")
-        view = describe_concept(source, book, ordinal, limit)
-    return _of_concept(seen, view, limit)
-
-
-def _name_concepts(
-    source: GraphSource, book: NameBook, position: int, limit: int | None
-) -> list[ConceptBeside]:
-    """Return the concepts that a memory holds, by role, then by how few memories share them."""
-    places = np.flatnonzero(source.mentions["positions"] == position)
-    owners = np.searchsorted(source.mentions["indptr"], places, side="right") - 1
-    roles = source.mentions["roles"][places]
-    strongest: dict[int, int] = {}
-    for ordinal, role in zip(owners.tolist(), roles.tolist(), strict=True):
-        strongest[ordinal] = min(role, strongest.get(ordinal, role))
-    held = {ordinal: int(source.holders(ordinal).size) for ordinal in strongest}
-    order = sorted(strongest, key=lambda o: (strongest[o], held[o], o))
-    found: list[ConceptBeside] = []
-    for ordinal in order:
-        if len(found) == limit:
-            break
-        name = book.shown(ordinal)
-        if name is not None:
-            role = ROLES[strongest[ordinal]]
-            uri = concept_uri(name)
-            found.append(ConceptBeside(name=name, uri=uri, role=role, shared=held[ordinal]))
-    return found
+        for joined in shown
+    ]
+    totals = {"memories": len(found), "concepts": len(concepts), "relations": 0}
+    return {
+        "about": item_id, "kind": "memory", "memories": memories, "concepts": concepts[:limit],
+        "relations": [], "totals": totals,
+    }  # fmt: skip
 
 
 def joined_with(source: GraphSource, position: int) -> list[Joined]:
-    """Return the visible memories that steps or supersessions join with one, strongest first.
-
-    One line per memory: its strongest connection; supersessions come before steps.
-    """
+    """Return the visible memories joined with one, each by its strongest connection, in order."""
     indptr, steps = source.steps["indptr"], source.steps
     outward = np.arange(int(indptr[position]), int(indptr[position + 1]))
     inward = np.flatnonzero(steps["targets"] == position)
@@ -366,7 +507,7 @@ def joined_with(source: GraphSource, position: int) -> list[Joined]:
         "SELECT older, newer FROM supersessions WHERE older = ? OR newer = ?", [position, position]
     )
     ends = [(n, SUPERSEDED_BY) if o == position else (o, SUPERSEDES) for o, n in rows]
-    found = [Joined(int(p), name, True, 1.0, -1) for p, name in ends if source.seen[p]]
+    found = [Joined(int(p), name) for p, name in ends if source.seen[p]]
     for i in np.concatenate([outward, inward]).tolist():
         leads_out = int(steps["targets"][i]) != position
         other = int((steps["targets"] if leads_out else source.step_sources)[i])
@@ -376,79 +517,75 @@ def joined_with(source: GraphSource, position: int) -> list[Joined]:
             weight, concept = float(steps["weights"][i]), int(steps["concepts"][i])
             found.append(Joined(other, relation, leads_out, weight, concept))
     strongest: dict[int, Joined] = {}
-    for step in sorted(found, key=_by_strength):
-        strongest.setdefault(step.position, step)
+    for joined in sorted(found, key=_by_strength):
+        strongest.setdefault(joined.position, joined)
     return list(strongest.values())
 
 
-def _by_strength(step: Joined) -> tuple[bool, float, int, bool, str]:
-    replaces = step.relation in (SUPERSEDES, SUPERSEDED_BY)
-    return not replaces, -step.weight, step.position, not step.outward, step.relation
+def _by_strength(joined: Joined) -> tuple[bool, float, int, bool, str]:
+    is_step = joined.relation not in (SUPERSEDES, SUPERSEDED_BY)
+    return is_step, -joined.weight, joined.position, not joined.outward, joined.relation
 
 
-def _neighbours(source: GraphSource, book: NameBook, steps: Sequence[Joined]) -> list[Neighbour]:
-    positions = [step.position for step in steps]
-    ids, contents = source.ids(positions), source.contents(positions)
-    created = source.created_at_us(positions)
+def _concepts_of(source: GraphSource, book: NameBook, position: int) -> list[ConceptBeside]:
+    """Return the concepts that a memory holds, by role, then by how few memories share them."""
+    places = np.flatnonzero(source.mentions["positions"] == position)
+    owners = np.searchsorted(source.mentions["indptr"], places, side="right") - 1
+    strongest: dict[int, int] = {}
+    for ordinal, role in zip(
+        owners.tolist(), source.mentions["roles"][places].tolist(), strict=True
+    ):
+        strongest[ordinal] = min(role, strongest.get(ordinal, role))
+    held = {ordinal: int(source.holders(ordinal).size) for ordinal in strongest}
+    order = sorted(strongest, key=lambda o: (strongest[o], held[o], o))
     return [
-        Neighbour(
-            id=ids[step.position],
-            uri=item_uri(ids[step.position]),
-            relation=step.relation,
-            direction="out" if step.outward else "in",
-            line=evidence_line(contents[step.position], -1, -1).text,
-            created_at=iso(created[step.position]),
-            # Shared out over all memories about the concept: it would tell how many others have.
-            weight=None if source.hides else round(step.weight, 6),
-            concept=book.shown(step.concept) if step.concept >= 0 else None,
-        )
-        for step in steps
+        ConceptBeside(name=name, uri=concept_uri(name), role=ROLES[strongest[o]], shared=held[o])
+        for o in order
+        if (name := book.shown(o)) is not None
     ]
 
 
-def _of_concept(seen: Seen, view: ConceptView, limit: int) -> RelatedAnswer:
-    """Return a concept's view: memories that hold it, then memories that others lead to over it."""
-    return RelatedAnswer(
-        about=view.name,
-        kind="concept",
-        aliases=list(view.aliases) or None,
-        memories=[
-            Neighbour(
-                id=held.memory_id,
-                uri=item_uri(held.memory_id),
-                relation=held.role,
-                line=held.line,
-                created_at=iso(held.created_at_us),
-                superseded_by=held.replaced_by,
-            )
-            for held in view.memories[:limit]
-        ],
-        concepts=[
-            ConceptBeside(name=n.name, uri=concept_uri(n.name), kind=n.kind, shared=n.shared)
-            for n in view.neighbours[:limit]
-        ],
-        relations=[_relation(view.name, relation) for relation in view.relations[:limit]],
-        totals={
-            "memories": view.totals["memories"],
-            "concepts": view.totals["neighbours"],
-            "relations": view.totals["relations"],
-        },
-        warnings=_warned(seen.warnings),
-        snapshot_id=seen.recaller.snapshot_id,
-    )
-
-
-def _relation(name: str, relation: RelationView) -> Relation:
-    ends = (name, relation.other) if relation.outward else (relation.other, name)
-    return Relation(
-        subject=ends[0],
-        relation=relation.relation,
-        object=ends[1],
-        open=relation.valid_to_us is None,
-        valid_from=iso(relation.valid_from_us),
-        valid_to=iso(relation.valid_to_us),
-        evidence=list(relation.evidence),
-    )
+def _around_concept(source: GraphSource, book: NameBook, name: str, limit: int) -> dict[str, Any]:
+    """Return the memories, concepts and stated relations around a concept; none names similar."""
+    ordinal = book.find(name) if _is_text(name) else None
+    if ordinal is None:
+        near = book.nearest(name) if _is_text(name) else ()
+        hint = f"; near: {', '.join(near)}" if near else ""
+        raise UnknownItemError(f"no concept here has the name {name!r}{hint}")
+    view = describe_concept(source, book, ordinal, limit)
+    memories = [
+        Neighbour(
+            id=held.memory_id,
+            uri=item_uri(held.memory_id),
+            relation=held.role,
+            line=held.line,
+            created_at=iso(held.created_at_us),
+            superseded_by=held.replaced_by,
+        )
+        for held in view.memories[:limit]
+    ]
+    relations = [
+        Relation(
+            subject=view.name if relation.outward else relation.other,
+            relation=relation.relation,
+            object=relation.other if relation.outward else view.name,
+            open=relation.valid_to_us is None,
+            valid_from=iso(relation.valid_from_us),
+            valid_to=iso(relation.valid_to_us),
+            evidence=list(relation.evidence),
+        )
+        for relation in view.relations[:limit]
+    ]
+    concepts = [
+        ConceptBeside(name=n.name, uri=concept_uri(n.name), kind=n.kind, shared=n.shared)
+        for n in view.neighbours[:limit]
+    ]
+    lists = {"memories": "memories", "concepts": "neighbours", "relations": "relations"}
+    return {
+        "about": view.name, "kind": "concept", "aliases": list(view.aliases) or None,
+        "memories": memories, "concepts": concepts, "relations": relations,
+        "totals": {name: view.totals[of_view] for name, of_view in lists.items()},
+    }  # fmt: skip
 
 
 def _warned(warnings: Sequence[RecallWarning]) -> list[Warned]:
@@ -466,21 +603,18 @@ def read_item(seen: Seen, item_id: str) -> Item:
     """Return a memory or a summary in full, with what is known about it."""
     position = seen.find(item_id)
     reader = seen.recaller.reader
-    own: dict[str, Any] = _standing(seen, position) if position < reader.count else {}
-    with seen.graph() as (source, book):
-        held = _name_concepts(source, book, position, CONCEPTS_SHOWN) if own else []
-    return Item(
-        **_memory_fields(reader, position),
-        snapshot_id=seen.recaller.snapshot_id,
-        concepts=[concept.name for concept in held] or None,
-        **own,
-    )
+    own: dict[str, Any] = {}
+    if position < reader.count:
+        with seen.graph() as (source, book):
+            names = [c.name for c in _concepts_of(source, book, position)[:CONCEPTS_SHOWN]]
+        own = {"concepts": names or None, **_standing(seen, position)}
+    return Item(**_memory_fields(reader, position), snapshot_id=seen.recaller.snapshot_id, **own)
 
 
 def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
     """Return a summary, by its own id or its cluster's, and every memory that it stands for."""
     reader = seen.recaller.reader
-    if not is_text(item_id):
+    if not _is_text(item_id):
         raise UnknownItemError(f"{item_id!r} is no id of a cluster: it is no text")
     columns = "summary_id, cluster_id, session_id"
     found = [
@@ -515,13 +649,12 @@ def _memory_fields(reader: SnapshotReader, position: int) -> dict[str, Any]:
     """Return the fields of `Memory` of a position of an opened snapshot."""
     row = reader.describe([position])[position]
     public = reader.public_ids([position, *row["sources"]])
-    summary = bool(row["sources"])
-    shown = public[position]
+    is_summary, shown = bool(row["sources"]), public[position]
     names = ("content", "category", "importance", "wing", "room", "session_id", "user")
     return {
         "id": shown,
-        "uri": cluster_uri(str(shown)) if summary else item_uri(shown),
-        "kind": "summary" if summary else "memory",
+        "uri": cluster_uri(shown) if is_summary else item_uri(shown),
+        "kind": "summary" if is_summary else "memory",
         "tags": list(row["tags"]),
         "created_at": iso(row["created_at_us"]),
         "sources": [public[p] for p in row["sources"]] or None,
@@ -560,63 +693,45 @@ def _standing(seen: Seen, position: int) -> dict[str, Any]:
 
 def read_state(view: View) -> StatusAnswer:
     """Return the state of the store; what is wrong with it is a warning."""
+    whose: dict[str, Any] = {"version": __version__, "user": view.user, "wing": view.wing}
     try:
         with view.open() as seen:
-            return _state(view, seen)
+            return StatusAnswer(**whose, **_state(view, seen))
     except (NoctuaryError, OSError) as error:
-        return StatusAnswer(
-            version=__version__,
-            user=view.user,
-            wing=view.wing,
-            counts={},
-            wings={},
-            warnings=[Warned(code="no_snapshot", message=str(error))],
-        )
+        warning = Warned(code="no_snapshot", message=str(error))
+        return StatusAnswer(**whose, counts={}, wings={}, warnings=[warning])
 
 
-def _state(view: View, seen: Seen) -> StatusAnswer:
-    reader, paths = seen.recaller.reader, seen.recaller.paths
+def _state(view: View, seen: Seen) -> dict[str, Any]:
+    reader, paths, allowed = seen.recaller.reader, seen.recaller.paths, seen.allowed
     settings, bad_settings = current_settings()
-    stale = staleness(paths, settings.recall.stale_after_hours)
     encoder = reader.manifest.encoder
     hours = last_night_hours(paths)
-    return StatusAnswer(
-        version=__version__,
-        store=str(paths.root),
-        snapshot_id=seen.recaller.snapshot_id,
-        built_at=reader.manifest.built_at,
-        last_night_hours=None if hours is None else round(hours, 2),
-        user=view.user,
-        wing=view.wing,
-        counts=_counts(seen),
-        wings=seen.count_by("wing"),
-        encoder=None if encoder is None else str(encoder["model"]),
-        warnings=_warned((*seen.warnings, *bad_settings, *stale, *_empty(view, seen))),
-    )
-
-
-def _counts(seen: Seen) -> dict[str, int]:
-    """Return how many memories, turns, summaries and concepts may be seen."""
-    reader, allowed = seen.recaller.reader, seen.allowed
-    held = reader.mentions
-    starts, visible = held.indptr[:-1], allowed[held.positions].astype(np.int64)
-    sums = np.concatenate([[0], np.cumsum(visible)])
-    concepts = int(np.count_nonzero(sums[held.indptr[1:]] - sums[starts]))
+    warnings = [*seen.warnings, *bad_settings]
+    warnings += staleness(paths, settings.recall.stale_after_hours)
+    if not allowed.any():
+        asked = {"wing": view.wing, "user": view.user}
+        named = [f"{name} {value!r}" for name, value in asked.items() if value]
+        whom = ", ".join(named) or "no user named"
+        message = f"this server may see no memory at all ({whom})"
+        warnings.append(RecallWarning("nothing_visible", message))
+    ends = reader.mentions.indptr
+    held = np.concatenate([[0], np.cumsum(allowed[reader.mentions.positions])])
     return {
-        "memories": int(np.count_nonzero(allowed)),
-        "turns": int(np.count_nonzero(reader.sessions.turns[allowed])),
-        "summaries": int(np.count_nonzero(reader.summaries.arrays.where_all(allowed))),
-        "concepts": concepts,
+        "store": str(paths.root),
+        "snapshot_id": seen.recaller.snapshot_id,
+        "built_at": reader.manifest.built_at,
+        "last_night_hours": None if hours is None else round(hours, 2),
+        "counts": {
+            "memories": int(np.count_nonzero(allowed)),
+            "turns": int(np.count_nonzero(reader.sessions.turns[allowed])),
+            "summaries": int(np.count_nonzero(reader.summaries.arrays.where_all(allowed))),
+            "concepts": int(np.count_nonzero(np.diff(held[ends]))),
+        },
+        "wings": seen.count_by("wing"),
+        "encoder": None if encoder is None else str(encoder["model"]),
+        "warnings": _warned(warnings),
     }
-
-
-def _empty(view: View, seen: Seen) -> list[RecallWarning]:
-    if bool(seen.allowed.any()):
-        return []
-    asked = {"wing": view.wing, "user": view.user}
-    named = [f"{name} {value!r}" for name, value in asked.items() if value]
-    message = f"this server may see no memory at all ({', '.join(named) or 'no user named'})"
-    return [RecallWarning("nothing_visible", message)]
 
 
 # A recall inside a view, as an answer for the protocol.
@@ -643,44 +758,29 @@ _USER_REQUIRED = (
     "this store holds memories of named users, and this server was started for none of them: "
     "`noctuary mcp --user NAME` shows that user's"
 )
-_AS_MEMORY = (
-    "kind", "content", "category", "tags", "importance", "created_at", "wing", "room", "session_id",
-    "user", "sources",
-)  # fmt: skip
-
-
-class BadMomentError(NoctuaryError, ValueError):
-    """A moment that is no ISO-8601 date or time."""
-
-
-class Question(NamedTuple):
-    """What a call of the tool `recall` asks."""
-
-    query: str
-    k: int = 10
-    wing: str | None = None
-    room: str | None = None
-    category: str | None = None
-    as_of: str | None = None  # ISO-8601; naive times are UTC
-    explain: bool = False
 
 
 def recall_in_view(
-    view: View, question: Question, timeout_s: float
+    view: View,
+    query: str,
+    k: int = 10,
+    *,
+    wing: str | None = None,
+    room: str | None = None,
+    category: str | None = None,
+    as_of: str | None = None,
+    explain: bool = False,
+    timeout_s: float = 30.0,
 ) -> tuple[RecallAnswer, Mapping[str, Any]]:
     """Return the memories that answer a question, and the recall's own result as plain values.
 
     A store that cannot answer is a warning, as in every recall. `timeout_s` is the call's; the
-    recall answers with what there is before.
-
-    Raises:
-        OutsideViewError: The question asks for another wing than the server's.
-        ValueError: For what no store could honour; a `BadMomentError` for `as_of`.
+    recall answers with what there is before. An `AskedWronglyError` or a `ValueError` says what no
+    store could honour.
     """
-    wing = view.narrowed_to(question.wing)
-    as_of = _read_moment(question.as_of)
-    asked = {facet: getattr(question, facet) for facet in FACETS}
-    unknown: tuple[RecallWarning, ...] = ()
+    narrowed, moment = view.narrowed_to(wing), _read_moment(as_of)
+    asked = {"wing": wing, "room": room, "category": category}
+    unknown: list[RecallWarning] = []
     try:
         store = view.store()
         # Only where a call names a facet: the view's own wing may be one that nobody has yet.
@@ -689,77 +789,60 @@ def recall_in_view(
                 unknown = seen.unknown_facets(asked)
     except StoreError as error:
         warning = Warned(code="no_snapshot", message=str(error))
-        return RecallAnswer(
-            query=question.query, memories=[], warnings=[warning], elapsed_ms=0.0
-        ), {}
+        return RecallAnswer(query=query, memories=[], warnings=[warning], elapsed_ms=0.0), {}
     found = recall(
-        question.query,
-        question.k,
-        wing=wing,
-        room=question.room,
-        category=question.category,
+        query,
+        k,
+        wing=narrowed,
+        room=room,
+        category=category,
         user=view.user,
-        as_of=as_of,
-        explain=question.explain,
+        as_of=moment,
+        explain=explain,
         deadline_ms=timeout_s * 1000 * DEADLINE_SHARE,
         store=store,
     ).to_json()
-    view.release_after_swap(found["snapshot_id"])
     said = [
-        Warned(code=w["code"], message=_USER_REQUIRED)
-        if w["code"] == "user_required"
-        else Warned(**w)
+        RecallWarning(w["code"], _USER_REQUIRED if w["code"] == "user_required" else w["message"])
         for w in found["warnings"]
         if w["code"] not in _FROM_THE_WHOLE_SNAPSHOT
     ]
     why = ("profile_used", "pipeline", "phase_timing_ms")
     answer = RecallAnswer(
-        query=question.query,
+        query=query,
         memories=[_recalled(memory) for memory in found["memories"]],
-        warnings=[*_warned((*view.store_warnings(), *unknown)), *said],
+        warnings=_warned([*view.store_warnings, *unknown, *said]),
         snapshot_id=found["snapshot_id"],
         elapsed_ms=found["phase_timing_ms"]["total"],
         answerability=found.get("answerability"),
-        explanation={name: found[name] for name in why} if question.explain else None,
+        explanation={name: found[name] for name in why} if explain else None,
     )
     return answer, found
 
 
 def _recalled(memory: Mapping[str, Any]) -> Recalled:
-    content = str(memory["content"])
-    fields: dict[str, Any] = {n: memory[n] for n in _AS_MEMORY if memory.get(n) is not None}
-    fields["content"] = content[:MAX_CONTENT_CHARS]
-    events = memory.get("score_events")
-    of_summary = memory["kind"] == "summary"
-    return Recalled(
-        **fields,
-        id=memory["id"],
-        uri=cluster_uri(memory["id"]) if of_summary else item_uri(memory["id"]),
-        truncated=True if len(content) > MAX_CONTENT_CHARS else None,
-        score=round(memory["final_score"], _SCORE_DIGITS),
-        support=memory.get("support"),
-        annotations=memory.get("annotations"),
-        legs=None if events is None else memory["legs"],
-        steps=None
-        if events is None
-        else [
-            Step(
-                phase=str(event["phase"]),
-                delta=round(float(event["delta"]), _SCORE_DIGITS),
-                reason=str(event.get("reason", "")),
-            )
-            for event in events
-        ],
-    )
+    content, events = str(memory["content"]), memory.get("score_events")
+    uri = cluster_uri if memory["kind"] == "summary" else item_uri
+    fields: dict[str, Any] = {n: memory[n] for n in Recalled.model_fields if n in memory}
+    fields |= {
+        "uri": uri(memory["id"]),
+        "content": content[:MAX_CONTENT_CHARS],
+        "truncated": True if len(content) > MAX_CONTENT_CHARS else None,
+        "score": round(memory["final_score"], _SCORE_DIGITS),
+        "legs": None,
+    }
+    if events is not None:
+        names = ("phase", "delta", "reason")
+        steps = [{name: event[name] for name in names if name in event} for event in events]
+        rounded = [{**step, "delta": round(float(step["delta"]), _SCORE_DIGITS)} for step in steps]
+        fields |= {"legs": memory["legs"], "steps": rounded}
+    return Recalled(**fields)
 
 
 def _read_moment(text: str | None) -> datetime | None:
-    if text is None:
-        return None
     try:
-        moment = datetime.fromisoformat(text)
+        return None if text is None else datetime.fromisoformat(text)
     except ValueError:
-        raise BadMomentError(
+        raise AskedWronglyError(
             f"as_of {text!r} is no ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z"
         ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import gc
 import os
-import selectors
 import socket
 import threading
 import time
@@ -66,25 +64,6 @@ def describe_encoder(store: Path) -> dict[str, Any]:
         return {"lean_reason": lean_reason(recaller.paths, recaller.reader.manifest)}
     except (StoreError, EncoderError, OSError) as error:
         return {"lean_reason": str(error)}
-
-
-def release_after_swaps(answer: Answer) -> Answer:
-    """Return the same answers, with the files of a replaced snapshot closed at once.
-
-    A sqlite3 connection is part of a reference cycle: in a process that allocates little, the
-    collector may come by only after many nights, and removed snapshots would keep their space.
-    """
-    seen: str | None = None
-
-    def answer_and_release(store: Path, request: Mapping[str, Any]) -> dict[str, Any] | Refusal:
-        nonlocal seen
-        found = answer(store, request)
-        if not isinstance(found, Refusal) and found.get("snapshot_id") != seen:
-            seen = found.get("snapshot_id")
-            gc.collect()
-        return found
-
-    return answer_and_release
 
 
 def answer_recall(store: Path, request: Mapping[str, Any]) -> dict[str, Any] | Refusal:
@@ -182,19 +161,20 @@ class Server:
         self._tell = describe
         self._idle_s = idle_s
         self._owner = os.geteuid() if owner is None else owner
-        self._free = threading.BoundedSemaphore(clients)
-        self._running: set[threading.Thread] = set()
+        self._free = threading.Semaphore(clients)
+        self._clients = clients
         self._state = threading.Lock()
         self._started_s = time.time()
         self._last_s = time.monotonic()
-        self._answered = 0
-        self._wake, self._waker = socket.socketpair()
-        self._waker.setblocking(False)
+        self._open = self._answered = 0
+        self._is_stopped = False
 
     def stop(self) -> None:
         """Stop after the requests that have arrived; from any thread or signal handler."""
-        with suppress(OSError):  # full of earlier calls, or the server is gone
-            self._waker.send(b"\0")
+        self._is_stopped = True
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as waker:
+            waker.setblocking(False)
+            waker.connect(str(self.place.socket))  # else it is noticed at the next tick
 
     def run(
         self,
@@ -203,57 +183,36 @@ class Server:
     ) -> str:
         """Listen and answer; return why it ended: "stopped", "idle" or "socket_gone".
 
-        `prepare` is called with the store's place taken, `ready` once clients are answered.
-
-        Raises:
-            StoreLockedError: If the store has a server already.
-            StoreError: If the socket cannot be made, or not safely.
+        `prepare` is called with the store's place taken, `ready` once clients are answered. A
+        `StoreLockedError` says that the store has a server already, a `StoreError` that the socket
+        cannot be made, or not safely.
         """
-        try:
-            with _claimed(self.place, self._store) as listener:
-                own = self.place.socket.stat().st_ino
-                prepare()
-                ready()
-                self._last_s = time.monotonic()
-                reason = self._accept_until_done(listener, own)
-                self.place.socket.unlink(missing_ok=True)
-                while self._accept(listener):
-                    pass  # who has connected already is answered
-                until = time.monotonic() + REQUEST_DEADLINE_S
-                with self._state:
-                    running = list(self._running)
-                for thread in running:
-                    thread.join(max(until - time.monotonic(), 0.0))
-            return reason
-        finally:
-            self._wake.close()
-            self._waker.close()
+        with _claimed(self.place, self._store) as listener:
+            own = self.place.socket.stat().st_ino
+            prepare()
+            ready()
+            self._last_s = time.monotonic()
+            reason = self._accept_until_done(listener, own)
+            self.place.socket.unlink(missing_ok=True)
+            listener.setblocking(False)
+            while self._accept(listener):
+                pass  # who has connected already is answered
+            until = time.monotonic() + REQUEST_DEADLINE_S
+            for _ in range(self._clients):
+                self._free.acquire(timeout=max(until - time.monotonic(), 0.0))
+        return reason
 
     def _accept_until_done(self, listener: socket.socket, own: int) -> str:
-        listener.setblocking(False)
-        # Not select(): a process that embeds a server may hold more descriptors than it can watch.
-        with selectors.DefaultSelector() as selector:
-            selector.register(listener, selectors.EVENT_READ)
-            selector.register(self._wake, selectors.EVENT_READ)
-            while True:
-                wait_s = _TICK_S
-                if self._idle_s > 0:
-                    left_s = self._last_s + self._idle_s - time.monotonic()
-                    wait_s = min(_TICK_S, max(left_s, _RETRY_S))
-                ready = {key.fileobj for key, _ in selector.select(wait_s)}
-                if self._wake in ready:
-                    return "stopped"
-                if listener in ready:
-                    self._accept(listener)
-                elif not self._socket_is(own):
-                    return "socket_gone"
-                elif self._is_idle():
-                    return "idle"
-
-    def _is_idle(self) -> bool:
-        with self._state:
-            quiet_s = time.monotonic() - self._last_s
-            return 0 < self._idle_s <= quiet_s and not self._running
+        while not self._is_stopped:
+            with self._state:
+                quiet_s = 0.0 if self._open else time.monotonic() - self._last_s
+            if 0 < self._idle_s <= quiet_s:
+                return "idle"
+            left_s = self._idle_s - quiet_s if self._idle_s > 0 else _TICK_S
+            listener.settimeout(min(_TICK_S, left_s))
+            if not self._accept(listener) and not self._socket_is(own):
+                return "socket_gone"
+        return "stopped"
 
     def _socket_is(self, own: int) -> bool:
         """Say whether clients still reach this server: cleaners of /tmp take sockets too."""
@@ -266,7 +225,7 @@ class Server:
         """Hand one connection to a thread; False if none was waiting."""
         try:
             connection, _ = listener.accept()
-        except BlockingIOError:
+        except (TimeoutError, BlockingIOError):
             return False
         except OSError:
             # Out of descriptors, or the client has gone: neither may end the server.
@@ -278,24 +237,22 @@ class Server:
                 connection.setblocking(False)
                 connection.sendall(_encoded(refusal))
             return True
-        thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
         with self._state:
-            self._running.add(thread)
-        thread.start()
+            self._open += 1
+        threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
         return True
 
     def _serve(self, connection: socket.socket) -> None:
         until = time.monotonic() + REQUEST_DEADLINE_S
         try:
-            with connection:
+            # Without an answer the client has gone or does not read: nobody is left to tell.
+            with suppress(OSError, ValueError), connection:
                 response = _encoded(self._respond(connection))
                 connection.settimeout(max(until - time.monotonic(), _RETRY_S))
                 connection.sendall(response)
-        except (OSError, ValueError):
-            pass  # the client has gone or does not read: nobody is left to tell
         finally:
             with self._state:
-                self._running.discard(threading.current_thread())
+                self._open -= 1
                 self._last_s = time.monotonic()
             self._free.release()
 
@@ -308,7 +265,9 @@ class Server:
             return request
         try:
             if request.get("op") == "ping":
-                return {**self._describe(), **self._tell(self._store)}
+                process = {"pid": os.getpid(), "version": __version__, "store": str(self._store)}
+                counted = {"started_s": self._started_s, "answered": self._answered}
+                return {**process, **counted, **self._tell(self._store)}
             if request.get("op") != "recall":
                 return Refusal("malformed", 'expected op "recall" or "ping"')
             answer = self._answer(self._store, request)
@@ -320,16 +279,6 @@ class Server:
             with self._state:
                 self._answered += 1
         return answer
-
-    def _describe(self) -> dict[str, Any]:
-        with self._state:
-            return {
-                "pid": os.getpid(),
-                "version": __version__,
-                "store": str(self._store),
-                "started_s": self._started_s,
-                "answered": self._answered,
-            }
 
 
 def _encoded(answer: dict[str, Any] | Refusal) -> bytes:

@@ -12,40 +12,28 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from noctuary.core.foreign_json import parse_json
 
 VERSION = 1
 
+_BEYOND = 2**63
+"""No number of ours is larger; somebody else's may have hundreds of digits."""
 
-class HookPlaces(NamedTuple):
-    """The files of the hooks of one home, which need not exist."""
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
-    home: Path
 
-    @property
-    def directory(self) -> Path:
-        """Where all of them are; made by the first hook, for its user only."""
-        return self.home / "hooks"
+HOOKS = "hooks"
+"""The directory below noctuary's home with all of these files, for its user only."""
 
-    @property
-    def journal(self) -> Path:
-        """One JSON object per line: compactions, stops and ends of sessions."""
-        return self.directory / "journal.jsonl"
-
-    @property
-    def counters(self) -> Path:
-        """Calls, failures and times of every agent and event."""
-        return self.directory / "counters.json"
-
-    @property
-    def sessions(self) -> Path:
-        """One small file per session: ids of what was injected into it."""
-        return self.directory / "sessions"
+JOURNAL = f"{HOOKS}/journal.jsonl"
+COUNTERS = f"{HOOKS}/counters.json"
+SESSIONS = f"{HOOKS}/sessions"
 
 
 def make_private(directory: Path) -> bool:
@@ -91,6 +79,53 @@ def replace_json(path: Path, value: Any) -> bool:
             temporary.unlink(missing_ok=True)
         return False
     return True
+
+
+def read_rows(kind: type[Row], found: Any, name: str) -> list[Row]:
+    """Return the sound rows of a list in an object of this `VERSION`; [] for anything else."""
+    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    rows: Any = fields.get(name) if fields.get("version") == VERSION else None
+    if not isinstance(rows, list):
+        return []
+    return [row for raw in cast("list[Any]", rows) if (row := read_row(kind, raw)) is not None]
+
+
+def read_row(kind: type[Row], raw: Any) -> Row | None:
+    """Return an object or a list as a NamedTuple; None where a field has not the declared type.
+
+    Numbers are finite and not negative: here they count, measure and date.
+    """
+    types = _types_of(kind)
+    if isinstance(raw, list):
+        values = cast("list[Any]", raw)
+        raw = dict(zip(types, values, strict=True)) if len(values) == len(types) else None
+    if not isinstance(raw, dict):
+        return None
+    fields: dict[str, Any] = {}
+    for name, value in cast("dict[str, Any]", raw).items():
+        exact, is_list = types.get(name, ((), False))
+        items: Any = value if is_list else (value,)
+        if name not in types:
+            continue
+        if (is_list and type(value) is not list) or not all(
+            type(i) in exact and (type(i) not in (int, float) or 0 <= i < _BEYOND) for i in items
+        ):
+            return None
+        fields[name] = tuple(items) if is_list else value
+    try:
+        return kind(**fields)
+    except TypeError:  # a field without a default is missing
+        return None
+
+
+@cache
+def _types_of(kind: type[Any]) -> dict[str, tuple[tuple[Any, ...], bool]]:
+    """Return the exact types of each field's JSON value, or of the items of its list."""
+    found: dict[str, tuple[tuple[Any, ...], bool]] = {}
+    for name, hint in get_type_hints(kind).items():
+        exact = get_args(hint) or (hint,)
+        found[name] = ((*exact, int) if float in exact else exact, get_origin(hint) is tuple)
+    return found
 
 
 # How the hooks fared: calls, failures and times of every agent and event, in one small file.
@@ -163,12 +198,11 @@ def read_counters(path: Path) -> Counters:
         return Counters(fault=fault)
     if not isinstance(found, dict):
         return Counters(fault=f"{path.name} holds no object")
-    raw = cast("dict[str, Any]", found)
-    if raw.get("version") != VERSION:
-        return Counters(fault=f"{path.name} has format {raw.get('version')!r}, expected {VERSION}")
-    rows: Any = raw.get("events")
-    events = [_event(row) for row in cast("list[Any]", rows)] if isinstance(rows, list) else []
-    kept = {(e.agent, e.event): e for e in events if e is not None}
+    version = cast("dict[str, Any]", found).get("version")
+    if version != VERSION:
+        return Counters(fault=f"{path.name} has format {version!r}, expected {VERSION}")
+    rows = read_rows(EventCounters, cast("Any", found), "events")
+    kept = {e[:2]: e for e in rows if len(e.histogram) == len(BUCKETS_MS) + 1}
     return Counters(tuple(kept[key] for key in sorted(kept)))
 
 
@@ -188,16 +222,18 @@ def note_call(
     (`may_tell`): it is on record then. Nobody is told where the file is locked or cannot be
     written, so that nobody is told twice.
     """
-    with _locked(path.with_suffix(".lock")) as is_mine:
-        if not is_mine:
-            return False
-        known = {(e.agent, e.event): e for e in read_counters(path).events}
+    lock = _lock(path.with_suffix(".lock"))
+    if lock is None:
+        return False
+    try:
+        known = {e[:2]: e for e in read_counters(path).events}
         before = known.get((agent, event), EventCounters(agent, event))
-        after = _counted(before, code, took_ms, now_s, may_tell)
-        known[agent, event] = after
+        after = known[agent, event] = _counted(before, code, took_ms, now_s, may_tell)
         rows = [known[key]._asdict() for key in sorted(known)]
         written = replace_json(path, {"version": VERSION, "events": rows})
         return written and code in after.told and code not in before.told
+    finally:
+        os.close(lock)
 
 
 def _counted(
@@ -235,72 +271,22 @@ def _with_time(histogram: tuple[int, ...], took_ms: float) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _event(row: Any) -> EventCounters | None:
-    """Return one row of the file, None for one that is damaged: it starts anew."""
-    found = cast("dict[str, Any]", row) if isinstance(row, dict) else {}
-    if not all(is_sound(found.get(name)) for name, is_sound in _SOUND.items()):
-        return None
-    values: dict[str, Any] = {name: found.get(name) for name in _SOUND}
-    values |= {"told": tuple(map(str, found["told"])), "histogram": tuple(found["histogram"])}
-    return EventCounters(str(found.get("agent")), str(found.get("event")), **values)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_time(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value) and value >= 0
-
-
-def _is_time_or_none(value: Any) -> bool:
-    return value is None or _is_time(value)
-
-
-def _is_text_or_none(value: Any) -> bool:
-    return isinstance(value, str | None)
-
-
-def _is_histogram(value: Any) -> bool:
-    is_whole = isinstance(value, list) and len(cast("list[Any]", value)) == len(BUCKETS_MS) + 1
-    return is_whole and all(map(_is_count, value))
-
-
-_SOUND: Mapping[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("calls", "failures", "timeouts", "outage_calls"), _is_count),
-    **dict.fromkeys(("last_call_at_s", "last_error_at_s", "outage_since_s"), _is_time_or_none),
-    **dict.fromkeys(("last_error_code", "outage_code"), _is_text_or_none),
-    "told": lambda value: isinstance(value, list),
-    "max_ms": _is_time,
-    "histogram": _is_histogram,
-}
-
-
-@contextmanager
-def _locked(path: Path) -> Generator[bool]:
-    """Yield whether the lock is ours; a hook that does not get it soon goes on without counting."""
-    try:
+def _lock(path: Path) -> int | None:
+    """Return a handle with the lock; a hook that does not get it soon goes on without counting."""
+    until = time.monotonic() + _WAIT_S
+    with suppress(OSError, ValueError):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except (OSError, ValueError):
-        yield False
-        return
-    try:
-        yield _take(handle, time.monotonic() + _WAIT_S)
-    finally:
-        with suppress(OSError):
-            os.close(handle)
-
-
-def _take(handle: int, until: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(_PAUSE_S)
-        else:
-            return True
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() >= until:
+                    os.close(handle)
+                    return None
+                time.sleep(_PAUSE_S)
+            else:
+                return handle
+    return None
 
 
 # The journal: one JSON line per compaction, stop and end of a session.
@@ -358,21 +344,19 @@ def read_journal(path: Path) -> tuple[JournalEntry, ...]:
     for part in (_aside(path), path):
         with suppress(OSError), part.open("rb") as file:
             lines += file.read(_MAX_READ_BYTES).splitlines()
-    return tuple(entry for line in lines if (entry := _parse(line)))
+    entries: list[JournalEntry] = []
+    for line in lines:
+        with suppress(ValueError):
+            entry = read_row(JournalEntry, parse_json(line))
+            entries += [] if entry is None else [entry]
+    return tuple(entries)
 
 
 def transcripts_in(path: Path, store: Path) -> tuple[str, ...]:
-    """Return the transcripts that the journal names for a store, in order of their last entry.
-
-    The sessions of another store are none of its business.
-    """
-    found: dict[str, None] = {}
+    """Return the transcripts that the journal names for a store, by their last entry."""
     own = str(store.absolute())
-    for entry in read_journal(path):
-        if entry.transcript_path and entry.store == own:
-            found.pop(entry.transcript_path, None)
-            found[entry.transcript_path] = None
-    return tuple(found)
+    named = [e.transcript_path for e in read_journal(path) if e.transcript_path and e.store == own]
+    return tuple(reversed(dict.fromkeys(reversed(named))))
 
 
 def _put_aside(path: Path, handle: int) -> bool:
@@ -389,22 +373,6 @@ def _put_aside(path: Path, handle: int) -> bool:
 
 def _aside(path: Path) -> Path:
     return path.with_name(f"{path.stem}.1{path.suffix}")
-
-
-def _parse(line: bytes) -> JournalEntry | None:
-    try:
-        value: Any = parse_json(line)
-    except ValueError:
-        return None
-    raw = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    at_us, offset = raw.get("at_us"), raw.get("offset_bytes")
-    names = [name for name in JournalEntry._fields if name not in ("at_us", "offset_bytes")]
-    texts = {name: raw.get(name, "") for name in names}
-    if type(at_us) is not int or type(offset) not in (int, type(None)):
-        return None
-    if not all(isinstance(text, str) for text in texts.values()):
-        return None
-    return JournalEntry(at_us=at_us, offset_bytes=offset, **texts)
 
 
 # What was injected into a session: ids, hashes and scores, in one small file per session.
@@ -449,12 +417,11 @@ class SessionState(NamedTuple):
 
     def with_injected(self, memories: Sequence[Mapping[str, Any]]) -> SessionState:
         """Return the state after some memories of an answer were injected."""
-        new = [_injected(memory) for memory in memories]
         best = {i[:2]: i.score for i in self.injected}
+        new = [_injected(memory, best) for memory in memories]
         keys = {i[:2] for i in new}
         kept = [i for i in self.injected if i[:2] not in keys]
-        added = [i._replace(score=max(i.score, best.get(i[:2], 0.0))) for i in new]
-        return self._replace(injected=(*kept, *added)[-MAX_INJECTED:])
+        return self._replace(injected=(*kept, *new)[-MAX_INJECTED:])
 
     def compacted(self) -> SessionState:
         """Return the state after the agent has compacted: nothing injected is before it any more.
@@ -467,6 +434,13 @@ class SessionState(NamedTuple):
     def best_first(self) -> tuple[Injected, ...]:
         """Return what was injected, by falling score; of equal ones the later first."""
         return tuple(sorted(reversed(self.injected), key=lambda i: -i.score))
+
+
+def _injected(memory: Mapping[str, Any], best: Mapping[tuple[Any, ...], float]) -> Injected:
+    """Return a memory as injected now, with its best score so far."""
+    key, score = (str(memory.get("id")), hash_content(memory)), memory.get("final_score")
+    known = score if isinstance(score, int | float) and math.isfinite(score) else 0.0
+    return Injected(*key, max(round(float(known), 6), best.get(key, 0.0)))
 
 
 def hash_content(memory: Mapping[str, Any]) -> str:
@@ -484,13 +458,10 @@ def session_file(directory: Path, agent: str, session_id: str) -> Path:
 def read_session(path: Path) -> SessionState:
     """Return what is remembered of a session; nothing where the file is missing or damaged."""
     found, _ = read_json(path, _MAX_BYTES)
-    raw = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    rows, compactions = raw.get("injected"), raw.get("compactions")
-    if raw.get("version") != VERSION or not isinstance(rows, list):
-        return SessionState()
-    parsed = (_parse_injected(row) for row in cast("list[Any]", rows)[-MAX_INJECTED:])
+    injected = read_rows(Injected, found, "injected")[-MAX_INJECTED:]
+    compactions = found.get("compactions") if isinstance(found, dict) else 0
     count = compactions if isinstance(compactions, int) and compactions >= 0 else 0
-    return SessionState(tuple(i for i in parsed if i is not None), count)
+    return SessionState(tuple(injected), count)
 
 
 def write_session(path: Path, state: SessionState) -> bool:
@@ -515,24 +486,3 @@ def prune_sessions(directory: Path, *, now_s: float | None = None) -> int:
                     path.unlink()
                     deleted += 1
     return deleted
-
-
-def _injected(memory: Mapping[str, Any]) -> Injected:
-    score = memory.get("final_score")
-    is_number = isinstance(score, int | float) and math.isfinite(score)
-    return Injected(
-        str(memory.get("id")),
-        hash_content(memory),
-        round(float(cast("float", score)), 6) if is_number else 0.0,
-    )
-
-
-def _parse_injected(row: Any) -> Injected | None:
-    if not isinstance(row, list) or len(cast("list[Any]", row)) != 4:
-        return None
-    memory_id, text_hash, score, in_context = cast("list[Any]", row)
-    if not isinstance(memory_id, str) or not isinstance(text_hash, str):
-        return None
-    if type(score) not in (int, float) or not math.isfinite(score):
-        return None
-    return Injected(memory_id, text_hash, float(score), in_context is True)

@@ -15,16 +15,14 @@ import click
 
 from noctuary.agents import install as installation
 from noctuary.agents.hooks import AGENTS, run_hook
-from noctuary.agents.mcp_schemas import plain
-from noctuary.agents.mcp_view import View, read_state
+from noctuary.agents.mcp_view import View, plain, read_state
 from noctuary.agents.server import (
     Server,
     answer_recall,
     describe_encoder,
-    release_after_swaps,
     warm_up,
 )
-from noctuary.agents.state import EventCounters, HookPlaces, read_counters
+from noctuary.agents.state import COUNTERS, EventCounters, read_counters
 from noctuary.cli.common import (
     EXIT_FAILED,
     ExtraMissingError,
@@ -175,7 +173,7 @@ def status(folder: Path) -> None:
     plugins = {
         a: str(p) for a in AGENTS if (p := installation.enabled_plugin(a, folder)) is not None
     }
-    counters = read_counters(HookPlaces(home).counters)
+    counters = read_counters(home / COUNTERS)
     found = {
         "places": [state._asdict() for state in states],
         "plugins": plugins,
@@ -298,9 +296,12 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
         sys.stdout.flush()
 
     try:
-        answer = release_after_swaps(answer_recall)
         server = Server(
-            directory, answer, describe=describe_encoder, idle_s=idle_minutes * 60, clients=clients
+            directory,
+            answer_recall,
+            describe=describe_encoder,
+            idle_s=idle_minutes * 60,
+            clients=clients,
         )
         with _stopping_on_signals(server):
             reason = server.run(say_ready, lambda: warm_up(directory))

@@ -448,7 +448,9 @@ def context(
     Exit code 0 when it fits, 3 when rules and last turns alone exceed the budget (they are printed
     uncut), 1 when a file cannot be read or there is no store and nothing else to print.
     """
-    from noctuary.context.api import assemble, read_session
+    limit_threads()
+    from noctuary.context.assemble import assemble
+    from noctuary.context.prompt import read_session
 
     try:
         made = assemble(

@@ -22,7 +22,7 @@ import numpy as np
 from noctuary.agents import install
 from noctuary.agents.client import Refusal, directory_fault, find_place, ping, read_fallback
 from noctuary.agents.hooks import AGENTS, PROMPT
-from noctuary.agents.state import TIMEOUT, EventCounters, HookPlaces, read_counters
+from noctuary.agents.state import COUNTERS, TIMEOUT, EventCounters, read_counters
 from noctuary.cli.common import (
     EXIT_FAILED,
     as_called,
@@ -874,10 +874,10 @@ def look_at_server(store: Path) -> Finding:
 def look_at_hooks(home: Path, folder: Path) -> Iterator[Finding]:
     """Yield how it is with the hooks of every agent that is used here."""
     states = install.look_at_places(home, folder)
-    counters = read_counters(HookPlaces(home).counters)
+    counters = read_counters(home / COUNTERS)
     if counters.fault is not None:
         message = f"{counters.fault}: how the hooks fared cannot be told"
-        yield _warn("hooks counters", message, file=HookPlaces(home).counters)
+        yield _warn("hooks counters", message, file=home / COUNTERS)
     known = 0
     for agent in AGENTS:
         plugin = install.enabled_plugin(agent, folder)

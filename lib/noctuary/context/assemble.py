@@ -1,34 +1,35 @@
-"""One prompt's context under one token budget: who gets which part, in order of precedence."""
+"""`assemble`: the context of one prompt, for agents that build their prompts themselves."""
 
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Mapping, Sequence
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.context.documents import Authored, Node
-from noctuary.context.inject import line_of
-from noctuary.context.profile import (
+from noctuary.context.documents import Authored, Node, load_documents, require_hard_fits
+from noctuary.context.inject import line_of, wordings_of
+from noctuary.context.prompt import (
+    EARLIER,
+    ESTIMATE,
+    GUIDANCE,
+    LATEST,
+    RULES,
     Context,
     ContextProfile,
     Degradation,
     Part,
     PartKind,
     PartSource,
-    Turn,
-)
-from noctuary.context.sections import (
-    EARLIER,
-    GUIDANCE,
-    LATEST,
-    RULES,
     Section,
-    TokenCounter,
+    Turn,
     base_start,
     extended_start,
     fit_found,
@@ -39,92 +40,318 @@ from noctuary.context.sections import (
     node_piece,
     price_frame,
     price_section,
+    profile_named,
     turn_piece,
+    vocabulary_counter,
 )
+from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
 from noctuary.core.types import UNDATED_US, to_micros
+from noctuary.embed.lean import LeanEncoder
+from noctuary.recall.api import find_serving, staleness
+from noctuary.recall.engine import Recaller
 from noctuary.recall.phases import keyword_coverage, score_two_pass, unit_of
-from noctuary.recall.result import RecallWarning
+from noctuary.recall.profile import (
+    RetrievalProfile,
+    current_settings,
+    read_store_profiles,
+    resolve_for_recall,
+)
+from noctuary.recall.query import Scope, aware, check_arguments
+from noctuary.recall.query_encoder import encode_query, text_encoder
+from noctuary.recall.result import RecallResult, RecallWarning
 from noctuary.sources.injected import Line
+from noctuary.sources.injection_log import append_injection
 from noctuary.text.marks import split_speaker
 from noctuary.text.tokens import tokenize
+from noctuary.usage.access_log import append_retrievals
 
-# Vectors of nodes and turns, kept while a process lives: a document is read once.
+if TYPE_CHECKING:
+    from noctuary.embed.onnx import OnnxEncoder
+
+_TARGETS_SHOWN = 3
+"""Hop targets that a warning names."""
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+
+Documents = Sequence[str | os.PathLike[str]] | Authored
+
+
+def assemble(
+    query: str,
+    budget_tokens: int,
+    *,
+    session: Sequence[Turn] = (),
+    documents: Documents = (),
+    profile: str | ContextProfile = "default",
+    store: str | Path | None = None,
+    user: str | None = None,
+    wing: str | None = None,
+    as_of: datetime | None = None,
+    deadline_ms: float | None = None,
+    dry_run: bool = False,
+) -> Context:
+    """Return what goes into a prompt, within a token budget: rules, last turns, what is relevant.
+
+    Hard nodes of the documents and the last turns are always whole. The rest is filled in order:
+    soft nodes, more turns, then what the query finds among the documents' other nodes, earlier
+    turns and the memories of the store, by one score.
+
+    Args:
+        query: Any text.
+        budget_tokens: Tokens of the whole text, tags included, >= 0.
+        session: The turns so far, oldest first.
+        documents: Markdown files for the agent, in order, or what `load_documents` returned.
+        profile: "default", "reference" (libravdb's constants) or a `ContextProfile`.
+        store: As in `noctuary.recall`.
+        user: Whose memories; those of other named users are never there.
+        wing: Only memories of this wing.
+        as_of: Only memories that existed at this moment, and ages as of it; naive times are UTC.
+        deadline_ms: After this much wall time nothing more is looked up.
+        dry_run: Write nothing: neither the access log nor the record of injections.
+
+    Returns:
+        Always a context: a missing or damaged store, no encoder and a passed deadline are warnings
+        in it. Where hard nodes and the last turns exceed the budget, `degraded` says so and they
+        are all there is.
+
+    Raises:
+        ValueError: For arguments that nothing could be assembled from, listing every fault.
+        AuthoredError: A document that was given as a path cannot be read, or its hard nodes exceed
+            the profile's `hard_fraction` of the budget. Documents that were loaded before make a
+            degraded context in the latter case.
+    """
+    scope = Scope(wing=wing, user=user, as_of=as_of)
+    _check(query, budget_tokens, session, documents, scope, deadline_ms)
+    constants = profile_named(profile)
+    search = StoreSearch(store, scope, deadline_ms)
+    authored = documents if isinstance(documents, Authored) else load_documents(documents)
+    if authored is not documents and constants.hard_fraction > 0:
+        costs = {node.text: search.counter.count(node_piece(node)) for node in authored.hard}
+        require_hard_fits(authored, costs.__getitem__, constants.hard_fraction * budget_tokens)
+    context, memories = assemble_from(query, budget_tokens, session, authored, constants, search)
+    warnings = [*search.warnings, *context.warnings]
+    if unknown := authored.dangling_targets:
+        shown, more = ", ".join(unknown[:_TARGETS_SHOWN]), len(unknown) - _TARGETS_SHOWN
+        message = f"hop targets name no variant node of the documents: {shown}"
+        message += f" and {more} more" if more > 0 else ""
+        warnings.append(RecallWarning("dangling_hop_targets", message))
+    recaller = search.recaller
+    if recaller is not None:
+        context = replace(context, snapshot_id=recaller.snapshot_id, store=str(recaller.paths.root))
+        if memories and not dry_run:
+            warnings += _record(recaller, memories, query)
+    return replace(context, warnings=tuple(dict.fromkeys(warnings)))
+
+
+def _record(
+    recaller: Recaller, memories: Sequence[Mapping[str, Any]], query: str
+) -> list[RecallWarning]:
+    """Log the memories in the context as retrieved and as injected; others were not shown."""
+    paths, ids = recaller.paths, [str(m["id"]) for m in memories if m["kind"] == "memory"]
+    faults: dict[str, str | None] = {}
+    if ids and current_settings()[0].recall.log_retrievals:
+        faults["access_log"] = append_retrievals(
+            paths.access_log, snapshot_id=recaller.snapshot_id, memory_ids=ids
+        )
+    wordings = wordings_of(memories, query)
+    now_us = time.time_ns() // 1000
+    faults["injection_log"] = append_injection(paths.injections, wordings, now_us=now_us)
+    return [RecallWarning(code, fault) for code, fault in faults.items() if fault is not None]
+
+
+def _check(
+    query: Any, budget_tokens: Any, session: Any, documents: Any, scope: Scope, deadline_ms: Any
+) -> None:
+    """Refuse what nothing could be assembled from with a `ValueError` that lists every fault."""
+    faults: list[str] = []
+    try:
+        check_arguments(query, 0, "relevance", scope, deadline_ms)
+    except ValueError as error:
+        faults.append(str(error))
+    if type(budget_tokens) is not int or budget_tokens < 0:
+        faults.append(f"budget_tokens must be a whole number >= 0, found {budget_tokens!r}")
+    if isinstance(documents, str | os.PathLike):
+        faults.append(f"documents must be a list of paths, found {documents!r} alone")
+    faults += _turn_faults(session)
+    if faults:
+        raise ValueError("; ".join(faults))
+
+
+def _turn_faults(session: Sequence[Turn]) -> list[str]:
+    """Return what is wrong with the turns of a session, a sentence each."""
+    faults: list[str] = []
+    seen: set[str] = set()
+    for place, turn in enumerate(session):
+        if not isinstance(turn, Turn):  # pyright: ignore[reportUnnecessaryIsInstance]
+            faults.append(f"turn {place}: expected a Turn, found {type(turn).__name__}")
+            continue
+        for name in ("role", "text", "id", "bundle"):
+            value: object = getattr(turn, name)
+            called = "a text" if name in ("role", "text") else "a text or None"
+            if not isinstance(value, str) and (value is not None or called == "a text"):
+                faults.append(f"turn {place}: {name} must be {called}, found {value!r}")
+        at_us: object = turn.at_us
+        if at_us is not None and (type(at_us) is not int or not _INT64_MIN < at_us <= _INT64_MAX):
+            faults.append(f"turn {place}: at_us must be microseconds or None, found {at_us!r}")
+        own = _turn_id(place, turn)
+        if own in seen:
+            faults.append(f"turn {place}: its id {own!r} is that of a turn before")
+        seen.add(own)
+    return faults
+
+
+def _turn_id(place: int, turn: Turn) -> str:
+    """Return a turn's own id, or one made of its place in the session, from 0."""
+    return turn.id if turn.id is not None else f"turn-{place:06d}"
+
+
+# The assembly: who gets which part of the budget, in order of precedence.
 #
-# Nothing of it is written to a disk: turns may hold what must not be stored.
+# Pure: equal inputs and equal answers of the search give equal bytes.
+#
+#     1. hard nodes, whole              4. the tail's extension, whole turns
+#     2. T_base, the last turns, whole  5. what the query found, best first,
+#     3. soft nodes, longest prefix        until the first that does not fit
+#
+# They are written in that order too. If 1 and 2 do not fit, they are all there is, uncut, and the
+# context says why. Source: libravdb mathematics 7.8; research/peers.md 1.4.
 
 
-Key = tuple[str, str]
-"""Digest of an encoder and a text."""
+_ROUNDING = 1e-9
+"""So that a share of the budget that is a whole number is not one token less by rounding."""
+
+MAX_EARLIER_TURNS = 2_000
+"""Turns before the tail that are looked at, the newest ones; the night keeps older ones."""
 
 
-class TextVectors:
-    """Vectors by encoder and text, the last ones made; safe to share between threads."""
+def assemble_from(
+    query: str,
+    budget_tokens: int,
+    session: Sequence[Turn],
+    authored: Authored,
+    profile: ContextProfile,
+    search: StoreSearch,
+) -> tuple[Context, list[Mapping[str, Any]]]:
+    """Return the context of one prompt, and the memories in it as the store gave them."""
+    counter = search.counter
+    named = [(_turn_id(place, turn), turn) for place, turn in enumerate(session)]
+    named = [(name, turn) for name, turn in named if turn.text.strip()]
+    turns, pieces = [turn for _, turn in named], [turn_piece(turn) for _, turn in named]
+    hard = price_section(RULES, [node_piece(node) for node in authored.hard], counter)
+    start = base_start(turns, profile.min_tail_turns)
+    base = price_section(LATEST, pieces[start:], counter)
+    parts = [
+        *_parts("I1", "authored", hard, authored.hard, {"rule": "hard"}),
+        *_parts("tail", "session", base, named[start:], {"rule": "tail_base"}),
+    ]
+    empty = Context(query, "", (), 0, 0, budget_tokens, counter.label, profile.name)
+    degraded = find_degradations(hard, base, budget_tokens, profile)
+    if degraded:
+        return _filled(replace(empty, degraded=degraded), (hard, base), parts), []
 
-    def __init__(self, limit: int) -> None:
-        """Take how many vectors are kept, >= 1."""
-        self._limit = limit
-        self._lock = threading.Lock()
-        self._known: dict[Key, NDArray[np.float32]] = {}
+    left = budget_tokens - hard.tokens - base.tokens
+    soft_room = min(_share(profile.soft_fraction, budget_tokens), left)
+    soft = fit_prefix(GUIDANCE, [node_piece(node) for node in authored.soft], counter, soft_room)
+    why = {"rule": "soft_prefix", "of": len(authored.soft)}
+    parts += _parts("I2", "authored", soft, authored.soft, why)
 
-    def __len__(self) -> int:
-        """Return how many are kept."""
-        return len(self._known)
+    left -= soft.tokens
+    tail_room = min(max(profile.tail_target_tokens - base.tokens, 0), left)
+    tail_room -= price_frame(frame_of(EARLIER), counter)
+    first = extended_start(turns, start, lambda i: counter.count(pieces[i]), tail_room)
+    tail = price_section(EARLIER, pieces[first:start], counter)
+    parts += _parts("tail", "session", tail, named[first:start], {"rule": "tail_extension"})
 
-    def get(self, key: Key) -> NDArray[np.float32] | None:
-        """Return the vector of a text, or None where it is not kept."""
-        return self._known.get(key)
-
-    def keep(self, key: Key, vector: NDArray[np.float32]) -> None:
-        """Keep a vector; the oldest one goes where there are too many."""
-        with self._lock:
-            self._known.pop(key, None)
-            while len(self._known) >= self._limit:
-                del self._known[next(iter(self._known))]
-            self._known[key] = vector
-
-
-# What an assembly asks of a store: memories, how similar texts are, tokens, the time.
-
-
-class FoundMemory(NamedTuple):
-    """A recalled memory; its numbers are None where keywords take their place."""
-
-    memory: Mapping[str, Any]
-    similarity: float | None
-    score: float | None
+    left -= tail.tokens
+    earlier = named[max(first - MAX_EARLIER_TURNS, 0) : first]
+    present = frozenset(wording(part.text) for part in parts)
+    found, warnings = _find(query, left, earlier, authored, profile, search, present)
+    block = fit_found([candidate.line for candidate in found], counter, left)
+    shown = found[: len(block.pieces)]
+    parts += [
+        Part("variant", c.source, c.id, c.text, piece, cost, c.score, c.why)
+        for c, piece, cost in zip(shown, block.pieces, block.costs, strict=True)
+    ]
+    context = replace(empty, warnings=tuple(warnings))
+    memories = [c.memory for c in shown if c.memory is not None]
+    return _filled(context, (hard, base, soft, tail, block), parts), memories
 
 
-class Found(NamedTuple):
-    """The memories of a query, at most k1, and what was missing on the way."""
+def find_degradations(
+    hard: Section, base: Section, budget_tokens: int, profile: ContextProfile
+) -> tuple[Degradation, ...]:
+    """Return why hard nodes and T_base do not fit together; empty if they do (libravdb 7.8)."""
+    reserve = _share(profile.hard_fraction, budget_tokens)
+    turns = f"hard nodes and the last {len(base.pieces)} turns"
+    limits = [
+        ("hard_over_reserve", hard.tokens, reserve, "hard nodes", "their reserve"),
+        ("hard_over_budget", hard.tokens, budget_tokens, "hard nodes", "the budget"),
+        ("tail_base_over_budget", hard.tokens + base.tokens, budget_tokens, turns, "the budget"),
+    ]
+    return tuple(
+        Degradation(
+            code,
+            needed,
+            allowed,
+            f"{what} need {needed:,} tokens and {whose} is {allowed:,}: they are here uncut and "
+            "nothing else is. Raise the budget, or shorten them",
+        )
+        for code, needed, allowed, what, whose in limits
+        if needed > allowed
+        if profile.hard_fraction > 0 or code != "hard_over_reserve"  # 0 sets no limit
+        if base.pieces or code != "tail_base_over_budget"
+    )
 
-    memories: tuple[FoundMemory, ...] = ()
-    warnings: tuple[RecallWarning, ...] = ()
+
+def _parts(
+    kind: PartKind,
+    source: PartSource,
+    section: Section,
+    shown: Iterable[Node | tuple[str, Turn]],
+    why: Mapping[str, Any],
+) -> list[Part]:
+    """Return the parts of a section: of the first nodes or turns, as many as it has pieces."""
+    named = [(s.id, s.text) if isinstance(s, Node) else (s[0], s[1].text) for s in shown]
+    return [
+        Part(kind, source, name, text, piece, cost, None, why)
+        for (name, text), piece, cost in zip(named, section.pieces, section.costs, strict=False)
+    ]
 
 
-class Search(Protocol):
-    """A store as an assembly sees it; nothing here raises for the state of a store."""
+def _filled(context: Context, sections: Sequence[Section], parts: Sequence[Part]) -> Context:
+    return replace(
+        context,
+        text="".join(section.text for section in sections),
+        parts=tuple(parts),
+        tokens=sum(section.tokens for section in sections),
+        frame_tokens=sum(section.frame_tokens for section in sections),
+    )
 
-    @property
-    def counter(self) -> TokenCounter:
-        """The one counter of this context."""
-        ...
 
-    @property
-    def knows_cosines(self) -> bool:
-        """Whether texts can be compared by meaning; else the share of keywords is all there is."""
-        ...
+def _share(fraction: float, budget_tokens: int) -> int:
+    return math.floor(fraction * budget_tokens + _ROUNDING)
 
-    def now_us(self) -> int:
-        """Return the moment that ages are taken at, microseconds since the epoch."""
-        ...
 
-    def find_memories(self, query: str, profile: ContextProfile) -> Found:
-        """Return the memories of the first pass, in any order; none where recall abstains."""
-        ...
-
-    def similarities(self, query: str, texts: Sequence[str]) -> list[float | None]:
-        """Return the cosine of each text to the query; None where there was no time to read it."""
-        ...
+def _find(
+    query: str,
+    room: int,
+    earlier: Sequence[tuple[str, Turn]],
+    authored: Authored,
+    profile: ContextProfile,
+    search: StoreSearch,
+    present: frozenset[str],
+) -> tuple[list[Candidate], list[RecallWarning]]:
+    """Return what the query finds in V_rest, best first; nothing where there is no room at all."""
+    if not query.strip():
+        return [], [RecallWarning("empty_query", "the query holds no text: nothing was looked up")]
+    if room <= 0:
+        return [], []
+    nodes = [of_node(node) for node in authored.variants]
+    own = [*nodes, *(of_turn(name, turn) for name, turn in reversed(earlier))]
+    memories, said = search.find_memories(query, profile)
+    candidates, warnings = gather(query, own, memories, search, present)
+    reachable = {node.id: node for node in nodes if wording(node.text) not in present}
+    return rank(candidates, reachable, search.now_us, profile), [*said, *warnings]
 
 
 # V_rest of one query: variant nodes, turns before the tail and memories, made comparable.
@@ -134,9 +361,6 @@ MAX_COMPARED = 64
 """Nodes and turns compared by meaning, those with most of the query's words first: four for each
 place of the first pass. Each costs 10 to 60 ms when a process reads it for the first time; more
 miss fewer that share no word with the query."""
-
-MAX_EARLIER_TURNS = 2_000
-"""Turns before the tail that are looked at, the newest ones; the night keeps older ones."""
 
 
 class Candidate(NamedTuple):
@@ -151,15 +375,10 @@ class Candidate(NamedTuple):
     hop_targets: tuple[str, ...] = ()
     similarity: float = 0.0
     coverage: float = 0.0
-    score: float | None = None
+    store_score: float | None = None  # the store's own, which knows a memory's use
     memory: Mapping[str, Any] | None = None
-
-
-class Gathered(NamedTuple):
-    """All candidates, nodes first, then turns, then memories, and what was left out."""
-
-    candidates: tuple[Candidate, ...]
-    warnings: tuple[RecallWarning, ...]
+    score: float = 0.0  # sigma of 7.8, in [0, 1], of what stays
+    why: Mapping[str, Any] = {}  # the rule behind it
 
 
 def of_node(node: Node) -> Candidate:
@@ -176,18 +395,20 @@ def of_turn(turn_id: str, turn: Turn) -> Candidate:
     return Candidate(turn_id, "session", turn.text, line_of_turn(turn_id, turn), at_us)
 
 
-def of_memory(found: FoundMemory) -> Candidate:
-    """Return a recalled memory as a candidate with the store's own numbers."""
-    memory = found.memory
+def of_memory(
+    memory: Mapping[str, Any], similarity: float | None, score: float | None
+) -> Candidate:
+    """Return a recalled memory as a candidate; None where keywords take the numbers' place."""
+    made = memory.get("created_at")
     return Candidate(
         str(memory.get("id")),
         "memory",
         str(memory.get("content", "")),
         line_of(memory),
-        _moment_us(memory.get("created_at")),
+        to_micros(datetime.fromisoformat(str(made))) if made else UNDATED_US,
         float(memory.get("importance") or 0.0),
-        similarity=found.similarity or 0.0,
-        score=found.score,
+        similarity=similarity or 0.0,
+        store_score=score,
         memory=memory,
     )
 
@@ -195,35 +416,32 @@ def of_memory(found: FoundMemory) -> Candidate:
 def gather(
     query: str,
     own: Sequence[Candidate],
-    found: Found,
-    search: Search,
+    memories: Sequence[Candidate],
+    search: StoreSearch,
     present: frozenset[str],
-) -> Gathered:
+) -> tuple[list[Candidate], list[RecallWarning]]:
     """Return what competes, each wording once, with similarity and coverage.
 
     At most `MAX_COMPARED` of `own` (nodes in authored order, then turns, newest first) are
     compared; more, and those that could not be read, are a warning. What the prompt says already
     (`present`, as `wording`) is left out.
     """
-    warnings = list(found.warnings)
-    own = _distinct(own, present)
-    known = present | {wording(c.text) for c in own}
-    memories = _distinct([of_memory(m) for m in found.memories], known)
+    warnings: list[RecallWarning] = []
     tokens = tokenize(query)
-    own = _with_coverage(own, tokens)
-    compared = _most_promising(own)
+    own = _with_coverage(_distinct(own, present), tokens)
+    known = present | {wording(c.text) for c in own}
+    memories = _with_coverage(_distinct(memories, known), tokens)
+    best = sorted(range(len(own)), key=lambda place: -own[place].coverage)[:MAX_COMPARED]
+    compared = [own[place] for place in sorted(best)]
     if len(compared) < len(own):
-        warnings.append(
-            RecallWarning(
-                "variants_not_compared",
-                f"{len(own) - len(compared)} nodes and turns share fewest words with the query and "
-                f"were left out: {MAX_COMPARED} are compared. Shorten the documents or the session",
-            )
+        message = (
+            f"{len(own) - len(compared)} nodes and turns share fewest words with the query and "
+            f"were left out: {MAX_COMPARED} are compared. Shorten the documents or the session"
         )
+        warnings.append(RecallWarning("variants_not_compared", message))
     if not search.knows_cosines:
-        everyone = [*compared, *_with_coverage(memories, tokens)]
-        alike = tuple(c._replace(similarity=c.coverage, score=None) for c in everyone)
-        return Gathered(alike, tuple(warnings))
+        everyone = [*compared, *memories]
+        return [c._replace(similarity=c.coverage, store_score=None) for c in everyone], warnings
     cosines = search.similarities(query, [c.text for c in compared])
     read = [
         c._replace(similarity=cosine)
@@ -236,7 +454,7 @@ def gather(
             "or the encoder failed"
         )
         warnings.append(RecallWarning("variants_unread", message))
-    return Gathered((*read, *_with_coverage(memories, tokens)), tuple(warnings))
+    return [*read, *memories], warnings
 
 
 def wording(text: str) -> str:
@@ -268,9 +486,7 @@ def _with_coverage(candidates: Sequence[Candidate], tokens: Sequence[str]) -> li
     return [c._replace(coverage=s) for c, s in zip(candidates, shares, strict=True)]
 
 
-def _distinct(
-    candidates: Sequence[Candidate], present: frozenset[str] | set[str]
-) -> list[Candidate]:
+def _distinct(candidates: Sequence[Candidate], present: frozenset[str]) -> list[Candidate]:
     """Return the first of each wording that is not present; of a memory also what a turn says."""
     seen, kept = set(present), list[Candidate]()
     for candidate in candidates:
@@ -283,18 +499,6 @@ def _distinct(
     return kept
 
 
-def _most_promising(own: Sequence[Candidate]) -> list[Candidate]:
-    """Return at most `MAX_COMPARED`, by coverage, in the order given."""
-    if len(own) <= MAX_COMPARED:
-        return list(own)
-    best = sorted(range(len(own)), key=lambda place: (-own[place].coverage, place))
-    return [own[place] for place in sorted(best[:MAX_COMPARED])]
-
-
-def _moment_us(created_at: Any) -> int:
-    return UNDATED_US if not created_at else to_micros(datetime.fromisoformat(str(created_at)))
-
-
 # One score for everything that the query found, and what comes along with it.
 #
 # Source: libravdb mathematics 7.3 to 7.8.
@@ -304,20 +508,12 @@ _SHOWN_DIGITS = 6
 """Digits of the numbers in `why`: what float32 can tell apart."""
 
 
-class Scored(NamedTuple):
-    """A candidate that stays, with sigma of 7.8, in [0, 1], and the rule behind it."""
-
-    candidate: Candidate
-    score: float
-    why: Mapping[str, Any]
-
-
 def rank(
     candidates: Sequence[Candidate],
     nodes: Mapping[str, Candidate],
     now_us: int,
     profile: ContextProfile,
-) -> list[Scored]:
+) -> list[Candidate]:
     """Return what the passes and the hops leave, best first; ties in the order given, hops last.
 
     `nodes` are all variant nodes by id, compared or not: what hops may reach.
@@ -328,7 +524,7 @@ def rank(
 
 def two_passes(
     candidates: Sequence[Candidate], now_us: int, profile: ContextProfile
-) -> list[Scored]:
+) -> list[Candidate]:
     """Return C2: the k1 most similar that reach theta1, of these the k2 of best score.
 
     A memory's score comes from the store, which knows its use; nodes and turns were never recalled.
@@ -344,248 +540,179 @@ def two_passes(
         similarities, dates, now_us, np.zeros(dates.size, dtype=np.int64), 0, authored, coverage,
         profile.retrieval(), profile.final_depth,
     )  # fmt: skip
-    chosen = [candidates[row].score for row in rows.tolist()]
+    chosen = [candidates[row].store_score for row in rows.tolist()]
     known = np.array([np.nan if score is None else score for score in chosen], dtype=np.float64)
     scores = np.where(np.isnan(known), scores, unit_of(known))
     best = np.lexsort((rows, -scores))[: profile.final_depth]
-    kept = list(zip(rows[best].tolist(), scores[best].tolist(), strict=True))
     return [
-        Scored(candidates[row], score, _why(candidates[row], float(similarities[row])))
-        for row, score in kept
+        candidates[row]._replace(score=score, why=_why(candidates[row], float(similarities[row])))
+        for row, score in zip(rows[best].tolist(), scores[best].tolist(), strict=True)
     ]
 
 
+def _why(candidate: Candidate, similarity: float) -> dict[str, Any]:
+    numbers = {"similarity": similarity, "coverage": candidate.coverage}
+    return {"rule": "two_pass", **{n: round(v, _SHOWN_DIGITS) for n, v in numbers.items()}}
+
+
 def hops(
-    direct: Sequence[Scored], nodes: Mapping[str, Candidate], profile: ContextProfile
-) -> list[Scored]:
+    direct: Sequence[Candidate], nodes: Mapping[str, Candidate], profile: ContextProfile
+) -> list[Candidate]:
     """Return C_hop*: nodes that a node of C2 names, at eta times their best parent's score.
 
     One step only, so that a circle of targets ends. Source: libravdb mathematics 7.7.
     """
-    taken = {found.candidate.id for found in direct if found.candidate.source == "authored"}
-    parents: dict[str, Scored] = {}
-    for found in direct:
-        for target in found.candidate.hop_targets:
-            known = parents.get(target)
-            if (
-                target in nodes
-                and target not in taken
-                and (known is None or known.score < found.score)
-            ):
-                parents[target] = found
+    taken = {found.id for found in direct if found.source == "authored"}
+    parents: dict[str, Candidate] = {}
+    for parent in direct:
+        for target in parent.hop_targets:
+            known = parents.get(target, parent)
+            if target in nodes and target not in taken:
+                parents[target] = parent if parent.score > known.score else known
+    decay = profile.hop_decay
     reached = [
-        Scored(
-            nodes[target],
-            profile.hop_decay * parent.score,
-            {"rule": "hop", "parent": parent.candidate.id, "decay": profile.hop_decay},
+        nodes[target]._replace(
+            score=decay * parent.score, why={"rule": "hop", "parent": parent.id, "decay": decay}
         )
         for target, parent in parents.items()
     ]
     return [found for found in reached if found.score >= profile.hop_threshold]
 
 
-def _why(candidate: Candidate, similarity: float) -> dict[str, Any]:
-    return {
-        "rule": "two_pass",
-        "similarity": round(similarity, _SHOWN_DIGITS),
-        "coverage": round(candidate.coverage, _SHOWN_DIGITS),
-    }
+# A real store as an assembly sees it: one pinned snapshot, its encoder, its clock. Writes nothing.
 
 
-# The assembly: who gets which part of the budget, in order of precedence.
-#
-# Pure: equal inputs and equal answers of the search give equal bytes.
-#
-#     1. hard nodes, whole              4. the tail's extension, whole turns
-#     2. T_base, the last turns, whole  5. what the query found, best first,
-#     3. soft nodes, longest prefix        until the first that does not fit
-#
-# They are written in that order too. If 1 and 2 do not fit, they are all there is, uncut, and the
-# context says why. Source: libravdb mathematics 7.8; research/peers.md 1.4.
+_CACHED_TEXTS = 4_096
+"""Vectors of nodes and turns kept in a process, 1.5 KB each: a document is read once per process,
+and what is not here costs some milliseconds. Nothing of it is written to a disk: turns may hold
+what must not be stored."""
+
+_known_vectors: dict[tuple[str, str], NDArray[np.float32]] = {}
+"""By digest of the encoder and text, the oldest first."""
+
+_MS_PER_S = 1000.0
 
 
-_ROUNDING = 1e-9
-"""So that a share of the budget that is a whole number is not one token less by rounding."""
+class StoreSearch:
+    """A pinned snapshot as one assembly asks it; without a store it finds no memories.
 
+    Nothing here raises for the state of a store.
+    """
 
-class Assembled(NamedTuple):
-    """A context, and the memories in it as the store gave them, best first."""
+    def __init__(self, store: str | Path | None, scope: Scope, deadline_ms: float | None) -> None:
+        """Open the store's serving snapshot for who asks, whatever state it is in."""
+        self.recaller: Recaller | None = None
+        self._encoder: LeanEncoder | OnnxEncoder | None = None
+        settings, bad_settings = current_settings()
+        self.warnings = list(bad_settings)
+        try:
+            self.recaller, found = find_serving(store)
+            recaller = self.recaller
+            self.warnings += [*found, *staleness(recaller.paths, settings.recall.stale_after_hours)]
+            within_ms = math.inf if deadline_ms is None else deadline_ms
+            self._encoder = text_encoder(recaller.paths, recaller.reader.manifest, within_ms)
+        except (StoreError, EncoderError, OSError, ValueError) as error:
+            code, message = "keywords_only", f"found by the words of the query alone: {error}"
+            if self.recaller is None:
+                is_missing = isinstance(error, SnapshotMissingError)
+                code, message = "no_snapshot" if is_missing else "store_unreadable", str(error)
+            self.warnings.append(RecallWarning(code, message))
+        # Without cosines, the share of keywords is all there is to compare texts by.
+        self.knows_cosines = self._encoder is not None
+        self.counter = ESTIMATE
+        if isinstance(self._encoder, LeanEncoder):
+            model = self._encoder.fingerprint.model
+            self.counter = vocabulary_counter(model, self._encoder.tokenizer)
+        self._scope = scope
+        self._started_s = time.perf_counter()
+        self._deadline_ms = deadline_ms
+        as_of = scope.as_of  # what ages are taken at
+        self.now_us = time.time_ns() // 1000 if as_of is None else to_micros(aware(as_of))
 
-    context: Context
-    memories: tuple[Any, ...]
+    def find_memories(
+        self, query: str, profile: ContextProfile
+    ) -> tuple[list[Candidate], list[RecallWarning]]:
+        """Return the memories of the first pass, none where recall abstains.
 
+        With keywords only, those that hold some.
+        """
+        recaller = self.recaller
+        if recaller is None:
+            return [], []
+        try:
+            refusal = self._refusal(recaller, query)
+            if refusal is not None:
+                return [], [refusal]
+            flags = profile.retrieval()
+            if not self.knows_cosines:
+                flags = replace(flags, scorer="fusion", dense_weight=0.0)
+            result = self._recall(recaller, query, profile.coarse_depth, flags)
+        except Exception as error:
+            # Damage below the reach of the quick check must not reach a prompt as a traceback.
+            message = f"{type(error).__name__} in {recaller.snapshot_id}: run `noctuary doctor`"
+            return [], [RecallWarning("snapshot_damaged", message)]
+        # Whether there is an answer was judged above, on the ranking that thresholds rest on.
+        bar = 0.0 if result.answerability is None else result.answerability.bar
+        found: list[Candidate] = []
+        for m in result.memories:
+            if m.support is None or m.support >= bar:
+                dense = m.dense if self.knows_cosines else None
+                numbers = (None, None) if dense is None else (dense.score, m.final_score)
+                found.append(of_memory(m.to_json(), *numbers))
+        return found, list(result.warnings)
 
-class _Inputs(NamedTuple):
-    """What every step needs; `turns` without blank ones and each with its id."""
+    def similarities(self, query: str, texts: Sequence[str]) -> list[float | None]:
+        """Return the cosine of each text to the query; None where there was no time to read it."""
+        recaller, encoder = self.recaller, self._encoder
+        if recaller is None or encoder is None:
+            return [None for _ in texts]
+        try:
+            wanted = encode_query(recaller.paths, recaller.reader.manifest, query)
+        except (EncoderError, OSError, ValueError):
+            return [None for _ in texts]  # the recall has warned of it
+        vectors = [self._vector(encoder, text) for text in texts]
+        return [None if v is None else float(wanted @ v) for v in vectors]
 
-    query: str
-    budget_tokens: int
-    turns: tuple[tuple[str, Turn], ...]
-    authored: Authored
-    profile: ContextProfile
-    search: Search
+    def _vector(self, encoder: LeanEncoder | OnnxEncoder, text: str) -> NDArray[np.float32] | None:
+        key = (encoder.fingerprint.digest, text)
+        vector, left_ms = _known_vectors.get(key), self._left_ms()
+        if vector is None and (left_ms is None or left_ms > 0):
+            try:
+                vector = encoder.encode_documents([text])[0]
+            except EncoderError:
+                return None  # one text that a damaged model cannot represent
+            _known_vectors[key] = vector
+            for oldest in list(_known_vectors)[:-_CACHED_TEXTS]:
+                _known_vectors.pop(oldest, None)
+        return vector
 
-
-def assemble_from(
-    query: str,
-    budget_tokens: int,
-    session: Sequence[Turn],
-    authored: Authored,
-    profile: ContextProfile,
-    search: Search,
-) -> Assembled:
-    """Return the context of one prompt of at most `budget_tokens`, tau, >= 0."""
-    turns = numbered_turns(session)
-    inputs = _Inputs(query, budget_tokens, turns, authored, profile, search)
-    counter = search.counter
-    hard = price_section(RULES, [node_piece(node) for node in authored.hard], counter)
-    start = base_start([turn for _, turn in turns], profile.min_tail_turns)
-    base = price_section(LATEST, [turn_piece(turn) for _, turn in turns[start:]], counter)
-    parts = [
-        *_node_parts("I1", hard, authored, len(authored.hard)),
-        *_turn_parts(base, turns[start:], "tail_base"),
-    ]
-    degraded = find_degradations(hard, base, budget_tokens, profile)
-    if degraded:
-        return Assembled(_context(inputs, (hard, base), parts, degraded=degraded), ())
-    return _fill(inputs, hard, base, start, parts)
-
-
-def _fill(
-    inputs: _Inputs, hard: Section, base: Section, start: int, parts: list[Part]
-) -> Assembled:
-    """Return the context with everything that the mandatory parts leave room for."""
-    budget, profile, counter = inputs.budget_tokens, inputs.profile, inputs.search.counter
-    authored, turns = inputs.authored, inputs.turns
-    left = budget - hard.tokens - base.tokens
-    soft_budget = min(_share(profile.soft_fraction, budget), left)
-    soft_pieces = [node_piece(node) for node in authored.soft]
-    soft = fit_prefix(GUIDANCE, soft_pieces, counter, soft_budget)
-    parts += _node_parts("I2", soft, authored, len(soft.pieces))
-    first, tail = _extend(inputs, start, base, budget - hard.tokens - soft.tokens)
-    parts += _turn_parts(tail, turns[first:start], "tail_extension")
-    room = left - soft.tokens - tail.tokens
-    found, warnings = _find(inputs, first, frozenset(wording(part.text) for part in parts), room)
-    block = fit_found([f.candidate.line for f in found], counter, room)
-    shown = found[: len(block.pieces)]
-    parts += [
-        Part("variant", f.candidate.source, f.candidate.id, f.candidate.text, piece, cost, f.score,
-             f.why)
-        for f, piece, cost in zip(shown, block.pieces, block.costs, strict=True)
-    ]  # fmt: skip
-    context = _context(inputs, (hard, base, soft, tail, block), parts, warnings=warnings)
-    memories = [f.candidate.memory for f in shown if f.candidate.memory is not None]
-    return Assembled(context, tuple(memories))
-
-
-def find_degradations(
-    hard: Section, base: Section, budget_tokens: int, profile: ContextProfile
-) -> tuple[Degradation, ...]:
-    """Return why hard nodes and T_base do not fit together; empty if they do (libravdb 7.8)."""
-    reserve = _share(profile.hard_fraction, budget_tokens)
-    turns = f"hard nodes and the last {len(base.pieces)} turns"
-    limits = [
-        ("hard_over_reserve", hard.tokens, reserve, "hard nodes", "their reserve"),
-        ("hard_over_budget", hard.tokens, budget_tokens, "hard nodes", "the budget"),
-        ("tail_base_over_budget", hard.tokens + base.tokens, budget_tokens, turns, "the budget"),
-    ]
-    return tuple(
-        Degradation(
-            code,
-            needed,
-            allowed,
-            f"{what} need {needed:,} tokens and {whose} is {allowed:,}: they are here uncut and "
-            "nothing else is. Raise the budget, or shorten them",
+    def _refusal(self, recaller: Recaller, query: str) -> RecallWarning | None:
+        """Return why the store had better say nothing, judged on the ranking that recalls have."""
+        if recaller.calibration is None:
+            return None
+        settings, _ = current_settings()
+        stored = read_store_profiles(recaller.paths.profiles)
+        adopted = recaller.reader.adopted
+        ranking = resolve_for_recall(settings, adopted, stored.tables, None, {}).profile
+        verdict = self._recall(recaller, query, 1, ranking).answerability
+        if verdict is None or not verdict.abstain:
+            return None
+        return RecallWarning(
+            "abstained",
+            f"no memories: the store hardly holds an answer ({verdict.signal} {verdict.score:.3f} "
+            f"below {verdict.threshold:.3f}). docs/abstention.md says how that is calibrated",
         )
-        for code, needed, allowed, what, whose in limits
-        if needed > allowed
-        if profile.hard_fraction > 0 or code != "hard_over_reserve"  # 0 sets no limit
-        if base.pieces or code != "tail_base_over_budget"
-    )
 
+    def _recall(
+        self, recaller: Recaller, query: str, k: int, profile: RetrievalProfile
+    ) -> RecallResult:
+        # A query vector that depends on how many were asked before would make scores depend on it.
+        inputs = recaller.inputs_now(self._scope.user)._replace(may_warm=False)
+        return recaller.recall(
+            query, k, profile=profile, scope=self._scope, deadline_ms=self._left_ms(), inputs=inputs
+        )
 
-def numbered_turns(session: Sequence[Turn]) -> tuple[tuple[str, Turn], ...]:
-    """Return the turns that say something, oldest first, with their ids or made ones."""
-    return tuple(
-        (turn_id(place, turn), turn) for place, turn in enumerate(session) if turn.text.strip()
-    )
-
-
-def turn_id(place: int, turn: Turn) -> str:
-    """Return a turn's own id, or one made of its place in the session, from 0."""
-    return turn.id if turn.id is not None else f"turn-{place:06d}"
-
-
-def _extend(inputs: _Inputs, start: int, base: Section, left: int) -> tuple[int, Section]:
-    """Return where the tail begins and the section of its turns before T_base."""
-    counter, turns = inputs.search.counter, inputs.turns
-    cap = min(max(inputs.profile.tail_target_tokens, base.tokens), left)
-    room = cap - base.tokens - price_frame(frame_of(EARLIER), counter)
-    first = extended_start(
-        [turn for _, turn in turns], start, lambda i: counter.count(turn_piece(turns[i][1])), room
-    )
-    pieces = [turn_piece(turn) for _, turn in turns[first:start]]
-    return first, price_section(EARLIER, pieces, counter)
-
-
-def _find(
-    inputs: _Inputs, first: int, present: frozenset[str], room: int
-) -> tuple[list[Scored], tuple[RecallWarning, ...]]:
-    """Return what the query finds in V_rest, best first; nothing where there is no room at all."""
-    query, profile, search = inputs.query, inputs.profile, inputs.search
-    if not query.strip():
-        return [], (RecallWarning("empty_query", "the query holds no text: nothing was looked up"),)
-    if room <= 0:
-        return [], ()
-    earlier = inputs.turns[max(first - MAX_EARLIER_TURNS, 0) : first]
-    nodes = [of_node(node) for node in inputs.authored.variants]
-    own = [*nodes, *(of_turn(turn_id, turn) for turn_id, turn in reversed(earlier))]
-    gathered = gather(query, own, search.find_memories(query, profile), search, present)
-    reachable: dict[str, Candidate] = {
-        node.id: node for node in nodes if wording(node.text) not in present
-    }
-    return rank(gathered.candidates, reachable, search.now_us(), profile), gathered.warnings
-
-
-def _context(
-    inputs: _Inputs,
-    sections: Sequence[Section],
-    parts: Sequence[Part],
-    *,
-    degraded: tuple[Degradation, ...] = (),
-    warnings: tuple[RecallWarning, ...] = (),
-) -> Context:
-    return Context(
-        query=inputs.query,
-        text="".join(section.text for section in sections),
-        parts=tuple(parts),
-        tokens=sum(section.tokens for section in sections),
-        frame_tokens=sum(section.frame_tokens for section in sections),
-        budget_tokens=inputs.budget_tokens,
-        token_counter=inputs.search.counter.label,
-        profile=inputs.profile.name,
-        degraded=degraded,
-        warnings=warnings,
-    )
-
-
-def _node_parts(kind: PartKind, section: Section, authored: Authored, count: int) -> list[Part]:
-    """Return the parts of the first `count` hard or soft nodes."""
-    nodes = authored.hard if kind == "I1" else authored.soft
-    why = {"rule": "hard"} if kind == "I1" else {"rule": "soft_prefix", "of": len(nodes)}
-    source: PartSource = "authored"
-    return [
-        Part(kind, source, node.id, node.text, piece, cost, None, why)
-        for node, piece, cost in zip(nodes[:count], section.pieces, section.costs, strict=True)
-    ]
-
-
-def _turn_parts(section: Section, turns: Sequence[tuple[str, Turn]], rule: str) -> list[Part]:
-    return [
-        Part("tail", "session", turn_id, turn.text, piece, cost, None, {"rule": rule})
-        for (turn_id, turn), piece, cost in zip(turns, section.pieces, section.costs, strict=True)
-    ]
-
-
-def _share(fraction: float, budget_tokens: int) -> int:
-    return math.floor(fraction * budget_tokens + _ROUNDING)
+    def _left_ms(self) -> float | None:
+        if self._deadline_ms is None:
+            return None
+        return self._deadline_ms - (time.perf_counter() - self._started_s) * _MS_PER_S

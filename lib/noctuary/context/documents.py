@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
-    from yaml.nodes import Node as YamlNode
 
 
 VARIANT: Final = 0
@@ -50,11 +49,6 @@ class Node(NamedTuple):
     marks: frozenset[Mark]  # what a paragraph demands of a "you"
     authority: float  # a(d) of the document, in [0, 1]
     hop_targets: tuple[str, ...]  # of a variant: ids of nodes, which need not exist
-
-
-def node_id(source: str, ordinal: int) -> str:
-    """Return the id of a node: "AGENTS.md#000017"."""
-    return f"{source}#{ordinal:06d}"
 
 
 # Text of Markdown blocks: white space, tables, and one text of a block with blocks inside.
@@ -141,19 +135,10 @@ def _has_table(content: str) -> bool:
 REACH_WORDS: Final = 3
 """How many words after a "you" are looked at. More finds demands that belong to others."""
 
-_OBLIGATION: Final[Mark] = "obligation"
-_PERMITTED: Final[Mark] = "permitted"
-_FORBIDDEN: Final[Mark] = "forbidden"
-
-_MARK_OF: Final[dict[str, Mark]] = {
-    "must": _OBLIGATION,
-    "shall": _OBLIGATION,
-    "required": _OBLIGATION,
-    "should": _OBLIGATION,
-    "may": _PERMITTED,
-    "never": _FORBIDDEN,
-    "cannot": _FORBIDDEN,
-}
+_MARK_OF: Final[Mapping[str, Mark]] = {
+    "must": "obligation", "shall": "obligation", "required": "obligation", "should": "obligation",
+    "may": "permitted", "never": "forbidden", "cannot": "forbidden",
+}  # fmt: skip
 _TURNED_BY_NOT: Final = frozenset({"must", "shall", "required", "may", "can"})
 
 # What follows an apostrophe belongs to its word and is no word of its own: "you're" is a "you" and
@@ -171,25 +156,19 @@ def find_marks(text: str) -> frozenset[Mark]:
     words = [found[1].lower() for found in _WORD.finditer(text)]
     marks: set[Mark] = set()
     for place, word in enumerate(words):
-        if word == "you":
-            reached = range(place + 1, min(place + 1 + REACH_WORDS, len(words)))
-            marks.update(mark for at in reached if (mark := _mark_at(words, at)) is not None)
+        reached = words[place + 1 : place + 2 + REACH_WORDS] if word == "you" else []
+        for at, said in enumerate(reached[:REACH_WORDS]):
+            if said in _TURNED_BY_NOT and reached[at + 1 : at + 2] == ["not"]:
+                marks.add("forbidden")
+            elif said in _MARK_OF:
+                marks.add(_MARK_OF[said])
     return frozenset(marks)
-
-
-def _mark_at(words: Sequence[str], place: int) -> Mark | None:
-    word = words[place]
-    if word in _TURNED_BY_NOT and words[place + 1 : place + 2] == ["not"]:
-        return _FORBIDDEN
-    return _MARK_OF.get(word)
 
 
 # Front matter: the YAML block at the head of a document, and the three keys of it that count here.
 #
-# PyYAML is loaded when there is front matter.
-#
-# Only the shape of the YAML is read, its values stay text: a date that does not exist, or an id
-# with leading zeros, is as good as any other.
+# PyYAML is loaded when there is front matter. Only the shape of the YAML is read, its values stay
+# text: a date that does not exist, or an id with leading zeros, is as good as any other.
 
 
 MAX_FRONT_MATTER_CHARS: Final = 32_768
@@ -197,8 +176,10 @@ MAX_FRONT_MATTER_CHARS: Final = 32_768
 
 # Spaces at the end of a line cannot be seen, and must not decide.
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.S | re.M)
-_TRUE: Final = frozenset({"true", "yes", "on", "1"})
-_FALSE: Final = frozenset({"false", "no", "off", "0"})
+_SWITCHES: Final = {
+    **dict.fromkeys(("true", "yes", "on", "1"), 1.0),
+    **dict.fromkeys(("false", "no", "off", "0"), 0.0),
+}
 _NULL: Final = frozenset({"", "~", "null"})
 _REMEDY: Final = 'Mend it, or put an empty line before the first "---" if it is no front matter.'
 
@@ -223,93 +204,75 @@ def split_front_matter(text: str) -> tuple[str | None, str]:
 
 
 def read_front_matter(text: str, source: str) -> FrontMatter:
-    """Return what front matter (YAML without the fences) says; other keys may hold anything.
-
-    Raises:
-        AuthoredFormatError: It is too long, no YAML, no mapping, or has a wrong value.
-    """
-    if len(text) > MAX_FRONT_MATTER_CHARS:
-        reason = f"{len(text):,} characters, more than {MAX_FRONT_MATTER_CHARS:,}"
-        raise _error(source, reason)
-    values = _compose_mapping(text, source)
-    targets = values.get("hop_targets")
-    return FrontMatter(
-        hop_targets=() if targets is None else _read_targets(targets, source),
-        authority=_read_authority(values, source),
-    )
+    """Return what front matter (YAML without the fences) says, or an `AuthoredFormatError`."""
+    try:
+        values = _read_yaml(text)
+        return FrontMatter(_read_targets(values.get("hop_targets")), _read_authority(values))
+    except ValueError as error:
+        message = f"the front matter of {source} is wrong: {error}. {_REMEDY}"
+        raise AuthoredFormatError(message) from error
 
 
-def _compose_mapping(text: str, source: str) -> dict[str, YamlNode]:
+def _read_yaml(text: str) -> dict[str, Any]:
     """Return the values of a YAML mapping by key; of equal keys the last one, as is usual."""
+    if len(text) > MAX_FRONT_MATTER_CHARS:
+        raise ValueError(f"{len(text):,} characters, more than {MAX_FRONT_MATTER_CHARS:,}")
     import yaml
+
+    def plain(node: Any, *, inside: bool = False) -> Any:
+        """Return a text, None where a scalar was left empty, or a list of such; `...` else."""
+        if isinstance(node, yaml.SequenceNode) and not inside:
+            return [plain(entry, inside=True) for entry in node.value]
+        if not isinstance(node, yaml.ScalarNode):
+            return ...
+        is_null = node.style is None and node.value.lower() in _NULL  # quoted, "null" is a text
+        return None if is_null else str(node.value)
 
     try:
         root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
-        raise _error(source, f"no YAML: {_reason(error)}") from error
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
+        mark = getattr(error, "problem_mark", None)
+        # Lines are counted from 0 behind the opening fence.
+        where = "" if mark is None else f" (line {mark.line + 2})"
+        raise ValueError(f"no YAML: {problem}{where}") from error
     except (RecursionError, ValueError, OverflowError) as error:
         # The library lets these through for deep nesting and for escapes that are no character.
-        raise _error(source, f"no YAML: {type(error).__name__}") from error
-    if root is None:
-        return {}
-    if not isinstance(root, yaml.MappingNode):
-        raise _error(source, "no mapping of keys to values")
-    return {key.value: value for key, value in root.value if isinstance(key, yaml.ScalarNode)}
+        raise ValueError(f"no YAML: {type(error).__name__}") from error
+    if root is not None and not isinstance(root, yaml.MappingNode):
+        raise ValueError("no mapping of keys to values")
+    pairs = [] if root is None else root.value
+    return {key.value: plain(value) for key, value in pairs if isinstance(key, yaml.ScalarNode)}
 
 
-def _reason(error: Exception) -> str:
-    """Say what a YAML error says, on one line, with the line of the document."""
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
-    mark = getattr(error, "problem_mark", None)
-    # Lines are counted from 0 behind the opening fence.
-    return f"{problem} (line {mark.line + 2})" if mark is not None else str(problem)
-
-
-def _read_targets(value: YamlNode, source: str) -> tuple[str, ...]:
+def _read_targets(value: Any) -> tuple[str, ...]:
     """Return the ids of a list or of one scalar, without empty ones, each once."""
-    import yaml
-
-    entries: list[Any] = value.value if isinstance(value, yaml.SequenceNode) else [value]
-    if not all(isinstance(entry, yaml.ScalarNode) for entry in entries):
-        raise _error(source, '"hop_targets" must be an id or a list of ids')
+    entries: list[Any] = value if isinstance(value, list) else [value]
+    if ... in entries:
+        raise ValueError('"hop_targets" must be an id or a list of ids')
     # An escape may give half a character, which could not be printed.
-    texts = [
-        entry.value.encode("utf-8", "replace").decode() for entry in entries if not _is_null(entry)
-    ]
-    targets = [" ".join(text.split()) for text in texts]
-    return tuple(dict.fromkeys(target for target in targets if target))
+    texts = [entry.encode("utf-8", "replace").decode() for entry in entries if entry is not None]
+    return tuple(dict.fromkeys(filter(None, map(collapse, texts))))
 
 
-def _read_authority(values: dict[str, YamlNode], source: str) -> float:
+def _read_authority(values: dict[str, Any]) -> float:
     given, authored = values.get("authority"), values.get("authored")
-    if given is not None and not _is_null(given):
+    if given is not None:
         try:
-            authority = float(str(given.value))
+            authority = float(given) if isinstance(given, str) else -1.0
         except ValueError:
             authority = -1.0
         if not 0.0 <= authority <= 1.0:
-            raise _error(source, f'"authority" must be a number from 0 to 1, not {_shown(given)}')
+            raise ValueError(f'"authority" must be a number from 0 to 1, not {_shown(given)}')
         return authority
-    if authored is None or _is_null(authored):
-        return 0.0
-    word = str(authored.value).lower()
-    if word not in _TRUE | _FALSE:
-        raise _error(source, f'"authored" must be true or false, not {_shown(authored)}')
-    return 1.0 if word in _TRUE else 0.0
+    switch = _SWITCHES.get(authored.lower()) if isinstance(authored, str) else None
+    if switch is None and authored is not None:
+        raise ValueError(f'"authored" must be true or false, not {_shown(authored)}')
+    return switch or 0.0
 
 
-def _is_null(value: YamlNode) -> bool:
-    """Tell whether a scalar was left empty; quoted, "null" is a text."""
-    is_plain = getattr(value, "style", None) is None
-    return is_plain and isinstance(value.value, str) and value.value.lower() in _NULL
-
-
-def _shown(value: YamlNode) -> str:
-    return repr(value.value) if isinstance(value.value, str) else "a list or mapping"
-
-
-def _error(source: str, reason: str) -> AuthoredFormatError:
-    return AuthoredFormatError(f"the front matter of {source} is wrong: {reason}. {_REMEDY}")
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else "a list or mapping"
 
 
 # The top-level blocks of Markdown: what kind each is, and its text.
@@ -337,7 +300,7 @@ class Block(NamedTuple):
 
     kind: Kind
     text: str
-    said: str  # what a reader sees of a paragraph that may hold a mark; else ""
+    said: str = ""  # what a reader sees of a paragraph that may hold a mark
 
 
 def read_blocks(text: str) -> Iterator[Block]:
@@ -367,15 +330,15 @@ def _block(tokens: Sequence[Token]) -> Block | None:
     match first.type:
         case "list_item_open":
             # Its second line is set in, so that "- " before the text gives the item again.
-            return Block("item", flatten(tokens[1:-1], indent="  "), "")
+            return Block("item", flatten(tokens[1:-1], indent="  "))
         case "blockquote_open":
-            return Block("quote", flatten(tokens[1:-1]), "")
+            return Block("quote", flatten(tokens[1:-1]))
         case "heading_open":
-            return Block("heading", collapse(tokens[1].content), "")
+            return Block("heading", collapse(tokens[1].content))
         case "fence" | "code_block":
-            return Block("code", trim(first.content), "")
+            return Block("code", trim(first.content))
         case "html_block":
-            return Block("html", first.content.strip(), "")
+            return Block("html", first.content.strip())
         case "paragraph_open":
             content = tokens[1].content
             return Block("paragraph", "\n".join(paragraph_lines(content)), _said(content))
@@ -465,8 +428,7 @@ def parse_document(text: str, source: str, *, core: bool = True) -> tuple[Node, 
         ValueError: No source.
     """
     if not source:
-        msg = "a document needs a source: its nodes are named after it"
-        raise ValueError(msg)
+        raise ValueError("a document needs a source: its nodes are named after it")
     # As CommonMark has it, so that front matter and body agree on what a line is.
     lines = text.removeprefix(_BYTE_ORDER_MARK).replace("\r\n", "\n").replace("\r", "\n")
     front_text, body = split_front_matter(lines)
@@ -474,28 +436,18 @@ def parse_document(text: str, source: str, *, core: bool = True) -> tuple[Node, 
     front = NO_FRONT_MATTER
     if front_text is not None and front_text.strip():
         front = read_front_matter(front_text, source)
-        blocks.append(Block("front_matter", trim(front_text), ""))
-    blocks.extend(read_blocks(body))
-    authority = CORE_AUTHORITY if core else front.authority
-    return tuple(
-        _node(block, source, place, authority, front) for place, block in enumerate(blocks)
-    )
-
-
-def _node(block: Block, source: str, ordinal: int, authority: float, front: FrontMatter) -> Node:
-    marks = find_marks(block.said)
-    tier = SOFT if marks else _TIER_OF.get(block.kind, VARIANT)
-    return Node(
-        id=node_id(source, ordinal),
-        source=source,
-        ordinal=ordinal,
-        kind=block.kind,
-        tier=tier,
-        text=block.text,
-        marks=marks,
-        authority=authority,
-        hop_targets=front.hop_targets if tier == VARIANT else (),
-    )
+        blocks.append(Block("front_matter", trim(front_text)))
+    nodes: list[Node] = []
+    for ordinal, block in enumerate([*blocks, *read_blocks(body)]):
+        marks = find_marks(block.said)
+        tier = SOFT if marks else _TIER_OF.get(block.kind, VARIANT)
+        authority = CORE_AUTHORITY if core else front.authority
+        targets = front.hop_targets if tier == VARIANT else ()
+        name = f"{source}#{ordinal:06d}"
+        nodes.append(
+            Node(name, source, ordinal, block.kind, tier, block.text, marks, authority, targets)
+        )
+    return tuple(nodes)
 
 
 # Documents from files: all nodes in authored order, and whether the hard ones fit.
@@ -534,9 +486,8 @@ class Authored:
     @property
     def dangling_targets(self) -> tuple[str, ...]:
         """Hop targets that name no variant of these documents, sorted: typing errors, mostly."""
-        known = {node.id for node in self.variants}
         named = {target for node in self.nodes for target in node.hop_targets}
-        return tuple(sorted(named - known))
+        return tuple(sorted(named - {node.id for node in self.variants}))
 
     def _of(self, tier: Tier) -> tuple[Node, ...]:
         return tuple(node for node in self.nodes if node.tier == tier)
@@ -559,14 +510,14 @@ def load_documents(paths: Sequence[str | os.PathLike[str]], *, core: bool = True
     """
     nodes: list[Node] = []
     hashed: list[str] = []
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for path in map(Path, paths):
-        text = _read_text(path)
-        real = Path(os.path.realpath(path))
+        text, real = _read_text(path), os.path.realpath(path)
         if real in seen:
             continue
         seen.add(real)
-        source = _source_of(path)
+        # A name that is not UTF-8 becomes readable: ids are printed and stored.
+        source = os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
         nodes.extend(parse_document(text, source, core=core))
         hashed += [source, text]
     return Authored(tuple(nodes), hash_text(*hashed))
@@ -575,18 +526,14 @@ def load_documents(paths: Sequence[str | os.PathLike[str]], *, core: bool = True
 def require_hard_fits(
     authored: Authored, count: Callable[[str], int], reserve_tokens: float
 ) -> int:
-    """Return the tokens of all hard nodes, or refuse if they exceed alpha1 times the budget.
+    """Return the tokens of all hard nodes; an `AuthoredBudgetError` if they exceed their reserve.
 
-    Hard nodes are never cut, so what exceeds the reserve would push everything else out of every
-    prompt. `count` prices a node's text with whatever it is wrapped in. Source: libravdb 7.8.
-
-    Raises:
-        AuthoredBudgetError: With the tokens, the reserve and the largest nodes.
-        ValueError: The reserve is negative or no number.
+    Hard nodes are never cut, so what exceeds the reserve, alpha1 times the budget, would push
+    everything else out of every prompt. `count` prices a node's text with whatever it is wrapped
+    in. Source: libravdb 7.8.
     """
     if not reserve_tokens >= 0:
-        msg = f"reserve_tokens must be at least 0, not {reserve_tokens}"
-        raise ValueError(msg)
+        raise ValueError(f"reserve_tokens must be at least 0, not {reserve_tokens}")
     costs = [(count(node.text), node) for node in authored.hard]
     total = sum(cost for cost, _ in costs)
     if total <= reserve_tokens:
@@ -596,47 +543,32 @@ def require_hard_fits(
     raise AuthoredBudgetError(total, reserve_tokens, len(costs), shown)
 
 
-def _source_of(path: Path) -> str:
-    # A name that is not UTF-8 becomes readable: ids are printed and stored.
-    return os.fsencode(path.as_posix()).decode("utf-8", "backslashreplace")
-
-
 def _read_text(path: Path) -> str:
-    raw = _read_bytes(path)
-    if b"\0" in raw:
-        place = raw.index(b"\0")
-        msg = f"{path} is binary: its byte {place} is zero. Give Markdown in UTF-8."
-        raise AuthoredFormatError(msg)
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        msg = (
-            f"{path} is not UTF-8: byte 0x{raw[error.start]:02x} at byte {error.start}. "
-            "Save it as UTF-8."
-        )
-        raise AuthoredFormatError(msg) from error
-
-
-def _read_bytes(path: Path) -> bytes:
+    """Return the text of a file, or raise what `load_documents` raises."""
     try:
         # Looked at before it is opened: opening a named pipe would wait for its other end.
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
-            msg = f"{path} is {kind}; expected a Markdown file."
-            raise AuthoredFormatError(msg)
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "no regular file"
+            raise AuthoredFormatError(f"{path} is {kind}; expected a Markdown file.")
         with path.open("rb") as file:
             raw = file.read(MAX_DOCUMENT_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
-        msg = f"there is no document at {path}. Check the path, or leave it out."
-        raise AuthoredMissingError(msg) from error
+        message = f"there is no document at {path}. Check the path, or leave it out."
+        raise AuthoredMissingError(message) from error
     except (OSError, ValueError) as error:
-        msg = f"{path} cannot be read: {error}. Check its permissions, or leave it out."
-        raise AuthoredFormatError(msg) from error
+        message = f"{path} cannot be read: {error}. Check its permissions, or leave it out."
+        raise AuthoredFormatError(message) from error
     if len(raw) > MAX_DOCUMENT_BYTES:
-        msg = (
+        raise AuthoredFormatError(
             f"{path} is too large: more than {MAX_DOCUMENT_BYTES:,} bytes. "
             "Split it, or leave it out: it is no set of instructions."
         )
-        raise AuthoredFormatError(msg)
-    return raw
+    if b"\0" in raw:
+        fault = f"is binary: its byte {raw.index(0)} is zero. Give Markdown in UTF-8."
+        raise AuthoredFormatError(f"{path} {fault}")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        fault = f"is not UTF-8: byte 0x{raw[error.start]:02x} at byte {error.start}."
+        raise AuthoredFormatError(f"{path} {fault} Save it as UTF-8.") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noctuary.core.store import StorePaths
 from noctuary.sources.injected import (
@@ -34,7 +34,10 @@ from noctuary.sources.injected import (
     worth_injecting,
 )
 from noctuary.sources.injection_log import append_injection
-from noctuary.text.marks import split_speaker
+from noctuary.text.marks import estimate_tokens, split_speaker
+
+if TYPE_CHECKING:
+    from noctuary.recall.result import RecallResult
 
 MAX_BLOCK_CHARS = 7_500
 """Characters of a block: agents cut what a hook prints beyond 8,000 to 10,000. Memories that no
@@ -48,14 +51,6 @@ lets short facts return."""
 _DAY_CHARS = len("2026-03-01")
 
 
-class RecallAnswer(Protocol):
-    """What `inject` needs of a `noctuary.RecallResult`."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        ...
-
-
 class Injection(NamedTuple):
     """What goes into a prompt."""
 
@@ -66,7 +61,7 @@ class Injection(NamedTuple):
 
 
 def inject(
-    result: RecallAnswer | Mapping[str, Any],
+    result: RecallResult | Mapping[str, Any],
     *,
     max_chars: int = MAX_BLOCK_CHARS,
     max_tokens: int | None = None,
@@ -90,13 +85,12 @@ def inject(
     text = render_block(shown)
     left_out = len(lines) - len(shown)
     wordings = wordings_of(found[: len(shown)], str(plain.get("query", ""))) if on_record else []
-    if not wordings:
-        return Injection(text, len(shown), left_out)
-    store = plain.get("store")
-    if not isinstance(store, str):
-        return Injection(text, len(shown), left_out, "this injection was not logged: no store")
-    path = StorePaths(Path(store)).injections
-    warning = append_injection(path, wordings, now_us=time.time_ns() // 1000)
+    store, warning = plain.get("store"), None
+    if wordings and not isinstance(store, str):
+        warning = "this injection was not logged: no store"
+    elif wordings:
+        path = StorePaths(Path(str(store))).injections
+        warning = append_injection(path, wordings, now_us=time.time_ns() // 1000)
     return Injection(text, len(shown), left_out, warning)
 
 
@@ -127,18 +121,21 @@ def wordings_of(memories: Sequence[Mapping[str, Any]], query: str) -> list[Injec
     if len(memories) > 1:
         user = _user_hash(next(iter(owners))) if len(owners) == 1 else NOBODY
         found += _wording(BLOCK, together, NOBODY, user)
-    if not _is_secret(query):
-        if any(m.get("session_id") is not None for m in memories):
-            found += _wording(ASKED, words_of(query), NOBODY, NOBODY)
-        # A request that was made before is made again, which is news of its own.
-        stored = [m for m in memories if m.get("session_id") is None]
-        if is_lookup(query, (str(m.get("content", "")) for m in stored)):
-            found.append(_row(LOOKUP, words_of(query), NOBODY, NOBODY))
+    asked: list[InjectedWording] = []
+    if any(m.get("session_id") is not None for m in memories):
+        asked += _wording(ASKED, words_of(query), NOBODY, NOBODY)
+    # A request that was made before is made again, which is news of its own.
+    stored = [m for m in memories if m.get("session_id") is None]
+    if is_lookup(query, (str(m.get("content", "")) for m in stored)):
+        asked.append(_row(LOOKUP, words_of(query), NOBODY, NOBODY))
+    if asked and not _is_secret(query):
+        found += asked
     return list(dict.fromkeys(found))
 
 
 def _is_secret(query: str) -> bool:
     """Tell whether a question reads like a secret: not even its hash is kept then."""
+    # Its rules take a hook longer to compile than all else that it does with a warm server.
     from noctuary.text.secrets import find_text_sensitivity
 
     return find_text_sensitivity(query) is not None
@@ -165,23 +162,15 @@ def _name(value: Any) -> str | None:
 
 
 def _fitting(lines: Sequence[Line], max_chars: int, max_tokens: int | None) -> list[Line]:
-    """Return as many of the first lines as fit."""
+    """Return as many of the first lines as fit, the block's tags and its note included."""
     size, shown = FRAME_CHARS, list[Line]()
     for line in lines:
         size += len(line.rendered()) + 1
-        if size > max_chars or not _is_within(max_tokens, [*shown, line]):
+        block = "" if max_tokens is None else render_block([*shown, line])
+        if size > max_chars or (max_tokens is not None and estimate_tokens(block) > max_tokens):
             break
         shown.append(line)
     return shown
-
-
-def _is_within(max_tokens: int | None, lines: Sequence[Line]) -> bool:
-    """Tell whether a block costs a prompt at most this much, its tags and its note included."""
-    if max_tokens is None:
-        return True
-    from noctuary.text.marks import estimate_tokens
-
-    return estimate_tokens(render_block(lines)) <= max_tokens
 
 
 def _user_hash(user: Any) -> bytes:

@@ -27,14 +27,11 @@ from noctuary.agents.hooks import (
     capture,
     capture_journalled,
     environment_home,
-    fetch_in_time,
     fetch_memories,
     handle,
-    recall_in_time,
-    start_capture,
 )
 from noctuary.agents.server import Server, answer_recall
-from noctuary.agents.state import HookPlaces, read_counters, read_journal
+from noctuary.agents.state import COUNTERS, JOURNAL, read_counters, read_journal
 from noctuary.core.settings import TranscriptSettings
 from noctuary.recall.engine import Recaller
 from tests.support.store import Store
@@ -68,8 +65,31 @@ def soon(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
     return True
 
 
-def world_of(home: Path, store: str | None = None) -> HookProcess:
+def world_of(home: Path | None, store: str | None = None) -> HookProcess:
     return HookProcess("claude", store, home, time.monotonic())
+
+
+class Until(HookProcess):
+    """A process with a deadline of the test's own, which starts no server."""
+
+    def __init__(self, store: str, until_s: float) -> None:
+        super().__init__("claude", store, None, time.monotonic())
+        self._deadline_s = until_s
+        self.was_served = True
+
+    def until_s(self) -> float:
+        return self._deadline_s
+
+    def start_server(self) -> None:
+        self.was_served = False
+
+
+def recall_in_time(
+    query: str, *, store: str, until_s: float
+) -> tuple[Mapping[str, Any] | Failure, bool]:
+    """The answer, and whether a server gave it."""
+    process = Until(store, until_s)
+    return process.recall(query, **ASKED), process.was_served
 
 
 def ids(found: Mapping[str, Any] | Failure) -> list[Any]:
@@ -79,10 +99,10 @@ def ids(found: Mapping[str, Any] | Failure) -> list[Any]:
 
 def test_a_server_and_this_process_give_one_answer(dense_store: Store, runtime: Path) -> None:
     ask: dict[str, Any] = {"store": str(dense_store.root), "until_s": time.monotonic() + 30}
-    here, was_served = recall_in_time("spare key", ASKED, **ask)
+    here, was_served = recall_in_time("spare key", **ask)
     assert not was_served
     with serving(dense_store.root):
-        there, was_served = recall_in_time("spare key", ASKED, **ask)
+        there, was_served = recall_in_time("spare key", **ask)
     assert was_served
     assert ids(here) == ids(there)
     assert ids(here)[0] == 101
@@ -93,7 +113,7 @@ def test_behind_the_deadline_the_answer_is_the_lexical_one(
 ) -> None:
     with serving(dense_store.root):
         found, was_served = recall_in_time(
-            "spare key", ASKED, store=str(dense_store.root), until_s=time.monotonic()
+            "spare key", store=str(dense_store.root), until_s=time.monotonic()
         )
     assert not was_served, "no time is left to ask it"
     assert not isinstance(found, Failure)
@@ -114,7 +134,7 @@ def test_a_stuck_server_costs_its_wait_and_this_process_answers(
     with serving(dense_store.root, stuck):
         started = time.monotonic()
         found, was_served = recall_in_time(
-            "spare key", ASKED, store=str(dense_store.root), until_s=started + 0.1
+            "spare key", store=str(dense_store.root), until_s=started + 0.1
         )
         took_s = time.monotonic() - started
         let_go.set()
@@ -131,7 +151,7 @@ def test_work_that_takes_too_long_is_left_behind(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("noctuary.recall.api.recall", sleep)
     started = time.monotonic()
-    found, _ = recall_in_time("spare key", ASKED, store="nowhere", until_s=started)
+    found, _ = recall_in_time("spare key", store="nowhere", until_s=started)
     assert found == TOO_SLOW
     assert time.monotonic() - started < 2
 
@@ -141,7 +161,7 @@ def test_work_that_fails_is_a_failure_with_its_reason(monkeypatch: pytest.Monkey
         raise ImportError("numpy is broken")
 
     monkeypatch.setattr("noctuary.recall.api.recall", fail)
-    found, _ = recall_in_time("x", ASKED, store="nowhere", until_s=time.monotonic())
+    found, _ = recall_in_time("x", store="nowhere", until_s=time.monotonic())
     assert found == Failure("internal", "ImportError: numpy is broken")
 
 
@@ -167,7 +187,7 @@ def test_what_cannot_be_fetched_is_a_failure(plain_store: Store, code: str) -> N
             if path.is_file():
                 path.write_bytes(b"x")
     until_s = time.monotonic() + 10
-    found = fetch_in_time(["101"], None, store=str(plain_store.root), until_s=until_s)
+    found = Until(str(plain_store.root), until_s).fetch(["101"], user=None)
     assert isinstance(found, Failure)
     assert found.code == code
 
@@ -212,7 +232,7 @@ def test_a_transcript_is_measured_where_that_is_possible(tmp_path: Path, home: P
     for path in (str(tmp_path / "t"), "/no/such/file", "a\0b", ""):
         event = HookEvent("PreCompact", transcript_path=path, trigger="auto")
         assert world_of(home).journal(event) is None
-    entries = read_journal(HookPlaces(home).journal)
+    entries = read_journal(home / JOURNAL)
     assert [entry.offset_bytes for entry in entries] == [5, None, None, None]
     assert {(entry.agent, entry.event, entry.detail) for entry in entries} == {
         ("claude", "PreCompact", "auto")
@@ -223,7 +243,7 @@ def test_no_server_is_started_unless_the_settings_say_so(
     plain_store: Store, home: Path, runtime: Path
 ) -> None:
     world_of(home).prepare()
-    assert not (HookPlaces(home).directory / warming.STAMP).exists()
+    assert not (home / warming.STAMP).exists()
 
 
 def test_a_server_is_started_once_and_then_answers(
@@ -249,7 +269,7 @@ def test_a_server_is_started_once_and_then_answers(
     assert os.getsid(pid) == pid, "a session of its own"
     os.kill(pid, 15)
     assert soon(lambda: isinstance(ping(store), Refusal))
-    stamp = HookPlaces(home).directory / warming.STAMP
+    stamp = home / warming.STAMP
     old = time.time() - warming.RETRY_S - 1
     os.utime(stamp, (old, old))
     world_of(home, store=store).prepare()
@@ -272,7 +292,7 @@ def transcript(folder: Path, *texts: str) -> Path:
 
 
 def captured(home: Path) -> int:
-    events = read_counters(HookPlaces(home).counters).events
+    events = read_counters(home / COUNTERS).events
     return sum(e.calls for e in events if e.event == CAPTURE)
 
 
@@ -284,7 +304,7 @@ def test_a_stop_keeps_what_was_said_and_does_not_wait_for_it(
     stop = {"hook_event_name": "Stop", "session_id": path.stem, "transcript_path": str(path)}
     assert handle(stop, world) == {}
     assert soon(lambda: captured(home) == 1)
-    (counted,) = [e for e in read_counters(HookPlaces(home).counters).events if e.event == CAPTURE]
+    (counted,) = [e for e in read_counters(home / COUNTERS).events if e.event == CAPTURE]
     assert (counted.failures, counted.last_error_code) == (0, None)
     assert b"locker code changed" in plain_store.paths.turns.read_bytes()
 
@@ -293,7 +313,7 @@ def test_what_cannot_be_captured_is_counted(plain_store: Store, home: Path, tmp_
     plain_store.paths.turns.mkdir()
     path = transcript(tmp_path, "My locker code changed to the blue one.")
     assert capture("codex", str(path), str(plain_store.root)) is not None
-    events = read_counters(HookPlaces(home).counters).events
+    events = read_counters(home / COUNTERS).events
     (counted,) = [event for event in events if event.outage_code is not None]
     assert (counted.agent, counted.event, counted.outage_code) == ("codex", CAPTURE, "capture")
 
@@ -328,4 +348,4 @@ def test_no_process_is_started_for_what_is_no_transcript(
         raise AssertionError(module)
 
     monkeypatch.setattr("noctuary.agents.hooks.start_detached", refuse)
-    assert start_capture(path, agent="claude", store=None) is None
+    assert world_of(None).capture(path) is None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from noctuary.agents.hooks import LIFETIME_S, MAX_EVENT_BYTES, parse_options
-from noctuary.agents.state import HookPlaces, read_counters, read_journal
+from noctuary.agents.state import COUNTERS, JOURNAL, read_counters, read_journal
 from tests.support.hook_runner import Case, run_cases, run_installed
 from tests.support.hook_shapes import AGENTS, stdout_faults
 from tests.support.store import Store
@@ -50,7 +50,7 @@ def test_the_installed_command_answers_a_prompt(dense_store: Store, home: Path, 
     block = json.loads(done.stdout)["hookSpecificOutput"]["additionalContext"]
     assert "- [101] 2026-01-02 (home/hall): The spare key hangs behind the blue door." in block
     assert run_installed(case).stdout == b"", "the second time the model has it already"
-    (counted,) = read_counters(HookPlaces(home).counters).events
+    (counted,) = read_counters(home / COUNTERS).events
     assert (counted.agent, counted.calls, counted.failures) == (agent, 2, 0)
     assert (home / "house" / "injected.sqlite").exists(), "on record, not to be stored again"
 
@@ -106,7 +106,7 @@ hooks.run_hook(["--agent", "codex"], time.monotonic())
 """
     done = run_script(code, event(), NOCTUARY_HOME=str(home))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    (counted,) = read_counters(HookPlaces(home).counters).events
+    (counted,) = read_counters(home / COUNTERS).events
     assert (counted.agent, counted.timeouts, counted.last_error_code) == ("codex", 1, "timeout")
 
 
@@ -229,7 +229,7 @@ def test_a_session_from_its_first_prompt_over_a_compaction_to_its_end(
     assert restored["hookEventName"] == "SessionStart"
     for text in ("The spare key hangs", "Atlas"):
         assert text in restored["additionalContext"]
-    entries = read_journal(HookPlaces(home).journal)
+    entries = read_journal(home / JOURNAL)
     assert [e.event for e in entries] == ["Stop", "PreCompact", "PostCompact", "SessionEnd"]
     assert {(e.transcript_path, e.offset_bytes) for e in entries} == {(str(transcript), 1_234)}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from noctuary.agents.state import HookPlaces, note_call
+from noctuary.agents.state import COUNTERS, HOOKS, note_call
 
 Run = Callable[..., Result]
 
@@ -80,10 +80,9 @@ def test_a_store_that_is_not_there_yet_is_told(run: Run, settings: Path) -> None
 
 
 def test_status_shows_how_the_hooks_fared(run: Run, home: Path) -> None:
-    places = HookPlaces(home)
-    places.directory.mkdir()
-    note_call(places.counters, "claude", "Stop", code=None, took_ms=40, now_s=1_000.0)
-    note_call(places.counters, "claude", "Stop", code="no_store", took_ms=60, now_s=1_001.0)
+    (home / HOOKS).mkdir()
+    note_call(home / COUNTERS, "claude", "Stop", code=None, took_ms=40, now_s=1_000.0)
+    note_call(home / COUNTERS, "claude", "Stop", code="no_store", took_ms=60, now_s=1_001.0)
     shown = run("hooks", "status").output
     assert "2 calls, 1 failed, p95 60 ms; fails now: no_store" in " ".join(shown.split())
     (event,) = json.loads(run("hooks", "status", "--json").stdout)["events"]

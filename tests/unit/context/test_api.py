@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import noctuary
-from noctuary.context.api import assemble
+from noctuary.context import assemble as assembling
+from noctuary.context.assemble import assemble
 from noctuary.context.documents import load_documents
-from noctuary.context.profile import ContextProfile, Turn
+from noctuary.context.prompt import ContextProfile, Turn
 from noctuary.core.errors import AuthoredBudgetError, AuthoredMissingError
 from noctuary.core.sqlite import close_logs
 from noctuary.recall.api import find_serving, recall
@@ -221,6 +222,17 @@ def test_after_the_deadline_nothing_more_is_read(dense_store: Store, tmp_path: P
     assert "variants_unread" in codes(made)
     assert not variants(made)
     assert variants(assemble("the cat", 500, documents=[path]))
+
+
+def test_a_process_keeps_no_more_vectors_than_it_may(
+    dense_store: Store, agents_md: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembling, "_CACHED_TEXTS", 2)
+    kept = dict[tuple[str, str], Any]()
+    monkeypatch.setattr(assembling, "_known_vectors", kept)
+    agents_md.write_text("\n\n".join(f"The cat sleeps, part {n}." for n in range(5)))
+    assemble("the cat", 500, documents=[agents_md])
+    assert [text for _, text in kept] == ["The cat sleeps, part 3.", "The cat sleeps, part 4."]
 
 
 def test_rules_over_their_reserve_are_refused_at_load(dense_store: Store, agents_md: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from noctuary.context import assemble as candidates
 from noctuary.context.assemble import assemble_from
 from noctuary.context.documents import Authored, parse_document
-from noctuary.context.profile import PROFILES, Context, ContextProfile, Turn
+from noctuary.context.prompt import PROFILES, Context, ContextProfile, Turn
 from noctuary.sources.injected import cut_blocks
 from tests.support.contexts import MemorySearch, chat, memory
 
@@ -45,7 +45,7 @@ def assemble(
     profile: ContextProfile = DEFAULT,
     **search: Any,
 ) -> Context:
-    return assemble_from(query, budget, session, documents, profile, MemorySearch(**search)).context
+    return assemble_from(query, budget, session, documents, profile, MemorySearch(**search))[0]
 
 
 def ids(context: Context, *kinds: str) -> list[str]:
@@ -172,7 +172,7 @@ def test_earlier_turns_are_found_and_the_tail_is_not() -> None:
     session = [Turn("user" if n % 2 == 0 else "assistant", f"boiler talk {n}") for n in range(12)]
     search = MemorySearch()
     profile = replace(DEFAULT, tail_target_tokens=0)
-    context = assemble_from("boiler talk", 2_000, session, EMPTY, profile, search).context
+    context = assemble_from("boiler talk", 2_000, session, EMPTY, profile, search)[0]
     tail = ids(context, "tail")
     assert tail == [f"turn-{n:06d}" for n in range(8, 12)]
     assert set(search.compared) == {f"boiler talk {n}" for n in range(8)}
@@ -207,7 +207,7 @@ def test_a_store_that_abstains_gives_no_memories_and_says_so() -> None:
 def test_without_cosines_the_share_of_keywords_takes_their_place() -> None:
     found = [memory(1, "the carrier works"), memory(2, "nothing of the kind")]
     search = MemorySearch(memories=found, knows_cosines=False)
-    context = assemble_from("carrier work", 2_000, [], authored(), NO_TAIL, search).context
+    context = assemble_from("carrier work", 2_000, [], authored(), NO_TAIL, search)[0]
     assert [part.id for part in context.parts if part.source == "memory"] == ["1"]
     assert all(p.why["similarity"] == p.why["coverage"] for p in context.parts if p.score)
     assert search.compared == []
@@ -231,7 +231,7 @@ def test_what_is_not_compared_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     session[2] = Turn("user", "the boiler leaks")
     search = MemorySearch(unread=frozenset(["other 5"]))
     profile = replace(DEFAULT, tail_target_tokens=0)
-    context = assemble_from("boiler leaks", 2_000, session, EMPTY, profile, search).context
+    context = assemble_from("boiler leaks", 2_000, session, EMPTY, profile, search)[0]
     assert search.compared == ["other 5", "other 4", "the boiler leaks"]
     assert [w.code for w in context.warnings] == ["variants_not_compared", "variants_unread"]
     assert ids(context, "variant") == ["turn-000002"]
@@ -240,7 +240,7 @@ def test_what_is_not_compared_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("query", ["", " \n"])
 def test_a_blank_query_looks_nothing_up(query: str) -> None:
     search = MemorySearch(memories=[memory(1, "x")])
-    context = assemble_from(query, 500, chat(6, 9), authored(), DEFAULT, search).context
+    context = assemble_from(query, 500, chat(6, 9), authored(), DEFAULT, search)[0]
     assert [warning.code for warning in context.warnings] == ["empty_query"]
     assert search.asked == []
     assert not ids(context, "variant")
@@ -248,7 +248,7 @@ def test_a_blank_query_looks_nothing_up(query: str) -> None:
 
 def test_nothing_is_looked_up_where_nothing_could_be_shown() -> None:
     search = MemorySearch(memories=[memory(1, "x")])
-    context = assemble_from("x", 0, [], EMPTY, DEFAULT, search).context
+    context = assemble_from("x", 0, [], EMPTY, DEFAULT, search)[0]
     assert (context.text, context.tokens, search.asked) == ("", 0, [])
 
 

@@ -3,14 +3,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.context.sections import (
-    EstimateCounter,
+from noctuary.context.prompt import (
+    ESTIMATE,
     Section,
     TokenCounter,
-    VocabularyCounter,
     fit_found,
     fit_prefix,
     price_section,
+    vocabulary_counter,
 )
 from noctuary.embed.lean import WordPiece
 from noctuary.sources.injected import Line, render_block
@@ -19,7 +19,7 @@ from noctuary.sources.injected import Line, render_block
 VOCABULARY = WordPiece.from_text(
     "\n".join(["[UNK]", "[CLS]", "[SEP]", *"0123456789abcdef", *(f"##{c}" for c in "0123456789")])
 )
-counters = st.sampled_from([EstimateCounter(), VocabularyCounter("tiny", VOCABULARY)])
+counters = st.sampled_from([ESTIMATE, vocabulary_counter("tiny", VOCABULARY)])
 texts = st.lists(st.text("ab 中", max_size=30).map(lambda t: f"{t}\n"), max_size=6)
 lines = st.lists(
     st.builds(
@@ -43,7 +43,7 @@ def price_of(found: list[Line], counter: TokenCounter) -> int:
 
 
 def test_nothing_costs_nothing() -> None:
-    assert price_section("rules", [], EstimateCounter()) == Section()
+    assert price_section("rules", [], ESTIMATE) == Section()
     assert Section().tokens == 0
     assert Section().text == ""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.context.profile import PROFILES, ContextProfile, profile_named
+from noctuary.context.prompt import PROFILES, ContextProfile, profile_named
 from noctuary.recall.profile import RetrievalProfile
 
 REFERENCE = {

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from noctuary.context.documents import parse_document
-from noctuary.context.profile import Turn
-from noctuary.context.sections import (
+from noctuary.context.prompt import (
+    Turn,
     frame_of,
     frame_of_found,
     line_of_node,
@@ -78,8 +78,8 @@ def test_a_found_block_is_the_one_that_injection_knows() -> None:
         line_of_turn("turn-000003", Turn("user", "Where\nis it?", at_us=1_772_323_200_000_000)),
         *(line_of_node(n) for n in parse_document("```\na\n- [b\n```", "A.md")),
     ]
-    frame = frame_of_found(lines)
-    text = "".join((frame.opening, *(f"{line.rendered()}\n" for line in lines), frame.closing))
+    opening, closing = frame_of_found(lines)
+    text = "".join((opening, *(f"{line.rendered()}\n" for line in lines), closing))
     assert text == render_block(lines) + "\n"
     assert "- [turn-000003] 2026-03-01 (this session): User: Where\n  is it?\n" in text
     assert "- [A.md#000000] undated (authored): ```\n  a" in text

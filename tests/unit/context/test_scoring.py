@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.context.assemble import Candidate, hops, rank, two_passes
-from noctuary.context.profile import PROFILES, ContextProfile
+from noctuary.context.prompt import PROFILES, ContextProfile
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.injected import Line
 from tests.support.contexts import DAY_S, NOW_US, s_final
@@ -26,9 +26,9 @@ def candidate(name: str, similarity: float = 0.5, **fields: object) -> Candidate
 def test_what_is_far_or_too_deep_is_left_out() -> None:
     near = [candidate(f"n{place:02d}", 0.9 - place / 100) for place in range(20)]
     found = two_passes([*near, candidate("far", 0.19), candidate("edge", 0.2)], NOW_US, REFERENCE)
-    assert [f.candidate.id for f in found] == [f"n{place:02d}" for place in range(8)]
+    assert [f.id for f in found] == [f"n{place:02d}" for place in range(8)]
     edge = two_passes([candidate("far", 0.19), candidate("edge", 0.2)], NOW_US, REFERENCE)
-    assert [f.candidate.id for f in edge] == ["edge"], "theta1 itself passes"
+    assert [f.id for f in edge] == ["edge"], "theta1 itself passes"
 
 
 @given(
@@ -60,7 +60,7 @@ def test_the_floor_keeps_what_is_old() -> None:
 
 
 def test_the_stores_own_score_counts_where_there_is_one() -> None:
-    found = two_passes([candidate("x", 0.9, score=0.25)], NOW_US, REFERENCE)
+    found = two_passes([candidate("x", 0.9, store_score=0.25)], NOW_US, REFERENCE)
     assert found[0].score == 0.25
 
 
@@ -70,7 +70,9 @@ def test_no_number_breaks_a_score(rows: list[tuple[float, float, float | None, f
     profile = ContextProfile(coarse_threshold=-1.0)
     found = two_passes(
         [
-            candidate(str(place), similarity, coverage=covered, score=score, authored=authored)
+            candidate(
+                str(place), similarity, coverage=covered, store_score=score, authored=authored
+            )
             for place, (similarity, covered, score, authored) in enumerate(rows)
         ],
         NOW_US,
@@ -93,16 +95,16 @@ def test_a_hop_has_its_best_parents_score_decayed() -> None:
     )
     nodes = {name: candidate(name) for name in ("good", "better", "t")}
     (hop,) = hops(ranked, nodes, REFERENCE)
-    assert hop.candidate.id == "t"
+    assert hop.id == "t"
     assert hop.score == 0.5 * ranked[0].score
     assert hop.why == {"rule": "hop", "parent": "better", "decay": 0.5}
 
 
 def test_a_hop_below_the_threshold_does_not_come() -> None:
-    parent = candidate("p", 1.0, hop_targets=("t",), score=0.30)
+    parent = candidate("p", 1.0, hop_targets=("t",), store_score=0.30)
     nodes = {"t": candidate("t")}
     assert len(hops(two_passes([parent], NOW_US, REFERENCE), nodes, REFERENCE)) == 1
-    weak = parent._replace(score=0.29)
+    weak = parent._replace(store_score=0.29)
     assert hops(two_passes([weak], NOW_US, REFERENCE), nodes, REFERENCE) == []
 
 
@@ -114,14 +116,14 @@ def test_a_circle_of_hops_ends_after_one_step() -> None:
         NOW_US,
         REFERENCE,
     )
-    assert [f.candidate.id for f in found] == ["0", "1"]
+    assert [f.id for f in found] == ["0", "1"]
 
 
 def test_a_memory_with_the_id_of_a_node_is_another_thing() -> None:
     parent = candidate("a", 1.0, authored=1.0, hop_targets=("m",))
-    twin = candidate("m", 0.9, source="memory", score=0.4)
+    twin = candidate("m", 0.9, source="memory", store_score=0.4)
     found = rank([parent, twin], {"m": candidate("m")}, NOW_US, REFERENCE)
-    assert [(f.candidate.source, f.candidate.id) for f in found] == [
+    assert [(f.source, f.id) for f in found] == [
         ("authored", "a"),
         ("memory", "m"),
         ("authored", "m"),
@@ -139,11 +141,11 @@ def test_hops_are_distinct_decayed_and_no_one_twice(
     ]
     nodes = {c.id: c for c in listed}
     found = rank(listed, nodes, NOW_US, profile)
-    ids = [f.candidate.id for f in found]
+    ids = [f.id for f in found]
     assert len(ids) == len(set(ids))
-    scores = {f.candidate.id: f.score for f in found if f.why["rule"] == "two_pass"}
+    scores = {f.id: f.score for f in found if f.why["rule"] == "two_pass"}
     for hop in (f for f in found if f.why["rule"] == "hop"):
-        parents = [scores[p] for p in scores if hop.candidate.id in nodes[p].hop_targets]
+        parents = [scores[p] for p in scores if hop.id in nodes[p].hop_targets]
         assert hop.score == profile.hop_decay * max(parents)
         assert hop.score >= threshold
         assert hop.why["parent"] in scores, "one step only"

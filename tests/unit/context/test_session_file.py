@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.context.api import read_session
-from noctuary.context.profile import Turn
+from noctuary.context.prompt import Turn, read_session
 from noctuary.core.errors import SessionFileError
 
 GOOD = """{"role": "user", "text": "The build\\u2028is red.", "at": "2026-03-01"}
@@ -58,7 +57,7 @@ def test_what_cannot_be_read_is_one_fault(tmp_path: Path, monkeypatch: pytest.Mo
         read_session(tmp_path / "none")
     with pytest.raises(SessionFileError, match="directory"):
         read_session(tmp_path)
-    monkeypatch.setattr("noctuary.context.api.MAX_SESSION_BYTES", 10)
+    monkeypatch.setattr("noctuary.context.prompt.MAX_SESSION_BYTES", 10)
     path = tmp_path / "session.jsonl"
     path.write_text(GOOD)
     with pytest.raises(SessionFileError, match="more than 10 bytes"):

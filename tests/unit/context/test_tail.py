@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.context.profile import Turn
-from noctuary.context.sections import base_start, extended_start
+from noctuary.context.prompt import Turn, base_start, extended_start
 from tests.support.contexts import is_split, naive_base
 
 turn_lists = st.lists(

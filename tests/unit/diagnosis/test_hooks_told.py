@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from noctuary.agents.install import find_place, install_hooks
-from noctuary.agents.state import TOLD_AFTER_TIMEOUTS, HookPlaces, note_call
+from noctuary.agents.state import COUNTERS, HOOKS, TOLD_AFTER_TIMEOUTS, note_call
 from noctuary.cli.store import Finding, are_hooked, look_at_hooks
 
 RUNS = (sys.executable, "-m", "noctuary")
@@ -33,11 +33,10 @@ def look(home: Path, folder: Path) -> Finding:
 
 
 def count(home: Path, code: str | None, times: int = 1, event: str = "UserPromptSubmit") -> None:
-    places = HookPlaces(home)
-    places.directory.mkdir(exist_ok=True)
+    (home / HOOKS).mkdir(exist_ok=True)
     for _ in range(times):
         note_call(
-            places.counters, "claude", event, code=code, took_ms=120, now_s=time.time() - 7200
+            home / COUNTERS, "claude", event, code=code, took_ms=120, now_s=time.time() - 7200
         )
 
 
@@ -151,7 +150,7 @@ def test_the_plugin_counts_and_both_at_once_are_told(
 
 def test_damaged_counters_are_told(home: Path, claude: Path, tmp_path: Path) -> None:
     install(home, tmp_path)
-    HookPlaces(home).counters.write_text("{")
+    (home / COUNTERS).write_text("{")
     first, second = look_at_hooks(home, tmp_path)
     assert (first.name, first.level, second.level) == ("hooks", "warn", "ok")
     assert "counters.json" in first.remedy

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents.mcp_schemas import RecallAnswer, plain
+from noctuary.agents.mcp_view import RecallAnswer, plain
 from noctuary.sources.injected import LOOKED_AT_CHARS, ORIGIN_FIELD, TAG, is_tool_answer
 
 BEGINNING = f'{{"{ORIGIN_FIELD}":"{TAG}"'

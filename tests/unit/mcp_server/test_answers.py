@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.agents.mcp_schemas import cluster_uri, concept_uri, item_uri, plain
 from noctuary.agents.mcp_view import (
     MAX_CONTENT_CHARS,
     AskedWronglyError,
-    BadMomentError,
-    Question,
     Seen,
     UnknownItemError,
     View,
+    cluster_uri,
+    concept_uri,
+    item_uri,
     joined_with,
+    plain,
     read_cluster,
     read_item,
     recall_in_view,
@@ -45,7 +46,7 @@ def ids(found: Iterable[Any]) -> list[Any]:
 def test_a_recall_is_the_recall_of_noctuary(owned_store: Store) -> None:
     view = View(owned_store.root, user="ana")
     for query in ("spare key", "Atlas migration", "flight"):
-        mine, _ = recall_in_view(view, Question(query, 5, wing="zanawing"), 30.0)
+        mine, _ = recall_in_view(view, query, 5, wing="zanawing")
         theirs = recall(query, 5, user="ana", wing="zanawing", store=owned_store.root)
         assert mine.memories, query
         assert [(m.id, m.score) for m in mine.memories] == [
@@ -59,7 +60,7 @@ def test_a_recall_is_the_recall_of_noctuary(owned_store: Store) -> None:
 
 def test_an_explained_recall_says_what_every_step_made(owned_store: Store) -> None:
     view = View(owned_store.root, user="ana")
-    answer, _ = recall_in_view(view, Question("spare key", 3, explain=True), 30.0)
+    answer, _ = recall_in_view(view, "spare key", 3, explain=True)
     assert answer.explanation is not None
     assert set(answer.explanation) == {"profile_used", "pipeline", "phase_timing_ms"}
     for found in answer.memories:
@@ -72,7 +73,7 @@ def test_filters_of_a_recall_are_filters(owned_store: Store) -> None:
     view = View(owned_store.root, user="ana")
 
     def found(**how: Any) -> set[Any]:
-        return set(ids(recall_in_view(view, Question("key Atlas", 50, **how), 30.0)[0].memories))
+        return set(ids(recall_in_view(view, "key Atlas", 50, **how)[0].memories))
 
     assert found(room="zanaroom") == {101, 102, 103}
     assert found(category="zanykind") == {119}
@@ -83,24 +84,24 @@ def test_filters_of_a_recall_are_filters(owned_store: Store) -> None:
 
 @pytest.mark.parametrize("as_of", ["soon", "", "2026-13-01", "1767398400"])
 def test_a_moment_that_is_none_is_refused_in_words(owned_store: Store, as_of: str) -> None:
-    with pytest.raises(BadMomentError, match="no ISO-8601 date"):
-        recall_in_view(View(owned_store.root), Question("key", as_of=as_of), 30.0)
+    with pytest.raises(AskedWronglyError, match="no ISO-8601 date"):
+        recall_in_view(View(owned_store.root), "key", as_of=as_of)
 
 
 def test_an_unknown_facet_is_a_warning_with_near_ones_that_may_be_seen(owned_store: Store) -> None:
     view = View(owned_store.root, user="ana")
-    answer, _ = recall_in_view(view, Question("key", wing="zanawin"), 30.0)
+    answer, _ = recall_in_view(view, "key", wing="zanawin")
     assert [(w.code, w.message) for w in answer.warnings] == [
         ("unknown_wing", "no memory here has wing 'zanawin'; near: zanawing, zanywing")
     ]
-    of_ben, _ = recall_in_view(view, Question("key", wing="zbenwing"), 30.0)
+    of_ben, _ = recall_in_view(view, "key", wing="zbenwing")
     assert [w.code for w in of_ben.warnings] == ["unknown_wing"], "as if it were not there"
-    known, _ = recall_in_view(view, Question("key", wing="zanywing"), 30.0)
+    known, _ = recall_in_view(view, "key", wing="zanywing")
     assert known.warnings == []
 
 
 def test_a_server_without_a_user_says_how_to_name_one(owned_store: Store) -> None:
-    answer, _ = recall_in_view(View(owned_store.root), Question("key"), 30.0)
+    answer, _ = recall_in_view(View(owned_store.root), "key")
     (said,) = [w.message for w in answer.warnings if w.code == "user_required"]
     assert "noctuary mcp --user NAME" in said
 
@@ -111,7 +112,7 @@ def test_long_contents_are_cut_in_a_recall_and_whole_in_get(home: Path) -> None:
     fits = "key " + "x" * (MAX_CONTENT_CHARS - 4)
     store.publish(renumber([memory(whole), memory(fits)]))
     view = View(store.root)
-    answer, _ = recall_in_view(view, Question("key"), 30.0)
+    answer, _ = recall_in_view(view, "key")
     found = {m.id: m for m in answer.memories}
     assert found[101].content == whole[:MAX_CONTENT_CHARS]
     assert found[101].truncated is True

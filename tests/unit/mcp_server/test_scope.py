@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError
 
-from noctuary.agents.mcp_schemas import cluster_uri, concept_uri, item_uri
-from noctuary.agents.mcp_view import View, read_state
+from noctuary.agents.mcp_view import View, cluster_uri, concept_uri, item_uri, read_state
 from tests.support.lean import write_encoder
 from tests.support.mcp import OWNERS, owned, refusal, with_client
 from tests.support.store import Store, new_store, renumber

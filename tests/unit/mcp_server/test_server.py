@@ -21,15 +21,15 @@ from noctuary import __version__
 from noctuary.agents import mcp as bounded
 from noctuary.agents import mcp as server_module
 from noctuary.agents.mcp import INSTRUCTIONS
-from noctuary.agents.mcp_schemas import (
+from noctuary.agents.mcp_view import (
     CLUSTER_URI,
     CONCEPT_URI,
     ITEM_URI,
+    View,
     cluster_uri,
     concept_uri,
     item_uri,
 )
-from noctuary.agents.mcp_view import View
 from noctuary.sources.injected import is_tool_answer
 from noctuary.text.marks import visible
 from tests.support.mcp import call, read, refusal, text, values, with_client

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.agents.mcp_view import OutsideViewError, Question, View, read_state, recall_in_view
+from noctuary.agents.mcp_view import AskedWronglyError, View, read_state, recall_in_view
 from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
 from tests.support.descriptors import open_files
@@ -26,7 +26,7 @@ def test_a_guess_is_said_with_every_answer(home: Path, plain_store: Store) -> No
     new_store(home / "newer").publish(household())
     view = View()
     assert [w.code for w in read_state(view).warnings] == ["store_guessed"]
-    answer, _ = recall_in_view(view, Question("key"), 30.0)
+    answer, _ = recall_in_view(view, "key")
     assert [w.code for w in answer.warnings if w.code == "store_guessed"] == ["store_guessed"]
     assert [w.code for w in read_state(View("newer")).warnings] == []
 
@@ -36,11 +36,11 @@ def test_a_store_that_comes_later_is_found_then(home: Path) -> None:
     with pytest.raises(SnapshotMissingError, match="noctuary nightly"):
         view.store()
     assert read_state(view).warnings[0].code == "no_snapshot"
-    answer, _ = recall_in_view(view, Question("key"), 30.0)
+    answer, _ = recall_in_view(view, "key")
     assert (answer.memories, [w.code for w in answer.warnings]) == ([], ["no_snapshot"])
     new_store(home / "late").publish(household())
     assert read_state(view).counts["memories"] == 12, "two of the fourteen belong to users"
-    answer, _ = recall_in_view(view, Question("key"), 30.0)
+    answer, _ = recall_in_view(view, "key")
     assert answer.memories
 
 
@@ -86,7 +86,7 @@ def test_an_unreadable_snapshot_is_a_warning_or_a_sentence(plain_store: Store) -
     with pytest.raises(StoreError), view.open():
         pass
     assert [w.code for w in read_state(view).warnings] == ["no_snapshot"]
-    answer, _ = recall_in_view(view, Question("key", room="hall"), 30.0)
+    answer, _ = recall_in_view(view, "key", room="hall")
     assert [w.code for w in answer.warnings] == ["no_snapshot"]
 
 
@@ -102,7 +102,7 @@ def test_a_call_may_narrow_and_never_widen(
 
 @pytest.mark.parametrize("asked", ["work", "", "Home"])
 def test_another_wing_is_outside(asked: str) -> None:
-    with pytest.raises(OutsideViewError, match="leave wing out"):
+    with pytest.raises(AskedWronglyError, match="leave wing out"):
         View(wing="home").narrowed_to(asked)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.agents.state import HookPlaces, JournalEntry, append_entry
+from noctuary.agents.state import HOOKS, JOURNAL, JournalEntry, append_entry
 from noctuary.core.settings import HookSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.sources.corpus import read_records
@@ -26,10 +26,9 @@ def test_a_session_that_was_compacted_and_never_stopped_is_kept(
     store, source = home / "store", tmp_path / "memories.jsonl"
     store.mkdir()
     source.write_text('{"id": 1, "content": "memory 1"}\n')
-    places = HookPlaces(home)
-    places.directory.mkdir()
+    (home / HOOKS).mkdir()
     entry = JournalEntry(1, "claude", "PreCompact", "s", str(path), 9, store=str(store))
-    assert append_entry(places.journal, entry) is None
+    assert append_entry(home / JOURNAL, entry) is None
     settings = Settings(hook=HookSettings(capture=capture))
     night = Night(StorePaths(store), source, settings)
     export_memories(night)

@@ -241,7 +241,7 @@ def test_a_note_comes_back_and_is_the_owner_s(
 ) -> None:
     directory = tmp_path_factory.mktemp("n", numbered=True)
     directory.chmod(0o700)
-    place = find_place(directory)._replace(directory=directory)
+    place = find_place(directory)._replace(directory=directory, fallback=directory / "x.fallback")
     note_fallback(place, Refusal(code, message))
     if code in {"absent", "invalid"}:
         assert read_fallback(place) is None
@@ -255,6 +255,6 @@ def test_a_note_comes_back_and_is_the_owner_s(
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"code": 1, "message": 2}', "\0"])
 def test_a_damaged_note_is_none(tmp_path: Path, content: str) -> None:
-    place = find_place(tmp_path)._replace(directory=tmp_path)
+    place = find_place(tmp_path)._replace(fallback=tmp_path / "x.fallback")
     place.fallback.write_text(content)
     assert read_fallback(place) is None

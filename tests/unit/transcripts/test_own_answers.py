@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from noctuary.agents.mcp_schemas import RelatedAnswer, plain
+from noctuary.agents.mcp_view import RelatedAnswer, plain
 from noctuary.sources.transcripts import Part, vet_part
 
 ANSWER = json.dumps(

@@ -50,7 +50,7 @@ def test_each_event_has_one_entry_of_ours_and_all_of_the_others(
     settings: dict[str, Any], agent: str
 ) -> None:
     added = add_hooks(settings, hook_groups(agent, ["/bin/noctuary"]))
-    assert sorted(h.event for h in list_hooks(added)) == sorted(e.name for e in EVENTS)
+    assert sorted(event for event, _ in list_hooks(added)) == sorted(e.name for e in EVENTS)
     for event, groups in settings.get("hooks", {}).items():
         texts = [json.dumps(group, sort_keys=True) for group in added["hooks"][event]]
         assert [t for t in texts if "/bin/noctuary" not in t] == [
@@ -139,5 +139,5 @@ def test_another_type_is_refused_with_a_sentence(hooks: Any, says: str) -> None:
     "hooks", [[], None, {"Stop": {}}, {"Stop": [1, {}, {"hooks": 1}]}, {"PreToolUse": 7}]
 )
 def test_other_forms_are_passed_over_when_looking(hooks: Any) -> None:
-    assert list_hooks({"hooks": hooks}) == ()
+    assert list_hooks({"hooks": hooks}) == []
     assert remove_hooks({"hooks": hooks}) == {"hooks": hooks}
