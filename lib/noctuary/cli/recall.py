@@ -448,7 +448,6 @@ def context(
     Exit code 0 when it fits, 3 when rules and last turns alone exceed the budget (they are printed
     uncut), 1 when a file cannot be read or there is no store and nothing else to print.
     """
-    limit_threads()
     from noctuary.context.assemble import assemble
     from noctuary.context.prompt import read_session
 
