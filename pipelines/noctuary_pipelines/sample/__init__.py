@@ -21,6 +21,8 @@ TEXTS = HERE / "texts"
 QUERIES = HERE / "queries.jsonl"
 """Labelled queries; a night finds them beside the store that it reads."""
 
+SCHEMA = (HERE / "schema.sql").read_text(encoding="utf-8")
+
 _SEED = 20261115
 
 
@@ -74,7 +76,7 @@ def build(out: Path) -> None:
     insert = f"INSERT INTO memories ({', '.join(_COLUMNS)}, server_id) VALUES ({marks})"
     with closing(sqlite3.connect(out)) as db:
         db.execute("PRAGMA journal_mode = WAL")
-        db.executescript((HERE / "schema.sql").read_text(encoding="utf-8"))
+        db.executescript(SCHEMA)
         with db:
             numbered = ((*row[:-1], server_ids.get(row.id)) for row in rows)
             db.executemany(insert, numbered)
