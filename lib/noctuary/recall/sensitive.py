@@ -85,7 +85,7 @@ def _of_sqlite(path: Path) -> Iterator[_Row]:
     class Reading(PinnedFile):
         """All rows, marked ones included."""
 
-        def rows(self) -> Iterator[_Row]:
+        def every_row(self) -> Iterator[_Row]:
             info = self._db.execute("PRAGMA table_info(memories)").fetchall()
             there = {str(row[1]) for row in info}
             wanted = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
@@ -97,7 +97,7 @@ def _of_sqlite(path: Path) -> Iterator[_Row]:
                 yield mark, path, dict(zip(names, values, strict=True))
 
     with Reading(path) as reading:
-        yield from reading.rows()
+        yield from reading.every_row()
 
 
 def _of_lines(path: Path) -> Iterator[_Row]:
