@@ -739,10 +739,7 @@ def keep_standard_handles() -> None:
 
 
 def parse_options(arguments: Sequence[str]) -> tuple[str, str | None] | None:
-    """Return agent and store of a command line; None where it names no agent that noctuary knows.
-
-    Anything else on it is passed over: a hook that was installed for a newer noctuary still works.
-    """
+    """Return agent and store of a command line, whatever else is on it; None without an agent."""
     found: dict[str, str] = {}
     rest = list(arguments)
     while rest:

@@ -594,10 +594,7 @@ _MS_PER_S = 1000.0
 
 
 class StoreSearch:
-    """A pinned snapshot as one assembly asks it; without a store it finds no memories.
-
-    Nothing here raises for the state of a store.
-    """
+    """A pinned snapshot as one assembly asks it; it raises for no state of a store."""
 
     def __init__(self, store: str | Path | None, scope: Scope, deadline_ms: float | None) -> None:
         """Open the store's serving snapshot for who asks, whatever state it is in."""
@@ -632,10 +629,7 @@ class StoreSearch:
     def find_memories(
         self, query: str, profile: ContextProfile
     ) -> tuple[list[Candidate], list[RecallWarning]]:
-        """Return the memories of the first pass, none where recall abstains.
-
-        With keywords only, those that hold some.
-        """
+        """Return the memories of the first pass; with keywords only, those that hold some."""
         recaller = self.recaller
         if recaller is None:
             return [], []
