@@ -15,8 +15,6 @@ import click
 
 from noctuary.agents import install as installation
 from noctuary.agents.hooks import AGENTS, run_hook
-from noctuary.agents.mcp_schemas import plain
-from noctuary.agents.mcp_view import View, read_state
 from noctuary.agents.server import (
     Server,
     answer_recall,
@@ -354,10 +352,13 @@ def mcp(user: str | None, wing: str | None, timeout_s: float, store: str | None)
     fault = find_sdk_fault()
     if fault is not None:
         fail(ExtraMissingError(fault))
+    from noctuary.agents.mcp_schemas import plain  # pydantic comes with the SDK
+    from noctuary.agents.mcp_view import View, read_state
+
     view = View(store, user=user, wing=wing)
     if is_json():
         print_json(plain(read_state(view)))
         return
-    from noctuary.agents.mcp import run_stdio  # loads the SDK
+    from noctuary.agents.mcp import run_stdio
 
     run_stdio(view, timeout_s)
