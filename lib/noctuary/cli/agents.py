@@ -15,7 +15,6 @@ import click
 
 from noctuary.agents import install as installation
 from noctuary.agents.hooks import AGENTS, run_hook
-from noctuary.agents.mcp_view import View, plain, read_state
 from noctuary.agents.server import (
     Server,
     answer_recall,
@@ -355,10 +354,16 @@ def mcp(user: str | None, wing: str | None, timeout_s: float, store: str | None)
     fault = find_sdk_fault()
     if fault is not None:
         fail(ExtraMissingError(fault))
+    from noctuary.agents.mcp_view import (
+        View,
+        plain,  # pydantic comes with the SDK
+        read_state,
+    )
+
     view = View(store, user=user, wing=wing)
     if is_json():
         print_json(plain(read_state(view)))
         return
-    from noctuary.agents.mcp import run_stdio  # loads the SDK
+    from noctuary.agents.mcp import run_stdio
 
     run_stdio(view, timeout_s)

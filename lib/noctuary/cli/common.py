@@ -220,7 +220,7 @@ def find_sdk_fault() -> str | None:
 
     try:
         missing = util.find_spec("mcp") is None
-    except ValueError:  # a placeholder stands in sys.modules
+    except (ValueError, ModuleNotFoundError):  # a placeholder stands in sys.modules
         missing = True
     if missing:
         return f"the MCP server needs the package mcp, which is not installed: {_INSTALL}"

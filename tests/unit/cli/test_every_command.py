@@ -15,7 +15,10 @@ import pytest
 from noctuary.cli.main import main
 from tests.support.store import Store
 
-EXTRA = ("dagster", "dagster_webserver", "duckdb", "lance", "lancedb", "polars", "pyarrow")
+EXTRA = (
+    "dagster", "dagster_webserver", "duckdb", "lance", "lancedb", "mcp", "polars", "pyarrow",
+    "pydantic",
+)  # fmt: skip
 SET = ["missing-set"]
 ARGUMENTS: dict[str, list[str]] = {
     "context": ["spare key", "--budget", "400"],
