@@ -29,8 +29,7 @@ from noctuary.compact.quantities import (
     plain_digits,
     spell_out,
 )
-from noctuary.graph.fold import Word, words
-from noctuary.graph.lexicon import CALENDAR_WORDS, FUNCTION_WORDS, NAME_CONNECTORS
+from noctuary.graph.fold import CALENDAR_WORDS, FUNCTION_WORDS, NAME_CONNECTORS, Word, words
 from noctuary.graph.names import capitalised_runs
 from noctuary.text.dates import find_dates, find_identifiers
 from noctuary.text.marks import split_speaker
