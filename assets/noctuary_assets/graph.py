@@ -12,6 +12,9 @@ from noctuary.core.files import hash_file, read_array
 from noctuary.core.types import MemoryRecord
 from noctuary.embed.documents import Backend, vector_kind
 from noctuary.graph.build import (
+    ExtendedExtractions,
+    Extractions,
+    Extractor,
     NameEncoder,
     build_graph,
     embedded_names_kind,
@@ -20,18 +23,15 @@ from noctuary.graph.build import (
     top_concepts,
 )
 from noctuary.graph.canonical import MergeRules
-from noctuary.graph.contributions import STATE_VERSION, RunnerSearch
 from noctuary.graph.duplicates import NEAR_KIND, read_near_memo, write_near_memo
 from noctuary.graph.extract import EXTRACTION_KIND, EXTRACTOR_VERSION, ExtractMemories
-from noctuary.graph.findings import ExtendedExtractions, Extractions, Extractor
 from noctuary.graph.llm import TRIPLES_KIND, extend_extractions, llm_inputs
-from noctuary.graph.state import GraphState
+from noctuary.graph.state import STATE_VERSION, GraphState
 from noctuary.graph.tables import (
     FILES,
     ArrowTable,
     GraphTables,
     read_tables,
-    write_concept_vectors,
     write_tables,
 )
 from noctuary.sources.corpus import RecordFile
@@ -57,12 +57,7 @@ if TYPE_CHECKING:
 # Findings kept per memory, their sum kept up to date in the state, one graph out of it.
 
 
-CONCEPT_VECTORS = f"{GRAPH}/concept_vectors.parquet"
-"""The table of concepts that have a vector."""
-
-CONCEPT_GRAPH = Stage(
-    "concept_graph", "7", (*(f"{GRAPH}/{file}" for file in FILES.values()), CONCEPT_VECTORS)
-)
+CONCEPT_GRAPH = Stage("concept_graph", "8", tuple(f"{GRAPH}/{file}" for file in FILES.values()))
 
 
 def connect_memories(night: Night) -> StageResult:
@@ -93,9 +88,8 @@ def _build(night: Night) -> StageOutput:
     backend, known = _backend(night), night.content(NEAR_KIND)
     encode = None if backend is None else partial(night.encoder.embed, backend)
     names = NameEncoder(night.content(names_kind(night)), encode, night.progress)
-    search = RunnerSearch(night.runner, night.shards("search_texts"), night.progress)
     with GraphState.open(night.work(GRAPH_STATE), night.settings.runner.memory_mb) as state:
-        synced = state.sync(records, found.keys, found.load, search)
+        synced = state.sync(records, found.keys, found.load)
         built = build_graph(
             state,
             records,
@@ -107,7 +101,6 @@ def _build(night: Night) -> StageOutput:
     names.keep()
     write_near_memo(known, built.near_memo)
     write_tables(built.tables, night.work(GRAPH))
-    write_concept_vectors(night.work(CONCEPT_VECTORS), built.concept_vectors)
     notes = {
         "memories_extracted": found.extracted,
         "memories_touched": synced.touched,

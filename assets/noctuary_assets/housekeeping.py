@@ -43,7 +43,7 @@ from noctuary.work.content import (
 from noctuary.work.shards import RecordBatch
 from noctuary.work.stage import hash_settled
 from noctuary_assets.compact import summary_recipe
-from noctuary_assets.graph import CONCEPT_VECTORS, names_kind
+from noctuary_assets.graph import names_kind
 from noctuary_assets.index import chosen_backend
 from noctuary_assets.night import (
     CONTENT,
@@ -177,7 +177,7 @@ _OLD_FILES = (
 
 def _drop_old_files(night: Night) -> None:
     """Remove what an earlier version left: nothing else would forget the texts in it."""
-    known = {*FILES.values(), Path(CONCEPT_VECTORS).name}
+    known = set(FILES.values())
     old = [path for path in night.work(GRAPH).glob("*.parquet") if path.name not in known]
     old += [path for name in _OLD_FILES for path in night.paths.work.glob(name)]
     for path in old:

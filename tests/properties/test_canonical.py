@@ -9,10 +9,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from noctuary.core.errors import ConfigError
-from noctuary.graph.canonical import Canonical, MergeRules, canonicalise
+from noctuary.graph.canonical import (
+    JACCARD_MIN,
+    Canonical,
+    MergeRules,
+    canonicalise,
+    jaccard,
+    may_compare,
+    similar_pairs,
+)
 from noctuary.graph.fold import fold_name
 from noctuary.graph.guards import NameStats
-from noctuary.graph.likeness import JACCARD_MIN, jaccard, may_compare, similar_pairs
 
 _WORDS = [
     "email", "e", "mail", "the", "Emails", "Red", "red", "Foxes", "fox", "Fóx", "II", "2", "not",

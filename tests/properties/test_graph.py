@@ -16,7 +16,6 @@ from noctuary.graph.extract import (
     Dictionary,
     Extraction,
     Tokens,
-    build_dictionary,
     extract,
     find_matches,
 )
@@ -31,7 +30,7 @@ from noctuary.graph.walk import (
     walk,
 )
 from tests.support.graph_objects import Graph, to_tables
-from tests.support.naive_graph import naive_graph
+from tests.support.naive_graph import build_dictionary, naive_graph
 
 _WORDS = ["Fox", "fox", "Fox's", "Red", "red", "den", "Den", "bay", "Hill", "of", "7"]
 _GAPS = [" ", ". ", " (", "\n", " & ", " ---- "]
@@ -167,7 +166,7 @@ def test_the_dictionary_finds_what_a_naive_search_finds(
 ) -> None:
     dictionary = build_dictionary((fold_name(s), s) for s in surfaces)
     own_names = {fold_name(s) for s in own}
-    found = [(m.name, m.start, m.end) for m in find_matches(text, dictionary, own_names).found]
+    found = [(m.name, m.start, m.end) for m in find_matches(text, dictionary, own_names)]
     assert found == _naive_matches(text, dictionary, own_names)
 
 

@@ -17,7 +17,7 @@ from noctuary.graph.successors import DAY_US, SupersessionIndex, SupersessionRow
 from noctuary.graph.supersession import Supersessions, find_supersessions
 from noctuary.graph.tables import Evidence, StatedRelation
 from tests.support.graph_objects import ConceptEdge, Edge, Graph, close_graph
-from tests.support.supersession import corpus_of
+from tests.support.supersession import corpus_of, heads_of
 
 RELATIONS: tuple[StatedRelation, ...] = ("is_now", "is_a", "has", "works_at", "supersedes")
 
@@ -157,7 +157,7 @@ def graph_of(store: list[Drawn]) -> Graph:
         for q in range(len(store))
         if q != p and (p + q) % 3
     )
-    return Graph((), (), edges, {}, {}, concept_edges=concept_edges)
+    return Graph((), (), edges, concept_edges=concept_edges)
 
 
 @given(STORES)
@@ -189,14 +189,14 @@ def test_a_reader_meets_only_what_it_may_see_and_heads_are_fixpoints(
         for s in found
     )  # fmt: skip
     everything = np.arange(len(store))
-    heads = index.head_of(everything)
+    heads = heads_of(index, everything)
     assert {s.older_position: s.head_position for s in found}.items() <= dict(
         enumerate(heads.tolist())
     ).items()
     visible = np.array(seen[: len(store)], dtype=np.bool_)
     rules = {"visible": visible, "least_confidence": least}
-    heads = index.head_of(everything, day * DAY_US, **rules)  # pyright: ignore[reportArgumentType]
-    again = index.head_of(heads, day * DAY_US, **rules)  # pyright: ignore[reportArgumentType]
+    heads = heads_of(index, everything, day * DAY_US, **rules)
+    again = heads_of(index, heads, day * DAY_US, **rules)
     assert heads.tolist() == again.tolist()
     for position, head in enumerate(heads.tolist()):
         assert head == position or visible[head]

@@ -15,9 +15,6 @@ from noctuary.graph.duplicates import (
     MemoryColumns,
     comparisons,
     is_dated,
-    moment_of,
-    owner_of,
-    wing_of,
 )
 from noctuary.graph.extract import Extraction, Found, Stated
 from noctuary.graph.successors import keys_of
@@ -51,16 +48,17 @@ Compared = list[tuple[list[int], list[int], int]]
 def naive_comparisons(records: list[MemoryRecord], exact_pairs: int) -> Compared:
     """Every group as objects: each wing with its own and with the wingless, these with all."""
     scopes: dict[tuple[str, int], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for record in sorted(records, key=moment_of):
+    for record in sorted(records, key=lambda r: (r.created_at_us, r.position)):
         if is_dated(record) and not record.is_turn:
-            scopes[owner_of(record), keys_of(record.content).alike][wing_of(record)].append(
+            scopes[(record.user or ""), keys_of(record.content).alike][record.wing or ""].append(
                 record.position
             )
     marked = {record.position for record in records if is_tombstone(record.content)}
     found: Compared = []
     for _, wings in sorted(scopes.items()):
         everything = sorted(
-            (p for rows in wings.values() for p in rows), key=lambda p: moment_of(records[p])
+            (p for rows in wings.values() for p in rows),
+            key=lambda p: (records[p].created_at_us, p),
         )
         for wing, own in sorted(wings.items() if len(everything) > 1 else ()):
             for rows in [own, wings.get("", [])] if wing else [everything]:
@@ -91,14 +89,14 @@ def test_columns_say_what_the_records_say_in_any_order(
     for record in records:
         at = columns.sighting(record.position)
         assert (at.position, at.created_at_us) == (record.position, record.created_at_us)
-        assert (at.user, at.wing) == (owner_of(record), wing_of(record))
+        assert (at.user, at.wing) == ((record.user or ""), (record.wing or ""))
     assert columns.memory_ids.to_list() == [r.memory_id for r in records]
     assert columns.updated_at_us.tolist() == [r.updated_at_us for r in records]
     assert columns.turns.tolist() == [r.is_turn for r in records]
     assert columns.tombstones.tolist() == [is_tombstone(r.content) for r in records]
     assert (columns.created_at_us != UNDATED_US).tolist() == [is_dated(r) for r in records]
-    assert list(columns.owner_names) == sorted({owner_of(r) for r in records})
-    assert list(columns.wing_names) == sorted({wing_of(r) for r in records})
+    assert list(columns.owner_names) == sorted({r.user or "" for r in records})
+    assert list(columns.wing_names) == sorted({r.wing or "" for r in records})
 
 
 SAYS = Extraction((), (Stated("a", "is_now", "b", 0, 4, "a", "b"),))

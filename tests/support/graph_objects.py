@@ -104,8 +104,6 @@ class Graph:
     concepts: tuple[Concept, ...]
     mentions: tuple[Mention, ...]
     edges: tuple[Edge, ...]
-    skipped_subjects: Mapping[str, int]
-    declined_runs: Mapping[str, int]
     concept_edges: tuple[ConceptEdge, ...] = ()
     merges: tuple[Merge, ...] = ()
     supersessions: tuple[Supersession, ...] = ()
@@ -128,8 +126,6 @@ def to_graph(tables: GraphTables) -> Graph:
     rows: dict[str, Any] = {name: tuple(rows_of(name, getattr(tables, name))) for name in FILES}
     return Graph(
         **rows,
-        skipped_subjects=dict(tables.skipped_subjects),
-        declined_runs=dict(tables.declined_runs),
     )
 
 
@@ -143,8 +139,6 @@ def to_tables(graph: Graph) -> GraphTables:
     """Return the tables of a graph of objects."""
     return GraphTables(
         **{name: to_table(name, getattr(graph, name)) for name in FILES},
-        skipped_subjects=dict(graph.skipped_subjects),
-        declined_runs=dict(graph.declined_runs),
     )
 
 

@@ -18,8 +18,8 @@ from noctuary.core.files import write_array
 from noctuary.core.manifest import Manifest, compute_digest, describe_files, write_manifest
 from noctuary.core.store import record_night
 from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.graph.build import build_sessions
 from noctuary.graph.fold import concept_id, fold_name
-from noctuary.graph.sessions import build_sessions
 from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES
 from noctuary.snapshot.pack import LINEAGE_SCHEMA
 from noctuary.snapshot.publish import publish_candidate

@@ -8,13 +8,20 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, product
 from typing import NamedTuple, cast
 
 from noctuary.core.types import MemoryRecord
 from noctuary.graph import state as hubs
-from noctuary.graph.extract import KINDS, Dictionary, Extraction, build_dictionary, find_matches
+from noctuary.graph.extract import (
+    KINDS,
+    Dictionary,
+    Extraction,
+    find_matches,
+    is_looked_for,
+    needs_case,
+)
 from noctuary.graph.fold import concept_id, fold_name
 from noctuary.graph.state import (
     DF_POWER,
@@ -69,10 +76,9 @@ def naive_graph(
         for item in extraction.found
         if item.kind in _DICTIONARY_KINDS
     )
-    declined: Counter[str] = Counter()
     held: list[_Held] = []
     for record, extraction in zip(records, extractions, strict=True):
-        held += _holdings(record, extraction, dictionary, names, set(kept_runs), declined)
+        held += _holdings(record, extraction, dictionary, names, set(kept_runs))
     worths = _worths(held)
     edges = [*_subject_edges(records, held, worths), *_turn_edges(records, names)]
     mentions = {item.mention for item in held}
@@ -89,12 +95,19 @@ def naive_graph(
                 edges, key=lambda e: (e.src_position, RELATIONS.index(e.relation), e.dst_position)
             )
         ),
-        skipped_subjects=dict(sorted(dictionary.skipped.items())),
-        declined_runs=dict(sorted(declined.items())),
         concept_edges=_concept_edges(records, extractions, names),
         merges=tuple(sorted(merges, key=lambda merge: merge.name)),
         links=_links(held, dictionary, worths, _mention_limit(len(records))),
     )
+
+
+def build_dictionary(names: Iterable[tuple[str, str]]) -> Dictionary:
+    """Make the dictionary of (folded name, surface) pairs, in any order."""
+    cased: dict[str, bool] = {}
+    for name, surface in names:
+        if is_looked_for(name):
+            cased[name] = cased.get(name, True) and needs_case(name, surface)
+    return Dictionary(cased)
 
 
 def _holdings(
@@ -103,7 +116,6 @@ def _holdings(
     dictionary: Dictionary,
     names: Mapping[str, str],
     kept_runs: set[str],
-    declined: Counter[str],
 ) -> Iterator[_Held]:
     held_names: set[str] = set()
     for item in extraction.found:
@@ -116,8 +128,7 @@ def _holdings(
         )  # fmt: skip
     own = {item.name for item in extraction.found if item.role in ("about", "speaker")}
     matches = find_matches(record.content, dictionary, own)
-    declined.update(matches.declined)
-    for name, start, end in matches.found:
+    for name, start, end in matches:
         held_names.add(name)
         yield _Held(
             record, name, names.get(name, name), "mentions", "name", start, end,

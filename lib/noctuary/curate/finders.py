@@ -36,9 +36,9 @@ from noctuary.curate.proposals import (
     united,
     why_not_held,
 )
+from noctuary.graph.canonical import candidates, jaccard, may_compare, signatures
 from noctuary.graph.duplicates import Memories, exact_cosine, is_dated, line_up
 from noctuary.graph.extract import Extraction
-from noctuary.graph.likeness import candidates, jaccard, may_compare, signatures
 from noctuary.graph.successors import differ
 from noctuary.graph.supersession import STATE, VALUES_MAX, Statement, restates, statements_of
 from noctuary.graph.tables import Supersession
@@ -377,7 +377,7 @@ def superseded_facts(
 
 LEAST_SHINGLES = 0.8
 """Least Jaccard of the trigrams of two texts; a pair at .8 is found with odds of .99, one at .7 of
-.86 (`noctuary.graph.likeness`). Lower looks at more pairs that say different things."""
+.86 (`noctuary.graph.canonical`). Lower looks at more pairs that say different things."""
 
 LEFT_ALONE = 0.3
 """Confidence that a pair is one memory twice where the newer does not hold the older."""

@@ -1,30 +1,37 @@
-"""From a state in step with the corpus to one graph, and its arrays for a snapshot."""
+"""From tonight's memories to their findings, to one graph, and to its arrays for a snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.errors import EncoderError
+from noctuary.core.errors import EncoderError, StoreError
+from noctuary.core.files import hash_text
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.embed.documents import Embedded, text_key
 from noctuary.graph.canonical import MergeRules, canonicalise, keep_runs
 from noctuary.graph.duplicates import Corpus, NearMemo
+from noctuary.graph.extract import (
+    EXTRACTION_COLUMNS,
+    Extraction,
+    ExtractMemories,
+    add_keys,
+    decode_extraction,
+    encode_extraction,
+)
 from noctuary.graph.fold import concept_id
 from noctuary.graph.guards import NameStats, family, ranked
+from noctuary.graph.llm import Extended, merge_extractions
+from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
 from noctuary.graph.state import GraphState
 from noctuary.graph.supersession import close_intervals, find_supersessions
-from noctuary.graph.tables import (
-    FILES,
-    ArrowColumn,
-    ArrowTable,
-    GraphTables,
-    to_table,
-)
+from noctuary.graph.tables import FILES, ArrowColumn, ArrowTable, GraphTables, to_table
 from noctuary.graph.walk import (
     NO_CONCEPT,
     OPEN_END_US,
@@ -33,11 +40,131 @@ from noctuary.graph.walk import (
     GraphArrays,
     MentionArrays,
 )
-from noctuary.work.content import ContentStore
-from noctuary.work.shards import arrow_compute
+from noctuary.sources.corpus import MEMORIES_FILE, arrow_schema, column_batches, take_columns
+from noctuary.work.content import KEY, ContentStore, Filled, as_rows, fill
+from noctuary.work.shards import RecordBatch, Runner, arrow_compute
+
+# What the extractor found in tonight's memories: kept, made anew, and added to.
+
+KeyRows = NDArray[np.uint8]
+"""Keys, shape (n, 32)."""
+
+_READ_ROWS = 4_096  # findings decoded at once: some ten MB of objects
+
+
+@dataclass(frozen=True, slots=True)
+class Extractor:
+    """Reads findings from where they are kept, and lets a runner make what is lacking."""
+
+    store: ContentStore
+    runner: Runner
+    shards: Path
+    progress: Progress = SILENT
+
+    def fill(self, keyed: Iterable[RecordBatch]) -> Filled:
+        """Compute what the store lacks of some memories, given as `add_keys` does."""
+        return fill(self.store, keyed, ExtractMemories(), self.runner, self.shards, self.progress)
+
+    def read(self, records: Sequence[MemoryRecord]) -> list[Extraction]:
+        """Return the findings of some memories; what the store lost is found again."""
+        self.fill(map(add_keys, column_batches(records, EXTRACTION_COLUMNS)))
+        return list(self.read_kept(_keys_of(records)))
+
+    def read_kept(self, keys: KeyRows) -> Iterator[Extraction]:
+        """Yield what the store holds under some keys, in their order."""
+        for start in range(0, len(keys), _READ_ROWS):
+            handles = self.store.find(keys[start : start + _READ_ROWS])
+            if lacking := int((handles < 0).sum()):
+                raise StoreError(
+                    f"found no findings of {lacking} memories in {self.store.directory}, which "
+                    "were written just now: something else writes there; run the night again"
+                )
+            yield from map(decode_extraction, self.store.take(handles).to_pylist())
+
+
+class Extractions:
+    """Extractions of tonight's memories on demand, what the store tells added and part of keys."""
+
+    def __init__(
+        self,
+        extractor: Extractor,
+        records: Sequence[MemoryRecord],
+        told: Mapping[str, Extraction],
+    ) -> None:
+        """Read the keys; nothing is extracted before `load`."""
+        self._extractor = extractor
+        self._records = records
+        self._text_keys = _keys_of(records)
+        self._told: dict[int, Extraction] = {}
+        keys = self._text_keys.copy() if told else self._text_keys
+        for batch in column_batches(records, ("position", "memory_id")) if told else ():
+            columns = (column.to_pylist() for column in batch.columns)
+            for position, memory_id in zip(*columns, strict=True):
+                if (more := told.get(memory_id)) is not None:
+                    self._told[position] = more
+                    added = encode_extraction(more).decode("utf-8")
+                    key = hash_text(keys[position].tobytes().hex(), added)
+                    keys[position] = as_rows([bytes.fromhex(key)])
+        self.keys: Sequence[str] = _as_hex(keys)
+        self.extracted = 0
+        self.facts: Mapping[str, Any] = {}
+        self.notes: Mapping[str, Any] = {}
+
+    def load(self, chosen: Sequence[int]) -> Iterable[Extraction]:
+        """Yield the extractions of the memories at ascending positions."""
+        positions = np.array(chosen, dtype=np.int64)
+        rows = take_columns(self._records, positions, EXTRACTION_COLUMNS)
+        self.extracted += self._extractor.fill(map(add_keys, rows)).computed
+        found = self._extractor.read_kept(self._text_keys[positions])
+        for position, extraction in zip(chosen, found, strict=True):
+            told = self._told.get(position)
+            yield extraction if told is None else merge_extractions(extraction, told)
+
+
+class ExtendedExtractions(Extractions):
+    """Extractions, all held, to which a language model adds: a late answer changes a key."""
+
+    def __init__(
+        self,
+        extractor: Extractor,
+        records: Sequence[MemoryRecord],
+        told: Mapping[str, Extraction],
+        extend: Callable[[Sequence[MemoryRecord], Sequence[Extraction]], Extended],
+    ) -> None:
+        """Extract everything and let `extend` add to it; see `extend_extractions`."""
+        held = list(records)
+        super().__init__(extractor, held, told)
+        found = list(super().load(range(len(held))))
+        extended = extend(held, found)
+        self.facts, self.notes = extended.facts, extended.notes
+        self._merged = extended.extractions
+        self.keys = [
+            hash_text(key, encode_extraction(merged).decode("utf-8"))
+            for key, merged in zip(self.keys, self._merged, strict=True)
+        ]
+
+    def load(self, chosen: Sequence[int]) -> Iterable[Extraction]:
+        """Return the merged extractions of the memories at some positions."""
+        return [self._merged[position] for position in chosen]
+
+
+def _as_hex(keys: KeyRows) -> Sequence[str]:
+    """Return keys as hex digits, in one column: a million texts would be objects of 110 MB."""
+    import polars as pl
+
+    column: Any = pl.Series(keys.view("V32")[:, 0].tolist(), dtype=pl.Binary).bin.encode("hex")
+    return column
+
+
+def _keys_of(records: Sequence[MemoryRecord]) -> KeyRows:
+    keys = [
+        as_rows(add_keys(batch).column(KEY).to_pylist())
+        for batch in column_batches(records, EXTRACTION_COLUMNS)
+    ]
+    return np.concatenate([*keys, as_rows([])])
+
 
 # Vectors of the names of concepts: which names get one, and what of them outlives a night.
-
 
 NAMES_MAX = 4096
 """Most names that are embedded, those in most memories first. More finds more synonyms among rare
@@ -130,7 +257,6 @@ class _Named:
 
 # From a state in step with the corpus to one graph: names, sums, supersessions.
 
-
 _NO_RULES = MergeRules()
 
 
@@ -147,8 +273,6 @@ class Built:
     rejected: Mapping[str, int]  # statements and links that superseded nothing, by reason
     unknown_names: tuple[str, ...]
     near_memo: NearMemo
-    # by concept_id, the vector of its canonical name, or of its best ranked name that has one
-    concept_vectors: Mapping[str, NDArray[np.float32]]
 
     def to_facts(self) -> dict[str, Any]:
         """Return what the stage's facts say of the graph: rows by table, and what they are of."""
@@ -166,9 +290,6 @@ class Built:
             "supersessions_rejected": dict(self.rejected),
             "closed_edges": _closed(tables.edges),
             "closed_concept_edges": _closed(tables.concept_edges),
-            "skipped_subjects": dict(tables.skipped_subjects),
-            "declined_runs": dict(tables.declined_runs),
-            "concept_vectors": len(self.concept_vectors),
         }
 
 
@@ -194,14 +315,8 @@ def build_graph(
 ) -> Built:
     """Build the graph of the records that the state was last brought in step with.
 
-    Args:
-        state: In step with the records.
-        records: The memories, by position.
-        rules: What people forced or forbade.
-        vectors: Unit rows by position, shape (n, d); None finds no near duplicates.
-        embed_names: Gives vectors of names; None leaves merging by embedding out.
-        near_memo: Of the last search for near duplicates with vectors of the same encoder; makes
-            this one quicker, never another.
+    `vectors` are unit rows by position, (n, d); None finds no near duplicates. `near_memo`, of the
+    last search with vectors of the same encoder, makes this one quicker, never another.
     """
     state.place(records, keep_runs(state.runs(), len(records)))
     names = list(state.names())
@@ -212,18 +327,12 @@ def build_graph(
     corpus = Corpus.read(records, state.iter_outlines)
     replaced = find_supersessions(corpus, merged.canonical_of, vectors, near_memo)
     tables = replace(tables, supersessions=to_table("supersessions", replaced.found))
-    by_concept: dict[str, NDArray[np.float32]] = {}
-    for name, vector in (vectors_of or {}).items():
-        key = concept_id(merged.canonical_of.get(name, name))
-        if name not in merged.canonical_of or key not in by_concept:
-            by_concept[key] = vector
     return Built(
         tables=close_intervals(tables, (*replaced.found, *replaced.others)),
         unmerged=merged.refused,
         rejected=replaced.rejected,
         unknown_names=merged.unknown_names,
         near_memo=replaced.near_memo,
-        concept_vectors=by_concept,
     )
 
 
@@ -231,11 +340,7 @@ def build_graph(
 
 
 def to_arrays(tables: GraphTables, n: int) -> GraphArrays:
-    """Return the edges in compressed sparse rows over n positions; equal graphs, equal bytes.
-
-    Raises:
-        ValueError: An edge leaves or reaches a position outside 0..n-1, or names no concept.
-    """
+    """Return the edges in compressed sparse rows over n positions; equal graphs, equal bytes."""
     pc = arrow_compute()
     edges = tables.edges
     sources, targets = (edges[name].to_numpy() for name in ("src_position", "dst_position"))
@@ -277,11 +382,7 @@ def to_arrays(tables: GraphTables, n: int) -> GraphArrays:
 
 
 def to_mention_arrays(tables: GraphTables) -> MentionArrays:
-    """Return the mentions in compressed sparse rows over the concepts' ordinals.
-
-    Raises:
-        ValueError: A mention names no concept.
-    """
+    """Return the mentions in compressed sparse rows over the concepts' ordinals."""
     mentions = tables.mentions
     concepts = concept_ordinals(tables.concepts, mentions["concept_id"])
     positions, starts, ends = (
@@ -301,12 +402,41 @@ def speaking_concepts(mentions: MentionArrays) -> dict[int, int]:
     return dict(zip(positions.tolist(), ordinals.tolist(), strict=True))
 
 
-def concept_ordinals(concepts: ArrowTable, ids: ArrowColumn) -> NDArray[np.int64]:
-    """Return the ordinals of concepts by id.
+def build_sessions(
+    records: Sequence[MemoryRecord], speakers: Mapping[int, int] | None = None
+) -> SessionArrays:
+    """Return the sessions of a corpus: an id is only unique inside its owner and its wing."""
+    import polars as pl
 
-    Raises:
-        ValueError: An id is no concept's.
-    """
+    key, n = ["user", "wing", "session_id"], len(records)
+    names = [*key, "created_at_us", "is_turn"]
+    none = arrow_schema(MEMORIES_FILE).empty_table().select(names)
+    rows = pl.concat(map(pl.DataFrame, chain([none], column_batches(records, names))))
+    told = (
+        rows.select(pl.col("user", "wing").fill_null(""), "session_id", "created_at_us")
+        .with_row_index("position")
+        .filter(pl.Series([bool(s and s.strip()) for s in rows["session_id"]], dtype=pl.Boolean))
+    )
+    groups = told.group_by(key).len().filter(pl.col("len") >= MIN_MEMBERS).sort(key)
+    members = told.join(groups.with_row_index("code"), on=key)
+    members = members.sort("code", "created_at_us", "position")
+    order = members["position"].to_numpy()
+    codes, places, spoken = (np.full(n, -1, dtype=np.int32) for _ in range(3))
+    codes[order], places[order] = members["code"].to_numpy(), np.arange(len(order))
+    for position, ordinal in (speakers or {}).items():
+        spoken[position] = ordinal
+    return SessionArrays(
+        codes=codes,
+        places=places,
+        order=order.astype(np.int32),
+        indptr=np.concatenate(([0], np.cumsum(groups["len"].to_numpy()))).astype(np.int64),
+        turns=rows["is_turn"].to_numpy().astype(np.int8),
+        speakers=spoken,
+    )
+
+
+def concept_ordinals(concepts: ArrowTable, ids: ArrowColumn) -> NDArray[np.int64]:
+    """Return the ordinals of concepts by id; a ValueError where an id is no concept's."""
     found = arrow_compute().index_in(ids, value_set=concepts["concept_id"].combine_chunks())
     if found.null_count:
         raise ValueError(
@@ -333,12 +463,8 @@ def _indptr(rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 # What is shown stays in an event log for good, whatever happens to the memories: only short names
 # of concepts that several memories hold, and never a span of text.
 
-
-SHOWN_ROWS = 20
-"""Rows of each table; more would not be read."""
-
-NAME_MAX_CHARS = 24
-"""Longest name shown: longer ones are often half a sentence of a memory."""
+SHOWN_ROWS = 20  # rows of each table; more would not be read
+NAME_MAX_CHARS = 24  # longest name shown: longer ones are often half a sentence of a memory
 
 SHOWN_DF_MIN = 3
 """Fewest memories that hold a concept that is shown: one memory's own words stay in the store."""
@@ -363,9 +489,13 @@ def sample_merges(tables: GraphTables) -> str:
 
 
 def _best_known(concepts: ArrowTable) -> list[dict[str, Any]]:
-    known = concepts.filter(arrow_compute().greater_equal(concepts["df"], SHOWN_DF_MIN))
-    ordered = known.sort_by([("df", "descending"), ("concept_id", "ascending")]).to_pylist()
-    return [row for row in ordered if len(row["canonical_name"]) <= NAME_MAX_CHARS]
+    import polars as pl
+
+    known = pl.col("df") >= SHOWN_DF_MIN, pl.col("canonical_name").str.len_chars() <= NAME_MAX_CHARS
+    ordered = (
+        pl.DataFrame(concepts).filter(*known).sort("df", "concept_id", descending=[True, False])
+    )
+    return ordered.to_dicts()
 
 
 def _markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

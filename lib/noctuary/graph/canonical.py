@@ -1,13 +1,16 @@
-"""From names to canonical names, stage by stage, every decision kept."""
+"""Which names are like another, and from names to canonical names, every decision kept."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +22,437 @@ from noctuary.graph.guards import (
     NameStats,
     Stage,
     Traits,
+    joined,
+    rank,
     ranked,
     read_traits,
     refusal,
+    spelling_key,
     unlike_words,
-)
-from noctuary.graph.likeness import (
-    Link,
-    mutual_pairs,
-    similar_pairs,
-    spelling_links,
+    without_article,
 )
 from noctuary.graph.tables import Merge
+
+# Character trigrams of names: as sets for two names, as hashes for many. No opinion on likeness.
+#
+# Hashes depend on the name alone and are the same on every machine.
+
+GRAM = 3  # characters of a gram; shorter names have none
+
+GOLDEN = 0x9E3779B97F4A7C15
+"""Odd, with the bits of the golden ratio: multiples of it lie evenly in 64 bits."""
+
+_SETS_KEPT = 1 << 13  # some 20 MB; a name is compared with several others
+_CODE_BITS = 21  # Unicode ends below 2 ** 21, so three code points fit 63 bits
+
+
+@lru_cache(maxsize=_SETS_KEPT)
+def trigrams(name: str) -> frozenset[str]:
+    """Return the sets of three neighbouring characters; empty for shorter names."""
+    return frozenset(name[start : start + GRAM] for start in range(len(name) - GRAM + 1))
+
+
+def jaccard(left: str, right: str) -> float:
+    """Return the share of trigrams two names have in common, in [0, 1]; 0 where both have none."""
+    ours, theirs = trigrams(left), trigrams(right)
+    both = len(ours & theirs)
+    either = len(ours) + len(theirs) - both
+    return both / either if either else 0.0
+
+
+def gram_hashes(names: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the hashed trigrams of all names on end, repeats included, and where each begins."""
+    lengths = np.fromiter(map(len, names), np.int64, len(names))
+    if lengths.min() < GRAM:
+        short = names[int(lengths.argmin())]
+        raise ValueError(f"found the name {short!r}, expected at least {GRAM} characters")
+    raw = "".join(names).encode("utf-32-le", "surrogatepass")
+    codes = np.frombuffer(raw, np.uint32).astype(np.uint64)
+    shift = np.uint64(_CODE_BITS)
+    grams = (codes[:-2] << (shift + shift)) | (codes[1:-1] << shift) | codes[2:]
+    ends = np.cumsum(lengths)
+    inside = np.ones(len(codes), bool)
+    inside[ends - 1] = inside[ends - 2] = False  # trigrams that would begin there cross into others
+    counts = lengths - (GRAM - 1)
+    return mixed(grams[inside[: len(grams)]]), np.cumsum(counts) - counts
+
+
+def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return splitmix64 of each value: neighbouring numbers end far apart; no two become one."""
+    spread = values + np.uint64(GOLDEN)
+    spread = (spread ^ (spread >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    spread = (spread ^ (spread >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return spread ^ (spread >> np.uint64(31))
+
+
+# Which names can be as like another as MinHash asks: few, found without comparing pairs.
+#
+# Two sets whose Jaccard is J or more differ in at most (1 - J) x union members. Dealt by a hash
+# into one more parts than that, they agree in a whole part. So a name none of whose parts, as a
+# sum of hashes, occurs in another name has no twin, and no signature need be made for it. Nothing
+# is missed: sums of equal parts are equal. Linear in the names.
+
+_CHUNK_BITS = 13
+_CHUNK_NAMES = 1 << _CHUNK_BITS  # names whose grams are held at once: bounds memory
+_SLACK = 1e-9  # of products with a likeness, which is no exact binary number
+
+
+def may_have_twin(names: Sequence[str], jaccard_min: float) -> NDArray[np.bool_]:
+    """Say of every distinct name of 3 characters or more whether another could be as like it.
+
+    Never false where one is; true says little: the pair is still to be found and compared.
+    """
+    if not names:
+        return np.zeros(0, np.bool_)
+    chunks = [
+        (start, *_part_keys(names[start : start + _CHUNK_NAMES], jaccard_min))
+        for start in range(0, len(names), _CHUNK_NAMES)
+    ]
+    keys = np.concatenate([keys for _, _, keys in chunks])
+    owners = np.concatenate([start + rows for start, rows, _ in chunks])
+    order = np.argsort(keys)
+    equal = keys[order][1:] == keys[order][:-1]
+    found = np.zeros(len(names), np.bool_)
+    found[owners[order[1:][equal]]] = True
+    found[owners[order[:-1][equal]]] = True
+    return found
+
+
+def _part_keys(
+    names: Sequence[str], jaccard_min: float
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Return rows of names, each once per part, and the key of that part."""
+    hashes, sizes = _distinct(names)
+    rows: list[NDArray[np.int64]] = []
+    keys: list[NDArray[np.uint64]] = []
+    for parts, chosen in _dealings(sizes, jaccard_min):
+        taken = np.repeat(chosen, sizes)
+        members, counts = hashes[taken], sizes[chosen]
+        begins = np.cumsum(counts) - counts
+        dealt = members % np.uint64(parts)
+        for part in range(parts):
+            sums = np.add.reduceat(np.where(dealt == part, members, np.uint64(0)), begins)
+            keys.append(mixed(sums ^ np.uint64(((parts << 32 | part) * GOLDEN) & (2**64 - 1))))
+            rows.append(np.flatnonzero(chosen))
+    return np.concatenate(rows), np.concatenate(keys)
+
+
+def _dealings(
+    sizes: NDArray[np.int64], jaccard_min: float
+) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+    """Yield how many parts there are to be, and for which names.
+
+    The union of a name of n grams with a twin has n to n / J members, and how many is not known
+    yet: a name is dealt into every number of parts that this allows.
+    """
+    apart = 1.0 - jaccard_min
+    fewest = np.floor(sizes * apart + _SLACK).astype(np.int64) + 1
+    most = np.floor(sizes / jaccard_min * apart + _SLACK).astype(np.int64) + 1
+    for parts in range(int(fewest.min()), int(most.max()) + 1):
+        chosen = (fewest <= parts) & (parts <= most)
+        if chosen.any():
+            yield parts, chosen
+
+
+def _distinct(names: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the hashes of the distinct grams of all names on end, and their number by name."""
+    hashes, starts = gram_hashes(names)
+    counts = np.diff(starts, append=len(hashes))
+    owners = np.repeat(np.arange(len(names), dtype=np.uint64), counts)
+    shift = np.uint64(64 - _CHUNK_BITS)
+    tagged = np.sort((owners << shift) | (hashes >> np.uint64(_CHUNK_BITS)))
+    tagged = tagged[np.concatenate([[True], tagged[1:] != tagged[:-1]])]
+    sizes = np.bincount((tagged >> shift).astype(np.int64), minlength=len(names))
+    return mixed(tagged & np.uint64((1 << (64 - _CHUNK_BITS)) - 1)), sizes
+
+
+# Names that share nearly all their character trigrams, found by MinHash and banding: candidates
+# share a bucket in any band, and each is verified by exact Jaccard.
+
+JACCARD_MIN = 0.9
+"""Share of trigrams that two names must have in common; lower finds more misspellings and more
+names that only look alike."""
+
+BAND_ROWS = 6
+"""Hash values in a band: a pair of likeness j shares a band with odds j ** BAND_ROWS. More rows
+verify fewer pairs in vain and miss more."""
+
+BANDS = 16
+"""Bands: a pair at JACCARD_MIN is missed with odds (1 - 0.9 ** 6) ** 16 = 5e-6. More bands miss
+less and cost time and memory in proportion."""
+
+ENTROPY_MIN_BITS = 2.0
+"""Least entropy of a name's characters: at least four of them in equal use. Below, trigrams repeat
+and say little (hahaha, hahahaha)."""
+
+FUZZY_MIN_CHARS = 8  # shortest name compared by trigrams: below, one letter is a tenth of the name
+
+BUCKET_MAX_NAMES = 64
+"""Names of a bucket compared with all others of it. A larger bucket is split by the digits of its
+names; what is still larger compares each name with the 64 best-ranked ones, and is counted. Bounds
+a corpus of near-equal names (log lines); raising it finds more twins in such a corpus, slower."""
+
+CROWDED = "crowded_bucket"  # reason under which names of larger buckets are counted
+
+_DIGITS = re.compile(r"\d+")
+_SHAPES_KEPT = 1 << 14  # pairs of length and number of characters: every one that occurs
+_SIGNATURE_NAMES = 8192  # rows of a signature matrix made at once: bounds the memory of the hashes
+_MASK = (1 << 64) - 1
+
+Signatures = NDArray[np.uint32]
+"""Shape (names, BANDS * BAND_ROWS)."""
+
+
+def may_compare(name: str) -> bool:
+    """Say whether a folded name is long and varied enough for its trigrams to mean something."""
+    plain = name.replace(" ", "")
+    if len(plain) < FUZZY_MIN_CHARS:
+        return False
+    # Nearly all names are varied enough whatever the counts of their characters are.
+    if _least_entropy_bits(len(plain), len(set(plain))) >= ENTROPY_MIN_BITS:
+        return True
+    return entropy_bits(plain) >= ENTROPY_MIN_BITS
+
+
+def entropy_bits(text: str) -> float:
+    """Return the Shannon entropy of a text's characters, in bits; 0 for the empty text."""
+    total = len(text)
+    # Summed in the order of the counts, so that equal texts give the same float anywhere.
+    return sum(
+        -count / total * math.log2(count / total) for count in sorted(Counter(text).values())
+    )
+
+
+@lru_cache(maxsize=_SHAPES_KEPT)
+def _least_entropy_bits(length: int, distinct: int) -> float:
+    """Return the entropy of such a text if one character stands wherever it can."""
+    often = (length - distinct + 1) / length
+    return -often * math.log2(often) + (distinct - 1) / length * math.log2(length)
+
+
+def signatures(names: Sequence[str]) -> Signatures:
+    """Return a MinHash signature per name; a row depends on its name alone."""
+    chunks = [
+        _signatures_of(names[start : start + _SIGNATURE_NAMES])
+        for start in range(0, len(names), _SIGNATURE_NAMES)
+    ]
+    return np.concatenate(chunks) if chunks else np.empty((0, BANDS * BAND_ROWS), np.uint32)
+
+
+def candidates(
+    names: Sequence[str], rows: Signatures, refused: Counter[str]
+) -> Iterator[tuple[int, int]]:
+    """Yield pairs (better rank, lower rank) of indices that share a band, each once."""
+    seen: set[int] = set()
+    crowded: set[int] = set()
+    for bucket in _split(names, _buckets(rows)):
+        crowded.update(bucket[BUCKET_MAX_NAMES:])
+        for place, low in enumerate(bucket):
+            for high in bucket[: min(place, BUCKET_MAX_NAMES)]:
+                key = high * len(names) + low
+                if key not in seen:
+                    seen.add(key)
+                    yield high, low
+    if crowded:
+        refused[CROWDED] += len(crowded)
+
+
+def similar_pairs(names: Sequence[str], refused: Counter[str]) -> list[tuple[int, int, float]]:
+    """Return pairs with Jaccard of JACCARD_MIN or more."""
+    # Of those that may be compared, some tenth can have a twin and need a signature.
+    long_enough = [index for index, name in enumerate(names) if may_compare(name)]
+    likely = may_have_twin([names[index] for index in long_enough], JACCARD_MIN).tolist()
+    chosen = [index for index, is_likely in zip(long_enough, likely, strict=True) if is_likely]
+    texts = [names[index] for index in chosen]
+    pairs: list[tuple[int, int, float]] = []
+    for high, low in candidates(texts, signatures(texts), refused):
+        score = jaccard(texts[high], texts[low])
+        if score >= JACCARD_MIN:
+            pairs.append((chosen[high], chosen[low], score))
+    return sorted(pairs)
+
+
+def _buckets(rows: Signatures) -> Iterator[list[int]]:
+    """Yield the indices of every bucket with two names or more, in order of rank."""
+    for band in range(BANDS):
+        keys = np.zeros(len(rows), np.uint64)
+        for column in range(band * BAND_ROWS, (band + 1) * BAND_ROWS):
+            keys = mixed(keys ^ rows[:, column])
+        order = np.argsort(keys, kind="stable")  # stable: equal keys stay in order of rank
+        cuts = np.flatnonzero(np.diff(keys[order])) + 1
+        edges = [0, *cuts.tolist(), len(order)]
+        for start, end in pairwise(edges):
+            if end - start > 1:
+                yield order[start:end].tolist()
+
+
+def _split(names: Sequence[str], buckets: Iterator[list[int]]) -> Iterator[list[int]]:
+    """Part the names of larger buckets by their digits: such names never merge anyway."""
+    for bucket in buckets:
+        if len(bucket) <= BUCKET_MAX_NAMES:
+            yield bucket
+            continue
+        parts: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+        for index in bucket:
+            parts[tuple(_DIGITS.findall(names[index]))].append(index)
+        yield from (part for part in parts.values() if len(part) > 1)
+
+
+def _signatures_of(names: Sequence[str]) -> Signatures:
+    grams, starts = gram_hashes(names)
+    # Multiplier (odd) and addend of every hash, the same on every machine.
+    places = range(1, 2 * BANDS * BAND_ROWS + 1)
+    drawn = mixed(np.array([(place * GOLDEN) & _MASK for place in places], np.uint64))
+    columns = [
+        # The high half of the product is the well-mixed one.
+        np.minimum.reduceat((grams * multiplier + addend) >> np.uint64(32), starts)
+        for multiplier, addend in zip(drawn[::2] | np.uint64(1), drawn[1::2], strict=True)
+    ]
+    return np.stack(columns, axis=1).astype(np.uint32)
+
+
+# Names whose vectors are each other's nearest, by blocks of rows: the one step that sees all pairs,
+# some 0.2 s for as many names as are given a vector. Cosines are exact to 1e-9 and ties go to the
+# smaller name, so that blocks make no difference.
+
+COSINE_MIN = 0.8
+"""Least cosine of two names that may be one; lower finds more synonyms and more mere relatives."""
+
+_BLOCK_VALUES = 1 << 23  # cosines held at once: 32 MB
+_NEAR = 1e-5  # float32 products of unit vectors err by less: what is this close is rescored
+_COSINE_DIGITS = 9  # of the exact cosine; float64 sums of any order agree to this
+
+
+def mutual_pairs(vectors: Mapping[str, NDArray[np.float32]]) -> list[tuple[str, str, float]]:
+    """Return pairs (smaller name, larger name, cosine) that are each other's nearest, sorted."""
+    names = sorted(vectors)
+    if not names:
+        return []
+    units = _unit_rows([vectors[name] for name in names])
+    size = max(1, _BLOCK_VALUES // len(names))
+    nearest: dict[int, tuple[int, float]] = {}
+    for start in range(0, len(names), size):
+        nearest.update(_nearest(units, np.arange(start, min(start + size, len(names)))))
+    return [
+        (names[row], names[other], cosine)
+        for row, (other, cosine) in sorted(nearest.items())
+        if row < other and nearest.get(other, (-1, 0.0))[0] == row
+    ]
+
+
+def _unit_rows(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    shapes = set(map(np.shape, vectors))
+    if len(shapes) != 1:
+        raise ValueError(f"found vectors of shapes {sorted(shapes)}, expected one: embed anew")
+    rows = np.stack(vectors).astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise ValueError("found vectors with values that are not finite: embed these names anew")
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+
+
+def _nearest(units: NDArray[np.float32], rows: NDArray[np.int64]) -> dict[int, tuple[int, float]]:
+    """Return the nearest other row and its cosine for rows that have one within COSINE_MIN."""
+    cosines = units[rows] @ units.T
+    cosines[np.arange(len(rows)), rows] = -1.0
+    highest = cosines.max(axis=1)
+    near = np.flatnonzero(highest >= COSINE_MIN - _NEAR)
+    places, others = np.nonzero(cosines[near] >= highest[near, None] - _NEAR)
+    owners = rows[near[places]]
+    ours, theirs = units[owners].astype(np.float64), units[others].astype(np.float64)
+    # float32 unit rows are off by 1e-7: their true lengths are divided out.
+    lengths = np.einsum("ij,ij->i", ours, ours) * np.einsum("ij,ij->i", theirs, theirs)
+    exact = np.einsum("ij,ij->i", ours, theirs) / np.sqrt(lengths)
+    exact = np.minimum(np.round(exact, _COSINE_DIGITS), 1.0)
+    best: dict[int, tuple[int, float]] = {}
+    for owner, other, cosine in zip(owners.tolist(), others.tolist(), exact.tolist(), strict=True):
+        # Columns ascend, and follow the names' order: of equal ones the smaller name stays.
+        if cosine >= COSINE_MIN and cosine > best.get(owner, (-1, 0.0))[1]:
+            best[owner] = (other, cosine)
+    return best
+
+
+# Names that are one but for their spelling. Candidates share a key; linear in the names.
+
+Reader = Callable[[str], Traits]
+"""Gives the traits of a known name."""
+
+
+class Link(NamedTuple):
+    """Two names that a stage holds for one."""
+
+    name: str
+    other: str
+    reason: str
+    score: float  # in [0, 1]
+    detail: str
+
+
+def spelling_links(
+    stats: Mapping[str, NameStats], read: Reader, refused: Counter[str]
+) -> list[Link]:
+    """Link every name to the best name of its spelling that the guards let stand."""
+    keys = [spelling_key(name) for name in stats]
+    shared = {key for key, names in Counter(keys).items() if names > 1}
+    buckets: defaultdict[str, list[Traits]] = defaultdict(list)
+    for name, key in zip(stats, keys, strict=True):
+        if key in shared:
+            buckets[key].append(read(name))
+    links = [link for bucket in buckets.values() for link in _star_links(bucket, refused)]
+    return links + _qualifier_links(stats, read, refused)
+
+
+def _star_links(bucket: Sequence[Traits], refused: Counter[str]) -> list[Link]:
+    leaders: list[Traits] = []
+    links: list[Link] = []
+    for item in bucket:
+        for leader in leaders:
+            stage, detail = _difference(item, leader)
+            reason = refusal(item, leader, stage)
+            if not reason:
+                links.append(Link(item.stats.name, leader.stats.name, "alias", 1.0, detail))
+                break
+            refused[reason] += 1
+        else:
+            leaders.append(item)
+    return links
+
+
+def _difference(left: Traits, right: Traits) -> tuple[Stage, str]:
+    """Return the one thing in which two names of a bucket differ."""
+    ours, theirs = left.tokens, right.tokens
+    if "".join(ours) == "".join(theirs):
+        return "spacing", "spaces or hyphens"
+    if joined(ours) == joined(theirs):
+        return "spacing", "accents"
+    if without_article(ours) == without_article(theirs):
+        return "article", "the article"
+    if ours[:-1] == theirs[:-1]:
+        return "plural", "plural"
+    return "several", ""
+
+
+def _qualifier_links(
+    stats: Mapping[str, NameStats], read: Reader, refused: Counter[str]
+) -> list[Link]:
+    """Link "X (q)" with "X" where no other qualifier of X is known."""
+    qualified: defaultdict[str, list[Traits]] = defaultdict(list)
+    for item in stats.values():
+        if item.surfaces and item.surfaces[0].rstrip().endswith((")", "）")):
+            traits = read(item.name)
+            if traits.base in stats and traits.base != item.name:
+                qualified[traits.base].append(traits)
+    links: list[Link] = []
+    for base, items in qualified.items():
+        reason = "ambiguous_qualifier" if len(items) > 1 else ""
+        reason = reason or refusal(items[0], read(base), "qualifier")
+        if reason:
+            refused[reason] += len(items)
+            continue
+        high, low = sorted((stats[base], items[0].stats), key=rank)
+        links.append(Link(low.name, high.name, "alias", 1.0, f"qualifier ({items[0].qualifier})"))
+    return links
+
 
 # Groups of names that are one concept, grown link by link. No opinion on which links are right.
 
@@ -99,11 +521,7 @@ class Groups:
 
 
 def paths_to(canonical: str, links: Iterable[Link]) -> dict[str, tuple[Link, str]]:
-    """Return for each name that the links reach the link and the name it hangs on.
-
-    Breadth first from the canonical name: each name is explained by the shortest way to it. Links
-    earlier in the sequence win.
-    """
+    """Return the link, and the name it hangs on, for each name that the links reach."""
     around: defaultdict[str, list[Link]] = defaultdict(list)
     for link in links:
         around[link.name].append(link)
@@ -126,24 +544,16 @@ def paths_to(canonical: str, links: Iterable[Link]) -> dict[str, tuple[Link, str
 # hold it). The paper's form for runs of two words or more is used: a single word scores 0 and is
 # never a concept by itself, since frequent single words are mostly vocabulary.
 
-
 C_VALUE_MIN = 0.0
 """Runs must score above this. Higher keeps fewer and longer runs; 0 drops single words and what
 only occurs inside one longer run."""
 
-DF_MIN = 2
-"""Fewest memories that hold a run; in one memory it connects nothing."""
+DF_MIN = 2  # fewest memories that hold a run; in one memory it connects nothing
 
 DF_MAX_SHARE = 0.02
 """Largest share of the memories that hold a run; beyond it is vocabulary and would be a hub."""
 
-RUN_MAX_WORDS = 8
-"""Longest run that is looked into; bounds the work per run to 28 parts."""
-
-
-def c_values(counts: Mapping[str, int]) -> dict[str, float]:
-    """Return the C-value of every run, in the order given."""
-    return _score(counts, counts, 1)
+RUN_MAX_WORDS = 8  # longest run that is looked into; bounds the work per run to 28 parts
 
 
 def keep_runs(counts: Mapping[str, int], memories: int) -> tuple[str, ...]:
@@ -152,32 +562,30 @@ def keep_runs(counts: Mapping[str, int], memories: int) -> tuple[str, ...]:
     asked = {
         run: count for run, count in counts.items() if DF_MIN <= count <= df_max and " " in run
     }
-    values = _score(asked, counts, 2)
+    values = c_values(asked, counts)
     return tuple(sorted(run for run, value in values.items() if value > C_VALUE_MIN))
 
 
-def _score(asked: Mapping[str, int], counts: Mapping[str, int], shortest: int) -> dict[str, float]:
-    """Return the C-value of some of the runs, none of fewer words than `shortest`."""
+def c_values(asked: Mapping[str, int], counts: Mapping[str, int]) -> dict[str, float]:
+    """Return log2(words) x (count - mean count of the longer runs that hold it) of some runs."""
     hosts: defaultdict[str, list[int]] = defaultdict(list)
     for run, count in counts.items():
-        for part in set(_parts(run.split(), shortest)):
+        for part in set(_parts(run.split())):
             if part in asked:
                 hosts[part].append(count)
-    return {run: _c_value(run, count, hosts.get(run, ())) for run, count in asked.items()}
+    return {
+        run: math.log2(len(run.split())) * (count - sum(hosts[run]) / (len(hosts[run]) or 1))
+        for run, count in asked.items()
+    }
 
 
-def _parts(tokens: Sequence[str], shortest: int) -> Iterator[str]:
-    """Yield the shorter runs of consecutive words inside a run, of `shortest` words or more."""
+def _parts(tokens: Sequence[str]) -> Iterator[str]:
+    """Yield the shorter runs of two consecutive words or more inside a run."""
     if len(tokens) > RUN_MAX_WORDS:
         return
-    for length in range(shortest, len(tokens)):
+    for length in range(2, len(tokens)):
         for start in range(len(tokens) - length + 1):
             yield " ".join(tokens[start : start + length])
-
-
-def _c_value(run: str, count: int, host_counts: Sequence[int]) -> float:
-    mean = sum(host_counts) / len(host_counts) if host_counts else 0.0
-    return math.log2(len(run.split())) * (count - mean)
 
 
 # What people forced or forbade: `<store>/merges.toml`, read and checked.
@@ -188,7 +596,6 @@ def _c_value(run: str, count: int, host_counts: Sequence[int]) -> float:
 # Names may be written as anywhere; they are folded. A rule undoes or forces a merge at the next
 # build; nothing else keeps a memory of merges.
 
-
 _KEYS = ("never", "same")
 
 Pair = tuple[str, str]
@@ -196,11 +603,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class MergeRules:
-    """Rules over folded names.
-
-    Raises:
-        ConfigError: Two names are forced to be one and kept apart.
-    """
+    """Rules over folded names; a ConfigError where two are forced to be one and kept apart."""
 
     never: tuple[Pair, ...] = ()
     same: tuple[Pair, ...] = ()
@@ -212,12 +615,7 @@ class MergeRules:
 
     @classmethod
     def read(cls, path: Path) -> MergeRules:
-        """Read a rule file; a store without one has no rules.
-
-        Raises:
-            ConfigError: It cannot be read, is no TOML, has other keys or entries than documented,
-                or contradicts itself. The message lists up to ten faults.
-        """
+        """Read a rule file, none being no rules; a ConfigError lists up to ten faults."""
         raw = _read_toml(path)
         faults = [
             f"unknown key {key!r}{nearest_hint(key, _KEYS)}" for key in raw if key not in _KEYS
@@ -285,28 +683,22 @@ def _read_pairs(key: str, value: Any, faults: list[str]) -> tuple[Pair, ...]:
         return ()
     pairs: set[Pair] = set()
     for number, entry in enumerate(cast("list[Any]", value), start=1):
-        pair = _read_pair(f"{key}, entry {number}", entry, faults)
-        if pair is not None:
-            pairs.add(pair)
+        where = f"{key}, entry {number} is {entry!r}"
+        names = cast("list[Any]", entry) if isinstance(entry, list) else []
+        if len(names) != 2 or not all(isinstance(name, str) for name in names):
+            faults.append(f'{where}, expected two names: ["k8s", "Kubernetes"]')
+            continue
+        left, right = sorted(fold_name(name) for name in names)
+        if not left:
+            faults.append(f"{where}: a name without letters or digits names nothing")
+        elif left == right:
+            faults.append(
+                f"{where}: both read {left!r}, which is one name already; "
+                "case, punctuation and possessives make no difference"
+            )
+        else:
+            pairs.add((left, right))
     return tuple(sorted(pairs))
-
-
-def _read_pair(where: str, entry: Any, faults: list[str]) -> Pair | None:
-    names = cast("list[Any]", entry) if isinstance(entry, list) else []
-    if len(names) != 2 or not all(isinstance(name, str) for name in names):
-        faults.append(f'{where} is {entry!r}, expected two names: ["k8s", "Kubernetes"]')
-        return None
-    left, right = sorted(fold_name(name) for name in names)
-    if not left:
-        faults.append(f"{where} is {entry!r}: a name without letters or digits names nothing")
-        return None
-    if left == right:
-        faults.append(
-            f"{where} is {entry!r}: both read {left!r}, which is one name already; "
-            "case, punctuation and possessives make no difference"
-        )
-        return None
-    return left, right
 
 
 def _message(where: str, faults: list[str]) -> str:
@@ -322,7 +714,6 @@ def _message(where: str, faults: list[str]) -> str:
 # Likeness (MinHash, embeddings) does not: a name joins a canonical name only by a link to that
 # very name, so that no concept creeps through a row of near misses. A second round over the result
 # would creep, and is not done.
-
 
 _NO_RULES = MergeRules()
 
@@ -346,8 +737,7 @@ def canonicalise(
     vectors: Mapping[str, NDArray[np.float32]] | None = None,
 ) -> Canonical:
     """Decide which names are one concept."""
-    order = ranked(names)
-    run = _Run(order, rules)
+    run = _Run(ranked(names), rules)
     run.join_strong(aliases, rules)
     run.join_minhash()
     if vectors is not None:

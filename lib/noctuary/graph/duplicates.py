@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 # One reason to think that a memory replaces another, before it is decided which one counts.
 
-
 REASONS = ("explicit", "is_now", "newer_value", "near_duplicate")
 """Sources of a supersession, strongest first."""
 
@@ -50,7 +49,6 @@ class Link(NamedTuple):
 
 # When and whose every memory is, as arrays: some 40 bytes a memory where a record takes 1,200.
 
-
 _NOBODY = ""
 _NO_KEYS = Keys(0, 0)
 _COLUMNS = (
@@ -61,12 +59,22 @@ Ints = NDArray[np.int64]
 
 
 class Sighting(NamedTuple):
-    """Where one memory stands; what `MemoryRecord` says of it, under the same names."""
+    """When and whose one memory is."""
 
     position: int
-    user: str
-    wing: str
+    user: str  # "" for nobody
+    wing: str  # "" for none: it may belong to any
     created_at_us: int
+
+    @staticmethod
+    def of(record: MemoryRecord) -> Sighting:
+        """Return where a memory stands."""
+        scope = (record.user or "", record.wing or "")
+        return Sighting(record.position, *scope, record.created_at_us)
+
+    def in_scope(self, other: Sighting) -> bool:
+        """Say whether two belong to one user and to wings that agree."""
+        return self.user == other.user and wings_agree(self.wing, other.wing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +158,11 @@ def _read_batch(batch: Any) -> pl.DataFrame:
 # Decided here, as for recall (`noctuary.recall.selection`): both belong to the same user, or to
 # nobody; wings that differ keep both, and a memory without a wing may belong to any.
 
-
 _LAST = 2**63
 """After every position."""
 
-
-class Moment(NamedTuple):
-    """When a memory was made; positions order those of one moment."""
-
-    created_at_us: int
-    position: int
-
-
-Placed = MemoryRecord | Sighting
-"""Whatever tells when and whose a memory is."""
+Moment = tuple[int, int]
+"""When a memory was made, and its position, which orders those of one moment."""
 
 
 class Memory(NamedTuple):
@@ -171,6 +170,11 @@ class Memory(NamedTuple):
 
     record: MemoryRecord
     extraction: Extraction
+
+    @property
+    def sighting(self) -> Sighting:
+        """When and whose it is."""
+        return Sighting.of(self.record)
 
 
 Memories = Mapping[int, Memory]
@@ -180,28 +184,8 @@ small corpus (`line_up`), or the few that state something (`corpus.Corpus`)."""
 
 def line_up(records: Sequence[MemoryRecord], extractions: Sequence[Extraction]) -> Memories:
     """Return the memories by position."""
-    if len(records) != len(extractions):
-        raise ValueError(
-            f"found {len(extractions)} extractions for {len(records)} memories, expected one each"
-        )
-    pairs = zip(records, extractions, strict=True)
-    memories = {r.position: Memory(r, e) for r, e in sorted(pairs, key=lambda p: p[0].position)}
-    if len(memories) != len(records):
-        raise ValueError(
-            f"found {len(memories)} positions for {len(records)} memories, expected one each: "
-            "export the corpus again"
-        )
-    return memories
-
-
-def owner_of(record: Placed) -> str:
-    """Return whose memory it is; "" for nobody's."""
-    return record.user or ""
-
-
-def wing_of(record: Placed) -> str:
-    """Return its wing; "" for a memory without one."""
-    return record.wing or ""
+    pairs = sorted(zip(records, extractions, strict=True), key=lambda pair: pair[0].position)
+    return {record.position: Memory(record, extraction) for record, extraction in pairs}
 
 
 def wings_agree(one: str, other: str) -> bool:
@@ -209,46 +193,32 @@ def wings_agree(one: str, other: str) -> bool:
     return one == other or not one or not other
 
 
-def in_scope(one: Placed, other: Placed) -> bool:
-    """Say whether the two belong to one user and to wings that agree."""
-    return owner_of(one) == owner_of(other) and wings_agree(wing_of(one), wing_of(other))
-
-
-def is_dated(record: Placed) -> bool:
+def is_dated(record: MemoryRecord | Sighting) -> bool:
     """Say whether it is known when the memory was made."""
     return record.created_at_us != UNDATED_US
-
-
-def moment_of(record: Placed) -> Moment:
-    """Return what newer and newest mean."""
-    return Moment(record.created_at_us, record.position)
 
 
 class Timeline:
     """Dated memories of one user by wing, to be asked for the next or the last one in scope."""
 
-    def __init__(self, records: Iterable[Placed]) -> None:
+    def __init__(self, sightings: Iterable[Sighting]) -> None:
         self._by_wing: dict[str, list[Moment]] = defaultdict(list)
-        for record in records:
-            if is_dated(record):
-                self._by_wing[wing_of(record)].append(moment_of(record))
+        for at in filter(is_dated, sightings):
+            self._by_wing[at.wing].append((at.created_at_us, at.position))
         for line in self._by_wing.values():
             line.sort()
 
-    def later(self, record: Placed) -> Iterator[int]:
+    def later(self, at: Sighting) -> Iterator[int]:
         """Yield the positions of strictly later memories in scope, the earliest first."""
-        after = Moment(record.created_at_us, _LAST)
-        tails = (
-            islice(line, bisect_right(line, after), None) for line in self._lines(wing_of(record))
-        )
-        yield from (moment.position for moment in merge(*tails))
+        after = (at.created_at_us, _LAST)
+        tails = (islice(line, bisect_right(line, after), None) for line in self._lines(at.wing))
+        yield from (position for _, position in merge(*tails))
 
-    def last_before(self, record: Placed) -> int | None:
+    def last_before(self, at: Sighting) -> int | None:
         """Return the newest strictly earlier memory in scope, or None."""
-        before = Moment(record.created_at_us, -1)
-        ends = [(line, bisect_left(line, before)) for line in self._lines(wing_of(record))]
+        ends = [(line, bisect_left(line, (at.created_at_us, -1))) for line in self._lines(at.wing)]
         newest = max((line[end - 1] for line, end in ends if end), default=None)
-        return None if newest is None else newest.position
+        return None if newest is None else newest[1]
 
     def _lines(self, wing: str) -> list[list[Moment]]:
         if not wing:
@@ -260,7 +230,6 @@ class Timeline:
 #
 # At a million memories, records and findings as objects are some 2 GB. Only a memory that states
 # something, or is a `key: value` one, is read as a text: some twentieth of them.
-
 
 Outlines = Callable[..., Iterable[tuple[int, Extraction]]]
 """Gives, each time anew, position and extraction of every memory with a subject, a tag or a
@@ -281,11 +250,6 @@ class Corpus:
         """Read the columns, and the memories that state something."""
         columns = MemoryColumns.read(records)
         said = dict(outlines(stated_only=True))
-        if said and not 0 <= min(said) <= max(said) < len(columns):
-            raise ValueError(
-                f"found outlines of positions {min(said)}..{max(said)}, expected positions in "
-                f"0..{len(columns) - 1}: the state belongs to another corpus"
-            )
         chosen = {r.position: r for r in _records_at(records, said, len(columns))}
         stating = {p: Memory(chosen[p], said[p]) for p in sorted(said)}
         return Corpus(columns, stating, outlines)
@@ -305,12 +269,8 @@ def _records_at(
         yield from (MemoryRecord(*values) for values in zip(*columns, strict=True))
 
 
-# Candidate cells: rows that point the same way share a cell, whatever else is in the corpus.
-#
-# Cells of k-means (`noctuary.embed.rotation`) would hold neighbours more tightly, but move with
-# the corpus: one added memory would change which pairs are looked at. These depend on the row
-# alone.
-
+# Candidate cells: rows that point the same way share a cell, whatever else is in the corpus. Cells
+# of k-means would move with it: one added memory would change which pairs are looked at.
 
 LEAST_RECALL = 0.97
 """Chance that two rows of cosine LEAST_SIMILARITY share a cell; closer ones do more often. Higher
@@ -319,8 +279,7 @@ finds more of the borderline pairs, for more sets of cells and their time."""
 ROWS_PER_CELL = 256
 """Mean rows of a cell that the number of bits aims at. Fewer are quicker and miss more pairs."""
 
-_SEED = 5_000_186
-"""Of the hyperplanes; another one finds other borderline pairs."""
+_SEED = 5_000_186  # of the hyperplanes; another one finds other borderline pairs
 
 _ROWS_AT_ONCE = 4_096
 
@@ -338,13 +297,7 @@ def tables_for(bits: int) -> int:
 def signatures(
     vectors: NDArray[np.float32], bits: int, rows: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """Return the cell of every row in every table, shape (n, tables); a function of each row.
-
-    Args:
-        vectors: Shape (m, d); a million of them are never copied as a whole.
-        bits: Hyperplanes per table, 1..62.
-        rows: Which are asked for, shape (n,); None asks for all.
-    """
+    """Return the cell of every row (or of `rows`) in every table, shape (n, tables)."""
     tables = tables_for(bits)
     # Every table has its own generator: more of them, or more bits, change nothing of the others.
     planes = np.concatenate(
@@ -366,12 +319,7 @@ def signatures(
 def shared_cells(
     olders: NDArray[np.int64], newers: NDArray[np.int64]
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield (rows of the olders, rows of the newers) of each cell that holds some of both.
-
-    Args:
-        olders: Cells of one table, shape (a,).
-        newers: Cells of the same table, shape (b,).
-    """
+    """Yield (rows of the olders, rows of the newers) of each cell of a table that holds both."""
     by_older, by_newer = np.argsort(olders, kind="stable"), np.argsort(newers, kind="stable")
     shared = np.intersect1d(olders, newers)
     bounds = [
@@ -391,7 +339,6 @@ def shared_cells(
 # blockwise; a larger one only looks at rows that share a cell (`cells`). Turns of a conversation
 # take no part: what was said stays said, and between sessions it is courtesies that recur
 # (measured on locomo: "Bye!" and "Thanks!").
-
 
 EXACT_PAIRS = 12_288 * 12_288
 """Most pairs that are compared one by one (two seconds of one slow core at 384 dimensions). Higher
@@ -450,8 +397,10 @@ def comparisons(memories: MemoryColumns, *, exact_pairs: int = EXACT_PAIRS) -> I
             for newers in others:
                 # What its owner has marked as superseded stands for nothing.
                 kept = newers[~memories.tombstones[newers]]
+                exact = len(own) * len(kept) <= exact_pairs
+                bits = 0 if exact else max((len(kept) // ROWS_PER_CELL).bit_length(), 1)
                 if len(kept):
-                    yield _comparison(own, kept, exact_pairs)
+                    yield Comparison(own, kept, bits)
 
 
 def _split(rows: Ints, codes: NDArray[np.integer]) -> Iterator[Ints]:
@@ -468,12 +417,8 @@ def newest_near_duplicates(
 ) -> list[NearPair]:
     """Return the newest near duplicate of every older row that has one, by older row's moment.
 
-    A pure function of the rows compared: the same rows give the same pairs in any corpus.
-
-    Args:
-        comparison: What to compare.
-        vectors: Unit rows by position, shape (n, d); a row of zeros is near nothing.
-        created_at_us: By position, shape (n,), dated.
+    A pure function of the rows compared. `vectors` are unit rows by position, (n, d); a row of
+    zeros is near nothing.
     """
     search = _Search(comparison, vectors, created_at_us)
     everything = np.arange(len(comparison.olders)), np.arange(len(comparison.newers))
@@ -487,12 +432,6 @@ def exact_cosine(one: Floats, other: Floats) -> float:
     """Return the cosine of two unit vectors, the same whatever else is compared."""
     products = one.astype(np.float64) * other.astype(np.float64)
     return min(round(float(products.sum()), _DIGITS), 1.0)
-
-
-def _comparison(olders: Ints, newers: Ints, exact_pairs: int) -> Comparison:
-    exact = len(olders) * len(newers) <= exact_pairs
-    bits = max((len(newers) // ROWS_PER_CELL).bit_length(), 1)
-    return Comparison(olders, newers, 0 if exact else bits)
 
 
 def _by_cells(comparison: Comparison, vectors: Floats) -> Iterator[tuple[Ints, Ints]]:
@@ -568,7 +507,6 @@ class _Search:
 # rebuild, since whether two rows are compared never depends on a third one, but for the size of
 # their group: one that outgrows exact comparison is looked at as a whole, once.
 
-
 _KEY_BYTES = 16
 _KEYS_AT_ONCE = 16_384  # rows of vectors that are mapped: 25 MB at 384 dimensions
 
@@ -576,8 +514,7 @@ NearMemo = Mapping[str, Sequence[str]]
 """Content key of every memory that was compared -> keys of its newest near duplicates, one per
 comparison in which it was the older ("" for none). JSON-able."""
 
-NEAR_KIND = "near_duplicates:1"
-"""Kind under which the memo is kept, by a key of memory and vector."""
+NEAR_KIND = "near_duplicates:1"  # kind under which the memo is kept, by a key of memory and vector
 
 
 def read_near_memo(store: ContentStore) -> NearMemo:
@@ -607,14 +544,7 @@ def find_near_duplicates(
     *,
     exact_pairs: int = EXACT_PAIRS,
 ) -> NearDuplicates:
-    """Return the newest near duplicates of every memory that has one.
-
-    Args:
-        memories: Of the corpus.
-        vectors: Unit rows by position, shape (n, d).
-        known: The memo of an earlier call, or None to compare everything.
-        exact_pairs: Most pairs of an exact comparison.
-    """
+    """Return the newest near duplicates of every memory; `known` is the memo of an earlier call."""
     night = _Night(memories, vectors, known or {}, exact_pairs)
     for comparison in night.comparisons:
         night.examine(comparison)
@@ -657,7 +587,8 @@ class _Night:
         for pair in self._ask(comparison, comparison.olders[anew], comparison.newers):
             best[pair.older] = pair
         for pair in self._ask(comparison, comparison.olders[~anew], comparison.newers[fresh]):
-            best[pair.older] = max(best.get(pair.older, pair), pair, key=self._newness)
+            known = best.get(pair.older, pair)
+            best[pair.older] = max(known, pair, key=lambda p: (self._created[p.newer], p.newer))
         for position in slots:
             self.found[position].append(best.get(position))
         # Groups are many and mostly small.
@@ -688,9 +619,6 @@ class _Night:
         other = self._position_of[newer]
         similarity = exact_cosine(self._vectors[position], self._vectors[other])
         return NearPair(position, other, similarity)
-
-    def _newness(self, pair: NearPair) -> tuple[int, int]:
-        return int(self._created[pair.newer]), pair.newer
 
     def _content_keys(self, memories: MemoryColumns) -> dict[int, str]:
         bits: dict[int, list[int]] = defaultdict(list)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -17,10 +16,18 @@ from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_text
 from noctuary.graph import names
 from noctuary.graph import patterns as subjects
-from noctuary.graph.fold import Word, fold_name, fold_word, unsegmented_script, word_pattern, words
-from noctuary.graph.lexicon import CALENDAR_WORDS, FUNCTION_WORDS, SPEAKER_KEYS
+from noctuary.graph.fold import (
+    CALENDAR_WORDS,
+    FUNCTION_WORDS,
+    SPEAKER_KEYS,
+    Word,
+    fold_name,
+    fold_word,
+    word_pattern,
+    words,
+)
 from noctuary.graph.names import Phrase, find_runs, has_capital, phrase_after, phrase_before
-from noctuary.graph.patterns import Side, Statement, find_statements
+from noctuary.graph.patterns import Statement, find_statements
 from noctuary.graph.tables import NO_SPAN, Role, StatedRelation
 from noctuary.sources.corpus import iter_batches
 from noctuary.text.dates import Date, find_dates, find_identifiers
@@ -29,7 +36,6 @@ from noctuary.work.content import KEY_BYTES
 from noctuary.work.shards import BatchFunction, RecordBatch
 
 # What the extractor found in one memory, and its JSON for the cache. No finding happens here.
-
 
 EXTRACTOR_VERSION = 4
 """Raised whenever the same memory may give another extraction; part of every cache key."""
@@ -61,9 +67,8 @@ KINDS = (
 `stated` is a side of a statement that no other rule found; `run` a stop-word-free run, of which
 only those that the whole corpus bears out become concepts."""
 
-_KIND_SET = frozenset(KINDS)
-_ROLE_SET = frozenset(cast("tuple[str, ...]", get_args(Role)))
-_RELATION_SET = frozenset(cast("tuple[str, ...]", get_args(StatedRelation)))
+_KNOWN = {(role, kind) for role in get_args(Role) for kind in KINDS}
+_RELATIONS = frozenset(cast("tuple[str, ...]", get_args(StatedRelation)))
 
 
 class Found(NamedTuple):
@@ -113,29 +118,20 @@ class Extraction:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Extraction:
-        """Read what `to_json` wrote.
-
-        Raises:
-            StoreError: It was written by another version of the extractor, or is no extraction.
-        """
-        if value.get("version") != EXTRACTOR_VERSION:
-            raise StoreError(
-                f"found an extraction of version {value.get('version')!r}, expected "
-                f"{EXTRACTOR_VERSION}: drop the cached row and extract again"
-            )
+        """Read what `to_json` wrote; a StoreError for another version's or no extraction."""
         try:
             found = tuple(Found(*item) for item in value["found"])
             stated = tuple(Stated(*item) for item in value["stated"])
             aliases = tuple((str(a), str(b), str(c)) for a, b, c in value["aliases"])
-            unknown = {item.role for item in found} - _ROLE_SET
-            unknown |= {item.kind for item in found} - _KIND_SET
-            unknown |= {item.relation for item in stated} - _RELATION_SET
-            if unknown:
-                raise ValueError(f"unknown role, kind or relation {sorted(unknown)}")  # noqa: TRY301
-        except (KeyError, TypeError, ValueError) as error:
+            unknown = {(i.role, i.kind) for i in found} - _KNOWN
+            if value["version"] != EXTRACTOR_VERSION or unknown:
+                raise ValueError(f"version {value['version']!r}, unknown {sorted(unknown)}")  # noqa: TRY301
+            if not {item.relation for item in stated} <= _RELATIONS:
+                raise ValueError("an unknown relation")  # noqa: TRY301
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StoreError(
-                f"a cached extraction is damaged ({error}), expected a list of [role, kind, name, "
-                "start, end, surface]: drop the cached row and extract again"
+                f"found a damaged extraction or one of another version ({error}), expected version "
+                f"{EXTRACTOR_VERSION}: drop the cached row and extract again"
             ) from error
         return cls(found, stated, aliases)
 
@@ -145,16 +141,13 @@ _PARTS = ("found", "stated", "aliases")
 
 # Other names that one memory gives for the same thing: "also known as", initials, first names.
 
-
-ALIASES_MAX = 16
-"""Aliases taken per memory; bounds what a glossary adds."""
+ALIASES_MAX = 16  # aliases taken per memory; bounds what a glossary adds
 
 INITIALS_MIN = 2
 INITIALS_MAX = 8
 """Fewest and most initials of "X (ABC)"."""
 
-FULL_NAME_MAX_WORDS = 3
-"""Longest full name that its first word alone may stand for."""
+FULL_NAME_MAX_WORDS = 3  # longest full name that its first word alone may stand for
 
 _KNOWN_AS = re.compile(
     r"[,(]?\s?\(?(?:a\.k\.a\.|aka|(?:also|better|formerly|previously)\s(?:known\sas|called))"
@@ -254,15 +247,11 @@ def _first_names(
         parts = item.surface.split()
         first = item.name.split(" ", 1)[0]
         is_full = 1 < len(parts) <= FULL_NAME_MAX_WORDS and first not in SPEAKER_KEYS
-        if is_full and all(map(_is_name_part, parts)):
+        if is_full and all(p[0].isupper() and p.rstrip(".").isalpha() for p in parts):
             full.setdefault(first, set()).add(item.name)
     for first, candidates in full.items():
         if first in names and len(candidates) == 1 and not persons.isdisjoint({first, *candidates}):
             yield first, next(iter(candidates)), "first name"
-
-
-def _is_name_part(part: str) -> bool:
-    return part[0].isupper() and part.rstrip(".").isalpha()
 
 
 def _text(content: str, tokens: Sequence[Word], phrase: Phrase) -> str:
@@ -270,7 +259,6 @@ def _text(content: str, tokens: Sequence[Word], phrase: Phrase) -> str:
 
 
 # One memory in, its findings out: pure, deterministic, no model, cacheable by content.
-
 
 _PERSONAL = frozenset({"lives_in", "prefers", "works_at"})
 
@@ -299,7 +287,7 @@ def extract(
     statements = find_statements(content, tokens, speaker, "" if main is None else main.surface)
     people = [item.subject for item in statements if item.relation in _PERSONAL]
     people += [item.object for item in statements if item.relation == "has"]
-    aliases = aliases_of(content, tokens, found, dates, set(map(_folded, people)))
+    aliases = aliases_of(content, tokens, found, dates, {side.name for side in people})
     found += _of_statements(content, statements, {item.name for item in found})
     for start, end in runs:
         found += _located(content, "mentions", "run", start, end)
@@ -344,24 +332,16 @@ def _of_statements(
 
 
 def _stated(statements: Iterable[Statement]) -> tuple[Stated, ...]:
-    folded = (
+    return sort_stated(
         Stated(
-            _folded(item.subject), item.relation, _folded(item.object), item.start, item.end,
+            item.subject.name, item.relation, item.object.name, item.start, item.end,
             item.subject.surface, item.object.surface,
         )
         for item in statements
+        if item.subject.name != item.object.name
+        and item.object.name
+        and (item.subject.name or not item.subject.surface)
     )  # fmt: skip
-    return sort_stated(
-        item
-        for item in folded
-        if item.subject != item.object
-        and item.object
-        and (item.subject or not item.subject_surface)
-    )
-
-
-def _folded(side: Side) -> str:
-    return side.surface if side.is_memory else fold_name(side.surface)
 
 
 def _located(content: str, role: Role, kind: str, start: int, end: int) -> Iterator[Found]:
@@ -392,15 +372,13 @@ def sort_stated(items: Iterable[Stated]) -> tuple[Stated, ...]:
 
 # Extraction of many memories as a task over record batches.
 
-
 EXTRACTION_KIND = f"extraction:{EXTRACTOR_VERSION}"
 """Kind of the fragments: another extractor's are not found."""
 
 EXTRACTION_COLUMNS = ("content", "category", "tags", "expanded_keywords", "is_turn")
 """What findings depend on, in the order of `extract` and of the key."""
 
-EXTRACTION_ROW_MS = 0.3
-"""About what one memory of 200 characters takes on one core."""
+EXTRACTION_ROW_MS = 0.3  # about what one memory of 200 characters takes on one core
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,11 +410,7 @@ def extraction_key(
 
 
 def iter_keyed(memories: Path) -> Iterator[RecordBatch]:
-    """Yield what the task reads of every memory, by position.
-
-    Raises:
-        StoreError: It is missing or damaged.
-    """
+    """Yield what the task reads of every memory, by position."""
     yield from map(add_keys, iter_batches(memories, EXTRACTION_COLUMNS))
 
 
@@ -456,11 +430,7 @@ def encode_extraction(found: Extraction) -> bytes:
 
 
 def decode_extraction(kept: bytes) -> Extraction:
-    """Read what `encode_extraction` wrote.
-
-    Raises:
-        StoreError: See `Extraction.from_json`.
-    """
+    """Read what `encode_extraction` wrote; a StoreError as of `Extraction.from_json`."""
     return Extraction.from_json(json.loads(kept))
 
 
@@ -478,9 +448,7 @@ def _extract_batch(batch: RecordBatch) -> RecordBatch:
 
 # The subject dictionary, and where other memories name those subjects.
 
-
-SUBJECT_MIN_CHARS = 3
-"""Shortest folded name looked for; shorter ones are initials and chance hits."""
+SUBJECT_MIN_CHARS = 3  # shortest folded name looked for; shorter ones are initials and chance hits
 
 SUBJECT_MAX_WORDS = 12
 """Longest name looked for, in words; longer ones never recur and cost look-ups."""
@@ -491,9 +459,6 @@ GAP_MAX_CHARS = 3
 _ASCII_WORD = re.compile("([A-Za-z0-9]+(?:'[A-Za-z0-9]+)*)")
 """What `word_pattern` finds in such a text, in half the time."""
 
-REFUSALS = ("too short", "too long", "only function words", "only digits")
-"""Why a name is not looked for."""
-
 
 class Match(NamedTuple):
     """A dictionary name found in a text (offsets into it, end exclusive)."""
@@ -503,33 +468,24 @@ class Match(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
 class Dictionary:
-    """Names to look for."""
+    """Names to look for, each with whether a mention must show a capital or a digit."""
 
-    # by folded name, whether a mention must show a capital or a digit: true for a single word that
-    # was never authored in lower case
-    cased: Mapping[str, bool]
-    # by first word of names, by their second word, the lengths in words of the names that begin so,
-    # longest first; empty where a name is that one word
-    seconds: Mapping[str, Mapping[str, tuple[int, ...]]]
-    skipped: Mapping[str, int]  # names that were left out, counted by reason
-
-
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """The mentions in one text."""
-
-    found: tuple[Match, ...]
-    # runs without inner word boundaries that were compared only as a whole, by script
-    declined: Mapping[str, int]
+    def __init__(self, cased: Mapping[str, bool]) -> None:
+        self.cased = cased
+        # By first word of names, by their second word, the lengths in words of the names that begin
+        # so, longest first; empty where a name is that one word.
+        self.seconds: dict[str, dict[str, tuple[int, ...]]] = {}
+        for name in cased:
+            first, *others = name.split(" ")
+            following = self.seconds.setdefault(first, {})
+            if others:
+                lengths = {len(others) + 1, *following.get(others[0], ())}
+                following[others[0]] = tuple(sorted(lengths, reverse=True))
 
 
 class Tokens:
-    """The folded words of a text; their places are only looked up where something matches.
-
-    Equal to `noctuary.graph.fold.words`, at a third of its price for plain texts.
-    """
+    """The folded words of a text as `fold.words` gives them, at a third of the price if plain."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -579,33 +535,6 @@ def _splitter(pattern: re.Pattern[str]) -> re.Pattern[str]:
     return re.compile(f"({pattern.pattern})", pattern.flags)
 
 
-def build_dictionary(names: Iterable[tuple[str, str]]) -> Dictionary:
-    """Make the dictionary of (folded name, surface) pairs, in any order."""
-    skipped: Counter[str] = Counter()
-    cased: dict[str, bool] = {}
-    refused: set[str] = set()
-    for name, surface in names:
-        reason = refusal(name)
-        if reason is None:
-            cased[name] = cased.get(name, True) and needs_case(name, surface)
-        elif name not in refused:
-            refused.add(name)
-            skipped[reason] += 1
-    return index_dictionary(cased, dict(skipped))
-
-
-def index_dictionary(cased: Mapping[str, bool], skipped: Mapping[str, int]) -> Dictionary:
-    """Make the dictionary of names whose case rule is known."""
-    seconds: dict[str, dict[str, tuple[int, ...]]] = {}
-    for name in cased:
-        first, *others = name.split(" ")
-        following = seconds.setdefault(first, {})
-        if others:
-            lengths = {len(others) + 1, *following.get(others[0], ())}
-            following[others[0]] = tuple(sorted(lengths, reverse=True))
-    return Dictionary(cased, seconds, skipped)
-
-
 def needs_case(name: str, surface: str) -> bool:
     """Say whether this use of a name lets only mentions with a capital or a digit count."""
     return " " not in name and surface[:1].isupper()
@@ -613,7 +542,7 @@ def needs_case(name: str, surface: str) -> bool:
 
 def find_matches(
     text: str, dictionary: Dictionary, own: Collection[str] = (), tokens: Tokens | None = None
-) -> Matches:
+) -> list[Match]:
     """Return the mentions of dictionary names in a text.
 
     At each word the longest name that fits is taken and its words are used up, so that a name
@@ -640,7 +569,7 @@ def find_matches(
         name = " ".join(folded[index : index + size])
         if name not in own:
             found.append(Match(name, tokens.spans[index][0], tokens.spans[index + size - 1][1]))
-    return Matches(tuple(found), {} if text.isascii() else _declined(folded, used))
+    return found
 
 
 def _longest_at(tokens: Tokens, index: int, sizes: Sequence[int], cased: Mapping[str, bool]) -> int:
@@ -657,25 +586,10 @@ def _longest_at(tokens: Tokens, index: int, sizes: Sequence[int], cased: Mapping
     return 0
 
 
-def _declined(folded: Sequence[str], used: Collection[int]) -> dict[str, int]:
-    """Count the words that are runs of a script without spaces and no name, by script."""
-    scripts = [
-        unsegmented_script(word)
-        for index, word in enumerate(folded)
-        if not word.isascii() and index not in used
-    ]
-    return dict(Counter(script for script in scripts if script is not None))
-
-
-def refusal(name: str) -> str | None:
-    """Return why a name is not looked for, one of REFUSALS, or None if it is."""
+def is_looked_for(name: str) -> bool:
+    """Say whether a name is looked for: not too short or long, and more than small words."""
     parts = name.split(" ")
-    if len(name) < SUBJECT_MIN_CHARS:
-        return "too short"
-    if len(parts) > SUBJECT_MAX_WORDS:
-        return "too long"
-    if all(part in FUNCTION_WORDS or part in CALENDAR_WORDS for part in parts):
-        return "only function words"
-    if all(part.isdigit() for part in parts):
-        return "only digits"
-    return None
+    if len(name) < SUBJECT_MIN_CHARS or len(parts) > SUBJECT_MAX_WORDS:
+        return False
+    is_small = all(part in FUNCTION_WORDS or part in CALENDAR_WORDS for part in parts)
+    return not is_small and not all(part.isdigit() for part in parts)

@@ -9,12 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from noctuary.graph.fold import fold_name, fold_word, word_pattern
-from noctuary.graph.lexicon import FUNCTION_WORDS, NAME_CONNECTORS
+from noctuary.graph.fold import FUNCTION_WORDS, NAME_CONNECTORS, fold_name, fold_word, word_pattern
 from noctuary.text.dates import NUMBER_WORDS
 
 # Closed word lists of canonicalisation, all folded. Lists only; every look-up is one hash.
-
 
 _STAGES_TEXT = """
     alpha beta canary classic dev experimental final draft latest legacy lite lts max mini nano
@@ -56,35 +54,23 @@ _OPPOSITES_TEXT = """
 """
 
 
-def _opposites() -> frozenset[tuple[str, str]]:
-    words = _OPPOSITES_TEXT.split()
-    pairs = list(zip(words[::2], words[1::2], strict=True))
-    return frozenset(pairs + [(right, left) for left, right in pairs])
-
-
-OPPOSITES = _opposites()
+_WORDS = _OPPOSITES_TEXT.split()
+OPPOSITES = frozenset(zip(_WORDS[::2], _WORDS[1::2], strict=True)) | frozenset(
+    zip(_WORDS[1::2], _WORDS[::2], strict=True)
+)
 """Ordered pairs of words, both ways round, that must not stand for one another."""
 
 
 # Which kinds of concept may be one thing.
 
-
 Family = Literal["words", "speaker", "code", "exact"]
 
+_WORD_KINDS = (
+    "title", "heading", "key", "label", "leading", "tag", "keyword", "quoted", "name", "run",
+)  # fmt: skip
 _FAMILIES: dict[str, Family] = {
-    "title": "words",
-    "heading": "words",
-    "key": "words",
-    "label": "words",
-    "leading": "words",
-    "tag": "words",
-    "keyword": "words",
-    "quoted": "words",
-    "name": "words",
-    "run": "words",
-    "speaker": "speaker",
-    "identifier": "code",
-}
+    **dict.fromkeys(_WORD_KINDS, "words"), "speaker": "speaker", "identifier": "code",
+}  # fmt: skip
 
 OWN_NAMES = frozenset({"title"})
 """Kinds that an author gave as a whole memory's name: two of them are two things unless they are
@@ -111,17 +97,14 @@ def may_be_one(left: str, right: str, *, spelled: bool) -> bool:
 
 # What spellings of one name share: keys for buckets, pure functions of the folded name.
 
-
-ARTICLE = "the"
-"""The article that names carry or drop."""
+ARTICLE = "the"  # the article that names carry or drop
 
 _ARTICLE_AND_SPACE = f"{ARTICLE} "
 
 SINGULAR_MIN_CHARS = 4
 """Shortest word that loses its plural ending: tags, but not gas, news stays news."""
 
-STEM_MIN_CHARS = 3
-"""Least that is left of a word without its ending: making, but not bring."""
+STEM_MIN_CHARS = 3  # least that is left of a word without its ending: making, but not bring
 
 _VERB_ENDINGS = ("ing", "ed", "s", "e")
 _UNCOUNTED = ("ss", "us", "is")
@@ -205,12 +188,11 @@ def ranked(names: Sequence[NameStats]) -> list[NameStats]:
 
 # What guards and spelling rules read off one name: words, case, numbers, versions, qualifier.
 
-
 ROMAN_MAX_CHARS = 5
 """Longest roman numeral read as a number (xviii): longer ones are words or years in stone."""
 
-_ROMAN = re.compile(r"(?=[ivx])(x{0,3})(ix|iv|v?i{0,3})")
-_ROMAN_VALUES = {"i": 1, "v": 5, "x": 10}
+_ONES = ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
+_ROMAN = {"x" * tens + one: 10 * tens + n for tens in range(4) for n, one in enumerate(_ONES)}
 _DIGITS = re.compile(r"\d+")
 _VERSION = re.compile(r"(?<![\w.])v?(\d+(?:\.\d+)+)", re.IGNORECASE)
 _QUALIFIED = re.compile(r"\s*(.*\S)\s*[(（]([^()（）]+)[)）]\s*")
@@ -268,28 +250,15 @@ def _cases(surfaces: Sequence[str]) -> tuple[set[str], set[str]]:
 
 def _is_shaped(word: str) -> bool:
     """Say whether a word has a capital anywhere or a digit in front."""
-    first = word[0]
-    return first.isupper() or first.isdigit() or (not word.islower() and _has_capital(word))
-
-
-def _has_capital(word: str) -> bool:
-    return any(char.isupper() for char in word)
+    return word[0].isdigit() or (not word.islower() and any(char.isupper() for char in word))
 
 
 def _numbers(token: str) -> list[str]:
     if token in NUMBER_WORDS:
         return [str(NUMBER_WORDS[token])]
-    if len(token) <= ROMAN_MAX_CHARS and _ROMAN.fullmatch(token):
-        return [str(_roman_value(token))]
+    if len(token) <= ROMAN_MAX_CHARS and token in _ROMAN:
+        return [str(_ROMAN[token])]
     return [digits.lstrip("0") or "0" for digits in _DIGITS.findall(token)]
-
-
-def _roman_value(token: str) -> int:
-    values = [_ROMAN_VALUES[char] for char in token]
-    following = [*values[1:], 0]
-    return sum(
-        -value if value < after else value for value, after in zip(values, following, strict=True)
-    )
 
 
 def _versions(surfaces: Sequence[str], tokens: Sequence[str]) -> tuple[str, ...]:
@@ -319,7 +288,6 @@ def _qualified(surfaces: Sequence[str]) -> tuple[str, str]:
 # tables below decides which reason is counted when several apply. Guards protect what a machine
 # guessed; names that an author or a rule declared to be one pass only `never`.
 
-
 _PARTICLES = NAME_CONNECTORS - FUNCTION_WORDS
 
 Guard = Callable[[Traits, Traits], bool]
@@ -340,8 +308,7 @@ siblings."""
 INFLECTED_COSINE_MIN = 0.9
 """... where the words are forms of one: find ways, finding ways. Lower adds next to nothing."""
 
-PREFIXED_MIN_CHARS = 3
-"""Shortest rest behind a negating prefix: un + do, but not in + to."""
+PREFIXED_MIN_CHARS = 3  # shortest rest behind a negating prefix: un + do, but not in + to
 
 
 def differing_kinds(left: Traits, right: Traits) -> bool:

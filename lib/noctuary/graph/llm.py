@@ -9,6 +9,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar, cast, get_args
 
 from noctuary.core.errors import ConfigError
@@ -48,7 +49,6 @@ from noctuary.work.http import (
 )
 
 # A model's words for a relation, mapped onto those of the graph. One table, no guessing.
-
 
 RELATION_NAMES: tuple[StatedRelation, ...] = tuple(
     name
@@ -105,8 +105,8 @@ def map_relation(text: str) -> tuple[StatedRelation, bool] | None:
 
 # The union of two findings of one memory. No checking happens here.
 
-
 Item = TypeVar("Item", Found, Stated)
+Span = tuple[int, int]
 
 
 def merge_extractions(base: Extraction, extra: Extraction) -> Extraction:
@@ -125,20 +125,21 @@ def merge_extractions(base: Extraction, extra: Extraction) -> Extraction:
 
 def _not_held(extra: Iterable[Item], base: Sequence[Item]) -> list[Item]:
     """Return the items that say something else, or elsewhere, than every item of the base."""
-    held: defaultdict[Hashable, list[tuple[int, int]]] = defaultdict(list)
+
+    def said(item: Found | Stated) -> Hashable:
+        if isinstance(item, Found):
+            return item.name
+        return item.subject, item.relation, item.object
+
+    held: defaultdict[Hashable, list[Span]] = defaultdict(list)
     for item in base:
-        held[_said(item)].append((item.start, item.end))
-    return [item for item in extra if not _overlaps(item, held.get(_said(item), []))]
-
-
-def _said(item: Found | Stated) -> Hashable:
-    if isinstance(item, Found):
-        return item.name
-    return item.subject, item.relation, item.object
-
-
-def _overlaps(item: Found | Stated, spans: Sequence[tuple[int, int]]) -> bool:
-    return any(start != NO_SPAN and item.start < end and start < item.end for start, end in spans)
+        if item.start != NO_SPAN:
+            held[said(item)].append((item.start, item.end))
+    return [
+        item
+        for item in extra
+        if not any(item.start < end and start < item.end for start, end in held[said(item)])
+    ]
 
 
 # What a language model says about one memory, and what of it stands in the text.
@@ -147,15 +148,11 @@ def _overlaps(item: Found | Stated, spans: Sequence[tuple[int, int]]) -> bool:
 # pointed at: every name must stand in the content, folded, and gets the span of every place where
 # it does. The rest is dropped and counted.
 
-
 PROMPT_VERSION = "1"
 """Part of every key under which an answer is kept: raise it with any change of wording."""
-READING_VERSION = "1"
-"""Raised whenever the same answer may give other findings."""
-TAG_HEX = 8
-"""Letters of an item's id. Longer ones cost tokens and are copied wrong more often."""
-MAX_NAMES = 40
-"""Of one memory; a model that repeats itself fills any answer."""
+READING_VERSION = "1"  # raised whenever the same answer may give other findings
+TAG_HEX = 8  # letters of an item's id. Longer ones cost tokens and are copied wrong more often
+MAX_NAMES = 40  # of one memory; a model that repeats itself fills any answer
 MAX_TRIPLES = 40
 MAX_TEXT_CHARS = 200
 """Of a name or a relation: longer ones are sentences, which the check would drop anyway."""
@@ -176,7 +173,6 @@ SYSTEM = (
     + '{"items": [{"id": "...", "names": ["..."], "triples": [["...", "...", "..."]]}]}'
 )
 
-Span = tuple[int, int]
 Triple = tuple[str, str, str]
 
 
@@ -254,7 +250,8 @@ def read_answer(row: Mapping[str, Any]) -> RawAnswer | None:
     triples = [triple for raw in raw_triples if (triple := _read_triple(raw))][:MAX_TRIPLES]
     lost = len(raw_names) - len(names) + len(raw_triples) - len(triples)
     before = row.get("malformed", 0)
-    return RawAnswer(tuple(names), tuple(triples), lost + (before if _is_count(before) else 0))
+    lost += max(before, 0) if type(before) is int else 0
+    return RawAnswer(tuple(names), tuple(triples), lost)
 
 
 def ground(content: str, answer: RawAnswer) -> Grounded:
@@ -306,11 +303,7 @@ class _Places:
                 self._parts.append((part, first, last))
 
     def find(self, surface: str) -> list[Span]:
-        """Return where a name stands, in order, at most MAX_PLACES; whole words only.
-
-        A name in a script without spaces is looked for as it is written, because its words cannot
-        be told apart.
-        """
+        """Return where a name stands as whole words, in order, at most MAX_PLACES."""
         folded = [word.folded for word in words(surface)]
         if any(unsegmented_script(word) for word in folded):
             return self._find_literally(surface.strip())
@@ -327,12 +320,9 @@ class _Places:
         return parts[0][1], parts[-1][2]
 
     def _find_literally(self, surface: str) -> list[Span]:
-        spans: list[Span] = []
-        at = self._content.find(surface)
-        while at >= 0 and len(spans) < MAX_PLACES:
-            spans.append((at, at + len(surface)))
-            at = self._content.find(surface, at + len(surface))
-        return spans
+        # Words of a script without spaces cannot be told apart.
+        places = islice(re.finditer(re.escape(surface), self._content), MAX_PLACES)
+        return [match.span() for match in places]
 
 
 def _ground_statement(
@@ -381,15 +371,10 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and value.strip() != "" and len(value) <= MAX_TEXT_CHARS
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
 # Asking the model, and adding what it says to what the rules found; off by default.
 #
 # **Texts leave the machine**: the content of every memory that may be shown, cut to a bound, and
 # nothing else of it. Contents that read like a secret are not sent.
-
 
 TRIPLES_KIND = "graph_plugin:1"
 """Kind of the answers. Its name is older than this room: another one would ask all of it again."""
@@ -406,8 +391,7 @@ MAX_FAILED_NIGHTS = 3
 """Nights on which a memory that gets no usable answer is asked about again. More give a model that
 is merely unlucky its chance; fewer save a request per night and memory."""
 
-ENDPOINT_DOWN = "graph_endpoint_down"
-"""Code of the warning that the endpoint was given up."""
+ENDPOINT_DOWN = "graph_endpoint_down"  # code of the warning that the endpoint was given up
 UNANSWERED = "graph_memories_unanswered"
 """Code of the warning that memories got no usable answer though the endpoint gives some."""
 
@@ -525,20 +509,18 @@ class TripleReader:
         """Return what went wrong as a whole, as {"code", "message"}."""
         unanswered = sum(isinstance(value, Failures) for value in self.kept.values())
         waiting = f"{unanswered} memories have only what the rules found in them"
-        model = f"the model of the graph ({self.endpoint.model})"
+        if self.given_up is None and not unanswered:
+            return []
         if self.given_up is not None:
-            message = (
-                f"{model} was given up for tonight: {self.given_up}; {waiting}; they are asked "
-                "about the next night (graph.llm_url)"
-            )
-            return [{"code": ENDPOINT_DOWN, "message": message}]
-        if unanswered:
-            message = (
-                f"{model} gave no usable answer to some memories: {waiting}; each is asked about "
-                f"on {MAX_FAILED_NIGHTS} nights"
-            )
-            return [{"code": UNANSWERED, "message": message}]
-        return []
+            code = ENDPOINT_DOWN
+            more = f"was given up for tonight: {self.given_up}; {waiting}; they are asked about "
+            more += "the next night (graph.llm_url)"
+        else:
+            code = UNANSWERED
+            more = f"gave no usable answer to some memories: {waiting}; each is asked about on "
+            more += f"{MAX_FAILED_NIGHTS} nights"
+        model = f"the model of the graph ({self.endpoint.model})"
+        return [{"code": code, "message": f"{model} {more}"}]
 
 
 def extend_extractions(
@@ -551,9 +533,6 @@ def extend_extractions(
     """Add what the model finds to what the rules found; for settings with `llm_inputs`.
 
     An endpoint that is down leaves the extractions as they are, and a warning in the facts.
-
-    Raises:
-        ConfigError: If the endpoint is set up wrongly: an address that is none, no API key.
     """
     endpoint = _endpoint(settings)
     visible = {record.position for record in _shown(settings, records)}
@@ -634,7 +613,6 @@ def _shown(settings: GraphSettings, records: Sequence[MemoryRecord]) -> list[Mem
 # the two can be told apart everywhere. It is evidence and not truth (research/peers.md
 # 2.2: a server's concepts were found by a model), which is why what a store tells of concepts
 # supersedes no memory; only its links between memories do.
-
 
 TOLD_VERSION = "1"
 """Raised when the same tables may give other findings; part of the stage's inputs."""

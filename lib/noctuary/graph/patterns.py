@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
-from noctuary.graph.fold import Word, fold_name, unsegmented_script, words
-from noctuary.graph.lexicon import (
+from noctuary.graph.fold import (
     ATTRIBUTES,
     CLAUSE_WORDS,
     FUNCTION_WORDS,
     GENERIC_KEYS,
+    HEDGE_WORDS,
     NAME_CONNECTORS,
+    NEGATION_WORDS,
+    QUESTION_WORDS,
     SPEAKER_KEYS,
     VALUE_ATTRIBUTES,
+    Word,
+    fold_name,
+    unsegmented_script,
+    words,
 )
 from noctuary.graph.names import (
-    Clauses,
     Phrase,
     capitalised_runs,
+    fences,
     has_capital,
     is_adverb,
     is_closed,
@@ -30,7 +37,6 @@ from noctuary.graph.names import (
 from noctuary.graph.tables import NO_SPAN, StatedRelation
 
 # Who and what a statement is about: the subject before a verb, the object after it.
-
 
 USER = "user"
 """Who "I" is where no speaker is named: the person whose memory this is."""
@@ -67,6 +73,11 @@ class Side(NamedTuple):
         """Whether a memory is meant and not a name."""
         return not self.surface or self.surface.startswith("#")
 
+    @property
+    def name(self) -> str:
+        """What it is called in findings: folded, but for a memory."""
+        return self.surface if self.is_memory else fold_name(self.surface)
+
 
 class Statement(NamedTuple):
     """What one place of a text states: `subject relation object`, on the span start..end."""
@@ -78,18 +89,67 @@ class Statement(NamedTuple):
     end: int
 
 
+CLAUSE_MAX_WORDS = 24
+"""Words read to the left for a negation or a condition; bounds the work per statement."""
+
+OPENING_MAX_CHARS = 64
+"""Longest key before a colon after which a statement may begin without its subject."""
+
+_SENTENCE_STOP = re.compile(r"[.!?…](?=[\s\"'”’)\]*]|$)|[。！？]|\n|[】\]](?=\s)|;")
+_QUESTION_MARKS = frozenset("?？")
+_CLAUSE_END = re.compile(r"[,:;()—]|\s[-–]\s")
+_CLAUSE_WORDS = frozenset({"but", "and", "so", "because", "as", "since"})
+_OPENING = re.compile(r"[^:：]*[:：]\s*\Z|[\s\"'“‘(*•>-]*\Z")
+
+
 class Reader:
     """One text with its words, its clauses and who speaks."""
 
     def __init__(self, content: str, tokens: Sequence[Word], speaker: str, about: str) -> None:
         self.content = content
         self.tokens = tokens
-        self.clauses = Clauses(content, tokens)
         self.about = about
-        self._starts = [word.start for word in tokens]
+        self.starts = [word.start for word in tokens]
         named = fold_name(speaker)
         self.holder = USER if not named or named in ("human", "me") else speaker
         self.is_chat = bool(named) and named not in SPEAKER_KEYS
+        self._bounds = [0, *(match.end() for match in _SENTENCE_STOP.finditer(content)), 0]
+        self._fences = fences(content)
+        self._fence_starts = [start for start, _ in self._fences]
+
+    def may_state(self, index: int) -> bool:
+        """Say whether the clause around a word states something as a fact of now."""
+        place = self.tokens[index].start
+        fence = bisect_right(self._fence_starts, place) - 1
+        if fence >= 0 and place < self._fences[fence][1]:
+            return False
+        start, end = self._sentence(index)
+        if not _QUESTION_MARKS.isdisjoint(self.content[max(0, end - 2) : end]):
+            return False
+        first = max(bisect_left(self.starts, start), index - CLAUSE_MAX_WORDS)
+        if first < index and self.tokens[first].folded in QUESTION_WORDS:
+            return False
+        in_clause = True
+        for left in range(index - 1, first - 1, -1):
+            word = self.tokens[left]
+            gap = self.content[word.end : self.starts[left + 1]]
+            in_clause = in_clause and _CLAUSE_END.search(gap) is None
+            if word.folded in HEDGE_WORDS or (in_clause and word.folded in NEGATION_WORDS):
+                return False
+            in_clause = in_clause and word.folded not in _CLAUSE_WORDS
+        return True
+
+    def begins(self, index: int) -> bool:
+        """Say whether a word opens its sentence, or what follows a colon at its start."""
+        start, place = self._sentence(index)[0], self.tokens[index].start
+        if place - start > OPENING_MAX_CHARS:
+            return False
+        return _OPENING.match(self.content[start:place]) is not None
+
+    def _sentence(self, index: int) -> tuple[int, int]:
+        """Return where the sentence of a word begins and ends, 0 for the end of the text."""
+        found = bisect_right(self._bounds, self.starts[index], 1, len(self._bounds) - 1)
+        return self._bounds[found - 1], self._bounds[found]
 
     def side(self, phrase: Phrase) -> Side:
         """Return a phrase as authored."""
@@ -119,7 +179,7 @@ class Reader:
             name = link["hash"] or link["page"] or link["memory"]
             start = link.start() + len(link.group()) - len(link.group().lstrip(" \t\n:"))
             return Side(f"#{name}", start, link.end())
-        index = bisect_left(self._starts, place)
+        index = bisect_left(self.starts, place)
         if index < len(self.tokens) and self.tokens[index].folded in _ME_WORDS:
             return self.holder_at(index)
         phrase = phrase_after(self.content, self.tokens, place, index)
@@ -134,13 +194,13 @@ class Reader:
         first = self.object(place)
         found = [] if first is None else [first]
         while found and len(found) < OBJECTS_MAX:
-            index = bisect_left(self._starts, found[-1].end)
+            index = bisect_left(self.starts, found[-1].end)
             if (
                 index >= len(self.tokens)
-                or self.content[found[-1].end : self._starts[index]] not in _LIST_GAP
+                or self.content[found[-1].end : self.starts[index]] not in _LIST_GAP
             ):
                 break
-            place = self._starts[index]
+            place = self.starts[index]
             if self.tokens[index].folded in ("and", "or"):
                 place = self.tokens[index].end
             elif self.content[found[-1].end : place] != ", ":
@@ -169,10 +229,6 @@ class Reader:
             return True
         return self._ends_item(side.end) and not self.content.startswith((" and", " or"), side.end)
 
-    def word_at(self, place: int) -> int:
-        """Return the index of the first word at or after an offset."""
-        return bisect_left(self._starts, place)
-
     def _owned(self, phrase: Phrase) -> Side | None:
         side = self.side(phrase)
         owner = phrase.first - 1
@@ -198,7 +254,6 @@ class Reader:
 # The attribute is the subject (`user's manager`), its value the object, the relation `has`: the
 # value can then be replaced by a newer one without touching anything else of the same owner.
 
-
 ATTRIBUTE_MAX_WORDS = 3
 """Longest attribute ("favorite board game"); a longer one is mostly a clause."""
 
@@ -215,7 +270,7 @@ def read_owned(reader: Reader, index: int) -> Iterator[Statement]:
     """Yield what the owner at a word is said to have, at most one statement."""
     owner = _owner(reader, index)
     last = _attribute_end(reader, index + 1)
-    if owner is None or last < index + 1 or not reader.clauses.may_state(index):
+    if owner is None or last < index + 1 or not reader.may_state(index):
         return
     thing = _value(reader, index + 1, last)
     if thing is None or thing.is_memory or thing.surface.endswith("ing"):
@@ -231,11 +286,8 @@ def _owner(reader: Reader, index: int) -> Side | None:
         return reader.holder_at(index)
     if is_closed(word):
         return None
-    phrase = (
-        phrase_before(reader.content, reader.tokens, index + 1)
-        if _has_next(reader, index)
-        else None
-    )
+    has_next = index + 1 < len(reader.tokens)
+    phrase = phrase_before(reader.content, reader.tokens, index + 1) if has_next else None
     if phrase is None or phrase.last != index:
         return None
     start, end = reader.tokens[phrase.first].start, word.end - 2
@@ -264,9 +316,11 @@ def _value(reader: Reader, first: int, last: int) -> Side | None:
     end = reader.tokens[last].end
     if reader.content.startswith(": ", end):
         return reader.object(end + 2)
-    if not _has_next(reader, last) or reader.content[end : reader.tokens[last + 1].start] != " ":
+    if last + 1 == len(reader.tokens):
         return None
     following = reader.tokens[last + 1]
+    if reader.content[end : following.start] != " ":
+        return None
     if following.folded in _COPULAS:
         return _after_copula(reader, first, last)
     is_name = reader.content[following.start].isupper() and not is_closed(following)
@@ -289,12 +343,7 @@ def _after_copula(reader: Reader, first: int, last: int) -> Side | None:
     return thing if between in ("a", "an", "the") else None
 
 
-def _has_next(reader: Reader, index: int) -> bool:
-    return index + 1 < len(reader.tokens)
-
-
 # The verbs that state a relation, each with how its sides are read.
-
 
 STATEMENTS_MAX = 24
 """Statements taken per memory, the first ones; bounds what a pasted document adds to the graph."""
@@ -302,8 +351,7 @@ STATEMENTS_MAX = 24
 KIND_MAX_WORDS = 3
 """Longest noun phrase after "is a", counted from its head; a longer one describes and sorts not."""
 
-KIND_LOOK_WORDS = 7
-"""Words read to find that head."""
+KIND_LOOK_WORDS = 7  # words read to find that head
 
 _PASSIVE_WORDS = frozenset({"am", "are", "be", "been", "being", "got", "is", "was", "were"})
 _BASE_FORMS = frozenset({"live", "prefer", "reside", "work"})
@@ -316,13 +364,6 @@ _NO_KIND = frozenset(_NO_KIND_TEXT.split())
 _NO_KIND_ENDS = frozenset({"of", "one", "part", "thing", "things"})
 
 _Read = Callable[[Reader, int, re.Match[str]], Iterator[Statement]]
-
-
-class Rule(NamedTuple):
-    """A construction: a pattern that is tried where its first word stands, and how to read on."""
-
-    cue: re.Pattern[str]
-    read: _Read
 
 
 def find_statements(
@@ -340,10 +381,10 @@ def find_statements(
     reader = Reader(content, tokens, speaker, about)
     found: list[Statement] = []
     for index, word in enumerate(tokens):
-        for rule in RULES.get(word.folded, ()):
-            match = rule.cue.match(content, word.start)
-            if match is not None and reader.clauses.may_state(index):
-                found += rule.read(reader, index, match)
+        for cue, read in RULES.get(word.folded, ()):
+            match = cue.match(content, word.start)
+            if match is not None and reader.may_state(index):
+                found += read(reader, index, match)
         if word.folded in CUES or word.end - 2 in owners:
             found += read_owned(reader, index)
         if len(found) >= STATEMENTS_MAX:
@@ -367,7 +408,7 @@ def _statement(
 def _left_out(reader: Reader, index: int, *, personal: bool) -> Side | None:
     """Return what a verb without a subject is said of, where it opens its sentence."""
     word = reader.tokens[index].folded
-    if not reader.clauses.begins(index) or (personal and not word.endswith(("s", "moved"))):
+    if not reader.begins(index) or (personal and not word.endswith(("s", "moved"))):
         return None
     surface = reader.holder if personal else reader.about
     return Side(surface, NO_SPAN, NO_SPAN) if surface else None
@@ -448,7 +489,7 @@ def _replaces(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statem
             yield from (_statement(newer, "supersedes", thing, cue) for thing in things)
         return
     subject = reader.subject(index) or _left_out(reader, index, personal=False)
-    if subject is None and not reader.clauses.begins(index) and not things[0].is_memory:
+    if subject is None and not reader.begins(index) and not things[0].is_memory:
         return
     if subject is None or subject.surface != reader.holder or things[0].is_memory:
         for thing in things:
@@ -531,7 +572,7 @@ def _is_a(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]
 def _kind(reader: Reader, place: int) -> Side | None:
     """Return the head of the noun phrase at an offset: its last words in lower case."""
     tokens, content = reader.tokens, reader.content
-    first = last = reader.word_at(place)
+    first = last = bisect_left(reader.starts, place)
     while last < len(tokens) and not is_closed(tokens[last]) and last - first < KIND_LOOK_WORDS:
         gap = content[(tokens[last - 1].end if last > first else place) : tokens[last].start]
         if gap not in ("", " ", "-"):
@@ -587,41 +628,29 @@ _NOW = _cue(
 _STILL = r"(?:(?:also|now|still)\s)?"
 
 _TABLE: tuple[tuple[str, str, _Read], ...] = (
-    (
-        "supersedes superseded replaces replaced obsoletes",
-        r"\w+(?=[\s:])(?!\s(?:by|with)\b)", _replaces,
-    ),
+    ("supersedes superseded replaces replaced obsoletes",
+     r"\w+(?=[\s:])(?!\s(?:by|with)\b)", _replaces),
     ("superseded replaced obsoleted", r"\w+\s(?:by|with)(?=[\s:])", _replaced_by),
-    (
-        "switched migrated moved changed upgraded transitioned relocated",
-        r"\w+\s(?:over\s|back\s)?(from|to)(?=\s)", _switched,
-    ),
+    ("switched migrated moved changed upgraded transitioned relocated",
+     r"\w+\s(?:over\s|back\s)?(from|to)(?=\s)", _switched),
     ("moved relocated", r"\w+\s(?:(?:back|over|out)\s)?to(?=\s)", _moved_to),
     ("no", rf"no\slonger\s{_USING}", _no_longer),
     ("is are", r"\w+\snow(?=\s)(?:\s(?:called|named|known\sas)(?=\s))?", _is_now),
-    (
-        "depends depend relies rely",
-        r"\w+\s(?:(?:heavily|only|also|directly)\s)?on(?=\s)", _plain("depends_on", several=True),
-    ),
+    ("depends depend relies rely",
+     r"\w+\s(?:(?:heavily|only|also|directly)\s)?on(?=\s)", _plain("depends_on", several=True)),
     ("requires require", r"\w+(?=\s)", _requires),
     ("is are was were", rf"\w+\s{_STILL}(?:an?\s)?part\sof(?=\s)", _plain("part_of")),
     ("belongs belong", r"\w+\sto(?=\s)", _plain("part_of")),
     ("is was am im", r"[\w'’]+\san?(?=\s)", _is_a),
-    (
-        "prefers prefer",
-        r"\w+(?:\s(?:to\suse|using))?(?=\s)", _personal("prefers", proper=False, several=True),
-    ),
+    ("prefers prefer",
+     r"\w+(?:\s(?:to\suse|using))?(?=\s)", _personal("prefers", proper=False, several=True)),
     ("likes like", r"\w+(?=\s)", _likes_better),
-    (
-        "works work working",
-        r"\w+\s(?:at(?=\s)|for(?=\s(?:an?\s|the\s|(?-i:[A-Z]))))",
-        _personal("works_at", proper=False),
-    ),
+    ("works work working",
+     r"\w+\s(?:at(?=\s)|for(?=\s(?:an?\s|the\s|(?-i:[A-Z]))))",
+     _personal("works_at", proper=False)),
     ("employed", r"employed\s(?:by|at)(?=\s)", _personal("works_at", proper=False)),
-    (
-        "lives live living resides reside based",
-        r"\w+\sin(?=\s)", _personal("lives_in", proper=True),
-    ),
+    ("lives live living resides reside based",
+     r"\w+\sin(?=\s)", _personal("lives_in", proper=True)),
     ("owned", r"owned\sby(?=\s)", _plain("owned_by")),
     ("owns", r"owns(?=\s)", _plain("owned_by", reverse=True)),
     ("resolved fixed solved closed", r"\w+\sby(?=\s)", _plain("resolved_by")),
@@ -630,41 +659,27 @@ _TABLE: tuple[tuple[str, str, _Read], ...] = (
 )  # fmt: skip
 
 
-def _by_first_word() -> Mapping[str, tuple[Rule, ...]]:
-    rules: dict[str, tuple[Rule, ...]] = {}
-    for first_words, pattern, read in _TABLE:
-        rule = Rule(_cue(pattern), read)
-        for word in first_words.split():
-            rules[word] = (*rules.get(word, ()), rule)
-    return rules
+_RULES = [(cues.split(), (_cue(pattern), read)) for cues, pattern, read in _TABLE]
 
-
-RULES = _by_first_word()
-"""Rules by the folded word that they begin with."""
+RULES = {
+    word: tuple(rule for cues, rule in _RULES if word in cues)
+    for word in chain.from_iterable(cues for cues, _ in _RULES)
+}  # by the folded word that they begin with
 
 _CUES = frozenset(RULES) | CUES
 
 
 # What a memory is about, and who says it, read from how its text begins.
 
-
-TITLE_MAX_CHARS = 120
-"""Longest first line read as a title; longer lines are mostly prose."""
-
-KEY_MAX_CHARS = 48
-"""Longest key of a `key: value` start; longer ones are mostly clauses."""
-
-KEY_MAX_WORDS = 4
-"""As above, in words."""
+TITLE_MAX_CHARS = 120  # longest first line read as a title; longer lines are mostly prose
+KEY_MAX_CHARS = 48  # longest key of a `key: value` start; longer ones are mostly clauses
+KEY_MAX_WORDS = 4  # as above, in words
 
 UNSEGMENTED_KEY_MAX_CHARS = 10
 """As above, for a run of a script without spaces, where words cannot be counted."""
 
-LABEL_MAX_CHARS = 80
-"""Longest bracketed label."""
-
-HEADINGS_MAX = 16
-"""Headings read per memory; bounds the subjects of a pasted document."""
+LABEL_MAX_CHARS = 80  # longest bracketed label
+HEADINGS_MAX = 16  # headings read per memory; bounds the subjects of a pasted document
 
 _HEADING = re.compile(r"^#{1,6}[ \t]+(\S[^\n]*)$", re.MULTILINE)
 _LABEL = re.compile(r"\s*(?:【([^】\n]+)】|\[([^\]\n]+)\])(?![(\[])")
@@ -770,16 +785,14 @@ def _key_match(content: str) -> re.Match[str] | None:
     match = _KEY.match(content, 0, KEY_MAX_CHARS + 8)
     if match is None or len(match.group(1)) > KEY_MAX_CHARS:
         return None
-    key = words(match.group(1))
-    if len(key) > KEY_MAX_WORDS or any(_makes_clause(word) for word in key):
-        return None
-    return match
-
-
-def _makes_clause(word: Word) -> bool:
-    if len(word.folded) > UNSEGMENTED_KEY_MAX_CHARS:
-        return unsegmented_script(word.folded) is not None
-    return word.folded in CLAUSE_WORDS
+    key = [word.folded for word in words(match.group(1))]
+    makes_clause = any(
+        word in CLAUSE_WORDS
+        if len(word) <= UNSEGMENTED_KEY_MAX_CHARS
+        else unsegmented_script(word) is not None
+        for word in key
+    )
+    return None if len(key) > KEY_MAX_WORDS or makes_clause else match
 
 
 def _leading_run(content: str, tokens: list[Word]) -> list[Subject]:

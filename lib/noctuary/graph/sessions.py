@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.types import dataclass
 
-if TYPE_CHECKING:
-    from noctuary.core.types import MemoryRecord
+# Sessions as arrays: who follows whom, who speaks. Numpy only; made by `build.build_sessions`.
 
-
-# Sessions as arrays: who follows whom, who speaks. Numpy only; read by recall, made by the night.
-
-
-MIN_MEMBERS = 2
-"""Smallest session kept: a session of one memory relates it to nothing."""
+MIN_MEMBERS = 2  # smallest session kept: a session of one memory relates it to nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,74 +31,11 @@ class SessionArrays:
     speakers: NDArray[np.int32]  # (n,), ordinal of the concept that speaks, -1 for none
 
 
-def session_key(record: MemoryRecord) -> tuple[str, str, str] | None:
-    """Return what tells sessions apart: an id is only unique inside its owner and its wing."""
-    if not record.session_id or not record.session_id.strip():
-        return None
-    return (record.user or "", record.wing or "", record.session_id)
-
-
-def build_sessions(
-    records: Iterable[MemoryRecord], speakers: Mapping[int, int] | None = None
-) -> SessionArrays:
-    """Return the sessions of a corpus; no record is kept."""
-    numbers: dict[tuple[str, str, str], int] = {}
-    keys, created, turns = array("q"), array("q"), array("b")
-    for record in records:
-        key = session_key(record)
-        keys.append(-1 if key is None else numbers.setdefault(key, len(numbers)))
-        created.append(record.created_at_us)
-        turns.append(record.is_turn)
-    ranks, sizes = _rank_sessions(np.array(keys), numbers)
-    members = np.flatnonzero(ranks >= 0)
-    order = members[np.lexsort((members, np.array(created)[members], ranks[members]))]
-    places = np.full(len(keys), -1, dtype=np.int32)
-    places[order] = np.arange(order.size)
-    spoken = np.full(len(keys), -1, dtype=np.int32)
-    for position, ordinal in (speakers or {}).items():
-        spoken[position] = ordinal
-    return SessionArrays(
-        codes=ranks.astype(np.int32),
-        places=places,
-        order=order.astype(np.int32),
-        indptr=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
-        turns=np.array(turns, dtype=np.int8),
-        speakers=spoken,
-    )
-
-
-def _rank_sessions(
-    keys: NDArray[np.int64], numbers: Mapping[tuple[str, str, str], int]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return every memory's session by rank of its key, -1 for none, and the sessions' sizes.
-
-    Args:
-        keys: Number of every memory's key, -1 for none, shape (n,).
-        numbers: From key to number, 0..k-1.
-    """
-    counts = np.bincount(keys[keys >= 0], minlength=len(numbers))
-    kept = [number for _, number in sorted(numbers.items()) if counts[number] >= MIN_MEMBERS]
-    # One entry more: a memory without a key reads the last one.
-    rank_of = np.full(len(numbers) + 1, -1, dtype=np.int64)
-    rank_of[kept] = np.arange(len(kept))
-    return rank_of[keys], counts[kept]
-
-
 # What a session says about its members: words nearby, words of the whole session, who speaks.
 #
-# Read side: standard library and numpy only. Belongs here: scores that memories of one session
-# lend each other for one query, and the neighbour that lent most. Does not belong here: legs and
-# their fusion, which concepts a query names (`linking`), the walk along subjects (`walk`).
-#
 # A turn rarely repeats what the question says: the question before it or the topic of its session
-# does. Four relations carry that, all of them edges of the graph through the session or the
-# speaker: next_turn and previous_turn (a query word found a few turns away counts for this turn as
-# well, less with distance), in_session (how well the best of the session answers) and said_by (the
-# query names who speaks). They order the turns among themselves, who keep the scores that turns
-# had before: a conversation does not crowd out what was never said in one.
-#
-# Source: research/probes.md section 5, taken further; docs/decisions/0013 has what was measured.
-
+# does. The turns are ordered among themselves and keep the scores that they had before: a
+# conversation does not crowd out what was never said in one. docs/decisions/0013 has the numbers.
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -126,8 +56,7 @@ questions that need several."""
 SPEAKER_WEIGHT = 0.5
 """Share of being said by somebody whom the query names; more answers who, less answers what."""
 
-COMPANY_WEIGHT = 0.4
-"""Share of standing in a wing in which that person speaks."""
+COMPANY_WEIGHT = 0.4  # share of standing in a wing in which that person speaks
 
 FACT_COVERAGE_WEIGHT = 0.2
 """Share of the session as one document for memories that are no turns; their neighbours lend
@@ -136,11 +65,8 @@ nothing, because distilled facts stand side by side without answering each other
 TF_SATURATION = 1.2
 """BM25's k1 for the session as a document: how soon further hits of a word stop counting."""
 
-SESSIONS_MAX = 128
-"""Sessions looked into, those with the best members first; more cost time."""
-
-MEMBERS_MAX = 8192
-"""Members looked at; a session that no longer fits is left out."""
+SESSIONS_MAX = 128  # sessions looked into, those with the best members first; more cost time
+MEMBERS_MAX = 8192  # members looked at; a session that no longer fits is left out
 
 
 class Talk(NamedTuple):
@@ -171,14 +97,8 @@ def listen(
 ) -> Talk | None:
     """Return what the sessions of the best candidates say of all their members.
 
-    Args:
-        pool: Candidates, distinct positions.
-        base: Their scores, >= 0, same shape.
-        sessions: The sessions of the corpus.
-        terms: Postings of the query's terms.
-        mask: (n,) True where a memory may be seen; others neither lend nor receive.
-        speakers: Ordinals of the concepts that the query names.
-        wings: (n,) wing codes, -1 for none; None where nothing has a wing.
+    `mask` is (n,), True where a memory may be seen: others neither lend nor receive. `wings` are
+    (n,) codes, -1 for none; `speakers` the ordinals of concepts that the query names.
     """
     sizes = _visible_sizes(sessions, mask)
     active, left_out = _active_sessions(pool, base, sessions, sizes)
@@ -212,12 +132,7 @@ def listen(
 
 
 def lent_scores(talk: Talk, base: Floats) -> Floats:
-    """Return what is added to the base score of every member, before calibration.
-
-    Args:
-        talk: What was heard.
-        base: Base scores of `talk.members`, (c,), in [0, 1].
-    """
+    """Return what is added to the base score, (c,) in [0, 1], of every member."""
     best = np.zeros(int(talk.owners[-1]) + 1)
     np.maximum.at(best, talk.owners, base)
     of_turn = (
@@ -230,14 +145,9 @@ def lent_scores(talk: Talk, base: Floats) -> Floats:
 
 
 def calibrate(base: Floats, raised: Floats) -> Floats:
-    """Give the scores that a group of memories had to its members in their new order.
+    """Give the scores that a group of memories had, (m,), to its members in their new order.
 
-    The best after raising gets the best base score and so on: the group stands against all others
-    where it stood, and only its order changes. Equal ones keep the order of their base scores.
-
-    Args:
-        base: Scores before, (m,).
-        raised: What the new order goes by, (m,).
+    The group stands against all others where it stood. Equal ones keep the order of their base.
     """
     order = np.lexsort((-base, -raised))
     result = np.empty(base.size)
@@ -246,12 +156,7 @@ def calibrate(base: Floats, raised: Floats) -> Floats:
 
 
 def spread(words: Floats, owners: Ints) -> Floats:
-    """Let every member hold what stands near it: the largest of its own and the faded others.
-
-    Args:
-        words: (t, c), in session order.
-        owners: (c,), the session of every column; nothing crosses sessions.
-    """
+    """Let every member hold what stands near it in its session: its own words and faded others."""
     heard = words.copy()
     for distance, share in enumerate(NEARBY, start=1):
         if distance >= owners.size:

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from heapq import merge
-from itertools import groupby
+from itertools import count, groupby, repeat
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core.files import fsync_dir, fsync_file, hash_text, remove_tree
 from noctuary.core.types import MemoryRecord
-from noctuary.graph.contributions import (
-    FIRST_REFUSAL,
-    MEMORY_MB,
-    Load,
-    SyncReport,
-    TextSearch,
-    compact_database,
-    open_database,
-    release_memory,
-    search_here,
-    sync,
+from noctuary.graph.extract import (
+    EXTRACTOR_VERSION,
+    KINDS,
+    Dictionary,
+    Extraction,
+    Found,
+    Stated,
+    Tokens,
+    find_matches,
+    is_looked_for,
+    needs_case,
 )
-from noctuary.graph.extract import KINDS, REFUSALS, Extraction, Found, Stated
 from noctuary.graph.fold import CONCEPT_ID_HEX, fold_name
 from noctuary.graph.guards import NameStats
 from noctuary.graph.tables import (
@@ -37,24 +42,503 @@ from noctuary.graph.tables import (
     to_table,
 )
 from noctuary.graph.walk import LINK_RELATIONS, RELATIONS, ROLES
-from noctuary.sources.corpus import column_batches
+from noctuary.sources.corpus import column_batches, take_columns
 from noctuary.work.shards import arrow_compute
 
 if TYPE_CHECKING:
     import duckdb
 
+# The file of the contributions: one DuckDB database, rebuilt whenever it is not ours.
+
+STATE_VERSION = f"2:{EXTRACTOR_VERSION}:{hash_text(*KINDS)[:8]}"
+"""Of the tables and of what is stored in them; another one means that the file is rebuilt."""
+
+MEMORY_MB = 2_048
+"""What DuckDB may hold before it spills, where no setting says; more keeps the sorts of a million
+memories in memory."""
+
+_RESTING_MB = 256
+"""What DuckDB may keep once the sums are done, while supersessions and files need the memory; less
+reads blocks of the file again."""
+
+_LOG = logging.getLogger(__name__)
+
+_TABLES = """
+CREATE TABLE memory (mid BIGINT, memory_id VARCHAR, key VARCHAR);
+CREATE TABLE found (mid BIGINT, role UTINYINT, kind UTINYINT, look TINYINT, name VARCHAR,
+    start INTEGER, stop INTEGER, surface VARCHAR);
+CREATE TABLE stated (mid BIGINT, subject VARCHAR, relation VARCHAR, object VARCHAR,
+    start INTEGER, stop INTEGER, subject_surface VARCHAR, object_surface VARCHAR);
+CREATE TABLE stated_end (mid BIGINT, name VARCHAR, start INTEGER, stop INTEGER, surface VARCHAR);
+CREATE TABLE alias (mid BIGINT, alias VARCHAR, canonical VARCHAR, detail VARCHAR);
+CREATE TABLE word (mid BIGINT, word UINTEGER);
+CREATE TABLE dictionary (name VARCHAR, cased BOOLEAN);
+CREATE TABLE matched (mid BIGINT, name VARCHAR, start INTEGER, stop INTEGER, surface VARCHAR);
+CREATE TABLE meta (version VARCHAR, has_leftovers BOOLEAN);
+"""
+_OWN_TABLES = ("memory", "found", "stated", "stated_end", "alias", "word")
+
+
+def open_database(path: Path, memory_mb: int = MEMORY_MB) -> duckdb.DuckDBPyConnection:
+    """Open the file; what is damaged, foreign or of another version is dropped and made anew."""
+    import duckdb
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A killed process leaves these, and both hold texts.
+    remove_tree(_spill(path))
+    _drop(_fresh(path))
+    if path.exists():
+        try:
+            connection = duckdb.connect(str(path), config=_config(path, memory_mb))
+        except duckdb.Error as error:
+            reason = f"cannot be read ({type(error).__name__})"
+        else:
+            reason = _mismatch(connection)
+            if reason is None:
+                return connection
+            connection.close()
+        _LOG.warning("the graph's state %s %s: it is rebuilt from the memories", path, reason)
+        _drop(path)
+    connection = duckdb.connect(str(path), config=_config(path, memory_mb))
+    connection.execute(
+        f"BEGIN; {_TABLES} INSERT INTO meta VALUES ('{STATE_VERSION}', false); COMMIT"
+    )
+    return connection
+
+
+def release_memory(connection: duckdb.DuckDBPyConnection, memory_mb: int = MEMORY_MB) -> None:
+    """Give back what the database holds beyond what it needs at rest; its limit stays."""
+    import duckdb
+
+    # A lower limit evicts at once; what is set again afterwards is only a permission. What cannot
+    # be evicted stays.
+    with suppress(duckdb.OutOfMemoryException):
+        connection.execute(f"SET memory_limit = '{min(_RESTING_MB, memory_mb)}MB'")
+    connection.execute(f"SET memory_limit = '{memory_mb}MB'")
+
+
+def compact_database(path: Path, memory_mb: int = MEMORY_MB) -> None:
+    """Write the file anew without the blocks of deleted rows, which still hold their texts."""
+    import duckdb
+
+    fresh = _fresh(path)
+    old, new = (str(file).replace("'", "''") for file in (path, fresh))
+    with duckdb.connect(config=_config(path, memory_mb)) as connection:
+        connection.execute(f"ATTACH '{old}' AS old (READ_ONLY)")
+        connection.execute(f"ATTACH '{new}' AS new")
+        connection.execute("COPY FROM DATABASE old TO new")
+        connection.execute("UPDATE new.meta SET has_leftovers = false")
+        connection.execute("CHECKPOINT new")
+    fsync_file(fresh)
+    path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
+    fresh.replace(path)
+    fsync_dir(path.parent)
+
+
+def _config(path: Path, memory_mb: int) -> dict[str, str | bool | int | float | list[str]]:
+    # One thread: a parallel sort hands over the same rows in batches of varying size.
+    return {
+        "threads": 1,
+        "memory_limit": f"{memory_mb}MB",
+        "temp_directory": str(_spill(path)),
+        "autoinstall_known_extensions": "false",
+    }
+
+
+def _mismatch(connection: duckdb.DuckDBPyConnection) -> str | None:
+    """Return what is wrong with an opened file, or None; reads one row of every table."""
+    import duckdb
+
+    try:
+        rows = connection.execute("SELECT version FROM meta").fetchall()
+        if rows != [(STATE_VERSION,)]:
+            return f"is of version {rows!r} and not {STATE_VERSION}"
+        for table in (*_OWN_TABLES, "matched", "dictionary"):
+            connection.execute(f"SELECT * FROM {table} LIMIT 1").fetchall()
+    except duckdb.Error as error:
+        return f"is no state of this graph ({type(error).__name__})"
+    return None
+
+
+def _drop(path: Path) -> None:
+    for name in (path.name, f"{path.name}.wal"):
+        path.with_name(name).unlink(missing_ok=True)
+
+
+def _spill(path: Path) -> Path:
+    return path.with_name(f"{path.name}.spill")
+
+
+def _fresh(path: Path) -> Path:
+    return path.with_name(f".{path.name}.fresh")
+
+
+# The corpus brought in: only what changed is written, all or nothing.
+
+DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag"})
+"""Kinds of finding whose names are looked for in other memories."""
+
+# `look` of a finding: what it gives to the dictionary, NULL where it is not looked for.
+_ANY_CASE, _NEEDS_CASE = 0, 1
+_LOOKED_FOR = "look IS NOT NULL"
+
+_WORD_CACHE_SIZE = 1 << 18
+"""Word codes remembered: a few tens of MB for not hashing frequent words again."""
+
+Load = Callable[[Sequence[int]], Iterable[Extraction]]
+"""Gives the extractions of the memories at these ascending positions, in that order; read as slowly
+as they are written."""
+
+
+class SyncReport(NamedTuple):
+    """What a sync did."""
+
+    added: int
+    edited: int
+    deleted: int
+    rematched: int  # other memories whose text was searched again, because a name changed
+    changed_names: int  # dictionary names that appeared, vanished or changed their case rule
+
+    @property
+    def touched(self) -> int:
+        """Memories of which any row was written or removed."""
+        return self.added + self.edited + self.deleted + self.rematched
+
+
+def _sync(
+    connection: duckdb.DuckDBPyConnection,
+    records: Sequence[MemoryRecord],
+    keys: Sequence[str],
+    load: Load,
+) -> SyncReport:
+    _write_current(connection, records, keys)
+    connection.execute(
+        f"""CREATE OR REPLACE TEMP TABLE gone AS
+        SELECT mid, memory_id FROM memory ANTI JOIN current USING (memory_id, key);
+        CREATE OR REPLACE TEMP TABLE touched_name AS
+        SELECT DISTINCT name FROM found SEMI JOIN gone USING (mid) WHERE {_LOOKED_FOR}"""
+    )
+    fresh = _numbers(
+        connection,
+        "SELECT position FROM current ANTI JOIN memory USING (memory_id, key) ORDER BY position",
+    )
+    ((gone, edited, first),) = connection.execute(
+        """SELECT (SELECT count(*) FROM gone),
+            (SELECT count(*) FROM gone SEMI JOIN current USING (memory_id)),
+            (SELECT coalesce(max(mid) + 1, 0) FROM memory)"""
+    ).fetchall()
+    if not len(fresh) and not gone:
+        return SyncReport(0, 0, 0, 0, 0)
+    _remove_gone(connection)
+    if len(fresh):
+        _add_findings(connection, records, keys, fresh, first, load)
+    changed = _update_dictionary(connection)
+    concerned = find_concerned(connection, changed)
+    _match(connection, records, np.arange(first, first + len(fresh)), fresh, concerned)
+    return SyncReport(len(fresh) - edited, edited, gone - edited, len(concerned), len(changed))
+
+
+def _write_current(
+    connection: duckdb.DuckDBPyConnection, records: Sequence[MemoryRecord], keys: Sequence[str]
+) -> None:
+    """Fill `current`: position, id and key of tonight's memories."""
+    import pyarrow as pa
+
+    if len(records) != len(keys):
+        raise ValueError(
+            f"found {len(keys)} extraction keys for {len(records)} memories, expected one each"
+        )
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE current (position BIGINT, memory_id VARCHAR, key VARCHAR)"
+    )
+    done = 0
+    for batch in column_batches(records, ("position", "memory_id")):
+        positions = batch.column("position").to_numpy()
+        wrong = np.flatnonzero(positions != np.arange(done, done + len(positions)))
+        if len(wrong):
+            raise ValueError(
+                f"found position {positions[wrong[0]]} at index {done + wrong[0]}, expected the "
+                "memories ordered by position without gaps"
+            )
+        some = pa.array(list(keys[done : done + batch.num_rows]), pa.string())
+        _insert(connection, {"current": pa.table(batch.append_column("key", some))})
+        done += batch.num_rows
+
+
+def _remove_gone(connection: duckdb.DuckDBPyConnection) -> None:
+    removed = 0
+    for table in (*_OWN_TABLES, "matched"):
+        counted = connection.execute(f"DELETE FROM {table} WHERE mid IN (SELECT mid FROM gone)")
+        removed += counted.fetchall()[0][0]
+    if removed:
+        # The blocks of deleted rows keep their texts until the file is written anew.
+        connection.execute("UPDATE meta SET has_leftovers = true")
+
+
+def _add_findings(
+    connection: duckdb.DuckDBPyConnection,
+    records: Sequence[MemoryRecord],
+    keys: Sequence[str],
+    fresh: NDArray[np.int64],
+    first: int,
+    load: Load,
+) -> None:
+    mids, extractions = count(first), iter(load(fresh.tolist()))
+    columns = ("position", "memory_id", "content")
+    for batch in take_columns(records, fresh, columns):
+        rows: dict[str, list[tuple[Any, ...]]] = {table: [] for table in _OWN_TABLES[:-1]}
+        for position, memory_id, content in _rows(batch, columns):
+            mid, extraction = next(mids), next(extractions)
+            rows["memory"].append((mid, memory_id, keys[position]))
+            rows["found"] += ((mid, *_found_row(item)) for item in extraction.found)
+            rows["stated"] += ((mid, *item) for item in extraction.stated)
+            rows["stated_end"] += ((mid, *end) for end in _ends_of(content, extraction.stated))
+            rows["alias"] += ((mid, *alias) for alias in extraction.aliases)
+        _insert(connection, {table: _to_table(table, found) for table, found in rows.items()})
+    connection.execute(
+        f"""INSERT INTO touched_name SELECT DISTINCT name FROM found
+        WHERE mid >= {first} AND {_LOOKED_FOR} AND name NOT IN (SELECT name FROM touched_name)"""
+    )
+
+
+def _found_row(item: Found) -> tuple[int, int, int | None, str, int, int, str]:
+    role, kind, name, start, end, surface = item
+    look = None
+    if kind in DICTIONARY_KINDS and is_looked_for(name):
+        look = _NEEDS_CASE if needs_case(name, surface) else _ANY_CASE
+    return _ROLE_CODES[role], _KIND_CODES[kind], look, name, start, end, surface
+
+
+_ROLE_CODES = {role: code for code, role in enumerate(ROLES)}
+_KIND_CODES = {kind: code for code, kind in enumerate(KINDS)}
+
+
+def _ends_of(content: str, stated: Iterable[Stated]) -> Iterator[tuple[str, int, int, str]]:
+    """Yield name, span and surface of both ends of every statement between two names.
+
+    The span is that of the surface inside the statement, the first for the subject and the last for
+    the object; NO_SPAN where it does not stand there as such.
+    """
+    for item in stated:
+        if not item.subject or not item.object or "#" in (item.subject[0], item.object[0]):
+            continue  # about a memory itself
+        where = (item.start, item.end) if item.start >= 0 else (0, 0)
+        for name, surface, find in (
+            (item.subject, item.subject_surface, content.find),
+            (item.object, item.object_surface, content.rfind),
+        ):
+            start, text = find(surface, *where) if surface else NO_SPAN, surface or name
+            yield name, start, start + len(text) if start >= 0 else NO_SPAN, text
+
+
+_COLUMNS = {
+    "memory": "mid memory_id key",
+    "found": "mid role kind look name start stop surface",
+    "stated": "mid subject relation object start stop subject_surface object_surface",
+    "stated_end": "mid name start stop surface",
+    "alias": "mid alias canonical detail",
+    "matched": "mid name start stop surface",
+}
+_INTEGERS = frozenset({"role", "kind", "look", "start", "stop"})
+
+
+def _to_table(table: str, rows: Sequence[tuple[Any, ...]]) -> ArrowTable:
+    """Return rows of one table of the state as Arrow columns."""
+    import pyarrow as pa
+
+    def type_of(name: str) -> Any:
+        return pa.int64() if name == "mid" else pa.int32() if name in _INTEGERS else pa.string()
+
+    columns = zip(*rows, strict=True) if rows else repeat(())
+    return pa.table(
+        {
+            name: pa.array(values, type_of(name))
+            for name, values in zip(_COLUMNS[table].split(), columns, strict=False)
+        }
+    )
+
+
+def _update_dictionary(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Bring the dictionary up to date for the names in `touched_name`; return those that changed.
+
+    A name changed if it appeared, vanished, or needs a capital from now on or no longer.
+    """
+    connection.execute(
+        f"""CREATE OR REPLACE TEMP TABLE changed AS
+        WITH renewed AS (
+            SELECT name, bool_and(look = {_NEEDS_CASE}) AS cased FROM found
+            WHERE {_LOOKED_FOR} AND name IN (SELECT name FROM touched_name) GROUP BY name)
+        SELECT t.name, r.cased FROM touched_name t LEFT JOIN renewed r USING (name)
+        LEFT JOIN dictionary d USING (name) WHERE r.cased IS DISTINCT FROM d.cased;
+        DELETE FROM dictionary WHERE name IN (SELECT name FROM changed);
+        INSERT INTO dictionary SELECT * FROM changed WHERE cased IS NOT NULL"""
+    )
+    rows = connection.execute("SELECT name FROM changed ORDER BY name").fetchall()
+    return [name for (name,) in rows]
+
+
+# A text may name X only if it holds every word of X. The rarest word gives the candidates, so that
+# the cost follows the rarest and not the most frequent word of a name.
+_RAREST = """
+CREATE OR REPLACE TEMP TABLE rarest AS
+WITH uses AS (
+    SELECT word, count(*) AS uses FROM word WHERE word IN (SELECT word FROM part) GROUP BY word)
+SELECT name, arg_min(word, (coalesce(uses, 0), word)) AS word, count(*) AS parts
+FROM part LEFT JOIN uses USING (word) GROUP BY name
+"""
+_CONCERNED = """
+WITH candidate AS (SELECT word.mid, name, parts FROM word JOIN rarest USING (word))
+SELECT DISTINCT mid FROM (
+    SELECT candidate.mid FROM candidate JOIN part USING (name)
+    JOIN word ON word.mid = candidate.mid AND word.word = part.word
+    GROUP BY candidate.mid, name, parts HAVING count(*) = parts)
+ORDER BY mid
+"""
+
+
+def find_concerned(connection: duckdb.DuckDBPyConnection, changed: list[str]) -> list[int]:
+    """Return the memories in the index of words that hold every word of a changed name."""
+    import pyarrow as pa
+
+    pairs = [(name, code) for name in changed for code in sorted(set(map(word_code, name.split())))]
+    if not pairs:
+        return []
+    names, codes = zip(*pairs, strict=True)
+    parts = pa.table({"name": pa.array(names, pa.string()), "word": pa.array(codes, pa.uint32())})
+    connection.execute("CREATE OR REPLACE TEMP TABLE part (name VARCHAR, word UINTEGER)")
+    _insert(connection, {"part": parts})
+    connection.execute(_RAREST)
+    return [mid for (mid,) in connection.execute(_CONCERNED).fetchall()]
+
+
+def _match(
+    connection: duckdb.DuckDBPyConnection,
+    records: Sequence[MemoryRecord],
+    mids: NDArray[np.int64],
+    fresh: NDArray[np.int64],
+    concerned: Sequence[int],
+) -> None:
+    """Search the texts of fresh memories and, again, of those that a changed name concerns."""
+    names = dict(connection.execute("SELECT name, cased FROM dictionary ORDER BY name").fetchall())
+    dictionary = Dictionary(names)
+
+    def search(mids: NDArray[np.int64], positions: NDArray[np.int64], *, words: bool) -> None:
+        for texts in _texts(connection, records, mids, positions):
+            _insert(connection, search_texts(texts, dictionary, words=words))
+
+    search(mids, fresh, words=True)
+    _choose(connection, concerned)
+    connection.execute("DELETE FROM matched WHERE mid IN (SELECT mid FROM chosen)")
+    placed = """FROM chosen JOIN memory USING (mid) JOIN current USING (memory_id)
+        ORDER BY position"""
+    chosen = [_numbers(connection, f"SELECT {name} {placed}") for name in ("mid", "position")]
+    search(*chosen, words=False)
+
+
+# What the chosen memories are about, and who speaks in them. The range lets blocks be skipped.
+_OWN_NAMES = f"""
+WITH own AS (
+    SELECT mid, list_sort(list(DISTINCT name)) AS names FROM found SEMI JOIN chosen USING (mid)
+    WHERE role IN ({_ROLE_CODES["about"]}, {_ROLE_CODES["speaker"]}) AND mid BETWEEN ? AND ?
+    GROUP BY mid)
+SELECT coalesce(names, []::VARCHAR[]) AS names FROM chosen LEFT JOIN own USING (mid) ORDER BY place
+"""
+
+Text = tuple[int, str, list[str]]
+"""Number and content of a memory, and the folded names of its own subjects."""
+
+
+def _texts(
+    connection: duckdb.DuckDBPyConnection,
+    records: Sequence[MemoryRecord],
+    mids: NDArray[np.int64],
+    positions: NDArray[np.int64],
+) -> Iterator[list[Text]]:
+    """Yield the texts of the memories at ascending positions, batch by batch."""
+    done = 0
+    for batch in take_columns(records, positions, ("content",)):
+        some = mids[done : done + batch.num_rows]
+        _choose(connection, some)
+        own = connection.execute(_OWN_NAMES, [int(some.min()), int(some.max())]).fetchall()
+        contents = batch.column("content").to_pylist()
+        yield [(m, c, o) for m, c, (o,) in zip(some.tolist(), contents, own, strict=True)]
+        done += batch.num_rows
+
+
+def search_texts(
+    texts: Iterable[Text], dictionary: Dictionary, *, words: bool
+) -> dict[str, ArrowTable]:
+    """Return rows of the table `matched`, and of `word` where it is asked for."""
+    import pyarrow as pa
+
+    holders, codes = list[int](), list[int]()
+    matched = list[tuple[Any, ...]]()
+    for mid, content, own in texts:
+        tokens = Tokens(content)
+        found = find_matches(content, dictionary, frozenset(own), tokens)
+        matched += ((mid, *match, content[match.start : match.end]) for match in found)
+        if words:
+            mine = word_codes(tokens)
+            holders += repeat(mid, len(mine))
+            codes += mine
+    word = {"mid": np.array(holders, np.int64), "word": np.array(codes, np.uint32)}
+    return {"word": pa.table(word), "matched": _to_table("matched", matched)}
+
+
+def word_codes(tokens: Tokens) -> list[int]:
+    """Return the codes of the words of a text, sorted: the order of a set is not that elsewhere."""
+    distinct = set(tokens.folded)
+    # A character may fold to several words, and a name is matched word by word.
+    distinct |= {part for word in distinct if " " in word for part in word.split(" ")}
+    return sorted(set(map(word_code, distinct)))
+
+
+@lru_cache(maxsize=_WORD_CACHE_SIZE)
+def word_code(word: str) -> int:
+    """Return the 32-bit code of a folded word; two words may share one."""
+    return crc32(word.encode("utf-8", "surrogatepass"))
+
+
+def _choose(connection: duckdb.DuckDBPyConnection, mids: Sequence[int] | NDArray[np.int64]) -> None:
+    """Fill `chosen`: the numbers and where they stand among the given ones."""
+    import pyarrow as pa
+
+    connection.execute("CREATE OR REPLACE TEMP TABLE chosen (mid BIGINT, place BIGINT)")
+    columns = {"mid": pa.array(mids, pa.int64()), "place": np.arange(len(mids))}
+    _insert(connection, {"chosen": pa.table(columns)})
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, ArrowTable]) -> None:
+    for table, rows in tables.items():
+        if rows.num_rows:
+            _run_with(connection, f"INSERT INTO {table} BY NAME SELECT * FROM incoming", rows)
+
+
+def _run_with(connection: duckdb.DuckDBPyConnection, sql: str, incoming: ArrowTable) -> None:
+    connection.register("incoming", incoming)
+    connection.execute(sql)
+    connection.unregister("incoming")
+
+
+def _rows(batch: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    return zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+
+
+def _numbers(connection: duckdb.DuckDBPyConnection, sql: str) -> NDArray[np.int64]:
+    (column,) = connection.execute(sql).fetchnumpy().values()
+    return np.asarray(column, dtype=np.int64)
+
+
+# The sums.
+
 _SESSION_CACHE_SIZE = 1 << 12
 """Folded names of conversations remembered: their turns stand near one another."""
 
-_READ_ROWS = 50_000
-"""Rows held as objects at once."""
+_READ_ROWS = 50_000  # rows held as objects at once
 
 
 class GraphState:
-    """What every memory contributes to the graph, in one file.
-
-    The order of use is `sync`, `place`, `names` and `fold`.
-    """
+    """What every memory contributes, in one file; to use in the order sync, place, names, fold."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, memory_mb: int = MEMORY_MB) -> None:
         self._db = connection
@@ -83,17 +567,20 @@ class GraphState:
         records: Sequence[MemoryRecord],
         keys: Sequence[str],
         load: Load,
-        search: TextSearch = search_here,
     ) -> SyncReport:
         """Make the contributions equal to the corpus; all or nothing.
 
-        Equal extraction keys promise equal content and equal extraction, so that `load` is asked,
-        once, for memories that are new or changed only.
-
-        Raises:
-            ValueError: Keys and records do not line up, or positions are not 0..n-1 in order.
+        `load` is asked, once, for memories whose extraction key is new. A ValueError says that keys
+        and records do not line up, or that positions are not 0..n-1 in order.
         """
-        return sync(self._db, records, keys, load, search)
+        self._db.begin()
+        try:
+            report = _sync(self._db, records, keys, load)
+        except BaseException:
+            self._db.rollback()
+            raise
+        self._db.commit()
+        return report
 
     def runs(self) -> dict[str, int]:
         """Return how many memories hold every name of kind `run`; `sync` came before."""
@@ -120,10 +607,10 @@ class GraphState:
                 _folded(s) if turn and s else None for turn, s in zip(turns, sessions, strict=True)
             ]
             named = batch.append_column("session_name", pa.array(names, pa.string()))
-            self._run_with(_ADD_PLACES, pa.table(named))
+            _run_with(self._db, _ADD_PLACES, pa.table(named))
         self._db.execute(_PLACE)
         runs = pa.table({"name": pa.array(sorted(kept_runs), pa.string())})
-        self._run_with("CREATE OR REPLACE TEMP TABLE kept_run AS SELECT * FROM incoming", runs)
+        _run_with(self._db, "CREATE OR REPLACE TEMP TABLE kept_run AS SELECT * FROM incoming", runs)
         self._db.execute(_HOLDING)
 
     def names(self) -> Iterator[NameStats]:
@@ -158,7 +645,8 @@ class GraphState:
 
         moved = canonical_of or {}
         columns = {"name": list(moved), "canonical": list(moved.values())}
-        self._run_with(
+        _run_with(
+            self._db,
             "CREATE OR REPLACE TEMP TABLE canonical_of AS SELECT * FROM incoming",
             pa.table({name: pa.array(texts, pa.string()) for name, texts in columns.items()}),
         )
@@ -177,7 +665,6 @@ class GraphState:
         links = _with_ids("links", self._db.sql(_LINKS, params=limits).to_arrow_table(), ids)
         self._db.execute("DROP TABLE held; DROP TABLE rated; DROP TABLE step")
         release_memory(self._db, self._memory_mb)
-        skipped = self._db.execute(_SKIPPED).fetchall()
         return GraphTables(
             concepts=concepts.cast(schema_of("concepts")),
             mentions=mentions,
@@ -186,14 +673,7 @@ class GraphState:
             links=links,
             merges=to_table("merges", sorted(merges, key=lambda merge: merge.name)),
             supersessions=to_table("supersessions", ()),
-            skipped_subjects=dict(sorted((REFUSALS[n - FIRST_REFUSAL], k) for n, k in skipped)),
-            declined_runs=dict(self._db.execute(_DECLINED).fetchall()),
         )
-
-    def _run_with(self, sql: str, incoming: ArrowTable) -> None:
-        self._db.register("incoming", incoming)
-        self._db.execute(sql)
-        self._db.unregister("incoming")
 
 
 @lru_cache(maxsize=_SESSION_CACHE_SIZE)
@@ -225,7 +705,6 @@ def _with_ids(name: str, table: ArrowTable, ids: ArrowColumn) -> ArrowTable:
 
 
 # Where tonight's memories stand, and everything they hold, under the names the texts use.
-
 
 _ABOUT, _MENTIONS, _AUTHOR, _SPEAKER = (
     ROLES.index(role) for role in ("about", "mentions", "author", "speaker")
@@ -296,7 +775,6 @@ FROM named LEFT JOIN spelt USING (name) ORDER BY name
 
 # Extractions read back from the state, as far as supersession needs them.
 
-
 _TELLING = f"""
 SELECT mid FROM stated UNION
 SELECT mid FROM found WHERE role = {_ABOUT} AND kind = {_KEY}
@@ -315,7 +793,6 @@ ORDER BY position, start, stop, relation, subject, object
 
 
 # What all memories hold together: concepts, mentions, concept edges.
-
 
 _CONCEPT_OF = f"""
 CREATE OR REPLACE TEMP TABLE concept_of AS
@@ -372,14 +849,9 @@ SELECT src, dst, relation, 1.0::DOUBLE - 1.0::DOUBLE / (1 + count(DISTINCT posit
     NULL::BIGINT AS retracted_at_us
 FROM told GROUP BY src, relation, dst ORDER BY src, relation, dst
 """
-_SKIPPED = f"""
-SELECT look, count(DISTINCT name) FROM found WHERE look >= {FIRST_REFUSAL} GROUP BY look
-"""
-_DECLINED = "SELECT script, sum(runs)::BIGINT FROM declined GROUP BY script ORDER BY script"
 
 
 # From how many memories on a concept tells nothing apart: the limits of the edges.
-
 
 HUB_MENTION_FRACTION = 0.02
 """A concept that more than this share of the memories mention separates nothing: no edges. More
@@ -407,7 +879,6 @@ class Hubs(NamedTuple):
 
 
 # How specific concepts are, and the names by which a query may link to one, as SQL.
-
 
 LOWER_CASE_WORTH = 0.4
 """Worth of a title or key that other texts only ever write in lower case: a common noun ("obesity")
@@ -481,7 +952,6 @@ FROM linked WHERE weight > 0 OR speaks ORDER BY name
 
 
 # Edges between memories: from a mention to its subject, from turn to turn, by links, as SQL.
-
 
 _TO_SUBJECT, _TO_TAG = (RELATIONS.index(n) for n in ("mentions_subject", "mentions_tag"))
 _NEXT, _PREVIOUS = (RELATIONS.index(n) for n in ("next_turn", "previous_turn"))

@@ -11,16 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
-from noctuary.graph.fold import fold_name
-from noctuary.graph.lexicon import CALENDAR_WORDS, FUNCTION_WORDS
+from noctuary.graph.fold import CALENDAR_WORDS, FUNCTION_WORDS, fold_name
 from noctuary.text.dates import NUMBER_WORDS, find_dates, find_identifiers
 from noctuary.text.marks import MARK, is_tombstone
 from noctuary.text.tokens import normalize
 
-# How sure it is that a near duplicate replaces the older memory. Standard library only.
-#
-# Source: research/mempalace.md section 1, phase 8.
-
+# How sure it is that a near duplicate replaces the older memory (research/mempalace.md section 1).
 
 LEAST_SIMILARITY = 0.86
 """Least cosine of a near duplicate. Lower finds more rewordings, and more lookalikes."""
@@ -28,17 +24,10 @@ LEAST_SIMILARITY = 0.86
 LEAST_DAYS = 7
 """Least whole days between near duplicates. Fewer lets two notes of one week hide one another."""
 
-HIGH = (0.93, 30)
-"""Least cosine and least days between two memories of high confidence."""
-
-MEDIUM = (0.86, 14)
-"""The same for medium confidence; everything else is low."""
-
-CONFIDENCES = ("low", "medium", "high")
-"""Names of the confidences 0, 1 and 2."""
-
-DAY_US = 86_400_000_000
-"""Microseconds of a day."""
+HIGH = (0.93, 30)  # least cosine and least days between two memories of high confidence
+MEDIUM = (0.86, 14)  # the same for medium confidence; everything else is low
+CONFIDENCES = ("low", "medium", "high")  # names of the confidences 0, 1 and 2
+DAY_US = 86_400_000_000  # microseconds of a day
 
 
 def confidence_of(similarity: float, age_gap_days: int) -> int:
@@ -53,7 +42,6 @@ def confidence_of(similarity: float, age_gap_days: int) -> int:
 # One predicate for the night's pairs, curation's and those of the phase `supersede`. What a text
 # names is read from it alone, so two memories are judged without a third. Where neither capitals
 # nor digits show a name, none is seen: "fixed payments" and "fixed search" rest on their vectors.
-
 
 FRAME_MAX_CHARS = 200
 """Longest sentence that is read as one value of one subject; longer ones say more than that."""
@@ -174,9 +162,7 @@ def _frame(text: str) -> str | None:
 
 # Which memory stands for an older one, for the reader that asks. Standard library and numpy only.
 
-
-NO_SUCCESSOR = -1
-"""Position that stands for: nothing replaces it."""
+NO_SUCCESSOR = -1  # position that stands for: nothing replaces it
 
 
 class SupersessionRow(NamedTuple):
@@ -231,12 +217,7 @@ class SupersessionIndex:
     ) -> NDArray[np.int64]:
         """Return the direct successor of each memory, NO_SUCCESSOR where there is none.
 
-        Args:
-            positions: Shape (m,).
-            as_of_us: Successors that came later do not count; None counts all. Those without a date
-                always count.
-            visible: What the reader may see, by position, shape (n,); None shows everything.
-            least_confidence: 0 low, 1 medium, 2 high.
+        Those that came after `as_of_us` do not count, unless undated; `visible` is (n,).
         """
         asked = np.asarray(positions, dtype=np.int64)
         found = np.full(len(asked), NO_SUCCESSOR, dtype=np.int64)
@@ -252,31 +233,3 @@ class SupersessionIndex:
             counts &= visible[newer]
         found[counts] = newer[counts]
         return found
-
-    def head_of(
-        self,
-        positions: NDArray[np.integer],
-        as_of_us: int | None = None,
-        *,
-        visible: NDArray[np.bool_] | None = None,
-        least_confidence: int = 0,
-    ) -> NDArray[np.int64]:
-        """Return the memory that stands for each one now; itself where nothing replaces it.
-
-        Args:
-            positions: Shape (m,).
-            as_of_us: As for `successors`.
-            visible: As for `successors`.
-            least_confidence: As for `successors`.
-        """
-        heads = np.array(positions, dtype=np.int64)
-        # Chains have no cycles; a damaged table that has one ends here all the same.
-        for _ in range(len(self._older)):
-            following = self.successors(
-                heads, as_of_us, visible=visible, least_confidence=least_confidence
-            )
-            moves = following != NO_SUCCESSOR
-            if not moves.any():
-                break
-            heads[moves] = following[moves]
-        return heads

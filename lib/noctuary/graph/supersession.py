@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.types import UNDATED_US
 from noctuary.graph.duplicates import (
     REASONS,
     Corpus,
@@ -24,16 +25,17 @@ from noctuary.graph.duplicates import (
     Sighting,
     Timeline,
     find_near_duplicates,
-    in_scope,
     is_dated,
-    moment_of,
-    owner_of,
-    wing_of,
     wings_agree,
 )
 from noctuary.graph.extract import Extraction, Stated
-from noctuary.graph.fold import concept_id, fold_name, unsegmented_script
-from noctuary.graph.lexicon import FUNCTION_WORDS, GENERIC_KEYS
+from noctuary.graph.fold import (
+    FUNCTION_WORDS,
+    GENERIC_KEYS,
+    concept_id,
+    fold_name,
+    unsegmented_script,
+)
 from noctuary.graph.successors import DAY_US, confidence_of
 from noctuary.graph.tables import NO_SPAN, ArrowTable, Evidence, GraphTables, Supersession
 from noctuary.text.marks import is_tombstone
@@ -43,15 +45,9 @@ if TYPE_CHECKING:
 
 # Which memories a newer one replaces: four sources, and one direct successor per memory.
 #
-# Explicit links and values cost one pass over what was extracted, and choosing is linear in the
-# links: all of that is done every night. Only comparing vectors is expensive, and `known_near`
-# takes over what did not change.
-#
-# Turns of a conversation can be replaced by what is said (explicit, is_now, newer value), never
-# for being a near duplicate. A memory that is marked as superseded in its source replaces none
-# (`noctuary.text.marks`). Undated memories are replaced, and replace, by explicit "#id" links
-# alone.
-
+# Turns of a conversation can be replaced by what is said, never for being a near duplicate. A
+# memory that is marked as superseded replaces none. Undated memories are replaced, and replace, by
+# explicit "#id" links alone.
 
 _OF_A_VALUE = 1
 """Most confidence in another value of one sentence: "My friend is Ann" may have two answers."""
@@ -79,11 +75,8 @@ def find_supersessions(
 ) -> Supersessions:
     """Return which memories are superseded; the order of the input makes no difference.
 
-    Args:
-        corpus: The memories, and what they say.
-        canonical_of: Folded names that were merged away, and what stands for them.
-        vectors: Unit rows by position, shape (n, d); None leaves near duplicates out.
-        known_near: `near_memo` of an earlier call with vectors of the same encoder.
+    `vectors` are unit rows by position, (n, d), None leaves near duplicates out; `known_near` is
+    the `near_memo` of an earlier call with vectors of the same encoder.
     """
     memories = corpus.columns
     near = NearDuplicates((), {}, 0)
@@ -136,22 +129,13 @@ def find_supersessions(
 
 
 def _age_gap_days(older: int, newer: int, memories: MemoryColumns) -> int:
-    one, other = memories.sighting(older), memories.sighting(newer)
-    if not (is_dated(one) and is_dated(other)):
-        return 0
-    return max(other.created_at_us - one.created_at_us, 0) // DAY_US
+    one, other = int(memories.created_at_us[older]), int(memories.created_at_us[newer])
+    return 0 if UNDATED_US in (one, other) else max(other - one, 0) // DAY_US
 
 
-# One direct successor per memory, without cycles. Links are chosen strongest source first
-# (REASONS), then newest successor. A link gives way to the next best of its older memory where it
-#
-# - closes a cycle: the one that leads to the oldest memory of the cycle goes against time and is
-#   dropped, the others stay;
-# - leads, over a memory without a wing, to a head of another wing: what holds for pairs holds for
-#   chains.
-#
-# Linear in the links, but for rounds: each drops at least one link, and few are ever dropped.
-
+# One direct successor per memory, without cycles: the strongest source (REASONS), then the newest.
+# A link gives way to the next best where it closes a cycle (the one to the cycle's oldest memory
+# goes), or leads over a memory without a wing to a head of another wing.
 
 _RANK = {reason: rank for rank, reason in enumerate(REASONS)}
 
@@ -199,40 +183,39 @@ def _order(link: Link) -> tuple[int, int, int, int, str, tuple[int, int, int]]:
 
 
 def _moment(memories: MemoryColumns, position: int) -> Moment:
-    return moment_of(memories.sighting(position))
+    return int(memories.created_at_us[position]), position
 
 
-def _cycle_closers(chosen: Mapping[int, Link], memories: MemoryColumns) -> list[int]:
-    """Return, per cycle, the older memory whose link leads to the cycle's oldest memory."""
+def _chains(chosen: Mapping[int, Link]) -> Iterator[tuple[list[int], int]]:
+    """Yield the memories on the way from each one that no way led through yet, and what is next."""
     done: set[int] = set()
-    closers: list[int] = []
     for start in chosen:
         path: dict[int, None] = {}
         here = start
         while here in chosen and here not in done and here not in path:
             path[here] = None
             here = chosen[here].newer
-        if here in path:
-            walked = list(path)
-            cycle = walked[walked.index(here) :]
-            closers.append(min(cycle, key=lambda p: _moment(memories, chosen[p].newer)))
         done.update(path)
-    return closers
+        yield list(path), here
+
+
+def _cycle_closers(chosen: Mapping[int, Link], memories: MemoryColumns) -> list[int]:
+    """Return, per cycle, the older memory whose link leads to the cycle's oldest memory."""
+    return [
+        min(path[path.index(here) :], key=lambda p: _moment(memories, chosen[p].newer))
+        for path, here in _chains(chosen)
+        if here in path
+    ]
 
 
 def _scope_breakers(chosen: Mapping[int, Link], memories: MemoryColumns) -> list[int]:
     """Return the memories whose wing differs from one that their chain leads through."""
     wing_ahead: dict[int, str] = {}
     breakers: list[int] = []
-    for start in chosen:
-        path: list[int] = []
-        here = start
-        while here in chosen and here not in wing_ahead:
-            path.append(here)
-            here = chosen[here].newer
-        ahead = wing_ahead.setdefault(here, wing_of(memories.sighting(here)))
+    for path, here in _chains(chosen):
+        ahead = wing_ahead.setdefault(here, memories.sighting(here).wing)
         for position in reversed(path):
-            own = wing_of(memories.sighting(position))
+            own = memories.sighting(position).wing
             if not wings_agree(own, ahead):
                 breakers.append(position)
                 ahead = own
@@ -243,14 +226,8 @@ def _scope_breakers(chosen: Mapping[int, Link], memories: MemoryColumns) -> list
 def _heads(chosen: Mapping[int, Link]) -> dict[int, int]:
     """Return the last memory of the chain of every older memory."""
     heads: dict[int, int] = {}
-    for start in chosen:
-        path: list[int] = []
-        here = start
-        while here in chosen and here not in heads:
-            path.append(here)
-            here = chosen[here].newer
-        head = heads.setdefault(here, here)
-        heads.update((position, head) for position in path)
+    for path, here in _chains(chosen):
+        heads.update(dict.fromkeys(path, heads.get(here, here)))
     return heads
 
 
@@ -263,7 +240,6 @@ def _heads(chosen: Mapping[int, Link]) -> dict[int, int]:
 #   the object and not about the subject ("TSLint: replaced by ESLint") says what replaced it: its
 #   successor is the earliest strictly later memory about the subject.
 # - A memory is about what its text begins with; where no memory is, what it is tagged with counts.
-
 
 ID_MARK = "#"
 """Begins an object that is a memory; alone it is the memory that speaks."""
@@ -298,7 +274,7 @@ def explicit_links(
         elif older == own:
             found = "self"
         else:
-            agree = in_scope(memory.record, columns.sighting(older))
+            agree = memory.sighting.in_scope(columns.sighting(older))
             found = (older, own, _BY_ID) if agree else "scope"
         if isinstance(found, str):
             rejected[found] += 1
@@ -334,25 +310,24 @@ class _Subjects:
     def ends_of(self, memory: Memory, stated: Stated) -> tuple[int, int, int] | str:
         """Return older, newer and confidence of a statement about a name, or why there is none."""
         subject, thing = self._canonical(stated.subject), self._canonical(stated.object)
-        record = memory.record
-        if not is_dated(record):
+        at = memory.sighting
+        if not is_dated(at):
             return "undated"
         if thing in GENERIC_KEYS or thing in FUNCTION_WORDS:
             return "generic"
         own = set[str]().union(*self._names(memory.extraction))
         tells_of_itself = thing in own and subject and subject not in own
         if stated.object == ID_MARK or tells_of_itself:
-            lines = self._of(memory, subject)
-            newer = next((p for line in lines for p in line.later(record)), None)
-            return "no_target" if newer is None else (record.position, newer, _BY_SUBJECT)
+            lines = self._of(at.user, subject)
+            newer = next((p for line in lines for p in line.later(at)), None)
+            return "no_target" if newer is None else (at.position, newer, _BY_SUBJECT)
         confidence = _BY_SUBJECT if not subject or subject in own else _BY_OBJECT_ONLY
-        befores = (line.last_before(record) for line in self._of(memory, thing))
+        befores = (line.last_before(at) for line in self._of(at.user, thing))
         older = next((p for p in befores if p is not None), None)
-        return "no_target" if older is None else (older, record.position, confidence)
+        return "no_target" if older is None else (older, at.position, confidence)
 
-    def _of(self, memory: Memory, name: str) -> list[Timeline]:
-        key = (owner_of(memory.record), name)
-        return [lines[key] for lines in self._lines if key in lines]
+    def _of(self, user: str, name: str) -> list[Timeline]:
+        return [lines[user, name] for lines in self._lines if (user, name) in lines]
 
     def _names(self, extraction: Extraction) -> tuple[set[str], set[str]]:
         """Return what a memory is about, and what it is tagged with."""
@@ -368,15 +343,9 @@ class _Subjects:
 
 # What a memory says of a subject that can only have one value at a time.
 
-
-STATE = "state"
-"""Slot of what a subject is: the relations of STATE_RELATIONS."""
-
-KEY = "key"
-"""Slot of `key: value` memories."""
-
-STATE_RELATIONS = ("is_now", "is_a", "has")
-"""What a later `is_now` about the same subject ends."""
+STATE = "state"  # slot of what a subject is: the relations of STATE_RELATIONS
+KEY = "key"  # slot of `key: value` memories
+STATE_RELATIONS = ("is_now", "is_a", "has")  # what a later `is_now` about the same subject ends
 
 SINGLE_VALUED = ("works_at", "lives_in", "owned_by")
 """Relations of which a later, different value ends the earlier one."""
@@ -389,8 +358,7 @@ KEY_VALUE_SURE_WORDS = 3
 """Longest value of a `key: value` memory that is surely a value ("port: 8080") and not a remark
 ("Redis: only used as a cache"). Longer ones contradict with low confidence."""
 
-UNSEGMENTED_WORD_CHARS = 2
-"""Characters that count as one word in a script without spaces."""
+UNSEGMENTED_WORD_CHARS = 2  # characters that count as one word in a script without spaces
 
 _NO_SUBJECTS = (GENERIC_KEYS | FUNCTION_WORDS) - {"user"}
 
@@ -477,7 +445,6 @@ def _word_count(folded: str) -> int:
 # Folded names in, folded names out. A preference without a topic contradicts nothing: somebody may
 # prefer tea and short answers.
 
-
 _CONTRASTS = ("over", "rather than", "instead of", "than")
 _PURPOSES = ("for", "as", "when", "while", "during", "in")
 _STARTS = tuple(f"{word} " for word in (*_CONTRASTS, *_PURPOSES))
@@ -531,7 +498,6 @@ def restates(one: str, other: str) -> bool:
 # - A relation with more than VALUES_MAX values in one wing is a list of happenings ("meeting:
 #   ...").
 
-
 VALUES_MAX = 12
 """Most different values of one subject and relation in one wing; more are happenings, not versions
 of a fact. Higher follows busier facts and hides more entries of lists."""
@@ -551,7 +517,7 @@ def value_links(
     for memory in memories.values():
         for statement in statements_of(memory, canonical_of, rejected):
             if is_dated(memory.record):
-                key = (owner_of(memory.record), statement.subject, statement.slot)
+                key = (memory.sighting.user, statement.subject, statement.slot)
                 groups[key].append(statement)
             else:
                 rejected["undated"] += 1
@@ -578,7 +544,7 @@ def value_links(
 
 def _without_lists(statements: list[Statement], memories: Memories) -> list[Statement]:
     def line(statement: Statement) -> tuple[str, str]:
-        return wing_of(memories[statement.position].record), statement.relation
+        return memories[statement.position].sighting.wing, statement.relation
 
     values: dict[tuple[str, str], set[str]] = defaultdict(set)
     for statement in statements:
@@ -602,22 +568,22 @@ class _Group:
             ends = ends and not is_tombstone(memories[position].record.content)
             if ends and position not in self._ending:
                 self._ending[position] = statement
-                self._by_wing[wing_of(memories[position].record)].append(position)
+                self._by_wing[memories[position].sighting.wing].append(position)
         self._lines: dict[tuple[str, str], Timeline] = {}
 
     def first_to_differ(self, older: Statement) -> Statement | None:
         """Return the earliest strictly later statement in scope without the older value."""
-        record = self._memories[older.position].record
-        key = (wing_of(record), older.value)
+        at = self._memories[older.position].sighting
+        key = (at.wing, older.value)
         if key not in self._lines:
             self._lines[key] = self._line(*key)
-        return next((self._ending[position] for position in self._lines[key].later(record)), None)
+        return next((self._ending[position] for position in self._lines[key].later(at)), None)
 
     def _line(self, wing: str, value: str) -> Timeline:
         wings = (wing, "") if wing else tuple(self._by_wing)
         # Runs of the same value are left out once and not walked again by each of their members.
         return Timeline(
-            self._memories[p].record
+            self._memories[p].sighting
             for w in wings
             for p in self._by_wing.get(w, ())
             if not any(restates(value, said) for said in self._said[p])
@@ -648,12 +614,8 @@ def _confidence(older: Statement, newer: Statement) -> int:
 #
 # Order of turns, and edges of other memories that lead to the superseded one, stay as they are.
 
-
 CLOSABLE = ("mentions_subject", "mentions_tag")
 """Memory edges that rest on what a text says; the order of turns rests on the session."""
-
-ENDED_BY_IS_NOW = ("is_now", "is_a")
-"""Relations that a different `is_now` of the same subject contradicts. What it has, it may keep."""
 
 _END = ("valid_to_us", "retracted_at_us")
 _NEAR = "near_duplicate"

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from noctuary.core.errors import StoreError
 from noctuary.core.files import replace_with
@@ -114,9 +110,6 @@ ArrowTable = Any
 ArrowColumn = Any
 """A `pyarrow.Array` or `pyarrow.ChunkedArray`."""
 
-_SKIPPED = b"noctuary.skipped_subjects"
-_DECLINED = b"noctuary.declined_runs"
-
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
@@ -166,54 +159,22 @@ class GraphTables:
     merges: ArrowTable
     supersessions: ArrowTable
     links: ArrowTable
-    # Names that were not looked for in contents, counted by reason.
-    skipped_subjects: Mapping[str, int] = field(default_factory=dict[str, int])
-    # Runs of text in scripts without spaces that were not segmented, by script.
-    declined_runs: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def write_tables(tables: GraphTables, directory: Path) -> None:
     """Replace the files of a graph; equal graphs give equal bytes."""
-    notes = {
-        _SKIPPED: json.dumps(dict(tables.skipped_subjects), sort_keys=True).encode(),
-        _DECLINED: json.dumps(dict(tables.declined_runs), sort_keys=True).encode(),
-    }
     for name, file in FILES.items():
-        told = notes if name == "concepts" else None
-        _write(directory / file, getattr(tables, name).replace_schema_metadata(told))
+        _write(directory / file, getattr(tables, name))
 
 
 def read_tables(directory: Path, names: Collection[str] = tuple(FILES)) -> GraphTables:
-    """Read some files of a graph, the other tables empty: a million memories have 1 GB of them.
-
-    Raises:
-        StoreError: If one is missing or damaged.
-    """
-    read = {
-        name: _read(directory / file) if name in names else schema_of(name).empty_table()
-        for name, file in FILES.items()
-    }
-    notes = read["concepts"].schema.metadata or {}
+    """Read some files of a graph, the other tables empty: a million memories have 1 GB of them."""
     return GraphTables(
-        **{name: table.replace_schema_metadata(None) for name, table in read.items()},
-        skipped_subjects=json.loads(notes.get(_SKIPPED, b"{}")),
-        declined_runs=json.loads(notes.get(_DECLINED, b"{}")),
+        **{
+            name: _read(directory / file) if name in names else schema_of(name).empty_table()
+            for name, file in FILES.items()
+        }
     )
-
-
-def write_concept_vectors(path: Path, vectors: Mapping[str, NDArray[np.float32]]) -> None:
-    """Replace the table of concept ids and their unit vectors, sorted; without any, remove it."""
-    import pyarrow as pa
-
-    if not vectors:
-        path.unlink(missing_ok=True)
-        return
-    ids = sorted(vectors)
-    columns = {
-        "concept_id": pa.array(ids, pa.string()),
-        "vector": pa.array([vectors[key] for key in ids], pa.list_(pa.float32())),
-    }
-    _write(path, pa.table(columns))
 
 
 def to_table(name: str, rows: Sequence[Any]) -> ArrowTable:

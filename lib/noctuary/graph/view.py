@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +21,10 @@ from noctuary.core.errors import StoreError
 from noctuary.core.files import read_array
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.sqlite import connect_immutable
-from noctuary.core.types import UNDATED_US
+from noctuary.core.types import UNDATED_US, dataclass
 from noctuary.graph.fold import fold_name
 from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.text.marks import ELLIPSIS, clean, iso
-
-# The graph of one snapshot as it lies on disk, SQLite rows and arrays, through one scope's eyes.
-
 
 MENTION_FIELDS = ("indptr", "positions", "roles", "starts", "ends")
 STEP_FIELDS = (
@@ -33,7 +32,6 @@ STEP_FIELDS = (
     "recorded_at_us", "retracted_at_us",
 )  # fmt: skip
 
-_SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 _AUTHOR_FIELDS = "tags, category, expanded_keywords, wing, room, session_id, user"
 _TABLES = frozenset({"concepts", "concept_names", "concept_edges", "supersessions", "merges"})
 
@@ -56,44 +54,37 @@ def open_graph(
 ) -> Generator[GraphSource]:
     """Open the graph of a verified snapshot as one scope may see it; closed on leaving.
 
-    Args:
-        directory: The snapshot.
-        allowed: (n,) True where the scope allows the memory, or None for everything.
-        created_at_us: (n,) when each memory came about, UNDATED_US where unknown.
-        relations: Names of the step relations by code.
-        ids_are_integers: Whether the source's own ids are numbers.
-        as_of_us: Moment of valid time, or None for now.
-        known_at_us: Moment of transaction time, or None for now.
-
-    Raises:
-        StoreError: The snapshot was built before concepts could be looked at.
+    `allowed` (None for everything) and `created_at_us` are (n,), `relations` name steps by code.
+    `as_of_us` is a moment of valid time, `known_at_us` of transaction time, None for now. A
+    StoreError says that the snapshot was built before concepts could be looked at.
     """
     mentions = {name: directory / layout.mention_file(name) for name in MENTION_FIELDS}
     steps = {name: directory / layout.graph_file(name) for name in STEP_FIELDS}
     with closing(connect_immutable(directory / layout.ROWS_FILE)) as rows:
-        found = {name for (name,) in rows.execute("SELECT name FROM sqlite_master")}
-        missing = sorted(_TABLES - found)
+        missing = sorted(_TABLES - {n for (n,) in rows.execute("SELECT name FROM sqlite_master")})
         missing += [p.name for p in (*mentions.values(), *steps.values()) if not p.exists()]
         if missing:
             raise StoreError(
                 f"snapshot {directory.name} has no {', '.join(missing)}: it was built before "
                 "concepts could be looked at; run the nightly job"
             )
-        source = GraphSource(rows, _read(mentions), _read(steps), relations, ids_are_integers)
-        source.allowed = np.ones(created_at_us.size, np.bool_) if allowed is None else allowed
+        seen = np.ones(created_at_us.size, np.bool_) if allowed is None else allowed
         if known_at_us is not None:
-            written = source.query("SELECT updated_at_us FROM memories ORDER BY position")
-            source.allowed = source.allowed & _by(np.array(written, np.int64)[:, 0], known_at_us)
-        source.seen = source.allowed
-        if as_of_us is not None:
-            source.seen = source.allowed & _by(created_at_us, as_of_us)
-        source.as_of_us, source.known_at_us = as_of_us, known_at_us
+            written = rows.execute("SELECT updated_at_us FROM memories ORDER BY position")
+            seen = seen & _by(np.array(written.fetchall(), np.int64)[:, 0], known_at_us)
+        source = GraphSource(
+            rows=rows,
+            # A plain view of the map: every slice of a memmap object costs some microseconds more.
+            mentions={name: read_array(path).view(np.ndarray) for name, path in mentions.items()},
+            steps={name: read_array(path).view(np.ndarray) for name, path in steps.items()},
+            relations=tuple(relations),
+            ids_are_integers=ids_are_integers,
+            allowed=seen,
+            seen=seen if as_of_us is None else seen & _by(created_at_us, as_of_us),
+            as_of_us=as_of_us,
+            known_at_us=known_at_us,
+        )
         yield source
-
-
-def _read(paths: Mapping[str, Path]) -> dict[str, NDArray[Any]]:
-    # A plain view of the map: every slice of a memmap object costs some microseconds more.
-    return {name: read_array(path).view(np.ndarray) for name, path in paths.items()}
 
 
 def _by(moments_us: Ints, moment_us: int) -> Mask:
@@ -101,31 +92,26 @@ def _by(moments_us: Ints, moment_us: int) -> Mask:
     return (moments_us == UNDATED_US) | (moments_us <= moment_us)
 
 
+@dataclass(frozen=True)
 class GraphSource:
     """What one scope may see of the graph of one snapshot: M mentions, E steps, C concepts."""
 
+    rows: sqlite3.Connection
+    mentions: Arrays  # by MENTION_FIELDS: indptr (C+1,), the others (M,)
+    steps: Arrays  # by STEP_FIELDS: indptr (n+1,), the others (E,)
+    relations: tuple[str, ...]
+    ids_are_integers: bool
+    # (n,) where the scope allows the memory and the store had written it by `known_at_us`; what
+    # other memories say does not exist
     allowed: Mask
-    """(n,) where the scope allows the memory and the store had written it by `known_at_us`; what
-    other memories say does not exist."""
-    seen: Mask
-    """(n,) where it is allowed and existed at `as_of_us`."""
-    as_of_us: int | None = None
-    known_at_us: int | None = None
+    seen: Mask  # (n,) where it is allowed and existed at `as_of_us`
+    as_of_us: int | None
+    known_at_us: int | None
 
-    def __init__(
-        self,
-        rows: sqlite3.Connection,
-        mentions: Arrays,
-        steps: Arrays,
-        relations: Sequence[str],
-        ids_are_integers: bool,
-    ) -> None:
-        self._rows = rows
-        self.mentions = mentions  # by MENTION_FIELDS: indptr (C+1,), the others (M,)
-        self.steps = steps  # by STEP_FIELDS: indptr (n+1,), the others (E,)
-        self.relations = tuple(relations)
-        self._ids_are_integers = ids_are_integers
-        self.concept_count = int(mentions["indptr"].size) - 1  # hidden ones as well
+    @property
+    def concept_count(self) -> int:
+        """Number of concepts, hidden ones as well."""
+        return int(self.mentions["indptr"].size) - 1
 
     @property
     def hides(self) -> bool:
@@ -134,14 +120,12 @@ class GraphSource:
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a statement."""
-        return self._rows.execute(sql, values).fetchall()
+        return self.rows.execute(sql, values).fetchall()
 
     def query_in(self, sql: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a statement that ends in `IN`, for any number of values."""
-        wanted = list(dict.fromkeys(values))
-        for start in range(0, len(wanted), _SQL_VARIABLES):
-            chunk = wanted[start : start + _SQL_VARIABLES]
-            yield from self.query(f"{sql} ({','.join('?' * len(chunk))})", chunk)
+        wanted = json.dumps(list(dict.fromkeys(values)))
+        yield from self.query(f"{sql} (SELECT value FROM json_each(?))", [wanted])
 
     def fields(self, names: str, positions: Iterable[int]) -> Iterator[tuple[Any, ...]]:
         """Yield position and columns of some memories."""
@@ -151,7 +135,7 @@ class GraphSource:
     def ids(self, positions: Iterable[int]) -> dict[int, MemoryId]:
         """Return the public id of each position."""
         found = self.fields("memory_id", positions)
-        return {p: int(i) if self._ids_are_integers else i for p, i in found}
+        return {p: int(i) if self.ids_are_integers else i for p, i in found}
 
     def contents(self, positions: Iterable[int]) -> dict[int, str]:
         """Return the text of each position."""
@@ -175,10 +159,9 @@ class GraphSource:
     def held(self) -> tuple[Ints, Ints]:
         """Every concept and memory that holds it and may be seen, each pair once, by concept."""
         positions, indptr = self.mentions["positions"], self.mentions["indptr"]
-        first = np.ones(positions.size, dtype=np.bool_)
-        first[1:] = positions[1:] != positions[:-1]
-        first[indptr[:-1][indptr[:-1] < positions.size]] = True
         concepts = np.repeat(np.arange(self.concept_count, dtype=np.int64), np.diff(indptr))
+        first = np.ones(positions.size, dtype=np.bool_)
+        first[1:] = (positions[1:] != positions[:-1]) | (concepts[1:] != concepts[:-1])
         kept = first & self.seen[positions]
         return concepts[kept], positions[kept].astype(np.int64)
 
@@ -211,19 +194,16 @@ class GraphSource:
 
 # Names of concepts, as the memories that may be seen write them; finding a concept by name.
 
-
 SURFACES_READ = 2_000
 """Memories read for the spellings of a concept of which a part is hidden; more costs time, fewer
 may miss a rare alias."""
 
-NEAREST_SHOWN = 5
-"""Names offered where none matches."""
+NEAREST_SHOWN = 5  # names offered where none matches
 
 _NEAREST_CUTOFF = 0.55
 """Least similarity (difflib ratio) of an offered name; lower offers chance resemblances."""
 
-_NEAREST_TRIED = 40
-"""Similar names looked up: those of hidden concepts among them are passed over."""
+_NEAREST_TRIED = 40  # similar names looked up: those of hidden concepts among them are passed over
 
 _PREFIX_CHARACTERS = 3
 """A shared beginning makes a candidate; fewer characters find typos earlier in a word."""
@@ -252,7 +232,7 @@ class NameBook:
     """The names of one source's concepts, each worked out once."""
 
     def __init__(self, source: GraphSource) -> None:
-        self._source = source
+        self.source = source
         self._known: dict[int, Names | None] = {}
 
     def names(self, ordinal: int) -> Names | None:
@@ -273,12 +253,12 @@ class NameBook:
         """
         name = fold_name(text)
         ranks: list[tuple[bool, int, int]] = []
-        for (ordinal,) in self._source.query(
+        for (ordinal,) in self.source.query(
             "SELECT ordinal FROM concept_names WHERE name = ?", [name]
         ):
             names = self.names(ordinal)
             if names is not None and (names.complete or name in names.folded):
-                held = int(self._source.holders(ordinal).size)
+                held = int(self.source.holders(ordinal).size)
                 ranks.append((fold_name(names.shown) != name, -held, ordinal))
         return min(ranks)[2] if ranks else None
 
@@ -302,31 +282,32 @@ class NameBook:
         return tuple(found)
 
     def _candidates(self, name: str) -> Iterator[str]:
-        query, prefix = self._source.query, name[:_PREFIX_CHARACTERS]
-        for (found,) in query(
+        prefix = name[:_PREFIX_CHARACTERS]
+        begins = self.source.query(
             "SELECT DISTINCT name FROM concept_names WHERE name >= ? AND name < ? ORDER BY name "
             "LIMIT ?",
             [prefix, prefix + chr(0x10FFFF), _PER_QUESTION],
-        ):
-            yield found
-        for word in name.split():
-            for (found,) in query(
+        )
+        holds = (
+            self.source.query(
                 "SELECT DISTINCT name FROM concept_names WHERE instr(' ' || name || ' ', ?) "
                 "ORDER BY name LIMIT ?",
                 [f" {word} ", _PER_QUESTION],
-            ):
-                yield found
-        for (found,) in query(
+            )
+            for word in name.split()
+        )
+        held = self.source.query(
             "SELECT canonical_name FROM concepts ORDER BY df DESC, ordinal LIMIT ?", [_MOST_HELD]
-        ):
-            yield fold_name(found)
+        )
+        yield from (found for (found,) in chain(begins, *holds))
+        yield from (fold_name(found) for (found,) in held)
 
     def _read(self, ordinal: int) -> Names | None:
-        rows = self._source.query(
+        rows = self.source.query(
             "SELECT canonical_name, aliases FROM concepts WHERE ordinal = ?", [ordinal]
         )
-        positions = self._source.mentions["positions"][self._source.rows_of(ordinal)]
-        allowed = self._source.allowed[positions]
+        positions = self.source.mentions["positions"][self.source.rows_of(ordinal)]
+        allowed = self.source.allowed[positions]
         if not rows or not allowed.any():
             return None
         canonical, aliases = str(rows[0][0]), [str(a) for a in parse_json(rows[0][1])]
@@ -340,7 +321,7 @@ class NameBook:
 
     def _visible_surfaces(self, ordinal: int, known: list[str]) -> Counter[str]:
         """Return how often each spelling stands in a memory that may be seen."""
-        source, rows = self._source, self._source.rows_of(ordinal)
+        source, rows = self.source, self.source.rows_of(ordinal)
         columns = (source.mentions[name][rows].tolist() for name in ("positions", "starts", "ends"))
         places = [at for at in zip(*columns, strict=True) if source.allowed[at[0]]][:SURFACES_READ]
         contents = source.contents(p for p, start, _ in places if start >= 0)
@@ -369,7 +350,6 @@ def _spelled_in(fields: str, known: list[str]) -> list[str]:
 
 
 # Stated relations of concepts.
-
 
 _COLUMNS = "src, dst, relation, weight, evidence, valid_from_us, valid_to_us, retracted_at_us"
 
@@ -406,7 +386,7 @@ class SeenRelation(NamedTuple):
             outward=outward,
             other=other_name,
             other_ordinal=self.dst if outward else self.src,
-            weight=self.weight,
+            weight=round(self.weight, _DIGITS),
             evidence=tuple(ids[p] for p in self.positions),
             valid_from_us=self.valid_from_us,
             valid_to_us=self.valid_to_us,
@@ -469,12 +449,10 @@ def _as_seen(
 
 # The one line of a memory that shows why it is here.
 
-
 BEFORE_CHARACTERS = 60
 """Kept of the line before the evidence; more shows more of the sentence, less keeps one row."""
 
-LINE_CHARACTERS = 160
-"""Longest line; of longer ones the part around the evidence is kept."""
+LINE_CHARACTERS = 160  # longest line; of longer ones the part around the evidence is kept
 
 
 class Line(NamedTuple):
@@ -510,7 +488,39 @@ def evidence_line(content: str, start: int, end: int) -> Line:
 # Moments are microseconds since the epoch; None where there is none. Ids are the source's own.
 
 
-class MergeView(NamedTuple):
+@dataclass(frozen=True)
+class View:
+    """What is shown; `to_json` gives it as plain values."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values: moments as ISO-8601, a span as one, no ordinals."""
+        found: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            name, value = field.name, getattr(self, field.name)
+            if name.endswith("_us"):
+                found[name.removesuffix("_us")] = iso(value)
+            elif name in ("start", "end") and isinstance(value, int):
+                found["span"] = None if value < 0 else [*found.get("span", ()), value]
+            elif name == "outward":
+                found["direction"] = "out" if value else "in"
+            elif not name.endswith("ordinal"):
+                found[_JSON_NAMES.get(name, name)] = _plain(value)
+        return found
+
+
+_JSON_NAMES = {"memory_id": "id", "start": "from", "end": "to"}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, View):
+        return value.to_json()
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+@dataclass(frozen=True)
+class MergeView(View):
     """Two names that are one concept, and why; as `noctuary.graph.tables.Merge`."""
 
     name: str
@@ -519,12 +529,9 @@ class MergeView(NamedTuple):
     score: float
     detail: str
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return dict(self._asdict())
 
-
-class MemoryView(NamedTuple):
+@dataclass(frozen=True)
+class MemoryView(View):
     """One memory that holds the concept."""
 
     memory_id: MemoryId
@@ -536,20 +543,9 @@ class MemoryView(NamedTuple):
     replaced_by: MemoryId | None  # the memory that superseded it
     replaced_at_us: int | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "id": self.memory_id,
-            "created_at": iso(self.created_at_us),
-            "role": self.role,
-            "line": self.line,
-            "span": None if self.start < 0 else [self.start, self.end],
-            "replaced_by": self.replaced_by,
-            "replaced_at": iso(self.replaced_at_us),
-        }
 
-
-class RelationView(NamedTuple):
+@dataclass(frozen=True)
+class RelationView(View):
     """A `SeenRelation` from the side of one of its concepts."""
 
     relation: str
@@ -564,20 +560,11 @@ class RelationView(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "relation": self.relation,
-            "direction": "out" if self.outward else "in",
-            "other": self.other,
-            "weight": round(self.weight, 6),
-            "evidence": list(self.evidence),
-            "valid_from": iso(self.valid_from_us),
-            "valid_to": iso(self.valid_to_us),
-            "open": self.valid_to_us is None,
-            "closed_by": self.closed_by,
-        }
+        return {**super().to_json(), "open": self.valid_to_us is None}
 
 
-class NeighbourView(NamedTuple):
+@dataclass(frozen=True)
+class NeighbourView(View):
     """A concept that the same memories hold."""
 
     name: str
@@ -587,13 +574,9 @@ class NeighbourView(NamedTuple):
     held: int  # memories that hold it
     score: float  # shared / held ** SPECIFICITY_POWER
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        fields = {name: getattr(self, name) for name in ("name", "kind", "shared", "held")}
-        return {**fields, "score": round(self.score, 6)}
 
-
-class StepView(NamedTuple):
+@dataclass(frozen=True)
+class StepView(View):
     """A memory that others lead to over the concept."""
 
     memory_id: MemoryId
@@ -603,19 +586,9 @@ class StepView(NamedTuple):
     sources: int  # number of memories that lead there
     weight: float  # the strongest step's, in (0, 1]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "id": self.memory_id,
-            "created_at": iso(self.created_at_us),
-            "line": self.line,
-            "relation": self.relation,
-            "sources": self.sources,
-            "weight": round(self.weight, 6),
-        }
 
-
-class ConceptView(NamedTuple):
+@dataclass(frozen=True)
+class ConceptView(View):
     """One concept with everything around it; lists are cut to a limit, totals are not."""
 
     name: str
@@ -635,23 +608,15 @@ class ConceptView(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "concept": {
-                "name": self.name,
-                "kind": self.kind,
-                "concept_id": self.concept_id,
-                "aliases": list(self.aliases),
-                "memories": self.held,
-                "roles": dict(self.roles),
-            },
-            **{name: [item.to_json() for item in getattr(self, name)] for name in _LISTS},
-            "totals": dict(self.totals),
-            "as_of": iso(self.as_of_us),
-            "known_at": iso(self.known_at_us),
-        }
+        found = super().to_json()
+        concept = {name: found.pop(name) for name in ("name", "kind", "concept_id", "aliases")}
+        concept |= {"memories": found.pop("held"), "roles": found.pop("roles")}
+        return {"concept": concept, **found}
 
 
 _LISTS = ("merges", "memories", "relations", "neighbours", "steps")
+
+_DIGITS = 6  # of weights and scores
 
 SPECIFICITY_POWER = 0.5
 """Power of the number of memories that hold a neighbour, by which shared memories are divided. 1
@@ -773,7 +738,7 @@ def _neighbours(
         name = book.shown(other)
         if name is not None:
             kind = source.query("SELECT kind FROM concepts WHERE ordinal = ?", [other])[0][0]
-            counted = int(shared[i]), int(held[i]), float(scores[i])
+            counted = int(shared[i]), int(held[i]), round(float(scores[i]), _DIGITS)
             views.append(NeighbourView(name, other, str(kind), *counted))
     return tuple(views), int(beside.size)
 
@@ -800,7 +765,7 @@ def _steps(source: GraphSource, ordinal: int, limit: int) -> tuple[tuple[StepVie
             line=evidence_line(contents[position], -1, -1).text,
             relation=source.relations[int(relations[best[i]])],
             sources=int(sources[i]),
-            weight=float(weights[best[i]]),
+            weight=round(float(weights[best[i]]), _DIGITS),
         )
         for i, position in zip(ranked, shown, strict=True)
     )
@@ -809,14 +774,13 @@ def _steps(source: GraphSource, ordinal: int, limit: int) -> tuple[tuple[StepVie
 
 # Merge decisions: which names are one concept, why, and how to undo one.
 
-
 _MERGE_COLUMNS = "name, canonical, reason, score, detail"
 
 
 def _merges_into(source: GraphSource, names: Names) -> tuple[MergeView, ...]:
     """Return the merges that made a concept, of names that may be seen, by name."""
     sql = f"SELECT {_MERGE_COLUMNS} FROM merges WHERE canonical IN"
-    found = sorted(MergeView(*row) for row in source.query_in(sql, sorted(names.folded)))
+    found = [MergeView(*row) for row in sorted(source.query_in(sql, sorted(names.folded)))]
     return tuple(merge for merge in found if _may_tell(merge, names))
 
 
@@ -844,7 +808,8 @@ def undo_line(merge: MergeView) -> str:
 # The most connected concepts.
 
 
-class TopView(NamedTuple):
+@dataclass(frozen=True)
+class TopView(View):
     """A concept and how it is connected."""
 
     name: str
@@ -852,10 +817,6 @@ class TopView(NamedTuple):
     memories: int  # that hold it
     relations: int  # stated ones from or to it that hold
     steps: int  # between memories, that rest on it and hold
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return dict(self._asdict())
 
 
 def top_concepts(

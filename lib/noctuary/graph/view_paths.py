@@ -7,11 +7,12 @@ import re
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.types import dataclass
 from noctuary.graph.view import (
     ConceptView,
     GraphSource,
@@ -23,6 +24,7 @@ from noctuary.graph.view import (
     RelationView,
     StepView,
     TopView,
+    View,
     stated_relations,
     undo_line,
 )
@@ -30,7 +32,6 @@ from noctuary.graph.walk import ROLES
 from noctuary.text.marks import clean, cut, day, memories, pad, plural, spoken, width
 
 # The cheapest ways from one concept to another, over stated relations and shared memories.
-
 
 COST_UNIT = 1_000
 """Costs are whole thousandths: sums in any order are equal, so that equal ways are found equal."""
@@ -42,28 +43,23 @@ SHARED_COST = 1.0
 """A hop over shared memories costs this and log2(1 + a * b / s**2): a and b memories hold its two
 ends, s of them both. At least 2; two hubs that meet once in a memory are far apart."""
 
-MAX_EXPANDED = 2_000
-"""Concepts looked at before the search gives up: some two seconds at worst."""
+MAX_EXPANDED = 2_000  # concepts looked at before the search gives up: some two seconds at worst
 
 MAX_HOLDERS = 200
 """Memories of one concept that are walked through; a hub beyond joins everything and explains
 nothing."""
 
-MAX_WAYS = 50
-"""Equally cheap ways that are counted."""
-
-PATHS_SHOWN = 3
-"""Equally cheap paths that are explained; the others are counted."""
-
-EVIDENCE_SHOWN = 5
-"""Shared memories named per hop, the newest; the others are counted."""
+MAX_WAYS = 50  # equally cheap ways that are counted
+PATHS_SHOWN = 3  # equally cheap paths that are explained; the others are counted
+EVIDENCE_SHOWN = 5  # shared memories named per hop, the newest; the others are counted
 
 _FAR = int(np.iinfo(np.int64).max)
 _HUBS_NAMED = 3
 _UNNAMED = "(a name that only hidden memories hold)"
 
 
-class HopView(NamedTuple):
+@dataclass(frozen=True)
+class HopView(View):
     """One hop of a path."""
 
     start: str  # name of the concept it leaves
@@ -75,17 +71,11 @@ class HopView(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {
-            "from": self.start,
-            "to": self.end,
-            "type": "stated" if self.relations else "shared_memories",
-            "relations": [relation.to_json() for relation in self.relations],
-            "shared": list(self.shared),
-            "shared_count": self.shared_count,
-        }
+        return {**super().to_json(), "type": "stated" if self.relations else "shared_memories"}
 
 
-class PathView(NamedTuple):
+@dataclass(frozen=True)
+class PathView(View):
     """How two concepts are connected."""
 
     start: str  # name of the first concept
@@ -96,18 +86,6 @@ class PathView(NamedTuple):
     max_hops: int  # longest path that was looked for
     # What cut the search short, in words; with any, "none" means "none was found".
     bounds: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "from": self.start,
-            "to": self.end,
-            "found": self.found,
-            "cost": self.cost,
-            "paths": [[hop.to_json() for hop in path] for path in self.paths],
-            "max_hops": self.max_hops,
-            "bounds": list(self.bounds),
-        }
 
 
 def find_paths(
@@ -265,21 +243,11 @@ class _Search:
 
 # What `noctuary graph` prints: lines made of views. No reading, no printing.
 
-
-MARKS = ("\u00ab", "\u00bb")
-"""Stand around the evidence in a line."""
-
-NAME_COLUMNS = 40
-"""Longest name in a column of names; longer ones are cut."""
-
-LINE_COLUMNS = 110
-"""Longest line of a memory beside its id; longer ones are cut at their end."""
-
-ALIASES_SHOWN = 12
-"""Aliases on the line of the concept; the others are counted."""
-
-EVIDENCE_IDS_SHOWN = 6
-"""Ids behind one relation; the others are counted."""
+MARKS = ("\u00ab", "\u00bb")  # stand around the evidence in a line
+NAME_COLUMNS = 40  # longest name in a column of names; longer ones are cut
+LINE_COLUMNS = 110  # longest line of a memory beside its id; longer ones are cut at their end
+ALIASES_SHOWN = 12  # aliases on the line of the concept; the others are counted
+EVIDENCE_IDS_SHOWN = 6  # ids behind one relation; the others are counted
 
 _INDENT = "  "
 _ROLE_COLUMNS = max(map(len, ROLES))
@@ -457,9 +425,7 @@ def _column(title: str, names: Sequence[str]) -> list[str]:
 
 # What `noctuary graph show` and `path` found, as a Mermaid flowchart to paste into a page.
 
-
-LABEL_COLUMNS = 60
-"""Longest text of a memory in a label; longer ones are cut."""
+LABEL_COLUMNS = 60  # longest text of a memory in a label; longer ones are cut
 
 # Mermaid looks for directives, Markdown and HTML inside quoted labels as well. Whatever is no
 # letter, digit or comma is written as an entity, which it shows and never reads.

@@ -14,7 +14,6 @@ from noctuary.graph.fold import Word, words
 
 # The graph as arrays: what a snapshot stores and the walk reads. Numpy only, no building.
 
-
 LINK_RELATIONS = ("part_of", "see_also", "resolved_by")
 """Relations of edges that a store's links make; they rest on no concept (NO_CONCEPT)."""
 
@@ -24,11 +23,8 @@ FOUND_RELATIONS = ("mentions_subject", "mentions_tag", "next_turn", "previous_tu
 RELATIONS = (*FOUND_RELATIONS, *LINK_RELATIONS)
 """Relation names by code. Append only: published snapshots store the codes."""
 
-NO_CONCEPT = -1
-"""`concepts` of an edge that a link makes."""
-
-OPEN_END_US = 2**63 - 1
-"""`valid_to_us` of an edge that still holds (the largest int64)."""
+NO_CONCEPT = -1  # `concepts` of an edge that a link makes
+OPEN_END_US = 2**63 - 1  # `valid_to_us` of an edge that still holds (the largest int64)
 
 
 ROLES = ("about", "mentions", "author", "speaker")
@@ -78,11 +74,7 @@ class MentionArrays:
     ends: NDArray[np.int32]  # (M,), one past the last character, or -1
 
 
-# Which concepts a query names: the longest known name at each word.
-#
-# Read side: standard library only. Belongs here: the words of a query against the names of a
-# snapshot. Does not belong here: reading the snapshot's tables, what a named concept is worth.
-
+# Which concepts a query names: the longest known name at each word. Standard library only.
 
 QUERY_MAX_WORDS = 256
 """Words of a query that are looked at; a pasted document names too much to mean any of it."""
@@ -163,10 +155,6 @@ def _shows_case(text: str, word: Word) -> bool:
 
 
 # What the query names outright: memories about those concepts.
-#
-# Read side: standard library and numpy only. Belongs here: from linked concepts to arrivals. Does
-# not belong here: finding the names (`linking`), walking from hits (`walk`).
-
 
 NAMED_WEIGHT = 0.9
 """What a memory about a named concept gains, against a base score of at most 1, for a name that is
@@ -186,15 +174,7 @@ class Named(NamedTuple):
 def name_subjects(
     links: Sequence[Link], mentions: MentionArrays, mask: NDArray[np.bool_] | None = None
 ) -> Named:
-    """Return the memories about the linked concepts: NAMED_WEIGHT * weight, added up per memory.
-
-    A link's weight is already shared out over the memories about its concept.
-
-    Args:
-        links: What the query names.
-        mentions: Where concepts stand.
-        mask: (n,) True where a memory may be seen.
-    """
+    """Return the memories about the linked concepts: NAMED_WEIGHT * weight, added up per memory."""
     found: dict[int, tuple[float, float, int]] = {}
     weights: dict[int, float] = {}
     for link in links:
@@ -237,18 +217,10 @@ def mention_span(ordinal: int, position: int, mentions: MentionArrays) -> tuple[
     return int(mentions.starts[first]), int(mentions.ends[first])
 
 
-# One step from the best hits along the graph's edges: additive scores, each with its path.
-#
-# Read side: standard library and numpy only. Belongs here: the walk. Does not belong here: the
-# base ranking, its fusion with the walk, the text of an explanation. Source: research/probes.md
-# section 1 (directed mention -> about edges, added to the base score).
+# One step from the best hits along the graph's edges (research/probes.md section 1).
 
-
-SEED_COUNT = 5
-"""Best hits that are walked from; more reach further and bring more chance arrivals."""
-
-ETA = 1.0
-"""Scale of all arriving scores against the base score; 0 switches the walk off."""
+SEED_COUNT = 5  # best hits that are walked from; more reach further and bring more chance arrivals
+ETA = 1.0  # scale of all arriving scores against the base score; 0 switches the walk off
 
 DAMPING_POWER = 0.25
 """(1 + in-degree) to this power divides an arrival; higher distrusts much-named memories more."""
@@ -297,17 +269,7 @@ def walk(
 
     An arrival is eta * seed score * rank**-0.5 * relation weight * edge weight /
     (1 + in-degree)**0.25. Equal arrivals: the better-ranked seed, then the smaller relation code
-    and edge index win. A target may be a seed itself.
-
-    Args:
-        seed_positions: Distinct positions of candidate seeds, any order.
-        seed_scores: Their base scores; only finite positive ones are walked from.
-        arrays: The graph.
-        relation_weights: By relation name, >= 0; a relation left out is not walked.
-        mask: (n,) True where a memory may be seen; others are neither seeds nor targets.
-        as_of_us: Walk only edges that held at this moment; None walks all that still hold.
-        seed_count: Seeds used, after masking; the best by score, then by position.
-        eta: Scale of the arrivals.
+    and edge index win. A target may be a seed itself. With `as_of_us`, edges that held then.
     """
     by_code = _weights_by_code(relation_weights, eta)
     seeds, scores = choose_seeds(seed_positions, seed_scores, mask, seed_count)
@@ -343,13 +305,9 @@ def choose_seeds(
     mask: NDArray[np.bool_] | None,
     seed_count: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return what is started from and its scores, best first; equal scores by position.
+    """Return the positions that are started from and their scores, best first.
 
-    Args:
-        positions: Distinct positions, any order.
-        scores: Their base scores; only finite positive ones are started from.
-        mask: (n,) True where a memory may be seen; None for everything.
-        seed_count: Seeds at most, after masking.
+    Only finite positive scores of what `mask`, (n,), shows; equal ones by position.
     """
     where = positions.astype(np.int64)
     values = scores.astype(np.float64)

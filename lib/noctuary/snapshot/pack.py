@@ -24,9 +24,13 @@ from noctuary.core.manifest import Manifest, compute_digest, describe_files
 from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord
 from noctuary.embed.funnel import PrefixTier
-from noctuary.graph.build import concept_ordinals, speaking_concepts, to_mention_arrays
+from noctuary.graph.build import (
+    build_sessions,
+    concept_ordinals,
+    speaking_concepts,
+    to_mention_arrays,
+)
 from noctuary.graph.fold import concept_id, fold_name
-from noctuary.graph.sessions import build_sessions
 from noctuary.graph.tables import ArrowTable, GraphTables
 from noctuary.graph.walk import GraphArrays, relations_in_use
 from noctuary.lexical.build import Postings, build_postings_beside

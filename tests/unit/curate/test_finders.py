@@ -194,7 +194,7 @@ def test_the_nights_cosine_pairs_are_asked_the_same_question() -> None:
 
 
 def test_shingle_pairs_are_those_of_a_comparison_of_all() -> None:
-    from noctuary.graph.likeness import jaccard
+    from noctuary.graph.canonical import jaccard
 
     rng = np.random.default_rng(6)
     words = ["".join(rng.choice(list("abcdefghij"), 7)) for _ in range(200)]

@@ -207,12 +207,6 @@ def test_concepts_sum_up_surfaces_kinds_and_memories(record: RecordFactory) -> N
     assert (concept.kind, concept.df) == ("title", 3)
 
 
-def test_declined_scripts_and_skipped_subjects_are_counted(record: RecordFactory) -> None:
-    graph = _graph([record(0, "It\nsaw 我的同事 and 公司"), record(1, "1969\nA year.")])
-    assert dict(graph.declined_runs) == {"han": 2}
-    assert dict(graph.skipped_subjects) == {"too short": 1, "only digits": 1}
-
-
 def test_misaligned_input_is_refused(record: RecordFactory, tmp_path: Path) -> None:
     with GraphState.open(tmp_path / "graph.duckdb") as state:
         with pytest.raises(ValueError, match="expected one each"):
@@ -277,7 +271,7 @@ def test_a_memory_reached_by_two_relations_has_a_degree_for_each(record: RecordF
 
 
 def test_arrays_have_the_stated_types_even_when_empty() -> None:
-    arrays = _arrays(Graph((), (), (), {}, {}), 2)
+    arrays = _arrays(Graph((), (), ()), 2)
     assert arrays.indptr.tolist() == [0, 0, 0]
     kinds = [column.dtype for column in astuple(arrays)]
     stated = [np.int64, np.int32, np.float32, np.int8, np.int32, np.int32]

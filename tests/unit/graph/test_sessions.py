@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from noctuary.core.types import UNDATED_US, MemoryRecord
-from noctuary.graph.sessions import SessionArrays, build_sessions, session_key
+from noctuary.graph.build import build_sessions
+from noctuary.graph.sessions import SessionArrays
 from tests.unit.graph.conftest import RecordFactory
 
 
@@ -79,9 +80,3 @@ def test_arrays_have_their_types_without_any_session(record: RecordFactory, size
     assert (sessions.turns.dtype, sessions.turns.size) == (np.int8, size)
     assert (sessions.order.dtype, sessions.order.size) == (np.int32, 0)
     assert (sessions.indptr.dtype, sessions.indptr.tolist()) == (np.int64, [0])
-
-
-def test_the_key_names_owner_wing_and_session(record: RecordFactory) -> None:
-    assert session_key(record(0, "x", session_id=" s", user="al", wing="w")) == ("al", "w", " s")
-    assert session_key(record(0, "x", session_id="s")) == ("", "", "s")
-    assert session_key(record(0, "x", session_id="\t")) is None

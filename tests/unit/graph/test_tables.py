@@ -26,8 +26,6 @@ GRAPH = Graph(
         Edge(0, 1, "next_turn", 1.0, "a" * 16, 0, -1, -1, -(2**63), None, 2, None),
         Edge(1, 0, "mentions_tag", 0.25, "a" * 16, 1, 0, 3, 1, 5, 2, 6),
     ),
-    skipped_subjects={"too short": 2},
-    declined_runs={"han": 3},
     concept_edges=(
         ConceptEdge(
             "a" * 16, "b" * 16, "is_a", 0.5, (Evidence(0, 0, 9), Evidence(1, -1, -1)), 1, 4, 2, 4
@@ -55,10 +53,10 @@ def test_equal_graphs_give_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_an_empty_graph_has_tables_of_the_same_columns(tmp_path: Path) -> None:
-    empty, full = to_tables(Graph((), (), (), {}, {})), to_tables(GRAPH)
+    empty, full = to_tables(Graph((), (), ())), to_tables(GRAPH)
     write_tables(empty, tmp_path)
     read = read_tables(tmp_path)
-    assert to_graph(read) == Graph((), (), (), {}, {})
+    assert to_graph(read) == Graph((), (), ())
     for name in FILES:
         assert getattr(read, name).schema == getattr(full, name).schema
 
@@ -77,5 +75,5 @@ def test_a_damaged_or_missing_file_is_named(tmp_path: Path, file: str) -> None:
 def test_tables_that_are_not_asked_for_stay_empty(tmp_path: Path) -> None:
     write_tables(to_tables(GRAPH), tmp_path)
     part = to_graph(read_tables(tmp_path, ["mentions", "concepts"]))
-    assert part == Graph(GRAPH.concepts, GRAPH.mentions, (), {"too short": 2}, {"han": 3})
-    assert to_graph(read_tables(tmp_path, [])) == Graph((), (), (), {}, {})
+    assert part == Graph(GRAPH.concepts, GRAPH.mentions, ())
+    assert to_graph(read_tables(tmp_path, [])) == Graph((), (), ())

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
@@ -20,11 +19,9 @@ from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.sentence import SentenceEncoder
 from noctuary.graph import build
 from noctuary.graph.build import choose_names
-from noctuary.graph.fold import concept_id
 from noctuary.graph.guards import NameStats
 from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets.graph import (
-    CONCEPT_VECTORS,
     connect_memories,
     names_kind,
 )
@@ -99,16 +96,9 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
-def test_near_names_are_one_concept_that_has_a_vector(store: Store) -> None:
-    night, result = store.night(Encoder())
+def test_near_names_are_one_concept(store: Store) -> None:
+    _, result = store.night(Encoder())
     assert result.facts["merges_by_reason"] == {"embedding": 1}
-    table = pq.read_table(night.work(CONCEPT_VECTORS))
-    ids = table["concept_id"].to_pylist()
-    assert ids == sorted([concept_id("handling of errors"), concept_id("night shift")])
-    assert result.facts["concept_vectors"] == 2
-    vector = table["vector"].to_pylist()[ids.index(concept_id("handling of errors"))]
-    assert vector == [1.0] + [0.0] * (DIM - 1)
-    assert str(table.schema.field("vector").type) == "list<element: float>"
     assert ("concept_vectors", 3, 3) in store.progress.told
 
 
@@ -123,10 +113,9 @@ def test_a_later_night_embeds_only_new_names(store: Store) -> None:
 
 
 def test_without_the_encoder_there_is_a_graph_and_the_next_night_tries_again(store: Store) -> None:
-    night, without = store.night(Encoder(is_broken=True))
+    _, without = store.night(Encoder(is_broken=True))
     assert without.facts["merges_by_reason"] == {}
     assert "files are gone" in without.facts["names_not_embedded"]
-    assert not night.work(CONCEPT_VECTORS).exists()
     _, later = store.night(Encoder())
     assert later.facts["merges_by_reason"] == {"embedding": 1}
     assert "names_not_embedded" not in later.facts

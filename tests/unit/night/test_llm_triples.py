@@ -11,8 +11,8 @@ from noctuary.core.errors import ConfigError
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord
+from noctuary.graph.build import Extractions
 from noctuary.graph.extract import Extraction, extract
-from noctuary.graph.findings import Extractions
 from noctuary.graph.llm import (
     TRIPLES_KIND,
     Extended,

@@ -14,8 +14,8 @@ def test_tables_of_an_earlier_version_go_and_those_of_this_one_stay(tmp_path: Pa
     night = Night(StorePaths(tmp_path), tmp_path)
     directory = night.work(GRAPH)
     directory.mkdir(parents=True)
-    kept = {*FILES.values(), "concept_vectors.parquet"}
-    for name in (*kept, "mentions.parquet"):
+    kept = set(FILES.values())
+    for name in (*kept, "mentions.parquet", "concept_vectors.parquet"):
         (directory / name).write_bytes(b"PAR1")
     housekeeping._drop_old_files(night)  # pyright: ignore[reportPrivateUsage]
     assert {path.name for path in directory.iterdir()} == kept

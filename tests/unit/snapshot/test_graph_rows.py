@@ -11,7 +11,8 @@ import pytest
 from noctuary.core import store as layout
 from noctuary.core.files import read_array
 from noctuary.core.types import MemoryRecord
-from noctuary.graph.sessions import SessionArrays, build_sessions
+from noctuary.graph.build import build_sessions
+from noctuary.graph.sessions import SessionArrays
 from noctuary.snapshot.pack import graph_rows
 from tests.support.graph_objects import Concept, Graph, NameLink, to_graph, to_tables
 from tests.support.store import Store, household, memory, pack_inputs, renumber, turns
@@ -26,7 +27,7 @@ def rows(directory: Path, sql: str) -> list[tuple[object, ...]]:
 
 def of_links(*links: NameLink) -> dict[str, list[tuple[object, ...]]]:
     concepts = tuple(Concept(concept, f"C {concept}", "title", (), 1) for concept in IDS)
-    graph = to_tables(Graph(concepts, (), (), {}, {}, links=links))
+    graph = to_tables(Graph(concepts, (), (), links=links))
     return {table: list(batch) for table, batch in graph_rows(graph)}
 
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from noctuary.core import store as layout
 from noctuary.core.types import MemoryRecord
-from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays, build_sessions, session_key
+from noctuary.graph.build import build_sessions
+from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
 from noctuary.snapshot import pack as memory_columns
 from noctuary.snapshot.pack import read_columns
 from noctuary.sources.corpus import column_batches
@@ -55,8 +56,8 @@ def naive_sessions(records: list[MemoryRecord], speakers: dict[int, int]) -> Ses
     """Sessions as lists of records."""
     members: dict[tuple[str, str, str], list[MemoryRecord]] = {}
     for record in records:
-        key = session_key(record)
-        if key is not None:
+        if record.session_id and record.session_id.strip():
+            key = (record.user or "", record.wing or "", record.session_id)
             members.setdefault(key, []).append(record)
     kept = [members[key] for key in sorted(members) if len(members[key]) >= MIN_MEMBERS]
     codes = np.full(len(records), -1, dtype=np.int32)
@@ -83,7 +84,7 @@ def test_sessions_are_those_of_a_walk_over_lists(
     records: list[MemoryRecord], speakers: dict[int, int]
 ) -> None:
     heard = {position: o for position, o in speakers.items() if position < len(records)}
-    found, expected = build_sessions(iter(records), heard), naive_sessions(records, heard)
+    found, expected = build_sessions(records, heard), naive_sessions(records, heard)
     for name in SessionArrays.__slots__:
         left, right = getattr(found, name), getattr(expected, name)
         assert left.dtype == right.dtype, name

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from noctuary.graph.likeness import (
+from noctuary.graph.canonical import (
     BAND_ROWS,
     BANDS,
     BUCKET_MAX_NAMES,

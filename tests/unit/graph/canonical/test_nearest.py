@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from noctuary.graph import likeness
-from noctuary.graph.likeness import COSINE_MIN, mutual_pairs
+from noctuary.graph import canonical
+from noctuary.graph.canonical import COSINE_MIN, mutual_pairs
 
 
 def _unit(*values: float) -> NDArray[np.float32]:
@@ -64,5 +64,5 @@ def test_blocks_give_what_each_pair_gives(seed: int, monkeypatch: pytest.MonkeyP
     whole = mutual_pairs(vectors)
     assert [pair[:2] for pair in whole] == _plain(vectors)
     assert whole
-    monkeypatch.setattr(likeness, "_BLOCK_VALUES", 200)
+    monkeypatch.setattr(canonical, "_BLOCK_VALUES", 200)
     assert mutual_pairs(vectors) == whole

@@ -6,8 +6,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from noctuary.graph import likeness as twins
-from noctuary.graph.likeness import jaccard, may_have_twin
+from noctuary.graph import canonical as twins
+from noctuary.graph.canonical import jaccard, may_have_twin
 
 
 def _twins(names: list[str], least: float) -> set[str]:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.types import MemoryRecord
-from noctuary.graph.contributions import open_database, release_memory
 from noctuary.graph.extract import Extraction, Found, Stated
-from noctuary.graph.state import GraphState
+from noctuary.graph.state import GraphState, open_database, release_memory
 from tests.support.graphs import extract_all, synced_keys
 from tests.support.store import memory, renumber
 
@@ -80,7 +79,7 @@ def test_memory_that_is_given_back_leaves_the_tables_and_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "graph.duckdb"
-    monkeypatch.setattr("noctuary.graph.contributions._RESTING_MB", 16)
+    monkeypatch.setattr("noctuary.graph.state._RESTING_MB", 16)
     with closing(open_database(path, memory_mb=600)) as connection:
         connection.execute(
             "CREATE TEMP TABLE held AS SELECT range AS a, range::VARCHAR AS b FROM range(3000000)"

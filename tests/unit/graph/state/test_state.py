@@ -12,9 +12,8 @@ import duckdb
 import pytest
 
 from noctuary.core.types import MemoryRecord
-from noctuary.graph.contributions import STATE_VERSION
 from noctuary.graph.extract import Extraction
-from noctuary.graph.state import GraphState, SyncReport
+from noctuary.graph.state import STATE_VERSION, GraphState, SyncReport
 from noctuary.graph.tables import FILES, read_tables, write_tables
 from tests.support.graph_objects import Graph, to_graph
 from tests.support.graphs import extract_all, synced_keys
@@ -154,11 +153,11 @@ def test_a_sync_that_fails_leaves_the_state_as_it_was(path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from noctuary.graph import contributions
+from noctuary.graph import state
 from tests.unit.graph.state.test_state import corpus, night
 def kill(*given):
     os.kill(os.getpid(), signal.SIGKILL)
-contributions.find_concerned = kill
+state.find_concerned = kill
 night(Path(sys.argv[1]), corpus("Boot Hill\\nA hill."))
 """
 

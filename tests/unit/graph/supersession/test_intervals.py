@@ -33,7 +33,7 @@ def replaced(
 
 
 def graph(*statements: ConceptEdge, edges: tuple[Edge, ...] = ()) -> Graph:
-    return Graph((), (), edges, {}, {}, concept_edges=statements)
+    return Graph((), (), edges, concept_edges=statements)
 
 
 def ends(result: Graph) -> list[tuple[int | None, int | None]]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -96,5 +97,5 @@ def test_a_concept_that_several_paths_pass_is_one_node(look: Look) -> None:
     view = find_paths(source, book, start, find(source, "москва")[1], 4)
     shown = labels(list(path_chart(view)))
     assert shown.count("Platform") == shown.count("Nina") == 1
-    alone = list(path_chart(view._replace(paths=(), found=0)))
+    alone = list(path_chart(replace(view, paths=(), found=0)))
     assert labels(alone) == ["boiler", "Москва"]

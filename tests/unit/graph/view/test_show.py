@@ -48,7 +48,7 @@ def relations(view: ConceptView) -> list[tuple[str, str, bool]]:
 
 def test_a_concept_as_text(look: Look) -> None:
     nina = show(look, "Nina", user="ana")
-    nina = nina._replace(neighbours=nina.neighbours[:1])
+    nina = replace(nina, neighbours=nina.neighbours[:1])
     assert "\n".join(concept_lines(nina)) == _NINA
 
 
