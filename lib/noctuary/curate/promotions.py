@@ -453,8 +453,9 @@ def row_json(row: PromotionRow) -> dict[str, Any]:
 
 def _plain(row: PromotionRow) -> dict[str, Any]:
     fields = row._asdict()
+    scores: Mapping[str, float] = fields.pop("scores")
     near = [n._asdict() for n in row.neighbours]
-    return {**fields, **fields.pop("scores"), "marks": list(row.marks), "neighbours": near}
+    return {**fields, **scores, "marks": list(row.marks), "neighbours": near}
 
 
 def write_table(

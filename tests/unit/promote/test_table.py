@@ -65,6 +65,7 @@ def test_proposals_are_the_highest_first_and_of_equal_ones_the_newest() -> None:
 def test_a_row_as_json_has_every_score_and_no_date_where_there_is_none() -> None:
     found = row_json(ROWS[2])
     assert set(SCORES) <= set(found)
+    assert "scores" not in found
     assert found["created_at_us"] is None
     assert found["neighbours"] == [{"memory_id": "9", "kind": "durable", "cosine": 0.5}]
 
