@@ -331,7 +331,7 @@ def list_(store: str | None) -> None:
         rows.append([f"{mark} {entry.name}", f"{entry.description}  {where}"])
     faults = [f"bad_profile: {entry.name}, {f}" for entry in entries for f in entry.faults]
     warnings = [w.to_json() for w in said]
-    found = {"profiles": [e.to_json() for e in entries], "warnings": warnings}
+    found = {"profiles": [e._asdict() for e in entries], "warnings": warnings}
     tell(found, columns(rows), [*coded(warnings), *faults])
 
 

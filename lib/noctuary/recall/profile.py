@@ -377,7 +377,7 @@ def resolve(
     asked = _given(overrides)
     warnings: list[RecallWarning] = []
     used, named = _named_layers(layers.chosen if name is None else name, layers, warnings)
-    values = {flag.name: flag.default for flag in _FLAGS}
+    values: dict[str, Any] = {flag.name: flag.default for flag in _FLAGS}
     sources = dict.fromkeys(FIELD_NAMES, BUILT_IN)
     for layer in (*_default_layers(layers, warnings), *named, Layer(asked, THIS_CALL)):
         for flag, value in layer.values.items():

@@ -160,8 +160,16 @@ def select(
     rest = rest[np.argsort(-values[rest], kind="stable")]
     order = np.concatenate([np.array(picked, dtype=np.int64), rest])
     scores = np.minimum.accumulate(np.clip(values[order], 0.0, 1.0))
-    columns = (similarity, nearest, saturation, plain, values)
-    return Selection(order, len(picked), scores, *(column[order] for column in columns))
+    return Selection(
+        order,
+        len(picked),
+        scores,
+        similarity[order],
+        nearest[order],
+        saturation[order],
+        plain[order],
+        values[order],
+    )
 
 
 # Phase 5: trade relevance for diversity, so that near-copies do not fill the answer.
@@ -596,7 +604,8 @@ def _stood_in(
     Each heir (its position, the rows that it stands for, best first, and a score) takes the place
     of its best row; one that is a candidate itself keeps the better score.
     """
-    positions, scores, expanded = (column.copy() for column in candidates[:3])
+    positions, scores = candidates.positions.copy(), candidates.scores.copy()
+    expanded = candidates.expanded.copy()
     kept = ~gone
     for heir, rows, score in heirs:
         place, best = np.flatnonzero(candidates.positions == heir), rows[0]
