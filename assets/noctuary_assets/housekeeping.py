@@ -180,6 +180,7 @@ def _drop_old_files(night: Night) -> None:
     known = set(FILES.values())
     old = [path for path in night.work(GRAPH).glob("*.parquet") if path.name not in known]
     old += [path for name in _OLD_FILES for path in night.paths.work.glob(name)]
+    old += night.paths.root.glob("replays.jsonl*")
     for path in old:
         remove_tree(path)
 

@@ -1,4 +1,4 @@
-"""Graph tables of an earlier version hold texts that nothing else would forget."""
+"""Files of an earlier version hold texts that nothing else would forget."""
 
 from __future__ import annotations
 
@@ -19,3 +19,11 @@ def test_tables_of_an_earlier_version_go_and_those_of_this_one_stay(tmp_path: Pa
         (directory / name).write_bytes(b"PAR1")
     housekeeping._drop_old_files(night)  # pyright: ignore[reportPrivateUsage]
     assert {path.name for path in directory.iterdir()} == kept
+
+
+def test_replayed_questions_of_an_earlier_version_go(tmp_path: Path) -> None:
+    night = Night(StorePaths(tmp_path), tmp_path)
+    for name in ("replays.jsonl", "replays.jsonl.1", "replays.sqlite"):
+        (tmp_path / name).write_bytes(b"{}")
+    housekeeping._drop_old_files(night)  # pyright: ignore[reportPrivateUsage]
+    assert [path.name for path in tmp_path.iterdir()] == ["replays.sqlite"]
