@@ -25,9 +25,9 @@ RECALL_PAGE = (DOCS / "recall.md").read_text(encoding="utf-8")
 HOOKS_PAGE = (DOCS / "hooks.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", HOOKS_PAGE, re.MULTILINE | re.DOTALL)
 
-# What stands in the braces of a code that is put together: f"deadline_{step.name}".
+# What stands in the braces of a code that is put together: f"deadline_{self.name}".
 BRACES = {
-    "step.name": [step.name for step in PHASES if step.is_slow],
+    "self.name": [step.name for step in PHASES if step.is_slow],
     "name": ["wing", "room", "category"],
 }
 

@@ -139,11 +139,13 @@ class Without(SnapshotGraph):
         super().__init__(reader)
         self._mask = mask
         whole = SnapshotGraph(reader)
-        self.__dict__.update(
-            edges=edges_between(whole.edges, mask),
-            mentions=mentions_in(whole.mentions, mask),
-            sessions=sessions_of(whole.sessions, mask),
-        )
+        self._steps = edges_between(whole.edges, mask)
+        self.mentions = mentions_in(whole.mentions, mask)
+        self.sessions = sessions_of(whole.sessions, mask)
+
+    @property
+    def edges(self) -> GraphArrays:
+        return self._steps
 
     def postings(self, terms: Sequence[str]) -> list[Posting]:
         found = super().postings(terms)

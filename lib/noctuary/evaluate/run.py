@@ -331,15 +331,10 @@ def _refuse_repeats(query_ids: Sequence[str]) -> None:
 
 
 def run_retriever(
-    retriever: Retriever | RetrieveFunction,
-    queries: Sequence[Query],
-    plan: RunPlan = RunPlan(),
-    *,
-    name: str | None = None,
-    corpus: Sequence[Mapping[str, Any]] | None = None,
-    clock: Clock = time.perf_counter_ns,
-    progress: Progress = SILENT,
-) -> Run:
+    retriever: Retriever | RetrieveFunction, queries: Sequence[Query], plan: RunPlan = RunPlan(), *,
+    name: str | None = None, corpus: Sequence[Mapping[str, Any]] | None = None,
+    clock: Clock = time.perf_counter_ns, progress: Progress = SILENT,
+) -> Run:  # fmt: skip
     """Ask a retriever, or a function of text and k, every query and return what it found.
 
     Rows of `corpus` go to its `build_index`, once and before anything else. TypeError if what it

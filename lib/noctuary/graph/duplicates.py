@@ -250,6 +250,11 @@ class Corpus:
         """Read the columns, and the memories that state something."""
         columns = MemoryColumns.read(records)
         said = dict(outlines(stated_only=True))
+        if said and not 0 <= min(said) <= max(said) < len(columns):
+            raise ValueError(
+                f"found outlines of positions {min(said)}..{max(said)}, expected positions in "
+                f"0..{len(columns) - 1}: the state belongs to another corpus"
+            )
         chosen = {r.position: r for r in _records_at(records, said, len(columns))}
         stating = {p: Memory(chosen[p], said[p]) for p in sorted(said)}
         return Corpus(columns, stating, outlines)

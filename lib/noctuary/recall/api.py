@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
+from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import (
@@ -105,17 +106,8 @@ def recall(
         # What drops rows also keeps a question from being kept.
         withheld = find_text_sensitivity(query) is not None
     asked = Query(query, k, profile, resolved.used, scope, sort_by, session_id, dry_run)
-    inputs = recaller.inputs_now(user).with_store(settings)
     try:
-        if profile.replay_log:
-            from noctuary.recall.replay import recall_and_log
-
-            path = None if withheld else recaller.paths.replays
-            result = recall_and_log(
-                recaller, asked, log_path=path, inputs=inputs, deadline_ms=deadline_ms
-            )
-        else:
-            result = recaller.ask(asked, inputs, deadline_ms)
+        result = _ask(recaller, asked, settings, deadline_ms, withheld=withheld)
     except Exception as error:
         # A snapshot that is damaged below the reach of the quick check must not reach a prompt as a
         # traceback.
@@ -128,6 +120,20 @@ def recall(
             warnings += _log_query(recaller, result, user)
     told = (_WITHHELD,) if withheld else ()
     return replace(result, warnings=(*warnings, *told, *result.warnings))
+
+
+def _ask(
+    recaller: Recaller, asked: Query, settings: Settings, deadline_ms: float | None, *,
+    withheld: bool,
+) -> RecallResult:  # fmt: skip
+    """Answer from what is known at this moment, and keep a packet where the profile wants one."""
+    inputs = recaller.inputs_now(asked.scope.user).with_store(settings)
+    if not asked.profile.replay_log:
+        return recaller.ask(asked, inputs, deadline_ms)
+    from noctuary.recall.replay import recall_and_log
+
+    path = None if withheld else recaller.paths.replays
+    return recall_and_log(recaller, asked, log_path=path, inputs=inputs, deadline_ms=deadline_ms)
 
 
 def _own_finds(result: RecallResult) -> list[str]:

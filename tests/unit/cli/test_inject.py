@@ -5,14 +5,13 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from click.testing import Result
 
 from noctuary import inject, recall
 from noctuary.core.sqlite import close_logs
-from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.api import find_serving
 from noctuary.recall.result import Calibration
 from noctuary.sources.echo import EchoGuard, read_injections
 from noctuary.sources.injected import NOTE
@@ -71,7 +70,8 @@ def test_an_answer_that_is_none_is_not_injected_and_said(
     run: Run, dense_store: Store, monkeypatch: pytest.MonkeyPatch, calibration: Calibration,
     said: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(SnapshotReader, "_read_calibration", Mock(return_value=calibration))
+    recaller, _ = find_serving(dense_store.root)
+    monkeypatch.setattr(recaller, "calibration", calibration)
     result = run("recall", "spare key", "--inject")
     assert (result.exit_code, result.stdout) == (0, "")
     assert said in result.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -292,5 +293,5 @@ def test_a_step_that_has_ended_joins_nothing(owned_store: Store) -> None:
         between = np.isin(source.step_sources, [position, gone])
         between &= np.isin(source.steps["targets"], [position, gone])
         ended[between] = 5
-        source.steps = {**source.steps, "valid_to_us": ended}
-        assert {joined.position for joined in joined_with(source, position)} == before - {gone}
+        later = replace(source, steps={**source.steps, "valid_to_us": ended})
+        assert {joined.position for joined in joined_with(later, position)} == before - {gone}

@@ -195,7 +195,7 @@ def test_a_damaged_log_leaves_the_sums_and_counts_nothing_recent(night: Night) -
 
 
 def test_rules_of_a_profile() -> None:
-    assert scoring_rules(RetrievalProfile()).to_json() == {
+    assert scoring_rules(RetrievalProfile())._asdict() == {
         "batch_size": 5000, "max_scan_depth": 0, "max_boost": 2.0, "decay_lambda": 0.0,
     }  # fmt: skip
 

@@ -134,15 +134,15 @@ def test_a_store_without_transcripts_is_as_it_was(nights: Nights) -> None:
     assert "transcripts" not in result.notes
 
 
-def test_ids_of_the_source_are_never_those_of_turns(nights: Nights) -> None:
+def test_a_turn_whose_id_the_source_has_counts_as_a_duplicate(nights: Nights) -> None:
     nights.pass_one()
     turn = min(int(r.memory_id) for r in nights.records())
     nights.fill(turn, 1)
     result = nights.pass_one()
-    assert result.facts["quarantined"] == 0
+    assert result.facts["quarantined_by_reason"] == {"duplicate_id": 1}
     records = {r.memory_id: r.content for r in nights.records()}
     assert records[str(turn)] == f"memory {turn}"
-    assert len(records) == 4
+    assert len(records) == 3
 
 
 def test_a_turn_that_turned_sensitive_is_taken_back(
