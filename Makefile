@@ -14,7 +14,7 @@ WORKERS ?= 2
 SOURCE := $(if $(STORE),$(if $(filter env:% postgresql:% postgres:%,$(STORE)),$(STORE),$(abspath $(STORE))),)
 CODE := lib assets pipelines tests bench
 
-TARGETS := help setup setup-ray nightly recall status doctor test test-server test-ray test-all lint format types defs bench bench-quality bench-verify bench-scale bench-tables ui clean
+TARGETS := help setup setup-ray setup-docs nightly recall status doctor test test-server test-ray test-all lint format types defs bench bench-quality bench-verify bench-scale bench-tables docs docs-build ui clean
 # What was misspelt would be passed over, and the night would run on the sample.
 OPTIONS := STORE Q SETS WORKERS BASE_PYTHON VENV PY SHELL MAKEFLAGS
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
@@ -102,6 +102,15 @@ bench-scale: $(READY) ## Measure whole nights of 10,000 to 1,000,000 memories wi
 
 bench-tables: $(READY) ## Generate the tables of docs/benchmarks from the committed JSON
 	@cd $(ROOT) && $(PY) -m bench.tables
+
+docs: setup-docs ## Serve the documentation at http://127.0.0.1:8000, fresh as you write
+	@cd $(ROOT) && $(PY) -m mkdocs serve
+
+docs-build: setup-docs ## Build the documentation into artifacts/site; a broken link fails
+	@cd $(ROOT) && $(PY) -m mkdocs build --quiet
+
+setup-docs: $(READY) ## Install what `make docs` needs: the extra [docs], 60 MB
+	@$(PY) -c "import material, mkdocs_click, mkdocstrings" 2>/dev/null || $(VENV)/bin/pip install --quiet --editable "$(ROOT)[docs]"
 
 ui: $(READY) ## Open the Dagster UI on STORE (http://127.0.0.1:3000): lineage, runs, schedule
 	@$(VENV)/bin/noctuary ui $(if $(SOURCE),"$(SOURCE)",)

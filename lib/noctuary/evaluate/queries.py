@@ -108,8 +108,8 @@ def gather_questions(
     if not exact:
         notes.append("the exact group is switched off (evaluation.exact_queries = 0)")
     elif len(phrases) < exact:
-        found_some = f"only {len(phrases)} of {exact} memories hold a phrase"
-        notes.append(f"{found_some} that no other memory holds")
+        asked_some = f"only {len(phrases)} exact phrases could be asked instead of {exact}"
+        notes.append(f"{asked_some}: the others stand in more than one memory")
     groups = {
         LABELLED: _ask_as_owner(labelled, owners),
         GENERATED: _ask_as_owner(_answerable(written, owners)[0], owners),
