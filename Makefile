@@ -12,7 +12,7 @@ SETS ?=
 WORKERS ?= 2
 # A database (env:NAME, postgresql://...) is no path.
 SOURCE := $(if $(STORE),$(if $(filter env:% postgresql:% postgres:%,$(STORE)),$(STORE),$(abspath $(STORE))),)
-CODE := lib assets pipelines tests bench
+CODE := lib assets pipelines tests bench docs
 
 TARGETS := help setup setup-ray setup-docs nightly recall status doctor test test-server test-ray test-all lint format types defs bench bench-quality bench-verify bench-scale bench-tables docs docs-build ui clean
 # What was misspelt would be passed over, and the night would run on the sample.
@@ -110,7 +110,7 @@ docs-build: setup-docs ## Build the documentation into artifacts/site; a broken 
 	@cd $(ROOT) && $(PY) -m mkdocs build --quiet
 
 setup-docs: $(READY) ## Install what `make docs` needs: the extra [docs], 60 MB
-	@$(PY) -c "import material, mkdocs_click, mkdocstrings" 2>/dev/null || $(VENV)/bin/pip install --quiet --editable "$(ROOT)[docs]"
+	@$(PY) -c "import material, mkdocstrings" 2>/dev/null || $(VENV)/bin/pip install --quiet --editable "$(ROOT)[docs]"
 
 ui: $(READY) ## Open the Dagster UI on STORE (http://127.0.0.1:3000): lineage, runs, schedule
 	@$(VENV)/bin/noctuary ui $(if $(SOURCE),"$(SOURCE)",)
