@@ -6,7 +6,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from noctuary.recall.legs import add_graph, apply_importance, fuse_convex, fuse_rrf, pool_candidates
+from noctuary.recall.legs import (
+    add_graph,
+    apply_importance,
+    fuse_convex,
+    fuse_rrf,
+    pool_candidates,
+    trust_words,
+)
 
 SIZE = 12
 unit = st.floats(0, 1)
@@ -162,3 +169,11 @@ def test_what_is_no_number_counts_as_in_the_plain_form(values: list[float]) -> N
     peak = float(plain.max())
     expected = np.minimum(plain / peak, 1.0) if peak > 0 else np.zeros_like(plain)
     assert np.array_equal(fuse_convex([scores], (1.0,)), expected)
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=2), st.floats(0.01, 1))
+def test_words_are_trusted_by_the_share_that_they_hold(shares: list[float], full: float) -> None:
+    less, more = (trust_words(share, full) for share in sorted(shares))
+    assert 0.0 <= less <= more <= 1.0
+    assert trust_words(full, full) == 1.0
+    assert trust_words(full / 2, full) == pytest.approx(0.25)

@@ -240,6 +240,7 @@ BREAKDOWN_KEYS: Mapping[str, str] = {
     "summary_quality": "summary_quality",
     "importance": "importance_prior",
     "rerank": "rerank",
+    "dates": "date_boost",
     "ltp": "ltp_boost",
     "time_decay": "time_decay",
     "tagging": "tagging_boost",
@@ -326,10 +327,12 @@ class Step(NamedTuple):
 
     def why_not(self, search: Search) -> str | None:
         """Return why it is left out ("" where nobody wants it), or None where it runs."""
-        on = [getattr(search.profile, flag) for flag in self.wanted]
-        # "scale" follows any of the boosts.
-        if not (any(on) if self.name == "scale" else all(on)):
+        if self.name == "scale":  # follows any of the boosts
+            return None if set(self.wanted).intersection(search.ledger.applied) else ""
+        if not all(getattr(search.profile, flag) for flag in self.wanted):
             return ""
+        if self.name == "dates" and not any(char.isdigit() for char in search.query.text):
+            return "because the question names no date"
         if self.reorders and search.query.sort_by != "relevance":
             return f"because the answer is ordered by {search.query.sort_by}"
         if self.is_slow and search.run.late():
@@ -342,11 +345,12 @@ class Step(NamedTuple):
 _WINGS = ("mmr_enabled", "wing_diversity_weight")
 PHASES: tuple[Step, ...] = (
     Step("rerank", ("reranker",), reorders=True, is_slow=True),
+    Step("dates", ("date_boost",)),
     Step("ltp", ("ltp_enabled",)),
     Step("time_decay", ("time_decay_enabled",)),
     Step("tagging", ("tagging_enabled",)),
     Step("association", ("association_enabled",)),
-    Step("scale", ("ltp_enabled", "tagging_enabled", "association_enabled")),
+    Step("scale", ("dates", "ltp", "tagging", "association")),  # phases, of which any ran
     Step("query_expansion", ("query_expansion_enabled",), is_slow=True),
     Step("supersede", ("supersede_filter_enabled",), "selection"),
     Step("consolidation", ("consolidation_enabled",), "selection"),

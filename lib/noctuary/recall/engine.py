@@ -114,7 +114,8 @@ class BaseRanking(NamedTuple):
 
 def fuse(positions: Positions, legs: tuple[Leg, Leg], profile: RetrievalProfile) -> Scores:
     """Fuse the legs' scores of some positions, in [0, 1]."""
-    weights = (profile.lexical_weight, profile.dense_weight)
+    lexical, dense = legs
+    weights = (profile.lexical_weight * lexical.trust, profile.dense_weight * dense.trust)
     if profile.fusion == "rrf":
         return fuse_rrf(positions, [leg.ranking for leg in legs], weights, profile.rrf_k)
     return fuse_convex([leg.scores_at(positions) for leg in legs], weights)
@@ -229,7 +230,10 @@ class Search:
         profile, rows = self.profile, self.rows
         if profile.lexical_weight > 0:
             with self.run.step("lexical"):
-                lexical = rank_lexical(self.reader, text, rows.memories, depth, rows.summaries)
+                lexical = rank_lexical(
+                    self.reader, text, rows.memories, depth, rows.summaries,
+                    profile.lexical_coverage,
+                )  # fmt: skip
         if profile.dense_weight > 0 and self.encode is not None:
             dense = self._dense_leg(self.encode, text, depth)
         if profile.mmr_enabled and profile.wing_diversity_weight > 0 and profile.wing_quota > 0:

@@ -38,12 +38,15 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
     fusion, bonus, graph = profile.scorer == "fusion", profile.exact_match_bonus, base.graph
     lexical, dense = (leg.rank_of() for leg in (base.lexical, base.dense))
     share, lifted = np.zeros(base.positions.size), base.fused.copy()
+    trust = base.lexical.trust
+    said_trust = "" if trust == 1.0 else f"; it holds little of the question (weight x {trust:.2f})"
     if fusion and lexical:
         # Both fusions divide the sum of the legs' parts by the weights of the legs that found
         # something; what is not the lexical leg's is the dense leg's.
         alone = fuse(base.positions, (base.lexical, Leg.empty()), profile)
-        weights = profile.lexical_weight + (profile.dense_weight if dense else 0.0)
-        share = np.minimum(alone * (profile.lexical_weight / weights), base.fused)
+        own = profile.lexical_weight * trust
+        weights = own + (profile.dense_weight if dense else 0.0)
+        share = np.minimum(alone * (own / weights), base.fused)
     if graph is not None:
         lifted[: graph.positions.size] += profile.graph_weight * graph.added
     exact = 0.0 if base.exact is None else bonus * base.exact
@@ -68,7 +71,7 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
         return f"x quality {quality:.3f}: a summary counts for what it preserves of its sources"
 
     steps: list[tuple[str, Scores, Callable[[int], str]]] = [
-        ("lexical", share, lambda p: f"lexical rank {lexical.get(p, 'none')}"),
+        ("lexical", share, lambda p: f"lexical rank {lexical.get(p, 'none')}{said_trust}"),
         (
             "dense" if fusion else "scorer",
             base.fused,

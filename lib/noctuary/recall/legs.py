@@ -27,6 +27,7 @@ from noctuary.graph.walk import RELATIONS, Link, Named, Walk, link_query, name_s
 from noctuary.lexical.search import (
     MIN_EXACT_TOKENS,
     hold_every_token,
+    idf,
     rank,
     score,
     top_positions,
@@ -35,7 +36,7 @@ from noctuary.recall.candidates import Positions, Scores
 from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.snapshot.arrays import SummaryArrays
-from noctuary.text.tokens import tokenize
+from noctuary.text.tokens import UNSPACED, script_of, tokenize
 
 # What a leg is, and the lexical and dense ones over the rows of every kind in scope.
 #
@@ -56,6 +57,7 @@ class Leg:
     # The same for every memory, shape (n,), where the leg has scored them all; where summaries are
     # searched they follow, shape (n + s,).
     all_scores: NDArray[np.float32] | None = None
+    trust: float = 1.0  # factor of its weight in the fusion, in [0, 1]: how much it has to say
 
     @staticmethod
     def empty() -> Leg:
@@ -72,13 +74,18 @@ class Leg:
         return {int(p): rank for rank, p in enumerate(self.ranking, start=1)}
 
 
+RAREST_WORDS = 6
+
+
 def rank_lexical(
-    reader: SnapshotReader, query: str, mask: Mask | None, depth: int, shown: Shown | None = None
-) -> Leg:
+    reader: SnapshotReader, query: str, mask: Mask | None, depth: int, shown: Shown | None = None,
+    coverage: float = 0.0,
+) -> Leg:  # fmt: skip
     """Score every memory by BM25 over the query's tokens and rank the best allowed rows."""
     tokens = tokenize(query)
+    slices = reader.look_up_terms(sorted(set(tokens)))
     scores, ranking = rank(
-        tokens, reader.look_up_terms, reader.posting_positions, reader.posting_scores,
+        tokens, lambda _: slices, reader.posting_positions, reader.posting_scores,
         reader.count, depth, mask,
     )  # fmt: skip
     leg = Leg.of_scores(scores, ranking)
@@ -88,7 +95,23 @@ def rank_lexical(
         leg = join_legs(leg, scores, shown, reader.count, depth)
     if reader.live is not None:
         leg = join_live(reader, leg, reader.live.word_scores(query), depth)
-    return leg
+    if not coverage or not leg.ranking.size or any(script_of(char) in UNSPACED for char in query):
+        return leg
+    known = [stop - start for start, stop in slices if stop > start]
+    frequencies = np.array(known + [0] * (len(set(tokens)) - len(known)), dtype=np.int64)
+    rarest = np.sort(idf(frequencies, reader.count))[-RAREST_WORDS:]
+    share = float(leg.scores_at(leg.ranking[:1])[0] / rarest.sum())
+    return replace(leg, trust=trust_words(share, coverage))
+
+
+def trust_words(share: float, coverage: float) -> float:
+    """Return min(1, share / coverage) ** 2: what BM25's best hit is worth, in [0, 1].
+
+    A convex fusion gives the best hit of a leg 1, however little of the query it holds. `share` is
+    its score / the idf of the query's RAREST_WORDS rarest words: of a long prompt even a good hit
+    holds a small part. Text without spaces is cut into n-grams and is not judged.
+    """
+    return min(1.0, share / coverage) ** 2
 
 
 def rank_dense(

@@ -15,6 +15,7 @@ from noctuary.lexical.search import TermLookup
 from noctuary.recall.candidates import (
     SECONDS_PER_DAY,
     SECONDS_PER_HOUR,
+    US_PER_SECOND,
     Candidates,
     PastQuery,
     PhaseOutcome,
@@ -49,6 +50,28 @@ def _multiplied(
         return f"{reason_at(row)} (factor {factors[row]:.3f})"
 
     return PhaseOutcome(candidates.rescored(candidates.scores * factors), reason_of)
+
+
+# Dates in the question: what was written then, or soon after, ranks higher. Never a filter.
+
+
+def dates(candidates: Candidates, search: Search) -> PhaseOutcome:
+    """Multiply by 1 + boost inside the windows of `noctuary.text.dates.find_windows`."""
+    from noctuary.text.dates import find_windows
+
+    created_us = search.reader.created_at(candidates.positions)
+    days = (created_us // (US_PER_SECOND * 86_400)).astype("datetime64[D]")
+    dated = is_dated(created_us)
+    years = np.unique(days[dated].astype("datetime64[Y]").astype(np.int64) + 1970)
+    windows = find_windows(search.query.text, years.tolist())
+    said = np.full(candidates.size, -1)
+    for number, window in enumerate(windows):
+        first, last = np.datetime64(window.first), np.datetime64(window.last)
+        said[dated & (first <= days) & (days <= last)] = number
+    factors = np.where(said >= 0, 1.0 + search.profile.date_boost, 1.0)
+    return _multiplied(
+        candidates, factors, lambda row: f"{days[row]} fits {windows[said[row]].text!r}"
+    )
 
 
 # Phase 1: what was recalled often lately ranks higher, what is old lower, what was filed in the

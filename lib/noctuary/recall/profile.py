@@ -75,6 +75,10 @@ class RetrievalProfile:
     fusion: str = _flag("cc", "cc keeps how much better a hit is, rrf only its rank.", FUSIONS)
     lexical_weight: float = _flag(0.5, "Of the lexical leg; 0: off.", WEIGHT)
     dense_weight: float = _flag(0.5, "Of the dense leg; 0: off.", WEIGHT)
+    lexical_coverage: float = _flag(
+        0.3, "Share of the rarest words' idf from which words have their full weight; 0: always.",
+        SHARE,
+    )  # fmt: skip
     graph_weight: float = _flag(1.0, "Factor on all that the concept graph adds; 0: off.", WEIGHT)
     session_weight: float = _flag(1.0, "Further factor on what sessions lend; 0: off.", WEIGHT)
     importance_prior: float = _flag(0.3, "p in score * ((1 - p) + p * importance).", SHARE)
@@ -105,6 +109,8 @@ class RetrievalProfile:
     reranker: str = _flag("", "Name or directory of a cross-encoder; empty: none.")
     rerank_depth: int = _flag(30, "Memories that it reads.", COUNT)
     rerank_timeout_ms: float = _flag(1500.0, "After this the fused order stands.", DURATION)
+
+    date_boost: float = _flag(0.5, "For memories of the dates that the query names; 0: off.", SHARE)
 
     ltp_enabled: bool = _flag(False, "Phase 1, lift what was recalled often lately.")
     ltp_window_days: int = _flag(30, "Retrievals of this many days count.", DAYS)
@@ -199,6 +205,7 @@ _HEADINGS = {
     "scorer": "scorers of libravdb",
     "model_guard": "model guard (phase 10)",
     "reranker": "reranker",
+    "date_boost": "dates in the question",
     "ltp_enabled": "use, age and newness (phase 1)",
     "association_enabled": "association (phase 2)",
     "mmr_enabled": "diversity (phase 5)",
@@ -244,6 +251,7 @@ def _fault(name: str, value: Any, kind: type) -> str | None:
 
 
 OFF: Mapping[str, Any] = {
+    "lexical_coverage": 0.0, "date_boost": 0.0,
     "graph_weight": 0.0, "importance_prior": 0.0, "exact_match_bonus": 0.0, "scorer": "fusion",
     "model_guard": False, "model_guard_strict": False, "reranker": "", "ltp_enabled": False,
     "time_decay_enabled": False, "tagging_enabled": False, "association_enabled": False,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from datetime import date, timedelta
 from typing import NamedTuple
 
 _NUMBER_WORDS_TEXT = """
@@ -100,6 +102,83 @@ def _iso(year: str, number: str, day: str | None) -> str | None:
     if not 1 <= int(day) <= _DAYS_OF_MONTH[int(number) - 1]:
         return None
     return f"{int(year):04}-{int(number):02}-{int(day):02}"
+
+
+# What a question's dates span. People speak of a day for about two weeks after it, so that a window
+# begins early and ends late.
+
+
+_DAY_SPAN = (timedelta(days=-1), timedelta(days=14))
+_MONTH_TAIL = timedelta(days=7)
+_MOST_DATES = 8
+"""Dates of one question that are read: a pasted log names hundreds."""
+
+_NO_YEAR = re.compile(
+    rf"(?<![\w.])(?:(?P<day>\d{{1,2}}){_ORDINAL}\s(?:of\s)?{_MONTH}(?!\w)"
+    rf"|{_MONTH.replace('month', 'month_first')}\s(?P<day_after>\d{{1,2}}){_ORDINAL}(?![\w:]))"
+    r"|(?P<cjk_number>\d{1,2})\s?[月월]\s?(?P<cjk_day>\d{1,2})\s?[日일号]",
+    re.IGNORECASE,
+)
+_LOWER_CASE_WORDS = frozenset({"mar", "march", "may"})
+_YEAR_ALONE = re.compile(r"(?<![\w.,:$€£#/+-])20\d\d(?![\w%/]|[-.,:]\d)")
+
+
+class Window(NamedTuple):
+    """The days, both ends inclusive, that a date in a question may be about."""
+
+    text: str  # as the question has it
+    first: date
+    last: date
+
+
+def find_windows(question: str, years: Iterable[int]) -> list[Window]:
+    """Return what the dates of a question span: those of `find_dates`, else days of `years`.
+
+    A day spans from the day before to 14 days after, a month to 7 days after. A day without a year
+    ("5 July") spans one window in each of `years`. A year alone counts if nothing else is found.
+    """
+    rest, found = question, list[Window]()
+    for stated in find_dates(question)[:_MOST_DATES]:
+        text = question[stated.start : stated.end]
+        rest = rest[: stated.start] + " " * len(text) + rest[stated.end :]
+        found += _span(text, *map(int, stated.iso.split("-")))
+    known = list(years)
+    for text, month, day in _days_without_year(rest):
+        found += (window for year in known for window in _span(text, year, month, day))
+    return found or [
+        window
+        for match in list(_YEAR_ALONE.finditer(rest))[:_MOST_DATES]
+        for window in _span(match.group(), int(match.group()))
+    ]
+
+
+def _days_without_year(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in list(_NO_YEAR.finditer(text))[:_MOST_DATES]:
+        name = match["month"] or match["month_first"]
+        if name in _LOWER_CASE_WORDS:
+            continue
+        number = match["cjk_number"] or _MONTH_OF[name[:3].lower()]
+        yield (
+            match.group(),
+            int(number),
+            int(match["cjk_day"] or match["day"] or match["day_after"]),
+        )
+
+
+def _span(text: str, year: int, month: int = 0, day: int = 0) -> Iterator[Window]:
+    """Yield the window of a date; none for a date that no calendar has."""
+    try:
+        if not month:
+            yield Window(text, date(year, 1, 1), date(year, 12, 31))
+        elif not day:
+            after = date(year + month // 12, month % 12 + 1, 1)
+            yield Window(text, date(year, month, 1), after - timedelta(days=1) + _MONTH_TAIL)
+        else:
+            before, behind = _DAY_SPAN
+            at = date(year, month, day)
+            yield Window(text, at + before, at + behind)
+    except (ValueError, OverflowError):
+        return
 
 
 # Every repeat that could start anew at each word is bounded: reading stays linear in the text.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -80,3 +81,22 @@ def test_an_empty_leg_scores_everything_zero() -> None:
     leg = Leg.empty()
     assert scores_of(leg, 3) == [0.0, 0.0, 0.0]
     assert leg.rank_of() == {}
+
+
+def test_words_that_hold_little_of_a_question_count_less(reader: SnapshotReader) -> None:
+    # 'house' in two of four memories; nothing holds the other four words.
+    query = "house of cedar birch maple willow"
+    leg = rank_lexical(reader, query, None, 10, coverage=0.25)
+    best = float(leg.scores_at(leg.ranking[:1])[0])
+    idf = [math.log(1 + (4 - df + 0.5) / (df + 0.5)) for df in (2, 0, 0, 0, 0)]
+    assert best / sum(idf) < 0.25
+    assert leg.trust == pytest.approx((best / sum(idf) / 0.25) ** 2)
+    assert rank_lexical(reader, "boat house", None, 10, coverage=0.25).trust == 1.0
+    assert rank_lexical(reader, query, None, 10).trust == 1.0, "off"
+    assert rank_lexical(reader, f"{query} 家", None, 10, coverage=0.25).trust == 1.0, "n-grams"
+    assert rank_lexical(reader, "cedar", None, 10, coverage=0.25).trust == 1.0, "nothing found"
+    # Only the rarest words of a long question are asked for.
+    longer = f"{query} alder aspen hazel linden larch"
+    idf_of_rarest = 6 * math.log(1 + 4.5 / 0.5)
+    found = rank_lexical(reader, longer, None, 10, coverage=0.25).trust
+    assert found == pytest.approx((best / idf_of_rarest / 0.25) ** 2)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.text.dates import find_dates
+from noctuary.text.dates import find_dates, find_windows
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,46 @@ def test_a_range_of_years_is_no_date() -> None:
 def test_dates_stand_in_order() -> None:
     dates = find_dates("from 1 May 2024 to 2024-06-02")
     assert [d.iso for d in dates] == ["2024-05-01", "2024-06-02"]
+
+
+@pytest.mark.parametrize(
+    ("question", "windows"),
+    [
+        ("What broke on 5 July 2023?", ["2023-07-04..2023-07-19"]),
+        ("What broke on July 5th?", ["2022-07-04..2022-07-19", "2023-07-04..2023-07-19"]),
+        ("the 5th of july", ["2022-07-04..2022-07-19", "2023-07-04..2023-07-19"]),
+        ("7月5日发生了什么", ["2022-07-04..2022-07-19", "2023-07-04..2023-07-19"]),
+        ("7월 5일에", ["2022-07-04..2022-07-19", "2023-07-04..2023-07-19"]),
+        ("2023年7月5日", ["2023-07-04..2023-07-19"]),
+        ("Was geschah am 05.07.2023?", ["2023-07-04..2023-07-19"]),
+        ("since 2023-07-05T10:00", ["2023-07-04..2023-07-19"]),
+        ("in February 2024", ["2024-02-01..2024-03-07"]),
+        ("in December, 2023", ["2023-12-01..2024-01-07"]),
+        ("In 2023, who left?", ["2023-01-01..2023-12-31"]),
+        ("In 2023, on 5 July 2023", ["2023-07-04..2023-07-19"]),
+        ("2 May and 9 May, 2023", [
+            "2023-05-08..2023-05-23", "2022-05-01..2022-05-16", "2023-05-01..2023-05-16",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_question_spans_its_dates(question: str, windows: list[str]) -> None:
+    found = [f"{w.first}..{w.last}" for w in find_windows(question, [2022, 2023])]
+    assert found == windows
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Who is on call?", "you may 5 times", "$2023", "2023.1", "port 2023/tcp", "v2023",
+        "30 February", "at 20:23", "2023-24", "PR-2023",
+    ],
+)  # fmt: skip
+def test_a_question_without_a_date_spans_nothing(question: str) -> None:
+    assert find_windows(question, [2023]) == []
+
+
+def test_a_pasted_log_has_few_windows_and_no_year_beyond_the_calendar() -> None:
+    log = " ".join(f"2023-{month:02}-{day:02}" for month in range(1, 13) for day in range(1, 29))
+    assert len(find_windows(log, [2023])) == 8
+    assert find_windows("5 July", [0, 10_000]) == []
+    assert find_windows("31 December 9999", []) == []
