@@ -42,7 +42,6 @@ from noctuary_assets.workers import Workers
 # Both stages stream: what is in memory is one session's turns without their texts, or one batch of
 # clusters with them.
 
-
 TURN_CLUSTERS = Stage("turn_clusters", "2", (CLUSTERS,))
 SUMMARY_TABLE = Stage("summaries", "2", (SUMMARIES, ATTEMPTS))
 
@@ -86,10 +85,8 @@ def turn_clusters(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
 
 
 def summarize_turn_clusters(night: Night) -> StageResult:
-    """Summarise every cluster and judge every candidate.
-
-    Those of unchanged clusters are used again: their texts are neither read nor embedded.
-    """
+    """Summarise every cluster and judge every candidate."""
+    # Those of unchanged clusters are used again: their texts are neither read nor embedded.
     clusters = night.result_of(TURN_CLUSTERS)
     summarizer = open_summarizer(night.settings.compaction)
     recipe = summary_recipe(night, summarizer)

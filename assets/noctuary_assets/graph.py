@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 #
 # Findings kept per memory, their sum kept up to date in the state, one graph out of it.
 
-
 CONCEPT_GRAPH = Stage("concept_graph", "8", tuple(f"{GRAPH}/{file}" for file in FILES.values()))
 
 

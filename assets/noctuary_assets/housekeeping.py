@@ -57,16 +57,13 @@ from noctuary_assets.night import (
 
 # After publishing: forget results for texts that are gone, and of kinds that nobody asks for.
 
-
 _PRUNED = "stamps/content_pruned"
 
 
 def prune_content(night: Night) -> None:
-    """Forget what the content store holds of texts that are gone.
-
-    Keys are compared only where something that decides differs from what the last comparison left;
-    files that no manifest names go every time.
-    """
+    """Forget what the content store holds of texts that are gone."""
+    # Keys are compared only where something that decides differs from what the last comparison
+    # left; files that no manifest names go every time.
     kinds = _live_keys(night)
     places = {kind: store_directory(night.work(CONTENT), kind) for kind in kinds}
     for path in night.work(CONTENT).glob("*"):
@@ -128,7 +125,6 @@ def _other_texts(night: Night) -> NDArray[np.uint8]:
 
 # Before a night: remove what a killed one left. After publishing: forget what the corpus lost.
 
-
 # Verdicts kept beside those of published snapshots, so that a failed night can still be read about.
 _KEPT_VERDICTS = 30
 
@@ -142,13 +138,9 @@ def sweep(paths: StorePaths) -> None:
 
 
 def tidy(night: Night) -> tuple[str, ...]:
-    """Forget what the corpus lost; drop judged candidates and old verdicts; idempotent.
-
-    When a row that was published has turned sensitive, older snapshots still hold it: they go too.
-
-    Returns:
-        The snapshots that were removed for that reason.
-    """
+    """Forget what the corpus lost and old verdicts; return the snapshots that were removed."""
+    # When a row that was published has turned sensitive, older snapshots still hold it: they go
+    # too.
     purge_texts(night.paths.archive, lambda ids: _hashes_of(night, ids))
     prune_content(night)
     _drop_old_files(night)

@@ -101,11 +101,9 @@ def chosen_backend(night: Night) -> Backend:
 
 
 def export_query_encoder(night: Night) -> StageResult:
-    """Export the encoder for the read side, where torch is not imported.
-
-    A model that the lean encoder cannot read is left to its ONNX export; a hosted one is described.
-    Before hours of embedding: what is published must be able to encode a question.
-    """
+    """Export the encoder for the read side, where torch is not imported."""
+    # A model that the lean encoder cannot read is left to its ONNX export; a hosted one is
+    # described. Before hours of embedding: what is published must be able to encode a question.
     encoder = night.encoder
     directory = night.paths.encoders / encoder.fingerprint.digest
     inputs: dict[str, Any] = {"fingerprint": encoder.fingerprint.digest}
@@ -154,11 +152,9 @@ def _export_lean(night: Night, directory: Path) -> dict[str, Any]:
 
 
 def sync_vector_tiers(night: Night) -> StageResult:
-    """Make the LanceDB tables equal to the vectors.
-
-    LanceDB does not fsync: where the last night does not vouch for every file, they are compared
-    even when nothing changed.
-    """
+    """Make the LanceDB tables equal to the vectors."""
+    # LanceDB does not fsync: where the last night does not vouch for every file, they are compared
+    # even when nothing changed.
     vectors_result = night.result_of(MEMORY_VECTORS)
     fingerprint, uri = night.encoder.fingerprint, night.settings.tiers.uri
     dims = (night.settings.tiers.small_dims, night.settings.tiers.medium_dims)

@@ -60,7 +60,6 @@ from noctuary_assets.reporting import judge, report_stage
 
 # Stage corpus_export: memories, turns and quarantine.
 
-
 # What a store says about its memories is part of it: a share that is revoked, with nothing else
 # changed, must reach the snapshot.
 CORPUS = Stage(
@@ -75,11 +74,9 @@ READ_AT_FILE = "read_at"
 
 
 def export_memories(night: Night) -> StageResult:
-    """Export the source.
-
-    It is read on every night, because only reading it tells whether it changed. What is new in
-    agents' transcripts is kept first and joined to it.
-    """
+    """Export the source."""
+    # It is read on every night, because only reading it tells whether it changed. What is new in
+    # agents' transcripts is kept first and joined to it.
     directory = night.work(MEMORIES).parent
     progress = TimedProgress(TASK, night.progress)
 
@@ -175,17 +172,13 @@ def read_told(night: Night) -> dict[str, Extraction]:
 
 
 def told_inputs(night: Night) -> dict[str, str]:
-    """Return what the graph's stage depends on besides the corpus; empty where nothing is told.
-
-    The tables themselves are part of the corpus and of its digest.
-    """
+    """Return what the graph's stage depends on besides the corpus; empty where nothing is told."""
     corpus = night.work(MEMORIES).parent
     is_told = any((corpus / n).is_file() for n in EVIDENCE_FILES if n != SHARES_FILE)
     return {"told": TOLD_VERSION} if is_told else {}
 
 
 # The last look at an export, remembered for as long as nothing of it or of the rules changes.
-
 
 EXPORT_SCAN = Stage("export_scan", "1")
 

@@ -188,8 +188,7 @@ PLAN_HOOK = "post_compaction_plan"
 COMPACTION_PLAN = Stage("compaction_plan", "1", (PLAN,))
 OFF = "off: adaptive_compaction is false"
 
-_TIMES = ("phase_timing_ms", "paginated_scoring")
-"""How long it took; it goes into the notes."""
+_TIMES = ("phase_timing_ms", "paginated_scoring")  # how long it took; it goes into the notes
 
 _NOTHING: dict[str, Any] = {
     "candidates": [], "groups": [], "would_archive": 0, "would_create_summaries": 0,
@@ -198,10 +197,7 @@ _NOTHING: dict[str, Any] = {
 
 
 def plan_compaction(night: Night) -> StageResult:
-    """Make the plan of the published snapshot, keep it, and tell the hooks; archive nothing.
-
-    Without adaptive_compaction the plan is empty, and the hooks hear that.
-    """
+    """Make the plan of the snapshot (empty without adaptive_compaction) and tell the hooks."""
     profile = store_profile(night)
     rules = archive_rules(profile.to_json(), night.settings.compaction)
     is_on = profile.adaptive_compaction

@@ -65,7 +65,6 @@ from noctuary_assets.reporting import report_stage
 
 # Stages snapshot_candidate, gate_verdict, snapshot.
 
-
 SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "3")
 GATE_VERDICT = Stage("gate_verdict", "1")
 SNAPSHOT = Stage("snapshot", "1")
@@ -91,11 +90,10 @@ def seal_snapshot_candidate(
 
 
 def judge_snapshot_candidate(night: Night, drops: DropReport) -> Verdict:
-    """Judge the candidate and store the verdict under its digest.
-
-    A stored PASS for published bytes stands. After a FAIL everything that was packed is made again
-    by the next night, which would otherwise take over what was condemned and be refused as well.
-    """
+    """Judge the candidate and store the verdict under its digest."""
+    # A stored PASS for published bytes stands. After a FAIL everything that was packed is made
+    # again by the next night, which would otherwise take over what was condemned and be refused as
+    # well.
     digest = candidate_digest(night)
     known = read_verdict(night.paths, digest)
     if known is not None and serves(night.paths, digest):
@@ -160,7 +158,6 @@ def candidate_digest(night: Night) -> str:
 
 
 # Stage recall_comparison: the candidate and the serving snapshot answer the same queries.
-
 
 RECALL_COMPARISON = Stage("recall_comparison", "2", (COMPARISON,))
 
@@ -260,7 +257,6 @@ def _compare(
 
 
 # Stage evaluation_report: one HTML page about a night that measured something, and its plots.
-
 
 CHECKS = {
     "files_match_the_manifest": "Every file has the size and the digest that the manifest says.",

@@ -40,8 +40,7 @@ from noctuary_assets.reporting import report_stage
 
 EVALUATION_REPORT = Stage("evaluation_report", "1")
 
-KEPT_REPORTS = 30
-"""Pages that stay: a month of nights, some 300 KB each."""
+KEPT_REPORTS = 30  # pages that stay: a month of nights, some 300 KB each
 
 _ID_CHARS = 12
 

@@ -1,7 +1,4 @@
-"""The one code location: every asset, check, job, schedule and sensor.
-
-`build_definitions` lets tests swap resources.
-"""
+"""The one code location: every asset, check, job, schedule and sensor."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-OWNER = "team:noctuary"
-"""Of every asset of a night: in a project of others the job selects these."""
+OWNER = "team:noctuary"  # of every asset of a night: in a project of others the job selects these
 
 NIGHTLY_JOB = dg.define_asset_job(
     "nightly",

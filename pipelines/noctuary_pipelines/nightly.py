@@ -151,12 +151,10 @@ def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outco
 
 @contextlib.contextmanager
 def _records_at_leisure() -> Generator[None]:
-    """Let Dagster's records reach the disk at the end of the night, not 2,000 times during it.
-
-    Dagster opens a connection for every event. Closing the last one of a database writes its log
-    back and waits for the disk, so one of each stays open here; nor does a commit wait. A power cut
-    costs the last events of this run, which no snapshot depends on.
-    """
+    """Let Dagster's records reach the disk at the end of the night, not 2,000 times during it."""
+    # Dagster opens a connection for every event. Closing the last one of a database writes its log
+    # back and waits for the disk, so one of each stays open here; nor does a commit wait. A power
+    # cut costs the last events of this run, which no snapshot depends on.
     from sqlalchemy import Engine, event
 
     held: dict[str, sqlite3.Connection] = {}
@@ -236,11 +234,9 @@ def _known_errors() -> set[str]:
 
 
 def _error_of(event: Any) -> tuple[str, str]:
-    """Return class name and message of the error behind a failure event.
-
-    Of those that caused each other, the first that noctuary itself raised, which says what to do;
-    without one the innermost.
-    """
+    """Return class name and message of the error behind a failure event."""
+    # Of those that caused each other, the first that noctuary itself raised, which says what to do;
+    # without one the innermost.
     error = getattr(event.event_specific_data, "error", None)
     name = message = ""
     while error is not None and name not in _known_errors():

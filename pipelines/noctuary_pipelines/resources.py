@@ -89,11 +89,9 @@ def open_night(
 
 @contextmanager
 def hold_store(site: Site) -> Generator[tuple[str, bool]]:
-    """Keep others out of a store and its ledger true; remove what a killed night left.
-
-    Yields what was healed, as a sentence, empty for nothing; and whether the tables of vectors are
-    certainly those of the last night.
-    """
+    """Keep others out of a store and its ledger true; remove what a killed night left."""
+    # Yields what was healed, as a sentence, empty for nothing; and whether the tables of vectors
+    # are certainly those of the last night.
     paths = site.paths
     with private_umask(), hold_lock(paths.lock):
         sweep(paths)

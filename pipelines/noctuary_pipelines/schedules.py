@@ -27,10 +27,8 @@ def nightly_schedule(settings: ScheduleSettings) -> dg.ScheduleDefinition:
 
 
 def nightly_freshness(settings: ScheduleSettings) -> dg.FreshnessPolicy:
-    """Return when the snapshot is late: where the schedule's next time comes and it is older.
-
-    A night takes as long as it takes, so a missed one shows when the next is due.
-    """
+    """Return when the snapshot is late: where the schedule's next time comes and it is older."""
+    # A night takes as long as it takes, so a missed one shows when the next is due.
     return dg.FreshnessPolicy.cron(
         deadline_cron=settings.cron,
         lower_bound_delta=get_smallest_cron_interval(settings.cron),

@@ -26,11 +26,8 @@ MAX_ATTEMPTS = 3
 START_PATIENCE_S = 120.0
 """Time in which a requested run may reach the lock: importing everything on a busy machine."""
 
-LATE_S = 3600
-"""A night that has not begun an hour after it was due did not happen."""
-
-MARKER_TAG = "noctuary/marker"
-"""Tag of a requested run: which state of the source it was asked for."""
+LATE_S = 3600  # a night that has not begun an hour after it was due did not happen
+MARKER_TAG = "noctuary/marker"  # tag of a requested run: which state of the source it was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +54,8 @@ class Decision:
 def decide_run(
     asked: Asked, marker: str, completed_marker: str | None, *, now_s: float, minimum_s: float
 ) -> Decision:
-    """Decide whether a change of the source asks for a night now.
-
-    `completed_marker` is the source's when the last night began that went through, if known.
-    """
+    """Decide whether a change of the source asks for a night now."""
+    # `completed_marker` is the source's when the last night began that went through, if known.
     if marker == completed_marker:
         return Decision(asked, "nothing changed in the source since the last night")
     is_same = marker == asked.marker
@@ -130,10 +125,8 @@ def source_sensor(
 def failure_sensor(
     settings: NotifySettings, resolve: Callable[[], Site] = resolve_site
 ) -> dg.SensorDefinition:
-    """Return the sensor that tells of failed nights; on where the settings name whom to tell.
-
-    It hears of the runs that Dagster started. The command behind `make nightly` tells by itself.
-    """
+    """Return the sensor that tells of failed nights; on where the settings name whom to tell."""
+    # It hears of the runs that Dagster started. The command behind `make nightly` tells by itself.
 
     @dg.run_failure_sensor(
         name="night_failed",

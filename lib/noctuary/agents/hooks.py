@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 # sdk.d.ts); Codex's `*.command.input.schema.json` (openai/codex, codex-rs/hooks/schema/generated).
 # The fields used here have the same names in both.
 
-
 PROMPT = "UserPromptSubmit"
 SESSION_START = "SessionStart"
 PRE_COMPACT = "PreCompact"
@@ -126,11 +125,9 @@ _FIRST_WIDE = "\u2e80"
 
 
 def query_of(prompt: str, source: str = "") -> str | None:
-    """Return what to ask the store for a prompt; None where it is not worth asking.
-
-    Not worth it: a machine's message (`source`), a slash command, fewer than `MIN_SIGNS` signs.
-    Blocks that noctuary injected earlier are cut out.
-    """
+    """Return what to ask the store for a prompt; None where it is not worth asking."""
+    # Not worth it: a machine's message (`source`), a slash command, fewer than `MIN_SIGNS` signs.
+    # Blocks that noctuary injected earlier are cut out.
     if source in MACHINE_SOURCES:
         return None
     text = cut_blocks(prompt[:MAX_PROMPT_CHARS]).text.strip()
@@ -180,12 +177,10 @@ above 10,000 characters, which the block's own limit keeps. The settings' budget
 
 
 def handle(value: object, process: HookProcess) -> dict[str, Any]:
-    """Return what to print for an event, {} for nothing; never raises an `Exception`.
-
-    One encoding serves both agents: it has only what both schemas have (Claude's
-    `SyncHookJSONOutput`; Codex's `*.command.output.schema.json`), and no field that could stop an
-    agent. Characters that a terminal would obey are marks.
-    """
+    """Return what to print for an event, {} for nothing; never raises an `Exception`."""
+    # One encoding serves both agents: it has only what both schemas have (Claude's
+    # `SyncHookJSONOutput`; Codex's `*.command.output.schema.json`), and no field that could stop an
+    # agent. Characters that a terminal would obey are marks.
     event = parse_event(value)
     if not event.name:
         return {}
@@ -322,7 +317,6 @@ _HANDLERS: Mapping[str, Callable[[HookEvent, HookProcess], Reply]] = {
 
 # The outside of an event, for a real process.
 
-
 MAX_DEADLINE_S = 20.0
 """Longest deadline, whatever the settings say: Claude drops what a prompt's hook says at 30."""
 
@@ -360,11 +354,9 @@ class HookProcess:
     """The process of one event. Returns failures; whatever it raises, `handle` catches."""
 
     def __init__(self, agent: str, store: str | None, home: Path | None, started_s: float) -> None:
-        """Look at nothing yet.
-
-        A store is as `noctuary.recall` takes it; a home of None leads nowhere: then nothing is
-        counted. `started_s` is of `time.monotonic`.
-        """
+        """Look at nothing yet."""
+        # A store is as `noctuary.recall` takes it; a home of None leads nowhere: then nothing is
+        # counted. `started_s` is of `time.monotonic`.
         self.agent = agent
         self.event_name = ""
         self.lifetime_s = LIFETIME_S
@@ -395,11 +387,9 @@ class HookProcess:
         return self._started_s + min(deadline_ms / 1000, MAX_DEADLINE_S)
 
     def recall(self, query: str, **asked: Any) -> Answer | Failure:
-        """Return the answer of the store's server to k, user, wing, session_id, else one from here.
-
-        At the deadline it is what there is: lexical, if the vectors have not been looked at.
-        `COLD_GRACE_S` later it is a failure.
-        """
+        """Return the answer of the store's server, else one from here."""
+        # At the deadline it is what there is: lexical, if the vectors have not been looked at.
+        # `COLD_GRACE_S` later it is a failure.
         until_s = self.until_s()
         left_s = until_s - time.monotonic()
         if left_s > _ENOUGH_S:
@@ -622,12 +612,10 @@ def _in_time(work: Callable[[], Answer | Failure], until_s: float) -> Answer | F
 
 
 def start_detached(module: str, arguments: Sequence[str]) -> bool:
-    """Run a module of noctuary in a session of its own; tell whether it was started.
-
-    It has no terminal and none of the hook's pipes, so that the agent does not wait for it. A file
-    `json.py` in the agent's folder must not be imported (`-P`); it stays the working directory, as
-    a store may be named relative to it.
-    """
+    """Run a module of noctuary in a session of its own; tell whether it was started."""
+    # It has no terminal and none of the hook's pipes, so that the agent does not wait for it. A
+    # file `json.py` in the agent's folder must not be imported (`-P`); it stays the working
+    # directory, as a store may be named relative to it.
     import subprocess  # a prompt with a warm server starts nothing
 
     nothing = subprocess.DEVNULL
@@ -676,11 +664,9 @@ def capture(agent: str, transcript_path: str, store: str | None = None) -> str |
 
 
 def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) -> dict[str, int]:
-    """Keep what is new in the transcripts that hooks named for a store; counts of what was found.
-
-    Build side: the night's. It keeps what a Stop hook could not: a session that was compacted and
-    never stopped, one whose store was locked. A transcript that is read already costs a look.
-    """
+    """Keep what is new in the transcripts that hooks named for a store; return counts."""
+    # Build side: the night's. It keeps what a Stop hook could not: a session that was compacted and
+    # never stopped, one whose store was locked. A transcript that is read already costs a look.
     from noctuary.core.store import StorePaths
     from noctuary.sources.ingest import capture_session
 
@@ -695,7 +681,6 @@ def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) ->
 
 
 # The process around an event: it ends in time, with exit code 0, and prints all or nothing.
-
 
 MAX_EVENT_BYTES = 8_388_608
 """Longest event that is looked at: a prompt with a large file pasted into it. A longer one is read
@@ -726,11 +711,9 @@ def run_hook(arguments: Sequence[str], started_s: float) -> NoReturn:
 
 
 def keep_standard_handles() -> None:
-    """Put /dev/null where stdin, stdout or stderr is closed.
-
-    Else the next file that is opened takes the number, and what is meant for the agent is written
-    into it.
-    """
+    """Put /dev/null where stdin, stdout or stderr is closed."""
+    # Else the next file that is opened takes the number, and what is meant for the agent is written
+    # into it.
     for handle in range(3):
         try:
             os.fstat(handle)

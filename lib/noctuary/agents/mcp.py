@@ -48,7 +48,6 @@ from noctuary.text.marks import visible
 
 # Blocking work in threads, with a time limit and progress; the event loop never waits for it.
 
-
 T = TypeVar("T")
 
 MAX_AT_ONCE = 8
@@ -74,12 +73,10 @@ class Workers:
         self.places = CapacityLimiter(at_once)
 
     async def run(self, work: Callable[[], T], what: str, report: Report | None = None) -> T:
-        """Do some work in a thread and return its result, or raise what it raises.
-
-        Work that overruns cannot be stopped, only left behind: its task keeps its place until it is
-        over, so that a store that hangs ends in a clear "busy" and not in a thousand threads. An
-        `OverdueError` says that, or that no place became free in `timeout_s`.
-        """
+        """Do some work in a thread and return its result, or raise what it raises."""
+        # Work that overruns cannot be stopped, only left behind: its task keeps its place until it
+        # is over, so that a store that hangs ends in a clear "busy" and not in a thousand threads.
+        # An `OverdueError` says that, or that no place became free in `timeout_s`.
         started, has_begun = time.monotonic(), threading.Event()
 
         def begin() -> T:
@@ -116,7 +113,6 @@ class Workers:
 #
 # Every tool only reads a memory store. What a recall notes for the nights (that a memory was of
 # use, that its text was handed out) goes to noctuary's own files, never into that store.
-
 
 NAME = "noctuary"
 DEFAULT_LIMIT = 10
@@ -309,7 +305,6 @@ def _add_resources(server: MCPServer, calls: Calls) -> None:
 # Running the server over standard input and output, as agents start it.
 #
 # Standard output holds the protocol and nothing else; what is worth saying goes to standard error.
-
 
 _GOODBYE_S = 0.5
 """How long running calls may take to end once the client has left; agents wait some two seconds

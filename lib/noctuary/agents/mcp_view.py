@@ -43,7 +43,6 @@ from noctuary.text.marks import iso, visible
 
 # The shapes of the answers: what a client finds in `structured_content`.
 
-
 MemoryId = int | str
 
 ITEM_URI = "memory://item/{id}"
@@ -258,12 +257,8 @@ class StatusAnswer(_Shape):
 # Who calls the server chooses nothing of the view; default deny as in every recall
 # (`noctuary.recall.query`).
 
-
-FACETS = ("wing", "room", "category")
-"""What a recall may be narrowed to."""
-
-_NEAR_SHOWN = 3
-"""Similar values offered where one is unknown."""
+FACETS = ("wing", "room", "category")  # what a recall may be narrowed to
+_NEAR_SHOWN = 3  # similar values offered where one is unknown
 
 
 class UnknownItemError(StoreError):
@@ -283,10 +278,8 @@ class Seen(NamedTuple):
     warnings: tuple[RecallWarning, ...]
 
     def position_of(self, item_id: str) -> int | None:
-        """Return where a memory or a summary stands; None where it may not be seen or is not there.
-
-        A summary may be seen where every memory that it stands for may.
-        """
+        """Return where a memory or a summary stands; None where it may not be seen."""
+        # A summary may be seen where every memory that it stands for may.
         reader = self.recaller.reader
         if not _is_text(item_id):
             return None
@@ -310,11 +303,9 @@ class Seen(NamedTuple):
         return position
 
     def unknown_facets(self, asked: Mapping[str, str | None]) -> list[RecallWarning]:
-        """Return a warning for every value that no visible memory has, with similar ones that are.
-
-        Recall's own warnings judge and suggest by the whole snapshot: they would tell that others
-        have a wing of this name, and what their wings are called.
-        """
+        """Return a warning for every value that no visible memory has, with similar ones."""
+        # Recall's own warnings judge and suggest by the whole snapshot: they would tell that others
+        # have a wing of this name, and what their wings are called.
         warnings: list[RecallWarning] = []
         for facet, wanted in asked.items():
             values = {} if wanted is None else self.count_by(facet)
@@ -363,10 +354,8 @@ class View:
         self.store_warnings: tuple[RecallWarning, ...] = ()  # about the choice of the store
 
     def store(self) -> Path:
-        """Return the store directory: the first one found, for as long as the server runs.
-
-        Another store that publishes later must not take this one's place between two calls.
-        """
+        """Return the store directory: the first one found, for as long as the server runs."""
+        # Another store that publishes later must not take this one's place between two calls.
         with self._lock:
             if self._directory is None:
                 directory, guessed = find_store(self._asked, home=find_home())
@@ -408,11 +397,9 @@ class View:
         )
 
     def note_handed_out(self, memories: Sequence[Mapping[str, Any]], query: str = "") -> None:
-        """Put hashes of some memories, and of the question, on the store's record; never raises.
-
-        An agent's transcript holds what its tools returned; read as a memory store, it would bring
-        every recalled memory back as a new one.
-        """
+        """Put hashes of some memories, and of the question, on the store's record; never raises."""
+        # An agent's transcript holds what its tools returned; read as a memory store, it would
+        # bring every recalled memory back as a new one.
         if memories:
             path = StorePaths(self.store()).injections
             now_us = time.time_ns() // 1000
@@ -431,7 +418,6 @@ def _is_text(name: str) -> bool:
 
 
 # What is connected with a memory or with a concept, inside a view.
-
 
 SUPERSEDES = "supersedes"
 SUPERSEDED_BY = "superseded_by"
@@ -594,7 +580,6 @@ def _warned(warnings: Sequence[RecallWarning]) -> list[Warned]:
 
 # One memory in full, or one summary with all that it stands for.
 
-
 CONCEPTS_SHOWN = 12
 """Concepts named beside a memory: its own come before those that it only mentions."""
 
@@ -736,7 +721,6 @@ def _state(view: View, seen: Seen) -> dict[str, Any]:
 
 # A recall inside a view, as an answer for the protocol.
 
-
 MAX_MEMORIES = 50
 """Most memories of one recall: agents cut what a tool returns beyond some 25,000 tokens."""
 
@@ -748,8 +732,7 @@ DEADLINE_SHARE = 0.8
 """Share of the time limit after which a recall answers with what there is, so that it still arrives
 in time; less gives a slow leg less time."""
 
-_SCORE_DIGITS = 6
-"""Decimals of a score that is sent; more cost tokens and tell nothing."""
+_SCORE_DIGITS = 6  # decimals of a score that is sent; more cost tokens and tell nothing
 
 _FROM_THE_WHOLE_SNAPSHOT = frozenset(f"unknown_{facet}" for facet in FACETS)
 """Warnings of a recall that speak of memories beyond the view; `Seen.unknown_facets` does not."""
@@ -772,12 +755,10 @@ def recall_in_view(
     explain: bool = False,
     timeout_s: float = 30.0,
 ) -> tuple[RecallAnswer, Mapping[str, Any]]:
-    """Return the memories that answer a question, and the recall's own result as plain values.
-
-    A store that cannot answer is a warning, as in every recall. `timeout_s` is the call's; the
-    recall answers with what there is before. An `AskedWronglyError` or a `ValueError` says what no
-    store could honour.
-    """
+    """Return the memories that answer a question, and the recall's own result as plain values."""
+    # A store that cannot answer is a warning, as in every recall. `timeout_s` is the call's; the
+    # recall answers with what there is before. An `AskedWronglyError` or a `ValueError` says what
+    # no store could honour.
     narrowed, moment = view.narrowed_to(wing), _read_moment(as_of)
     asked = {"wing": wing, "room": room, "category": category}
     unknown: list[RecallWarning] = []

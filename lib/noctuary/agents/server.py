@@ -37,7 +37,6 @@ Describe = Callable[[Path], Mapping[str, Any]]
 
 # What a request means: its fields checked, the recall made, its result as plain values.
 
-
 _FIELDS: Mapping[str, Any] = {
     "query": str, "k": int, "sort_by": str, "profile": (dict, str, type(None)), "as_of": str | None,
     "deadline_ms": int | float | None,
@@ -122,7 +121,6 @@ def _arguments(request: Mapping[str, Any], left_ms: float) -> dict[str, Any]:
 
 # The server: a bounded number of threads that answer one request per connection.
 
-
 DEFAULT_CLIENTS = 8
 """Requests answered at once: more than the cores only shares them out among more clients."""
 _BACKLOG = 64
@@ -131,8 +129,7 @@ _READ_TIMEOUT_S = 1.0
 """For the whole request: clients send it at once; longer lets a silent one keep a thread."""
 _BUSY_WAIT_S = 0.25
 """How long a connection waits for a free thread; longer delays the client's own recall."""
-_TICK_S = 2.0
-"""How often an idle server looks whether its socket is still there."""
+_TICK_S = 2.0  # how often an idle server looks whether its socket is still there
 _RETRY_S = 0.05
 
 
@@ -149,12 +146,10 @@ class Server:
         clients: int = DEFAULT_CLIENTS,
         owner: int | None = None,
     ) -> None:
-        """Listen to nobody yet.
-
-        `answer` and `describe` (what a ping says beyond the server itself) run in several threads.
-        After `idle_s` without a request it stops, 0 never; of more than `clients` at once, others
-        wait a moment and are refused ("busy"). Only the owner's processes may ask.
-        """
+        """Listen to nobody yet."""
+        # `answer` and `describe` (what a ping says beyond the server itself) run in several
+        # threads. After `idle_s` without a request it stops, 0 never; of more than `clients` at
+        # once, others wait a moment and are refused ("busy"). Only the owner's processes may ask.
         self.place: Place = find_place(store)
         self._store = store
         self._answer = answer
@@ -181,12 +176,10 @@ class Server:
         ready: Callable[[], None] = lambda: None,
         prepare: Callable[[], None] = lambda: None,
     ) -> str:
-        """Listen and answer; return why it ended: "stopped", "idle" or "socket_gone".
-
-        `prepare` is called with the store's place taken, `ready` once clients are answered. A
-        `StoreLockedError` says that the store has a server already, a `StoreError` that the socket
-        cannot be made, or not safely.
-        """
+        """Listen and answer; return why it ended: "stopped", "idle" or "socket_gone"."""
+        # `prepare` is called with the store's place taken, `ready` once clients are answered. A
+        # `StoreLockedError` says that the store has a server already, a `StoreError` that the
+        # socket cannot be made, or not safely.
         with _claimed(self.place, self._store) as listener:
             own = self.place.socket.stat().st_ino
             prepare()
@@ -292,10 +285,8 @@ def _encoded(answer: dict[str, Any] | Refusal) -> bytes:
 
 @contextmanager
 def _claimed(place: Place, store: Path) -> Generator[socket.socket]:
-    """Hold a store's place for the block: its lock and a listening socket of mode 0600.
-
-    The lock dies with its holder, so a socket that is found while holding it is a dead server's.
-    """
+    """Hold a store's place for the block: its lock and a listening socket of mode 0600."""
+    # The lock dies with its holder, so a socket that is found while holding it is a dead server's.
     _make_private(place.directory)
     with _locked(place, store), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         try:

@@ -66,15 +66,13 @@ from noctuary.work.content import ContentStore
 
 @dataclass(frozen=True, slots=True)
 class Abstention(Result):
-    """How well an arm's top score separates what it can answer from what it cannot.
-
-    An interval without width, where the kinds separate completely, is no proof that they always do.
-    """
+    """How well an arm's top score separates what it can answer from what it cannot."""
 
     name: str  # the arm's
     metric: str  # above 0 counts as a correct answer
     auroc: float | None  # in [0, 1]; None if there is no unanswerable query
-    interval: Interval | None  # None where one kind has fewer than two queries
+    # None where a kind has fewer than two queries; one without width is no proof of a separation.
+    interval: Interval | None
     n_answerable: int
     n_unanswerable: int  # answering one is an error
     curve: RiskCoverage  # over both kinds; the last threshold is -inf if some query found nothing
@@ -97,11 +95,9 @@ def judge_abstention(
     metric: str = HEADLINE_METRIC,
     resampling: Resampling = STANDARD,
 ) -> Abstention | None:
-    """Judge an arm's top score as a sign that there is an answer; None if its scores are unknown.
-
-    An answer whose metric is above 0 is correct. A query that found nothing has the lowest
-    confidence (-inf): the arm abstained by itself.
-    """
+    """Judge an arm's top score as a sign that there is an answer; None if scores are unknown."""
+    # An answer whose metric is above 0 is correct. A query that found nothing has the lowest
+    # confidence (-inf): the arm abstained by itself.
     correct = scores.column(metric) > 0.0
     known = _confidences(answerable, scores.query_ids)
     unknown = np.empty(0)
@@ -149,11 +145,9 @@ def _confidences(run: Run, query_ids: Sequence[str]) -> Floats | None:
 
 
 def _auroc_interval(known: Floats, unknown: Floats, resampling: Resampling) -> Interval | None:
-    """Return the percentile interval of the AUROC without sorting each of its resamples.
-
-    The unanswerable scores are sorted once; a resample only counts how often each is drawn. How
-    many of them lie below an answerable score is then a difference of running counts.
-    """
+    """Return the percentile interval of the AUROC without sorting each of its resamples."""
+    # The unanswerable scores are sorted once; a resample only counts how often each is drawn. How
+    # many of them lie below an answerable score is then a difference of running counts.
     n, m = known.size, unknown.size
     if min(n, m) < MIN_VALUES:
         return None
@@ -240,12 +234,10 @@ def calibrate(
     resampling: Resampling = STANDARD,
     within: tuple[float, float] = (0.0, 1.0),
 ) -> Calibrated | str:
-    """Choose the threshold of a signal, or say why there is none.
-
-    The largest one that keeps at least 1 - MAX_RECALL_LOSS of the recall of the answerable queries,
-    within the bounds: an unanswerable query has no say in it, so that a handful of them cannot move
-    it. They have a veto: a signal whose AUROC on them is not above .5 tells nothing.
-    """
+    """Choose the threshold of a signal, or say why there is none."""
+    # The largest one within the bounds that keeps 1 - MAX_RECALL_LOSS of the answerable queries'
+    # recall. An unanswerable query has no say in it, so that a handful cannot move it, but a veto:
+    # a signal whose AUROC on them is not above .5 tells nothing.
     if len(answerable) < MIN_ANSWERABLE:
         return f"{len(answerable)} queries are too few to calibrate by, {MIN_ANSWERABLE} are needed"
     known, unknown = _checked(answerable), _checked(unanswerable)
@@ -326,14 +318,12 @@ Vectors = NDArray[np.float32]
 
 # What prompts come to that nobody's memory answers: what is usual for them, by signal.
 
-RIDGE = 0.0125
-"""Pull of the direction towards nought, per unit of weight: less fits single prompts."""
+RIDGE = 0.0125  # pull of the direction towards nought, per unit of weight: less fits single prompts
 
 MOST_ROWS = 5_000
 """Memories that the direction is fitted on, evenly spread: more cost seconds and turn it little."""
 
-FOLDS = 5
-"""A prompt's own likeness comes from a direction that was fitted without its fold."""
+FOLDS = 5  # a prompt's own likeness comes from a direction that was fitted without its fold
 
 LEAST_DEVIATION = 0.02
 """Of any feature: prompts of a script that the store lacks all come to nearly the same."""
@@ -341,8 +331,7 @@ LEAST_DEVIATION = 0.02
 POOLED_SHARE = 0.5
 """Least deviation of a script, as a share of the pooled one: few prompts tell it roughly."""
 
-DIRECTION_DIGITS = 5
-"""Decimals kept of the direction, so that equal nights seal equal files."""
+DIRECTION_DIGITS = 5  # decimals kept of the direction, so that equal nights seal equal files
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,8 +495,7 @@ alone, which are weaker evidence, they have no say."""
 MOST_LET_THROUGH = {WORDS_AND_VECTORS: 0.1, WORDS: 0.05}
 """The same for the sake of the owner's labels, which weigh more."""
 
-BAR_SHARE = 0.5
-"""Share of everyday prompts whose best memory reaches the bar of a single memory."""
+BAR_SHARE = 0.5  # share of everyday prompts whose best memory reaches the bar of a single memory
 
 OWN_METRIC = "recall@3 of its own questions"
 """What is kept of the questions that a night makes: as many memories as a hook injects."""
@@ -524,11 +512,7 @@ def calibrate_signals(
     open_store: Callable[[str], ContentStore],
     fetch: Fetch,
 ) -> dict[str, Any]:
-    """Choose the thresholds of a pack: `sealed` (by signal, or None) and `said` (a sentence each).
-
-    `arm` is the one that ranks as the profile does; `fetch` is called with texts before they are
-    asked.
-    """
+    """Choose a pack's thresholds: `sealed` by signal, `said`; `arm` ranks as the profile does."""
     if not recaller.reader.count:
         return {"sealed": None, "said": ["nothing abstains: the store is empty"]}
     profiles = {WORDS_AND_VECTORS: profile, WORDS: words_only(profile)}

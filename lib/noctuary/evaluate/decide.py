@@ -55,8 +55,7 @@ MIN_HALF = 25
 """Queries per half below which nothing is adopted: the floor of Voorhees and Buckley (2002). Lower
 would adopt on the strength of a few queries, higher leaves small label files without a decision."""
 
-SERVED = "served"
-"""What the configured ranking is called among the arms."""
+SERVED = "served"  # what the configured ranking is called among the arms
 
 Guards = Mapping[str, Mapping[str, Scores]]
 """Scores by arm on queries that may veto a challenger but never adopt one, by their stratum."""
@@ -134,11 +133,9 @@ def decide(
     resampling: Resampling = STANDARD,
     metric: str = DECISION_METRIC,
 ) -> Decision:
-    """Choose at most one challenger by the rule above, all scored on the same queries.
-
-    A guard rejects one whose interval on it lies below zero with p below alpha, uncorrected (a veto
-    should come too often rather than too late), and one that it has no scores of.
-    """
+    """Choose at most one challenger by the rule above, all scored on the same queries."""
+    # A guard rejects one whose interval on it lies below zero with p below alpha, uncorrected (a
+    # veto should come too often rather than too late), and one that it has no scores of.
     n = 0 if default is None else len(default.query_ids)
     tested: tuple[Tested, ...] = ()
     adopted = None
@@ -194,10 +191,8 @@ def adopted_ranking(decision: Decision, served: RetrievalProfile) -> dict[str, A
 
 
 def selection_half(query_ids: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which queries choose, shape (n,): those with the smaller hashes; the others confirm.
-
-    A query that is added moves at most one other across.
-    """
+    """Return which queries choose, shape (n,), by smaller hashes; the others confirm."""
+    # A query that is added moves at most one other across.
     hashes = [hash_text(query_id) for query_id in query_ids]
     chosen = np.zeros(len(hashes), dtype=np.bool_)
     chosen[sorted(range(len(hashes)), key=hashes.__getitem__)[: len(hashes) // 2]] = True
@@ -318,10 +313,8 @@ DROP_METRICS = (HEADLINE_METRIC, "ndcg@10")
 def find_drops(
     comparisons: Sequence[tuple[str, Comparison]], resampling: Resampling = STANDARD
 ) -> tuple[list[Drop], int]:
-    """Return the significant losses by group and candidate, and how many pairs were tested.
-
-    The interval lies below zero and p, corrected over everything tested (Holm), below alpha.
-    """
+    """Return the significant losses by group and candidate, and how many pairs were tested."""
+    # The interval lies below zero and p, corrected over everything tested (Holm), below alpha.
     parts: dict[str, Mapping[str, Difference]] = {}
     for group, comparison in comparisons:
         parts[group] = comparison.overall
@@ -343,11 +336,8 @@ PLAN = RunPlan(k=10, depth=50, timed=False)
 """The same for every arm, or their first ten would come from lists of different depth. Up to the
 profile's own depth (50) a longer list does not change its head."""
 
-WORDS_ARM = "lexical"
-"""The arm that answers as a recall without a dense leg does."""
-
-Runs = Mapping[str, Mapping[str, Run]]
-"""Runs by group and arm."""
+WORDS_ARM = "lexical"  # the arm that answers as a recall without a dense leg does
+Runs = Mapping[str, Mapping[str, Run]]  # runs by group and arm
 
 
 def list_arms(served: RetrievalProfile) -> dict[str, RetrievalProfile]:

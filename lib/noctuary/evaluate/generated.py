@@ -72,8 +72,7 @@ def measure_overlap(query: str, record: MemoryRecord) -> Overlap:
 
 PROMPT_VERSION = "1"
 """Part of every key under which an answer is memoised: raise it with any change of wording."""
-MAX_QUERY_CHARS = 400
-"""Longer ones are no queries but copied memories or a model's thoughts."""
+MAX_QUERY_CHARS = 400  # longer ones are no queries but copied memories or a model's thoughts
 MAX_GRADE = 3
 
 Value = str | int
@@ -245,8 +244,7 @@ context."""
 MIN_GRADE = 2
 """Lowest grade of a memory that counts as an answer (UMBRELA: 2 answers in part). 1 would keep
 queries that are merely on the topic; judges are lenient as it is."""
-MIN_TOKENS = 2
-"""Tokens of the shortest query: one word asks for a topic, not for a memory."""
+MIN_TOKENS = 2  # tokens of the shortest query: one word asks for a topic, not for a memory
 
 Pair = tuple[MemoryRecord, MemoryRecord]
 
@@ -375,13 +373,9 @@ def generate_queries(
     sleep: Sleep = time.sleep,
     progress: Progress = SILENT,
 ) -> Generated:
-    """Let one model write queries and another one grade them; only what passes is kept.
-
-    A query shares few words with its memories, and each of these is graded `MIN_GRADE` or better.
-    Answers are memoised one by one: a second call asks only for what is new or was not answered.
-    Nothing that an endpoint does raises; one that is down leaves a warning and what is known.
-    ValueError if both models have the same name.
-    """
+    """Let one model write queries and another one grade them; only what passes is kept."""
+    # Answers are memoised one by one: a second call asks only for what is new or was not answered.
+    # Nothing that an endpoint does raises; one that is down leaves a warning and what is known.
     if generator.model.strip().casefold() == judge.model.strip().casefold():
         raise ValueError(
             f"generator and judge are both {judge.model!r}; a model favours what it wrote itself: "

@@ -70,12 +70,10 @@ def _read(
     faults: list[LineFault],
     error: type[FileFaultsError],
 ) -> Iterator[tuple[int, T]]:
-    r"""Yield what the non-blank lines of a file hold, with their numbers, from 1.
-
-    Lines end at \n only: U+2028 inside a JSON string is text. A byte order mark is skipped, and so
-    are lines that `parse` refuses; these go to `faults`. A damaged archive (.gz) raises `error`,
-    which names the first line that is lost.
-    """
+    """Yield what the non-blank lines of a file hold, with their numbers, from 1."""
+    # Lines end at \n only: U+2028 inside a JSON string is text. A byte order mark is skipped, and
+    # so are lines that `parse` refuses; these go to `faults`. A damaged archive (.gz) raises
+    # `error`, which names the first line that is lost.
     number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as handle:
@@ -210,10 +208,8 @@ def _require_unicode(text: str, where: str) -> str:
 # Labelled queries and their reader (queries.jsonl).
 
 DEFAULT_STRATUM = "all"
-UNGRADED = 1
-"""Grade of a relevant id that has none of its own."""
-USER_KEY = "user"
-"""Extra key of a query: on whose behalf it is asked."""
+UNGRADED = 1  # grade of a relevant id that has none of its own
+USER_KEY = "user"  # extra key of a query: on whose behalf it is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +270,9 @@ def read_queries(
     *,
     labelled_ids: Collection[str] | None = None,
 ) -> QuerySet:
-    """Read a query file (UTF-8), one JSON object a line; blank lines are skipped.
-
-    Given every id of the corpus, labels outside it are faults. Given the ids of `QUERIES_FILE`, the
-    file holds what nothing answers: labels are faults, and so are these ids. SourceMissingError if
-    there is no file; a QueryFileError lists the first ten faults with their lines, by its own kind
-    where all faults are of one.
-    """
+    """Read a query file, one JSON object a line; a QueryFileError lists its first ten faults."""
+    # Given every id of the corpus, labels outside it are faults. Given the ids of `QUERIES_FILE`,
+    # the file holds what nothing answers: labels are faults, and so are these ids.
     known = None if corpus_ids is None else frozenset(corpus_ids)
     queries: list[Query] = []
     faults: list[LineFault] = []
@@ -367,13 +359,10 @@ def read_qrels(
     query_ids: Collection[str] | None = None,
     corpus_ids: Collection[str] | None = None,
 ) -> Qrels:
-    """Read judgements: JSON lines, TREC lines, or both mixed, plain or gzip (.gz).
-
-    A JSON line gives ids as `relevant_ids` (grade 1 each), as `grades` (integers from 0), or as
-    both, where `grades` wins; so a queries.jsonl is a qrels file too. A TREC line is `query_id
-    iteration memory_id grade`; its negative grades (spam in some tracks) are read as 0. Given the
-    ids of queries or of the corpus, judgements of others are faults.
-    """
+    """Read judgements: JSON lines, TREC lines, or both mixed, plain or gzip (.gz)."""
+    # In a JSON line `grades` wins over `relevant_ids`, so a queries.jsonl is a qrels file too.
+    # TREC's negative grades (spam in some tracks) are read as 0. Given the ids of queries or of the
+    # corpus, judgements of others are faults.
     judged: dict[str, dict[str, int]] = {}
     faults: list[LineFault] = []
     queries = None if query_ids is None else frozenset(query_ids)

@@ -41,17 +41,13 @@ HEADLINE_METRICS = ("recall@10", "ndcg@10")
 MAX_STRATUM_ROWS = 1500
 """Rows of a table by stratum: about 400 KB of page. What is cut is said below the table."""
 
-MAX_QUERIES = 20
-"""Losers and winners shown per metric: enough to see what they have in common."""
-
-MAX_IDS = 10
-"""Relevant ids shown per query; the number of the others is given."""
+MAX_QUERIES = 20  # losers and winners shown per metric: enough to see what they have in common
+MAX_IDS = 10  # relevant ids shown per query; the number of the others is given
 
 MAX_ROWS = 45
 """Rows drawn, the largest differences: a plot has to stay below 100 KB for Dagster's event log."""
 
-LABEL_CHARACTERS = 60
-"""Longest label; what is longer loses its middle (tables have the whole name)."""
+LABEL_CHARACTERS = 60  # longest label; what is longer loses its middle (tables have the whole name)
 
 _LOSSES_AGAINST = "lexical"
 """The arm that the served one is compared with query by query: what keyword search finds alone."""
@@ -102,14 +98,11 @@ class QueryGroup:
 
 
 class RankingDecision(NamedTuple):
-    """The challenger that replaces the configured ranking, if any, and why, in a sentence.
-
-    `tested` has one row per challenger; the keys are the table's columns, the same in every row.
-    """
+    """The challenger that replaces the configured ranking, if any, and why, in a sentence."""
 
     adopted: str | None
     reason: str
-    tested: Sequence[Mapping[str, Any]] = ()
+    tested: Sequence[Mapping[str, Any]] = ()  # keys are columns, the same in every row
 
     @staticmethod
     def of(document: Mapping[str, Any]) -> RankingDecision:
@@ -424,13 +417,10 @@ EXACT_BIAS = (
 
 
 class Verdict(NamedTuple):
-    """What the page opens with: GOOD, BAD or OPEN, the outcome, and what it rests on.
-
-    The word says the kind again, because a colour alone says nothing to some.
-    """
+    """What the page opens with: GOOD, BAD or OPEN, the outcome, and what it rests on."""
 
     kind: str
-    word: str
+    word: str  # says the kind again, because a colour alone says nothing to some
     sentence: str
     details: Sequence[str]
 
@@ -500,11 +490,7 @@ class Plot(NamedTuple):
 
 
 def night_plots(report: NightReport) -> dict[str, Plot]:
-    """Return the plots of a night by name, where there is something to draw.
-
-    "<group>_against_serving": the candidate by stratum. "<group>_differences": every arm against
-    the served one. "risk_coverage".
-    """
+    """Return the plots of a night by name, where there is something to draw."""
     found: dict[str, Plot] = {}
     for group in report.groups:
         for metric in group.shown_metrics()[:1]:
@@ -616,10 +602,7 @@ _BREAKS_MARKDOWN = re.compile(r"[\[\]()<>!`\\\s]+")
 
 
 def render_page(report: NightReport, plots: Mapping[str, Plot]) -> str:
-    """Return a night's report as one HTML document that loads nothing and holds no script.
-
-    Every name and text is escaped. Equal reports give equal pages.
-    """
+    """Return a night's report as one HTML document that loads nothing; all texts are escaped."""
     import jinja2
 
     def read(name: str) -> str:

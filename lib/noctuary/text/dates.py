@@ -19,8 +19,7 @@ def _number_words() -> dict[str, int]:
     return cardinals | {word: value for value, word in enumerate(found[_COUNTED:], start=1)}
 
 
-NUMBER_WORDS = _number_words()
-"""Spelled numbers and ordinals, and what they count."""
+NUMBER_WORDS = _number_words()  # spelled numbers and ordinals, and what they count
 
 
 MONTH_NAMES = (
@@ -57,12 +56,10 @@ class Date(NamedTuple):
 
 
 def find_dates(content: str) -> list[Date]:
-    """Return the dates of a text, left to right.
-
-    Read are `2024-05-12`, `2024/05/12`, `2024-05`, `12 May 2024`, `May 12, 2024`, `May 2024`,
-    `12.05.2024` and years with the characters for year, month and day. A year alone and a date
-    without its year are not dates here; `5/12/2024` is left out because its order is unknown.
-    """
+    """Return the dates of a text, left to right."""
+    # Read are `2024-05-12`, `2024/05/12`, `2024-05`, `12 May 2024`, `May 12, 2024`, `May 2024`,
+    # `12.05.2024` and years with the characters for year, month and day. A year alone and a date
+    # without its year are not dates here; `5/12/2024` is left out because its order is unknown.
     found = (_around(content, match) for match in _YEAR.finditer(content))
     return [date for date in found if date is not None]
 

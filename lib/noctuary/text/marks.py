@@ -28,10 +28,7 @@ def find_speaker(content: str) -> str | None:
 
 
 def split_speaker(content: str) -> tuple[str | None, str]:
-    """Return the name before the first colon of a turn and what follows the colon.
-
-    Without such a prefix: None and the whole text.
-    """
+    """Return the name before a turn's first colon and what follows; None and all without one."""
     match = _PREFIX.match(content)
     if match is None:
         return None, content
@@ -99,13 +96,9 @@ _DENSE = "[\u0400-\u04ff\u0600-\u06ff\u0590-\u05ff]"
 
 
 def chars_per_token(text: str) -> float:
-    """Return how many UTF-16 units one token spans: 1.6, 2.5 or 4, by the presence of a script.
-
-    One CJK character makes the whole text CJK; else one Cyrillic, Arabic or Hebrew character makes
-    it dense.
-
-    Source: libravdb mathematics section 3; character ranges from research/peers.md 1.6.
-    """
+    """Return how many UTF-16 units one token spans: 1.6, 2.5 or 4, by the presence of a script."""
+    # One CJK character makes the whole text CJK; else one Cyrillic, Arabic or Hebrew one makes it
+    # dense.
     if text.isascii():
         return CHARS_PER_TOKEN_DEFAULT
     cjk, dense = _patterns()
@@ -132,7 +125,6 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 # sequences must not set a title or the clipboard, its bidirectional controls must not show words
 # in another order, and its tag characters must not tell an agent what no person can read. A mark
 # is the character as JSON writes it, `\u001b`: marked JSON still holds the same text.
-
 
 # C0 but newline and tab, DEL and C1; signs that set a direction, separate lines or show nothing;
 # lone surrogates; tags. Joiners and a single variation selector stay: emoji, Persian and Indic
@@ -171,10 +163,7 @@ def unmarked(text: str) -> str:
 
 
 def show_hidden() -> None:
-    """Let this process's standard output and error show every hidden character as a mark.
-
-    Bytes pass as they are: whoever writes those means them.
-    """
+    """Let this process's standard output and error show hidden characters as marks; bytes pass."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -118,11 +118,9 @@ _MAX_LOWER_PAIRS = 0.4
 
 
 def find_card(text: str) -> bool:
-    """Tell whether a text holds the number of a payment card: issuer, length, Luhn's check.
-
-    Other registers number with fourteen digits and Luhn's check as well (French companies): those
-    are a card's in its groups, or where a word says so.
-    """
+    """Tell whether a text holds the number of a payment card: issuer, length, Luhn's check."""
+    # Other registers number with fourteen digits and Luhn's check as well (French companies): those
+    # are a card's in its groups, or where a word says so.
     return any(
         _has_luhn_digit(found[0])
         and (
@@ -155,12 +153,10 @@ _SEED_NUMBERS = {word: number for number, word in enumerate(SEED_WORDS)}
 
 
 def find_seed_phrase(letters: list[str], words: list[str]) -> bool:
-    """Tell whether twelve or more words of a wallet's list follow each other.
-
-    With spaces between and a word for it beside them, whatever their checksum: other wallets draw
-    from the same list with another one, and a phrase that somebody mistyped is as good as whole.
-    Otherwise, as in a shopping list or in program text, only where the checksum of BIP-39 holds.
-    """
+    """Tell whether twelve or more words of a wallet's list follow each other."""
+    # With spaces between and a word for it beside them, whatever their checksum: other wallets draw
+    # from the same list with another one, and a phrase that somebody mistyped is as good as whole.
+    # Otherwise, as in a shopping list or in program text, only where the checksum of BIP-39 holds.
     known = _SEED_NUMBERS
     # Of twelve in a row four are every third of the text.
     if b"\1\1\1\1" not in bytes(map(known.__contains__, letters[::3])):
@@ -246,10 +242,7 @@ def _is_mixed(text: str) -> bool:
 
 
 def entropy_bits(text: str) -> float:
-    """Return the Shannon entropy in bits per character of the text's own distribution; 0 if empty.
-
-    Source: Shannon, A Mathematical Theory of Communication (1948), section 6.
-    """
+    """Return the Shannon entropy (1948) in bits per character of a text's own distribution."""
     total = len(text)
     return sum(n / total * log2(total / n) for n in Counter(text).values())
 
@@ -257,7 +250,6 @@ def entropy_bits(text: str) -> float:
 # Which values are secrets, once a word before them says what they are.
 #
 # A judge gets the value as it was written and what says that it follows ("" for a space alone).
-
 
 MIN_SECRET_ENTROPY_BITS = 2.5
 """Shannon bits per character that an assigned value needs: eight random characters, one of them
@@ -267,8 +259,7 @@ passwords."""
 MIN_SECRET_CHARS = 8
 """Shortest assigned value that is judged: below, versions, ports and counts look like passwords."""
 
-MIN_PASSWORD_CHARS = 6
-"""The same where the word before says password and nothing else."""
+MIN_PASSWORD_CHARS = 6  # the same where the word before says password and nothing else
 
 MIN_RANDOM_CHARS = 16
 """Shortest value that counts after "token" or "key" with nothing but a space between."""

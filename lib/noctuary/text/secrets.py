@@ -38,7 +38,6 @@ from noctuary.text.tokens import normalize
 #
 # Every pattern repeats bounded classes or one class, so that hostile text takes linear time.
 
-
 _LOOKALIKES = dict(
     zip(
         "авеѕіјкмнорстухАВЕЅІЈКМНОРСТУХԁԛԝһɡαοενικρτυΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
@@ -100,10 +99,8 @@ def close_spelled(words: list[str], lengths: list[int]) -> str:
 
 
 def join_broken(text: str, prefixes: tuple[str, ...]) -> list[str]:
-    """Return the last word of each line that begins like a token, with the next line's first.
-
-    Lines that hold nothing but one word may be further parts: every length is returned.
-    """
+    """Return the last word of each line that begins like a token, with the next line's first."""
+    # Lines that hold nothing but one word may be further parts: every length is returned.
     joined = list[str]()
     lines = text.split("\n")
     for number, line in enumerate(lines[:-1]):
@@ -134,7 +131,6 @@ def _decode_entity(found: re.Match[str]) -> str:
 # The better a word and a verb say that a value follows, the less the value has to look like one:
 # "password: hunter2" and "PIN is 4711" count, "password hunter2" does, "token hunter2" does not,
 # and a word out of a dictionary counts only in quotes or after a verb that quotes ("lautet").
-
 
 _QUOTES = "\"'`“”„‘’«»「」『』"
 _FOR_WHAT = (
@@ -420,7 +416,6 @@ def _follows(rule: _Named, text: str, lowered: str) -> bool:
 # Rules of our own instead of a package's: measured against three of them on labelled texts, these
 # find more, flag less and load nothing (docs/decisions/0022-secrets.md).
 
-
 _Hints = tuple[tuple[str, SecretRule], ...]
 
 
@@ -466,10 +461,8 @@ _SAID_WORDS = NAMING_WORDS | _CUT_WORDS
 
 
 def find_secret(text: str) -> str | None:
-    """Return the name of the first credential in a text, or None; never the match.
-
-    The text is looked at as it is and, where anything in it is disguised, as its reader sees it.
-    """
+    """Return the name of the first credential in a text, or None; never the match."""
+    # The text is looked at as it is and, where anything in it is disguised, as its reader sees it.
     found = _find(text)
     if found is None and (plain := find_plain(text)) != text:
         found = _find(plain)
@@ -588,7 +581,6 @@ def read_rules() -> list[str]:
 
 # Is a row sensitive: the marks that its owner or its store set, then every text of it.
 
-
 FLAGGED = "flagged"
 VAULTED = "vaulted"
 
@@ -596,8 +588,7 @@ FLAG_FIELDS = ("is_sensitive", "sensitive")
 VAULT_FIELDS = ("vault_path", "encrypted_content")
 """Where the server keeps the text of a row that it redacted (claude-memory, migration 002)."""
 
-MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))
-"""Columns whose values never leave the store."""
+MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))  # columns whose values never leave the store
 
 FALSE_WORDS = frozenset({"", "0", "0.0", "false", "no", "f", "n", "none", "null"})
 """Texts that say plainly that a row is not sensitive, in lower case and without spaces around."""
@@ -606,13 +597,8 @@ _MAX_NESTING = 8
 
 
 def find_fields_sensitivity(fields: Mapping[str, object]) -> str | None:
-    """Return why a row with these fields must not leave its store, or None.
-
-    Every text of the row is scanned, also of fields that would not be exported.
-
-    Returns:
-        `FLAGGED`, `VAULTED`, or what `find_text_sensitivity` says; never a part of the row.
-    """
+    """Return why a row must not leave its store (a mark, or what a text holds), or None."""
+    # Every text of the row is scanned, also of fields that would not be exported.
     return find_mark(fields) or find_text_sensitivity("\n".join(_texts(tuple(fields.values()))))
 
 
@@ -654,7 +640,6 @@ def _texts(value: object, depth: int = 0) -> Iterator[str]:
 
 # The marks of `noctuary.text.secrets` as SQL for SQLite: marked texts stay in the file.
 
-
 _SPACES = "char(9, 10, 11, 12, 13, 32)"
 """Fewer than Python strips: a flag of "0" and a no-break space is set here and not there."""
 
@@ -666,12 +651,9 @@ _FLAGGED_BLOB = f"{{0}} NOT IN ({_FALSE_BLOBS})"
 
 
 def mark_sql(columns: Collection[str], table: str = "") -> str:
-    """Return an expression that is 'flagged', 'vaulted' or NULL for a row of SQLite.
-
-    Returns:
-        SQL made of constants and the given alias alone. Wherever `find_mark` finds a mark in the
-        values, this one does as well; it is stricter where a flag is a blob or has odd spaces.
-    """
+    """Return an expression that is 'flagged', 'vaulted' or NULL for a row of SQLite."""
+    # Wherever `find_mark` finds a mark in the values, this does as well; it is stricter where a
+    # flag is a blob or has odd spaces.
     prefix = f"{table}." if table else ""
     cases = list[str]()
     for reason, names, text, blob in (
@@ -690,15 +672,9 @@ def mark_sql(columns: Collection[str], table: str = "") -> str:
 
 
 def rows_sql(columns: Collection[str], names: Iterable[str], which: str = "") -> str:
-    """Return a query of SQLite for id, mark and, where there is none, columns of `memories`, by id.
-
-    Marks are judged first, by themselves; the join fetches the texts of the other rows alone.
-
-    Args:
-        columns: All that `memories` has.
-        names: Those to read, as the table itself calls them.
-        which: What follows FROM memories, "" for every row.
-    """
+    """Return a query of SQLite for id, mark and, where there is none, columns of `memories`."""
+    # Marks are judged first, by themselves; the join fetches the texts of the other rows alone.
+    # `which` follows FROM memories.
     shown = "".join(f', m."{name}"' for name in names)
     return (
         f"SELECT row_id, mark{shown} FROM (SELECT id AS row_id, {mark_sql(columns)} AS mark"

@@ -105,8 +105,7 @@ def ranges_class(ranges: Iterable[tuple[int, int]]) -> str:
 _PIECE_CHARS = 512
 """Normalization sorts a run of marks in quadratic time; pieces bound what a hostile text can
 cost."""
-_MAX_MARKS = 8
-"""Marks kept in a row: no language stacks more, and "zalgo" text stacks hundreds."""
+_MAX_MARKS = 8  # marks kept in a row: no language stacks more, and "zalgo" text stacks hundreds
 
 _INVISIBLE = dict.fromkeys(
     (
@@ -156,10 +155,8 @@ def normalize(text: str) -> str:
 
 
 def fold(word: str) -> str:
-    """Return a normalized word without case, accents, stress marks and vowel points.
-
-    Cyrillic "й" keeps its breve (it is a letter), "ё" becomes "е" as Russians write it.
-    """
+    """Return a normalized word without case, accents, stress marks and vowel points."""
+    # Cyrillic "й" keeps its breve (it is a letter), "ё" becomes "е" as Russians write it.
     if word.isascii():
         return word.lower()
     word = unicodedata.normalize("NFD", word.casefold())
@@ -184,8 +181,7 @@ def _read_stop_words() -> Iterator[str]:
             yield from line.split()
 
 
-STOP_WORDS = frozenset(_read_stop_words())
-"""Function words of English, Spanish and Russian, folded."""
+STOP_WORDS = frozenset(_read_stop_words())  # function words of English, Spanish and Russian, folded
 
 NEGATED_SUFFIX = "n't"
 """Every English contraction with this ending ("don't", "can't") is a function word."""
@@ -201,10 +197,8 @@ def is_stop_word(word: str) -> bool:
 # against 1 ms), and hands over to PyStemmer where that is installed, whose algorithm version, and
 # so whose stems, may differ from the ones in the index.
 
-
 _ALIAS = "noctuary_snowball"
-_MIN_STEM_CHARS = 3
-"""Shorter words have no suffix to lose; stemming them only costs time."""
+_MIN_STEM_CHARS = 3  # shorter words have no suffix to lose; stemming them only costs time
 _MAX_STEM_CHARS = 40
 """Longer ones are identifiers; the pure-Python stemmer copies the word at each step."""
 _CACHED_STEMS = 1 << 17
@@ -216,14 +210,12 @@ _CYRILLIC_FIRST, _CYRILLIC_LAST = "\u0400", "\u052f"
 
 @lru_cache(maxsize=_CACHED_STEMS)
 def stem(word: str) -> str:
-    """Return the Snowball stem of a folded word.
-
-    Words of ASCII letters get the English algorithm whatever their language, words of Cyrillic
-    letters the Russian one; everything else (digits, marks, other scripts) is returned as it is. A
-    Spanish or German word therefore loses little more than a plural "s": one algorithm per script
-    keeps a word's stem the same in a document and in a two-word query, where no language can be
-    guessed.
-    """
+    """Return the Snowball stem of a folded word."""
+    # Words of ASCII letters get the English algorithm whatever their language, words of Cyrillic
+    # letters the Russian one; everything else (digits, marks, other scripts) is returned as it is.
+    # A Spanish or German word therefore loses little more than a plural "s": one algorithm per
+    # script keeps a word's stem the same in a document and in a two-word query, where no language
+    # can be guessed.
     if not _MIN_STEM_CHARS <= len(word) <= _MAX_STEM_CHARS or not word.isalpha():
         return word
     if word.isascii():
@@ -266,7 +258,6 @@ def _package() -> str:
 # parts, however it was spelled ("billing-api", "billing_api", "billingApi" share "billingapi").
 # Stop words go, stems stay. A text of nothing but stop words keeps them.
 
-
 TOKENIZER_VERSION = "2"
 """Changes whenever any text could get other tokens; memos and snapshots carry it."""
 
@@ -294,11 +285,9 @@ _CAMEL_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
 
 
 def tokenize(text: str) -> list[str]:
-    """Return the tokens of a memory or a query, in text order, repeats included.
-
-    Never raises, whatever the characters; never returns an empty token, a space, a control
-    character or a lone surrogate, so every token can be stored as UTF-8 text.
-    """
+    """Return the tokens of a memory or a query, in text order, repeats included."""
+    # Never raises, whatever the characters; never returns an empty token, a space, a control
+    # character or a lone surrogate, so every token can be stored as UTF-8 text.
     text = normalize(text)
     chunks = _ASCII_CHUNK.findall(text) if text.isascii() else list(_chunks(text))
     tokens = [token for chunk in chunks for token in _terms_of(chunk)]
@@ -409,11 +398,9 @@ def _non_empty(words: list[str]) -> list[str]:
 
 # Whoever changes the choice raises TOKENIZER_VERSION too: token memos carry no other version.
 def document_tokens(content: str, tags: str, expanded_keywords: str, category: str) -> list[str]:
-    """Return the tokens that one memory is indexed under: content, keywords, content tags.
-
-    All fields weigh the same: a keyword that repeats the content raises its term frequency, which
-    BM25 saturates. The category is accepted and left out: it is one of a dozen values that recall
-    filters by, and on the development sets indexing it moved no figure.
-    """
+    """Return the tokens that one memory is indexed under: content, keywords, content tags."""
+    # All fields weigh the same: a keyword that repeats the content raises its term frequency, which
+    # BM25 saturates. The category is accepted and left out: it is one of a dozen values that recall
+    # filters by, and on the development sets indexing it moved no figure.
     del category
     return tokenize("\n".join((content, expanded_keywords, *content_tags(tags))))

@@ -22,12 +22,10 @@ _HELD_FDS: set[int] = set()
 
 @contextmanager
 def hold_lock(path: Path) -> Generator[None]:
-    """Hold the store's lock for the block.
-
-    The number in the file names the holder for messages and locks nothing: the kernel's lock ends
-    with the process, however that ends. A process that is forked inside the block gives its copy
-    back at once, so that it cannot keep the lock when it outlives this one.
-    """
+    """Hold the store's lock for the block."""
+    # The number in the file names the holder for messages and locks nothing: the kernel's lock ends
+    # with the process, however that ends. A process that is forked inside the block gives its copy
+    # back at once, so that it cannot keep the lock when it outlives this one.
     fd = _take(path)
     _HELD_FDS.add(fd)
     try:
@@ -42,10 +40,8 @@ def hold_lock(path: Path) -> Generator[None]:
 
 
 def find_holder(path: Path) -> str | None:
-    """Return the number of the process that holds a lock, "unknown", or None where nobody does.
-
-    Never raises: where it cannot be told, nobody holds it, and the night itself will say why.
-    """
+    """Return the number of the process that holds a lock, "unknown", or None where nobody does."""
+    # Never raises: where it cannot be told, nobody holds it, and the night itself will say why.
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:

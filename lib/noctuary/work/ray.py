@@ -38,15 +38,13 @@ STORE_FACTOR = 3
 """The object store holds so many times what the workers hold at once: with less, Ray Data waits
 for room while workers idle (research/ecosystem.md 3.1)."""
 
-LEAST_STORE_BYTES = 100 << 20
-"""Ray demands 75 MiB."""
+LEAST_STORE_BYTES = 100 << 20  # Ray demands 75 MiB
 
 MEMORY_USAGE_THRESHOLD = "0.98"
 """Share of this machine's memory in use from which Ray kills workers: other programs fill it too,
 and its own 0.95 would kill work that has room."""
 
-KNOCK_S = 10.0
-"""Longest wait for a cluster's port; one that is up answers in milliseconds."""
+KNOCK_S = 10.0  # longest wait for a cluster's port; one that is up answers in milliseconds
 
 _CPUS = "CPU"
 
@@ -182,12 +180,10 @@ def open_ray_runner(settings: RunnerSettings) -> RayRunner:
 
 @dataclass(frozen=True, slots=True)
 class RayRunner:
-    """Runs tasks in actors of a Ray cluster, which keep their model.
+    """Runs tasks in actors of a Ray cluster, which keep their model."""
 
-    Only names of shards and fragments travel through Ray; rows are read and written as files, so
-    that every machine of a cluster must see the store's work directory under the same path.
-    """
-
+    # Only names of shards and fragments travel through Ray; rows are read and written as files, so
+    # that every machine of a cluster must see the store's work directory under the same path.
     cluster: RayCluster
 
     def run(

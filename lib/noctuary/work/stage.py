@@ -25,12 +25,10 @@ seconds, so that two writes within one look alike. Longer hashes more files agai
 
 
 def hash_settled(path: Path) -> str:
-    """Return the SHA-256 of a file, as `hash_file`; remembered while the file stays the same one.
-
-    What counts as the same: inode, size and both times, none of them younger than SETTLED_NS. A
-    file of the future (a clock that was set back) is hashed every time. Every later stage asks
-    again for what earlier ones wrote: at a million memories gigabytes, several times a night.
-    """
+    """Return the SHA-256 of a file, as `hash_file`; remembered while it stays the same one."""
+    # What counts as the same: inode, size and both times, none of them younger than SETTLED_NS. A
+    # file of the future (a clock that was set back) is hashed every time. Every later stage asks
+    # again for what earlier ones wrote: at a million memories gigabytes, several times a night.
     found = path.stat()
     age_ns = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns)
     if age_ns < SETTLED_NS:
@@ -92,7 +90,6 @@ def _peak_rss_bytes() -> int:
 # stamp is written after its outputs, so a night killed anywhere leaves either a valid stamp or a
 # stage that runs again.
 
-
 _STAMP_TYPES = {"key": str, "outputs": dict, "rows": int, "facts": dict, "left": list}
 
 
@@ -135,12 +132,10 @@ Body = Callable[[], StageOutput]
 def run_stage(
     work: Path, stage: Stage, inputs: Mapping[str, Any], body: Body, *, always: bool = False
 ) -> StageResult:
-    """Run `body` unless the stage's stamp shows that its outputs come from exactly these inputs.
-
-    Inputs are digests and settings, JSON values. With `always` it runs even if the stamp holds, for
-    work that is its own comparison with the outside world; `reused` then says whether the outputs
-    and facts came out as they were.
-    """
+    """Run `body` unless the stage's stamp shows that its outputs come from exactly these inputs."""
+    # Inputs are digests and settings, JSON values. With `always` it runs even if the stamp holds,
+    # for work that is its own comparison with the outside world; `reused` then says whether the
+    # outputs and facts came out as they were.
     started = time.perf_counter()
     key = hash_json({"stage": stage.name, "version": stage.version, "inputs": dict(inputs)})
     stamp_path = work / "stamps" / f"{stage.name}.json"
@@ -168,10 +163,7 @@ def run_stage(
 
 
 def load_result(work: Path, stage: Stage) -> StageResult | None:
-    """Return what a stage left on disk.
-
-    Or None if it has not run or its outputs were changed since.
-    """
+    """Return what a stage left on disk; None if it has not run or its outputs have changed."""
     stamp = _read_stamp(work / "stamps" / f"{stage.name}.json")
     if stamp is None or stamp["outputs"] != _hash_outputs(work, stage):
         return None
@@ -179,10 +171,7 @@ def load_result(work: Path, stage: Stage) -> StageResult | None:
 
 
 def forget_result(work: Path, stage: Stage) -> None:
-    """Make the stage run again.
-
-    For example because something outside the work directory was lost.
-    """
+    """Make the stage run again, for example because something outside of `work` was lost."""
     (work / "stamps" / f"{stage.name}.json").unlink(missing_ok=True)
 
 
@@ -230,10 +219,7 @@ def _hash_outputs(work: Path, stage: Stage) -> dict[str, str]:
 
 @dataclass(slots=True)
 class BatchTimings:
-    """Batches of a long scan in the order in which they were done (RFC 914, phase 14).
-
-    Times go into notes and metadata, never into what a digest covers.
-    """
+    """Batches of a long scan in order (RFC 914, phase 14); times go into no digest."""
 
     offsets: list[int] = field(default_factory=list[int])
     rows: list[int] = field(default_factory=list[int])
@@ -285,10 +271,8 @@ class TimedProgress:
 
 
 def give_back() -> None:
-    """Ask the C library and pyarrow to return what nothing uses; nothing where they cannot.
-
-    They keep freed memory for later, and the next stage's workers are other processes.
-    """
+    """Ask the C library and pyarrow to return what nothing uses; nothing where they cannot."""
+    # They keep freed memory for later, and the next stage's workers are other processes.
     if "pyarrow" in sys.modules:
         import pyarrow as pa
 
