@@ -25,15 +25,7 @@ from noctuary.work.stage import Stage, StageOutput, StageResult, load_result
 from noctuary_assets import index, ingest
 from noctuary_assets.index import MEMORY_VECTORS, chosen_backend
 from noctuary_assets.ingest import CORPUS
-from noctuary_assets.night import (
-    ATTEMPTS,
-    CLUSTERS,
-    MEMORIES,
-    SUMMARIES,
-    TURNS,
-    VECTORS,
-    Night,
-)
+from noctuary_assets.night import ATTEMPTS, CLUSTERS, MEMORIES, SUMMARIES, TURNS, VECTORS, Night
 from noctuary_assets.reporting import judge, report_stage
 from noctuary_assets.workers import Workers
 
@@ -69,11 +61,7 @@ def cluster_old_turns(night: Night) -> StageResult:
     return night.finish(night.run(TURN_CLUSTERS, inputs, body))
 
 
-@dg.asset(
-    deps=[ingest.turns],
-    kinds={"parquet"},
-    code_version=TURN_CLUSTERS.version,
-)
+@dg.asset(deps=[ingest.turns], kinds={"parquet"}, code_version=TURN_CLUSTERS.version)
 def turn_clusters(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     """Clusters of the turns outside each session's protected tail."""
     return report_stage(

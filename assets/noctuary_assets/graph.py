@@ -27,25 +27,13 @@ from noctuary.graph.duplicates import NEAR_KIND, read_near_memo, write_near_memo
 from noctuary.graph.extract import EXTRACTION_KIND, EXTRACTOR_VERSION, ExtractMemories
 from noctuary.graph.llm import TRIPLES_KIND, extend_extractions, llm_inputs
 from noctuary.graph.state import STATE_VERSION, GraphState
-from noctuary.graph.tables import (
-    FILES,
-    ArrowTable,
-    GraphTables,
-    read_tables,
-    write_tables,
-)
+from noctuary.graph.tables import FILES, ArrowTable, GraphTables, read_tables, write_tables
 from noctuary.sources.corpus import RecordFile
 from noctuary.work.stage import Stage, StageOutput, StageResult, load_result
 from noctuary_assets import index, ingest
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import CORPUS, read_told, told_inputs
-from noctuary_assets.night import (
-    GRAPH,
-    GRAPH_STATE,
-    MEMORIES,
-    VECTORS,
-    Night,
-)
+from noctuary_assets.night import GRAPH, GRAPH_STATE, MEMORIES, VECTORS, Night
 from noctuary_assets.reporting import judge, report_stage
 from noctuary_assets.workers import Workers
 
@@ -160,10 +148,7 @@ _TABLES = {
     "concepts": ("concepts", ("concept_id", "kind", "df")),
     "memory_concepts": ("mentions", ("position", "concept_id", "role", "start", "end")),
     "concept_edges": ("concept_edges", ("src_concept", "relation", "dst_concept", "weight")),
-    "edges": (
-        "edges",
-        ("src_position", "dst_position", "relation", "weight", "evidence_position"),
-    ),
+    "edges": ("edges", ("src_position", "dst_position", "relation", "weight", "evidence_position")),
     "supersessions": (
         "supersessions",
         ("older_position", "newer_position", "reason", "confidence", "age_gap_days"),

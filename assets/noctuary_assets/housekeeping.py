@@ -11,12 +11,7 @@ from numpy.typing import NDArray
 from noctuary.compact.archive_apply import applied_summaries, purge_texts
 from noctuary.compact.summaries import iter_summaries, summary_kind
 from noctuary.compact.summarizers import open_summarizer
-from noctuary.core.files import (
-    hash_json,
-    remove_temporary_files,
-    remove_tree,
-    write_text,
-)
+from noctuary.core.files import hash_json, remove_temporary_files, remove_tree, write_text
 from noctuary.core.store import StorePaths
 from noctuary.embed.documents import keyed_memories, text_key, vector_kind
 from noctuary.embed.sentence import FINGERPRINT_KIND
@@ -45,15 +40,7 @@ from noctuary.work.stage import hash_settled
 from noctuary_assets.compact import summary_recipe
 from noctuary_assets.graph import names_kind
 from noctuary_assets.index import chosen_backend
-from noctuary_assets.night import (
-    CONTENT,
-    GENERATED,
-    GRAPH,
-    MEMORIES,
-    SHARDS,
-    SUMMARIES,
-    Night,
-)
+from noctuary_assets.night import CONTENT, GENERATED, GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
 
 # After publishing: forget results for texts that are gone, and of kinds that nobody asks for.
 

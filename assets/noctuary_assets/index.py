@@ -57,8 +57,7 @@ VECTOR_TIERS = Stage("vector_tiers", "2")
 # Within vector_tiers, which runs on every night: what needs no look at the tables is kept.
 EXIT_THRESHOLDS = Stage("exit_thresholds", "1")
 
-LEAN, ONNX = "numpy", "ONNX Runtime"
-"""What encodes questions on the read side, as the facts of query_encoder say it."""
+LEAN, ONNX = "numpy", "ONNX Runtime"  # what encodes questions, as facts of query_encoder say it
 
 
 def embed_memories(night: Night) -> StageResult:

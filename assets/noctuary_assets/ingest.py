@@ -69,8 +69,7 @@ CORPUS = Stage(
 )
 
 
-READ_AT_FILE = "read_at"
-"""When the source was opened, microseconds since the epoch: of tonight alone, so in no digest."""
+READ_AT_FILE = "read_at"  # when the source was opened, in microseconds: in no digest
 
 
 def export_memories(night: Night) -> StageResult:
@@ -206,11 +205,7 @@ memory_store = dg.AssetSpec(
 
 def _spec(key: str, kinds: set[str], description: str) -> dg.AssetSpec:
     return dg.AssetSpec(
-        key,
-        deps=[memory_store],
-        kinds=kinds,
-        description=description,
-        code_version=CORPUS.version,
+        key, deps=[memory_store], kinds=kinds, description=description, code_version=CORPUS.version
     )
 
 

@@ -222,19 +222,13 @@ def plan_compaction(night: Night) -> StageResult:
         write_text(night.work(PLAN), text + "\n")
         return StageOutput(len(said["candidates"]), facts, notes)
 
-    inputs = {
-        "is_on": is_on,
-        "rules": asdict(rules),
-        "scores": night.result_of(LTP_SCORES).digest,
-    }
+    inputs = {"is_on": is_on, "rules": asdict(rules), "scores": night.result_of(LTP_SCORES).digest}
     # Days pass, and plans are applied and undone between nights.
     return night.finish(night.run(COMPACTION_PLAN, inputs, body, always=True))
 
 
 @dg.asset(
-    deps=[publish.snapshot, index.ltp_scores],
-    kinds={"json"},
-    code_version=COMPACTION_PLAN.version,
+    deps=[publish.snapshot, index.ltp_scores], kinds={"json"}, code_version=COMPACTION_PLAN.version
 )
 def compaction_plan(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     """What `noctuary proposals compact --apply` would archive: candidates with reasons, in groups.

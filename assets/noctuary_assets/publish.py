@@ -348,11 +348,7 @@ def release(night: dg.ResourceParam[Night]) -> Iterator[Any]:
     )
 
 
-@dg.asset(
-    deps=[release],
-    kinds={"sqlite", "numpy"},
-    code_version=SNAPSHOT.version,
-)
+@dg.asset(deps=[release], kinds={"sqlite", "numpy"}, code_version=SNAPSHOT.version)
 def snapshot(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     """What recall reads: the candidate, once a PASS verdict names it.
 

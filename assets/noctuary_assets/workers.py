@@ -6,5 +6,4 @@ from typing import Any
 
 import dagster as dg
 
-Workers = dg.ResourceParam[Any]
-"""None where processes of this machine do the work, which the night starts itself."""
+Workers = dg.ResourceParam[Any]  # None: the night starts processes of this machine itself

@@ -20,12 +20,8 @@ from noctuary_pipelines.schedules import last_tick
 from noctuary_pipelines.site import Site, resolve_site
 from noctuary_pipelines.source_versions import describe_change, read_completed_marker
 
-MAX_ATTEMPTS = 3
-"""Nights asked for on one state of the source: a busy disk passes, a broken source does not."""
-
-START_PATIENCE_S = 120.0
-"""Time in which a requested run may reach the lock: importing everything on a busy machine."""
-
+MAX_ATTEMPTS = 3  # on one state of the source: a busy disk passes, a broken source does not
+START_PATIENCE_S = 120.0  # a requested run may take so long to reach the lock
 LATE_S = 3600  # a night that has not begun an hour after it was due did not happen
 MARKER_TAG = "noctuary/marker"  # tag of a requested run: which state of the source it was asked for
 

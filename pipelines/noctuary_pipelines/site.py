@@ -44,9 +44,7 @@ class Site:
 
 
 def resolve_site(
-    source: str | None = None,
-    store: str | None = None,
-    environ: Mapping[str, str] | None = None,
+    source: str | None = None, store: str | None = None, environ: Mapping[str, str] | None = None
 ) -> Site:
     """Resolve source and store: argument, environment, configuration, else the bundled sample."""
     env = os.environ if environ is None else environ

@@ -113,8 +113,7 @@ MAX_QUERY_CHARS = 4_000
 """Characters of a query: the beginning and the end of a longer prompt, where people put what they
 want. More costs time with every pasted log."""
 
-MAX_PROMPT_CHARS = 200_000
-"""Characters of a prompt that are looked at at all."""
+MAX_PROMPT_CHARS = 200_000  # of a prompt that are looked at at all
 
 MACHINE_SOURCES = frozenset({"system", "poll_event"})
 """Claude's names of prompts that no person wrote: messages of tasks and channels. Prompts of /loop
@@ -163,8 +162,7 @@ SKIPPED = Reply(is_counted=False)
 BLOCKING_WARNINGS = frozenset({"no_snapshot", "store_unreadable", "snapshot_damaged"})
 """Warnings of a recall after which there was nothing to answer from."""
 
-MAX_MESSAGE_CHARS = 400
-"""Characters of a message for the user; paths in it may be long."""
+MAX_MESSAGE_CHARS = 400  # of a message for the user; paths in it may be long
 
 TELLING = frozenset({PROMPT, SESSION_START})
 """Events whose answer may hold context for the model and a message for the user. All others are
@@ -317,26 +315,21 @@ _HANDLERS: Mapping[str, Callable[[HookEvent, HookProcess], Reply]] = {
 
 # The outside of an event, for a real process.
 
-MAX_DEADLINE_S = 20.0
-"""Longest deadline, whatever the settings say: Claude drops what a prompt's hook says at 30."""
+MAX_DEADLINE_S = 20.0  # whatever the settings say: Claude drops what a prompt's hook says at 30
 
 LIFETIME_S = 3.0
 """After this long the process ends, whatever it is doing: longer than the cold answer's deadline
 and grace, shorter than any agent's own timeout for a prompt."""
 
-_BEYOND_DEADLINE_S = LIFETIME_S - 0.25
-"""The same for a longer deadline: what it has beyond it."""
-
-_LAST_WORDS_S = 0.1
-"""How long counting may take when the time is up."""
+_BEYOND_DEADLINE_S = LIFETIME_S - 0.25  # the same beyond a longer deadline
+_LAST_WORDS_S = 0.1  # how long counting may take when the time is up
 
 COLD_GRACE_S = 1.5
 """How long after the deadline a cold process may still bring the lexical answer: it has to import
 numpy and open the snapshot first. Longer keeps a prompt waiting, shorter leaves slow machines
 without memories."""
 
-_ENOUGH_S = 0.005
-"""Time that is left at least when a server is asked: an answer takes a millisecond or two."""
+_ENOUGH_S = 0.005  # least time to ask a server: an answer takes a millisecond or two
 
 TOO_SLOW = Failure("timeout", "there was no answer in time; `noctuary serve` keeps a store warm")
 
@@ -346,8 +339,7 @@ one that is starting must not be started again. Shorter has a server back sooner
 
 STAMP = f"{HOOKS}/server_started"
 
-Answer = Mapping[str, Any]
-"""What `RecallResult.to_json` gives."""
+Answer = Mapping[str, Any]  # what `RecallResult.to_json` gives
 
 
 class HookProcess:
@@ -633,8 +625,7 @@ def start_detached(module: str, arguments: Sequence[str]) -> bool:
     return True
 
 
-CAPTURE = "Capture"
-"""Under which name it is counted: beside the events, as it ends long after its Stop hook did."""
+CAPTURE = "Capture"  # counted beside the events: it ends long after its Stop hook did
 
 
 def capture(agent: str, transcript_path: str, store: str | None = None) -> str | None:

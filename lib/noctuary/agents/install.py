@@ -320,8 +320,7 @@ def _with_group(groups: Any, wanted: Settings | None) -> Any:
 
 # An agent's settings file: read as strictly as its agent does, and replaced whole or not at all.
 
-MAX_BYTES = 8_000_000
-"""Settings are kilobytes; reading much more would be a wrong file, and takes long."""
+MAX_BYTES = 8_000_000  # settings are kilobytes: more would be a wrong file
 
 _BOM = "\ufeff"
 _FIRST_INDENT = re.compile(r"[\[{][ \t]*\r?\n([ \t]+)")

@@ -22,13 +22,7 @@ from noctuary import __version__
 from noctuary.context.inject import wordings_of
 from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, StoreError
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
-from noctuary.graph.view import (
-    GraphSource,
-    NameBook,
-    describe_concept,
-    evidence_line,
-    open_graph,
-)
+from noctuary.graph.view import GraphSource, NameBook, describe_concept, evidence_line, open_graph
 from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.recall.api import find_serving, recall, staleness
 from noctuary.recall.engine import Recaller
@@ -130,7 +124,7 @@ class Recalled(Memory):
 
     score: float
     support: float | None = _optional(
-        "How sure it is that this one answers, in [0, 1]; below answerability.bar: rather not.",
+        "How sure it is that this one answers, in [0, 1]; below answerability.bar: rather not."
     )
     annotations: dict[str, Any] | None = _optional(
         'What is known beside it, e.g. {"superseded_by": 7}.'
@@ -150,7 +144,7 @@ class RecallAnswer(_OfMemory):
     snapshot_id: str | None = None
     elapsed_ms: float
     answerability: dict[str, Any] | None = _optional(
-        'Whether the memories answer the query at all; "abstain" true: rather not.',
+        'Whether the memories answer the query at all; "abstain" true: rather not.'
     )
     explanation: dict[str, Any] | None = _optional(
         "Profile, phases and times of the recall, with explain."
@@ -580,8 +574,7 @@ def _warned(warnings: Sequence[RecallWarning]) -> list[Warned]:
 
 # One memory in full, or one summary with all that it stands for.
 
-CONCEPTS_SHOWN = 12
-"""Concepts named beside a memory: its own come before those that it only mentions."""
+CONCEPTS_SHOWN = 12  # beside a memory: its own come before those that it only mentions
 
 
 def read_item(seen: Seen, item_id: str) -> Item:
@@ -721,17 +714,9 @@ def _state(view: View, seen: Seen) -> dict[str, Any]:
 
 # A recall inside a view, as an answer for the protocol.
 
-MAX_MEMORIES = 50
-"""Most memories of one recall: agents cut what a tool returns beyond some 25,000 tokens."""
-
-MAX_CONTENT_CHARS = 4_000
-"""Characters of one memory in a recall; longer ones are marked as cut and `get` returns them whole.
-More lets one pasted file take the place of all others."""
-
-DEADLINE_SHARE = 0.8
-"""Share of the time limit after which a recall answers with what there is, so that it still arrives
-in time; less gives a slow leg less time."""
-
+MAX_MEMORIES = 50  # of one recall: agents cut what a tool returns beyond some 25,000 tokens
+MAX_CONTENT_CHARS = 4_000  # of one memory in a recall: one pasted file must not displace all others
+DEADLINE_SHARE = 0.8  # of the time limit, so that what there is by then still arrives in time
 _SCORE_DIGITS = 6  # decimals of a score that is sent; more cost tokens and tell nothing
 
 _FROM_THE_WHOLE_SNAPSHOT = frozenset(f"unknown_{facet}" for facet in FACETS)

@@ -121,14 +121,10 @@ def _arguments(request: Mapping[str, Any], left_ms: float) -> dict[str, Any]:
 
 # The server: a bounded number of threads that answer one request per connection.
 
-DEFAULT_CLIENTS = 8
-"""Requests answered at once: more than the cores only shares them out among more clients."""
-_BACKLOG = 64
-"""Clients that may wait for a thread; more would only wait for longer than they have time."""
-_READ_TIMEOUT_S = 1.0
-"""For the whole request: clients send it at once; longer lets a silent one keep a thread."""
-_BUSY_WAIT_S = 0.25
-"""How long a connection waits for a free thread; longer delays the client's own recall."""
+DEFAULT_CLIENTS = 8  # answered at once: more than the cores only shares them out
+_BACKLOG = 64  # clients that may wait for a thread; more would wait longer than they have time
+_READ_TIMEOUT_S = 1.0  # for the whole request: clients send it at once; a silent one keeps a thread
+_BUSY_WAIT_S = 0.25  # for a free thread; longer delays the client's own recall
 _TICK_S = 2.0  # how often an idle server looks whether its socket is still there
 _RETRY_S = 0.05
 
@@ -172,9 +168,7 @@ class Server:
             waker.connect(str(self.place.socket))  # else it is noticed at the next tick
 
     def run(
-        self,
-        ready: Callable[[], None] = lambda: None,
-        prepare: Callable[[], None] = lambda: None,
+        self, ready: Callable[[], None] = lambda: None, prepare: Callable[[], None] = lambda: None
     ) -> str:
         """Listen and answer; return why it ended: "stopped", "idle" or "socket_gone"."""
         # `prepare` is called with the store's place taken, `ready` once clients are answered. A

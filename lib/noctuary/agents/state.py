@@ -132,15 +132,9 @@ BUCKETS_MS = (
 """Upper bounds of the histogram's buckets; one more takes what is slower. Narrow around the 300 ms
 that a prompt may take, so that a percentile there says something."""
 
-RECENT_CALLS = 1_000
-"""Calls in the histogram before every bucket is halved: a larger number remembers longer, a smaller
-one lets the percentiles follow a change sooner."""
-
-TIMEOUT = "timeout"
-"""The failure that one busy moment can cause; all others stay until somebody mends them."""
-
-TOLD_AFTER_TIMEOUTS = 3
-"""Timeouts one after the other before the user is told; fewer complain about a busy minute."""
+RECENT_CALLS = 1_000  # before every bucket is halved: fewer let percentiles follow a change sooner
+TIMEOUT = "timeout"  # one busy moment can cause it; other failures stay until somebody mends them
+TOLD_AFTER_TIMEOUTS = 3  # in a row before the user is told; fewer complain about a busy minute
 
 _MAX_BYTES = 1_000_000
 _WAIT_S = 0.01
@@ -287,9 +281,7 @@ def _lock(path: Path) -> int | None:
 # more than this in time: what the conversation held up to that byte is compacted out of band, from
 # the transcript.
 
-MAX_BYTES = 4_000_000
-"""Size from which on the journal is put aside (`journal.1.jsonl`, replacing the one before): some
-15,000 lines. More keeps a longer past, less a smaller file."""
+MAX_BYTES = 4_000_000  # then the journal is put aside (`journal.1.jsonl`): some 15,000 lines
 
 _MAX_READ_BYTES = 4 * MAX_BYTES
 
@@ -371,13 +363,8 @@ def _aside(path: Path) -> Path:
 # Two hooks of one session that end at the same moment keep the state of the later one; what that
 # loses is injected once more.
 
-MAX_INJECTED = 500
-"""Memories remembered per session; what was injected first is forgotten first, and may then be
-injected again. More makes the file that every prompt reads longer (some 60 bytes each)."""
-
-KEPT_DAYS = 30
-"""How long a session's file is kept after its last injection; agents keep transcripts as long."""
-
+MAX_INJECTED = 500  # remembered per session, first out first; every prompt reads some 60 bytes each
+KEPT_DAYS = 30  # after a session's last injection; agents keep transcripts as long
 MAX_FILES = 2_000  # sessions kept at most; the ones that were quiet for longest go first
 _HASH_CHARS = 16
 _NAME_CHARS = 32

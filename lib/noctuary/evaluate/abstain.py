@@ -170,20 +170,10 @@ def _auroc_interval(known: Floats, unknown: Floats, resampling: Resampling) -> I
 
 # Below which score nothing is an answer: the threshold that queries and prompts lead to.
 
-MAX_RECALL_LOSS = 0.05
-"""Share of the answerable queries' recall that abstaining may cost: more keeps more pollution out
-of prompts, less loses fewer memories that were wanted."""
-
-MIN_ANSWERABLE = 20
-"""Fewest answerable queries to choose by: with fewer the first one lost already costs more than
-MAX_RECALL_LOSS allows."""
-
-SCORE_DIGITS = 5
-"""Decimals of a score that count, rounded down: equal nights choose equal thresholds, and what was
-asked in the night is not below its own score the next day."""
-
-CURVE_POINTS = 40
-"""Points kept of a risk-coverage curve: a snapshot carries them, and a plot shows no more."""
+MAX_RECALL_LOSS = 0.05  # of recall, by abstaining: more pollutes prompts, less loses memories
+MIN_ANSWERABLE = 20  # with fewer the first one lost costs more than MAX_RECALL_LOSS allows
+SCORE_DIGITS = 5  # decimals that count, rounded down: equal nights choose equal thresholds
+CURVE_POINTS = 40  # points kept of a curve: a snapshot carries them, and a plot shows no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,18 +309,10 @@ Vectors = NDArray[np.float32]
 # What prompts come to that nobody's memory answers: what is usual for them, by signal.
 
 RIDGE = 0.0125  # pull of the direction towards nought, per unit of weight: less fits single prompts
-
-MOST_ROWS = 5_000
-"""Memories that the direction is fitted on, evenly spread: more cost seconds and turn it little."""
-
+MOST_ROWS = 5_000  # memories that the direction is fitted on: more cost seconds and turn it little
 FOLDS = 5  # a prompt's own likeness comes from a direction that was fitted without its fold
-
-LEAST_DEVIATION = 0.02
-"""Of any feature: prompts of a script that the store lacks all come to nearly the same."""
-
-POOLED_SHARE = 0.5
-"""Least deviation of a script, as a share of the pooled one: few prompts tell it roughly."""
-
+LEAST_DEVIATION = 0.02  # of any feature: prompts of a script that the store lacks are nearly equal
+POOLED_SHARE = 0.5  # least deviation of a script by the pooled one: few prompts tell it roughly
 DIRECTION_DIGITS = 5  # decimals kept of the direction, so that equal nights seal equal files
 
 
@@ -484,21 +466,15 @@ def everyday_vectors(
 
 # The thresholds that a snapshot carries.
 
-LET_THROUGH = 0.015
-"""Share of everyday prompts that may reach the threshold: more injects noise, less loses answers.
-"""
+LET_THROUGH = 0.015  # share of everyday prompts that may reach the threshold: more injects noise
 
 LENIENT = 0.02
 """The same for the sake of questions that the night made itself. Those repeat words, so for words
 alone, which are weaker evidence, they have no say."""
 
-MOST_LET_THROUGH = {WORDS_AND_VECTORS: 0.1, WORDS: 0.05}
-"""The same for the sake of the owner's labels, which weigh more."""
-
+MOST_LET_THROUGH = {WORDS_AND_VECTORS: 0.1, WORDS: 0.05}  # by the owner's labels
 BAR_SHARE = 0.5  # share of everyday prompts whose best memory reaches the bar of a single memory
-
-OWN_METRIC = "recall@3 of its own questions"
-"""What is kept of the questions that a night makes: as many memories as a hook injects."""
+OWN_METRIC = "recall@3 of its own questions"  # as many memories as a hook injects
 
 _OWN_K = 3
 

@@ -306,8 +306,7 @@ def _numbers(difference: Difference) -> str:
 
 # Whether a candidate has lost recall against what serves.
 
-DROP_METRICS = (HEADLINE_METRIC, "ndcg@10")
-"""What a drop is told by: whether the answer is there at all, and where it stands."""
+DROP_METRICS = (HEADLINE_METRIC, "ndcg@10")  # is the answer there, and where
 
 
 def find_drops(
@@ -380,8 +379,7 @@ class ProfileRetriever:
         return [name for name, _ in self.recaller.rank(query, k, profile=self.profile)]
 
 
-KEPT_PER_WRITE = 64
-"""Answers that a stop costs at most; a durable write each would cost more than most answers."""
+KEPT_PER_WRITE = 64  # answers that a stop costs at most; a write each would cost more than most
 
 
 class KeptAnswers:
@@ -450,8 +448,7 @@ def ask_arms(
 
 # What runs come to, and how they are written down.
 
-TOP_SCORE_DIGITS = 5
-"""Kept of a top score: equal nights leave equal files, whatever the machine was doing."""
+TOP_SCORE_DIGITS = 5  # of a top score: equal nights leave equal files, whatever the machine does
 
 
 def runs_to_json(runs: Runs) -> dict[str, dict[str, Any]]:

@@ -41,8 +41,7 @@ from noctuary.work.http import (
 MAX_JACCARD = 0.18
 """Bound of a paraphrase (hybrid-recall's evaluation set). Higher lets lexical search find what was
 to be found by meaning; lower rejects queries for a name that cannot be paraphrased."""
-MAX_JACCARD_MULTI_HOP = 0.3
-"""Bound of a multi-hop question against each of its memories: it has to name what they share."""
+MAX_JACCARD_MULTI_HOP = 0.3  # against each of its memories: it has to name what they share
 MAX_SHARED = 1 / 3
 """Share of a paraphrase's own tokens that may stand in the memory. The Jaccard index alone does not
 bound a short query about a long memory: eight words copied out of a hundred are .08."""
@@ -70,8 +69,7 @@ def measure_overlap(query: str, record: MemoryRecord) -> Overlap:
 # a memory may hold "ignore your instructions", and the worst that this can do is a query that the
 # checks and the judge reject.
 
-PROMPT_VERSION = "1"
-"""Part of every key under which an answer is memoised: raise it with any change of wording."""
+PROMPT_VERSION = "1"  # part of every key of an answer: raise it with any change of wording
 MAX_QUERY_CHARS = 400  # longer ones are no queries but copied memories or a model's thoughts
 MAX_GRADE = 3
 
@@ -160,9 +158,7 @@ def _hash_memory(record: MemoryRecord) -> str:
     return hash_text(record.content, record.expanded_keywords)
 
 
-MAX_USELESS = 3
-"""Answers in a row without one usable value after which an endpoint is left alone: a model that
-never writes JSON would otherwise cost the whole night."""
+MAX_USELESS = 3  # answers in a row without a usable value after which an endpoint is left alone
 
 
 @dataclass(slots=True)
@@ -238,9 +234,7 @@ class _Asker:
 # Records must already be filtered: every text that is passed in is sent to both endpoints, so
 # sensitive rows, and rows of users who have not agreed, must not be among them.
 
-DEFAULT_BATCH = 8
-"""Items per request: more save prompts and lose more to one bad answer, a kill or a small
-context."""
+DEFAULT_BATCH = 8  # items per request: more save prompts and lose more to one bad answer or a kill
 MIN_GRADE = 2
 """Lowest grade of a memory that counts as an answer (UMBRELA: 2 answers in part). 1 would keep
 queries that are merely on the topic; judges are lenient as it is."""
@@ -318,11 +312,8 @@ class _Draft(NamedTuple):
         return "-".join((self.prompt.name, *self.memory_ids))
 
 
-WRITTEN_ANSWERS_KIND = "generated_queries:1"
-"""Kind under which a night keeps the answers of both models."""
-
-PAIRS_PER_MEMORY = 0.5
-"""Multi-hop questions per paraphrase: they cost two grades each and need linked memories."""
+WRITTEN_ANSWERS_KIND = "generated_queries:1"  # of the answers of both models
+PAIRS_PER_MEMORY = 0.5  # multi-hop questions per paraphrase: they cost two grades each
 
 
 def ask_configured_models(

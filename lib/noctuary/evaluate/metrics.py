@@ -37,8 +37,7 @@ from noctuary.evaluate.statistics import (
 
 # Metrics of one ranking.
 
-DEFAULT_DEPTH = 100
-"""Ranks looked at: a first hit below 100 would add less than 0.01 to its query's value."""
+DEFAULT_DEPTH = 100  # ranks looked at: a first hit below would add less than 0.01 to a value
 
 
 def _hit_ranks(ranking: Sequence[str], relevant: Collection[str], k: int) -> list[int]:

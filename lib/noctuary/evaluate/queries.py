@@ -43,8 +43,7 @@ LABELLED = "labelled"
 GENERATED = "generated"
 EXACT = "exact"
 UNANSWERABLE = "unanswerable"
-GROUPS = (LABELLED, GENERATED, EXACT)
-"""Groups that are ranked, in the order of reports; the unanswerable ones are kept apart."""
+GROUPS = (LABELLED, GENERATED, EXACT)  # those that are ranked, in the order of reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +178,7 @@ def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str | None]) ->
 # name.
 
 MEMORIES_ASKED = 60  # more narrow what is known of a threshold and cost a night a second a dozen
-
-MIN_QUESTION_WORDS = 5
-"""Words of the shortest memory that is asked for: of a shorter one nothing can be left out."""
-
+MIN_QUESTION_WORDS = 5  # of a memory that is asked for: of a shorter one nothing can be left out
 MAX_QUESTION_WORDS = 8  # words of the longest question
 _PIECE_CHARS = 4  # characters of what counts as a word where no spaces separate any
 
@@ -242,13 +238,9 @@ def _name(reader: SnapshotReader, position: int) -> str | None:
 # Phrases of a text, as written: contiguous words, or characters where spaces separate none.
 
 MIN_UNITS = 3  # units of the shortest phrase: two rare words are a keyword query, not a phrase
-MAX_WORDS = 6
-"""Words of the longest phrase: longer ones are found by any search, shorter ones are less often
-unique."""
-MAX_GRAMS = 11
-"""The same for unspaced scripts, in overlapping n-grams: twelve characters, some six words."""
-MIN_SALIENT = 2
-"""Units of a phrase that are no stop words: with fewer, "of the Xyz" would be a phrase."""
+MAX_WORDS = 6  # of the longest phrase: longer ones any search finds, shorter are seldom unique
+MAX_GRAMS = 11  # the same for unspaced scripts, in overlapping n-grams: some six words
+MIN_SALIENT = 2  # units that are no stop words: with fewer, "of the Xyz" would be a phrase
 MAX_PHRASE_CHARS = 120  # longer phrases hold URLs or encoded data, which nobody types
 
 _JOINED = r"(?:[-_./:@'’]{w}+)*"
@@ -441,20 +433,11 @@ def _encoded(text: str) -> bytes:
 # its lexical arm's recall on such queries circular).
 
 STRATUM = "exact"
-DEFAULT_QUERIES = 60
-"""More find smaller drops and cost time every night; 50 is what rankings of systems take to settle
-(Voorhees and Buckley 2002)."""
+DEFAULT_QUERIES = 60  # more find smaller drops; rankings settle at 50 (Voorhees and Buckley 2002)
 DEFAULT_SEED = 0  # another one chooses other memories; a fixed one keeps nights comparable
-
-MIN_KEYS = 6
-"""Distinct content words (n-grams in unspaced scripts) of the shortest memory that is asked for: of
-a shorter one, every phrase is nearly the whole."""
-PHRASES_TRIED = 8
-"""Phrases of one memory that are looked up before it is given up: bounds time on corpora that
-repeat themselves."""
-EXAMINED_PER_QUERY = 10
-"""Memories looked at for each query wanted: bounds time where nearly all are skipped, at the price
-of fewer queries there."""
+MIN_KEYS = 6  # content words of the shortest memory asked for: a phrase of less is nearly all of it
+PHRASES_TRIED = 8  # of one memory: bounds time on corpora that repeat themselves
+EXAMINED_PER_QUERY = 10  # memories: bounds time where nearly all are skipped, for fewer queries
 
 
 def build_exact_queries(

@@ -35,22 +35,13 @@ from noctuary.text.marks import visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEADLINE_METRICS = ("recall@10", "ndcg@10")
-"""What the page opens with: whether the answer is there, and where it stands."""
-
-MAX_STRATUM_ROWS = 1500
-"""Rows of a table by stratum: about 400 KB of page. What is cut is said below the table."""
-
+HEADLINE_METRICS = ("recall@10", "ndcg@10")  # is the answer there, and where does it stand
+MAX_STRATUM_ROWS = 1500  # of a table by stratum: 400 KB of page; what is cut is said below it
 MAX_QUERIES = 20  # losers and winners shown per metric: enough to see what they have in common
 MAX_IDS = 10  # relevant ids shown per query; the number of the others is given
-
-MAX_ROWS = 45
-"""Rows drawn, the largest differences: a plot has to stay below 100 KB for Dagster's event log."""
-
+MAX_ROWS = 45  # the largest differences: a plot stays below 100 KB for Dagster's event log
 LABEL_CHARACTERS = 60  # longest label; what is longer loses its middle (tables have the whole name)
-
-_LOSSES_AGAINST = "lexical"
-"""The arm that the served one is compared with query by query: what keyword search finds alone."""
+_LOSSES_AGAINST = "lexical"  # what the served arm is compared with query by query
 
 # What a night's report is made of: plain data that the night hands over.
 
@@ -182,10 +173,7 @@ def count_queries(questions: Questions) -> list[QueryCount]:
 
 
 def gather_groups(
-    questions: Questions,
-    runs: Runs,
-    measured: Mapping[str, Any],
-    against: Mapping[str, Comparison],
+    questions: Questions, runs: Runs, measured: Mapping[str, Any], against: Mapping[str, Comparison]
 ) -> list[QueryGroup]:
     """Return the groups of what `report_arms` measured, and of the comparison with what serves."""
     groups: list[QueryGroup] = []

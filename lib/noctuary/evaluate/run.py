@@ -39,10 +39,7 @@ _GIT_SECONDS = 10.0  # longest wait for git: a manifest is not worth a hanging n
 
 
 def describe_run(
-    seed: int,
-    corpus_digest: str | None,
-    encoder_digest: str | None,
-    **facts: JsonValue,
+    seed: int, corpus_digest: str | None, encoder_digest: str | None, **facts: JsonValue
 ) -> dict[str, JsonValue]:
     """Return what is needed to repeat a measurement: no path, no host or user name."""
     manifest: dict[str, JsonValue] = {
@@ -118,12 +115,8 @@ class Retriever(Protocol):
         ...
 
 
-RetrieveFunction = Callable[[str, int], Sequence[int | str]]
-"""A bare function in place of a retriever."""
-
-Hits = tuple[tuple[str, ...], float | None]
-"""Ids, best first, and the score of the first one where it is known."""
-
+RetrieveFunction = Callable[[str, int], Sequence[int | str]]  # in place of a retriever
+Hits = tuple[tuple[str, ...], float | None]  # ids, best first, and the first score where known
 Clock = Callable[[], int]  # nanoseconds from an arbitrary origin, never going back
 
 _NS_PER_MS = 1e6

@@ -15,18 +15,10 @@ from noctuary.core.files import JsonValue
 
 Floats = NDArray[np.float64]
 
-DEFAULT_ALPHA = 0.05
-"""Largest adjusted p-value that counts as significant: lower misses more, higher cries more."""
-
-MIN_VALUES = 2
-"""Below this there is nothing to resample, and an interval of no width would claim certainty."""
-
-DIGITS = 6
-"""Decimals kept in JSON: finer than 10,000 queries can tell apart, free of platform noise."""
-
-_CHUNK_CELLS = 2_000_000
-"""Cells of a resampling matrix held at once (float64, 16 MB): larger gains no speed."""
-
+DEFAULT_ALPHA = 0.05  # largest adjusted p that counts as significant: lower misses more
+MIN_VALUES = 2  # below there is nothing to resample, and no width would claim certainty
+DIGITS = 6  # decimals in JSON: finer than 10,000 queries can tell, free of platform noise
+_CHUNK_CELLS = 2_000_000  # of a resampling matrix at once (16 MB): larger gains no speed
 _TIE = 1e-12  # relative to the largest value: means this close are the same sum in another order
 
 _NORMAL = NormalDist()

@@ -29,8 +29,7 @@ MONTH_NAMES = (
 _MONTH_OF = {name[:3]: number for number, name in enumerate(MONTH_NAMES, start=1)}
 _DAYS_OF_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
-_LOOK_BACK_CHARS = 28
-"""Longest text read before a year: "30th of September, " and its like. Bounds the work per year."""
+_LOOK_BACK_CHARS = 28  # read before a year, at most: "30th of September, " and its like
 
 _ORDINAL = r"(?:st|nd|rd|th)?"
 _MONTH = rf"(?P<month>{'|'.join(f'{name}|{name[:3]}' for name in MONTH_NAMES)}|sept)\.?"

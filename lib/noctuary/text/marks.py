@@ -12,8 +12,7 @@ from typing import Any
 
 from noctuary.core.types import from_micros
 
-MAX_SPEAKER_CHARS = 40
-"""Longest prefix that is a name: "Dr. Anna-Maria van der Berg (support)" fits."""
+MAX_SPEAKER_CHARS = 40  # longest name: "Dr. Anna-Maria van der Berg (support)" fits
 
 ROLES = frozenset(("agent", "ai", "assistant", "human", "me", "system", "tool", "user"))
 """Labels, folded, that are a role in a conversation and nobody's name."""
@@ -42,8 +41,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
 """What stands between two sentences; an abbreviation's full stop cuts as well."""
 
 QUESTION_MARKS = "?？؟"
-CLOSING_CHARS = " \t\r\n\"'”’»)*_"
-"""What may stand behind a question mark: quotes, brackets, emphasis."""
+CLOSING_CHARS = " \t\r\n\"'”’»)*_"  # what may stand behind a question mark
 
 
 def ends_as_question(text: str) -> bool:
@@ -63,14 +61,8 @@ def content_tags(tags: str) -> list[str]:
     return [tag for tag in stripped if tag and not tag.casefold().startswith(SCOPE_TAG_PREFIXES)]
 
 
-MARK = "[SUPERSEDED]"
-"""Begins the content of a memory that its owner has let another one stand for.
-
-Source: research/peers.md 2.3 (placeholders stand at the start of the content).
-"""
-
-TOMBSTONE_IMPORTANCE = 0.3
-"""Importance of such a memory, or less where it was less: it may be found, but not first."""
+MARK = "[SUPERSEDED]"  # begins a memory that its owner let another one stand for
+TOMBSTONE_IMPORTANCE = 0.3  # of such a memory, at most: it may be found, but not first
 
 
 def is_tombstone(content: str) -> bool:

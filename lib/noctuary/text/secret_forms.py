@@ -15,9 +15,7 @@ from pathlib import Path
 
 from noctuary.text.tokens import STOP_WORDS
 
-MIN_TOKEN_CHARS = 15
-"""Shortest run that any token's format matches (a Slack token cut off). Longer would skip more
-words and miss those."""
+MIN_TOKEN_CHARS = 15  # shortest run of any token's format (a Slack token cut off)
 
 
 @dataclass(frozen=True)
@@ -109,12 +107,10 @@ _ALONE = re.compile(r"[\"'`(]?([A-Za-z0-9+/]{40})[\"'`),.]?", re.ASCII)
 _WIF = re.compile(
     r"(?<![A-Za-z0-9])(?:5[HJK][1-9A-HJ-NP-Za-km-z]{49}|[KL][1-9A-HJ-NP-Za-km-z]{51})(?![A-Za-z0-9])"
 )
-_MIN_ALONE_BITS = 4.3
-"""Random base64 of 40 characters has 4.75 on average, a path or a name of that length 4."""
+_MIN_ALONE_BITS = 4.3  # random base64 of 40 characters has 4.75 on average, a path or name 4
 
 
-_MAX_LOWER_PAIRS = 0.4
-"""Neighbours that are both small letters, as a share: .17 of random base64, .7 of names."""
+_MAX_LOWER_PAIRS = 0.4  # of neighbours, both small letters: .17 of random base64, .7 of names
 
 
 def find_card(text: str) -> bool:
@@ -256,13 +252,9 @@ MIN_SECRET_ENTROPY_BITS = 2.5
 repeated, have 2.75, padded words less. Lower drops more harmless rows, higher misses weak
 passwords."""
 
-MIN_SECRET_CHARS = 8
-"""Shortest assigned value that is judged: below, versions, ports and counts look like passwords."""
-
+MIN_SECRET_CHARS = 8  # shorter versions, ports and counts look like passwords
 MIN_PASSWORD_CHARS = 6  # the same where the word before says password and nothing else
-
-MIN_RANDOM_CHARS = 16
-"""Shortest value that counts after "token" or "key" with nothing but a space between."""
+MIN_RANDOM_CHARS = 16  # after "token" or "key" with nothing but a space between
 
 # Not a value but where it comes from: a variable, a template, a path, an address, a call, a vault.
 _INDIRECT = re.compile(
@@ -351,8 +343,7 @@ def is_code(value: str, says: str) -> bool:
     )
 
 
-_TALK = STOP_WORDS | frozenset(_read_lines("talk_words.txt").split())
-"""What is said about passwords, and is none."""
+_TALK = STOP_WORDS | frozenset(_read_lines("talk_words.txt").split())  # said about them
 
 
 def _is_phrase(words: str) -> bool:

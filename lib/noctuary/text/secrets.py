@@ -218,8 +218,7 @@ _PIN = (
 )
 
 
-Judge = Callable[[str, str], bool]
-"""Of the value, and what says that it follows ("" for a space alone)."""
+Judge = Callable[[str, str], bool]  # of the value, and what says that it follows ("" for a space)
 
 
 @dataclass(frozen=True, eq=False)
@@ -585,9 +584,7 @@ FLAGGED = "flagged"
 VAULTED = "vaulted"
 
 FLAG_FIELDS = ("is_sensitive", "sensitive")
-VAULT_FIELDS = ("vault_path", "encrypted_content")
-"""Where the server keeps the text of a row that it redacted (claude-memory, migration 002)."""
-
+VAULT_FIELDS = ("vault_path", "encrypted_content")  # of redacted texts (claude-memory, 002)
 MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))  # columns whose values never leave the store
 
 FALSE_WORDS = frozenset({"", "0", "0.0", "false", "no", "f", "n", "none", "null"})
@@ -640,8 +637,7 @@ def _texts(value: object, depth: int = 0) -> Iterator[str]:
 
 # The marks of `noctuary.text.secrets` as SQL for SQLite: marked texts stay in the file.
 
-_SPACES = "char(9, 10, 11, 12, 13, 32)"
-"""Fewer than Python strips: a flag of "0" and a no-break space is set here and not there."""
+_SPACES = "char(9, 10, 11, 12, 13, 32)"  # fewer than Python strips: a no-break space sets a flag
 
 _FALSE = ", ".join(f"'{word}'" for word in sorted(FALSE_WORDS))
 _FLAGGED_TEXT = f"lower(trim({{0}}, {_SPACES})) NOT IN ({_FALSE})"

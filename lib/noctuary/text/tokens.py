@@ -36,11 +36,8 @@ class Script(StrEnum):
     OTHER = "other"
 
 
-CJK = frozenset({Script.HAN, Script.KANA, Script.HANGUL})
-"""Scripts whose runs are indexed as character n-grams by every CJK analyser."""
-
-UNSPACED = CJK | {Script.SOUTHEAST_ASIAN}
-"""CJK plus Thai, Lao, Myanmar and Khmer: spaces do not separate words there."""
+CJK = frozenset({Script.HAN, Script.KANA, Script.HANGUL})  # indexed as n-grams by every analyser
+UNSPACED = CJK | {Script.SOUTHEAST_ASIAN}  # where spaces do not separate words
 
 # In hexadecimal, both ends inclusive.
 _BLOCKS = """
@@ -102,9 +99,7 @@ def ranges_class(ranges: Iterable[tuple[int, int]]) -> str:
     return "".join(f"\\U{lo:08x}-\\U{hi:08x}" for lo, hi in ranges)
 
 
-_PIECE_CHARS = 512
-"""Normalization sorts a run of marks in quadratic time; pieces bound what a hostile text can
-cost."""
+_PIECE_CHARS = 512  # runs of marks sort in quadratic time: pieces bound what hostile text costs
 _MAX_MARKS = 8  # marks kept in a row: no language stacks more, and "zalgo" text stacks hundreds
 
 _INVISIBLE = dict.fromkeys(
@@ -182,9 +177,7 @@ def _read_stop_words() -> Iterator[str]:
 
 
 STOP_WORDS = frozenset(_read_stop_words())  # function words of English, Spanish and Russian, folded
-
-NEGATED_SUFFIX = "n't"
-"""Every English contraction with this ending ("don't", "can't") is a function word."""
+NEGATED_SUFFIX = "n't"  # every English contraction with this ending is a function word
 
 
 def is_stop_word(word: str) -> bool:
@@ -199,11 +192,8 @@ def is_stop_word(word: str) -> bool:
 
 _ALIAS = "noctuary_snowball"
 _MIN_STEM_CHARS = 3  # shorter words have no suffix to lose; stemming them only costs time
-_MAX_STEM_CHARS = 40
-"""Longer ones are identifiers; the pure-Python stemmer copies the word at each step."""
-_CACHED_STEMS = 1 << 17
-"""About the vocabulary of 100k memories; more memory (some 20 MB when full) against stemming
-twice."""
+_MAX_STEM_CHARS = 40  # longer ones are identifiers; the stemmer copies the word at each step
+_CACHED_STEMS = 1 << 17  # the vocabulary of 100k memories: 20 MB when full, against stemming twice
 
 _CYRILLIC_FIRST, _CYRILLIC_LAST = "\u0400", "\u052f"
 
@@ -258,18 +248,13 @@ def _package() -> str:
 # parts, however it was spelled ("billing-api", "billing_api", "billingApi" share "billingapi").
 # Stop words go, stems stay. A text of nothing but stop words keeps them.
 
-TOKENIZER_VERSION = "2"
-"""Changes whenever any text could get other tokens; memos and snapshots carry it."""
-
-MAX_TOKEN_CHARS = 128
-"""Longer words (base64, minified code) are cut here: equal blobs still match, the index stays
-small."""
+TOKENIZER_VERSION = "2"  # changes with any text's tokens; memos and snapshots carry it
+MAX_TOKEN_CHARS = 128  # longer words (base64) are cut: equal blobs still match
 NGRAM_CHARS = 2
 """Length of the n-grams of unspaced scripts. Two is a typical Chinese word: three lost 1.5 points
 of R@10 on Chinese messages (6 inside one wing), one and two together lost 0.3 (1.5) and doubled the
 postings. The price: a query of one character finds only memories where it stands alone."""
-_CACHED_CHUNKS = 1 << 17
-"""About the distinct chunks of 100k memories; memory (some 40 MB when full) against speed."""
+_CACHED_CHUNKS = 1 << 17  # the distinct chunks of 100k memories: 40 MB when full
 
 _CONTRACTIONS = ("'s", "'re", "'ve", "'ll", "'d", "'m")
 

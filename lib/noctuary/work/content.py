@@ -42,22 +42,12 @@ KEY, VALUE = "key", "value"  # the columns of a fragment
 MANIFEST_FILE = "MANIFEST.json"
 FORMAT = 2
 
-MERGE_ROWS = SHARD_ROWS // 2
-"""Fragments below this are merged by `prune`: a year of nights with ten new memories each would
-otherwise be 365 files."""
-
-WAVE_SHARDS = 32
-"""Shards listed at once: their rows lie on disk twice meanwhile, and a wave waits for its last
-shard."""
-
+MERGE_ROWS = SHARD_ROWS // 2  # fragments below are merged by `prune`: nights are many and small
+WAVE_SHARDS = 32  # listed at once: their rows lie on disk twice, and a wave waits for its last one
 _BLOCK_BYTES = 1 << 20  # read at once for a checksum; more saves nothing
 _ROW_BITS = 32  # of a handle: the row inside its fragment; the fragment's number stands above
-
-Keys = Iterable[bytes] | NDArray[np.uint8]
-"""Digests of 32 bytes, or the same as rows, shape (n, 32)."""
-
-Names = NDArray[np.bytes_]
-"""The same as numpy compares them, shape (n,): all are of one length, so no zero is lost."""
+Keys = Iterable[bytes] | NDArray[np.uint8]  # 32 bytes each, or as rows, shape (n, 32)
+Names = NDArray[np.bytes_]  # the same as numpy compares them, shape (n,), of one length
 
 Mask = NDArray[np.bool_]
 

@@ -42,8 +42,7 @@ def require_header_text(key: str) -> None:
         raise ValueError("the API key holds characters that cannot stand in an HTTP header")
 
 
-CONNECT_S = 10.0
-"""Longest wait for a connection. An endpoint that is up takes well below one second."""
+CONNECT_S = 10.0  # longest wait for a connection; an endpoint that is up takes below one second
 
 NOT_INSTALLED = "httpx or tenacity is not installed: install noctuary[hosted]"
 
@@ -210,9 +209,7 @@ def _fault(state: RetryCallState) -> PassingFaultError:
     return error
 
 
-DEFAULT_TIMEOUT_S = 120.0
-"""Seconds for one whole answer. A batch on a local model takes a minute; longer waits only delay
-the notice that an endpoint hangs."""
+DEFAULT_TIMEOUT_S = 120.0  # for a whole answer: a batch on a local model takes a minute
 PATH = "/chat/completions"
 
 
@@ -267,10 +264,7 @@ class Endpoint:
         return join_path(self.url, PATH)
 
 
-MAX_MEMORY_CHARS = 4_000
-"""Of one memory in a prompt: bounds what a batch costs. Later text of a longer memory is not asked
-about."""
-
+MAX_MEMORY_CHARS = 4_000  # of one memory in a prompt: bounds what a batch costs
 ITEMS_MARK = "ITEMS:"  # stands before the JSON list of a batch
 
 DATA_RULE = (
@@ -300,8 +294,7 @@ def clip_text(text: str) -> str:
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 V = TypeVar("V")
-ReadRow = Callable[[Mapping[str, Any]], V | None]
-"""Returns the value of an item's object, or None where it is not usable; never raises."""
+ReadRow = Callable[[Mapping[str, Any]], V | None]  # None where an item is not usable
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,11 +358,9 @@ def _parse(content: str) -> Any:
     return None
 
 
-RETRIES = 3
-"""Further tries after the first. More outlast longer overloads and delay a night that has none."""
+RETRIES = 3  # after the first: more outlast longer overloads and delay a night that has none
 MAX_RETRY_AFTER_S = 30.0  # an endpoint may not hold the night up for longer than this per retry
-MAX_ANSWER_BYTES = 4 * 1024 * 1024
-"""Some hundred times a batch's answer; protects memory from an endpoint gone wrong."""
+MAX_ANSWER_BYTES = 4 * 1024 * 1024  # protects memory from an endpoint gone wrong
 
 _REFUSED = frozenset({400, 413, 422})
 _HINTS = {401: "; check the API key", 403: "; check the API key", 404: "; check URL and model"}

@@ -25,12 +25,8 @@ _DOUBTED = "doubted"  # such a night failed, perhaps on damage: what nobody vouc
 
 _MAY_HAVE_CHANGED = frozenset({_OPEN, _UNSURE})
 
-_GUARDED = "work/content/"
-"""What the content store holds has checksums of its own and is dear: no doubt takes it away."""
-
-_SUMS = "work/usage/folded.json"
-"""Counts retrievals that the access log has forgotten: counted anew from the rest, and kept."""
-
+_GUARDED = "work/content/"  # has checksums of its own and is dear: no doubt takes it away
+_SUMS = "work/usage/folded.json"  # counts what the access log has forgotten: kept when damaged
 _NAMED = 5  # damaged files in one line; a lost disk has hundreds
 Entry = list[Any]  # Size, modification time in ns, SHA-256
 

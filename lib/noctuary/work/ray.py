@@ -22,28 +22,12 @@ from noctuary.core.files import remove_temporary_files
 from noctuary.core.settings import RunnerSettings
 from noctuary.core.types import SILENT, Progress, usable_cores
 from noctuary.work.runner import ATTEMPTS, ONE_THREAD, gather, work_elsewhere
-from noctuary.work.shards import (
-    SHARD_ROWS,
-    VECTOR,
-    BatchTask,
-    Fragment,
-    IndexSpec,
-    Shard,
-)
+from noctuary.work.shards import SHARD_ROWS, VECTOR, BatchTask, Fragment, IndexSpec, Shard
 
-WORKING_ROW_BYTES = 4_096
-"""What a row takes while it is worked on, text and vector and copies; more makes a larger store."""
-
-STORE_FACTOR = 3
-"""The object store holds so many times what the workers hold at once: with less, Ray Data waits
-for room while workers idle (research/ecosystem.md 3.1)."""
-
+WORKING_ROW_BYTES = 4_096  # of a row at work, text and vector and copies; more makes a larger store
+STORE_FACTOR = 3  # times what workers hold at once: with less Ray Data waits while workers idle
 LEAST_STORE_BYTES = 100 << 20  # Ray demands 75 MiB
-
-MEMORY_USAGE_THRESHOLD = "0.98"
-"""Share of this machine's memory in use from which Ray kills workers: other programs fill it too,
-and its own 0.95 would kill work that has room."""
-
+MEMORY_USAGE_THRESHOLD = "0.98"  # of this machine, other programs too; Ray's own is .95
 KNOCK_S = 10.0  # longest wait for a cluster's port; one that is up answers in milliseconds
 
 _CPUS = "CPU"

@@ -107,10 +107,7 @@ def gather(
     return [made[shard.key] for shard in shards]
 
 
-PROCESSES_PAY_MS = 8_000.0
-"""Work from which other processes are started: each takes about a second to import and to load a
-model, so that less is done sooner here."""
-
+PROCESSES_PAY_MS = 8_000.0  # of work: each process takes a second to import and to load a model
 ATTEMPTS = 3  # how often a shard is begun before its worker's death is taken for its fault
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")

@@ -19,11 +19,8 @@ def arrow_compute() -> Any:
     return importlib.import_module("pyarrow.compute")
 
 
-RecordBatch = Any
-"""A pyarrow.RecordBatch; pyarrow ships no usable types and is imported where it is used."""
-
-BatchFunction = Callable[[RecordBatch], RecordBatch]
-"""Pure: equal batches give equal results, wherever, whenever and after whatever it is called."""
+RecordBatch = Any  # a pyarrow.RecordBatch: pyarrow ships no usable types
+BatchFunction = Callable[[RecordBatch], RecordBatch]  # pure, wherever and whenever it is called
 
 
 class BatchTask(Protocol):
@@ -107,8 +104,7 @@ SHARD_ROWS = 8_192
 """Rows of a shard: more lose more work to a kill and need more memory in every worker (10 MB of
 text, 13 MB of vectors at 384 dimensions), fewer make more files and more calls."""
 
-BATCH_ROWS = 1_024
-"""Rows of one call inside a shard: bounds what a worker holds beside the shard's result."""
+BATCH_ROWS = 1_024  # of one call inside a shard: bounds what a worker holds beside the result
 
 
 def list_shards(

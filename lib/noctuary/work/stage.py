@@ -19,9 +19,7 @@ from typing import Any, NamedTuple
 from noctuary.core.files import hash_file, hash_json, tree_bytes, write_text
 from noctuary.core.types import SILENT, Progress
 
-SETTLED_NS = 2_000_000_000
-"""Age from which a file's time tells two contents apart: file systems count in ticks, of up to two
-seconds, so that two writes within one look alike. Longer hashes more files again."""
+SETTLED_NS = 2_000_000_000  # age from which a file's time tells contents apart: some tick 2 s
 
 
 def hash_settled(path: Path) -> str:

@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 TEXTS = HERE / "texts"
-QUERIES = HERE / "queries.jsonl"
-"""Labelled queries; a night finds them beside the store that it reads."""
+QUERIES = HERE / "queries.jsonl"  # labelled; a night finds them beside the store it reads
 
 SCHEMA = (HERE / "schema.sql").read_text(encoding="utf-8")
 
