@@ -26,11 +26,8 @@ from noctuary_assets import index, ingest
 from noctuary_assets.index import MEMORY_VECTORS, chosen_backend
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import ATTEMPTS, CLUSTERS, MEMORIES, SUMMARIES, TURNS, VECTORS, Night
-from noctuary_assets.reporting import judge, report_stage
-from noctuary_assets.workers import Workers
+from noctuary_assets.reporting import Workers, judge, report_stage
 
-# Stages turn_clusters and summaries: old turns are grouped, and every group is summarised.
-#
 # Both stages stream: what is in memory is one session's turns without their texts, or one batch of
 # clusters with them.
 

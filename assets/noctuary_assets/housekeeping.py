@@ -49,8 +49,7 @@ _PRUNED = "stamps/content_pruned"
 
 def prune_content(night: Night) -> None:
     """Forget what the content store holds of texts that are gone."""
-    # Keys are compared only where something that decides differs from what the last comparison
-    # left; files that no manifest names go every time.
+    # Keys are compared only where something that decides differs from the last comparison.
     kinds = _live_keys(night)
     places = {kind: store_directory(night.work(CONTENT), kind) for kind in kinds}
     for path in night.work(CONTENT).glob("*"):
@@ -126,8 +125,7 @@ def sweep(paths: StorePaths) -> None:
 
 def tidy(night: Night) -> tuple[str, ...]:
     """Forget what the corpus lost and old verdicts; return the snapshots that were removed."""
-    # When a row that was published has turned sensitive, older snapshots still hold it: they go
-    # too.
+    # Older snapshots still hold a row that has turned sensitive since: they go too.
     purge_texts(night.paths.archive, lambda ids: _hashes_of(night, ids))
     prune_content(night)
     _drop_old_files(night)
@@ -172,7 +170,6 @@ def _forget_questions(paths: StorePaths) -> None:
 
 
 def _hashes_of(night: Night, memory_ids: Collection[str]) -> dict[str, str]:
-    """Return the content hash of those memories that exist now."""
     wanted = frozenset(memory_ids)
     columns = ("memory_id", "content_hash")
     return {

@@ -45,8 +45,7 @@ from noctuary.work.stage import (
 from noctuary_assets import ingest
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import MEMORIES, POSTINGS, VECTORS, Night, store_profile
-from noctuary_assets.reporting import judge, report_stage
-from noctuary_assets.workers import Workers
+from noctuary_assets.reporting import Workers, judge, report_stage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,8 +100,7 @@ def chosen_backend(night: Night) -> Backend:
 
 def export_query_encoder(night: Night) -> StageResult:
     """Export the encoder for the read side, where torch is not imported."""
-    # A model that the lean encoder cannot read is left to its ONNX export; a hosted one is
-    # described. Before hours of embedding: what is published must be able to encode a question.
+    # Before hours of embedding: what is published must be able to encode a question.
     encoder = night.encoder
     directory = night.paths.encoders / encoder.fingerprint.digest
     inputs: dict[str, Any] = {"fingerprint": encoder.fingerprint.digest}
@@ -152,8 +150,7 @@ def _export_lean(night: Night, directory: Path) -> dict[str, Any]:
 
 def sync_vector_tiers(night: Night) -> StageResult:
     """Make the LanceDB tables equal to the vectors."""
-    # LanceDB does not fsync: where the last night does not vouch for every file, they are compared
-    # even when nothing changed.
+    # LanceDB does not fsync: unless the last night vouches for every file, they are compared.
     vectors_result = night.result_of(MEMORY_VECTORS)
     fingerprint, uri = night.encoder.fingerprint, night.settings.tiers.uri
     dims = (night.settings.tiers.small_dims, night.settings.tiers.medium_dims)

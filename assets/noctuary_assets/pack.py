@@ -42,14 +42,12 @@ from noctuary_assets.reporting import report_stage
 
 SERVING_PACK = Stage("serving_pack", "3")
 
-
 PACKED = (CORPUS, MEMORY_VECTORS, LEXICAL_INDEX, CONCEPT_GRAPH, TURN_CLUSTERS, SUMMARY_TABLE)
 
 
 def build_serving_pack(night: Night) -> StageResult:
     """Pack what the stages made into the files that recall reads."""
-    # Nothing is built when they all came out as before and the bytes are still there, as a
-    # candidate or published.
+    # Nothing is built where all came out as before and the bytes are still there.
     inputs: dict[str, Any] = {stage.name: night.result_of(stage).digest for stage in PACKED}
     inputs["query_encoder"] = night.result_of(QUERY_ENCODER).digest
     inputs["tier"] = _tier_inputs(night)

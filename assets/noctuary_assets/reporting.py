@@ -11,6 +11,8 @@ import dagster as dg
 from noctuary.work.stage import Stage, StageResult, forget_result
 from noctuary_assets.night import Night
 
+Workers = dg.ResourceParam[Any]  # Ray, up while heavy assets run; None: the night's own processes
+
 _SAMPLE_ROWS = 5
 _NOT_PUBLISHED = (
     "nothing was published, what serves is untouched, and the next night makes it again"

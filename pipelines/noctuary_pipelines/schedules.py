@@ -1,4 +1,4 @@
-"""Schedules: when jobs run once they are switched on."""
+"""The job of a night, and when it runs once its schedule is switched on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ import dagster as dg
 from dagster._utils.schedules import get_smallest_cron_interval, schedule_execution_time_iterator
 
 from noctuary.core.settings import ScheduleSettings
-from noctuary_pipelines.jobs import NIGHTLY_JOB
+
+OWNER = "team:noctuary"  # of every asset of a night: in a project of others the job selects these
+
+NIGHTLY_JOB = dg.define_asset_job(
+    "nightly",
+    selection=dg.AssetSelection.owner(OWNER).materializable(),
+    # A step of its own would hold the store against the next one.
+    executor_def=dg.in_process_executor,
+    description="The whole night: export, embed, index, connect, compact, evaluate, publish.",
+)
 
 
 def nightly_schedule(settings: ScheduleSettings) -> dg.ScheduleDefinition:

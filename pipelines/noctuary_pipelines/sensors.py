@@ -14,9 +14,8 @@ from noctuary.core.errors import NoctuaryError
 from noctuary.core.settings import NotifySettings, SensorSettings
 from noctuary.sources.source import read_marker
 from noctuary.work.lock import find_holder
-from noctuary_pipelines.jobs import NIGHTLY_JOB
 from noctuary_pipelines.notify import NIGHT_FAILED, NIGHT_MISSED, notify
-from noctuary_pipelines.schedules import last_tick
+from noctuary_pipelines.schedules import NIGHTLY_JOB, last_tick
 from noctuary_pipelines.site import Site, resolve_site
 from noctuary_pipelines.source_versions import describe_change, read_completed_marker
 
@@ -33,8 +32,7 @@ class Asked:
     marker: str = ""  # the state of the source that a night was last asked for; empty before
     at_s: float = 0.0  # when, in seconds since the epoch
     attempts: int = 0  # nights asked for on that state
-    # Nights asked for at all; part of the run key, so that a source that returns to an earlier
-    # state is read again.
+    # Nights asked for at all, for the run key: a source may return to an earlier state.
     total: int = 0
 
 

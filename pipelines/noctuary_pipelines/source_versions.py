@@ -31,8 +31,7 @@ def describe_change(
 
 def note_source(instance: dg.DagsterInstance, site: Site) -> None:
     """Note the state of the source before anything of it is read."""
-    # What changes while a night reads belongs to the next one. A source that cannot be looked at is
-    # left to the night, which says what is wrong with it.
+    # What changes meanwhile belongs to the next night; what cannot be read is left to this one.
     try:
         marker = read_marker(site.source, site.settings)
     except (NoctuaryError, OSError):

@@ -66,9 +66,7 @@ SESSION_END = "SessionEnd"
 
 AGENTS = ("claude", "codex")
 
-MAX_FIELD_CHARS = 4_096
-"""Characters of a field besides the prompt: the longest path that Linux takes. A longer one is no
-path and no id, and counts as missing."""
+MAX_FIELD_CHARS = 4_096  # of a field besides the prompt; a longer one is no path and no id
 
 
 class HookEvent(NamedTuple):
@@ -176,9 +174,8 @@ above 10,000 characters, which the block's own limit keeps. The settings' budget
 
 def handle(value: object, process: HookProcess) -> dict[str, Any]:
     """Return what to print for an event, {} for nothing; never raises an `Exception`."""
-    # One encoding serves both agents: it has only what both schemas have (Claude's
-    # `SyncHookJSONOutput`; Codex's `*.command.output.schema.json`), and no field that could stop an
-    # agent. Characters that a terminal would obey are marks.
+    # One encoding serves both agents, with nothing that could stop one: what both schemas have
+    # (Claude's `SyncHookJSONOutput`; Codex's `*.command.output.schema.json`).
     event = parse_event(value)
     if not event.name:
         return {}
@@ -312,7 +309,6 @@ _HANDLERS: Mapping[str, Callable[[HookEvent, HookProcess], Reply]] = {
     SESSION_END: _on_note,
 }
 
-
 # The outside of an event, for a real process.
 
 MAX_DEADLINE_S = 20.0  # whatever the settings say: Claude drops what a prompt's hook says at 30
@@ -323,19 +319,12 @@ and grace, shorter than any agent's own timeout for a prompt."""
 
 _BEYOND_DEADLINE_S = LIFETIME_S - 0.25  # the same beyond a longer deadline
 _LAST_WORDS_S = 0.1  # how long counting may take when the time is up
-
-COLD_GRACE_S = 1.5
-"""How long after the deadline a cold process may still bring the lexical answer: it has to import
-numpy and open the snapshot first. Longer keeps a prompt waiting, shorter leaves slow machines
-without memories."""
-
+COLD_GRACE_S = 1.5  # for a cold process, which imports numpy: longer keeps a prompt waiting
 _ENOUGH_S = 0.005  # least time to ask a server: an answer takes a millisecond or two
 
 TOO_SLOW = Failure("timeout", "there was no answer in time; `noctuary serve` keeps a store warm")
 
-RETRY_S = 60.0
-"""Least time between two starts: a server that cannot run must not be tried with every prompt, and
-one that is starting must not be started again. Shorter has a server back sooner."""
+RETRY_S = 60.0  # between two starts: a server that cannot run is not tried with every prompt
 
 STAMP = f"{HOOKS}/server_started"
 
@@ -416,8 +405,7 @@ class HookProcess:
             try:
                 memories = fetch_memories(recaller.reader, memory_ids, user)
             except Exception as error:
-                # Damage below the reach of the quick check raises whatever the step that meets it
-                # does.
+                # Damage below the reach of the quick check raises anything.
                 what = f"{type(error).__name__} in {recaller.snapshot_id}"
                 return Failure("snapshot_damaged", what)
             return {"store": str(recaller.paths.root), "memories": memories, "warnings": []}
@@ -605,9 +593,8 @@ def _in_time(work: Callable[[], Answer | Failure], until_s: float) -> Answer | F
 
 def start_detached(module: str, arguments: Sequence[str]) -> bool:
     """Run a module of noctuary in a session of its own; tell whether it was started."""
-    # It has no terminal and none of the hook's pipes, so that the agent does not wait for it. A
-    # file `json.py` in the agent's folder must not be imported (`-P`); it stays the working
-    # directory, as a store may be named relative to it.
+    # Without the hook's pipes, so that the agent does not wait for it. A file `json.py` in the
+    # agent's folder must not be imported (`-P`); a store may be named relative to it.
     import subprocess  # a prompt with a warm server starts nothing
 
     nothing = subprocess.DEVNULL
@@ -673,9 +660,7 @@ def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) ->
 
 # The process around an event: it ends in time, with exit code 0, and prints all or nothing.
 
-MAX_EVENT_BYTES = 8_388_608
-"""Longest event that is looked at: a prompt with a large file pasted into it. A longer one is read
-to its end, so that the agent's pipe does not break, and answered with nothing."""
+MAX_EVENT_BYTES = 8_388_608  # a longer event is read to its end and answered with nothing
 
 _CHUNK_BYTES = 1_048_576
 
@@ -703,8 +688,7 @@ def run_hook(arguments: Sequence[str], started_s: float) -> NoReturn:
 
 def keep_standard_handles() -> None:
     """Put /dev/null where stdin, stdout or stderr is closed."""
-    # Else the next file that is opened takes the number, and what is meant for the agent is written
-    # into it.
+    # Else what is meant for the agent is written into the next file that is opened.
     for handle in range(3):
         try:
             os.fstat(handle)

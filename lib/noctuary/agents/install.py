@@ -48,8 +48,7 @@ class HookedEvent(NamedTuple):
     """One event of the agents that runs `noctuary hook`."""
 
     name: str
-    # Whole seconds after which the agent kills the hook. The hook ends itself long before
-    # (noctuary.agents.hooks): this is for a process that cannot start.
+    # Whole seconds after which the agent kills a hook that cannot start (others end themselves).
     timeout_s: int
     matcher: str | None = None  # kinds of the event, separated by "|"; None means all
     in_background: bool = False  # the agent need not wait, where it can do without
@@ -181,9 +180,8 @@ class HookCommand(NamedTuple):
 
 def find_program() -> tuple[str, ...]:
     """Return the words that start this noctuary from any directory."""
-    # The executable beside the running Python comes first: it stays the same when the user enters
-    # another environment. Agents that a desktop starts know nothing of a shell's PATH, so the path
-    # is absolute.
+    # The executable beside the running Python comes first: it stays when the user enters another
+    # environment. A path, as agents that a desktop starts know nothing of a shell's PATH.
     beside = Path(sys.executable).absolute().with_name("noctuary")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("noctuary")
     # -P: an agent runs it in any project, whose numpy.py or noctuary/ must not be imported.
@@ -252,9 +250,8 @@ def list_hooks(settings: Settings) -> list[tuple[str, HookCommand]]:
 
 def add_hooks(settings: Settings, wanted: Mapping[str, Settings]) -> Settings:
     """Return settings in which exactly the wanted entries (`hook_groups`) are noctuary's."""
-    # An entry that is there already stays in its place and is renewed, so that nothing of the
-    # owner's moves: Codex remembers which hooks its user trusts by their places. A
-    # `HookInstallError` says that `hooks`, or what it holds for a wanted event, has another type.
+    # An entry that is there stays in its place and is renewed: Codex remembers which hooks its user
+    # trusts by their places. A `HookInstallError` says what has another type.
     events = _events(settings)
     _require("hooks", settings.get("hooks", {}), dict)
     for event in wanted:
@@ -691,11 +688,9 @@ def is_used(agent: str) -> bool:
     return any(place.scope == USER and place.path.parent.is_dir() for place in places)
 
 
-# The plugin folder: noctuary's hooks and its MCP server as one plugin of both agents.
-#
-# The folder is a marketplace of one plugin below it: Codex takes no plugin from a marketplace's
-# own root. Codex reads `hooks/hooks.json` unless its manifest names another file, so its hooks
-# have a file of their own.
+# The plugin folder: noctuary's hooks and its MCP server as one plugin of both agents. Codex takes
+# none from a marketplace's own root, and reads `hooks/hooks.json` unless its manifest names another
+# file, so its hooks have a file of their own.
 
 MARKETPLACE_NAME = "noctuary-local"
 CLAUDE_MANIFEST = f"{PLUGIN_NAME}/.claude-plugin/plugin.json"

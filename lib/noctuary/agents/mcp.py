@@ -69,9 +69,8 @@ class Workers:
 
     async def run(self, work: Callable[[], T], what: str, report: Report | None = None) -> T:
         """Do some work in a thread and return its result, or raise what it raises."""
-        # Work that overruns cannot be stopped, only left behind: its task keeps its place until it
-        # is over, so that a store that hangs ends in a clear "busy" and not in a thousand threads.
-        # An `OverdueError` says that, or that no place became free in `timeout_s`.
+        # Work that overruns cannot be stopped, only left behind: its task keeps its place, so that
+        # a store that hangs ends in a clear "busy" (`OverdueError`) and not in a thousand threads.
         started, has_begun = time.monotonic(), threading.Event()
 
         def begin() -> T:
@@ -104,10 +103,8 @@ class Workers:
         )
 
 
-# Tools and resources of the protocol: what a client may ask, and which work answers it.
-#
-# Every tool only reads a memory store. What a recall notes for the nights (that a memory was of
-# use, that its text was handed out) goes to noctuary's own files, never into that store.
+# Tools and resources of the protocol. Every tool only reads a memory store: what a recall notes for
+# the nights goes to noctuary's own files, never into that store.
 
 NAME = "noctuary"
 DEFAULT_LIMIT = 10
@@ -134,7 +131,6 @@ class Calls:
     """Where calls of tools and resources arrive: a view, and the workers that look into it."""
 
     def __init__(self, view: View, timeout_s: float) -> None:
-        """Take what the server may see and the longest time of one call, > 0."""
         self.view = view
         self.workers = Workers(timeout_s)
 
@@ -296,9 +292,7 @@ def _add_resources(server: MCPServer, calls: Calls) -> None:
         return await calls.resource(context, "concept", lambda: calls.related(None, name))
 
 
-# Running the server over standard input and output, as agents start it.
-#
-# Standard output holds the protocol and nothing else; what is worth saying goes to standard error.
+# Running the server as agents start it: standard output holds the protocol and nothing else.
 
 _GOODBYE_S = 0.5  # for running calls once the client has left; agents kill after some two seconds
 

@@ -246,10 +246,8 @@ class StatusAnswer(_Shape):
     warnings: list[Warned]
 
 
-# What one server may see: a store, a user and a wing, fixed when it starts.
-#
-# Who calls the server chooses nothing of the view; default deny as in every recall
-# (`noctuary.recall.query`).
+# What one server may see: a store, a user and a wing, fixed when it starts. Who calls the server
+# chooses nothing of it; default deny as in every recall (`noctuary.recall.query`).
 
 FACETS = ("wing", "room", "category")  # what a recall may be narrowed to
 _NEAR_SHOWN = 3  # similar values offered where one is unknown
@@ -415,8 +413,7 @@ def _is_text(name: str) -> bool:
 
 SUPERSEDES = "supersedes"
 SUPERSEDED_BY = "superseded_by"
-SUMMARIZES = "summarizes"
-"""Relations that are no steps of the graph: what replaces what, what stands for what."""
+SUMMARIZES = "summarizes"  # like the two above no step of the graph
 
 
 class Joined(NamedTuple):
@@ -624,7 +621,6 @@ def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
 
 
 def _memory_fields(reader: SnapshotReader, position: int) -> dict[str, Any]:
-    """Return the fields of `Memory` of a position of an opened snapshot."""
     row = reader.describe([position])[position]
     public = reader.public_ids([position, *row["sources"]])
     is_summary, shown = bool(row["sources"]), public[position]
@@ -741,9 +737,8 @@ def recall_in_view(
     timeout_s: float = 30.0,
 ) -> tuple[RecallAnswer, Mapping[str, Any]]:
     """Return the memories that answer a question, and the recall's own result as plain values."""
-    # A store that cannot answer is a warning, as in every recall. `timeout_s` is the call's; the
-    # recall answers with what there is before. An `AskedWronglyError` or a `ValueError` says what
-    # no store could honour.
+    # A store that cannot answer is a warning, as in every recall; an `AskedWronglyError` or a
+    # `ValueError` says what no store could honour. The recall answers before `timeout_s`.
     narrowed, moment = view.narrowed_to(wing), _read_moment(as_of)
     asked = {"wing": wing, "room": room, "category": category}
     unknown: list[RecallWarning] = []

@@ -26,7 +26,6 @@ _BEYOND = 2**63  # no number of ours is larger; somebody else's may have hundred
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
-
 HOOKS = "hooks"  # the directory below noctuary's home with all of these files, for its user only
 
 JOURNAL = f"{HOOKS}/journal.jsonl"
@@ -205,9 +204,8 @@ def note_call(
     may_tell: bool = True,
 ) -> bool:
     """Count one call and say whether the user should be told of an outage now."""
-    # That is once per outage and code, and only where an event's answer can hold a message
-    # (`may_tell`): it is on record then. Nobody is told where the file is locked or cannot be
-    # written, so that nobody is told twice.
+    # That is once per outage and code, where an event's answer can hold a message (`may_tell`).
+    # Nobody is told where the file cannot be written, so that nobody is told twice.
     lock = _lock(path.with_suffix(".lock"))
     if lock is None:
         return False
@@ -225,7 +223,6 @@ def note_call(
 def _counted(
     e: EventCounters, code: str | None, took_ms: float, now_s: float, may_tell: bool
 ) -> EventCounters:
-    """Return the counters after one more call."""
     took_ms = took_ms if math.isfinite(took_ms) and took_ms > 0 else 0.0
     e = e._replace(
         calls=e.calls + 1,
@@ -275,11 +272,9 @@ def _lock(path: Path) -> int | None:
     return None
 
 
-# The journal: one JSON line per compaction, stop and end of a session.
-#
-# Paths and ids of sessions are in it, so the file is its user's alone. A PreCompact hook can do no
-# more than this in time: what the conversation held up to that byte is compacted out of band, from
-# the transcript.
+# The journal: one JSON line per compaction, stop and end of a session. Paths are in it, so the file
+# is its user's alone. A PreCompact hook can do no more than this in time: what the conversation
+# held up to that byte is compacted out of band, from the transcript.
 
 MAX_BYTES = 4_000_000  # then the journal is put aside (`journal.1.jsonl`): some 15,000 lines
 
@@ -358,10 +353,8 @@ def _aside(path: Path) -> Path:
     return path.with_name(f"{path.stem}.1{path.suffix}")
 
 
-# What was injected into a session: ids, hashes and scores, in one small file per session.
-#
-# Two hooks of one session that end at the same moment keep the state of the later one; what that
-# loses is injected once more.
+# What was injected into a session: ids, hashes and scores, in one small file per session. Of two
+# hooks that end at the same moment the later one's counts; what that loses is injected once more.
 
 MAX_INJECTED = 500  # remembered per session, first out first; every prompt reads some 60 bytes each
 KEPT_DAYS = 30  # after a session's last injection; agents keep transcripts as long

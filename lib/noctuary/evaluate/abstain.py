@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,6 @@ from noctuary.evaluate.statistics import (
     Result,
     chunks,
     draw_counts,
-    interval_from_json,
 )
 from noctuary.recall.answerability import Features, combine, find_supports, read_features
 from noctuary.recall.engine import Recaller, rank_alone
@@ -77,16 +76,6 @@ class Abstention(Result):
     n_unanswerable: int  # answering one is an error
     curve: RiskCoverage  # over both kinds; the last threshold is -inf if some query found nothing
 
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """Read back what `to_json` returned; KeyError if a key is missing."""
-        counts = raw["n_answerable"], raw["n_unanswerable"]
-        interval = interval_from_json(raw["auroc"] or 0.0, sum(counts), raw["low"], raw["high"])
-        points = {name: tuple(raw["curve"][name]) for name in ("thresholds", "coverage", "risk")}
-        points["thresholds"] = tuple(-math.inf if t is None else t for t in points["thresholds"])
-        curve = RiskCoverage(**points, area=raw["curve"]["area"])
-        return cls(raw["name"], raw["metric"], raw["auroc"], interval, *counts, curve)
-
 
 def judge_abstention(
     answerable: Run,
@@ -96,8 +85,7 @@ def judge_abstention(
     resampling: Resampling = STANDARD,
 ) -> Abstention | None:
     """Judge an arm's top score as a sign that there is an answer; None if scores are unknown."""
-    # An answer whose metric is above 0 is correct. A query that found nothing has the lowest
-    # confidence (-inf): the arm abstained by itself.
+    # A query that found nothing has the lowest confidence (-inf): the arm abstained by itself.
     correct = scores.column(metric) > 0.0
     known = _confidences(answerable, scores.query_ids)
     unknown = np.empty(0)
@@ -466,12 +454,8 @@ def everyday_vectors(
 
 # The thresholds that a snapshot carries.
 
-LET_THROUGH = 0.015  # share of everyday prompts that may reach the threshold: more injects noise
-
-LENIENT = 0.02
-"""The same for the sake of questions that the night made itself. Those repeat words, so for words
-alone, which are weaker evidence, they have no say."""
-
+LET_THROUGH = 0.015  # share of everyday prompts let through: more injects noise, less loses answers
+LENIENT = 0.02  # by its own questions: they repeat words, so for words alone they have no say
 MOST_LET_THROUGH = {WORDS_AND_VECTORS: 0.1, WORDS: 0.05}  # by the owner's labels
 BAR_SHARE = 0.5  # share of everyday prompts whose best memory reaches the bar of a single memory
 OWN_METRIC = "recall@3 of its own questions"  # as many memories as a hook injects
@@ -512,12 +496,6 @@ def calibrate_signals(
     return {"sealed": {"rule": rule, "signals": signals} if signals else None, "said": said}
 
 
-def judged_signals(calibrated: Mapping[str, Any]) -> dict[str, Abstention]:
-    """Return AUROC and risk-coverage of every signal that queries calibrated."""
-    signals = calibrated["sealed"]["signals"] if calibrated["sealed"] else {}
-    return {name: Abstention.from_json(raw) for name, raw in signals.items() if "auroc" in raw}
-
-
 def _seal(
     prompted: Prompted, by_labels: Calibrated | str, by_own: Calibrated | str | None
 ) -> tuple[dict[str, Any], str]:
@@ -551,7 +529,6 @@ def _by_labels(
     run: Run | None,
     prompted: Prompted,
 ) -> Calibrated | str:
-    """Return the threshold that the owner's labels lead to, or why none."""
     labelled = questions.groups.get(LABELLED, ())
     if run is None or len(labelled) < MIN_ANSWERABLE:
         return f"there are {len(labelled)} labelled queries, and {MIN_ANSWERABLE} are needed"
@@ -572,7 +549,6 @@ def _by_own(
     prompted: Prompted,
     fetch: Fetch,
 ) -> Calibrated | str:
-    """Return the threshold that questions of the store's own memories lead to, or why none."""
     reader, scope = recaller.reader, Scope(user=asker)
     own = list(make_questions(reader, scope_mask(reader, asker)))
     fetch([text for text, _ in own])

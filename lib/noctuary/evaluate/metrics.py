@@ -121,17 +121,15 @@ DEFAULT_METRICS = (
 )
 HEADLINE_METRIC = "recall@10"  # what a night is summed up by: whether the answer is there at all
 
-FAMILIES: dict[str, Callable[[Sequence[str], Query, int], float]] = {
-    "recall": lambda ranking, query, k: recall_at_k(ranking, query.relevant_ids, k),
-    "all_relevant": lambda ranking, query, k: all_relevant_at_k(ranking, query.relevant_ids, k),
-    "precision": lambda ranking, query, k: precision_at_k(ranking, query.relevant_ids, k),
-    "ndcg": lambda ranking, query, k: graded_ndcg_at_k(
-        ranking, query.grades or dict.fromkeys(query.relevant_ids, 1), k
-    ),
-    "mrr": lambda ranking, query, k: reciprocal_rank(ranking, query.relevant_ids, k),
-    "map": lambda ranking, query, k: average_precision(ranking, query.relevant_ids, k),
+FAMILIES: dict[str, Callable[[Sequence[str], Mapping[str, int], int], float]] = {
+    "recall": recall_at_k,
+    "all_relevant": all_relevant_at_k,
+    "precision": precision_at_k,
+    "ndcg": graded_ndcg_at_k,
+    "mrr": reciprocal_rank,
+    "map": average_precision,
 }
-"""Metrics by the part of their name before the @. nDCG takes grades where a query has them."""
+"""Metrics by the part of their name before the @; only nDCG looks at the grades."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +201,7 @@ def score_run(
             f"{missing[:FAULTS_SHOWN]}; it was made from other queries"
         )
     values = [
-        [FAMILIES[family](rankings[query.query_id], query, k) for family, k in chosen]
+        [FAMILIES[family](rankings[query.query_id], query.gains, k) for family, k in chosen]
         for query in queries
     ]
     return Scores(
@@ -338,7 +336,6 @@ def _differences(values: Floats, resampling: Resampling) -> list[Difference]:
 
 
 def _adjust(strata: dict[str, Part[Difference]]) -> dict[str, Part[Difference]]:
-    """Adjust the p-values of every metric over the strata."""
     metrics = next(iter(strata.values()))
     adjusted = {
         metric: iter(holm([part[metric].p_value for part in strata.values()])) for metric in metrics
@@ -475,8 +472,7 @@ def risk_coverage(confidence: Floats, correct: NDArray[np.bool_]) -> RiskCoverag
     last_of_tie = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), ranked.size - 1)
     answered = last_of_tie + 1
     errors = np.cumsum(~correct[order], dtype=np.int64)[last_of_tie]
-    # Queries of equal confidence share their errors evenly: what breaking the ties at random would
-    # give on average, whatever order the input has.
+    # Ties share their errors evenly: what breaking them at random would give on average.
     count = np.arange(1, ranked.size + 1)
     expected_errors = np.interp(count, np.append(0, answered), np.append(0, errors))
     return RiskCoverage(
@@ -524,8 +520,7 @@ def _kappas(tables: Floats) -> tuple[Floats, Floats, Floats]:
 
 def agreement(qrels_a: Qrels, qrels_b: Qrels, *, threshold: int | None = None) -> Agreement:
     """Compare two files of judgements over the pairs in both; ValueError if there is none."""
-    # A pair that one file leaves out is never taken for a 0. With a threshold, grades from it on
-    # count as relevant and all others as not (UMBRELA's 0 to 3: 2).
+    # A pair that one file leaves out is never taken for a 0. Grades from a threshold on are one.
 
     def cut(grade: int) -> int:
         return grade if threshold is None else int(grade >= threshold)
@@ -561,8 +556,7 @@ def _interval(tables: Floats) -> tuple[float | None, float | None]:
     n, g, _ = tables.shape
     if n < MIN_VALUES or np.count_nonzero(tables.sum(axis=0)) == 1:
         return None, None
-    # Judgements of one query depend on each other, so queries are drawn. Kappa does not change with
-    # the scale of its table, so mean tables do as well as sums.
+    # Judgements of one query depend on each other, so queries are drawn; kappa has no scale.
     kappas, _, _ = _kappas(bootstrap_means(tables.reshape(n, g * g)).reshape(-1, g, g))
     low, high = np.quantile(kappas, STANDARD.tails)
     return float(low), float(high)

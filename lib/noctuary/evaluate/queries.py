@@ -227,7 +227,6 @@ def _words(reader: SnapshotReader, text: str) -> list[str]:
 
 
 def _name(reader: SnapshotReader, position: int) -> str | None:
-    """Return the name of a concept that a memory mentions, None where it mentions none."""
     places = np.flatnonzero(reader.mentions.positions == position)
     if not places.size:
         return None
@@ -344,15 +343,10 @@ def _word_or_run() -> re.Pattern[str]:
     return re.compile(f"(?P<run>[{unspaced}]+)|(?P<word>{word})")
 
 
-# What the exact stratum asks of a whole corpus, without a record of it in memory.
-#
-# Memory: the folded texts as UTF-8, 4 bytes a content word and the vocabulary: some 500 bytes a
-# memory.
+# What the exact stratum asks of a whole corpus, in some 500 bytes a memory: the folded texts as
+# UTF-8, 4 bytes a content word and the vocabulary.
 
-NEAR_DUPLICATE = 0.8
-"""Jaccard similarity of content words from which two memories answer the same query. Lower skips
-memories that merely share a topic, higher punishes a search for finding the twin."""
-
+NEAR_DUPLICATE = 0.8  # Jaccard of memories that answer alike: lower skips mere topics
 _END = b"\n"  # between two folded texts, which hold single spaces only: no phrase runs over it
 
 
@@ -425,12 +419,9 @@ def _encoded(text: str) -> bytes:
 
 # Queries built from a corpus without a model: a rare phrase of one memory, as it is written there.
 #
-# **This stratum favours lexical search by construction.** A query repeats its memory's own rarest
-# words, so a search by words finds it nearly always, and a good figure says nothing about
-# questions in other words. It is a floor check and a guard against regressions: it can show that
-# something broke or that a change costs literal lookups, never that one way of ranking is better
-# than another. Reports that show it have to say so (hybrid-recall's own report, section 2.2, calls
-# its lexical arm's recall on such queries circular).
+# **This stratum favours lexical search by construction**, and reports that show it have to say so.
+# It is a floor check and a guard against regressions: it can show that something broke or that a
+# change costs literal lookups, never that one way of ranking is better than another.
 
 STRATUM = "exact"
 DEFAULT_QUERIES = 60  # more find smaller drops; rankings settle at 50 (Voorhees and Buckley 2002)

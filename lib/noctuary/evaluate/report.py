@@ -46,14 +46,6 @@ _LOSSES_AGAINST = "lexical"  # what the served arm is compared with query by que
 # What a night's report is made of: plain data that the night hands over.
 
 
-class QueryCount(NamedTuple):
-    """How many queries of one group ("labelled", "exact", ...) and stratum were asked."""
-
-    group: str
-    stratum: str
-    n: int
-
-
 @dataclass(frozen=True, slots=True)
 class PerQuery:
     """Two arms on the same queries in the same order, and per query id what answers it."""
@@ -154,7 +146,7 @@ class NightReport:
     serving_snapshot: str | None = None  # id of the one that was compared with
     encoder_model: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict[str, int])  # for example memories
-    query_counts: Sequence[QueryCount] = ()
+    query_counts: Sequence[tuple[str, str, int]] = ()  # group, stratum, how many were asked
     groups: Sequence[QueryGroup] = ()  # in the order of the page; names differ
     decision: RankingDecision | None = None
     gate: GateOutcome | None = None
@@ -163,10 +155,10 @@ class NightReport:
     notes: Sequence[str] = ()  # what was left out, one sentence each
 
 
-def count_queries(questions: Questions) -> list[QueryCount]:
+def count_queries(questions: Questions) -> list[tuple[str, str, int]]:
     """Return how many queries of each group and stratum were asked."""
     return [
-        QueryCount(group, stratum, n)
+        (group, stratum, n)
         for group, queries in {**questions.groups, UNANSWERABLE: questions.unanswerable}.items()
         for stratum, n in sorted(Counter(query.stratum for query in queries).items())
     ]
@@ -455,10 +447,8 @@ def bias_note(*names: str) -> str:
     return EXACT_BIAS if EXACT in names else ""
 
 
-# The night's plots as PNG: mean differences with their intervals, and risk over coverage.
-#
-# matplotlib is imported inside functions (docs/decisions/0012), and never its pyplot: that keeps
-# figures in a global list and chooses a backend for the whole process.
+# The night's plots as PNG. matplotlib is imported inside functions (docs/decisions/0012), and never
+# its pyplot: that keeps figures in a global list and chooses a backend for the whole process.
 
 MUTED = "#57606a"
 BLUE = "#0072b2"
@@ -498,7 +488,7 @@ def night_plots(report: NightReport) -> dict[str, Plot]:
             f"Risk over coverage of {report.abstention.name}: risk {curve.risk[-1]:.3f} when "
             f"everything is answered, area under the curve {curve.area:.3f}."
         )
-        found["risk_coverage"] = Plot(plot_risk_coverage(report.abstention), alt)
+        found["risk_coverage"] = Plot(plot_risk_coverage(report.abstention.to_json()), alt)
     return found
 
 
@@ -542,20 +532,20 @@ def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) ->
     return to_png(figure)
 
 
-def plot_risk_coverage(abstention: Abstention) -> bytes:
-    """Draw the share of wrong answers over the share of queries that is answered."""
+def plot_risk_coverage(abstention: Mapping[str, Any]) -> bytes:
+    """Draw the share of wrong answers over that of answered queries, as `Abstention` writes it."""
     from matplotlib.figure import Figure
 
     figure = Figure((7.2, 4.3), layout="constrained")
-    axes, curve = figure.add_subplot(), abstention.curve
-    axes.plot(curve.coverage, curve.risk, color=BLUE, marker=".", clip_on=False)
-    axes.axhline(curve.risk[-1], color=MUTED, linestyle="--")
+    axes, curve = figure.add_subplot(), abstention["curve"]
+    axes.plot(curve["coverage"], curve["risk"], color=BLUE, marker=".", clip_on=False)
+    axes.axhline(curve["risk"][-1], color=MUTED, linestyle="--")
     axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
     axes.grid(alpha=0.3)
     axes.set_xlabel("coverage: share of queries answered, the most confident first")
-    axes.set_ylabel(_label(f"risk: share of them wrong ({abstention.metric} = 0)"), **_PLAIN)
-    auroc = "" if abstention.auroc is None else f", AUROC {abstention.auroc:.3f}"
-    title = f"{_label(abstention.name)}: area {curve.area:.3f}{auroc}"
+    axes.set_ylabel(_label(f"risk: share of them wrong ({abstention['metric']} = 0)"), **_PLAIN)
+    auroc = "" if abstention["auroc"] is None else f", AUROC {abstention['auroc']:.3f}"
+    title = f"{_label(abstention['name'])}: area {curve['area']:.3f}{auroc}"
     axes.set_title(title, loc="left", **_PLAIN)
     return to_png(figure)
 
@@ -583,8 +573,6 @@ def _label(text: str) -> str:
 
 
 # The page: one static HTML file about a night, complete in itself.
-#
-# jinja2 is imported inside the function that renders (docs/decisions/0012).
 
 _BREAKS_MARKDOWN = re.compile(r"[\[\]()<>!`\\\s]+")
 
@@ -630,9 +618,9 @@ def as_markdown_image(png: bytes, alt: str) -> str:
     return f"![{_BREAKS_MARKDOWN.sub(' ', alt).strip()}]({as_data_uri(png)})"
 
 
-def counts_table(counts: Sequence[QueryCount]) -> Table:
+def counts_table(counts: Sequence[tuple[str, str, int]]) -> Table:
     """Return how many queries were asked."""
-    rows = [[c.group, c.stratum, as_count(c.n), bias_note(*c[:2])] for c in counts]
+    rows = [[*names, as_count(n), bias_note(*names)] for *names, n in counts]
     return Table("Queries asked tonight", ("group", "stratum", "n", "note"), rows)
 
 

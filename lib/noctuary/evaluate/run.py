@@ -333,7 +333,6 @@ def run_retriever(
     scored = callable(getattr(retriever, "retrieve_hits", None))
 
     def timed(call: Callable[[], object], failed: str) -> tuple[Any, float]:
-        """Return what a call returns and its milliseconds."""
         started = clock()
         try:
             found = call()
@@ -380,7 +379,6 @@ def run_retriever(
 
 
 def _continue(head: tuple[str, ...], deep: tuple[str, ...], k: int) -> tuple[str, ...]:
-    """Return the list asked at k with what the deeper one has beyond it."""
     if deep[:k] == head:
         return deep
     return head if len(head) < k else (*head, *(found for found in deep if found not in head))

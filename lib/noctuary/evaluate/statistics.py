@@ -15,7 +15,7 @@ from noctuary.core.files import JsonValue
 
 Floats = NDArray[np.float64]
 
-DEFAULT_ALPHA = 0.05  # largest adjusted p that counts as significant: lower misses more
+DEFAULT_ALPHA = 0.05  # largest adjusted p that counts: lower misses more, higher cries more
 MIN_VALUES = 2  # below there is nothing to resample, and no width would claim certainty
 DIGITS = 6  # decimals in JSON: finer than 10,000 queries can tell, free of platform noise
 _CHUNK_CELLS = 2_000_000  # of a resampling matrix at once (16 MB): larger gains no speed
@@ -101,8 +101,7 @@ def _bca_interval(values: Floats, means: Floats, resampling: Resampling) -> Inte
     tie = _TIE * float(np.abs(values).max())
     below = np.count_nonzero(means < mean - tie)
     tied = np.count_nonzero(np.abs(means - mean) <= tie)
-    # Half of the ties count as below: metrics of few queries are discrete and would look biased
-    # otherwise.
+    # Half of the ties count as below: metrics of few queries are discrete.
     share = (below + 0.5 * tied) / means.size
     bias = _NORMAL.inv_cdf(min(max(share, 0.5 / means.size), 1.0 - 0.5 / means.size))
     # The jackknife of a mean in closed form.
@@ -115,8 +114,7 @@ def _bca_interval(values: Floats, means: Floats, resampling: Resampling) -> Inte
 
 def column_intervals(values: Floats, resampling: Resampling = STANDARD) -> list[Interval | None]:
     """Return the BCa interval of the mean of every column, shape (n, m); None below two rows."""
-    # Where all values of a column are equal it has no width: they show no variation, which is no
-    # proof that there is none.
+    # Equal values give no width: they show no variation, which is no proof that there is none.
     n, m = values.shape
     if n == 0:
         raise ValueError("the mean over no queries is undefined")
@@ -234,7 +232,10 @@ class Result:
         names = [field.name for field in fields(cls)]
         plain = {name: raw[name] for name in names if name != "interval"}
         if "interval" in names:
-            plain["interval"] = interval_from_json(raw["mean"], raw["n"], raw["low"], raw["high"])
+            mean, n, low, high = (raw[name] for name in ("mean", "n", "low", "high"))
+            plain["interval"] = (
+                None if low is None or high is None else Interval(mean, low, high, n)
+            )
         return cls(**plain)
 
 
@@ -254,10 +255,3 @@ def interval_json(found: Interval | None) -> dict[str, float | None]:
     if found is None:
         return {"low": None, "high": None}
     return {"low": round(found.low, DIGITS), "high": round(found.high, DIGITS)}
-
-
-def interval_from_json(
-    mean: float, n: int, low: float | None, high: float | None
-) -> Interval | None:
-    """Return the interval that `interval_json` wrote."""
-    return None if low is None or high is None else Interval(mean, low, high, n)

@@ -5,22 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_NUMBER_WORDS_TEXT = """
-    zero one two three four five six seven eight nine ten eleven twelve
-    first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth
-"""
-
-_COUNTED = 13  # zero to twelve; the ordinals follow from first
-
-
-def _number_words() -> dict[str, int]:
-    found = _NUMBER_WORDS_TEXT.split()
-    cardinals = {word: value for value, word in enumerate(found[:_COUNTED])}
-    return cardinals | {word: value for value, word in enumerate(found[_COUNTED:], start=1)}
-
-
-NUMBER_WORDS = _number_words()  # spelled numbers and ordinals, and what they count
-
+_CARDINALS = "zero one two three four five six seven eight nine ten eleven twelve"
+_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
+# Spelled numbers and ordinals, and what they count.
+NUMBER_WORDS = {word: n for n, word in enumerate(_CARDINALS.split())}
+NUMBER_WORDS |= {word: n for n, word in enumerate(_ORDINALS.split(), start=1)}
 
 MONTH_NAMES = (
     "january", "february", "march", "april", "may", "june",

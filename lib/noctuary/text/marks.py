@@ -7,7 +7,6 @@ import re
 import sys
 import unicodedata
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any
 
 from noctuary.core.types import from_micros
@@ -89,14 +88,13 @@ _DENSE = "[\u0400-\u04ff\u0600-\u06ff\u0590-\u05ff]"
 
 def chars_per_token(text: str) -> float:
     """Return how many UTF-16 units one token spans: 1.6, 2.5 or 4, by the presence of a script."""
-    # One CJK character makes the whole text CJK; else one Cyrillic, Arabic or Hebrew one makes it
-    # dense.
+    # One CJK character makes the whole text CJK, else one Cyrillic, Arabic or Hebrew one dense.
     if text.isascii():
         return CHARS_PER_TOKEN_DEFAULT
-    cjk, dense = _patterns()
-    if cjk.search(text):
+    # Compiled on first use: most recalls estimate nothing.
+    if re.search(_CJK, text):
         return CHARS_PER_TOKEN_CJK
-    return CHARS_PER_TOKEN_DENSE if dense.search(text) else CHARS_PER_TOKEN_DEFAULT
+    return CHARS_PER_TOKEN_DENSE if re.search(_DENSE, text) else CHARS_PER_TOKEN_DEFAULT
 
 
 def estimate_tokens(text: str) -> int:
@@ -105,12 +103,6 @@ def estimate_tokens(text: str) -> int:
         return math.ceil(len(text) / CHARS_PER_TOKEN_DEFAULT)
     units = len(text.encode("utf-16-le", "surrogatepass")) // 2
     return math.ceil(units / chars_per_token(text))
-
-
-@cache
-def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compile on first use: most recalls estimate nothing."""
-    return re.compile(_CJK), re.compile(_DENSE)
 
 
 # What a terminal obeys and nobody sees, shown as marks. A memory may come from anybody: its escape

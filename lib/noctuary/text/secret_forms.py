@@ -59,7 +59,6 @@ Copyright (c) 2013-2016 Pavol Rusnak, MIT licence: permission is granted to use,
 distribute it provided that this notice is kept; it comes without warranty of any kind.
 """
 
-
 # ISO/IEC 7812: Visa, Mastercard (both ranges), Discover, JCB, UnionPay; Amex, Diners.
 _CARD = re.compile(
     # It starts at a digit, which is fast to look for; what stands before is looked at then.
@@ -108,7 +107,6 @@ _WIF = re.compile(
     r"(?<![A-Za-z0-9])(?:5[HJK][1-9A-HJ-NP-Za-km-z]{49}|[KL][1-9A-HJ-NP-Za-km-z]{51})(?![A-Za-z0-9])"
 )
 _MIN_ALONE_BITS = 4.3  # random base64 of 40 characters has 4.75 on average, a path or name 4
-
 
 _MAX_LOWER_PAIRS = 0.4  # of neighbours, both small letters: .17 of random base64, .7 of names
 
@@ -243,9 +241,8 @@ def entropy_bits(text: str) -> float:
     return sum(n / total * log2(total / n) for n in Counter(text).values())
 
 
-# Which values are secrets, once a word before them says what they are.
-#
-# A judge gets the value as it was written and what says that it follows ("" for a space alone).
+# Which values are secrets, once a word before them says what they are. A judge gets the value as it
+# was written and what says that it follows ("" for a space alone).
 
 MIN_SECRET_ENTROPY_BITS = 2.5
 """Shannon bits per character that an assigned value needs: eight random characters, one of them

@@ -35,7 +35,6 @@ from noctuary.text.secret_forms import (
 from noctuary.text.tokens import normalize
 
 # A text without what hides a secret from a reader of its letters: the copy that is scanned too.
-#
 # Every pattern repeats bounded classes or one class, so that hostile text takes linear time.
 
 _LOOKALIKES = dict(
@@ -184,7 +183,6 @@ response result return sort source status tax trouble voucher zip
 """
 _NOT_ORDINARY = "".join(f"(?<!{_NO_LETTER}{word}[ _-]code)" for word in _ORDINARY.split())
 
-
 _KEY = (
     r"(?:secret(?:[ _-]?(?:access[ _-]?)?key)?(?:_base)?|token|credentials?|ключ"
     r"|токен[а-я]{0,2}|clé api|密钥|密鑰|令牌|"
@@ -216,7 +214,6 @@ _PIN = (
     + _behind("safe lock vault locker", "combination", _NO_LETTER)
     + ")"
 )
-
 
 Judge = Callable[[str, str], bool]  # of the value, and what says that it follows ("" for a space)
 
@@ -540,7 +537,6 @@ def _find_number(text: str, lowered: str) -> str | None:
 
 
 def _find_cut(text: str, lowered: str, said: frozenset[str]) -> str | None:
-    """Look for a token that a line break cuts."""
     if said.isdisjoint(_CUT_WORDS):
         for start in _CUT_STARTS:
             if start in lowered:
@@ -552,7 +548,6 @@ def _find_cut(text: str, lowered: str, said: frozenset[str]) -> str | None:
 
 
 def _find_spelled(words: list[str], lengths: list[int]) -> str | None:
-    """Look for a secret whose letters stand apart."""
     closed = close_spelled(words, lengths)
     return _find_worded(closed) if closed else None
 
@@ -620,7 +615,6 @@ def is_flag_set(value: object) -> bool:
 
 
 def _texts(value: object, depth: int = 0) -> Iterator[str]:
-    """Yield every text inside a value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, bytes):

@@ -201,11 +201,9 @@ _CYRILLIC_FIRST, _CYRILLIC_LAST = "\u0400", "\u052f"
 @lru_cache(maxsize=_CACHED_STEMS)
 def stem(word: str) -> str:
     """Return the Snowball stem of a folded word."""
-    # Words of ASCII letters get the English algorithm whatever their language, words of Cyrillic
-    # letters the Russian one; everything else (digits, marks, other scripts) is returned as it is.
-    # A Spanish or German word therefore loses little more than a plural "s": one algorithm per
-    # script keeps a word's stem the same in a document and in a two-word query, where no language
-    # can be guessed.
+    # ASCII letters get the English algorithm whatever their language, Cyrillic ones the Russian;
+    # all else is returned as it is. One algorithm per script keeps a word's stem the same in a
+    # document and in a two-word query, where no language can be guessed.
     if not _MIN_STEM_CHARS <= len(word) <= _MAX_STEM_CHARS or not word.isalpha():
         return word
     if word.isascii():
@@ -256,7 +254,7 @@ of R@10 on Chinese messages (6 inside one wing), one and two together lost 0.3 (
 postings. The price: a query of one character finds only memories where it stands alone."""
 _CACHED_CHUNKS = 1 << 17  # the distinct chunks of 100k memories: 40 MB when full
 
-_CONTRACTIONS = ("'s", "'re", "'ve", "'ll", "'d", "'m")
+_CONTRACTION = re.compile(r"'(?:s|re|ve|ll|d|m)\Z", re.ASCII | re.IGNORECASE)
 
 _ASCII_WORD = r"[A-Za-z0-9_]+"
 _JOINER = r"(?:[-_./:@\\'’&]{1,3}|(?<=\d),(?=\d{3}(?!\d)))"
@@ -317,7 +315,6 @@ def _terms_of(chunk: str) -> tuple[str, ...]:
 
 
 def _terms(chunk: str) -> tuple[str, ...]:
-    """Return the stems of a chunk's words without the stop words."""
     return tuple(stem(word) for word in _words(chunk) if not is_stop_word(word))
 
 
@@ -327,13 +324,13 @@ _cached_terms = lru_cache(maxsize=_CACHED_CHUNKS)(_terms)
 def _words(chunk: str) -> list[str]:
     """Return a chunk's folded words: every part and, of a joined chunk, the wholes."""
     if chunk.isalpha() and not _CAMEL.search(chunk):
-        return _non_empty([_folded(chunk)])
-    chunk = _strip_contraction(chunk.replace("’", "'").replace(",", ""))
+        return list(filter(None, [_folded(chunk)]))
+    chunk = _CONTRACTION.sub("", chunk.replace("’", "'").replace(",", ""))
     segments = [part for part in _STRONG_JOINER.split(chunk) if part]
     words = [word for segment in segments for word in _segment_words(segment)]
     if len(segments) > 1:
         words.append(_folded(chunk))
-    return _non_empty(words)
+    return list(filter(None, words))
 
 
 def _segment_words(segment: str) -> list[str]:
@@ -364,28 +361,15 @@ def _canonical(segment: str, pieces: list[str]) -> str:
     return _folded(_CANONICAL.sub("", segment))
 
 
-def _strip_contraction(chunk: str) -> str:
-    tail = chunk[-3:].lower()
-    for suffix in _CONTRACTIONS:
-        if tail.endswith(suffix):
-            return chunk[: -len(suffix)]
-    return chunk
-
-
 def _folded(word: str) -> str:
     """Fold a word, cut before (a run of marks costs quadratic time) and after (it can grow)."""
     return fold(word[:MAX_TOKEN_CHARS])[:MAX_TOKEN_CHARS]
 
 
-def _non_empty(words: list[str]) -> list[str]:
-    return [word for word in words if word]
-
-
 # Whoever changes the choice raises TOKENIZER_VERSION too: token memos carry no other version.
 def document_tokens(content: str, tags: str, expanded_keywords: str, category: str) -> list[str]:
     """Return the tokens that one memory is indexed under: content, keywords, content tags."""
-    # All fields weigh the same: a keyword that repeats the content raises its term frequency, which
-    # BM25 saturates. The category is accepted and left out: it is one of a dozen values that recall
-    # filters by, and on the development sets indexing it moved no figure.
+    # All fields weigh the same: BM25 saturates what a keyword repeats. The category is left out:
+    # recall filters by it, and on the development sets indexing it moved no figure.
     del category
     return tokenize("\n".join((content, expanded_keywords, *content_tags(tags))))

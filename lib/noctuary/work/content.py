@@ -328,7 +328,6 @@ def _column(fragment: Fragment, name: str) -> Any:
 
 
 def _read_keys(fragment: Fragment) -> NDArray[np.uint8]:
-    """Return a fragment's keys as rows, copied; shape (rows, 32)."""
     return rows_of(_column(fragment, KEY))
 
 
@@ -405,7 +404,6 @@ class _Filling:
                 self.reused += shard.rows
 
     def update(self, task: str, done: int, total: int) -> None:
-        """Pass on what a wave reports."""
         if self._total:
             done, total = min(self._behind + done, self._total), self._total
         self._progress.update(task, done, total)

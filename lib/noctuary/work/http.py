@@ -73,7 +73,6 @@ class JsonClient:
     """Posts JSON to one address; safe to share between threads. The key is in no repr or error."""
 
     def __init__(self, url: str, api_key: str | None, max_bytes: int) -> None:
-        """Open a pool of connections; nothing is sent."""
         import httpx
 
         self._url = url
@@ -163,8 +162,7 @@ class Patience:
 
     retries: int  # further tries of one request
     longest_asked_s: float  # longest wait that an endpoint may ask for
-    # Share of a wait that is left to chance, in [0, 1]: many that failed together do not come back
-    # together.
+    # Share of a wait left to chance, in [0, 1]: those that failed together come back apart.
     spread: float = 0.0
     left_s: float = math.inf  # seconds that may still be waited, over all requests
     sleep: Sleep = time.sleep
@@ -345,7 +343,6 @@ def _take_row(
 
 
 def _parse(content: str) -> Any:
-    """Return the JSON in a text, None without any."""
     spans = [content.strip()]
     spans += [
         content[content.find(first) : content.rfind(last) + 1]
@@ -420,7 +417,6 @@ def ask(
 
 
 def _answer(body: bytes) -> Answer:
-    """Return the first choice."""
     try:
         envelope: Any = parse_json(body)
     except ValueError:

@@ -28,7 +28,7 @@ _MAY_HAVE_CHANGED = frozenset({_OPEN, _UNSURE})
 _GUARDED = "work/content/"  # has checksums of its own and is dear: no doubt takes it away
 _SUMS = "work/usage/folded.json"  # counts what the access log has forgotten: kept when damaged
 _NAMED = 5  # damaged files in one line; a lost disk has hundreds
-Entry = list[Any]  # Size, modification time in ns, SHA-256
+Entry = list[Any]  # size, modification time in ns, SHA-256
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,6 @@ class Fault:
     what: str
 
     def __str__(self) -> str:
-        """Return both, for a sentence."""
         return f"{self.name} ({self.what})"
 
 

@@ -156,7 +156,6 @@ class LocalRunner:
 def _work_in_processes(
     task: BatchTask, shards: Sequence[Shard], directory: Path, workers: int
 ) -> Generator[Fragment]:
-    """Yield fragments as they come."""
     # Every worker is a pool of its own, so that a death costs and counts for its own shard alone.
     opening, waiting, deaths = pickle.dumps((task, directory)), deque(shards), Counter[str]()
     idle: list[ProcessPoolExecutor] = []

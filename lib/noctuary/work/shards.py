@@ -82,9 +82,8 @@ class Runner(Protocol):
         self, task: BatchTask, shards: Sequence[Shard], directory: Path, progress: Progress = SILENT
     ) -> list[Fragment]:
         """Write the fragment of every shard and return them in order, or raise a ShardError."""
-        # One that is there is taken as it is, so that a killed run goes on where it was. A worker
-        # that dies is replaced: nothing is written twice, as a fragment is named by its shard's
-        # key.
+        # One that is there is taken as it is, so that a killed run goes on where it was; a worker
+        # that dies is replaced. A fragment is named by its shard's key: nothing is written twice.
         ...
 
     def build_index(self, table: Any, spec: IndexSpec) -> None:

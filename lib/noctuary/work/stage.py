@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
@@ -24,9 +24,8 @@ SETTLED_NS = 2_000_000_000  # age from which a file's time tells contents apart:
 
 def hash_settled(path: Path) -> str:
     """Return the SHA-256 of a file, as `hash_file`; remembered while it stays the same one."""
-    # What counts as the same: inode, size and both times, none of them younger than SETTLED_NS. A
-    # file of the future (a clock that was set back) is hashed every time. Every later stage asks
-    # again for what earlier ones wrote: at a million memories gigabytes, several times a night.
+    # The same: inode, size and both times, none younger than SETTLED_NS or of the future. Every
+    # later stage asks again for what earlier ones wrote: gigabytes, several times a night.
     found = path.stat()
     age_ns = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns)
     if age_ns < SETTLED_NS:
@@ -47,14 +46,6 @@ class Cost:
     cpu_ms: float = 0.0
     peak_rss_bytes: int = 0  # of this process; outside of Linux since it started
 
-    def to_json(self) -> dict[str, float]:
-        """Return plain values."""
-        return {
-            "wall_ms": round(self.wall_ms, 1),
-            "cpu_ms": round(self.cpu_ms, 1),
-            "peak_rss_bytes": self.peak_rss_bytes,
-        }
-
 
 @contextmanager
 def measure() -> Generator[Cost]:
@@ -66,8 +57,8 @@ def measure() -> Generator[Cost]:
     try:
         yield cost
     finally:
-        cost.wall_ms = (time.perf_counter() - wall) * 1000
-        cost.cpu_ms = (_cpu_seconds() - cpu) * 1000
+        cost.wall_ms = round((time.perf_counter() - wall) * 1000, 1)
+        cost.cpu_ms = round((_cpu_seconds() - cpu) * 1000, 1)
         cost.peak_rss_bytes = _peak_rss_bytes()
 
 
@@ -131,9 +122,8 @@ def run_stage(
     work: Path, stage: Stage, inputs: Mapping[str, Any], body: Body, *, always: bool = False
 ) -> StageResult:
     """Run `body` unless the stage's stamp shows that its outputs come from exactly these inputs."""
-    # Inputs are digests and settings, JSON values. With `always` it runs even if the stamp holds,
-    # for work that is its own comparison with the outside world; `reused` then says whether the
-    # outputs and facts came out as they were.
+    # Inputs are JSON values. With `always` it runs even if the stamp holds, for work that looks at
+    # the outside world; `reused` then says whether outputs and facts came out as they were.
     started = time.perf_counter()
     key = hash_json({"stage": stage.name, "version": stage.version, "inputs": dict(inputs)})
     stamp_path = work / "stamps" / f"{stage.name}.json"
@@ -156,7 +146,7 @@ def run_stage(
     told = {**fresh, "left": left}
     write_text(stamp_path, json.dumps(told, indent=1, sort_keys=True) + "\n")
     reused = held and fresh == stamp
-    result = _result(work, stage, fresh, reused=reused, cost=cost.to_json())
+    result = _result(work, stage, fresh, reused=reused, cost=asdict(cost))
     return replace(result, notes=dict(notes), before=known.get("facts", {}))
 
 

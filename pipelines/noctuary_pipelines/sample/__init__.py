@@ -39,11 +39,6 @@ class Row(NamedTuple):
     is_sensitive: int = 0
     notes: Sequence[str] = ()
 
-    def tag_values(self, prefix: str) -> list[str]:
-        """Return what follows ``prefix:`` in each tag that carries it."""
-        head = prefix + ":"
-        return [t.removeprefix(head) for t in self.tags.split(",") if t.startswith(head)]
-
 
 _COLUMNS = Row._fields[:-1]
 
