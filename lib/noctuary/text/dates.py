@@ -8,8 +8,9 @@ from typing import NamedTuple
 _CARDINALS = "zero one two three four five six seven eight nine ten eleven twelve"
 _ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
 # Spelled numbers and ordinals, and what they count.
-NUMBER_WORDS = {word: n for n, word in enumerate(_CARDINALS.split())}
-NUMBER_WORDS |= {word: n for n, word in enumerate(_ORDINALS.split(), start=1)}
+NUMBER_WORDS = {word: n for n, word in enumerate(_CARDINALS.split())} | {
+    word: n for n, word in enumerate(_ORDINALS.split(), start=1)
+}
 
 MONTH_NAMES = (
     "january", "february", "march", "april", "may", "june",
