@@ -74,13 +74,15 @@ def _materials(night: Night) -> Materials:
     return Materials(
         records=records,
         extractions=open_extractor(night).read(records),
-        supersessions=[
-            Supersession(**{**row, "evidence": Evidence(**row["evidence"])})
-            for row in tables.supersessions.to_pylist()
-        ],
+        supersessions=[_supersession(row) for row in tables.supersessions.to_pylist()],
         canonical_of={row["name"]: row["canonical"] for row in tables.merges.to_pylist()},
         vectors=read_array(night.work(VECTORS)),
     )
+
+
+def _supersession(row: dict[str, Any]) -> Supersession:
+    values: dict[str, Any] = {**row, "evidence": Evidence(**row["evidence"])}
+    return Supersession(**values)
 
 
 def _facts(found: Sequence[Proposal]) -> dict[str, Any]:
