@@ -25,23 +25,11 @@ from noctuary.work.stage import Stage, StageOutput, StageResult, load_result
 from noctuary_assets import index, ingest
 from noctuary_assets.index import MEMORY_VECTORS, chosen_backend
 from noctuary_assets.ingest import CORPUS
-from noctuary_assets.night import (
-    ATTEMPTS,
-    CLUSTERS,
-    MEMORIES,
-    SUMMARIES,
-    TURNS,
-    VECTORS,
-    Night,
-)
-from noctuary_assets.reporting import judge, report_stage
-from noctuary_assets.workers import Workers
+from noctuary_assets.night import ATTEMPTS, CLUSTERS, MEMORIES, SUMMARIES, TURNS, VECTORS, Night
+from noctuary_assets.reporting import Workers, judge, report_stage
 
-# Stages turn_clusters and summaries: old turns are grouped, and every group is summarised.
-#
 # Both stages stream: what is in memory is one session's turns without their texts, or one batch of
 # clusters with them.
-
 
 TURN_CLUSTERS = Stage("turn_clusters", "2", (CLUSTERS,))
 SUMMARY_TABLE = Stage("summaries", "2", (SUMMARIES, ATTEMPTS))
@@ -70,11 +58,7 @@ def cluster_old_turns(night: Night) -> StageResult:
     return night.finish(night.run(TURN_CLUSTERS, inputs, body))
 
 
-@dg.asset(
-    deps=[ingest.turns],
-    kinds={"parquet"},
-    code_version=TURN_CLUSTERS.version,
-)
+@dg.asset(deps=[ingest.turns], kinds={"parquet"}, code_version=TURN_CLUSTERS.version)
 def turn_clusters(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     """Clusters of the turns outside each session's protected tail."""
     return report_stage(
@@ -86,10 +70,8 @@ def turn_clusters(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
 
 
 def summarize_turn_clusters(night: Night) -> StageResult:
-    """Summarise every cluster and judge every candidate.
-
-    Those of unchanged clusters are used again: their texts are neither read nor embedded.
-    """
+    """Summarise every cluster and judge every candidate."""
+    # Those of unchanged clusters are used again: their texts are neither read nor embedded.
     clusters = night.result_of(TURN_CLUSTERS)
     summarizer = open_summarizer(night.settings.compaction)
     recipe = summary_recipe(night, summarizer)

@@ -1,7 +1,4 @@
-"""Group evaluate: what the night asks itself, and what follows from it.
-
-Metadata holds numbers, query ids and plots; never the text of a query or a memory.
-"""
+"""Group evaluate: what a night asks itself, what follows; no text of a query in metadata."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, hash_text, read_json, write_json
 from noctuary.core.manifest import Manifest
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.evaluate.abstain import Abstention, calibrate_signals, judged_signals
+from noctuary.evaluate.abstain import calibrate_signals
 from noctuary.evaluate.decide import (
     SERVED,
     KeptAnswers,
@@ -77,11 +74,8 @@ GENERATED_QUERIES = Stage("generated_queries", "1", (GENERATED,))
 
 
 def write_queries(night: Night) -> StageResult:
-    """Let the configured models write and grade queries; without any, keep none.
-
-    Runs on every night while it is switched on, because an endpoint may have been down; what is
-    known already is not asked again.
-    """
+    """Let the configured models write and grade queries; without any, keep none."""
+    # On every night while switched on, as an endpoint may have been down; what is known stays.
     chosen = night.settings.evaluation
     on = bool(chosen.enabled and chosen.generator_url)
 
@@ -109,11 +103,8 @@ RECALL_ANSWERS_KIND = f"{RECALL_EVALUATION.name}:{RECALL_EVALUATION.version}"
 
 
 def served_profile(night: Night, adopted: Mapping[str, Any] | None = None) -> RetrievalProfile:
-    """Return what answers a call that asks for nothing special, as a snapshot adopted it.
-
-    Without the flags that only watch: they change no result, and a night has no business in the
-    replay log.
-    """
+    """Return what answers a call that asks for nothing special, as a snapshot adopted it."""
+    # Without the flags that only watch: a night has no business in the replay log.
     served = store_profile(night, adopted)
     return replace(served, explain=False, candidate_trace=False, replay_log=False)
 
@@ -240,9 +231,11 @@ def read_calibration(night: Night) -> dict[str, Any]:
     return read_json(night.work(ABSTENTION))
 
 
-def read_judged(night: Night) -> dict[str, Abstention]:
-    """Return AUROC and risk-coverage of every signal that queries calibrated."""
-    return judged_signals(read_calibration(night))
+def read_judged(night: Night) -> dict[str, dict[str, Any]]:
+    """Return AUROC and risk-coverage of every signal that queries calibrated, as plain values."""
+    sealed = read_calibration(night)["sealed"]
+    signals = sealed["signals"] if sealed else {}
+    return {name: found for name, found in signals.items() if "auroc" in found}
 
 
 @dg.asset(
@@ -296,13 +289,10 @@ def abstention_calibration(night: dg.ResourceParam[Night]) -> dg.MaterializeResu
 
 
 def fetch_query_vectors(night: Night, manifest: Manifest, texts: Sequence[str]) -> int:
-    """Ask a provider for the vectors of queries at once, and let this process's recalls find them.
-
-    Recall asks for one query at a time, once, and answers without a vector where that fails. In an
-    evaluation this would be a drop that is none: here the provider is asked patiently, and a night
-    whose provider is down fails with a sentence. Nothing is asked for a snapshot whose vectors were
-    made here, or by another model than tonight's. Returns how many the provider was asked for.
-    """
+    """Ask a provider for the vectors of queries at once; return how many it was asked for."""
+    # Recall answers without a vector where one request fails, in an evaluation a drop that is none:
+    # here the provider is asked patiently, or the night fails with a sentence. Nothing is asked for
+    # vectors that were made here, or by another model than tonight's.
     encoder = night.encoder
     if not encoder.is_hosted or manifest.encoder is None:
         return 0

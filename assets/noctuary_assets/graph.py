@@ -27,35 +27,19 @@ from noctuary.graph.duplicates import NEAR_KIND, read_near_memo, write_near_memo
 from noctuary.graph.extract import EXTRACTION_KIND, EXTRACTOR_VERSION, ExtractMemories
 from noctuary.graph.llm import TRIPLES_KIND, extend_extractions, llm_inputs
 from noctuary.graph.state import STATE_VERSION, GraphState
-from noctuary.graph.tables import (
-    FILES,
-    ArrowTable,
-    GraphTables,
-    read_tables,
-    write_tables,
-)
+from noctuary.graph.tables import FILES, ArrowTable, GraphTables, read_tables, write_tables
 from noctuary.sources.corpus import RecordFile
 from noctuary.work.stage import Stage, StageOutput, StageResult, load_result
 from noctuary_assets import index, ingest
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import CORPUS, read_told, told_inputs
-from noctuary_assets.night import (
-    GRAPH,
-    GRAPH_STATE,
-    MEMORIES,
-    VECTORS,
-    Night,
-)
-from noctuary_assets.reporting import judge, report_stage
-from noctuary_assets.workers import Workers
+from noctuary_assets.night import GRAPH, GRAPH_STATE, MEMORIES, VECTORS, Night
+from noctuary_assets.reporting import Workers, judge, report_stage
 
 if TYPE_CHECKING:
     import polars as pl
 
-# Stage concept_graph.
-#
 # Findings kept per memory, their sum kept up to date in the state, one graph out of it.
-
 
 CONCEPT_GRAPH = Stage("concept_graph", "8", tuple(f"{GRAPH}/{file}" for file in FILES.values()))
 
@@ -161,10 +145,7 @@ _TABLES = {
     "concepts": ("concepts", ("concept_id", "kind", "df")),
     "memory_concepts": ("mentions", ("position", "concept_id", "role", "start", "end")),
     "concept_edges": ("concept_edges", ("src_concept", "relation", "dst_concept", "weight")),
-    "edges": (
-        "edges",
-        ("src_position", "dst_position", "relation", "weight", "evidence_position"),
-    ),
+    "edges": ("edges", ("src_position", "dst_position", "relation", "weight", "evidence_position")),
     "supersessions": (
         "supersessions",
         ("older_position", "newer_position", "reason", "confidence", "age_gap_days"),
@@ -220,6 +201,8 @@ def concept_graph(night: dg.ResourceParam[Night], workers: Workers) -> Iterator[
     result = connect_memories(night)
     # Mentions, ten million rows at a million memories, are only counted here.
     tables = load_tables(night, set(FILES) - {"mentions"})
+    pages = {"top_concepts": top_concepts(tables), "merge_decisions": sample_merges(tables)}
+    glance = {name: dg.MetadataValue.md(page) for name, page in pages.items()}
     for key, (table, columns) in _TABLES.items():
         yield report_stage(
             night,
@@ -228,17 +211,12 @@ def concept_graph(night: dg.ResourceParam[Night], workers: Workers) -> Iterator[
             rows=result.facts[table],
             table=f"{GRAPH}/{FILES[table]}",
             columns=columns,
-            more=_at_a_glance(tables) if key == "concepts" else None,
+            more=glance if key == "concepts" else None,
         )
     for name, (faulty, fault) in _faults(tables).items():
         key, wrong = _CHECKS[name][0], int(faulty.sum())
         found = {key: len(faulty), fault: wrong}
         yield judge(night, CONCEPT_GRAPH, wrong == 0, found, asset_key=key, check_name=name)
-
-
-def _at_a_glance(tables: GraphTables) -> dict[str, Any]:
-    pages = {"top_concepts": top_concepts(tables), "merge_decisions": sample_merges(tables)}
-    return {name: dg.MetadataValue.md(page) for name, page in pages.items()}
 
 
 def _faults(tables: GraphTables) -> dict[str, tuple[pl.Series, str]]:

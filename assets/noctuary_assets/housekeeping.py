@@ -11,12 +11,7 @@ from numpy.typing import NDArray
 from noctuary.compact.archive_apply import applied_summaries, purge_texts
 from noctuary.compact.summaries import iter_summaries, summary_kind
 from noctuary.compact.summarizers import open_summarizer
-from noctuary.core.files import (
-    hash_json,
-    remove_temporary_files,
-    remove_tree,
-    write_text,
-)
+from noctuary.core.files import hash_json, remove_temporary_files, remove_tree, write_text
 from noctuary.core.store import StorePaths
 from noctuary.embed.documents import keyed_memories, text_key, vector_kind
 from noctuary.embed.sentence import FINGERPRINT_KIND
@@ -45,28 +40,16 @@ from noctuary.work.stage import hash_settled
 from noctuary_assets.compact import summary_recipe
 from noctuary_assets.graph import names_kind
 from noctuary_assets.index import chosen_backend
-from noctuary_assets.night import (
-    CONTENT,
-    GENERATED,
-    GRAPH,
-    MEMORIES,
-    SHARDS,
-    SUMMARIES,
-    Night,
-)
+from noctuary_assets.night import CONTENT, GENERATED, GRAPH, MEMORIES, SHARDS, SUMMARIES, Night
 
 # After publishing: forget results for texts that are gone, and of kinds that nobody asks for.
-
 
 _PRUNED = "stamps/content_pruned"
 
 
 def prune_content(night: Night) -> None:
-    """Forget what the content store holds of texts that are gone.
-
-    Keys are compared only where something that decides differs from what the last comparison left;
-    files that no manifest names go every time.
-    """
+    """Forget what the content store holds of texts that are gone."""
+    # Keys are compared only where something that decides differs from the last comparison.
     kinds = _live_keys(night)
     places = {kind: store_directory(night.work(CONTENT), kind) for kind in kinds}
     for path in night.work(CONTENT).glob("*"):
@@ -128,7 +111,6 @@ def _other_texts(night: Night) -> NDArray[np.uint8]:
 
 # Before a night: remove what a killed one left. After publishing: forget what the corpus lost.
 
-
 # Verdicts kept beside those of published snapshots, so that a failed night can still be read about.
 _KEPT_VERDICTS = 30
 
@@ -142,13 +124,8 @@ def sweep(paths: StorePaths) -> None:
 
 
 def tidy(night: Night) -> tuple[str, ...]:
-    """Forget what the corpus lost; drop judged candidates and old verdicts; idempotent.
-
-    When a row that was published has turned sensitive, older snapshots still hold it: they go too.
-
-    Returns:
-        The snapshots that were removed for that reason.
-    """
+    """Forget what the corpus lost and old verdicts; return the snapshots that were removed."""
+    # Older snapshots still hold a row that has turned sensitive since: they go too.
     purge_texts(night.paths.archive, lambda ids: _hashes_of(night, ids))
     prune_content(night)
     _drop_old_files(night)
@@ -193,7 +170,6 @@ def _forget_questions(paths: StorePaths) -> None:
 
 
 def _hashes_of(night: Night, memory_ids: Collection[str]) -> dict[str, str]:
-    """Return the content hash of those memories that exist now."""
     wanted = frozenset(memory_ids)
     columns = ("memory_id", "content_hash")
     return {

@@ -45,8 +45,7 @@ from noctuary.work.stage import (
 from noctuary_assets import ingest
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import MEMORIES, POSTINGS, VECTORS, Night, store_profile
-from noctuary_assets.reporting import judge, report_stage
-from noctuary_assets.workers import Workers
+from noctuary_assets.reporting import Workers, judge, report_stage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,8 +56,7 @@ VECTOR_TIERS = Stage("vector_tiers", "2")
 # Within vector_tiers, which runs on every night: what needs no look at the tables is kept.
 EXIT_THRESHOLDS = Stage("exit_thresholds", "1")
 
-LEAN, ONNX = "numpy", "ONNX Runtime"
-"""What encodes questions on the read side, as the facts of query_encoder say it."""
+LEAN, ONNX = "numpy", "ONNX Runtime"  # what encodes questions, as facts of query_encoder say it
 
 
 def embed_memories(night: Night) -> StageResult:
@@ -101,11 +99,8 @@ def chosen_backend(night: Night) -> Backend:
 
 
 def export_query_encoder(night: Night) -> StageResult:
-    """Export the encoder for the read side, where torch is not imported.
-
-    A model that the lean encoder cannot read is left to its ONNX export; a hosted one is described.
-    Before hours of embedding: what is published must be able to encode a question.
-    """
+    """Export the encoder for the read side, where torch is not imported."""
+    # Before hours of embedding: what is published must be able to encode a question.
     encoder = night.encoder
     directory = night.paths.encoders / encoder.fingerprint.digest
     inputs: dict[str, Any] = {"fingerprint": encoder.fingerprint.digest}
@@ -154,11 +149,8 @@ def _export_lean(night: Night, directory: Path) -> dict[str, Any]:
 
 
 def sync_vector_tiers(night: Night) -> StageResult:
-    """Make the LanceDB tables equal to the vectors.
-
-    LanceDB does not fsync: where the last night does not vouch for every file, they are compared
-    even when nothing changed.
-    """
+    """Make the LanceDB tables equal to the vectors."""
+    # LanceDB does not fsync: unless the last night vouches for every file, they are compared.
     vectors_result = night.result_of(MEMORY_VECTORS)
     fingerprint, uri = night.encoder.fingerprint, night.settings.tiers.uri
     dims = (night.settings.tiers.small_dims, night.settings.tiers.medium_dims)

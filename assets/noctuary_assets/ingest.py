@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from noctuary.agents.hooks import capture_journalled
-from noctuary.core.errors import StoreError
 from noctuary.core.files import write_text
-from noctuary.core.manifest import read_pointer
 from noctuary.core.store import ROWS_FILE, find_home
 from noctuary.graph.extract import Extraction
 from noctuary.graph.llm import TOLD_VERSION, findings_told
+from noctuary.snapshot.publish import serving_id
 from noctuary.sources.echo import (
     EchoGuard,
     ExportedContents,
@@ -58,9 +56,6 @@ from noctuary.work.stage import (
 from noctuary_assets.night import MEMORIES, QUARANTINE, TURNS, Night
 from noctuary_assets.reporting import judge, report_stage
 
-# Stage corpus_export: memories, turns and quarantine.
-
-
 # What a store says about its memories is part of it: a share that is revoked, with nothing else
 # changed, must reach the snapshot.
 CORPUS = Stage(
@@ -69,25 +64,22 @@ CORPUS = Stage(
     (MEMORIES, TURNS, QUARANTINE, *(f"corpus/{name}" for name in EVIDENCE_FILES)),
 )
 
-
-READ_AT_FILE = "read_at"
-"""When the source was opened, microseconds since the epoch: of tonight alone, so in no digest."""
+READ_AT_FILE = "read_at"  # when the source was opened, in microseconds: in no digest
 
 
 def export_memories(night: Night) -> StageResult:
-    """Export the source.
-
-    It is read on every night, because only reading it tells whether it changed. What is new in
-    agents' transcripts is kept first and joined to it.
-    """
+    """Export the source."""
+    # On every night: only reading tells whether it changed. New transcripts are kept first.
     directory = night.work(MEMORIES).parent
     progress = TimedProgress(TASK, night.progress)
 
     def body() -> StageOutput:
         ingested = _ingest_new_turns(night)
         known = read_injections(night.paths.injections)
+        serving = serving_id(night.paths)
+        rows = night.paths.snapshots / serving / ROWS_FILE if serving else None
         with previous_export(night.work(MEMORIES)) as previous:
-            exported = ExportedContents.read(previous, _serving_rows(night))
+            exported = ExportedContents.read(previous, rows)
             guard = EchoGuard(known, exported)
             # Before the source is pinned: what is written from now on came later (sources.live).
             read_us = time.time_ns() // 1000
@@ -136,13 +128,6 @@ def _ingest_new_turns(night: Night) -> dict[str, Any]:
     return notes
 
 
-def _serving_rows(night: Night) -> Path | None:
-    try:
-        return night.paths.snapshots / read_pointer(night.paths).snapshot_id / ROWS_FILE
-    except StoreError:
-        return None
-
-
 def _prune(night: Night, known: KnownInjections, guard: EchoGuard) -> dict[str, Any]:
     """Forget old injections; of a record that could not be read nothing is known to be unused."""
     path, fault, pruned = night.paths.injections, known.fault, 0
@@ -175,17 +160,13 @@ def read_told(night: Night) -> dict[str, Extraction]:
 
 
 def told_inputs(night: Night) -> dict[str, str]:
-    """Return what the graph's stage depends on besides the corpus; empty where nothing is told.
-
-    The tables themselves are part of the corpus and of its digest.
-    """
+    """Return what the graph's stage depends on besides the corpus; empty where nothing is told."""
     corpus = night.work(MEMORIES).parent
     is_told = any((corpus / n).is_file() for n in EVIDENCE_FILES if n != SHARES_FILE)
     return {"told": TOLD_VERSION} if is_told else {}
 
 
 # The last look at an export, remembered for as long as nothing of it or of the rules changes.
-
 
 EXPORT_SCAN = Stage("export_scan", "1")
 
@@ -213,11 +194,7 @@ memory_store = dg.AssetSpec(
 
 def _spec(key: str, kinds: set[str], description: str) -> dg.AssetSpec:
     return dg.AssetSpec(
-        key,
-        deps=[memory_store],
-        kinds=kinds,
-        description=description,
-        code_version=CORPUS.version,
+        key, deps=[memory_store], kinds=kinds, description=description, code_version=CORPUS.version
     )
 
 
@@ -228,7 +205,6 @@ turns = _spec("turns", {"parquet"}, "The memories that are turns of a conversati
 quarantine = _spec(
     "quarantine", {"parquet"}, "Rows that could not be exported, with the reason; no content."
 )
-
 
 # The fact that counts the rows of each asset, its file, and the columns that the UI shows.
 _TABLES = {

@@ -43,10 +43,6 @@ CONTENT = "content"
 SHARDS = "shards"
 
 
-def _ignore(_: object) -> None:
-    """Tell nobody."""
-
-
 @dataclass
 class Night:
     """One run of the pipeline, or of a part of it, on one store."""
@@ -55,8 +51,8 @@ class Night:
     source: SourceName
     settings: Settings = field(default_factory=Settings)
     progress: Progress = SILENT
-    report: Callable[[StageResult], None] = _ignore  # told of every finished stage
-    say: Callable[[str], None] = _ignore  # lines for a person, before money is spent for example
+    report: Callable[[StageResult], None] = lambda _: None  # told of every finished stage
+    say: Callable[[str], None] = lambda _: None  # lines for a person, for example of costs
     results: list[StageResult] = field(default_factory=list[StageResult])  # in order
     tables_hold: bool = False  # the tables of vectors are certainly as the last night left them
 

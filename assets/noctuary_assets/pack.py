@@ -42,16 +42,12 @@ from noctuary_assets.reporting import report_stage
 
 SERVING_PACK = Stage("serving_pack", "3")
 
-
 PACKED = (CORPUS, MEMORY_VECTORS, LEXICAL_INDEX, CONCEPT_GRAPH, TURN_CLUSTERS, SUMMARY_TABLE)
 
 
 def build_serving_pack(night: Night) -> StageResult:
-    """Pack what the stages made into the files that recall reads.
-
-    Nothing is built when they all came out as before and the bytes are still there, as a candidate
-    or published.
-    """
+    """Pack what the stages made into the files that recall reads."""
+    # Nothing is built where all came out as before and the bytes are still there.
     inputs: dict[str, Any] = {stage.name: night.result_of(stage).digest for stage in PACKED}
     inputs["query_encoder"] = night.result_of(QUERY_ENCODER).digest
     inputs["tier"] = _tier_inputs(night)
@@ -88,10 +84,8 @@ def digest_of(night: Night, stage: Stage) -> str:
 
 
 def _tier_inputs(night: Night) -> dict[str, Any] | None:
-    """Return what the pack's short tier depends on beside the vectors; None where it has none.
-
-    Only then: the frozen rotation tells of earlier nights, which a small pack does not.
-    """
+    """Return what the pack's short tier depends on beside the vectors; None where it has none."""
+    # Only then: the frozen rotation tells of earlier nights, which a small pack does not.
     dim = night.settings.tiers.small_dims
     full = night.encoder.fingerprint.dimension
     if night.result_of(MEMORY_VECTORS).rows < FUNNEL_MIN_ROWS or not 0 < dim < full:

@@ -188,8 +188,7 @@ PLAN_HOOK = "post_compaction_plan"
 COMPACTION_PLAN = Stage("compaction_plan", "1", (PLAN,))
 OFF = "off: adaptive_compaction is false"
 
-_TIMES = ("phase_timing_ms", "paginated_scoring")
-"""How long it took; it goes into the notes."""
+_TIMES = ("phase_timing_ms", "paginated_scoring")  # how long it took; it goes into the notes
 
 _NOTHING: dict[str, Any] = {
     "candidates": [], "groups": [], "would_archive": 0, "would_create_summaries": 0,
@@ -198,10 +197,7 @@ _NOTHING: dict[str, Any] = {
 
 
 def plan_compaction(night: Night) -> StageResult:
-    """Make the plan of the published snapshot, keep it, and tell the hooks; archive nothing.
-
-    Without adaptive_compaction the plan is empty, and the hooks hear that.
-    """
+    """Make the plan of the snapshot (empty without adaptive_compaction) and tell the hooks."""
     profile = store_profile(night)
     rules = archive_rules(profile.to_json(), night.settings.compaction)
     is_on = profile.adaptive_compaction
@@ -226,19 +222,13 @@ def plan_compaction(night: Night) -> StageResult:
         write_text(night.work(PLAN), text + "\n")
         return StageOutput(len(said["candidates"]), facts, notes)
 
-    inputs = {
-        "is_on": is_on,
-        "rules": asdict(rules),
-        "scores": night.result_of(LTP_SCORES).digest,
-    }
+    inputs = {"is_on": is_on, "rules": asdict(rules), "scores": night.result_of(LTP_SCORES).digest}
     # Days pass, and plans are applied and undone between nights.
     return night.finish(night.run(COMPACTION_PLAN, inputs, body, always=True))
 
 
 @dg.asset(
-    deps=[publish.snapshot, index.ltp_scores],
-    kinds={"json"},
-    code_version=COMPACTION_PLAN.version,
+    deps=[publish.snapshot, index.ltp_scores], kinds={"json"}, code_version=COMPACTION_PLAN.version
 )
 def compaction_plan(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     """What `noctuary proposals compact --apply` would archive: candidates with reasons, in groups.

@@ -63,9 +63,6 @@ from noctuary_assets.night import COMPARISON, Night
 from noctuary_assets.pack import PACKED, SERVING_PACK, digest_of, embed_again
 from noctuary_assets.reporting import report_stage
 
-# Stages snapshot_candidate, gate_verdict, snapshot.
-
-
 SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "3")
 GATE_VERDICT = Stage("gate_verdict", "1")
 SNAPSHOT = Stage("snapshot", "1")
@@ -84,18 +81,17 @@ def seal_snapshot_candidate(
         return StageOutput(manifest.counts["memories"], facts)
 
     known = load_result(night.paths.work, SNAPSHOT_CANDIDATE)
-    if known and not _is_still_there(night, known.facts["digest"]):
+    directory = find_by_digest(night.paths, known.facts["digest"]) if known else None
+    if known and not (directory and is_intact(directory, known.facts["digest"])):
         forget_result(night.paths.work, SNAPSHOT_CANDIDATE)
     inputs = {"pack": pack, "ranking": ranking, "abstention": abstention}
     return night.finish(night.run(SNAPSHOT_CANDIDATE, inputs, body))
 
 
 def judge_snapshot_candidate(night: Night, drops: DropReport) -> Verdict:
-    """Judge the candidate and store the verdict under its digest.
-
-    A stored PASS for published bytes stands. After a FAIL everything that was packed is made again
-    by the next night, which would otherwise take over what was condemned and be refused as well.
-    """
+    """Judge the candidate and store the verdict under its digest."""
+    # A stored PASS for published bytes stands. After a FAIL everything is made again by the next
+    # night, which would otherwise take over what was condemned.
     digest = candidate_digest(night)
     known = read_verdict(night.paths, digest)
     if known is not None and serves(night.paths, digest):
@@ -149,18 +145,12 @@ def candidate_path(night: Night) -> Path:
     return directory
 
 
-def _is_still_there(night: Night, digest: str) -> bool:
-    directory = find_by_digest(night.paths, digest)
-    return directory is not None and is_intact(directory, digest)
-
-
 def candidate_digest(night: Night) -> str:
     """Return the digest of tonight's candidate."""
     return digest_of(night, SNAPSHOT_CANDIDATE)
 
 
 # Stage recall_comparison: the candidate and the serving snapshot answer the same queries.
-
 
 RECALL_COMPARISON = Stage("recall_comparison", "2", (COMPARISON,))
 
@@ -259,9 +249,6 @@ def _compare(
     return found, replace(report, on_drop=night.settings.evaluation.on_drop)
 
 
-# Stage evaluation_report: one HTML page about a night that measured something, and its plots.
-
-
 CHECKS = {
     "files_match_the_manifest": "Every file has the size and the digest that the manifest says.",
     **{check.__name__: str(check.__doc__).partition("\n")[0] for check in GATE_CHECKS},
@@ -352,11 +339,7 @@ def release(night: dg.ResourceParam[Night]) -> Iterator[Any]:
     )
 
 
-@dg.asset(
-    deps=[release],
-    kinds={"sqlite", "numpy"},
-    code_version=SNAPSHOT.version,
-)
+@dg.asset(deps=[release], kinds={"sqlite", "numpy"}, code_version=SNAPSHOT.version)
 def snapshot(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
     """What recall reads: the candidate, once a PASS verdict names it.
 

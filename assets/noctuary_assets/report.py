@@ -8,9 +8,8 @@ from typing import Any
 
 import dagster as dg
 
-from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError
 from noctuary.core.files import read_json, write_text
-from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.manifest import read_manifest
 from noctuary.evaluate.abstain import measure_abstention
 from noctuary.evaluate.note import write_note
 from noctuary.evaluate.report import (
@@ -24,6 +23,7 @@ from noctuary.evaluate.report import (
     night_plots,
     render_page,
 )
+from noctuary.snapshot.publish import serving_id
 from noctuary.snapshot.verdict import Verdict, read_verdict
 from noctuary.work.stage import Stage, StageOutput, StageResult
 from noctuary_assets import evaluate, publish
@@ -40,8 +40,7 @@ from noctuary_assets.reporting import report_stage
 
 EVALUATION_REPORT = Stage("evaluation_report", "1")
 
-KEPT_REPORTS = 30
-"""Pages that stay: a month of nights, some 300 KB each."""
+KEPT_REPORTS = 30  # pages that stay: a month of nights, some 300 KB each
 
 _ID_CHARS = 12
 
@@ -84,7 +83,7 @@ def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightRe
         note=write_note(night.results, verdict),
         night=moment,
         candidate_digest=manifest.digest,
-        serving_snapshot=_serving_id(night),
+        serving_snapshot=serving_id(night.paths),
         encoder_model=str(manifest.encoder["model"]) if manifest.encoder else None,
         counts=manifest.counts,
         query_counts=count_queries(questions),
@@ -95,13 +94,6 @@ def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightRe
         query_texts=texts if night.settings.evaluation.report_texts else None,
         notes=(*questions.notes, *read_calibration(night)["said"]),
     )
-
-
-def _serving_id(night: Night) -> str | None:
-    try:
-        return read_pointer(night.paths).snapshot_id
-    except (SnapshotMissingError, SnapshotCorruptError):
-        return None
 
 
 @dg.asset(

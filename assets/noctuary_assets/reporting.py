@@ -1,7 +1,4 @@
-"""How a stage's result becomes Dagster metadata.
-
-Numbers and ids only: the event log must hold no memory text.
-"""
+"""How a stage's result becomes Dagster metadata: numbers and ids only, no text of a memory."""
 
 from __future__ import annotations
 
@@ -13,6 +10,8 @@ import dagster as dg
 
 from noctuary.work.stage import Stage, StageResult, forget_result
 from noctuary_assets.night import Night
+
+Workers = dg.ResourceParam[Any]  # Ray, up while heavy assets run; None: the night's own processes
 
 _SAMPLE_ROWS = 5
 _NOT_PUBLISHED = (
@@ -30,17 +29,8 @@ def report_stage(
     columns: Sequence[str] = (),
     more: Mapping[str, Any] | None = None,
 ) -> dg.MaterializeResult[Any]:
-    """Describe what a stage did: rows, facts, cost, re-use and a sample without content.
-
-    Args:
-        night: The night.
-        result: What the stage returned.
-        asset_key: For multi-assets, which one this is.
-        rows: Rows of this asset, where the stage made several.
-        table: Parquet artifact to sample.
-        columns: Columns of the sample; never one that holds memory text.
-        more: Dagster metadata by name, to be shown beside the numbers.
-    """
+    """Describe what a stage did: rows, facts, cost, re-use and a sample without content."""
+    # `asset_key` and `rows` are for multi-assets; `columns`, of the sample, never hold memory text.
     metadata: dict[str, Any] = {
         "dagster/row_count": result.rows if rows is None else rows,
         "reused": result.reused,
@@ -64,16 +54,7 @@ def judge(
     asset_key: str | None = None,
     check_name: str | None = None,
 ) -> dg.AssetCheckResult:
-    """Return what a blocking check found; what does not hold is made again by the next night.
-
-    Args:
-        night: The night.
-        stage: Whose output was looked at.
-        passed: Whether it holds.
-        found: The numbers behind it.
-        asset_key: For multi-assets, which one the check is of.
-        check_name: For checks inside of an asset, which one.
-    """
+    """Return what a blocking check found; what does not hold is made again by the next night."""
     if not passed:
         # Its stamp would vouch for it, and every night would stop here.
         forget_result(night.paths.work, stage)
@@ -88,12 +69,7 @@ def judge(
 
 
 def describe_table(path: Path, columns: Sequence[str]) -> dict[str, Any]:
-    """Return Dagster metadata of a Parquet file: where it is, its columns, its first rows.
-
-    Args:
-        path: The file.
-        columns: Those of the sample; never one that holds memory text.
-    """
+    """Return Dagster metadata of a Parquet file: its place, its columns, a sample without texts."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as table:

@@ -68,7 +68,7 @@ def _score(name: str, retriever: ArmRetriever, loaded: LoadedSet) -> Scores:
     values = np.zeros((len(loaded.queries), len(metrics)))
     for row, query in enumerate(loaded.queries):
         ranking = [found for found, _ in retriever.retrieve_hits(query, K)]
-        values[row] = [FAMILIES[family](ranking, query, k) for family, k in metrics]
+        values[row] = [FAMILIES[family](ranking, query.gains, k) for family, k in metrics]
     return Scores(
         name=name,
         metrics=METRICS,

@@ -30,7 +30,7 @@ class _Extractor:
         """Yield the extractions of the memories at some positions."""
         for position in chosen:
             r, started = self._records[position], time.process_time()
-            found = extract(r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn)
+            found = extract(r.content, r.tags, r.expanded_keywords, is_turn=r.is_turn)
             self.cpu_s += time.process_time() - started
             yield found
 

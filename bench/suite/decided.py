@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.evaluate.decide import CHALLENGERS, DECISION_METRIC, Decision, decide
+from noctuary.evaluate.decide import CHALLENGERS, DECISION_METRIC, Decision, challenge, decide
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import Scores, score_run
 from noctuary.evaluate.run import Run
@@ -67,12 +67,12 @@ def find_challengers(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, str | N
     shipped = RetrievalProfile()
     found: dict[str, str | None] = {}
     for challenger in CHALLENGERS:
-        profile = challenger.apply(shipped)
+        profile = replace(shipped, **challenge(challenger, shipped))
         if profile != shipped:
             same = [
                 name for name, arm in arms.items() if dict(arm["settings"]) == profile.to_json()
             ]
-            found[challenger.name] = same[0] if same else None
+            found[challenger] = same[0] if same else None
     return found
 
 

@@ -20,7 +20,3 @@ def __getattr__(name: str) -> Any:
 
         return getattr(component, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]

@@ -1,7 +1,4 @@
-"""The one code location: every asset, check, job, schedule and sensor.
-
-`build_definitions` lets tests swap resources.
-"""
+"""The one code location: every asset, check, job, schedule and sensor."""
 
 from __future__ import annotations
 
@@ -23,9 +20,13 @@ from noctuary_assets import (
     publish,
     report,
 )
-from noctuary_pipelines.jobs import NIGHTLY_JOB, OWNER
 from noctuary_pipelines.resources import NightResource
-from noctuary_pipelines.schedules import nightly_freshness, nightly_schedule
+from noctuary_pipelines.schedules import (
+    NIGHTLY_JOB,
+    OWNER,
+    nightly_freshness,
+    nightly_schedule,
+)
 from noctuary_pipelines.sensors import failure_sensor, missed_sensor, source_sensor
 from noctuary_pipelines.workers import workers
 
@@ -75,8 +76,7 @@ def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definiti
             "workers": workers,
             **(resources or {}),
         },
-        # One process: a step of its own would import everything again, and the work is in
-        # vectorised libraries anyway.
+        # One process: a step of its own would import everything again.
         executor=dg.in_process_executor,
     )
 

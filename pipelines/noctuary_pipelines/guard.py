@@ -34,10 +34,7 @@ _REPORT_HEADERS = {
 
 
 class Guard:
-    """An application that only hears requests from this machine's own pages and scripts.
-
-    Before it stand the store's reports, under /reports.
-    """
+    """Lets an application hear this machine's own pages and scripts only; serves /reports."""
 
     def __init__(self, app: ASGIApp, reports: Path | None = None) -> None:
         self._app = app

@@ -17,8 +17,9 @@ import click
 
 from noctuary.core.errors import NoctuaryError, PublishRefusedError, StoreError, StoreLockedError
 from noctuary.core.files import remove_tree
-from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.manifest import read_manifest
 from noctuary.core.store import StorePaths
+from noctuary.snapshot.publish import serving_id
 from noctuary.snapshot.verdict import read_verdict
 from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
@@ -129,7 +130,7 @@ def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outco
         with open_night(site, context, report, say) as opened:
             yield opened
 
-    before = _serving_id(site)
+    before = serving_id(site.paths)
     definitions = build_definitions({"night": night})
     home = str(site.paths.dagster_home)
     with _records_at_leisure(), dg.DagsterInstance.from_config(home) as instance:
@@ -151,12 +152,9 @@ def run_night(site: Site, *, echo: bool = False, verbose: bool = False) -> Outco
 
 @contextlib.contextmanager
 def _records_at_leisure() -> Generator[None]:
-    """Let Dagster's records reach the disk at the end of the night, not 2,000 times during it.
-
-    Dagster opens a connection for every event. Closing the last one of a database writes its log
-    back and waits for the disk, so one of each stays open here; nor does a commit wait. A power cut
-    costs the last events of this run, which no snapshot depends on.
-    """
+    """Let Dagster's records reach the disk at the end of the night, not 2,000 times during it."""
+    # Closing the last connection of a database writes its log back and waits for the disk, so one
+    # of each stays open here. A power cut costs the last events, which no snapshot depends on.
     from sqlalchemy import Engine, event
 
     held: dict[str, sqlite3.Connection] = {}
@@ -187,7 +185,7 @@ def _record_instance(site: Site) -> None:
 
 
 def _success(site: Site, before: str | None, stages: list[StageResult]) -> Outcome:
-    now = _serving_id(site)
+    now = serving_id(site.paths)
     counts = read_manifest(site.paths.snapshots / str(now)).counts
     held = ", ".join(f"{counts[name]:,} {name}" for name in ("memories", "edges", "summaries"))
     if now == before:
@@ -236,11 +234,8 @@ def _known_errors() -> set[str]:
 
 
 def _error_of(event: Any) -> tuple[str, str]:
-    """Return class name and message of the error behind a failure event.
-
-    Of those that caused each other, the first that noctuary itself raised, which says what to do;
-    without one the innermost.
-    """
+    """Return class name and message of the error behind a failure event."""
+    # Of a chain the first that noctuary raised, which says what to do; else the innermost.
     error = getattr(event.event_specific_data, "error", None)
     name = message = ""
     while error is not None and name not in _known_errors():
@@ -248,13 +243,6 @@ def _error_of(event: Any) -> tuple[str, str]:
         error = error.cause
     prefix, _, said = message.partition(":")
     return name, said.strip() if prefix.endswith(name) and name else message
-
-
-def _serving_id(site: Site) -> str | None:
-    try:
-        return read_pointer(site.paths).snapshot_id
-    except NoctuaryError:
-        return None
 
 
 def _echo(line: str, *, err: bool = False) -> None:
@@ -303,7 +291,7 @@ def _to_json(outcome: Outcome, site: Site | None, seconds: float) -> dict[str, A
         "message": outcome.message,
         "source": str(site.source) if site else None,
         "store": str(site.paths.root) if site else None,
-        "snapshot_id": _serving_id(site) if site else None,
+        "snapshot_id": serving_id(site.paths) if site else None,
         "wall_s": round(seconds, 2),
         "said": outcome.said,
         "note": outcome.note,

@@ -16,10 +16,7 @@ _QUIET_S = 2.0  # tasks that finish sooner are not worth a line
 
 
 class BarProgress:
-    """Live lines on standard error; one per task, removed when it is done.
-
-    A task of one step, such as a stage, shows how long it has been at work.
-    """
+    """Live lines on standard error; one per task, removed when it is done."""
 
     def __init__(self) -> None:
         from rich.console import Console

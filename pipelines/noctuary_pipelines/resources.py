@@ -16,8 +16,8 @@ from noctuary.work.stage import StageResult
 from noctuary_assets.housekeeping import sweep
 from noctuary_assets.night import Night
 from noctuary_pipelines.dead_runs import close_dead_runs
-from noctuary_pipelines.jobs import NIGHTLY_JOB
 from noctuary_pipelines.progress import choose_progress
+from noctuary_pipelines.schedules import NIGHTLY_JOB
 from noctuary_pipelines.site import Site, resolve_site
 from noctuary_pipelines.source_versions import note_source
 
@@ -89,11 +89,8 @@ def open_night(
 
 @contextmanager
 def hold_store(site: Site) -> Generator[tuple[str, bool]]:
-    """Keep others out of a store and its ledger true; remove what a killed night left.
-
-    Yields what was healed, as a sentence, empty for nothing; and whether the tables of vectors are
-    certainly those of the last night.
-    """
+    """Keep others out of a store and its ledger true; remove what a killed night left."""
+    # Yields what was healed, as a sentence, and whether the vectors' tables are unchanged.
     paths = site.paths
     with private_umask(), hold_lock(paths.lock):
         sweep(paths)

@@ -1,4 +1,4 @@
-"""Schedules: when jobs run once they are switched on."""
+"""The job of a night, and when it runs once its schedule is switched on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ import dagster as dg
 from dagster._utils.schedules import get_smallest_cron_interval, schedule_execution_time_iterator
 
 from noctuary.core.settings import ScheduleSettings
-from noctuary_pipelines.jobs import NIGHTLY_JOB
+
+OWNER = "team:noctuary"  # of every asset of a night: in a project of others the job selects these
+
+NIGHTLY_JOB = dg.define_asset_job(
+    "nightly",
+    selection=dg.AssetSelection.owner(OWNER).materializable(),
+    # A step of its own would hold the store against the next one.
+    executor_def=dg.in_process_executor,
+    description="The whole night: export, embed, index, connect, compact, evaluate, publish.",
+)
 
 
 def nightly_schedule(settings: ScheduleSettings) -> dg.ScheduleDefinition:
@@ -27,10 +36,8 @@ def nightly_schedule(settings: ScheduleSettings) -> dg.ScheduleDefinition:
 
 
 def nightly_freshness(settings: ScheduleSettings) -> dg.FreshnessPolicy:
-    """Return when the snapshot is late: where the schedule's next time comes and it is older.
-
-    A night takes as long as it takes, so a missed one shows when the next is due.
-    """
+    """Return when the snapshot is late: where the schedule's next time comes and it is older."""
+    # A night takes as long as it takes, so a missed one shows when the next is due.
     return dg.FreshnessPolicy.cron(
         deadline_cron=settings.cron,
         lower_bound_delta=get_smallest_cron_interval(settings.cron),

@@ -14,23 +14,15 @@ from noctuary.core.errors import NoctuaryError
 from noctuary.core.settings import NotifySettings, SensorSettings
 from noctuary.sources.source import read_marker
 from noctuary.work.lock import find_holder
-from noctuary_pipelines.jobs import NIGHTLY_JOB
 from noctuary_pipelines.notify import NIGHT_FAILED, NIGHT_MISSED, notify
-from noctuary_pipelines.schedules import last_tick
+from noctuary_pipelines.schedules import NIGHTLY_JOB, last_tick
 from noctuary_pipelines.site import Site, resolve_site
 from noctuary_pipelines.source_versions import describe_change, read_completed_marker
 
-MAX_ATTEMPTS = 3
-"""Nights asked for on one state of the source: a busy disk passes, a broken source does not."""
-
-START_PATIENCE_S = 120.0
-"""Time in which a requested run may reach the lock: importing everything on a busy machine."""
-
-LATE_S = 3600
-"""A night that has not begun an hour after it was due did not happen."""
-
-MARKER_TAG = "noctuary/marker"
-"""Tag of a requested run: which state of the source it was asked for."""
+MAX_ATTEMPTS = 3  # on one state of the source: a busy disk passes, a broken source does not
+START_PATIENCE_S = 120.0  # a requested run may take so long to reach the lock
+LATE_S = 3600  # a night that has not begun an hour after it was due did not happen
+MARKER_TAG = "noctuary/marker"  # tag of a requested run: which state of the source it was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +32,7 @@ class Asked:
     marker: str = ""  # the state of the source that a night was last asked for; empty before
     at_s: float = 0.0  # when, in seconds since the epoch
     attempts: int = 0  # nights asked for on that state
-    # Nights asked for at all; part of the run key, so that a source that returns to an earlier
-    # state is read again.
+    # Nights asked for at all, for the run key: a source may return to an earlier state.
     total: int = 0
 
 
@@ -57,10 +48,8 @@ class Decision:
 def decide_run(
     asked: Asked, marker: str, completed_marker: str | None, *, now_s: float, minimum_s: float
 ) -> Decision:
-    """Decide whether a change of the source asks for a night now.
-
-    `completed_marker` is the source's when the last night began that went through, if known.
-    """
+    """Decide whether a change of the source asks for a night now."""
+    # `completed_marker` is the source's when the last night began that went through, if known.
     if marker == completed_marker:
         return Decision(asked, "nothing changed in the source since the last night")
     is_same = marker == asked.marker
@@ -130,10 +119,8 @@ def source_sensor(
 def failure_sensor(
     settings: NotifySettings, resolve: Callable[[], Site] = resolve_site
 ) -> dg.SensorDefinition:
-    """Return the sensor that tells of failed nights; on where the settings name whom to tell.
-
-    It hears of the runs that Dagster started. The command behind `make nightly` tells by itself.
-    """
+    """Return the sensor that tells of failed nights; on where the settings name whom to tell."""
+    # It hears of the runs that Dagster started. The command behind `make nightly` tells by itself.
 
     @dg.run_failure_sensor(
         name="night_failed",

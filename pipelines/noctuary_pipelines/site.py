@@ -1,7 +1,4 @@
-"""Which source, which store, which settings.
-
-Resolved once per run from arguments and environment, never at import.
-"""
+"""Which source, which store, which settings: resolved once per run, never at import."""
 
 from __future__ import annotations
 
@@ -28,8 +25,7 @@ from noctuary.work.ledger import Fault, heal_dagster, name_faults
 from noctuary.work.lock import hold_lock
 from noctuary_pipelines.sample import place_sample
 
-_DAGSTER_YAML = Path(__file__).with_name("dagster.yaml")
-"""What a store's Dagster home begins with."""
+_DAGSTER_YAML = Path(__file__).with_name("dagster.yaml")  # what a store's Dagster home begins with
 
 _SET_ASIDE = (
     "what is left of it lies beside as *.damaged; if the schedule was on, switch it on again in "
@@ -48,14 +44,9 @@ class Site:
 
 
 def resolve_site(
-    source: str | None = None,
-    store: str | None = None,
-    environ: Mapping[str, str] | None = None,
+    source: str | None = None, store: str | None = None, environ: Mapping[str, str] | None = None
 ) -> Site:
-    """Resolve source and store.
-
-    Argument, then environment, then configuration, then the bundled sample.
-    """
+    """Resolve source and store: argument, environment, configuration, else the bundled sample."""
     env = os.environ if environ is None else environ
     home = find_home(env)
     require_moved(home, env)
@@ -88,10 +79,7 @@ def _refuse_foreign_store(store: Path, source: SourceName) -> None:
 
 
 def prepare_instance(paths: StorePaths, *, say: Callable[[str], None] | None = None) -> Path:
-    """Create the store's Dagster home with its configuration, if it is not there, and return it.
-
-    What is damaged of Dagster's files is set aside; Dagster makes new ones.
-    """
+    """Create the store's Dagster home if it is not there; what is damaged of it is set aside."""
     make_directory(paths.dagster_home)
     faults: list[Fault] = []
     # A night that runs is writing them, and healed what it found.

@@ -30,11 +30,8 @@ def describe_change(
 
 
 def note_source(instance: dg.DagsterInstance, site: Site) -> None:
-    """Note the state of the source before anything of it is read.
-
-    What changes while a night reads belongs to the next one. A source that cannot be looked at is
-    left to the night, which says what is wrong with it.
-    """
+    """Note the state of the source before anything of it is read."""
+    # What changes meanwhile belongs to the next night; what cannot be read is left to this one.
     try:
         marker = read_marker(site.source, site.settings)
     except (NoctuaryError, OSError):
@@ -50,10 +47,8 @@ def read_known_marker(instance: dg.DagsterInstance) -> str | None:
 
 
 def read_completed_marker(instance: dg.DagsterInstance) -> str | None:
-    """Return the state of the source that the last night read, if that night went through.
-
-    A night that went through has published, or found what it made serving already.
-    """
+    """Return the state of the source that the last night read, if that night went through."""
+    # A night that went through has published, or found what it made serving already.
     read = instance.get_latest_materialization_event(memories.key)
     published = instance.get_latest_materialization_event(snapshot.key)
     if read is None or published is None or published.timestamp < read.timestamp:

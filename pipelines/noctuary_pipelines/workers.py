@@ -40,7 +40,7 @@ def open_ray(settings: RunnerSettings) -> Any:
         )
     from noctuary.work.ray import RayCluster
 
-    cluster = RayCluster.of(settings)
+    cluster = RayCluster(settings)
     library: Any = importlib.import_module("dagster_ray")
 
     class NightRay(library.RayResource):
@@ -48,39 +48,31 @@ def open_ray(settings: RunnerSettings) -> Any:
 
         @property
         def host(self) -> str:
-            """Where it is."""
-            return cluster.address or "127.0.0.1"
+            return settings.address or "127.0.0.1"
 
         @property
         def ray_address(self) -> str:
-            """What `ray.init` is told."""
-            return cluster.address or "local"
+            return settings.address or "local"
 
         @property
         def name(self) -> str:
-            """What the run's log calls it."""
-            return f"Ray at {cluster.address}" if cluster.address else "Ray of this machine"
+            return f"Ray at {settings.address}" if settings.address else "Ray of this machine"
 
         @property
         def created(self) -> bool:
-            """True: connecting starts it where it must be started."""
             return True
 
         @property
         def ready(self) -> bool:
-            """True: connecting waits for it."""
             return True
 
         def connect(self, context: Any) -> None:
-            """Connect with noctuary's sizes and silence."""
             cluster.connect()
 
         def on_connect(self, context: Any) -> None:
-            """Say so in the run's log."""
             context.log.info(f"{self.name}: {cluster.workers()} workers")
 
         def delete(self, context: Any) -> None:
-            """End what was started here; a cluster of others stays."""
             cluster.close()
 
     return NightRay()

@@ -88,7 +88,7 @@ def build_small_source(directory: Path) -> Path:
     source = directory / "memory.db"
     sample.build(source)
     rows = [row for row in sample_rows() if row.id not in _SMALL_SENSITIVE]
-    turns = [row.id for row in rows if row.tag_values("session") == ["inc-481"]][:_SMALL_TURNS]
+    turns = [row.id for row in rows if "session:inc-481" in row.tags.split(",")][:_SMALL_TURNS]
     memories = [row.id for row in rows if row.category != "turn"][:_SMALL_MEMORIES]
     kept = ",".join(str(i) for i in (*turns, *memories, *_SMALL_SENSITIVE))
     with editing(source) as db:

@@ -210,8 +210,7 @@ def test_the_content_store_holds_the_same_keys_as_those_of_a_full_rebuild(nights
         tokens_key(r.content, r.tags, r.expanded_keywords, r.category).hex() for r in records
     }
     assert {k for kind, k in keys if kind == EXTRACTION_KIND} == {
-        extraction_key(r.content, r.category, r.tags, r.expanded_keywords, r.is_turn).hex()
-        for r in records
+        extraction_key(r.content, r.tags, r.expanded_keywords, r.is_turn).hex() for r in records
     }
     assert not vectors & {text_key(text).hex() for text in nights.edit.gone}
 

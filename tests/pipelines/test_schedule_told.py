@@ -26,7 +26,7 @@ from dagster._daemon.types import DaemonHeartbeat
 
 from noctuary.cli.store import JOB, look_at_schedule
 from noctuary.core.store import StorePaths
-from noctuary_pipelines.jobs import NIGHTLY_JOB
+from noctuary_pipelines.schedules import NIGHTLY_JOB
 from noctuary_pipelines.site import prepare_instance
 
 _DAY_S = 86_400

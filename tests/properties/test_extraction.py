@@ -59,9 +59,9 @@ def test_an_alias_is_folded_and_never_its_own_canonical_name(content: str) -> No
 
 @given(_CONTENTS, st.text(max_size=20), st.booleans())
 def test_extraction_is_pure_and_survives_json(content: str, tags: str, is_turn: bool) -> None:
-    first = extract(content, "", tags, is_turn=is_turn)
+    first = extract(content, tags, is_turn=is_turn)
     extract("Dana Lee works at Acme.")
-    assert extract(content, "", tags, is_turn=is_turn) == first
+    assert extract(content, tags, is_turn=is_turn) == first
     assert Extraction.from_json(first.to_json()) == first
     assert list(first.stated) == sorted(set(first.stated), key=lambda s: (s[3], s[4], s[1], *s))
 

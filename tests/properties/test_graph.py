@@ -82,7 +82,7 @@ def _record(
 
 
 def _extractions(records: Sequence[MemoryRecord]) -> list[Extraction]:
-    return [extract(r.content, r.category, r.tags, is_turn=r.is_turn) for r in records]
+    return [extract(r.content, r.tags, is_turn=r.is_turn) for r in records]
 
 
 def _graph(records: Sequence[MemoryRecord]) -> Graph:
@@ -109,7 +109,7 @@ def test_a_run_of_words_folds_like_its_slice(text: str, data: st.DataObject) -> 
 def test_any_text_gives_spans_that_fold_to_their_names(
     content: str, tags: str, is_turn: bool
 ) -> None:
-    extraction = extract(content, "", tags, is_turn=is_turn)
+    extraction = extract(content, tags, is_turn=is_turn)
     for found in extraction.found:
         assert found.name
         assert fold_name(found.surface) == found.name

@@ -215,8 +215,5 @@ def records_of(source: Path, directory: Path) -> list[MemoryRecord]:
 
 def proposals_for(records: Sequence[MemoryRecord]) -> list[Proposal]:
     """Return what a night without vectors and successors would propose."""
-    found = [
-        extract(r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn)
-        for r in records
-    ]
+    found = [extract(r.content, r.tags, r.expanded_keywords, is_turn=r.is_turn) for r in records]
     return propose(Materials(records, found, (), {}, None))

@@ -16,15 +16,12 @@ from tests.support.graph_objects import Graph, to_graph
 
 def extract_all(records: Sequence[MemoryRecord]) -> list[Extraction]:
     """Return the extraction of every memory."""
-    return [
-        extract(r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn)
-        for r in records
-    ]
+    return [extract(r.content, r.tags, r.expanded_keywords, is_turn=r.is_turn) for r in records]
 
 
 def synced_keys(records: Sequence[MemoryRecord]) -> list[str]:
     """Return an extraction key for every memory: all that `extract` reads."""
-    return [repr((r.content, r.category, r.tags, r.expanded_keywords, r.is_turn)) for r in records]
+    return [repr((r.content, r.tags, r.expanded_keywords, r.is_turn)) for r in records]
 
 
 def graph_built(records: Sequence[MemoryRecord]) -> Built:

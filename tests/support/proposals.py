@@ -20,10 +20,7 @@ def ask(
     supersessions: Sequence[Supersession] = (),
     vectors: NDArray[np.float32] | None = None,
 ) -> list[Proposal]:
-    found = [
-        extract(r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn)
-        for r in records
-    ]
+    found = [extract(r.content, r.tags, r.expanded_keywords, is_turn=r.is_turn) for r in records]
     return propose(Materials(records, found, supersessions, {}, vectors))
 
 

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 # sdk.d.ts); Codex's `*.command.input.schema.json` (openai/codex, codex-rs/hooks/schema/generated).
 # The fields used here have the same names in both.
 
-
 PROMPT = "UserPromptSubmit"
 SESSION_START = "SessionStart"
 PRE_COMPACT = "PreCompact"
@@ -67,9 +66,7 @@ SESSION_END = "SessionEnd"
 
 AGENTS = ("claude", "codex")
 
-MAX_FIELD_CHARS = 4_096
-"""Characters of a field besides the prompt: the longest path that Linux takes. A longer one is no
-path and no id, and counts as missing."""
+MAX_FIELD_CHARS = 4_096  # of a field besides the prompt; a longer one is no path and no id
 
 
 class HookEvent(NamedTuple):
@@ -114,8 +111,7 @@ MAX_QUERY_CHARS = 4_000
 """Characters of a query: the beginning and the end of a longer prompt, where people put what they
 want. More costs time with every pasted log."""
 
-MAX_PROMPT_CHARS = 200_000
-"""Characters of a prompt that are looked at at all."""
+MAX_PROMPT_CHARS = 200_000  # of a prompt that are looked at at all
 
 MACHINE_SOURCES = frozenset({"system", "poll_event"})
 """Claude's names of prompts that no person wrote: messages of tasks and channels. Prompts of /loop
@@ -126,11 +122,9 @@ _FIRST_WIDE = "\u2e80"
 
 
 def query_of(prompt: str, source: str = "") -> str | None:
-    """Return what to ask the store for a prompt; None where it is not worth asking.
-
-    Not worth it: a machine's message (`source`), a slash command, fewer than `MIN_SIGNS` signs.
-    Blocks that noctuary injected earlier are cut out.
-    """
+    """Return what to ask the store for a prompt; None where it is not worth asking."""
+    # Not worth it: a machine's message (`source`), a slash command, fewer than `MIN_SIGNS` signs.
+    # Blocks that noctuary injected earlier are cut out.
     if source in MACHINE_SOURCES:
         return None
     text = cut_blocks(prompt[:MAX_PROMPT_CHARS]).text.strip()
@@ -166,8 +160,7 @@ SKIPPED = Reply(is_counted=False)
 BLOCKING_WARNINGS = frozenset({"no_snapshot", "store_unreadable", "snapshot_damaged"})
 """Warnings of a recall after which there was nothing to answer from."""
 
-MAX_MESSAGE_CHARS = 400
-"""Characters of a message for the user; paths in it may be long."""
+MAX_MESSAGE_CHARS = 400  # of a message for the user; paths in it may be long
 
 TELLING = frozenset({PROMPT, SESSION_START})
 """Events whose answer may hold context for the model and a message for the user. All others are
@@ -180,12 +173,9 @@ above 10,000 characters, which the block's own limit keeps. The settings' budget
 
 
 def handle(value: object, process: HookProcess) -> dict[str, Any]:
-    """Return what to print for an event, {} for nothing; never raises an `Exception`.
-
-    One encoding serves both agents: it has only what both schemas have (Claude's
-    `SyncHookJSONOutput`; Codex's `*.command.output.schema.json`), and no field that could stop an
-    agent. Characters that a terminal would obey are marks.
-    """
+    """Return what to print for an event, {} for nothing; never raises an `Exception`."""
+    # One encoding serves both agents, with nothing that could stop one: what both schemas have
+    # (Claude's `SyncHookJSONOutput`; Codex's `*.command.output.schema.json`).
     event = parse_event(value)
     if not event.name:
         return {}
@@ -319,52 +309,35 @@ _HANDLERS: Mapping[str, Callable[[HookEvent, HookProcess], Reply]] = {
     SESSION_END: _on_note,
 }
 
-
 # The outside of an event, for a real process.
 
-
-MAX_DEADLINE_S = 20.0
-"""Longest deadline, whatever the settings say: Claude drops what a prompt's hook says at 30."""
+MAX_DEADLINE_S = 20.0  # whatever the settings say: Claude drops what a prompt's hook says at 30
 
 LIFETIME_S = 3.0
 """After this long the process ends, whatever it is doing: longer than the cold answer's deadline
 and grace, shorter than any agent's own timeout for a prompt."""
 
-_BEYOND_DEADLINE_S = LIFETIME_S - 0.25
-"""The same for a longer deadline: what it has beyond it."""
-
-_LAST_WORDS_S = 0.1
-"""How long counting may take when the time is up."""
-
-COLD_GRACE_S = 1.5
-"""How long after the deadline a cold process may still bring the lexical answer: it has to import
-numpy and open the snapshot first. Longer keeps a prompt waiting, shorter leaves slow machines
-without memories."""
-
-_ENOUGH_S = 0.005
-"""Time that is left at least when a server is asked: an answer takes a millisecond or two."""
+_BEYOND_DEADLINE_S = LIFETIME_S - 0.25  # the same beyond a longer deadline
+_LAST_WORDS_S = 0.1  # how long counting may take when the time is up
+COLD_GRACE_S = 1.5  # for a cold process, which imports numpy: longer keeps a prompt waiting
+_ENOUGH_S = 0.005  # least time to ask a server: an answer takes a millisecond or two
 
 TOO_SLOW = Failure("timeout", "there was no answer in time; `noctuary serve` keeps a store warm")
 
-RETRY_S = 60.0
-"""Least time between two starts: a server that cannot run must not be tried with every prompt, and
-one that is starting must not be started again. Shorter has a server back sooner."""
+RETRY_S = 60.0  # between two starts: a server that cannot run is not tried with every prompt
 
 STAMP = f"{HOOKS}/server_started"
 
-Answer = Mapping[str, Any]
-"""What `RecallResult.to_json` gives."""
+Answer = Mapping[str, Any]  # what `RecallResult.to_json` gives
 
 
 class HookProcess:
     """The process of one event. Returns failures; whatever it raises, `handle` catches."""
 
     def __init__(self, agent: str, store: str | None, home: Path | None, started_s: float) -> None:
-        """Look at nothing yet.
-
-        A store is as `noctuary.recall` takes it; a home of None leads nowhere: then nothing is
-        counted. `started_s` is of `time.monotonic`.
-        """
+        """Look at nothing yet."""
+        # A store is as `noctuary.recall` takes it; a home of None leads nowhere: then nothing is
+        # counted. `started_s` is of `time.monotonic`.
         self.agent = agent
         self.event_name = ""
         self.lifetime_s = LIFETIME_S
@@ -395,11 +368,9 @@ class HookProcess:
         return self._started_s + min(deadline_ms / 1000, MAX_DEADLINE_S)
 
     def recall(self, query: str, **asked: Any) -> Answer | Failure:
-        """Return the answer of the store's server to k, user, wing, session_id, else one from here.
-
-        At the deadline it is what there is: lexical, if the vectors have not been looked at.
-        `COLD_GRACE_S` later it is a failure.
-        """
+        """Return the answer of the store's server, else one from here."""
+        # At the deadline it is what there is: lexical, if the vectors have not been looked at.
+        # `COLD_GRACE_S` later it is a failure.
         until_s = self.until_s()
         left_s = until_s - time.monotonic()
         if left_s > _ENOUGH_S:
@@ -434,8 +405,7 @@ class HookProcess:
             try:
                 memories = fetch_memories(recaller.reader, memory_ids, user)
             except Exception as error:
-                # Damage below the reach of the quick check raises whatever the step that meets it
-                # does.
+                # Damage below the reach of the quick check raises anything.
                 what = f"{type(error).__name__} in {recaller.snapshot_id}"
                 return Failure("snapshot_damaged", what)
             return {"store": str(recaller.paths.root), "memories": memories, "warnings": []}
@@ -622,12 +592,9 @@ def _in_time(work: Callable[[], Answer | Failure], until_s: float) -> Answer | F
 
 
 def start_detached(module: str, arguments: Sequence[str]) -> bool:
-    """Run a module of noctuary in a session of its own; tell whether it was started.
-
-    It has no terminal and none of the hook's pipes, so that the agent does not wait for it. A file
-    `json.py` in the agent's folder must not be imported (`-P`); it stays the working directory, as
-    a store may be named relative to it.
-    """
+    """Run a module of noctuary in a session of its own; tell whether it was started."""
+    # Without the hook's pipes, so that the agent does not wait for it. A file `json.py` in the
+    # agent's folder must not be imported (`-P`); a store may be named relative to it.
     import subprocess  # a prompt with a warm server starts nothing
 
     nothing = subprocess.DEVNULL
@@ -645,8 +612,7 @@ def start_detached(module: str, arguments: Sequence[str]) -> bool:
     return True
 
 
-CAPTURE = "Capture"
-"""Under which name it is counted: beside the events, as it ends long after its Stop hook did."""
+CAPTURE = "Capture"  # counted beside the events: it ends long after its Stop hook did
 
 
 def capture(agent: str, transcript_path: str, store: str | None = None) -> str | None:
@@ -676,11 +642,9 @@ def capture(agent: str, transcript_path: str, store: str | None = None) -> str |
 
 
 def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) -> dict[str, int]:
-    """Keep what is new in the transcripts that hooks named for a store; counts of what was found.
-
-    Build side: the night's. It keeps what a Stop hook could not: a session that was compacted and
-    never stopped, one whose store was locked. A transcript that is read already costs a look.
-    """
+    """Keep what is new in the transcripts that hooks named for a store; return counts."""
+    # Build side: the night's. It keeps what a Stop hook could not: a session that was compacted and
+    # never stopped, one whose store was locked. A transcript that is read already costs a look.
     from noctuary.core.store import StorePaths
     from noctuary.sources.ingest import capture_session
 
@@ -696,10 +660,7 @@ def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) ->
 
 # The process around an event: it ends in time, with exit code 0, and prints all or nothing.
 
-
-MAX_EVENT_BYTES = 8_388_608
-"""Longest event that is looked at: a prompt with a large file pasted into it. A longer one is read
-to its end, so that the agent's pipe does not break, and answered with nothing."""
+MAX_EVENT_BYTES = 8_388_608  # a longer event is read to its end and answered with nothing
 
 _CHUNK_BYTES = 1_048_576
 
@@ -726,11 +687,8 @@ def run_hook(arguments: Sequence[str], started_s: float) -> NoReturn:
 
 
 def keep_standard_handles() -> None:
-    """Put /dev/null where stdin, stdout or stderr is closed.
-
-    Else the next file that is opened takes the number, and what is meant for the agent is written
-    into it.
-    """
+    """Put /dev/null where stdin, stdout or stderr is closed."""
+    # Else what is meant for the agent is written into the next file that is opened.
     for handle in range(3):
         try:
             os.fstat(handle)

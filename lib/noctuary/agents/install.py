@@ -48,8 +48,7 @@ class HookedEvent(NamedTuple):
     """One event of the agents that runs `noctuary hook`."""
 
     name: str
-    # Whole seconds after which the agent kills the hook. The hook ends itself long before
-    # (noctuary.agents.hooks): this is for a process that cannot start.
+    # Whole seconds after which the agent kills a hook that cannot start (others end themselves).
     timeout_s: int
     matcher: str | None = None  # kinds of the event, separated by "|"; None means all
     in_background: bool = False  # the agent need not wait, where it can do without
@@ -80,11 +79,9 @@ def _codex_entry(words: Sequence[str], event: HookedEvent) -> Settings:
 
 
 class Agent(NamedTuple):
-    """Where an agent keeps its settings, in which form it takes a hook, and what it lets us know.
+    """Where an agent keeps its settings, the form of its hooks, and what it lets us know."""
 
-    Its folder is `.NAME` in a project and in the user's home, which `variable` moves.
-    """
-
+    # Its folder is `.NAME` in a project and in the user's home, which `variable` moves.
     variable: str
     file: str
     entry: Callable[[Sequence[str], HookedEvent], Settings]
@@ -119,8 +116,7 @@ def hook_groups(agent: str, program: Sequence[str], store: str | None = None) ->
 
 USER = "user"
 PROJECT = "project"
-SCOPES = (USER, PROJECT)
-"""Whose sessions a file is for: all of the user's, or those in one folder."""
+SCOPES = (USER, PROJECT)  # whose sessions a file is for: all of the user's, or those in one folder
 
 
 class SettingsPlace(NamedTuple):
@@ -160,7 +156,6 @@ def _places(agents: Sequence[str], folder: Path) -> list[SettingsPlace]:
 
 # The words that an entry runs: this program's, and how they are told from other programs'.
 
-
 _MODULES = ("noctuary", "noctuary.cli.entry", "noctuary.cli.main")
 _PYTHON = re.compile(r"python[\d.]*")
 
@@ -184,12 +179,9 @@ class HookCommand(NamedTuple):
 
 
 def find_program() -> tuple[str, ...]:
-    """Return the words that start this noctuary from any directory.
-
-    The executable beside the running Python comes first: it stays the same when the user enters
-    another environment. Agents that a desktop starts know nothing of a shell's PATH, so the path
-    is absolute.
-    """
+    """Return the words that start this noctuary from any directory."""
+    # The executable beside the running Python comes first: it stays when the user enters another
+    # environment. A path, as agents that a desktop starts know nothing of a shell's PATH.
     beside = Path(sys.executable).absolute().with_name("noctuary")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("noctuary")
     # -P: an agent runs it in any project, whose numpy.py or noctuary/ must not be imported.
@@ -211,11 +203,9 @@ def require_utf8(word: str) -> None:
 
 
 def read_command(entry: object) -> HookCommand | None:
-    """Return the command of an entry that runs `noctuary hook`, None for any other entry.
-
-    Both forms count, so that entries of other versions are found: `command` with `args`, and one
-    line for a shell. A command that wraps noctuary's in something else is its owner's.
-    """
+    """Return the command of an entry that runs `noctuary hook`, None for any other entry."""
+    # Both forms count, so that entries of other versions are found: `command` with `args`, and one
+    # line for a shell. A command that wraps noctuary's in something else is its owner's.
     words = _words(entry)
     place = words.index("hook") if "hook" in words[1:] else 0
     program, arguments = words[:place], words[place + 1 :]
@@ -259,12 +249,9 @@ def list_hooks(settings: Settings) -> list[tuple[str, HookCommand]]:
 
 
 def add_hooks(settings: Settings, wanted: Mapping[str, Settings]) -> Settings:
-    """Return settings in which exactly the wanted entries (`hook_groups`) are noctuary's.
-
-    An entry that is there already stays in its place and is renewed, so that nothing of the
-    owner's moves: Codex remembers which hooks its user trusts by their places. A
-    `HookInstallError` says that `hooks`, or what it holds for a wanted event, has another type.
-    """
+    """Return settings in which exactly the wanted entries (`hook_groups`) are noctuary's."""
+    # An entry that is there stays in its place and is renewed: Codex remembers which hooks its user
+    # trusts by their places. A `HookInstallError` says what has another type.
     events = _events(settings)
     _require("hooks", settings.get("hooks", {}), dict)
     for event in wanted:
@@ -330,9 +317,7 @@ def _with_group(groups: Any, wanted: Settings | None) -> Any:
 
 # An agent's settings file: read as strictly as its agent does, and replaced whole or not at all.
 
-
-MAX_BYTES = 8_000_000
-"""Settings are kilobytes; reading much more would be a wrong file, and takes long."""
+MAX_BYTES = 8_000_000  # settings are kilobytes: more would be a wrong file
 
 _BOM = "\ufeff"
 _FIRST_INDENT = re.compile(r"[\[{][ \t]*\r?\n([ \t]+)")
@@ -376,10 +361,8 @@ def read_settings(path: Path) -> SettingsFile:
 
 
 def write_settings(before: SettingsFile, data: bytes | None) -> str | None:
-    """Replace a settings file, None removes it; return where its old bytes are kept, if they are.
-
-    They are kept beside it, once for every content. Permissions stay; a new file is its user's.
-    """
+    """Replace a settings file, None removes it; return where its old bytes are kept, if so."""
+    # They are kept beside it, once for every content. Permissions stay; a new file is its user's.
     path, raw = before.path, before.raw
     if _read(path) != raw:
         raise HookInstallError(
@@ -467,9 +450,7 @@ def _replace(path: Path, data: bytes, mode: int) -> None:
 # What was installed where, so that uninstalling puts back the very bytes, and `noctuary doctor`
 # knows the projects. Without it uninstalling still removes every entry of noctuary's.
 
-
-NO_FILE = "none"
-"""In the place of a hash: there was no settings file before."""
+NO_FILE = "none"  # in the place of a hash: there was no settings file before
 
 _MAX_RECEIPT_BYTES = 1_000_000
 
@@ -620,9 +601,7 @@ def _diff(place: SettingsPlace, before: SettingsFile, data: bytes | None) -> str
 
 # Where noctuary's hooks are installed and whether what stands there can run.
 
-
-PLUGIN_NAME = "noctuary"
-"""Name of the plugin that `noctuary hooks plugin` writes."""
+PLUGIN_NAME = "noctuary"  # name of the plugin that `noctuary hooks plugin` writes
 
 ABSENT = "absent"
 INSTALLED = "installed"
@@ -630,8 +609,7 @@ OUTDATED = "outdated"  # other entries than this version writes
 BROKEN = "broken"  # the program is gone
 DISABLED = "disabled"
 UNREADABLE = "unreadable"
-RUNNING = frozenset({INSTALLED, OUTDATED})
-"""States in which the agent runs the hooks."""
+RUNNING = frozenset({INSTALLED, OUTDATED})  # states in which the agent runs the hooks
 
 
 class PlaceState(NamedTuple):
@@ -710,12 +688,9 @@ def is_used(agent: str) -> bool:
     return any(place.scope == USER and place.path.parent.is_dir() for place in places)
 
 
-# The plugin folder: noctuary's hooks and its MCP server as one plugin of both agents.
-#
-# The folder is a marketplace of one plugin below it: Codex takes no plugin from a marketplace's
-# own root. Codex reads `hooks/hooks.json` unless its manifest names another file, so its hooks
-# have a file of their own.
-
+# The plugin folder: noctuary's hooks and its MCP server as one plugin of both agents. Codex takes
+# none from a marketplace's own root, and reads `hooks/hooks.json` unless its manifest names another
+# file, so its hooks have a file of their own.
 
 MARKETPLACE_NAME = "noctuary-local"
 CLAUDE_MANIFEST = f"{PLUGIN_NAME}/.claude-plugin/plugin.json"

@@ -22,13 +22,7 @@ from noctuary import __version__
 from noctuary.context.inject import wordings_of
 from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, StoreError
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
-from noctuary.graph.view import (
-    GraphSource,
-    NameBook,
-    describe_concept,
-    evidence_line,
-    open_graph,
-)
+from noctuary.graph.view import GraphSource, NameBook, describe_concept, evidence_line, open_graph
 from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.recall.api import find_serving, recall, staleness
 from noctuary.recall.engine import Recaller
@@ -42,7 +36,6 @@ from noctuary.sources.injection_log import append_injection
 from noctuary.text.marks import iso, visible
 
 # The shapes of the answers: what a client finds in `structured_content`.
-
 
 MemoryId = int | str
 
@@ -131,7 +124,7 @@ class Recalled(Memory):
 
     score: float
     support: float | None = _optional(
-        "How sure it is that this one answers, in [0, 1]; below answerability.bar: rather not.",
+        "How sure it is that this one answers, in [0, 1]; below answerability.bar: rather not."
     )
     annotations: dict[str, Any] | None = _optional(
         'What is known beside it, e.g. {"superseded_by": 7}.'
@@ -151,7 +144,7 @@ class RecallAnswer(_OfMemory):
     snapshot_id: str | None = None
     elapsed_ms: float
     answerability: dict[str, Any] | None = _optional(
-        'Whether the memories answer the query at all; "abstain" true: rather not.',
+        'Whether the memories answer the query at all; "abstain" true: rather not.'
     )
     explanation: dict[str, Any] | None = _optional(
         "Profile, phases and times of the recall, with explain."
@@ -253,17 +246,11 @@ class StatusAnswer(_Shape):
     warnings: list[Warned]
 
 
-# What one server may see: a store, a user and a wing, fixed when it starts.
-#
-# Who calls the server chooses nothing of the view; default deny as in every recall
-# (`noctuary.recall.query`).
+# What one server may see: a store, a user and a wing, fixed when it starts. Who calls the server
+# chooses nothing of it; default deny as in every recall (`noctuary.recall.query`).
 
-
-FACETS = ("wing", "room", "category")
-"""What a recall may be narrowed to."""
-
-_NEAR_SHOWN = 3
-"""Similar values offered where one is unknown."""
+FACETS = ("wing", "room", "category")  # what a recall may be narrowed to
+_NEAR_SHOWN = 3  # similar values offered where one is unknown
 
 
 class UnknownItemError(StoreError):
@@ -283,10 +270,8 @@ class Seen(NamedTuple):
     warnings: tuple[RecallWarning, ...]
 
     def position_of(self, item_id: str) -> int | None:
-        """Return where a memory or a summary stands; None where it may not be seen or is not there.
-
-        A summary may be seen where every memory that it stands for may.
-        """
+        """Return where a memory or a summary stands; None where it may not be seen."""
+        # A summary may be seen where every memory that it stands for may.
         reader = self.recaller.reader
         if not _is_text(item_id):
             return None
@@ -310,11 +295,9 @@ class Seen(NamedTuple):
         return position
 
     def unknown_facets(self, asked: Mapping[str, str | None]) -> list[RecallWarning]:
-        """Return a warning for every value that no visible memory has, with similar ones that are.
-
-        Recall's own warnings judge and suggest by the whole snapshot: they would tell that others
-        have a wing of this name, and what their wings are called.
-        """
+        """Return a warning for every value that no visible memory has, with similar ones."""
+        # Recall's own warnings judge and suggest by the whole snapshot: they would tell that others
+        # have a wing of this name, and what their wings are called.
         warnings: list[RecallWarning] = []
         for facet, wanted in asked.items():
             values = {} if wanted is None else self.count_by(facet)
@@ -363,10 +346,8 @@ class View:
         self.store_warnings: tuple[RecallWarning, ...] = ()  # about the choice of the store
 
     def store(self) -> Path:
-        """Return the store directory: the first one found, for as long as the server runs.
-
-        Another store that publishes later must not take this one's place between two calls.
-        """
+        """Return the store directory: the first one found, for as long as the server runs."""
+        # Another store that publishes later must not take this one's place between two calls.
         with self._lock:
             if self._directory is None:
                 directory, guessed = find_store(self._asked, home=find_home())
@@ -408,11 +389,9 @@ class View:
         )
 
     def note_handed_out(self, memories: Sequence[Mapping[str, Any]], query: str = "") -> None:
-        """Put hashes of some memories, and of the question, on the store's record; never raises.
-
-        An agent's transcript holds what its tools returned; read as a memory store, it would bring
-        every recalled memory back as a new one.
-        """
+        """Put hashes of some memories, and of the question, on the store's record; never raises."""
+        # An agent's transcript holds what its tools returned; read as a memory store, it would
+        # bring every recalled memory back as a new one.
         if memories:
             path = StorePaths(self.store()).injections
             now_us = time.time_ns() // 1000
@@ -432,11 +411,9 @@ def _is_text(name: str) -> bool:
 
 # What is connected with a memory or with a concept, inside a view.
 
-
 SUPERSEDES = "supersedes"
 SUPERSEDED_BY = "superseded_by"
-SUMMARIZES = "summarizes"
-"""Relations that are no steps of the graph: what replaces what, what stands for what."""
+SUMMARIZES = "summarizes"  # like the two above no step of the graph
 
 
 class Joined(NamedTuple):
@@ -594,9 +571,7 @@ def _warned(warnings: Sequence[RecallWarning]) -> list[Warned]:
 
 # One memory in full, or one summary with all that it stands for.
 
-
-CONCEPTS_SHOWN = 12
-"""Concepts named beside a memory: its own come before those that it only mentions."""
+CONCEPTS_SHOWN = 12  # beside a memory: its own come before those that it only mentions
 
 
 def read_item(seen: Seen, item_id: str) -> Item:
@@ -646,7 +621,6 @@ def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
 
 
 def _memory_fields(reader: SnapshotReader, position: int) -> dict[str, Any]:
-    """Return the fields of `Memory` of a position of an opened snapshot."""
     row = reader.describe([position])[position]
     public = reader.public_ids([position, *row["sources"]])
     is_summary, shown = bool(row["sources"]), public[position]
@@ -736,20 +710,10 @@ def _state(view: View, seen: Seen) -> dict[str, Any]:
 
 # A recall inside a view, as an answer for the protocol.
 
-
-MAX_MEMORIES = 50
-"""Most memories of one recall: agents cut what a tool returns beyond some 25,000 tokens."""
-
-MAX_CONTENT_CHARS = 4_000
-"""Characters of one memory in a recall; longer ones are marked as cut and `get` returns them whole.
-More lets one pasted file take the place of all others."""
-
-DEADLINE_SHARE = 0.8
-"""Share of the time limit after which a recall answers with what there is, so that it still arrives
-in time; less gives a slow leg less time."""
-
-_SCORE_DIGITS = 6
-"""Decimals of a score that is sent; more cost tokens and tell nothing."""
+MAX_MEMORIES = 50  # of one recall: agents cut what a tool returns beyond some 25,000 tokens
+MAX_CONTENT_CHARS = 4_000  # of one memory in a recall: one pasted file must not displace all others
+DEADLINE_SHARE = 0.8  # of the time limit, so that what there is by then still arrives in time
+_SCORE_DIGITS = 6  # decimals of a score that is sent; more cost tokens and tell nothing
 
 _FROM_THE_WHOLE_SNAPSHOT = frozenset(f"unknown_{facet}" for facet in FACETS)
 """Warnings of a recall that speak of memories beyond the view; `Seen.unknown_facets` does not."""
@@ -772,12 +736,9 @@ def recall_in_view(
     explain: bool = False,
     timeout_s: float = 30.0,
 ) -> tuple[RecallAnswer, Mapping[str, Any]]:
-    """Return the memories that answer a question, and the recall's own result as plain values.
-
-    A store that cannot answer is a warning, as in every recall. `timeout_s` is the call's; the
-    recall answers with what there is before. An `AskedWronglyError` or a `ValueError` says what no
-    store could honour.
-    """
+    """Return the memories that answer a question, and the recall's own result as plain values."""
+    # A store that cannot answer is a warning, as in every recall; an `AskedWronglyError` or a
+    # `ValueError` says what no store could honour. The recall answers before `timeout_s`.
     narrowed, moment = view.narrowed_to(wing), _read_moment(as_of)
     asked = {"wing": wing, "room": room, "category": category}
     unknown: list[RecallWarning] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import threading
@@ -27,16 +26,16 @@ from noctuary.agents.client import (
     read_line,
     settings_in_force,
 )
-from noctuary.core.errors import EncoderError, StoreError, StoreLockedError
+from noctuary.core.errors import EncoderError, StoreError
 from noctuary.recall.api import find_serving, recall
 from noctuary.recall.query_encoder import lean_reason
 from noctuary.recall.query_encoder import warm_up as load_onnx
+from noctuary.work.lock import hold_lock
 
 Answer = Callable[[Path, Mapping[str, Any]], "dict[str, Any] | Refusal"]
 Describe = Callable[[Path], Mapping[str, Any]]
 
 # What a request means: its fields checked, the recall made, its result as plain values.
-
 
 _FIELDS: Mapping[str, Any] = {
     "query": str, "k": int, "sort_by": str, "profile": (dict, str, type(None)), "as_of": str | None,
@@ -122,17 +121,11 @@ def _arguments(request: Mapping[str, Any], left_ms: float) -> dict[str, Any]:
 
 # The server: a bounded number of threads that answer one request per connection.
 
-
-DEFAULT_CLIENTS = 8
-"""Requests answered at once: more than the cores only shares them out among more clients."""
-_BACKLOG = 64
-"""Clients that may wait for a thread; more would only wait for longer than they have time."""
-_READ_TIMEOUT_S = 1.0
-"""For the whole request: clients send it at once; longer lets a silent one keep a thread."""
-_BUSY_WAIT_S = 0.25
-"""How long a connection waits for a free thread; longer delays the client's own recall."""
-_TICK_S = 2.0
-"""How often an idle server looks whether its socket is still there."""
+DEFAULT_CLIENTS = 8  # answered at once: more than the cores only shares them out
+_BACKLOG = 64  # clients that may wait for a thread; more would wait longer than they have time
+_READ_TIMEOUT_S = 1.0  # for the whole request: clients send it at once; a silent one keeps a thread
+_BUSY_WAIT_S = 0.25  # for a free thread; longer delays the client's own recall
+_TICK_S = 2.0  # how often an idle server looks whether its socket is still there
 _RETRY_S = 0.05
 
 
@@ -149,12 +142,9 @@ class Server:
         clients: int = DEFAULT_CLIENTS,
         owner: int | None = None,
     ) -> None:
-        """Listen to nobody yet.
-
-        `answer` and `describe` (what a ping says beyond the server itself) run in several threads.
-        After `idle_s` without a request it stops, 0 never; of more than `clients` at once, others
-        wait a moment and are refused ("busy"). Only the owner's processes may ask.
-        """
+        """Listen to nobody yet."""
+        # `answer` and `describe` (for a ping) run in several threads. After `idle_s` without a
+        # request it stops, 0 never; beyond `clients` at once, others are refused ("busy").
         self.place: Place = find_place(store)
         self._store = store
         self._answer = answer
@@ -177,16 +167,11 @@ class Server:
             waker.connect(str(self.place.socket))  # else it is noticed at the next tick
 
     def run(
-        self,
-        ready: Callable[[], None] = lambda: None,
-        prepare: Callable[[], None] = lambda: None,
+        self, ready: Callable[[], None] = lambda: None, prepare: Callable[[], None] = lambda: None
     ) -> str:
-        """Listen and answer; return why it ended: "stopped", "idle" or "socket_gone".
-
-        `prepare` is called with the store's place taken, `ready` once clients are answered. A
-        `StoreLockedError` says that the store has a server already, a `StoreError` that the socket
-        cannot be made, or not safely.
-        """
+        """Listen and answer; return why it ended: "stopped", "idle" or "socket_gone"."""
+        # `prepare` is called with the store's place taken, `ready` once clients are answered; a
+        # `StoreLockedError` names another server, a `StoreError` what is wrong with the socket.
         with _claimed(self.place, self._store) as listener:
             own = self.place.socket.stat().st_ino
             prepare()
@@ -272,8 +257,7 @@ class Server:
                 return Refusal("malformed", 'expected op "recall" or "ping"')
             answer = self._answer(self._store, request)
         except Exception as error:
-            # A defect in one request must not take the others' server away; the client recalls
-            # itself and shows it.
+            # A defect in one request must not take the others' server away.
             return Refusal("internal", f"{type(error).__name__} in the server")
         if not isinstance(answer, Refusal):
             with self._state:
@@ -292,12 +276,14 @@ def _encoded(answer: dict[str, Any] | Refusal) -> bytes:
 
 @contextmanager
 def _claimed(place: Place, store: Path) -> Generator[socket.socket]:
-    """Hold a store's place for the block: its lock and a listening socket of mode 0600.
-
-    The lock dies with its holder, so a socket that is found while holding it is a dead server's.
-    """
+    """Hold a store's place for the block: its lock and a listening socket of mode 0600."""
+    # The lock dies with its holder, so a socket that is found while holding it is a dead server's.
     _make_private(place.directory)
-    with _locked(place, store), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+    said = f"already answers for {store}: use it, or stop it"
+    with (
+        hold_lock(place.lock, lambda holder: f"another server (process {holder}) {said}"),
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+    ):
         try:
             place.socket.unlink(missing_ok=True)
             listener.bind(str(place.socket))
@@ -325,21 +311,3 @@ def _make_private(directory: Path) -> None:
         ) from error
     if fault is not None:
         raise StoreError(fault)
-
-
-@contextmanager
-def _locked(place: Place, store: Path) -> Generator[None]:
-    fd = os.open(place.lock, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(fd, 64).decode("ascii", "replace").strip() or "unknown"
-            raise StoreLockedError(
-                f"another server (process {holder}) already answers for {store}: use it, or stop it"
-            ) from None
-        os.ftruncate(fd, 0)
-        os.write(fd, str(os.getpid()).encode("ascii"))
-        yield
-    finally:
-        os.close(fd)

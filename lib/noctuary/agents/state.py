@@ -22,14 +22,11 @@ from noctuary.core.foreign_json import parse_json
 
 VERSION = 1
 
-_BEYOND = 2**63
-"""No number of ours is larger; somebody else's may have hundreds of digits."""
+_BEYOND = 2**63  # no number of ours is larger; somebody else's may have hundreds of digits
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
-
-HOOKS = "hooks"
-"""The directory below noctuary's home with all of these files, for its user only."""
+HOOKS = "hooks"  # the directory below noctuary's home with all of these files, for its user only
 
 JOURNAL = f"{HOOKS}/journal.jsonl"
 COUNTERS = f"{HOOKS}/counters.json"
@@ -91,10 +88,7 @@ def read_rows(kind: type[Row], found: Any, name: str) -> list[Row]:
 
 
 def read_row(kind: type[Row], raw: Any) -> Row | None:
-    """Return an object or a list as a NamedTuple; None where a field has not the declared type.
-
-    Numbers are finite and not negative: here they count, measure and date.
-    """
+    """Return an object or list as a NamedTuple; None for a wrong type or a negative number."""
     types = _types_of(kind)
     if isinstance(raw, list):
         values = cast("list[Any]", raw)
@@ -130,7 +124,6 @@ def _types_of(kind: type[Any]) -> dict[str, tuple[tuple[Any, ...], bool]]:
 
 # How the hooks fared: calls, failures and times of every agent and event, in one small file.
 
-
 BUCKETS_MS = (
     10, 20, 30, 50, 75, 100, 125, 150, 175, 200, 225, 250, 275, 300, 350, 400, 500, 750, 1_000,
     1_500, 2_000, 3_000, 5_000,
@@ -138,15 +131,9 @@ BUCKETS_MS = (
 """Upper bounds of the histogram's buckets; one more takes what is slower. Narrow around the 300 ms
 that a prompt may take, so that a percentile there says something."""
 
-RECENT_CALLS = 1_000
-"""Calls in the histogram before every bucket is halved: a larger number remembers longer, a smaller
-one lets the percentiles follow a change sooner."""
-
-TIMEOUT = "timeout"
-"""The failure that one busy moment can cause; all others stay until somebody mends them."""
-
-TOLD_AFTER_TIMEOUTS = 3
-"""Timeouts one after the other before the user is told; fewer complain about a busy minute."""
+RECENT_CALLS = 1_000  # before every bucket is halved: fewer let percentiles follow a change sooner
+TIMEOUT = "timeout"  # one busy moment can cause it; other failures stay until somebody mends them
+TOLD_AFTER_TIMEOUTS = 3  # in a row before the user is told; fewer complain about a busy minute
 
 _MAX_BYTES = 1_000_000
 _WAIT_S = 0.01
@@ -216,12 +203,9 @@ def note_call(
     now_s: float,
     may_tell: bool = True,
 ) -> bool:
-    """Count one call and say whether the user should be told of an outage now.
-
-    That is once per outage and code, and only where an event's answer can hold a message
-    (`may_tell`): it is on record then. Nobody is told where the file is locked or cannot be
-    written, so that nobody is told twice.
-    """
+    """Count one call and say whether the user should be told of an outage now."""
+    # That is once per outage and code, where an event's answer can hold a message (`may_tell`).
+    # Nobody is told where the file cannot be written, so that nobody is told twice.
     lock = _lock(path.with_suffix(".lock"))
     if lock is None:
         return False
@@ -239,7 +223,6 @@ def note_call(
 def _counted(
     e: EventCounters, code: str | None, took_ms: float, now_s: float, may_tell: bool
 ) -> EventCounters:
-    """Return the counters after one more call."""
     took_ms = took_ms if math.isfinite(took_ms) and took_ms > 0 else 0.0
     e = e._replace(
         calls=e.calls + 1,
@@ -289,16 +272,11 @@ def _lock(path: Path) -> int | None:
     return None
 
 
-# The journal: one JSON line per compaction, stop and end of a session.
-#
-# Paths and ids of sessions are in it, so the file is its user's alone. A PreCompact hook can do no
-# more than this in time: what the conversation held up to that byte is compacted out of band, from
-# the transcript.
+# The journal: one JSON line per compaction, stop and end of a session. Paths are in it, so the file
+# is its user's alone. A PreCompact hook can do no more than this in time: what the conversation
+# held up to that byte is compacted out of band, from the transcript.
 
-
-MAX_BYTES = 4_000_000
-"""Size from which on the journal is put aside (`journal.1.jsonl`, replacing the one before): some
-15,000 lines. More keeps a longer past, less a smaller file."""
+MAX_BYTES = 4_000_000  # then the journal is put aside (`journal.1.jsonl`): some 15,000 lines
 
 _MAX_READ_BYTES = 4 * MAX_BYTES
 
@@ -375,21 +353,12 @@ def _aside(path: Path) -> Path:
     return path.with_name(f"{path.stem}.1{path.suffix}")
 
 
-# What was injected into a session: ids, hashes and scores, in one small file per session.
-#
-# Two hooks of one session that end at the same moment keep the state of the later one; what that
-# loses is injected once more.
+# What was injected into a session: ids, hashes and scores, in one small file per session. Of two
+# hooks that end at the same moment the later one's counts; what that loses is injected once more.
 
-
-MAX_INJECTED = 500
-"""Memories remembered per session; what was injected first is forgotten first, and may then be
-injected again. More makes the file that every prompt reads longer (some 60 bytes each)."""
-
-KEPT_DAYS = 30
-"""How long a session's file is kept after its last injection; agents keep transcripts as long."""
-
-MAX_FILES = 2_000
-"""Sessions kept at most; the ones that were quiet for longest go first."""
+MAX_INJECTED = 500  # remembered per session, first out first; every prompt reads some 60 bytes each
+KEPT_DAYS = 30  # after a session's last injection; agents keep transcripts as long
+MAX_FILES = 2_000  # sessions kept at most; the ones that were quiet for longest go first
 _HASH_CHARS = 16
 _NAME_CHARS = 32
 _DAY_S = 86_400
@@ -424,10 +393,8 @@ class SessionState(NamedTuple):
         return self._replace(injected=(*kept, *new)[-MAX_INJECTED:])
 
     def compacted(self) -> SessionState:
-        """Return the state after the agent has compacted: nothing injected is before it any more.
-
-        What PreCompact and SessionStart both tell of is counted once, by SessionStart.
-        """
+        """Return the state after a compaction: nothing injected is before the agent any more."""
+        # What PreCompact and SessionStart both tell of is counted once, by SessionStart.
         gone = tuple(i._replace(in_context=False) for i in self.injected)
         return SessionState(gone, self.compactions + 1)
 

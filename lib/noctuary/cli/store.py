@@ -773,7 +773,7 @@ def _look_at_leftovers(paths: StorePaths) -> Iterator[Finding]:
 
 
 JOB = "nightly"
-"""Name of the job whose runs are nights (noctuary_pipelines.jobs)."""
+"""Name of the job whose runs are nights (noctuary_pipelines.schedules)."""
 
 _HEARTBEAT_S = 300.0
 """Dagster's daemon says every 30 s that it lives, and counts as dead after this."""

@@ -247,8 +247,7 @@ def applied_summaries(path: Path, records: Iterable[MemoryRecord]) -> list[Appli
     """Return the summaries of plans in force of which every source is still archived, by id.
 
     A summary is left out as soon as one source or its successor has changed or gone: that source
-    is found again, and must not be found twice. Without a readable ledger there are none. The
-    records, the corpus of tonight, are gone through once.
+    is found again, and must not be found twice. Without a readable ledger there are none.
     """
     reader = ArchiveReader(path)
     plans = reader.applied_plans_at(None)
@@ -350,20 +349,15 @@ def list_plans(path: Path) -> list[PlanHistory]:
             rows = db.execute("SELECT plan_id, snapshot_id, rules FROM plans").fetchall()
             for plan_id, snapshot_id, rules in rows:
                 sql = f"SELECT memory_id, trace FROM entries {of_plan}"
-                traces = db.execute(sql, [plan_id]).fetchall()
+                traces = tuple(json.loads(trace) for _, trace in db.execute(sql, [plan_id]))
                 sql = f"SELECT summary_id, text IS NULL FROM summaries {of_plan}"
-                summaries = db.execute(sql, [plan_id]).fetchall()
-                found.append(
-                    PlanHistory(
-                        plan_id=plan_id,
-                        snapshot_id=snapshot_id,
-                        applications=tuple(a for a in reader.applications if a.plan_id == plan_id),
-                        traces=tuple(json.loads(trace) for _, trace in traces),
-                        summary_ids=tuple(summary_id for summary_id, _ in summaries),
-                        forgotten=sum(is_forgotten for _, is_forgotten in summaries),
-                        rules=json.loads(rules),
-                    )
+                forgotten = dict(db.execute(sql, [plan_id]).fetchall())
+                times = tuple(a for a in reader.applications if a.plan_id == plan_id)
+                summaries = tuple(forgotten), sum(forgotten.values())
+                told = PlanHistory(
+                    plan_id, snapshot_id, times, traces, *summaries, json.loads(rules)
                 )
+                found.append(told)
     except (sqlite3.Error, ValueError) as error:
         raise StoreError(f"{path} cannot be read ({error}): put back a copy of it") from error
     return sorted(found, key=lambda plan: plan.applications[0].applied_at_us)

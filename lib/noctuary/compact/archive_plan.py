@@ -270,12 +270,9 @@ def _why_not(row: sqlite3.Row, archived: Collection[str]) -> str:
 
 
 def _scored(
-    rows: Sequence[sqlite3.Row],
-    counts_of: CountsOf,
-    rules: ArchiveRules,
-    as_of_us: int,
+    rows: Sequence[sqlite3.Row], counts_of: CountsOf, rules: ArchiveRules, as_of_us: int,
     left: Counter[str],
-) -> Iterator[Candidate]:
+) -> Iterator[Candidate]:  # fmt: skip
     recent, _, last_us = counts_of([row["memory_id"] for row in rows])
     created = np.array([row["created_at_us"] for row in rows], dtype=np.int64)
     score = ltp_score(ltp_multiplier(recent, rules.max_boost), rules.max_boost)
@@ -312,12 +309,8 @@ def _outside_tails(
     for session_id in sorted({c.session_id for c in candidates if c.session_id is not None}):
         of_user: dict[str, list[SessionTurn]] = defaultdict(list)
         for *columns, content in db.execute(_TURNS, [session_id]):
-            turn = SessionTurn(
-                *columns,
-                speaker=find_speaker(content),
-                asks=ends_as_question(content),
-                chars=len(content),
-            )
+            told = find_speaker(content), ends_as_question(content), len(content)
+            turn = SessionTurn(*columns, *told)
             of_user[turn.user or ""].append(turn)
         for turns in of_user.values():
             split = split_session(turns, protected_tail=tail, now_us=now_us)
@@ -398,13 +391,10 @@ def consolidate(
             break
         some = several[start : start + GROUPS_AT_ONCE]
         texts = contents_of([c.memory_id for part, _ in some for c in part])
+        vectors = [encoding.vectors_of([c.position for c in part]) for part, _ in some]
         batch = [
-            ClusterText(
-                cluster,
-                [texts[c.memory_id] for c in part],
-                encoding.vectors_of([c.position for c in part]),
-            )
-            for part, cluster in some
+            ClusterText(cluster, [texts[c.memory_id] for c in part], rows)
+            for (part, cluster), rows in zip(some, vectors, strict=True)
         ]
         made = summarize_batch(batch, encoding.encode, settings=settings).summaries
         judged |= {summary.cluster_id: summary for summary in made}
@@ -556,29 +546,17 @@ def plan_store(paths: StorePaths, rules: ArchiveRules, progress: Progress = SILE
             def look_up(column: str) -> Callable[[Sequence[str]], dict[str, str]]:
                 return lambda memory_ids: _look_up(db, column, memory_ids)
 
-            started = time.perf_counter()
+            started, hidden = time.perf_counter(), archive.hidden_in(look_up("content_hash"))
             candidates, scan = find_candidates(
-                db,
-                usage.counts,
-                rules,
-                as_of_us=usage.as_of_us,
-                archived=archive.hidden_in(look_up("content_hash")),
-                progress=progress,
-            )
+                db, usage.counts, rules,
+                as_of_us=usage.as_of_us, archived=hidden, progress=progress,
+            )  # fmt: skip
             chosen = time.perf_counter()
             groups = consolidate(candidates, look_up("content"), encoding, rules, progress)
             ended = time.perf_counter()
-        return Plan(
-            snapshot_id=snapshot_id,
-            as_of_us=usage.as_of_us,
-            rules=rules,
-            candidates=tuple(candidates),
-            groups=tuple(groups),
-            scan=scan,
-            consolidation_ms=(ended - chosen) * 1000,
-            total_ms=(ended - started) * 1000,
-            warning=_warning(archive, scan),
-        )
+        took = (ended - chosen) * 1000, (ended - started) * 1000
+        found = tuple(candidates), tuple(groups), scan
+        return Plan(snapshot_id, usage.as_of_us, rules, *found, *took, _warning(archive, scan))
 
 
 _IDS_AT_ONCE = 500
@@ -624,10 +602,7 @@ def _encoding(paths: StorePaths, directory: Path, manifest: Manifest) -> Encodin
         require_same(expected, encoder.fingerprint)
         return encoder
 
-    def vectors_of(positions: Sequence[int]) -> NDArray[np.floating[Any]]:
-        return np.asarray(vectors[list(positions)])
-
-    def encode(texts: list[str]) -> NDArray[np.float32]:
-        return opened().encode_documents(texts)
-
-    return Encoding(vectors_of, encode)
+    return Encoding(
+        lambda positions: np.asarray(vectors[list(positions)]),
+        lambda texts: opened().encode_documents(texts),
+    )

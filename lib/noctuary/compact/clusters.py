@@ -472,10 +472,7 @@ class ClusterText(NamedTuple):
 
 
 def iter_sessions(turns: Path, memories: Path) -> Iterator[list[SessionTurn]]:
-    """Yield the turns of every session and user, chronological by (created_at_us, position).
-
-    One session is in memory at a time: with one of a million turns the process takes 1 GB.
-    """
+    """Yield the turns of every session and user, chronological; one session is held at a time."""
     files = {"turns": str(turns), "memories": str(memories)}
     marks = {"marks": QUESTION_MARKS, "closing": CLOSING_CHARS}
 

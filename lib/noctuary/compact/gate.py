@@ -103,11 +103,7 @@ def decay_rate(confidence: float) -> float:
 
 
 def judge(
-    summary: Vector,
-    sources: Vector,
-    *,
-    raw: float | None = None,
-    threshold: float = TAU_PRESERVE,
+    summary: Vector, sources: Vector, *, raw: float | None = None, threshold: float = TAU_PRESERVE
 ) -> GateReport:
     """Judge one candidate summary, shape (d,), against its sources, shape (n, d), of one encoder.
 
@@ -122,9 +118,7 @@ def judge(
         )
     align, cover = alignment(summary, sources), coverage(summary, sources)
     confidence = final_confidence(preservation(align, cover), raw)
-    reasons: list[str] = []
-    if not members.size:
-        reasons.append("the cluster has no sources")
+    reasons = [] if members.size else ["the cluster has no sources"]
     if not (np.isfinite(candidate).all() and np.isfinite(members).all()):
         reasons.append("a vector is not finite")
     elif not candidate.any():
@@ -194,10 +188,7 @@ class SourceIndex:
                 self._holders[token].append(place)
 
     def align(self, tokens: frozenset[str], least: float) -> list[Aligned]:
-        """Return the source pieces that speak of what some content words speak of, best first.
-
-        Each holds at least a share `least` of them, in (0, 1], and is no question.
-        """
+        """Return the source pieces that hold a share `least` of some content words, best first."""
         shared: Counter[int] = Counter()
         for token in sorted(tokens):
             shared.update(self._holders.get(token, ()))
@@ -283,10 +274,7 @@ class SourceSide:
                 yield f"name: {name.surface}, sources: {theirs}"
 
     def _is_of_another(self, name: str, n_names: int, aligned: Aligned) -> bool:
-        """Say whether a source speaks of somebody, surely not of this name.
-
-        Of its speaker, or of as many names: a list of names is no sentence about one of them.
-        """
+        """Say whether a source speaks of its speaker or of one name, surely not of this one."""
         piece = aligned.piece
         if self.turns[aligned.turn].names.holds(name) or piece.says_other:
             return False
@@ -364,14 +352,9 @@ def _match(summary: str, place: int, turns: Sequence[tuple[int, str]]) -> tuple[
         end = place + len(turn)
         if (found is None or end > found[1]) and summary.startswith(turn, place):
             behind = _next_word(summary, end)
-            goes_on = behind < len(summary) and (
-                behind == end
-                or not (
-                    turn[-1] in _ENDS
-                    or any(summary.startswith(other[:_KEY_CHARS], behind) for _, other in turns)
-                )
-            )
-            found = found if goes_on else (index, end)
+            begins = (summary.startswith(other[:_KEY_CHARS], behind) for _, other in turns)
+            ends = behind > end and (turn[-1] in _ENDS or any(begins))
+            found = (index, end) if ends or behind == len(summary) else found
     return found
 
 
@@ -447,10 +430,8 @@ class FactReport:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Return one sentence per fault; empty where it passed."""
-        return (
-            *(f"introduces {fact}" for fact in self.introduced),
-            *(f"contradicts {fact}" for fact in self.contradicted),
-        )
+        introduced = (f"introduces {fact}" for fact in self.introduced)
+        return (*introduced, *(f"contradicts {fact}" for fact in self.contradicted))
 
     def to_json(self) -> str:
         """Return the report as canonical JSON, the share included for readers of the table."""
@@ -461,13 +442,9 @@ class FactReport:
     def from_json(text: str) -> FactReport:
         """Return the report that `to_json` wrote; ValueError if the text is none."""
         try:
-            document: dict[str, Any] = parse_json(text)
-            return FactReport(
-                kept=int(document["kept"]),
-                total=int(document["total"]),
-                introduced=tuple(document["introduced"]),
-                contradicted=tuple(document["contradicted"]),
-            )
+            told: dict[str, Any] = parse_json(text)
+            faults = tuple(told["introduced"]), tuple(told["contradicted"])
+            return FactReport(int(told["kept"]), int(told["total"]), *faults)
         except (KeyError, TypeError) as error:
             raise ValueError(f"found {text[:80]!r}, expected a fact report as JSON") from error
 
@@ -482,27 +459,20 @@ class FactReport:
 FACTS_VERSION = "1"
 """Raised whenever any summary could get another verdict."""
 
-SHOWN_FACTS = 20
-"""Faults listed per report: enough to see what went wrong; the verdict needs one."""
+SHOWN_FACTS = 20  # faults listed per report: enough to see what went wrong
+SHOWN_CHARS = 300  # of one fault: a clause may be as long as a turn
 
 
-SHOWN_CHARS = 300
-"""Of one fault: a clause may be as long as a turn."""
-
-
-def check_facts(summary: str, sources: Sequence[str], *, trust_quotes: bool = True) -> FactReport:
-    """Return what a summary keeps, introduces and contradicts of its sources.
+def check_facts(summary: str, sources: Sequence[str]) -> FactReport:
+    """Return what a summary keeps, introduces and contradicts of its sources, turns with speakers.
 
     Whole turns that stand in it word for word, and a summary of nothing but whole sentences under
-    their speakers' names, are taken to claim nothing new, unless `trust_quotes` is off, for
-    measuring the reading itself. The sources are turns, chronological, with their speakers.
+    their speakers' names, are taken to claim nothing new.
     """
     claims = [read_claims(source) for source in sources]
     parts = find_verbatim(summary, sources)
-    if not trust_quotes:
-        parts = parts._replace(written=(summary,))
     kept, total = _preserved(summary, claims, parts.quoted)
-    if not parts.written or (trust_quotes and is_made_of_sentences(summary, sources)):
+    if not parts.written or is_made_of_sentences(summary, sources):
         return FactReport(kept, total)
     support, side = Support(sources), SourceSide(sources)
     introduced = {
@@ -514,12 +484,8 @@ def check_facts(summary: str, sources: Sequence[str], *, trust_quotes: bool = Tr
     contradicted = {
         fault[:SHOWN_CHARS] for part in parts.written for fault in side.find_contradictions(part)
     }
-    return FactReport(
-        kept,
-        total,
-        tuple(sorted(introduced)[:SHOWN_FACTS]),
-        tuple(sorted(contradicted)[:SHOWN_FACTS]),
-    )
+    faults = (tuple(sorted(found)[:SHOWN_FACTS]) for found in (introduced, contradicted))
+    return FactReport(kept, total, *faults)
 
 
 def _preserved(

@@ -335,15 +335,9 @@ def recipe_digest(
     summarizer: Summarizer = EXTRACTIVE,
 ) -> str:
     """Return what decides a summary beside its turns: encoder, settings, summarizer, versions."""
-    return hash_json(
-        [
-            [RECIPE_VERSION, FACTS_VERSION],
-            fingerprint_digest,
-            settings._asdict(),
-            [summarizer.name, dict(summarizer.recipe)],
-            dict(EXTRACTIVE.recipe),
-        ]
-    )
+    versions, recipe = [RECIPE_VERSION, FACTS_VERSION], [summarizer.name, dict(summarizer.recipe)]
+    fallback = dict(EXTRACTIVE.recipe)
+    return hash_json([versions, fingerprint_digest, settings._asdict(), recipe, fallback])
 
 
 def summarize_batch(
@@ -368,18 +362,15 @@ def summarize_batch(
         shown = {i: context.before(batch[i].cluster) if uses_context else () for i in wave}
         keys |= {i: result_key(batch[i].cluster, shown[i]) for i in wave}
         held = known([keys[i] for i in wave]) if known is not None else {}
-        wanted: list[int] = []
         for i in wave:
             cluster = batch[i].cluster
             if (again := held.get(keys[i])) is not None:
                 summary = replace(again.summary, **_sources(cluster))
                 settled[i] = again._replace(summary=summary)
-                continue
-            made.append(i)
-            if cluster.trivial:
+            elif cluster.trivial:
                 settled[i] = Settled(_trivial(cluster, batch[i].contents[0]))
-            else:
-                wanted.append(i)
+        made += (i for i in wave if keys[i] not in held)
+        wanted = [i for i in wave if i not in settled]
         requests = [
             Request(
                 cluster.cluster_id, texts, vectors, cluster.user,
@@ -422,14 +413,9 @@ def _waves(batch: Sequence[ClusterText], in_order: bool) -> Iterable[list[int]]:
 
 def _sources(cluster: Cluster) -> dict[str, Any]:
     """Return what a summary says of its sources, as they stand today."""
-    return {
-        "source_positions": cluster.member_positions,
-        "source_ids": cluster.member_ids,
-        "first_us": cluster.first_us,
-        "last_us": cluster.last_us,
-        "user": cluster.user,
-        "wing": cluster.wing,
-    }
+    same = {name: getattr(cluster, name) for name in ("first_us", "last_us", "user", "wing")}
+    members = {"source_positions": cluster.member_positions, "source_ids": cluster.member_ids}
+    return {**members, **same}
 
 
 def _trivial(cluster: Cluster, text: str) -> Summary:
@@ -458,15 +444,9 @@ def _summary_of(cluster: Cluster, trial: Trial) -> Summary:
 
 
 def _summary(cluster: Cluster, text: str, method: str, **told: Any) -> Summary:
-    return Summary(
-        summary_id=summary_id(cluster.cluster_id, method, text),
-        cluster_id=cluster.cluster_id,
-        session_id=cluster.session_id,
-        text=text,
-        method=method,
-        **_sources(cluster),
-        **told,
-    )
+    key, session = cluster.cluster_id, cluster.session_id
+    ids = {"summary_id": summary_id(key, method, text), "cluster_id": key, "session_id": session}
+    return Summary(**ids, text=text, method=method, **_sources(cluster), **told)
 
 
 # Summaries and attempts as rows: of the tables, and of what is kept between nights.

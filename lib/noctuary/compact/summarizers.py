@@ -1,4 +1,4 @@
-"""Summarizers behind one interface: sentences, central turns, a local model, an endpoint."""
+"""Summarizers behind one interface: sentences, central turns, an endpoint."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from importlib import import_module
 from itertools import groupby
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.files import JsonValue, hash_file
+from noctuary.core.files import JsonValue
 from noctuary.core.settings import CompactionSettings
 from noctuary.text.marks import SENTENCE_END, estimate_tokens, split_speaker
 from noctuary.text.secrets import find_text_sensitivity
@@ -48,7 +46,7 @@ class Outcome(StrEnum):
     UNUSABLE = "unusable"  # the model answered with garbage, half an answer or nothing
     TOO_LONG = "too_long"  # the sources do not fit into one request
     NAMED_USER = "named_user"  # the endpoint may not see turns of named users
-    UNAVAILABLE = "unavailable"  # unreachable, timed out, HTTP 500, no such model, no such key
+    UNAVAILABLE = "unavailable"  # unreachable, timed out, HTTP 500, no such key
 
 
 TRIED_AGAIN = frozenset({Outcome.UNAVAILABLE})
@@ -138,11 +136,7 @@ EXTRACTIVE = ExtractiveSummarizer()
 
 
 def central_turns(vectors: NDArray[np.floating[Any]], density: float) -> list[int]:
-    """Return the ceil(n * density) turns closest to the centroid, in their original order.
-
-    Of vectors of shape (n, d), one row per turn. Ties go to the earlier turn. Source:
-    research/peers.md 1.7.
-    """
+    """Return the ceil(n * density) turns of (n, d) nearest the centroid; ties to earlier ones."""
     rows = np.asarray(vectors, dtype=np.float64)
     if not len(rows):
         return []
@@ -290,8 +284,8 @@ def _worth(text: str) -> dict[str, float]:
 
 FENCE_MIN_CHARS = 240
 FENCE_MIN_LINES = 8
-"""A fenced block of so many characters or inner lines is left out: a model of 512 tokens would be
-filled by it. Lower loses short snippets that are the point of a turn."""
+"""A fenced block of so many characters or inner lines is left out: it would fill a small model.
+Lower loses short snippets that are the point of a turn."""
 DATA_URI_MIN_CHARS = 64
 """A line with a data URI and so many characters is left out."""
 BLOB_LINE_MIN_CHARS = 96
@@ -328,133 +322,6 @@ def _line(line: str) -> str:
     if len(line) >= DATA_URI_MIN_CHARS and "data:" in line:
         return DATA_URI_PLACEHOLDER
     return BLOB_PLACEHOLDER if len(line) >= BLOB_LINE_MIN_CHARS and _BLOB.search(line) else line
-
-
-# Summaries of a local sequence-to-sequence model (T5 and its kin), decoded greedily.
-#
-# Only local files are read. torch and transformers are imported when the first draft is wanted.
-# Such a model has no instruction that could tell earlier summaries from turns: it is shown none.
-
-READING_VERSION = "1"
-"""Raised whenever the same model and turns may give another text."""
-PREFIX = "summarize: "
-"""What T5 was taught to obey; a model without it reads one word more."""
-MAX_INPUT_TOKENS = 512
-"""Of one piece of input where the model names no limit of its own; T5's training length."""
-MIN_NEW_TOKENS = 8
-"""Room for one short sentence, however little the density leaves."""
-
-
-@dataclass
-class Seq2SeqSummarizer(Summarizer):
-    """Summaries decoded by a model of transformers' AutoModelForSeq2SeqLM."""
-
-    name = "seq2seq"
-
-    model: str  # a directory, or the name of a model that is in the local cache
-    _decoder: Decoder | Refusal | None = field(default=None, init=False)
-
-    @property
-    def recipe(self) -> Mapping[str, JsonValue]:
-        """Return the model's name and, of a directory, the hashes of its weights."""
-        weights: JsonValue = None
-        if (directory := Path(self.model)).is_dir():
-            files = [*directory.glob("*.safetensors"), *directory.glob("*.bin")]
-            weights = {path.name: hash_file(path) for path in sorted(files)}
-        told = {"reading": READING_VERSION, "prefix": PREFIX, "model": self.model}
-        return {**told, "weights": weights}
-
-    def write(self, request: Request, density: float) -> Draft | Refusal:
-        """Decode turns packed into pieces that fit the model, and join their summaries."""
-        if self._decoder is None:
-            try:
-                self._decoder = Decoder.open(self.model)
-            # The loader raises whatever its many parts raise; the night goes on without it.
-            except Exception as error:
-                why = f"{self.model} cannot be loaded ({type(error).__name__})"
-                self._decoder = Refusal(Outcome.UNAVAILABLE, why)
-        if isinstance(decoder := self._decoder, Refusal):
-            return decoder
-        turns = [sanitize(text) for text in request.texts]
-        room = max(decoder.max_input - decoder.count(PREFIX) - 1, 1)
-        parts: list[str] = []
-        logs: list[float] = []
-        for piece, tokens in pack(turns, [decoder.count(turn) for turn in turns], room):
-            most = max(MIN_NEW_TOKENS, math.floor(density * tokens))
-            try:
-                text, found = decoder.decode(PREFIX + piece, most)
-            except (RuntimeError, ValueError, IndexError) as error:
-                return Refusal(Outcome.UNUSABLE, f"decoding failed ({type(error).__name__})")
-            logs += found
-            parts.append(text)
-        text = " ".join(part for part in parts if part)
-        if not text:
-            return Refusal(Outcome.UNUSABLE, "the model wrote nothing")
-        return Draft(text, mean_probability(logs))
-
-
-class Decoder(NamedTuple):
-    """A loaded model with its tokenizer, and how many tokens one piece of input may have."""
-
-    model: Any
-    tokenizer: Any
-    max_input: int
-
-    @staticmethod
-    def open(name: str) -> Decoder:
-        """Load a local model; raises whatever transformers raises."""
-        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-        # Its progress bars would write over the night's.
-        import_module("transformers.utils.logging").disable_progress_bar()
-        tokenizer: Any = AutoTokenizer.from_pretrained(name, local_files_only=True)
-        model: Any = AutoModelForSeq2SeqLM.from_pretrained(name, local_files_only=True)
-        model.eval()
-        named = (getattr(model.config, n, None) for n in ("n_positions", "max_position_embeddings"))
-        limits = (tokenizer.model_max_length, *named)
-        known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 1 << 20]
-        return Decoder(model, tokenizer, min(known, default=MAX_INPUT_TOKENS))
-
-    def count(self, text: str) -> int:
-        """Return the model's tokens of a text, without special ones."""
-        return len(self.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    def decode(self, text: str, max_new: int) -> tuple[str, list[float]]:
-        """Return the greedy output and the log probability of each of its tokens."""
-        import torch
-
-        inputs = self.tokenizer(
-            text, return_tensors="pt", truncation=True, max_length=self.max_input
-        )
-        with torch.inference_mode():
-            out = self.model.generate(
-                input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"],
-                max_new_tokens=max_new, do_sample=False, num_beams=1, output_logits=True,
-                return_dict_in_generate=True,
-            )  # fmt: skip
-            chosen = out.sequences[0, -len(out.logits) :]
-            steps = torch.stack(out.logits)[:, 0].log_softmax(dim=-1)
-            logs = steps.gather(1, chosen[:, None])[:, 0].tolist()
-        decoded = self.tokenizer.decode(chosen, skip_special_tokens=True)
-        return " ".join(decoded.split()), logs
-
-
-def mean_probability(logs: Sequence[float]) -> float | None:
-    """Return exp of the mean log probability, None of nothing (libravdb mathematics 5.1)."""
-    if not logs or any(math.isnan(log) for log in logs):
-        return None
-    return min(1.0, math.exp(sum(logs) / len(logs)))
-
-
-def pack(texts: Sequence[str], counts: Sequence[int], room: int) -> list[tuple[str, int]]:
-    """Return consecutive turns joined up to `room` tokens, with these; a longer turn is alone."""
-    pieces: list[tuple[str, int]] = []
-    for text, count in zip(texts, counts, strict=True):
-        if pieces and pieces[-1][1] + count <= room:
-            pieces[-1] = f"{pieces[-1][0]} {text}", pieces[-1][1] + count
-        else:
-            pieces.append((text, min(count, room)))
-    return pieces
 
 
 # Summaries of a model behind an OpenAI-compatible endpoint.
@@ -578,6 +445,4 @@ def open_summarizer(settings: CompactionSettings) -> Summarizer:
     """Return the configured summarizer; one that is set up wrongly refuses every request."""
     if settings.summarizer == "llm":
         return EndpointSummarizer.open(settings)
-    if settings.summarizer == "seq2seq":
-        return Seq2SeqSummarizer(settings.seq2seq_model)
     return EXTRACTIVE if settings.summarizer == EXTRACTIVE.name else SentenceSummarizer()

@@ -305,7 +305,8 @@ class Block(NamedTuple):
 
 def read_blocks(text: str) -> Iterator[Block]:
     """Yield the blocks of CommonMark that are not blank, in order, without thematic breaks."""
-    for tokens in _top_level(_block_parser().parse(text)):
+    # Without a line break at the end the parser may look beyond it (markdown-it-py 4.3).
+    for tokens in _top_level(_block_parser().parse(text + "\n")):
         block = _block(tokens)
         if block is not None and block.text:
             yield block

@@ -141,8 +141,7 @@ class CompactionSettings:
     preserve_threshold: float = _within(-1, 1, 0.65)
     density: float = _within(0, 1, 0.0)
     aggressive_density: float = _within(0, 1, 0.0)
-    summarizer: str = _one_of(("sentences", "extractive", "seq2seq", "llm"), "sentences")
-    seq2seq_model: str = ""
+    summarizer: str = _one_of(("sentences", "extractive", "llm"), "sentences")
     llm_url: str = ""
     llm_model: str = ""
     api_key_variable: str = ""
@@ -569,10 +568,6 @@ def _joint_faults(s: Settings) -> list[str]:
         (
             re.fullmatch(r"(s3://[^\s/@?#:]+(/[^\s/@?#:]+)+/?)?", s.tiers.uri) is not None,
             "tiers.uri must be empty or s3://bucket/prefix, without credentials in it",
-        ),
-        (
-            c.summarizer != "seq2seq" or c.seq2seq_model != "",
-            'compaction.summarizer = "seq2seq" needs compaction.seq2seq_model',
         ),
         (
             c.summarizer != "llm" or (c.llm_url != "" and c.llm_model != ""),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +40,6 @@ from noctuary.evaluate.statistics import (
     Result,
     chunks,
     draw_counts,
-    interval_from_json,
 )
 from noctuary.recall.answerability import Features, combine, find_supports, read_features
 from noctuary.recall.engine import Recaller, rank_alone
@@ -66,28 +65,16 @@ from noctuary.work.content import ContentStore
 
 @dataclass(frozen=True, slots=True)
 class Abstention(Result):
-    """How well an arm's top score separates what it can answer from what it cannot.
-
-    An interval without width, where the kinds separate completely, is no proof that they always do.
-    """
+    """How well an arm's top score separates what it can answer from what it cannot."""
 
     name: str  # the arm's
     metric: str  # above 0 counts as a correct answer
     auroc: float | None  # in [0, 1]; None if there is no unanswerable query
-    interval: Interval | None  # None where one kind has fewer than two queries
+    # None where a kind has fewer than two queries; one without width is no proof of a separation.
+    interval: Interval | None
     n_answerable: int
     n_unanswerable: int  # answering one is an error
     curve: RiskCoverage  # over both kinds; the last threshold is -inf if some query found nothing
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """Read back what `to_json` returned; KeyError if a key is missing."""
-        counts = raw["n_answerable"], raw["n_unanswerable"]
-        interval = interval_from_json(raw["auroc"] or 0.0, sum(counts), raw["low"], raw["high"])
-        points = {name: tuple(raw["curve"][name]) for name in ("thresholds", "coverage", "risk")}
-        points["thresholds"] = tuple(-math.inf if t is None else t for t in points["thresholds"])
-        curve = RiskCoverage(**points, area=raw["curve"]["area"])
-        return cls(raw["name"], raw["metric"], raw["auroc"], interval, *counts, curve)
 
 
 def judge_abstention(
@@ -97,11 +84,8 @@ def judge_abstention(
     metric: str = HEADLINE_METRIC,
     resampling: Resampling = STANDARD,
 ) -> Abstention | None:
-    """Judge an arm's top score as a sign that there is an answer; None if its scores are unknown.
-
-    An answer whose metric is above 0 is correct. A query that found nothing has the lowest
-    confidence (-inf): the arm abstained by itself.
-    """
+    """Judge an arm's top score as a sign that there is an answer; None if scores are unknown."""
+    # A query that found nothing has the lowest confidence (-inf): the arm abstained by itself.
     correct = scores.column(metric) > 0.0
     known = _confidences(answerable, scores.query_ids)
     unknown = np.empty(0)
@@ -149,11 +133,9 @@ def _confidences(run: Run, query_ids: Sequence[str]) -> Floats | None:
 
 
 def _auroc_interval(known: Floats, unknown: Floats, resampling: Resampling) -> Interval | None:
-    """Return the percentile interval of the AUROC without sorting each of its resamples.
-
-    The unanswerable scores are sorted once; a resample only counts how often each is drawn. How
-    many of them lie below an answerable score is then a difference of running counts.
-    """
+    """Return the percentile interval of the AUROC without sorting each of its resamples."""
+    # The unanswerable scores are sorted once; a resample only counts how often each is drawn. How
+    # many of them lie below an answerable score is then a difference of running counts.
     n, m = known.size, unknown.size
     if min(n, m) < MIN_VALUES:
         return None
@@ -176,20 +158,10 @@ def _auroc_interval(known: Floats, unknown: Floats, resampling: Resampling) -> I
 
 # Below which score nothing is an answer: the threshold that queries and prompts lead to.
 
-MAX_RECALL_LOSS = 0.05
-"""Share of the answerable queries' recall that abstaining may cost: more keeps more pollution out
-of prompts, less loses fewer memories that were wanted."""
-
-MIN_ANSWERABLE = 20
-"""Fewest answerable queries to choose by: with fewer the first one lost already costs more than
-MAX_RECALL_LOSS allows."""
-
-SCORE_DIGITS = 5
-"""Decimals of a score that count, rounded down: equal nights choose equal thresholds, and what was
-asked in the night is not below its own score the next day."""
-
-CURVE_POINTS = 40
-"""Points kept of a risk-coverage curve: a snapshot carries them, and a plot shows no more."""
+MAX_RECALL_LOSS = 0.05  # of recall, by abstaining: more pollutes prompts, less loses memories
+MIN_ANSWERABLE = 20  # with fewer the first one lost costs more than MAX_RECALL_LOSS allows
+SCORE_DIGITS = 5  # decimals that count, rounded down: equal nights choose equal thresholds
+CURVE_POINTS = 40  # points kept of a curve: a snapshot carries them, and a plot shows no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,12 +212,10 @@ def calibrate(
     resampling: Resampling = STANDARD,
     within: tuple[float, float] = (0.0, 1.0),
 ) -> Calibrated | str:
-    """Choose the threshold of a signal, or say why there is none.
-
-    The largest one that keeps at least 1 - MAX_RECALL_LOSS of the recall of the answerable queries,
-    within the bounds: an unanswerable query has no say in it, so that a handful of them cannot move
-    it. They have a veto: a signal whose AUROC on them is not above .5 tells nothing.
-    """
+    """Choose the threshold of a signal, or say why there is none."""
+    # The largest one within the bounds that keeps 1 - MAX_RECALL_LOSS of the answerable queries'
+    # recall. An unanswerable query has no say in it, so that a handful cannot move it, but a veto:
+    # a signal whose AUROC on them is not above .5 tells nothing.
     if len(answerable) < MIN_ANSWERABLE:
         return f"{len(answerable)} queries are too few to calibrate by, {MIN_ANSWERABLE} are needed"
     known, unknown = _checked(answerable), _checked(unanswerable)
@@ -326,23 +296,12 @@ Vectors = NDArray[np.float32]
 
 # What prompts come to that nobody's memory answers: what is usual for them, by signal.
 
-RIDGE = 0.0125
-"""Pull of the direction towards nought, per unit of weight: less fits single prompts."""
-
-MOST_ROWS = 5_000
-"""Memories that the direction is fitted on, evenly spread: more cost seconds and turn it little."""
-
-FOLDS = 5
-"""A prompt's own likeness comes from a direction that was fitted without its fold."""
-
-LEAST_DEVIATION = 0.02
-"""Of any feature: prompts of a script that the store lacks all come to nearly the same."""
-
-POOLED_SHARE = 0.5
-"""Least deviation of a script, as a share of the pooled one: few prompts tell it roughly."""
-
-DIRECTION_DIGITS = 5
-"""Decimals kept of the direction, so that equal nights seal equal files."""
+RIDGE = 0.0125  # pull of the direction towards nought, per unit of weight: less fits single prompts
+MOST_ROWS = 5_000  # memories that the direction is fitted on: more cost seconds and turn it little
+FOLDS = 5  # a prompt's own likeness comes from a direction that was fitted without its fold
+LEAST_DEVIATION = 0.02  # of any feature: prompts of a script that the store lacks are nearly equal
+POOLED_SHARE = 0.5  # least deviation of a script by the pooled one: few prompts tell it roughly
+DIRECTION_DIGITS = 5  # decimals kept of the direction, so that equal nights seal equal files
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,22 +454,11 @@ def everyday_vectors(
 
 # The thresholds that a snapshot carries.
 
-LET_THROUGH = 0.015
-"""Share of everyday prompts that may reach the threshold: more injects noise, less loses answers.
-"""
-
-LENIENT = 0.02
-"""The same for the sake of questions that the night made itself. Those repeat words, so for words
-alone, which are weaker evidence, they have no say."""
-
-MOST_LET_THROUGH = {WORDS_AND_VECTORS: 0.1, WORDS: 0.05}
-"""The same for the sake of the owner's labels, which weigh more."""
-
-BAR_SHARE = 0.5
-"""Share of everyday prompts whose best memory reaches the bar of a single memory."""
-
-OWN_METRIC = "recall@3 of its own questions"
-"""What is kept of the questions that a night makes: as many memories as a hook injects."""
+LET_THROUGH = 0.015  # share of everyday prompts let through: more injects noise, less loses answers
+LENIENT = 0.02  # by its own questions: they repeat words, so for words alone they have no say
+MOST_LET_THROUGH = {WORDS_AND_VECTORS: 0.1, WORDS: 0.05}  # by the owner's labels
+BAR_SHARE = 0.5  # share of everyday prompts whose best memory reaches the bar of a single memory
+OWN_METRIC = "recall@3 of its own questions"  # as many memories as a hook injects
 
 _OWN_K = 3
 
@@ -524,11 +472,7 @@ def calibrate_signals(
     open_store: Callable[[str], ContentStore],
     fetch: Fetch,
 ) -> dict[str, Any]:
-    """Choose the thresholds of a pack: `sealed` (by signal, or None) and `said` (a sentence each).
-
-    `arm` is the one that ranks as the profile does; `fetch` is called with texts before they are
-    asked.
-    """
+    """Choose a pack's thresholds: `sealed` by signal, `said`; `arm` ranks as the profile does."""
     if not recaller.reader.count:
         return {"sealed": None, "said": ["nothing abstains: the store is empty"]}
     profiles = {WORDS_AND_VECTORS: profile, WORDS: words_only(profile)}
@@ -550,12 +494,6 @@ def calibrate_signals(
         said.append(sentence)
     rule = {"max_recall_loss": MAX_RECALL_LOSS, "let_through": LET_THROUGH}
     return {"sealed": {"rule": rule, "signals": signals} if signals else None, "said": said}
-
-
-def judged_signals(calibrated: Mapping[str, Any]) -> dict[str, Abstention]:
-    """Return AUROC and risk-coverage of every signal that queries calibrated."""
-    signals = calibrated["sealed"]["signals"] if calibrated["sealed"] else {}
-    return {name: Abstention.from_json(raw) for name, raw in signals.items() if "auroc" in raw}
 
 
 def _seal(
@@ -591,7 +529,6 @@ def _by_labels(
     run: Run | None,
     prompted: Prompted,
 ) -> Calibrated | str:
-    """Return the threshold that the owner's labels lead to, or why none."""
     labelled = questions.groups.get(LABELLED, ())
     if run is None or len(labelled) < MIN_ANSWERABLE:
         return f"there are {len(labelled)} labelled queries, and {MIN_ANSWERABLE} are needed"
@@ -612,7 +549,6 @@ def _by_own(
     prompted: Prompted,
     fetch: Fetch,
 ) -> Calibrated | str:
-    """Return the threshold that questions of the store's own memories lead to, or why none."""
     reader, scope = recaller.reader, Scope(user=asker)
     own = list(make_questions(reader, scope_mask(reader, asker)))
     fetch([text for text, _ in own])

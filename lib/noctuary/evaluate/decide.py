@@ -31,78 +31,53 @@ from noctuary.recall.query import Scope
 from noctuary.snapshot.checks import Drop, DropReport
 from noctuary.work.content import ContentStore
 
-# Whether another ranking than the configured one is proven to be better.
-#
-# The rule. The queries are cut in two halves by a hash of their id.
+# Whether another ranking than the configured one is proven to be better. The queries are cut in two
+# halves by a hash of their id, so that no gain is overstated by having been chosen for its size; a
+# difference that n queries would show needs about 2 n of them.
 #
 # 1. Selection half: the challenger with the largest mean gain is chosen, among those that do not
-#    lose significantly on a guard. The winner of a grid is optimistic: its gain here is not
-#    believed.
-# 2. Confirmation half, which the choice has not seen: the 95 % BCa interval of its paired
-#    difference lies above zero and its permutation p is below alpha. This alone bounds false
-#    adoptions by alpha / 2, and the gain that is reported is the one of this half.
-# 3. All queries: its interval lies above zero, and its permutation p is below alpha after Holm's
-#    correction across all challengers.
-#
-# What the halves cost is power: a difference that n queries would show needs about 2 n of them.
-# What they buy is a gain that is not overstated by having been chosen for its size.
+#    lose significantly on a guard.
+# 2. Confirmation half: the 95 % BCa interval of its paired difference lies above zero and its
+#    permutation p is below alpha. This alone bounds false adoptions by alpha / 2.
+# 3. All queries: the same, with p after Holm's correction across all challengers.
 
 DECISION_METRIC = "ndcg@10"
 """Looks at the order of the first ten, so it also sees what a changed weight does inside them;
 recall@10 would move only where a memory crosses rank ten, and needs more queries for it."""
 
-MIN_HALF = 25
-"""Queries per half below which nothing is adopted: the floor of Voorhees and Buckley (2002). Lower
-would adopt on the strength of a few queries, higher leaves small label files without a decision."""
-
-SERVED = "served"
-"""What the configured ranking is called among the arms."""
+MIN_HALF = 25  # queries per half to adopt (Voorhees and Buckley 2002): lower trusts a few
+SERVED = "served"  # what the configured ranking is called among the arms
 
 Guards = Mapping[str, Mapping[str, Scores]]
 """Scores by arm on queries that may veto a challenger but never adopt one, by their stratum."""
 
-
-@dataclass(frozen=True, slots=True)
-class Challenger:
-    """A ranking that differs from the configured one in the fields that are not None."""
-
-    name: str  # short and stable: reports and kept runs are joined by it
-    fusion: str | None = None  # "cc" or "rrf"
-    dense_share: float | None = None  # of the dense leg in the sum of both legs' weights, in [0, 1]
-    graph_weight: float | None = None  # factor on what the graph adds, at least 0
-    session_weight: float | None = None  # further factor on what sessions lend
-
-    def changes(self, served: RetrievalProfile) -> dict[str, Any]:
-        """Return the fields of a profile that it replaces."""
-        names = ("fusion", "graph_weight", "session_weight")
-        found = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        if self.dense_share is not None:
-            total = (served.lexical_weight + served.dense_weight) or 1.0
-            found["dense_weight"] = round(total * self.dense_share, 6)
-            found["lexical_weight"] = round(total * (1.0 - self.dense_share), 6)
-        return found
-
-    def apply(self, served: RetrievalProfile) -> RetrievalProfile:
-        """Return the configured profile with what it changes."""
-        return replace(served, **self.changes(served))
+CHALLENGERS: Mapping[str, Mapping[str, Any]] = {
+    "rrf": {"fusion": "rrf"},
+    "cc_dense_0.3": {"fusion": "cc", "dense_share": 0.3},
+    "cc_dense_0.5": {"fusion": "cc", "dense_share": 0.5},
+    "cc_dense_0.7": {"fusion": "cc", "dense_share": 0.7},
+    "cc_dense_0.9": {"fusion": "cc", "dense_share": 0.9},
+    "graph_0": {"graph_weight": 0.0},
+    "graph_0.5": {"graph_weight": 0.5},
+    "graph_1": {"graph_weight": 1.0},
+    "graph_2": {"graph_weight": 2.0},
+    "sessions_0": {"session_weight": 0.0},
+}
+"""By name, which reports and kept runs are joined by, what differs from the configured ranking;
+`dense_share` is that of the dense leg in the sum of both legs' weights. One step each way, and one
+long one towards the dense leg, for stores whose questions share no words with their answers
+(prefeval and locomo_plus gain most there). The one that equals the configured ranking is not to be
+passed to `decide`. More challengers cost power (Holm) and time."""
 
 
-CHALLENGERS = (
-    Challenger("rrf", fusion="rrf"),
-    Challenger("cc_dense_0.3", fusion="cc", dense_share=0.3),
-    Challenger("cc_dense_0.5", fusion="cc", dense_share=0.5),
-    Challenger("cc_dense_0.7", fusion="cc", dense_share=0.7),
-    Challenger("cc_dense_0.9", fusion="cc", dense_share=0.9),
-    Challenger("graph_0", graph_weight=0.0),
-    Challenger("graph_0.5", graph_weight=0.5),
-    Challenger("graph_1", graph_weight=1.0),
-    Challenger("graph_2", graph_weight=2.0),
-    Challenger("sessions_0", session_weight=0.0),
-)
-"""One step each way from the configured ranking, whichever of these that is, and one long one
-towards the dense leg, for stores whose questions share no words with their answers (prefeval and
-locomo_plus gain most there). The one that equals the configured ranking is not to be passed to
-`decide`. More challengers cost power (Holm) and time."""
+def challenge(name: str, served: RetrievalProfile) -> dict[str, Any]:
+    """Return the fields of the configured profile that a challenger replaces."""
+    fields = dict(CHALLENGERS[name])
+    if (share := fields.pop("dense_share", None)) is not None:
+        total = (served.lexical_weight + served.dense_weight) or 1.0
+        fields["dense_weight"] = round(total * share, 6)
+        fields["lexical_weight"] = round(total * (1.0 - share), 6)
+    return fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +109,9 @@ def decide(
     resampling: Resampling = STANDARD,
     metric: str = DECISION_METRIC,
 ) -> Decision:
-    """Choose at most one challenger by the rule above, all scored on the same queries.
-
-    A guard rejects one whose interval on it lies below zero with p below alpha, uncorrected (a veto
-    should come too often rather than too late), and one that it has no scores of.
-    """
+    """Choose at most one challenger by the rule above, all scored on the same queries."""
+    # A guard rejects one whose interval on it lies below zero with p below alpha, uncorrected (a
+    # veto should come too often rather than too late), and one that it has no scores of.
     n = 0 if default is None else len(default.query_ids)
     tested: tuple[Tested, ...] = ()
     adopted = None
@@ -157,15 +130,14 @@ def decide(
     return Decision(adopted, reason, tested, n, metric)
 
 
-DECIDING_GROUPS = (LABELLED, GENERATED)
-"""Groups that can adopt; the exact one is built from the corpus's own words and can only veto."""
+DECIDING_GROUPS = (LABELLED, GENERATED)  # the exact one can only veto
 
 
 def decide_by_groups(scored: Mapping[str, Mapping[str, Scores]]) -> Decision:
     """Choose at most one of CHALLENGERS by what every arm scored, by group and arm."""
     deciding = _join([scored[group] for group in DECIDING_GROUPS if group in scored])
     guards = {EXACT: scored[EXACT]} if scored.get(EXACT) else {}
-    challengers = {c.name: deciding[c.name] for c in CHALLENGERS if c.name in deciding}
+    challengers = {name: deciding[name] for name in CHALLENGERS if name in deciding}
     return decide(deciding.get(SERVED), challengers, guards)
 
 
@@ -184,20 +156,19 @@ def _join(groups: Sequence[Mapping[str, Scores]]) -> dict[str, Scores]:
 
 def adopted_ranking(decision: Decision, served: RetrievalProfile) -> dict[str, Any] | None:
     """Return what the snapshot carries: the adopted fields and the evidence; None for nothing."""
-    adopted = next((c for c in CHALLENGERS if c.name == decision.adopted), None)
-    return adopted and {
-        "adopted": adopted.changes(served),
-        "challenger": adopted.name,
+    if (name := decision.adopted) is None:
+        return None
+    return {
+        "adopted": challenge(name, served),
+        "challenger": name,
         "reason": decision.reason,
         "evidence": hash_json(decision.to_json()),
     }
 
 
 def selection_half(query_ids: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which queries choose, shape (n,): those with the smaller hashes; the others confirm.
-
-    A query that is added moves at most one other across.
-    """
+    """Return which queries choose, shape (n,), by smaller hashes; the others confirm."""
+    # A query that is added moves at most one other across.
     hashes = [hash_text(query_id) for query_id in query_ids]
     chosen = np.zeros(len(hashes), dtype=np.bool_)
     chosen[sorted(range(len(hashes)), key=hashes.__getitem__)[: len(hashes) // 2]] = True
@@ -303,7 +274,6 @@ def _judge(tested: Sequence[Tested], resampling: Resampling, metric: str) -> tup
 
 
 def _numbers(difference: Difference) -> str:
-    """Return the difference in the form in which a sentence quotes it."""
     found = difference.interval
     between = f" [{found.low:+.3f}, {found.high:+.3f}]" if found else ""
     return f"{difference.mean:+.3f}{between}, p = {difference.p_value:.4f}, n = {difference.n}"
@@ -311,17 +281,14 @@ def _numbers(difference: Difference) -> str:
 
 # Whether a candidate has lost recall against what serves.
 
-DROP_METRICS = (HEADLINE_METRIC, "ndcg@10")
-"""What a drop is told by: whether the answer is there at all, and where it stands."""
+DROP_METRICS = (HEADLINE_METRIC, "ndcg@10")  # is the answer there, and where
 
 
 def find_drops(
     comparisons: Sequence[tuple[str, Comparison]], resampling: Resampling = STANDARD
 ) -> tuple[list[Drop], int]:
-    """Return the significant losses by group and candidate, and how many pairs were tested.
-
-    The interval lies below zero and p, corrected over everything tested (Holm), below alpha.
-    """
+    """Return the significant losses by group and candidate, and how many pairs were tested."""
+    # The interval lies below zero and p, corrected over everything tested (Holm), below alpha.
     parts: dict[str, Mapping[str, Difference]] = {}
     for group, comparison in comparisons:
         parts[group] = comparison.overall
@@ -343,11 +310,8 @@ PLAN = RunPlan(k=10, depth=50, timed=False)
 """The same for every arm, or their first ten would come from lists of different depth. Up to the
 profile's own depth (50) a longer list does not change its head."""
 
-WORDS_ARM = "lexical"
-"""The arm that answers as a recall without a dense leg does."""
-
-Runs = Mapping[str, Mapping[str, Run]]
-"""Runs by group and arm."""
+WORDS_ARM = "lexical"  # the arm that answers as a recall without a dense leg does
+Runs = Mapping[str, Mapping[str, Run]]  # runs by group and arm
 
 
 def list_arms(served: RetrievalProfile) -> dict[str, RetrievalProfile]:
@@ -355,7 +319,7 @@ def list_arms(served: RetrievalProfile) -> dict[str, RetrievalProfile]:
     others = {
         WORDS_ARM: words_only(served),
         "dense": replace(served, lexical_weight=0.0, dense_weight=1.0, graph_weight=0.0),
-        **{challenger.name: challenger.apply(served) for challenger in CHALLENGERS},
+        **{name: replace(served, **challenge(name, served)) for name in CHALLENGERS},
     }
     return {SERVED: served, **{name: arm for name, arm in others.items() if arm != served}}
 
@@ -390,8 +354,7 @@ class ProfileRetriever:
         return [name for name, _ in self.recaller.rank(query, k, profile=self.profile)]
 
 
-KEPT_PER_WRITE = 64
-"""Answers that a stop costs at most; a durable write each would cost more than most answers."""
+KEPT_PER_WRITE = 64  # answers that a stop costs at most; a write each would cost more than most
 
 
 class KeptAnswers:
@@ -460,8 +423,7 @@ def ask_arms(
 
 # What runs come to, and how they are written down.
 
-TOP_SCORE_DIGITS = 5
-"""Kept of a top score: equal nights leave equal files, whatever the machine was doing."""
+TOP_SCORE_DIGITS = 5  # of a top score: equal nights leave equal files, whatever the machine does
 
 
 def runs_to_json(runs: Runs) -> dict[str, dict[str, Any]]:

@@ -34,18 +34,14 @@ from noctuary.work.http import (
     read_api_key,
 )
 
-# How many words a written query shares with the memories it was written for.
-#
-# A query that repeats its memory's words would be another exact query and reward lexical search.
+# How many words a written query shares with its memories: one that repeats them would be another
+# exact query and reward lexical search.
 
 MAX_JACCARD = 0.18
 """Bound of a paraphrase (hybrid-recall's evaluation set). Higher lets lexical search find what was
 to be found by meaning; lower rejects queries for a name that cannot be paraphrased."""
-MAX_JACCARD_MULTI_HOP = 0.3
-"""Bound of a multi-hop question against each of its memories: it has to name what they share."""
-MAX_SHARED = 1 / 3
-"""Share of a paraphrase's own tokens that may stand in the memory. The Jaccard index alone does not
-bound a short query about a long memory: eight words copied out of a hundred are .08."""
+MAX_JACCARD_MULTI_HOP = 0.3  # against each of its memories: it has to name what they share
+MAX_SHARED = 1 / 3  # of a paraphrase's tokens in the memory: Jaccard does not bound a short query
 
 
 class Overlap(NamedTuple):
@@ -64,16 +60,12 @@ def measure_overlap(query: str, record: MemoryRecord) -> Overlap:
     return Overlap(common / max(len(asked | held), 1), common / max(len(asked), 1), len(asked))
 
 
-# What the models are told, and what is usable of an answer.
-#
-# Texts of memories go in as JSON strings, cut to a bound, under an instruction that they are data:
-# a memory may hold "ignore your instructions", and the worst that this can do is a query that the
-# checks and the judge reject.
+# What the models are told, and what is usable of an answer. A memory may hold "ignore your
+# instructions": its text goes in as a bounded JSON string, as data, and the worst that this can do
+# is a query that the checks and the judge reject.
 
-PROMPT_VERSION = "1"
-"""Part of every key under which an answer is memoised: raise it with any change of wording."""
-MAX_QUERY_CHARS = 400
-"""Longer ones are no queries but copied memories or a model's thoughts."""
+PROMPT_VERSION = "1"  # part of every key of an answer: raise it with any change of wording
+MAX_QUERY_CHARS = 400  # longer ones are no queries but copied memories or a model's thoughts
 MAX_GRADE = 3
 
 Value = str | int
@@ -150,10 +142,8 @@ def parse_answers(content: str, n_items: int, prompt: Prompt) -> Answers[Value]:
     )
 
 
-# What has been answered before, so that a night asks only for what is new.
-#
-# Kept answers hold queries that models wrote about memories: they are to be deleted with these
-# (`Generated.keys` names the ones still in use).
+# What has been answered before, so that a night asks only for what is new. Kept answers tell of
+# memories and are to be deleted with these (`Generated.keys` names the ones still in use).
 
 
 def _hash_memory(record: MemoryRecord) -> str:
@@ -161,9 +151,7 @@ def _hash_memory(record: MemoryRecord) -> str:
     return hash_text(record.content, record.expanded_keywords)
 
 
-MAX_USELESS = 3
-"""Answers in a row without one usable value after which an endpoint is left alone: a model that
-never writes JSON would otherwise cost the whole night."""
+MAX_USELESS = 3  # answers in a row without a usable value after which an endpoint is left alone
 
 
 @dataclass(slots=True)
@@ -209,7 +197,6 @@ class _Asker:
     def _ask_batch(
         self, prompt: Prompt, payloads: Sequence[Mapping[str, str]]
     ) -> Mapping[int, Value]:
-        """Send one batch; return the usable values by place and count the faults."""
         self.requests += 1
         try:
             content = complete(self.endpoint, prompt.system, batch_message(payloads), self.sleep)
@@ -234,31 +221,14 @@ class _Asker:
         )
 
 
-# Paraphrase and multi-hop queries of a corpus: written by one model, graded by another.
-#
-# Records must already be filtered: every text that is passed in is sent to both endpoints, so
-# sensitive rows, and rows of users who have not agreed, must not be among them.
+# Paraphrase and multi-hop queries of a corpus: written by one model, graded by another. Every text
+# is sent to both: no sensitive row, and none of users who have not agreed, may be among them.
 
-DEFAULT_BATCH = 8
-"""Items per request: more save prompts and lose more to one bad answer, a kill or a small
-context."""
-MIN_GRADE = 2
-"""Lowest grade of a memory that counts as an answer (UMBRELA: 2 answers in part). 1 would keep
-queries that are merely on the topic; judges are lenient as it is."""
-MIN_TOKENS = 2
-"""Tokens of the shortest query: one word asks for a topic, not for a memory."""
+DEFAULT_BATCH = 8  # items per request: more save prompts and lose more to one bad answer or a kill
+MIN_GRADE = 2  # of an answer (UMBRELA: 2 answers in part); 1 would be merely on the topic
+MIN_TOKENS = 2  # tokens of the shortest query: one word asks for a topic, not for a memory
 
 Pair = tuple[MemoryRecord, MemoryRecord]
-
-
-class Rejected(NamedTuple):
-    """A written query that is not used, and which check it failed, with the numbers."""
-
-    query_id: str
-    stratum: str
-    text: str
-    memory_ids: tuple[str, ...]
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +236,7 @@ class Generated:
     """What a night has of written queries."""
 
     queries: tuple[Query, ...] = ()  # that passed every check, with the judge's grades, as asked
-    rejected: tuple[Rejected, ...] = ()  # the others that were written and graded
+    rejected: tuple[dict[str, Any], ...] = ()  # other written ones, with the check that each failed
     n_asked: int = 0  # memories and pairs that a query was wanted for
     n_pending: int = 0  # still without a query or a grade; asked again the next night
     n_requests: int = 0  # batches sent tonight, retries apart
@@ -279,7 +249,7 @@ class Generated:
         """Return what the next stages need, texts included."""
         return {
             "queries": [query.to_json() for query in self.queries],
-            "rejected": [rejected._asdict() for rejected in self.rejected],
+            "rejected": list(self.rejected),
             "keys": sorted(self.keys),
         }
 
@@ -320,11 +290,8 @@ class _Draft(NamedTuple):
         return "-".join((self.prompt.name, *self.memory_ids))
 
 
-WRITTEN_ANSWERS_KIND = "generated_queries:1"
-"""Kind under which a night keeps the answers of both models."""
-
-PAIRS_PER_MEMORY = 0.5
-"""Multi-hop questions per paraphrase: they cost two grades each and need linked memories."""
+WRITTEN_ANSWERS_KIND = "generated_queries:1"  # of the answers of both models
+PAIRS_PER_MEMORY = 0.5  # multi-hop questions per paraphrase: they cost two grades each
 
 
 def ask_configured_models(
@@ -375,13 +342,9 @@ def generate_queries(
     sleep: Sleep = time.sleep,
     progress: Progress = SILENT,
 ) -> Generated:
-    """Let one model write queries and another one grade them; only what passes is kept.
-
-    A query shares few words with its memories, and each of these is graded `MIN_GRADE` or better.
-    Answers are memoised one by one: a second call asks only for what is new or was not answered.
-    Nothing that an endpoint does raises; one that is down leaves a warning and what is known.
-    ValueError if both models have the same name.
-    """
+    """Let one model write queries and another one grade them; only what passes is kept."""
+    # Answers are memoised one by one: a second call asks only for what is new. Nothing that an
+    # endpoint does raises; one that is down leaves a warning and what is known.
     if generator.model.strip().casefold() == judge.model.strip().casefold():
         raise ValueError(
             f"generator and judge are both {judge.model!r}; a model favours what it wrote itself: "
@@ -396,7 +359,7 @@ def generate_queries(
     refused = {draft.query_id: reason for draft in drafts if (reason := _overlap_fault(draft))}
     grades = _grade([d for d in drafts if d.query_id not in refused], grader, generator.model)
     queries: list[Query] = []
-    rejected: list[Rejected] = []
+    rejected: list[dict[str, Any]] = []
     for draft in drafts:
         name, ids, stratum = draft.query_id, draft.memory_ids, draft.prompt.name
         given = {i: grades[name, i] for i in ids if (name, i) in grades}
@@ -405,7 +368,8 @@ def generate_queries(
             shown = ", ".join(str(given.get(i, "none")) for i in ids)
             reason = f"grade: {shown}, expected at least {MIN_GRADE}"
         if reason is not None:
-            rejected.append(Rejected(name, stratum, draft.text, ids, reason))
+            row = {"query_id": name, "stratum": stratum, "text": draft.text}
+            rejected.append({**row, "memory_ids": list(ids), "reason": reason})
         elif len(given) == len(ids):
             queries.append(Query(name, draft.text, stratum, ids, grades=given))
     return Generated(
@@ -422,7 +386,6 @@ def generate_queries(
 
 
 def _write(wanted: Sequence[_Draft], writer: _Asker) -> list[_Draft]:
-    """Return the drafts that have a text by now."""
     written: list[_Draft] = []
     for prompt in (PARAPHRASE, MULTI_HOP):
         # The judge is no part of a key: another judge grades the same queries again.
@@ -438,7 +401,6 @@ def _write(wanted: Sequence[_Draft], writer: _Asker) -> list[_Draft]:
 
 
 def _shown(records: Sequence[MemoryRecord]) -> dict[str, str]:
-    """Return what the generator sees of a draft's memories."""
     if len(records) == 1:
         return {"memory": clip_text(records[0].content)}
     return {f"memory_{n}": clip_text(record.content) for n, record in enumerate(records, start=1)}

@@ -70,12 +70,9 @@ def _read(
     faults: list[LineFault],
     error: type[FileFaultsError],
 ) -> Iterator[tuple[int, T]]:
-    r"""Yield what the non-blank lines of a file hold, with their numbers, from 1.
-
-    Lines end at \n only: U+2028 inside a JSON string is text. A byte order mark is skipped, and so
-    are lines that `parse` refuses; these go to `faults`. A damaged archive (.gz) raises `error`,
-    which names the first line that is lost.
-    """
+    """Yield what the non-blank lines of a file hold, with their numbers, from 1."""
+    # Lines end at \n only: U+2028 inside a JSON string is text. What `parse` refuses goes to
+    # `faults`; a damaged archive (.gz) raises `error`, which names the first line that is lost.
     number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as handle:
@@ -139,7 +136,6 @@ def _read_optional_text(row: Mapping[str, Any], key: str) -> str | None:
 
 
 def _is_id(value: object) -> bool:
-    """Tell whether a value is an integer or a non-blank text."""
     return _is_int(value) or (isinstance(value, str) and bool(value.strip()))
 
 
@@ -154,7 +150,6 @@ def _read_ids(values: object, where: str) -> tuple[str, ...]:
 
 
 def _read_grades(values: object, lowest: int, where: str) -> dict[str, int]:
-    """Return a mapping of ids to grades of at least `lowest`."""
     if not isinstance(values, dict):
         message = f"{where}: grades must be an object of id: grade, found {values!r}"
         raise _LineError(FaultKind.WRONG_TYPE, message)
@@ -189,7 +184,6 @@ def _read_optional_int(row: Mapping[str, Any], key: str) -> int | None:
 
 
 def _shorten(values: Sequence[object]) -> str:
-    """Return a list for a message: the first ten, and how many more there are."""
     rest = len(values) - FAULTS_SHOWN
     return f"{values[:FAULTS_SHOWN]}{f' and {rest} more' if rest > 0 else ''}"
 
@@ -210,10 +204,8 @@ def _require_unicode(text: str, where: str) -> str:
 # Labelled queries and their reader (queries.jsonl).
 
 DEFAULT_STRATUM = "all"
-UNGRADED = 1
-"""Grade of a relevant id that has none of its own."""
-USER_KEY = "user"
-"""Extra key of a query: on whose behalf it is asked."""
+UNGRADED = 1  # grade of a relevant id that has none of its own
+USER_KEY = "user"  # extra key of a query: on whose behalf it is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +222,11 @@ class Query:
     # Every other key of the line; and the grade (from 1) of every relevant id, none for all 1.
     extras: Mapping[str, Any] = field(default_factory=dict[str, Any], hash=False)
     grades: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
+
+    @property
+    def gains(self) -> Mapping[str, int]:
+        """The grade of every relevant id."""
+        return self.grades or dict.fromkeys(self.relevant_ids, UNGRADED)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; of the extra keys only that of the user."""
@@ -274,13 +271,9 @@ def read_queries(
     *,
     labelled_ids: Collection[str] | None = None,
 ) -> QuerySet:
-    """Read a query file (UTF-8), one JSON object a line; blank lines are skipped.
-
-    Given every id of the corpus, labels outside it are faults. Given the ids of `QUERIES_FILE`, the
-    file holds what nothing answers: labels are faults, and so are these ids. SourceMissingError if
-    there is no file; a QueryFileError lists the first ten faults with their lines, by its own kind
-    where all faults are of one.
-    """
+    """Read a query file, one JSON object a line; a QueryFileError lists its first ten faults."""
+    # Given every id of the corpus, labels outside it are faults. Given the ids of `QUERIES_FILE`,
+    # the file holds what nothing answers: labels are faults, and so are these ids.
     known = None if corpus_ids is None else frozenset(corpus_ids)
     queries: list[Query] = []
     faults: list[LineFault] = []
@@ -349,9 +342,7 @@ def _read_labels(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], d
 
 # Judgements (qrels): which memory was judged for which query, and how it was graded.
 
-Qrels = Mapping[str, Mapping[str, int]]
-"""Grade per memory id, per query id. Grade 0 means judged and found not relevant; what is absent
-was not judged."""
+Qrels = Mapping[str, Mapping[str, int]]  # grade by memory id, by query id; 0: not relevant
 
 NOT_RELEVANT = 0
 _TREC_FIELDS = 4
@@ -367,13 +358,9 @@ def read_qrels(
     query_ids: Collection[str] | None = None,
     corpus_ids: Collection[str] | None = None,
 ) -> Qrels:
-    """Read judgements: JSON lines, TREC lines, or both mixed, plain or gzip (.gz).
-
-    A JSON line gives ids as `relevant_ids` (grade 1 each), as `grades` (integers from 0), or as
-    both, where `grades` wins; so a queries.jsonl is a qrels file too. A TREC line is `query_id
-    iteration memory_id grade`; its negative grades (spam in some tracks) are read as 0. Given the
-    ids of queries or of the corpus, judgements of others are faults.
-    """
+    """Read judgements: JSON lines, TREC lines, or both mixed, plain or gzip (.gz)."""
+    # In a JSON line `grades` wins over `relevant_ids`, so a queries.jsonl is a qrels file too.
+    # TREC's negative grades are read as 0. Given ids of queries or the corpus, others are faults.
     judged: dict[str, dict[str, int]] = {}
     faults: list[LineFault] = []
     queries = None if query_ids is None else frozenset(query_ids)

@@ -37,8 +37,7 @@ from noctuary.evaluate.statistics import (
 
 # Metrics of one ranking.
 
-DEFAULT_DEPTH = 100
-"""Ranks looked at: a first hit below 100 would add less than 0.01 to its query's value."""
+DEFAULT_DEPTH = 100  # ranks looked at: a first hit below would add less than 0.01 to a value
 
 
 def _hit_ranks(ranking: Sequence[str], relevant: Collection[str], k: int) -> list[int]:
@@ -70,10 +69,7 @@ def all_relevant_at_k(ranking: Sequence[str], relevant: Collection[str], k: int)
 
 
 def average_precision(ranking: Sequence[str], relevant: Collection[str], depth: int) -> float:
-    """Return (1 / |R|) * sum of precision@r over the relevant ranks r, in [0, 1].
-
-    What is not found adds 0, and |R| is not capped at the depth (trec_eval's map_cut).
-    """
+    """Return (1 / |R|) * sum of precision@r over the relevant ranks r (trec_eval's map_cut)."""
     ranks = _hit_ranks(ranking, relevant, depth)
     return fsum(n / rank for n, rank in enumerate(ranks, start=1)) / len(set(relevant))
 
@@ -87,10 +83,7 @@ def reciprocal_rank(
 
 
 def dcg(gains: Sequence[float]) -> float:
-    """Return the sum over ranks r of gain / log2(r + 1), rounded once.
-
-    Järvelin and Kekäläinen 2002 with the discount of trec_eval, which starts at the second rank.
-    """
+    """Return the sum over ranks r of gain / log2(r + 1), rounded once; trec_eval's discount."""
     return fsum(gain / log2(rank + 1) for rank, gain in enumerate(gains, start=1) if gain)
 
 
@@ -100,11 +93,7 @@ def ndcg_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> floa
 
 
 def graded_ndcg_at_k(ranking: Sequence[str], grades: Mapping[str, int], k: int) -> float:
-    """Return the DCG of the top k over that of the best order, in [0, 1]; a grade is its gain.
-
-    Ids without a grade gain 0, and so do those of grade 0 (judged, not relevant). ValueError if no
-    grade is above 0 or one is below.
-    """
+    """Return the DCG of the top k over the best order's, in [0, 1]; a grade, >= 0, is its gain."""
     if negative := sorted(memory_id for memory_id, grade in grades.items() if grade < 0):
         raise ValueError(
             f"a grade starts at 0 (judged, not relevant), got {len(negative)} below: "
@@ -130,20 +119,17 @@ DEFAULT_METRICS = (
     "mrr@50",
     "map@50",
 )
-HEADLINE_METRIC = "recall@10"
-"""What a night is summed up by: whether the answer is there at all."""
+HEADLINE_METRIC = "recall@10"  # what a night is summed up by: whether the answer is there at all
 
-FAMILIES: dict[str, Callable[[Sequence[str], Query, int], float]] = {
-    "recall": lambda ranking, query, k: recall_at_k(ranking, query.relevant_ids, k),
-    "all_relevant": lambda ranking, query, k: all_relevant_at_k(ranking, query.relevant_ids, k),
-    "precision": lambda ranking, query, k: precision_at_k(ranking, query.relevant_ids, k),
-    "ndcg": lambda ranking, query, k: graded_ndcg_at_k(
-        ranking, query.grades or dict.fromkeys(query.relevant_ids, 1), k
-    ),
-    "mrr": lambda ranking, query, k: reciprocal_rank(ranking, query.relevant_ids, k),
-    "map": lambda ranking, query, k: average_precision(ranking, query.relevant_ids, k),
+FAMILIES: dict[str, Callable[[Sequence[str], Mapping[str, int], int], float]] = {
+    "recall": recall_at_k,
+    "all_relevant": all_relevant_at_k,
+    "precision": precision_at_k,
+    "ndcg": graded_ndcg_at_k,
+    "mrr": reciprocal_rank,
+    "map": average_precision,
 }
-"""Metrics by the part of their name before the @. nDCG takes grades where a query has them."""
+"""Metrics by the part of their name before the @; only nDCG looks at the grades."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +201,7 @@ def score_run(
             f"{missing[:FAULTS_SHOWN]}; it was made from other queries"
         )
     values = [
-        [FAMILIES[family](rankings[query.query_id], query, k) for family, k in chosen]
+        [FAMILIES[family](rankings[query.query_id], query.gains, k) for family, k in chosen]
         for query in queries
     ]
     return Scores(
@@ -228,18 +214,15 @@ def score_run(
 
 
 T = TypeVar("T")
-Part = dict[str, T]
-"""What is known of each metric over the same queries."""
+Part = dict[str, T]  # what is known of each metric over the same queries
 
 
 def _measure(
     scores: Sequence[Scores], columns: Callable[[Floats], Sequence[T]]
 ) -> list[tuple[Part[T], dict[str, Part[T]]]]:
-    """Measure every metric of every arm overall and within each stratum (names sorted).
-
-    Arms over the same queries are handed over together, so that they share their draws. `columns`
-    takes values, shape (n, m), and returns one result per column.
-    """
+    """Measure every metric of every arm overall and within each stratum (names sorted)."""
+    # Arms over the same queries are handed over together, so that they share their draws. `columns`
+    # takes values, shape (n, m), and returns one result per column.
     groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[int]] = {}
     for place, found in enumerate(scores):
         groups.setdefault((found.query_ids, found.strata), []).append(place)
@@ -304,11 +287,9 @@ class Comparison(Result):
 def compare(
     pairs: Sequence[tuple[Scores, Scores]], resampling: Resampling = STANDARD
 ) -> list[Comparison]:
-    """Compare pairs of (ours, baseline) over the same queries, strata and metrics, query by query.
-
-    Pairs over the same queries share one resampling and one set of sign flips per stratum, so drawn
-    p-values can move by their sampling error when other pairs are compared along with them.
-    """
+    """Compare pairs of (ours, baseline) over the same queries, strata and metrics."""
+    # Pairs over the same queries share one resampling and one set of sign flips per stratum, so
+    # drawn p-values can move by their sampling error when other pairs are compared along with them.
     differences = [_subtract(ours, baseline) for ours, baseline in pairs]
     measured = _measure(differences, lambda values: _differences(values, resampling))
     return [
@@ -355,7 +336,6 @@ def _differences(values: Floats, resampling: Resampling) -> list[Difference]:
 
 
 def _adjust(strata: dict[str, Part[Difference]]) -> dict[str, Part[Difference]]:
-    """Adjust the p-values of every metric over the strata."""
     metrics = next(iter(strata.values()))
     adjusted = {
         metric: iter(holm([part[metric].p_value for part in strata.values()])) for metric in metrics
@@ -368,8 +348,7 @@ def _adjust(strata: dict[str, Part[Difference]]) -> dict[str, Part[Difference]]:
 
 # From scores to a report: means per stratum and overall, with intervals.
 
-MS_DIGITS = 3
-"""Decimals of a time: microseconds, far below what a machine repeats."""
+MS_DIGITS = 3  # decimals of a time: microseconds, far below what a machine repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,10 +389,7 @@ class Report(Result):
 
 
 def summarize(scores: Sequence[Scores], resampling: Resampling = STANDARD) -> list[Report]:
-    """Average scores overall and per stratum, each mean with its bootstrap interval; no latency.
-
-    Arms over the same queries share one resampling per stratum.
-    """
+    """Average scores overall and per stratum, each mean with its bootstrap interval; no latency."""
     empty = [found.name for found in scores if not found.query_ids]
     if empty:
         raise ValueError(f"there is no labelled query to average over in {empty}")
@@ -472,11 +448,8 @@ def _check_scores(name: str, scores: Floats) -> None:
 
 
 def auroc(answerable: Floats, unanswerable: Floats) -> float:
-    """Return the chance that an answerable query scores above an unanswerable one, in [0, 1].
-
-    The Mann-Whitney statistic over all pairs; a tie counts half (Hanley and McNeil 1982). Top
-    scores, shapes (n,) and (m,); infinite is allowed, ValueError if one side is empty or holds NaN.
-    """
+    """Return the chance that an answerable query scores above an unanswerable one, in [0, 1]."""
+    # The Mann-Whitney statistic over all pairs; a tie counts half (Hanley and McNeil 1982).
     _check_scores("answerable", answerable)
     _check_scores("unanswerable", unanswerable)
     ordered = np.sort(unanswerable)
@@ -486,12 +459,9 @@ def auroc(answerable: Floats, unanswerable: Floats) -> float:
 
 
 def risk_coverage(confidence: Floats, correct: NDArray[np.bool_]) -> RiskCoverage:
-    """Return the selective risk at every coverage when the least confident are left unanswered.
-
-    The area is the mean risk over the first 1, 2, ..., n queries in order of falling confidence
-    (AURC; Geifman, Uziel and El-Yaniv 2019). Equal confidences make one point. Both of shape (n,);
-    infinite confidences are allowed, ValueError for NaN, no query or other shapes.
-    """
+    """Return the selective risk at every coverage when the least confident are left unanswered."""
+    # The area is the mean risk over the first 1, 2, ..., n queries in order of falling confidence
+    # (AURC; Geifman, Uziel and El-Yaniv 2019). Equal confidences make one point.
     _check_scores("confidence", confidence)
     if correct.shape != confidence.shape:
         raise ValueError(
@@ -502,8 +472,7 @@ def risk_coverage(confidence: Floats, correct: NDArray[np.bool_]) -> RiskCoverag
     last_of_tie = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), ranked.size - 1)
     answered = last_of_tie + 1
     errors = np.cumsum(~correct[order], dtype=np.int64)[last_of_tie]
-    # Queries of equal confidence share their errors evenly: what breaking the ties at random would
-    # give on average, whatever order the input has.
+    # Ties share their errors evenly: what breaking them at random would give on average.
     count = np.arange(1, ranked.size + 1)
     expected_errors = np.interp(count, np.append(0, answered), np.append(0, errors))
     return RiskCoverage(
@@ -537,14 +506,10 @@ class Agreement(NamedTuple):
 
 
 def _kappas(tables: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return kappa = (p_o - p_e) / (1 - p_e), p_o and p_e, shape (t,), of tables (t, g, g).
-
-    Cohen 1960. A table counts how often the first judge gave row's grade and the second column's.
-    p_o is the share of pairs with equal grades; p_e = sum over grades of p_a(grade) * p_b(grade),
-    the share expected if each judge kept their own frequencies but judged at random. Grades are
-    names: a 2 against a 3 disagrees as much as a 0 against a 3. Kappa is 1 where both gave one and
-    the same grade throughout: there 0/0 says nothing beyond chance, but they never disagree.
-    """
+    """Return kappa = (p_o - p_e) / (1 - p_e), p_o and p_e, shape (t,), of tables (t, g, g)."""
+    # Cohen 1960. p_e is the share of equal grades expected if each judge kept their own frequencies
+    # but judged at random. Grades are names: a 2 against a 3 disagrees as much as a 0 against a 3.
+    # Kappa is 1 where both gave one and the same grade throughout: they never disagree.
     shares = tables / tables.sum(axis=(1, 2), keepdims=True)
     observed = np.trace(shares, axis1=1, axis2=2)
     expected = (shares.sum(axis=2) * shares.sum(axis=1)).sum(axis=1)
@@ -554,11 +519,8 @@ def _kappas(tables: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def agreement(qrels_a: Qrels, qrels_b: Qrels, *, threshold: int | None = None) -> Agreement:
-    """Compare two files of judgements over the pairs that both judged; ValueError if there is none.
-
-    A pair that one file leaves out is never taken for a 0. With a threshold, grades from it on
-    count as relevant and all others as not (UMBRELA's 0 to 3: 2).
-    """
+    """Compare two files of judgements over the pairs in both; ValueError if there is none."""
+    # A pair that one file leaves out is never taken for a 0. Grades from a threshold on are one.
 
     def cut(grade: int) -> int:
         return grade if threshold is None else int(grade >= threshold)
@@ -594,8 +556,7 @@ def _interval(tables: Floats) -> tuple[float | None, float | None]:
     n, g, _ = tables.shape
     if n < MIN_VALUES or np.count_nonzero(tables.sum(axis=0)) == 1:
         return None, None
-    # Judgements of one query depend on each other, so queries are drawn. Kappa does not change with
-    # the scale of its table, so mean tables do as well as sums.
+    # Judgements of one query depend on each other, so queries are drawn; kappa has no scale.
     kappas, _, _ = _kappas(bootstrap_means(tables.reshape(n, g * g)).reshape(-1, g, g))
     low, high = np.quantile(kappas, STANDARD.tails)
     return float(low), float(high)

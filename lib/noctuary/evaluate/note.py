@@ -40,10 +40,8 @@ _REMEDIES = {
 
 
 def write_note(stages: Sequence[StageResult], verdict: Verdict | None = None) -> list[str]:
-    """Return what a night came to in a few sentences; numbers and ids, never a text of a memory.
-
-    Of a stage that is missing nothing is said, nor of what is zero.
-    """
+    """Return what a night came to in a few sentences; numbers and ids, never a text of a memory."""
+    # Of a stage that is missing nothing is said, nor of what is zero.
     done = {stage.name: stage for stage in stages}
     parts = (
         _note_corpus, _note_withheld, _note_graph, _note_summaries, _note_recall, _note_ranking,

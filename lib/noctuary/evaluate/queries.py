@@ -43,8 +43,7 @@ LABELLED = "labelled"
 GENERATED = "generated"
 EXACT = "exact"
 UNANSWERABLE = "unanswerable"
-GROUPS = (LABELLED, GENERATED, EXACT)
-"""Groups that are ranked, in the order of reports; the unanswerable ones are kept apart."""
+GROUPS = (LABELLED, GENERATED, EXACT)  # those that are ranked, in the order of reports
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +177,10 @@ def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str | None]) ->
 # second one, and a few that are not rare, with what the memory is about called by its concept's
 # name.
 
-MEMORIES_ASKED = 60
-"""More narrow what is known of a threshold and cost a night a second a dozen."""
-
-MIN_QUESTION_WORDS = 5
-"""Words of the shortest memory that is asked for: of a shorter one nothing can be left out."""
-
-MAX_QUESTION_WORDS = 8
-"""Words of the longest question."""
-
-_PIECE_CHARS = 4
-"""Characters of what counts as a word where no spaces separate any."""
+MEMORIES_ASKED = 60  # more narrow what is known of a threshold and cost a night a second a dozen
+MIN_QUESTION_WORDS = 5  # of a memory that is asked for: of a shorter one nothing can be left out
+MAX_QUESTION_WORDS = 8  # words of the longest question
+_PIECE_CHARS = 4  # characters of what counts as a word where no spaces separate any
 
 _EVERYDAY = Path(__file__).with_name("everyday.txt")
 
@@ -235,7 +227,6 @@ def _words(reader: SnapshotReader, text: str) -> list[str]:
 
 
 def _name(reader: SnapshotReader, position: int) -> str | None:
-    """Return the name of a concept that a memory mentions, None where it mentions none."""
     places = np.flatnonzero(reader.mentions.positions == position)
     if not places.size:
         return None
@@ -245,17 +236,11 @@ def _name(reader: SnapshotReader, position: int) -> str | None:
 
 # Phrases of a text, as written: contiguous words, or characters where spaces separate none.
 
-MIN_UNITS = 3
-"""Units of the shortest phrase: two rare words are a keyword query, not a phrase."""
-MAX_WORDS = 6
-"""Words of the longest phrase: longer ones are found by any search, shorter ones are less often
-unique."""
-MAX_GRAMS = 11
-"""The same for unspaced scripts, in overlapping n-grams: twelve characters, some six words."""
-MIN_SALIENT = 2
-"""Units of a phrase that are no stop words: with fewer, "of the Xyz" would be a phrase."""
-MAX_PHRASE_CHARS = 120
-"""Longer phrases hold URLs or encoded data, which nobody types."""
+MIN_UNITS = 3  # units of the shortest phrase: two rare words are a keyword query, not a phrase
+MAX_WORDS = 6  # of the longest phrase: longer ones any search finds, shorter are seldom unique
+MAX_GRAMS = 11  # the same for unspaced scripts, in overlapping n-grams: some six words
+MIN_SALIENT = 2  # units that are no stop words: with fewer, "of the Xyz" would be a phrase
+MAX_PHRASE_CHARS = 120  # longer phrases hold URLs or encoded data, which nobody types
 
 _JOINED = r"(?:[-_./:@'’]{w}+)*"
 _ASCII_WORD = re.compile(r"\w+" + _JOINED.format(w=r"\w"), re.ASCII)
@@ -288,11 +273,9 @@ def read_keys(text: str) -> list[str]:
 
 
 def rank_phrases(text: str, rarity: Callable[[str], float]) -> Iterator[str]:
-    """Yield the phrases of a text, the rarest (summed idf) first; equal ones in text order.
-
-    A phrase lies within one sentence or line, is no longer than half of the text, and neither
-    begins nor ends with a stop word if it can do without.
-    """
+    """Yield the phrases of a text, the rarest (summed idf) first; equal ones in text order."""
+    # A phrase lies within one sentence or line, is no longer than half of the text, and neither
+    # begins nor ends with a stop word if it can do without.
     most = MAX_GRAMS if dominant_script(text) in UNSPACED else MAX_WORDS
     longest = min(most, len(read_keys(text)) // 2)
     if longest < MIN_UNITS:
@@ -360,17 +343,11 @@ def _word_or_run() -> re.Pattern[str]:
     return re.compile(f"(?P<run>[{unspaced}]+)|(?P<word>{word})")
 
 
-# What the exact stratum asks of a whole corpus, without a record of it in memory.
-#
-# Memory: the folded texts as UTF-8, 4 bytes a content word and the vocabulary: some 500 bytes a
-# memory.
+# What the exact stratum asks of a whole corpus, in some 500 bytes a memory: the folded texts as
+# UTF-8, 4 bytes a content word and the vocabulary.
 
-NEAR_DUPLICATE = 0.8
-"""Jaccard similarity of content words from which two memories answer the same query. Lower skips
-memories that merely share a topic, higher punishes a search for finding the twin."""
-
-_END = b"\n"
-"""Between two folded texts, which hold single spaces only: no phrase runs over it."""
+NEAR_DUPLICATE = 0.8  # Jaccard of memories that answer alike: lower skips mere topics
+_END = b"\n"  # between two folded texts, which hold single spaces only: no phrase runs over it
 
 
 class ExactCorpus:
@@ -442,40 +419,26 @@ def _encoded(text: str) -> bytes:
 
 # Queries built from a corpus without a model: a rare phrase of one memory, as it is written there.
 #
-# **This stratum favours lexical search by construction.** A query repeats its memory's own rarest
-# words, so a search by words finds it nearly always, and a good figure says nothing about
-# questions in other words. It is a floor check and a guard against regressions: it can show that
-# something broke or that a change costs literal lookups, never that one way of ranking is better
-# than another. Reports that show it have to say so (hybrid-recall's own report, section 2.2, calls
-# its lexical arm's recall on such queries circular).
+# **This stratum favours lexical search by construction**, and reports that show it have to say so.
+# It is a floor check and a guard against regressions: it can show that something broke or that a
+# change costs literal lookups, never that one way of ranking is better than another.
 
 STRATUM = "exact"
-DEFAULT_QUERIES = 60
-"""More find smaller drops and cost time every night; 50 is what rankings of systems take to settle
-(Voorhees and Buckley 2002)."""
-DEFAULT_SEED = 0
-"""Another one chooses other memories; a fixed one keeps nights comparable."""
-
-MIN_KEYS = 6
-"""Distinct content words (n-grams in unspaced scripts) of the shortest memory that is asked for: of
-a shorter one, every phrase is nearly the whole."""
-PHRASES_TRIED = 8
-"""Phrases of one memory that are looked up before it is given up: bounds time on corpora that
-repeat themselves."""
-EXAMINED_PER_QUERY = 10
-"""Memories looked at for each query wanted: bounds time where nearly all are skipped, at the price
-of fewer queries there."""
+DEFAULT_QUERIES = 60  # more find smaller drops; rankings settle at 50 (Voorhees and Buckley 2002)
+DEFAULT_SEED = 0  # another one chooses other memories; a fixed one keeps nights comparable
+MIN_KEYS = 6  # content words of the shortest memory asked for: a phrase of less is nearly all of it
+PHRASES_TRIED = 8  # of one memory: bounds time on corpora that repeat themselves
+EXAMINED_PER_QUERY = 10  # memories: bounds time where nearly all are skipped, for fewer queries
 
 
 def build_exact_queries(
     records: Sequence[MemoryRecord], n: int = DEFAULT_QUERIES, seed: int = DEFAULT_SEED
 ) -> tuple[Query, ...]:
-    """Build up to `n` queries that repeat a phrase of exactly one memory of the whole corpus.
-
-    Memories are taken in the order of a hash of their content: one that is added displaces at most
-    one other. Left out are memories of named users (a recall that names no user cannot see them),
-    short ones, and those that say nearly what another one says or hold no phrase of their own.
-    """
+    """Build up to `n` queries that repeat a phrase of exactly one memory of the whole corpus."""
+    # Memories are taken in the order of a hash of their content: one that is added displaces at
+    # most one other. Left out are memories of named users (a recall that names no user cannot see
+    # them), short ones, and those that say nearly what another one says or hold no phrase of their
+    # own.
     if n < 0:
         raise ValueError(f"the number of queries starts at 0, got {n}")
     hashed = (

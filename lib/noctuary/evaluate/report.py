@@ -35,36 +35,15 @@ from noctuary.text.marks import visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEADLINE_METRICS = ("recall@10", "ndcg@10")
-"""What the page opens with: whether the answer is there, and where it stands."""
-
-MAX_STRATUM_ROWS = 1500
-"""Rows of a table by stratum: about 400 KB of page. What is cut is said below the table."""
-
-MAX_QUERIES = 20
-"""Losers and winners shown per metric: enough to see what they have in common."""
-
-MAX_IDS = 10
-"""Relevant ids shown per query; the number of the others is given."""
-
-MAX_ROWS = 45
-"""Rows drawn, the largest differences: a plot has to stay below 100 KB for Dagster's event log."""
-
-LABEL_CHARACTERS = 60
-"""Longest label; what is longer loses its middle (tables have the whole name)."""
-
-_LOSSES_AGAINST = "lexical"
-"""The arm that the served one is compared with query by query: what keyword search finds alone."""
+HEADLINE_METRICS = ("recall@10", "ndcg@10")  # is the answer there, and where does it stand
+MAX_STRATUM_ROWS = 1500  # of a table by stratum: 400 KB of page; what is cut is said below it
+MAX_QUERIES = 20  # losers and winners shown per metric: enough to see what they have in common
+MAX_IDS = 10  # relevant ids shown per query; the number of the others is given
+MAX_ROWS = 45  # the largest differences: a plot stays below 100 KB for Dagster's event log
+LABEL_CHARACTERS = 60  # longest label; what is longer loses its middle (tables have the whole name)
+_LOSSES_AGAINST = "lexical"  # what the served arm is compared with query by query
 
 # What a night's report is made of: plain data that the night hands over.
-
-
-class QueryCount(NamedTuple):
-    """How many queries of one group ("labelled", "exact", ...) and stratum were asked."""
-
-    group: str
-    stratum: str
-    n: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +81,11 @@ class QueryGroup:
 
 
 class RankingDecision(NamedTuple):
-    """The challenger that replaces the configured ranking, if any, and why, in a sentence.
-
-    `tested` has one row per challenger; the keys are the table's columns, the same in every row.
-    """
+    """The challenger that replaces the configured ranking, if any, and why, in a sentence."""
 
     adopted: str | None
     reason: str
-    tested: Sequence[Mapping[str, Any]] = ()
+    tested: Sequence[Mapping[str, Any]] = ()  # keys are columns, the same in every row
 
     @staticmethod
     def of(document: Mapping[str, Any]) -> RankingDecision:
@@ -170,7 +146,7 @@ class NightReport:
     serving_snapshot: str | None = None  # id of the one that was compared with
     encoder_model: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict[str, int])  # for example memories
-    query_counts: Sequence[QueryCount] = ()
+    query_counts: Sequence[tuple[str, str, int]] = ()  # group, stratum, how many were asked
     groups: Sequence[QueryGroup] = ()  # in the order of the page; names differ
     decision: RankingDecision | None = None
     gate: GateOutcome | None = None
@@ -179,20 +155,17 @@ class NightReport:
     notes: Sequence[str] = ()  # what was left out, one sentence each
 
 
-def count_queries(questions: Questions) -> list[QueryCount]:
+def count_queries(questions: Questions) -> list[tuple[str, str, int]]:
     """Return how many queries of each group and stratum were asked."""
     return [
-        QueryCount(group, stratum, n)
+        (group, stratum, n)
         for group, queries in {**questions.groups, UNANSWERABLE: questions.unanswerable}.items()
         for stratum, n in sorted(Counter(query.stratum for query in queries).items())
     ]
 
 
 def gather_groups(
-    questions: Questions,
-    runs: Runs,
-    measured: Mapping[str, Any],
-    against: Mapping[str, Comparison],
+    questions: Questions, runs: Runs, measured: Mapping[str, Any], against: Mapping[str, Comparison]
 ) -> list[QueryGroup]:
     """Return the groups of what `report_arms` measured, and of the comparison with what serves."""
     groups: list[QueryGroup] = []
@@ -424,13 +397,10 @@ EXACT_BIAS = (
 
 
 class Verdict(NamedTuple):
-    """What the page opens with: GOOD, BAD or OPEN, the outcome, and what it rests on.
-
-    The word says the kind again, because a colour alone says nothing to some.
-    """
+    """What the page opens with: GOOD, BAD or OPEN, the outcome, and what it rests on."""
 
     kind: str
-    word: str
+    word: str  # says the kind again, because a colour alone says nothing to some
     sentence: str
     details: Sequence[str]
 
@@ -477,10 +447,8 @@ def bias_note(*names: str) -> str:
     return EXACT_BIAS if EXACT in names else ""
 
 
-# The night's plots as PNG: mean differences with their intervals, and risk over coverage.
-#
-# matplotlib is imported inside functions (docs/decisions/0012), and never its pyplot: that keeps
-# figures in a global list and chooses a backend for the whole process.
+# The night's plots as PNG. matplotlib is imported inside functions (docs/decisions/0012), and never
+# its pyplot: that keeps figures in a global list and chooses a backend for the whole process.
 
 MUTED = "#57606a"
 BLUE = "#0072b2"
@@ -500,11 +468,7 @@ class Plot(NamedTuple):
 
 
 def night_plots(report: NightReport) -> dict[str, Plot]:
-    """Return the plots of a night by name, where there is something to draw.
-
-    "<group>_against_serving": the candidate by stratum. "<group>_differences": every arm against
-    the served one. "risk_coverage".
-    """
+    """Return the plots of a night by name, where there is something to draw."""
     found: dict[str, Plot] = {}
     for group in report.groups:
         for metric in group.shown_metrics()[:1]:
@@ -524,7 +488,7 @@ def night_plots(report: NightReport) -> dict[str, Plot]:
             f"Risk over coverage of {report.abstention.name}: risk {curve.risk[-1]:.3f} when "
             f"everything is answered, area under the curve {curve.area:.3f}."
         )
-        found["risk_coverage"] = Plot(plot_risk_coverage(report.abstention), alt)
+        found["risk_coverage"] = Plot(plot_risk_coverage(report.abstention.to_json()), alt)
     return found
 
 
@@ -568,20 +532,20 @@ def plot_differences(rows: Mapping[str, Difference], metric: str, title: str) ->
     return to_png(figure)
 
 
-def plot_risk_coverage(abstention: Abstention) -> bytes:
-    """Draw the share of wrong answers over the share of queries that is answered."""
+def plot_risk_coverage(abstention: Mapping[str, Any]) -> bytes:
+    """Draw the share of wrong answers over that of answered queries, as `Abstention` writes it."""
     from matplotlib.figure import Figure
 
     figure = Figure((7.2, 4.3), layout="constrained")
-    axes, curve = figure.add_subplot(), abstention.curve
-    axes.plot(curve.coverage, curve.risk, color=BLUE, marker=".", clip_on=False)
-    axes.axhline(curve.risk[-1], color=MUTED, linestyle="--")
+    axes, curve = figure.add_subplot(), abstention["curve"]
+    axes.plot(curve["coverage"], curve["risk"], color=BLUE, marker=".", clip_on=False)
+    axes.axhline(curve["risk"][-1], color=MUTED, linestyle="--")
     axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0))
     axes.grid(alpha=0.3)
     axes.set_xlabel("coverage: share of queries answered, the most confident first")
-    axes.set_ylabel(_label(f"risk: share of them wrong ({abstention.metric} = 0)"), **_PLAIN)
-    auroc = "" if abstention.auroc is None else f", AUROC {abstention.auroc:.3f}"
-    title = f"{_label(abstention.name)}: area {curve.area:.3f}{auroc}"
+    axes.set_ylabel(_label(f"risk: share of them wrong ({abstention['metric']} = 0)"), **_PLAIN)
+    auroc = "" if abstention["auroc"] is None else f", AUROC {abstention['auroc']:.3f}"
+    title = f"{_label(abstention['name'])}: area {curve['area']:.3f}{auroc}"
     axes.set_title(title, loc="left", **_PLAIN)
     return to_png(figure)
 
@@ -609,17 +573,12 @@ def _label(text: str) -> str:
 
 
 # The page: one static HTML file about a night, complete in itself.
-#
-# jinja2 is imported inside the function that renders (docs/decisions/0012).
 
 _BREAKS_MARKDOWN = re.compile(r"[\[\]()<>!`\\\s]+")
 
 
 def render_page(report: NightReport, plots: Mapping[str, Plot]) -> str:
-    """Return a night's report as one HTML document that loads nothing and holds no script.
-
-    Every name and text is escaped. Equal reports give equal pages.
-    """
+    """Return a night's report as one HTML document that loads nothing; all texts are escaped."""
     import jinja2
 
     def read(name: str) -> str:
@@ -659,9 +618,9 @@ def as_markdown_image(png: bytes, alt: str) -> str:
     return f"![{_BREAKS_MARKDOWN.sub(' ', alt).strip()}]({as_data_uri(png)})"
 
 
-def counts_table(counts: Sequence[QueryCount]) -> Table:
+def counts_table(counts: Sequence[tuple[str, str, int]]) -> Table:
     """Return how many queries were asked."""
-    rows = [[c.group, c.stratum, as_count(c.n), bias_note(*c[:2])] for c in counts]
+    rows = [[*names, as_count(n), bias_note(*names)] for *names, n in counts]
     return Table("Queries asked tonight", ("group", "stratum", "n", "note"), rows)
 
 

@@ -35,15 +35,11 @@ _LIBRARIES = (
 )  # fmt: skip
 """Libraries that an index or a ranking can depend on; those not installed are left out."""
 
-_GIT_SECONDS = 10.0
-"""Longest wait for git: a manifest is not worth a hanging night."""
+_GIT_SECONDS = 10.0  # longest wait for git: a manifest is not worth a hanging night
 
 
 def describe_run(
-    seed: int,
-    corpus_digest: str | None,
-    encoder_digest: str | None,
-    **facts: JsonValue,
+    seed: int, corpus_digest: str | None, encoder_digest: str | None, **facts: JsonValue
 ) -> dict[str, JsonValue]:
     """Return what is needed to repeat a measurement: no path, no host or user name."""
     manifest: dict[str, JsonValue] = {
@@ -62,11 +58,9 @@ def describe_run(
 
 
 def describe_code(module: Path, results: str = "") -> dict[str, JsonValue]:
-    """Return commit and dirty flag of the checkout that tracks a module, both None without one.
-
-    An installed copy may lie inside a foreign repository (a virtual environment in a project).
-    Changes in the folder `results` do not count: what a measurement writes changes nothing.
-    """
+    """Return commit and dirty flag of the checkout that tracks a module, both None without one."""
+    # An installed copy may lie inside a foreign repository (a virtual environment in a project).
+    # Changes in the folder `results` do not count: what a measurement writes changes nothing.
     if _git(module.parent, "ls-files", "--error-unmatch", module.name) is None:
         return {"commit": None, "dirty": None}
     where = ["--", ":/", *([f":(top,exclude){results}"] if results else [])]
@@ -121,14 +115,9 @@ class Retriever(Protocol):
         ...
 
 
-RetrieveFunction = Callable[[str, int], Sequence[int | str]]
-"""A bare function in place of a retriever."""
-
-Hits = tuple[tuple[str, ...], float | None]
-"""Ids, best first, and the score of the first one where it is known."""
-
-Clock = Callable[[], int]
-"""Nanoseconds from an arbitrary origin, never going back."""
+RetrieveFunction = Callable[[str, int], Sequence[int | str]]  # in place of a retriever
+Hits = tuple[tuple[str, ...], float | None]  # ids, best first, and the first score where known
+Clock = Callable[[], int]  # nanoseconds from an arbitrary origin, never going back
 
 _NS_PER_MS = 1e6
 
@@ -158,10 +147,8 @@ def asker_of(retriever: Retriever | RetrieveFunction, name: str) -> Callable[[Qu
 
 
 def read_answer(answer: object, k: int, name: str, *, scored: bool) -> Hits:
-    """Return the first k ids of an answer, repeats kept, and the first score if `scored`.
-
-    TypeError for anything else; the message gives types, never values: they may hold text.
-    """
+    """Return the first k ids of an answer, repeats kept, and the first score if `scored`."""
+    # Errors give types, never values: they may hold text.
     if not _is_listed(answer):
         wanted = "a list of (id, score) pairs" if scored else "a list of ids"
         raise TypeError(
@@ -335,11 +322,9 @@ def run_retriever(
     name: str | None = None, corpus: Sequence[Mapping[str, Any]] | None = None,
     clock: Clock = time.perf_counter_ns, progress: Progress = SILENT,
 ) -> Run:  # fmt: skip
-    """Ask a retriever, or a function of text and k, every query and return what it found.
-
-    Rows of `corpus` go to its `build_index`, once and before anything else. TypeError if what it
-    returns is of the wrong kind, RetrievalError if it raises.
-    """
+    """Ask a retriever, or a function of text and k, every query and return what it found."""
+    # Rows of `corpus` go to its `build_index`, once and before anything else. TypeError if what it
+    # returns is of the wrong kind, RetrievalError if it raises.
     if not queries:
         raise ValueError("there is no query to ask; expected at least one")
     _refuse_repeats([query.query_id for query in queries])
@@ -348,7 +333,6 @@ def run_retriever(
     scored = callable(getattr(retriever, "retrieve_hits", None))
 
     def timed(call: Callable[[], object], failed: str) -> tuple[Any, float]:
-        """Return what a call returns and its milliseconds."""
         started = clock()
         try:
             found = call()
@@ -395,7 +379,6 @@ def run_retriever(
 
 
 def _continue(head: tuple[str, ...], deep: tuple[str, ...], k: int) -> tuple[str, ...]:
-    """Return the list asked at k with what the deeper one has beyond it."""
     if deep[:k] == head:
         return deep
     return head if len(head) < k else (*head, *(found for found in deep if found not in head))
@@ -406,8 +389,7 @@ def _continue(head: tuple[str, ...], deep: tuple[str, ...], k: int) -> tuple[str
 KIND = "run"
 SCHEMA_VERSION = 1
 
-_GZIP_LEVEL = 9
-"""Slowest and smallest: a run is written once and kept."""
+_GZIP_LEVEL = 9  # slowest and smallest: a run is written once and kept
 
 
 def write_run(path: Path, run: Run, manifest: Mapping[str, JsonValue]) -> None:

@@ -1,7 +1,4 @@
-"""What a mean over queries can and cannot show: intervals, tests, power.
-
-scipy is the oracle of the tests and no dependency (docs/decisions/0012).
-"""
+"""What a mean over queries can and cannot show: intervals, tests, power (decisions/0012)."""
 
 from __future__ import annotations
 
@@ -18,20 +15,11 @@ from noctuary.core.files import JsonValue
 
 Floats = NDArray[np.float64]
 
-DEFAULT_ALPHA = 0.05
-"""Largest adjusted p-value that counts as significant: lower misses more, higher cries more."""
-
-MIN_VALUES = 2
-"""Below this there is nothing to resample, and an interval of no width would claim certainty."""
-
-DIGITS = 6
-"""Decimals kept in JSON: finer than 10,000 queries can tell apart, free of platform noise."""
-
-_CHUNK_CELLS = 2_000_000
-"""Cells of a resampling matrix held at once (float64, 16 MB): larger gains no speed."""
-
-_TIE = 1e-12
-"""Relative to the largest value: means this close are the same sum in another order."""
+DEFAULT_ALPHA = 0.05  # largest adjusted p that counts: lower misses more, higher cries more
+MIN_VALUES = 2  # below there is nothing to resample, and no width would claim certainty
+DIGITS = 6  # decimals in JSON: finer than 10,000 queries can tell, free of platform noise
+_CHUNK_CELLS = 2_000_000  # of a resampling matrix at once (16 MB): larger gains no speed
+_TIE = 1e-12  # relative to the largest value: means this close are the same sum in another order
 
 _NORMAL = NormalDist()
 
@@ -94,10 +82,8 @@ def chunks(total: int, cells: int) -> list[int]:
 
 
 def bootstrap_means(values: Floats, resampling: Resampling = STANDARD) -> Floats:
-    """Resample rows with replacement: from shape (n, m) to the column means (draws, m).
-
-    All columns share the draws, so a difference of two columns is resampled in pairs.
-    """
+    """Resample rows with replacement: from shape (n, m) to the column means (draws, m)."""
+    # All columns share the draws, so a difference of two columns is resampled in pairs.
     n = values.shape[0]
     rng = np.random.default_rng(resampling.seed)
     sizes = chunks(resampling.draws, n)
@@ -115,8 +101,7 @@ def _bca_interval(values: Floats, means: Floats, resampling: Resampling) -> Inte
     tie = _TIE * float(np.abs(values).max())
     below = np.count_nonzero(means < mean - tie)
     tied = np.count_nonzero(np.abs(means - mean) <= tie)
-    # Half of the ties count as below: metrics of few queries are discrete and would look biased
-    # otherwise.
+    # Half of the ties count as below: metrics of few queries are discrete.
     share = (below + 0.5 * tied) / means.size
     bias = _NORMAL.inv_cdf(min(max(share, 0.5 / means.size), 1.0 - 0.5 / means.size))
     # The jackknife of a mean in closed form.
@@ -128,12 +113,8 @@ def _bca_interval(values: Floats, means: Floats, resampling: Resampling) -> Inte
 
 
 def column_intervals(values: Floats, resampling: Resampling = STANDARD) -> list[Interval | None]:
-    """Return the BCa interval of the mean of every column of shape (n, m); they share the draws.
-
-    All None for fewer than two rows. Where all values of a column are equal it has no width: they
-    show no variation, which is no proof that there is none. ValueError if there is no row, or a
-    value is not finite.
-    """
+    """Return the BCa interval of the mean of every column, shape (n, m); None below two rows."""
+    # Equal values give no width: they show no variation, which is no proof that there is none.
     n, m = values.shape
     if n == 0:
         raise ValueError("the mean over no queries is undefined")
@@ -199,12 +180,9 @@ def _random_flips(rng: np.random.Generator, rows: int, n: int) -> NDArray[np.uin
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values adjusted so that the chance of any false alarm stays below the level.
-
-    The i-th smallest of m (i from 1) is multiplied by m - i + 1, raised to the adjusted one before
-    it and capped at 1 (Holm 1979). No independence is assumed. The order stays; ValueError if one
-    lies outside [0, 1] or is NaN.
-    """
+    """Return p-values adjusted so that the chance of any false alarm stays below the level."""
+    # The i-th smallest of m (i from 1) is multiplied by m - i + 1, raised to the adjusted one
+    # before it and capped at 1 (Holm 1979). No independence is assumed.
     wrong = [p for p in p_values if not 0.0 <= p <= 1.0]
     if wrong:
         raise ValueError(f"a p-value lies in [0, 1], got {len(wrong)} that do not: {wrong[:10]}")
@@ -219,13 +197,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def minimum_detectable_difference(
     differences: Floats, resampling: Resampling = STANDARD
 ) -> float | None:
-    """Return the true mean difference that a two-sided paired test would find with `power`.
-
-    (z_(1 - a/2) + z_power) * sd / sqrt(n), a = 1 - confidence: the normal approximation, a few
-    percent too low below some twenty queries (the t distribution has heavier tails). None for fewer
-    than two queries, 0 where all differences are equal, which is no proof that any difference would
-    be found. ValueError if a value is not finite or the array not one-dimensional.
-    """
+    """Return the true mean difference that a two-sided paired test would find with `power`."""
+    # (z_(1 - a/2) + z_power) * sd / sqrt(n), a = 1 - confidence: the normal approximation, a few
+    # percent too low below some twenty queries. None below two queries; 0 where all differences are
+    # equal, which is no proof that any difference would be found.
     if differences.ndim != 1 or not np.isfinite(differences).all():
         raise ValueError(
             f"differences must be finite, one per query; got shape {differences.shape}"
@@ -257,7 +232,10 @@ class Result:
         names = [field.name for field in fields(cls)]
         plain = {name: raw[name] for name in names if name != "interval"}
         if "interval" in names:
-            plain["interval"] = interval_from_json(raw["mean"], raw["n"], raw["low"], raw["high"])
+            mean, n, low, high = (raw[name] for name in ("mean", "n", "low", "high"))
+            plain["interval"] = (
+                None if low is None or high is None else Interval(mean, low, high, n)
+            )
         return cls(**plain)
 
 
@@ -277,10 +255,3 @@ def interval_json(found: Interval | None) -> dict[str, float | None]:
     if found is None:
         return {"low": None, "high": None}
     return {"low": round(found.low, DIGITS), "high": round(found.high, DIGITS)}
-
-
-def interval_from_json(
-    mean: float, n: int, low: float | None, high: float | None
-) -> Interval | None:
-    """Return the interval that `interval_json` wrote."""
-    return None if low is None or high is None else Interval(mean, low, high, n)

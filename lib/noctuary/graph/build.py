@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +86,7 @@ class Extractions:
     """Extractions of tonight's memories on demand, what the store tells added and part of keys."""
 
     def __init__(
-        self,
-        extractor: Extractor,
-        records: Sequence[MemoryRecord],
-        told: Mapping[str, Extraction],
+        self, extractor: Extractor, records: Sequence[MemoryRecord], told: Mapping[str, Extraction]
     ) -> None:
         """Read the keys; nothing is extracted before `load`."""
         self._extractor = extractor
@@ -102,8 +99,7 @@ class Extractions:
             for position, memory_id in zip(*columns, strict=True):
                 if (more := told.get(memory_id)) is not None:
                     self._told[position] = more
-                    added = encode_extraction(more).decode("utf-8")
-                    key = hash_text(keys[position].tobytes().hex(), added)
+                    key = _with_added(keys[position].tobytes().hex(), more)
                     keys[position] = as_rows([bytes.fromhex(key)])
         self.keys: Sequence[str] = _as_hex(keys)
         self.extracted = 0
@@ -138,14 +134,15 @@ class ExtendedExtractions(Extractions):
         extended = extend(held, found)
         self.facts, self.notes = extended.facts, extended.notes
         self._merged = extended.extractions
-        self.keys = [
-            hash_text(key, encode_extraction(merged).decode("utf-8"))
-            for key, merged in zip(self.keys, self._merged, strict=True)
-        ]
+        self.keys = list(map(_with_added, self.keys, self._merged))
 
     def load(self, chosen: Sequence[int]) -> Iterable[Extraction]:
         """Return the merged extractions of the memories at some positions."""
         return [self._merged[position] for position in chosen]
+
+
+def _with_added(key: str, found: Extraction) -> str:
+    return hash_text(key, encode_extraction(found).decode("utf-8"))
 
 
 def _as_hex(keys: KeyRows) -> Sequence[str]:
@@ -177,7 +174,6 @@ AUTHOR_KINDS = frozenset({"title", "heading", "key", "label", "tag"})
 """Kinds that an author gave on purpose: embedded even where one memory has them."""
 
 _MERGING_FAMILIES = frozenset({"words", "speaker"})
-_TASK = "concept_vectors"
 _FAILURE = "names_not_embedded"
 
 NameVectors = Mapping[str, NDArray[np.float32]]
@@ -189,12 +185,8 @@ Encode = Callable[[Sequence[str], Progress], Embedded]
 
 def choose_names(names: Sequence[NameStats]) -> list[str]:
     """Return the names that get a vector, best rank first, at most NAMES_MAX."""
-    wanted = [
-        item
-        for item in names
-        if (item.df >= SHARED_DF or item.kind in AUTHOR_KINDS)
-        and family(item.kind) in _MERGING_FAMILIES
-    ]
+    merging = (item for item in names if family(item.kind) in _MERGING_FAMILIES)
+    wanted = [item for item in merging if item.df >= SHARED_DF or item.kind in AUTHOR_KINDS]
     return [item.name for item in ranked(wanted)[:NAMES_MAX]]
 
 
@@ -243,22 +235,21 @@ def encoder_failed(facts: Mapping[str, Any]) -> bool:
     return _FAILURE in facts
 
 
+@dataclass(frozen=True, slots=True)
 class _Named:
     """A progress under the name of this work: embedding reports under that of the memories."""
 
-    def __init__(self, beyond: Progress) -> None:
-        self._beyond = beyond
+    beyond: Progress
 
     def update(self, task: str, done: int, total: int) -> None:
         """Pass a report on."""
         del task
-        self._beyond.update(_TASK, done, total)
+        self.beyond.update("concept_vectors", done, total)
 
 
 # From a state in step with the corpus to one graph: names, sums, supersessions.
 
 _NO_RULES = MergeRules()
-
 
 NameEmbedder = Callable[[Sequence[NameStats]], NameVectors | None]
 """Gives vectors, shape (dimension,), by folded name, best rank first; None without an encoder."""
@@ -492,15 +483,11 @@ def _best_known(concepts: ArrowTable) -> list[dict[str, Any]]:
     import polars as pl
 
     known = pl.col("df") >= SHOWN_DF_MIN, pl.col("canonical_name").str.len_chars() <= NAME_MAX_CHARS
-    ordered = (
-        pl.DataFrame(concepts).filter(*known).sort("df", "concept_id", descending=[True, False])
-    )
-    return ordered.to_dicts()
+    rows = pl.DataFrame(concepts).filter(*known)
+    return rows.sort("df", "concept_id", descending=[True, False]).to_dicts()
 
 
 def _markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    for row in rows[:SHOWN_ROWS]:
-        cells = (str(value).replace("|", "\\|").replace("\n", " ") for value in row)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    cells = ([str(v).replace("|", "\\|").replace("\n", " ") for v in row] for row in rows)
+    lines = [f"| {' | '.join(row)} |" for row in (columns, *islice(cells, SHOWN_ROWS))]
+    return "\n".join([lines[0], f"|{'---|' * len(columns)}", *lines[1:]])

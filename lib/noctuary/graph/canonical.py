@@ -98,18 +98,13 @@ _SLACK = 1e-9  # of products with a likeness, which is no exact binary number
 
 
 def may_have_twin(names: Sequence[str], jaccard_min: float) -> NDArray[np.bool_]:
-    """Say of every distinct name of 3 characters or more whether another could be as like it.
-
-    Never false where one is; true says little: the pair is still to be found and compared.
-    """
+    """Say of every distinct name of 3 characters or more whether another could be as like it."""
     if not names:
         return np.zeros(0, np.bool_)
-    chunks = [
-        (start, *_part_keys(names[start : start + _CHUNK_NAMES], jaccard_min))
-        for start in range(0, len(names), _CHUNK_NAMES)
-    ]
-    keys = np.concatenate([keys for _, _, keys in chunks])
-    owners = np.concatenate([start + rows for start, rows, _ in chunks])
+    starts = range(0, len(names), _CHUNK_NAMES)
+    chunks = [_part_keys(names[start : start + _CHUNK_NAMES], jaccard_min) for start in starts]
+    keys = np.concatenate([keys for _, keys in chunks])
+    owners = np.concatenate([s + rows for s, (rows, _) in zip(starts, chunks, strict=True)])
     order = np.argsort(keys)
     equal = keys[order][1:] == keys[order][:-1]
     found = np.zeros(len(names), np.bool_)
@@ -123,9 +118,17 @@ def _part_keys(
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return rows of names, each once per part, and the key of that part."""
     hashes, sizes = _distinct(names)
+    # The union of a name of n grams with a twin has n to n / J members, and how many is not known
+    # yet: a name is dealt into every number of parts that this allows.
+    apart = 1.0 - jaccard_min
+    fewest = np.floor(sizes * apart + _SLACK).astype(np.int64) + 1
+    most = np.floor(sizes / jaccard_min * apart + _SLACK).astype(np.int64) + 1
     rows: list[NDArray[np.int64]] = []
     keys: list[NDArray[np.uint64]] = []
-    for parts, chosen in _dealings(sizes, jaccard_min):
+    for parts in range(int(fewest.min()), int(most.max()) + 1):
+        chosen = (fewest <= parts) & (parts <= most)
+        if not chosen.any():
+            continue
         taken = np.repeat(chosen, sizes)
         members, counts = hashes[taken], sizes[chosen]
         begins = np.cumsum(counts) - counts
@@ -135,23 +138,6 @@ def _part_keys(
             keys.append(mixed(sums ^ np.uint64(((parts << 32 | part) * GOLDEN) & (2**64 - 1))))
             rows.append(np.flatnonzero(chosen))
     return np.concatenate(rows), np.concatenate(keys)
-
-
-def _dealings(
-    sizes: NDArray[np.int64], jaccard_min: float
-) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-    """Yield how many parts there are to be, and for which names.
-
-    The union of a name of n grams with a twin has n to n / J members, and how many is not known
-    yet: a name is dealt into every number of parts that this allows.
-    """
-    apart = 1.0 - jaccard_min
-    fewest = np.floor(sizes * apart + _SLACK).astype(np.int64) + 1
-    most = np.floor(sizes / jaccard_min * apart + _SLACK).astype(np.int64) + 1
-    for parts in range(int(fewest.min()), int(most.max()) + 1):
-        chosen = (fewest <= parts) & (parts <= most)
-        if chosen.any():
-            yield parts, chosen
 
 
 def _distinct(names: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
@@ -216,11 +202,9 @@ def may_compare(name: str) -> bool:
 
 def entropy_bits(text: str) -> float:
     """Return the Shannon entropy of a text's characters, in bits; 0 for the empty text."""
-    total = len(text)
     # Summed in the order of the counts, so that equal texts give the same float anywhere.
-    return sum(
-        -count / total * math.log2(count / total) for count in sorted(Counter(text).values())
-    )
+    shares = (count / len(text) for count in sorted(Counter(text).values()))
+    return sum(-share * math.log2(share) for share in shares)
 
 
 @lru_cache(maxsize=_SHAPES_KEPT)
@@ -243,16 +227,15 @@ def candidates(
     names: Sequence[str], rows: Signatures, refused: Counter[str]
 ) -> Iterator[tuple[int, int]]:
     """Yield pairs (better rank, lower rank) of indices that share a band, each once."""
-    seen: set[int] = set()
+    seen: set[tuple[int, int]] = set()
     crowded: set[int] = set()
     for bucket in _split(names, _buckets(rows)):
         crowded.update(bucket[BUCKET_MAX_NAMES:])
         for place, low in enumerate(bucket):
-            for high in bucket[: min(place, BUCKET_MAX_NAMES)]:
-                key = high * len(names) + low
-                if key not in seen:
-                    seen.add(key)
-                    yield high, low
+            for pair in ((high, low) for high in bucket[: min(place, BUCKET_MAX_NAMES)]):
+                if pair not in seen:
+                    seen.add(pair)
+                    yield pair
     if crowded:
         refused[CROWDED] += len(crowded)
 
@@ -279,11 +262,8 @@ def _buckets(rows: Signatures) -> Iterator[list[int]]:
         for column in range(band * BAND_ROWS, (band + 1) * BAND_ROWS):
             keys = mixed(keys ^ rows[:, column])
         order = np.argsort(keys, kind="stable")  # stable: equal keys stay in order of rank
-        cuts = np.flatnonzero(np.diff(keys[order])) + 1
-        edges = [0, *cuts.tolist(), len(order)]
-        for start, end in pairwise(edges):
-            if end - start > 1:
-                yield order[start:end].tolist()
+        edges = [0, *(np.flatnonzero(np.diff(keys[order])) + 1).tolist(), len(order)]
+        yield from (order[a:b].tolist() for a, b in pairwise(edges) if b - a > 1)
 
 
 def _split(names: Sequence[str], buckets: Iterator[list[int]]) -> Iterator[list[int]]:
@@ -374,9 +354,6 @@ def _nearest(units: NDArray[np.float32], rows: NDArray[np.int64]) -> dict[int, t
 
 # Names that are one but for their spelling. Candidates share a key; linear in the names.
 
-Reader = Callable[[str], Traits]
-"""Gives the traits of a known name."""
-
 
 class Link(NamedTuple):
     """Two names that a stage holds for one."""
@@ -389,7 +366,7 @@ class Link(NamedTuple):
 
 
 def spelling_links(
-    stats: Mapping[str, NameStats], read: Reader, refused: Counter[str]
+    stats: Mapping[str, NameStats], read: Callable[[str], Traits], refused: Counter[str]
 ) -> list[Link]:
     """Link every name to the best name of its spelling that the guards let stand."""
     keys = [spelling_key(name) for name in stats]
@@ -433,7 +410,7 @@ def _difference(left: Traits, right: Traits) -> tuple[Stage, str]:
 
 
 def _qualifier_links(
-    stats: Mapping[str, NameStats], read: Reader, refused: Counter[str]
+    stats: Mapping[str, NameStats], read: Callable[[str], Traits], refused: Counter[str]
 ) -> list[Link]:
     """Link "X (q)" with "X" where no other qualifier of X is known."""
     qualified: defaultdict[str, list[Traits]] = defaultdict(list)
@@ -559,9 +536,7 @@ RUN_MAX_WORDS = 8  # longest run that is looked into; bounds the work per run to
 def keep_runs(counts: Mapping[str, int], memories: int) -> tuple[str, ...]:
     """Return the runs that become concepts, sorted."""
     df_max = max(DF_MIN, math.floor(DF_MAX_SHARE * memories))
-    asked = {
-        run: count for run, count in counts.items() if DF_MIN <= count <= df_max and " " in run
-    }
+    asked = {run: n for run, n in counts.items() if DF_MIN <= n <= df_max and " " in run}
     values = c_values(asked, counts)
     return tuple(sorted(run for run, value in values.items() if value > C_VALUE_MIN))
 
@@ -617,9 +592,8 @@ class MergeRules:
     def read(cls, path: Path) -> MergeRules:
         """Read a rule file, none being no rules; a ConfigError lists up to ten faults."""
         raw = _read_toml(path)
-        faults = [
-            f"unknown key {key!r}{nearest_hint(key, _KEYS)}" for key in raw if key not in _KEYS
-        ]
+        unknown = (key for key in raw if key not in _KEYS)
+        faults = [f"unknown key {key!r}{nearest_hint(key, _KEYS)}" for key in unknown]
         never, same = (_read_pairs(key, raw.get(key, []), faults) for key in _KEYS)
         faults += _conflicts(never, same)
         if faults:
@@ -631,30 +605,15 @@ class MergeRules:
         return frozenset(name for pair in (*self.never, *self.same) for name in pair)
 
 
-def components(pairs: Iterable[Pair]) -> dict[str, int]:
-    """Return the number of the connected component of each name in the pairs."""
-    neighbours: defaultdict[str, list[str]] = defaultdict(list)
-    for left, right in pairs:
-        neighbours[left].append(right)
-        neighbours[right].append(left)
-    component: dict[str, int] = {}
-    for number, start in enumerate(sorted(neighbours)):
-        waiting = [] if start in component else [start]
-        while waiting:
-            name = waiting.pop()
-            if name not in component:
-                component[name] = number
-                waiting += neighbours[name]
-    return component
-
-
 def _conflicts(never: Iterable[Pair], same: Iterable[Pair]) -> list[str]:
-    component = components(same)
+    groups = Groups(sorted({name for pair in (*never, *same) for name in pair}), ())
+    for left, right in same:
+        groups.join(left, right)
     return [
         f"{left!r} and {right!r} stand under never, but the pairs under same make them one: "
         "take one of these rules out"
         for left, right in never
-        if left in component and component[left] == component.get(right)
+        if groups.canonical(left) == groups.canonical(right)
     ]
 
 
@@ -738,30 +697,31 @@ def canonicalise(
 ) -> Canonical:
     """Decide which names are one concept."""
     run = _Run(ranked(names), rules)
-    run.join_strong(aliases, rules)
+    run.join_strong(aliases)
     run.join_minhash()
     if vectors is not None:
         run.join_embedding(vectors)
-    return run.result(rules)
+    return run.result()
 
 
 class _Run:
     """One canonicalisation in the making."""
 
     def __init__(self, order: Sequence[NameStats], rules: MergeRules) -> None:
+        self._rules = rules
         self._stats = {stats.name: stats for stats in order}
         self._traits: dict[str, Traits] = {}
         self._groups = Groups([stats.name for stats in order], rules.never)
         self._refused: Counter[str] = Counter()
         self._links: list[Link] = []
 
-    def join_strong(self, aliases: Sequence[tuple[str, str, str]], rules: MergeRules) -> None:
-        for left, right in sorted((min(pair), max(pair)) for pair in rules.same):
-            self._take(left, right, Link(left, right, "rule", 1.0, "same in merges.toml"))
+    def join_strong(self, aliases: Sequence[tuple[str, str, str]]) -> None:
+        for left, right in sorted((min(pair), max(pair)) for pair in self._rules.same):
+            self._take(Link(left, right, "rule", 1.0, "same in merges.toml"))
         for link in self._declared(aliases):
-            self._take(link.name, link.other, link)
+            self._take(link)
         for link in spelling_links(self._stats, self._of, self._refused):
-            self._take(link.name, link.other, link)
+            self._take(link)
 
     def join_minhash(self) -> None:
         leaders = self._groups.leaders()
@@ -783,15 +743,11 @@ class _Run:
             links.append(Link(low, high, "embedding", cosine, f"cosine {cosine:.3f}"))
         self._join_direct(links, "embedding")
 
-    def result(self, rules: MergeRules) -> Canonical:
+    def result(self) -> Canonical:
         moved = dict(self._groups.moved())
-        unknown = sorted(name for name in rules.names() if name not in self._groups)
-        return Canonical(
-            canonical_of=moved,
-            merges=tuple(self._explain(moved)),
-            refused=dict(sorted(self._refused.items())),
-            unknown_names=tuple(unknown),
-        )
+        unknown = sorted(name for name in self._rules.names() if name not in self._groups)
+        refused = dict(sorted(self._refused.items()))
+        return Canonical(moved, tuple(self._explain(moved)), refused, tuple(unknown))
 
     def _declared(self, aliases: Sequence[tuple[str, str, str]]) -> list[Link]:
         """Return given aliases between known names, without those declared for several names."""
@@ -805,10 +761,10 @@ class _Run:
             if alias != canonical and len(targets[alias]) == 1
         ]
 
-    def _take(self, left: str, right: str, link: Link) -> None:
-        if left not in self._groups or right not in self._groups:
+    def _take(self, link: Link) -> None:
+        if link.name not in self._groups or link.other not in self._groups:
             self._refused["unknown_name"] += link.reason == "alias"
-        elif self._groups.join(left, right):
+        elif self._groups.join(link.name, link.other):
             self._links.append(link)
         else:
             self._refused["never"] += 1
@@ -822,11 +778,9 @@ class _Run:
                 self._refused[reason] += 1
             else:
                 choices[link.name].append(link)
-        for name in sorted(choices, key=self._groups.place):
-            by_likeness = sorted(
-                choices[name], key=lambda link: (-link.score, self._groups.place(link.other))
-            )
-            for link in by_likeness:
+        place = self._groups.place
+        for name in sorted(choices, key=place):
+            for link in sorted(choices[name], key=lambda link: (-link.score, place(link.other))):
                 if self._groups.canonical(link.other) != link.other:
                     self._refused["chain"] += 1
                 elif self._groups.join(name, link.other):

@@ -55,6 +55,10 @@ _COLUMNS = (
     "position", "memory_id", "content", "created_at_us", "updated_at_us", "user", "wing", "is_turn",
 )  # fmt: skip
 
+_ARRAYS = (
+    "created_at_us", "updated_at_us", "user", "wing", "is_turn", "tombstone", "marks", "alike",
+)  # fmt: skip
+
 Ints = NDArray[np.int64]
 
 
@@ -79,17 +83,17 @@ class Sighting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryColumns:
-    """Columns over the n memories of a corpus, by position."""
+    """Columns over the n memories of a corpus, by position; all but ids and names are (n,)."""
 
     memory_ids: pl.Series
-    created_at_us: Ints  # int64 (n,), UNDATED_US where unknown
-    updated_at_us: Ints  # int64 (n,)
-    owners: NDArray[np.int32]  # (n,), index into `owner_names`
-    wings: NDArray[np.int32]  # (n,), index into `wing_names`
-    turns: NDArray[np.bool_]  # bool (n,)
-    tombstones: NDArray[np.bool_]  # bool (n,), marked as superseded in the source
-    marks: Ints  # int64 (n,), the text's `guards.Keys.marks`; 0 for turns
-    alike: Ints  # int64 (n,), the text's `guards.Keys.alike`; 0 for turns
+    created_at_us: Ints  # UNDATED_US where unknown
+    updated_at_us: Ints
+    owners: NDArray[np.int32]  # index into `owner_names`
+    wings: NDArray[np.int32]  # index into `wing_names`
+    turns: NDArray[np.bool_]
+    tombstones: NDArray[np.bool_]  # marked as superseded in the source
+    marks: Ints  # the text's `successors.Keys.marks`; 0 for turns
+    alike: Ints  # the text's `successors.Keys.alike`; 0 for turns
     owner_names: tuple[str, ...]  # users, sorted; "" for nobody
     wing_names: tuple[str, ...]  # wings, sorted; "" for none
 
@@ -111,21 +115,13 @@ class MemoryColumns:
                 f"found {len(np.unique(positions))} positions for {len(positions)} memories, "
                 f"expected 0..{len(positions) - 1}, each once: export the corpus again"
             )
-        names = {of: rows[of].unique().sort() for of in ("user", "wing")}
-        codes = {of: rows[of].cast(pl.Enum(names[of])).to_physical() for of in names}
-        return MemoryColumns(
-            memory_ids=rows["memory_id"],
-            created_at_us=rows["created_at_us"].to_numpy(),
-            updated_at_us=rows["updated_at_us"].to_numpy(),
-            owners=codes["user"].cast(pl.Int32).to_numpy(),
-            wings=codes["wing"].cast(pl.Int32).to_numpy(),
-            turns=rows["is_turn"].to_numpy(),
-            tombstones=rows["tombstone"].to_numpy(),
-            marks=rows["marks"].to_numpy(),
-            alike=rows["alike"].to_numpy(),
-            owner_names=tuple(names["user"]),
-            wing_names=tuple(names["wing"]),
+        users, wings = (rows[of].unique().sort() for of in ("user", "wing"))
+        coded = rows.with_columns(
+            pl.col(of).cast(pl.Enum(names)).to_physical().cast(pl.Int32)
+            for of, names in (("user", users), ("wing", wings))
         )
+        columns = (coded[name].to_numpy() for name in _ARRAYS)
+        return MemoryColumns(rows["memory_id"], *columns, tuple(users), tuple(wings))
 
     def sighting(self, position: int) -> Sighting:
         """Return where one memory stands."""
@@ -203,10 +199,10 @@ class Timeline:
 
     def __init__(self, sightings: Iterable[Sighting]) -> None:
         self._by_wing: dict[str, list[Moment]] = defaultdict(list)
-        for at in filter(is_dated, sightings):
+        for at in sorted(
+            filter(is_dated, sightings), key=lambda at: (at.created_at_us, at.position)
+        ):
             self._by_wing[at.wing].append((at.created_at_us, at.position))
-        for line in self._by_wing.values():
-            line.sort()
 
     def later(self, at: Sighting) -> Iterator[int]:
         """Yield the positions of strictly later memories in scope, the earliest first."""
@@ -387,19 +383,14 @@ def comparisons(memories: MemoryColumns, *, exact_pairs: int = EXACT_PAIRS) -> I
     rows = by_moment[((memories.created_at_us != UNDATED_US) & ~memories.turns)[by_moment]]
     _, groups, sizes = np.unique(memories.alike[rows], return_inverse=True, return_counts=True)
     rows = rows[sizes[groups] > 1]
-    shared = [
-        group for own in _split(rows, memories.owners) for group in _split(own, memories.alike)
-    ]
+    by_owner = _split(rows, memories.owners)
+    shared = (group for own in by_owner for group in _split(own, memories.alike))
     for everything in (group for group in shared if len(group) > 1):
         wings = list(_split(everything, memories.wings))
         # Names are sorted, so a first group without a name is the one without a wing.
-        has_wingless = not memories.wing_names[memories.wings[wings[0][0]]]
+        wingless = [] if memories.wing_names[memories.wings[wings[0][0]]] else wings[:1]
         for place, own in enumerate(wings):
-            if place == 0 and has_wingless:
-                others = [everything]
-            else:
-                others = [own, wings[0]] if has_wingless else [own]
-            for newers in others:
+            for newers in [own, *wingless] if place or not wingless else [everything]:
                 # What its owner has marked as superseded stands for nothing.
                 kept = newers[~memories.tombstones[newers]]
                 exact = len(own) * len(kept) <= exact_pairs
@@ -420,11 +411,7 @@ def _split(rows: Ints, codes: NDArray[np.integer]) -> Iterator[Ints]:
 def newest_near_duplicates(
     comparison: Comparison, vectors: Floats, created_at_us: Ints
 ) -> list[NearPair]:
-    """Return the newest near duplicate of every older row that has one, by older row's moment.
-
-    A pure function of the rows compared. `vectors` are unit rows by position, (n, d); a row of
-    zeros is near nothing.
-    """
+    """Return the newest near duplicate of every older row that has one; vectors are unit rows."""
     search = _Search(comparison, vectors, created_at_us)
     everything = np.arange(len(comparison.olders)), np.arange(len(comparison.newers))
     cells = [everything] if comparison.bits == 0 else _by_cells(comparison, vectors)
@@ -460,13 +447,9 @@ class _Search:
         self._similarity = np.zeros(len(self._olders))
 
     def pairs(self) -> list[NearPair]:
-        return [
-            NearPair(
-                int(self._olders[row]), int(self._newers[self._best[row]]),
-                float(self._similarity[row]),
-            )
-            for row in np.flatnonzero(self._best >= 0)
-        ]  # fmt: skip
+        found = np.flatnonzero(self._best >= 0)
+        columns = self._olders[found], self._newers[self._best[found]], self._similarity[found]
+        return list(map(NearPair, *(column.tolist() for column in columns)))
 
     def compare(self, olders: Ints, newers: Ints) -> None:
         """Look for newer rows; both ascending, that is, in order of moment."""
@@ -555,21 +538,15 @@ def find_near_duplicates(
         night.examine(comparison)
     pairs = sorted(pair for found in night.found.values() for pair in found if pair is not None)
     memo = {
-        night.keys[position]: tuple(
-            _NOBODY if pair is None else night.keys[pair.newer] for pair in night.found[position]
-        )
-        for position in sorted(night.keys)
+        key: tuple(_NOBODY if pair is None else night.keys[pair.newer] for pair in night.found[p])
+        for p, key in sorted(night.keys.items())
     }
     return NearDuplicates(tuple(pairs), memo, night.asked)
 
 
 class _Night:
     def __init__(
-        self,
-        memories: MemoryColumns,
-        vectors: NDArray[np.float32],
-        known: NearMemo,
-        exact_pairs: int,
+        self, memories: MemoryColumns, vectors: Floats, known: NearMemo, exact_pairs: int
     ) -> None:
         self.comparisons = list(comparisons(memories, exact_pairs=exact_pairs))
         self.found: dict[int, list[NearPair | None]] = defaultdict(list)
@@ -582,29 +559,25 @@ class _Night:
 
     def examine(self, comparison: Comparison) -> None:
         """Add what one comparison finds for each of its older rows."""
-        slots = {p: len(self.found[p]) for p in comparison.olders.tolist()}
-        kept = {p: self._kept(p, slot) for p, slot in slots.items()}
-        anew = np.array([kept[p] is None for p in comparison.olders.tolist()], dtype=np.bool_)
-        fresh = np.array(
-            [self.keys[p] not in self._known for p in comparison.newers.tolist()], dtype=np.bool_
-        )
+        olders, newers = comparison.olders.tolist(), comparison.newers.tolist()
+        kept = {p: self._kept(p, len(self.found[p])) for p in olders}
+        anew = np.array([kept[p] is None for p in olders], dtype=np.bool_)
+        fresh = np.array([self.keys[p] not in self._known for p in newers], dtype=np.bool_)
         best = {p: pair for p, pair in kept.items() if isinstance(pair, NearPair)}
         for pair in self._ask(comparison, comparison.olders[anew], comparison.newers):
             best[pair.older] = pair
         for pair in self._ask(comparison, comparison.olders[~anew], comparison.newers[fresh]):
             known = best.get(pair.older, pair)
             best[pair.older] = max(known, pair, key=lambda p: (self._created[p.newer], p.newer))
-        for position in slots:
+        for position in olders:
             self.found[position].append(best.get(position))
         # Groups are many and mostly small.
-        self._touched += len(slots) + len(comparison.newers)
+        self._touched += len(olders) + len(newers)
         if self._touched >= _KEYS_AT_ONCE:
             self._touched = 0
             release_pages(self._vectors)
 
-    def _ask(
-        self, comparison: Comparison, olders: NDArray[np.int64], newers: NDArray[np.int64]
-    ) -> list[NearPair]:
+    def _ask(self, comparison: Comparison, olders: Ints, newers: Ints) -> list[NearPair]:
         if not len(olders) or not len(newers):
             return []
         self.asked += len(olders) * len(newers)
@@ -617,11 +590,9 @@ class _Night:
         if known is None:
             return None
         newer = known[slot] if slot < len(known) else _NOBODY
-        if newer == _NOBODY:
-            return _NOBODY
-        if newer not in self._position_of:
-            return None
-        other = self._position_of[newer]
+        other = self._position_of.get(newer)
+        if other is None:
+            return None if newer else _NOBODY
         similarity = exact_cosine(self._vectors[position], self._vectors[other])
         return NearPair(position, other, similarity)
 

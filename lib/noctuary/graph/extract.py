@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_args
 
@@ -41,27 +41,9 @@ EXTRACTOR_VERSION = 4
 """Raised whenever the same memory may give another extraction; part of every cache key."""
 
 KINDS = (
-    "title",
-    "heading",
-    "key",
-    "label",
-    "leading",
-    "tag",
-    "keyword",
-    "speaker",
-    "session",
-    "url",
-    "email",
-    "path",
-    "ticket",
-    "date",
-    "version",
-    "identifier",
-    "quoted",
-    "name",
-    "stated",
-    "run",
-)
+    "title", "heading", "key", "label", "leading", "tag", "keyword", "speaker", "session", "url",
+    "email", "path", "ticket", "date", "version", "identifier", "quoted", "name", "stated", "run",
+)  # fmt: skip
 """Kinds of concept, strongest first: a concept has the strongest kind that any memory gives it.
 
 `stated` is a side of a statement that no other rule found; `run` a stop-word-free run, of which
@@ -94,10 +76,9 @@ class Stated(NamedTuple):
     # folded name, never empty; "#" + id where another memory is meant ("supersedes #12"), "#" alone
     # where the memory itself is
     object: str
-    start: int  # first character of the whole statement in the content, or NO_SPAN
-    end: int  # one past its last character, or NO_SPAN
-    # what folds to the subject: as authored, the speaker for "I", "X's Y" for "my Y"; "" or "#" +
-    # id for a memory
+    start: int  # of the whole statement in the content, or NO_SPAN
+    end: int
+    # what folds to the subject: as authored, the speaker for "I", "X's Y" for "my Y"
     subject_surface: str
     object_surface: str
 
@@ -114,7 +95,8 @@ class Extraction:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-able form that carries the extractor's version."""
-        return {"version": EXTRACTOR_VERSION, **{name: getattr(self, name) for name in _PARTS}}
+        found = {"found": self.found, "stated": self.stated, "aliases": self.aliases}
+        return {"version": EXTRACTOR_VERSION, **found}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Extraction:
@@ -134,9 +116,6 @@ class Extraction:
                 f"{EXTRACTOR_VERSION}: drop the cached row and extract again"
             ) from error
         return cls(found, stated, aliases)
-
-
-_PARTS = ("found", "stated", "aliases")
 
 
 # Other names that one memory gives for the same thing: "also known as", initials, first names.
@@ -169,13 +148,7 @@ def aliases_of(
     dates: Sequence[Date] = (),
     people: Collection[str] = (),
 ) -> list[tuple[str, str, str]]:
-    """Return (alias, name, why) that one memory gives, folded and sorted, at most ALIASES_MAX.
-
-    Rules: "X (aka Y)", "X, also known as Y"; "X (ABC)" where ABC are the initials of X; a first
-    name beside exactly one full name that begins with it, where the text says that one of them is
-    a person; a date beside its ISO form. What belongs to somebody ("my manager Dana") is a
-    statement and no alias: it changes with time.
-    """
+    """Return (alias, name, why) that one memory gives, folded and sorted, at most ALIASES_MAX."""
     pairs = [
         *_known_as(content, tokens),
         *_initials(content, tokens),
@@ -264,15 +237,9 @@ _PERSONAL = frozenset({"lives_in", "prefers", "works_at"})
 
 
 def extract(
-    content: str,
-    category: str = "",
-    tags: str = "",
-    expanded_keywords: str = "",
-    *,
-    is_turn: bool = False,
+    content: str, tags: str = "", expanded_keywords: str = "", *, is_turn: bool = False
 ) -> Extraction:
     """Return what one memory is about, names, states and is tagged with."""
-    del category
     tokens = words(content)
     dates = find_dates(content)
     found = list(_starts(content, tokens, is_turn=is_turn))
@@ -307,15 +274,11 @@ def _starts(content: str, tokens: list[Word], *, is_turn: bool) -> Iterator[Foun
 
 def _mentions(content: str, tokens: list[Word], dates: Sequence[Date]) -> Iterator[Found]:
     dated = {(date.start, date.end) for date in dates}
-    spans = [("date", start, end) for start, end in sorted(dated)]
-    spans += [
-        (kind, start, end)
-        for start, end, kind in find_identifiers(content)
-        if (start, end) not in dated
-    ]
-    spans += [("quoted", start, end) for start, end in names.quoted_strings(content)]
-    spans += [("name", start, end) for start, end in names.capitalised_runs(content, tokens)]
-    for kind, start, end in spans:
+    spans = [(*span, "date") for span in sorted(dated)]
+    spans += (found for found in find_identifiers(content) if found[:2] not in dated)
+    spans += ((*span, "quoted") for span in names.quoted_strings(content))
+    spans += ((*span, "name") for span in names.capitalised_runs(content, tokens))
+    for start, end, kind in spans:
         yield from _located(content, "mentions", kind, start, end)
 
 
@@ -346,8 +309,7 @@ def _stated(statements: Iterable[Statement]) -> tuple[Stated, ...]:
 
 def _located(content: str, role: Role, kind: str, start: int, end: int) -> Iterator[Found]:
     surface = content[start:end]
-    name = fold_name(surface)
-    if name:
+    if name := fold_name(surface):
         yield Found(role, kind, name, start, end, surface)
 
 
@@ -355,8 +317,7 @@ def _author_fields(tags: str, expanded_keywords: str) -> Iterator[Found]:
     fields = [("tag", tag) for tag in content_tags(tags)]
     fields += [("keyword", keyword) for keyword in expanded_keywords.split()]
     for kind, surface in fields:
-        name = fold_name(surface)
-        if name:
+        if name := fold_name(surface):
             yield Found("author", kind, name, NO_SPAN, NO_SPAN, surface)
 
 
@@ -375,25 +336,16 @@ def sort_stated(items: Iterable[Stated]) -> tuple[Stated, ...]:
 EXTRACTION_KIND = f"extraction:{EXTRACTOR_VERSION}"
 """Kind of the fragments: another extractor's are not found."""
 
-EXTRACTION_COLUMNS = ("content", "category", "tags", "expanded_keywords", "is_turn")
+EXTRACTION_COLUMNS = ("content", "tags", "expanded_keywords", "is_turn")
 """What findings depend on, in the order of `extract` and of the key."""
-
-EXTRACTION_ROW_MS = 0.3  # about what one memory of 200 characters takes on one core
 
 
 @dataclass(frozen=True, slots=True)
 class ExtractMemories:
     """Gives `key` and `value` (as `encode_extraction`) for rows of `key` and EXTRACTION_COLUMNS."""
 
-    @property
-    def name(self) -> str:
-        """See `BatchTask`."""
-        return "extractions"
-
-    @property
-    def row_ms(self) -> float:
-        """See `BatchTask`."""
-        return EXTRACTION_ROW_MS
+    name = "extractions"
+    row_ms = 0.3  # about what one memory of 200 characters takes on one core
 
     def open(self, threads: int) -> BatchFunction:
         """See `BatchTask`; one thread is used."""
@@ -401,12 +353,10 @@ class ExtractMemories:
         return _extract_batch
 
 
-def extraction_key(
-    content: str, category: str, tags: str, expanded_keywords: str, is_turn: bool
-) -> bytes:
+def extraction_key(content: str, tags: str, expanded_keywords: str, is_turn: bool) -> bytes:
     """Return the key of a memory's findings: the SHA-256 of the fields that are read."""
     kind = "turn" if is_turn else "memory"
-    return bytes.fromhex(hash_text(content, category, tags, expanded_keywords, kind))
+    return bytes.fromhex(hash_text(content, tags, expanded_keywords, kind))
 
 
 def iter_keyed(memories: Path) -> Iterator[RecordBatch]:
@@ -497,14 +447,9 @@ class Tokens:
         if plain and "'" not in text:
             self.folded = list(map(str.lower, raw))
         else:
-            self.folded = [
-                folded
-                for word in raw
-                # Most words need no look-up.
-                if (
-                    folded := word.lower() if word.isascii() and word.isalnum() else fold_word(word)
-                )
-            ]
+            # Most words need no look-up.
+            folded = (w.lower() if w.isascii() and w.isalnum() else fold_word(w) for w in raw)
+            self.folded = list(filter(None, folded))
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
@@ -522,12 +467,9 @@ class Tokens:
 
     def is_unbroken(self, first: int, last: int) -> bool:
         """Say whether words stand close enough to be one name: no line break, little between."""
-        text, spans = self._text, self.spans
-        for index in range(first, last):
-            gap = text[spans[index][1] : spans[index + 1][0]]
-            if len(gap) > GAP_MAX_CHARS or "\n" in gap:
-                return False
-        return True
+        around = pairwise(self.spans[first : last + 1])
+        gaps = (self._text[left[1] : right[0]] for left, right in around)
+        return all(len(gap) <= GAP_MAX_CHARS and "\n" not in gap for gap in gaps)
 
 
 @cache
@@ -554,20 +496,15 @@ def find_matches(
     found: list[Match] = []
     used: set[int] = set()
     padded = [*folded, ""]
-    first_words = [i for i, word in enumerate(folded) if word in seconds]
-    # Most of them, "the" above all, begin nothing here.
-    for index in [
-        i for i in first_words if padded[i + 1] in seconds[padded[i]] or padded[i] in cased
-    ]:
-        if index in used:
-            continue
+    for index in [i for i, word in enumerate(folded) if word in seconds]:
         sizes = seconds[folded[index]].get(padded[index + 1], ())
-        size = _longest_at(tokens, index, (*sizes, 1), cased)
-        if size == 0:
+        # Most first words, "the" above all, begin nothing here.
+        if index in used or not (sizes or folded[index] in cased):
             continue
+        size = _longest_at(tokens, index, (*sizes, 1), cased)
         used.update(range(index, index + size))
         name = " ".join(folded[index : index + size])
-        if name not in own:
+        if size and name not in own:
             found.append(Match(name, tokens.spans[index][0], tokens.spans[index + size - 1][1]))
     return found
 
@@ -576,12 +513,10 @@ def _longest_at(tokens: Tokens, index: int, sizes: Sequence[int], cased: Mapping
     """Return the first of the sizes in words that a name at this word has, 0 where none has."""
     folded = tokens.folded
     for size in sizes:
-        if index + size > len(folded):
-            continue
-        needs_capital = cased.get(" ".join(folded[index : index + size]))
-        if needs_capital is None or (needs_capital and not tokens.shows_case(index)):
-            continue
-        if tokens.is_unbroken(index, index + size - 1):
+        name = folded[index : index + size]
+        needs_capital = cased.get(" ".join(name)) if len(name) == size else None
+        shows_enough = needs_capital is False or (needs_capital and tokens.shows_case(index))
+        if shows_enough and tokens.is_unbroken(index, index + size - 1):
             return size
     return 0
 

@@ -9,57 +9,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from noctuary.graph.fold import FUNCTION_WORDS, NAME_CONNECTORS, fold_name, fold_word, word_pattern
+from noctuary.graph.fold import (
+    FUNCTION_WORDS,
+    NAME_CONNECTORS,
+    WORD_LISTS,
+    fold_name,
+    fold_word,
+    word_pattern,
+)
 from noctuary.text.dates import NUMBER_WORDS
 
-# Closed word lists of canonicalisation, all folded. Lists only; every look-up is one hash.
+# Closed word lists of canonicalisation (words.txt).
 
-_STAGES_TEXT = """
-    alpha beta canary classic dev experimental final draft latest legacy lite lts max mini nano
-    next nightly old new plus preview pro prod production rc release snapshot stable staging test
-    ultra deprecated junior jr senior sr elder younger
-"""
-
-STAGES = frozenset(_STAGES_TEXT.split())
-"""Words that tell releases, editions or generations of one thing apart."""
-
-NEGATIONS = frozenset(
-    {"not", "no", "non", "never", "without", "cannot", "anti", "counter", "ex", "former"}
-)
-"""Words that turn a name into its opposite or end it."""
-
-NEGATING_PREFIXES = (
-    "un", "non", "in", "im", "ir", "il", "dis", "de", "anti", "mis", "pre", "post", "a", "sub",
-)  # fmt: skip
-"""What stands before a word to make another one of it; only where the rest is the other's word."""
-
-_OPPOSITES_TEXT = """
-    active inactive  add remove  after before  aunt uncle  autumn spring  best worst  boy girl
-    breakfast dinner  brother sister  buy sell  client server  close open  cold hot  create delete
-    daughter son  day night  decrease increase  destination source  disable enable  download upload
-    east west  eastern western  morning evening  export import  income expense  external internal
-    fail pass  failure success  father mother  female male  start finish  first last  front back
-    grandfather grandmother  high low  horizontal vertical  husband wife  inbound outbound  in out
-    input output  install uninstall  king queen  left right  load save  profit loss  gain loss
-    lock unlock  long short  win lose  love hate  lower upper  manual automatic  man woman
-    men women  maximum minimum  minor major  mount unmount  north south
-    northern southern  off on  old young
-    optional required  parent child  past future  prince princess  private public  pull push
-    read write  reader writer  receive send  receiver sender  request response  row column
-    safe unsafe  slow fast  strong weak  stop start  strength weakness  summer winter  sync async
-    teacher student  top bottom  true false  up down  weekday weekend  yes no  encode decode
-    encoder decoder  emperor empress  duke duchess  count countess  actor actress  nephew niece
-    hero heroine  pro con  pros cons  asset liability  debit credit  lender borrower
-    landlord tenant  employer employee  producer consumer  more less  pre post  full empty
-"""
-
-
-_WORDS = _OPPOSITES_TEXT.split()
-OPPOSITES = frozenset(zip(_WORDS[::2], _WORDS[1::2], strict=True)) | frozenset(
-    zip(_WORDS[1::2], _WORDS[::2], strict=True)
-)
-"""Ordered pairs of words, both ways round, that must not stand for one another."""
-
+STAGES = frozenset(WORD_LISTS["stages"])
+NEGATIONS = frozenset(WORD_LISTS["negations"])
+NEGATING_PREFIXES = WORD_LISTS["negating_prefixes"]
+_PAIRED = WORD_LISTS["opposites"]
+_PAIRS = frozenset(zip(_PAIRED[::2], _PAIRED[1::2], strict=True))
+OPPOSITES = _PAIRS | {(two, one) for one, two in _PAIRS}
 
 # Which kinds of concept may be one thing.
 
@@ -78,10 +45,7 @@ one spelling. `leading`, `key` and `label` name a subject in passing and are not
 
 
 def family(kind: str) -> Family:
-    """Return what a kind may merge with; dates, sessions, tickets and unknown kinds: nothing.
-
-    A kind that is not in the table is kept exact on purpose: a new extractor must be judged first.
-    """
+    """Return what a kind may merge with; nothing for dates, sessions, tickets and unknown kinds."""
     return _FAMILIES.get(kind, "exact")
 
 
@@ -170,10 +134,7 @@ class NameStats(NamedTuple):
 
 
 def rank(stats: NameStats) -> tuple[int, int, str]:
-    """Sort key: the name that stands for others comes first.
-
-    Highest df, then the longest, then the smallest in code-point order; no ties.
-    """
+    """Return the sort key of names: most memories, then the longest, then the smallest first."""
     return (-stats.df, -len(stats.name), stats.name)
 
 
@@ -433,10 +394,7 @@ def proper_and_common(left: Traits, right: Traits) -> bool:
 
 
 def article_of_one_word(left: Traits, right: Traits) -> bool:
-    """The Predator is another film than Predator; only plurals carry the article freely.
-
-    The Beatles, Beatles; in lower case (the monorepo, monorepo) it is grammar and means nothing.
-    """
+    """The Predator is no Predator; plurals carry the article freely: The Beatles, Beatles."""
     bare = min(left, right, key=lambda traits: len(traits.tokens))
     return len(bare.tokens) == 1 and bare.proper and not bare.tokens[0].endswith("s")
 
@@ -452,10 +410,7 @@ def widely_used_base(left: Traits, right: Traits) -> bool:
 
 
 def several_differences(left: Traits, right: Traits) -> bool:
-    """Only together do an article, a space and a plural make them alike: The Front Line, Frontline.
-
-    Each of them alone is harmless, two at once are mostly two names.
-    """
+    """Two harmless differences at once are mostly two names: The Front Line, Frontline."""
     return True
 
 

@@ -19,7 +19,7 @@ from noctuary.core.settings import GraphSettings
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.graph.extract import Extraction, Found, Stated, found_order, sort_stated
 from noctuary.graph.fold import fold_name, unsegmented_script, words
-from noctuary.graph.tables import NO_SPAN, StatedRelation
+from noctuary.graph.tables import ID_MARK, NO_SPAN, StatedRelation
 from noctuary.sources.source import (
     PART_OF,
     RESOLVED_BY,
@@ -87,11 +87,7 @@ _AUXILIARY = re.compile(r"^(?:is|was|are|were|has_been|been)_")
 
 
 def map_relation(text: str) -> tuple[StatedRelation, bool] | None:
-    """Return the relation that is meant and whether its ends are swapped; None for any other.
-
-    Case, punctuation and a leading "is" make no difference: "Is replaced by" is `supersedes`,
-    swapped.
-    """
+    """Return the relation that is meant and whether its ends are swapped; None for any other."""
     name = _NO_LETTERS.sub("_", text.casefold()).strip("_")
     for candidate in (name, _AUXILIARY.sub("", name)):
         if candidate in RELATION_NAMES:
@@ -256,10 +252,8 @@ def read_answer(row: Mapping[str, Any]) -> RawAnswer | None:
 
 def ground(content: str, answer: RawAnswer) -> Grounded:
     """Keep what stands in the content, at every place where it stands."""
-    places, dropped = _Places(content), Counter[str]()
-    found: set[Found] = set()
-    stated: set[Stated] = set()
-    unmapped = 0
+    places, dropped, unmapped = _Places(content), Counter[str](), 0
+    found, stated = set[Found](), set[Stated]()
     ends = [end for triple in answer.triples for end in (triple[0], triple[2])]
     for name in dict.fromkeys([*answer.names, *ends]):
         fault = _fault(name)
@@ -530,10 +524,7 @@ def extend_extractions(
     extractions: Sequence[Extraction],
     progress: Progress = SILENT,
 ) -> Extended:
-    """Add what the model finds to what the rules found; for settings with `llm_inputs`.
-
-    An endpoint that is down leaves the extractions as they are, and a warning in the facts.
-    """
+    """Add what the model finds to what the rules found; for settings with `llm_inputs`."""
     endpoint = _endpoint(settings)
     visible = {record.position for record in _shown(settings, records)}
     contents = {r.content for r in records if r.position in visible}
@@ -616,9 +607,6 @@ def _shown(settings: GraphSettings, records: Sequence[MemoryRecord]) -> list[Mem
 
 TOLD_VERSION = "1"
 """Raised when the same tables may give other findings; part of the stage's inputs."""
-
-ID_MARK = "#"
-"""Begins an object that is a memory, as in `Stated`."""
 
 LINK_RELATIONS: Mapping[str, StatedRelation] = {
     SUPERSEDES: "supersedes",

@@ -239,11 +239,7 @@ def phrase_after(content: str, tokens: Sequence[Word], place: int, index: int) -
 
 
 def phrase_before(content: str, tokens: Sequence[Word], index: int) -> Phrase | None:
-    """Return the phrase that ends right before a word, adverbs and auxiliaries between them aside.
-
-    A phrase that ends with a capital begins with its first capitalised word; any other begins after
-    a function word, a mark or a verb of saying.
-    """
+    """Return the phrase that ends right before a word, adverbs and auxiliaries passed over."""
     last = index - 1
     while last >= 0 and is_adverb(tokens[last]) and _follows(content, tokens, last):
         last -= 1

@@ -19,6 +19,7 @@ from noctuary.graph.fold import (
     QUESTION_WORDS,
     SPEAKER_KEYS,
     VALUE_ATTRIBUTES,
+    WORD_LISTS,
     Word,
     fold_name,
     unsegmented_script,
@@ -34,16 +35,12 @@ from noctuary.graph.names import (
     phrase_after,
     phrase_before,
 )
-from noctuary.graph.tables import NO_SPAN, StatedRelation
+from noctuary.graph.tables import ID_MARK, NO_SPAN, StatedRelation
 
 # Who and what a statement is about: the subject before a verb, the object after it.
 
 USER = "user"
 """Who "I" is where no speaker is named: the person whose memory this is."""
-
-THIS_MEMORY = "#"
-"""Object of a statement whose subject is another memory: `#12 resolved_by #`, said by "resolves
-#12"."""
 
 OBJECTS_MAX = 4
 """Objects read from one list ("depends on A, B and C")."""
@@ -58,7 +55,6 @@ _LINK = re.compile(
     rf"|memory\s(?:id\s)?#?(?P<memory>{_DIGITS})\b)",
     re.IGNORECASE,
 )
-_LIST_GAP = frozenset({", ", " "})
 
 
 class Side(NamedTuple):
@@ -183,7 +179,7 @@ class Reader:
         if index < len(self.tokens) and self.tokens[index].folded in _ME_WORDS:
             return self.holder_at(index)
         phrase = phrase_after(self.content, self.tokens, place, index)
-        return None if phrase is None else self.side(phrase)
+        return phrase and self.side(phrase)
 
     def objects(self, place: int) -> list[Side]:
         """Return the objects of a list that begins at an offset.
@@ -195,16 +191,12 @@ class Reader:
         found = [] if first is None else [first]
         while found and len(found) < OBJECTS_MAX:
             index = bisect_left(self.starts, found[-1].end)
-            if (
-                index >= len(self.tokens)
-                or self.content[found[-1].end : self.starts[index]] not in _LIST_GAP
-            ):
+            place = self.starts[index] if index < len(self.tokens) else found[-1].end
+            gap = self.content[found[-1].end : place]
+            joins = bool(gap) and self.tokens[index].folded in ("and", "or")
+            if gap != ", " and not (gap == " " and joins):
                 break
-            place = self.starts[index]
-            if self.tokens[index].folded in ("and", "or"):
-                place = self.tokens[index].end
-            elif self.content[found[-1].end : place] != ", ":
-                break
+            place = self.tokens[index].end if joins else place
             following = self.object(place)
             if following is None or following.end <= place or not self._ends_item(following.end):
                 break
@@ -275,8 +267,8 @@ def read_owned(reader: Reader, index: int) -> Iterator[Statement]:
     thing = _value(reader, index + 1, last)
     if thing is None or thing.is_memory or thing.surface.endswith("ing"):
         return
-    words = reader.content[reader.tokens[index + 1].start : reader.tokens[last].end]
-    subject = Side(f"{owner.surface}'s {words}", owner.start, reader.tokens[last].end)
+    attribute = reader.content[reader.tokens[index + 1].start : reader.tokens[last].end]
+    subject = Side(f"{owner.surface}'s {attribute}", owner.start, reader.tokens[last].end)
     yield Statement(subject, "has", thing, owner.start, thing.end)
 
 
@@ -355,12 +347,7 @@ KIND_LOOK_WORDS = 7  # words read to find that head
 
 _PASSIVE_WORDS = frozenset({"am", "are", "be", "been", "being", "got", "is", "was", "were"})
 _BASE_FORMS = frozenset({"live", "prefer", "reside", "work"})
-_NO_KIND_TEXT = """
-    bit blast bunch challenge chance couple day deal experience fan fun good great hit idea joy kind
-    lot lots mess moment must number one pain pair part place pleasure reminder shame sign sort
-    step struggle thing time treat type way while win word year
-"""
-_NO_KIND = frozenset(_NO_KIND_TEXT.split())
+_NO_KIND = frozenset(WORD_LISTS["no_kinds"])
 _NO_KIND_ENDS = frozenset({"of", "one", "part", "thing", "things"})
 
 _Read = Callable[[Reader, int, re.Match[str]], Iterator[Statement]]
@@ -396,13 +383,8 @@ def _statement(
     subject: Side, relation: StatedRelation, thing: Side, cue: re.Match[str]
 ) -> Statement:
     starts = [side.start for side in (subject, thing) if side.start != NO_SPAN]
-    return Statement(
-        subject,
-        relation,
-        thing,
-        min([cue.start(), *starts]),
-        max(cue.end(), subject.end, thing.end),
-    )
+    start, end = min([cue.start(), *starts]), max(cue.end(), subject.end, thing.end)
+    return Statement(subject, relation, thing, start, end)
 
 
 def _left_out(reader: Reader, index: int, *, personal: bool) -> Side | None:
@@ -428,22 +410,17 @@ def _plain(relation: StatedRelation, *, reverse: bool = False, several: bool = F
         things = reader.objects(cue.end()) if several else [reader.object(cue.end())]
         for thing in things:
             if thing is not None:
-                yield from _of_things(subject, relation, thing, cue, reverse=reverse)
+                yield from _of_things(subject, relation, thing, cue, reverse)
 
     return read
 
 
 def _of_things(
-    subject: Side | None,
-    relation: StatedRelation,
-    thing: Side,
-    cue: re.Match[str],
-    *,
-    reverse: bool,
+    subject: Side | None, relation: StatedRelation, thing: Side, cue: re.Match[str], reverse: bool
 ) -> Iterator[Statement]:
     if thing.is_memory and (subject is None or relation == "supersedes"):
         # A memory is replaced by a memory, whatever the sentence names as its subject.
-        subject = Side(THIS_MEMORY if reverse else "", NO_SPAN, NO_SPAN)
+        subject = Side(ID_MARK if reverse else "", NO_SPAN, NO_SPAN)
     elif subject is None and relation == "supersedes" and not reverse:
         subject = Side("", NO_SPAN, NO_SPAN)
     if subject is None or subject.surface == thing.surface:
@@ -482,10 +459,8 @@ def _replaces(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statem
     things = reader.objects(cue.end())
     if not things:
         return
-    by = _WITH.match(reader.content, things[-1].end)
-    if by is not None:
-        newer = reader.object(by.end())
-        if newer is not None:
+    if by := _WITH.match(reader.content, things[-1].end):
+        if newer := reader.object(by.end()):
             yield from (_statement(newer, "supersedes", thing, cue) for thing in things)
         return
     subject = reader.subject(index) or _left_out(reader, index, personal=False)
@@ -493,7 +468,7 @@ def _replaces(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statem
         return
     if subject is None or subject.surface != reader.holder or things[0].is_memory:
         for thing in things:
-            yield from _of_things(subject, "supersedes", thing, cue, reverse=False)
+            yield from _of_things(subject, "supersedes", thing, cue, False)
 
 
 def _replaced_by(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
@@ -582,10 +557,8 @@ def _kind(reader: Reader, place: int) -> Side | None:
         return None
     while last > first and tokens[last - 1].folded.endswith(("ed", "ing")):
         last -= 1
-    head = last
-    while (
-        head > first and last - head < KIND_MAX_WORDS and content[tokens[head - 1].start].islower()
-    ):
+    head, least = last, max(first, last - KIND_MAX_WORDS)
+    while head > least and content[tokens[head - 1].start].islower():
         head -= 1
     if head == last or last - first >= KIND_LOOK_WORDS or tokens[last - 1].folded in _NO_KIND:
         return None
@@ -599,9 +572,8 @@ def _likes_better(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[St
     if subject is None or thing is None or better is None or not reader.is_person(subject):
         return
     end = thing.start + better.start()
-    yield _statement(
-        subject, "prefers", Side(reader.content[thing.start : end], thing.start, end), cue
-    )
+    liked = Side(reader.content[thing.start : end], thing.start, end)
+    yield _statement(subject, "prefers", liked, cue)
 
 
 def _see(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
@@ -674,10 +646,7 @@ _CUES = frozenset(RULES) | CUES
 TITLE_MAX_CHARS = 120  # longest first line read as a title; longer lines are mostly prose
 KEY_MAX_CHARS = 48  # longest key of a `key: value` start; longer ones are mostly clauses
 KEY_MAX_WORDS = 4  # as above, in words
-
-UNSEGMENTED_KEY_MAX_CHARS = 10
-"""As above, for a run of a script without spaces, where words cannot be counted."""
-
+UNSEGMENTED_KEY_MAX_CHARS = 10  # as above, of a script without spaces
 LABEL_MAX_CHARS = 80  # longest bracketed label
 HEADINGS_MAX = 16  # headings read per memory; bounds the subjects of a pasted document
 
@@ -699,17 +668,11 @@ class Subject(NamedTuple):
 
 
 def speaker_prefix(content: str, *, is_turn: bool) -> tuple[int, int] | None:
-    """Return the span of the name before the first colon, where it names who speaks.
-
-    In a turn of a conversation that is any short key; elsewhere only a role (`User:`) or a letter.
-    """
+    """Return the span of the name before the first colon: in turns any short key, else a role."""
     match = _key_match(content)
-    if match is None:
-        return None
-    key = fold_name(match.group(1))
-    if is_turn or key in SPEAKER_KEYS or len(key) == 1:
-        return match.span(1)
-    return None
+    key = "" if match is None else fold_name(match.group(1))
+    speaks = is_turn or key in SPEAKER_KEYS or len(key) == 1
+    return match.span(1) if match is not None and speaks else None
 
 
 def find_subjects(content: str, tokens: list[Word], *, is_turn: bool) -> list[Subject]:
@@ -734,11 +697,8 @@ def _title(content: str) -> list[Subject]:
     if line_end < 0 or not content[line_end:].strip() or _NOT_TITLE.match(content):
         return []
     line = content[:line_end]
-    start = len(line) - len(line.lstrip())
-    end = len(line.rstrip())
-    if end <= start or end - start > TITLE_MAX_CHARS:
-        return []
-    if line[:end].endswith(_CONTINUES):
+    start, end = len(line) - len(line.lstrip()), len(line.rstrip())
+    if not 0 < end - start <= TITLE_MAX_CHARS or line[:end].endswith(_CONTINUES):
         return []
     return _with_and_without_parenthesis("title", content, start, end)
 

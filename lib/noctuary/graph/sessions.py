@@ -17,10 +17,7 @@ MIN_MEMBERS = 2  # smallest session kept: a session of one memory relates it to 
 
 @dataclass(frozen=True, slots=True)
 class SessionArrays:
-    """Sessions of n memories: S sessions with M members in all.
-
-    A session is the memories of one owner and one wing that carry the same session id.
-    """
+    """Sessions of n memories, S with M members in all; one is of one owner and one wing."""
 
     codes: NDArray[np.int32]  # (n,), the session of every memory, -1 for none
     places: NDArray[np.int32]  # (n,), the memory's index in `order`, -1 for none
@@ -145,10 +142,7 @@ def lent_scores(talk: Talk, base: Floats) -> Floats:
 
 
 def calibrate(base: Floats, raised: Floats) -> Floats:
-    """Give the scores that a group of memories had, (m,), to its members in their new order.
-
-    The group stands against all others where it stood. Equal ones keep the order of their base.
-    """
+    """Give the scores that a group of memories had, (m,), to its members in their new order."""
     order = np.lexsort((-base, -raised))
     result = np.empty(base.size)
     result[order] = np.sort(base)[::-1]

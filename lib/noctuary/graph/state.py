@@ -359,10 +359,7 @@ def _to_table(table: str, rows: Sequence[tuple[Any, ...]]) -> ArrowTable:
 
 
 def _update_dictionary(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Bring the dictionary up to date for the names in `touched_name`; return those that changed.
-
-    A name changed if it appeared, vanished, or needs a capital from now on or no longer.
-    """
+    """Bring the dictionary up to date for `touched_name`; return the names that changed."""
     connection.execute(
         f"""CREATE OR REPLACE TEMP TABLE changed AS
         WITH renewed AS (
@@ -593,10 +590,7 @@ class GraphState:
         ).fetchall()
 
     def place(self, records: Sequence[MemoryRecord], kept_runs: Collection[str] = ()) -> None:
-        """Join the contributions with where and when the memories of the last sync stand.
-
-        Of the names of kind `run`, only `kept_runs` may be concepts.
-        """
+        """Join the contributions with where the memories stand; of runs, `kept_runs` count."""
         import pyarrow as pa
 
         self._memories = len(records)

@@ -67,10 +67,7 @@ _STATE = re.compile(
 
 
 def differ(one: str, other: str) -> bool:
-    """Say whether two texts differ in a number, an identifier, a date or a named thing.
-
-    "fixed payments (PR #465)" is no near duplicate of "fixed search (ticket #542)".
-    """
+    """Say whether two texts differ in a number, an identifier, a date or a named thing."""
     return marks_of(one) != marks_of(other)
 
 
@@ -215,10 +212,7 @@ class SupersessionIndex:
         visible: NDArray[np.bool_] | None = None,
         least_confidence: int = 0,
     ) -> NDArray[np.int64]:
-        """Return the direct successor of each memory, NO_SUCCESSOR where there is none.
-
-        Those that came after `as_of_us` do not count, unless undated; `visible` is (n,).
-        """
+        """Return the direct successor of each memory as of a moment, or NO_SUCCESSOR."""
         asked = np.asarray(positions, dtype=np.int64)
         found = np.full(len(asked), NO_SUCCESSOR, dtype=np.int64)
         if not len(self._older):

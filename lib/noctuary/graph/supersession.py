@@ -37,7 +37,14 @@ from noctuary.graph.fold import (
     unsegmented_script,
 )
 from noctuary.graph.successors import DAY_US, confidence_of
-from noctuary.graph.tables import NO_SPAN, ArrowTable, Evidence, GraphTables, Supersession
+from noctuary.graph.tables import (
+    ID_MARK,
+    NO_SPAN,
+    ArrowTable,
+    Evidence,
+    GraphTables,
+    Supersession,
+)
 from noctuary.text.marks import is_tombstone
 
 if TYPE_CHECKING:
@@ -60,9 +67,7 @@ class Supersessions(NamedTuple):
     # Further contradictions of the same memories (one moved and changed jobs, told by two newer
     # memories): not for recall, but `close_intervals` needs them. Sorted, then by strength.
     others: tuple[Supersession, ...]
-    # Statements and links that came to nothing, by reason, sorted: unknown_id, self, scope,
-    # undated, generic, no_target, many_values, cycle, chain_scope.
-    rejected: Mapping[str, int]
+    rejected: Mapping[str, int]  # statements and links that came to nothing, by reason, sorted
     near_memo: NearMemo  # what to hand in as `known_near` next time
     pairs_asked: int  # pairs of vectors that had to be considered
 
@@ -104,28 +109,17 @@ def find_supersessions(
 
     def to_row(link: Link) -> Supersession:
         older, newer = link.older, link.newer
+        # An explicit link may go against the dates; nothing ends before it began.
+        end_us = int(max(memories.created_at_us[newer], memories.created_at_us[older]))
         return Supersession(
-            older_position=older,
-            newer_position=newer,
-            head_position=heads.get(newer, newer),
-            reason=link.reason,
-            confidence=link.confidence,
-            similarity=link.similarity,
-            age_gap_days=_age_gap_days(older, newer, memories),
-            concept_id=link.concept_id,
-            evidence=link.evidence,
-            # An explicit link may go against the dates; nothing ends before it began.
-            valid_to_us=int(max(memories.created_at_us[newer], memories.created_at_us[older])),
-            recorded_at_us=int(memories.updated_at_us[newer]),
-        )
+            older, newer, heads.get(newer, newer), link.reason, link.confidence, link.similarity,
+            _age_gap_days(older, newer, memories), link.concept_id, link.evidence,
+            valid_to_us=end_us, recorded_at_us=int(memories.updated_at_us[newer]),
+        )  # fmt: skip
 
-    return Supersessions(
-        tuple(to_row(chosen[older]) for older in sorted(chosen)),
-        tuple(map(to_row, others)),
-        dict(sorted(rejected.items())),
-        near.memo,
-        near.asked,
-    )
+    found = tuple(to_row(chosen[older]) for older in sorted(chosen))
+    counts = dict(sorted(rejected.items()))
+    return Supersessions(found, tuple(map(to_row, others)), counts, near.memo, near.asked)
 
 
 def _age_gap_days(older: int, newer: int, memories: MemoryColumns) -> int:
@@ -155,12 +149,11 @@ def resolve(
         candidates.sort(key=lambda link: (-_RANK[link.reason], _moment(memories, link.newer)))
     chosen = {older: candidates.pop() for older, candidates in sorted(waiting.items())}
     while True:
-        dropped, reason = _cycle_closers(chosen, memories), "cycle"
-        if not dropped:
-            dropped, reason = _scope_breakers(chosen, memories), "chain_scope"
+        cycles = _cycle_closers(chosen, memories)
+        dropped = cycles or _scope_breakers(chosen, memories)
         if not dropped:
             break
-        rejected[reason] += len(dropped)
+        rejected["cycle" if cycles else "chain_scope"] += len(dropped)
         for older in dropped:
             del chosen[older]
             if waiting[older]:
@@ -241,9 +234,6 @@ def _heads(chosen: Mapping[int, Link]) -> dict[int, int]:
 #   successor is the earliest strictly later memory about the subject.
 # - A memory is about what its text begins with; where no memory is, what it is tagged with counts.
 
-ID_MARK = "#"
-"""Begins an object that is a memory; alone it is the memory that speaks."""
-
 _BY_ID, _BY_SUBJECT, _BY_OBJECT_ONLY = 2, 1, 0
 
 
@@ -297,15 +287,13 @@ class _Subjects:
         self._canonical_of = canonical_of
         wanted = {self._canonical(name) for s in told for name in (s.subject, s.object)}
         # About first: a tag says what a text belongs to, not what it is about.
-        found: tuple[dict[tuple[str, str], list[Sighting]], ...] = (
-            defaultdict(list), defaultdict(list),
-        )  # fmt: skip
+        tables = [defaultdict[tuple[str, str], list[Sighting]](list) for _ in range(2)]
         for position, extraction in corpus.outlines() if told else ():
-            for table, names in zip(found, self._names(extraction), strict=True):
+            for table, names in zip(tables, self._names(extraction), strict=True):
                 for name in names & wanted:
                     sighting = corpus.columns.sighting(position)
                     table[sighting.user, name].append(sighting)
-        self._lines = [{key: Timeline(line) for key, line in t.items()} for t in found]
+        self._lines = [{key: Timeline(line) for key, line in t.items()} for t in tables]
 
     def ends_of(self, memory: Memory, stated: Stated) -> tuple[int, int, int] | str:
         """Return older, newer and confidence of a statement about a name, or why there is none."""
@@ -331,11 +319,8 @@ class _Subjects:
 
     def _names(self, extraction: Extraction) -> tuple[set[str], set[str]]:
         """Return what a memory is about, and what it is tagged with."""
-        found = extraction.found
-        return (
-            {self._canonical(item.name) for item in found if item.role == "about"},
-            {self._canonical(item.name) for item in found if item.kind == "tag"},
-        )
+        about = {self._canonical(f.name) for f in extraction.found if f.role == "about"}
+        return about, {self._canonical(f.name) for f in extraction.found if f.kind == "tag"}
 
     def _canonical(self, name: str) -> str:
         return self._canonical_of.get(name, name)
@@ -410,10 +395,8 @@ def statements_of(
     value = fold_name(content[key.end :])
     words = _word_count(value)
     if key.name not in GENERIC_KEYS and 0 < words <= KEY_VALUE_MAX_WORDS:
-        subject, evidence = (
-            canonical_of.get(key.name, key.name),
-            Evidence(position, key.start, len(content)),
-        )
+        subject = canonical_of.get(key.name, key.name)
+        evidence = Evidence(position, key.start, len(content))
         is_remark = words > KEY_VALUE_SURE_WORDS
         yield Statement(position, subject, KEY, KEY, value, is_remark, 1.0, evidence)
 
@@ -460,10 +443,7 @@ class Preference(NamedTuple):
 
 
 def read_preference(name: str, after: str = "") -> Preference | None:
-    """Return the topic and the value of a folded object, or None where it names no topic.
-
-    The topic may stand in the folded rest of its clause instead.
-    """
+    """Return topic and value of a folded object and the rest of its clause, or None."""
     whole = f"{name} {after}" if after.startswith(_STARTS) else name
     for word in _CONTRASTS:
         value, _, other = whole.partition(f" {word} ")
@@ -531,15 +511,10 @@ def value_links(
         for older in kept:
             newer = group.first_to_differ(older)
             if newer is not None:
-                yield Link(
-                    older.position,
-                    newer.position,
-                    "is_now" if newer.relation == "is_now" else "newer_value",
-                    _confidence(older, newer),
-                    None,
-                    concept_id(older.subject) if older.subject else "",
-                    newer.evidence,
-                )
+                reason = "is_now" if newer.relation == "is_now" else "newer_value"
+                subject = concept_id(older.subject) if older.subject else ""
+                ends, confidence = (older.position, newer.position), _confidence(older, newer)
+                yield Link(*ends, reason, confidence, None, subject, newer.evidence)
 
 
 def _without_lists(statements: list[Statement], memories: Memories) -> list[Statement]:
@@ -642,14 +617,19 @@ def close_intervals(tables: GraphTables, found: Sequence[Supersession]) -> Graph
 def _items(found: Sequence[Supersession]) -> pl.DataFrame:
     import polars as pl
 
-    columns = {
-        "older": [item.older_position for item in found],
-        "newer": [item.newer_position for item in found],
-        "valid_to_us": [item.valid_to_us for item in found],
-        "retracted_at_us": [item.recorded_at_us for item in found],
-    }
-    said = {"reason": [i.reason for i in found], "subject": [i.concept_id for i in found]}
-    return pl.DataFrame({**columns, **said}).with_row_index("item")
+    rows = [
+        (
+            i.older_position,
+            i.newer_position,
+            i.valid_to_us,
+            i.recorded_at_us,
+            i.reason,
+            i.concept_id,
+        )
+        for i in found
+    ]
+    names = ["older", "newer", *_END, "reason", "subject"]
+    return pl.DataFrame(rows, names, orient="row").with_row_index("item")
 
 
 def _evidence_rows(concept_edges: ArrowTable) -> pl.DataFrame:
@@ -706,20 +686,14 @@ def _step_ends(edges: ArrowTable, items: pl.DataFrame, contradicted: pl.DataFram
     restated = resting.filter(is_near).join(
         steps, left_on=["newer", *same], right_on=["src_position", *same], how="semi"
     )
+    spoken = pl.col("evidence_start") != NO_SPAN, pl.col("newer") != pl.col("dst_position")
+    ends, target = ["src_position", "dst_position"], ["newer", "dst_position"]
+    inside = pl.col("start") <= pl.col("evidence_start"), pl.col("evidence_end") <= pl.col("end")
     lost = (
-        resting.filter(
-            ~is_near, pl.col("evidence_start") != NO_SPAN, pl.col("newer") != pl.col("dst_position")
-        )
-        .join(
-            steps,
-            left_on=["newer", "dst_position"],
-            right_on=["src_position", "dst_position"],
-            how="anti",
-        )
+        resting.filter(~is_near, *spoken)
+        .join(steps, left_on=target, right_on=ends, how="anti")
         .join(contradicted, left_on=["item", "concept_id"], right_on=["item", "dst_concept"])
-        .filter(
-            pl.col("start") <= pl.col("evidence_start"), pl.col("evidence_end") <= pl.col("end")
-        )
+        .filter(*inside)
     )
     ended = pl.concat([found.select("row", *_END) for found in (restated, lost)])
     return ended.sort(*_END).unique("row", keep="first", maintain_order=True)

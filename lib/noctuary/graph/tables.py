@@ -27,6 +27,10 @@ NO_SPAN = -1
 """`start` and `end` of what stands in no content: a mention in an author field, what a store tells
 of its memories."""
 
+ID_MARK = "#"
+"""Begins a side of a statement that is a memory ("supersedes #12"); alone it is the memory itself:
+`#12 resolved_by #`, said by "resolves #12"."""
+
 FILES = {
     "concepts": "concepts.parquet",
     "mentions": "memory_concepts.parquet",

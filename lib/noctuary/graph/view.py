@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
-from itertools import chain
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,8 +55,7 @@ def open_graph(
     """Open the graph of a verified snapshot as one scope may see it; closed on leaving.
 
     `allowed` (None for everything) and `created_at_us` are (n,), `relations` name steps by code.
-    `as_of_us` is a moment of valid time, `known_at_us` of transaction time, None for now. A
-    StoreError says that the snapshot was built before concepts could be looked at.
+    `as_of_us` is a moment of valid time, `known_at_us` of transaction time, None for now.
     """
     mentions = {name: directory / layout.mention_file(name) for name in MENTION_FIELDS}
     steps = {name: directory / layout.graph_file(name) for name in STEP_FIELDS}
@@ -72,7 +71,7 @@ def open_graph(
         if known_at_us is not None:
             written = rows.execute("SELECT updated_at_us FROM memories ORDER BY position")
             seen = seen & _by(np.array(written.fetchall(), np.int64)[:, 0], known_at_us)
-        source = GraphSource(
+        yield GraphSource(
             rows=rows,
             # A plain view of the map: every slice of a memmap object costs some microseconds more.
             mentions={name: read_array(path).view(np.ndarray) for name, path in mentions.items()},
@@ -84,7 +83,6 @@ def open_graph(
             as_of_us=as_of_us,
             known_at_us=known_at_us,
         )
-        yield source
 
 
 def _by(moments_us: Ints, moment_us: int) -> Mask:
@@ -181,9 +179,8 @@ class GraphSource:
             holds &= steps["recorded_at_us"] <= self.known_at_us
         if self.as_of_us is None:
             return np.flatnonzero(holds & (ends == OPEN_END_US))
-        return np.flatnonzero(
-            holds & (steps["valid_from_us"] <= self.as_of_us) & (self.as_of_us < ends)
-        )
+        begun = steps["valid_from_us"] <= self.as_of_us
+        return np.flatnonzero(holds & begun & (self.as_of_us < ends))
 
     @cached_property
     def step_sources(self) -> Ints:
@@ -247,15 +244,11 @@ class NameBook:
         return None if names is None else names.shown
 
     def find(self, text: str) -> int | None:
-        """Return the concept that a text names, by folded name or alias; None where there is none.
-
-        Of several, one whose canonical name matches comes first, then the most held one.
-        """
+        """Return the concept that a text names, first by its canonical name, or None."""
         name = fold_name(text)
         ranks: list[tuple[bool, int, int]] = []
-        for (ordinal,) in self.source.query(
-            "SELECT ordinal FROM concept_names WHERE name = ?", [name]
-        ):
+        sql = "SELECT ordinal FROM concept_names WHERE name = ?"
+        for (ordinal,) in self.source.query(sql, [name]):
             names = self.names(ordinal)
             if names is not None and (names.complete or name in names.folded):
                 held = int(self.source.holders(ordinal).size)
@@ -272,10 +265,8 @@ class NameBook:
         words = set(name.split())
         near += [c for c in candidates if words & set(c.split()) and c not in near]
         found: dict[str, None] = {}
-        for candidate in near[: 2 * _NEAREST_TRIED]:
-            ordinal = self.find(candidate)
-            shown = None if ordinal is None else self.shown(ordinal)
-            if shown is not None:
+        for ordinal in map(self.find, near[: 2 * _NEAREST_TRIED]):
+            if ordinal is not None and (shown := self.shown(ordinal)) is not None:
                 found[shown] = None
             if len(found) == NEAREST_SHOWN:
                 break
@@ -283,29 +274,18 @@ class NameBook:
 
     def _candidates(self, name: str) -> Iterator[str]:
         prefix = name[:_PREFIX_CHARACTERS]
-        begins = self.source.query(
-            "SELECT DISTINCT name FROM concept_names WHERE name >= ? AND name < ? ORDER BY name "
-            "LIMIT ?",
-            [prefix, prefix + chr(0x10FFFF), _PER_QUESTION],
-        )
-        holds = (
-            self.source.query(
-                "SELECT DISTINCT name FROM concept_names WHERE instr(' ' || name || ' ', ?) "
-                "ORDER BY name LIMIT ?",
-                [f" {word} ", _PER_QUESTION],
-            )
-            for word in name.split()
-        )
-        held = self.source.query(
-            "SELECT canonical_name FROM concepts ORDER BY df DESC, ordinal LIMIT ?", [_MOST_HELD]
-        )
-        yield from (found for (found,) in chain(begins, *holds))
-        yield from (fold_name(found) for (found,) in held)
+        sql = "SELECT DISTINCT name FROM concept_names WHERE {} ORDER BY name LIMIT ?"
+        begins, holds = map(sql.format, ("name >= ? AND name < ?", "instr(' '||name||' ', ?)"))
+        found = self.source.query(begins, [prefix, prefix + chr(0x10FFFF), _PER_QUESTION])
+        for word in name.split():
+            found += self.source.query(holds, [f" {word} ", _PER_QUESTION])
+        sql = "SELECT canonical_name FROM concepts ORDER BY df DESC, ordinal LIMIT ?"
+        yield from (name for (name,) in found)
+        yield from (fold_name(name) for (name,) in self.source.query(sql, [_MOST_HELD]))
 
     def _read(self, ordinal: int) -> Names | None:
-        rows = self.source.query(
-            "SELECT canonical_name, aliases FROM concepts WHERE ordinal = ?", [ordinal]
-        )
+        sql = "SELECT canonical_name, aliases FROM concepts WHERE ordinal = ?"
+        rows = self.source.query(sql, [ordinal])
         positions = self.source.mentions["positions"][self.source.rows_of(ordinal)]
         allowed = self.source.allowed[positions]
         if not rows or not allowed.any():
@@ -325,12 +305,8 @@ class NameBook:
         columns = (source.mentions[name][rows].tolist() for name in ("positions", "starts", "ends"))
         places = [at for at in zip(*columns, strict=True) if source.allowed[at[0]]][:SURFACES_READ]
         contents = source.contents(p for p, start, _ in places if start >= 0)
-        fields = {
-            position: "\n".join(value for value in values if value)
-            for position, *values in source.fields(
-                _AUTHOR_FIELDS, (p for p, start, _ in places if start < 0)
-            )
-        }
+        authored = source.fields(_AUTHOR_FIELDS, (p for p, start, _ in places if start < 0))
+        fields = {position: "\n".join(filter(None, values)) for position, *values in authored}
         surfaces: Counter[str] = Counter()
         for position, start, end in places:
             if start >= 0:
@@ -397,10 +373,7 @@ class SeenRelation(NamedTuple):
 def stated_relations(
     source: GraphSource, ordinals: Iterable[int] | None = None
 ) -> list[SeenRelation]:
-    """Return the relations from or to any of some concepts (None: all), in a fixed order.
-
-    With a moment of valid time, only those that held then; else ended ones as well.
-    """
+    """Return the relations of some concepts (None: all), those of the moment asked for."""
     sql = f"SELECT {_COLUMNS} FROM concept_edges"
     if ordinals is None:
         rows = source.query(sql)
@@ -412,9 +385,8 @@ def stated_relations(
     stated = [(row, by) for row, by in stated if source.seen[by].any()]
     ended = (p for row, by in stated if row[6] is not None for p in by)
     closers: dict[tuple[int, int], list[int]] = {}
-    for older, valid_to, newer in source.query_in(
-        "SELECT older, valid_to_us, newer FROM supersessions WHERE older IN", ended
-    ):
+    sql = "SELECT older, valid_to_us, newer FROM supersessions WHERE older IN"
+    for older, valid_to, newer in source.query_in(sql, ended):
         closers.setdefault((older, valid_to), []).append(newer)
     found = [_as_seen(source, row, by, closers) for row, by in stated]
     if source.as_of_us is not None:
@@ -614,8 +586,6 @@ class ConceptView(View):
         return {"concept": concept, **found}
 
 
-_LISTS = ("merges", "memories", "relations", "neighbours", "steps")
-
 _DIGITS = 6  # of weights and scores
 
 SPECIFICITY_POWER = 0.5
@@ -628,15 +598,13 @@ def describe_concept(source: GraphSource, book: NameBook, ordinal: int, limit: i
     names = book.names(ordinal)
     if names is None:
         raise ValueError(f"found concept {ordinal}, expected one that may be seen")
-    ((concept_id, kind),) = source.query(
-        "SELECT concept_id, kind FROM concepts WHERE ordinal = ?", [ordinal]
-    )
+    sql = "SELECT concept_id, kind FROM concepts WHERE ordinal = ?"
+    ((concept_id, kind),) = source.query(sql, [ordinal])
     places, roles = _strongest_places(source, ordinal)
     relations = _relations(source, book, ordinal)
     neighbours, neighbour_count = _neighbours(source, book, ordinal, limit)
     steps, step_count = _steps(source, ordinal, limit)
     merges = _merges_into(source, names)
-    counts = (len(merges), len(places), len(relations), neighbour_count, step_count)
     return ConceptView(
         name=names.shown,
         kind=str(kind),
@@ -649,19 +617,19 @@ def describe_concept(source: GraphSource, book: NameBook, ordinal: int, limit: i
         relations=tuple(relations[:limit]),
         neighbours=neighbours,
         steps=steps,
-        totals=dict(zip(_LISTS, counts, strict=True)),
+        totals={
+            "merges": len(merges), "memories": len(places), "relations": len(relations),
+            "neighbours": neighbour_count, "steps": step_count,
+        },
         as_of_us=source.as_of_us,
         known_at_us=source.known_at_us,
-    )
+    )  # fmt: skip
 
 
 def _strongest_places(
     source: GraphSource, ordinal: int
 ) -> tuple[list[tuple[int, int, int, int]], dict[str, int]]:
-    """Return position, role, start and end of one place per memory, and memories by role.
-
-    By role, then newest first. A span says more than an author field of the same role.
-    """
+    """Return position, role and span of one place per memory, newest first, and counts by role."""
     rows = source.rows_of(ordinal)
     columns = [source.mentions[f][rows].tolist() for f in ("positions", "roles", "starts", "ends")]
     seen = [place for place in zip(*columns, strict=True) if source.seen[place[0]]]
@@ -707,39 +675,38 @@ def _relations(source: GraphSource, book: NameBook, ordinal: int) -> list[Relati
         name = book.shown(relation.dst if relation.src == ordinal else relation.src)
         if name is not None:
             views.append(relation.view(ordinal, name, ids))
-    return sorted(
-        views,
-        key=lambda v: (
-            v.valid_to_us is not None, -v.valid_from_us, v.relation, not v.outward, v.other
-        ),
-    )  # fmt: skip
+
+    def order(v: RelationView) -> tuple[bool, int, str, bool, str]:
+        return v.valid_to_us is not None, -v.valid_from_us, v.relation, not v.outward, v.other
+
+    return sorted(views, key=order)
+
+
+def _named(book: NameBook, ordinals: Iterable[int], limit: int) -> Iterator[tuple[int, str]]:
+    """Yield the first concepts that may be named, with their names."""
+    named = ((i, name) for i in ordinals if (name := book.shown(i)) is not None)
+    return islice(named, limit)
 
 
 def _neighbours(
     source: GraphSource, book: NameBook, ordinal: int, limit: int
 ) -> tuple[tuple[NeighbourView, ...], int]:
-    """Return the best neighbours that may be named, and how many there are in all.
-
-    Best score first; of equal ones the most shared, then the smallest ordinal.
-    """
+    """Return the neighbours that may be named, best score first, and how many there are in all."""
     member = np.zeros(source.seen.size, dtype=np.bool_)
     member[source.holders(ordinal)] = True
     concepts, positions = source.held
-    counts = np.bincount(concepts[member[positions]], minlength=source.concept_count)
-    counts[ordinal] = 0
-    beside = np.flatnonzero(counts)
-    shared, held = counts[beside], source.frequencies[beside]
-    scores = shared / held**SPECIFICITY_POWER
+    shared = np.bincount(concepts[member[positions]], minlength=source.concept_count)
+    shared[ordinal] = 0
+    beside = np.flatnonzero(shared)
+    held = source.frequencies
+    scores = np.zeros(shared.size)
+    scores[beside] = shared[beside] / held[beside] ** SPECIFICITY_POWER
+    best_first = beside[np.lexsort((beside, -shared[beside], -scores[beside]))].tolist()
     views: list[NeighbourView] = []
-    for i in np.lexsort((beside, -shared, -scores)).tolist():
-        if len(views) == limit:
-            break
-        other = int(beside[i])
-        name = book.shown(other)
-        if name is not None:
-            kind = source.query("SELECT kind FROM concepts WHERE ordinal = ?", [other])[0][0]
-            counted = int(shared[i]), int(held[i]), round(float(scores[i]), _DIGITS)
-            views.append(NeighbourView(name, other, str(kind), *counted))
+    for other, name in _named(book, best_first, limit):
+        ((kind,),) = source.query("SELECT kind FROM concepts WHERE ordinal = ?", [other])
+        counted = int(shared[other]), int(held[other]), round(float(scores[other]), _DIGITS)
+        views.append(NeighbourView(name, other, str(kind), *counted))
     return tuple(views), int(beside.size)
 
 
@@ -774,12 +741,10 @@ def _steps(source: GraphSource, ordinal: int, limit: int) -> tuple[tuple[StepVie
 
 # Merge decisions: which names are one concept, why, and how to undo one.
 
-_MERGE_COLUMNS = "name, canonical, reason, score, detail"
-
 
 def _merges_into(source: GraphSource, names: Names) -> tuple[MergeView, ...]:
     """Return the merges that made a concept, of names that may be seen, by name."""
-    sql = f"SELECT {_MERGE_COLUMNS} FROM merges WHERE canonical IN"
+    sql = "SELECT name, canonical, reason, score, detail FROM merges WHERE canonical IN"
     found = [MergeView(*row) for row in sorted(source.query_in(sql, sorted(names.folded)))]
     return tuple(merge for merge in found if _may_tell(merge, names))
 
@@ -822,10 +787,7 @@ class TopView(View):
 def top_concepts(
     source: GraphSource, book: NameBook, limit: int, kind: str | None = None
 ) -> tuple[TopView, ...]:
-    """Return the most connected concepts (of one kind), at most `limit`.
-
-    By relations and steps together, then by memories that hold them, then by ordinal.
-    """
+    """Return the concepts (of one kind) with most relations and steps, at most `limit`."""
     held, size = source.frequencies, source.concept_count
     relations = np.zeros(size, dtype=np.int64)
     for relation in stated_relations(source):
@@ -835,15 +797,11 @@ def top_concepts(
     steps = np.bincount(resting[resting >= 0], minlength=size)
     kinds: dict[int, str] = dict(source.query("SELECT ordinal, kind FROM concepts"))
     chosen = [i for i in np.flatnonzero(held).tolist() if kind in (None, kinds[i])]
-    views: list[TopView] = []
-    for i in sorted(chosen, key=lambda i: (-int(relations[i] + steps[i]), -int(held[i]), i)):
-        if len(views) == limit:
-            break
-        name = book.shown(i)
-        if name is not None:
-            counts = (int(held[i]), int(relations[i]), int(steps[i]))
-            views.append(TopView(name, kinds[i], *counts))
-    return tuple(views)
+    chosen.sort(key=lambda i: (-int(relations[i] + steps[i]), -int(held[i]), i))
+    return tuple(
+        TopView(name, kinds[i], int(held[i]), int(relations[i]), int(steps[i]))
+        for i, name in _named(book, chosen, limit)
+    )
 
 
 def kinds_of(source: GraphSource) -> tuple[str, ...]:

@@ -197,8 +197,7 @@ class _Search:
         self._costs[hops + 1, targets[cheaper]] = totals[cheaper]
         for reached in targets[as_cheap].tolist():
             self._before[hops + 1, reached].append(concept)
-        found = zip(targets[cheaper].tolist(), totals[cheaper].tolist(), strict=True)
-        for reached, total in found:
+        for reached, total in zip(targets[cheaper].tolist(), totals[cheaper].tolist(), strict=True):
             self._before[hops + 1, reached] = [concept]
             yield reached, total
 
@@ -363,13 +362,11 @@ def _block(title: str, lines: Iterator[str], total: int) -> Iterator[str]:
 
 def _memory_line(memory: MemoryView) -> str:
     text = cut(marked(memory), LINE_COLUMNS)
-    head = (
-        f"{id_text(memory.memory_id)}  {day(memory.created_at_us)}  {memory.role:<{_ROLE_COLUMNS}}"
-    )
+    role = f"{memory.role:<{_ROLE_COLUMNS}}"
+    line = f"{id_text(memory.memory_id)}  {day(memory.created_at_us)}  {role}  {text}"
     if memory.replaced_by is None:
-        return f"{head}  {text}"
-    by = f"{day(memory.replaced_at_us)} by {id_text(memory.replaced_by)}"
-    return f"{head}  {text}  (superseded {by})"
+        return line
+    return f"{line}  (superseded {day(memory.replaced_at_us)} by {id_text(memory.replaced_by)})"
 
 
 def marked(memory: MemoryView) -> str:
@@ -381,11 +378,10 @@ def marked(memory: MemoryView) -> str:
 
 
 def _relation_lines(view: ConceptView) -> Iterator[str]:
-    arrows = ["->" if r.outward else "<-" for r in view.relations]
     verbs = _column("", [spoken(r.relation) for r in view.relations])[1:]
     others = _column("", [r.other for r in view.relations])[1:]
-    for arrow, verb, other, relation in zip(arrows, verbs, others, view.relations, strict=True):
-        yield f"{arrow} {verb}  {other}  {_said(relation)}"
+    for verb, other, relation in zip(verbs, others, view.relations, strict=True):
+        yield f"{'->' if relation.outward else '<-'} {verb}  {other}  {_said(relation)}"
 
 
 def _said(relation: RelationView) -> str:

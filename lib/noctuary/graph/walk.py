@@ -54,10 +54,7 @@ class GraphArrays:
 
 
 def relations_in_use(relations: NDArray[np.int8]) -> tuple[str, ...]:
-    """Return the names by code as far as edges need them, those of no link at the least.
-
-    A snapshot whose store has no links names its relations as one did before there were any.
-    """
+    """Return the names by code as far as edges need them, FOUND_RELATIONS at the least."""
     last = int(relations.max(initial=-1))
     return RELATIONS[: max(len(FOUND_RELATIONS), last + 1)]
 
@@ -107,10 +104,7 @@ class NameTable(NamedTuple):
 
 
 def link_query(query: str, table: NameTable) -> tuple[Link, ...]:
-    """Return the concepts that a query names, left to right, not overlapping.
-
-    At each word the longest name wins and uses its words up. Two look-ups in all.
-    """
+    """Return the concepts that a query names, left to right; at each word the longest name wins."""
     tokens = words(query)[:QUERY_MAX_WORDS]
     if not tokens:
         return ()
@@ -305,10 +299,7 @@ def choose_seeds(
     mask: NDArray[np.bool_] | None,
     seed_count: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the positions that are started from and their scores, best first.
-
-    Only finite positive scores of what `mask`, (n,), shows; equal ones by position.
-    """
+    """Return positions and finite positive scores that are started from, best first, as masked."""
     where = positions.astype(np.int64)
     values = scores.astype(np.float64)
     usable = np.isfinite(values) & (values > 0.0)

@@ -122,7 +122,7 @@ def rollback(paths: StorePaths, snapshot_id: str | None = None) -> Pointer:
         raise SnapshotMissingError(
             f"nothing has been published in {paths.root}: run `noctuary nightly` first"
         )
-    current = _current_id(paths)
+    current = serving_id(paths)
     if snapshot_id is None:
         older = [name for name in published if current is None or name < current]
         if current not in published:  # a damaged pointer's name may sort before all of them
@@ -251,14 +251,15 @@ def _point_at(paths: StorePaths, snapshot_id: str, digest: str, reason: str) -> 
         snapshot_id=snapshot_id,
         digest=digest,
         published_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        previous_id=_current_id(paths),
+        previous_id=serving_id(paths),
         reason=reason,
     )
     write_pointer(paths, pointer)
     return pointer
 
 
-def _current_id(paths: StorePaths) -> str | None:
+def serving_id(paths: StorePaths) -> str | None:
+    """Return what CURRENT names, or None if nothing can be read there."""
     try:
         return read_pointer(paths).snapshot_id
     except (SnapshotMissingError, SnapshotCorruptError):

@@ -7,23 +7,12 @@ from collections.abc import Iterable, Iterator
 from datetime import date, timedelta
 from typing import NamedTuple
 
-_NUMBER_WORDS_TEXT = """
-    zero one two three four five six seven eight nine ten eleven twelve
-    first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth
-"""
-
-_COUNTED = 13  # zero to twelve; the ordinals follow from first
-
-
-def _number_words() -> dict[str, int]:
-    found = _NUMBER_WORDS_TEXT.split()
-    cardinals = {word: value for value, word in enumerate(found[:_COUNTED])}
-    return cardinals | {word: value for value, word in enumerate(found[_COUNTED:], start=1)}
-
-
-NUMBER_WORDS = _number_words()
-"""Spelled numbers and ordinals, and what they count."""
-
+_CARDINALS = "zero one two three four five six seven eight nine ten eleven twelve"
+_ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
+# Spelled numbers and ordinals, and what they count.
+NUMBER_WORDS = {word: n for n, word in enumerate(_CARDINALS.split())} | {
+    word: n for n, word in enumerate(_ORDINALS.split(), start=1)
+}
 
 MONTH_NAMES = (
     "january", "february", "march", "april", "may", "june",
@@ -32,8 +21,7 @@ MONTH_NAMES = (
 _MONTH_OF = {name[:3]: number for number, name in enumerate(MONTH_NAMES, start=1)}
 _DAYS_OF_MONTH = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
-_LOOK_BACK_CHARS = 28
-"""Longest text read before a year: "30th of September, " and its like. Bounds the work per year."""
+_LOOK_BACK_CHARS = 28  # read before a year, at most: "30th of September, " and its like
 
 _ORDINAL = r"(?:st|nd|rd|th)?"
 _MONTH = rf"(?P<month>{'|'.join(f'{name}|{name[:3]}' for name in MONTH_NAMES)}|sept)\.?"
@@ -59,12 +47,10 @@ class Date(NamedTuple):
 
 
 def find_dates(content: str) -> list[Date]:
-    """Return the dates of a text, left to right.
-
-    Read are `2024-05-12`, `2024/05/12`, `2024-05`, `12 May 2024`, `May 12, 2024`, `May 2024`,
-    `12.05.2024` and years with the characters for year, month and day. A year alone and a date
-    without its year are not dates here; `5/12/2024` is left out because its order is unknown.
-    """
+    """Return the dates of a text, left to right."""
+    # Read are `2024-05-12`, `2024/05/12`, `2024-05`, `12 May 2024`, `May 12, 2024`, `May 2024`,
+    # `12.05.2024` and years with the characters for year, month and day. A year alone and a date
+    # without its year are not dates here; `5/12/2024` is left out because its order is unknown.
     found = (_around(content, match) for match in _YEAR.finditer(content))
     return [date for date in found if date is not None]
 

@@ -7,13 +7,11 @@ import re
 import sys
 import unicodedata
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any
 
 from noctuary.core.types import from_micros
 
-MAX_SPEAKER_CHARS = 40
-"""Longest prefix that is a name: "Dr. Anna-Maria van der Berg (support)" fits."""
+MAX_SPEAKER_CHARS = 40  # longest name: "Dr. Anna-Maria van der Berg (support)" fits
 
 ROLES = frozenset(("agent", "ai", "assistant", "human", "me", "system", "tool", "user"))
 """Labels, folded, that are a role in a conversation and nobody's name."""
@@ -28,10 +26,7 @@ def find_speaker(content: str) -> str | None:
 
 
 def split_speaker(content: str) -> tuple[str | None, str]:
-    """Return the name before the first colon of a turn and what follows the colon.
-
-    Without such a prefix: None and the whole text.
-    """
+    """Return the name before a turn's first colon and what follows; None and all without one."""
     match = _PREFIX.match(content)
     if match is None:
         return None, content
@@ -45,8 +40,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
 """What stands between two sentences; an abbreviation's full stop cuts as well."""
 
 QUESTION_MARKS = "?？؟"
-CLOSING_CHARS = " \t\r\n\"'”’»)*_"
-"""What may stand behind a question mark: quotes, brackets, emphasis."""
+CLOSING_CHARS = " \t\r\n\"'”’»)*_"  # what may stand behind a question mark
 
 
 def ends_as_question(text: str) -> bool:
@@ -66,14 +60,8 @@ def content_tags(tags: str) -> list[str]:
     return [tag for tag in stripped if tag and not tag.casefold().startswith(SCOPE_TAG_PREFIXES)]
 
 
-MARK = "[SUPERSEDED]"
-"""Begins the content of a memory that its owner has let another one stand for.
-
-Source: research/peers.md 2.3 (placeholders stand at the start of the content).
-"""
-
-TOMBSTONE_IMPORTANCE = 0.3
-"""Importance of such a memory, or less where it was less: it may be found, but not first."""
+MARK = "[SUPERSEDED]"  # begins a memory that its owner let another one stand for
+TOMBSTONE_IMPORTANCE = 0.3  # of such a memory, at most: it may be found, but not first
 
 
 def is_tombstone(content: str) -> bool:
@@ -99,19 +87,14 @@ _DENSE = "[\u0400-\u04ff\u0600-\u06ff\u0590-\u05ff]"
 
 
 def chars_per_token(text: str) -> float:
-    """Return how many UTF-16 units one token spans: 1.6, 2.5 or 4, by the presence of a script.
-
-    One CJK character makes the whole text CJK; else one Cyrillic, Arabic or Hebrew character makes
-    it dense.
-
-    Source: libravdb mathematics section 3; character ranges from research/peers.md 1.6.
-    """
+    """Return how many UTF-16 units one token spans: 1.6, 2.5 or 4, by the presence of a script."""
+    # One CJK character makes the whole text CJK, else one Cyrillic, Arabic or Hebrew one dense.
     if text.isascii():
         return CHARS_PER_TOKEN_DEFAULT
-    cjk, dense = _patterns()
-    if cjk.search(text):
+    # Compiled on first use: most recalls estimate nothing.
+    if re.search(_CJK, text):
         return CHARS_PER_TOKEN_CJK
-    return CHARS_PER_TOKEN_DENSE if dense.search(text) else CHARS_PER_TOKEN_DEFAULT
+    return CHARS_PER_TOKEN_DENSE if re.search(_DENSE, text) else CHARS_PER_TOKEN_DEFAULT
 
 
 def estimate_tokens(text: str) -> int:
@@ -122,17 +105,10 @@ def estimate_tokens(text: str) -> int:
     return math.ceil(units / chars_per_token(text))
 
 
-@cache
-def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compile on first use: most recalls estimate nothing."""
-    return re.compile(_CJK), re.compile(_DENSE)
-
-
 # What a terminal obeys and nobody sees, shown as marks. A memory may come from anybody: its escape
 # sequences must not set a title or the clipboard, its bidirectional controls must not show words
 # in another order, and its tag characters must not tell an agent what no person can read. A mark
 # is the character as JSON writes it, `\u001b`: marked JSON still holds the same text.
-
 
 # C0 but newline and tab, DEL and C1; signs that set a direction, separate lines or show nothing;
 # lone surrogates; tags. Joiners and a single variation selector stay: emoji, Persian and Indic
@@ -171,10 +147,7 @@ def unmarked(text: str) -> str:
 
 
 def show_hidden() -> None:
-    """Let this process's standard output and error show every hidden character as a mark.
-
-    Bytes pass as they are: whoever writes those means them.
-    """
+    """Let this process's standard output and error show hidden characters as marks; bytes pass."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

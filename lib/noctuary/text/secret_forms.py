@@ -15,9 +15,7 @@ from pathlib import Path
 
 from noctuary.text.tokens import STOP_WORDS
 
-MIN_TOKEN_CHARS = 15
-"""Shortest run that any token's format matches (a Slack token cut off). Longer would skip more
-words and miss those."""
+MIN_TOKEN_CHARS = 15  # shortest run of any token's format (a Slack token cut off)
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,6 @@ The standard froze the list: the file's SHA-256 begins 2f5eed53. From the `mnemo
 Copyright (c) 2013-2016 Pavol Rusnak, MIT licence: permission is granted to use, copy, modify and
 distribute it provided that this notice is kept; it comes without warranty of any kind.
 """
-
 
 # ISO/IEC 7812: Visa, Mastercard (both ranges), Discover, JCB, UnionPay; Amex, Diners.
 _CARD = re.compile(
@@ -109,20 +106,15 @@ _ALONE = re.compile(r"[\"'`(]?([A-Za-z0-9+/]{40})[\"'`),.]?", re.ASCII)
 _WIF = re.compile(
     r"(?<![A-Za-z0-9])(?:5[HJK][1-9A-HJ-NP-Za-km-z]{49}|[KL][1-9A-HJ-NP-Za-km-z]{51})(?![A-Za-z0-9])"
 )
-_MIN_ALONE_BITS = 4.3
-"""Random base64 of 40 characters has 4.75 on average, a path or a name of that length 4."""
+_MIN_ALONE_BITS = 4.3  # random base64 of 40 characters has 4.75 on average, a path or name 4
 
-
-_MAX_LOWER_PAIRS = 0.4
-"""Neighbours that are both small letters, as a share: .17 of random base64, .7 of names."""
+_MAX_LOWER_PAIRS = 0.4  # of neighbours, both small letters: .17 of random base64, .7 of names
 
 
 def find_card(text: str) -> bool:
-    """Tell whether a text holds the number of a payment card: issuer, length, Luhn's check.
-
-    Other registers number with fourteen digits and Luhn's check as well (French companies): those
-    are a card's in its groups, or where a word says so.
-    """
+    """Tell whether a text holds the number of a payment card: issuer, length, Luhn's check."""
+    # Other registers number with fourteen digits and Luhn's check as well (French companies): those
+    # are a card's in its groups, or where a word says so.
     return any(
         _has_luhn_digit(found[0])
         and (
@@ -155,12 +147,10 @@ _SEED_NUMBERS = {word: number for number, word in enumerate(SEED_WORDS)}
 
 
 def find_seed_phrase(letters: list[str], words: list[str]) -> bool:
-    """Tell whether twelve or more words of a wallet's list follow each other.
-
-    With spaces between and a word for it beside them, whatever their checksum: other wallets draw
-    from the same list with another one, and a phrase that somebody mistyped is as good as whole.
-    Otherwise, as in a shopping list or in program text, only where the checksum of BIP-39 holds.
-    """
+    """Tell whether twelve or more words of a wallet's list follow each other."""
+    # With spaces between and a word for it beside them, whatever their checksum: other wallets draw
+    # from the same list with another one, and a phrase that somebody mistyped is as good as whole.
+    # Otherwise, as in a shopping list or in program text, only where the checksum of BIP-39 holds.
     known = _SEED_NUMBERS
     # Of twelve in a row four are every third of the text.
     if b"\1\1\1\1" not in bytes(map(known.__contains__, letters[::3])):
@@ -246,32 +236,22 @@ def _is_mixed(text: str) -> bool:
 
 
 def entropy_bits(text: str) -> float:
-    """Return the Shannon entropy in bits per character of the text's own distribution; 0 if empty.
-
-    Source: Shannon, A Mathematical Theory of Communication (1948), section 6.
-    """
+    """Return the Shannon entropy (1948) in bits per character of a text's own distribution."""
     total = len(text)
     return sum(n / total * log2(total / n) for n in Counter(text).values())
 
 
-# Which values are secrets, once a word before them says what they are.
-#
-# A judge gets the value as it was written and what says that it follows ("" for a space alone).
-
+# Which values are secrets, once a word before them says what they are. A judge gets the value as it
+# was written and what says that it follows ("" for a space alone).
 
 MIN_SECRET_ENTROPY_BITS = 2.5
 """Shannon bits per character that an assigned value needs: eight random characters, one of them
 repeated, have 2.75, padded words less. Lower drops more harmless rows, higher misses weak
 passwords."""
 
-MIN_SECRET_CHARS = 8
-"""Shortest assigned value that is judged: below, versions, ports and counts look like passwords."""
-
-MIN_PASSWORD_CHARS = 6
-"""The same where the word before says password and nothing else."""
-
-MIN_RANDOM_CHARS = 16
-"""Shortest value that counts after "token" or "key" with nothing but a space between."""
+MIN_SECRET_CHARS = 8  # shorter versions, ports and counts look like passwords
+MIN_PASSWORD_CHARS = 6  # the same where the word before says password and nothing else
+MIN_RANDOM_CHARS = 16  # after "token" or "key" with nothing but a space between
 
 # Not a value but where it comes from: a variable, a template, a path, an address, a call, a vault.
 _INDIRECT = re.compile(
@@ -360,8 +340,7 @@ def is_code(value: str, says: str) -> bool:
     )
 
 
-_TALK = STOP_WORDS | frozenset(_read_lines("talk_words.txt").split())
-"""What is said about passwords, and is none."""
+_TALK = STOP_WORDS | frozenset(_read_lines("talk_words.txt").split())  # said about them
 
 
 def _is_phrase(words: str) -> bool:

@@ -35,9 +35,7 @@ from noctuary.text.secret_forms import (
 from noctuary.text.tokens import normalize
 
 # A text without what hides a secret from a reader of its letters: the copy that is scanned too.
-#
 # Every pattern repeats bounded classes or one class, so that hostile text takes linear time.
-
 
 _LOOKALIKES = dict(
     zip(
@@ -100,10 +98,8 @@ def close_spelled(words: list[str], lengths: list[int]) -> str:
 
 
 def join_broken(text: str, prefixes: tuple[str, ...]) -> list[str]:
-    """Return the last word of each line that begins like a token, with the next line's first.
-
-    Lines that hold nothing but one word may be further parts: every length is returned.
-    """
+    """Return the last word of each line that begins like a token, with the next line's first."""
+    # Lines that hold nothing but one word may be further parts: every length is returned.
     joined = list[str]()
     lines = text.split("\n")
     for number, line in enumerate(lines[:-1]):
@@ -134,7 +130,6 @@ def _decode_entity(found: re.Match[str]) -> str:
 # The better a word and a verb say that a value follows, the less the value has to look like one:
 # "password: hunter2" and "PIN is 4711" count, "password hunter2" does, "token hunter2" does not,
 # and a word out of a dictionary counts only in quotes or after a verb that quotes ("lautet").
-
 
 _QUOTES = "\"'`“”„‘’«»「」『』"
 _FOR_WHAT = (
@@ -188,7 +183,6 @@ response result return sort source status tax trouble voucher zip
 """
 _NOT_ORDINARY = "".join(f"(?<!{_NO_LETTER}{word}[ _-]code)" for word in _ORDINARY.split())
 
-
 _KEY = (
     r"(?:secret(?:[ _-]?(?:access[ _-]?)?key)?(?:_base)?|token|credentials?|ключ"
     r"|токен[а-я]{0,2}|clé api|密钥|密鑰|令牌|"
@@ -221,9 +215,7 @@ _PIN = (
     + ")"
 )
 
-
-Judge = Callable[[str, str], bool]
-"""Of the value, and what says that it follows ("" for a space alone)."""
+Judge = Callable[[str, str], bool]  # of the value, and what says that it follows ("" for a space)
 
 
 @dataclass(frozen=True, eq=False)
@@ -420,7 +412,6 @@ def _follows(rule: _Named, text: str, lowered: str) -> bool:
 # Rules of our own instead of a package's: measured against three of them on labelled texts, these
 # find more, flag less and load nothing (docs/decisions/0022-secrets.md).
 
-
 _Hints = tuple[tuple[str, SecretRule], ...]
 
 
@@ -466,10 +457,8 @@ _SAID_WORDS = NAMING_WORDS | _CUT_WORDS
 
 
 def find_secret(text: str) -> str | None:
-    """Return the name of the first credential in a text, or None; never the match.
-
-    The text is looked at as it is and, where anything in it is disguised, as its reader sees it.
-    """
+    """Return the name of the first credential in a text, or None; never the match."""
+    # The text is looked at as it is and, where anything in it is disguised, as its reader sees it.
     found = _find(text)
     if found is None and (plain := find_plain(text)) != text:
         found = _find(plain)
@@ -548,7 +537,6 @@ def _find_number(text: str, lowered: str) -> str | None:
 
 
 def _find_cut(text: str, lowered: str, said: frozenset[str]) -> str | None:
-    """Look for a token that a line break cuts."""
     if said.isdisjoint(_CUT_WORDS):
         for start in _CUT_STARTS:
             if start in lowered:
@@ -560,7 +548,6 @@ def _find_cut(text: str, lowered: str, said: frozenset[str]) -> str | None:
 
 
 def _find_spelled(words: list[str], lengths: list[int]) -> str | None:
-    """Look for a secret whose letters stand apart."""
     closed = close_spelled(words, lengths)
     return _find_worded(closed) if closed else None
 
@@ -588,16 +575,12 @@ def read_rules() -> list[str]:
 
 # Is a row sensitive: the marks that its owner or its store set, then every text of it.
 
-
 FLAGGED = "flagged"
 VAULTED = "vaulted"
 
 FLAG_FIELDS = ("is_sensitive", "sensitive")
-VAULT_FIELDS = ("vault_path", "encrypted_content")
-"""Where the server keeps the text of a row that it redacted (claude-memory, migration 002)."""
-
-MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))
-"""Columns whose values never leave the store."""
+VAULT_FIELDS = ("vault_path", "encrypted_content")  # of redacted texts (claude-memory, 002)
+MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))  # columns whose values never leave the store
 
 FALSE_WORDS = frozenset({"", "0", "0.0", "false", "no", "f", "n", "none", "null"})
 """Texts that say plainly that a row is not sensitive, in lower case and without spaces around."""
@@ -606,13 +589,8 @@ _MAX_NESTING = 8
 
 
 def find_fields_sensitivity(fields: Mapping[str, object]) -> str | None:
-    """Return why a row with these fields must not leave its store, or None.
-
-    Every text of the row is scanned, also of fields that would not be exported.
-
-    Returns:
-        `FLAGGED`, `VAULTED`, or what `find_text_sensitivity` says; never a part of the row.
-    """
+    """Return why a row must not leave its store (a mark, or what a text holds), or None."""
+    # Every text of the row is scanned, also of fields that would not be exported.
     return find_mark(fields) or find_text_sensitivity("\n".join(_texts(tuple(fields.values()))))
 
 
@@ -637,7 +615,6 @@ def is_flag_set(value: object) -> bool:
 
 
 def _texts(value: object, depth: int = 0) -> Iterator[str]:
-    """Yield every text inside a value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, bytes):
@@ -654,9 +631,7 @@ def _texts(value: object, depth: int = 0) -> Iterator[str]:
 
 # The marks of `noctuary.text.secrets` as SQL for SQLite: marked texts stay in the file.
 
-
-_SPACES = "char(9, 10, 11, 12, 13, 32)"
-"""Fewer than Python strips: a flag of "0" and a no-break space is set here and not there."""
+_SPACES = "char(9, 10, 11, 12, 13, 32)"  # fewer than Python strips: a no-break space sets a flag
 
 _FALSE = ", ".join(f"'{word}'" for word in sorted(FALSE_WORDS))
 _FLAGGED_TEXT = f"lower(trim({{0}}, {_SPACES})) NOT IN ({_FALSE})"
@@ -666,12 +641,9 @@ _FLAGGED_BLOB = f"{{0}} NOT IN ({_FALSE_BLOBS})"
 
 
 def mark_sql(columns: Collection[str], table: str = "") -> str:
-    """Return an expression that is 'flagged', 'vaulted' or NULL for a row of SQLite.
-
-    Returns:
-        SQL made of constants and the given alias alone. Wherever `find_mark` finds a mark in the
-        values, this one does as well; it is stricter where a flag is a blob or has odd spaces.
-    """
+    """Return an expression that is 'flagged', 'vaulted' or NULL for a row of SQLite."""
+    # Wherever `find_mark` finds a mark in the values, this does as well; it is stricter where a
+    # flag is a blob or has odd spaces.
     prefix = f"{table}." if table else ""
     cases = list[str]()
     for reason, names, text, blob in (
@@ -690,15 +662,9 @@ def mark_sql(columns: Collection[str], table: str = "") -> str:
 
 
 def rows_sql(columns: Collection[str], names: Iterable[str], which: str = "") -> str:
-    """Return a query of SQLite for id, mark and, where there is none, columns of `memories`, by id.
-
-    Marks are judged first, by themselves; the join fetches the texts of the other rows alone.
-
-    Args:
-        columns: All that `memories` has.
-        names: Those to read, as the table itself calls them.
-        which: What follows FROM memories, "" for every row.
-    """
+    """Return a query of SQLite for id, mark and, where there is none, columns of `memories`."""
+    # Marks are judged first, by themselves; the join fetches the texts of the other rows alone.
+    # `which` follows FROM memories.
     shown = "".join(f', m."{name}"' for name in names)
     return (
         f"SELECT row_id, mark{shown} FROM (SELECT id AS row_id, {mark_sql(columns)} AS mark"

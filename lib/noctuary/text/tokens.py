@@ -36,11 +36,8 @@ class Script(StrEnum):
     OTHER = "other"
 
 
-CJK = frozenset({Script.HAN, Script.KANA, Script.HANGUL})
-"""Scripts whose runs are indexed as character n-grams by every CJK analyser."""
-
-UNSPACED = CJK | {Script.SOUTHEAST_ASIAN}
-"""CJK plus Thai, Lao, Myanmar and Khmer: spaces do not separate words there."""
+CJK = frozenset({Script.HAN, Script.KANA, Script.HANGUL})  # indexed as n-grams by every analyser
+UNSPACED = CJK | {Script.SOUTHEAST_ASIAN}  # where spaces do not separate words
 
 # In hexadecimal, both ends inclusive.
 _BLOCKS = """
@@ -102,11 +99,8 @@ def ranges_class(ranges: Iterable[tuple[int, int]]) -> str:
     return "".join(f"\\U{lo:08x}-\\U{hi:08x}" for lo, hi in ranges)
 
 
-_PIECE_CHARS = 512
-"""Normalization sorts a run of marks in quadratic time; pieces bound what a hostile text can
-cost."""
-_MAX_MARKS = 8
-"""Marks kept in a row: no language stacks more, and "zalgo" text stacks hundreds."""
+_PIECE_CHARS = 512  # runs of marks sort in quadratic time: pieces bound what hostile text costs
+_MAX_MARKS = 8  # marks kept in a row: no language stacks more, and "zalgo" text stacks hundreds
 
 _INVISIBLE = dict.fromkeys(
     (
@@ -156,10 +150,8 @@ def normalize(text: str) -> str:
 
 
 def fold(word: str) -> str:
-    """Return a normalized word without case, accents, stress marks and vowel points.
-
-    Cyrillic "й" keeps its breve (it is a letter), "ё" becomes "е" as Russians write it.
-    """
+    """Return a normalized word without case, accents, stress marks and vowel points."""
+    # Cyrillic "й" keeps its breve (it is a letter), "ё" becomes "е" as Russians write it.
     if word.isascii():
         return word.lower()
     word = unicodedata.normalize("NFD", word.casefold())
@@ -184,11 +176,8 @@ def _read_stop_words() -> Iterator[str]:
             yield from line.split()
 
 
-STOP_WORDS = frozenset(_read_stop_words())
-"""Function words of English, Spanish and Russian, folded."""
-
-NEGATED_SUFFIX = "n't"
-"""Every English contraction with this ending ("don't", "can't") is a function word."""
+STOP_WORDS = frozenset(_read_stop_words())  # function words of English, Spanish and Russian, folded
+NEGATED_SUFFIX = "n't"  # every English contraction with this ending is a function word
 
 
 def is_stop_word(word: str) -> bool:
@@ -201,29 +190,20 @@ def is_stop_word(word: str) -> bool:
 # against 1 ms), and hands over to PyStemmer where that is installed, whose algorithm version, and
 # so whose stems, may differ from the ones in the index.
 
-
 _ALIAS = "noctuary_snowball"
-_MIN_STEM_CHARS = 3
-"""Shorter words have no suffix to lose; stemming them only costs time."""
-_MAX_STEM_CHARS = 40
-"""Longer ones are identifiers; the pure-Python stemmer copies the word at each step."""
-_CACHED_STEMS = 1 << 17
-"""About the vocabulary of 100k memories; more memory (some 20 MB when full) against stemming
-twice."""
+_MIN_STEM_CHARS = 3  # shorter words have no suffix to lose; stemming them only costs time
+_MAX_STEM_CHARS = 40  # longer ones are identifiers; the stemmer copies the word at each step
+_CACHED_STEMS = 1 << 17  # the vocabulary of 100k memories: 20 MB when full, against stemming twice
 
 _CYRILLIC_FIRST, _CYRILLIC_LAST = "\u0400", "\u052f"
 
 
 @lru_cache(maxsize=_CACHED_STEMS)
 def stem(word: str) -> str:
-    """Return the Snowball stem of a folded word.
-
-    Words of ASCII letters get the English algorithm whatever their language, words of Cyrillic
-    letters the Russian one; everything else (digits, marks, other scripts) is returned as it is. A
-    Spanish or German word therefore loses little more than a plural "s": one algorithm per script
-    keeps a word's stem the same in a document and in a two-word query, where no language can be
-    guessed.
-    """
+    """Return the Snowball stem of a folded word."""
+    # ASCII letters get the English algorithm whatever their language, Cyrillic ones the Russian;
+    # all else is returned as it is. One algorithm per script keeps a word's stem the same in a
+    # document and in a two-word query, where no language can be guessed.
     if not _MIN_STEM_CHARS <= len(word) <= _MAX_STEM_CHARS or not word.isalpha():
         return word
     if word.isascii():
@@ -266,21 +246,15 @@ def _package() -> str:
 # parts, however it was spelled ("billing-api", "billing_api", "billingApi" share "billingapi").
 # Stop words go, stems stay. A text of nothing but stop words keeps them.
 
-
-TOKENIZER_VERSION = "2"
-"""Changes whenever any text could get other tokens; memos and snapshots carry it."""
-
-MAX_TOKEN_CHARS = 128
-"""Longer words (base64, minified code) are cut here: equal blobs still match, the index stays
-small."""
+TOKENIZER_VERSION = "2"  # changes with any text's tokens; memos and snapshots carry it
+MAX_TOKEN_CHARS = 128  # longer words (base64) are cut: equal blobs still match
 NGRAM_CHARS = 2
 """Length of the n-grams of unspaced scripts. Two is a typical Chinese word: three lost 1.5 points
 of R@10 on Chinese messages (6 inside one wing), one and two together lost 0.3 (1.5) and doubled the
 postings. The price: a query of one character finds only memories where it stands alone."""
-_CACHED_CHUNKS = 1 << 17
-"""About the distinct chunks of 100k memories; memory (some 40 MB when full) against speed."""
+_CACHED_CHUNKS = 1 << 17  # the distinct chunks of 100k memories: 40 MB when full
 
-_CONTRACTIONS = ("'s", "'re", "'ve", "'ll", "'d", "'m")
+_CONTRACTION = re.compile(r"'(?:s|re|ve|ll|d|m)\Z", re.ASCII | re.IGNORECASE)
 
 _ASCII_WORD = r"[A-Za-z0-9_]+"
 _JOINER = r"(?:[-_./:@\\'’&]{1,3}|(?<=\d),(?=\d{3}(?!\d)))"
@@ -294,11 +268,9 @@ _CAMEL_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
 
 
 def tokenize(text: str) -> list[str]:
-    """Return the tokens of a memory or a query, in text order, repeats included.
-
-    Never raises, whatever the characters; never returns an empty token, a space, a control
-    character or a lone surrogate, so every token can be stored as UTF-8 text.
-    """
+    """Return the tokens of a memory or a query, in text order, repeats included."""
+    # Never raises, whatever the characters; never returns an empty token, a space, a control
+    # character or a lone surrogate, so every token can be stored as UTF-8 text.
     text = normalize(text)
     chunks = _ASCII_CHUNK.findall(text) if text.isascii() else list(_chunks(text))
     tokens = [token for chunk in chunks for token in _terms_of(chunk)]
@@ -343,7 +315,6 @@ def _terms_of(chunk: str) -> tuple[str, ...]:
 
 
 def _terms(chunk: str) -> tuple[str, ...]:
-    """Return the stems of a chunk's words without the stop words."""
     return tuple(stem(word) for word in _words(chunk) if not is_stop_word(word))
 
 
@@ -353,13 +324,13 @@ _cached_terms = lru_cache(maxsize=_CACHED_CHUNKS)(_terms)
 def _words(chunk: str) -> list[str]:
     """Return a chunk's folded words: every part and, of a joined chunk, the wholes."""
     if chunk.isalpha() and not _CAMEL.search(chunk):
-        return _non_empty([_folded(chunk)])
-    chunk = _strip_contraction(chunk.replace("’", "'").replace(",", ""))
+        return list(filter(None, [_folded(chunk)]))
+    chunk = _CONTRACTION.sub("", chunk.replace("’", "'").replace(",", ""))
     segments = [part for part in _STRONG_JOINER.split(chunk) if part]
     words = [word for segment in segments for word in _segment_words(segment)]
     if len(segments) > 1:
         words.append(_folded(chunk))
-    return _non_empty(words)
+    return list(filter(None, words))
 
 
 def _segment_words(segment: str) -> list[str]:
@@ -390,30 +361,15 @@ def _canonical(segment: str, pieces: list[str]) -> str:
     return _folded(_CANONICAL.sub("", segment))
 
 
-def _strip_contraction(chunk: str) -> str:
-    tail = chunk[-3:].lower()
-    for suffix in _CONTRACTIONS:
-        if tail.endswith(suffix):
-            return chunk[: -len(suffix)]
-    return chunk
-
-
 def _folded(word: str) -> str:
     """Fold a word, cut before (a run of marks costs quadratic time) and after (it can grow)."""
     return fold(word[:MAX_TOKEN_CHARS])[:MAX_TOKEN_CHARS]
 
 
-def _non_empty(words: list[str]) -> list[str]:
-    return [word for word in words if word]
-
-
 # Whoever changes the choice raises TOKENIZER_VERSION too: token memos carry no other version.
 def document_tokens(content: str, tags: str, expanded_keywords: str, category: str) -> list[str]:
-    """Return the tokens that one memory is indexed under: content, keywords, content tags.
-
-    All fields weigh the same: a keyword that repeats the content raises its term frequency, which
-    BM25 saturates. The category is accepted and left out: it is one of a dozen values that recall
-    filters by, and on the development sets indexing it moved no figure.
-    """
+    """Return the tokens that one memory is indexed under: content, keywords, content tags."""
+    # All fields weigh the same: BM25 saturates what a keyword repeats. The category is left out:
+    # recall filters by it, and on the development sets indexing it moved no figure.
     del category
     return tokenize("\n".join((content, expanded_keywords, *content_tags(tags))))

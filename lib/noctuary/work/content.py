@@ -36,34 +36,18 @@ from noctuary.work.shards import (
     write_table,
 )
 
-KEY_BYTES = 32
-"""A SHA-256."""
-
-KEY, VALUE = "key", "value"
-"""The columns of a fragment."""
+KEY_BYTES = 32  # a SHA-256
+KEY, VALUE = "key", "value"  # the columns of a fragment
 
 MANIFEST_FILE = "MANIFEST.json"
 FORMAT = 2
 
-MERGE_ROWS = SHARD_ROWS // 2
-"""Fragments below this are merged by `prune`: a year of nights with ten new memories each would
-otherwise be 365 files."""
-
-WAVE_SHARDS = 32
-"""Shards listed at once: their rows lie on disk twice meanwhile, and a wave waits for its last
-shard."""
-
-_BLOCK_BYTES = 1 << 20
-"""Read at once for a checksum; more saves nothing."""
-
-_ROW_BITS = 32
-"""Of a handle: the row inside its fragment; the fragment's number stands above."""
-
-Keys = Iterable[bytes] | NDArray[np.uint8]
-"""Digests of 32 bytes, or the same as rows, shape (n, 32)."""
-
-Names = NDArray[np.bytes_]
-"""The same as numpy compares them, shape (n,): all are of one length, so no zero is lost."""
+MERGE_ROWS = SHARD_ROWS // 2  # fragments below are merged by `prune`: nights are many and small
+WAVE_SHARDS = 32  # listed at once: their rows lie on disk twice, and a wave waits for its last one
+_BLOCK_BYTES = 1 << 20  # read at once for a checksum; more saves nothing
+_ROW_BITS = 32  # of a handle: the row inside its fragment; the fragment's number stands above
+Keys = Iterable[bytes] | NDArray[np.uint8]  # 32 bytes each, or as rows, shape (n, 32)
+Names = NDArray[np.bytes_]  # the same as numpy compares them, shape (n,), of one length
 
 Mask = NDArray[np.bool_]
 
@@ -145,17 +129,10 @@ def _checksum(path: Path) -> int:
 
 
 class ContentStore:
-    """Values by 32-byte key, of one kind; one writer at a time.
-
-    A kind names the algorithm and its version or fingerprint. No file stays open or mapped between
-    calls.
-    """
+    """Values by 32-byte key, of one kind (an algorithm and its version); one writer at a time."""
 
     def __init__(self, directory: Path, kind: str) -> None:
-        """Open or make the store of a kind below a directory.
-
-        Fragments that are not what the manifest says are removed: their keys are computed again.
-        """
+        """Open or make the store of a kind; damaged fragments are removed, and computed again."""
         self.directory = store_directory(directory, kind)
         self.kind = kind
         self._listed: list[Listed] = []
@@ -184,10 +161,7 @@ class ContentStore:
         self._replace([*older, *map(_listed, new.values())])
 
     def find(self, keys: Keys) -> NDArray[np.int64]:
-        """Return a handle of every key's row for `take`, -1 where it is not held; shape (n,).
-
-        A handle holds until the next `commit`, `prune` or `forget`.
-        """
+        """Return a handle of every key's row until the next write, -1 where it is not held."""
         names, handles = self._read_index()
         at = _places(names, _names(keys))
         found = np.full(len(at), -1, dtype=np.int64)
@@ -195,10 +169,7 @@ class ContentStore:
         return found
 
     def take(self, handles: NDArray[np.int64]) -> Any:
-        """Return the values of rows that `find` found, as one pyarrow array in that order.
-
-        It is a copy; None where there are no handles.
-        """
+        """Return a copy of what `find` found, one pyarrow array in that order; None for none."""
         import pyarrow as pa
 
         if not len(handles):
@@ -231,10 +202,7 @@ class ContentStore:
         return [] if values is None else values.to_pylist()
 
     def put(self, keys: Sequence[bytes], values: Any) -> None:
-        """Keep the values of some distinct keys, durably, in place of what was held under them.
-
-        Values are bytes, or a pyarrow array of the kind's type; nothing is written for none.
-        """
+        """Keep values (bytes, or a pyarrow array) of distinct keys durably, replacing others."""
         if len(keys):
             self.commit([self._write(keys, values)])
 
@@ -244,11 +212,9 @@ class ContentStore:
         remove_unnamed(self.directory, self.kind)
 
     def prune(self, live: Keys) -> int:
-        """Forget every key that is not in `live` and merge small fragments; return keys forgotten.
-
-        Only fragments that hold a forgotten key, or are small, are written again; what they held
-        is gone from the directory when this returns, with whatever no manifest names.
-        """
+        """Forget every key that is not in `live`, merge small fragments; return keys forgotten."""
+        # Only fragments that hold a forgotten key, or are small, are written again; what they held
+        # is gone from the directory when this returns, with whatever no manifest names.
         wanted = np.sort(_names(live))
         return self._keep(lambda names: _places(wanted, names) >= 0)
 
@@ -362,7 +328,6 @@ def _column(fragment: Fragment, name: str) -> Any:
 
 
 def _read_keys(fragment: Fragment) -> NDArray[np.uint8]:
-    """Return a fragment's keys as rows, copied; shape (rows, 32)."""
     return rows_of(_column(fragment, KEY))
 
 
@@ -375,29 +340,17 @@ class Filled(NamedTuple):
 
 def fill(
     store: ContentStore,
-    batches: Iterable[RecordBatch],
-    task: BatchTask,
+    batches: Iterable[RecordBatch],  # with the 32-byte column `key` and what the task reads
+    task: BatchTask,  # gives a batch of `key` and `value` for each
     runner: Runner,
     shards_dir: Path,
     progress: Progress = SILENT,
     *,
-    total: int = 0,
+    total: int = 0,  # rows in all batches; 0, not known, tells every wave's own
     shard_rows: int = SHARD_ROWS,
 ) -> Filled:
-    """Compute the value of every key that the store does not hold; each distinct key once.
-
-    Every wave is durable when it ends, so that a killed night goes on with the wave it was in.
-
-    Args:
-        store: Of the task's kind.
-        batches: Rows with the 32-byte column `key` and whatever the task reads.
-        task: Gives a batch of `key` and `value` for a batch of rows.
-        runner: Who runs it.
-        shards_dir: For the shards' files, removed at the end.
-        progress: Told of rows done, those that were known among them.
-        total: Rows in all batches; 0 where it is not known, which tells every wave's own.
-        shard_rows: Most rows of a shard.
-    """
+    """Compute the value of every key that the store does not hold; each distinct key once."""
+    # Every wave is durable when it ends, so that a killed night goes on with the wave it was in.
     filling = _Filling(store, progress, total)
     remove_tree(shards_dir)
     missing = filling.read_missing(batches)
@@ -451,7 +404,6 @@ class _Filling:
                 self.reused += shard.rows
 
     def update(self, task: str, done: int, total: int) -> None:
-        """Pass on what a wave reports."""
         if self._total:
             done, total = min(self._behind + done, self._total), self._total
         self._progress.update(task, done, total)

@@ -25,17 +25,10 @@ _DOUBTED = "doubted"  # such a night failed, perhaps on damage: what nobody vouc
 
 _MAY_HAVE_CHANGED = frozenset({_OPEN, _UNSURE})
 
-_GUARDED = "work/content/"
-"""What the content store holds has checksums of its own and is dear: no doubt takes it away."""
-
-_SUMS = "work/usage/folded.json"
-"""Counts retrievals that the access log has forgotten: counted anew from the rest, and kept."""
-
-_NAMED = 5
-"""Damaged files in one line; a lost disk has hundreds."""
-
-Entry = list[Any]
-"""Size, modification time in ns, SHA-256."""
+_GUARDED = "work/content/"  # has checksums of its own and is dear: no doubt takes it away
+_SUMS = "work/usage/folded.json"  # counts what the access log has forgotten: kept when damaged
+_NAMED = 5  # damaged files in one line; a lost disk has hundreds
+Entry = list[Any]  # size, modification time in ns, SHA-256
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +39,6 @@ class Fault:
     what: str
 
     def __str__(self) -> str:
-        """Return both, for a sentence."""
         return f"{self.name} ({self.what})"
 
 
@@ -94,10 +86,7 @@ def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
 
 
 def vouches_for(paths: StorePaths, directory: Path) -> bool:
-    """Tell whether the last night ended and recorded every file below a directory, and no other.
-
-    Whether they still hold the same bytes is what `begin_night` finds out.
-    """
+    """Tell whether the last night ended and recorded every file below a directory, and no other."""
     ledger, _ = _read(paths)
     known = {name for name in ledger.files if name.startswith(f"{_name(paths, directory)}/")}
     found = {_name(paths, path) for path in _below(directory)}
@@ -115,10 +104,7 @@ def end_night(paths: StorePaths, *, finished: bool) -> None:
 
 
 def heal_dagster(paths: StorePaths) -> list[Fault]:
-    """Set aside damaged files of Dagster's own, which makes new ones; return what was found.
-
-    The caller holds the store's lock: a night that runs writes them.
-    """
+    """Set aside damaged files of Dagster's own, which makes new ones; the caller holds the lock."""
     faults = _find_dagster(paths, _read(paths)[0])
     for fault in faults:
         path = paths.root / fault.name
@@ -207,11 +193,9 @@ def _whole(paths: StorePaths, name: str) -> Path:
 
 
 def _find_dagster(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
-    """Return what is damaged of Dagster's own.
-
-    Its UI and daemon write between nights: where a file has another time than the ledger knows,
-    only the database itself can tell.
-    """
+    """Return what is damaged of Dagster's own."""
+    # Its UI and daemon write between nights: where a file has another time than the ledger knows,
+    # only the database itself can tell.
     known = {n: e for n, e in ledger.files.items() if _is_dagsters(paths, n)}
     found = {_name(paths, path) for path in _below(paths.dagster_home)}
     faults: list[Fault] = []
@@ -282,10 +266,8 @@ def _copies(paths: StorePaths) -> tuple[Path, Path]:
 
 
 def _read(paths: StorePaths) -> tuple[_Ledger, list[Fault]]:
-    """Return the ledger and the copies of it that are damaged.
-
-    Without any a store is as a killed night leaves it; where all are damaged, nothing is trusted.
-    """
+    """Return the ledger and the copies of it that are damaged."""
+    # Without any a store is as a killed night leaves it; where all are damaged, nothing is trusted.
     copies = {path: _parse(path) for path in _copies(paths)}
     ledger = next(filter(None, copies.values()), None)
     if ledger is None:

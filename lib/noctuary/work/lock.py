@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,17 +18,15 @@ _TRIES, _WAIT_S = 5, 0.005
 
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL})
 _HELD_FDS: set[int] = set()
+_BUSY = "another night (process {}) is running on {}: wait for it, or stop it"
 
 
 @contextmanager
-def hold_lock(path: Path) -> Generator[None]:
-    """Hold the store's lock for the block.
-
-    The number in the file names the holder for messages and locks nothing: the kernel's lock ends
-    with the process, however that ends. A process that is forked inside the block gives its copy
-    back at once, so that it cannot keep the lock when it outlives this one.
-    """
-    fd = _take(path)
+def hold_lock(path: Path, said: Callable[[str], str] | None = None) -> Generator[None]:
+    """Hold a lock for the block; `said` words that a process, given by its number, holds it."""
+    # The number in the file is for messages: the kernel's lock ends with the process. One that is
+    # forked inside the block gives its copy back, so that it cannot keep the lock after this one.
+    fd = _take(path, said or (lambda holder: _BUSY.format(holder, path.parent)))
     _HELD_FDS.add(fd)
     try:
         os.ftruncate(fd, 0)
@@ -42,10 +40,8 @@ def hold_lock(path: Path) -> Generator[None]:
 
 
 def find_holder(path: Path) -> str | None:
-    """Return the number of the process that holds a lock, "unknown", or None where nobody does.
-
-    Never raises: where it cannot be told, nobody holds it, and the night itself will say why.
-    """
+    """Return the number of the process that holds a lock, "unknown", or None where nobody does."""
+    # Never raises: where it cannot be told, nobody holds it, and the night itself will say why.
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
@@ -62,8 +58,7 @@ def find_holder(path: Path) -> str | None:
     return None
 
 
-def _take(path: Path) -> int:
-    """Return an open, locked descriptor of the file that is at the path."""
+def _take(path: Path, said: Callable[[str], str]) -> int:
     for tries_left in reversed(range(_TRIES)):
         fd = _open(path)
         try:
@@ -76,20 +71,17 @@ def _take(path: Path) -> int:
             holder = _read_holder(fd)
             os.close(fd)
             if not tries_left:
-                raise StoreLockedError(
-                    f"another night (process {holder}) is running on {path.parent}: wait for it, "
-                    "or stop it"
-                ) from None
+                raise StoreLockedError(said(holder)) from None
             time.sleep(_WAIT_S)
         except OSError as error:
             os.close(fd)
-            said = f"the lock {path} cannot be taken ({error.strerror})"
+            fault = f"the lock {path} cannot be taken ({error.strerror})"
             if error.errno in _UNSUPPORTED:
-                said = (
+                fault = (
                     f"the file system of {path.parent} has no working flock ({error.strerror}): "
                     "keep the store on a local disk"
                 )
-            raise StoreError(said) from None
+            raise StoreError(fault) from None
     raise StoreError(f"{path} is removed again and again: find out who removes it")
 
 

@@ -22,31 +22,13 @@ from noctuary.core.files import remove_temporary_files
 from noctuary.core.settings import RunnerSettings
 from noctuary.core.types import SILENT, Progress, usable_cores
 from noctuary.work.runner import ATTEMPTS, ONE_THREAD, gather, work_elsewhere
-from noctuary.work.shards import (
-    SHARD_ROWS,
-    VECTOR,
-    BatchTask,
-    Fragment,
-    IndexSpec,
-    Shard,
-)
+from noctuary.work.shards import SHARD_ROWS, VECTOR, BatchTask, Fragment, IndexSpec, Shard
 
-WORKING_ROW_BYTES = 4_096
-"""What a row takes while it is worked on, text and vector and copies; more makes a larger store."""
-
-STORE_FACTOR = 3
-"""The object store holds so many times what the workers hold at once: with less, Ray Data waits
-for room while workers idle (research/ecosystem.md 3.1)."""
-
-LEAST_STORE_BYTES = 100 << 20
-"""Ray demands 75 MiB."""
-
-MEMORY_USAGE_THRESHOLD = "0.98"
-"""Share of this machine's memory in use from which Ray kills workers: other programs fill it too,
-and its own 0.95 would kill work that has room."""
-
-KNOCK_S = 10.0
-"""Longest wait for a cluster's port; one that is up answers in milliseconds."""
+WORKING_ROW_BYTES = 4_096  # of a row at work, text and vector and copies; more makes a larger store
+STORE_FACTOR = 3  # times what workers hold at once: with less Ray Data waits while workers idle
+LEAST_STORE_BYTES = 100 << 20  # Ray demands 75 MiB
+MEMORY_USAGE_THRESHOLD = "0.98"  # of this machine, other programs too; Ray's own is .95
+KNOCK_S = 10.0  # longest wait for a cluster's port; one that is up answers in milliseconds
 
 _CPUS = "CPU"
 
@@ -66,16 +48,9 @@ _QUIET = {
 class RayCluster:
     """A connection to Ray, made when it is first needed."""
 
-    address: str = ""  # empty starts Ray on this machine
-    wanted_workers: int = 0  # at once; 0 means all cores
-    object_store_mb: int = 0  # 0: computed
+    settings: RunnerSettings
     _directory: Path | None = field(default=None, init=False)
     _is_ours: bool = field(default=False, init=False)
-
-    @classmethod
-    def of(cls, settings: RunnerSettings) -> RayCluster:
-        """Return the cluster that settings name."""
-        return cls(settings.address, settings.workers, settings.object_store_mb)
 
     def connect(self) -> None:
         """Connect, unless this process is connected already, by whomever."""
@@ -83,7 +58,7 @@ class RayCluster:
         ray: Any = importlib.import_module("ray")
         if ray.is_initialized():
             return
-        if not self.address:
+        if not self.settings.address:
             self._directory = Path(tempfile.mkdtemp(prefix="noctuary-ray-"))
         try:
             self._knock()
@@ -93,7 +68,7 @@ class RayCluster:
                 ray.init(**self.init_options())
         except (OSError, ValueError, RuntimeError) as error:
             self._remove_directory()
-            place = self.address or "this machine"
+            place = self.settings.address or "this machine"
             raise ConfigError(
                 f'runner.kind is "ray" and Ray does not answer at {place}: {error}. Start it, '
                 'correct runner.address, or set runner.kind to "local"'
@@ -102,7 +77,7 @@ class RayCluster:
 
     def _knock(self) -> None:
         """Try the cluster's port: Ray itself tries for minutes before it says that nobody is."""
-        host, separator, port = self.address.removeprefix("ray://").rpartition(":")
+        host, separator, port = self.settings.address.removeprefix("ray://").rpartition(":")
         if separator:
             socket.create_connection((host, int(port)), KNOCK_S).close()
 
@@ -114,12 +89,12 @@ class RayCluster:
             "configure_logging": False,
             "runtime_env": {"env_vars": {**ONE_THREAD, "RAY_USAGE_STATS_ENABLED": "0"}},
         }
-        if self.address:
-            return {"address": self.address, **shared}
+        if self.settings.address:
+            return {"address": self.settings.address, **shared}
         return {
             # Not one that happens to run here.
             "address": "local",
-            "num_cpus": self.wanted_workers or usable_cores(),
+            "num_cpus": self.settings.workers or usable_cores(),
             "object_store_memory": self.object_store_bytes(),
             "include_dashboard": False,
             **({"_temp_dir": str(self._directory)} if self._directory else {}),
@@ -128,16 +103,16 @@ class RayCluster:
 
     def object_store_bytes(self) -> int:
         """Return how large the object store of a Ray of our own is."""
-        if self.object_store_mb:
-            return max(LEAST_STORE_BYTES, self.object_store_mb << 20)
-        workers = self.wanted_workers or usable_cores()
+        if self.settings.object_store_mb:
+            return max(LEAST_STORE_BYTES, self.settings.object_store_mb << 20)
+        workers = self.settings.workers or usable_cores()
         return max(LEAST_STORE_BYTES, STORE_FACTOR * workers * SHARD_ROWS * WORKING_ROW_BYTES)
 
     def workers(self) -> int:
         """Return how many actors there are at once; connected only."""
         ray: Any = importlib.import_module("ray")
         there = int(ray.cluster_resources().get(_CPUS, 1))
-        return max(1, min(self.wanted_workers or there, there))
+        return max(1, min(self.settings.workers or there, there))
 
     def close(self) -> None:
         """Disconnect, and end a Ray that was started here; one that others made stays."""
@@ -177,17 +152,15 @@ def open_ray_runner(settings: RunnerSettings) -> RayRunner:
             f'runner.kind is "ray" and {" and ".join(missing)} is not installed: '
             "pip install 'noctuary[ray]', or set runner.kind to \"local\""
         )
-    return RayRunner(RayCluster.of(settings))
+    return RayRunner(RayCluster(settings))
 
 
 @dataclass(frozen=True, slots=True)
 class RayRunner:
-    """Runs tasks in actors of a Ray cluster, which keep their model.
+    """Runs tasks in actors of a Ray cluster, which keep their model."""
 
-    Only names of shards and fragments travel through Ray; rows are read and written as files, so
-    that every machine of a cluster must see the store's work directory under the same path.
-    """
-
+    # Only names of shards and fragments travel through Ray; rows are read and written as files, so
+    # that every machine of a cluster must see the store's work directory under the same path.
     cluster: RayCluster
 
     def run(
@@ -238,7 +211,6 @@ class RayRunner:
 def _fragments(
     task: BatchTask, shards: Sequence[Shard], directory: Path, workers: int
 ) -> Generator[Fragment]:
-    """Yield fragments as they come."""
     data: Any = importlib.import_module("ray.data")
     ray: Any = importlib.import_module("ray")
     items = [{"shard": pickle.dumps(shard)} for shard in shards]

@@ -107,12 +107,8 @@ def gather(
     return [made[shard.key] for shard in shards]
 
 
-PROCESSES_PAY_MS = 8_000.0
-"""Work from which other processes are started: each takes about a second to import and to load a
-model, so that less is done sooner here."""
-
-ATTEMPTS = 3
-"""How often a shard is begun before its worker's death is taken for its fault."""
+PROCESSES_PAY_MS = 8_000.0  # of work: each process takes a second to import and to load a model
+ATTEMPTS = 3  # how often a shard is begun before its worker's death is taken for its fault
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """The environment in which libraries use one thread; they read it when they are imported."""
@@ -160,10 +156,7 @@ class LocalRunner:
 def _work_in_processes(
     task: BatchTask, shards: Sequence[Shard], directory: Path, workers: int
 ) -> Generator[Fragment]:
-    """Yield fragments as they come.
-
-    Every worker is a pool of its own, so that a death costs and counts for its own shard alone.
-    """
+    # Every worker is a pool of its own, so that a death costs and counts for its own shard alone.
     opening, waiting, deaths = pickle.dumps((task, directory)), deque(shards), Counter[str]()
     idle: list[ProcessPoolExecutor] = []
     busy: dict[Future[Fragment], tuple[ProcessPoolExecutor, Shard]] = {}

@@ -19,20 +19,15 @@ def arrow_compute() -> Any:
     return importlib.import_module("pyarrow.compute")
 
 
-RecordBatch = Any
-"""A pyarrow.RecordBatch; pyarrow ships no usable types and is imported where it is used."""
-
-BatchFunction = Callable[[RecordBatch], RecordBatch]
-"""Pure: equal batches give equal results, wherever, whenever and after whatever it is called."""
+RecordBatch = Any  # a pyarrow.RecordBatch: pyarrow ships no usable types
+BatchFunction = Callable[[RecordBatch], RecordBatch]  # pure, wherever and whenever it is called
 
 
 class BatchTask(Protocol):
-    """A heavy step, cut so that a row's result depends on nothing but that row's batch.
+    """A heavy step, cut so that a row's result depends on nothing but that row's batch."""
 
-    Instances travel to other processes and machines: frozen dataclasses of paths, numbers and
-    texts, importable by name, picklable, without open files or models.
-    """
-
+    # Instances travel to other processes and machines: frozen dataclasses of paths, numbers and
+    # texts, importable by name, picklable, without open files or models.
     @property
     def name(self) -> str:
         """What it is called in progress and errors, in a file name's characters."""
@@ -66,8 +61,7 @@ class Fragment:
     rows: int  # not always those of the shard
 
 
-VECTOR = "vector"
-"""The column of a LanceDB table that an index is of."""
+VECTOR = "vector"  # the column of a LanceDB table that an index is of
 
 IndexKind = Literal["IVF_RQ", "IVF_SQ"]
 
@@ -87,16 +81,9 @@ class Runner(Protocol):
     def run(
         self, task: BatchTask, shards: Sequence[Shard], directory: Path, progress: Progress = SILENT
     ) -> list[Fragment]:
-        """Write the fragment of every shard and return them, in the order of the shards.
-
-        A fragment that is there already is taken as it is, so that a killed run goes on where it
-        was. A worker that dies is replaced and its shard run again: nothing is written twice,
-        because a fragment is named by its shard's key and put in place whole.
-
-        Raises:
-            ShardError: A shard failed, or its worker died, again and again; what the others made
-                stays.
-        """
+        """Write the fragment of every shard and return them in order, or raise a ShardError."""
+        # One that is there is taken as it is, so that a killed run goes on where it was; a worker
+        # that dies is replaced. A fragment is named by its shard's key: nothing is written twice.
         ...
 
     def build_index(self, table: Any, spec: IndexSpec) -> None:
@@ -116,8 +103,7 @@ SHARD_ROWS = 8_192
 """Rows of a shard: more lose more work to a kill and need more memory in every worker (10 MB of
 text, 13 MB of vectors at 384 dimensions), fewer make more files and more calls."""
 
-BATCH_ROWS = 1_024
-"""Rows of one call inside a shard: bounds what a worker holds beside the shard's result."""
+BATCH_ROWS = 1_024  # of one call inside a shard: bounds what a worker holds beside the result
 
 
 def list_shards(
@@ -174,10 +160,8 @@ def fragment_path(directory: Path, key: str) -> Path:
 
 
 def write_table(path: Path, batches: Sequence[RecordBatch]) -> int:
-    """Write batches of one schema durably as one and return the rows; at least one batch.
-
-    One batch, because rows can be taken out of it in any order without putting it together first.
-    """
+    """Write batches of one schema durably as one and return the rows; at least one batch."""
+    # One batch, because rows can be taken out of it in any order without putting it together first.
     import pyarrow as pa
 
     table = pa.Table.from_batches(batches).combine_chunks()

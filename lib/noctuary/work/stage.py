@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
@@ -19,18 +19,13 @@ from typing import Any, NamedTuple
 from noctuary.core.files import hash_file, hash_json, tree_bytes, write_text
 from noctuary.core.types import SILENT, Progress
 
-SETTLED_NS = 2_000_000_000
-"""Age from which a file's time tells two contents apart: file systems count in ticks, of up to two
-seconds, so that two writes within one look alike. Longer hashes more files again."""
+SETTLED_NS = 2_000_000_000  # age from which a file's time tells contents apart: some tick 2 s
 
 
 def hash_settled(path: Path) -> str:
-    """Return the SHA-256 of a file, as `hash_file`; remembered while the file stays the same one.
-
-    What counts as the same: inode, size and both times, none of them younger than SETTLED_NS. A
-    file of the future (a clock that was set back) is hashed every time. Every later stage asks
-    again for what earlier ones wrote: at a million memories gigabytes, several times a night.
-    """
+    """Return the SHA-256 of a file, as `hash_file`; remembered while it stays the same one."""
+    # The same: inode, size and both times, none younger than SETTLED_NS or of the future. Every
+    # later stage asks again for what earlier ones wrote: gigabytes, several times a night.
     found = path.stat()
     age_ns = time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns)
     if age_ns < SETTLED_NS:
@@ -51,14 +46,6 @@ class Cost:
     cpu_ms: float = 0.0
     peak_rss_bytes: int = 0  # of this process; outside of Linux since it started
 
-    def to_json(self) -> dict[str, float]:
-        """Return plain values."""
-        return {
-            "wall_ms": round(self.wall_ms, 1),
-            "cpu_ms": round(self.cpu_ms, 1),
-            "peak_rss_bytes": self.peak_rss_bytes,
-        }
-
 
 @contextmanager
 def measure() -> Generator[Cost]:
@@ -70,8 +57,8 @@ def measure() -> Generator[Cost]:
     try:
         yield cost
     finally:
-        cost.wall_ms = (time.perf_counter() - wall) * 1000
-        cost.cpu_ms = (_cpu_seconds() - cpu) * 1000
+        cost.wall_ms = round((time.perf_counter() - wall) * 1000, 1)
+        cost.cpu_ms = round((_cpu_seconds() - cpu) * 1000, 1)
         cost.peak_rss_bytes = _peak_rss_bytes()
 
 
@@ -91,7 +78,6 @@ def _peak_rss_bytes() -> int:
 # Dagster records versions but runs everything it is asked to; skipping is done here, by content. A
 # stamp is written after its outputs, so a night killed anywhere leaves either a valid stamp or a
 # stage that runs again.
-
 
 _STAMP_TYPES = {"key": str, "outputs": dict, "rows": int, "facts": dict, "left": list}
 
@@ -135,12 +121,9 @@ Body = Callable[[], StageOutput]
 def run_stage(
     work: Path, stage: Stage, inputs: Mapping[str, Any], body: Body, *, always: bool = False
 ) -> StageResult:
-    """Run `body` unless the stage's stamp shows that its outputs come from exactly these inputs.
-
-    Inputs are digests and settings, JSON values. With `always` it runs even if the stamp holds, for
-    work that is its own comparison with the outside world; `reused` then says whether the outputs
-    and facts came out as they were.
-    """
+    """Run `body` unless the stage's stamp shows that its outputs come from exactly these inputs."""
+    # Inputs are JSON values. With `always` it runs even if the stamp holds, for work that looks at
+    # the outside world; `reused` then says whether outputs and facts came out as they were.
     started = time.perf_counter()
     key = hash_json({"stage": stage.name, "version": stage.version, "inputs": dict(inputs)})
     stamp_path = work / "stamps" / f"{stage.name}.json"
@@ -163,15 +146,12 @@ def run_stage(
     told = {**fresh, "left": left}
     write_text(stamp_path, json.dumps(told, indent=1, sort_keys=True) + "\n")
     reused = held and fresh == stamp
-    result = _result(work, stage, fresh, reused=reused, cost=cost.to_json())
+    result = _result(work, stage, fresh, reused=reused, cost=asdict(cost))
     return replace(result, notes=dict(notes), before=known.get("facts", {}))
 
 
 def load_result(work: Path, stage: Stage) -> StageResult | None:
-    """Return what a stage left on disk.
-
-    Or None if it has not run or its outputs were changed since.
-    """
+    """Return what a stage left on disk; None if it has not run or its outputs have changed."""
     stamp = _read_stamp(work / "stamps" / f"{stage.name}.json")
     if stamp is None or stamp["outputs"] != _hash_outputs(work, stage):
         return None
@@ -179,10 +159,7 @@ def load_result(work: Path, stage: Stage) -> StageResult | None:
 
 
 def forget_result(work: Path, stage: Stage) -> None:
-    """Make the stage run again.
-
-    For example because something outside the work directory was lost.
-    """
+    """Make the stage run again, for example because something outside of `work` was lost."""
     (work / "stamps" / f"{stage.name}.json").unlink(missing_ok=True)
 
 
@@ -230,10 +207,7 @@ def _hash_outputs(work: Path, stage: Stage) -> dict[str, str]:
 
 @dataclass(slots=True)
 class BatchTimings:
-    """Batches of a long scan in the order in which they were done (RFC 914, phase 14).
-
-    Times go into notes and metadata, never into what a digest covers.
-    """
+    """Batches of a long scan in order (RFC 914, phase 14); times go into no digest."""
 
     offsets: list[int] = field(default_factory=list[int])
     rows: list[int] = field(default_factory=list[int])
@@ -285,10 +259,8 @@ class TimedProgress:
 
 
 def give_back() -> None:
-    """Ask the C library and pyarrow to return what nothing uses; nothing where they cannot.
-
-    They keep freed memory for later, and the next stage's workers are other processes.
-    """
+    """Ask the C library and pyarrow to return what nothing uses; nothing where they cannot."""
+    # They keep freed memory for later, and the next stage's workers are other processes.
     if "pyarrow" in sys.modules:
         import pyarrow as pa
 

@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent
 TEXTS = HERE / "texts"
-QUERIES = HERE / "queries.jsonl"
-"""Labelled queries; a night finds them beside the store that it reads."""
+QUERIES = HERE / "queries.jsonl"  # labelled; a night finds them beside the store it reads
 
 SCHEMA = (HERE / "schema.sql").read_text(encoding="utf-8")
 
@@ -39,11 +38,6 @@ class Row(NamedTuple):
     importance: float = 0.5
     is_sensitive: int = 0
     notes: Sequence[str] = ()
-
-    def tag_values(self, prefix: str) -> list[str]:
-        """Return what follows ``prefix:`` in each tag that carries it."""
-        head = prefix + ":"
-        return [t.removeprefix(head) for t in self.tags.split(",") if t.startswith(head)]
 
 
 _COLUMNS = Row._fields[:-1]

@@ -67,6 +67,11 @@ def test_any_text_is_read(text: str) -> None:
     assert all(node.text.strip() for node in nodes)
 
 
+def test_a_quote_that_ends_within_html_is_read() -> None:
+    # The parser looks one character beyond a text that ends without a line break.
+    assert parse_document("\n> - - <!--|-|\n> ", "a.md")
+
+
 SENTENCE = st.sampled_from(
     ["plain words", "You must not.", "you **may**", "it `is` so", "see [a](b)", "Never do it.",
      "a  b", "You\nshould never"]

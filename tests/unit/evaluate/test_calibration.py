@@ -11,7 +11,6 @@ from noctuary.evaluate.abstain import (
     CURVE_POINTS,
     MAX_RECALL_LOSS,
     MIN_ANSWERABLE,
-    Abstention,
     Calibrated,
     calibrate,
     choose_threshold,
@@ -86,7 +85,7 @@ def test_a_threshold_is_never_above_the_score_that_it_was_chosen_at() -> None:
     assert found.threshold <= score
 
 
-def test_what_is_written_says_it_all_and_reads_back() -> None:
+def test_what_is_written_says_it_all() -> None:
     rng = np.random.default_rng(1)
     known = rng.uniform(0.2, 1.0, 300).tolist()
     found = calibrated(known, [1.0] * 300, rng.uniform(0.0, 0.8, 90).tolist())
@@ -95,10 +94,8 @@ def test_what_is_written_says_it_all_and_reads_back() -> None:
     assert raw["recall_kept"] >= (1 - MAX_RECALL_LOSS) * raw["recall"]
     assert len(raw["curve"]["coverage"]) == CURVE_POINTS
     assert raw["curve"]["coverage"][-1] == 1.0
-    judged = Abstention.from_json(raw)
-    assert (judged.name, judged.n_answerable, judged.n_unanswerable) == ("words", 300, 90)
-    assert judged.auroc is not None
-    assert raw["low"] < judged.auroc < raw["high"]
+    assert (raw["name"], raw["n_answerable"], raw["n_unanswerable"]) == ("words", 300, 90)
+    assert raw["low"] < raw["auroc"] < raw["high"]
     assert "15 of 300 answerable queries" in found.describe()
     assert "15 of 300 of its own" in found.describe("of its own")
     assert "of 90 unanswerable queries are dropped" in found.describe_unanswerable()

@@ -13,7 +13,7 @@ from noctuary.evaluate.decide import (
     CHALLENGERS,
     MIN_HALF,
     SERVED,
-    Challenger,
+    challenge,
     decide,
     selection_half,
 )
@@ -265,15 +265,10 @@ def test_the_decision_is_plain_json() -> None:
     assert raw["tested"][0]["confirmation"] is None
 
 
-def test_the_grid_is_named_once_and_holds_what_recall_can_do() -> None:
-    names = [challenger.name for challenger in CHALLENGERS]
-    assert len(set(names)) == len(names)
-    for challenger in CHALLENGERS:
-        RetrievalProfile(
-            fusion=challenger.fusion or "cc",
-            dense_weight=0.5 if challenger.dense_share is None else challenger.dense_share,
-            graph_weight=1.0 if challenger.graph_weight is None else challenger.graph_weight,
-            session_weight=1.0 if challenger.session_weight is None else challenger.session_weight,
-        )
-        assert challenger != Challenger(challenger.name)
-    assert {"graph_0", "sessions_0"} <= set(names)  # a night can switch either off
+def test_the_grid_holds_what_recall_can_do() -> None:
+    served = RetrievalProfile()
+    for name in CHALLENGERS:
+        changed = challenge(name, served)
+        assert changed, name
+        replace(served, **changed)
+    assert {"graph_0", "sessions_0"} <= CHALLENGERS.keys()  # a night can switch either off

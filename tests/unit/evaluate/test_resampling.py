@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from noctuary.evaluate.metrics import Mean
 from noctuary.evaluate.statistics import (
     Interval,
     Resampling,
     column_intervals,
-    interval_from_json,
     interval_json,
     mean_interval,
 )
@@ -42,9 +42,9 @@ def test_confidence_widens_the_interval() -> None:
 def test_interval_ends_survive_json() -> None:
     found = Interval(0.5, 0.25, 0.75, 8)
     assert interval_json(found) == {"low": 0.25, "high": 0.75}
-    assert interval_from_json(0.5, 8, 0.25, 0.75) == found
+    assert Mean.from_json(Mean(0.5, found, 8).to_json()) == Mean(0.5, found, 8)
     assert interval_json(None) == {"low": None, "high": None}
-    assert interval_from_json(0.5, 8, None, None) is None
+    assert Mean.from_json(Mean(0.5, None, 8).to_json()).interval is None
 
 
 @pytest.mark.parametrize(

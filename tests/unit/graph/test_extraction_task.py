@@ -26,9 +26,9 @@ from noctuary.work.content import ContentStore, Filled, fill
 from noctuary.work.runner import LocalRunner
 from tests.support.store import household, memory, renumber, turns
 
-_Fields = tuple[str, str, str, str, bool]
+_Fields = tuple[str, str, str, bool]
 _WORD = st.sampled_from(["", "a", "ab", "b"])
-_FIELDS = st.tuples(_WORD, _WORD, _WORD, _WORD, st.booleans())
+_FIELDS = st.tuples(_WORD, _WORD, _WORD, st.booleans())
 
 
 def _records() -> list[MemoryRecord]:
@@ -39,7 +39,7 @@ def _records() -> list[MemoryRecord]:
 
 
 def _key_of(r: MemoryRecord) -> bytes:
-    return extraction_key(r.content, r.category, r.tags, r.expanded_keywords, r.is_turn)
+    return extraction_key(r.content, r.tags, r.expanded_keywords, r.is_turn)
 
 
 def test_fragments_hold_what_one_memory_at_a_time_gives(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_fragments_hold_what_one_memory_at_a_time_gives(tmp_path: Path) -> None:
     kept = store.take(store.find(keys)).to_pylist()
     for record, value in zip(records, kept, strict=True):
         found = extract(
-            record.content, record.category, record.tags, record.expanded_keywords,
+            record.content, record.tags, record.expanded_keywords,
             is_turn=record.is_turn,
         )  # fmt: skip
         assert value == json.dumps(found.to_json(), ensure_ascii=False).encode()

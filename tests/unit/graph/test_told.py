@@ -109,7 +109,7 @@ def test_the_order_makes_no_difference_and_a_texts_own_findings_stay(
     for items in (links, concepts, mentions, edges):
         random.shuffle(items)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     assert findings_told(links, concepts, mentions, edges) == found
-    base = extract("Atlas: depends on Redis; supersedes #2.", "fact", "K8s", "")
+    base = extract("Atlas: depends on Redis; supersedes #2.", "K8s")
     base = replace(base, aliases=(("at", "atlas", "said by the text"),))
     for item in found.values():
         both = merge_extractions(base, item)

@@ -123,7 +123,7 @@ def test_the_night_chooses_a_threshold_that_keeps_the_recall(tmp_path: Path, den
         assert found["recall_kept"] >= (1 - MAX_RECALL_LOSS) * found["recall"]
         assert result.facts[f"threshold {name}"] == found["threshold"] > 0.0
     assert signals[WORDS]["unanswerable_abstained"] == 1.0
-    assert read_judged(made.night)[WORDS].auroc == 1.0
+    assert read_judged(made.night)[WORDS]["auroc"] == 1.0
     calibration = made.sealed().calibration
     assert calibration is not None
     assert calibration.thresholds == {name: f["threshold"] for name, f in signals.items()}

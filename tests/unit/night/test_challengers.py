@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths
-from noctuary.evaluate.decide import CHALLENGERS, SERVED, Challenger, list_arms
+from noctuary.evaluate.decide import SERVED, challenge, list_arms
 from noctuary.recall.profile import RetrievalProfile
 from noctuary_assets.evaluate import served_profile
 from noctuary_assets.night import Night
@@ -17,10 +17,6 @@ from noctuary_assets.night import Night
 
 def night(tmp_path: Path) -> Night:
     return Night(StorePaths(tmp_path), tmp_path / "memory.db", Settings())
-
-
-def named(name: str) -> Challenger:
-    return next(challenger for challenger in CHALLENGERS if challenger.name == name)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +33,9 @@ def test_a_challenger_changes_the_fields_of_its_name_and_no_other(
     name: str, fields: dict[str, object]
 ) -> None:
     served = RetrievalProfile()
-    assert named(name).changes(served) == fields
-    plain, found = asdict(served), asdict(named(name).apply(served))
+    changed = challenge(name, served)
+    assert changed == fields
+    plain, found = asdict(served), asdict(replace(served, **changed))
     differing = {key: found[key] for key in found if found[key] != plain[key]}
     assert differing == {key: value for key, value in fields.items() if plain[key] != value}
     assert differing
@@ -54,7 +51,7 @@ def test_a_night_measures_recall_without_sessions() -> None:
 
 
 def test_what_was_adopted_is_served(tmp_path: Path) -> None:
-    adopted = named("sessions_0").changes(RetrievalProfile())
+    adopted = challenge("sessions_0", RetrievalProfile())
     assert served_profile(night(tmp_path), adopted).session_weight == 0.0
     # The store's own profiles are of people, and stand above what a night found.
     StorePaths(tmp_path).profiles.write_text("[default]\nsession_weight = 0.5\n")

@@ -42,14 +42,13 @@ def _records(night: Night) -> list[MemoryRecord]:
 
 def _plain(night: Night) -> list[object]:
     return [
-        extract(r.content, r.category, r.tags, r.expanded_keywords, is_turn=r.is_turn)
-        for r in _records(night)
+        extract(r.content, r.tags, r.expanded_keywords, is_turn=r.is_turn) for r in _records(night)
     ]
 
 
 def _hex_keys(night: Night) -> list[str]:
     return [
-        extraction_key(r.content, r.category, r.tags, r.expanded_keywords, r.is_turn).hex()
+        extraction_key(r.content, r.tags, r.expanded_keywords, r.is_turn).hex()
         for r in _records(night)
     ]
 

@@ -61,7 +61,7 @@ def extend(night: Night, records: list[MemoryRecord], extractions: list[Extracti
 
 
 def rules(records: list[MemoryRecord]) -> list[Extraction]:
-    return [extract(r.content, r.category, r.tags, r.expanded_keywords) for r in records]
+    return [extract(r.content, r.tags, r.expanded_keywords) for r in records]
 
 
 def test_without_a_model_nothing_is_asked_and_nothing_written(tmp_path: Path) -> None:

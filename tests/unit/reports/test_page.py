@@ -18,7 +18,6 @@ from noctuary.evaluate.report import (
     GateOutcome,
     NightReport,
     PerQuery,
-    QueryCount,
     QueryGroup,
     RankingDecision,
     as_data_uri,
@@ -101,7 +100,7 @@ def full_report() -> NightReport:
         serving_snapshot="20261119-ab12",
         encoder_model="all-MiniLM-L6-v2",
         counts={"memories": 18234},
-        query_counts=[QueryCount("labelled", "temporal", 20), QueryCount("exact", "exact", 40)],
+        query_counts=[("labelled", "temporal", 20), ("exact", "exact", 40)],
         groups=[group(), group("exact")],
         decision=RankingDecision("rrf", "proven", [{"challenger": "rrf", "gain": 0.5}]),
         gate=GateOutcome(
@@ -125,7 +124,7 @@ def hostile_report() -> NightReport:
         serving_snapshot=HOSTILE,
         encoder_model=HOSTILE,
         counts={HOSTILE: 1},
-        query_counts=[QueryCount(HOSTILE, HOSTILE, 2)],
+        query_counts=[(HOSTILE, HOSTILE, 2)],
         groups=[
             QueryGroup(
                 HOSTILE,

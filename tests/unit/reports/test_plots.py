@@ -40,7 +40,7 @@ def test_hundreds_of_rows_with_long_names_stay_below_100_kb() -> None:
     name = "convex_combination dense_share/0.35 graph_weight " * 4
     rows = {f"{i} {name} {i}": c.overall["recall@10"] for i, c in enumerate(comparisons)}
     assert len(plot_differences(rows, "recall@10", "many " * 30)) < 100_000
-    assert len(plot_risk_coverage(abstention(n=5_000))) < 100_000
+    assert len(plot_risk_coverage(abstention(n=5_000).to_json())) < 100_000
 
 
 def test_the_largest_differences_are_drawn() -> None:
@@ -102,7 +102,7 @@ def test_a_curve_of_a_single_point_is_drawn() -> None:
         interval=None,
         curve=RiskCoverage((-math.inf,), (1.0,), (0.0,), 0.0),
     )
-    assert pixels_of(plot_risk_coverage(point), BLUE)
+    assert pixels_of(plot_risk_coverage(point.to_json()), BLUE)
 
 
 def test_names_in_any_script_and_with_mathematics_are_drawn() -> None:

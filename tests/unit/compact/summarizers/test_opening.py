@@ -25,14 +25,8 @@ def test_sentences_are_the_default_and_the_extractive_one_can_be_had() -> None:
     assert open_summarizer(CompactionSettings(summarizer="extractive")) is EXTRACTIVE
 
 
-@pytest.mark.parametrize(
-    ("settings", "name"),
-    [(LLM, "llm"), (CompactionSettings(summarizer="seq2seq", seq2seq_model="/none"), "seq2seq")],
-)
-def test_the_configured_one_is_opened_without_loading_anything(
-    settings: CompactionSettings, name: str
-) -> None:
-    assert open_summarizer(settings).name == name
+def test_the_configured_one_is_opened() -> None:
+    assert open_summarizer(LLM).name == "llm"
 
 
 @pytest.mark.parametrize(
@@ -40,9 +34,8 @@ def test_the_configured_one_is_opened_without_loading_anything(
     [
         (replace(LLM, llm_url="ftp://nowhere"), "http://"),
         (replace(LLM, api_key_variable="NOCTUARY_TEST_NO_SUCH_KEY"), "NOCTUARY_TEST_NO_SUCH_KEY"),
-        (CompactionSettings(summarizer="seq2seq", seq2seq_model="/none"), "/none"),
     ],
-    ids=["address", "key", "model"],
+    ids=["address", "key"],
 )
 def test_what_is_set_up_wrongly_refuses_and_the_night_goes_on(
     settings: CompactionSettings, detail: str

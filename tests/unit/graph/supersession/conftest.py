@@ -58,7 +58,7 @@ class Note:
 
     def extraction(self, record: MemoryRecord) -> Extraction:
         """What the extractor finds, or what the test says instead of its statements."""
-        read = extract(record.content, "", record.tags, is_turn=record.is_turn)
+        read = extract(record.content, record.tags, is_turn=record.is_turn)
         found = (*read.found, *(self._about(name) for name in self.about))
         return Extraction(found, tuple(self._stated(*said) for said in self.says))
 
