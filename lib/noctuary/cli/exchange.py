@@ -204,10 +204,7 @@ def _require(holds: object, message: str) -> None:
 
 
 class ExportManifest(NamedTuple):
-    """What an export holds: files by path, with bytes and SHA-256, and the snapshot's manifest.
-
-    The digest is over both; of the manifest, where it came from and how it is stored is left out.
-    """
+    """What an export holds: files by path, and the snapshot's manifest; the digest is over both."""
 
     digest: str
     files: Mapping[str, Mapping[str, Any]]
@@ -602,8 +599,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 KIND = "noctuary-export"
-"""The kind of source of an imported snapshot: there is no store behind it that could be looked
-into."""
+"""The kind of source of an imported snapshot: there is no store behind it."""
 
 
 class Imported(NamedTuple):

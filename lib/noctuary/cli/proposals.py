@@ -1,8 +1,4 @@
-"""`noctuary proposals`: what could be archived, tidied, remembered for good; doing and undoing it.
-
-Three kinds: `compact` archives memories in noctuary's own store, `curate` marks rows of the memory
-store that the night read, `promotions` only shows.
-"""
+"""`noctuary proposals`: what could be archived, tidied, remembered; doing and undoing it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Commands that ask: recall, context, sensitive; and an explained recall as text.
-
-Loads little: where a warm server answers, `noctuary recall` needs neither numpy nor a snapshot.
-"""
+"""Commands that ask: recall, context, sensitive. Loads little: a warm server may answer."""
 
 from __future__ import annotations
 

@@ -79,13 +79,10 @@ def embed_texts(
     fingerprint: EncoderFingerprint,
     encode: Encode,
     progress: Progress = SILENT,
-    *,
     batches_per_write: int = BATCHES_PER_WRITE,
 ) -> Embedded:
     """Return a vector for every text, where all fit in memory; see `fill_vectors`."""
-    filled = fill_vectors(
-        texts, store, fingerprint, encode, progress, batches_per_write=batches_per_write
-    )
+    filled = fill_vectors(texts, store, fingerprint, encode, progress, batches_per_write)
     vectors = read_vectors(store, [text_key(text) for text in texts], fingerprint.dimension)
     if lacking := len(_unusable(vectors)):
         raise lacking_vectors(lacking, fingerprint)
@@ -98,13 +95,9 @@ def fill_vectors(
     fingerprint: EncoderFingerprint,
     encode: Encode,
     progress: Progress = SILENT,
-    *,
     batches_per_write: int = BATCHES_PER_WRITE,
 ) -> Filled:
-    """Bring the vector of every distinct text into a store of the encoder's `vector_kind`.
-
-    Of the encoder's batches so many may be lost to a kill; what is written stays where it fails.
-    """
+    """Bring the vector of every distinct text into a store; what is written stays if it fails."""
     unique = {text_key(text): text for text in texts}
     missing = [
         window[place]
@@ -179,10 +172,7 @@ def write_vectors(
     rows: int,
     dimension: int,
 ) -> list[bytes]:
-    """Write the vectors of keys to a `.npy` file, (rows, dimension); return the keys without one.
-
-    Their rows are NaN in the file. Keys come in batches of any length.
-    """
+    """Write the vectors of keys to a `.npy` file, NaN for those without one, and return these."""
     unusable: list[bytes] = []
 
     def blocks() -> Iterator[Floats]:
@@ -379,9 +369,7 @@ class NightEncoder:
             texts,
             self.vectors(backend),
             self.fingerprint,
-            lambda new: self.open_backend(backend, texts).iter_document_batches(new),
-            progress or self._progress,
-            batches_per_write=backend.batches_per_write,
+            *self._encoding(backend, texts, progress),
         )
 
     def embed_queries(self, texts: Sequence[str]) -> Embedded:
@@ -392,7 +380,7 @@ class NightEncoder:
             self.fingerprint,
             lambda new: self.hosted.iter_document_batches(new, "query"),
             self._progress,
-            batches_per_write=1,
+            1,
         )
 
     def open_backend(self, backend: Backend, texts: Sequence[str]) -> Opened:
@@ -415,10 +403,7 @@ class NightEncoder:
     def write_memory_vectors(
         self, path: Path, memories: Path, backend: Backend, runner: Runner, shards: Path
     ) -> Filled:
-        """Write the vector of every memory, by position, to a `.npy` file of float32.
-
-        Returns how many distinct texts were embedded now, and how many were known.
-        """
+        """Write every memory's vector, by position, to a `.npy` file of float32."""
         rows, store = count_rows(memories), self.vectors(backend)
 
         def write() -> tuple[Filled, list[bytes]]:
@@ -441,11 +426,7 @@ class NightEncoder:
     def fill_store(
         self, store: ContentStore, memories: Path, backend: Backend, runner: Runner, shards: Path
     ) -> Filled:
-        """Embed the memories whose vector the store lacks.
-
-        ONNX Runtime works through shards. Other encoders take all texts at once:
-        sentence-transformers sorts them by length, a hosted model fills its batches.
-        """
+        """Embed what the store lacks: ONNX Runtime in shards, others all texts at once."""
         if backend.is_onnx:
             total = count_rows(memories)
             return fill(
@@ -460,14 +441,17 @@ class NightEncoder:
             )
         batches = iter_batches(memories, [TEXT])
         texts: list[str] = [text for batch in batches for text in batch.column(TEXT).to_pylist()]
-        return fill_vectors(
-            texts,
-            store,
-            self.fingerprint,
-            lambda new: self.open_backend(backend, texts).iter_document_batches(new),
-            self._progress,
-            batches_per_write=backend.batches_per_write,
-        )
+        return fill_vectors(texts, store, self.fingerprint, *self._encoding(backend, texts))
+
+    def _encoding(
+        self, backend: Backend, texts: Sequence[str], progress: Progress | None = None
+    ) -> tuple[Encode, Progress, int]:
+        """Return how texts are embedded, who is told, and how many batches a kill may lose."""
+
+        def encode(new: Sequence[str]) -> Iterator[PlacedVectors]:
+            return self.open_backend(backend, texts).iter_document_batches(new)
+
+        return encode, progress or self._progress, backend.batches_per_write
 
 
 def keyed_memories(memories: Path) -> Iterator[RecordBatch]:
@@ -488,10 +472,9 @@ def sample_texts(memories: Path, count: int = AGREEMENT_SAMPLE) -> list[str]:
 
 
 def share_files(directory: Path, home: Path) -> None:
-    """Keep files of an encoder that another store of this home holds as well once on disk.
+    """Keep files of an encoder that other stores of this home hold once on disk, by hard links.
 
-    By hard links to the oldest, so that every store stays whole. An encoder is written beside its
-    place and renamed, never changed in it.
+    To the oldest. An encoder is written beside its place and renamed, never changed in it.
     """
     for file in directory.glob("*"):
         for twin in home.glob(f"*/{directory.parent.name}/{directory.name}/{file.name}"):

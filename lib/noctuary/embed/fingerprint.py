@@ -1,7 +1,4 @@
-"""The identity by which two vectors may be compared, and what is checked of every vector.
-
-No model code; numpy and the standard library only, because the read side imports this.
-"""
+"""The identity by which two vectors may be compared, and what is checked of every vector."""
 
 from __future__ import annotations
 

@@ -45,12 +45,8 @@ from noctuary.work.http import (
 Floats = NDArray[np.float32]
 Purpose = Literal["document", "query"]
 
-# What is known of the providers: addresses, fields, models, limits, prices. Read on 2026-11-22.
-#
-# Voyage: docs.voyageai.com/reference/embeddings-api, mongodb.com/docs/voyageai/models,
-# docs.voyageai.com/docs/pricing. OpenAI: developers.openai.com/api/reference/resources/embeddings,
-# model pages. Cohere: docs.cohere.com/reference/embed (v2), docs.cohere.com/docs/cohere-embed; the
-# price of embed-v4.0 as gateways list it; those of the v3 models are not published any more.
+# What is known of the providers: addresses, fields, models, limits, prices. Read on 2026-11-22 in
+# their references; the price of embed-v4.0 as gateways list it, those of v3 are not published.
 
 
 class ModelFacts(NamedTuple):
@@ -121,9 +117,8 @@ HOSTED_PROVIDERS: Mapping[str, Provider] = {
     ),
 }  # fmt: skip
 
-# One hosted model as it is configured, its identity, and the file by which recall finds it: names,
-# an address and the name of a variable, never a key. A recall asks the model that made its
-# snapshot, whatever the settings say by then.
+# One hosted model as it is configured, and the file by which recall finds the model that made its
+# snapshot, whatever the settings say by then: never a key.
 
 HOSTED_FILE = "hosted.json"
 FORMAT_VERSION = 1
@@ -163,8 +158,7 @@ class HostedModel:
     def fingerprint(self) -> EncoderFingerprint:
         """Return the identity of the space, as far as it can be known from outside.
 
-        Nobody sees the weights: in the place of their hash stands that of provider, name and
-        dimension. The address is no part of it: a gateway may move.
+        No weights are seen, so their hash is of provider, name and dimension; a gateway may move.
         """
         weights = hash_text("hosted", self.provider, self.name, str(self.dimension))
         return EncoderFingerprint(
@@ -390,9 +384,8 @@ def cut_bytes(text: str, limit: int) -> str:
 
 
 def read_batch(body: bytes, model: HostedModel, count: int) -> Batch:
-    """Read the answer to a request of `count` texts.
+    """Read the answer to a request of `count` texts; vectors are scaled to length 1.
 
-    Vectors are scaled to length 1: a shortened one (Matryoshka) is not, with every provider.
     PassingFaultError if it is no JSON (something on the way broke it), BadVectorsError if it holds
     not exactly one usable vector per text.
     """
@@ -555,10 +548,7 @@ class HostedEncoder:
             yield places, self._embed([sent[place] for place in places], purpose)
 
     def _embed(self, texts: list[str], purpose: Purpose) -> Floats:
-        """Return the vectors of one request's texts; where one is too long, of each by itself.
-
-        So a text's vector never depends on its neighbours.
-        """
+        """Return one request's vectors; where a text is too long, each by itself."""
         limit = self.model.max_tokens
         try:
             return self._request(texts, purpose)
@@ -594,10 +584,7 @@ def open_hosted_encoder(settings: EncoderSettings, say: Callable[[str], None]) -
 
 
 def plan_requests(texts: Sequence[str], model: HostedModel) -> Iterator[list[int]]:
-    """Yield positions of the texts that share a request, each once and in order.
-
-    A byte is taken for a token, which no tokenizer exceeds: a request is never too large.
-    """
+    """Yield positions of texts that share a request; a byte counts as a token: none too large."""
     most = min(MAX_TEXTS, model.form.max_texts)
     members: list[int] = []
     used = 0
@@ -649,9 +636,8 @@ class HostedQueryEncoder:
     def encode_query(self, text: str, within_ms: float = math.inf) -> Floats:
         """Return the unit vector of a query, read-only; shape (dimension,).
 
-        A part of the time that is left for the whole answer is waited, never more than
-        LONGEST_WAIT_S: ProviderDownError without an answer by then, or where the provider has just
-        failed. One that comes too late is kept for the next time the same is asked.
+        ProviderDownError without an answer in a share of the time, or where the provider has just
+        failed; an answer that comes too late is kept for the next time.
         """
         known = self.known_vector(text)
         if known is not None:

@@ -1,7 +1,6 @@
 """The bulk face of an encoder: ONNX Runtime, fp32, over what `noctuary.embed.export` wrote.
 
-A text is never padded and never shares a call, and every call is one thread's work, so a vector
-cannot depend on its neighbours, on the order or on how many threads there are.
+A text is never padded, shares no call, and each call is one thread's: nothing changes its vector.
 """
 
 from __future__ import annotations
@@ -146,8 +145,8 @@ class OnnxEncoder:
     ) -> OnnxEncoder:
         """Open what `export_onnx` wrote; its files are compared with their checksums.
 
-        So many threads call at once, by default one per core that this process may use. More than
-        one thread of a single call divide its products: the last digits depend on their number.
+        `threads` call at once; `call_threads` divide one call's products, which changes last
+        digits.
         """
         header = read_header(directory)
         if header.declined:

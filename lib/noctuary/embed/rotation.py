@@ -1,8 +1,7 @@
 """The rotation after which a prefix of a vector is its best short form; a pack's short tier.
 
-The rotation is the uncentred PCA of the corpus: the eigenvectors of X'X by descending eigenvalue.
-It is orthogonal, so full-dimension cosines do not change; centring would break that. It is fitted
-once per encoder and then kept, because another rotation rewrites every tier.
+The uncentred PCA of the corpus: orthogonal, so cosines stay. Fitted once per encoder and kept,
+because another rotation rewrites every tier.
 """
 
 from __future__ import annotations
@@ -80,11 +79,9 @@ class Rotation:
 def fit(vectors: Matrix, fingerprint_digest: str) -> Rotation:
     """Fit the uncentred PCA rotation of a corpus, shape (n >= 1, d); may be memory-mapped.
 
-    Deterministic: eigenvectors by descending eigenvalue, each with its largest component positive
-    (the first of equal ones). Of more than FIT_ROWS_MAX rows every second, third, ... is used.
-    ValueError for another shape, no row, or a value that is not finite.
-
-    Source: research/limits.md section 4.
+    Deterministic: each eigenvector's largest component, the first of equal ones, is positive.
+    ValueError for another shape, no row, or a value that is not finite. Source: research/limits.md
+    section 4.
     """
     if vectors.ndim != 2 or not len(vectors):
         raise ValueError(f"a rotation needs vectors of shape (n >= 1, d), not {vectors.shape}")
@@ -142,10 +139,9 @@ def _damaged(directory: Path, found: str) -> str:
 
 
 def fit_or_load(directory: Path, vectors: Matrix, fingerprint_digest: str) -> Rotation:
-    """Return the frozen rotation, fitting and freezing it on the first corpus that is large enough.
+    """Return the frozen rotation, fitted on the first corpus large enough; before, the identity.
 
-    Before that it is the identity, not stored. FingerprintMismatchError if the frozen one belongs
-    to another encoder or dimension, StoreError if it is damaged.
+    FingerprintMismatchError if it belongs to another encoder or dimension, StoreError if damaged.
     """
     dim, frozen = int(vectors.shape[1]), load(directory)
     if frozen is None:
@@ -180,9 +176,7 @@ def rotate(vectors: Matrix, rotation: Rotation, dim: int | None = None) -> Float
 def prefix(rotated: Matrix, dim: int) -> Floats:
     """Return u = v[:k] / sqrt(|v[:k]|^2 + eps^2) per row: norm in [0, 1], zero stays zero.
 
-    Vectors of shape (n, d) or (d,), finite; ValueError unless k is in 1..d.
-
-    Source: libravdb mathematics section 4.
+    (n, d) or (d,), finite; ValueError unless k is in 1..d. Source: libravdb mathematics section 4.
     """
     if not 1 <= dim <= rotated.shape[-1]:
         raise ValueError(f"a prefix of {dim} cannot be cut from {rotated.shape[-1]} dimensions")

@@ -31,10 +31,8 @@ Floats = NDArray[np.float32]
 PlacedVectors = tuple[list[int], Floats]
 """Positions of some texts and their vectors, shape (len(positions), dimension)."""
 
-# How much of a long text has to be tokenized.
-#
-# A model reads the first few hundred tokens. Tokenizing all of a 10 MB paste to throw the rest
-# away takes a minute, so only a head that certainly holds those tokens is tokenized.
+# How much of a long text has to be tokenized: only a head that certainly holds the tokens that a
+# model reads. All of a 10 MB paste would take a minute.
 
 CHARS_PER_TOKEN = 16
 """First guess of a head's length: texts shorter than 16 characters a token are left whole (4 on
@@ -68,12 +66,9 @@ def without_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-# Which texts are encoded together, and their vectors put back in order.
-#
-# A text's vector must not depend on its neighbours, or a memoised vector differs from a recomputed
-# one. Padding and the shape of the matrix product both change the last bits, so a batch holds
-# texts of one token count only, and a small batch is filled up with repeats until the product
-# takes the ordinary path.
+# Which texts are encoded together. A vector must not depend on its neighbours, or a kept one
+# differs from a recomputed one: padding and the product's shape change the last bits. So a batch
+# holds texts of one token count, filled up with repeats until the product takes the ordinary path.
 
 BATCH_SIZE = 8
 """Texts of a batch. On a CPU 8-16 is the fastest: larger ones fall out of the cache."""

@@ -1,7 +1,6 @@
 """The embedding tiers as LanceDB tables: 64, 256 and full dimensions of the rotated vectors.
 
-The tables are a projection: LanceDB does not fsync, so a table that cannot be read is rebuilt and
-the report says so. lancedb, pyarrow and polars are imported when a function is called.
+A projection: LanceDB does not fsync, so a table that cannot be read is rebuilt, and reported.
 """
 
 from __future__ import annotations
@@ -40,11 +39,7 @@ class TablesUnreachableError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class TableHome:
-    """A place that holds LanceDB tables, each with a mark beside it while it is written.
-
-    A mark that is left behind says that its table cannot be trusted. LanceDB itself reaches an
-    object store, with what the AWS_* variables say.
-    """
+    """A place of LanceDB tables; a mark that is left beside one says that it cannot be trusted."""
 
     directory: Path  # of the marks, and of the tables where there is no URI; made by the first one
     remote: str = ""  # tiers.uri, `s3://bucket/prefix`; the prefix is the tables' alone
@@ -134,12 +129,9 @@ def connect(place: Path | str) -> Any:
     return lancedb.connect(str(place))
 
 
-# Early-exit thresholds of the short tiers, derived from a corpus against full-dimension truth.
-#
-# A tier may answer alone where its best cosine tells that its first ten are the true first ten.
-# The reference's thresholds were calibrated for another model, and it asks to derive them anew
-# when the model changes (libravdb mathematics section 4). Memories of the corpus serve as queries,
-# each held out from its own results; nothing is random, so equal inputs give equal thresholds.
+# Early-exit thresholds of the short tiers, derived from a corpus against full-dimension truth: from
+# where on a tier's best cosine tells that its first ten are right (libravdb mathematics section 4).
+# Memories serve as queries, held out from their own results; equal inputs give equal thresholds.
 
 TARGET_RECALL = 0.9
 """Of the true first ten that a tier's first ten must hold, for its answer to count as right. Lower
@@ -331,10 +323,7 @@ def index_spec(dim: int, rows: int) -> IndexSpec:
 def settle_index(
     table: LanceTable, dim: int, runner: Runner, *, changed: bool, least: int, keep: timedelta
 ) -> tuple[str, int]:
-    """Bring a tier's index up to date and compact; return the index in use and the rows it misses.
-
-    There is an index from `least` rows on; one that an earlier version left is replaced.
-    """
+    """Bring a tier's index, used from `least` rows on, up to date; return it and rows it misses."""
     rows = table.count_rows()
     spec = index_spec(dim, max(rows, 1))
     held = table.list_indices()
@@ -486,12 +475,11 @@ def sync_tiers(
     runner: Runner | None = None,
     progress: Progress = SILENT,
 ) -> TierReport:
-    """Make every tier hold exactly the given memories; only changed rows are written.
+    """Make every tier hold exactly the given memories; only rows with a new hash are written.
 
-    A row changes with its content hash. A tier is written from scratch where it is absent, cannot
-    be read, holds an id twice, was made with another schema, encoder or rotation, or is marked as
-    half-written. Ids, hashes and unit vectors, shape (n, d), are by position; ValueError if they do
-    not fit each other or an id repeats. LanceDB's own errors pass where it builds no index.
+    A tier is written from scratch where it is absent, unreadable, repeats an id, is half-written,
+    or of another schema, encoder or rotation. Ids, hashes and unit vectors, shape (n, d), are by
+    position; ValueError if they do not fit each other or an id repeats.
     """
     keys = _wanted(memory_ids, content_hashes, vectors, rotation)
     tables = tier_tables(rotation.dim, dims)

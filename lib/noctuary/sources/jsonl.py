@@ -1,9 +1,7 @@
 """Reading an exported corpus: one JSON object a line, plain or gzip.
 
-The first pass learns the ids (8 bytes a row for numbers), the digest and whether the file is in
-key order already. If it is not, the rows are delivered in several passes over the file, each
-picking one window of the order: no text of a row is ever put into a temporary file in order to
-sort it.
+A first pass learns the ids, the digest and the order; an unsorted file is then read in passes, a
+window of the order each, so that no text is ever put into a temporary file.
 """
 
 from __future__ import annotations

@@ -193,10 +193,7 @@ corrections, and puts more turns of a copied history behind what follows it."""
 
 
 def parse_moment(value: object) -> int | None:
-    """Return microseconds since the epoch of an ISO 8601 stamp (UTC without an offset), or None.
-
-    Moments before 1970 and after 2200 are none: the export refuses them.
-    """
+    """Return microseconds of an ISO 8601 stamp (UTC without an offset) of 1970 to 2200, or None."""
     if not isinstance(value, str) or not 10 <= len(value) <= 40:
         return None
     try:
@@ -210,11 +207,7 @@ def parse_moment(value: object) -> int | None:
 
 
 def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
-    """Return when a turn was said that follows one said at `last_us` in its file.
-
-    Its stamp, if that is later or more than `MAX_SKEW_US` earlier; else one microsecond after the
-    turn before it, so that turns sort as they lie in the file.
-    """
+    """Return when a turn was said that follows one at `last_us`: its stamp, or just after."""
     if last_us is None:
         return stamp_us
     if stamp_us is None or last_us - MAX_SKEW_US <= stamp_us <= last_us:
@@ -232,11 +225,10 @@ _WORKTREES = (".claude", "worktrees")
 
 
 def project_of(folder: str) -> str:
-    """Return the name of the project at a path, "" where there is none (the root, "", "~").
+    """Return the name of the project at a path (its last folder), "" where there is none.
 
-    It is the name of the last folder, whether or not the path exists: "/home/me/shop" is "shop". A
-    worktree that Claude Code made inside a repository belongs to that repository. Printable, NFC,
-    at most `MAX_PROJECT_CHARS` characters.
+    The path need not exist; a worktree of Claude Code belongs to its repository. Printable, NFC, at
+    most `MAX_PROJECT_CHARS` characters.
     """
     text = unicodedata.normalize("NFC", folder)
     is_windows = _WINDOWS.match(text) is not None
@@ -255,9 +247,7 @@ def project_of(folder: str) -> str:
     return " ".join(shown.split())[:MAX_PROJECT_CHARS].strip()
 
 
-# What of a text its speaker said: without what the agent and noctuary put around it.
-#
-# Linear in the length of the text.
+# What of a text its speaker said, without what the agent and noctuary put around it; linear time.
 
 _NAMES = (
     r"system-reminder|local-command-[a-z-]{1,40}|command-(?:name|message|contents)"
@@ -271,10 +261,9 @@ _INTERRUPTED = re.compile(r"\[Request interrupted by user[^\]\n]{0,40}\]")
 
 
 def strip_wrappers(text: str) -> str:
-    """Return a text without the agent's tagged insertions and without injected memories.
+    """Return a text, stripped, without the agent's tagged insertions and injected memories.
 
-    A tag that is never closed stays, with what follows it, unless it begins the text: somebody
-    writes about it. The rest is stripped of white space around it; "" if nothing is left.
+    A tag that is never closed stays unless it begins the text: somebody writes about it.
     """
     if "<" in text:
         text = _without_tagged(cut_blocks(text).text)
@@ -411,10 +400,7 @@ _TAIL_SHARE = 3
 
 
 def call_texts(arguments: object) -> tuple[str, ...]:
-    """Return what a tool was called with, one text per argument, "name=" before all but a sole one.
-
-    Arguments are taken in their order. A text is read as JSON where it is an object (Codex).
-    """
+    """Return a call's arguments as texts, each behind "name=" where there are several."""
     if isinstance(arguments, str):
         parsed = parse_object(arguments)
         if parsed is None:
@@ -486,10 +472,7 @@ class Vetted(NamedTuple):
 
 
 def vet_part(part: Part, tool_chars: int) -> Vetted | None:
-    """Return a part as it may be kept, or None where nothing of it is anybody's own.
-
-    Of a call and of a result `tool_chars` are kept; 0 keeps a call's name and nothing of a result.
-    """
+    """Return a part as it may be kept, or None; `tool_chars` 0 keeps a call's name, no result."""
     texts = tuple(t for t in map(clean_text, part.texts) if t)
     if part.kind == "text":
         said = "\n".join(texts)
@@ -516,10 +499,9 @@ def clean_text(text: str) -> str:
     return strip_wrappers(_UNWRITABLE.sub("\ufffd", text) if _UNWRITABLE.search(text) else text)
 
 
-# One line of a Claude Code transcript to what it adds to a turn.
-#
-# The format is internal to the agent and changes: nothing is required of a line, and what is not
-# known is skipped. Source: research/ecosystem.md 1.3.
+# One line of a Claude Code transcript to what it adds to a turn. The format is internal and
+# changes: nothing is required of a line, and what is not known is skipped (research/ecosystem.md
+# 1.3).
 
 CLAUDE = "claude"
 
@@ -528,10 +510,7 @@ _SYNTHETIC_MODEL = "<synthetic>"
 
 
 def read_claude(line: Mapping[str, object], context: FileContext) -> list[Reading]:
-    """Return what a line adds to turns, or why nothing; the context learns session and folder.
-
-    A line with tool results and words of its user adds to two turns.
-    """
+    """Return what a line adds to turns (results to their call's), or why nothing."""
     if not context.project and (folder := as_name(line.get("cwd"))):
         context.project = project_of(folder)
     kind = line.get("type")
@@ -592,13 +571,9 @@ def _uuid(line: Mapping[str, object]) -> str:
     return hashlib.sha256(said.encode()).hexdigest()[:32]
 
 
-# One line of a Codex rollout to what it adds to a turn.
-#
-# What its user typed is taken from `event_msg` lines, because `response_item` messages of that
-# role also hold what the agent puts into the prompt. Answers, calls and results are
-# `response_item` lines. Calls carry no id of an answer: they belong to the answer right before
-# them. Source: the published protocol of openai/codex (codex-rs/protocol,
-# codex-rs/rollout/src/policy.rs).
+# One line of a Codex rollout to what it adds to a turn. Words of its user are `event_msg` lines, as
+# `response_item` messages also hold the prompt's frame; calls belong to the answer before them.
+# Source: the published protocol of openai/codex (codex-rs/protocol, rollout/src/policy.rs).
 
 CODEX = "codex"
 

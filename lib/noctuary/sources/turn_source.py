@@ -46,11 +46,7 @@ _ROWS = """
 
 
 class TranscriptSource(PinnedFile):
-    """The turns of a turns.sqlite, pinned to one state.
-
-    Ids are text ("turn-" and 16 hexadecimal digits) or negative integers, both the same on every
-    night. A turn that held a secret is a row that is marked as sensitive and holds no text.
-    """
+    """The turns of a turns.sqlite, pinned to one state; ids are text or negative integers."""
 
     def __init__(
         self,
@@ -166,12 +162,7 @@ def _is_folder_of_turns(source: Path, last: Path) -> bool:
 
 
 class CombinedSource(Source):
-    """A source with the rows of another joined to it.
-
-    It is named as the first: that is the store which its owner writes. Ids of the two should
-    differ; of a row of each with the same id the store's comes first, and the export reports the
-    other as a duplicate.
-    """
+    """A source with the rows of another joined to it, named as the first, whose rows come first."""
 
     def __init__(self, primary: Source, joined: Source) -> None:
         """Join two open sources of one kind of ids, which are closed with this one."""
