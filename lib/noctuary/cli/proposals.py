@@ -192,13 +192,10 @@ def _plan_lines(plan: Plan, limit: int, *, texts: bool) -> Iterator[str]:
 
 def _summaries_json(plan: Plan, *, texts: bool) -> list[dict[str, Any]]:
     """Return the summaries of a plan, with their texts only where asked for."""
+    names = ("summary_id", "method", "source_ids", "source_tokens", "summary_tokens")
     return [
         {
-            "summary_id": summary.summary_id,
-            "method": summary.method,
-            "source_ids": list(summary.source_ids),
-            "source_tokens": summary.source_tokens,
-            "summary_tokens": summary.summary_tokens,
+            **{name: getattr(summary, name) for name in names},
             "confidence": None if summary.report is None else summary.report.confidence,
             **({"text": summary.text} if texts else {}),
         }

@@ -44,9 +44,7 @@ _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "
 
 recall_options = add_options(
     click.option("-k", type=click.IntRange(min=0), help="How many memories.  [default: 10]"),
-    click.option("--wing", help="Only this wing."),
-    click.option("--room", help="Only this room."),
-    click.option("--category", help="Only this category."),
+    *(click.option(f"--{name}", help=f"Only this {name}.") for name in FILTERS[:3]),
     user_option,
     click.option(
         "--sort-by", type=click.Choice(["relevance", "importance", "recency"]), default="relevance"

@@ -66,12 +66,7 @@ from noctuary.core.store import (
 )
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 from noctuary.embed.tiers import TableHome, connect
-from noctuary.recall.profile import (
-    current_settings,
-    layers_of,
-    list_profiles,
-    read_store_profiles,
-)
+from noctuary.recall.profile import current_settings, layers_of, list_profiles, read_store_profiles
 from noctuary.recall.result import Calibration
 from noctuary.snapshot.publish import rollback as roll_back
 from noctuary.snapshot.verdict import PASS
@@ -684,16 +679,15 @@ def look_at_index(paths: StorePaths) -> Finding:
         return _ok("index", f"{len(tables)} LanceDB tables without an index: scans are exact")
     if importlib.util.find_spec("lancedb") is None:
         return _ok("index", "LanceDB is not installed here: its indexes cannot be read")
-    left_out = {name: count for name in indexed if (count := _unindexed(paths.lance, name))}
-    if not left_out:
+    database = connect(paths.lance)
+    counted = {
+        name: sum(int(i.num_unindexed_rows) for i in database.open_table(name).list_indices())
+        for name in indexed
+    }
+    told = ", ".join(f"{count:,} rows of {name}" for name, count in counted.items() if count)
+    if not told:
         return _ok("index", f"the indexes of {len(indexed)} LanceDB tables cover every row")
-    told = ", ".join(f"{count:,} rows of {name}" for name, count in left_out.items())
     return _warn("index", f"{told} are in no index: searches scan them one by one")
-
-
-def _unindexed(lance_dir: Path, name: str) -> int:
-    table = connect(lance_dir).open_table(name)
-    return sum(int(index.num_unindexed_rows) for index in table.list_indices())
 
 
 def _look_at_access_log(paths: StorePaths) -> Finding:

@@ -36,16 +36,13 @@ TEXT = "content"
 """Column of the texts."""
 
 BATCHES_PER_WRITE = 8
-"""Batches per durable write: more loses more work to a kill (8 batches of 8 texts are about a
-second), fewer fsyncs more. A hosted encoder's batch is paid for, so each is written at once."""
+"""Batches per durable write: more loses more work to a kill (8 are about a second)."""
 
 SHARD_ROWS = 4_096
-"""Rows of a shard: more lose more work to a kill (20 s on two cores with the default model), fewer
-make fragments that every night's end merges."""
+"""Rows of a shard: more lose more work to a kill (20 s), fewer make more fragments to merge."""
 
 WINDOW_ROWS = 65_536
-"""Vectors gathered at once (100 MB at 384 dimensions). Fewer read a fragment more often where a
-store's texts lie scattered over all fragments."""
+"""Vectors gathered at once (100 MB at 384 dimensions); fewer read fragments more often."""
 
 TAKE_ROWS = 4_096
 """Vectors taken from a store at once: each call copies them up to three times."""
@@ -166,11 +163,7 @@ def _take(store: ContentStore, handles: NDArray[np.int64], dimension: int) -> Fl
 
 
 def write_vectors(
-    path: Path,
-    store: ContentStore,
-    keys: Iterable[Sequence[bytes]],
-    rows: int,
-    dimension: int,
+    path: Path, store: ContentStore, keys: Iterable[Sequence[bytes]], rows: int, dimension: int
 ) -> list[bytes]:
     """Write the vectors of keys to a `.npy` file, NaN for those without one, and return these."""
     unusable: list[bytes] = []
@@ -218,9 +211,7 @@ class EmbedTexts:
 
     export: Path  # every worker must be able to read it
     name: str = "memory_vectors"
-    # The threads of one process use every core, and further models only memory. Two threads
-    # take 1.17 ms a text where one takes 2.15 (one layer, 47 tokens).
-    row_ms: float = 0.0
+    row_ms: float = 0.0  # One process: its threads use every core, further models only memory
 
     def open(self, threads: int) -> BatchFunction:
         """Return the function from `key` and `content` to `key` and `value`; see `BatchTask`."""
@@ -245,8 +236,7 @@ AGREEMENT_SAMPLE = 16
 """Texts of the corpus on which two implementations must agree; each costs both some 20 ms."""
 
 SHARDS_OF_A_NIGHT = 30
-"""Shards that a night's memories are cut into, as long as these are not too large or small: a kill
-loses one. They are one wave, so that the model is opened once."""
+"""Shards of a night's memories, unless too large or small: one wave opens the model once."""
 
 LEAST_SHARD_ROWS = 32
 """A third of a second with the default model on two cores; fewer spend it on files."""
@@ -479,14 +469,11 @@ def share_files(directory: Path, home: Path) -> None:
     for file in directory.glob("*"):
         for twin in home.glob(f"*/{directory.parent.name}/{directory.name}/{file.name}"):
             with suppress(OSError):  # it goes at this moment, or lies on another disk
-                if _is_older(twin, file) and hash_file(twin) == hash_file(file):
+                # The older one, in an order that all stores agree on.
+                ours, theirs = file.stat(), twin.stat()
+                is_older = (theirs.st_mtime_ns, theirs.st_ino) < (ours.st_mtime_ns, ours.st_ino)
+                is_as_large = theirs.st_size == ours.st_size
+                if is_as_large and is_older and hash_file(twin) == hash_file(file):
                     with replacement(file) as tmp:
                         tmp.unlink()
                         tmp.hardlink_to(twin)
-
-
-def _is_older(one: Path, other: Path) -> bool:
-    """Say whether one of two files of equal size is older, in an order that all stores agree on."""
-    found = [path.stat() for path in (one, other)]
-    ages = [(stat.st_mtime_ns, stat.st_ino) for stat in found]
-    return found[0].st_size == found[1].st_size and ages[0] < ages[1]

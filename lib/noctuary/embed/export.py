@@ -315,8 +315,7 @@ def _layer_tensors(raw: Tensors, base: str, head_size: int) -> Tensors:
 # tried again every night.
 
 OPSET = 17
-"""The newest that torch's tracing exporter writes and the oldest with LayerNormalization as one
-operation."""
+"""The newest that torch's tracing exporter writes, the oldest with one LayerNormalization."""
 
 MODEL_TYPES = ("bert", "roberta", "xlm-roberta", "distilbert")
 """Architectures that are exported; each has a test. Others may trace, but nobody has looked."""

@@ -20,8 +20,7 @@ HOSTED_POOLING = "hosted"
 """In the place of a pooling: a provider makes the vectors and does not say how."""
 
 UNIT_TOLERANCE = 1e-4
-"""How far the length of a returned row may be from 1: float32 rounding is 1000 times smaller, a
-model that forgot to normalise is far outside."""
+"""How far the length of a returned row may be from 1; float32 rounding is 1000 times smaller."""
 
 FIELD_TYPES: Mapping[str, type] = {"str": str, "int": int, "bool": bool}
 """By annotation. Compared exactly: bool is a subclass of int, and True is no dimension."""

@@ -28,17 +28,14 @@ PROBE_ROWS = 65_536
 """Least allowed rows that a search looks at in the tier; fewer miss neighbours in the next cell."""
 
 PROBE_SHARE = 1 / 5
-"""Least share of the allowed rows that is looked at, where that is more than PROBE_ROWS. A 32nd is
-enough for clustered vectors; a sixth found .93 of 300,000 rows without any clusters, which cells
-serve worst."""
+"""Least share of the allowed rows that is looked at. A 32nd is enough for clustered vectors; a
+sixth found .93 of 300,000 rows without any clusters, which cells serve worst."""
 
 EXACT_SCOPE_ROWS = 2_048
 """A scope of at most so many memories is scored exactly: its rows cost no more than a shortlist."""
 
 PREFIX_EPSILON = 1e-8
-"""Added to a prefix's norm in quadrature: a prefix that is numerical noise becomes zero instead of
-a random direction. Right for float32 embeddings; a model whose tiny norms carry meaning needs a
-smaller one."""
+"""Added to a prefix's norm in quadrature: numerical noise becomes zero, not a random direction."""
 
 Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]

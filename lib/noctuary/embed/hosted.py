@@ -45,8 +45,10 @@ from noctuary.work.http import (
 Floats = NDArray[np.float32]
 Purpose = Literal["document", "query"]
 
-# What is known of the providers: addresses, fields, models, limits, prices. Read on 2026-11-22 in
-# their references; the price of embed-v4.0 as gateways list it, those of v3 are not published.
+# What is known of the providers: addresses, fields, models, limits, prices. Read on 2026-11-22 at
+# docs.voyageai.com/reference/embeddings-api and /docs/pricing, mongodb.com/docs/voyageai/models,
+# developers.openai.com/api/reference/resources/embeddings, docs.cohere.com/reference/embed (v2) and
+# /docs/cohere-embed; embed-v4.0's price as gateways list it, those of v3 are not published.
 
 
 class ModelFacts(NamedTuple):
@@ -275,8 +277,7 @@ TEXT_OVERHEAD_TOKENS = 16
 _READ_BYTES_PER_TOKEN = 8
 """More bytes than this per token is no prose: a provider that cuts would not read further."""
 _SAFE_BYTES_PER_TOKEN = 3
-"""Of providers that refuse what is too long: prose has 4 and more, so this loses little and is
-rarely refused. What is, is cut to one byte per token: no token is shorter."""
+"""Of providers that refuse longer texts: prose has 4 and more; what is refused is cut to one."""
 
 _UNREADABLE = "it does not accept the request: check encoder.model and encoder.dimension"
 _HINTS = {
@@ -453,11 +454,9 @@ RETRIES = 6
 MAX_RETRY_AFTER_S = 120.0
 """Longest wait that a provider may ask for: limits are per minute, so two of them pass."""
 NIGHT_PATIENCE_S = 1_200.0
-"""Seconds that a whole night may spend waiting between tries. More outlasts longer outages and
-keeps the store locked for as long."""
+"""Seconds that a whole night may wait between tries; the store is locked for as long."""
 MAX_TEXTS = 128
-"""Texts of one request, where the provider takes as many. More saves round trips; fewer loses less
-to a kill, because a request is paid for and kept as a whole."""
+"""Texts of one request, where the provider takes as many: each is paid for and kept as a whole."""
 
 _PIECE = re.compile(r"[A-Za-z]{1,5}|[0-9]{1,2}|[^\W\d_A-Za-z\u2e80-\u9fff\uac00-\ud7ff]{1,2}|\S")
 """What counts as one token: five Latin letters, two digits or two letters of another alphabet, else
@@ -610,14 +609,11 @@ def _dollars(usd: float) -> str:
 # The read side's face of a hosted model: one query, one vector, within the time that is left.
 
 LONGEST_WAIT_S = 10.0
-"""For one query, without a deadline too. A provider that is well answers in a fraction of a second;
-more makes a person wait for an answer that words alone can give."""
+"""For one query, without a deadline too: words alone can answer instead."""
 WAIT_SHARE = 0.7
-"""Of the time that a recall has left: the rest is for ranking and the way back. More waits for
-slower providers; less keeps what words alone find safely inside of the deadline."""
+"""Of the time that a recall has left: the rest is for ranking and the way back."""
 REST_S = 30.0
-"""How long a provider is left alone after it failed or was late. Longer leaves out more vectors
-once it is back; shorter makes more recalls wait for nothing."""
+"""How long a provider is left alone after it failed or was late; longer leaves out vectors."""
 CACHED_QUERIES = 2048
 """Vectors kept; 4 to 12 KB each. Prompts repeat across scopes, hooks and evaluation arms."""
 

@@ -43,8 +43,7 @@ EXPORT_VERSION = 1
 _PACKAGES = ("onnx", "onnxruntime", "sentence-transformers", "torch", "transformers")
 
 _AHEAD_PER_THREAD = 4 * BATCH_SIZE
-"""Texts queued per thread: enough that no thread waits while a batch is written, few enough that
-100,000 texts do not become 100,000 waiting tasks."""
+"""Texts queued per thread: none waits for a write, and 100,000 texts are not all queued."""
 
 _ERRORS_ONLY = 3
 

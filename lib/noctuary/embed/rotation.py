@@ -20,16 +20,14 @@ from noctuary.core.files import canonical_json, read_array, write_array, write_t
 from noctuary.embed.funnel import PREFIX_EPSILON, SERVING_DIM, PrefixTier, release_pages
 
 BLOCK_ROWS = 16_384
-"""Rows looked at once: 50 MB as float64 at 384 dimensions."""
+"""Rows looked at or assigned at once: 50 MB as float64 at 384 dimensions, 64 MB by 1,024 cells."""
 
 FIT_ROWS_PER_DIMENSION = 1
-"""Rows needed per dimension before a rotation is frozen. Fewer leave directions without data, and
-the corpus would keep a poor rotation for good; more delays the short tiers. 500 rows are nearly
-enough for 384 dimensions (research/limits.md section 4)."""
+"""Rows needed per dimension before a rotation is frozen, for good: fewer leave directions without
+data; 500 rows are nearly enough for 384 dimensions (research/limits.md section 4)."""
 
 FIT_ROWS_MAX = 131_072
-"""Most rows that are looked at, evenly spread: 340 per dimension of 384 tell the directions, and a
-million rows would take 20 seconds longer for the same."""
+"""Most rows looked at, evenly spread; a million would take 20 s longer for the same."""
 
 GRAM_ROWS = 8192
 """Rows read at once while fitting: bounds memory for a memory-mapped matrix."""
@@ -209,8 +207,7 @@ def _stamped(
 # Making the short tier that a serving pack carries: prefixes, cells, order. Build side.
 
 ROWS_PER_CELL = 1_024
-"""Mean rows of a cell. Smaller cells fit a query's neighbourhood better; every probed cell costs a
-call, and every centroid a product with the query."""
+"""Mean rows of a cell: smaller fit a neighbourhood better, and each probed cell costs a call."""
 
 FIT_ROWS_PER_CELL = 48
 """Rows per cell that k-means sees: enough for a stable mean; more only lengthens the night."""
@@ -218,22 +215,15 @@ FIT_ROWS_PER_CELL = 48
 FIT_ROUNDS = 8
 """Rounds of k-means; cells barely move after these, and an unfinished fit only costs speed."""
 
-CHUNK_ROWS = 16_384
-"""Rows assigned at once: bounds memory at CHUNK_ROWS x cells x 4 bytes (64 MB at 1,024 cells)."""
-
 
 def build_prefix_tier(
-    vectors: Any,
-    rotation: Rotation,
-    dim: int = SERVING_DIM,
-    *,
-    rows_per_cell: int = ROWS_PER_CELL,
+    vectors: Any, rotation: Rotation, dim: int = SERVING_DIM, *, rows_per_cell: int = ROWS_PER_CELL
 ) -> PrefixTier:
     """Return the short tier of unit rows, a matrix or `VectorRows`, (n >= 1, d), by cell."""
     count = len(vectors)
     prefixes = np.empty((count, dim), dtype=np.float32)
-    for start in range(0, count, CHUNK_ROWS):
-        chunk = vectors[start : start + CHUNK_ROWS]
+    for start in range(0, count, BLOCK_ROWS):
+        chunk = vectors[start : start + BLOCK_ROWS]
         prefixes[start : start + len(chunk)] = rotated_prefix(chunk, rotation, dim)
     centroids = fit_centroids(prefixes, max(count // rows_per_cell, 1))
     cells = assign(prefixes, centroids)
@@ -267,7 +257,7 @@ def fit_centroids(prefixes: Floats, cells: int) -> Floats:
 def assign(prefixes: Floats, centroids: Floats) -> NDArray[np.int64]:
     """Return the cell whose direction is nearest to each row, the first of equal ones, (n,)."""
     cells = np.empty(len(prefixes), dtype=np.int64)
-    for start in range(0, len(prefixes), CHUNK_ROWS):
-        chunk = prefixes[start : start + CHUNK_ROWS]
+    for start in range(0, len(prefixes), BLOCK_ROWS):
+        chunk = prefixes[start : start + BLOCK_ROWS]
         cells[start : start + len(chunk)] = (chunk @ centroids.T).argmax(axis=1)
     return cells

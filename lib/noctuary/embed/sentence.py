@@ -35,16 +35,13 @@ PlacedVectors = tuple[list[int], Floats]
 # model reads. All of a 10 MB paste would take a minute.
 
 CHARS_PER_TOKEN = 16
-"""First guess of a head's length: texts shorter than 16 characters a token are left whole (4 on
-average in English, 1-2 in Chinese). Smaller would count ordinary texts twice."""
+"""First guess of a head's length; English has 4, so ordinary texts are left whole."""
 
 MARGIN_TOKENS = 128
-"""A cut word may fall into other tokens, at most 100 of them (longer words are one unknown token):
-the head must hold this many tokens more than are read."""
+"""Tokens that a head holds beyond those read: a cut word has at most 100 (more is one unknown)."""
 
 MAX_HEAD_CHARS = 1 << 18
-"""Give up looking for more tokens here: what still holds too few is one blob (or blank), and a
-tokenizer takes a minute for 10 MB of that. The rest of such a text is ignored, and counted so."""
+"""Look no further for tokens: what holds too few by here is one blob, and 10 MB take a minute."""
 
 _GROWTH = 4
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -77,8 +74,8 @@ MIN_BATCH_ROWS = 2
 """A batch of one text takes the matrix-vector path, which rounds differently."""
 
 MIN_BATCH_TOKENS = 64
-"""Tokens of a batch, repeats included. Below about 16 the threads of a matrix product get single
-rows, which round differently (seen with 2 threads); 64 leaves a margin and costs milliseconds."""
+"""Tokens of a batch, repeats included: below about 16 a product's threads get single rows, which
+round differently."""
 
 
 def plan_batches(lengths: Sequence[int], batch_size: int = BATCH_SIZE) -> list[list[int]]:

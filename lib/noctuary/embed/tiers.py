@@ -134,8 +134,7 @@ def connect(place: Path | str) -> Any:
 # Memories serve as queries, held out from their own results; equal inputs give equal thresholds.
 
 TARGET_RECALL = 0.9
-"""Of the true first ten that a tier's first ten must hold, for its answer to count as right. Lower
-lets more queries leave early with more of their results replaced."""
+"""Of the true first ten that a tier's first ten must hold to count as right."""
 
 TARGET_PRECISION = 0.95
 """Least share of right answers among the queries that leave early. Higher trades exits away."""
@@ -147,8 +146,7 @@ MIN_EXITS = 30
 """Fewest sampled queries at or above a threshold: the precision of fewer says too little."""
 
 SAMPLE_QUERIES = 400
-"""Memories that serve as queries, evenly spread; more narrow the precision and lengthen the night
-(400 against 100,000 rows take about a second per tier)."""
+"""Memories that serve as queries, evenly spread (400 of 100,000 rows: a second per tier)."""
 
 CORPUS_ROWS = 100_000
 """Most memories that are searched, evenly spread; bounds the night's time on large stores."""
@@ -157,8 +155,7 @@ MIN_CORPUS_ROWS = 100
 """Fewest memories to derive from: among fewer, a tenth are neighbours and any tier looks good."""
 
 REFERENCE_EXITS: Mapping[int, float] = {64: 0.65, 256: 0.75}
-"""The reference's thresholds by dimensions: the fallback where nothing can be derived. Measured on
-this project's default model they leave too early."""
+"""The reference's, by dimensions, where nothing can be derived; too early for the default model."""
 
 ROC_POINTS = 12
 """Points kept of each curve, for the asset's metadata."""
@@ -300,8 +297,7 @@ at 384 and 256 dimensions 1.00 with 2 bits in a sixteenth of the bytes; at 64 di
 bit, so that shorter tiers keep a byte a dimension (IVF_SQ, 1.00)."""
 
 CODE_BITS = 2
-"""Bits of a dimension's code: 1 finds .95 of the true ten at 384 dimensions and .92 at 256, 2 finds
-all of them for 50 MB more a million rows of 384 dimensions."""
+"""Bits of a dimension's code: 1 finds .95 of the true ten at 384 dimensions, 2 all of them."""
 
 EXACT = "exact"
 
@@ -346,12 +342,10 @@ def _kind(index: Any) -> str:
 # The tables themselves.
 
 TIER_DIMS = (64, 256)
-"""Short tiers beside the full one. Smaller scans faster and ranks worse: a rotated 64-d prefix
-keeps 97.6 % of the true top 10 in its top 100, 256-d all of it (research/limits.md section 4)."""
+"""Short tiers beside the full one: the top 100 of 64-d keep 97.6 % of the true 10, of 256-d all."""
 
 INDEX_MIN_ROWS = 50_000
-"""Below this an exact scan takes milliseconds and misses nothing; an index would only cost recall.
-"""
+"""Below this an exact scan takes milliseconds; an index would only cost recall."""
 
 WRITE_ROWS = 50_000
 """Rows written at once: bounds memory (80 MB at 384 dimensions) at the price of more commits."""
@@ -360,8 +354,7 @@ MAX_DELETE_IDS = 10_000
 """Ids in one delete filter; 20,000 take 0.8 s to plan. More are deleted in several commits."""
 
 KEEP_VERSIONS = timedelta(hours=1)
-"""Longer protects a reader that still has a replaced version open; shorter frees its disk sooner.
-"""
+"""Longer protects a reader that has a replaced version open; shorter frees disk sooner."""
 
 TABLE_PREFIX = "memory_vectors_"
 FULL_TIER = "memory_vectors_full"

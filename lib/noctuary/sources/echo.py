@@ -107,8 +107,7 @@ class KnownInjections:
     occurrences: dict[bytes, list[Occurrence]] = field(
         default_factory=dict[bytes, list[Occurrence]]
     )
-    # Anchor -> lengths in words of the wordings that begin with it
-    lengths: dict[bytes, set[int]] = field(default_factory=dict[bytes, set[int]])
+    lengths: dict[bytes, set[int]] = field(default_factory=dict[bytes, set[int]])  # By anchor
     short: set[bytes] = field(default_factory=set[bytes])  # Count beside longer ones only
     asked: set[bytes] = field(default_factory=set[bytes])  # Questions
     # Prompts that only asked memory -> when first, microseconds since the epoch
@@ -116,10 +115,7 @@ class KnownInjections:
     fault: str | None = None  # Why the record could not be read, or None
 
     def find(
-        self,
-        words: Sequence[str],
-        start: int,
-        counts: Callable[[Sequence[Occurrence]], bool],
+        self, words: Sequence[str], start: int, counts: Callable[[Sequence[Occurrence]], bool]
     ) -> tuple[bytes, int] | None:
         """Return the longest recorded wording that begins at a word: its hash and where it ends."""
         longest = min(ANCHOR_WORDS, len(words) - start)
@@ -173,13 +169,11 @@ def read_injections(path: Path) -> KnownInjections:
 #        cut out. Less: it is a quotation, and all of it stays.
 
 MOSTLY = 0.8
-"""Share of a row's words in injected lines from which on these lines are cut out. Lower changes the
-texts of answers that quote at length, higher lets lists of old memories in with a new last line."""
+"""Share of a row's words in injected lines from which on these are cut out; lower cuts quotes."""
 
 CLOCK_OFFSET_US = 14 * 3_600_000_000
-"""A row dated longer than this before an injection cannot repeat it. The widest time zone: a stamp
-that was written as local time without an offset is read as UTC. Wider sets aside more repetitions
-that were there before, narrower lets echoes with such stamps in."""
+"""A row dated longer than this before an injection cannot repeat it: the widest time zone, because
+a stamp without an offset is read as UTC. Narrower lets echoes with local stamps in."""
 
 NEUTRAL_LABELS = frozenset(
     {
@@ -203,8 +197,7 @@ class _Line(NamedTuple):
     text: str  # As it is
     start: int  # Index of its first word among the row's words
     end: int  # Index behind its last one
-    # Where a wording may begin: its first word, or behind bullet, id, day and label
-    starts: tuple[int, ...]
+    starts: tuple[int, ...]  # Where a wording may begin: its first word, or behind a label
     is_empty: bool  # Whether it says nothing: no word, the note of a block, or a label alone
 
     @property
@@ -226,11 +219,9 @@ class EchoGuard:
     def __init__(
         self,
         known: KnownInjections,
-        # Id -> `hash_exact` of the content
-        exported: ExportedContents | Mapping[str, bytes] | None = None,
+        exported: ExportedContents | Mapping[str, bytes] | None = None,  # `hash_exact` by id
     ) -> None:
-        # Hashes of the wordings for which something was cut or set aside: the record must keep
-        # them, or their rows would come back.
+        # Wordings for which something was cut: the record must keep them, or it would come back.
         self.used: set[bytes] = set()
         self._known = known
         self._exported: ExportedContents | Mapping[str, bytes] = exported or {}
@@ -354,8 +345,7 @@ def _own_words(text: str) -> list[str]:
 # How long the record of injections keeps a wording. Build side.
 
 RETENTION_DAYS = 90
-"""How long a wording can be known again after it was last injected. Agents keep transcripts for
-some 30 days; longer catches what is imported later, shorter keeps less."""
+"""How long a wording is known after its last injection; agents keep transcripts some 30 days."""
 
 _DAY_US = 86_400_000_000
 

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 # Which names of a store's concepts an exported memory says itself.
 
 MAX_LABEL_CHARS = 200
-"""Longest name, relation or category of a concept that is taken: a sentence is no name. The server
-allows 50 for the latter two and any length for names."""
+"""Longest name, relation or category of a concept that is taken: a sentence is no name."""
 
 _LABELS_HELD = 4_096
 """Labels whose scan is remembered: relations and categories are few and come with every row."""

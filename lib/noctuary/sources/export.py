@@ -33,13 +33,7 @@ from noctuary.sources.corpus import (
     turn_row,
 )
 from noctuary.sources.normalize import SHARES_ID, Rejected, accept, find_sensitivity
-from noctuary.sources.source import (
-    QuarantineReason,
-    QuarantineRow,
-    RawRow,
-    Source,
-    SourceIdentity,
-)
+from noctuary.sources.source import QuarantineReason, QuarantineRow, RawRow, Source, SourceIdentity
 from noctuary.text.secrets import find_text_sensitivity, read_rules
 
 if TYPE_CHECKING:
@@ -65,8 +59,7 @@ class ExportReport:
     exported: int  # Rows of memories.parquet
     quarantined: Mapping[str, int]  # Reason to rows
     sensitive: Mapping[str, int]  # Reason to rows; nothing else is known of them
-    # Name to occurrences: what was bent, and oddities of the source as a whole
-    warnings: Mapping[str, int]
+    warnings: Mapping[str, int]  # Name to occurrences: what was bent, oddities of the source
     turns: int  # Rows of turns.parquet
     retracted: int  # Sensitive rows that the export before still held
     corpus_digest: str  # SHA-256 over the content hashes in position order; equal for equal corpora
@@ -162,8 +155,7 @@ def diff_corpora(previous: Path | None, current: Path) -> CorpusDiff:
 def previous_export(memories: Path) -> Generator[Path | None]:
     """Keep last night's table under another name for the comparison; nothing is copied."""
     kept = memories.with_name(".previous.parquet")
-    # One that is still there was left by a night that died or failed: what it was compared with
-    # still counts, or a row that turned sensitive in that night would never be noticed.
+    # One that a failed night left still counts: what turned sensitive in that night is noticed.
     if not kept.is_file():
         if not memories.is_file():
             yield None

@@ -8,7 +8,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -102,10 +102,6 @@ class TurnsFile:
     def close(self) -> None:
         """Close the file."""
         self.db.close()
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Make what the block does one change: all of it or nothing, waiting for other writers."""
-        return transaction(self.db)
 
     def find_state(self, path: str, found: os.stat_result | None = None) -> FileState | None:
         """Return how far a file was read, under another path too if its inode is known; or None."""
@@ -212,13 +208,11 @@ def damaged(turns_path: Path, error: sqlite3.Error) -> StoreError:
 # One transcript from where it was left into the file of turns.
 
 BATCH_BYTES = 4 * 2**20
-"""Line bytes of one transaction. Larger costs memory, smaller more commits; another writer waits
-for one."""
+"""Line bytes of one transaction. Larger costs memory, smaller more commits."""
 
 _HEAD_BYTES = 4_096
 _TAIL_BYTES = 1_024
-"""Bytes before the offset that must be unchanged. More notices more edits in the middle of a file,
-which agents do not make."""
+"""Bytes before the offset that must be unchanged; agents do not edit the middle of a file."""
 
 
 def digest_before(fd: int, offset: int) -> str:
@@ -312,7 +306,7 @@ class _Run:
 
     def keep(self, *, is_partial: bool = False) -> None:
         """Keep the messages and the new offset in one transaction."""
-        with self.turns.transaction():
+        with transaction(self.turns.db):
             for message in self.messages:
                 self._keep(message)
             for number in sorted(self.touched):
@@ -393,7 +387,7 @@ def ingest_transcripts(
     with _opened(turns_path) as turns:
         known = turns.fact(_SETTINGS_FACT)
         if known != wanted:
-            with turns.transaction():
+            with transaction(turns.db):
                 if known:
                     turns.db.execute("DELETE FROM files")
                 turns.keep_fact(_SETTINGS_FACT, wanted)
@@ -415,23 +409,19 @@ def forget_sensitive(turns_path: Path) -> int:
     """Take out texts that this version's scan objects to, once per change; count turns."""
     if not turns_path.is_file():
         return 0
-    rules, marked, last = _rules_digest(), 0, -(2**63)
+    rules, marked, last = hash_text(*read_rules()), 0, -(2**63)
     with _opened(turns_path) as turns:
         if turns.fact(_RULES_FACT) == rules:
             return 0
         while page := turns.db.execute(_UNMARKED, (last, _JUDGED_AT_ONCE)).fetchall():
             last = page[-1][0]
-            with turns.transaction():
+            with transaction(turns.db):
                 for (number,) in page:
                     if find_text_sensitivity("\n".join(turns.texts_of(number))) is not None:
                         turns.mark_sensitive(number)
                         marked += 1
         turns.keep_fact(_RULES_FACT, rules)
     return marked
-
-
-def _rules_digest() -> str:
-    return hash_text(*read_rules())
 
 
 def _unreadable(path: Path, what: str, error: Exception) -> str:
@@ -441,8 +431,7 @@ def _unreadable(path: Path, what: str, error: Exception) -> str:
 # Keeping the turns of one session when its agent stops: what the Stop hook calls.
 
 CAPTURE_DEADLINE_S = 20.0
-"""Time of one capture, waiting for other writers included. What is left is read next time; longer
-keeps an agent's process around, shorter needs more stops for a long session."""
+"""Time of one capture, waiting for other writers included. What is left is read next time."""
 
 _WAIT_SHARE = 0.25
 """Share of it that one wait for another writer may take."""

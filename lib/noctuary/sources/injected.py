@@ -19,8 +19,7 @@ HASH_BYTES = 16
 """Bytes of a hash: 128 bits, so that no two of a store's wordings meet by chance."""
 
 ANCHOR_WORDS = 3
-"""First words that a lookup begins with; fewer try more full hashes in vain, more cannot tell texts
-of so few words apart sooner."""
+"""First words that a lookup begins with; fewer try more full hashes in vain."""
 
 ANCHOR_BYTES = 4
 """Bytes of an anchor: it only saves looking up full hashes, and few bytes say little of a text."""
@@ -92,8 +91,7 @@ NOTES = (NOTE, "Recalled from memory; it is stored already: do not store it agai
 """It and what blocks of before have."""
 
 MAX_MEMORY_CHARS = 1_500
-"""Characters of one memory; a longer one is cut at a space and ends in "...". More lets one pasted
-file take the place of all others."""
+"""Characters of one memory, cut at a space: a pasted file must not displace all others."""
 
 MAX_PLACE_CHARS = 80
 """Characters of wing and room together; a longer one is cut. It is paid for with every memory."""
@@ -238,8 +236,7 @@ ORIGIN_FIELD = "origin"
 """First field of every answer that holds texts of memories; its value is the block's tag."""
 
 LOOKED_AT_CHARS = 400
-"""Beginning of a result in which the mark is looked for: agents wrap an answer in a list of
-contents, with or without escaping it. More takes files that quote one for one."""
+"""Beginning of a result in which the mark is looked for: agents wrap an answer in a list."""
 
 _BEGINS = re.compile(rf'\{{\s*\\*"{ORIGIN_FIELD}\\*"\s*:\s*\\*"{TAG}\\*"')
 
@@ -281,20 +278,12 @@ def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
 NOBODY = b""
 """In the place of a user's hash: the memory belongs to nobody; of a memory's: no single origin."""
 
-LINE = "line"
-"""Kind of a row: the wording of one memory as it was rendered."""
-
-SHORT = "short"
-"""Kind of a row: the same of a memory so short that it counts beside a longer one only."""
-
-BLOCK = "block"
-"""Kind of a row: the wording of all memories of a block, one after the other."""
-
-ASKED = "asked"
-"""Kind of a row: the wording of a question. What somebody typed is no echo of its own answer."""
-
-LOOKUP = "lookup"
-"""Kind of a row: the wording of a prompt that only asks memory, and so is none itself."""
+# Kinds of a row, by what the wording is of:
+LINE = "line"  # one memory as it was rendered
+SHORT = "short"  # one so short that it counts beside a longer one only
+BLOCK = "block"  # all memories of a block, one after the other
+ASKED = "asked"  # a question: what somebody typed is no echo of its own answer
+LOOKUP = "lookup"  # a prompt that only asks memory, and so is none itself
 
 
 class InjectedWording(NamedTuple):

@@ -85,11 +85,7 @@ class JsonlSource(Source):
     """A JSONL file, pinned to the bytes it had: a writer's appends stay out of every pass."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        window_bytes: int = WINDOW_BYTES,
-        max_line_bytes: int = MAX_LINE_BYTES,
+        self, path: Path, *, window_bytes: int = WINDOW_BYTES, max_line_bytes: int = MAX_LINE_BYTES
     ) -> None:
         self._path = path.absolute()
         self._window_bytes = window_bytes

@@ -55,13 +55,9 @@ class Limits(NamedTuple):
 class Found(NamedTuple):
     """Rows that are new or may have changed."""
 
-    # Id -> columns, of rows that bear no mark of sensitivity
-    rows: Mapping[int, Mapping[str, object]]
-    # Ids of rows whose text the query left in the store, because they are marked
-    withheld: tuple[int, ...] = ()
-    # The id, as text, of every row that is there; None where none can have vanished or that was not
-    # found out
-    ids: frozenset[str] | None = None
+    rows: Mapping[int, Mapping[str, object]]  # Columns by id, of rows without a mark
+    withheld: tuple[int, ...] = ()  # Ids of marked rows, whose text stayed in the store
+    ids: frozenset[str] | None = None  # Of all rows, as text; None where none is known to be gone
     missed: str = ""  # What was left undone, in words; empty where nothing was
 
 
@@ -70,8 +66,7 @@ class Found(NamedTuple):
 # does).
 
 LATE_COMMIT_S = 120.0
-"""How long before the reading a row may be stamped that was committed after it: the server stamps a
-row when its transaction begins."""
+"""How long before the reading a row may be stamped (transaction's begin) and committed after it."""
 
 
 def look_into_postgres(
@@ -217,8 +212,7 @@ class LiveRow(NamedTuple):
     """One memory as the store has it now."""
 
     memory: MemoryRecord  # Judged by the rules of the export; its position means nothing
-    # Token -> how often it stands in what would be indexed; digests in a replay
-    counts: Mapping[str, int]
+    counts: Mapping[str, int]  # Of its tokens as they would be indexed; digests in a replay
 
     @property
     def length(self) -> int:
@@ -230,9 +224,7 @@ class LiveState(NamedTuple):
     """What differs between a snapshot and its store."""
 
     rows: tuple[LiveRow, ...] = ()  # New and changed memories by ascending id
-    # Ids, as text, of the snapshot's memories that the store changed, lost or marked sensitive
-    # since
-    hidden: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()  # Ids of memories that the store changed, lost or marked since
     faults: tuple[tuple[str, str], ...] = ()  # Warnings, as (code, message); no text of a row
     hashed: bool = False  # Whether `LiveRow.counts` holds `token_digest`s, as in a replay
 
@@ -366,19 +358,16 @@ def _count_tokens(content: str, tags: str, keywords: str, category: str) -> Mapp
 # Looking into the store that a snapshot was made of, once per state of the store and process.
 
 SETTLED_NS = 50_000_000
-"""A store that was written this shortly before a look is looked into again: two writes within one
-tick of the file system's clock leave the same time of change."""
+"""A store written this shortly before is looked into again: within a tick times are alike."""
 
 ASK_AGAIN_S = 2.0
-"""How long the answer of a database, which has no file to look at, is used again; longer shows new
-rows later, shorter connects more often."""
+"""How long the answer of a database is used again; longer shows new rows later."""
 
 KEPT = 32
 """Snapshots whose last look is remembered: a process serves one store, tests many."""
 
 _READ_MARGIN_US = 120_000_000
-"""A file last written this long before the night read it holds nothing that the night missed; as
-`LATE_COMMIT_S`."""
+"""A file last written this long before the night read it holds nothing that the night missed."""
 
 _SQLITE, _POSTGRES = "claude-memory-sqlite", "claude-memory-postgres"
 

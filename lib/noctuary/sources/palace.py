@@ -46,8 +46,7 @@ KNOWN_MIGRATIONS: Mapping[str, int] = {"sysdb": 10, "metadb": 6, "embeddings_que
 """Last known migration of each part of the file; a later one is read, and reported."""
 
 FETCHED_ROWS = 100
-"""Drawers whose metadata are fetched at once: more saves queries, fewer bounds memory when
-documents are huge."""
+"""Drawers whose metadata are fetched at once; fewer bound memory when documents are huge."""
 
 NOTE_NEWER_SCHEMA = "newer_schema_version"
 NOTE_QUEUED = "drawers_in_queue"

@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import field
 from decimal import Decimal
 from itertools import islice
@@ -119,15 +119,10 @@ def connect(address: Address, connect_s: int = 10, **options: Any) -> psycopg.Co
 class Limits:
     """How long to wait."""
 
-    # Seconds for a connection; libpq takes at least 2. The address may say otherwise.
-    connect_s: int = 10
-    statement_ms: int = 300_000  # Milliseconds for one statement
-    # Milliseconds that the server keeps the transaction open while nothing is asked; afterwards it
-    # must be free to clean up. 0 leaves it to the server's setting.
-    idle_ms: int = 1_800_000
-    # Milliseconds after `statement_ms` for which the server's own limit is waited for, because it
-    # says why; then the connection is cut
-    grace_ms: int = 5_000
+    connect_s: int = 10  # For a connection, unless the address says; libpq takes at least 2
+    statement_ms: int = 300_000  # For one statement
+    idle_ms: int = 1_800_000  # The transaction stays open while nothing is asked; 0: the server's
+    grace_ms: int = 5_000  # After `statement_ms`: the server's own limit says why, a cut does not
 
 
 NIGHTLY = Limits()
@@ -290,9 +285,7 @@ class Reader(NamedTuple):
     tables: frozenset[str]  # Of the others: those that are there and may be read
     notes: tuple[str, ...]  # Oddities, by name (docs/formats.md)
     user: str | None  # Whose rows, and those shared with them; None reads everyone's
-    # Whether the store knows several users: then every row is somebody's. Otherwise the server's
-    # one user is nobody in particular.
-    has_users: bool
+    has_users: bool  # Every row is somebody's; else the one user is nobody in particular
 
     @property
     def scope_name(self) -> str:
@@ -312,7 +305,9 @@ def make_reader(pinned: Pinned, user: str) -> Reader:
     )
     tables = {_text(name): may for name, may in found}
     readable = frozenset(name for name, may in tables.items() if may)
-    version = _read_version(pinned) or _infer_version(columns, tables)
+    added = {"user_id": "002", "deleted_at": "003", **_TABLES}
+    seen = [since for name, since in added.items() if name in columns or name in tables]
+    version = _read_version(pinned) or max(["001", *seen])
     notes = {
         NOTE_NEWER: version > NEWEST_VERSION,
         NOTE_UNMARKED: not any(name in columns for name in FLAG_FIELDS),
@@ -376,12 +371,6 @@ def _read_version(pinned: Pinned) -> str | None:
     found = pinned.rows("SELECT max(version_num)::text FROM alembic_version")
     version = _text(found[0][0]) if found and found[0][0] is not None else ""
     return version if version.isdecimal() else None
-
-
-def _infer_version(columns: Mapping[str, str], tables: Mapping[str, bool]) -> str:
-    added = {"user_id": "002", "deleted_at": "003"}
-    seen = [version for name, version in added.items() if name in columns]
-    return max(["001", *seen, *(_TABLES[name] for name in tables)])
 
 
 def _knows_users(pinned: Pinned, reader: Reader) -> bool:
@@ -466,8 +455,7 @@ def _share_conditions(reader: Reader, table: str) -> dict[str, str]:
 # module's constants and of columns that it knows; values are always sent apart.
 
 MAX_ROW_BYTES = 16 * 2**20
-"""A row with more text than this is not fetched: the store's own limit is 1,400 characters. Larger
-keeps stranger rows in, smaller saves memory."""
+"""A row with more text is not fetched; the store's own limit is 1,400 characters."""
 
 PAGE_ROWS = 1_000
 """Rows of a page: more saves statements, fewer memory."""
@@ -705,10 +693,8 @@ def look_at_database(source: DatabaseName) -> list[list[Any]]:
 
     The counters tell of deleted rows, about a second late; a crash of the server resets them.
     """
-    database = Pinned(read_address(source), Limits(_CONNECT_S, _STATEMENT_MS))
-    try:
+    limits = Limits(_CONNECT_S, _STATEMENT_MS)
+    with closing(Pinned(read_address(source), limits)) as database:
         newest = database.rows(_NEWEST)
         counted = database.rows(_COUNTED, {"tables": [MEMORIES, *_TABLES]})
-    finally:
-        database.close()
     return [list(row) for row in (*newest, *counted)]

@@ -128,8 +128,7 @@ class SourceIdentity:
     location: str  # Absolute path, or address without a password
     schema_version: str  # The store's schema as its kind names it
     id_kind: IdKind  # "int" when ids order by number, "str" when they order by code point
-    # Size, digest and the like; equal markers mean that the same state was read
-    marker: Mapping[str, int | str]
+    marker: Mapping[str, int | str]  # Size, digest and the like; equal for the same state
     notes: tuple[str, ...] = ()  # Machine-readable oddities of the store, reported as warnings
 
 
@@ -142,11 +141,8 @@ class RawRow:
     fields: Mapping[str, object]  # Column or key to value, untyped
     problem: QuarantineReason | None = None  # Why it could not be read as a row at all
     problem_detail: str = ""  # Sizes and types that go with the problem; no text of the row
-    # What could be decoded of an unreadable row, for the sensitivity scan alone
-    unread_text: str = ""
-    # Why the store itself kept the text back (its query left sensitive columns out), or None; such
-    # a row is counted as sensitive under this reason and has no fields
-    withheld: str | None = None
+    unread_text: str = ""  # What was decoded of an unreadable row, for the secret scan alone
+    withheld: str | None = None  # Why the store kept its text back: counted as sensitive, no fields
 
 
 class Source:

@@ -111,8 +111,7 @@ REQUIRED_COLUMNS = (
     "id", "content", "category", "tags", "expanded_keywords", "importance", "is_sensitive",
     "created_at", "updated_at",
 )  # fmt: skip
-"""Columns of both versions; version 2 adds server_id. `is_sensitive` is among them on purpose: a
-store that cannot mark a row is not one whose rows may be copied."""
+"""Of both versions; a store without `is_sensitive` is not one whose rows may be copied."""
 
 OPTIONAL_COLUMNS = (
     "session_id", "session", "wing", "room", "user_id", "user", "sensitive", "vault_path",

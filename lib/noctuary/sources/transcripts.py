@@ -31,13 +31,11 @@ class Skip(StrEnum):
     TOO_LONG = "too_long"  # Longer than a line that is read, encoded images aside
     OTHER_TYPE = "other_type"  # Bookkeeping of the agent, or a kind of line that is not known here
     META = "meta"  # Written by the agent in its user's place
-    # What the agent made of earlier turns: derived, and those are kept themselves
-    COMPACT_SUMMARY = "compact_summary"
+    COMPACT_SUMMARY = "compact_summary"  # What the agent made of earlier turns, which are kept
     COMPACT_BOUNDARY = "compact_boundary"  # Where the agent compacted its context
     SIDECHAIN = "sidechain"  # Said by or to a subagent
     SYNTHETIC = "synthetic"  # An error of the interface in an answer's place
-    # Nothing of anybody's own in it: wrappers, injected memories, reasoning, images
-    NO_CONTENT = "no_content"
+    NO_CONTENT = "no_content"  # Nobody's own: wrappers, injected memories, reasoning, images
     ORPHAN = "orphan"  # The result of a tool call that is not kept
 
 
@@ -77,8 +75,7 @@ SUFFIX = ".jsonl"
 _LOOKED_AT_BYTES = 256 * 2**10
 _LOOKED_AT_LINES = 40
 _LOOKED_AT_FILES = 40
-"""Files of a folder that are looked at to tell what it holds; more finds a transcript among more
-files of other kinds."""
+"""Files of a folder that are looked at to tell what it holds."""
 
 _CLAUDE_TYPES = frozenset({"user", "assistant", "system", "attachment", "progress"})
 
@@ -128,8 +125,7 @@ MAX_READ_BYTES = 64 * 2**20
 """Longest line that is held at all. Prompts with several images have some 30 MB."""
 
 MAX_LINE_BYTES = 4 * 2**20
-"""Longest line that is parsed, encoded images aside. Parsed, hostile JSON takes some twenty times
-its length; agents bound what tools give back far below."""
+"""Longest line that is parsed, images aside: hostile JSON takes some twenty times its length."""
 
 _CHUNK_BYTES = 1 << 20
 
@@ -144,9 +140,7 @@ class Line(NamedTuple):
 
     end: int  # Byte offset behind it, its line end included
     size_bytes: int  # Its length, line end included
-    # Its bytes without the line end and without encoded images; None where it is longer than is
-    # read or parsed
-    data: bytes | None
+    data: bytes | None  # Without line end and encoded images; None where it is too long
     is_ended: bool  # False for the last line of a file that has no line end yet
 
 
@@ -187,9 +181,8 @@ def parse_object(data: bytes | str) -> dict[str, object] | None:
 # When a turn was said: the line's stamp, put in the order of the file.
 
 MAX_SKEW_US = 3_600_000_000
-"""How far a stamp may lie before the one of an earlier line and still be read as a clock that was
-corrected: it then takes its place behind that line. Wider keeps the order of files over larger
-corrections, and puts more turns of a copied history behind what follows it."""
+"""How far before an earlier line's a stamp is a corrected clock, and its turn put behind that line;
+wider puts more turns of a copied history behind what follows it."""
 
 
 def parse_moment(value: object) -> int | None:
@@ -304,9 +297,7 @@ MAX_NAME_CHARS = 200
 class Part(NamedTuple):
     """A piece of a message, before it is vetted."""
 
-    # Equal for the same piece on every reading, across files. Of a call and its result it ends in
-    # the agent's id of the call: that id is the bundle of the two.
-    key: str
+    key: str  # Of the same piece in all files; ends in the agent's id of a call and its result
     kind: PartKind  # What was said, a tool call, or what the tool gave back
     label: str  # The tool's name; "" of a text and of a result
     texts: tuple[str, ...]  # Its texts; of a text and a result they follow each other
@@ -316,9 +307,7 @@ class Part(NamedTuple):
 class Message(NamedTuple):
     """What one line adds to one turn."""
 
-    # The agent's id of the turn: lines that share it are one turn. "" of results, which join the
-    # turn of their call.
-    native_id: str
+    native_id: str  # The agent's id of the turn; "" of results, which join their call's
     role: Role  # Who says it
     agent: str  # "claude" or "codex"
     session: str  # The conversation
@@ -337,8 +326,7 @@ class FileContext:
     last_us: int | None = None  # When the last turn was said; None before the first dated one
     step: str = ""  # Codex: native id of the answer that the next tool call belongs to
     is_sidechain: bool = False  # Codex: the whole file is a subagent's
-    # Codex: the file's own session was named; a fork repeats its parent's lines
-    has_meta: bool = False
+    has_meta: bool = False  # Codex: its session was named; a fork repeats its parent's lines
 
     def said_at(self, line: Mapping[str, object]) -> int | None:
         """Return when a line was said, behind the one before."""

@@ -14,14 +14,7 @@ from noctuary.core.store import SourceName, expand_user
 from noctuary.core.types import from_micros
 from noctuary.sources.export import read_report
 from noctuary.sources.ingest import TURNS, WAIT_S, TurnsFile, damaged
-from noctuary.sources.source import (
-    IdKind,
-    RawRow,
-    Source,
-    SourceIdentity,
-    open_source,
-    stores_in,
-)
+from noctuary.sources.source import IdKind, RawRow, Source, SourceIdentity, open_source, stores_in
 from noctuary.sources.sqlite import PinnedFile
 from noctuary.sources.transcripts import is_transcripts
 
@@ -29,8 +22,7 @@ KIND = "transcripts"
 CATEGORY = "turn"
 
 TOOL_IMPORTANCE = 0.2
-"""Importance of a turn in which nobody says anything but to tools; that of others is the default.
-Lower buries what was run beneath what was said, higher does not tell them apart."""
+"""Importance of a turn in which nobody says anything but to tools; others have the default."""
 
 _SHOWN = """
     FROM turns WHERE (is_sensitive OR EXISTS (SELECT 1 FROM parts WHERE number = turns.number))
