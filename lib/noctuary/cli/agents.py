@@ -247,7 +247,6 @@ def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]
 
 # `noctuary serve`: keep snapshot and encoder open for clients on a unix socket.
 
-
 EXIT_RUNNING = 4
 """As `noctuary nightly` leaves when another night is running."""
 

@@ -177,7 +177,6 @@ def _set_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 # `noctuary evaluate run`: ask the queries of a set, score what comes back, keep the run.
 
-
 DEPTH = 50
 """Results wanted in all, at least: the deepest default metric. Deeper metrics ask for more."""
 
@@ -411,7 +410,6 @@ def _score_lines(
 
 # `noctuary evaluate compare`: is one run better than another, and could these queries tell.
 
-
 HEADER = ("", "difference", "95 % interval", "p", "Holm", "detectable", "n", "won/lost/tied", "")
 
 
@@ -506,7 +504,6 @@ def _row(name: str, found: metrics.Difference, holm: str) -> list[str]:
 
 
 # `noctuary evaluate kappa`, `pool` and `holes`: who judged what, and how alike.
-
 
 _runs = add_options(
     click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=PATH),

@@ -148,7 +148,6 @@ def import_store(export: Path, store: str) -> None:
 
 # What an export is: its files, its manifest and its version; documented in docs/exchange.md.
 
-
 FORMAT = "noctuary-export"
 FORMAT_VERSION = 2
 """Bumped when a reader of the previous version could not read the new one."""
@@ -302,10 +301,8 @@ def _digest(files: Mapping[str, Mapping[str, Any]], snapshot: Mapping[str, Any])
 
 # A snapshot as JSON lines: memories as a source reads them, the graph as nodes and edges.
 
-
 _KINDS = ("mention", "edge", "concept_edge", "supersession", "summary_source")
 """In edges.jsonl: a table each."""
-
 
 _NOT_OF_A_SOURCE = ("memory_id", "position")
 
@@ -341,10 +338,8 @@ def _moment(value: datetime) -> str:
 
 # What must hold before an imported snapshot serves: the gate's sentences, as far as they apply.
 
-
 _NOT_AGAIN = frozenset({checks.DROP_CHECK, every_summary_preserves_its_sources.__name__})
 """They compare with another snapshot, or ask the model: the night that made it did both."""
-
 
 _RANKING = frozenset({"adopted", "challenger", "reason", "evidence"})
 _ABSTENTION = frozenset({"rule", "signals"})
@@ -596,7 +591,6 @@ def _copy(source: Path, target: Path) -> None:
 
 
 # A new store from an export: the snapshot is built again, judged, compared, and serves.
-
 
 KIND = "noctuary-export"
 """The kind of source of an imported snapshot: there is no store behind it."""

@@ -53,7 +53,6 @@ def proposals() -> None:
 
 # `noctuary proposals compact`: what could be archived and why; archiving it; taking that back.
 
-
 EXIT_REFUSED = 3
 """The named plan does not fit any more, or is not in force."""
 
@@ -241,7 +240,6 @@ def _moment(micros: int) -> str:
 
 # `noctuary proposals curate`: what could be tidied in the memory store itself; doing, undoing it.
 
-
 _SHOWN_CHARS = 100
 """Of a memory's text, in a list: about a line beside its id and role."""
 
@@ -387,7 +385,6 @@ def _open(source: str | None, work: Path) -> Store:
 
 
 # `noctuary proposals promotions`: which turns the last night would remember for good.
-
 
 _TURN_CHARS = 200
 """Of a turn's text, in the list: two lines of a terminal."""

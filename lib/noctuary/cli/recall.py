@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 # The options of a recall, shared with `noctuary why`: filters, order, profile.
 
-
 FILTERS = ("wing", "room", "category", "user")
 
 SHOWN, INJECTED = 10, 3
@@ -112,7 +111,6 @@ def _read_value(kind: type, text: str) -> Any:
 
 
 # `noctuary recall`: ask the serving snapshot.
-
 
 Row = Mapping[str, Any]
 
@@ -275,7 +273,6 @@ def _headline(place: int, memory: Row) -> str:
 
 # Explanations of a recall as a person reads them: running sums, legs, what was dropped.
 
-
 SHOWN_PER_PHASE = 20
 """Dropped memories shown per phase; the rest is counted, and --json has them all."""
 
@@ -385,7 +382,6 @@ def _short(value: Any) -> str:
 
 # `noctuary context`: assemble a prompt's context under a token budget.
 
-
 EXIT_DEGRADED = 3
 """What must be there exceeds the budget; it was printed whole."""
 
@@ -483,7 +479,6 @@ def _part_lines(shown: Row) -> Iterator[str]:
 
 
 # `noctuary sensitive`: rows that never leave the store, recalled in the store itself.
-
 
 _FROM_STDIN = "-"
 

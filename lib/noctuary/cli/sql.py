@@ -217,7 +217,6 @@ class SnapshotView:
 
 # Rows of the tables that no SQLite file holds, as columns; large ones in parts.
 
-
 BATCH_ROWS = 20_000
 """Rows that are Python objects at once."""
 
@@ -320,7 +319,6 @@ def _parts(shown: NDArray[np.bool_]) -> Iterator[NDArray[np.intp]]:
 # What `noctuary sql` shows: tables, columns, types, meanings, and the SQL on rows.sqlite that reads
 # them. In it, sees(position), sees_concept(ordinal) and sees_id(memory_id) are the view's: what a
 # table is made of is visible, or its row is not. Documented in docs/sql.md.
-
 
 TEXT = "VARCHAR"
 TEXTS = "VARCHAR[]"
@@ -589,7 +587,6 @@ def _to_arrow(values: Any, kind: str) -> Any:
 
 # A closed DuckDB database in memory: the tables that a query names, filled, and then no way out.
 
-
 FETCH_ROWS = 2_000
 """Rows of an answer that are Python objects at once."""
 
@@ -713,7 +710,6 @@ def _refused(error: Exception) -> BaseException:
 
 
 # An answer as text, CSV or JSON: row by row, so that a large one needs no memory.
-
 
 CELL_CHARS = 60
 """Of a value in text output: a memory's beginning, so that a row stays readable."""

@@ -749,7 +749,6 @@ def _look_at_leftovers(paths: StorePaths) -> Iterator[Finding]:
 # Whether a next night will run by itself: Dagster's schedule, else the nights of the last days,
 # else the age tells.
 
-
 JOB = "nightly"
 """Name of the job whose runs are nights (noctuary_pipelines.jobs)."""
 
@@ -812,7 +811,6 @@ def _ask_dagster(database: Path, query: str, arguments: tuple[object, ...] = ())
 
 
 # The warm server: whether it runs, and what kept clients from it.
-
 
 _RECENT_S = 24 * _HOUR_S
 """An older fallback says little about now; a shorter time would hide it from a daily look."""

@@ -371,7 +371,6 @@ _READ_MARGIN_US = 120_000_000
 
 _SQLITE, _POSTGRES = "claude-memory-sqlite", "claude-memory-postgres"
 
-
 _Key = tuple[str, str, LiveSettings]
 # The state of the store's files, until when the look counts (`time.monotonic`), and what it saw.
 _known: dict[_Key, tuple[Any, float, LiveState | None]] = {}
