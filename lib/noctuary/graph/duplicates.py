@@ -121,8 +121,7 @@ class MemoryColumns:
             for of, names in (("user", users), ("wing", wings))
         )
         columns: Iterator[Any] = (coded[name].to_numpy() for name in _ARRAYS)
-        names = {"owner_names": tuple(users), "wing_names": tuple(wings)}
-        return MemoryColumns(rows["memory_id"], *columns, **names)
+        return MemoryColumns(rows["memory_id"], *columns, tuple(users), tuple(wings))
 
     def sighting(self, position: int) -> Sighting:
         """Return where one memory stands."""
