@@ -121,7 +121,9 @@ class MemoryColumns:
             for of, names in (("user", users), ("wing", wings))
         )
         columns: Iterator[Any] = (coded[name].to_numpy() for name in _ARRAYS)
-        return MemoryColumns(rows["memory_id"], *columns, tuple(users), tuple(wings))
+        return MemoryColumns(
+            rows["memory_id"], *columns, owner_names=tuple(users), wing_names=tuple(wings)
+        )
 
     def sighting(self, position: int) -> Sighting:
         """Return where one memory stands."""
