@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,9 @@ def measure_compaction(folder: Path) -> dict[str, Any]:
         "turns": turns,
         "strategy": CHRONOLOGICAL,
         "summarizer": _SUMMARIZER.name,
-        "clustering": clustering.to_json(),
-        "summarising": first.to_json(),
-        "nothing_new": again.to_json(),
+        "clustering": asdict(clustering),
+        "summarising": asdict(first),
+        "nothing_new": asdict(again),
         "cpu_s": round((clustering.cpu_ms + first.cpu_ms) / 1000, 2),
         "peak_rss_bytes": max(clustering.peak_rss_bytes, first.peak_rss_bytes),
         "nothing_new_peak_rss_bytes": again.peak_rss_bytes,

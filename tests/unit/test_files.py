@@ -210,3 +210,32 @@ def test_others_lose_what_they_may_but_not_of_the_source_and_not_through_links(
     assert open_to_others(store, store / "memory.db") == []
     assert (store.stat().st_mode & 0o777, (store / "text").stat().st_mode & 0o777) == (0o700, 0o600)
     assert {p.stat().st_mode & 0o777 for p in (outside, *store.glob("memory.db*"))} == {0o664}
+
+
+@pytest.mark.parametrize("dtype", ["<i4", "<i8", "<f4", "<f8", "|u1", "|b1", ">i4", "<U3"])
+@pytest.mark.parametrize("shape", [(5,), (0,), (0, 3), (3, 0), (40, 700), (2, 2, 2), ()])
+def test_an_array_is_read_as_numpy_reads_it(
+    tmp_path: Path, dtype: str, shape: tuple[int, ...]
+) -> None:
+    path = tmp_path / "a.npy"
+    write_array(path, np.arange(int(np.prod(shape))).reshape(shape).astype(dtype))
+    for mmap in (True, False):
+        is_mapped = mmap and path.stat().st_size >= MAP_FROM_BYTES
+        expected = np.load(path, mmap_mode="r" if is_mapped else None)
+        found = read_array(path, mmap=mmap)
+        assert type(found) is type(expected)
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        assert found.flags.c_contiguous
+        assert not found.flags.writeable
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kept", [0, 50, 127, 128, 159, -8])
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_torn_array_is_an_error(tmp_path: Path, kept: int, mmap: bool) -> None:
+    path = tmp_path / "a.npy"
+    for count in (20, 20_000):  # one that is read, one that is mapped
+        write_array(path, np.arange(count))
+        path.write_bytes(path.read_bytes()[:kept])
+        with pytest.raises((ValueError, EOFError)):
+            read_array(path, mmap=mmap)

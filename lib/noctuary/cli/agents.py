@@ -15,12 +15,7 @@ import click
 
 from noctuary.agents import install as installation
 from noctuary.agents.hooks import AGENTS, run_hook
-from noctuary.agents.server import (
-    Server,
-    answer_recall,
-    describe_encoder,
-    warm_up,
-)
+from noctuary.agents.server import Server, answer_recall, describe_encoder, warm_up
 from noctuary.agents.state import COUNTERS, EventCounters, read_counters
 from noctuary.cli.common import (
     EXIT_FAILED,
@@ -251,7 +246,6 @@ def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]
 
 
 # `noctuary serve`: keep snapshot and encoder open for clients on a unix socket.
-
 
 EXIT_RUNNING = 4
 """As `noctuary nightly` leaves when another night is running."""

@@ -99,10 +99,9 @@ def read_moment(text: str, option: str | None = None) -> datetime:
 
 
 def limit_threads() -> None:
-    """Keep numpy's BLAS to one thread, unless the user decided; call before numpy is imported.
+    """Keep numpy's BLAS to one thread unless the user decided; call before numpy is imported.
 
-    One query is too little work to share: on a busy machine a second thread waits for the first
-    and a recall takes up to five times as long (docs/decisions/0005).
+    On a busy machine a second thread makes a query take up to five times as long (decision 0005).
     """
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
@@ -212,10 +211,7 @@ _INSTALL = f"pip install 'noctuary[mcp]' installs {WANTED}"
 
 
 def find_sdk_fault() -> str | None:
-    """Return why the MCP server cannot run here and what to do, None where it can.
-
-    Nothing of the SDK is imported: that takes about a millisecond.
-    """
+    """Return why the MCP server cannot run here, and what to do; None where it can."""
     from importlib import metadata, util
 
     try:

@@ -50,12 +50,7 @@ from noctuary.recall.query import Scope
 
 
 class _Measuring(NamedGroup):
-    """Turns what the input is to blame for into a sentence and exit code 1.
-
-    The library refuses input that does not fit together (runs over different queries, say) with a
-    ValueError and a retriever's wrong answers with a TypeError; here both come from files and
-    options.
-    """
+    """Turns what the input is to blame for (ValueError, TypeError) into a sentence, exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -182,7 +177,6 @@ def _set_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 # `noctuary evaluate run`: ask the queries of a set, score what comes back, keep the run.
 
-
 DEPTH = 50
 """Results wanted in all, at least: the deepest default metric. Deeper metrics ask for more."""
 
@@ -286,10 +280,7 @@ class SnapshotRetriever:
     name: str = "noctuary"
 
     def retrieve_hits(self, query: labels.Query, k: int) -> list[tuple[str, float]]:
-        """Return ids with their final scores, best first; only what existed at `query.as_of`.
-
-        In the wing that the query names, or in all: then finding the wing is part of the work.
-        """
+        """Return ids with their final scores, best first, of what existed at `query.as_of`."""
         scope = Scope(wing=query.wing if self.in_wing else None, as_of=query.as_of)
         found = self.recaller.recall(query.text, k, profile=self.profile, scope=scope)
         return [(str(memory.id), memory.final_score) for memory in found.memories]
@@ -305,10 +296,7 @@ class SnapshotRetriever:
 
 
 def _open_snapshot(directory: Path, store: str | None, in_wing: bool) -> SnapshotRetriever:
-    """Pin what serves in a store, by default in the one that was built from the set.
-
-    It ranks by the settings, what the snapshot's evaluation adopted, and the store's own default.
-    """
+    """Pin what serves in a store, by default in the one that was built from the set."""
     settings = Settings.load(home=find_home())
     if store is None and (store_for_source(find_home(), directory) / "CURRENT").is_file():
         store = str(directory)
@@ -337,10 +325,7 @@ def _require_labels(recaller: Recaller, queries: Sequence[labels.Query], directo
 
 
 def _import_retriever(spec: str) -> Any:
-    """Return what module:name names; a class is instantiated without arguments.
-
-    The current directory can be imported from, as with `python -m`.
-    """
+    """Return what module:name names, also below the current directory; a class is instantiated."""
     module_name, _, attribute = spec.partition(":")
     if not module_name or not attribute:
         raise click.BadParameter(
@@ -424,7 +409,6 @@ def _score_lines(
 
 
 # `noctuary evaluate compare`: is one run better than another, and could these queries tell.
-
 
 HEADER = ("", "difference", "95 % interval", "p", "Holm", "detectable", "n", "won/lost/tied", "")
 
@@ -520,7 +504,6 @@ def _row(name: str, found: metrics.Difference, holm: str) -> list[str]:
 
 
 # `noctuary evaluate kappa`, `pool` and `holes`: who judged what, and how alike.
-
 
 _runs = add_options(
     click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=PATH),

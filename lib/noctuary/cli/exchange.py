@@ -148,7 +148,6 @@ def import_store(export: Path, store: str) -> None:
 
 # What an export is: its files, its manifest and its version; documented in docs/exchange.md.
 
-
 FORMAT = "noctuary-export"
 FORMAT_VERSION = 2
 """Bumped when a reader of the previous version could not read the new one."""
@@ -204,10 +203,7 @@ def _require(holds: object, message: str) -> None:
 
 
 class ExportManifest(NamedTuple):
-    """What an export holds: files by path, with bytes and SHA-256, and the snapshot's manifest.
-
-    The digest is over both; of the manifest, where it came from and how it is stored is left out.
-    """
+    """What an export holds: files by path, and the snapshot's manifest; the digest is over both."""
 
     digest: str
     files: Mapping[str, Mapping[str, Any]]
@@ -305,10 +301,8 @@ def _digest(files: Mapping[str, Mapping[str, Any]], snapshot: Mapping[str, Any])
 
 # A snapshot as JSON lines: memories as a source reads them, the graph as nodes and edges.
 
-
 _KINDS = ("mention", "edge", "concept_edge", "supersession", "summary_source")
 """In edges.jsonl: a table each."""
-
 
 _NOT_OF_A_SOURCE = ("memory_id", "position")
 
@@ -344,10 +338,8 @@ def _moment(value: datetime) -> str:
 
 # What must hold before an imported snapshot serves: the gate's sentences, as far as they apply.
 
-
 _NOT_AGAIN = frozenset({checks.DROP_CHECK, every_summary_preserves_its_sources.__name__})
 """They compare with another snapshot, or ask the model: the night that made it did both."""
-
 
 _RANKING = frozenset({"adopted", "challenger", "reason", "evidence"})
 _ABSTENTION = frozenset({"rule", "signals"})
@@ -600,10 +592,8 @@ def _copy(source: Path, target: Path) -> None:
 
 # A new store from an export: the snapshot is built again, judged, compared, and serves.
 
-
 KIND = "noctuary-export"
-"""The kind of source of an imported snapshot: there is no store behind it that could be looked
-into."""
+"""The kind of source of an imported snapshot: there is no store behind it."""
 
 
 class Imported(NamedTuple):

@@ -55,7 +55,6 @@ from noctuary.text.marks import visible_line
 
 # `noctuary why`: what became of one memory in one recall; or a kept recall, run again.
 
-
 _LIST = "\0list"
 """Stands for `--replay` without an id; no id holds it."""
 
@@ -240,7 +239,6 @@ def _expansion_lines(found: Expansion) -> Iterator[str]:
 
 # `noctuary profile`: how recalls rank, what each flag means, and which layer says so.
 
-
 CHANGED = "*"
 """Marks a value that is not the built-in one."""
 
@@ -358,7 +356,6 @@ def _find_layers(store: str | None) -> tuple[profiles.Layers, tuple[RecallWarnin
 
 
 # `noctuary graph`: the concepts of the serving snapshot.
-
 
 EXIT_UNKNOWN = 3
 """No concept that the scope may see has this name."""

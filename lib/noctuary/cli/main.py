@@ -134,7 +134,6 @@ def main() -> None:
 
 # The build side, which a plain install leaves out.
 
-
 _built_options = add_options(
     click.argument("source", required=False),
     click.option(

@@ -1,8 +1,4 @@
-"""`noctuary proposals`: what could be archived, tidied, remembered for good; doing and undoing it.
-
-Three kinds: `compact` archives memories in noctuary's own store, `curate` marks rows of the memory
-store that the night read, `promotions` only shows.
-"""
+"""`noctuary proposals`: what could be archived, tidied, remembered; doing and undoing it."""
 
 from __future__ import annotations
 
@@ -56,7 +52,6 @@ def proposals() -> None:
 
 
 # `noctuary proposals compact`: what could be archived and why; archiving it; taking that back.
-
 
 EXIT_REFUSED = 3
 """The named plan does not fit any more, or is not in force."""
@@ -196,13 +191,10 @@ def _plan_lines(plan: Plan, limit: int, *, texts: bool) -> Iterator[str]:
 
 def _summaries_json(plan: Plan, *, texts: bool) -> list[dict[str, Any]]:
     """Return the summaries of a plan, with their texts only where asked for."""
+    names = ("summary_id", "method", "source_ids", "source_tokens", "summary_tokens")
     return [
         {
-            "summary_id": summary.summary_id,
-            "method": summary.method,
-            "source_ids": list(summary.source_ids),
-            "source_tokens": summary.source_tokens,
-            "summary_tokens": summary.summary_tokens,
+            **{name: getattr(summary, name) for name in names},
             "confidence": None if summary.report is None else summary.report.confidence,
             **({"text": summary.text} if texts else {}),
         }
@@ -247,7 +239,6 @@ def _moment(micros: int) -> str:
 
 
 # `noctuary proposals curate`: what could be tidied in the memory store itself; doing, undoing it.
-
 
 _SHOWN_CHARS = 100
 """Of a memory's text, in a list: about a line beside its id and role."""
@@ -394,7 +385,6 @@ def _open(source: str | None, work: Path) -> Store:
 
 
 # `noctuary proposals promotions`: which turns the last night would remember for good.
-
 
 _TURN_CHARS = 200
 """Of a turn's text, in the list: two lines of a terminal."""

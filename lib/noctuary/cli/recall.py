@@ -1,7 +1,4 @@
-"""Commands that ask: recall, context, sensitive; and an explained recall as text.
-
-Loads little: where a warm server answers, `noctuary recall` needs neither numpy nor a snapshot.
-"""
+"""Commands that ask: recall, context, sensitive. Loads little: a warm server may answer."""
 
 from __future__ import annotations
 
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
 
 # The options of a recall, shared with `noctuary why`: filters, order, profile.
 
-
 FILTERS = ("wing", "room", "category", "user")
 
 SHOWN, INJECTED = 10, 3
@@ -47,9 +43,7 @@ _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "
 
 recall_options = add_options(
     click.option("-k", type=click.IntRange(min=0), help="How many memories.  [default: 10]"),
-    click.option("--wing", help="Only this wing."),
-    click.option("--room", help="Only this room."),
-    click.option("--category", help="Only this category."),
+    *(click.option(f"--{name}", help=f"Only this {name}.") for name in FILTERS[:3]),
     user_option,
     click.option(
         "--sort-by", type=click.Choice(["relevance", "importance", "recency"]), default="relevance"
@@ -117,7 +111,6 @@ def _read_value(kind: type, text: str) -> Any:
 
 
 # `noctuary recall`: ask the serving snapshot.
-
 
 Row = Mapping[str, Any]
 
@@ -280,7 +273,6 @@ def _headline(place: int, memory: Row) -> str:
 
 # Explanations of a recall as a person reads them: running sums, legs, what was dropped.
 
-
 SHOWN_PER_PHASE = 20
 """Dropped memories shown per phase; the rest is counted, and --json has them all."""
 
@@ -390,7 +382,6 @@ def _short(value: Any) -> str:
 
 # `noctuary context`: assemble a prompt's context under a token budget.
 
-
 EXIT_DEGRADED = 3
 """What must be there exceeds the budget; it was printed whole."""
 
@@ -488,7 +479,6 @@ def _part_lines(shown: Row) -> Iterator[str]:
 
 
 # `noctuary sensitive`: rows that never leave the store, recalled in the store itself.
-
 
 _FROM_STDIN = "-"
 

@@ -89,10 +89,7 @@ def sql(
 
 @contextmanager
 def _ctrl_c_ends_the_process() -> Generator[None]:
-    """Let Ctrl-C end the process at once: DuckDB looks for it too rarely, and nothing is written.
-
-    A shell shows that as exit code 130.
-    """
+    """Let Ctrl-C end the process at once (130): DuckDB looks for it too rarely."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -189,10 +186,7 @@ class SnapshotView:
 
     @cached_property
     def seen(self) -> NDArray[np.bool_]:
-        """Memories that the user may see, by position, shape (n,).
-
-        Their own, nobody's, and what the store says is shared with them.
-        """
+        """Memories that the user may see (theirs, nobody's, shared), by position, shape (n,)."""
         if self.user is None:
             return np.ones(self.manifest.counts["memories"], dtype=np.bool_)
         owners = self.column("user", "memories", "position")
@@ -211,10 +205,7 @@ class SnapshotView:
 
     @cached_property
     def seen_concepts(self) -> NDArray[np.bool_]:
-        """Concepts whose every mention the user may see, by ordinal, shape (C,).
-
-        A concept that also stands in somebody else's memory may have its name from there.
-        """
+        """Concepts whose every mention (it may have given the name) may be seen, shape (C,)."""
         if self.user is None:
             return np.ones(self.manifest.counts["concepts"], dtype=np.bool_)
         starts = self.array(layout.mention_file("indptr"))
@@ -225,7 +216,6 @@ class SnapshotView:
 
 
 # Rows of the tables that no SQLite file holds, as columns; large ones in parts.
-
 
 BATCH_ROWS = 20_000
 """Rows that are Python objects at once."""
@@ -330,7 +320,6 @@ def _parts(shown: NDArray[np.bool_]) -> Iterator[NDArray[np.intp]]:
 # them. In it, sees(position), sees_concept(ordinal) and sees_id(memory_id) are the view's: what a
 # table is made of is visible, or its row is not. Documented in docs/sql.md.
 
-
 TEXT = "VARCHAR"
 TEXTS = "VARCHAR[]"
 WHOLE = "BIGINT"
@@ -356,21 +345,20 @@ class Column(NamedTuple):
         return self.sql or (f"{self.name}_us" if self.type == MOMENT else self.name)
 
 
+Rows = str | Callable[[SnapshotView], Iterator[Columns]]
+"""SQL on rows.sqlite, or a function."""
+
+
 class Table(NamedTuple):
-    """One table: what a row is, and where its rows are from: SQL, or a function."""
+    """One table: what a row is, and where its rows are from."""
 
     name: str
     about: str
-    source: str | Callable[[SnapshotView], Iterator[Columns]]
+    source: Rows
     columns: tuple[Column, ...]
 
 
-def _table(
-    name: str,
-    about: str,
-    source: str | Callable[[SnapshotView], Iterator[Columns]],
-    *columns: tuple[str, ...],
-) -> Table:
+def _table(name: str, about: str, source: Rows, *columns: tuple[str, ...]) -> Table:
     return Table(name, about, source, tuple(Column(*told) for told in columns))
 
 
@@ -599,7 +587,6 @@ def _to_arrow(values: Any, kind: str) -> Any:
 
 # A closed DuckDB database in memory: the tables that a query names, filled, and then no way out.
 
-
 FETCH_ROWS = 2_000
 """Rows of an answer that are Python objects at once."""
 
@@ -659,8 +646,7 @@ class Answer:
 def run_query(view: SnapshotView, query: str, limit: int | None = None) -> Answer:
     """Run one query on the tables of a view; only those that it names are filled.
 
-    The database can reach neither files nor the network nor variables, and the query cannot change
-    that. QueryError where it is none, or more than one, or DuckDB refuses it.
+    The query can reach neither files nor the network. QueryError where it is none, or refused.
     """
     import duckdb
 
@@ -715,10 +701,7 @@ def _named_tables(db: duckdb.DuckDBPyConnection, query: str) -> Collection[str]:
 
 
 def _refused(error: Exception) -> BaseException:
-    """Return what to raise: DuckDB's message without its blank lines, or that Ctrl-C was pressed.
-
-    Its long advice about extensions is left out: they cannot be installed here.
-    """
+    """Return what to raise: DuckDB's message without advice on extensions, or KeyboardInterrupt."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     if lines == [_INTERRUPTED]:
         return KeyboardInterrupt()
@@ -727,7 +710,6 @@ def _refused(error: Exception) -> BaseException:
 
 
 # An answer as text, CSV or JSON: row by row, so that a large one needs no memory.
-
 
 CELL_CHARS = 60
 """Of a value in text output: a memory's beginning, so that a row stays readable."""

@@ -66,12 +66,7 @@ from noctuary.core.store import (
 )
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 from noctuary.embed.tiers import TableHome, connect
-from noctuary.recall.profile import (
-    current_settings,
-    layers_of,
-    list_profiles,
-    read_store_profiles,
-)
+from noctuary.recall.profile import current_settings, layers_of, list_profiles, read_store_profiles
 from noctuary.recall.result import Calibration
 from noctuary.snapshot.publish import rollback as roll_back
 from noctuary.snapshot.verdict import PASS
@@ -80,6 +75,7 @@ from noctuary.usage.reader import UsageReader
 from noctuary.work.lock import find_holder
 
 _HOUR_S = 3600.0
+_WINGS = "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORDER BY 2 DESC, 1"
 
 # `noctuary status`: what serves, how old it is, what it holds.
 
@@ -167,10 +163,7 @@ def _count_archived(paths: StorePaths, rows_file: Path) -> int | None:
 
 def wing_counts(rows_file: Path) -> dict[str, int]:
     """Return the exact number of memories of every wing of a snapshot, largest first."""
-    counted = (
-        "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORDER BY 2 DESC, 1"
-    )
-    return dict(_ask_rows(rows_file, counted))
+    return dict(_ask_rows(rows_file, _WINGS))
 
 
 def _ask_rows(rows_file: Path, sql: str) -> list[tuple[str, Any]]:
@@ -284,11 +277,7 @@ def _store_lines(home: Path, found: Sequence[Mapping[str, Any]]) -> Iterator[str
 
 
 def describe_stores(home: Path) -> list[dict[str, Any]]:
-    """Describe every store of a home: its source and size, what it serves, and what is wrong.
-
-    `default` marks the one that is meant where none is named. `age_hours` tells when a night last
-    went through, `fault` what is wrong, None where nothing is.
-    """
+    """Describe the stores of a home: what each serves, and as `fault` what is wrong."""
     published = list_stores(home)
     default = find_store(None, home=home)[0] if published else None
     roots = sorted({*published, *(work.parent for work in home.glob("*/work"))})
@@ -323,9 +312,8 @@ def _describe_serving(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
     }
 
 
-# `noctuary doctor`: every known way for a store to be unwell, what was found and what to do.
-#
-# What only one look needs it imports itself: `noctuary status` would start later by that.
+# `noctuary doctor`: every known way for a store to be unwell, what was found and what to do. What
+# only one look needs it imports itself: `noctuary status` would start later by that.
 
 
 @click.command()
@@ -629,10 +617,7 @@ def _reading_fault(path: Path) -> str | None:
 
 
 def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
-    """Return whether the snapshot knows below which score it had better say nothing.
-
-    It matters where something wants to abstain by it: an agent's hooks, unless hook.abstain is off.
-    """
+    """Return whether the snapshot knows when to say nothing; it matters to hooks that abstain."""
     try:
         calibration = Calibration.parse((snapshot / ABSTENTION_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -687,28 +672,22 @@ def _look_at_verdict(paths: StorePaths) -> Finding:
 def look_at_index(paths: StorePaths) -> Finding:
     """Return how many rows of the LanceDB tables their indexes leave out."""
     tables = TableHome(paths.lance).list_tables("")
-    indexed = [name for name in tables if _has_index(paths.lance / f"{name}.lance")]
+    indexed = [name for name in tables if any((paths.lance / f"{name}.lance/_indices").glob("*"))]
     if not tables:
         return _ok("index", "there are no LanceDB tables; recall needs none")
     if not indexed:
         return _ok("index", f"{len(tables)} LanceDB tables without an index: scans are exact")
     if importlib.util.find_spec("lancedb") is None:
         return _ok("index", "LanceDB is not installed here: its indexes cannot be read")
-    left_out = {name: count for name in indexed if (count := _unindexed(paths.lance, name))}
-    if not left_out:
+    database = connect(paths.lance)
+    counted = {
+        name: sum(int(i.num_unindexed_rows) for i in database.open_table(name).list_indices())
+        for name in indexed
+    }
+    told = ", ".join(f"{count:,} rows of {name}" for name, count in counted.items() if count)
+    if not told:
         return _ok("index", f"the indexes of {len(indexed)} LanceDB tables cover every row")
-    told = ", ".join(f"{count:,} rows of {name}" for name, count in left_out.items())
     return _warn("index", f"{told} are in no index: searches scan them one by one")
-
-
-def _has_index(table: Path) -> bool:
-    indices = table / "_indices"
-    return indices.is_dir() and any(indices.iterdir())
-
-
-def _unindexed(lance_dir: Path, name: str) -> int:
-    table = connect(lance_dir).open_table(name)
-    return sum(int(index.num_unindexed_rows) for index in table.list_indices())
 
 
 def _look_at_access_log(paths: StorePaths) -> Finding:
@@ -767,10 +746,8 @@ def _look_at_leftovers(paths: StorePaths) -> Iterator[Finding]:
         yield _warn("candidates", f"{waiting} candidate(s) were built but not published")
 
 
-# Whether a next night will run by itself: Dagster's schedule, else the nights of the last days.
-#
-# Where Dagster keeps its state elsewhere, or there is none, only the age can tell.
-
+# Whether a next night will run by itself: Dagster's schedule, else the nights of the last days,
+# else the age tells.
 
 JOB = "nightly"
 """Name of the job whose runs are nights (noctuary_pipelines.schedules)."""
@@ -834,7 +811,6 @@ def _ask_dagster(database: Path, query: str, arguments: tuple[object, ...] = ())
 
 
 # The warm server: whether it runs, and what kept clients from it.
-
 
 _RECENT_S = 24 * _HOUR_S
 """An older fallback says little about now; a shorter time would hide it from a daily look."""

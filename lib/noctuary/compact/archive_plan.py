@@ -309,8 +309,12 @@ def _outside_tails(
     for session_id in sorted({c.session_id for c in candidates if c.session_id is not None}):
         of_user: dict[str, list[SessionTurn]] = defaultdict(list)
         for *columns, content in db.execute(_TURNS, [session_id]):
-            told = find_speaker(content), ends_as_question(content), len(content)
-            turn = SessionTurn(*columns, *told)
+            turn = SessionTurn(
+                *columns,
+                speaker=find_speaker(content),
+                asks=ends_as_question(content),
+                chars=len(content),
+            )
             of_user[turn.user or ""].append(turn)
         for turns in of_user.values():
             split = split_session(turns, protected_tail=tail, now_us=now_us)
@@ -602,7 +606,10 @@ def _encoding(paths: StorePaths, directory: Path, manifest: Manifest) -> Encodin
         require_same(expected, encoder.fingerprint)
         return encoder
 
-    return Encoding(
-        lambda positions: np.asarray(vectors[list(positions)]),
-        lambda texts: opened().encode_documents(texts),
-    )
+    def vectors_of(positions: Sequence[int]) -> NDArray[np.floating[Any]]:
+        return np.asarray(vectors[list(positions)])
+
+    def encode(texts: list[str]) -> NDArray[np.float32]:
+        return opened().encode_documents(texts)
+
+    return Encoding(vectors_of, encode)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
+import re
 import stat
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,14 +202,7 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
 def write_array_blocks(
     path: Path, shape: tuple[int, ...], dtype: str, blocks: Iterable[NDArray[Any]]
 ) -> None:
-    """Replace a `.npy` file by rows that come block by block: the bytes of `write_array`.
-
-    Args:
-        path: The file.
-        shape: Of the whole array.
-        dtype: As numpy writes it, "<f4" for example.
-        blocks: Rows in order, each C-contiguous or copied to be; together `shape[0]` rows.
-    """
+    """Replace a `.npy` file by rows that come block by block: the bytes of `write_array`."""
     import numpy as np
 
     rows = 0
@@ -224,19 +218,38 @@ def write_array_blocks(
             raise ValueError(f"{rows} rows came for an array of shape {shape}")
 
 
+_HEADER_BYTES = 128
+_HEADER = (
+    rb"\x93NUMPY\x01\x00\x76\x00\{'descr': '([<|][bifu]\d)', 'fortran_order': False, "
+    rb"'shape': \((\d+,|\d+, \d+)\), \} *\n"
+)
+
+
 def read_array(path: Path, *, mmap: bool = True) -> NDArray[Any]:
     """Open a `.npy` file read-only."""
     import numpy as np
 
-    is_mapped = mmap and path.stat().st_size >= MAP_FROM_BYTES
-    array: NDArray[Any] = np.load(path, mmap_mode="r" if is_mapped else None, allow_pickle=False)
-    array.flags.writeable = False
-    return array
+    with path.open("rb") as handle:
+        is_mapped = mmap and os.fstat(handle.fileno()).st_size >= MAP_FROM_BYTES
+        raw = handle.read(_HEADER_BYTES if is_mapped else -1)
+    header = re.match(_HEADER, raw, re.DOTALL)
+    if header is None or len(header[0]) != _HEADER_BYTES or header[2] == b"0,":
+        mode = "r" if is_mapped else None
+        array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
+        array.flags.writeable = False
+        return array
+    # What `write_array` leaves: numpy reads a header as Python, which takes longer than the rest.
+    dtype, shape = np.dtype(header[1].decode()), tuple(map(int, re.findall(rb"\d+", header[2])))
+    if is_mapped:
+        return np.memmap(path, dtype, "r", _HEADER_BYTES, shape)
+    return np.frombuffer(raw, dtype, prod(shape), _HEADER_BYTES).reshape(shape)
 
 
 def remove_tree(path: Path) -> None:
     """Remove a directory tree if it is there."""
     if path.is_dir() and not path.is_symlink():
+        import shutil  # loads three compressors, and a recall removes nothing
+
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

@@ -267,10 +267,8 @@ def apply_proposals(
     with store.transaction():
         store.ensure_journal()
         store.forget_lost_rows()
-        holding = store.applied_proposals()
-        held = {
-            p.proposal_id: holding[p.proposal_id] for p in proposals if p.proposal_id in holding
-        }
+        ids, holding = [p.proposal_id for p in proposals], store.applied_proposals()
+        held = {proposal_id: holding[proposal_id] for proposal_id in ids if proposal_id in holding}
         due = [proposal for proposal in proposals if proposal.proposal_id not in held]
         matched = _match_all(due, store, where)
         writes = [w for p, rows in zip(due, matched, strict=True) for w in _writes(p, rows)]
@@ -287,10 +285,10 @@ def _match_all(proposals: Sequence[Proposal], store: Store, where: Where) -> lis
             refusals.append(str(error))
     if refusals:
         more = len(refusals) - SHOWN
+        shown = "; ".join(refusals[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
         raise CurationRefusedError(
-            f"the source is not as it was when this was proposed ({'; '.join(refusals[:SHOWN])}"
-            + (f"; and {more} more" if more > 0 else "")
-            + "). Nothing was written. Run the night again, or name the proposals to apply."
+            f"the source is not as it was when this was proposed ({shown}). Nothing was written. "
+            "Run the night again, or name the proposals to apply."
         )
     return matched
 
@@ -330,9 +328,8 @@ def _write(
             store.update(row_id, values)
         after = hash_text(store.image(row_id) or "")
         touched[change].append(row_id)
-        store.write_entry(
-            Entry(journal_id, number, proposal_id, row_id, change, before, after, moment, None)
-        )
+        where = journal_id, number, proposal_id, row_id
+        store.write_entry(Entry(*where, change, before, after, moment, None))
     written = tuple(dict.fromkeys(write.proposal_id for write in writes))
     return AppliedProposals(journal_id, written, held, *map(tuple, touched.values()))
 
@@ -375,11 +372,8 @@ def undo(store: Store, journal_id: int, *, now: datetime | None = None) -> Undon
             "did not come back as they were (does a trigger change them?)",
         )
         store.mark_undone(journal_id, moment)
-    return Undone(
-        journal_id,
-        tuple(entry.row_id for entry in entries if entry.change != "add"),
-        tuple(entry.row_id for entry in entries if entry.change == "add"),
-    )
+    restored = tuple(entry.row_id for entry in entries if entry.change != "add")
+    return Undone(journal_id, restored, tuple(e.row_id for e in entries if e.change == "add"))
 
 
 def _check(store: Store, journal_id: int, entries: Sequence[Entry]) -> None:

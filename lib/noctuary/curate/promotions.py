@@ -6,7 +6,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -53,11 +52,7 @@ proposal that is missing costs less than one that a machine wrote."""
 
 
 def read_statement(content: str) -> str | None:
-    """Return what a person says in a turn, or None where no person is known to say it.
-
-    Every named person counts, so that in a conversation between two people both do. A turn without
-    a label does not: it may be an answer.
-    """
+    """Return what a person says in a turn; None without a label, which may be an answer."""
     speaker, text = split_speaker(content)
     # "Assistant (planner)" is an assistant.
     name = (speaker or "").split("(")[0].replace("_", " ").replace("-", " ").strip().casefold()
@@ -77,19 +72,12 @@ class Heard(NamedTuple):
     signals: Signals
 
 
-@dataclass(slots=True)
-class Candidates:
+class Candidates(NamedTuple):
     """What of a corpus takes part."""
 
-    # The turns that people said, by user
-    heard: dict[str | None, list[Heard]] = field(
-        default_factory=lambda: defaultdict[str | None, list[Heard]](list)
-    )
-    # Positions of durable memories, by user
-    memories: dict[str | None, list[int]] = field(
-        default_factory=lambda: defaultdict[str | None, list[int]](list)
-    )
-    unheard: int = 0  # turns that no person is known to have said
+    heard: Mapping[str | None, list[Heard]]  # the turns that people said, by user
+    memories: Mapping[str | None, list[int]]  # positions of durable memories, by user
+    unheard: int  # turns that no person is known to have said
 
     def seen_by(self, user: str | None) -> Ints:
         """Return the positions of the durable memories that a user may see, ascending."""
@@ -99,22 +87,20 @@ class Candidates:
 
 def find_candidates(records: Iterable[MemoryRecord]) -> Candidates:
     """Return the turns that count and the memories, superseded ones too, to compare them with."""
-    found = Candidates()
+    heard: defaultdict[str | None, list[Heard]] = defaultdict(list)
+    memories: defaultdict[str | None, list[int]] = defaultdict(list)
+    unheard = 0
     for r in records:
         if not r.is_turn:
-            found.memories[r.user].append(r.position)
+            memories[r.user].append(r.position)
         elif (statement := read_statement(r.content)) is None:
-            found.unheard += 1
+            unheard += 1
         else:
-            found.heard[r.user].append(
-                Heard(
-                    r.position, r.memory_id, r.user, r.wing, r.session_id, r.created_at_us,
-                    r.content_hash, read_signals(statement),
-                )
-            )  # fmt: skip
-    for turns in found.heard.values():
+            where = r.position, r.memory_id, r.user, r.wing, r.session_id, r.created_at_us
+            heard[r.user].append(Heard(*where, r.content_hash, read_signals(statement)))
+    for turns in heard.values():
         turns.sort(key=lambda turn: (turn.created_at_us, turn.position))
-    return found
+    return Candidates(heard, memories, unheard)
 
 
 _TOLD_EVERY = 1_024
@@ -223,13 +209,13 @@ class Nearest:
         """Compare some turns with some of the candidates, both by ascending number."""
         for first in range(0, len(asking), QUERY_ROWS):
             rows = asking[first : first + QUERY_ROWS]
-            block = np.asarray(self._vectors[self._turns[rows]], dtype=np.float32)
+            block = _floats(self._vectors, self._turns[rows])
             for start in range(0, len(held), CANDIDATE_ROWS):
                 chunk = held[start : start + CANDIDATE_ROWS]
                 if earlier_only and chunk[0] >= rows[-1]:
                     break
                 found = candidates[chunk]
-                products = block @ np.asarray(self._vectors[found], dtype=np.float32).T
+                products = block @ _floats(self._vectors, found).T
                 if earlier_only:
                     products[chunk[None, :] >= rows[:, None]] = -np.inf
                 self._take(rows, products, found)
@@ -269,32 +255,26 @@ def _by_cell(
     """Yield the numbers of turns next to a cell and of its candidates, both ascending, per cell."""
     count = max(len(candidates) // ROWS_PER_CELL, 1)
     sample = candidates[:: max(len(candidates) // (count * FIT_ROWS_PER_CELL), 1)]
-    centroids = fit_centroids(np.asarray(vectors[sample], dtype=np.float32), count)
-    near = _nearest_cells(turns, centroids, vectors, min(probes, count))
-    own = np.concatenate(
+    centroids, width = fit_centroids(_floats(vectors, sample), count), min(probes, count)
+    # In no order, shape (turns, width).
+    near = np.concatenate(
         [
-            assign(np.asarray(vectors[part], dtype=np.float32), centroids)
-            for part in _parts(candidates)
+            np.argpartition(-(_floats(vectors, part) @ centroids.T), width - 1, axis=1)[:, :width]
+            for part in _parts(turns)
         ]
     )
-    asked, held = np.argsort(near.ravel(), kind="stable"), np.argsort(own, kind="stable")
-    numbers = np.arange(count + 1)
-    turn_ends = np.searchsorted(near.ravel()[asked], numbers)
-    own_ends = np.searchsorted(own[held], numbers)
-    for cell in range(count):
-        yield (
-            asked[turn_ends[cell] : turn_ends[cell + 1]] // near.shape[1],
-            held[own_ends[cell] : own_ends[cell + 1]],
-        )
+    own = [assign(_floats(vectors, part), centroids) for part in _parts(candidates)]
+    asked, held = _rows_by_cell(near.ravel(), count), _rows_by_cell(np.concatenate(own), count)
+    yield from ((rows // width, numbers) for rows, numbers in zip(asked, held, strict=True))
 
 
-def _nearest_cells(turns: Ints, centroids: Floats, vectors: Floats, width: int) -> NDArray[np.intp]:
-    """Return the cells nearest to every turn, in no order, shape (n, width)."""
-    found = [np.empty((0, width), dtype=np.intp)]
-    for part in _parts(turns):
-        far = -(np.asarray(vectors[part], dtype=np.float32) @ centroids.T)
-        found.append(np.argpartition(far, width - 1, axis=1)[:, :width])
-    return np.concatenate(found)
+def _rows_by_cell(cells: NDArray[np.integer], count: int) -> list[Ints]:
+    order = np.argsort(cells, kind="stable")
+    return np.split(order, np.searchsorted(cells[order], np.arange(1, count)))
+
+
+def _floats(vectors: Floats, rows: Ints) -> Floats:
+    return np.asarray(vectors[rows], dtype=np.float32)
 
 
 def _parts(rows: Ints) -> Iterator[Ints]:
@@ -310,9 +290,7 @@ BLOCK_ROWS = 256
 """Turns compared at once with what was let in before them; with what a block lets in itself, they
 are compared one by one."""
 
-PROPOSED = "proposed"
-BELOW_THRESHOLD = "below_threshold"
-NOTHING_SAID = "nothing_said"
+PROPOSED, BELOW_THRESHOLD, NOTHING_SAID = "proposed", "below_threshold", "nothing_said"
 """Why a turn is, or is not, proposed. The last: G would do, but only for being new or repeated."""
 
 
@@ -370,8 +348,7 @@ def walk(
 PROMOTIONS = "promotion/proposals.parquet"
 """Where the table lies, below the work directory."""
 
-PROPOSE = "propose"
-LEAVE = "leave"
+PROPOSE, LEAVE = "propose", "leave"
 
 KEPT_NEIGHBOURS = 5
 """Of each kind, in the table: all that novelty is against, and as many as repetition counts."""

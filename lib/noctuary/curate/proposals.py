@@ -44,7 +44,7 @@ class Target:
 
     memory_id: str  # the source's id, as text
     position: int  # in the corpus of that night
-    role: Role  # one of Role
+    role: Role
     content_hash: str  # of every field of the memory, when it was looked at
     text_hash: str  # of its content alone: what another copy of the source must have
 
@@ -54,7 +54,7 @@ class Piece:
     """A stretch of one memory's content, for a text that is joined from several."""
 
     before: str  # separator that goes before it: punctuation and spaces, no text
-    memory_id: str  # the memory
+    memory_id: str
     start: int  # first character
     end: int  # one past the last one
 
@@ -82,19 +82,16 @@ class Evidence:
 class Proposal:
     """What could be done."""
 
-    action: Action  # one of Action
+    action: Action
     kind: Kind  # what the targets are to each other
     confidence: float  # in [0, 1]: how sure it is that they are what `kind` says
     user: str | None  # whose memories they are, all of them, or None for nobody's
     wing: str | None  # the wing of all of them, or None
     targets: tuple[Target, ...]  # in order of position
-    evidence: Evidence  # why
-    # The joined text of an ADD, in order; empty for every other action
-    pieces: tuple[Piece, ...] = ()
-    # Fields of the target `updated` that an UPDATE fills up from the superseded ones
-    fields: tuple[str, ...] = ()
-    # Hash of all of the above that decides what would be written; set by `named`
-    proposal_id: str = ""
+    evidence: Evidence
+    pieces: tuple[Piece, ...] = ()  # the joined text of an ADD, in order
+    fields: tuple[str, ...] = ()  # of `updated` that an UPDATE fills up from the superseded ones
+    proposal_id: str = ""  # hash of what of this decides what would be written; set by `named`
 
     @property
     def memory_ids(self) -> tuple[str, ...]:
@@ -117,11 +114,7 @@ def target_of(record: MemoryRecord, role: Role) -> Target:
 
 
 def named(proposal: Proposal) -> Proposal:
-    """Return the proposal with its targets in order and its id.
-
-    The id depends on what would be done to which contents: the same corpus gives the same ids, and
-    an edited memory gives others. Positions, confidence and evidence do not count.
-    """
+    """Return the proposal with its targets in order and its id: of what is done to which texts."""
     ordered = sorted(proposal.targets, key=lambda target: target.position)
     identity = {
         "version": _VERSION,
@@ -262,11 +255,7 @@ def words_of(text: str) -> Words:
 
 
 def why_not_held(older: str, newer: str) -> str | None:
-    """Return what of the older text the newer one does not hold, or None where it holds all.
-
-    A relation of texts: everything holds itself, and it is transitive for texts with the same
-    numbers and denials.
-    """
+    """Return what of the older text the newer one does not hold, or None where it holds all."""
     ours, theirs = words_of(older), words_of(newer)
     if not ours.content:
         return "The older has no words to compare."
@@ -311,21 +300,16 @@ def united(kept: Fields, others: Sequence[Fields]) -> Fields:
     not made: the kept memory's field stays. Importance is the highest.
     """
     tags = _union(_tags(kept.tags), [tag for o in others for tag in content_tags(o.tags)])
-    words = _union(
-        kept.expanded_keywords.split(), [w for o in others for w in o.expanded_keywords.split()]
-    )
-    return Fields(
-        _fitting(kept.tags, tags, ","),
-        _fitting(kept.expanded_keywords, words, " "),
-        max([kept.importance, *(o.importance for o in others)]),
-    )
+    more = [word for o in others for word in o.expanded_keywords.split()]
+    words = _union(kept.expanded_keywords.split(), more)
+    fitting = _fitting(kept.tags, tags, ","), _fitting(kept.expanded_keywords, words, " ")
+    return Fields(*fitting, max([kept.importance, *(o.importance for o in others)]))
 
 
 def changed_fields(before: Fields, after: Fields) -> tuple[str, ...]:
     """Return the names of the fields that differ, in the order of Fields."""
-    return tuple(
-        name for name, one, other in zip(Fields._fields, before, after, strict=True) if one != other
-    )
+    pairs = zip(Fields._fields, before, after, strict=True)
+    return tuple(name for name, one, other in pairs if one != other)
 
 
 def _tags(tags: str) -> list[str]:
@@ -334,13 +318,12 @@ def _tags(tags: str) -> list[str]:
 
 def _union(first: Sequence[str], rest: Sequence[str]) -> list[str]:
     known = {word.casefold() for word in first}
-    added: list[str] = []
+    added: dict[str, str] = {}
     for word in rest:
         if word.casefold() not in known:
-            known.add(word.casefold())
-            added.append(word)
+            added.setdefault(word.casefold(), word)
     # Nothing to add: the field stays as it was written, spaces and repeats included.
-    return [*first, *added] if added else []
+    return [*first, *added.values()] if added else []
 
 
 def _fitting(before: str, words: Sequence[str], joiner: str) -> str:

@@ -36,16 +36,13 @@ TEXT = "content"
 """Column of the texts."""
 
 BATCHES_PER_WRITE = 8
-"""Batches per durable write: more loses more work to a kill (8 batches of 8 texts are about a
-second), fewer fsyncs more. A hosted encoder's batch is paid for, so each is written at once."""
+"""Batches per durable write: more loses more work to a kill (8 are about a second)."""
 
 SHARD_ROWS = 4_096
-"""Rows of a shard: more lose more work to a kill (20 s on two cores with the default model), fewer
-make fragments that every night's end merges."""
+"""Rows of a shard: more lose more work to a kill (20 s), fewer make more fragments to merge."""
 
 WINDOW_ROWS = 65_536
-"""Vectors gathered at once (100 MB at 384 dimensions). Fewer read a fragment more often where a
-store's texts lie scattered over all fragments."""
+"""Vectors gathered at once (100 MB at 384 dimensions); fewer read fragments more often."""
 
 TAKE_ROWS = 4_096
 """Vectors taken from a store at once: each call copies them up to three times."""
@@ -79,13 +76,10 @@ def embed_texts(
     fingerprint: EncoderFingerprint,
     encode: Encode,
     progress: Progress = SILENT,
-    *,
     batches_per_write: int = BATCHES_PER_WRITE,
 ) -> Embedded:
     """Return a vector for every text, where all fit in memory; see `fill_vectors`."""
-    filled = fill_vectors(
-        texts, store, fingerprint, encode, progress, batches_per_write=batches_per_write
-    )
+    filled = fill_vectors(texts, store, fingerprint, encode, progress, batches_per_write)
     vectors = read_vectors(store, [text_key(text) for text in texts], fingerprint.dimension)
     if lacking := len(_unusable(vectors)):
         raise lacking_vectors(lacking, fingerprint)
@@ -98,13 +92,9 @@ def fill_vectors(
     fingerprint: EncoderFingerprint,
     encode: Encode,
     progress: Progress = SILENT,
-    *,
     batches_per_write: int = BATCHES_PER_WRITE,
 ) -> Filled:
-    """Bring the vector of every distinct text into a store of the encoder's `vector_kind`.
-
-    Of the encoder's batches so many may be lost to a kill; what is written stays where it fails.
-    """
+    """Bring the vector of every distinct text into a store; what is written stays if it fails."""
     unique = {text_key(text): text for text in texts}
     missing = [
         window[place]
@@ -173,16 +163,9 @@ def _take(store: ContentStore, handles: NDArray[np.int64], dimension: int) -> Fl
 
 
 def write_vectors(
-    path: Path,
-    store: ContentStore,
-    keys: Iterable[Sequence[bytes]],
-    rows: int,
-    dimension: int,
+    path: Path, store: ContentStore, keys: Iterable[Sequence[bytes]], rows: int, dimension: int
 ) -> list[bytes]:
-    """Write the vectors of keys to a `.npy` file, (rows, dimension); return the keys without one.
-
-    Their rows are NaN in the file. Keys come in batches of any length.
-    """
+    """Write the vectors of keys to a `.npy` file, NaN for those without one, and return these."""
     unusable: list[bytes] = []
 
     def blocks() -> Iterator[Floats]:
@@ -228,9 +211,7 @@ class EmbedTexts:
 
     export: Path  # every worker must be able to read it
     name: str = "memory_vectors"
-    # The threads of one process use every core, and further models only memory. Two threads
-    # take 1.17 ms a text where one takes 2.15 (one layer, 47 tokens).
-    row_ms: float = 0.0
+    row_ms: float = 0.0  # One process: its threads use every core, further models only memory
 
     def open(self, threads: int) -> BatchFunction:
         """Return the function from `key` and `content` to `key` and `value`; see `BatchTask`."""
@@ -255,8 +236,7 @@ AGREEMENT_SAMPLE = 16
 """Texts of the corpus on which two implementations must agree; each costs both some 20 ms."""
 
 SHARDS_OF_A_NIGHT = 30
-"""Shards that a night's memories are cut into, as long as these are not too large or small: a kill
-loses one. They are one wave, so that the model is opened once."""
+"""Shards of a night's memories, unless too large or small: one wave opens the model once."""
 
 LEAST_SHARD_ROWS = 32
 """A third of a second with the default model on two cores; fewer spend it on files."""
@@ -379,9 +359,7 @@ class NightEncoder:
             texts,
             self.vectors(backend),
             self.fingerprint,
-            lambda new: self.open_backend(backend, texts).iter_document_batches(new),
-            progress or self._progress,
-            batches_per_write=backend.batches_per_write,
+            *self._encoding(backend, texts, progress),
         )
 
     def embed_queries(self, texts: Sequence[str]) -> Embedded:
@@ -392,7 +370,7 @@ class NightEncoder:
             self.fingerprint,
             lambda new: self.hosted.iter_document_batches(new, "query"),
             self._progress,
-            batches_per_write=1,
+            1,
         )
 
     def open_backend(self, backend: Backend, texts: Sequence[str]) -> Opened:
@@ -415,10 +393,7 @@ class NightEncoder:
     def write_memory_vectors(
         self, path: Path, memories: Path, backend: Backend, runner: Runner, shards: Path
     ) -> Filled:
-        """Write the vector of every memory, by position, to a `.npy` file of float32.
-
-        Returns how many distinct texts were embedded now, and how many were known.
-        """
+        """Write every memory's vector, by position, to a `.npy` file of float32."""
         rows, store = count_rows(memories), self.vectors(backend)
 
         def write() -> tuple[Filled, list[bytes]]:
@@ -441,11 +416,7 @@ class NightEncoder:
     def fill_store(
         self, store: ContentStore, memories: Path, backend: Backend, runner: Runner, shards: Path
     ) -> Filled:
-        """Embed the memories whose vector the store lacks.
-
-        ONNX Runtime works through shards. Other encoders take all texts at once:
-        sentence-transformers sorts them by length, a hosted model fills its batches.
-        """
+        """Embed what the store lacks: ONNX Runtime in shards, others all texts at once."""
         if backend.is_onnx:
             total = count_rows(memories)
             return fill(
@@ -460,14 +431,17 @@ class NightEncoder:
             )
         batches = iter_batches(memories, [TEXT])
         texts: list[str] = [text for batch in batches for text in batch.column(TEXT).to_pylist()]
-        return fill_vectors(
-            texts,
-            store,
-            self.fingerprint,
-            lambda new: self.open_backend(backend, texts).iter_document_batches(new),
-            self._progress,
-            batches_per_write=backend.batches_per_write,
-        )
+        return fill_vectors(texts, store, self.fingerprint, *self._encoding(backend, texts))
+
+    def _encoding(
+        self, backend: Backend, texts: Sequence[str], progress: Progress | None = None
+    ) -> tuple[Encode, Progress, int]:
+        """Return how texts are embedded, who is told, and how many batches a kill may lose."""
+
+        def encode(new: Sequence[str]) -> Iterator[PlacedVectors]:
+            return self.open_backend(backend, texts).iter_document_batches(new)
+
+        return encode, progress or self._progress, backend.batches_per_write
 
 
 def keyed_memories(memories: Path) -> Iterator[RecordBatch]:
@@ -488,22 +462,18 @@ def sample_texts(memories: Path, count: int = AGREEMENT_SAMPLE) -> list[str]:
 
 
 def share_files(directory: Path, home: Path) -> None:
-    """Keep files of an encoder that another store of this home holds as well once on disk.
+    """Keep files of an encoder that other stores of this home hold once on disk, by hard links.
 
-    By hard links to the oldest, so that every store stays whole. An encoder is written beside its
-    place and renamed, never changed in it.
+    To the oldest. An encoder is written beside its place and renamed, never changed in it.
     """
     for file in directory.glob("*"):
         for twin in home.glob(f"*/{directory.parent.name}/{directory.name}/{file.name}"):
             with suppress(OSError):  # it goes at this moment, or lies on another disk
-                if _is_older(twin, file) and hash_file(twin) == hash_file(file):
+                # The older one, in an order that all stores agree on.
+                ours, theirs = file.stat(), twin.stat()
+                is_older = (theirs.st_mtime_ns, theirs.st_ino) < (ours.st_mtime_ns, ours.st_ino)
+                is_as_large = theirs.st_size == ours.st_size
+                if is_as_large and is_older and hash_file(twin) == hash_file(file):
                     with replacement(file) as tmp:
                         tmp.unlink()
                         tmp.hardlink_to(twin)
-
-
-def _is_older(one: Path, other: Path) -> bool:
-    """Say whether one of two files of equal size is older, in an order that all stores agree on."""
-    found = [path.stat() for path in (one, other)]
-    ages = [(stat.st_mtime_ns, stat.st_ino) for stat in found]
-    return found[0].st_size == found[1].st_size and ages[0] < ages[1]

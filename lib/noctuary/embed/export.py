@@ -1,7 +1,6 @@
 """Turning a sentence-transformers model into the directories that the other two encoders read.
 
-The numpy encoder (`noctuary.embed.lean`) reads uncased BERT models with mean pooling, ONNX Runtime
-(`noctuary.embed.onnx`) some more. Nothing is put in place unless it agrees with its source.
+Nothing is put in place unless it agrees with its source.
 """
 
 from __future__ import annotations
@@ -52,11 +51,7 @@ PROBE_TEXTS = (
 def measure_agreement(
     source: SentenceEncoder, face: LeanEncoder | OnnxEncoder, texts: Sequence[str]
 ) -> NDArray[np.float64]:
-    """Return the cosines between two implementations of one encoder, the same text in both.
-
-    Those of the texts as documents, then those of PROBE_TEXTS as queries: a model may have one
-    prefix for queries and another for documents, and each implementation puts them there by itself.
-    """
+    """Return the cosines of documents in two implementations, then of probes as queries."""
     pairs = [(source.encode_documents(texts), face.encode_documents(texts))]
     pairs += [
         (source.encode_query(text)[np.newaxis], face.encode_query(text)[np.newaxis])
@@ -142,8 +137,7 @@ Tensors = dict[str, Floats]
 def export_lean(encoder: SentenceEncoder, directory: Path, sample_texts: Sequence[str]) -> float:
     """Write what `LeanEncoder.open` reads; return its least cosine with the source's vectors.
 
-    A valid export of the same fingerprint is kept; anything else there is replaced. A reader that
-    has the old one open is not disturbed. EncoderError if some text's vectors do not agree,
+    A valid export of the same fingerprint is kept. EncoderError if some vectors do not agree,
     EncoderUnsupportedError for what is no uncased BERT with mean pooling.
     """
 
@@ -321,8 +315,7 @@ def _layer_tensors(raw: Tensors, base: str, head_size: int) -> Tensors:
 # tried again every night.
 
 OPSET = 17
-"""The newest that torch's tracing exporter writes and the oldest with LayerNormalization as one
-operation."""
+"""The newest that torch's tracing exporter writes, the oldest with one LayerNormalization."""
 
 MODEL_TYPES = ("bert", "roberta", "xlm-roberta", "distilbert")
 """Architectures that are exported; each has a test. Others may trace, but nobody has looked."""

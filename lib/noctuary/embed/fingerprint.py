@@ -1,7 +1,4 @@
-"""The identity by which two vectors may be compared, and what is checked of every vector.
-
-No model code; numpy and the standard library only, because the read side imports this.
-"""
+"""The identity by which two vectors may be compared, and what is checked of every vector."""
 
 from __future__ import annotations
 
@@ -23,8 +20,7 @@ HOSTED_POOLING = "hosted"
 """In the place of a pooling: a provider makes the vectors and does not say how."""
 
 UNIT_TOLERANCE = 1e-4
-"""How far the length of a returned row may be from 1: float32 rounding is 1000 times smaller, a
-model that forgot to normalise is far outside."""
+"""How far the length of a returned row may be from 1; float32 rounding is 1000 times smaller."""
 
 FIELD_TYPES: Mapping[str, type] = {"str": str, "int": int, "bool": bool}
 """By annotation. Compared exactly: bool is a subclass of int, and True is no dimension."""

@@ -13,37 +13,29 @@ SERVING_DIM = 64
 """Dimensions of the short tier: fewer read less and need a longer shortlist for the same recall."""
 
 FUNNEL_MIN_ROWS = 20_000
-"""From here on the pack carries a short tier and recall searches through it. Below, the exact
-matrix takes at most two milliseconds and misses nothing, though the funnel would be faster from
-about 5,000 rows on (docs/decisions/0004)."""
+"""From here on recall searches through the short tier; an exact search takes 2 ms below."""
 
 SHORTLIST = 200
-"""Least memories that the tier hands to full dimensions: more finds more of the true best and
-reads that many rows of the full matrix. 100 were enough at 5,452 rows (research/limits.md 4)."""
+"""Least memories that the tier hands to full dimensions; 100 did at 5,452 rows (limits.md 4)."""
 
 SHORTLIST_SHARE = 1 / 1_000
-"""Least share of all memories on the shortlist: a larger store has more near neighbours that only
-the other dimensions tell apart. At a million rows 1,000 instead of 200 cost .4 ms."""
+"""Least share of all memories on it: larger stores have more near neighbours (.4 ms a million)."""
 
 SHORTLIST_PER_RESULT = 4
 """Shortlist per result asked for, so that a deep ranking is not cut out of a list of its length."""
 
 PROBE_ROWS = 65_536
-"""Least allowed rows that a search looks at in the tier. Fewer are faster (2 MB per 8,192 rows) and
-miss neighbours in the next cell."""
+"""Least allowed rows that a search looks at in the tier; fewer miss neighbours in the next cell."""
 
 PROBE_SHARE = 1 / 5
-"""Least share of the allowed rows that is looked at, where that is more than PROBE_ROWS. A 32nd is
-enough for clustered vectors; a sixth found .93 of 300,000 rows without any clusters, which cells
-serve worst."""
+"""Least share of the allowed rows that is looked at. A 32nd is enough for clustered vectors; a
+sixth found .93 of 300,000 rows without any clusters, which cells serve worst."""
 
 EXACT_SCOPE_ROWS = 2_048
 """A scope of at most so many memories is scored exactly: its rows cost no more than a shortlist."""
 
 PREFIX_EPSILON = 1e-8
-"""Added to a prefix's norm in quadrature: a prefix that is numerical noise becomes zero instead of
-a random direction. Right for float32 embeddings; a model whose tiny norms carry meaning needs a
-smaller one."""
+"""Added to a prefix's norm in quadrature: numerical noise becomes zero, not a random direction."""
 
 Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]
@@ -107,8 +99,7 @@ def search(
 ) -> Found:
     """Return the memories nearest to a unit vector, (d,), of unit rows, (n, d), through the tier.
 
-    The mask applies before anything is ranked: cells are chosen by how many allowed rows they hold
-    and the shortlist holds allowed memories only. With a shortlist and probe_rows of n or more the
+    The mask applies before anything is ranked. With a shortlist and probe_rows of n or more the
     result is that of an exact search. The tier answers alone if its best cosine reaches `exit_at`.
     """
     if depth <= 0:
@@ -132,12 +123,7 @@ def search(
 
 
 def release_pages(array: Floats) -> None:
-    """Unmap what has been read of a memory-mapped file; nothing for an array in memory.
-
-    Scattered reads map the pages around them as well: after some dozen searches a long-lived
-    process would hold the whole matrix, 1.5 GB at a million rows. Mapping a shortlist again costs
-    about a millisecond there. Other threads that read the array just map their pages again.
-    """
+    """Unmap what was read of a memory-mapped file: scattered reads would come to hold all of it."""
     advice = getattr(mmap, "MADV_DONTNEED", None)
     if advice is not None and isinstance(array.base, mmap.mmap):
         array.base.madvise(advice)

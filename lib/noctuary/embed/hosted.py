@@ -45,12 +45,10 @@ from noctuary.work.http import (
 Floats = NDArray[np.float32]
 Purpose = Literal["document", "query"]
 
-# What is known of the providers: addresses, fields, models, limits, prices. Read on 2026-11-22.
-#
-# Voyage: docs.voyageai.com/reference/embeddings-api, mongodb.com/docs/voyageai/models,
-# docs.voyageai.com/docs/pricing. OpenAI: developers.openai.com/api/reference/resources/embeddings,
-# model pages. Cohere: docs.cohere.com/reference/embed (v2), docs.cohere.com/docs/cohere-embed; the
-# price of embed-v4.0 as gateways list it; those of the v3 models are not published any more.
+# What is known of the providers: addresses, fields, models, limits, prices. Read on 2026-11-22 at
+# docs.voyageai.com/reference/embeddings-api and /docs/pricing, mongodb.com/docs/voyageai/models,
+# developers.openai.com/api/reference/resources/embeddings, docs.cohere.com/reference/embed (v2) and
+# /docs/cohere-embed; embed-v4.0's price as gateways list it, those of v3 are not published.
 
 
 class ModelFacts(NamedTuple):
@@ -121,9 +119,8 @@ HOSTED_PROVIDERS: Mapping[str, Provider] = {
     ),
 }  # fmt: skip
 
-# One hosted model as it is configured, its identity, and the file by which recall finds it: names,
-# an address and the name of a variable, never a key. A recall asks the model that made its
-# snapshot, whatever the settings say by then.
+# One hosted model as it is configured, and the file by which recall finds the model that made its
+# snapshot, whatever the settings say by then: never a key.
 
 HOSTED_FILE = "hosted.json"
 FORMAT_VERSION = 1
@@ -163,8 +160,7 @@ class HostedModel:
     def fingerprint(self) -> EncoderFingerprint:
         """Return the identity of the space, as far as it can be known from outside.
 
-        Nobody sees the weights: in the place of their hash stands that of provider, name and
-        dimension. The address is no part of it: a gateway may move.
+        No weights are seen, so their hash is of provider, name and dimension; a gateway may move.
         """
         weights = hash_text("hosted", self.provider, self.name, str(self.dimension))
         return EncoderFingerprint(
@@ -281,8 +277,7 @@ TEXT_OVERHEAD_TOKENS = 16
 _READ_BYTES_PER_TOKEN = 8
 """More bytes than this per token is no prose: a provider that cuts would not read further."""
 _SAFE_BYTES_PER_TOKEN = 3
-"""Of providers that refuse what is too long: prose has 4 and more, so this loses little and is
-rarely refused. What is, is cut to one byte per token: no token is shorter."""
+"""Of providers that refuse longer texts: prose has 4 and more; what is refused is cut to one."""
 
 _UNREADABLE = "it does not accept the request: check encoder.model and encoder.dimension"
 _HINTS = {
@@ -390,9 +385,8 @@ def cut_bytes(text: str, limit: int) -> str:
 
 
 def read_batch(body: bytes, model: HostedModel, count: int) -> Batch:
-    """Read the answer to a request of `count` texts.
+    """Read the answer to a request of `count` texts; vectors are scaled to length 1.
 
-    Vectors are scaled to length 1: a shortened one (Matryoshka) is not, with every provider.
     PassingFaultError if it is no JSON (something on the way broke it), BadVectorsError if it holds
     not exactly one usable vector per text.
     """
@@ -460,11 +454,9 @@ RETRIES = 6
 MAX_RETRY_AFTER_S = 120.0
 """Longest wait that a provider may ask for: limits are per minute, so two of them pass."""
 NIGHT_PATIENCE_S = 1_200.0
-"""Seconds that a whole night may spend waiting between tries. More outlasts longer outages and
-keeps the store locked for as long."""
+"""Seconds that a whole night may wait between tries; the store is locked for as long."""
 MAX_TEXTS = 128
-"""Texts of one request, where the provider takes as many. More saves round trips; fewer loses less
-to a kill, because a request is paid for and kept as a whole."""
+"""Texts of one request, where the provider takes as many: each is paid for and kept as a whole."""
 
 _PIECE = re.compile(r"[A-Za-z]{1,5}|[0-9]{1,2}|[^\W\d_A-Za-z\u2e80-\u9fff\uac00-\ud7ff]{1,2}|\S")
 """What counts as one token: five Latin letters, two digits or two letters of another alphabet, else
@@ -555,10 +547,7 @@ class HostedEncoder:
             yield places, self._embed([sent[place] for place in places], purpose)
 
     def _embed(self, texts: list[str], purpose: Purpose) -> Floats:
-        """Return the vectors of one request's texts; where one is too long, of each by itself.
-
-        So a text's vector never depends on its neighbours.
-        """
+        """Return one request's vectors; where a text is too long, each by itself."""
         limit = self.model.max_tokens
         try:
             return self._request(texts, purpose)
@@ -594,10 +583,7 @@ def open_hosted_encoder(settings: EncoderSettings, say: Callable[[str], None]) -
 
 
 def plan_requests(texts: Sequence[str], model: HostedModel) -> Iterator[list[int]]:
-    """Yield positions of the texts that share a request, each once and in order.
-
-    A byte is taken for a token, which no tokenizer exceeds: a request is never too large.
-    """
+    """Yield positions of texts that share a request; a byte counts as a token: none too large."""
     most = min(MAX_TEXTS, model.form.max_texts)
     members: list[int] = []
     used = 0
@@ -623,14 +609,11 @@ def _dollars(usd: float) -> str:
 # The read side's face of a hosted model: one query, one vector, within the time that is left.
 
 LONGEST_WAIT_S = 10.0
-"""For one query, without a deadline too. A provider that is well answers in a fraction of a second;
-more makes a person wait for an answer that words alone can give."""
+"""For one query, without a deadline too: words alone can answer instead."""
 WAIT_SHARE = 0.7
-"""Of the time that a recall has left: the rest is for ranking and the way back. More waits for
-slower providers; less keeps what words alone find safely inside of the deadline."""
+"""Of the time that a recall has left: the rest is for ranking and the way back."""
 REST_S = 30.0
-"""How long a provider is left alone after it failed or was late. Longer leaves out more vectors
-once it is back; shorter makes more recalls wait for nothing."""
+"""How long a provider is left alone after it failed or was late; longer leaves out vectors."""
 CACHED_QUERIES = 2048
 """Vectors kept; 4 to 12 KB each. Prompts repeat across scopes, hooks and evaluation arms."""
 
@@ -649,9 +632,8 @@ class HostedQueryEncoder:
     def encode_query(self, text: str, within_ms: float = math.inf) -> Floats:
         """Return the unit vector of a query, read-only; shape (dimension,).
 
-        A part of the time that is left for the whole answer is waited, never more than
-        LONGEST_WAIT_S: ProviderDownError without an answer by then, or where the provider has just
-        failed. One that comes too late is kept for the next time the same is asked.
+        ProviderDownError without an answer in a share of the time, or where the provider has just
+        failed; an answer that comes too late is kept for the next time.
         """
         known = self.known_vector(text)
         if known is not None:

@@ -51,11 +51,7 @@ _SQRT_HALF = np.float32(math.sqrt(0.5))
 
 
 class LayerWeights(NamedTuple):
-    """Weights of one layer; matrices have shape (inputs, outputs).
-
-    Query, key and value share one matrix, and the query part is already divided by the square root
-    of the head size.
-    """
+    """Weights of one layer, (inputs, outputs); the query part is divided by sqrt(head size)."""
 
     qkv_weight: Floats
     qkv_bias: Floats
@@ -82,11 +78,7 @@ def erfc(z: Floats) -> Floats:
 
 
 def gelu(x: Floats) -> Floats:
-    """Return x times the standard normal distribution of x: the exact, not the tanh, GELU.
-
-    Written as max(x, 0) - |x|/2 erfc(|x|/sqrt 2), which loses no digits for negative x: the error
-    is below 2e-7 for |x| <= 4 and below 2 units in the last place beyond.
-    """
+    """Return x times the standard normal distribution of x: the exact GELU, to 2e-7 or 2 ulp."""
     magnitude = np.abs(x)
     tail = erfc(magnitude * _SQRT_HALF)
     tail *= magnitude
@@ -146,26 +138,17 @@ def encoder_layer(x: Floats, layer: LayerWeights, heads: int, epsilon: float) ->
     return layer_norm(result, layer.output_gain, layer.output_shift, epsilon)
 
 
-# Code point classes of the uncased BERT tokenizer: [b0, b1), [b2, b3), ...
-#
-# They are spelled out in a file instead of asked from `unicodedata` because that follows the
-# Unicode version of the Python that runs, while a vector must not depend on it: the reference
-# tokenizer froze its tables at an older version. A test compares every code point with the
-# `tokenizers` library. Dropped before anything else are controls, format characters, private use,
-# surrogates and U+FFFD; a space ends a word; an ideograph (CJK, unified and compatibility forms)
-# and a punctuation mark are words of their own; a mark (accents and other nonspacing ones) is
-# dropped after canonical decomposition.
+# Code point classes of the uncased BERT tokenizer: [b0, b1), [b2, b3), ... In a file because a
+# vector must not depend on the Unicode version of the Python that runs; a test compares every code
+# point.
 
 DROPPED, SPACE, IDEOGRAPH, PUNCTUATION, MARK = (
     tuple(int(number, 16) for number in paragraph.split()[1:])
     for paragraph in Path(__file__).with_name("code_points.txt").read_text("ascii").split("\n\n")
 )
 
-# BERT's uncased WordPiece tokenizer in plain Python, for a process that lives for one query.
-#
-# Standard library only: importing `tokenizers` takes longer than encoding the query. The steps are
-# those of Devlin et al., "BERT" (2019), section 3, and Wu et al., "Google's Neural Machine
-# Translation System" (2016), section 4.1.
+# BERT's uncased WordPiece tokenizer (Devlin et al. 2019, section 3; Wu et al. 2016, section 4.1) in
+# plain Python: importing `tokenizers` takes longer than encoding the query.
 
 UNKNOWN, CLASSIFY, SEPARATE = "[UNK]", "[CLS]", "[SEP]"
 CONTROL_TOKENS = ("[PAD]", UNKNOWN, CLASSIFY, SEPARATE, "[MASK]")
@@ -336,11 +319,7 @@ class TensorPlace(NamedTuple):
 
 
 def tensor_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
-    """Return every tensor's shape, in file order.
-
-    The word table comes last: a query touches a few of its rows, but all of what precedes it,
-    which is then one contiguous read.
-    """
+    """Return every tensor's shape in file order; the word table, rarely read whole, is last."""
     hidden, inner = arch.hidden, arch.intermediate
     of_layer = {
         "qkv_weight": (hidden, 3 * hidden),
@@ -453,11 +432,7 @@ class LeanEncoder:
 
     @classmethod
     def open(cls, directory: Path, *, verify: bool = False) -> LeanEncoder:
-        """Map the weights that `export_lean` wrote; only the layers are read ahead.
-
-        Sizes and the vocabulary are always checked; `verify` also hashes the weights, which takes
-        0.1-0.3 s for 90 MB.
-        """
+        """Map the weights of `export_lean`; `verify` also hashes them, 0.1-0.3 s for 90 MB."""
         header = read_header(directory)
         arch = header.architecture
         tokenizer = _open_vocab(directory / VOCAB_FILE, header.vocab, arch.vocab_size)
@@ -544,10 +519,7 @@ def _map_weights(
 
 
 def _map_ahead(mapped: mmap.mmap, size_bytes: int) -> None:
-    """Map all that every text needs in one call: thousands of page faults cost the first text 5 ms.
-
-    The word table is left out, of which a text reads a few rows.
-    """
+    """Map all but the word table in one call: thousands of page faults cost the first text 5 ms."""
     if sys.platform == "linux":
         # An older kernel refuses; then the pages come one by one.
         with suppress(OSError):
@@ -562,22 +534,17 @@ def _require_identity(path: Path, found: FileIdentity, expected: FileIdentity) -
         )
 
 
-# The query face of a process that keeps asking: this encoder first, ONNX Runtime once it pays.
-#
-# The lean encoder starts in 20 ms and takes two to three times as long per query; loading the
-# runtime and its graph takes half a second, so a one-shot process never does.
+# The query face of a process that keeps asking: this encoder starts in 20 ms, ONNX Runtime in half
+# a second, and is two to three times as fast per query.
 
 WARM_AFTER_QUERIES = 8
-"""Queries encoded by a process before it loads the runtime. Loading costs about as much as 100
-queries save: fewer would make short scripts pay, more keep a server slow for longer."""
+"""Queries encoded by a process before it loads the runtime, which costs what 100 queries save."""
 
 CALL_THREADS = 2
-"""Threads of one call, at most the cores that there are. Alone a query takes 3.5 ms with one and
-2.5 with two; between other work, when the weights have left the cache, 7.4 and 4.4."""
+"""Threads of one call, at most the cores: two take 2.5 ms a query where one takes 3.5."""
 
 MIN_COSINE = 0.9999
-"""Least agreement of two implementations. Correct float32 arithmetic reaches 0.999999; a wrong
-activation, pooling or tokenizer falls below 0.999."""
+"""Least agreement of two implementations: float32 reaches 0.999999, a wrong tokenizer 0.999."""
 
 SAMPLE_TEXTS = (
     "",
@@ -590,8 +557,7 @@ SAMPLE_TEXTS = (
 """Texts on which both faces are compared before the change: each uses another part of them."""
 
 _LEAVE_WITHIN_S = 5.0
-"""Longest that the end of a process waits for a load that is under way (it takes 0.5 s): the
-runtime aborts a process that ends inside one of its calls."""
+"""Longest wait for a load (0.5 s) at exit: the runtime aborts a process that ends inside a call."""
 
 
 class WarmEncoder:

@@ -1,7 +1,6 @@
 """The bulk face of an encoder: ONNX Runtime, fp32, over what `noctuary.embed.export` wrote.
 
-A text is never padded and never shares a call, and every call is one thread's work, so a vector
-cannot depend on its neighbours, on the order or on how many threads there are.
+A text is never padded, shares no call, and each call is one thread's: nothing changes its vector.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ EXPORT_VERSION = 1
 _PACKAGES = ("onnx", "onnxruntime", "sentence-transformers", "torch", "transformers")
 
 _AHEAD_PER_THREAD = 4 * BATCH_SIZE
-"""Texts queued per thread: enough that no thread waits while a batch is written, few enough that
-100,000 texts do not become 100,000 waiting tasks."""
+"""Texts queued per thread: none waits for a write, and 100,000 texts are not all queued."""
 
 _ERRORS_ONLY = 3
 
@@ -146,8 +144,8 @@ class OnnxEncoder:
     ) -> OnnxEncoder:
         """Open what `export_onnx` wrote; its files are compared with their checksums.
 
-        So many threads call at once, by default one per core that this process may use. More than
-        one thread of a single call divide its products: the last digits depend on their number.
+        `threads` call at once; `call_threads` divide one call's products, which changes last
+        digits.
         """
         header = read_header(directory)
         if header.declined:

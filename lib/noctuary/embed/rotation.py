@@ -1,8 +1,7 @@
 """The rotation after which a prefix of a vector is its best short form; a pack's short tier.
 
-The rotation is the uncentred PCA of the corpus: the eigenvectors of X'X by descending eigenvalue.
-It is orthogonal, so full-dimension cosines do not change; centring would break that. It is fitted
-once per encoder and then kept, because another rotation rewrites every tier.
+The uncentred PCA of the corpus: orthogonal, so cosines stay. Fitted once per encoder and kept,
+because another rotation rewrites every tier.
 """
 
 from __future__ import annotations
@@ -21,16 +20,14 @@ from noctuary.core.files import canonical_json, read_array, write_array, write_t
 from noctuary.embed.funnel import PREFIX_EPSILON, SERVING_DIM, PrefixTier, release_pages
 
 BLOCK_ROWS = 16_384
-"""Rows looked at once: 50 MB as float64 at 384 dimensions."""
+"""Rows looked at or assigned at once: 50 MB as float64 at 384 dimensions, 64 MB by 1,024 cells."""
 
 FIT_ROWS_PER_DIMENSION = 1
-"""Rows needed per dimension before a rotation is frozen. Fewer leave directions without data, and
-the corpus would keep a poor rotation for good; more delays the short tiers. 500 rows are nearly
-enough for 384 dimensions (research/limits.md section 4)."""
+"""Rows needed per dimension before a rotation is frozen, for good: fewer leave directions without
+data; 500 rows are nearly enough for 384 dimensions (research/limits.md section 4)."""
 
 FIT_ROWS_MAX = 131_072
-"""Most rows that are looked at, evenly spread: 340 per dimension of 384 tell the directions, and a
-million rows would take 20 seconds longer for the same."""
+"""Most rows looked at, evenly spread; a million would take 20 s longer for the same."""
 
 GRAM_ROWS = 8192
 """Rows read at once while fitting: bounds memory for a memory-mapped matrix."""
@@ -80,11 +77,9 @@ class Rotation:
 def fit(vectors: Matrix, fingerprint_digest: str) -> Rotation:
     """Fit the uncentred PCA rotation of a corpus, shape (n >= 1, d); may be memory-mapped.
 
-    Deterministic: eigenvectors by descending eigenvalue, each with its largest component positive
-    (the first of equal ones). Of more than FIT_ROWS_MAX rows every second, third, ... is used.
-    ValueError for another shape, no row, or a value that is not finite.
-
-    Source: research/limits.md section 4.
+    Deterministic: each eigenvector's largest component, the first of equal ones, is positive.
+    ValueError for another shape, no row, or a value that is not finite. Source: research/limits.md
+    section 4.
     """
     if vectors.ndim != 2 or not len(vectors):
         raise ValueError(f"a rotation needs vectors of shape (n >= 1, d), not {vectors.shape}")
@@ -142,10 +137,9 @@ def _damaged(directory: Path, found: str) -> str:
 
 
 def fit_or_load(directory: Path, vectors: Matrix, fingerprint_digest: str) -> Rotation:
-    """Return the frozen rotation, fitting and freezing it on the first corpus that is large enough.
+    """Return the frozen rotation, fitted on the first corpus large enough; before, the identity.
 
-    Before that it is the identity, not stored. FingerprintMismatchError if the frozen one belongs
-    to another encoder or dimension, StoreError if it is damaged.
+    FingerprintMismatchError if it belongs to another encoder or dimension, StoreError if damaged.
     """
     dim, frozen = int(vectors.shape[1]), load(directory)
     if frozen is None:
@@ -180,9 +174,7 @@ def rotate(vectors: Matrix, rotation: Rotation, dim: int | None = None) -> Float
 def prefix(rotated: Matrix, dim: int) -> Floats:
     """Return u = v[:k] / sqrt(|v[:k]|^2 + eps^2) per row: norm in [0, 1], zero stays zero.
 
-    Vectors of shape (n, d) or (d,), finite; ValueError unless k is in 1..d.
-
-    Source: libravdb mathematics section 4.
+    (n, d) or (d,), finite; ValueError unless k is in 1..d. Source: libravdb mathematics section 4.
     """
     if not 1 <= dim <= rotated.shape[-1]:
         raise ValueError(f"a prefix of {dim} cannot be cut from {rotated.shape[-1]} dimensions")
@@ -215,8 +207,7 @@ def _stamped(
 # Making the short tier that a serving pack carries: prefixes, cells, order. Build side.
 
 ROWS_PER_CELL = 1_024
-"""Mean rows of a cell. Smaller cells fit a query's neighbourhood better; every probed cell costs a
-call, and every centroid a product with the query."""
+"""Mean rows of a cell: smaller fit a neighbourhood better, and each probed cell costs a call."""
 
 FIT_ROWS_PER_CELL = 48
 """Rows per cell that k-means sees: enough for a stable mean; more only lengthens the night."""
@@ -224,22 +215,15 @@ FIT_ROWS_PER_CELL = 48
 FIT_ROUNDS = 8
 """Rounds of k-means; cells barely move after these, and an unfinished fit only costs speed."""
 
-CHUNK_ROWS = 16_384
-"""Rows assigned at once: bounds memory at CHUNK_ROWS x cells x 4 bytes (64 MB at 1,024 cells)."""
-
 
 def build_prefix_tier(
-    vectors: Any,
-    rotation: Rotation,
-    dim: int = SERVING_DIM,
-    *,
-    rows_per_cell: int = ROWS_PER_CELL,
+    vectors: Any, rotation: Rotation, dim: int = SERVING_DIM, *, rows_per_cell: int = ROWS_PER_CELL
 ) -> PrefixTier:
     """Return the short tier of unit rows, a matrix or `VectorRows`, (n >= 1, d), by cell."""
     count = len(vectors)
     prefixes = np.empty((count, dim), dtype=np.float32)
-    for start in range(0, count, CHUNK_ROWS):
-        chunk = vectors[start : start + CHUNK_ROWS]
+    for start in range(0, count, BLOCK_ROWS):
+        chunk = vectors[start : start + BLOCK_ROWS]
         prefixes[start : start + len(chunk)] = rotated_prefix(chunk, rotation, dim)
     centroids = fit_centroids(prefixes, max(count // rows_per_cell, 1))
     cells = assign(prefixes, centroids)
@@ -273,7 +257,7 @@ def fit_centroids(prefixes: Floats, cells: int) -> Floats:
 def assign(prefixes: Floats, centroids: Floats) -> NDArray[np.int64]:
     """Return the cell whose direction is nearest to each row, the first of equal ones, (n,)."""
     cells = np.empty(len(prefixes), dtype=np.int64)
-    for start in range(0, len(prefixes), CHUNK_ROWS):
-        chunk = prefixes[start : start + CHUNK_ROWS]
+    for start in range(0, len(prefixes), BLOCK_ROWS):
+        chunk = prefixes[start : start + BLOCK_ROWS]
         cells[start : start + len(chunk)] = (chunk @ centroids.T).argmax(axis=1)
     return cells

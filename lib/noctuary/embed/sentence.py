@@ -31,22 +31,17 @@ Floats = NDArray[np.float32]
 PlacedVectors = tuple[list[int], Floats]
 """Positions of some texts and their vectors, shape (len(positions), dimension)."""
 
-# How much of a long text has to be tokenized.
-#
-# A model reads the first few hundred tokens. Tokenizing all of a 10 MB paste to throw the rest
-# away takes a minute, so only a head that certainly holds those tokens is tokenized.
+# How much of a long text has to be tokenized: only a head that certainly holds the tokens that a
+# model reads. All of a 10 MB paste would take a minute.
 
 CHARS_PER_TOKEN = 16
-"""First guess of a head's length: texts shorter than 16 characters a token are left whole (4 on
-average in English, 1-2 in Chinese). Smaller would count ordinary texts twice."""
+"""First guess of a head's length; English has 4, so ordinary texts are left whole."""
 
 MARGIN_TOKENS = 128
-"""A cut word may fall into other tokens, at most 100 of them (longer words are one unknown token):
-the head must hold this many tokens more than are read."""
+"""Tokens that a head holds beyond those read: a cut word has at most 100 (more is one unknown)."""
 
 MAX_HEAD_CHARS = 1 << 18
-"""Give up looking for more tokens here: what still holds too few is one blob (or blank), and a
-tokenizer takes a minute for 10 MB of that. The rest of such a text is ignored, and counted so."""
+"""Look no further for tokens: what holds too few by here is one blob, and 10 MB take a minute."""
 
 _GROWTH = 4
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -68,12 +63,9 @@ def without_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-# Which texts are encoded together, and their vectors put back in order.
-#
-# A text's vector must not depend on its neighbours, or a memoised vector differs from a recomputed
-# one. Padding and the shape of the matrix product both change the last bits, so a batch holds
-# texts of one token count only, and a small batch is filled up with repeats until the product
-# takes the ordinary path.
+# Which texts are encoded together. A vector must not depend on its neighbours, or a kept one
+# differs from a recomputed one: padding and the product's shape change the last bits. So a batch
+# holds texts of one token count, filled up with repeats until the product takes the ordinary path.
 
 BATCH_SIZE = 8
 """Texts of a batch. On a CPU 8-16 is the fastest: larger ones fall out of the cache."""
@@ -82,8 +74,8 @@ MIN_BATCH_ROWS = 2
 """A batch of one text takes the matrix-vector path, which rounds differently."""
 
 MIN_BATCH_TOKENS = 64
-"""Tokens of a batch, repeats included. Below about 16 the threads of a matrix product get single
-rows, which round differently (seen with 2 threads); 64 leaves a margin and costs milliseconds."""
+"""Tokens of a batch, repeats included: below about 16 a product's threads get single rows, which
+round differently."""
 
 
 def plan_batches(lengths: Sequence[int], batch_size: int = BATCH_SIZE) -> list[list[int]]:

@@ -1,7 +1,6 @@
 """The embedding tiers as LanceDB tables: 64, 256 and full dimensions of the rotated vectors.
 
-The tables are a projection: LanceDB does not fsync, so a table that cannot be read is rebuilt and
-the report says so. lancedb, pyarrow and polars are imported when a function is called.
+A projection: LanceDB does not fsync, so a table that cannot be read is rebuilt, and reported.
 """
 
 from __future__ import annotations
@@ -40,11 +39,7 @@ class TablesUnreachableError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class TableHome:
-    """A place that holds LanceDB tables, each with a mark beside it while it is written.
-
-    A mark that is left behind says that its table cannot be trusted. LanceDB itself reaches an
-    object store, with what the AWS_* variables say.
-    """
+    """A place of LanceDB tables; a mark that is left beside one says that it cannot be trusted."""
 
     directory: Path  # of the marks, and of the tables where there is no URI; made by the first one
     remote: str = ""  # tiers.uri, `s3://bucket/prefix`; the prefix is the tables' alone
@@ -134,16 +129,12 @@ def connect(place: Path | str) -> Any:
     return lancedb.connect(str(place))
 
 
-# Early-exit thresholds of the short tiers, derived from a corpus against full-dimension truth.
-#
-# A tier may answer alone where its best cosine tells that its first ten are the true first ten.
-# The reference's thresholds were calibrated for another model, and it asks to derive them anew
-# when the model changes (libravdb mathematics section 4). Memories of the corpus serve as queries,
-# each held out from its own results; nothing is random, so equal inputs give equal thresholds.
+# Early-exit thresholds of the short tiers, derived from a corpus against full-dimension truth: from
+# where on a tier's best cosine tells that its first ten are right (libravdb mathematics section 4).
+# Memories serve as queries, held out from their own results; equal inputs give equal thresholds.
 
 TARGET_RECALL = 0.9
-"""Of the true first ten that a tier's first ten must hold, for its answer to count as right. Lower
-lets more queries leave early with more of their results replaced."""
+"""Of the true first ten that a tier's first ten must hold to count as right."""
 
 TARGET_PRECISION = 0.95
 """Least share of right answers among the queries that leave early. Higher trades exits away."""
@@ -155,8 +146,7 @@ MIN_EXITS = 30
 """Fewest sampled queries at or above a threshold: the precision of fewer says too little."""
 
 SAMPLE_QUERIES = 400
-"""Memories that serve as queries, evenly spread; more narrow the precision and lengthen the night
-(400 against 100,000 rows take about a second per tier)."""
+"""Memories that serve as queries, evenly spread (400 of 100,000 rows: a second per tier)."""
 
 CORPUS_ROWS = 100_000
 """Most memories that are searched, evenly spread; bounds the night's time on large stores."""
@@ -165,8 +155,7 @@ MIN_CORPUS_ROWS = 100
 """Fewest memories to derive from: among fewer, a tenth are neighbours and any tier looks good."""
 
 REFERENCE_EXITS: Mapping[int, float] = {64: 0.65, 256: 0.75}
-"""The reference's thresholds by dimensions: the fallback where nothing can be derived. Measured on
-this project's default model they leave too early."""
+"""The reference's, by dimensions, where nothing can be derived; too early for the default model."""
 
 ROC_POINTS = 12
 """Points kept of each curve, for the asset's metadata."""
@@ -308,8 +297,7 @@ at 384 and 256 dimensions 1.00 with 2 bits in a sixteenth of the bytes; at 64 di
 bit, so that shorter tiers keep a byte a dimension (IVF_SQ, 1.00)."""
 
 CODE_BITS = 2
-"""Bits of a dimension's code: 1 finds .95 of the true ten at 384 dimensions and .92 at 256, 2 finds
-all of them for 50 MB more a million rows of 384 dimensions."""
+"""Bits of a dimension's code: 1 finds .95 of the true ten at 384 dimensions, 2 all of them."""
 
 EXACT = "exact"
 
@@ -331,10 +319,7 @@ def index_spec(dim: int, rows: int) -> IndexSpec:
 def settle_index(
     table: LanceTable, dim: int, runner: Runner, *, changed: bool, least: int, keep: timedelta
 ) -> tuple[str, int]:
-    """Bring a tier's index up to date and compact; return the index in use and the rows it misses.
-
-    There is an index from `least` rows on; one that an earlier version left is replaced.
-    """
+    """Bring a tier's index, used from `least` rows on, up to date; return it and rows it misses."""
     rows = table.count_rows()
     spec = index_spec(dim, max(rows, 1))
     held = table.list_indices()
@@ -357,12 +342,10 @@ def _kind(index: Any) -> str:
 # The tables themselves.
 
 TIER_DIMS = (64, 256)
-"""Short tiers beside the full one. Smaller scans faster and ranks worse: a rotated 64-d prefix
-keeps 97.6 % of the true top 10 in its top 100, 256-d all of it (research/limits.md section 4)."""
+"""Short tiers beside the full one: the top 100 of 64-d keep 97.6 % of the true 10, of 256-d all."""
 
 INDEX_MIN_ROWS = 50_000
-"""Below this an exact scan takes milliseconds and misses nothing; an index would only cost recall.
-"""
+"""Below this an exact scan takes milliseconds; an index would only cost recall."""
 
 WRITE_ROWS = 50_000
 """Rows written at once: bounds memory (80 MB at 384 dimensions) at the price of more commits."""
@@ -371,8 +354,7 @@ MAX_DELETE_IDS = 10_000
 """Ids in one delete filter; 20,000 take 0.8 s to plan. More are deleted in several commits."""
 
 KEEP_VERSIONS = timedelta(hours=1)
-"""Longer protects a reader that still has a replaced version open; shorter frees its disk sooner.
-"""
+"""Longer protects a reader that has a replaced version open; shorter frees disk sooner."""
 
 TABLE_PREFIX = "memory_vectors_"
 FULL_TIER = "memory_vectors_full"
@@ -486,12 +468,11 @@ def sync_tiers(
     runner: Runner | None = None,
     progress: Progress = SILENT,
 ) -> TierReport:
-    """Make every tier hold exactly the given memories; only changed rows are written.
+    """Make every tier hold exactly the given memories; only rows with a new hash are written.
 
-    A row changes with its content hash. A tier is written from scratch where it is absent, cannot
-    be read, holds an id twice, was made with another schema, encoder or rotation, or is marked as
-    half-written. Ids, hashes and unit vectors, shape (n, d), are by position; ValueError if they do
-    not fit each other or an id repeats. LanceDB's own errors pass where it builds no index.
+    A tier is written from scratch where it is absent, unreadable, repeats an id, is half-written,
+    or of another schema, encoder or rotation. Ids, hashes and unit vectors, shape (n, d), are by
+    position; ValueError if they do not fit each other or an id repeats.
     """
     keys = _wanted(memory_ids, content_hashes, vectors, rotation)
     tables = tier_tables(rotation.dim, dims)

@@ -120,8 +120,10 @@ class MemoryColumns:
             pl.col(of).cast(pl.Enum(names)).to_physical().cast(pl.Int32)
             for of, names in (("user", users), ("wing", wings))
         )
-        columns = (coded[name].to_numpy() for name in _ARRAYS)
-        return MemoryColumns(rows["memory_id"], *columns, tuple(users), tuple(wings))
+        columns: Iterator[Any] = (coded[name].to_numpy() for name in _ARRAYS)
+        return MemoryColumns(
+            rows["memory_id"], *columns, owner_names=tuple(users), wing_names=tuple(wings)
+        )
 
     def sighting(self, position: int) -> Sighting:
         """Return where one memory stands."""

@@ -274,10 +274,10 @@ def _starts(content: str, tokens: list[Word], *, is_turn: bool) -> Iterator[Foun
 
 def _mentions(content: str, tokens: list[Word], dates: Sequence[Date]) -> Iterator[Found]:
     dated = {(date.start, date.end) for date in dates}
-    spans = [(*span, "date") for span in sorted(dated)]
+    spans = [(start, end, "date") for start, end in sorted(dated)]
     spans += (found for found in find_identifiers(content) if found[:2] not in dated)
-    spans += ((*span, "quoted") for span in names.quoted_strings(content))
-    spans += ((*span, "name") for span in names.capitalised_runs(content, tokens))
+    spans += ((start, end, "quoted") for start, end in names.quoted_strings(content))
+    spans += ((start, end, "name") for start, end in names.capitalised_runs(content, tokens))
     for start, end, kind in spans:
         yield from _located(content, "mentions", kind, start, end)
 

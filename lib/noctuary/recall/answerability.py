@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError
 from noctuary.graph.fold import fold_name
 from noctuary.graph.walk import Link, link_query
+from noctuary.recall.legs import pool_candidates
 from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.recall.result import (
@@ -193,7 +194,7 @@ def read_features(
     """Return what the score is made of; arguments as for `score_answer`."""
     terms = tokenize(query)
     script = dominant_script(query)
-    positions = np.union1d(ranking.positions, shown).astype(np.int64)
+    positions = pool_candidates([ranking.positions, shown])
     memories = _memories(reader, positions[positions < reader.first_live])
     words = read_words(reader, terms, mask)
     trust = words.total / (words.total + DOUBT)

@@ -30,10 +30,7 @@ MEMORY_LIMIT = "1GB"
 
 
 def open_duckdb(spill_dir: Path) -> duckdb.DuckDBPyConnection:
-    """Open an in-memory database that spills into `spill_dir` and never fetches an extension.
-
-    One thread: a parallel sort hands over the same rows in batches of varying size.
-    """
+    """Open an in-memory database that spills into `spill_dir`; one thread: equal batches."""
     import duckdb
 
     return duckdb.connect(
@@ -46,9 +43,7 @@ def open_duckdb(spill_dir: Path) -> duckdb.DuckDBPyConnection:
     )
 
 
-# The Parquet files of an export: their schemas and a writer whose bytes depend on the rows alone.
-#
-# Which rows there are is decided in `noctuary.sources.export`.
+# The Parquet files of an export; their bytes depend on the rows alone (`noctuary.sources.export`).
 
 MEMORIES_FILE = "memories.parquet"
 TURNS_FILE = "turns.parquet"
@@ -152,8 +147,6 @@ class TableWriter:
 
 
 # Memories in and out of memories.parquet.
-#
-# Builders that want columns read the file themselves.
 
 _RECORD_COLUMNS = _COLUMNS[MEMORIES_FILE]
 
@@ -231,11 +224,7 @@ def _unreadable(path: Path) -> StoreError:
 
 
 class RecordFile(Sequence[MemoryRecord]):
-    """Memories by position. A million records are 1.5 GB as objects: none of them is kept.
-
-    One look at a single memory reads a row group, some 16,000 rows, of which the last is held:
-    callers go through it in order.
-    """
+    """Memories by position, none of them kept but the row group that was looked at last."""
 
     def __init__(self, path: Path) -> None:
         """Open an export's memories.parquet."""
@@ -268,15 +257,8 @@ class RecordFile(Sequence[MemoryRecord]):
             self._group = group
         return self._held[at - int(self._bounds[group])]
 
-    def batches(self, columns: Sequence[str], rows: int = READ_ROWS) -> Iterator[Any]:
-        """Yield pyarrow.RecordBatches of some columns, by position."""
-        return iter_batches(self.path, columns, rows)
-
     def take(self, positions: NDArray[np.int64], columns: Sequence[str]) -> Iterator[Any]:
-        """Yield pyarrow.RecordBatches of the memories at ascending positions, shape (n,).
-
-        Row groups without any are not read.
-        """
+        """Yield pyarrow.RecordBatches of ascending positions, (n,); reads their row groups only."""
         begins = np.searchsorted(positions, self._bounds)
         for group, (begin, end) in enumerate(pairwise(begins.tolist())):
             if begin < end:
@@ -295,7 +277,7 @@ def column_batches(
     """Yield pyarrow.RecordBatches of some columns of records, wherever they lie."""
     rows = rows or READ_ROWS
     if isinstance(records, RecordFile):
-        yield from records.batches(columns, rows)
+        yield from iter_batches(records.path, columns, rows)
         return
     for start in range(0, len(records), rows):
         yield _columns_of(records[start : start + rows], columns)
@@ -327,10 +309,8 @@ def _records_of(batch: Any) -> list[MemoryRecord]:
     return [MemoryRecord(*values) for values in zip(*columns, strict=True)]
 
 
-# The turns of every session in the order in which they were said.
-#
-# A session is named by its id and its user together: two users may well call a session the same,
-# and their turns must never meet in one summary.
+# The turns of every session in the order in which they were said. A session is named by its id
+# and its user together: turns of two users never meet in one summary.
 
 
 # Undated turns come first: their stamp is the smallest int64. Text orders by code point.

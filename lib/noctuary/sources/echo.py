@@ -36,9 +36,7 @@ from noctuary.sources.injected import (
 from noctuary.sources.injection_log import RECORD
 from noctuary.text.marks import split_speaker
 
-# What an earlier export held: which ids, and a hash of each content. No text is kept.
-#
-# Memory: 40 bytes a row.
+# What an earlier export held: a hash of each id and content, 40 bytes a row; no text.
 
 
 class ExportedContents:
@@ -52,11 +50,7 @@ class ExportedContents:
 
     @classmethod
     def read(cls, memories: Path | None, serving: Path | None = None) -> ExportedContents:
-        """Read an export; one that is not there or cannot be read had no row that we know of.
-
-        Where none is left, the rows of the snapshot that serves tell it: else a row that has turned
-        sensitive since would stay in older snapshots.
-        """
+        """Read an export, else the snapshot that serves; what cannot be read held nothing."""
         try:
             if memories is not None:
                 columns = ("memory_id", "content")
@@ -113,8 +107,7 @@ class KnownInjections:
     occurrences: dict[bytes, list[Occurrence]] = field(
         default_factory=dict[bytes, list[Occurrence]]
     )
-    # Anchor -> lengths in words of the wordings that begin with it
-    lengths: dict[bytes, set[int]] = field(default_factory=dict[bytes, set[int]])
+    lengths: dict[bytes, set[int]] = field(default_factory=dict[bytes, set[int]])  # By anchor
     short: set[bytes] = field(default_factory=set[bytes])  # Count beside longer ones only
     asked: set[bytes] = field(default_factory=set[bytes])  # Questions
     # Prompts that only asked memory -> when first, microseconds since the epoch
@@ -122,10 +115,7 @@ class KnownInjections:
     fault: str | None = None  # Why the record could not be read, or None
 
     def find(
-        self,
-        words: Sequence[str],
-        start: int,
-        counts: Callable[[Sequence[Occurrence]], bool],
+        self, words: Sequence[str], start: int, counts: Callable[[Sequence[Occurrence]], bool]
     ) -> tuple[bytes, int] | None:
         """Return the longest recorded wording that begins at a word: its hash and where it ends."""
         longest = min(ANCHOR_WORDS, len(words) - start)
@@ -141,10 +131,7 @@ class KnownInjections:
 
 
 def read_injections(path: Path) -> KnownInjections:
-    """Return what was ever injected and not pruned; a missing record is an empty one.
-
-    A record that cannot be read is an empty one with a `fault`.
-    """
+    """Return what was injected; an unreadable record is an empty one with a `fault`."""
     known = KnownInjections()
     try:
         with closing(open_log(path, RECORD, or_empty=True)) as record:
@@ -167,32 +154,26 @@ def read_injections(path: Path) -> KnownInjections:
     return known
 
 
-# Is a row of the source something that recall injected: the rules, one row at a time. Build side.
-#
-# In this order:
+# Is a row of the source something that recall injected: the rules, in this order. Build side.
 #
 #     1. Tagged blocks are cut out (`cut_blocks`). Nothing left but a speaker's name: set aside.
 #     2. A row that the export before held with exactly this text stays.
 #     3. A turn that is nothing but a prompt to memory (`lookups`) is set aside: kept, it would rank
-#        above its own answers when it is asked again. Not one that was said long before.
+#        above its own answers. Not one that was said long before.
 #     4. A row that a matching wording came from is the original and stays, whatever its clock says.
 #     5. A turn with the wording of a recorded question stays: somebody typed it.
 #     6. A line is injected if recorded wordings make it up, after bullets, numbers, quotes, ids,
-#        days and neutral labels; a wording may run over several lines. Short ones count beside a
-#        longer one only. A wording does not count for a row that is dated more than
-#        `CLOCK_OFFSET_US` before its first injection, nor between rows and memories of different
-#        named users.
-#     7. All lines injected: the row is an echo and set aside. At least `MOSTLY` of the words: those
-#        lines are cut out and the rest stays. Less: it is a quotation, and all of it stays.
+#        days and neutral labels. Short ones count beside a longer one only. A wording does not
+#        count for rows dated more than `CLOCK_OFFSET_US` before it, nor between named users.
+#     7. All lines injected: the row is set aside. At least `MOSTLY` of the words: those lines are
+#        cut out. Less: it is a quotation, and all of it stays.
 
 MOSTLY = 0.8
-"""Share of a row's words in injected lines from which on these lines are cut out. Lower changes the
-texts of answers that quote at length, higher lets lists of old memories in with a new last line."""
+"""Share of a row's words in injected lines from which on these are cut out; lower cuts quotes."""
 
 CLOCK_OFFSET_US = 14 * 3_600_000_000
-"""A row dated longer than this before an injection cannot repeat it. The widest time zone: a stamp
-that was written as local time without an offset is read as UTC. Wider sets aside more repetitions
-that were there before, narrower lets echoes with such stamps in."""
+"""A row dated longer than this before an injection cannot repeat it: the widest time zone, because
+a stamp without an offset is read as UTC. Narrower lets echoes with local stamps in."""
 
 NEUTRAL_LABELS = frozenset(
     {
@@ -216,8 +197,7 @@ class _Line(NamedTuple):
     text: str  # As it is
     start: int  # Index of its first word among the row's words
     end: int  # Index behind its last one
-    # Where a wording may begin: its first word, or behind bullet, id, day and label
-    starts: tuple[int, ...]
+    starts: tuple[int, ...]  # Where a wording may begin: its first word, or behind a label
     is_empty: bool  # Whether it says nothing: no word, the note of a block, or a label alone
 
     @property
@@ -239,11 +219,9 @@ class EchoGuard:
     def __init__(
         self,
         known: KnownInjections,
-        # Id -> `hash_exact` of the content
-        exported: ExportedContents | Mapping[str, bytes] | None = None,
+        exported: ExportedContents | Mapping[str, bytes] | None = None,  # `hash_exact` by id
     ) -> None:
-        # Hashes of the wordings for which something was cut or set aside: the record must keep
-        # them, or their rows would come back.
+        # Wordings for which something was cut: the record must keep them, or it would come back.
         self.used: set[bytes] = set()
         self._known = known
         self._exported: ExportedContents | Mapping[str, bytes] = exported or {}
@@ -284,10 +262,7 @@ class EchoGuard:
     def _injected_lines(
         self, record: MemoryRecord, words: Sequence[str], lines: Sequence[_Line]
     ) -> dict[int, set[bytes]]:
-        """Return the injected lines, by index, with the wordings that make them up.
-
-        Empty where the row is the original of one of them.
-        """
+        """Return the injected lines, by index, with their wordings; none for an original."""
         own_id, is_original = hash_exact(record.memory_id), False
         user = NOBODY if record.user is None else hash_exact(record.user)
 
@@ -370,19 +345,15 @@ def _own_words(text: str) -> list[str]:
 # How long the record of injections keeps a wording. Build side.
 
 RETENTION_DAYS = 90
-"""How long a wording can be known again after it was last injected. Agents keep transcripts for
-some 30 days; longer catches what is imported later, shorter keeps less."""
+"""How long a wording is known after its last injection; agents keep transcripts some 30 days."""
 
 _DAY_US = 86_400_000_000
 
 
 def prune_injections(path: Path, *, used: Collection[bytes], now_us: int) -> tuple[int, str | None]:
-    """Delete wordings that were not injected for `RETENTION_DAYS`, unless they are in use.
+    """Delete wordings that were not injected for `RETENTION_DAYS` and are not in use tonight.
 
-    In use are those for which a row was cut or set aside tonight: without them it would come back.
-
-    Returns:
-        How many were deleted, and what went wrong or None: the next night goes on.
+    Returns how many, and what went wrong or None.
     """
     key = "kind, text_hash, memory_hash, user_hash"
     # Read anew with every batch: a recall may have injected them again meanwhile.

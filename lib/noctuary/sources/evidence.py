@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 # Which names of a store's concepts an exported memory says itself.
 
 MAX_LABEL_CHARS = 200
-"""Longest name, relation or category of a concept that is taken: a sentence is no name. The server
-allows 50 for the latter two and any length for names."""
+"""Longest name, relation or category of a concept that is taken: a sentence is no name."""
 
 _LABELS_HELD = 4_096
 """Labels whose scan is remembered: relations and categories are few and come with every row."""
@@ -60,10 +59,7 @@ def find_backed_names(
     about: Mapping[str, Collection[str]],
     batches: Iterable[Iterable[MemoryRecord]],
 ) -> BackedNames:
-    """Return the names that exported memories say about themselves, whatever their case.
-
-    A name with a secret in it, or of more than MAX_LABEL_CHARS, is none.
-    """
+    """Return the names, free of secrets and not too long, that exported memories say themselves."""
     spellings = {concept.name: _spellings(concept) for concept in concepts}
     said: dict[str, set[str]] = defaultdict(set)
     for record in (record for batch in batches for record in batch):
@@ -104,10 +100,8 @@ def _label(text: str) -> str:
     return "" if find_text_sensitivity(text) else text
 
 
-# What a store says about its exported memories, in Parquet beside them.
-#
-# A table exists only where it has a row, so that a store without evidence leaves no trace. Rows
-# are sorted and distinct; equal evidence gives equal bytes.
+# What a store says about its exported memories, in Parquet beside them: a table per noun, only
+# where it has a row. Rows are sorted and distinct; equal evidence gives equal bytes.
 
 LINKS_FILE = "links.parquet"
 SHARES_FILE = "shares.parquet"
@@ -137,12 +131,10 @@ class EvidenceCounts(NamedTuple):
 
 
 def write_evidence(source: Source, out_dir: Path) -> EvidenceCounts:
-    """Write what a source says about the memories that were exported from it, and nothing else.
+    """Write what a source says about its exported memories; a failure leaves all as it was.
 
-    A link needs both its ends, a share and a mention their memory, an edge one memory that says so
-    (others are dropped from it). Names of concepts leave only where an exported memory that is
-    about the concept says them: others may be of a row that stays. A failure leaves the tables as
-    they were.
+    A link needs both its ends, a share and a mention their memory, an edge one memory that says so.
+    Names of concepts leave only where an exported memory about the concept says them.
     """
     import polars as pl
 

@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from noctuary.core.errors import SourceEmptyError, SourceError, StoreError
-from noctuary.core.files import hash_file, hash_text, remove_tree, replace_with, write_text
+from noctuary.core.files import hash_file, hash_text, remove_tree, replacement, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.settings import CorpusSettings
@@ -34,13 +33,7 @@ from noctuary.sources.corpus import (
     turn_row,
 )
 from noctuary.sources.normalize import SHARES_ID, Rejected, accept, find_sensitivity
-from noctuary.sources.source import (
-    QuarantineReason,
-    QuarantineRow,
-    RawRow,
-    Source,
-    SourceIdentity,
-)
+from noctuary.sources.source import QuarantineReason, QuarantineRow, RawRow, Source, SourceIdentity
 from noctuary.text.secrets import find_text_sensitivity, read_rules
 
 if TYPE_CHECKING:
@@ -48,9 +41,7 @@ if TYPE_CHECKING:
 
     from noctuary.sources.echo import EchoGuard
 
-# What an export did, as numbers: the report beside its tables.
-#
-# It holds counts and reasons, never a text of a row.
+# What an export did: counts and reasons beside its tables, never a text of a row.
 
 REPORT_FILE = "report.json"
 REPORT_FORMAT = 1
@@ -68,8 +59,7 @@ class ExportReport:
     exported: int  # Rows of memories.parquet
     quarantined: Mapping[str, int]  # Reason to rows
     sensitive: Mapping[str, int]  # Reason to rows; nothing else is known of them
-    # Name to occurrences: what was bent, and oddities of the source as a whole
-    warnings: Mapping[str, int]
+    warnings: Mapping[str, int]  # Name to occurrences: what was bent, oddities of the source
     turns: int  # Rows of turns.parquet
     retracted: int  # Sensitive rows that the export before still held
     corpus_digest: str  # SHA-256 over the content hashes in position order; equal for equal corpora
@@ -165,8 +155,7 @@ def diff_corpora(previous: Path | None, current: Path) -> CorpusDiff:
 def previous_export(memories: Path) -> Generator[Path | None]:
     """Keep last night's table under another name for the comparison; nothing is copied."""
     kept = memories.with_name(".previous.parquet")
-    # One that is still there was left by a night that died or failed: what it was compared with
-    # still counts, or a row that turned sensitive in that night would never be noticed.
+    # One that a failed night left still counts: what turned sensitive in that night is noticed.
     if not kept.is_file():
         if not memories.is_file():
             yield None
@@ -178,10 +167,8 @@ def previous_export(memories: Path) -> Generator[Path | None]:
 
 # One pass in which every row is counted exactly once: memory, quarantined or sensitive.
 #
-# Sensitivity comes first. Of several rows with one id the first is the memory and the others are
-# duplicates, unless any of them is sensitive: then none leaves the store, because the others may
-# be older texts of the same row. What is a memory otherwise comes before the guard last, which
-# knows what recall put into prompts.
+# Sensitivity comes first. Of rows with one id the first is the memory and the others duplicates; if
+# any is sensitive none leaves the store, as the others may be older texts of it. The guard is last.
 
 WARN_BLOCK_CUT = "injected_block_cut"
 WARN_LINES_CUT = "injected_lines_cut"
@@ -215,8 +202,7 @@ def sift(
 ) -> Iterator[MemoryRecord]:
     """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.
 
-    Rows of one id are adjacent (rows without an id may lie between them). The tally is complete
-    once the iterator is exhausted; `quarantine` receives every row that is set aside.
+    Rows of one id are adjacent. The tally is complete once the iterator is exhausted;
     `previous_ids` are those of an earlier export, so that rows which turned sensitive are noticed.
     """
 
@@ -253,10 +239,7 @@ def sift(
 def _group(
     rows: Iterable[RawRow], tally: Tally, set_aside: Callable[[str, QuarantineReason, str], None]
 ) -> Iterator[tuple[int | str | None, RawRow | None, list[str], bool]]:
-    """Yield each id, its first clean row, where others are, and whether one of them is sensitive.
-
-    Rows without an id are set aside; of those with one only the first is held whole.
-    """
+    """Yield each id, its first clean row, where others are, and whether one is sensitive."""
 
     def judged() -> Iterator[tuple[RawRow, str | None]]:
         for row in rows:
@@ -296,20 +279,15 @@ def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryReco
 
 
 def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
-    """Judge the texts that are not the row's own: lists that were joined, contents that were cut.
-
-    What stood apart may read like a secret once it stands together.
-    """
+    """Judge texts that were joined or cut: together they may read like a secret."""
     names = ("content", "category", "tags", "expanded_keywords")
     texts = {name: getattr(record, name) for name in names}
     made = [text for name, text in texts.items() if text and row.fields.get(name) != text]
     return next(filter(None, map(find_text_sensitivity, made)), None)
 
 
-# The last look at an export: every text of every table of it, by the scan that rows passed.
-#
-# A mark of the owner cannot be seen here: the tables have no column for it, because a marked row
-# is in none of them.
+# The last look at an export: every text of every table, by the scan that rows passed. Rows that
+# their owner marked are in none of them.
 
 _DIGESTS = frozenset({"content_hash"})
 """Columns that noctuary computed of the others: hexadecimal, and a third of the time to scan."""
@@ -321,10 +299,8 @@ PLACES_SHOWN = 10
 def scan_tables(directory: Path) -> dict[str, Any]:
     """Scan every text column of every Parquet file of a directory.
 
-    Returns:
-        How many `tables` and `texts` (each item of a list by itself) were looked at, how many texts
-        were `found` that should not be there, by `reasons` (`find_text_sensitivity`), and the first
-        `places` in the order of files, columns and rows; no text.
+    Returns how many `tables` and `texts` there are, how many were `found` to be sensitive, by
+    `reasons`, and the first `places`; no text.
     """
     import polars as pl
     import pyarrow.parquet as pq
@@ -352,10 +328,7 @@ def scan_tables(directory: Path) -> dict[str, Any]:
 
 
 def rules_digest() -> str:
-    """Return the digest of the very lines of the modules that choose texts and judge them.
-
-    A version that somebody has to raise would let a new rule wait until the export changes.
-    """
+    """Return the digest of the lines that choose and judge texts; no version to raise."""
     return hash_text(Path(__file__).read_text("utf-8"), *read_rules())
 
 
@@ -377,11 +350,7 @@ def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
 
 
 def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
-    """Refuse a source without a row where a snapshot with rows serves: an accident, hardly a wish.
-
-    Raises:
-        SourceEmptyError: Naming both.
-    """
+    """Raise SourceEmptyError for a source without a row where a snapshot with rows serves."""
     own = source.own
     if own.count():
         return
@@ -400,12 +369,9 @@ def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
             )
 
 
-# From a source to the corpus on disk: tables and their account, whole or not at all.
-#
-# Rows are judged before; nothing of a sensitive row reaches what follows. The
-# tables are staged beside their place and moved when all of them are complete; report.json goes
-# last and carries their digests, so that a crash between two moves is seen by
-# `noctuary.sources.export.read_report`.
+# From a source to the corpus on disk, whole or not at all: tables are staged beside their place,
+# and report.json goes last with their digests, so that `read_report` sees a crash between two
+# moves.
 
 TASK = "export"
 
@@ -429,11 +395,8 @@ def export_corpus(
 ) -> ExportReport:
     """Export every memory that may leave its store and account for every row that did not.
 
-    An empty store gives an empty corpus and a warning. The caller holds the store's lock.
-
-    Raises:
-        SourceError: The source cannot be read to its end, or gave another number of rows than it
-            counted. The previous export stays in place.
+    The caller holds the store's lock. SourceError where the source cannot be read to its end or
+    gave another number of rows than it counted; the previous export then stays.
     """
     tally = Tally()
     staging = out_dir / _STAGING
@@ -467,17 +430,14 @@ def export_corpus(
         n_turns = order_turns(staging / _UNORDERED_TURNS, staging / TURNS_FILE)
         report = _account(source, tally, digest, n_turns, staging)
         for name in _FILES:
-            replace_with(out_dir / name, partial(_move, staging / name))
+            with replacement(out_dir / name) as tmp:
+                (staging / name).replace(tmp)
         # As the last file of an export. ASCII: a path may hold bytes that are no text.
         value = {"format": REPORT_FORMAT, **asdict(report)}
         write_text(out_dir / REPORT_FILE, json.dumps(value, indent=2, sort_keys=True) + "\n")
     finally:
         remove_tree(staging)
     return report
-
-
-def _move(staged: Path, tmp: Path) -> None:
-    staged.replace(tmp)
 
 
 def _rows(source: Source, progress: Progress) -> Iterator[RawRow]:

@@ -8,7 +8,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,14 +37,10 @@ from noctuary.sources.transcripts import (
 )
 from noctuary.text.secrets import find_text_sensitivity, read_rules
 
-# turns.sqlite: turns, the parts that they are made of, and how far each transcript was read.
-#
-# The file is changed in place, by a night and by hooks at once: every batch of a file and its new
-# offset are one transaction.
-#
-# A turn is a row of `turns` and its parts in the order in which they arrived; its text is joined
-# when it is read. A turn that held a secret keeps its row, marked, and loses its parts: its id
-# stays known as one that must not be exported.
+# turns.sqlite: turns, their parts in the order of arrival, and how far each transcript was read.
+# Nights and hooks change it at once: a batch of a file and its new offset are one transaction. A
+# turn that held a secret keeps its row, marked, without parts: its id stays known as not to be
+# exported.
 
 WAIT_S = 30.0
 """How long a night waits for a hook that writes; a batch takes a fraction of a second."""
@@ -84,13 +80,7 @@ CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WI
 
 
 class FileState(NamedTuple):
-    """What is known of a file from the last time it was read; of it, then.
-
-    A file is known by its bytes, not by its inode: a digest of its beginning and of what lies right
-    before the offset. Appended to: both hold. Truncated, replaced, rotated away or rewritten: one
-    does not, and it is read from its beginning; turns that are kept already are recognised by
-    their ids.
-    """
+    """What is known of a file by its bytes: where the digest fails, it is read anew."""
 
     device: int
     inode: int
@@ -112,10 +102,6 @@ class TurnsFile:
     def close(self) -> None:
         """Close the file."""
         self.db.close()
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Make what the block does one change: all of it or nothing, waiting for other writers."""
-        return transaction(self.db)
 
     def find_state(self, path: str, found: os.stat_result | None = None) -> FileState | None:
         """Return how far a file was read, under another path too if its inode is known; or None."""
@@ -142,10 +128,7 @@ class TurnsFile:
         self.db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, value))
 
     def turn(self, message: Message) -> tuple[int, bool]:
-        """Return the number of a message's turn and whether it is new; make it if it is.
-
-        What the first message of a turn says of session, time and wing stays.
-        """
+        """Return the number of a message's turn, made if it is new, and whether it is."""
         turn_id = f"turn-{hash_text(message.agent, message.native_id)[:16]}"
         row = self.one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
         if row is not None:
@@ -166,10 +149,7 @@ class TurnsFile:
         self.db.execute("DELETE FROM parts WHERE number = ?", (number,))
 
     def keep_part(self, key: str, number: int, kind: str, part: Vetted) -> bool:
-        """Keep a part, or its new text, behind those of its turn; say whether anything changed.
-
-        A part without a text is forgotten; one that another turn has stays there.
-        """
+        """Keep a part, or forget one without a text; say whether its turn changed."""
         sql, values = "DELETE FROM parts WHERE key = ? AND number = ?", (key, number)
         if part.text:
             sql = (
@@ -228,13 +208,11 @@ def damaged(turns_path: Path, error: sqlite3.Error) -> StoreError:
 # One transcript from where it was left into the file of turns.
 
 BATCH_BYTES = 4 * 2**20
-"""Line bytes of one transaction. Larger costs memory, smaller more commits; another writer waits
-for one."""
+"""Line bytes of one transaction. Larger costs memory, smaller more commits."""
 
 _HEAD_BYTES = 4_096
 _TAIL_BYTES = 1_024
-"""Bytes before the offset that must be unchanged. More notices more edits in the middle of a file,
-which agents do not make."""
+"""Bytes before the offset that must be unchanged; agents do not edit the middle of a file."""
 
 
 def digest_before(fd: int, offset: int) -> str:
@@ -254,14 +232,10 @@ def read_transcript(
     *,
     until_s: float | None = None,
 ) -> None:
-    """Keep what is new in a file, and how far it was read; the report is counted up.
+    """Keep what is new in a regular file, and how far it was read; the report is counted up.
 
-    What is no regular file is passed over. At `until_s` (`time.monotonic`) it stops, with what was
-    read by then kept.
-
-    Raises:
-        OSError: The file cannot be read.
-        sqlite3.Error: The turns cannot be written.
+    At `until_s` (`time.monotonic`) it stops and keeps what was read. OSError where the file cannot
+    be read, sqlite3.Error where the turns cannot be written.
     """
     report.files += 1
     found = path.stat()
@@ -332,7 +306,7 @@ class _Run:
 
     def keep(self, *, is_partial: bool = False) -> None:
         """Keep the messages and the new offset in one transaction."""
-        with self.turns.transaction():
+        with transaction(self.turns.db):
             for message in self.messages:
                 self._keep(message)
             for number in sorted(self.touched):
@@ -406,9 +380,6 @@ def ingest_transcripts(
     """Keep what is new in every transcript at a path; one that cannot be read is a reported fault.
 
     Files that are gone keep their turns. After a change of the settings every file is read again.
-
-    Raises:
-        StoreError: The file of turns cannot be read or written.
     """
     settings = settings or TranscriptSettings()
     report = IngestReport()
@@ -416,7 +387,7 @@ def ingest_transcripts(
     with _opened(turns_path) as turns:
         known = turns.fact(_SETTINGS_FACT)
         if known != wanted:
-            with turns.transaction():
+            with transaction(turns.db):
                 if known:
                     turns.db.execute("DELETE FROM files")
                 turns.keep_fact(_SETTINGS_FACT, wanted)
@@ -435,29 +406,22 @@ def ingest_transcripts(
 
 
 def forget_sensitive(turns_path: Path) -> int:
-    """Take the texts of turns out that the secret scan of this version objects to; count them.
-
-    Costs a scan of all turns after a change of the rules, and nothing else.
-    """
+    """Take out texts that this version's scan objects to, once per change; count turns."""
     if not turns_path.is_file():
         return 0
-    rules, marked, last = _rules_digest(), 0, -(2**63)
+    rules, marked, last = hash_text(*read_rules()), 0, -(2**63)
     with _opened(turns_path) as turns:
         if turns.fact(_RULES_FACT) == rules:
             return 0
         while page := turns.db.execute(_UNMARKED, (last, _JUDGED_AT_ONCE)).fetchall():
             last = page[-1][0]
-            with turns.transaction():
+            with transaction(turns.db):
                 for (number,) in page:
                     if find_text_sensitivity("\n".join(turns.texts_of(number))) is not None:
                         turns.mark_sensitive(number)
                         marked += 1
         turns.keep_fact(_RULES_FACT, rules)
     return marked
-
-
-def _rules_digest() -> str:
-    return hash_text(*read_rules())
 
 
 def _unreadable(path: Path, what: str, error: Exception) -> str:
@@ -467,8 +431,7 @@ def _unreadable(path: Path, what: str, error: Exception) -> str:
 # Keeping the turns of one session when its agent stops: what the Stop hook calls.
 
 CAPTURE_DEADLINE_S = 20.0
-"""Time of one capture, waiting for other writers included. What is left is read next time; longer
-keeps an agent's process around, shorter needs more stops for a long session."""
+"""Time of one capture, waiting for other writers included. What is left is read next time."""
 
 _WAIT_SHARE = 0.25
 """Share of it that one wait for another writer may take."""
@@ -481,12 +444,7 @@ def capture_session(
     *,
     deadline_s: float = CAPTURE_DEADLINE_S,
 ) -> IngestReport:
-    """Read what is new in one transcript and keep its turns; never raises.
-
-    After `deadline_s` it stops; whole batches that were read by then are kept. In the report
-    `faults` says in a sentence each what went wrong (a missing file is one), and `is_complete`
-    whether everything up to the end of the file was read.
-    """
+    """Read what is new in one transcript and keep its turns until a deadline; never raises."""
     wait_s = max(0.0, deadline_s) * _WAIT_SHARE
     # Opening may wait once and keeping the last batch once more.
     until_s = time.monotonic() + max(0.0, deadline_s) - wait_s

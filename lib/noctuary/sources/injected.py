@@ -12,18 +12,14 @@ from noctuary.text.tokens import normalize
 
 # The words of a text without what copying changes: layout, bullets, quote marks, escapes, case.
 #
-# Two texts have the same wording if they are equal after: `&amp;`, `&lt;` and `&gt;` are read as
-# the signs that they stand for, Unicode normal form NFKC without invisible characters, upper case
-# as lower, quote marks dropped, emphasis and full stops at the edges of words dropped, bullets and
-# lone signs dropped, and any white space as one space. Question marks, exclamation marks, signs
-# inside words and minus signs before digits stay: they may be all that a new statement changes.
+# Question and exclamation marks, signs inside words and minus signs before digits stay: they may be
+# all that a new statement changes.
 
 HASH_BYTES = 16
 """Bytes of a hash: 128 bits, so that no two of a store's wordings meet by chance."""
 
 ANCHOR_WORDS = 3
-"""First words that a lookup begins with; fewer try more full hashes in vain, more cannot tell texts
-of so few words apart sooner."""
+"""First words that a lookup begins with; fewer try more full hashes in vain."""
 
 ANCHOR_BYTES = 4
 """Bytes of an anchor: it only saves looking up full hashes, and few bytes say little of a text."""
@@ -58,18 +54,12 @@ def hash_exact(text: str) -> bytes:
 
 
 def size_bytes(words: Sequence[str]) -> int:
-    """Return how much a wording says: its UTF-8 bytes without spaces.
-
-    Bytes and not characters: a Chinese character, three bytes, says more than a Latin letter.
-    """
+    """Return how much a wording says: UTF-8 bytes (a Chinese character says more)."""
     return sum(len(word.encode("utf-8", "surrogatepass")) for word in words)
 
 
 def unescaped(text: str) -> str:
-    """Return the text with `&amp;`, `&lt;`, `&gt;` and marks read as signs, however often escaped.
-
-    The same for a text and for its escaped form: both lead to one wording.
-    """
+    """Return the text with `&amp;`, `&lt;`, `&gt;` and marks read as signs, at any depth."""
     if "&" in text:
         text = _ESCAPED.sub(lambda m: "<" if m[1] else ">" if m[2] else "&", text)
     return unmarked(text)
@@ -88,11 +78,9 @@ def _word(raw: str) -> str:
 #     - [104] undated: ...
 #     </noctuary-recall>
 #
-# Behind the day stand wing and room, where the memory has any; blocks of before had neither and
-# are recognised as well. The id is a hash of the lines, so equal memories give equal bytes. In a
-# memory `&` and `<` are escaped, what a terminal obeys is a mark and white space is one space, so
-# none can close the tag, open another, begin a line or hide one. That holds for the tags of
-# whoever wraps the block as well.
+# Blocks of before had no place behind the day and are recognised as well. The id is a hash of the
+# lines: equal memories give equal bytes. A memory is one line with `&` and `<` escaped and what a
+# terminal obeys marked, so that none can close the tag, open another, begin a line or hide one.
 
 TAG = "noctuary-recall"
 NOTE = (
@@ -103,8 +91,7 @@ NOTES = (NOTE, "Recalled from memory; it is stored already: do not store it agai
 """It and what blocks of before have."""
 
 MAX_MEMORY_CHARS = 1_500
-"""Characters of one memory; a longer one is cut at a space and ends in "...". More lets one pasted
-file take the place of all others."""
+"""Characters of one memory, cut at a space: a pasted file must not displace all others."""
 
 MAX_PLACE_CHARS = 80
 """Characters of wing and room together; a longer one is cut. It is paid for with every memory."""
@@ -176,12 +163,10 @@ def render_block(lines: Sequence[Line]) -> str:
 
 
 def cut_blocks(text: str) -> Cut:
-    """Return a text without its tagged blocks; what is outside of them stays, in order.
+    """Return a text without its tagged blocks; cutting twice is cutting once.
 
-    A block ends at the first closing tag. One that was torn ends where its recognisable lines end.
-    Without a closing tag: the note and at most as many memory lines as the tag says, the last one
-    possibly cut off by the end of the text. Without an opening tag, where the closing one begins a
-    line: the memory lines right before it. Cutting twice is cutting once.
+    A block ends at the first closing tag. A torn one ends where its recognisable lines end: at most
+    as many memory lines as an opening tag says, or those right before a closing one.
     """
     if TAG not in text:
         return Cut(text, 0)
@@ -244,29 +229,20 @@ def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
-# What the MCP server answers, known again by its first field in a transcript.
-#
-#     {"origin":"noctuary-recall","query":"spare key","memories":[ ...
-#
-# An agent's transcript holds what its tools gave back. Read as a memory store it would bring every
-# recalled memory back as a new one. The texts stand there as JSON on one line, in which the hashes
-# of `record` find nothing.
+# What the MCP server answers, known by its first field in a transcript: stored already, and on one
+# line of JSON, in which the hashes of the record find nothing.
 
 ORIGIN_FIELD = "origin"
 """First field of every answer that holds texts of memories; its value is the block's tag."""
 
 LOOKED_AT_CHARS = 400
-"""Beginning of a result in which the mark is looked for: agents wrap an answer in a list of
-contents, with or without escaping it. More takes files that quote one for one."""
+"""Beginning of a result in which the mark is looked for: agents wrap an answer in a list."""
 
 _BEGINS = re.compile(rf'\{{\s*\\*"{ORIGIN_FIELD}\\*"\s*:\s*\\*"{TAG}\\*"')
 
 
 def is_tool_answer(text: str) -> bool:
-    """Say whether a tool's result begins as an answer of the MCP server: it is stored already.
-
-    For results only: a person who quotes an answer says something of their own.
-    """
+    """Say whether a tool's result begins as an answer of the MCP server does."""
     return _BEGINS.search(text[:LOOKED_AT_CHARS]) is not None
 
 
@@ -274,10 +250,7 @@ def is_tool_answer(text: str) -> bool:
 
 
 def worth_injecting(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the memories that clear a bar of their own; none where the answer abstains.
-
-    All of them where the answer was not judged.
-    """
+    """Return the memories that clear their bar: none where it abstains, all if not judged."""
     memories = list(cast("list[Mapping[str, Any]]", result.get("memories") or ()))
     judged = result.get("answerability")
     if not isinstance(judged, Mapping):
@@ -293,11 +266,7 @@ def worth_injecting(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
-    """Return whether every sentence of a prompt asks, or is made of words that were recalled.
-
-    A question that is kept as a memory ranks above its own answers when it is asked again. A
-    question that tells something inside ("did you know that ...?") counts as one.
-    """
+    """Return whether every sentence of a prompt asks, or is made of words that were recalled."""
     sentences = [s for s in SENTENCE_END.split(prompt) if words_of(s)]
     told = [set(words_of(s)) for s in sentences if not ends_as_question(s)]
     known = {word for text in recalled for word in words_of(text)} if told else set[str]()
@@ -309,20 +278,12 @@ def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
 NOBODY = b""
 """In the place of a user's hash: the memory belongs to nobody; of a memory's: no single origin."""
 
-LINE = "line"
-"""Kind of a row: the wording of one memory as it was rendered."""
-
-SHORT = "short"
-"""Kind of a row: the same of a memory so short that it counts beside a longer one only."""
-
-BLOCK = "block"
-"""Kind of a row: the wording of all memories of a block, one after the other."""
-
-ASKED = "asked"
-"""Kind of a row: the wording of a question. What somebody typed is no echo of its own answer."""
-
-LOOKUP = "lookup"
-"""Kind of a row: the wording of a prompt that only asks memory, and so is none itself."""
+# Kinds of a row, by what the wording is of:
+LINE = "line"  # one memory as it was rendered
+SHORT = "short"  # one so short that it counts beside a longer one only
+BLOCK = "block"  # all memories of a block, one after the other
+ASKED = "asked"  # a question: what somebody typed is no echo of its own answer
+LOOKUP = "lookup"  # a prompt that only asks memory, and so is none itself
 
 
 class InjectedWording(NamedTuple):

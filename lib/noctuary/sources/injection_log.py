@@ -1,8 +1,4 @@
-"""The record of what was injected: hashes and times in `injected.sqlite`, written by readers.
-
-No text of a memory or of a question has a place in it. Appending never raises and waits a bounded
-time (`noctuary.core.sqlite`). One row per wording, origin and user, however often it was injected:
-the file grows with what there is to inject, not with the number of prompts.
+"""The record of what was injected: hashes and times in `injected.sqlite`; one row per wording.
 
 Apart from the block itself, because a hook that renders one need not load SQLite.
 """
@@ -41,9 +37,5 @@ ON CONFLICT (kind, text_hash, memory_hash, user_hash) DO UPDATE SET
 
 
 def append_injection(path: Path, wordings: Sequence[InjectedWording], *, now_us: int) -> str | None:
-    """Record some wordings as injected at a moment, in one transaction.
-
-    Returns:
-        None on success, else what went wrong; the rows then wait in memory for the next append.
-    """
+    """Record some wordings at a moment; return what went wrong (they wait for the next append)."""
     return append_rows(path, RECORD, [(*wording, now_us, now_us) for wording in wordings])

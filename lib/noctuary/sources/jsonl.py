@@ -1,9 +1,7 @@
 """Reading an exported corpus: one JSON object a line, plain or gzip.
 
-The first pass learns the ids (8 bytes a row for numbers), the digest and whether the file is in
-key order already. If it is not, the rows are delivered in several passes over the file, each
-picking one window of the order: no text of a row is ever put into a temporary file in order to
-sort it.
+A first pass learns the ids, the digest and the order; an unsorted file is then read in passes, a
+window of the order each, so that no text is ever put into a temporary file.
 """
 
 from __future__ import annotations
@@ -87,11 +85,7 @@ class JsonlSource(Source):
     """A JSONL file, pinned to the bytes it had: a writer's appends stay out of every pass."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        window_bytes: int = WINDOW_BYTES,
-        max_line_bytes: int = MAX_LINE_BYTES,
+        self, path: Path, *, window_bytes: int = WINDOW_BYTES, max_line_bytes: int = MAX_LINE_BYTES
     ) -> None:
         self._path = path.absolute()
         self._window_bytes = window_bytes

@@ -55,33 +55,26 @@ class Limits(NamedTuple):
 class Found(NamedTuple):
     """Rows that are new or may have changed."""
 
-    # Id -> columns, of rows that bear no mark of sensitivity
-    rows: Mapping[int, Mapping[str, object]]
-    # Ids of rows whose text the query left in the store, because they are marked
-    withheld: tuple[int, ...] = ()
-    # The id, as text, of every row that is there; None where none can have vanished or that was not
-    # found out
-    ids: frozenset[str] | None = None
+    rows: Mapping[int, Mapping[str, object]]  # Columns by id, of rows without a mark
+    withheld: tuple[int, ...] = ()  # Ids of marked rows, whose text stayed in the store
+    ids: frozenset[str] | None = None  # Of all rows, as text; None where none is known to be gone
     missed: str = ""  # What was left undone, in words; empty where nothing was
 
 
-# A look into a claude-memory PostgreSQL database: what was written since, by its index.
-#
-# Tombstones are rows that changed, so soft deletes are seen. Rows that were removed outright are
-# not: finding them means reading every id (the night does).
+# A look into a claude-memory PostgreSQL database: what was written since, soft deletes included.
+# Rows that were removed outright are not seen: finding them means reading every id (the night
+# does).
 
 LATE_COMMIT_S = 120.0
-"""How long before the reading a row may be stamped that was committed after it: the server stamps a
-row when its transaction begins."""
+"""How long before the reading a row may be stamped (transaction's begin) and committed after it."""
 
 
 def look_into_postgres(
     name: DatabaseName, settings: SourceSettings, since: Since, limits: Limits
 ) -> Found:
-    """Return what a database gained and changed.
+    """Return what a database gained and changed; TimeoutError where it does not answer.
 
-    The connection has its own thread: a server that does not answer holds it, and not the recall
-    (TimeoutError). No error has the address in it.
+    The connection has its own thread: a silent server holds it, and not the recall.
     """
     told: list[Sequence[RawRow] | Exception] = []
     since_us = since.read_us - int(LATE_COMMIT_S * 1e6)
@@ -115,12 +108,8 @@ def look_into_postgres(
     )
 
 
-# A look into a claude-memory SQLite store: new rows by one indexed read, then changes and losses.
-#
-# New rows are those above the highest id of then (the primary key). The store has no index on
-# `updated_at`, so changed rows are found by one pass over the table, and lost ones by counting
-# first and comparing ids only where the count says that some are gone. The passes end at the
-# deadline; what was found until then counts. Marked rows never leave the database.
+# A look into a claude-memory SQLite store: new rows by the primary key, changed ones by one pass,
+# as `updated_at` has no index, lost ones by count. What was found at the deadline counts.
 
 REQUIRED = frozenset({"id", "content", "is_sensitive", "updated_at"})
 """Without these a file is not the store that the snapshot was made of."""
@@ -143,9 +132,8 @@ def stamp_of(path: Path) -> tuple[tuple[int, int, int], ...]:
 def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
     """Return what a store gained, changed and lost.
 
-    Raises:
-        sqlite3.Error, OSError, ValueError: The store cannot be read, is locked for longer than the
-            limits allow, or is none any more. The message may quote a row: it must not be shown.
+    sqlite3.Error, OSError or ValueError where it cannot be read in time or is none any more; the
+    message may quote a row: it must not be shown.
     """
     with closing(open_foreign(path, limits.left_s())[0]) as db:
         db.execute("BEGIN")
@@ -186,10 +174,7 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
 
 
 def _changed_before(db: sqlite3.Connection, mark: str, since: Since) -> Iterable[tuple[int, int]]:
-    """Return the ids of rows of then that were written since or are marked now, highest first.
-
-    A row may be marked without a new stamp; a mark is seen whatever the stamp says.
-    """
+    """Return rows of then that were written since or are marked now, highest id first."""
     moment = _EPOCH + timedelta(microseconds=since.read_us, seconds=-LATE_COMMIT_S)
     text = moment.replace(tzinfo=None).isoformat(timespec="seconds")
     # Stores write "T" between day and hour; a blank there sorts before it.
@@ -202,10 +187,7 @@ def _changed_before(db: sqlite3.Connection, mark: str, since: Since) -> Iterable
 
 
 def _ids_left(db: sqlite3.Connection, since: Since) -> frozenset[str] | None:
-    """Return every id, as text, where some are gone since the snapshot was read, else None.
-
-    Ids only grow (AUTOINCREMENT), so the count of those that were there then tells.
-    """
+    """Return every id, as text, where some are gone (ids only grow: the count tells), else None."""
     sql = "SELECT count(*) FROM memories WHERE id <= ?"
     if since.rows is not None and db.execute(sql, (since.last_id,)).fetchone()[0] >= since.rows:
         return None
@@ -230,8 +212,7 @@ class LiveRow(NamedTuple):
     """One memory as the store has it now."""
 
     memory: MemoryRecord  # Judged by the rules of the export; its position means nothing
-    # Token -> how often it stands in what would be indexed; digests in a replay
-    counts: Mapping[str, int]
+    counts: Mapping[str, int]  # Of its tokens as they would be indexed; digests in a replay
 
     @property
     def length(self) -> int:
@@ -243,9 +224,7 @@ class LiveState(NamedTuple):
     """What differs between a snapshot and its store."""
 
     rows: tuple[LiveRow, ...] = ()  # New and changed memories by ascending id
-    # Ids, as text, of the snapshot's memories that the store changed, lost or marked sensitive
-    # since
-    hidden: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()  # Ids of memories that the store changed, lost or marked since
     faults: tuple[tuple[str, str], ...] = ()  # Warnings, as (code, message); no text of a row
     hashed: bool = False  # Whether `LiveRow.counts` holds `token_digest`s, as in a replay
 
@@ -256,10 +235,7 @@ def token_digest(token: str) -> str:
 
 
 def record_state(state: LiveState) -> dict[str, Any]:
-    """Return a state for a replay packet: JSON values, no text of a memory.
-
-    Tokens are kept as digests: they are enough to rank a memory again.
-    """
+    """Return a state for a replay packet: JSON values, tokens as digests, no text of a memory."""
     names = [name for name in MemoryRecord.__slots__ if name not in _NOT_KEPT]
     kept = [
         {
@@ -288,9 +264,7 @@ def read_state(record: Mapping[str, Any]) -> LiveState:
     return LiveState(rows, tuple(record["hidden"]), faults, hashed=True)
 
 
-# From rows as the store has them to memories: the rules of the export, applied at once.
-#
-# They are loaded when there is a row to judge: most recalls find none.
+# From rows as the store has them to memories: the rules of the export, loaded with the first row.
 
 KEPT_TOKENS = 4_096
 """Rows whose tokens are kept for later looks of this process: some kilobytes each."""
@@ -309,9 +283,8 @@ class _Snapshot(Protocol):
 def judge(found: Found, snapshot: _Snapshot, injections: Path, until_s: float) -> LiveState:
     """Return what of a look may be searched, and what of the snapshot may not be any more.
 
-    A row that would not be exported (sensitive, set aside, deleted) is not searched, and a snapshot
-    memory of its id is hidden. A row that is what the snapshot holds changes nothing. After
-    `until_s` (`time.perf_counter`) no further row is cut into words.
+    A row that would not be exported is not searched, and hides the snapshot's memory of its id.
+    After `until_s` (`time.perf_counter`) no further row is cut into words.
     """
     asked = [str(key) for key in (*found.rows, *found.withheld)]
     known = snapshot.content_hashes(asked)
@@ -364,10 +337,7 @@ def _known_injections(path: Path, _identity: FileIdentity | None) -> KnownInject
 
 
 def _indexed(memories: Sequence[MemoryRecord], until_s: float) -> tuple[list[LiveRow], int]:
-    """Return the rows by id, the newest ones where the time does not suffice, and the rest's count.
-
-    The first is always read: a look that is always too slow must still see what is newest.
-    """
+    """Return rows by id and how many had no time; the newest, at least one, are always read."""
     rows: list[LiveRow] = []
     for memory in reversed(memories):
         if rows and time.perf_counter() > until_s:
@@ -388,22 +358,18 @@ def _count_tokens(content: str, tags: str, keywords: str, category: str) -> Mapp
 # Looking into the store that a snapshot was made of, once per state of the store and process.
 
 SETTLED_NS = 50_000_000
-"""A store that was written this shortly before a look is looked into again: two writes within one
-tick of the file system's clock leave the same time of change."""
+"""A store written this shortly before is looked into again: within a tick times are alike."""
 
 ASK_AGAIN_S = 2.0
-"""How long the answer of a database, which has no file to look at, is used again; longer shows new
-rows later, shorter connects more often."""
+"""How long the answer of a database is used again; longer shows new rows later."""
 
 KEPT = 32
 """Snapshots whose last look is remembered: a process serves one store, tests many."""
 
 _READ_MARGIN_US = 120_000_000
-"""A file last written this long before the night read it holds nothing that the night missed; as
-`LATE_COMMIT_S`."""
+"""A file last written this long before the night read it holds nothing that the night missed."""
 
 _SQLITE, _POSTGRES = "claude-memory-sqlite", "claude-memory-postgres"
-
 
 _Key = tuple[str, str, LiveSettings]
 # The state of the store's files, until when the look counts (`time.monotonic`), and what it saw.
@@ -414,10 +380,7 @@ _lock = threading.Lock()
 def look_now(
     paths: StorePaths, snapshot: _Snapshot, live: LiveSettings, source: SourceSettings
 ) -> LiveState | None:
-    """Return what the store has beyond a snapshot; None where that is nothing.
-
-    Never raises: a store that cannot be looked into is a fault of the state.
-    """
+    """Return what the store has beyond a snapshot, None where nothing; a fault is part of it."""
     made_of = snapshot.manifest.source
     since, kind = _since(made_of), made_of.get("kind")
     if not live.enabled or since is None or kind not in (_SQLITE, _POSTGRES):

@@ -15,11 +15,8 @@ from noctuary.core.types import UNDATED_US, MemoryRecord, content_hash, to_micro
 from noctuary.sources.source import QuarantineReason, RawRow
 from noctuary.text.secrets import FLAGGED, find_fields_sensitivity, find_text_sensitivity
 
-# May a row leave its store: the owner's mark, what was already redacted, the secret scan.
-#
-# Judged before anything else about a row. The answer is a reason to count, never a part of the
-# row; a sensitive row is written nowhere, not even into the quarantine. In doubt a row is
-# sensitive.
+# May a row leave its store: the owner's mark, what was redacted, the secret scan. Judged first; the
+# answer is a reason to count, never a part of the row. In doubt a row is sensitive.
 
 SHARES_ID = "shares_id_with_sensitive"
 """The row itself is clean, but another row of the same id is sensitive: it may be an older text."""
@@ -31,10 +28,7 @@ _FLAG_IN_TEXT = re.compile(
 
 
 def find_sensitivity(row: RawRow) -> str | None:
-    """Return why a row must not leave its store, or None.
-
-    Every text of the row is scanned, also of fields that would not be exported.
-    """
+    """Return why a row must not leave its store, or None; every text of it is scanned."""
     if row.withheld is not None:
         return row.withheld
     if row.problem is None or not row.unread_text:
@@ -44,10 +38,7 @@ def find_sensitivity(row: RawRow) -> str | None:
     )
 
 
-# Is a raw row a memory, and what are its fields.
-#
-# Whether the row may leave its store at all was decided before. The rules, in the order in which
-# they are tried:
+# Is a raw row a memory, and what are its fields. The rules, in the order in which they are tried:
 #
 #     content       text, not blank, within the size limit, no NUL, no lone surrogate; kept verbatim
 #     other texts   null means empty, a list of texts is joined, everything else is `bad_field`
@@ -106,13 +97,7 @@ def normalize(
 
 
 def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings) -> Accepted:
-    """Turn a raw row that may leave its store into the memory of a position.
-
-    A date behind `now_us` is in the future.
-
-    Raises:
-        Rejected: It is none.
-    """
+    """Turn a raw row that may leave its store into the memory of a position, or raise Rejected."""
     if row.problem is not None or row.key is None:
         raise Rejected(row.problem or QuarantineReason.BAD_ID, row.problem_detail)
     fields = row.fields

@@ -1,9 +1,7 @@
 """Reading a MemPalace palace (Chroma's SQLite file) beside its live writer.
 
-Chroma itself is never imported, and its vectors are not read: they are of a model of its own. A
-drawer that is marked sensitive never leaves the database: the query gives its id and the mark
-alone. Shape: chromadb 1.5 (migrations up to sysdb 10, metadb 6, embeddings_queue 2), looked at in
-files that the library itself made.
+Chroma is never imported and its vectors, of a model of its own, are not read. Marked drawers never
+leave the database. Shape: chromadb 1.5 (sysdb 10, metadb 6, embeddings_queue 2).
 """
 
 from __future__ import annotations
@@ -48,8 +46,7 @@ KNOWN_MIGRATIONS: Mapping[str, int] = {"sysdb": 10, "metadb": 6, "embeddings_que
 """Last known migration of each part of the file; a later one is read, and reported."""
 
 FETCHED_ROWS = 100
-"""Drawers whose metadata are fetched at once: more saves queries, fewer bounds memory when
-documents are huge."""
+"""Drawers whose metadata are fetched at once; fewer bound memory when documents are huge."""
 
 NOTE_NEWER_SCHEMA = "newer_schema_version"
 NOTE_QUEUED = "drawers_in_queue"
@@ -263,11 +260,8 @@ def _find_collection(db: sqlite3.Connection, path: Path) -> str:
     return found[0][1]
 
 
-# What a drawer of a MemPalace palace is as a memory, and what its marks say about others.
-#
-# Facts: research/mempalace.md sections 1 and 4. Decided in docs/decisions/0020: a consolidated
-# drawer stays a memory (its words are the original ones) that is part of the summary, which is a
-# memory as well; a superseded drawer stays one that is replaced.
+# What a drawer is as a memory, and what its marks say about others (docs/decisions/0020):
+# consolidated and superseded drawers stay memories, linked to what stands for them.
 
 DOCUMENT_KEY = "chroma:document"
 """Where Chroma keeps a document among the metadata."""
@@ -322,10 +316,7 @@ def drawer_row(row_id: int, drawer_id: object, metadata: Metadata) -> RawRow:
 
 
 def drawer_links(drawer_id: str, metadata: Metadata) -> Iterator[MemoryLink]:
-    """Yield what a drawer's marks say: parts of summaries, and what replaces what.
-
-    Of a link that both of its drawers tell, each gives one; they are equal.
-    """
+    """Yield what a drawer's marks say: parts of summaries, and what replaces what."""
     for key, (link_type, points) in _LINKS.items():
         for other in _ids(metadata.get(key)):
             ends = (drawer_id, other) if points else (other, drawer_id)

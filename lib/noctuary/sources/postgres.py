@@ -1,7 +1,6 @@
 """Reading a claude-memory PostgreSQL database beside its live server.
 
-Everything is read in one read-only transaction of one state, from the first look to `close`. The
-text of a row that is marked sensitive never leaves the server.
+One read-only transaction from the first look to `close`; marked texts never leave the server.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import field
 from decimal import Decimal
 from itertools import islice
@@ -87,10 +86,8 @@ def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None =
 
 # Connections to a claude-memory database: pinned, read-only, bounded in time, silent about rows.
 #
-# Two limits bound every wait. The server's own `statement_timeout` ends a statement that is slow;
-# the client's ends one whose server, or the way to it, has gone silent. Neither is given as a
-# start parameter: a pooler (PgBouncer) refuses those, and for the same reason no statement is
-# prepared.
+# The server's `statement_timeout` ends slow statements, the client's limit silent servers. Poolers
+# (PgBouncer) refuse start parameters and prepared statements: there are none.
 
 APPLICATION_NAME = "noctuary"
 """What the server's administrator sees in pg_stat_activity."""
@@ -122,25 +119,17 @@ def connect(address: Address, connect_s: int = 10, **options: Any) -> psycopg.Co
 class Limits:
     """How long to wait."""
 
-    # Seconds for a connection; libpq takes at least 2. The address may say otherwise.
-    connect_s: int = 10
-    statement_ms: int = 300_000  # Milliseconds for one statement
-    # Milliseconds that the server keeps the transaction open while nothing is asked; afterwards it
-    # must be free to clean up. 0 leaves it to the server's setting.
-    idle_ms: int = 1_800_000
-    # Milliseconds after `statement_ms` for which the server's own limit is waited for, because it
-    # says why; then the connection is cut
-    grace_ms: int = 5_000
+    connect_s: int = 10  # For a connection, unless the address says; libpq takes at least 2
+    statement_ms: int = 300_000  # For one statement
+    idle_ms: int = 1_800_000  # The transaction stays open while nothing is asked; 0: the server's
+    grace_ms: int = 5_000  # After `statement_ms`: the server's own limit says why, a cut does not
 
 
 NIGHTLY = Limits()
 
 
 class Pinned:
-    """One read-only transaction, of the state the database had at the first statement.
-
-    Not for several threads at once. Errors are `SourceError`s that quote no row and no address.
-    """
+    """One read-only transaction of one state, for one thread; errors quote no row or address."""
 
     def __init__(self, address: Address, limits: Limits = NIGHTLY) -> None:
         """Connect and begin."""
@@ -167,10 +156,7 @@ class Pinned:
     def stream(
         self, statement: str, values: Mapping[str, object] | None = None
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a statement by a cursor of the server; several may be open at a time.
-
-        Memory is bounded by `PAGE_ROWS` of whatever width: for contents see `read_pages`.
-        """
+        """Yield rows by a cursor of the server, PAGE_ROWS at a time; not for contents."""
         with self._guarded():
             cursor = self._db.cursor(f"noctuary_{os.urandom(8).hex()}")
             cursor.execute(cast("LiteralString", statement), values)
@@ -299,9 +285,7 @@ class Reader(NamedTuple):
     tables: frozenset[str]  # Of the others: those that are there and may be read
     notes: tuple[str, ...]  # Oddities, by name (docs/formats.md)
     user: str | None  # Whose rows, and those shared with them; None reads everyone's
-    # Whether the store knows several users: then every row is somebody's. Otherwise the server's
-    # one user is nobody in particular.
-    has_users: bool
+    has_users: bool  # Every row is somebody's; else the one user is nobody in particular
 
     @property
     def scope_name(self) -> str:
@@ -312,11 +296,7 @@ class Reader(NamedTuple):
 
 
 def make_reader(pinned: Pinned, user: str) -> Reader:
-    """Return what is read of a database of any migration from 001 on; "" reads everyone's rows.
-
-    A table that this user may not read counts as one that is not there: nobody reads a share that
-    cannot be seen.
-    """
+    """Return what is read of a database of any migration from 001 on; "" reads everyone's rows."""
     columns = _read_columns(pinned)
     found = pinned.rows(
         "SELECT name, has_table_privilege(to_regclass(name), 'SELECT') "
@@ -325,7 +305,9 @@ def make_reader(pinned: Pinned, user: str) -> Reader:
     )
     tables = {_text(name): may for name, may in found}
     readable = frozenset(name for name, may in tables.items() if may)
-    version = _read_version(pinned) or _infer_version(columns, tables)
+    added = {"user_id": "002", "deleted_at": "003", **_TABLES}
+    seen = [since for name, since in added.items() if name in columns or name in tables]
+    version = _read_version(pinned) or max(["001", *seen])
     notes = {
         NOTE_NEWER: version > NEWEST_VERSION,
         NOTE_UNMARKED: not any(name in columns for name in FLAG_FIELDS),
@@ -391,12 +373,6 @@ def _read_version(pinned: Pinned) -> str | None:
     return version if version.isdecimal() else None
 
 
-def _infer_version(columns: Mapping[str, str], tables: Mapping[str, bool]) -> str:
-    added = {"user_id": "002", "deleted_at": "003"}
-    seen = [version for name, version in added.items() if name in columns]
-    return max(["001", *seen, *(_TABLES[name] for name in tables)])
-
-
 def _knows_users(pinned: Pinned, reader: Reader) -> bool:
     """Say whether several people use the store: somebody is named, or something is shared."""
     if "user_id" not in reader.columns:
@@ -435,8 +411,7 @@ def user_sql(reader: Reader, table: str = "m") -> str:
 def visible_sql(reader: Reader, table: str = "m") -> str:
     """Return a condition on a row of `memories`: the reader's user, the value `user`, may read it.
 
-    The rules are the server's own (claude-memory, api/permissions.py): a row of theirs, a share of
-    the row, or one of a tag that its owner set.
+    As the server's own (claude-memory, api/permissions.py): their row, a share of it or of its tag.
     """
     if reader.user is None:
         return "true"
@@ -451,10 +426,7 @@ def visible_sql(reader: Reader, table: str = "m") -> str:
 
 
 def shares_sql(reader: Reader) -> str:
-    """Return a query for who may read which row besides its owner; "" where nothing is shared.
-
-    With a user, the value `user`, only what concerns that user.
-    """
+    """Return a query for who may read which row besides its owner; "" where nothing is shared."""
     condition = "true" if reader.user is None else "s.shared_with = %(user)s"
     found = [
         f"SELECT m.id AS memory_id, s.shared_with FROM {share} s JOIN {MEMORIES} m ON {rule} "
@@ -479,14 +451,11 @@ def _share_conditions(reader: Reader, table: str) -> dict[str, str]:
     return {name: rule for name, rule in rules.items() if has_owners and name in reader.tables}
 
 
-# Rows of `memories` as they may be read: in pages, the text of marked ones left out.
-#
-# Every expression is made of this module's constants and of names of columns that it knows; values
-# are always sent apart from it.
+# Rows of `memories` in pages, the text of marked ones left out. Expressions are made of this
+# module's constants and of columns that it knows; values are always sent apart.
 
 MAX_ROW_BYTES = 16 * 2**20
-"""A row with more text than this is not fetched: the store's own limit is 1,400 characters. Larger
-keeps stranger rows in, smaller saves memory."""
+"""A row with more text is not fetched; the store's own limit is 1,400 characters."""
 
 PAGE_ROWS = 1_000
 """Rows of a page: more saves statements, fewer memory."""
@@ -499,10 +468,7 @@ _MOMENTS = ("created_at", "updated_at", "deleted_at")
 
 
 def mark_sql(columns: Collection[str], table: str = "m") -> str:
-    """Return an expression that is `FLAGGED`, `VAULTED` or NULL.
-
-    At least as strict as `noctuary.text.secrets.find_mark` for every type of column.
-    """
+    """Return an expression for `FLAGGED`, `VAULTED` or NULL, as strict as `find_mark`."""
     words = ", ".join(f"'{word}'" for word in sorted(FALSE_WORDS))
     judged = (
         (FLAG_FIELDS, f"lower(btrim({table}.{{}}::text)) NOT IN ({words})", FLAGGED),
@@ -530,8 +496,7 @@ def read_pages(
     """Yield rows by ascending id, PAGE_ROWS and about PAGE_BYTES of which are held at most.
 
     Fields are text, float, None, or bytes where text is not in any encoding; moments are ISO 8601.
-    Each page is one statement that starts after the last id: the primary key's index finds it. The
-    server knows a row's length without reading it: one that is too large is never fetched.
+    A row that is too large is never fetched: the server knows its length.
     """
     sql = _page_sql(reader, by_key=keys is not None)
     names = field_names(reader)
@@ -616,11 +581,7 @@ class PostgresSource(Source):
             raise
 
     def identity(self) -> SourceIdentity:
-        """Return address, migration and the marks of the state that is being read.
-
-        The mark `users` says by which rule rows are given to users: under another the same rows
-        differ.
-        """
+        """Return address, migration and marks; `users` says how rows are given to users."""
         reader = self._reader
         has_moments = reader.columns["updated_at"].startswith("timestamp")
         # Not of `infinity`: that is no number.
@@ -654,11 +615,7 @@ class PostgresSource(Source):
         return read_pages(self._pinned, self._reader)
 
     def changed_since(self, since_us: int) -> Iterator[RawRow]:
-        """Yield the rows with updated_at >= since_us by ascending id, tombstones included.
-
-        A row whose updated_at is NULL is none of them; a column that holds no moments excludes no
-        row.
-        """
+        """Yield the rows with updated_at >= since_us by id, tombstones included; NULL is none."""
         since = ""
         if self._reader.columns["updated_at"].startswith("timestamp"):
             since = (
@@ -675,11 +632,7 @@ class PostgresSource(Source):
         self._pinned.close()
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
-        """Yield what the store says about rows that the reader may see; nothing without its table.
-
-        Of a reader's store only links of theirs (a link is its user's statement) and shares that
-        concern them; concepts are kept for all users together.
-        """
+        """Yield what the store says about rows that may be seen; concepts are everybody's."""
         sql = self._queries()[noun]
         if sql and self._reader.tables.issuperset(_TOLD_BY.get(noun, ())):
             for row in self._pinned.stream(sql, {"user": self._reader.user}):
@@ -738,13 +691,10 @@ WHERE relname = ANY(%(tables)s) ORDER BY schemaname, relname
 def look_at_database(source: DatabaseName) -> list[list[Any]]:
     """Return newest id, newest time, and what PostgreSQL counts of the tables that a night reads.
 
-    Deleting a row moves neither id nor time: the counters tell it. They come about a second after
-    the commit, count what was rolled back as well, and begin anew after a crash of the server.
+    The counters tell of deleted rows, about a second late; a crash of the server resets them.
     """
-    database = Pinned(read_address(source), Limits(_CONNECT_S, _STATEMENT_MS))
-    try:
+    limits = Limits(_CONNECT_S, _STATEMENT_MS)
+    with closing(Pinned(read_address(source), limits)) as database:
         newest = database.rows(_NEWEST)
         counted = database.rows(_COUNTED, {"tables": [MEMORIES, *_TABLES]})
-    finally:
-        database.close()
     return [list(row) for row in (*newest, *counted)]

@@ -15,10 +15,7 @@ from noctuary.core.files import hash_json
 from noctuary.core.settings import Settings, SourceSettings
 from noctuary.core.store import DatabaseName, SourceName
 
-# What a store says about its own memories: links, concepts, edges, shares.
-#
-# Links and edges are evidence, not truth: a server's concepts were found by a model of its own
-# (research/peers.md 2.2).
+# What a store says about its own memories: evidence, not truth (a server's model finds concepts).
 
 SUPERSEDES = "supersedes"
 PART_OF = "part-of"
@@ -74,10 +71,7 @@ class Share(NamedTuple):
 Told = TypeVar("Told", MemoryLink, KnownConcept, KnownMention, KnownEdge, Share)
 """What a store says of its memories beside their rows."""
 
-# Why a row was set aside.
-#
-# A quarantine row says where the row is and what is wrong with it, never what it says: details are
-# made of field names, types, sizes and line numbers only.
+# Why a row was set aside: field names, types, sizes and line numbers, never what the row says.
 
 
 class QuarantineReason(StrEnum):
@@ -134,8 +128,7 @@ class SourceIdentity:
     location: str  # Absolute path, or address without a password
     schema_version: str  # The store's schema as its kind names it
     id_kind: IdKind  # "int" when ids order by number, "str" when they order by code point
-    # Size, digest and the like; equal markers mean that the same state was read
-    marker: Mapping[str, int | str]
+    marker: Mapping[str, int | str]  # Size, digest and the like; equal for the same state
     notes: tuple[str, ...] = ()  # Machine-readable oddities of the store, reported as warnings
 
 
@@ -148,19 +141,12 @@ class RawRow:
     fields: Mapping[str, object]  # Column or key to value, untyped
     problem: QuarantineReason | None = None  # Why it could not be read as a row at all
     problem_detail: str = ""  # Sizes and types that go with the problem; no text of the row
-    # What could be decoded of an unreadable row, for the sensitivity scan alone
-    unread_text: str = ""
-    # Why the store itself kept the text back (its query left sensitive columns out), or None; such
-    # a row is counted as sensitive under this reason and has no fields
-    withheld: str | None = None
+    unread_text: str = ""  # What was decoded of an unreadable row, for the secret scan alone
+    withheld: str | None = None  # Why the store kept its text back: counted as sensitive, no fields
 
 
 class Source:
-    """A memory store, pinned to the state it had when it was opened; `with` closes it.
-
-    A kind says which files are of it (`open_source` asks one after the other), what was read, how
-    many rows it has, which, and how to close it; few have more to say of their memories (`told`).
-    """
+    """A memory store, pinned to the state it had when it was opened; `with` closes it."""
 
     @classmethod
     def fits(cls, file: Path, head: bytes) -> bool:
@@ -176,10 +162,7 @@ class Source:
         raise NotImplementedError
 
     def rows(self) -> Iterator[RawRow]:
-        """Yield every row once in key order; at most some megabytes of them are held.
-
-        Rows of one id are adjacent, but for rows without an id, which lie where they were read.
-        """
+        """Yield every row once in key order, those of one id adjacent; megabytes at a time."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -205,10 +188,8 @@ class Source:
 def open_source(path: SourceName, settings: SourceSettings | None = None) -> Source:
     """Open a memory store: a SQLite file, a palace, a JSONL file, a folder of one, a database.
 
-    Transcripts of agents are none: a night keeps their turns first (`noctuary_assets.ingest`).
-
-    Raises:
-        SourceError: Nothing is there, it is no store that noctuary reads, or it is ambiguous.
+    Transcripts are none: a night keeps their turns first. SourceError where nothing is there, it is
+    no store that noctuary reads, or it is ambiguous.
     """
     # Late: the modules of the kinds import the nouns above.
     from noctuary.sources.jsonl import JsonlSource
@@ -266,11 +247,8 @@ def _locate(path: Path) -> Path:
     return found[0]
 
 
-# The change marker of a source: a digest that differs once there may be something new to read.
-#
-# A marker may change without a new memory (a checkpoint, a counter of the store's own): the night
-# that follows finds nothing new and publishes nothing. The other way round it must not miss a
-# commit.
+# The change marker of a source: a digest that differs once there may be something new to read. It
+# may change without a new memory (the night then publishes nothing) but must not miss a commit.
 
 MARKER_CHARS = 32
 """Of a SHA-256: 128 bits tell any two states of one store apart."""
@@ -280,11 +258,7 @@ _WAL_HEADER_BYTES = 32  # holds the salts: a log that begins anew has other ones
 
 
 def read_marker(source: SourceName, settings: Settings) -> str:
-    """Return what changes when the source, or a configured folder of transcripts, changes.
-
-    A file costs a `stat` and its first bytes, a folder of transcripts a `stat` per file, a database
-    one query on its indexes and counters. Hexadecimal, without any text of the store.
-    """
+    """Return what changes with the source, or with a configured folder of transcripts."""
     looks: list[Any] = [settings.source.user]
     if isinstance(source, DatabaseName):
         # Late, as in `open_source`.
@@ -311,11 +285,7 @@ def _look(path: Path) -> list[Any]:
 
 
 def _look_at(file: Path) -> list[Any]:
-    """Return what tells two states of one file apart.
-
-    The time of a file moves in steps of milliseconds. In a SQLite file the change counter tells
-    commits within one step apart; its write-ahead log grows, or begins anew with other salts.
-    """
+    """Return what tells two states of a file apart; of SQLite its counter and log too."""
     stat = file.stat()
     look: list[Any] = [file.name, stat.st_ino, stat.st_size, stat.st_mtime_ns]
     head = _head(file, _HEADER_BYTES)

@@ -101,14 +101,9 @@ class PinnedFile(Source):
         )
 
 
-# Reading a claude-memory SQLite store beside its live writer.
-#
-# A row that is marked sensitive never leaves the database: the query gives its id and the mark,
-# and reads no other column of it (what is sensitive by its text is found by the export). The store
-# is opened read-only and one read transaction is held from the first look to `close`, so that the
-# count and the rows are of one state, whatever a WAL writer commits meanwhile. Nothing is ever
-# written; SQLite itself may leave an empty `-wal` and a `-shm` file beside a store in WAL mode, as
-# any reader of it does.
+# A claude-memory store. Marked rows never leave the database: the query gives their id and mark.
+# One read transaction from the first look to `close` keeps count and rows of one state. Nothing is
+# ever written, but for the empty `-wal` and `-shm` that any reader of a WAL store leaves.
 
 KIND = "claude-memory-sqlite"
 
@@ -116,8 +111,7 @@ REQUIRED_COLUMNS = (
     "id", "content", "category", "tags", "expanded_keywords", "importance", "is_sensitive",
     "created_at", "updated_at",
 )  # fmt: skip
-"""Columns of both versions; version 2 adds server_id. `is_sensitive` is among them on purpose: a
-store that cannot mark a row is not one whose rows may be copied."""
+"""Of both versions; a store without `is_sensitive` is not one whose rows may be copied."""
 
 OPTIONAL_COLUMNS = (
     "session_id", "session", "wing", "room", "user_id", "user", "sensitive", "vault_path",

@@ -31,13 +31,11 @@ class Skip(StrEnum):
     TOO_LONG = "too_long"  # Longer than a line that is read, encoded images aside
     OTHER_TYPE = "other_type"  # Bookkeeping of the agent, or a kind of line that is not known here
     META = "meta"  # Written by the agent in its user's place
-    # What the agent made of earlier turns: derived, and those are kept themselves
-    COMPACT_SUMMARY = "compact_summary"
+    COMPACT_SUMMARY = "compact_summary"  # What the agent made of earlier turns, which are kept
     COMPACT_BOUNDARY = "compact_boundary"  # Where the agent compacted its context
     SIDECHAIN = "sidechain"  # Said by or to a subagent
     SYNTHETIC = "synthetic"  # An error of the interface in an answer's place
-    # Nothing of anybody's own in it: wrappers, injected memories, reasoning, images
-    NO_CONTENT = "no_content"
+    NO_CONTENT = "no_content"  # Nobody's own: wrappers, injected memories, reasoning, images
     ORPHAN = "orphan"  # The result of a tool call that is not kept
 
 
@@ -77,8 +75,7 @@ SUFFIX = ".jsonl"
 _LOOKED_AT_BYTES = 256 * 2**10
 _LOOKED_AT_LINES = 40
 _LOOKED_AT_FILES = 40
-"""Files of a folder that are looked at to tell what it holds; more finds a transcript among more
-files of other kinds."""
+"""Files of a folder that are looked at to tell what it holds."""
 
 _CLAUDE_TYPES = frozenset({"user", "assistant", "system", "attachment", "progress"})
 
@@ -128,8 +125,7 @@ MAX_READ_BYTES = 64 * 2**20
 """Longest line that is held at all. Prompts with several images have some 30 MB."""
 
 MAX_LINE_BYTES = 4 * 2**20
-"""Longest line that is parsed, encoded images aside. Parsed, hostile JSON takes some twenty times
-its length; agents bound what tools give back far below."""
+"""Longest line that is parsed, images aside: hostile JSON takes some twenty times its length."""
 
 _CHUNK_BYTES = 1 << 20
 
@@ -144,9 +140,7 @@ class Line(NamedTuple):
 
     end: int  # Byte offset behind it, its line end included
     size_bytes: int  # Its length, line end included
-    # Its bytes without the line end and without encoded images; None where it is longer than is
-    # read or parsed
-    data: bytes | None
+    data: bytes | None  # Without line end and encoded images; None where it is too long
     is_ended: bool  # False for the last line of a file that has no line end yet
 
 
@@ -187,16 +181,12 @@ def parse_object(data: bytes | str) -> dict[str, object] | None:
 # When a turn was said: the line's stamp, put in the order of the file.
 
 MAX_SKEW_US = 3_600_000_000
-"""How far a stamp may lie before the one of an earlier line and still be read as a clock that was
-corrected: it then takes its place behind that line. Wider keeps the order of files over larger
-corrections, and puts more turns of a copied history behind what follows it."""
+"""How far before an earlier line's a stamp is a corrected clock, and its turn put behind that line;
+wider puts more turns of a copied history behind what follows it."""
 
 
 def parse_moment(value: object) -> int | None:
-    """Return microseconds since the epoch of an ISO 8601 stamp (UTC without an offset), or None.
-
-    Moments before 1970 and after 2200 are none: the export refuses them.
-    """
+    """Return microseconds of an ISO 8601 stamp (UTC without an offset) of 1970 to 2200, or None."""
     if not isinstance(value, str) or not 10 <= len(value) <= 40:
         return None
     try:
@@ -210,11 +200,7 @@ def parse_moment(value: object) -> int | None:
 
 
 def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
-    """Return when a turn was said that follows one said at `last_us` in its file.
-
-    Its stamp, if that is later or more than `MAX_SKEW_US` earlier; else one microsecond after the
-    turn before it, so that turns sort as they lie in the file.
-    """
+    """Return when a turn was said that follows one at `last_us`: its stamp, or just after."""
     if last_us is None:
         return stamp_us
     if stamp_us is None or last_us - MAX_SKEW_US <= stamp_us <= last_us:
@@ -232,11 +218,10 @@ _WORKTREES = (".claude", "worktrees")
 
 
 def project_of(folder: str) -> str:
-    """Return the name of the project at a path, "" where there is none (the root, "", "~").
+    """Return the name of the project at a path (its last folder), "" where there is none.
 
-    It is the name of the last folder, whether or not the path exists: "/home/me/shop" is "shop". A
-    worktree that Claude Code made inside a repository belongs to that repository. Printable, NFC,
-    at most `MAX_PROJECT_CHARS` characters.
+    The path need not exist; a worktree of Claude Code belongs to its repository. Printable, NFC, at
+    most `MAX_PROJECT_CHARS` characters.
     """
     text = unicodedata.normalize("NFC", folder)
     is_windows = _WINDOWS.match(text) is not None
@@ -255,9 +240,7 @@ def project_of(folder: str) -> str:
     return " ".join(shown.split())[:MAX_PROJECT_CHARS].strip()
 
 
-# What of a text its speaker said: without what the agent and noctuary put around it.
-#
-# Linear in the length of the text.
+# What of a text its speaker said, without what the agent and noctuary put around it; linear time.
 
 _NAMES = (
     r"system-reminder|local-command-[a-z-]{1,40}|command-(?:name|message|contents)"
@@ -271,10 +254,9 @@ _INTERRUPTED = re.compile(r"\[Request interrupted by user[^\]\n]{0,40}\]")
 
 
 def strip_wrappers(text: str) -> str:
-    """Return a text without the agent's tagged insertions and without injected memories.
+    """Return a text, stripped, without the agent's tagged insertions and injected memories.
 
-    A tag that is never closed stays, with what follows it, unless it begins the text: somebody
-    writes about it. The rest is stripped of white space around it; "" if nothing is left.
+    A tag that is never closed stays unless it begins the text: somebody writes about it.
     """
     if "<" in text:
         text = _without_tagged(cut_blocks(text).text)
@@ -315,9 +297,7 @@ MAX_NAME_CHARS = 200
 class Part(NamedTuple):
     """A piece of a message, before it is vetted."""
 
-    # Equal for the same piece on every reading, across files. Of a call and its result it ends in
-    # the agent's id of the call: that id is the bundle of the two.
-    key: str
+    key: str  # Of the same piece in all files; ends in the agent's id of a call and its result
     kind: PartKind  # What was said, a tool call, or what the tool gave back
     label: str  # The tool's name; "" of a text and of a result
     texts: tuple[str, ...]  # Its texts; of a text and a result they follow each other
@@ -327,9 +307,7 @@ class Part(NamedTuple):
 class Message(NamedTuple):
     """What one line adds to one turn."""
 
-    # The agent's id of the turn: lines that share it are one turn. "" of results, which join the
-    # turn of their call.
-    native_id: str
+    native_id: str  # The agent's id of the turn; "" of results, which join their call's
     role: Role  # Who says it
     agent: str  # "claude" or "codex"
     session: str  # The conversation
@@ -348,8 +326,7 @@ class FileContext:
     last_us: int | None = None  # When the last turn was said; None before the first dated one
     step: str = ""  # Codex: native id of the answer that the next tool call belongs to
     is_sidechain: bool = False  # Codex: the whole file is a subagent's
-    # Codex: the file's own session was named; a fork repeats its parent's lines
-    has_meta: bool = False
+    has_meta: bool = False  # Codex: its session was named; a fork repeats its parent's lines
 
     def said_at(self, line: Mapping[str, object]) -> int | None:
         """Return when a line was said, behind the one before."""
@@ -411,10 +388,7 @@ _TAIL_SHARE = 3
 
 
 def call_texts(arguments: object) -> tuple[str, ...]:
-    """Return what a tool was called with, one text per argument, "name=" before all but a sole one.
-
-    Arguments are taken in their order. A text is read as JSON where it is an object (Codex).
-    """
+    """Return a call's arguments as texts, each behind "name=" where there are several."""
     if isinstance(arguments, str):
         parsed = parse_object(arguments)
         if parsed is None:
@@ -486,10 +460,7 @@ class Vetted(NamedTuple):
 
 
 def vet_part(part: Part, tool_chars: int) -> Vetted | None:
-    """Return a part as it may be kept, or None where nothing of it is anybody's own.
-
-    Of a call and of a result `tool_chars` are kept; 0 keeps a call's name and nothing of a result.
-    """
+    """Return a part as it may be kept, or None; `tool_chars` 0 keeps a call's name, no result."""
     texts = tuple(t for t in map(clean_text, part.texts) if t)
     if part.kind == "text":
         said = "\n".join(texts)
@@ -516,10 +487,9 @@ def clean_text(text: str) -> str:
     return strip_wrappers(_UNWRITABLE.sub("\ufffd", text) if _UNWRITABLE.search(text) else text)
 
 
-# One line of a Claude Code transcript to what it adds to a turn.
-#
-# The format is internal to the agent and changes: nothing is required of a line, and what is not
-# known is skipped. Source: research/ecosystem.md 1.3.
+# One line of a Claude Code transcript to what it adds to a turn. The format is internal and
+# changes: nothing is required of a line, and what is not known is skipped (research/ecosystem.md
+# 1.3).
 
 CLAUDE = "claude"
 
@@ -528,10 +498,7 @@ _SYNTHETIC_MODEL = "<synthetic>"
 
 
 def read_claude(line: Mapping[str, object], context: FileContext) -> list[Reading]:
-    """Return what a line adds to turns, or why nothing; the context learns session and folder.
-
-    A line with tool results and words of its user adds to two turns.
-    """
+    """Return what a line adds to turns (results to their call's), or why nothing."""
     if not context.project and (folder := as_name(line.get("cwd"))):
         context.project = project_of(folder)
     kind = line.get("type")
@@ -592,13 +559,9 @@ def _uuid(line: Mapping[str, object]) -> str:
     return hashlib.sha256(said.encode()).hexdigest()[:32]
 
 
-# One line of a Codex rollout to what it adds to a turn.
-#
-# What its user typed is taken from `event_msg` lines, because `response_item` messages of that
-# role also hold what the agent puts into the prompt. Answers, calls and results are
-# `response_item` lines. Calls carry no id of an answer: they belong to the answer right before
-# them. Source: the published protocol of openai/codex (codex-rs/protocol,
-# codex-rs/rollout/src/policy.rs).
+# One line of a Codex rollout to what it adds to a turn. Words of its user are `event_msg` lines, as
+# `response_item` messages also hold the prompt's frame; calls belong to the answer before them.
+# Source: the published protocol of openai/codex (codex-rs/protocol, rollout/src/policy.rs).
 
 CODEX = "codex"
 

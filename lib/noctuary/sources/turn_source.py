@@ -14,14 +14,7 @@ from noctuary.core.store import SourceName, expand_user
 from noctuary.core.types import from_micros
 from noctuary.sources.export import read_report
 from noctuary.sources.ingest import TURNS, WAIT_S, TurnsFile, damaged
-from noctuary.sources.source import (
-    IdKind,
-    RawRow,
-    Source,
-    SourceIdentity,
-    open_source,
-    stores_in,
-)
+from noctuary.sources.source import IdKind, RawRow, Source, SourceIdentity, open_source, stores_in
 from noctuary.sources.sqlite import PinnedFile
 from noctuary.sources.transcripts import is_transcripts
 
@@ -29,8 +22,7 @@ KIND = "transcripts"
 CATEGORY = "turn"
 
 TOOL_IMPORTANCE = 0.2
-"""Importance of a turn in which nobody says anything but to tools; that of others is the default.
-Lower buries what was run beneath what was said, higher does not tell them apart."""
+"""Importance of a turn in which nobody says anything but to tools; others have the default."""
 
 _SHOWN = """
     FROM turns WHERE (is_sensitive OR EXISTS (SELECT 1 FROM parts WHERE number = turns.number))
@@ -46,11 +38,7 @@ _ROWS = """
 
 
 class TranscriptSource(PinnedFile):
-    """The turns of a turns.sqlite, pinned to one state.
-
-    Ids are text ("turn-" and 16 hexadecimal digits) or negative integers, both the same on every
-    night. A turn that held a secret is a row that is marked as sensitive and holds no text.
-    """
+    """The turns of a turns.sqlite, pinned to one state; ids are text or negative integers."""
 
     def __init__(
         self,
@@ -166,12 +154,7 @@ def _is_folder_of_turns(source: Path, last: Path) -> bool:
 
 
 class CombinedSource(Source):
-    """A source with the rows of another joined to it.
-
-    It is named as the first: that is the store which its owner writes. Ids of the two should
-    differ; of a row of each with the same id the store's comes first, and the export reports the
-    other as a duplicate.
-    """
+    """A source with the rows of another joined to it, named as the first, whose rows come first."""
 
     def __init__(self, primary: Source, joined: Source) -> None:
         """Join two open sources of one kind of ids, which are closed with this one."""

@@ -19,6 +19,7 @@ from noctuary.sources.corpus import (
     RecordFile,
     TableWriter,
     column_batches,
+    iter_batches,
     read_records,
     record_row,
     take_columns,
@@ -73,7 +74,7 @@ def test_columns_are_those_of_the_records(path: Path) -> None:
     assert ours.to_pylist() == theirs.to_pylist()
     assert ours.column_names == list(COLUMNS)
     assert ours.schema == theirs.schema
-    assert max(b.num_rows for b in file.batches(COLUMNS, 4)) == 4
+    assert max(b.num_rows for b in iter_batches(file.path, COLUMNS, 4)) == 4
 
 
 @given(st.sets(st.integers(0, ROWS - 1)))

@@ -150,7 +150,7 @@ def test_a_turn_that_turned_sensitive_is_taken_back(
 ) -> None:
     for module in ("sources.transcripts", "sources.ingest", "sources.normalize", "text.secrets"):
         monkeypatch.setattr(f"noctuary.{module}.find_text_sensitivity", never)
-    monkeypatch.setattr("noctuary.sources.ingest._rules_digest", lambda: "old rules")
+    monkeypatch.setattr("noctuary.sources.ingest.read_rules", lambda: ("old rules",))
     nights.session.user(f"use {SECRET}")
     nights.write()
     assert nights.pass_one().facts["turns"] == 3
