@@ -20,7 +20,7 @@ from noctuary.sources.normalize import Accepted, find_sensitivity, normalize
 from noctuary.sources.postgres import Address, connect, read_address
 from noctuary.sources.source import RawRow, open_source
 from noctuary.sources.sqlite import KIND, OPTIONAL_COLUMNS, REQUIRED_COLUMNS, SqliteSource
-from noctuary.text.secrets import mark_sql
+from noctuary.text.flags import mark_sql
 
 if TYPE_CHECKING:
     import psycopg

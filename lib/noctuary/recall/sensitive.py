@@ -27,7 +27,8 @@ from noctuary.core.store import (
 )
 from noctuary.core.types import from_micros
 from noctuary.lexical.search import idf, saturation
-from noctuary.text.secrets import MARKS, find_fields_sensitivity, mark_sql
+from noctuary.text.flags import MARKS, mark_sql
+from noctuary.text.secrets import find_fields_sensitivity
 from noctuary.text.tokens import tokenize
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from noctuary.core.settings import CorpusSettings, LiveSettings, SourceSettings
 from noctuary.core.sqlite import FileIdentity, identify, open_foreign
 from noctuary.core.store import DatabaseName, StorePaths, name_source, names_postgres
 from noctuary.core.types import MemoryRecord
-from noctuary.text.secrets import MARKS, mark_sql, rows_sql
+from noctuary.text.flags import MARKS, mark_sql, rows_sql
 
 if TYPE_CHECKING:
     from noctuary.sources.echo import KnownInjections

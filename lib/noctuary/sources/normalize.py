@@ -13,7 +13,8 @@ from typing import NamedTuple, cast
 from noctuary.core.settings import CorpusSettings
 from noctuary.core.types import UNDATED_US, MemoryRecord, content_hash, to_micros
 from noctuary.sources.source import QuarantineReason, RawRow
-from noctuary.text.secrets import FLAGGED, find_fields_sensitivity, find_text_sensitivity
+from noctuary.text.flags import FLAGGED
+from noctuary.text.secrets import find_fields_sensitivity, find_text_sensitivity
 
 # May a row leave its store: the owner's mark, what was redacted, the secret scan. Judged first; the
 # answer is a reason to count, never a part of the row. In doubt a row is sensitive.

@@ -30,7 +30,7 @@ from noctuary.sources.source import (
     Told,
 )
 from noctuary.sources.sqlite import PinnedFile, columns_of, tables_of
-from noctuary.text.secrets import FLAG_FIELDS, FLAGGED, VAULT_FIELDS, mark_sql
+from noctuary.text.flags import FLAG_FIELDS, FLAGGED, VAULT_FIELDS, mark_sql
 
 KIND = "mempalace-chroma"
 

@@ -31,7 +31,7 @@ from noctuary.sources.source import (
     SourceIdentity,
     Told,
 )
-from noctuary.text.secrets import FALSE_WORDS, FLAG_FIELDS, FLAGGED, VAULT_FIELDS, VAULTED
+from noctuary.text.flags import FALSE_WORDS, FLAG_FIELDS, FLAGGED, VAULT_FIELDS, VAULTED
 
 if TYPE_CHECKING:
     import psycopg

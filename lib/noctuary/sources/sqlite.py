@@ -11,7 +11,7 @@ from typing import Any
 from noctuary.core.errors import NoctuaryError, SourceError, SourceFormatError
 from noctuary.core.sqlite import name_fault, open_foreign
 from noctuary.sources.source import SQLITE_MAGIC, RawRow, Source, SourceIdentity
-from noctuary.text.secrets import MARKS, rows_sql
+from noctuary.text.flags import MARKS, rows_sql
 
 # A SQLite file of somebody else, opened read-only beside its live writer and pinned to one state.
 

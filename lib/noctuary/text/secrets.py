@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
 from string import ascii_lowercase, digits
 
+from noctuary.text.flags import find_mark
 from noctuary.text.secret_forms import (
     MIN_SEED_WORDS,
     MIN_TOKEN_CHARS,
@@ -575,16 +576,6 @@ def read_rules() -> list[str]:
 
 # Is a row sensitive: the marks that its owner or its store set, then every text of it.
 
-FLAGGED = "flagged"
-VAULTED = "vaulted"
-
-FLAG_FIELDS = ("is_sensitive", "sensitive")
-VAULT_FIELDS = ("vault_path", "encrypted_content")  # of redacted texts (claude-memory, 002)
-MARKS = frozenset((*FLAG_FIELDS, *VAULT_FIELDS))  # columns whose values never leave the store
-
-FALSE_WORDS = frozenset({"", "0", "0.0", "false", "no", "f", "n", "none", "null"})
-"""Texts that say plainly that a row is not sensitive, in lower case and without spaces around."""
-
 _MAX_NESTING = 8
 
 
@@ -592,26 +583,6 @@ def find_fields_sensitivity(fields: Mapping[str, object]) -> str | None:
     """Return why a row must not leave its store (a mark, or what a text holds), or None."""
     # Every text of the row is scanned, also of fields that would not be exported.
     return find_mark(fields) or find_text_sensitivity("\n".join(_texts(tuple(fields.values()))))
-
-
-def find_mark(fields: Mapping[str, object]) -> str | None:
-    """Return `FLAGGED` or `VAULTED` where a mark is set; no text is looked at."""
-    if any(is_flag_set(fields.get(name)) for name in FLAG_FIELDS):
-        return FLAGGED
-    if any(fields.get(name) for name in VAULT_FIELDS):
-        return VAULTED
-    return None
-
-
-def is_flag_set(value: object) -> bool:
-    """Tell whether a sensitivity mark is set; whatever is not plainly false counts as set."""
-    if value is None:
-        return False
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    if isinstance(value, str):
-        return value.strip().lower() not in FALSE_WORDS
-    return value not in (0, False)
 
 
 def _texts(value: object, depth: int = 0) -> Iterator[str]:
@@ -627,47 +598,3 @@ def _texts(value: object, depth: int = 0) -> Iterator[str]:
         elif isinstance(value, list | tuple):
             for item in value:
                 yield from _texts(item, depth + 1)
-
-
-# The marks of `noctuary.text.secrets` as SQL for SQLite: marked texts stay in the file.
-
-_SPACES = "char(9, 10, 11, 12, 13, 32)"  # fewer than Python strips: a no-break space sets a flag
-
-_FALSE = ", ".join(f"'{word}'" for word in sorted(FALSE_WORDS))
-_FLAGGED_TEXT = f"lower(trim({{0}}, {_SPACES})) NOT IN ({_FALSE})"
-# A blob is compared as it is: as text it would be read in the encoding of the database.
-_FALSE_BLOBS = ", ".join(f"x'{word.encode().hex()}'" for word in sorted(FALSE_WORDS))
-_FLAGGED_BLOB = f"{{0}} NOT IN ({_FALSE_BLOBS})"
-
-
-def mark_sql(columns: Collection[str], table: str = "") -> str:
-    """Return an expression that is 'flagged', 'vaulted' or NULL for a row of SQLite."""
-    # Wherever `find_mark` finds a mark in the values, this does as well; it is stricter where a
-    # flag is a blob or has odd spaces.
-    prefix = f"{table}." if table else ""
-    cases = list[str]()
-    for reason, names, text, blob in (
-        (FLAGGED, FLAG_FIELDS, _FLAGGED_TEXT, _FLAGGED_BLOB),
-        # The length of a text ends at a NUL, that of its bytes does not.
-        (VAULTED, VAULT_FIELDS, "length(CAST({0} AS BLOB)) > 0", "length({0}) > 0"),
-    ):
-        is_set = (
-            f"(CASE typeof({{0}}) WHEN 'null' THEN 0 WHEN 'text' THEN {text} "
-            f"WHEN 'blob' THEN {blob} ELSE {{0}} <> 0 END)"
-        )
-        found = [is_set.format(prefix + name) for name in names if name in columns]
-        if found:
-            cases.append(f"WHEN {' OR '.join(found)} THEN '{reason}'")
-    return f"(CASE {' '.join(cases)} END)" if cases else "NULL"
-
-
-def rows_sql(columns: Collection[str], names: Iterable[str], which: str = "") -> str:
-    """Return a query of SQLite for id, mark and, where there is none, columns of `memories`."""
-    # Marks are judged first, by themselves; the join fetches the texts of the other rows alone.
-    # `which` follows FROM memories.
-    shown = "".join(f', m."{name}"' for name in names)
-    return (
-        f"SELECT row_id, mark{shown} FROM (SELECT id AS row_id, {mark_sql(columns)} AS mark"
-        f" FROM memories {which}) LEFT JOIN memories m ON m.id = row_id AND mark IS NULL"
-        " ORDER BY row_id"
-    )

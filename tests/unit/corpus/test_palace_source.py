@@ -35,7 +35,7 @@ from noctuary.sources.source import (
     Share,
     open_source,
 )
-from noctuary.text.secrets import find_mark
+from noctuary.text.flags import find_mark
 from tests.support.palaces import (
     Drawer,
     add_drawers,

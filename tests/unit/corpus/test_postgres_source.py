@@ -25,7 +25,7 @@ from noctuary.sources.source import (
     Share,
     open_source,
 )
-from noctuary.text.secrets import find_mark
+from noctuary.text.flags import find_mark
 from tests.support.claude_memory import MIGRATIONS, Row, insert_rows, migrations
 from tests.support.databases import (
     MakeDatabase,

@@ -4,7 +4,7 @@ import pytest
 
 from noctuary.sources.normalize import find_sensitivity
 from noctuary.sources.source import QuarantineReason, RawRow
-from noctuary.text.secrets import is_flag_set
+from noctuary.text.flags import is_flag_set
 
 TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.text.secrets import FALSE_WORDS, FLAG_FIELDS, VAULT_FIELDS, find_mark, mark_sql
+from noctuary.text.flags import FALSE_WORDS, FLAG_FIELDS, VAULT_FIELDS, find_mark, mark_sql
 
 ALL = (*FLAG_FIELDS, *VAULT_FIELDS)
 KINDS = ("", "INTEGER", "TEXT", "REAL", "BLOB", "BOOLEAN", "VARCHAR(5) COLLATE NOCASE")
