@@ -20,3 +20,8 @@ def __getattr__(name: str) -> Any:
 
         return getattr(component, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    # `dg` looks for components among what a module lists.
+    return [*globals(), *__all__]

@@ -226,8 +226,9 @@ def find_serving(store: str | Path | None) -> tuple[Recaller, list[RecallWarning
                 gc.collect()
         _pinned.move_to_end(directory)
         while len(_pinned) > STORES_PINNED:
-            # Its files close when the last recall over it ends.
+            # Its files close when the last recall over it ends; for the cycle see above.
             _pinned.popitem(last=False)
+            gc.collect()
     return known.recaller, [*warnings, *known.warnings]
 
 

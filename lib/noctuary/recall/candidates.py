@@ -332,7 +332,7 @@ class Step(NamedTuple):
         if not all(getattr(search.profile, flag) for flag in self.wanted):
             return ""
         if self.name == "dates" and not any(char.isdigit() for char in search.query.text):
-            return "because the question names no date"
+            return ""
         if self.reorders and search.query.sort_by != "relevance":
             return f"because the answer is ordered by {search.query.sort_by}"
         if self.is_slow and search.run.late():
