@@ -5,7 +5,6 @@ It answers, with warnings, whatever state the store is in.
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections import OrderedDict
@@ -218,17 +217,11 @@ def find_serving(store: str | Path | None) -> tuple[Recaller, list[RecallWarning
     with _pinning:
         known = _pinned.get(directory)
         if known is None or known.pointer_stamp != stamp:
-            is_replaced = known is not None
             known = _pinned[directory] = _pin(directory, stamp)
-            if is_replaced:
-                # A sqlite3 connection is part of a reference cycle: in a process that allocates
-                # little, removed snapshots would keep their space for many nights.
-                gc.collect()
         _pinned.move_to_end(directory)
         while len(_pinned) > STORES_PINNED:
-            # Its files close when the last recall over it ends; for the cycle see above.
+            # Its files close when the last recall over it ends.
             _pinned.popitem(last=False)
-            gc.collect()
     return known.recaller, [*warnings, *known.warnings]
 
 

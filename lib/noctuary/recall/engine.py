@@ -711,10 +711,11 @@ class Recaller:
 
     def _guarded(self, search: Search) -> bool:
         """Compare the encoders of query and snapshot; False where that forbids an answer."""
-        profile, run, is_blind = search.profile, search.run, False
+        # `encode` must not know the search that knows it: a cycle would hold the snapshot's files.
+        profile, run, inputs, is_blind = search.profile, search.run, search.inputs, False
         if profile.model_guard and profile.dense_weight > 0:
             with run.step("model_guard"):
-                guard = guard_model(self.reader.manifest.encoder, search.inputs.encoder())
+                guard = guard_model(self.reader.manifest.encoder, inputs.encoder())
             run.fire("post_model_guard", guard.hook_context())
             search.guard, is_blind = guard, guard.verdict == "MISMATCH"
             if is_blind:
@@ -726,7 +727,7 @@ class Recaller:
                     return False
 
         def encode(text: str) -> NDArray[np.float32]:
-            return search.inputs.query_vector(text, run.left_ms())
+            return inputs.query_vector(text, run.left_ms())
 
         if not is_blind:
             search.encode = encode
