@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from typing import Any
 
 import dagster as dg
 
 from noctuary.agents.hooks import capture_journalled
-from noctuary.core.files import write_text
+from noctuary.core.files import hash_json, write_text
 from noctuary.core.store import ROWS_FILE, find_home
 from noctuary.graph.extract import Extraction
 from noctuary.graph.llm import TOLD_VERSION, findings_told
@@ -44,7 +45,7 @@ from noctuary.sources.export import (
     scan_tables,
 )
 from noctuary.sources.ingest import forget_sensitive, ingest_transcripts
-from noctuary.sources.turn_source import find_roots, open_with_turns
+from noctuary.sources.turn_source import find_roots, hash_bytes, open_with_turns
 from noctuary.work.stage import (
     Stage,
     StageOutput,
@@ -64,17 +65,18 @@ CORPUS = Stage(
     (MEMORIES, TURNS, QUARANTINE, *(f"corpus/{name}" for name in EVIDENCE_FILES)),
 )
 
-READ_AT_FILE = "read_at"  # when the source was opened, in microseconds: in no digest
+READ_AT_FILE = "read_at"  # when the source was opened (microseconds), in which state: in no digest
 
 
 def export_memories(night: Night) -> StageResult:
     """Export the source."""
-    # On every night: only reading tells whether it changed. New transcripts are kept first.
+    # New transcripts are kept first. Of a database only reading tells whether it changed.
     directory = night.work(MEMORIES).parent
     progress = TimedProgress(TASK, night.progress)
+    ingested = _ingest_new_turns(night)
+    state = _source_state(night)
 
     def body() -> StageOutput:
-        ingested = _ingest_new_turns(night)
         known = read_injections(night.paths.injections)
         serving = serving_id(night.paths)
         rows = night.paths.snapshots / serving / ROWS_FILE if serving else None
@@ -95,13 +97,12 @@ def export_memories(night: Night) -> StageResult:
                     guard=guard,
                 )
                 said = write_evidence(source, directory)
-            write_text(directory / READ_AT_FILE, f"{read_us}\n")
+            write_text(directory / READ_AT_FILE, f"{read_us} {state}\n")
             if report.retracted:
                 write_text(night.paths.purge_pending, f"{report.retracted}\n")
             changes = diff_corpora(previous, night.work(MEMORIES))._asdict()
         notes = {
             "turned_sensitive": report.retracted,
-            **ingested,
             **changes,
             **_prune(night, known, guard),
             "source_batches": progress.timings.summary(),
@@ -109,7 +110,9 @@ def export_memories(night: Night) -> StageResult:
         told = {"evidence": said._asdict()} if said != EvidenceCounts() else {}
         return StageOutput(report.exported, {**report.to_facts(), **told}, notes)
 
-    return night.finish(night.run(CORPUS, {}, body, always=True))
+    is_new = state is None or _read_before(night)[1:] != [state]
+    result = night.run(CORPUS, {}, body, always=is_new)
+    return night.finish(replace(result, notes={**ingested, **result.notes}))
 
 
 def _ingest_new_turns(night: Night) -> dict[str, Any]:
@@ -137,12 +140,26 @@ def _prune(night: Night, known: KnownInjections, guard: EchoGuard) -> dict[str, 
     return {"injections_pruned": pruned, **({} if fault is None else {"injections_fault": fault})}
 
 
+def _source_state(night: Night) -> str | None:
+    """Return a digest of all that an export depends on; None where only reading tells."""
+    directory, settings = night.work(MEMORIES).parent, night.settings
+    read = hash_bytes(night.source, directory, night.paths.turns, night.paths.injections)
+    chosen = [asdict(settings.corpus), settings.transcripts.include_sidechains]
+    return None if read is None else hash_json([read, chosen, rules_digest()])
+
+
+def _read_before(night: Night) -> list[str]:
+    """Return when the source of the last export was opened, and in which state it was."""
+    try:
+        return (night.work(MEMORIES).parent / READ_AT_FILE).read_text(encoding="utf-8").split()
+    except (OSError, ValueError):
+        return []
+
+
 def read_at_us(night: Night) -> int | None:
     """Return when the source of the last export was opened; None if nothing says so."""
-    try:
-        return int((night.work(MEMORIES).parent / READ_AT_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    moment = _read_before(night)[:1]
+    return int(moment[0]) if moment and moment[0].isdecimal() else None
 
 
 def load_report(night: Night) -> ExportReport:

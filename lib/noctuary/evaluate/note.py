@@ -71,7 +71,10 @@ def _news(done: Done, name: str) -> dict[str, Any]:
 
 def _note_corpus(done: Done) -> Iterator[str]:
     told = _told(done, "corpus_export")
-    if "added" not in told:
+    if "exported" not in told:
+        return
+    if "added" not in told:  # not one byte of the source changed
+        yield f"Memories: nothing new, changed or gone; {told['exported']:,} in all."
         return
     counts = {"new": told["added"], "changed": told["edited"], "gone": told["deleted"]}
     changes = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)

@@ -200,7 +200,7 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
         from noctuary.sources.postgres import PostgresSource
 
         return PostgresSource(path, settings or SourceSettings())
-    file = _locate(path)
+    file = find_file(path)
     head = _head(file, len(SQLITE_MAGIC))
     for kind in (PalaceSource, SqliteSource, JsonlSource):
         if kind.fits(file, head):
@@ -219,7 +219,7 @@ def stores_in(folder: Path) -> list[Path]:
     return [folder / name for name in _STORE_NAMES if (folder / name).is_file()]
 
 
-def _locate(path: Path) -> Path:
+def find_file(path: Path) -> Path:
     """Return the file of a store, or say why there is none."""
     if not path.exists():
         raise SourceMissingError(

@@ -7,14 +7,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from noctuary.core.errors import StoreError
+from noctuary.core.errors import SourceError, StoreError
+from noctuary.core.files import hash_file, hash_json
 from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.sqlite import open_log
-from noctuary.core.store import SourceName, expand_user
+from noctuary.core.store import DatabaseName, SourceName, expand_user
 from noctuary.core.types import from_micros
 from noctuary.sources.export import read_report
 from noctuary.sources.ingest import TURNS, WAIT_S, TurnsFile, damaged
-from noctuary.sources.source import IdKind, RawRow, Source, SourceIdentity, open_source, stores_in
+from noctuary.sources.source import (
+    IdKind,
+    RawRow,
+    Source,
+    SourceIdentity,
+    find_file,
+    open_source,
+    stores_in,
+)
 from noctuary.sources.sqlite import PinnedFile
 from noctuary.sources.transcripts import is_transcripts
 
@@ -139,6 +148,24 @@ def open_with_turns(source: SourceName, turns: Path, settings: Settings, last: P
     except BaseException:
         own.close()
         raise
+
+
+def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
+    """Return the digest of every byte that an export reads; None where only reading tells.
+
+    `beside` are the store's own SQLite files that have a say in it, such as the kept turns.
+    """
+    if isinstance(source, DatabaseName):
+        return None
+    try:
+        own = [] if _is_folder_of_turns(source, last) else [find_file(source)]
+        # A write that is not in the file yet is in a log beside it.
+        sides = [
+            Path(f"{file}{end}") for file in (*own, *beside) for end in ("", "-wal", "-journal")
+        ]
+        return hash_json([(str(side), hash_file(side)) for side in sides if side.is_file()])
+    except (SourceError, OSError):
+        return None
 
 
 def _is_folder_of_turns(source: Path, last: Path) -> bool:

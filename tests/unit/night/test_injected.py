@@ -28,9 +28,11 @@ def night(tmp_path: Path) -> Night:
 
 
 def pass_night(night: Night, rows: dict[str, str]) -> StageResult:
-    """Let the source hold undated rows, and export it."""
+    """Let the source hold undated rows, and export it; an empty line more makes it be read."""
     lines = [json.dumps({"id": i, "content": text}) for i, text in rows.items()]
-    path_of(night.source).write_text("\n".join(lines) + "\n")
+    source = path_of(night.source)
+    blank = len(source.read_bytes()) - len(source.read_bytes().rstrip()) if source.exists() else 0
+    source.write_text("\n".join(lines) + "\n" * (blank + 1))
     return export_memories(night)
 
 

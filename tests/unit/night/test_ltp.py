@@ -198,10 +198,3 @@ def test_rules_of_a_profile() -> None:
     assert scoring_rules(RetrievalProfile())._asdict() == {
         "batch_size": 5000, "max_scan_depth": 0, "max_boost": 2.0, "decay_lambda": 0.0,
     }  # fmt: skip
-
-
-def test_the_export_tells_how_its_batches_went(night: Night) -> None:
-    batches = export_memories(night).notes["source_batches"]
-    assert batches["batches"] == 1
-    assert batches["slowest_batch"]["offset"] == 0
-    assert batches["rows_per_s"] > 0
