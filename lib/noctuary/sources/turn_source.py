@@ -159,11 +159,11 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
         return None
     try:
         own = [] if _is_folder_of_turns(source, last) else [find_file(source)]
-        # A write that is not in the file yet is in a log beside it.
-        sides = [
-            Path(f"{file}{end}") for file in (*own, *beside) for end in ("", "-wal", "-journal")
-        ]
-        return hash_json([(str(side), hash_file(side)) for side in sides if side.is_file()])
+        # A write that is not in the file yet is in a log beside it; any reader leaves an empty one.
+        ends = ("", "-wal", "-journal")
+        files = [Path(f"{file}{end}") for file in (*own, *beside) for end in ends]
+        held = [file for file in files if file.is_file() and file.stat().st_size]
+        return hash_json([(str(file), hash_file(file)) for file in held])
     except (SourceError, OSError):
         return None
 
