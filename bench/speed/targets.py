@@ -14,16 +14,16 @@ from bench.verify.verdict import Verdict
 ENCODING_RATIO = 1.0
 """Most that a warm recall with query encoding takes, in p50 of the seed's FTS5 search."""
 
-KNOWN_RATIO = 0.25
+KNOWN_RATIO = 0.3
 """The same without encoding."""
 
-NUMPY_RATIO = 2.0
+NUMPY_RATIO = 1.6
 """Most that a one-shot recall takes, in `import numpy`; beyond, a hook is felt."""
 
 LIBRARY_RATIO = 20.0
 """Least factor between a process that loads sentence-transformers and a one-shot recall."""
 
-CLIENT_RATIO = 5.0
+CLIENT_RATIO = 3.0
 """Most that a client of the warm server takes, in bare interpreters."""
 
 IMPORT_RATIO = 1.3
