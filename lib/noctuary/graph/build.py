@@ -46,9 +46,7 @@ from noctuary.work.shards import RecordBatch, Runner, arrow_compute
 
 # What the extractor found in tonight's memories: kept, made anew, and added to.
 
-KeyRows = NDArray[np.uint8]
-"""Keys, shape (n, 32)."""
-
+KeyRows = NDArray[np.uint8]  # keys, shape (n, 32)
 _READ_ROWS = 4_096  # findings decoded at once: some ten MB of objects
 
 
@@ -163,24 +161,20 @@ def _keys_of(records: Sequence[MemoryRecord]) -> KeyRows:
 
 # Vectors of the names of concepts: which names get one, and what of them outlives a night.
 
+# Most names that are embedded, those in most memories first. More finds more synonyms among rare
+# names; the first night pays some 2 ms a name, and every new name is compared with all others.
 NAMES_MAX = 4096
-"""Most names that are embedded, those in most memories first. More finds more synonyms among rare
-names; the first night pays some 2 ms a name, and every new name is compared with all others."""
-
+# Memories from which on any name is embedded: one that stands in a single memory joins nothing.
 SHARED_DF = 2
-"""Memories from which on any name is embedded: one that stands in a single memory joins nothing."""
-
+# Kinds that an author gave on purpose: embedded even where one memory has them.
 AUTHOR_KINDS = frozenset({"title", "heading", "key", "label", "tag"})
-"""Kinds that an author gave on purpose: embedded even where one memory has them."""
-
 _MERGING_FAMILIES = frozenset({"words", "speaker"})
 _FAILURE = "names_not_embedded"
 
+# By folded name, a unit vector of shape (dimension,).
 NameVectors = Mapping[str, NDArray[np.float32]]
-"""By folded name, a unit vector of shape (dimension,)."""
-
+# Gives the vectors of texts, and tells a progress of them.
 Encode = Callable[[Sequence[str], Progress], Embedded]
-"""Gives the vectors of texts, and tells a progress of them."""
 
 
 def choose_names(names: Sequence[NameStats]) -> list[str]:
@@ -251,8 +245,8 @@ class _Named:
 
 _NO_RULES = MergeRules()
 
+# Gives vectors, shape (dimension,), by folded name, best rank first; None without an encoder.
 NameEmbedder = Callable[[Sequence[NameStats]], NameVectors | None]
-"""Gives vectors, shape (dimension,), by folded name, best rank first; None without an encoder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,8 +451,8 @@ def _indptr(rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
 SHOWN_ROWS = 20  # rows of each table; more would not be read
 NAME_MAX_CHARS = 24  # longest name shown: longer ones are often half a sentence of a memory
 
+# Fewest memories that hold a concept that is shown: one memory's own words stay in the store.
 SHOWN_DF_MIN = 3
-"""Fewest memories that hold a concept that is shown: one memory's own words stay in the store."""
 
 
 def top_concepts(tables: GraphTables) -> str:

@@ -39,9 +39,8 @@ from noctuary.graph.tables import Merge
 
 GRAM = 3  # characters of a gram; shorter names have none
 
+# Odd, with the bits of the golden ratio: multiples of it lie evenly in 64 bits.
 GOLDEN = 0x9E3779B97F4A7C15
-"""Odd, with the bits of the golden ratio: multiples of it lie evenly in 64 bits."""
-
 _SETS_KEPT = 1 << 13  # some 20 MB; a name is compared with several others
 _CODE_BITS = 21  # Unicode ends below 2 ** 21, so three code points fit 63 bits
 
@@ -155,29 +154,25 @@ def _distinct(names: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int6
 # Names that share nearly all their character trigrams, found by MinHash and banding: candidates
 # share a bucket in any band, and each is verified by exact Jaccard.
 
+# Share of trigrams that two names must have in common; lower finds more misspellings and more names
+# that only look alike.
 JACCARD_MIN = 0.9
-"""Share of trigrams that two names must have in common; lower finds more misspellings and more
-names that only look alike."""
-
+# Hash values in a band: a pair of likeness j shares a band with odds j ** BAND_ROWS. More rows
+# verify fewer pairs in vain and miss more.
 BAND_ROWS = 6
-"""Hash values in a band: a pair of likeness j shares a band with odds j ** BAND_ROWS. More rows
-verify fewer pairs in vain and miss more."""
-
+# Bands: a pair at JACCARD_MIN is missed with odds (1 - 0.9 ** 6) ** 16 = 5e-6. More bands miss less
+# and cost time and memory in proportion.
 BANDS = 16
-"""Bands: a pair at JACCARD_MIN is missed with odds (1 - 0.9 ** 6) ** 16 = 5e-6. More bands miss
-less and cost time and memory in proportion."""
-
+# Least entropy of a name's characters: at least four of them in equal use. Below, trigrams repeat
+# and say little (hahaha, hahahaha).
 ENTROPY_MIN_BITS = 2.0
-"""Least entropy of a name's characters: at least four of them in equal use. Below, trigrams repeat
-and say little (hahaha, hahahaha)."""
-
 FUZZY_MIN_CHARS = 8  # shortest name compared by trigrams: below, one letter is a tenth of the name
 
+# Names of a bucket compared with all others of it. A larger bucket is split by the digits of its
+# names; what is still larger compares each name with the 64 best-ranked ones, and is counted.
+# Bounds a corpus of near-equal names (log lines); raising it finds more twins in such a corpus,
+# slower.
 BUCKET_MAX_NAMES = 64
-"""Names of a bucket compared with all others of it. A larger bucket is split by the digits of its
-names; what is still larger compares each name with the 64 best-ranked ones, and is counted. Bounds
-a corpus of near-equal names (log lines); raising it finds more twins in such a corpus, slower."""
-
 CROWDED = "crowded_bucket"  # reason under which names of larger buckets are counted
 
 _DIGITS = re.compile(r"\d+")
@@ -185,8 +180,7 @@ _SHAPES_KEPT = 1 << 14  # pairs of length and number of characters: every one th
 _SIGNATURE_NAMES = 8192  # rows of a signature matrix made at once: bounds the memory of the hashes
 _MASK = (1 << 64) - 1
 
-Signatures = NDArray[np.uint32]
-"""Shape (names, BANDS * BAND_ROWS)."""
+Signatures = NDArray[np.uint32]  # shape (names, BANDS * BAND_ROWS)
 
 
 def may_compare(name: str) -> bool:
@@ -295,9 +289,8 @@ def _signatures_of(names: Sequence[str]) -> Signatures:
 # some 0.2 s for as many names as are given a vector. Cosines are exact to 1e-9 and ties go to the
 # smaller name, so that blocks make no difference.
 
+# Least cosine of two names that may be one; lower finds more synonyms and more mere relatives.
 COSINE_MIN = 0.8
-"""Least cosine of two names that may be one; lower finds more synonyms and more mere relatives."""
-
 _BLOCK_VALUES = 1 << 23  # cosines held at once: 32 MB
 _NEAR = 1e-5  # float32 products of unit vectors err by less: what is this close is rescored
 _COSINE_DIGITS = 9  # of the exact cosine; float64 sums of any order agree to this
@@ -521,15 +514,13 @@ def paths_to(canonical: str, links: Iterable[Link]) -> dict[str, tuple[Link, str
 # hold it). The paper's form for runs of two words or more is used: a single word scores 0 and is
 # never a concept by itself, since frequent single words are mostly vocabulary.
 
+# Runs must score above this. Higher keeps fewer and longer runs; 0 drops single words and what only
+# occurs inside one longer run.
 C_VALUE_MIN = 0.0
-"""Runs must score above this. Higher keeps fewer and longer runs; 0 drops single words and what
-only occurs inside one longer run."""
-
 DF_MIN = 2  # fewest memories that hold a run; in one memory it connects nothing
 
+# Largest share of the memories that hold a run; beyond it is vocabulary and would be a hub.
 DF_MAX_SHARE = 0.02
-"""Largest share of the memories that hold a run; beyond it is vocabulary and would be a hub."""
-
 RUN_MAX_WORDS = 8  # longest run that is looked into; bounds the work per run to 28 parts
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 # One reason to think that a memory replaces another, before it is decided which one counts.
 
+# Sources of a supersession, strongest first.
 REASONS = ("explicit", "is_now", "newer_value", "near_duplicate")
-"""Sources of a supersession, strongest first."""
 
 
 class Link(NamedTuple):
@@ -156,11 +156,9 @@ def _read_batch(batch: Any) -> pl.DataFrame:
 # Decided here, as for recall (`noctuary.recall.selection`): both belong to the same user, or to
 # nobody; wings that differ keep both, and a memory without a wing may belong to any.
 
-_LAST = 2**63
-"""After every position."""
-
+_LAST = 2**63  # after every position
+# When a memory was made, and its position, which orders those of one moment.
 Moment = tuple[int, int]
-"""When a memory was made, and its position, which orders those of one moment."""
 
 
 class Memory(NamedTuple):
@@ -175,9 +173,9 @@ class Memory(NamedTuple):
         return Sighting.of(self.record)
 
 
+# By position, in ascending order of position whatever the order of the input. All memories of a
+# small corpus (`line_up`), or the few that state something (`corpus.Corpus`).
 Memories = Mapping[int, Memory]
-"""By position, in ascending order of position whatever the order of the input. All memories of a
-small corpus (`line_up`), or the few that state something (`corpus.Corpus`)."""
 
 
 def line_up(records: Sequence[MemoryRecord], extractions: Sequence[Extraction]) -> Memories:
@@ -229,10 +227,10 @@ class Timeline:
 # At a million memories, records and findings as objects are some 2 GB. Only a memory that states
 # something, or is a `key: value` one, is read as a text: some twentieth of them.
 
+# Gives, each time anew, position and extraction of every memory with a subject, a tag or a
+# statement; of the findings, subjects and tags are enough. With `stated_only=True` only of those
+# that state something or are a `key: value`.
 Outlines = Callable[..., Iterable[tuple[int, Extraction]]]
-"""Gives, each time anew, position and extraction of every memory with a subject, a tag or a
-statement; of the findings, subjects and tags are enough. With `stated_only=True` only of those that
-state something or are a `key: value`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,13 +273,11 @@ def _records_at(
 # Candidate cells: rows that point the same way share a cell, whatever else is in the corpus. Cells
 # of k-means would move with it: one added memory would change which pairs are looked at.
 
+# Chance that two rows of cosine LEAST_SIMILARITY share a cell; closer ones do more often. Higher
+# finds more of the borderline pairs, for more sets of cells and their time.
 LEAST_RECALL = 0.97
-"""Chance that two rows of cosine LEAST_SIMILARITY share a cell; closer ones do more often. Higher
-finds more of the borderline pairs, for more sets of cells and their time."""
-
+# Mean rows of a cell that the number of bits aims at. Fewer are quicker and miss more pairs.
 ROWS_PER_CELL = 256
-"""Mean rows of a cell that the number of bits aims at. Fewer are quicker and miss more pairs."""
-
 _SEED = 5_000_186  # of the hyperplanes; another one finds other borderline pairs
 
 _ROWS_AT_ONCE = 4_096
@@ -343,21 +339,17 @@ def shared_cells(
 # take no part: what was said stays said, and between sessions it is courtesies that recur
 # (measured on locomo: "Bye!" and "Thanks!").
 
+# Most pairs that are compared one by one (two seconds of one slow core at 384 dimensions). Higher
+# finds every pair of larger groups; beyond it, cells miss some pairs near the threshold.
 EXACT_PAIRS = 12_288 * 12_288
-"""Most pairs that are compared one by one (two seconds of one slow core at 384 dimensions). Higher
-finds every pair of larger groups; beyond it, cells miss some pairs near the threshold."""
-
+# Older rows compared at once. Fewer skip more columns that are not late enough for any of them;
+# more make larger products.
 _BLOCK_ROWS = 128
-"""Older rows compared at once. Fewer skip more columns that are not late enough for any of them;
-more make larger products."""
-
+# Newer rows compared at once: bounds memory to a megabyte per array, and what is computed beyond
+# the first match.
 _BLOCK_COLUMNS = 2_048
-"""Newer rows compared at once: bounds memory to a megabyte per array, and what is computed beyond
-the first match."""
-
+# Above the rounding of a float32 product, whose order of summation depends on the block.
 _SLACK = 1e-4
-"""Above the rounding of a float32 product, whose order of summation depends on the block."""
-
 _DIGITS = 6
 
 Floats = NDArray[np.float32]
@@ -500,10 +492,9 @@ class _Search:
 _KEY_BYTES = 16
 _KEYS_AT_ONCE = 16_384  # rows of vectors that are mapped: 25 MB at 384 dimensions
 
+# Content key of every memory that was compared -> keys of its newest near duplicates, one per
+# comparison in which it was the older ("" for none). JSON-able.
 NearMemo = Mapping[str, Sequence[str]]
-"""Content key of every memory that was compared -> keys of its newest near duplicates, one per
-comparison in which it was the older ("" for none). JSON-able."""
-
 NEAR_KIND = "near_duplicates:1"  # kind under which the memo is kept, by a key of memory and vector
 
 

@@ -37,18 +37,15 @@ from noctuary.work.shards import BatchFunction, RecordBatch
 
 # What the extractor found in one memory, and its JSON for the cache. No finding happens here.
 
+# Raised whenever the same memory may give another extraction; part of every cache key.
 EXTRACTOR_VERSION = 4
-"""Raised whenever the same memory may give another extraction; part of every cache key."""
-
+# Kinds of concept, strongest first: a concept has the strongest kind that any memory gives it.
+# `stated` is a side of a statement that no other rule found; `run` a stop-word-free run, of which
+# only those that the whole corpus bears out become concepts.
 KINDS = (
     "title", "heading", "key", "label", "leading", "tag", "keyword", "speaker", "session", "url",
     "email", "path", "ticket", "date", "version", "identifier", "quoted", "name", "stated", "run",
 )  # fmt: skip
-"""Kinds of concept, strongest first: a concept has the strongest kind that any memory gives it.
-
-`stated` is a side of a statement that no other rule found; `run` a stop-word-free run, of which
-only those that the whole corpus bears out become concepts."""
-
 _KNOWN = {(role, kind) for role in get_args(Role) for kind in KINDS}
 _RELATIONS = frozenset(cast("tuple[str, ...]", get_args(StatedRelation)))
 
@@ -123,9 +120,7 @@ class Extraction:
 ALIASES_MAX = 16  # aliases taken per memory; bounds what a glossary adds
 
 INITIALS_MIN = 2
-INITIALS_MAX = 8
-"""Fewest and most initials of "X (ABC)"."""
-
+INITIALS_MAX = 8  # fewest and most initials of "X (ABC)"
 FULL_NAME_MAX_WORDS = 3  # longest full name that its first word alone may stand for
 
 _KNOWN_AS = re.compile(
@@ -333,11 +328,10 @@ def sort_stated(items: Iterable[Stated]) -> tuple[Stated, ...]:
 
 # Extraction of many memories as a task over record batches.
 
+# Kind of the fragments: another extractor's are not found.
 EXTRACTION_KIND = f"extraction:{EXTRACTOR_VERSION}"
-"""Kind of the fragments: another extractor's are not found."""
-
+# What findings depend on, in the order of `extract` and of the key.
 EXTRACTION_COLUMNS = ("content", "tags", "expanded_keywords", "is_turn")
-"""What findings depend on, in the order of `extract` and of the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,14 +394,12 @@ def _extract_batch(batch: RecordBatch) -> RecordBatch:
 
 SUBJECT_MIN_CHARS = 3  # shortest folded name looked for; shorter ones are initials and chance hits
 
+# Longest name looked for, in words; longer ones never recur and cost look-ups.
 SUBJECT_MAX_WORDS = 12
-"""Longest name looked for, in words; longer ones never recur and cost look-ups."""
-
+# Most characters between two words of one name (" & ", ". ", " ("); more is another phrase.
 GAP_MAX_CHARS = 3
-"""Most characters between two words of one name (" & ", ". ", " ("); more is another phrase."""
-
+# What `word_pattern` finds in such a text, in half the time.
 _ASCII_WORD = re.compile("([A-Za-z0-9]+(?:'[A-Za-z0-9]+)*)")
-"""What `word_pattern` finds in such a text, in half the time."""
 
 
 class Match(NamedTuple):

@@ -50,13 +50,12 @@ from noctuary.work.http import (
 
 # A model's words for a relation, mapped onto those of the graph. One table, no guessing.
 
+# All but the one for relations that have no word: a model is asked for the others.
 RELATION_NAMES: tuple[StatedRelation, ...] = tuple(
     name
     for name in cast("tuple[StatedRelation, ...]", get_args(StatedRelation))
     if name != "related_to"
 )
-"""All but the one for relations that have no word: a model is asked for the others."""
-
 _SAME: dict[str, StatedRelation] = {
     "replaces": "supersedes", "replaced": "supersedes", "superseded": "supersedes",
     "requires": "depends_on", "needs": "depends_on", "relies_on": "depends_on",
@@ -144,19 +143,18 @@ def _not_held(extra: Iterable[Item], base: Sequence[Item]) -> list[Item]:
 # pointed at: every name must stand in the content, folded, and gets the span of every place where
 # it does. The rest is dropped and counted.
 
+# Part of every key under which an answer is kept: raise it with any change of wording.
 PROMPT_VERSION = "1"
-"""Part of every key under which an answer is kept: raise it with any change of wording."""
 READING_VERSION = "1"  # raised whenever the same answer may give other findings
 TAG_HEX = 8  # letters of an item's id. Longer ones cost tokens and are copied wrong more often
 MAX_NAMES = 40  # of one memory; a model that repeats itself fills any answer
 MAX_TRIPLES = 40
+# Of a name or a relation: longer ones are sentences, which the check would drop anyway.
 MAX_TEXT_CHARS = 200
-"""Of a name or a relation: longer ones are sentences, which the check would drop anyway."""
+# Of a name; longer ones are sentences. Higher lets through descriptions that occur once.
 MAX_NAME_WORDS = 8
-"""Of a name; longer ones are sentences. Higher lets through descriptions that occur once."""
+# Places of one name in one memory that are kept: more evidence of the same adds nothing.
 MAX_PLACES = 16
-"""Places of one name in one memory that are kept: more evidence of the same adds nothing."""
-
 SYSTEM = (
     "You index a personal memory store. For each item list what its memory names (people, "
     "organisations, places, projects, products, files, events) under names, and what it states "
@@ -370,24 +368,20 @@ def _is_text(value: object) -> bool:
 # **Texts leave the machine**: the content of every memory that may be shown, cut to a bound, and
 # nothing else of it. Contents that read like a secret are not sent.
 
+# Kind of the answers. Its name is older than this room: another one would ask all of it again.
 TRIPLES_KIND = "graph_plugin:1"
-"""Kind of the answers. Its name is older than this room: another one would ask all of it again."""
-
+# Requests under way at once. More are faster where an endpoint serves them side by side; one that
+# does not lets the later ones wait into their time limit, and more are lost with a kill.
 PARALLEL_REQUESTS = 2
-"""Requests under way at once. More are faster where an endpoint serves them side by side; one that
-does not lets the later ones wait into their time limit, and more are lost with a kill."""
-
+# Answers in a row about single memories without any use after which the endpoint is left alone: a
+# model that never writes JSON would otherwise cost a request per memory.
 MAX_USELESS_ALONE = 8
-"""Answers in a row about single memories without any use after which the endpoint is left alone: a
-model that never writes JSON would otherwise cost a request per memory."""
-
+# Nights on which a memory that gets no usable answer is asked about again. More give a model that
+# is merely unlucky its chance; fewer save a request per night and memory.
 MAX_FAILED_NIGHTS = 3
-"""Nights on which a memory that gets no usable answer is asked about again. More give a model that
-is merely unlucky its chance; fewer save a request per night and memory."""
-
 ENDPOINT_DOWN = "graph_endpoint_down"  # code of the warning that the endpoint was given up
+# Code of the warning that memories got no usable answer though the endpoint gives some.
 UNANSWERED = "graph_memories_unanswered"
-"""Code of the warning that memories got no usable answer though the endpoint gives some."""
 
 
 class Extended(NamedTuple):
@@ -605,20 +599,17 @@ def _shown(settings: GraphSettings, records: Sequence[MemoryRecord]) -> list[Mem
 # 2.2: a server's concepts were found by a model), which is why what a store tells of concepts
 # supersedes no memory; only its links between memories do.
 
+# Raised when the same tables may give other findings; part of the stage's inputs.
 TOLD_VERSION = "1"
-"""Raised when the same tables may give other findings; part of the stage's inputs."""
-
+# What a link states, by its type. `has` between memories is a plain link, as in a text.
 LINK_RELATIONS: Mapping[str, StatedRelation] = {
     SUPERSEDES: "supersedes",
     PART_OF: "part_of",
     SEE_ALSO: "has",
     RESOLVED_BY: "resolved_by",
 }
-"""What a link states, by its type. `has` between memories is a plain link, as in a text."""
-
+# What an edge states whose relation the graph has no word for.
 OTHER_RELATION: StatedRelation = "related_to"
-"""What an edge states whose relation the graph has no word for."""
-
 ALIAS_DETAIL = "the store's own alias"
 
 

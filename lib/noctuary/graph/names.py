@@ -133,15 +133,12 @@ def _starts_sentence(content: str, tokens: Sequence[Word], index: int) -> bool:
 
 RUN_MIN_WORDS = 2  # shortest run; single words are the keyword index's business
 
+# Longest run. Of a longer stretch its last words count: an English phrase ends with its head.
 RUN_MAX_WORDS = 3
-"""Longest run. Of a longer stretch its last words count: an English phrase ends with its head."""
-
+# Runs taken per memory, the first ones; bounds what a pasted document adds to the graph.
 RUNS_MAX = 24
-"""Runs taken per memory, the first ones; bounds what a pasted document adds to the graph."""
-
+# Words remembered as plain or not; trades a few MB for not deciding frequent words again.
 _WORD_CACHE_SIZE = 1 << 16
-"""Words remembered as plain or not; trades a few MB for not deciding frequent words again."""
-
 _INSIDE = frozenset({" ", "-", "\u00a0"})
 _STOP = FUNCTION_WORDS | CALENDAR_WORDS | SAYING_WORDS | STATING_WORDS
 _OWNER_MARKS = ("'s", "’s")
@@ -202,9 +199,8 @@ PHRASE_MAX_WORDS = 5  # longest phrase in plain words; a longer one is a clause 
 CAPITALISED_MAX_WORDS = 8  # longest capitalised phrase, as for names
 QUOTED_MAX_WORDS = 8  # longest phrase between quotation marks, in words
 
+# Most characters between a verb and its object: a space and an opening mark or two.
 GAP_MAX_CHARS = 3
-"""Most characters between a verb and its object: a space and an opening mark or two."""
-
 _PHRASE_INSIDE = frozenset({" ", "-", "_", "/", ".", "@", "&", " & ", "'", "’", "–", "\u00a0", "+"})
 _INITIAL_GAP = ". "
 _SHORT_TITLES = frozenset({"dr", "mr", "mrs", "ms", "st", "prof"})

@@ -39,12 +39,8 @@ from noctuary.graph.tables import ID_MARK, NO_SPAN, StatedRelation
 
 # Who and what a statement is about: the subject before a verb, the object after it.
 
-USER = "user"
-"""Who "I" is where no speaker is named: the person whose memory this is."""
-
-OBJECTS_MAX = 4
-"""Objects read from one list ("depends on A, B and C")."""
-
+USER = "user"  # who "I" is where no speaker is named: the person whose memory this is
+OBJECTS_MAX = 4  # objects read from one list ("depends on A, B and C")
 FIRST_PERSONS = frozenset({"i", "im", "ive", "we", "weve"})
 OWN_WORDS = frozenset({"my", "our"})
 _ME_WORDS = frozenset({"me", "us"})
@@ -85,12 +81,10 @@ class Statement(NamedTuple):
     end: int
 
 
+# Words read to the left for a negation or a condition; bounds the work per statement.
 CLAUSE_MAX_WORDS = 24
-"""Words read to the left for a negation or a condition; bounds the work per statement."""
-
+# Longest key before a colon after which a statement may begin without its subject.
 OPENING_MAX_CHARS = 64
-"""Longest key before a colon after which a statement may begin without its subject."""
-
 _SENTENCE_STOP = re.compile(r"[.!?…](?=[\s\"'”’)\]*]|$)|[。！？]|\n|[】\]](?=\s)|;")
 _QUESTION_MARKS = frozenset("?？")
 _CLAUSE_END = re.compile(r"[,:;()—]|\s[-–]\s")
@@ -246,15 +240,10 @@ class Reader:
 # The attribute is the subject (`user's manager`), its value the object, the relation `has`: the
 # value can then be replaced by a newer one without touching anything else of the same owner.
 
+# Longest attribute ("favorite board game"); a longer one is mostly a clause.
 ATTRIBUTE_MAX_WORDS = 3
-"""Longest attribute ("favorite board game"); a longer one is mostly a clause."""
-
-APPOSITION_MAX_WORDS = 2
-"""Longest attribute that a name follows without a verb ("my manager Dana")."""
-
-CUES = OWN_WORDS
-"""Words that begin the construction; an owner's "'s" is the other beginning."""
-
+APPOSITION_MAX_WORDS = 2  # longest attribute that a name follows without a verb ("my manager Dana")
+CUES = OWN_WORDS  # words that begin the construction; an owner's "'s" is the other beginning
 _COPULAS = frozenset({"is", "are"})
 
 
@@ -337,12 +326,10 @@ def _after_copula(reader: Reader, first: int, last: int) -> Side | None:
 
 # The verbs that state a relation, each with how its sides are read.
 
+# Statements taken per memory, the first ones; bounds what a pasted document adds to the graph.
 STATEMENTS_MAX = 24
-"""Statements taken per memory, the first ones; bounds what a pasted document adds to the graph."""
-
+# Longest noun phrase after "is a", counted from its head; a longer one describes and sorts not.
 KIND_MAX_WORDS = 3
-"""Longest noun phrase after "is a", counted from its head; a longer one describes and sorts not."""
-
 KIND_LOOK_WORDS = 7  # words read to find that head
 
 _PASSIVE_WORDS = frozenset({"am", "are", "be", "been", "being", "got", "is", "was", "were"})

@@ -50,17 +50,14 @@ if TYPE_CHECKING:
 
 # The file of the contributions: one DuckDB database, rebuilt whenever it is not ours.
 
+# Of the tables and of what is stored in them; another one means that the file is rebuilt.
 STATE_VERSION = f"2:{EXTRACTOR_VERSION}:{hash_text(*KINDS)[:8]}"
-"""Of the tables and of what is stored in them; another one means that the file is rebuilt."""
-
+# What DuckDB may hold before it spills, where no setting says; more keeps the sorts of a million
+# memories in memory.
 MEMORY_MB = 2_048
-"""What DuckDB may hold before it spills, where no setting says; more keeps the sorts of a million
-memories in memory."""
-
+# What DuckDB may keep once the sums are done, while supersessions and files need the memory; less
+# reads blocks of the file again.
 _RESTING_MB = 256
-"""What DuckDB may keep once the sums are done, while supersessions and files need the memory; less
-reads blocks of the file again."""
-
 _LOG = logging.getLogger(__name__)
 
 _TABLES = """
@@ -175,19 +172,18 @@ def _fresh(path: Path) -> Path:
 
 # The corpus brought in: only what changed is written, all or nothing.
 
+# Kinds of finding whose names are looked for in other memories.
 DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag"})
-"""Kinds of finding whose names are looked for in other memories."""
 
 # `look` of a finding: what it gives to the dictionary, NULL where it is not looked for.
 _ANY_CASE, _NEEDS_CASE = 0, 1
 _LOOKED_FOR = "look IS NOT NULL"
 
+# Word codes remembered: a few tens of MB for not hashing frequent words again.
 _WORD_CACHE_SIZE = 1 << 18
-"""Word codes remembered: a few tens of MB for not hashing frequent words again."""
-
+# Gives the extractions of the memories at these ascending positions, in that order; read as slowly
+# as they are written.
 Load = Callable[[Sequence[int]], Iterable[Extraction]]
-"""Gives the extractions of the memories at these ascending positions, in that order; read as slowly
-as they are written."""
 
 
 class SyncReport(NamedTuple):
@@ -441,8 +437,8 @@ WITH own AS (
 SELECT coalesce(names, []::VARCHAR[]) AS names FROM chosen LEFT JOIN own USING (mid) ORDER BY place
 """
 
+# Number and content of a memory, and the folded names of its own subjects.
 Text = tuple[int, str, list[str]]
-"""Number and content of a memory, and the folded names of its own subjects."""
 
 
 def _texts(
@@ -528,9 +524,8 @@ def _numbers(connection: duckdb.DuckDBPyConnection, sql: str) -> NDArray[np.int6
 
 # The sums.
 
+# Folded names of conversations remembered: their turns stand near one another.
 _SESSION_CACHE_SIZE = 1 << 12
-"""Folded names of conversations remembered: their turns stand near one another."""
-
 _READ_ROWS = 50_000  # rows held as objects at once
 
 
@@ -847,16 +842,14 @@ FROM told GROUP BY src, relation, dst ORDER BY src, relation, dst
 
 # From how many memories on a concept tells nothing apart: the limits of the edges.
 
+# A concept that more than this share of the memories mention separates nothing: no edges. More lets
+# chance arrivals in and costs time, less loses the names of a store with few topics.
 HUB_MENTION_FRACTION = 0.02
-"""A concept that more than this share of the memories mention separates nothing: no edges. More
-lets chance arrivals in and costs time, less loses the names of a store with few topics."""
-
+# ... but up to this many mentions are always fine; keeps small stores from losing their names.
 HUB_MENTION_MIN = 50
-"""... but up to this many mentions are always fine; keeps small stores from losing their names."""
-
+# A concept that more memories than this are about (or tagged with) gets no edges: each edge would
+# weigh less than 1/50, and their number is the product of both counts.
 HUB_SUBJECT_LIMIT = 50
-"""A concept that more memories than this are about (or tagged with) gets no edges: each edge would
-weigh less than 1/50, and their number is the product of both counts."""
 
 
 class Hubs(NamedTuple):
@@ -874,24 +867,20 @@ class Hubs(NamedTuple):
 
 # How specific concepts are, and the names by which a query may link to one, as SQL.
 
+# Worth of a title or key that other texts only ever write in lower case: a common noun ("obesity")
+# names its memory far less surely than a proper one. Lower silences notes titled by common nouns.
 LOWER_CASE_WORTH = 0.4
-"""Worth of a title or key that other texts only ever write in lower case: a common noun ("obesity")
-names its memory far less surely than a proper one. Lower silences notes titled by common nouns."""
-
+# Worth of a subject that only the first words of short memories gave: some of them begin a sentence
+# and name nothing. Higher trusts chance starts as much as titles.
 LEADING_WORTH = 0.6
-"""Worth of a subject that only the first words of short memories gave: some of them begin a
-sentence and name nothing. Higher trusts chance starts as much as titles."""
-
+# The same where every such memory is long: the first words of an abstract say little about the
+# rest. Higher lets abstracts link to each other by chance (scifact, cisi).
 LONG_LEADING_WORTH = 0.2
-"""The same where every such memory is long: the first words of an abstract say little about the
-rest. Higher lets abstracts link to each other by chance (scifact, cisi)."""
-
+# Up to this many characters, some three sentences, the first words say what a memory is about.
 LEADING_SHORT_CHARS = 400
-"""Up to this many characters, some three sentences, the first words say what a memory is about."""
-
+# (1 + number of memories that mention a concept) to this power divides what a query that names it
+# gives; higher distrusts much-named concepts more.
 DF_POWER = 0.25
-"""(1 + number of memories that mention a concept) to this power divides what a query that names it
-gives; higher distrusts much-named concepts more."""
 
 # Small words between capitals ("Bank of England") tell nothing about case, nor does what a title
 # adds in parentheses.

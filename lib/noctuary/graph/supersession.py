@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 # memory that is marked as superseded replaces none. Undated memories are replaced, and replace, by
 # explicit "#id" links alone.
 
+# Most confidence in another value of one sentence: "My friend is Ann" may have two answers.
 _OF_A_VALUE = 1
-"""Most confidence in another value of one sentence: "My friend is Ann" may have two answers."""
 
 
 class Supersessions(NamedTuple):
@@ -332,24 +332,20 @@ STATE = "state"  # slot of what a subject is: the relations of STATE_RELATIONS
 KEY = "key"  # slot of `key: value` memories
 STATE_RELATIONS = ("is_now", "is_a", "has")  # what a later `is_now` about the same subject ends
 
+# Relations of which a later, different value ends the earlier one.
 SINGLE_VALUED = ("works_at", "lives_in", "owned_by")
-"""Relations of which a later, different value ends the earlier one."""
-
+# Longest value of a `key: value` memory that is compared. Longer ones are notes under a heading:
+# two of them add to each other more often than one replaces the other.
 KEY_VALUE_MAX_WORDS = 12
-"""Longest value of a `key: value` memory that is compared. Longer ones are notes under a heading:
-two of them add to each other more often than one replaces the other."""
-
+# Longest value of a `key: value` memory that is surely a value ("port: 8080") and not a remark
+# ("Redis: only used as a cache"). Longer ones contradict with low confidence.
 KEY_VALUE_SURE_WORDS = 3
-"""Longest value of a `key: value` memory that is surely a value ("port: 8080") and not a remark
-("Redis: only used as a cache"). Longer ones contradict with low confidence."""
-
 UNSEGMENTED_WORD_CHARS = 2  # characters that count as one word in a script without spaces
 
 _NO_SUBJECTS = (GENERIC_KEYS | FUNCTION_WORDS) - {"user"}
 
+# Relations whose left-out subject is whoever the memory belongs to.
 _ABOUT_THE_OWNER = frozenset({"works_at", "lives_in", "prefers"})
-"""Relations whose left-out subject is whoever the memory belongs to."""
-
 _CLAUSE = re.compile(r"[^.,;:!?\n。！？，；：]{0,60}")
 
 
@@ -478,14 +474,12 @@ def restates(one: str, other: str) -> bool:
 # - A relation with more than VALUES_MAX values in one wing is a list of happenings ("meeting:
 #   ...").
 
+# Most different values of one subject and relation in one wing; more are happenings, not versions
+# of a fact. Higher follows busier facts and hides more entries of lists.
 VALUES_MAX = 12
-"""Most different values of one subject and relation in one wing; more are happenings, not versions
-of a fact. Higher follows busier facts and hides more entries of lists."""
-
+# Least part of the older text that the ended statement takes for more than low confidence: what
+# says much else besides is not out of date as a whole.
 LEAST_SHARE = 0.5
-"""Least part of the older text that the ended statement takes for more than low confidence: what
-says much else besides is not out of date as a whole."""
-
 _CONFIDENCE_OF_RELATION = {"is_now": 1, "is_a": 0, "has": 0}
 
 
@@ -589,9 +583,8 @@ def _confidence(older: Statement, newer: Statement) -> int:
 #
 # Order of turns, and edges of other memories that lead to the superseded one, stay as they are.
 
+# Memory edges that rest on what a text says; the order of turns rests on the session.
 CLOSABLE = ("mentions_subject", "mentions_tag")
-"""Memory edges that rest on what a text says; the order of turns rests on the session."""
-
 _END = ("valid_to_us", "retracted_at_us")
 _NEAR = "near_duplicate"
 

@@ -16,21 +16,19 @@ Relation = Literal[
     "resolved_by",
 ]  # fmt: skip
 
+# What a text may state between two concepts: `subject relation object`. Only a store's own edges
+# (`noctuary.graph.llm`) are `related_to`: their relation has no word here.
 StatedRelation = Literal[
     "supersedes", "depends_on", "part_of", "is_a", "is_now", "prefers", "works_at", "lives_in",
     "has", "owned_by", "resolved_by", "related_to",
 ]  # fmt: skip
-"""What a text may state between two concepts: `subject relation object`. Only a store's own edges
-(`noctuary.graph.llm`) are `related_to`: their relation has no word here."""
-
+# `start` and `end` of what stands in no content: a mention in an author field, what a store tells
+# of its memories.
 NO_SPAN = -1
-"""`start` and `end` of what stands in no content: a mention in an author field, what a store tells
-of its memories."""
-
+# Begins a side of a statement that is a memory ("supersedes #12"); alone it is the memory itself:
+# `#12 resolved_by #`, said by "resolves #12".
 ID_MARK = "#"
-"""Begins a side of a statement that is a memory ("supersedes #12"); alone it is the memory itself:
-`#12 resolved_by #`, said by "resolves #12"."""
-
+# File of each table, by its field in GraphTables.
 FILES = {
     "concepts": "concepts.parquet",
     "mentions": "memory_concepts.parquet",
@@ -40,8 +38,6 @@ FILES = {
     "supersessions": "supersessions.parquet",
     "links": "links.parquet",
 }
-"""File of each table, by its field in GraphTables."""
-
 _COLUMNS = {
     # Something that memories are about or name; sorted by concept_id, the row is the ordinal.
     "concepts": {
@@ -108,11 +104,8 @@ _COLUMNS = {
     },
 }  # fmt: skip
 
-ArrowTable = Any
-"""A `pyarrow.Table`; pyarrow has no type information."""
-
-ArrowColumn = Any
-"""A `pyarrow.Array` or `pyarrow.ChunkedArray`."""
+ArrowTable = Any  # A `pyarrow.Table`; pyarrow has no type information
+ArrowColumn = Any  # A `pyarrow.Array` or `pyarrow.ChunkedArray`
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from noctuary.graph.view import (
     StepView,
     TopView,
     View,
+    relation_views,
     stated_relations,
     undo_line,
 )
@@ -33,22 +34,18 @@ from noctuary.text.marks import clean, cut, day, memories, pad, plural, spoken, 
 
 # The cheapest ways from one concept to another, over stated relations and shared memories.
 
+# Costs are whole thousandths: sums in any order are equal, so that equal ways are found equal.
 COST_UNIT = 1_000
-"""Costs are whole thousandths: sums in any order are equal, so that equal ways are found equal."""
-
+# A hop over a stated relation; dearer ones let shared memories win over what a text says.
 STATED_COST = 1.0
-"""A hop over a stated relation; dearer ones let shared memories win over what a text says."""
-
+# A hop over shared memories costs this and log2(1 + a * b / s**2): a and b memories hold its two
+# ends, s of them both. At least 2; two hubs that meet once in a memory are far apart.
 SHARED_COST = 1.0
-"""A hop over shared memories costs this and log2(1 + a * b / s**2): a and b memories hold its two
-ends, s of them both. At least 2; two hubs that meet once in a memory are far apart."""
-
 MAX_EXPANDED = 2_000  # concepts looked at before the search gives up: some two seconds at worst
 
+# Memories of one concept that are walked through; a hub beyond joins everything and explains
+# nothing.
 MAX_HOLDERS = 200
-"""Memories of one concept that are walked through; a hub beyond joins everything and explains
-nothing."""
-
 MAX_WAYS = 50  # equally cheap ways that are counted
 PATHS_SHOWN = 3  # equally cheap paths that are explained; the others are counted
 EVIDENCE_SHOWN = 5  # shared memories named per hop, the newest; the others are counted
@@ -131,9 +128,8 @@ def _hop(source: GraphSource, ends: tuple[int, int], names: tuple[str, str]) -> 
     stated = [r for r in found if {r.src, r.dst} == set(ends) and r.holds(source.as_of_us)]
     both = np.intersect1d(source.holders(ends[0]), source.holders(ends[1]))
     if stated:
-        ids = source.ids(p for r in stated for p in r.named)
-        relations = tuple(r.view(ends[0], names[1], ids) for r in stated)
-        return HopView(*names, relations, (), int(both.size))
+        relations = relation_views(source, ends[0], stated, lambda _: names[1])
+        return HopView(*names, tuple(relations), (), int(both.size))
     created = source.created_at_us(both.tolist())
     newest = sorted(created, key=lambda p: (-created[p], p))[:EVIDENCE_SHOWN]
     ids = source.ids(newest)
@@ -146,7 +142,7 @@ class _Search:
     def __init__(self, source: GraphSource, start: int, goal: int, max_hops: int) -> None:
         self._source, self._start, self._goal = source, start, goal
         self._max_hops = max_hops
-        self._costs = np.full((max_hops + 1, source.concept_count), _FAR, dtype=np.int64)
+        self._costs = np.full((max_hops + 1, len(source)), _FAR, dtype=np.int64)
         self._before: dict[tuple[int, int], list[int]] = {}
         self.hubs: set[int] = set()  # of which only MAX_HOLDERS memories were walked through
         self.gave_up = False
