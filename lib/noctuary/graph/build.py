@@ -303,7 +303,7 @@ def build_graph(
     `vectors` are unit rows by position, (n, d); None finds no near duplicates. `near_memo`, of the
     last search with vectors of the same encoder, makes this one quicker, never another.
     """
-    state.place(records, keep_runs(state.runs(), len(records)))
+    state.place(keep_runs(state.runs(), len(records)))
     names = list(state.names())
     vectors_of = None if embed_names is None else embed_names(names)
     merged = canonicalise(names, state.aliases(), rules, vectors_of)
