@@ -84,73 +84,6 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return spread ^ (spread >> np.uint64(31))
 
 
-# Which names can be as like another as MinHash asks: few, found without comparing pairs.
-#
-# Two sets whose Jaccard is J or more differ in at most (1 - J) x union members. Dealt by a hash
-# into one more parts than that, they agree in a whole part. So a name none of whose parts, as a
-# sum of hashes, occurs in another name has no twin, and no signature need be made for it. Nothing
-# is missed: sums of equal parts are equal. Linear in the names.
-
-_CHUNK_BITS = 13
-_CHUNK_NAMES = 1 << _CHUNK_BITS  # names whose grams are held at once: bounds memory
-_SLACK = 1e-9  # of products with a likeness, which is no exact binary number
-
-
-def may_have_twin(names: Sequence[str], jaccard_min: float) -> NDArray[np.bool_]:
-    """Say of every distinct name of 3 characters or more whether another could be as like it."""
-    if not names:
-        return np.zeros(0, np.bool_)
-    starts = range(0, len(names), _CHUNK_NAMES)
-    chunks = [_part_keys(names[start : start + _CHUNK_NAMES], jaccard_min) for start in starts]
-    keys = np.concatenate([keys for _, keys in chunks])
-    owners = np.concatenate([s + rows for s, (rows, _) in zip(starts, chunks, strict=True)])
-    order = np.argsort(keys)
-    equal = keys[order][1:] == keys[order][:-1]
-    found = np.zeros(len(names), np.bool_)
-    found[owners[order[1:][equal]]] = True
-    found[owners[order[:-1][equal]]] = True
-    return found
-
-
-def _part_keys(
-    names: Sequence[str], jaccard_min: float
-) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Return rows of names, each once per part, and the key of that part."""
-    hashes, sizes = _distinct(names)
-    # The union of a name of n grams with a twin has n to n / J members, and how many is not known
-    # yet: a name is dealt into every number of parts that this allows.
-    apart = 1.0 - jaccard_min
-    fewest = np.floor(sizes * apart + _SLACK).astype(np.int64) + 1
-    most = np.floor(sizes / jaccard_min * apart + _SLACK).astype(np.int64) + 1
-    rows: list[NDArray[np.int64]] = []
-    keys: list[NDArray[np.uint64]] = []
-    for parts in range(int(fewest.min()), int(most.max()) + 1):
-        chosen = (fewest <= parts) & (parts <= most)
-        if not chosen.any():
-            continue
-        taken = np.repeat(chosen, sizes)
-        members, counts = hashes[taken], sizes[chosen]
-        begins = np.cumsum(counts) - counts
-        dealt = members % np.uint64(parts)
-        for part in range(parts):
-            sums = np.add.reduceat(np.where(dealt == part, members, np.uint64(0)), begins)
-            keys.append(mixed(sums ^ np.uint64(((parts << 32 | part) * GOLDEN) & (2**64 - 1))))
-            rows.append(np.flatnonzero(chosen))
-    return np.concatenate(rows), np.concatenate(keys)
-
-
-def _distinct(names: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """Return the hashes of the distinct grams of all names on end, and their number by name."""
-    hashes, starts = gram_hashes(names)
-    counts = np.diff(starts, append=len(hashes))
-    owners = np.repeat(np.arange(len(names), dtype=np.uint64), counts)
-    shift = np.uint64(64 - _CHUNK_BITS)
-    tagged = np.sort((owners << shift) | (hashes >> np.uint64(_CHUNK_BITS)))
-    tagged = tagged[np.concatenate([[True], tagged[1:] != tagged[:-1]])]
-    sizes = np.bincount((tagged >> shift).astype(np.int64), minlength=len(names))
-    return mixed(tagged & np.uint64((1 << (64 - _CHUNK_BITS)) - 1)), sizes
-
-
 # Names that share nearly all their character trigrams, found by MinHash and banding: candidates
 # share a bucket in any band, and each is verified by exact Jaccard.
 
@@ -177,10 +110,11 @@ CROWDED = "crowded_bucket"  # reason under which names of larger buckets are cou
 
 _DIGITS = re.compile(r"\d+")
 _SHAPES_KEPT = 1 << 14  # pairs of length and number of characters: every one that occurs
-_SIGNATURE_NAMES = 8192  # rows of a signature matrix made at once: bounds the memory of the hashes
+_CHUNK_NAMES = 8192  # names whose grams are held at once: bounds memory
 _MASK = (1 << 64) - 1
 
-Signatures = NDArray[np.uint32]  # shape (names, BANDS * BAND_ROWS)
+# A key of 64 bits per band, shape (names, BANDS): names that agree in a band are compared.
+Signatures = NDArray[np.uint64]
 
 
 def may_compare(name: str) -> bool:
@@ -209,12 +143,10 @@ def _least_entropy_bits(length: int, distinct: int) -> float:
 
 
 def signatures(names: Sequence[str]) -> Signatures:
-    """Return a MinHash signature per name; a row depends on its name alone."""
-    chunks = [
-        _signatures_of(names[start : start + _SIGNATURE_NAMES])
-        for start in range(0, len(names), _SIGNATURE_NAMES)
-    ]
-    return np.concatenate(chunks) if chunks else np.empty((0, BANDS * BAND_ROWS), np.uint32)
+    """Return the MinHash bands of every name; a row depends on its name alone."""
+    starts = range(0, len(names), _CHUNK_NAMES)
+    chunks = [_bands_of(names[start : start + _CHUNK_NAMES]) for start in starts]
+    return np.concatenate(chunks) if chunks else np.empty((0, BANDS), np.uint64)
 
 
 def candidates(
@@ -236,10 +168,7 @@ def candidates(
 
 def similar_pairs(names: Sequence[str], refused: Counter[str]) -> list[tuple[int, int, float]]:
     """Return pairs with Jaccard of JACCARD_MIN or more."""
-    # Of those that may be compared, some tenth can have a twin and need a signature.
-    long_enough = [index for index, name in enumerate(names) if may_compare(name)]
-    likely = may_have_twin([names[index] for index in long_enough], JACCARD_MIN).tolist()
-    chosen = [index for index, is_likely in zip(long_enough, likely, strict=True) if is_likely]
+    chosen = [index for index, name in enumerate(names) if may_compare(name)]
     texts = [names[index] for index in chosen]
     pairs: list[tuple[int, int, float]] = []
     for high, low in candidates(texts, signatures(texts), refused):
@@ -251,10 +180,7 @@ def similar_pairs(names: Sequence[str], refused: Counter[str]) -> list[tuple[int
 
 def _buckets(rows: Signatures) -> Iterator[list[int]]:
     """Yield the indices of every bucket with two names or more, in order of rank."""
-    for band in range(BANDS):
-        keys = np.zeros(len(rows), np.uint64)
-        for column in range(band * BAND_ROWS, (band + 1) * BAND_ROWS):
-            keys = mixed(keys ^ rows[:, column])
+    for keys in rows.T:
         order = np.argsort(keys, kind="stable")  # stable: equal keys stay in order of rank
         edges = [0, *(np.flatnonzero(np.diff(keys[order])) + 1).tolist(), len(order)]
         yield from (order[a:b].tolist() for a, b in pairwise(edges) if b - a > 1)
@@ -272,28 +198,27 @@ def _split(names: Sequence[str], buckets: Iterator[list[int]]) -> Iterator[list[
         yield from (part for part in parts.values() if len(part) > 1)
 
 
-def _signatures_of(names: Sequence[str]) -> Signatures:
+def _bands_of(names: Sequence[str]) -> Signatures:
     grams, starts = gram_hashes(names)
     # Multiplier (odd) and addend of every hash, the same on every machine.
     places = range(1, 2 * BANDS * BAND_ROWS + 1)
     drawn = mixed(np.array([(place * GOLDEN) & _MASK for place in places], np.uint64))
-    columns = [
+    bands = np.zeros((len(names), BANDS), np.uint64)
+    for place, (multiplier, addend) in enumerate(zip(drawn[::2] | 1, drawn[1::2], strict=True)):
         # The high half of the product is the well-mixed one.
-        np.minimum.reduceat((grams * multiplier + addend) >> np.uint64(32), starts)
-        for multiplier, addend in zip(drawn[::2] | np.uint64(1), drawn[1::2], strict=True)
-    ]
-    return np.stack(columns, axis=1).astype(np.uint32)
+        least = np.minimum.reduceat((grams * multiplier + addend) >> np.uint64(32), starts)
+        bands[:, place // BAND_ROWS] = mixed(bands[:, place // BAND_ROWS] ^ least)
+    return bands
 
 
 # Names whose vectors are each other's nearest, by blocks of rows: the one step that sees all pairs,
-# some 0.2 s for as many names as are given a vector. Cosines are exact to 1e-9 and ties go to the
-# smaller name, so that blocks make no difference.
+# under a second for as many names as are given a vector. Cosines are exact to 1e-9 and ties go to
+# the smaller name, so that blocks make no difference.
 
 # Least cosine of two names that may be one; lower finds more synonyms and more mere relatives.
 COSINE_MIN = 0.8
-_BLOCK_VALUES = 1 << 23  # cosines held at once: 32 MB
-_NEAR = 1e-5  # float32 products of unit vectors err by less: what is this close is rescored
-_COSINE_DIGITS = 9  # of the exact cosine; float64 sums of any order agree to this
+_BLOCK_VALUES = 1 << 22  # cosines held at once: 32 MB
+_COSINE_DIGITS = 9  # sums of any order agree to this
 
 
 def mutual_pairs(vectors: Mapping[str, NDArray[np.float32]]) -> list[tuple[str, str, float]]:
@@ -302,18 +227,21 @@ def mutual_pairs(vectors: Mapping[str, NDArray[np.float32]]) -> list[tuple[str, 
     if not names:
         return []
     units = _unit_rows([vectors[name] for name in names])
+    nearest, cosines = np.empty(len(names), np.int64), np.empty(len(names))
     size = max(1, _BLOCK_VALUES // len(names))
-    nearest: dict[int, tuple[int, float]] = {}
     for start in range(0, len(names), size):
-        nearest.update(_nearest(units, np.arange(start, min(start + size, len(names)))))
-    return [
-        (names[row], names[other], cosine)
-        for row, (other, cosine) in sorted(nearest.items())
-        if row < other and nearest.get(other, (-1, 0.0))[0] == row
-    ]
+        block = np.minimum(np.round(units[start : start + size] @ units.T, _COSINE_DIGITS), 1.0)
+        rows = np.arange(len(block))
+        block[rows, start + rows] = -1.0
+        # Of equal ones the first, which is the smaller name.
+        nearest[start + rows] = block.argmax(axis=1)
+        cosines[start + rows] = block.max(axis=1)
+    rows = np.arange(len(names))
+    chosen = (nearest[nearest] == rows) & (rows < nearest) & (cosines >= COSINE_MIN)
+    return [(names[r], names[nearest[r]], float(cosines[r])) for r in np.flatnonzero(chosen)]
 
 
-def _unit_rows(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+def _unit_rows(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
     shapes = set(map(np.shape, vectors))
     if len(shapes) != 1:
         raise ValueError(f"found vectors of shapes {sorted(shapes)}, expected one: embed anew")
@@ -321,28 +249,10 @@ def _unit_rows(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     if not np.isfinite(rows).all():
         raise ValueError("found vectors with values that are not finite: embed these names anew")
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
-
-
-def _nearest(units: NDArray[np.float32], rows: NDArray[np.int64]) -> dict[int, tuple[int, float]]:
-    """Return the nearest other row and its cosine for rows that have one within COSINE_MIN."""
-    cosines = units[rows] @ units.T
-    cosines[np.arange(len(rows)), rows] = -1.0
-    highest = cosines.max(axis=1)
-    near = np.flatnonzero(highest >= COSINE_MIN - _NEAR)
-    places, others = np.nonzero(cosines[near] >= highest[near, None] - _NEAR)
-    owners = rows[near[places]]
-    ours, theirs = units[owners].astype(np.float64), units[others].astype(np.float64)
-    # float32 unit rows are off by 1e-7: their true lengths are divided out.
-    lengths = np.einsum("ij,ij->i", ours, ours) * np.einsum("ij,ij->i", theirs, theirs)
-    exact = np.einsum("ij,ij->i", ours, theirs) / np.sqrt(lengths)
-    exact = np.minimum(np.round(exact, _COSINE_DIGITS), 1.0)
-    best: dict[int, tuple[int, float]] = {}
-    for owner, other, cosine in zip(owners.tolist(), others.tolist(), exact.tolist(), strict=True):
-        # Columns ascend, and follow the names' order: of equal ones the smaller name stays.
-        if cosine >= COSINE_MIN and cosine > best.get(owner, (-1, 0.0))[1]:
-            best[owner] = (other, cosine)
-    return best
+    units = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0).astype(np.float64)
+    # Rows of float32 are off by 1e-7.
+    lengths = np.linalg.norm(units, axis=1, keepdims=True)
+    return np.divide(units, lengths, out=units, where=lengths > 0)
 
 
 # Names that are one but for their spelling. Candidates share a key; linear in the names.
