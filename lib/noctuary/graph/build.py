@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from noctuary.graph.extract import (
     decode_extraction,
     encode_extraction,
 )
-from noctuary.graph.fold import concept_id
 from noctuary.graph.guards import NameStats, family, ranked
 from noctuary.graph.llm import Extended, merge_extractions
 from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
@@ -81,18 +80,25 @@ class Extractor:
 
 
 class Extractions:
-    """Extractions of tonight's memories on demand, what the store tells added and part of keys."""
+    """Extractions of tonight's memories on demand, what the store tells added and part of keys.
+
+    With `extend` (see `extend_extractions`) all are held, and a model's late answer changes a key.
+    """
 
     def __init__(
-        self, extractor: Extractor, records: Sequence[MemoryRecord], told: Mapping[str, Extraction]
+        self,
+        extractor: Extractor,
+        records: Sequence[MemoryRecord],
+        told: Mapping[str, Extraction],
+        extend: Callable[[Sequence[MemoryRecord], Sequence[Extraction]], Extended] | None = None,
     ) -> None:
-        """Read the keys; nothing is extracted before `load`."""
         self._extractor = extractor
-        self._records = records
-        self._text_keys = _keys_of(records)
+        self._records = records if extend is None else list(records)
+        self._text_keys = _keys_of(self._records)
         self._told: dict[int, Extraction] = {}
+        self._held: Sequence[Extraction] | None = None
         keys = self._text_keys.copy() if told else self._text_keys
-        for batch in column_batches(records, ("position", "memory_id")) if told else ():
+        for batch in column_batches(self._records, ("position", "memory_id")) if told else ():
             columns = (column.to_pylist() for column in batch.columns)
             for position, memory_id in zip(*columns, strict=True):
                 if (more := told.get(memory_id)) is not None:
@@ -103,9 +109,16 @@ class Extractions:
         self.extracted = 0
         self.facts: Mapping[str, Any] = {}
         self.notes: Mapping[str, Any] = {}
+        if extend is not None:
+            extended = extend(self._records, list(self.load(range(len(self._records)))))
+            self._held, self.facts, self.notes = extended
+            self.keys = list(map(_with_added, self.keys, self._held))
 
     def load(self, chosen: Sequence[int]) -> Iterable[Extraction]:
         """Yield the extractions of the memories at ascending positions."""
+        if self._held is not None:
+            yield from (self._held[position] for position in chosen)
+            return
         positions = np.array(chosen, dtype=np.int64)
         rows = take_columns(self._records, positions, EXTRACTION_COLUMNS)
         self.extracted += self._extractor.fill(map(add_keys, rows)).computed
@@ -113,30 +126,6 @@ class Extractions:
         for position, extraction in zip(chosen, found, strict=True):
             told = self._told.get(position)
             yield extraction if told is None else merge_extractions(extraction, told)
-
-
-class ExtendedExtractions(Extractions):
-    """Extractions, all held, to which a language model adds: a late answer changes a key."""
-
-    def __init__(
-        self,
-        extractor: Extractor,
-        records: Sequence[MemoryRecord],
-        told: Mapping[str, Extraction],
-        extend: Callable[[Sequence[MemoryRecord], Sequence[Extraction]], Extended],
-    ) -> None:
-        """Extract everything and let `extend` add to it; see `extend_extractions`."""
-        held = list(records)
-        super().__init__(extractor, held, told)
-        found = list(super().load(range(len(held))))
-        extended = extend(held, found)
-        self.facts, self.notes = extended.facts, extended.notes
-        self._merged = extended.extractions
-        self.keys = list(map(_with_added, self.keys, self._merged))
-
-    def load(self, chosen: Sequence[int]) -> Iterable[Extraction]:
-        """Return the merged extractions of the memories at some positions."""
-        return [self._merged[position] for position in chosen]
 
 
 def _with_added(key: str, found: Extraction) -> str:
@@ -441,47 +430,3 @@ def _indptr(rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     indptr = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=n), out=indptr[1:])
     return indptr
-
-
-# The graph at a glance: its best-known concepts and a few merges, as Markdown for the night's UI.
-#
-# What is shown stays in an event log for good, whatever happens to the memories: only short names
-# of concepts that several memories hold, and never a span of text.
-
-SHOWN_ROWS = 20  # rows of each table; more would not be read
-NAME_MAX_CHARS = 24  # longest name shown: longer ones are often half a sentence of a memory
-
-# Fewest memories that hold a concept that is shown: one memory's own words stay in the store.
-SHOWN_DF_MIN = 3
-
-
-def top_concepts(tables: GraphTables) -> str:
-    """Return the concepts that most memories hold, as a Markdown table."""
-    rows = [(row["canonical_name"], row["kind"], row["df"]) for row in _best_known(tables.concepts)]
-    return _markdown(("concept", "kind", "memories"), rows)
-
-
-def sample_merges(tables: GraphTables) -> str:
-    """Return merges into the best-known concepts, as a Markdown table."""
-    places = {row["concept_id"]: i for i, row in enumerate(_best_known(tables.concepts))}
-    known = [
-        (places[key], merge["name"], merge["canonical"], merge["reason"], f"{merge['score']:.2f}")
-        for merge in tables.merges.to_pylist()
-        if (key := concept_id(merge["canonical"])) in places
-        and len(merge["name"]) <= NAME_MAX_CHARS
-    ]
-    return _markdown(("name", "concept", "reason", "score"), [row[1:] for row in sorted(known)])
-
-
-def _best_known(concepts: ArrowTable) -> list[dict[str, Any]]:
-    import polars as pl
-
-    known = pl.col("df") >= SHOWN_DF_MIN, pl.col("canonical_name").str.len_chars() <= NAME_MAX_CHARS
-    rows = pl.DataFrame(concepts).filter(*known)
-    return rows.sort("df", "concept_id", descending=[True, False]).to_dicts()
-
-
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    cells = ([str(v).replace("|", "\\|").replace("\n", " ") for v in row] for row in rows)
-    lines = [f"| {' | '.join(row)} |" for row in (columns, *islice(cells, SHOWN_ROWS))]
-    return "\n".join([lines[0], f"|{'---|' * len(columns)}", *lines[1:]])

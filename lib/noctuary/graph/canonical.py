@@ -341,7 +341,7 @@ class Groups:
     """Names in groups, each with its best-ranked name as the canonical one; `never` is kept."""
 
     def __init__(self, names: Sequence[str], never: Iterable[tuple[str, str]]) -> None:
-        self._rank = {name: place for place, name in enumerate(names)}
+        self.rank = {name: place for place, name in enumerate(names)}
         # Only of names in company: nearly all stay alone.
         self._canonical: dict[str, str] = {}
         self._members: dict[str, list[str]] = {}
@@ -351,7 +351,7 @@ class Groups:
             self._apart[right].add(left)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._rank
+        return name in self.rank
 
     def canonical(self, name: str) -> str:
         """Return the name that stands for a known name's group."""
@@ -359,15 +359,11 @@ class Groups:
 
     def leaders(self) -> list[str]:
         """Return the canonical names, best rank first."""
-        return [name for name in self._rank if self.canonical(name) == name]
+        return [name for name in self.rank if self.canonical(name) == name]
 
     def better_first(self, left: str, right: str) -> tuple[str, str]:
         """Return two known names, the better ranked one first."""
-        return (left, right) if self._rank[left] < self._rank[right] else (right, left)
-
-    def place(self, name: str) -> int:
-        """Return the rank of a known name, 0 for the best."""
-        return self._rank[name]
+        return (left, right) if self.rank[left] < self.rank[right] else (right, left)
 
     def join(self, left: str, right: str) -> bool:
         """Make two known names one concept, unless `never` keeps any of their groups apart."""
@@ -381,10 +377,9 @@ class Groups:
         self._members.setdefault(high, [high]).extend(joining)
         return True
 
-    def moved(self) -> Iterator[tuple[str, str]]:
-        """Yield (name, canonical name) of every name that is not its own, best rank first."""
-        for name in sorted(self._canonical, key=self._rank.__getitem__):
-            yield name, self._canonical[name]
+    def moved(self) -> dict[str, str]:
+        """Return the canonical name of every name that is not its own, best rank first."""
+        return {n: self._canonical[n] for n in sorted(self._canonical, key=self.rank.__getitem__)}
 
     def _kept_apart(self, high: str, low: str) -> bool:
         if not self._apart:
@@ -417,12 +412,9 @@ def paths_to(canonical: str, links: Iterable[Link]) -> dict[str, tuple[Link, str
     return found
 
 
-# Which runs of plain words are concepts: document frequency limits and C-value.
-#
-# C-value (Frantzi, Ananiadou and Mima 2000) asks whether a run of words lives a life of its own or
-# only occurs inside longer ones: log2(words) x (frequency - mean frequency of the longer runs that
-# hold it). The paper's form for runs of two words or more is used: a single word scores 0 and is
-# never a concept by itself, since frequent single words are mostly vocabulary.
+# Which runs of plain words are concepts: document frequency limits and C-value (Frantzi, Ananiadou
+# and Mima 2000), which asks whether a run occurs outside of longer ones: log2(words) x (frequency -
+# mean frequency of the longer runs that hold it). A single word scores 0 and is no concept.
 
 # Runs must score above this. Higher keeps fewer and longer runs; 0 drops single words and what only
 # occurs inside one longer run.
@@ -464,13 +456,10 @@ def _parts(tokens: Sequence[str]) -> Iterator[str]:
             yield " ".join(tokens[start : start + length])
 
 
-# What people forced or forbade: `<store>/merges.toml`, read and checked.
+# What people forced or forbade: `<store>/merges.toml`, its names folded. Nothing else remembers it.
 #
 #     never = [["Mercury", "Quicksilver"]]   # never one concept, whatever looks alike
 #     same = [["k8s", "Kubernetes"]]         # always one concept
-#
-# Names may be written as anywhere; they are folded. A rule undoes or forces a merge at the next
-# build; nothing else keeps a memory of merges.
 
 _KEYS = ("never", "same")
 
@@ -568,12 +557,9 @@ def _message(where: str, faults: list[str]) -> str:
     return f"{where} cannot be used:\n{shown}{more}"
 
 
-# From names to canonical names, stage by stage, every merge with its reason.
-#
-# Strong links (rules, given aliases, one spelling) chain: they say that two names are the same.
-# Likeness (MinHash, embeddings) does not: a name joins a canonical name only by a link to that
-# very name, so that no concept creeps through a row of near misses. A second round over the result
-# would creep, and is not done.
+# From names to canonical names, stage by stage. Strong links (rules, given aliases, one spelling)
+# chain. Likeness does not: a name joins a canonical name only by a link to that very name, so that
+# no concept creeps through a row of near misses.
 
 _NO_RULES = MergeRules()
 
@@ -600,8 +586,7 @@ def canonicalise(
     run = _Run(ranked(names), rules)
     run.join_strong(aliases)
     run.join_minhash()
-    if vectors is not None:
-        run.join_embedding(vectors)
+    run.join_embedding(vectors or {})
     return run.result()
 
 
@@ -645,7 +630,7 @@ class _Run:
         self._join_direct(links, "embedding")
 
     def result(self) -> Canonical:
-        moved = dict(self._groups.moved())
+        moved = self._groups.moved()
         unknown = sorted(name for name in self._rules.names() if name not in self._groups)
         refused = dict(sorted(self._refused.items()))
         return Canonical(moved, tuple(self._explain(moved)), refused, tuple(unknown))
@@ -679,7 +664,7 @@ class _Run:
                 self._refused[reason] += 1
             else:
                 choices[link.name].append(link)
-        place = self._groups.place
+        place = self._groups.rank.__getitem__
         for name in sorted(choices, key=place):
             for link in sorted(choices[name], key=lambda link: (-link.score, place(link.other))):
                 if self._groups.canonical(link.other) != link.other:

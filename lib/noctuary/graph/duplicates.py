@@ -311,14 +311,9 @@ def shared_cells(
         yield by_older[a:b], by_newer[c:d]
 
 
-# Near duplicates: the newest memory in scope that says the same at least a week later.
-#
-# Memories that differ in a number, an identifier, a date or a name are never compared (`guards`).
-# Rows are compared by user and wing: the rows of a wing with its own, rows of a wing with those
-# without one, and these with all of the user. A comparison of up to EXACT_PAIRS pairs is exact and
-# blockwise; a larger one only looks at rows that share a cell (`cells`). Turns of a conversation
-# take no part: what was said stays said, and between sessions it is courtesies that recur
-# (measured on locomo: "Bye!" and "Thanks!").
+# The search: rows of a wing are compared with its own, with those without one, and these with all
+# of the user; up to EXACT_PAIRS pairs one by one, beyond it those that share a cell. Turns take no
+# part: what was said stays said, and it is courtesies that recur ("Bye!" and "Thanks!" on locomo).
 
 # Most pairs that are compared one by one (two seconds of one slow core at 384 dimensions). Higher
 # finds every pair of larger groups; beyond it, cells miss some pairs near the threshold.

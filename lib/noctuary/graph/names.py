@@ -84,15 +84,10 @@ def _raw_runs(content: str, tokens: Sequence[Word]) -> Iterator[tuple[int, int]]
             index += 1
             continue
         last = _run_end(content, tokens, index)
-        first = index
-        while first <= last and _is_weak(content, tokens[first]):
-            first += 1
-        trimmed = last
-        while trimmed >= first and _is_weak(content, tokens[trimmed]):
-            trimmed -= 1
-        is_letter = first == trimmed and len(tokens[first].folded) == 1
-        if 0 <= trimmed - first < NAME_MAX_WORDS and not is_letter:
-            yield first, trimmed
+        strong = [i for i in range(index, last + 1) if not _is_weak(content, tokens[i])]
+        is_letter = len(strong) == 1 and len(tokens[strong[0]].folded) == 1
+        if strong and strong[-1] - strong[0] < NAME_MAX_WORDS and not is_letter:
+            yield strong[0], strong[-1]
         index = last + 1
 
 
