@@ -13,6 +13,7 @@ from noctuary.core.files import hash_file, read_array
 from noctuary.core.types import MemoryRecord
 from noctuary.embed.documents import Backend, vector_kind
 from noctuary.graph.build import (
+    Built,
     Extractions,
     Extractor,
     NameEncoder,
@@ -92,8 +93,37 @@ def _build(night: Night) -> StageOutput:
         "names_embedded": names.computed,
         **found.notes,
     }
-    facts = {**built.to_facts(), **names.to_facts(), **found.facts}
+    facts = {**_graph_facts(built), **names.to_facts(), **found.facts}
     return StageOutput(built.tables.edges.num_rows, facts, notes)
+
+
+def _graph_facts(built: Built) -> dict[str, Any]:
+    """Return the rows of each table, and what they are of."""
+    tables = built.tables
+    counted = {
+        "concepts_by_kind": (tables.concepts, "kind"),
+        "mentions_by_role": (tables.mentions, "role"),
+        "edges_by_relation": (tables.edges, "relation"),
+        "concept_edges_by_relation": (tables.concept_edges, "relation"),
+        "merges_by_reason": (tables.merges, "reason"),
+        "supersessions_by_reason": (tables.supersessions, "reason"),
+    }
+    counts = {
+        name: dict(_columns(table, column).group_by(column).len().sort(column).iter_rows())
+        for name, (table, column) in counted.items()
+    }
+    closed = {
+        f"closed_{name}": table.num_rows - int(table["valid_to_us"].null_count)
+        for name, table in (("edges", tables.edges), ("concept_edges", tables.concept_edges))
+    }
+    return {
+        **{name: getattr(tables, name).num_rows for name in FILES},
+        **counts,
+        **closed,
+        "merges_refused": dict(built.unmerged),
+        "unknown_names_in_rules": len(built.unknown_names),
+        "supersessions_rejected": dict(built.rejected),
+    }
 
 
 def open_extractor(night: Night) -> Extractor:

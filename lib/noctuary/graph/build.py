@@ -30,7 +30,7 @@ from noctuary.graph.llm import Extended, merge_extractions
 from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
 from noctuary.graph.state import GraphState
 from noctuary.graph.supersession import close_intervals, find_supersessions
-from noctuary.graph.tables import FILES, ArrowColumn, ArrowTable, GraphTables, to_table
+from noctuary.graph.tables import ArrowColumn, ArrowTable, GraphTables, to_table
 from noctuary.graph.walk import (
     NO_CONCEPT,
     OPEN_END_US,
@@ -247,35 +247,6 @@ class Built:
     rejected: Mapping[str, int]  # statements and links that superseded nothing, by reason
     unknown_names: tuple[str, ...]
     near_memo: NearMemo
-
-    def to_facts(self) -> dict[str, Any]:
-        """Return what the stage's facts say of the graph: rows by table, and what they are of."""
-        tables = self.tables
-        return {
-            **{name: getattr(tables, name).num_rows for name in FILES},
-            "concepts_by_kind": _counts(tables.concepts, "kind"),
-            "mentions_by_role": _counts(tables.mentions, "role"),
-            "edges_by_relation": _counts(tables.edges, "relation"),
-            "concept_edges_by_relation": _counts(tables.concept_edges, "relation"),
-            "merges_by_reason": _counts(tables.merges, "reason"),
-            "merges_refused": dict(self.unmerged),
-            "unknown_names_in_rules": len(self.unknown_names),
-            "supersessions_by_reason": _counts(tables.supersessions, "reason"),
-            "supersessions_rejected": dict(self.rejected),
-            "closed_edges": _closed(tables.edges),
-            "closed_concept_edges": _closed(tables.concept_edges),
-        }
-
-
-def _counts(table: ArrowTable, column: str) -> dict[str, int]:
-    import polars as pl
-
-    counted = pl.DataFrame(table.select([column])).group_by(column).len().sort(column)
-    return dict(counted.iter_rows())
-
-
-def _closed(table: ArrowTable) -> int:
-    return table.num_rows - int(table["valid_to_us"].null_count)
 
 
 def build_graph(

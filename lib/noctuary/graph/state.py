@@ -413,8 +413,7 @@ class GraphState:
             "CREATE OR REPLACE TEMP TABLE canonical_of (name VARCHAR, canonical VARCHAR)"
         )
         self._insert("canonical_of", list((canonical_of or {}).items()))
-        hubs = Hubs.of(self._memories)
-        limits = {"hub_mentions": hubs.mentions, "hub_subjects": hubs.subjects}
+        limits = hub_limits(self._memories)
         # `held` takes the place of `holding`: both are as large as all findings together.
         self._db.execute(f"{_CONCEPT_OF};{_HELD};DROP TABLE holding;{_RATED}")
         concepts = self._db.sql(_CONCEPTS).to_arrow_table()
@@ -747,17 +746,10 @@ HUB_MENTION_MIN = 50
 HUB_SUBJECT_LIMIT = 50
 
 
-class Hubs(NamedTuple):
-    """Limits beyond which a concept tells nothing apart."""
-
-    mentions: int
-    subjects: int
-
-    @staticmethod
-    def of(memories: int) -> Hubs:
-        """Return the limits in a corpus of so many memories."""
-        fraction = int(HUB_MENTION_FRACTION * memories)
-        return Hubs(max(HUB_MENTION_MIN, fraction), HUB_SUBJECT_LIMIT)
+def hub_limits(memories: int) -> dict[str, int]:
+    """Return the most mentions and the most subjects with which a concept tells memories apart."""
+    mentions = max(HUB_MENTION_MIN, int(HUB_MENTION_FRACTION * memories))
+    return {"hub_mentions": mentions, "hub_subjects": HUB_SUBJECT_LIMIT}
 
 
 # How specific concepts are, and the names by which a query may link to one, as SQL.
