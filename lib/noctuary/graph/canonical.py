@@ -84,6 +84,73 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return spread ^ (spread >> np.uint64(31))
 
 
+# Which names can be as like another as MinHash asks: few, found without comparing pairs.
+#
+# Two sets whose Jaccard is J or more differ in at most (1 - J) x union members. Dealt by a hash
+# into one more parts than that, they agree in a whole part. So a name none of whose parts, as a
+# sum of hashes, occurs in another name has no twin, and no signature need be made for it. Nothing
+# is missed: sums of equal parts are equal. Linear in the names.
+
+_CHUNK_BITS = 13
+_CHUNK_NAMES = 1 << _CHUNK_BITS  # names whose grams are held at once: bounds memory
+_SLACK = 1e-9  # of products with a likeness, which is no exact binary number
+
+
+def may_have_twin(names: Sequence[str], jaccard_min: float) -> NDArray[np.bool_]:
+    """Say of every distinct name of 3 characters or more whether another could be as like it."""
+    if not names:
+        return np.zeros(0, np.bool_)
+    starts = range(0, len(names), _CHUNK_NAMES)
+    chunks = [_part_keys(names[start : start + _CHUNK_NAMES], jaccard_min) for start in starts]
+    keys = np.concatenate([keys for _, keys in chunks])
+    owners = np.concatenate([s + rows for s, (rows, _) in zip(starts, chunks, strict=True)])
+    order = np.argsort(keys)
+    equal = keys[order][1:] == keys[order][:-1]
+    found = np.zeros(len(names), np.bool_)
+    found[owners[order[1:][equal]]] = True
+    found[owners[order[:-1][equal]]] = True
+    return found
+
+
+def _part_keys(
+    names: Sequence[str], jaccard_min: float
+) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Return rows of names, each once per part, and the key of that part."""
+    hashes, sizes = _distinct(names)
+    # The union of a name of n grams with a twin has n to n / J members, and how many is not known
+    # yet: a name is dealt into every number of parts that this allows.
+    apart = 1.0 - jaccard_min
+    fewest = np.floor(sizes * apart + _SLACK).astype(np.int64) + 1
+    most = np.floor(sizes / jaccard_min * apart + _SLACK).astype(np.int64) + 1
+    rows: list[NDArray[np.int64]] = []
+    keys: list[NDArray[np.uint64]] = []
+    for parts in range(int(fewest.min()), int(most.max()) + 1):
+        chosen = (fewest <= parts) & (parts <= most)
+        if not chosen.any():
+            continue
+        taken = np.repeat(chosen, sizes)
+        members, counts = hashes[taken], sizes[chosen]
+        begins = np.cumsum(counts) - counts
+        dealt = members % np.uint64(parts)
+        for part in range(parts):
+            sums = np.add.reduceat(np.where(dealt == part, members, np.uint64(0)), begins)
+            keys.append(mixed(sums ^ np.uint64(((parts << 32 | part) * GOLDEN) & (2**64 - 1))))
+            rows.append(np.flatnonzero(chosen))
+    return np.concatenate(rows), np.concatenate(keys)
+
+
+def _distinct(names: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the hashes of the distinct grams of all names on end, and their number by name."""
+    hashes, starts = gram_hashes(names)
+    counts = np.diff(starts, append=len(hashes))
+    owners = np.repeat(np.arange(len(names), dtype=np.uint64), counts)
+    shift = np.uint64(64 - _CHUNK_BITS)
+    tagged = np.sort((owners << shift) | (hashes >> np.uint64(_CHUNK_BITS)))
+    tagged = tagged[np.concatenate([[True], tagged[1:] != tagged[:-1]])]
+    sizes = np.bincount((tagged >> shift).astype(np.int64), minlength=len(names))
+    return mixed(tagged & np.uint64((1 << (64 - _CHUNK_BITS)) - 1)), sizes
+
+
 # Names that share nearly all their character trigrams, found by MinHash and banding: candidates
 # share a bucket in any band, and each is verified by exact Jaccard.
 
@@ -110,7 +177,6 @@ CROWDED = "crowded_bucket"  # reason under which names of larger buckets are cou
 
 _DIGITS = re.compile(r"\d+")
 _SHAPES_KEPT = 1 << 14  # pairs of length and number of characters: every one that occurs
-_CHUNK_NAMES = 8192  # names whose grams are held at once: bounds memory
 _MASK = (1 << 64) - 1
 
 # A key of 64 bits per band, shape (names, BANDS): names that agree in a band are compared.
@@ -168,7 +234,10 @@ def candidates(
 
 def similar_pairs(names: Sequence[str], refused: Counter[str]) -> list[tuple[int, int, float]]:
     """Return pairs with Jaccard of JACCARD_MIN or more."""
-    chosen = [index for index, name in enumerate(names) if may_compare(name)]
+    # Of those that may be compared, some tenth can have a twin and need a signature.
+    long_enough = [index for index, name in enumerate(names) if may_compare(name)]
+    likely = may_have_twin([names[index] for index in long_enough], JACCARD_MIN).tolist()
+    chosen = [index for index, is_likely in zip(long_enough, likely, strict=True) if is_likely]
     texts = [names[index] for index in chosen]
     pairs: list[tuple[int, int, float]] = []
     for high, low in candidates(texts, signatures(texts), refused):
@@ -203,10 +272,13 @@ def _bands_of(names: Sequence[str]) -> Signatures:
     # Multiplier (odd) and addend of every hash, the same on every machine.
     places = range(1, 2 * BANDS * BAND_ROWS + 1)
     drawn = mixed(np.array([(place * GOLDEN) & _MASK for place in places], np.uint64))
-    bands = np.zeros((len(names), BANDS), np.uint64)
+    bands, hashes = np.zeros((len(names), BANDS), np.uint64), np.empty_like(grams)
     for place, (multiplier, addend) in enumerate(zip(drawn[::2] | 1, drawn[1::2], strict=True)):
         # The high half of the product is the well-mixed one.
-        least = np.minimum.reduceat((grams * multiplier + addend) >> np.uint64(32), starts)
+        np.multiply(grams, multiplier, out=hashes)
+        hashes += addend
+        hashes >>= np.uint64(32)
+        least = np.minimum.reduceat(hashes, starts)
         bands[:, place // BAND_ROWS] = mixed(bands[:, place // BAND_ROWS] ^ least)
     return bands
 
@@ -230,12 +302,15 @@ def mutual_pairs(vectors: Mapping[str, NDArray[np.float32]]) -> list[tuple[str, 
     nearest, cosines = np.empty(len(names), np.int64), np.empty(len(names))
     size = max(1, _BLOCK_VALUES // len(names))
     for start in range(0, len(names), size):
-        block = np.minimum(np.round(units[start : start + size] @ units.T, _COSINE_DIGITS), 1.0)
+        block = units[start : start + size] @ units.T
         rows = np.arange(len(block))
         block[rows, start + rows] = -1.0
+        highest = np.round(block.max(axis=1), _COSINE_DIGITS)
         # Of equal ones the first, which is the smaller name.
-        nearest[start + rows] = block.argmax(axis=1)
-        cosines[start + rows] = block.max(axis=1)
+        nearest[start + rows] = (block >= highest[:, None] - 0.5 * 0.1**_COSINE_DIGITS).argmax(
+            axis=1
+        )
+        cosines[start + rows] = np.minimum(highest, 1.0)
     rows = np.arange(len(names))
     chosen = (nearest[nearest] == rows) & (rows < nearest) & (cosines >= COSINE_MIN)
     return [(names[r], names[nearest[r]], float(cosines[r])) for r in np.flatnonzero(chosen)]

@@ -342,16 +342,17 @@ class GraphState:
             own = dict(self._db.execute(_OWN_NAMES, asked).fetchall())
             contents = zip(some, batch.column("content").to_pylist(), strict=True)
             texts = ((mid, content, own.get(mid, ())) for mid, content in contents)
-            for table, found in search_texts(texts, dictionary, words=words).items():
-                self._insert(table, found)
+            found = search_texts(texts, dictionary, words=words)
+            self._insert("matched", found["matched"])
+            self._insert("word", found["word"], "c0, unnest(c1)")
 
-    def _insert(self, table: str, rows: Rows) -> None:
+    def _insert(self, table: str, rows: Rows, columns: str = "*") -> None:
         import pyarrow as pa
 
         if rows:
-            columns = list(map(pa.array, zip(*rows, strict=True)))
-            incoming = pa.Table.from_arrays(columns, names=list(map(str, range(len(columns)))))
-            self._run_with(f"INSERT INTO {table} SELECT * FROM incoming", incoming)
+            arrays = list(map(pa.array, zip(*rows, strict=True)))
+            incoming = pa.Table.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
+            self._run_with(f"INSERT INTO {table} SELECT {columns} FROM incoming", incoming)
 
     def _run_with(self, sql: str, incoming: ArrowTable) -> None:
         self._db.register("incoming", incoming)
@@ -484,14 +485,17 @@ def _ends_of(content: str, stated: Iterable[Stated]) -> Iterator[tuple[str, int,
 def search_texts(
     texts: Iterable[tuple[int, str, Collection[str]]], dictionary: Dictionary, *, words: bool
 ) -> dict[str, Rows]:
-    """Return rows of `matched`, and of `word` where asked, of number, content and own subjects."""
+    """Return rows of `matched` and, where asked, number and word codes of every text.
+
+    A text is given by number, content and own subjects.
+    """
     found: dict[str, Rows] = {"word": [], "matched": []}
     for mid, content, own in texts:
         tokens = Tokens(content)
         for name, start, end in find_matches(content, dictionary, frozenset(own), tokens):
             found["matched"].append((mid, name, start, end, content[start:end]))
         if words:
-            found["word"] += ((mid, code) for code in word_codes(tokens))
+            found["word"].append((mid, word_codes(tokens)))
     return found
 
 
