@@ -87,9 +87,8 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 # Which names can be as like another as MinHash asks: few, found without comparing pairs.
 #
 # Two sets whose Jaccard is J or more differ in at most (1 - J) x union members. Dealt by a hash
-# into one more parts than that, they agree in a whole part. So a name none of whose parts, as a
-# sum of hashes, occurs in another name has no twin, and no signature need be made for it. Nothing
-# is missed: sums of equal parts are equal. Linear in the names.
+# into one more parts than that, they agree in a whole part, and in its sum. So a name none of whose
+# parts occurs in another name has no twin, and needs no signature. Nothing is missed.
 
 _CHUNK_BITS = 13
 _CHUNK_NAMES = 1 << _CHUNK_BITS  # names whose grams are held at once: bounds memory

@@ -6,10 +6,11 @@ import json
 import re
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast, get_args
 
 from noctuary.core.errors import ConfigError
@@ -93,20 +94,17 @@ def merge_extractions(base: Extraction, extra: Extraction) -> Extraction:
     """
     own = {item.name for item in base.found if item.role in ("about", "speaker")}
     new = [item for item in extra.found if item.role == "about" or item.name not in own]
-    found = [*base.found, *_not_held(new, base.found)]
-    stated = [*base.stated, *_not_held(extra.stated, base.stated)]
+    found = [*base.found, *_not_held(new, base.found, itemgetter(2))]  # by name
+    said = itemgetter(slice(3))  # by subject, relation and object
+    stated = [*base.stated, *_not_held(extra.stated, base.stated, said)]
     aliases = tuple(sorted({*base.aliases, *extra.aliases}))
     return Extraction(tuple(sorted(set(found), key=found_order)), sort_stated(stated), aliases)
 
 
-def _not_held(extra: Iterable[Item], base: Sequence[Item]) -> list[Item]:
+def _not_held(
+    extra: Iterable[Item], base: Sequence[Item], said: Callable[[Item], Hashable]
+) -> list[Item]:
     """Return the items that say something else, or elsewhere, than every item of the base."""
-
-    def said(item: Found | Stated) -> Hashable:
-        if isinstance(item, Found):
-            return item.name
-        return item.subject, item.relation, item.object
-
     held: defaultdict[Hashable, list[Span]] = defaultdict(list)
     for item in base:
         if item.start != NO_SPAN:
@@ -589,11 +587,9 @@ def findings_told(
 ) -> dict[str, Extraction]:
     """Return what is told, by the id of the memory that stands behind it.
 
-    - A link is a statement of the memory that points ("" relation "#id").
-    - A mention makes the concept's name and aliases tags of its memory, and says that they are one.
-    - An edge is a statement of each memory that is evidence of it.
-
-    Names that fold to nothing, and edges whose ends are one name, say nothing.
+    A link is a statement of the memory that points, an edge one of each memory that is evidence of
+    it; a mention makes the concept's name and aliases tags of its memory. Names that fold to
+    nothing, and edges whose ends are one name, say nothing.
     """
     known = {concept.name: concept for concept in concepts}
     found: defaultdict[str, set[Found]] = defaultdict(set)
