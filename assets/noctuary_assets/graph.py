@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -12,19 +13,18 @@ from noctuary.core.files import hash_file, read_array
 from noctuary.core.types import MemoryRecord
 from noctuary.embed.documents import Backend, vector_kind
 from noctuary.graph.build import (
-    ExtendedExtractions,
+    Built,
     Extractions,
     Extractor,
     NameEncoder,
     build_graph,
     embedded_names_kind,
     encoder_failed,
-    sample_merges,
-    top_concepts,
 )
 from noctuary.graph.canonical import MergeRules
 from noctuary.graph.duplicates import NEAR_KIND, read_near_memo, write_near_memo
 from noctuary.graph.extract import EXTRACTION_KIND, EXTRACTOR_VERSION, ExtractMemories
+from noctuary.graph.fold import concept_id
 from noctuary.graph.llm import TRIPLES_KIND, extend_extractions, llm_inputs
 from noctuary.graph.state import STATE_VERSION, GraphState
 from noctuary.graph.tables import FILES, ArrowTable, GraphTables, read_tables, write_tables
@@ -93,8 +93,37 @@ def _build(night: Night) -> StageOutput:
         "names_embedded": names.computed,
         **found.notes,
     }
-    facts = {**built.to_facts(), **names.to_facts(), **found.facts}
+    facts = {**_graph_facts(built), **names.to_facts(), **found.facts}
     return StageOutput(built.tables.edges.num_rows, facts, notes)
+
+
+def _graph_facts(built: Built) -> dict[str, Any]:
+    """Return the rows of each table, and what they are of."""
+    tables = built.tables
+    counted = {
+        "concepts_by_kind": (tables.concepts, "kind"),
+        "mentions_by_role": (tables.mentions, "role"),
+        "edges_by_relation": (tables.edges, "relation"),
+        "concept_edges_by_relation": (tables.concept_edges, "relation"),
+        "merges_by_reason": (tables.merges, "reason"),
+        "supersessions_by_reason": (tables.supersessions, "reason"),
+    }
+    counts = {
+        name: dict(_columns(table, column).group_by(column).len().sort(column).iter_rows())
+        for name, (table, column) in counted.items()
+    }
+    closed = {
+        f"closed_{name}": table.num_rows - int(table["valid_to_us"].null_count)
+        for name, table in (("edges", tables.edges), ("concept_edges", tables.concept_edges))
+    }
+    return {
+        **{name: getattr(tables, name).num_rows for name in FILES},
+        **counts,
+        **closed,
+        "merges_refused": dict(built.unmerged),
+        "unknown_names_in_rules": len(built.unknown_names),
+        "supersessions_rejected": dict(built.rejected),
+    }
 
 
 def open_extractor(night: Night) -> Extractor:
@@ -106,11 +135,9 @@ def open_extractor(night: Night) -> Extractor:
 def open_extractions(night: Night, records: Sequence[MemoryRecord]) -> Extractions:
     """Return the extractions of tonight's memories, with a model's where one is configured."""
     extractor, told, settings = open_extractor(night), read_told(night), night.settings.graph
-    if settings.extractor != "llm":
-        return Extractions(extractor, records, told)
     answers = night.content(TRIPLES_KIND)
     extend = partial(extend_extractions, settings, answers, progress=night.progress)
-    return ExtendedExtractions(extractor, records, told, extend)
+    return Extractions(extractor, records, told, extend if settings.extractor == "llm" else None)
 
 
 def names_kind(night: Night) -> str:
@@ -243,3 +270,46 @@ def _columns(table: ArrowTable, *names: str) -> pl.DataFrame:
     import polars as pl
 
     return pl.DataFrame(table.select(list(names)))
+
+
+# The graph at a glance: its best-known concepts and a few merges, as Markdown for the night's UI.
+#
+# What is shown stays in an event log for good, whatever happens to the memories: only short names
+# of concepts that several memories hold, and never a span of text.
+
+SHOWN_ROWS = 20  # rows of each table; more would not be read
+NAME_MAX_CHARS = 24  # longest name shown: longer ones are often half a sentence of a memory
+
+# Fewest memories that hold a concept that is shown: one memory's own words stay in the store.
+SHOWN_DF_MIN = 3
+
+
+def top_concepts(tables: GraphTables) -> str:
+    """Return the concepts that most memories hold, as a Markdown table."""
+    rows = _best_known(tables.concepts).select("canonical_name", "kind", "df").rows()
+    return _markdown(("concept", "kind", "memories"), rows)
+
+
+def sample_merges(tables: GraphTables) -> str:
+    """Return merges into the best-known concepts, as a Markdown table."""
+    places = {key: i for i, key in enumerate(_best_known(tables.concepts)["concept_id"])}
+    known = [
+        (places[key], merge["name"], merge["canonical"], merge["reason"], f"{merge['score']:.2f}")
+        for merge in tables.merges.to_pylist()
+        if (key := concept_id(merge["canonical"])) in places
+        and len(merge["name"]) <= NAME_MAX_CHARS
+    ]
+    return _markdown(("name", "concept", "reason", "score"), [row[1:] for row in sorted(known)])
+
+
+def _best_known(concepts: ArrowTable) -> pl.DataFrame:
+    import polars as pl
+
+    known = pl.col("df") >= SHOWN_DF_MIN, pl.col("canonical_name").str.len_chars() <= NAME_MAX_CHARS
+    return pl.DataFrame(concepts).filter(*known).sort("df", "concept_id", descending=[True, False])
+
+
+def _markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    cells = ([str(v).replace("|", "\\|").replace("\n", " ") for v in row] for row in rows)
+    lines = [f"| {' | '.join(row)} |" for row in (columns, *islice(cells, SHOWN_ROWS))]
+    return "\n".join([lines[0], f"|{'---|' * len(columns)}", *lines[1:]])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from noctuary.evaluate.labels import Query
-from noctuary.graph.state import Hubs
+from noctuary.graph.state import hub_limits
 from noctuary.graph.walk import ROLES, SEED_COUNT, MentionArrays, Walk, choose_seeds, link_query
 from noctuary.recall.engine import fuse, importance_of
 from noctuary.recall.legs import (
@@ -76,9 +76,9 @@ def join(mentions: MentionArrays, total: int, mask: Mask | None) -> Joined:
     pairs = np.unique(concepts * total + where)
     subjects = np.unique((concepts * total + where)[about])
     held = np.bincount(pairs // total, minlength=size)
-    hubs = Hubs.of(total if mask is None else int(mask.sum()))
-    usable = (held >= LEAST_HELD) & (held <= hubs.mentions)
-    usable &= np.bincount(subjects // total, minlength=size) <= hubs.subjects
+    limits = hub_limits(total if mask is None else int(mask.sum()))
+    usable = (held >= LEAST_HELD) & (held <= limits["hub_mentions"])
+    usable &= np.bincount(subjects // total, minlength=size) <= limits["hub_subjects"]
     pairs = pairs[usable[pairs // total]]
     return Joined(pairs % total, pairs // total, np.where(usable, held, 0), total)
 

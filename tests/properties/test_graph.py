@@ -16,6 +16,8 @@ from noctuary.graph.extract import (
     Dictionary,
     Extraction,
     Tokens,
+    decode_extraction,
+    encode_extraction,
     extract,
     find_matches,
 )
@@ -114,7 +116,7 @@ def test_any_text_gives_spans_that_fold_to_their_names(
         assert found.name
         assert fold_name(found.surface) == found.name
         assert found.start == NO_SPAN or content[found.start : found.end] == found.surface
-    assert Extraction.from_json(extraction.to_json()) == extraction
+    assert decode_extraction(encode_extraction(extraction)) == extraction
 
 
 @given(_corpora())

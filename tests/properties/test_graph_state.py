@@ -145,7 +145,7 @@ def _night(path: Path, records: Sequence[MemoryRecord]) -> _Night:
             records, synced_keys(records), lambda chosen: [extractions[p] for p in chosen]
         )
         kept = keep_runs(state.runs(), len(records))
-        state.place(records, kept)
+        state.place(kept)
         merged = canonicalise(list(state.names()), state.aliases())
         graph = to_graph(state.fold(merged.canonical_of, merged.merges))
     return _Night(graph, report, kept, merged.canonical_of)

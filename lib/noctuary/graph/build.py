@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,12 @@ from noctuary.graph.extract import (
     decode_extraction,
     encode_extraction,
 )
-from noctuary.graph.fold import concept_id
 from noctuary.graph.guards import NameStats, family, ranked
 from noctuary.graph.llm import Extended, merge_extractions
 from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
 from noctuary.graph.state import GraphState
 from noctuary.graph.supersession import close_intervals, find_supersessions
-from noctuary.graph.tables import FILES, ArrowColumn, ArrowTable, GraphTables, to_table
+from noctuary.graph.tables import ArrowColumn, ArrowTable, GraphTables, to_table
 from noctuary.graph.walk import (
     NO_CONCEPT,
     OPEN_END_US,
@@ -46,9 +45,7 @@ from noctuary.work.shards import RecordBatch, Runner, arrow_compute
 
 # What the extractor found in tonight's memories: kept, made anew, and added to.
 
-KeyRows = NDArray[np.uint8]
-"""Keys, shape (n, 32)."""
-
+KeyRows = NDArray[np.uint8]  # keys, shape (n, 32)
 _READ_ROWS = 4_096  # findings decoded at once: some ten MB of objects
 
 
@@ -83,18 +80,25 @@ class Extractor:
 
 
 class Extractions:
-    """Extractions of tonight's memories on demand, what the store tells added and part of keys."""
+    """Extractions of tonight's memories on demand, what the store tells added and part of keys.
+
+    With `extend` (see `extend_extractions`) all are held, and a model's late answer changes a key.
+    """
 
     def __init__(
-        self, extractor: Extractor, records: Sequence[MemoryRecord], told: Mapping[str, Extraction]
+        self,
+        extractor: Extractor,
+        records: Sequence[MemoryRecord],
+        told: Mapping[str, Extraction],
+        extend: Callable[[Sequence[MemoryRecord], Sequence[Extraction]], Extended] | None = None,
     ) -> None:
-        """Read the keys; nothing is extracted before `load`."""
         self._extractor = extractor
-        self._records = records
-        self._text_keys = _keys_of(records)
+        self._records = records if extend is None else list(records)
+        self._text_keys = _keys_of(self._records)
         self._told: dict[int, Extraction] = {}
+        self._held: Sequence[Extraction] | None = None
         keys = self._text_keys.copy() if told else self._text_keys
-        for batch in column_batches(records, ("position", "memory_id")) if told else ():
+        for batch in column_batches(self._records, ("position", "memory_id")) if told else ():
             columns = (column.to_pylist() for column in batch.columns)
             for position, memory_id in zip(*columns, strict=True):
                 if (more := told.get(memory_id)) is not None:
@@ -105,9 +109,16 @@ class Extractions:
         self.extracted = 0
         self.facts: Mapping[str, Any] = {}
         self.notes: Mapping[str, Any] = {}
+        if extend is not None:
+            extended = extend(self._records, list(self.load(range(len(self._records)))))
+            self._held, self.facts, self.notes = extended
+            self.keys = list(map(_with_added, self.keys, self._held))
 
     def load(self, chosen: Sequence[int]) -> Iterable[Extraction]:
         """Yield the extractions of the memories at ascending positions."""
+        if self._held is not None:
+            yield from (self._held[position] for position in chosen)
+            return
         positions = np.array(chosen, dtype=np.int64)
         rows = take_columns(self._records, positions, EXTRACTION_COLUMNS)
         self.extracted += self._extractor.fill(map(add_keys, rows)).computed
@@ -115,30 +126,6 @@ class Extractions:
         for position, extraction in zip(chosen, found, strict=True):
             told = self._told.get(position)
             yield extraction if told is None else merge_extractions(extraction, told)
-
-
-class ExtendedExtractions(Extractions):
-    """Extractions, all held, to which a language model adds: a late answer changes a key."""
-
-    def __init__(
-        self,
-        extractor: Extractor,
-        records: Sequence[MemoryRecord],
-        told: Mapping[str, Extraction],
-        extend: Callable[[Sequence[MemoryRecord], Sequence[Extraction]], Extended],
-    ) -> None:
-        """Extract everything and let `extend` add to it; see `extend_extractions`."""
-        held = list(records)
-        super().__init__(extractor, held, told)
-        found = list(super().load(range(len(held))))
-        extended = extend(held, found)
-        self.facts, self.notes = extended.facts, extended.notes
-        self._merged = extended.extractions
-        self.keys = list(map(_with_added, self.keys, self._merged))
-
-    def load(self, chosen: Sequence[int]) -> Iterable[Extraction]:
-        """Return the merged extractions of the memories at some positions."""
-        return [self._merged[position] for position in chosen]
 
 
 def _with_added(key: str, found: Extraction) -> str:
@@ -163,24 +150,20 @@ def _keys_of(records: Sequence[MemoryRecord]) -> KeyRows:
 
 # Vectors of the names of concepts: which names get one, and what of them outlives a night.
 
+# Most names that are embedded, those in most memories first. More finds more synonyms among rare
+# names; the first night pays some 2 ms a name, and every new name is compared with all others.
 NAMES_MAX = 4096
-"""Most names that are embedded, those in most memories first. More finds more synonyms among rare
-names; the first night pays some 2 ms a name, and every new name is compared with all others."""
-
+# Memories from which on any name is embedded: one that stands in a single memory joins nothing.
 SHARED_DF = 2
-"""Memories from which on any name is embedded: one that stands in a single memory joins nothing."""
-
+# Kinds that an author gave on purpose: embedded even where one memory has them.
 AUTHOR_KINDS = frozenset({"title", "heading", "key", "label", "tag"})
-"""Kinds that an author gave on purpose: embedded even where one memory has them."""
-
 _MERGING_FAMILIES = frozenset({"words", "speaker"})
 _FAILURE = "names_not_embedded"
 
+# By folded name, a unit vector of shape (dimension,).
 NameVectors = Mapping[str, NDArray[np.float32]]
-"""By folded name, a unit vector of shape (dimension,)."""
-
+# Gives the vectors of texts, and tells a progress of them.
 Encode = Callable[[Sequence[str], Progress], Embedded]
-"""Gives the vectors of texts, and tells a progress of them."""
 
 
 def choose_names(names: Sequence[NameStats]) -> list[str]:
@@ -251,8 +234,8 @@ class _Named:
 
 _NO_RULES = MergeRules()
 
+# Gives vectors, shape (dimension,), by folded name, best rank first; None without an encoder.
 NameEmbedder = Callable[[Sequence[NameStats]], NameVectors | None]
-"""Gives vectors, shape (dimension,), by folded name, best rank first; None without an encoder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,35 +247,6 @@ class Built:
     rejected: Mapping[str, int]  # statements and links that superseded nothing, by reason
     unknown_names: tuple[str, ...]
     near_memo: NearMemo
-
-    def to_facts(self) -> dict[str, Any]:
-        """Return what the stage's facts say of the graph: rows by table, and what they are of."""
-        tables = self.tables
-        return {
-            **{name: getattr(tables, name).num_rows for name in FILES},
-            "concepts_by_kind": _counts(tables.concepts, "kind"),
-            "mentions_by_role": _counts(tables.mentions, "role"),
-            "edges_by_relation": _counts(tables.edges, "relation"),
-            "concept_edges_by_relation": _counts(tables.concept_edges, "relation"),
-            "merges_by_reason": _counts(tables.merges, "reason"),
-            "merges_refused": dict(self.unmerged),
-            "unknown_names_in_rules": len(self.unknown_names),
-            "supersessions_by_reason": _counts(tables.supersessions, "reason"),
-            "supersessions_rejected": dict(self.rejected),
-            "closed_edges": _closed(tables.edges),
-            "closed_concept_edges": _closed(tables.concept_edges),
-        }
-
-
-def _counts(table: ArrowTable, column: str) -> dict[str, int]:
-    import polars as pl
-
-    counted = pl.DataFrame(table.select([column])).group_by(column).len().sort(column)
-    return dict(counted.iter_rows())
-
-
-def _closed(table: ArrowTable) -> int:
-    return table.num_rows - int(table["valid_to_us"].null_count)
 
 
 def build_graph(
@@ -309,7 +263,7 @@ def build_graph(
     `vectors` are unit rows by position, (n, d); None finds no near duplicates. `near_memo`, of the
     last search with vectors of the same encoder, makes this one quicker, never another.
     """
-    state.place(records, keep_runs(state.runs(), len(records)))
+    state.place(keep_runs(state.runs(), len(records)))
     names = list(state.names())
     vectors_of = None if embed_names is None else embed_names(names)
     merged = canonicalise(names, state.aliases(), rules, vectors_of)
@@ -447,47 +401,3 @@ def _indptr(rows: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     indptr = np.zeros(n + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=n), out=indptr[1:])
     return indptr
-
-
-# The graph at a glance: its best-known concepts and a few merges, as Markdown for the night's UI.
-#
-# What is shown stays in an event log for good, whatever happens to the memories: only short names
-# of concepts that several memories hold, and never a span of text.
-
-SHOWN_ROWS = 20  # rows of each table; more would not be read
-NAME_MAX_CHARS = 24  # longest name shown: longer ones are often half a sentence of a memory
-
-SHOWN_DF_MIN = 3
-"""Fewest memories that hold a concept that is shown: one memory's own words stay in the store."""
-
-
-def top_concepts(tables: GraphTables) -> str:
-    """Return the concepts that most memories hold, as a Markdown table."""
-    rows = [(row["canonical_name"], row["kind"], row["df"]) for row in _best_known(tables.concepts)]
-    return _markdown(("concept", "kind", "memories"), rows)
-
-
-def sample_merges(tables: GraphTables) -> str:
-    """Return merges into the best-known concepts, as a Markdown table."""
-    places = {row["concept_id"]: i for i, row in enumerate(_best_known(tables.concepts))}
-    known = [
-        (places[key], merge["name"], merge["canonical"], merge["reason"], f"{merge['score']:.2f}")
-        for merge in tables.merges.to_pylist()
-        if (key := concept_id(merge["canonical"])) in places
-        and len(merge["name"]) <= NAME_MAX_CHARS
-    ]
-    return _markdown(("name", "concept", "reason", "score"), [row[1:] for row in sorted(known)])
-
-
-def _best_known(concepts: ArrowTable) -> list[dict[str, Any]]:
-    import polars as pl
-
-    known = pl.col("df") >= SHOWN_DF_MIN, pl.col("canonical_name").str.len_chars() <= NAME_MAX_CHARS
-    rows = pl.DataFrame(concepts).filter(*known)
-    return rows.sort("df", "concept_id", descending=[True, False]).to_dicts()
-
-
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    cells = ([str(v).replace("|", "\\|").replace("\n", " ") for v in row] for row in rows)
-    lines = [f"| {' | '.join(row)} |" for row in (columns, *islice(cells, SHOWN_ROWS))]
-    return "\n".join([lines[0], f"|{'---|' * len(columns)}", *lines[1:]])

@@ -39,9 +39,8 @@ from noctuary.graph.tables import Merge
 
 GRAM = 3  # characters of a gram; shorter names have none
 
+# Odd, with the bits of the golden ratio: multiples of it lie evenly in 64 bits.
 GOLDEN = 0x9E3779B97F4A7C15
-"""Odd, with the bits of the golden ratio: multiples of it lie evenly in 64 bits."""
-
 _SETS_KEPT = 1 << 13  # some 20 MB; a name is compared with several others
 _CODE_BITS = 21  # Unicode ends below 2 ** 21, so three code points fit 63 bits
 
@@ -88,9 +87,8 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 # Which names can be as like another as MinHash asks: few, found without comparing pairs.
 #
 # Two sets whose Jaccard is J or more differ in at most (1 - J) x union members. Dealt by a hash
-# into one more parts than that, they agree in a whole part. So a name none of whose parts, as a
-# sum of hashes, occurs in another name has no twin, and no signature need be made for it. Nothing
-# is missed: sums of equal parts are equal. Linear in the names.
+# into one more parts than that, they agree in a whole part, and in its sum. So a name none of whose
+# parts occurs in another name has no twin, and needs no signature. Nothing is missed.
 
 _CHUNK_BITS = 13
 _CHUNK_NAMES = 1 << _CHUNK_BITS  # names whose grams are held at once: bounds memory
@@ -155,38 +153,33 @@ def _distinct(names: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.int6
 # Names that share nearly all their character trigrams, found by MinHash and banding: candidates
 # share a bucket in any band, and each is verified by exact Jaccard.
 
+# Share of trigrams that two names must have in common; lower finds more misspellings and more names
+# that only look alike.
 JACCARD_MIN = 0.9
-"""Share of trigrams that two names must have in common; lower finds more misspellings and more
-names that only look alike."""
-
+# Hash values in a band: a pair of likeness j shares a band with odds j ** BAND_ROWS. More rows
+# verify fewer pairs in vain and miss more.
 BAND_ROWS = 6
-"""Hash values in a band: a pair of likeness j shares a band with odds j ** BAND_ROWS. More rows
-verify fewer pairs in vain and miss more."""
-
+# Bands: a pair at JACCARD_MIN is missed with odds (1 - 0.9 ** 6) ** 16 = 5e-6. More bands miss less
+# and cost time and memory in proportion.
 BANDS = 16
-"""Bands: a pair at JACCARD_MIN is missed with odds (1 - 0.9 ** 6) ** 16 = 5e-6. More bands miss
-less and cost time and memory in proportion."""
-
+# Least entropy of a name's characters: at least four of them in equal use. Below, trigrams repeat
+# and say little (hahaha, hahahaha).
 ENTROPY_MIN_BITS = 2.0
-"""Least entropy of a name's characters: at least four of them in equal use. Below, trigrams repeat
-and say little (hahaha, hahahaha)."""
-
 FUZZY_MIN_CHARS = 8  # shortest name compared by trigrams: below, one letter is a tenth of the name
 
+# Names of a bucket compared with all others of it. A larger bucket is split by the digits of its
+# names; what is still larger compares each name with the 64 best-ranked ones, and is counted.
+# Bounds a corpus of near-equal names (log lines); raising it finds more twins in such a corpus,
+# slower.
 BUCKET_MAX_NAMES = 64
-"""Names of a bucket compared with all others of it. A larger bucket is split by the digits of its
-names; what is still larger compares each name with the 64 best-ranked ones, and is counted. Bounds
-a corpus of near-equal names (log lines); raising it finds more twins in such a corpus, slower."""
-
 CROWDED = "crowded_bucket"  # reason under which names of larger buckets are counted
 
 _DIGITS = re.compile(r"\d+")
 _SHAPES_KEPT = 1 << 14  # pairs of length and number of characters: every one that occurs
-_SIGNATURE_NAMES = 8192  # rows of a signature matrix made at once: bounds the memory of the hashes
 _MASK = (1 << 64) - 1
 
-Signatures = NDArray[np.uint32]
-"""Shape (names, BANDS * BAND_ROWS)."""
+# A key of 64 bits per band, shape (names, BANDS): names that agree in a band are compared.
+Signatures = NDArray[np.uint64]
 
 
 def may_compare(name: str) -> bool:
@@ -215,12 +208,10 @@ def _least_entropy_bits(length: int, distinct: int) -> float:
 
 
 def signatures(names: Sequence[str]) -> Signatures:
-    """Return a MinHash signature per name; a row depends on its name alone."""
-    chunks = [
-        _signatures_of(names[start : start + _SIGNATURE_NAMES])
-        for start in range(0, len(names), _SIGNATURE_NAMES)
-    ]
-    return np.concatenate(chunks) if chunks else np.empty((0, BANDS * BAND_ROWS), np.uint32)
+    """Return the MinHash bands of every name; a row depends on its name alone."""
+    starts = range(0, len(names), _CHUNK_NAMES)
+    chunks = [_bands_of(names[start : start + _CHUNK_NAMES]) for start in starts]
+    return np.concatenate(chunks) if chunks else np.empty((0, BANDS), np.uint64)
 
 
 def candidates(
@@ -257,10 +248,7 @@ def similar_pairs(names: Sequence[str], refused: Counter[str]) -> list[tuple[int
 
 def _buckets(rows: Signatures) -> Iterator[list[int]]:
     """Yield the indices of every bucket with two names or more, in order of rank."""
-    for band in range(BANDS):
-        keys = np.zeros(len(rows), np.uint64)
-        for column in range(band * BAND_ROWS, (band + 1) * BAND_ROWS):
-            keys = mixed(keys ^ rows[:, column])
+    for keys in rows.T:
         order = np.argsort(keys, kind="stable")  # stable: equal keys stay in order of rank
         edges = [0, *(np.flatnonzero(np.diff(keys[order])) + 1).tolist(), len(order)]
         yield from (order[a:b].tolist() for a, b in pairwise(edges) if b - a > 1)
@@ -278,29 +266,30 @@ def _split(names: Sequence[str], buckets: Iterator[list[int]]) -> Iterator[list[
         yield from (part for part in parts.values() if len(part) > 1)
 
 
-def _signatures_of(names: Sequence[str]) -> Signatures:
+def _bands_of(names: Sequence[str]) -> Signatures:
     grams, starts = gram_hashes(names)
     # Multiplier (odd) and addend of every hash, the same on every machine.
     places = range(1, 2 * BANDS * BAND_ROWS + 1)
     drawn = mixed(np.array([(place * GOLDEN) & _MASK for place in places], np.uint64))
-    columns = [
+    bands, hashes = np.zeros((len(names), BANDS), np.uint64), np.empty_like(grams)
+    for place, (multiplier, addend) in enumerate(zip(drawn[::2] | 1, drawn[1::2], strict=True)):
         # The high half of the product is the well-mixed one.
-        np.minimum.reduceat((grams * multiplier + addend) >> np.uint64(32), starts)
-        for multiplier, addend in zip(drawn[::2] | np.uint64(1), drawn[1::2], strict=True)
-    ]
-    return np.stack(columns, axis=1).astype(np.uint32)
+        np.multiply(grams, multiplier, out=hashes)
+        hashes += addend
+        hashes >>= np.uint64(32)
+        least = np.minimum.reduceat(hashes, starts)
+        bands[:, place // BAND_ROWS] = mixed(bands[:, place // BAND_ROWS] ^ least)
+    return bands
 
 
 # Names whose vectors are each other's nearest, by blocks of rows: the one step that sees all pairs,
-# some 0.2 s for as many names as are given a vector. Cosines are exact to 1e-9 and ties go to the
-# smaller name, so that blocks make no difference.
+# under a second for as many names as are given a vector. Cosines are exact to 1e-9 and ties go to
+# the smaller name, so that blocks make no difference.
 
+# Least cosine of two names that may be one; lower finds more synonyms and more mere relatives.
 COSINE_MIN = 0.8
-"""Least cosine of two names that may be one; lower finds more synonyms and more mere relatives."""
-
-_BLOCK_VALUES = 1 << 23  # cosines held at once: 32 MB
-_NEAR = 1e-5  # float32 products of unit vectors err by less: what is this close is rescored
-_COSINE_DIGITS = 9  # of the exact cosine; float64 sums of any order agree to this
+_BLOCK_VALUES = 1 << 22  # cosines held at once: 32 MB
+_COSINE_DIGITS = 9  # sums of any order agree to this
 
 
 def mutual_pairs(vectors: Mapping[str, NDArray[np.float32]]) -> list[tuple[str, str, float]]:
@@ -309,18 +298,24 @@ def mutual_pairs(vectors: Mapping[str, NDArray[np.float32]]) -> list[tuple[str, 
     if not names:
         return []
     units = _unit_rows([vectors[name] for name in names])
+    nearest, cosines = np.empty(len(names), np.int64), np.empty(len(names))
     size = max(1, _BLOCK_VALUES // len(names))
-    nearest: dict[int, tuple[int, float]] = {}
     for start in range(0, len(names), size):
-        nearest.update(_nearest(units, np.arange(start, min(start + size, len(names)))))
-    return [
-        (names[row], names[other], cosine)
-        for row, (other, cosine) in sorted(nearest.items())
-        if row < other and nearest.get(other, (-1, 0.0))[0] == row
-    ]
+        block = units[start : start + size] @ units.T
+        rows = np.arange(len(block))
+        block[rows, start + rows] = -1.0
+        highest = np.round(block.max(axis=1), _COSINE_DIGITS)
+        # Of equal ones the first, which is the smaller name.
+        nearest[start + rows] = (block >= highest[:, None] - 0.5 * 0.1**_COSINE_DIGITS).argmax(
+            axis=1
+        )
+        cosines[start + rows] = np.minimum(highest, 1.0)
+    rows = np.arange(len(names))
+    chosen = (nearest[nearest] == rows) & (rows < nearest) & (cosines >= COSINE_MIN)
+    return [(names[r], names[nearest[r]], float(cosines[r])) for r in np.flatnonzero(chosen)]
 
 
-def _unit_rows(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+def _unit_rows(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float64]:
     shapes = set(map(np.shape, vectors))
     if len(shapes) != 1:
         raise ValueError(f"found vectors of shapes {sorted(shapes)}, expected one: embed anew")
@@ -328,28 +323,10 @@ def _unit_rows(vectors: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
     if not np.isfinite(rows).all():
         raise ValueError("found vectors with values that are not finite: embed these names anew")
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
-
-
-def _nearest(units: NDArray[np.float32], rows: NDArray[np.int64]) -> dict[int, tuple[int, float]]:
-    """Return the nearest other row and its cosine for rows that have one within COSINE_MIN."""
-    cosines = units[rows] @ units.T
-    cosines[np.arange(len(rows)), rows] = -1.0
-    highest = cosines.max(axis=1)
-    near = np.flatnonzero(highest >= COSINE_MIN - _NEAR)
-    places, others = np.nonzero(cosines[near] >= highest[near, None] - _NEAR)
-    owners = rows[near[places]]
-    ours, theirs = units[owners].astype(np.float64), units[others].astype(np.float64)
-    # float32 unit rows are off by 1e-7: their true lengths are divided out.
-    lengths = np.einsum("ij,ij->i", ours, ours) * np.einsum("ij,ij->i", theirs, theirs)
-    exact = np.einsum("ij,ij->i", ours, theirs) / np.sqrt(lengths)
-    exact = np.minimum(np.round(exact, _COSINE_DIGITS), 1.0)
-    best: dict[int, tuple[int, float]] = {}
-    for owner, other, cosine in zip(owners.tolist(), others.tolist(), exact.tolist(), strict=True):
-        # Columns ascend, and follow the names' order: of equal ones the smaller name stays.
-        if cosine >= COSINE_MIN and cosine > best.get(owner, (-1, 0.0))[1]:
-            best[owner] = (other, cosine)
-    return best
+    units = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0).astype(np.float64)
+    # Rows of float32 are off by 1e-7.
+    lengths = np.linalg.norm(units, axis=1, keepdims=True)
+    return np.divide(units, lengths, out=units, where=lengths > 0)
 
 
 # Names that are one but for their spelling. Candidates share a key; linear in the names.
@@ -438,7 +415,7 @@ class Groups:
     """Names in groups, each with its best-ranked name as the canonical one; `never` is kept."""
 
     def __init__(self, names: Sequence[str], never: Iterable[tuple[str, str]]) -> None:
-        self._rank = {name: place for place, name in enumerate(names)}
+        self.rank = {name: place for place, name in enumerate(names)}
         # Only of names in company: nearly all stay alone.
         self._canonical: dict[str, str] = {}
         self._members: dict[str, list[str]] = {}
@@ -448,7 +425,7 @@ class Groups:
             self._apart[right].add(left)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._rank
+        return name in self.rank
 
     def canonical(self, name: str) -> str:
         """Return the name that stands for a known name's group."""
@@ -456,15 +433,11 @@ class Groups:
 
     def leaders(self) -> list[str]:
         """Return the canonical names, best rank first."""
-        return [name for name in self._rank if self.canonical(name) == name]
+        return [name for name in self.rank if self.canonical(name) == name]
 
     def better_first(self, left: str, right: str) -> tuple[str, str]:
         """Return two known names, the better ranked one first."""
-        return (left, right) if self._rank[left] < self._rank[right] else (right, left)
-
-    def place(self, name: str) -> int:
-        """Return the rank of a known name, 0 for the best."""
-        return self._rank[name]
+        return (left, right) if self.rank[left] < self.rank[right] else (right, left)
 
     def join(self, left: str, right: str) -> bool:
         """Make two known names one concept, unless `never` keeps any of their groups apart."""
@@ -478,10 +451,9 @@ class Groups:
         self._members.setdefault(high, [high]).extend(joining)
         return True
 
-    def moved(self) -> Iterator[tuple[str, str]]:
-        """Yield (name, canonical name) of every name that is not its own, best rank first."""
-        for name in sorted(self._canonical, key=self._rank.__getitem__):
-            yield name, self._canonical[name]
+    def moved(self) -> dict[str, str]:
+        """Return the canonical name of every name that is not its own, best rank first."""
+        return {n: self._canonical[n] for n in sorted(self._canonical, key=self.rank.__getitem__)}
 
     def _kept_apart(self, high: str, low: str) -> bool:
         if not self._apart:
@@ -514,22 +486,17 @@ def paths_to(canonical: str, links: Iterable[Link]) -> dict[str, tuple[Link, str
     return found
 
 
-# Which runs of plain words are concepts: document frequency limits and C-value.
-#
-# C-value (Frantzi, Ananiadou and Mima 2000) asks whether a run of words lives a life of its own or
-# only occurs inside longer ones: log2(words) x (frequency - mean frequency of the longer runs that
-# hold it). The paper's form for runs of two words or more is used: a single word scores 0 and is
-# never a concept by itself, since frequent single words are mostly vocabulary.
+# Which runs of plain words are concepts: document frequency limits and C-value (Frantzi, Ananiadou
+# and Mima 2000), which asks whether a run occurs outside of longer ones: log2(words) x (frequency -
+# mean frequency of the longer runs that hold it). A single word scores 0 and is no concept.
 
+# Runs must score above this. Higher keeps fewer and longer runs; 0 drops single words and what only
+# occurs inside one longer run.
 C_VALUE_MIN = 0.0
-"""Runs must score above this. Higher keeps fewer and longer runs; 0 drops single words and what
-only occurs inside one longer run."""
-
 DF_MIN = 2  # fewest memories that hold a run; in one memory it connects nothing
 
+# Largest share of the memories that hold a run; beyond it is vocabulary and would be a hub.
 DF_MAX_SHARE = 0.02
-"""Largest share of the memories that hold a run; beyond it is vocabulary and would be a hub."""
-
 RUN_MAX_WORDS = 8  # longest run that is looked into; bounds the work per run to 28 parts
 
 
@@ -563,13 +530,10 @@ def _parts(tokens: Sequence[str]) -> Iterator[str]:
             yield " ".join(tokens[start : start + length])
 
 
-# What people forced or forbade: `<store>/merges.toml`, read and checked.
+# What people forced or forbade: `<store>/merges.toml`, its names folded. Nothing else remembers it.
 #
 #     never = [["Mercury", "Quicksilver"]]   # never one concept, whatever looks alike
 #     same = [["k8s", "Kubernetes"]]         # always one concept
-#
-# Names may be written as anywhere; they are folded. A rule undoes or forces a merge at the next
-# build; nothing else keeps a memory of merges.
 
 _KEYS = ("never", "same")
 
@@ -667,12 +631,9 @@ def _message(where: str, faults: list[str]) -> str:
     return f"{where} cannot be used:\n{shown}{more}"
 
 
-# From names to canonical names, stage by stage, every merge with its reason.
-#
-# Strong links (rules, given aliases, one spelling) chain: they say that two names are the same.
-# Likeness (MinHash, embeddings) does not: a name joins a canonical name only by a link to that
-# very name, so that no concept creeps through a row of near misses. A second round over the result
-# would creep, and is not done.
+# From names to canonical names, stage by stage. Strong links (rules, given aliases, one spelling)
+# chain. Likeness does not: a name joins a canonical name only by a link to that very name, so that
+# no concept creeps through a row of near misses.
 
 _NO_RULES = MergeRules()
 
@@ -699,8 +660,7 @@ def canonicalise(
     run = _Run(ranked(names), rules)
     run.join_strong(aliases)
     run.join_minhash()
-    if vectors is not None:
-        run.join_embedding(vectors)
+    run.join_embedding(vectors or {})
     return run.result()
 
 
@@ -744,7 +704,7 @@ class _Run:
         self._join_direct(links, "embedding")
 
     def result(self) -> Canonical:
-        moved = dict(self._groups.moved())
+        moved = self._groups.moved()
         unknown = sorted(name for name in self._rules.names() if name not in self._groups)
         refused = dict(sorted(self._refused.items()))
         return Canonical(moved, tuple(self._explain(moved)), refused, tuple(unknown))
@@ -778,7 +738,7 @@ class _Run:
                 self._refused[reason] += 1
             else:
                 choices[link.name].append(link)
-        place = self._groups.place
+        place = self._groups.rank.__getitem__
         for name in sorted(choices, key=place):
             for link in sorted(choices[name], key=lambda link: (-link.score, place(link.other))):
                 if self._groups.canonical(link.other) != link.other:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 # One reason to think that a memory replaces another, before it is decided which one counts.
 
+# Sources of a supersession, strongest first.
 REASONS = ("explicit", "is_now", "newer_value", "near_duplicate")
-"""Sources of a supersession, strongest first."""
 
 
 class Link(NamedTuple):
@@ -69,12 +69,6 @@ class Sighting(NamedTuple):
     user: str  # "" for nobody
     wing: str  # "" for none: it may belong to any
     created_at_us: int
-
-    @staticmethod
-    def of(record: MemoryRecord) -> Sighting:
-        """Return where a memory stands."""
-        scope = (record.user or "", record.wing or "")
-        return Sighting(record.position, *scope, record.created_at_us)
 
     def in_scope(self, other: Sighting) -> bool:
         """Say whether two belong to one user and to wings that agree."""
@@ -156,11 +150,9 @@ def _read_batch(batch: Any) -> pl.DataFrame:
 # Decided here, as for recall (`noctuary.recall.selection`): both belong to the same user, or to
 # nobody; wings that differ keep both, and a memory without a wing may belong to any.
 
-_LAST = 2**63
-"""After every position."""
-
+_LAST = 2**63  # after every position
+# When a memory was made, and its position, which orders those of one moment.
 Moment = tuple[int, int]
-"""When a memory was made, and its position, which orders those of one moment."""
 
 
 class Memory(NamedTuple):
@@ -172,12 +164,13 @@ class Memory(NamedTuple):
     @property
     def sighting(self) -> Sighting:
         """When and whose it is."""
-        return Sighting.of(self.record)
+        r = self.record
+        return Sighting(r.position, r.user or _NOBODY, r.wing or _NOBODY, r.created_at_us)
 
 
+# By position, in ascending order of position whatever the order of the input. All memories of a
+# small corpus (`line_up`), or the few that state something (`corpus.Corpus`).
 Memories = Mapping[int, Memory]
-"""By position, in ascending order of position whatever the order of the input. All memories of a
-small corpus (`line_up`), or the few that state something (`corpus.Corpus`)."""
 
 
 def line_up(records: Sequence[MemoryRecord], extractions: Sequence[Extraction]) -> Memories:
@@ -200,11 +193,11 @@ class Timeline:
     """Dated memories of one user by wing, to be asked for the next or the last one in scope."""
 
     def __init__(self, sightings: Iterable[Sighting]) -> None:
-        self._by_wing: dict[str, list[Moment]] = defaultdict(list)
-        for at in sorted(
-            filter(is_dated, sightings), key=lambda at: (at.created_at_us, at.position)
-        ):
+        self._by_wing: defaultdict[str, list[Moment]] = defaultdict(list)
+        for at in filter(is_dated, sightings):
             self._by_wing[at.wing].append((at.created_at_us, at.position))
+        for line in self._by_wing.values():
+            line.sort()
 
     def later(self, at: Sighting) -> Iterator[int]:
         """Yield the positions of strictly later memories in scope, the earliest first."""
@@ -219,9 +212,8 @@ class Timeline:
         return None if newest is None else newest[1]
 
     def _lines(self, wing: str) -> list[list[Moment]]:
-        if not wing:
-            return list(self._by_wing.values())
-        return [self._by_wing[w] for w in (wing, "") if w in self._by_wing]
+        wings = dict.fromkeys((wing, "")) if wing else tuple(self._by_wing)
+        return [self._by_wing[w] for w in wings if w in self._by_wing]
 
 
 # A corpus as supersession asks about it: columns of all memories, texts of the few that state.
@@ -229,10 +221,10 @@ class Timeline:
 # At a million memories, records and findings as objects are some 2 GB. Only a memory that states
 # something, or is a `key: value` one, is read as a text: some twentieth of them.
 
+# Gives, each time anew, position and extraction of every memory with a subject, a tag or a
+# statement; of the findings, subjects and tags are enough. With `stated_only=True` only of those
+# that state something or are a `key: value`.
 Outlines = Callable[..., Iterable[tuple[int, Extraction]]]
-"""Gives, each time anew, position and extraction of every memory with a subject, a tag or a
-statement; of the findings, subjects and tags are enough. With `stated_only=True` only of those that
-state something or are a `key: value`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,35 +245,25 @@ class Corpus:
                 f"found outlines of positions {min(said)}..{max(said)}, expected positions in "
                 f"0..{len(columns) - 1}: the state belongs to another corpus"
             )
-        chosen = {r.position: r for r in _records_at(records, said, len(columns))}
-        stating = {p: Memory(chosen[p], said[p]) for p in sorted(said)}
-        return Corpus(columns, stating, outlines)
-
-
-def _records_at(
-    records: Sequence[MemoryRecord], wanted: Iterable[int], n: int
-) -> Iterator[MemoryRecord]:
-    is_wanted = np.zeros(n, dtype=np.bool_)
-    is_wanted[list(wanted)] = True
-    names = column_names(MEMORIES_FILE)
-    if not is_wanted.any():
-        return
-    for batch in column_batches(records, names):
-        rows = np.flatnonzero(is_wanted[batch.column("position").to_numpy()])
-        columns = [column.to_pylist() for column in batch.take(rows).columns]
-        yield from (MemoryRecord(*values) for values in zip(*columns, strict=True))
+        is_wanted = np.zeros(len(columns), dtype=np.bool_)
+        is_wanted[list(said)] = True
+        stating: dict[int, Memory] = {}
+        for batch in column_batches(records, column_names(MEMORIES_FILE)) if said else ():
+            rows = np.flatnonzero(is_wanted[batch.column("position").to_numpy()])
+            values = [column.to_pylist() for column in batch.take(rows).columns]
+            found = (MemoryRecord(*fields) for fields in zip(*values, strict=True))
+            stating |= {record.position: Memory(record, said[record.position]) for record in found}
+        return Corpus(columns, dict(sorted(stating.items())), outlines)
 
 
 # Candidate cells: rows that point the same way share a cell, whatever else is in the corpus. Cells
 # of k-means would move with it: one added memory would change which pairs are looked at.
 
+# Chance that two rows of cosine LEAST_SIMILARITY share a cell; closer ones do more often. Higher
+# finds more of the borderline pairs, for more sets of cells and their time.
 LEAST_RECALL = 0.97
-"""Chance that two rows of cosine LEAST_SIMILARITY share a cell; closer ones do more often. Higher
-finds more of the borderline pairs, for more sets of cells and their time."""
-
+# Mean rows of a cell that the number of bits aims at. Fewer are quicker and miss more pairs.
 ROWS_PER_CELL = 256
-"""Mean rows of a cell that the number of bits aims at. Fewer are quicker and miss more pairs."""
-
 _SEED = 5_000_186  # of the hyperplanes; another one finds other borderline pairs
 
 _ROWS_AT_ONCE = 4_096
@@ -301,15 +283,10 @@ def signatures(
     vectors: NDArray[np.float32], bits: int, rows: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
     """Return the cell of every row (or of `rows`) in every table, shape (n, tables)."""
-    tables = tables_for(bits)
+    tables, powers = tables_for(bits), 1 << np.arange(bits, dtype=np.int64)
     # Every table has its own generator: more of them, or more bits, change nothing of the others.
-    planes = np.concatenate(
-        [
-            np.random.default_rng((_SEED, table)).standard_normal((bits, vectors.shape[1]))
-            for table in range(tables)
-        ]
-    )
-    powers = 1 << np.arange(bits, dtype=np.int64)
+    drawn = [np.random.default_rng((_SEED, table)) for table in range(tables)]
+    planes = np.concatenate([r.standard_normal((bits, vectors.shape[1])) for r in drawn])
     chosen = np.arange(len(vectors)) if rows is None else rows
     cells = np.empty((len(chosen), tables), dtype=np.int64)
     for start in range(0, len(chosen), _ROWS_AT_ONCE):
@@ -334,30 +311,21 @@ def shared_cells(
         yield by_older[a:b], by_newer[c:d]
 
 
-# Near duplicates: the newest memory in scope that says the same at least a week later.
-#
-# Memories that differ in a number, an identifier, a date or a name are never compared (`guards`).
-# Rows are compared by user and wing: the rows of a wing with its own, rows of a wing with those
-# without one, and these with all of the user. A comparison of up to EXACT_PAIRS pairs is exact and
-# blockwise; a larger one only looks at rows that share a cell (`cells`). Turns of a conversation
-# take no part: what was said stays said, and between sessions it is courtesies that recur
-# (measured on locomo: "Bye!" and "Thanks!").
+# The search: rows of a wing are compared with its own, with those without one, and these with all
+# of the user; up to EXACT_PAIRS pairs one by one, beyond it those that share a cell. Turns take no
+# part: what was said stays said, and it is courtesies that recur ("Bye!" and "Thanks!" on locomo).
 
+# Most pairs that are compared one by one (two seconds of one slow core at 384 dimensions). Higher
+# finds every pair of larger groups; beyond it, cells miss some pairs near the threshold.
 EXACT_PAIRS = 12_288 * 12_288
-"""Most pairs that are compared one by one (two seconds of one slow core at 384 dimensions). Higher
-finds every pair of larger groups; beyond it, cells miss some pairs near the threshold."""
-
+# Older rows compared at once. Fewer skip more columns that are not late enough for any of them;
+# more make larger products.
 _BLOCK_ROWS = 128
-"""Older rows compared at once. Fewer skip more columns that are not late enough for any of them;
-more make larger products."""
-
+# Newer rows compared at once: bounds memory to a megabyte per array, and what is computed beyond
+# the first match.
 _BLOCK_COLUMNS = 2_048
-"""Newer rows compared at once: bounds memory to a megabyte per array, and what is computed beyond
-the first match."""
-
+# Above the rounding of a float32 product, whose order of summation depends on the block.
 _SLACK = 1e-4
-"""Above the rounding of a float32 product, whose order of summation depends on the block."""
-
 _DIGITS = 6
 
 Floats = NDArray[np.float32]
@@ -410,30 +378,35 @@ def _split(rows: Ints, codes: NDArray[np.integer]) -> Iterator[Ints]:
         yield from np.split(rows[order], bounds)
 
 
-def newest_near_duplicates(
-    comparison: Comparison, vectors: Floats, created_at_us: Ints
-) -> list[NearPair]:
-    """Return the newest near duplicate of every older row that has one; vectors are unit rows."""
-    search = _Search(comparison, vectors, created_at_us)
-    everything = np.arange(len(comparison.olders)), np.arange(len(comparison.newers))
-    cells = [everything] if comparison.bits == 0 else _by_cells(comparison, vectors)
-    for olders, newers in cells:
-        search.compare(olders, newers)
-    return search.pairs()
-
-
 def exact_cosine(one: Floats, other: Floats) -> float:
     """Return the cosine of two unit vectors, the same whatever else is compared."""
     products = one.astype(np.float64) * other.astype(np.float64)
     return min(round(float(products.sum()), _DIGITS), 1.0)
 
 
-def _by_cells(comparison: Comparison, vectors: Floats) -> Iterator[tuple[Ints, Ints]]:
+def newest_near_duplicates(
+    comparison: Comparison, vectors: Floats, created_at_us: Ints
+) -> list[NearPair]:
+    """Return the newest near duplicate of every older row that has one; vectors are unit rows."""
+    search = _Search(comparison, vectors, created_at_us)
+    for olders, newers in _cells(comparison, vectors):
+        # Both ascend, that is, are in order of moment.
+        for start in range(0, len(olders), _BLOCK_ROWS):
+            rows = olders[start : start + _BLOCK_ROWS]
+            search.compare(rows, newers[search.late_enough(rows[0], newers) :][::-1])
+    return search.pairs()
+
+
+def _cells(comparison: Comparison, vectors: Floats) -> Iterator[tuple[Ints, Ints]]:
+    """Yield rows of a comparison, by their index, that are compared with one another."""
+    olders, newers = comparison.olders, comparison.newers
+    if not comparison.bits:
+        yield np.arange(len(olders)), np.arange(len(newers))
+        return
     # The newer rows are mostly the older ones again.
-    rows = np.union1d(comparison.olders, comparison.newers)
-    cells = signatures(vectors, comparison.bits, rows)
-    olders, newers = (np.searchsorted(rows, r) for r in (comparison.olders, comparison.newers))
-    for table in cells.T:
+    rows = np.union1d(olders, newers)
+    olders, newers = (np.searchsorted(rows, some) for some in (olders, newers))
+    for table in signatures(vectors, comparison.bits, rows).T:
         yield from shared_cells(table[olders], table[newers])
 
 
@@ -443,8 +416,7 @@ class _Search:
     def __init__(self, comparison: Comparison, vectors: Floats, created_at_us: Ints) -> None:
         self._olders, self._newers = comparison.olders, comparison.newers
         self._vectors = vectors
-        self._older_us = created_at_us[self._olders]
-        self._newer_us = created_at_us[self._newers]
+        self._older_us, self._newer_us = created_at_us[self._olders], created_at_us[self._newers]
         self._best = np.full(len(self._olders), -1, dtype=np.int64)
         self._similarity = np.zeros(len(self._olders))
 
@@ -453,15 +425,11 @@ class _Search:
         columns = self._olders[found], self._newers[self._best[found]], self._similarity[found]
         return list(map(NearPair, *(column.tolist() for column in columns)))
 
-    def compare(self, olders: Ints, newers: Ints) -> None:
-        """Look for newer rows; both ascending, that is, in order of moment."""
-        for start in range(0, len(olders), _BLOCK_ROWS):
-            rows = olders[start : start + _BLOCK_ROWS]
-            late_enough = int(self._older_us[rows[0]]) + LEAST_DAYS * DAY_US
-            first = int(np.searchsorted(self._newer_us[newers], late_enough))
-            self._compare_block(rows, newers[first:][::-1])
+    def late_enough(self, row: int, newers: Ints) -> int:
+        earliest = int(self._older_us[row]) + LEAST_DAYS * DAY_US
+        return int(np.searchsorted(self._newer_us[newers], earliest))
 
-    def _compare_block(self, rows: Ints, newest_first: Ints) -> None:
+    def compare(self, rows: Ints, newest_first: Ints) -> None:
         # A row that has met its newest near duplicate is done, so a thousand copies of one text
         # cost one block of columns and not a thousand rows.
         for start in range(0, len(newest_first), _BLOCK_COLUMNS):
@@ -479,15 +447,13 @@ class _Search:
             return
         gaps = self._newer_us[columns][None, :] - self._older_us[rows][:, None]
         near &= (gaps >= LEAST_DAYS * DAY_US) & (columns[None, :] > self._best[rows][:, None])
-        for row in np.flatnonzero(near.any(axis=1)).tolist():
-            self._note(int(rows[row]), some[row], columns[near[row]])
-
-    def _note(self, row: int, vector: Floats, columns: Ints) -> None:
-        for column in columns.tolist():
-            similarity = exact_cosine(vector, self._vectors[self._newers[column]])
-            if similarity >= LEAST_SIMILARITY:
-                self._best[row], self._similarity[row] = column, similarity
-                return
+        for place in np.flatnonzero(near.any(axis=1)).tolist():
+            for column in np.flatnonzero(near[place]).tolist():
+                similarity = exact_cosine(some[place], others[column])
+                if similarity >= LEAST_SIMILARITY:
+                    self._best[rows[place]] = columns[column]
+                    self._similarity[rows[place]] = similarity
+                    break
 
 
 # Near duplicates kept from night to night: a changed memory is compared, the others are not again.
@@ -500,10 +466,9 @@ class _Search:
 _KEY_BYTES = 16
 _KEYS_AT_ONCE = 16_384  # rows of vectors that are mapped: 25 MB at 384 dimensions
 
+# Content key of every memory that was compared -> keys of its newest near duplicates, one per
+# comparison in which it was the older ("" for none). JSON-able.
 NearMemo = Mapping[str, Sequence[str]]
-"""Content key of every memory that was compared -> keys of its newest near duplicates, one per
-comparison in which it was the older ("" for none). JSON-able."""
-
 NEAR_KIND = "near_duplicates:1"  # kind under which the memo is kept, by a key of memory and vector
 
 
@@ -551,11 +516,9 @@ class _Night:
         self, memories: MemoryColumns, vectors: Floats, known: NearMemo, exact_pairs: int
     ) -> None:
         self.comparisons = list(comparisons(memories, exact_pairs=exact_pairs))
-        self.found: dict[int, list[NearPair | None]] = defaultdict(list)
+        self.found: defaultdict[int, list[NearPair | None]] = defaultdict(list)
         self.asked = self._touched = 0
-        self._vectors = vectors
-        self._known = known
-        self._created, self._alike = memories.created_at_us, memories.alike
+        self._vectors, self._known, self._created = vectors, known, memories.created_at_us
         self.keys = self._content_keys(memories)
         self._position_of = {key: position for position, key in self.keys.items()}
 
@@ -599,27 +562,28 @@ class _Night:
         return NearPair(position, other, similarity)
 
     def _content_keys(self, memories: MemoryColumns) -> dict[int, str]:
-        bits: dict[int, list[int]] = defaultdict(list)
+        bits: defaultdict[int, list[int]] = defaultdict(list)
         for comparison in self.comparisons:
             for position in comparison.olders.tolist():
                 bits[position].append(comparison.bits)
-        positions = sorted(bits)
+        positions = iter(sorted(bits))
         keys: dict[int, str] = {}
-        for start in range(0, len(positions), _KEYS_AT_ONCE):
-            chosen = positions[start : start + _KEYS_AT_ONCE]
+        while chosen := list(islice(positions, _KEYS_AT_ONCE)):
             ids = memories.memory_ids.gather(chosen).to_list()
             for position, memory_id in zip(chosen, ids, strict=True):
-                keys[position] = self._key(memories.sighting(position), memory_id, bits[position])
+                keys[position] = self._key(memories, position, memory_id, bits[position])
             release_pages(self._vectors)
         return keys
 
-    def _key(self, sighting: Sighting, memory_id: str, bits: Sequence[int]) -> str:
+    def _key(
+        self, memories: MemoryColumns, position: int, memory_id: str, bits: Sequence[int]
+    ) -> str:
         # How a memory is compared is part of its key: rows of a group that outgrew exact comparison
         # are all new. A trailing 0 is left out, so that a first memory without a wing, which adds a
         # comparison, makes nothing else new.
-        when, alike = sighting.created_at_us, self._alike[sighting.position]
-        scope = [memory_id, sighting.user, sighting.wing, str(when), str(alike)]
+        _, user, wing, when = memories.sighting(position)
+        scope = [memory_id, user, wing, str(when), str(memories.alike[position])]
         methods = [str(b) for b in bits[:1]] + [str(b) for b in bits[1:] if b]
         digest = hashlib.sha256("\0".join([*scope, *methods]).encode("utf-8", "surrogatepass"))
-        digest.update(np.ascontiguousarray(self._vectors[sighting.position]).tobytes())
+        digest.update(np.ascontiguousarray(self._vectors[position]).tobytes())
         return digest.hexdigest()[: 2 * _KEY_BYTES]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args
+from typing import NamedTuple, cast, get_args
 
 from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_text
@@ -37,18 +37,15 @@ from noctuary.work.shards import BatchFunction, RecordBatch
 
 # What the extractor found in one memory, and its JSON for the cache. No finding happens here.
 
+# Raised whenever the same memory may give another extraction; part of every cache key.
 EXTRACTOR_VERSION = 4
-"""Raised whenever the same memory may give another extraction; part of every cache key."""
-
+# Kinds of concept, strongest first: a concept has the strongest kind that any memory gives it.
+# `stated` is a side of a statement that no other rule found; `run` a stop-word-free run, of which
+# only those that the whole corpus bears out become concepts.
 KINDS = (
     "title", "heading", "key", "label", "leading", "tag", "keyword", "speaker", "session", "url",
     "email", "path", "ticket", "date", "version", "identifier", "quoted", "name", "stated", "run",
 )  # fmt: skip
-"""Kinds of concept, strongest first: a concept has the strongest kind that any memory gives it.
-
-`stated` is a side of a statement that no other rule found; `run` a stop-word-free run, of which
-only those that the whole corpus bears out become concepts."""
-
 _KNOWN = {(role, kind) for role in get_args(Role) for kind in KINDS}
 _RELATIONS = frozenset(cast("tuple[str, ...]", get_args(StatedRelation)))
 
@@ -93,29 +90,32 @@ class Extraction:
     # (alias, canonical name, why) that the text gives, both folded, sorted
     aliases: tuple[tuple[str, str, str], ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a JSON-able form that carries the extractor's version."""
-        found = {"found": self.found, "stated": self.stated, "aliases": self.aliases}
-        return {"version": EXTRACTOR_VERSION, **found}
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Extraction:
-        """Read what `to_json` wrote; a StoreError for another version's or no extraction."""
-        try:
-            found = tuple(Found(*item) for item in value["found"])
-            stated = tuple(Stated(*item) for item in value["stated"])
-            aliases = tuple((str(a), str(b), str(c)) for a, b, c in value["aliases"])
-            unknown = {(i.role, i.kind) for i in found} - _KNOWN
-            if value["version"] != EXTRACTOR_VERSION or unknown:
-                raise ValueError(f"version {value['version']!r}, unknown {sorted(unknown)}")  # noqa: TRY301
-            if not {item.relation for item in stated} <= _RELATIONS:
-                raise ValueError("an unknown relation")  # noqa: TRY301
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise StoreError(
-                f"found a damaged extraction or one of another version ({error}), expected version "
-                f"{EXTRACTOR_VERSION}: drop the cached row and extract again"
-            ) from error
-        return cls(found, stated, aliases)
+def encode_extraction(found: Extraction) -> bytes:
+    """Return the form in which findings are kept: JSON in UTF-8 with the extractor's version."""
+    fields = {"found": found.found, "stated": found.stated, "aliases": found.aliases}
+    kept = {"version": EXTRACTOR_VERSION, **fields}
+    return json.dumps(kept, ensure_ascii=False).encode("utf-8")
+
+
+def decode_extraction(kept: bytes) -> Extraction:
+    """Read what `encode_extraction` wrote; a StoreError for another version's or no extraction."""
+    try:
+        value = json.loads(kept)
+        found = tuple(Found(*item) for item in value["found"])
+        stated = tuple(Stated(*item) for item in value["stated"])
+        aliases = tuple((str(a), str(b), str(c)) for a, b, c in value["aliases"])
+        unknown = {(i.role, i.kind) for i in found} - _KNOWN
+        if value["version"] != EXTRACTOR_VERSION or unknown:
+            raise ValueError(f"version {value['version']!r}, unknown {sorted(unknown)}")  # noqa: TRY301
+        if not {item.relation for item in stated} <= _RELATIONS:
+            raise ValueError("an unknown relation")  # noqa: TRY301
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"found a damaged extraction or one of another version ({error}), expected version "
+            f"{EXTRACTOR_VERSION}: drop the cached row and extract again"
+        ) from error
+    return Extraction(found, stated, aliases)
 
 
 # Other names that one memory gives for the same thing: "also known as", initials, first names.
@@ -123,9 +123,7 @@ class Extraction:
 ALIASES_MAX = 16  # aliases taken per memory; bounds what a glossary adds
 
 INITIALS_MIN = 2
-INITIALS_MAX = 8
-"""Fewest and most initials of "X (ABC)"."""
-
+INITIALS_MAX = 8  # fewest and most initials of "X (ABC)"
 FULL_NAME_MAX_WORDS = 3  # longest full name that its first word alone may stand for
 
 _KNOWN_AS = re.compile(
@@ -242,7 +240,11 @@ def extract(
     """Return what one memory is about, names, states and is tagged with."""
     tokens = words(content)
     dates = find_dates(content)
-    found = list(_starts(content, tokens, is_turn=is_turn))
+    found: list[Found] = []
+    if (said_by := subjects.speaker_prefix(content, is_turn=is_turn)) is not None:
+        found += _located(content, "speaker", "speaker", *said_by)
+    for subject in subjects.find_subjects(content, tokens, is_turn=is_turn):
+        found += _located(content, "about", *subject)
     own = {item.name for item in found}
     found += (item for item in _mentions(content, tokens, dates) if item.name not in own)
     taken = [(item.start, item.end) for item in found]
@@ -262,14 +264,6 @@ def extract(
     return Extraction(
         tuple(sorted(set(found), key=found_order)), _stated(statements), tuple(aliases)
     )
-
-
-def _starts(content: str, tokens: list[Word], *, is_turn: bool) -> Iterator[Found]:
-    speaker = subjects.speaker_prefix(content, is_turn=is_turn)
-    if speaker is not None:
-        yield from _located(content, "speaker", "speaker", *speaker)
-    for subject in subjects.find_subjects(content, tokens, is_turn=is_turn):
-        yield from _located(content, "about", subject.kind, subject.start, subject.end)
 
 
 def _mentions(content: str, tokens: list[Word], dates: Sequence[Date]) -> Iterator[Found]:
@@ -333,11 +327,10 @@ def sort_stated(items: Iterable[Stated]) -> tuple[Stated, ...]:
 
 # Extraction of many memories as a task over record batches.
 
+# Kind of the fragments: another extractor's are not found.
 EXTRACTION_KIND = f"extraction:{EXTRACTOR_VERSION}"
-"""Kind of the fragments: another extractor's are not found."""
-
+# What findings depend on, in the order of `extract` and of the key.
 EXTRACTION_COLUMNS = ("content", "tags", "expanded_keywords", "is_turn")
-"""What findings depend on, in the order of `extract` and of the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,16 +367,6 @@ def add_keys(batch: RecordBatch) -> RecordBatch:
     return pa.RecordBatch.from_arrays([keys, *columns], names=["key", *EXTRACTION_COLUMNS])
 
 
-def encode_extraction(found: Extraction) -> bytes:
-    """Return the form in which findings are kept: JSON in UTF-8."""
-    return json.dumps(found.to_json(), ensure_ascii=False).encode("utf-8")
-
-
-def decode_extraction(kept: bytes) -> Extraction:
-    """Read what `encode_extraction` wrote; a StoreError as of `Extraction.from_json`."""
-    return Extraction.from_json(json.loads(kept))
-
-
 def _extract_batch(batch: RecordBatch) -> RecordBatch:
     import pyarrow as pa
 
@@ -400,14 +383,12 @@ def _extract_batch(batch: RecordBatch) -> RecordBatch:
 
 SUBJECT_MIN_CHARS = 3  # shortest folded name looked for; shorter ones are initials and chance hits
 
+# Longest name looked for, in words; longer ones never recur and cost look-ups.
 SUBJECT_MAX_WORDS = 12
-"""Longest name looked for, in words; longer ones never recur and cost look-ups."""
-
+# Most characters between two words of one name (" & ", ". ", " ("); more is another phrase.
 GAP_MAX_CHARS = 3
-"""Most characters between two words of one name (" & ", ". ", " ("); more is another phrase."""
-
+# What `word_pattern` finds in such a text, in half the time.
 _ASCII_WORD = re.compile("([A-Za-z0-9]+(?:'[A-Za-z0-9]+)*)")
-"""What `word_pattern` finds in such a text, in half the time."""
 
 
 class Match(NamedTuple):

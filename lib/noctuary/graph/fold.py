@@ -25,6 +25,8 @@ class Script(NamedTuple):
     ranges: tuple[tuple[int, int], ...]
 
 
+# Every script that is treated in its own way. Letters of others are words between spaces, without
+# stop-word-free runs.
 SCRIPTS: tuple[Script, ...] = (
     Script("latin", True, True, ((0x41, 0x5A), (0x61, 0x7A), (0xC0, 0x24F), (0x1E00, 0x1EFF))),
     Script("greek", True, False, ((0x370, 0x3FF), (0x1F00, 0x1FFF))),
@@ -44,8 +46,6 @@ SCRIPTS: tuple[Script, ...] = (
         ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FFFF)),
     ),
 )  # fmt: skip
-"""Every script that is treated in its own way. Letters of others are words between spaces, without
-stop-word-free runs."""
 
 
 def script_of(character: str) -> Script | None:
@@ -59,11 +59,10 @@ def script_of(character: str) -> Script | None:
 
 # Canonical folding of names, and the words of a text with their places.
 
+# Length of a concept id: 64 bits, a collision among 1,000,000 names has odds of about 3e-8.
 CONCEPT_ID_HEX = 16
-"""Length of a concept id: 64 bits, a collision among 1,000,000 names has odds of about 3e-8."""
-
+# Folded words remembered; trades a few MB for not folding frequent words again.
 _TOKEN_CACHE_SIZE = 1 << 16
-"""Folded words remembered; trades a few MB for not folding frequent words again."""
 
 # Scripts whose letters stand in runs of their own: the unsegmented ones, where a run is a phrase
 # and not a word, and the Indic ones, where vowel signs would otherwise look like boundaries.

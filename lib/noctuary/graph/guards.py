@@ -39,9 +39,9 @@ _FAMILIES: dict[str, Family] = {
     **dict.fromkeys(_WORD_KINDS, "words"), "speaker": "speaker", "identifier": "code",
 }  # fmt: skip
 
+# Kinds that an author gave as a whole memory's name: two of them are two things unless they are one
+# spelling. `leading`, `key` and `label` name a subject in passing and are not among them.
 OWN_NAMES = frozenset({"title"})
-"""Kinds that an author gave as a whole memory's name: two of them are two things unless they are
-one spelling. `leading`, `key` and `label` name a subject in passing and are not among them."""
 
 
 def family(kind: str) -> Family:
@@ -65,9 +65,8 @@ ARTICLE = "the"  # the article that names carry or drop
 
 _ARTICLE_AND_SPACE = f"{ARTICLE} "
 
+# Shortest word that loses its plural ending: tags, but not gas, news stays news.
 SINGULAR_MIN_CHARS = 4
-"""Shortest word that loses its plural ending: tags, but not gas, news stays news."""
-
 STEM_MIN_CHARS = 3  # least that is left of a word without its ending: making, but not bring
 
 _VERB_ENDINGS = ("ing", "ed", "s", "e")
@@ -149,9 +148,8 @@ def ranked(names: Sequence[NameStats]) -> list[NameStats]:
 
 # What guards and spelling rules read off one name: words, case, numbers, versions, qualifier.
 
+# Longest roman numeral read as a number (xviii): longer ones are words or years in stone.
 ROMAN_MAX_CHARS = 5
-"""Longest roman numeral read as a number (xviii): longer ones are words or years in stone."""
-
 _ONES = ("", "i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix")
 _ROMAN = {"x" * tens + one: 10 * tens + n for tens in range(4) for n, one in enumerate(_ONES)}
 _DIGITS = re.compile(r"\d+")
@@ -254,21 +252,17 @@ _PARTICLES = NAME_CONNECTORS - FUNCTION_WORDS
 Guard = Callable[[Traits, Traits], bool]
 Stage = Literal["spacing", "plural", "article", "qualifier", "several", "minhash", "embedding"]
 
+# Shortest name that may merge, spaces not counted. Shorter ones (ids, IDS, the UN) share their
+# letters by chance; raising it loses merges such as tag / tags.
 NAME_MIN_CHARS = 4
-"""Shortest name that may merge, spaces not counted. Shorter ones (ids, IDS, the UN) share their
-letters by chance; raising it loses merges such as tag / tags."""
-
+# Memories from which on a proper name is no slip of the pen. Lower keeps rare spellings apart.
 ESTABLISHED_DF = 3
-"""Memories from which on a proper name is no slip of the pen. Lower keeps rare spellings apart."""
-
+# Least cosine of two names that put one word for another: eldest child / eldest son and monthly /
+# weekly photos reach 0.93 as siblings do. Lower finds more synonyms (big / huge impact) and more
+# siblings.
 SUBSTITUTED_COSINE_MIN = 0.96
-"""Least cosine of two names that put one word for another: eldest child / eldest son and monthly /
-weekly photos reach 0.93 as siblings do. Lower finds more synonyms (big / huge impact) and more
-siblings."""
-
+# ... where the words are forms of one: find ways, finding ways. Lower adds next to nothing.
 INFLECTED_COSINE_MIN = 0.9
-"""... where the words are forms of one: find ways, finding ways. Lower adds next to nothing."""
-
 PREFIXED_MIN_CHARS = 3  # shortest rest behind a negating prefix: un + do, but not in + to
 
 
@@ -429,6 +423,7 @@ _FUZZY: tuple[Guard, ...] = (
     differing_capitals,
     differing_prepositions,
 )
+# Which guards a stage asks, in the order in which they are counted.
 GUARDS: dict[Stage, tuple[Guard, ...]] = {
     "spacing": (
         differing_kinds_spelled, *_DECLARED_APART, differing_accents, spelled_letters,
@@ -445,7 +440,6 @@ GUARDS: dict[Stage, tuple[Guard, ...]] = {
     "minhash": _FUZZY,
     "embedding": _FUZZY,
 }  # fmt: skip
-"""Which guards a stage asks, in the order in which they are counted."""
 
 
 def refusal(left: Traits, right: Traits, stage: Stage) -> str:

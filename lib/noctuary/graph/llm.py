@@ -6,10 +6,11 @@ import json
 import re
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar, cast, get_args
 
 from noctuary.core.errors import ConfigError
@@ -18,7 +19,7 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import GraphSettings
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.graph.extract import Extraction, Found, Stated, found_order, sort_stated
-from noctuary.graph.fold import fold_name, unsegmented_script, words
+from noctuary.graph.fold import WORD_LISTS, fold_name, unsegmented_script, words
 from noctuary.graph.tables import ID_MARK, NO_SPAN, StatedRelation
 from noctuary.sources.source import (
     PART_OF,
@@ -50,38 +51,20 @@ from noctuary.work.http import (
 
 # A model's words for a relation, mapped onto those of the graph. One table, no guessing.
 
+# All but the one for relations that have no word: a model is asked for the others.
 RELATION_NAMES: tuple[StatedRelation, ...] = tuple(
     name
     for name in cast("tuple[StatedRelation, ...]", get_args(StatedRelation))
     if name != "related_to"
 )
-"""All but the one for relations that have no word: a model is asked for the others."""
 
-_SAME: dict[str, StatedRelation] = {
-    "replaces": "supersedes", "replaced": "supersedes", "superseded": "supersedes",
-    "requires": "depends_on", "needs": "depends_on", "relies_on": "depends_on",
-    "dependent_on": "depends_on", "depended_on": "depends_on",
-    "belongs_to": "part_of", "component_of": "part_of", "member_of": "part_of",
-    "instance_of": "is_a", "type_of": "is_a", "kind_of": "is_a", "an": "is_a", "a": "is_a",
-    "now": "is_now", "became": "is_now", "renamed_to": "is_now", "changed_to": "is_now",
-    "preferred": "prefers", "likes": "prefers", "favors": "prefers",
-    "employed_by": "works_at", "works_for": "works_at", "worked_at": "works_at",
-    "resides_in": "lives_in", "lived_in": "lives_in", "located_in": "lives_in",
-    "based_in": "lives_in",
-    "owns": "has", "have": "has", "had": "has",
-    "property_of": "owned_by", "maintained_by": "owned_by",
-    "fixed_by": "resolved_by", "solved_by": "resolved_by", "closed_by": "resolved_by",
-}  # fmt: skip
-_INVERSE: dict[str, StatedRelation] = {
-    "replaced_by": "supersedes", "superseded_by": "supersedes",
-    "required_by": "depends_on", "needed_by": "depends_on",
-    "has_part": "part_of", "contains": "part_of", "consists_of": "part_of",
-    "has_member": "part_of",
-    "employs": "works_at", "preferred_by": "prefers",
-    "fixes": "resolved_by", "fixed": "resolved_by", "resolves": "resolved_by",
-    "resolved": "resolved_by", "solves": "resolved_by",
-    "owner_of": "owned_by", "maintains": "owned_by",
-}  # fmt: skip
+
+def _pairs(name: str) -> dict[str, StatedRelation]:
+    found = iter(WORD_LISTS[name])
+    return cast("dict[str, StatedRelation]", dict(zip(found, found, strict=True)))
+
+
+_SAME, _SWAPPED = map(_pairs, ("relation_words", "swapped_relation_words"))
 _NO_LETTERS = re.compile(r"[^a-z]+")
 _AUXILIARY = re.compile(r"^(?:is|was|are|were|has_been|been)_")
 
@@ -90,12 +73,10 @@ def map_relation(text: str) -> tuple[StatedRelation, bool] | None:
     """Return the relation that is meant and whether its ends are swapped; None for any other."""
     name = _NO_LETTERS.sub("_", text.casefold()).strip("_")
     for candidate in (name, _AUXILIARY.sub("", name)):
-        if candidate in RELATION_NAMES:
-            return candidate, False
-        if candidate in _INVERSE:
-            return _INVERSE[candidate], True
-        if candidate in _SAME:
-            return _SAME[candidate], False
+        if candidate in _SWAPPED:
+            return _SWAPPED[candidate], True
+        if (found := _SAME.get(candidate)) is not None:
+            return found, False
     return None
 
 
@@ -113,20 +94,17 @@ def merge_extractions(base: Extraction, extra: Extraction) -> Extraction:
     """
     own = {item.name for item in base.found if item.role in ("about", "speaker")}
     new = [item for item in extra.found if item.role == "about" or item.name not in own]
-    found = [*base.found, *_not_held(new, base.found)]
-    stated = [*base.stated, *_not_held(extra.stated, base.stated)]
+    found = [*base.found, *_not_held(new, base.found, itemgetter(2))]  # by name
+    said = itemgetter(slice(3))  # by subject, relation and object
+    stated = [*base.stated, *_not_held(extra.stated, base.stated, said)]
     aliases = tuple(sorted({*base.aliases, *extra.aliases}))
     return Extraction(tuple(sorted(set(found), key=found_order)), sort_stated(stated), aliases)
 
 
-def _not_held(extra: Iterable[Item], base: Sequence[Item]) -> list[Item]:
+def _not_held(
+    extra: Iterable[Item], base: Sequence[Item], said: Callable[[Item], Hashable]
+) -> list[Item]:
     """Return the items that say something else, or elsewhere, than every item of the base."""
-
-    def said(item: Found | Stated) -> Hashable:
-        if isinstance(item, Found):
-            return item.name
-        return item.subject, item.relation, item.object
-
     held: defaultdict[Hashable, list[Span]] = defaultdict(list)
     for item in base:
         if item.start != NO_SPAN:
@@ -144,19 +122,18 @@ def _not_held(extra: Iterable[Item], base: Sequence[Item]) -> list[Item]:
 # pointed at: every name must stand in the content, folded, and gets the span of every place where
 # it does. The rest is dropped and counted.
 
+# Part of every key under which an answer is kept: raise it with any change of wording.
 PROMPT_VERSION = "1"
-"""Part of every key under which an answer is kept: raise it with any change of wording."""
 READING_VERSION = "1"  # raised whenever the same answer may give other findings
 TAG_HEX = 8  # letters of an item's id. Longer ones cost tokens and are copied wrong more often
 MAX_NAMES = 40  # of one memory; a model that repeats itself fills any answer
 MAX_TRIPLES = 40
+# Of a name or a relation: longer ones are sentences, which the check would drop anyway.
 MAX_TEXT_CHARS = 200
-"""Of a name or a relation: longer ones are sentences, which the check would drop anyway."""
+# Of a name; longer ones are sentences. Higher lets through descriptions that occur once.
 MAX_NAME_WORDS = 8
-"""Of a name; longer ones are sentences. Higher lets through descriptions that occur once."""
+# Places of one name in one memory that are kept: more evidence of the same adds nothing.
 MAX_PLACES = 16
-"""Places of one name in one memory that are kept: more evidence of the same adds nothing."""
-
 SYSTEM = (
     "You index a personal memory store. For each item list what its memory names (people, "
     "organisations, places, projects, products, files, events) under names, and what it states "
@@ -179,19 +156,9 @@ class RawAnswer(NamedTuple):
     triples: tuple[Triple, ...]
     malformed: int = 0
 
-    def to_bytes(self) -> bytes:
-        """Return what is kept."""
-        return json.dumps(self._asdict()).encode("ascii")
 
-
-class Failures(NamedTuple):
-    """Instead of an answer: how many nights a memory, asked alone, got none of any use."""
-
-    nights: int
-
-    def to_bytes(self) -> bytes:
-        """Return what is kept."""
-        return json.dumps({"failed": self.nights}).encode("ascii")
+# What is known of a memory: its answer, or how many nights it got none of any use, asked alone.
+Known = RawAnswer | int
 
 
 class Grounded(NamedTuple):
@@ -223,25 +190,30 @@ def item_ids(keys: Sequence[str]) -> tuple[str, ...]:
     raise ValueError("two items of a batch have the same key, expected distinct texts")
 
 
-def decode(raw: bytes | None) -> RawAnswer | Failures:
-    """Return what is kept of a memory; no failures where there is nothing, or damage."""
+def encode(known: Known) -> bytes:
+    """Return what is kept of a memory."""
+    fields = {"failed": known} if isinstance(known, int) else known._asdict()
+    return json.dumps(fields).encode("ascii")
+
+
+def decode(raw: bytes | None) -> Known:
+    """Return what is kept of a memory; 0, no failures, where there is nothing, or damage."""
     try:
         value: Any = parse_json(raw or b"{}")
-        if isinstance(value.get("failed"), int):
-            return Failures(value["failed"])
-        answer = read_answer(value)
-        return Failures(0) if answer is None else answer
+        failed = value.get("failed")
+        return int(failed) if isinstance(failed, int) else read_answer(value) or 0
     except (ValueError, AttributeError):
-        return Failures(0)
+        return 0
 
 
 def read_answer(row: Mapping[str, Any]) -> RawAnswer | None:
     """Return an item's answer; None unless it holds a list of names or of triples."""
-    given_names, given_triples = row.get("names"), row.get("triples")
-    if not isinstance(given_names, list) and not isinstance(given_triples, list):
+    given = [row.get("names"), row.get("triples")]
+    raw_names, raw_triples = (
+        cast("list[Any]", value) if isinstance(value, list) else [] for value in given
+    )
+    if not any(isinstance(value, list) for value in given):
         return None
-    raw_names: list[Any] = given_names if isinstance(given_names, list) else []
-    raw_triples: list[Any] = given_triples if isinstance(given_triples, list) else []
     names = [name for name in raw_names if _is_text(name)][:MAX_NAMES]
     triples = [triple for raw in raw_triples if (triple := _read_triple(raw))][:MAX_TRIPLES]
     lost = len(raw_names) - len(names) + len(raw_triples) - len(triples)
@@ -300,32 +272,25 @@ class _Places:
         """Return where a name stands as whole words, in order, at most MAX_PLACES."""
         folded = [word.folded for word in words(surface)]
         if any(unsegmented_script(word) for word in folded):
-            return self._find_literally(surface.strip())
+            # Words of a script without spaces cannot be told apart.
+            found = re.finditer(re.escape(surface.strip()), self._content)
+            return [match.span() for match in islice(found, MAX_PLACES)]
         wanted = " ".join(folded).split()
-        if not wanted:
-            return []
-        spans = (self._match(at, wanted) for at in self._starts.get(wanted[0], ()))
-        return [span for span in spans if span is not None][:MAX_PLACES]
-
-    def _match(self, at: int, wanted: list[str]) -> Span | None:
-        parts = self._parts[at : at + len(wanted)]
-        if [part for part, _, _ in parts] != wanted or parts[-1][2] < 0:
-            return None
-        return parts[0][1], parts[-1][2]
-
-    def _find_literally(self, surface: str) -> list[Span]:
-        # Words of a script without spaces cannot be told apart.
-        places = islice(re.finditer(re.escape(surface), self._content), MAX_PLACES)
-        return [match.span() for match in places]
+        places = self._starts.get(wanted[0], ()) if wanted else ()
+        runs = (self._parts[at : at + len(wanted)] for at in places)
+        return [
+            (run[0][1], run[-1][2])
+            for run in runs
+            if run[-1][2] >= 0 and [part for part, _, _ in run] == wanted
+        ][:MAX_PLACES]
 
 
 def _ground_statement(
     content: str, places: _Places, relation: StatedRelation, surfaces: tuple[str, str]
 ) -> Stated | str:
     """Return the statement with its evidence, or why there is none."""
-    for surface in surfaces:
-        if (fault := _fault(surface)) is not None:
-            return fault
+    if fault := _fault(surfaces[0]) or _fault(surfaces[1]):
+        return fault
     subjects, objects = map(places.find, surfaces)
     if not subjects or not objects:
         return "not_in_text"
@@ -335,11 +300,9 @@ def _ground_statement(
     if not pairs:
         return "overlapping"
     # The nearest two: the least text around them.
-    around = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs]
-    (start, end), pair = min(
-        zip(around, pairs, strict=True), key=lambda both: (both[0][1] - both[0][0], both[1])
-    )
-    subject, thing = (content[start:end] for start, end in pair)
+    around = [(min(a[0], b[0]), max(a[1], b[1]), (a, b)) for a, b in pairs]
+    start, end, pair = min(around, key=lambda found: (found[1] - found[0], found[2]))
+    subject, thing = (content[slice(*span)] for span in pair)
     return Stated(fold_name(subject), relation, fold_name(thing), start, end, subject, thing)
 
 
@@ -355,10 +318,9 @@ def _fault(surface: str) -> str | None:
 def _read_triple(raw: Any) -> Triple | None:
     if isinstance(raw, dict):
         raw = [raw.get("subject"), raw.get("relation", raw.get("predicate")), raw.get("object")]
-    parts: list[Any] = raw if isinstance(raw, list) else []
-    if len(parts) != 3 or not all(map(_is_text, parts)):
+    if not isinstance(raw, list) or len(raw) != 3 or not all(map(_is_text, raw)):
         return None
-    return parts[0], parts[1], parts[2]
+    return raw[0], raw[1], raw[2]
 
 
 def _is_text(value: object) -> bool:
@@ -370,24 +332,20 @@ def _is_text(value: object) -> bool:
 # **Texts leave the machine**: the content of every memory that may be shown, cut to a bound, and
 # nothing else of it. Contents that read like a secret are not sent.
 
+# Kind of the answers. Its name is older than this room: another one would ask all of it again.
 TRIPLES_KIND = "graph_plugin:1"
-"""Kind of the answers. Its name is older than this room: another one would ask all of it again."""
-
+# Requests under way at once. More are faster where an endpoint serves them side by side; one that
+# does not lets the later ones wait into their time limit, and more are lost with a kill.
 PARALLEL_REQUESTS = 2
-"""Requests under way at once. More are faster where an endpoint serves them side by side; one that
-does not lets the later ones wait into their time limit, and more are lost with a kill."""
-
+# Answers in a row about single memories without any use after which the endpoint is left alone: a
+# model that never writes JSON would otherwise cost a request per memory.
 MAX_USELESS_ALONE = 8
-"""Answers in a row about single memories without any use after which the endpoint is left alone: a
-model that never writes JSON would otherwise cost a request per memory."""
-
+# Nights on which a memory that gets no usable answer is asked about again. More give a model that
+# is merely unlucky its chance; fewer save a request per night and memory.
 MAX_FAILED_NIGHTS = 3
-"""Nights on which a memory that gets no usable answer is asked about again. More give a model that
-is merely unlucky its chance; fewer save a request per night and memory."""
-
 ENDPOINT_DOWN = "graph_endpoint_down"  # code of the warning that the endpoint was given up
+# Code of the warning that memories got no usable answer though the endpoint gives some.
 UNANSWERED = "graph_memories_unanswered"
-"""Code of the warning that memories got no usable answer though the endpoint gives some."""
 
 
 class Extended(NamedTuple):
@@ -412,7 +370,7 @@ class TripleReader:
     progress: Progress
     sleep: Sleep = time.sleep
     # by `answer_key`, what is known
-    kept: dict[str, RawAnswer | Failures] = field(default_factory=dict[str, RawAnswer | Failures])
+    kept: dict[str, Known] = field(default_factory=dict[str, Known])
     # requests, answers remembered and faults of answers, by name
     tonight: Counter[str] = field(default_factory=Counter[str])
     given_up: str | None = None  # why the endpoint was left alone, or None
@@ -428,12 +386,12 @@ class TripleReader:
         texts = {answer_key(content, self.endpoint.model): content for content in contents}
         stored = self.store.get(map(bytes.fromhex, texts))
         self.kept = {key: decode(stored.get(bytes.fromhex(key))) for key in sorted(texts)}
-        failed = {key: v.nights for key, v in self.kept.items() if isinstance(v, Failures)}
+        failed = {key: v for key, v in self.kept.items() if isinstance(v, int)}
         self.tonight.update(requests=0, remembered=len(texts) - len(failed))
         again = [key for key, nights in failed.items() if nights < MAX_FAILED_NIGHTS]
         again.sort(key=lambda key: (failed[key], key))
-        for start in range(0, len(again), self.batch_memories):
-            batch = again[start : start + self.batch_memories]
+        waiting = iter(again)
+        while batch := list(islice(waiting, self.batch_memories)):
             self._queue.append({key: texts[key] for key in batch})
         self._ask_all(len(again))
         return {texts[k]: v for k, v in self.kept.items() if isinstance(v, RawAnswer)}
@@ -485,14 +443,13 @@ class TripleReader:
         return len(batch)
 
     def _keep(self, answers: Mapping[str, RawAnswer], failed: Sequence[str]) -> None:
-        fresh: dict[str, RawAnswer | Failures] = dict(answers)
+        fresh: dict[str, Known] = dict(answers)
         # A model that never gave any use is set up wrongly; its failures say nothing of memories.
         if any(isinstance(value, RawAnswer) for value in self.kept.values()):
             for key in failed:
                 before = self.kept[key]
-                fresh[key] = Failures(before.nights + 1 if isinstance(before, Failures) else 1)
-        values = [value.to_bytes() for value in fresh.values()]
-        self.store.put(list(map(bytes.fromhex, fresh)), values)
+                fresh[key] = before + 1 if isinstance(before, int) else 1
+        self.store.put(list(map(bytes.fromhex, fresh)), list(map(encode, fresh.values())))
         self.kept.update(fresh)
 
     def _give_up(self, reason: str) -> None:
@@ -501,20 +458,27 @@ class TripleReader:
 
     def warnings(self) -> list[dict[str, str]]:
         """Return what went wrong as a whole, as {"code", "message"}."""
-        unanswered = sum(isinstance(value, Failures) for value in self.kept.values())
-        waiting = f"{unanswered} memories have only what the rules found in them"
+        unanswered = sum(isinstance(value, int) for value in self.kept.values())
         if self.given_up is None and not unanswered:
             return []
+        waiting = f"{unanswered} memories have only what the rules found in them"
         if self.given_up is not None:
-            code = ENDPOINT_DOWN
-            more = f"was given up for tonight: {self.given_up}; {waiting}; they are asked about "
-            more += "the next night (graph.llm_url)"
+            code, more = (
+                ENDPOINT_DOWN,
+                (
+                    f"was given up for tonight: {self.given_up}; {waiting}; they are asked about "
+                    "the next night (graph.llm_url)"
+                ),
+            )
         else:
-            code = UNANSWERED
-            more = f"gave no usable answer to some memories: {waiting}; each is asked about on "
-            more += f"{MAX_FAILED_NIGHTS} nights"
-        model = f"the model of the graph ({self.endpoint.model})"
-        return [{"code": code, "message": f"{model} {more}"}]
+            code, more = (
+                UNANSWERED,
+                (
+                    f"gave no usable answer to some memories: {waiting}; each is asked about on "
+                    f"{MAX_FAILED_NIGHTS} nights"
+                ),
+            )
+        return [{"code": code, "message": f"the model of the graph ({self.endpoint.model}) {more}"}]
 
 
 def extend_extractions(
@@ -605,20 +569,13 @@ def _shown(settings: GraphSettings, records: Sequence[MemoryRecord]) -> list[Mem
 # 2.2: a server's concepts were found by a model), which is why what a store tells of concepts
 # supersedes no memory; only its links between memories do.
 
+# Raised when the same tables may give other findings; part of the stage's inputs.
 TOLD_VERSION = "1"
-"""Raised when the same tables may give other findings; part of the stage's inputs."""
-
+# What a link states, by its type. `has` between memories is a plain link, as in a text.
+# What a link states, by its type. `has` between memories is a plain link, as in a text.
 LINK_RELATIONS: Mapping[str, StatedRelation] = {
-    SUPERSEDES: "supersedes",
-    PART_OF: "part_of",
-    SEE_ALSO: "has",
-    RESOLVED_BY: "resolved_by",
-}
-"""What a link states, by its type. `has` between memories is a plain link, as in a text."""
-
-OTHER_RELATION: StatedRelation = "related_to"
-"""What an edge states whose relation the graph has no word for."""
-
+    SUPERSEDES: "supersedes", PART_OF: "part_of", SEE_ALSO: "has", RESOLVED_BY: "resolved_by",
+}  # fmt: skip
 ALIAS_DETAIL = "the store's own alias"
 
 
@@ -630,11 +587,9 @@ def findings_told(
 ) -> dict[str, Extraction]:
     """Return what is told, by the id of the memory that stands behind it.
 
-    - A link is a statement of the memory that points ("" relation "#id").
-    - A mention makes the concept's name and aliases tags of its memory, and says that they are one.
-    - An edge is a statement of each memory that is evidence of it.
-
-    Names that fold to nothing, and edges whose ends are one name, say nothing.
+    A link is a statement of the memory that points, an edge one of each memory that is evidence of
+    it; a mention makes the concept's name and aliases tags of its memory. Names that fold to
+    nothing, and edges whose ends are one name, say nothing.
     """
     known = {concept.name: concept for concept in concepts}
     found: defaultdict[str, set[Found]] = defaultdict(set)
@@ -652,24 +607,22 @@ def findings_told(
                 found[mention.memory_id].add(tag)
         named[mention.memory_id].add(mention.concept)
     for edge in edges:
-        statement = _edge(edge)
-        if statement is None:
-            continue
-        for memory_id in edge.evidence:
-            stated[memory_id].add(statement)
-            named[memory_id] |= {edge.source, edge.target}
+        if (statement := _edge(edge)) is not None:
+            for memory_id in edge.evidence:
+                stated[memory_id].add(statement)
+                named[memory_id] |= {edge.source, edge.target}
     return {
         memory_id: Extraction(
             tuple(sorted(found.get(memory_id, ()), key=found_order)),
             sort_stated(stated.get(memory_id, ())),
-            tuple(sorted(_aliases(known[n] for n in named.get(memory_id, ()) if n in known))),
+            _aliases(known[n] for n in named.get(memory_id, ()) if n in known),
         )
         for memory_id in sorted(found.keys() | stated.keys())
     }
 
 
 def _edge(edge: KnownEdge) -> Stated | None:
-    relation, is_swapped = map_relation(edge.relation) or (OTHER_RELATION, False)
+    relation, is_swapped = map_relation(edge.relation) or ("related_to", False)
     ends = (edge.target, edge.source) if is_swapped else (edge.source, edge.target)
     subject, thing = map(fold_name, ends)
     if not subject or not thing or subject == thing:
@@ -677,12 +630,13 @@ def _edge(edge: KnownEdge) -> Stated | None:
     return Stated(subject, relation, thing, NO_SPAN, NO_SPAN, *ends)
 
 
-def _aliases(concepts: Iterable[KnownConcept]) -> set[tuple[str, str, str]]:
+def _aliases(concepts: Iterable[KnownConcept]) -> tuple[tuple[str, str, str], ...]:
     folded = {
         (fold_name(alias), fold_name(concept.name))
         for concept in concepts
         for alias in concept.aliases
     }
-    return {
-        (alias, name, ALIAS_DETAIL) for alias, name in folded if alias and name and alias != name
+    said = {
+        (alias, name, ALIAS_DETAIL) for alias, name in folded if alias and name != alias and name
     }
+    return tuple(sorted(said))

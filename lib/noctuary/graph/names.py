@@ -84,15 +84,10 @@ def _raw_runs(content: str, tokens: Sequence[Word]) -> Iterator[tuple[int, int]]
             index += 1
             continue
         last = _run_end(content, tokens, index)
-        first = index
-        while first <= last and _is_weak(content, tokens[first]):
-            first += 1
-        trimmed = last
-        while trimmed >= first and _is_weak(content, tokens[trimmed]):
-            trimmed -= 1
-        is_letter = first == trimmed and len(tokens[first].folded) == 1
-        if 0 <= trimmed - first < NAME_MAX_WORDS and not is_letter:
-            yield first, trimmed
+        strong = [i for i in range(index, last + 1) if not _is_weak(content, tokens[i])]
+        is_letter = len(strong) == 1 and len(tokens[strong[0]].folded) == 1
+        if strong and strong[-1] - strong[0] < NAME_MAX_WORDS and not is_letter:
+            yield strong[0], strong[-1]
         index = last + 1
 
 
@@ -133,15 +128,12 @@ def _starts_sentence(content: str, tokens: Sequence[Word], index: int) -> bool:
 
 RUN_MIN_WORDS = 2  # shortest run; single words are the keyword index's business
 
+# Longest run. Of a longer stretch its last words count: an English phrase ends with its head.
 RUN_MAX_WORDS = 3
-"""Longest run. Of a longer stretch its last words count: an English phrase ends with its head."""
-
+# Runs taken per memory, the first ones; bounds what a pasted document adds to the graph.
 RUNS_MAX = 24
-"""Runs taken per memory, the first ones; bounds what a pasted document adds to the graph."""
-
+# Words remembered as plain or not; trades a few MB for not deciding frequent words again.
 _WORD_CACHE_SIZE = 1 << 16
-"""Words remembered as plain or not; trades a few MB for not deciding frequent words again."""
-
 _INSIDE = frozenset({" ", "-", "\u00a0"})
 _STOP = FUNCTION_WORDS | CALENDAR_WORDS | SAYING_WORDS | STATING_WORDS
 _OWNER_MARKS = ("'s", "’s")
@@ -202,9 +194,8 @@ PHRASE_MAX_WORDS = 5  # longest phrase in plain words; a longer one is a clause 
 CAPITALISED_MAX_WORDS = 8  # longest capitalised phrase, as for names
 QUOTED_MAX_WORDS = 8  # longest phrase between quotation marks, in words
 
+# Most characters between a verb and its object: a space and an opening mark or two.
 GAP_MAX_CHARS = 3
-"""Most characters between a verb and its object: a space and an opening mark or two."""
-
 _PHRASE_INSIDE = frozenset({" ", "-", "_", "/", ".", "@", "&", " & ", "'", "’", "–", "\u00a0", "+"})
 _INITIAL_GAP = ". "
 _SHORT_TITLES = frozenset({"dr", "mr", "mrs", "ms", "st", "prof"})

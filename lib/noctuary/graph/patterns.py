@@ -39,12 +39,8 @@ from noctuary.graph.tables import ID_MARK, NO_SPAN, StatedRelation
 
 # Who and what a statement is about: the subject before a verb, the object after it.
 
-USER = "user"
-"""Who "I" is where no speaker is named: the person whose memory this is."""
-
-OBJECTS_MAX = 4
-"""Objects read from one list ("depends on A, B and C")."""
-
+USER = "user"  # who "I" is where no speaker is named: the person whose memory this is
+OBJECTS_MAX = 4  # objects read from one list ("depends on A, B and C")
 FIRST_PERSONS = frozenset({"i", "im", "ive", "we", "weve"})
 OWN_WORDS = frozenset({"my", "our"})
 _ME_WORDS = frozenset({"me", "us"})
@@ -85,12 +81,10 @@ class Statement(NamedTuple):
     end: int
 
 
+# Words read to the left for a negation or a condition; bounds the work per statement.
 CLAUSE_MAX_WORDS = 24
-"""Words read to the left for a negation or a condition; bounds the work per statement."""
-
+# Longest key before a colon after which a statement may begin without its subject.
 OPENING_MAX_CHARS = 64
-"""Longest key before a colon after which a statement may begin without its subject."""
-
 _SENTENCE_STOP = re.compile(r"[.!?…](?=[\s\"'”’)\]*]|$)|[。！？]|\n|[】\]](?=\s)|;")
 _QUESTION_MARKS = frozenset("?？")
 _CLAUSE_END = re.compile(r"[,:;()—]|\s[-–]\s")
@@ -98,9 +92,7 @@ _CLAUSE_WORDS = frozenset({"but", "and", "so", "because", "as", "since"})
 _OPENING = re.compile(r"[^:：]*[:：]\s*\Z|[\s\"'“‘(*•>-]*\Z")
 
 
-class Reader:
-    """One text with its words, its clauses and who speaks."""
-
+class _Reader:
     def __init__(self, content: str, tokens: Sequence[Word], speaker: str, about: str) -> None:
         self.content = content
         self.tokens = tokens
@@ -148,12 +140,10 @@ class Reader:
         return self._bounds[found - 1], self._bounds[found]
 
     def side(self, phrase: Phrase) -> Side:
-        """Return a phrase as authored."""
         start, end = self.tokens[phrase.first].start, self.tokens[phrase.last].end
         return Side(self.content[start:end], start, end)
 
     def holder_at(self, index: int) -> Side:
-        """Return the speaker, resting on a first-person word."""
         return Side(self.holder, self.tokens[index].start, self.tokens[index].end)
 
     def subject(self, index: int) -> Side | None:
@@ -210,7 +200,6 @@ class Reader:
         return any(part[:1].isupper() for part in side.surface.split())
 
     def is_proper(self, side: Side) -> bool:
-        """Say whether a side begins with a capital and its last word does."""
         return side.surface[:1].isupper() and side.surface.split()[-1][0].isupper()
 
     def is_named_or_closed(self, side: Side, place: int) -> bool:
@@ -246,19 +235,14 @@ class Reader:
 # The attribute is the subject (`user's manager`), its value the object, the relation `has`: the
 # value can then be replaced by a newer one without touching anything else of the same owner.
 
+# Longest attribute ("favorite board game"); a longer one is mostly a clause.
 ATTRIBUTE_MAX_WORDS = 3
-"""Longest attribute ("favorite board game"); a longer one is mostly a clause."""
-
-APPOSITION_MAX_WORDS = 2
-"""Longest attribute that a name follows without a verb ("my manager Dana")."""
-
-CUES = OWN_WORDS
-"""Words that begin the construction; an owner's "'s" is the other beginning."""
-
+APPOSITION_MAX_WORDS = 2  # longest attribute that a name follows without a verb ("my manager Dana")
+CUES = OWN_WORDS  # words that begin the construction; an owner's "'s" is the other beginning
 _COPULAS = frozenset({"is", "are"})
 
 
-def read_owned(reader: Reader, index: int) -> Iterator[Statement]:
+def _read_owned(reader: _Reader, index: int) -> Iterator[Statement]:
     """Yield what the owner at a word is said to have, at most one statement."""
     owner = _owner(reader, index)
     last = _attribute_end(reader, index + 1)
@@ -272,7 +256,7 @@ def read_owned(reader: Reader, index: int) -> Iterator[Statement]:
     yield Statement(subject, "has", thing, owner.start, thing.end)
 
 
-def _owner(reader: Reader, index: int) -> Side | None:
+def _owner(reader: _Reader, index: int) -> Side | None:
     word = reader.tokens[index]
     if word.folded in OWN_WORDS:
         return reader.holder_at(index)
@@ -288,7 +272,7 @@ def _owner(reader: Reader, index: int) -> Side | None:
     return Side(surface, start, end) if is_name else None
 
 
-def _attribute_end(reader: Reader, first: int) -> int:
+def _attribute_end(reader: _Reader, first: int) -> int:
     """Return the index of the attribute's last word, first - 1 where there is none."""
     last = first - 1
     while last + 1 < len(reader.tokens) and last - first + 1 < ATTRIBUTE_MAX_WORDS:
@@ -304,45 +288,38 @@ def _attribute_end(reader: Reader, first: int) -> int:
     return last
 
 
-def _value(reader: Reader, first: int, last: int) -> Side | None:
+def _value(reader: _Reader, first: int, last: int) -> Side | None:
     end = reader.tokens[last].end
     if reader.content.startswith(": ", end):
         return reader.object(end + 2)
-    if last + 1 == len(reader.tokens):
-        return None
-    following = reader.tokens[last + 1]
-    if reader.content[end : following.start] != " ":
+    following = reader.tokens[last + 1] if last + 1 < len(reader.tokens) else None
+    if following is None or reader.content[end : following.start] != " ":
         return None
     if following.folded in _COPULAS:
         return _after_copula(reader, first, last)
     is_name = reader.content[following.start].isupper() and not is_closed(following)
     is_noun = not reader.tokens[last].folded.endswith(("ed", "ing"))
-    if is_name and is_noun and last - first < APPOSITION_MAX_WORDS:
-        return reader.object(end)
-    return None
+    is_apposition = is_name and is_noun and last - first < APPOSITION_MAX_WORDS
+    return reader.object(end) if is_apposition else None
 
 
-def _after_copula(reader: Reader, first: int, last: int) -> Side | None:
+def _after_copula(reader: _Reader, first: int, last: int) -> Side | None:
     place = reader.tokens[last + 1].end
     thing = reader.object(place)
-    if thing is None:
-        return None
-    attribute = {word.folded for word in reader.tokens[first : last + 1]}
-    takes_plain = not attribute.isdisjoint(VALUE_ATTRIBUTES)
-    if takes_plain or thing.surface[0].isupper() or thing.surface[0].isdigit():
+    if thing is None or thing.surface[0].isupper() or thing.surface[0].isdigit():
         return thing
+    attribute = {word.folded for word in reader.tokens[first : last + 1]}
     between = reader.content[place : thing.start].strip().lower()
-    return thing if between in ("a", "an", "the") else None
+    takes_plain = not attribute.isdisjoint(VALUE_ATTRIBUTES) or between in ("a", "an", "the")
+    return thing if takes_plain else None
 
 
 # The verbs that state a relation, each with how its sides are read.
 
+# Statements taken per memory, the first ones; bounds what a pasted document adds to the graph.
 STATEMENTS_MAX = 24
-"""Statements taken per memory, the first ones; bounds what a pasted document adds to the graph."""
-
+# Longest noun phrase after "is a", counted from its head; a longer one describes and sorts not.
 KIND_MAX_WORDS = 3
-"""Longest noun phrase after "is a", counted from its head; a longer one describes and sorts not."""
-
 KIND_LOOK_WORDS = 7  # words read to find that head
 
 _PASSIVE_WORDS = frozenset({"am", "are", "be", "been", "being", "got", "is", "was", "were"})
@@ -350,7 +327,7 @@ _BASE_FORMS = frozenset({"live", "prefer", "reside", "work"})
 _NO_KIND = frozenset(WORD_LISTS["no_kinds"])
 _NO_KIND_ENDS = frozenset({"of", "one", "part", "thing", "things"})
 
-_Read = Callable[[Reader, int, re.Match[str]], Iterator[Statement]]
+_Read = Callable[[_Reader, int, re.Match[str]], Iterator[Statement]]
 
 
 def find_statements(
@@ -365,7 +342,7 @@ def find_statements(
     owners = {match.start() for match in _OWNER_MARK.finditer(content)}
     if not owners and _CUES.isdisjoint([word.folded for word in tokens]):
         return []
-    reader = Reader(content, tokens, speaker, about)
+    reader = _Reader(content, tokens, speaker, about)
     found: list[Statement] = []
     for index, word in enumerate(tokens):
         for cue, read in RULES.get(word.folded, ()):
@@ -373,7 +350,7 @@ def find_statements(
             if match is not None and reader.may_state(index):
                 found += read(reader, index, match)
         if word.folded in CUES or word.end - 2 in owners:
-            found += read_owned(reader, index)
+            found += _read_owned(reader, index)
         if len(found) >= STATEMENTS_MAX:
             break
     return found[:STATEMENTS_MAX]
@@ -387,7 +364,7 @@ def _statement(
     return Statement(subject, relation, thing, start, end)
 
 
-def _left_out(reader: Reader, index: int, *, personal: bool) -> Side | None:
+def _left_out(reader: _Reader, index: int, *, personal: bool) -> Side | None:
     """Return what a verb without a subject is said of, where it opens its sentence."""
     word = reader.tokens[index].folded
     if not reader.begins(index) or (personal and not word.endswith(("s", "moved"))):
@@ -396,16 +373,10 @@ def _left_out(reader: Reader, index: int, *, personal: bool) -> Side | None:
     return Side(surface, NO_SPAN, NO_SPAN) if surface else None
 
 
-def _requires(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
-    subject = reader.subject(index)
-    if subject is None or subject.surface not in (reader.holder, USER, USER.capitalize()):
-        yield from _plain("depends_on", several=True)(reader, index, cue)
-
-
 def _plain(relation: StatedRelation, *, reverse: bool = False, several: bool = False) -> _Read:
     """Return a reader of `subject verb object` about things."""
 
-    def read(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
+    def read(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
         subject = reader.subject(index) or _left_out(reader, index, personal=False)
         things = reader.objects(cue.end()) if several else [reader.object(cue.end())]
         for thing in things:
@@ -430,10 +401,16 @@ def _of_things(
     yield _statement(subject, relation, thing, cue)
 
 
+def _requires(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
+    subject = reader.subject(index)
+    if subject is None or subject.surface not in (reader.holder, USER, USER.capitalize()):
+        yield from _plain("depends_on", several=True)(reader, index, cue)
+
+
 def _personal(relation: StatedRelation, *, proper: bool, several: bool = False) -> _Read:
     """Return a reader of `somebody verb object`; `proper` asks for a capitalised object."""
 
-    def read(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
+    def read(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
         subject = reader.subject(index) or _left_out(reader, index, personal=True)
         if subject is None or not reader.is_person(subject) or _is_noun(reader, index, subject):
             return
@@ -444,7 +421,7 @@ def _personal(relation: StatedRelation, *, proper: bool, several: bool = False) 
     return read
 
 
-def _is_noun(reader: Reader, index: int, subject: Side) -> bool:
+def _is_noun(reader: _Reader, index: int, subject: Side) -> bool:
     """Say whether a form is no verb here: "Maria's volunteer work at", "Dana began working at"."""
     is_base = reader.tokens[index].folded in _BASE_FORMS
     if reader.tokens[index].folded.endswith("ing"):
@@ -453,7 +430,7 @@ def _is_noun(reader: Reader, index: int, subject: Side) -> bool:
     return is_base and subject.surface != reader.holder
 
 
-def _replaces(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
+def _replaces(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
     if index and reader.tokens[index - 1].folded in _PASSIVE_WORDS:
         return
     things = reader.objects(cue.end())
@@ -471,14 +448,13 @@ def _replaces(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statem
             yield from _of_things(subject, "supersedes", thing, cue, False)
 
 
-def _replaced_by(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
+def _replaced_by(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
     subject = reader.subject(index)
-    if subject is not None and subject.surface == reader.holder:
-        return
-    yield from _plain("supersedes", reverse=True)(reader, index, cue)
+    if subject is None or subject.surface != reader.holder:
+        yield from _plain("supersedes", reverse=True)(reader, index, cue)
 
 
-def _switched(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
+def _switched(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
     is_from = cue.group(1).lower() == "from"
     first = reader.object(cue.end())
     turn = None if first is None else (_TO if is_from else _FROM).match(reader.content, first.end)
@@ -496,27 +472,27 @@ def _switched(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statem
         yield _statement(newer, "supersedes", older, cue)
 
 
-def _moved_to(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
+def _moved_to(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
     subject = reader.subject(index) or _left_out(reader, index, personal=True)
     thing = reader.object(cue.end())
-    if thing is None or _FROM.match(reader.content, thing.end):
+    if thing is None or subject is None or _FROM.match(reader.content, thing.end):
         return
-    if subject is not None and _may_live(reader, index, subject, thing):
+    if _may_live(reader, index, subject, thing):
         yield _statement(subject, "lives_in", thing, cue)
 
 
-def _may_live(reader: Reader, index: int, subject: Side, place: Side) -> bool:
+def _may_live(reader: _Reader, index: int, subject: Side, place: Side) -> bool:
     """Say whether a move is one of house: outside chat, "we moved to X" is said of tools too."""
     if not reader.is_person(subject) or not reader.is_proper(place):
         return False
     return reader.is_chat or not _is_we(reader, index)
 
 
-def _is_we(reader: Reader, index: int) -> bool:
+def _is_we(reader: _Reader, index: int) -> bool:
     return index > 0 and reader.tokens[index - 1].folded in ("we", "weve")
 
 
-def _no_longer(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
+def _no_longer(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
     older = reader.object(cue.end())
     turn = None if older is None else _NOW.match(reader.content, older.end)
     newer = None if turn is None else reader.object(turn.end())
@@ -524,7 +500,7 @@ def _no_longer(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[State
         yield _statement(newer, "supersedes", older, cue)
 
 
-def _is_now(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
+def _is_now(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
     subject, thing = reader.subject(index), reader.object(cue.end())
     if subject is None or thing is None or thing.is_memory:
         return
@@ -533,7 +509,7 @@ def _is_now(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statemen
         yield _statement(subject, "is_now", thing, cue)
 
 
-def _is_a(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
+def _is_a(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
     word = reader.tokens[index]
     subject = reader.holder_at(index) if word.folded == "im" else reader.subject(index)
     thing = _kind(reader, cue.end())
@@ -544,7 +520,7 @@ def _is_a(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]
         yield _statement(subject, "is_a", thing, cue)
 
 
-def _kind(reader: Reader, place: int) -> Side | None:
+def _kind(reader: _Reader, place: int) -> Side | None:
     """Return the head of the noun phrase at an offset: its last words in lower case."""
     tokens, content = reader.tokens, reader.content
     first = last = bisect_left(reader.starts, place)
@@ -566,7 +542,7 @@ def _kind(reader: Reader, place: int) -> Side | None:
     return Side(content[start:end], start, end)
 
 
-def _likes_better(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
+def _likes_better(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
     subject, thing = reader.subject(index), reader.object(cue.end())
     better = None if thing is None else _BETTER.search(thing.surface)
     if subject is None or thing is None or better is None or not reader.is_person(subject):
@@ -576,7 +552,7 @@ def _likes_better(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[St
     yield _statement(subject, "prefers", liked, cue)
 
 
-def _see(reader: Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
+def _see(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
     thing = reader.object(cue.end())
     if thing is not None and thing.is_memory:
         yield _statement(Side("", NO_SPAN, NO_SPAN), "has", thing, cue)
@@ -659,12 +635,7 @@ _NOT_TITLE = re.compile(r"\s*(?:```|[-*•>|]\s|\d+[.)]\s)")
 _CHECKBOX = frozenset({"x", "todo", "wip", "done", "tbd"})
 
 
-class Subject(NamedTuple):
-    """A subject and the span it rests on (offsets into the content)."""
-
-    kind: str
-    start: int
-    end: int
+Subject = tuple[str, int, int]  # kind of a subject, and the span of the content it rests on
 
 
 def speaker_prefix(content: str, *, is_turn: bool) -> tuple[int, int] | None:
@@ -717,9 +688,9 @@ def _headings(content: str) -> list[Subject]:
 
 def _with_and_without_parenthesis(kind: str, content: str, start: int, end: int) -> list[Subject]:
     bare = _PARENTHESIS.sub("", content[start:end])
-    found = [Subject(kind, start, end)]
+    found = [(kind, start, end)]
     if bare and start + len(bare) < end:
-        found.append(Subject(kind, start, start + len(bare)))
+        found.append((kind, start, start + len(bare)))
     return found
 
 
@@ -731,7 +702,7 @@ def _label(content: str, start: int) -> Subject | None:
     text = match.group(group).strip()
     if len(text) > LABEL_MAX_CHARS or text.lower() in _CHECKBOX or not fold_name(text):
         return None
-    return Subject("label", *match.span(group))
+    return ("label", *match.span(group))
 
 
 def _key(content: str) -> list[Subject]:
@@ -746,13 +717,10 @@ def _key_match(content: str) -> re.Match[str] | None:
     if match is None or len(match.group(1)) > KEY_MAX_CHARS:
         return None
     key = [word.folded for word in words(match.group(1))]
-    makes_clause = any(
-        word in CLAUSE_WORDS
-        if len(word) <= UNSEGMENTED_KEY_MAX_CHARS
-        else unsegmented_script(word) is not None
-        for word in key
-    )
-    return None if len(key) > KEY_MAX_WORDS or makes_clause else match
+    is_long = any(len(w) > UNSEGMENTED_KEY_MAX_CHARS and unsegmented_script(w) for w in key)
+    if len(key) > KEY_MAX_WORDS or is_long or not CLAUSE_WORDS.isdisjoint(key):
+        return None
+    return match
 
 
 def _leading_run(content: str, tokens: list[Word]) -> list[Subject]:
@@ -765,4 +733,4 @@ def _leading_run(content: str, tokens: list[Word]) -> list[Subject]:
         word.folded == name and content[word.start].islower() for word in tokens
     )
     is_first = not lead or lead in FUNCTION_WORDS
-    return [Subject("leading", *runs[0])] if is_first and not is_common else []
+    return [("leading", runs[0].start, runs[0].end)] if is_first and not is_common else []

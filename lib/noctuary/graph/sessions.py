@@ -36,32 +36,25 @@ class SessionArrays:
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+# Positions and BM25 scores of one query term.
 Posting = tuple[NDArray[np.int32], NDArray[np.float32]]
-"""Positions and BM25 scores of one query term."""
-
+# What a word 1, 2, 3, 4 turns away counts, of its score there; wider blurs turns into sessions,
+# narrower loses answers that stand a few turns after their question.
 NEARBY = (0.9, 0.8, 0.6, 0.4)
-"""What a word 1, 2, 3, 4 turns away counts, of its score there; wider blurs turns into sessions,
-narrower loses answers that stand a few turns after their question."""
-
+# Share of the words nearby, beside a base score of at most 1; more trusts words over vectors.
 CONTEXT_WEIGHT = 1.1
-"""Share of the words nearby, beside a base score of at most 1; more trusts words over vectors."""
-
+# Share of the best base score in the session; more gathers answers from one session, which costs
+# questions that need several.
 SESSION_WEIGHT = 0.3
-"""Share of the best base score in the session; more gathers answers from one session, which costs
-questions that need several."""
-
+# Share of being said by somebody whom the query names; more answers who, less answers what.
 SPEAKER_WEIGHT = 0.5
-"""Share of being said by somebody whom the query names; more answers who, less answers what."""
-
 COMPANY_WEIGHT = 0.4  # share of standing in a wing in which that person speaks
 
+# Share of the session as one document for memories that are no turns; their neighbours lend
+# nothing, because distilled facts stand side by side without answering each other.
 FACT_COVERAGE_WEIGHT = 0.2
-"""Share of the session as one document for memories that are no turns; their neighbours lend
-nothing, because distilled facts stand side by side without answering each other."""
-
+# BM25's k1 for the session as a document: how soon further hits of a word stop counting.
 TF_SATURATION = 1.2
-"""BM25's k1 for the session as a document: how soon further hits of a word stop counting."""
-
 SESSIONS_MAX = 128  # sessions looked into, those with the best members first; more cost time
 MEMBERS_MAX = 8192  # members looked at; a session that no longer fits is left out
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from heapq import merge
-from itertools import count, groupby, repeat
+from itertools import count, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -46,21 +46,18 @@ from noctuary.sources.corpus import column_batches, take_columns
 from noctuary.work.shards import arrow_compute
 
 if TYPE_CHECKING:
-    import duckdb
+    from duckdb import DuckDBPyConnection
 
 # The file of the contributions: one DuckDB database, rebuilt whenever it is not ours.
 
+# Of the tables and of what is stored in them; another one means that the file is rebuilt.
 STATE_VERSION = f"2:{EXTRACTOR_VERSION}:{hash_text(*KINDS)[:8]}"
-"""Of the tables and of what is stored in them; another one means that the file is rebuilt."""
-
+# What DuckDB may hold before it spills, where no setting says; more keeps the sorts of a million
+# memories in memory.
 MEMORY_MB = 2_048
-"""What DuckDB may hold before it spills, where no setting says; more keeps the sorts of a million
-memories in memory."""
-
+# What DuckDB may keep once the sums are done, while supersessions and files need the memory; less
+# reads blocks of the file again.
 _RESTING_MB = 256
-"""What DuckDB may keep once the sums are done, while supersessions and files need the memory; less
-reads blocks of the file again."""
-
 _LOG = logging.getLogger(__name__)
 
 _TABLES = """
@@ -76,10 +73,10 @@ CREATE TABLE dictionary (name VARCHAR, cased BOOLEAN);
 CREATE TABLE matched (mid BIGINT, name VARCHAR, start INTEGER, stop INTEGER, surface VARCHAR);
 CREATE TABLE meta (version VARCHAR, has_leftovers BOOLEAN);
 """
-_OWN_TABLES = ("memory", "found", "stated", "stated_end", "alias", "word")
+_OWN_TABLES = ("memory", "found", "stated", "stated_end", "alias", "word", "matched")
 
 
-def open_database(path: Path, memory_mb: int = MEMORY_MB) -> duckdb.DuckDBPyConnection:
+def open_database(path: Path, memory_mb: int = MEMORY_MB) -> DuckDBPyConnection:
     """Open the file; what is damaged, foreign or of another version is dropped and made anew."""
     import duckdb
 
@@ -100,13 +97,12 @@ def open_database(path: Path, memory_mb: int = MEMORY_MB) -> duckdb.DuckDBPyConn
         _LOG.warning("the graph's state %s %s: it is rebuilt from the memories", path, reason)
         _drop(path)
     connection = duckdb.connect(str(path), config=_config(path, memory_mb))
-    connection.execute(
-        f"BEGIN; {_TABLES} INSERT INTO meta VALUES ('{STATE_VERSION}', false); COMMIT"
-    )
+    made = f"INSERT INTO meta VALUES ('{STATE_VERSION}', false)"
+    connection.execute(f"BEGIN; {_TABLES} {made}; COMMIT")
     return connection
 
 
-def release_memory(connection: duckdb.DuckDBPyConnection, memory_mb: int = MEMORY_MB) -> None:
+def release_memory(connection: DuckDBPyConnection, memory_mb: int = MEMORY_MB) -> None:
     """Give back what the database holds beyond what it needs at rest; its limit stays."""
     import duckdb
 
@@ -117,17 +113,17 @@ def release_memory(connection: duckdb.DuckDBPyConnection, memory_mb: int = MEMOR
     connection.execute(f"SET memory_limit = '{memory_mb}MB'")
 
 
-def compact_database(path: Path, memory_mb: int = MEMORY_MB) -> None:
+def _compact_database(path: Path, memory_mb: int) -> None:
     """Write the file anew without the blocks of deleted rows, which still hold their texts."""
     import duckdb
 
     fresh = _fresh(path)
     old, new = (str(file).replace("'", "''") for file in (path, fresh))
     with duckdb.connect(config=_config(path, memory_mb)) as connection:
-        connection.execute(f"ATTACH '{old}' AS old (READ_ONLY)")
-        connection.execute(f"ATTACH '{new}' AS new")
-        connection.execute("COPY FROM DATABASE old TO new")
-        connection.execute("UPDATE new.meta SET has_leftovers = false")
+        connection.execute(
+            f"""ATTACH '{old}' AS old (READ_ONLY); ATTACH '{new}' AS new;
+            COPY FROM DATABASE old TO new; UPDATE new.meta SET has_leftovers = false"""
+        )
         connection.execute("CHECKPOINT new")
     fsync_file(fresh)
     path.with_name(f"{path.name}.wal").unlink(missing_ok=True)
@@ -145,7 +141,7 @@ def _config(path: Path, memory_mb: int) -> dict[str, str | bool | int | float | 
     }
 
 
-def _mismatch(connection: duckdb.DuckDBPyConnection) -> str | None:
+def _mismatch(connection: DuckDBPyConnection) -> str | None:
     """Return what is wrong with an opened file, or None; reads one row of every table."""
     import duckdb
 
@@ -153,7 +149,7 @@ def _mismatch(connection: duckdb.DuckDBPyConnection) -> str | None:
         rows = connection.execute("SELECT version FROM meta").fetchall()
         if rows != [(STATE_VERSION,)]:
             return f"is of version {rows!r} and not {STATE_VERSION}"
-        for table in (*_OWN_TABLES, "matched", "dictionary"):
+        for table in (*_OWN_TABLES, "dictionary"):
             connection.execute(f"SELECT * FROM {table} LIMIT 1").fetchall()
     except duckdb.Error as error:
         return f"is no state of this graph ({type(error).__name__})"
@@ -173,21 +169,16 @@ def _fresh(path: Path) -> Path:
     return path.with_name(f".{path.name}.fresh")
 
 
-# The corpus brought in: only what changed is written, all or nothing.
+# The state: only what changed is written, all or nothing; then the sums.
 
+# Kinds of finding whose names are looked for in other memories.
 DICTIONARY_KINDS = frozenset({"title", "heading", "key", "label", "leading", "tag"})
-"""Kinds of finding whose names are looked for in other memories."""
+_READ_ROWS = 50_000  # rows held as objects at once
 
-# `look` of a finding: what it gives to the dictionary, NULL where it is not looked for.
-_ANY_CASE, _NEEDS_CASE = 0, 1
-_LOOKED_FOR = "look IS NOT NULL"
-
-_WORD_CACHE_SIZE = 1 << 18
-"""Word codes remembered: a few tens of MB for not hashing frequent words again."""
-
+# Gives the extractions of the memories at these ascending positions, in that order; read as slowly
+# as they are written.
 Load = Callable[[Sequence[int]], Iterable[Extraction]]
-"""Gives the extractions of the memories at these ascending positions, in that order; read as slowly
-as they are written."""
+Rows = list[tuple[Any, ...]]
 
 
 class SyncReport(NamedTuple):
@@ -205,339 +196,10 @@ class SyncReport(NamedTuple):
         return self.added + self.edited + self.deleted + self.rematched
 
 
-def _sync(
-    connection: duckdb.DuckDBPyConnection,
-    records: Sequence[MemoryRecord],
-    keys: Sequence[str],
-    load: Load,
-) -> SyncReport:
-    _write_current(connection, records, keys)
-    connection.execute(
-        f"""CREATE OR REPLACE TEMP TABLE gone AS
-        SELECT mid, memory_id FROM memory ANTI JOIN current USING (memory_id, key);
-        CREATE OR REPLACE TEMP TABLE touched_name AS
-        SELECT DISTINCT name FROM found SEMI JOIN gone USING (mid) WHERE {_LOOKED_FOR}"""
-    )
-    fresh = _numbers(
-        connection,
-        "SELECT position FROM current ANTI JOIN memory USING (memory_id, key) ORDER BY position",
-    )
-    ((gone, edited, first),) = connection.execute(
-        """SELECT (SELECT count(*) FROM gone),
-            (SELECT count(*) FROM gone SEMI JOIN current USING (memory_id)),
-            (SELECT coalesce(max(mid) + 1, 0) FROM memory)"""
-    ).fetchall()
-    if not len(fresh) and not gone:
-        return SyncReport(0, 0, 0, 0, 0)
-    _remove_gone(connection)
-    if len(fresh):
-        _add_findings(connection, records, keys, fresh, first, load)
-    changed = _update_dictionary(connection)
-    concerned = find_concerned(connection, changed)
-    _match(connection, records, np.arange(first, first + len(fresh)), fresh, concerned)
-    return SyncReport(len(fresh) - edited, edited, gone - edited, len(concerned), len(changed))
-
-
-def _write_current(
-    connection: duckdb.DuckDBPyConnection, records: Sequence[MemoryRecord], keys: Sequence[str]
-) -> None:
-    """Fill `current`: position, id and key of tonight's memories."""
-    import pyarrow as pa
-
-    if len(records) != len(keys):
-        raise ValueError(
-            f"found {len(keys)} extraction keys for {len(records)} memories, expected one each"
-        )
-    connection.execute(
-        "CREATE OR REPLACE TEMP TABLE current (position BIGINT, memory_id VARCHAR, key VARCHAR)"
-    )
-    done = 0
-    for batch in column_batches(records, ("position", "memory_id")):
-        positions = batch.column("position").to_numpy()
-        wrong = np.flatnonzero(positions != np.arange(done, done + len(positions)))
-        if len(wrong):
-            raise ValueError(
-                f"found position {positions[wrong[0]]} at index {done + wrong[0]}, expected the "
-                "memories ordered by position without gaps"
-            )
-        some = pa.array(list(keys[done : done + batch.num_rows]), pa.string())
-        _insert(connection, {"current": pa.table(batch.append_column("key", some))})
-        done += batch.num_rows
-
-
-def _remove_gone(connection: duckdb.DuckDBPyConnection) -> None:
-    removed = 0
-    for table in (*_OWN_TABLES, "matched"):
-        counted = connection.execute(f"DELETE FROM {table} WHERE mid IN (SELECT mid FROM gone)")
-        removed += counted.fetchall()[0][0]
-    if removed:
-        # The blocks of deleted rows keep their texts until the file is written anew.
-        connection.execute("UPDATE meta SET has_leftovers = true")
-
-
-def _add_findings(
-    connection: duckdb.DuckDBPyConnection,
-    records: Sequence[MemoryRecord],
-    keys: Sequence[str],
-    fresh: NDArray[np.int64],
-    first: int,
-    load: Load,
-) -> None:
-    mids, extractions = count(first), iter(load(fresh.tolist()))
-    columns = ("position", "memory_id", "content")
-    for batch in take_columns(records, fresh, columns):
-        rows: dict[str, list[tuple[Any, ...]]] = {table: [] for table in _OWN_TABLES[:-1]}
-        for position, memory_id, content in _rows(batch, columns):
-            mid, extraction = next(mids), next(extractions)
-            rows["memory"].append((mid, memory_id, keys[position]))
-            rows["found"] += ((mid, *_found_row(item)) for item in extraction.found)
-            rows["stated"] += ((mid, *item) for item in extraction.stated)
-            rows["stated_end"] += ((mid, *end) for end in _ends_of(content, extraction.stated))
-            rows["alias"] += ((mid, *alias) for alias in extraction.aliases)
-        _insert(connection, {table: _to_table(table, found) for table, found in rows.items()})
-    connection.execute(
-        f"""INSERT INTO touched_name SELECT DISTINCT name FROM found
-        WHERE mid >= {first} AND {_LOOKED_FOR} AND name NOT IN (SELECT name FROM touched_name)"""
-    )
-
-
-def _found_row(item: Found) -> tuple[int, int, int | None, str, int, int, str]:
-    role, kind, name, start, end, surface = item
-    look = None
-    if kind in DICTIONARY_KINDS and is_looked_for(name):
-        look = _NEEDS_CASE if needs_case(name, surface) else _ANY_CASE
-    return _ROLE_CODES[role], _KIND_CODES[kind], look, name, start, end, surface
-
-
-_ROLE_CODES = {role: code for code, role in enumerate(ROLES)}
-_KIND_CODES = {kind: code for code, kind in enumerate(KINDS)}
-
-
-def _ends_of(content: str, stated: Iterable[Stated]) -> Iterator[tuple[str, int, int, str]]:
-    """Yield name, span and surface of both ends of every statement between two names.
-
-    The span is that of the surface inside the statement, the first for the subject and the last for
-    the object; NO_SPAN where it does not stand there as such.
-    """
-    for item in stated:
-        if not item.subject or not item.object or "#" in (item.subject[0], item.object[0]):
-            continue  # about a memory itself
-        where = (item.start, item.end) if item.start >= 0 else (0, 0)
-        for name, surface, find in (
-            (item.subject, item.subject_surface, content.find),
-            (item.object, item.object_surface, content.rfind),
-        ):
-            start, text = find(surface, *where) if surface else NO_SPAN, surface or name
-            yield name, start, start + len(text) if start >= 0 else NO_SPAN, text
-
-
-_COLUMNS = {
-    "memory": "mid memory_id key",
-    "found": "mid role kind look name start stop surface",
-    "stated": "mid subject relation object start stop subject_surface object_surface",
-    "stated_end": "mid name start stop surface",
-    "alias": "mid alias canonical detail",
-    "matched": "mid name start stop surface",
-}
-_INTEGERS = frozenset({"role", "kind", "look", "start", "stop"})
-
-
-def _to_table(table: str, rows: Sequence[tuple[Any, ...]]) -> ArrowTable:
-    """Return rows of one table of the state as Arrow columns."""
-    import pyarrow as pa
-
-    def type_of(name: str) -> Any:
-        return pa.int64() if name == "mid" else pa.int32() if name in _INTEGERS else pa.string()
-
-    columns = zip(*rows, strict=True) if rows else repeat(())
-    return pa.table(
-        {
-            name: pa.array(values, type_of(name))
-            for name, values in zip(_COLUMNS[table].split(), columns, strict=False)
-        }
-    )
-
-
-def _update_dictionary(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Bring the dictionary up to date for `touched_name`; return the names that changed."""
-    connection.execute(
-        f"""CREATE OR REPLACE TEMP TABLE changed AS
-        WITH renewed AS (
-            SELECT name, bool_and(look = {_NEEDS_CASE}) AS cased FROM found
-            WHERE {_LOOKED_FOR} AND name IN (SELECT name FROM touched_name) GROUP BY name)
-        SELECT t.name, r.cased FROM touched_name t LEFT JOIN renewed r USING (name)
-        LEFT JOIN dictionary d USING (name) WHERE r.cased IS DISTINCT FROM d.cased;
-        DELETE FROM dictionary WHERE name IN (SELECT name FROM changed);
-        INSERT INTO dictionary SELECT * FROM changed WHERE cased IS NOT NULL"""
-    )
-    rows = connection.execute("SELECT name FROM changed ORDER BY name").fetchall()
-    return [name for (name,) in rows]
-
-
-# A text may name X only if it holds every word of X. The rarest word gives the candidates, so that
-# the cost follows the rarest and not the most frequent word of a name.
-_RAREST = """
-CREATE OR REPLACE TEMP TABLE rarest AS
-WITH uses AS (
-    SELECT word, count(*) AS uses FROM word WHERE word IN (SELECT word FROM part) GROUP BY word)
-SELECT name, arg_min(word, (coalesce(uses, 0), word)) AS word, count(*) AS parts
-FROM part LEFT JOIN uses USING (word) GROUP BY name
-"""
-_CONCERNED = """
-WITH candidate AS (SELECT word.mid, name, parts FROM word JOIN rarest USING (word))
-SELECT DISTINCT mid FROM (
-    SELECT candidate.mid FROM candidate JOIN part USING (name)
-    JOIN word ON word.mid = candidate.mid AND word.word = part.word
-    GROUP BY candidate.mid, name, parts HAVING count(*) = parts)
-ORDER BY mid
-"""
-
-
-def find_concerned(connection: duckdb.DuckDBPyConnection, changed: list[str]) -> list[int]:
-    """Return the memories in the index of words that hold every word of a changed name."""
-    import pyarrow as pa
-
-    pairs = [(name, code) for name in changed for code in sorted(set(map(word_code, name.split())))]
-    if not pairs:
-        return []
-    names, codes = zip(*pairs, strict=True)
-    parts = pa.table({"name": pa.array(names, pa.string()), "word": pa.array(codes, pa.uint32())})
-    connection.execute("CREATE OR REPLACE TEMP TABLE part (name VARCHAR, word UINTEGER)")
-    _insert(connection, {"part": parts})
-    connection.execute(_RAREST)
-    return [mid for (mid,) in connection.execute(_CONCERNED).fetchall()]
-
-
-def _match(
-    connection: duckdb.DuckDBPyConnection,
-    records: Sequence[MemoryRecord],
-    mids: NDArray[np.int64],
-    fresh: NDArray[np.int64],
-    concerned: Sequence[int],
-) -> None:
-    """Search the texts of fresh memories and, again, of those that a changed name concerns."""
-    names = dict(connection.execute("SELECT name, cased FROM dictionary ORDER BY name").fetchall())
-    dictionary = Dictionary(names)
-
-    def search(mids: NDArray[np.int64], positions: NDArray[np.int64], *, words: bool) -> None:
-        for texts in _texts(connection, records, mids, positions):
-            _insert(connection, search_texts(texts, dictionary, words=words))
-
-    search(mids, fresh, words=True)
-    _choose(connection, concerned)
-    connection.execute("DELETE FROM matched WHERE mid IN (SELECT mid FROM chosen)")
-    placed = """FROM chosen JOIN memory USING (mid) JOIN current USING (memory_id)
-        ORDER BY position"""
-    chosen = [_numbers(connection, f"SELECT {name} {placed}") for name in ("mid", "position")]
-    search(*chosen, words=False)
-
-
-# What the chosen memories are about, and who speaks in them. The range lets blocks be skipped.
-_OWN_NAMES = f"""
-WITH own AS (
-    SELECT mid, list_sort(list(DISTINCT name)) AS names FROM found SEMI JOIN chosen USING (mid)
-    WHERE role IN ({_ROLE_CODES["about"]}, {_ROLE_CODES["speaker"]}) AND mid BETWEEN ? AND ?
-    GROUP BY mid)
-SELECT coalesce(names, []::VARCHAR[]) AS names FROM chosen LEFT JOIN own USING (mid) ORDER BY place
-"""
-
-Text = tuple[int, str, list[str]]
-"""Number and content of a memory, and the folded names of its own subjects."""
-
-
-def _texts(
-    connection: duckdb.DuckDBPyConnection,
-    records: Sequence[MemoryRecord],
-    mids: NDArray[np.int64],
-    positions: NDArray[np.int64],
-) -> Iterator[list[Text]]:
-    """Yield the texts of the memories at ascending positions, batch by batch."""
-    done = 0
-    for batch in take_columns(records, positions, ("content",)):
-        some = mids[done : done + batch.num_rows]
-        _choose(connection, some)
-        own = connection.execute(_OWN_NAMES, [int(some.min()), int(some.max())]).fetchall()
-        contents = batch.column("content").to_pylist()
-        yield [(m, c, o) for m, c, (o,) in zip(some.tolist(), contents, own, strict=True)]
-        done += batch.num_rows
-
-
-def search_texts(
-    texts: Iterable[Text], dictionary: Dictionary, *, words: bool
-) -> dict[str, ArrowTable]:
-    """Return rows of the table `matched`, and of `word` where it is asked for."""
-    import pyarrow as pa
-
-    holders, codes = list[int](), list[int]()
-    matched = list[tuple[Any, ...]]()
-    for mid, content, own in texts:
-        tokens = Tokens(content)
-        found = find_matches(content, dictionary, frozenset(own), tokens)
-        matched += ((mid, *match, content[match.start : match.end]) for match in found)
-        if words:
-            mine = word_codes(tokens)
-            holders += repeat(mid, len(mine))
-            codes += mine
-    word = {"mid": np.array(holders, np.int64), "word": np.array(codes, np.uint32)}
-    return {"word": pa.table(word), "matched": _to_table("matched", matched)}
-
-
-def word_codes(tokens: Tokens) -> list[int]:
-    """Return the codes of the words of a text, sorted: the order of a set is not that elsewhere."""
-    distinct = set(tokens.folded)
-    # A character may fold to several words, and a name is matched word by word.
-    distinct |= {part for word in distinct if " " in word for part in word.split(" ")}
-    return sorted(set(map(word_code, distinct)))
-
-
-@lru_cache(maxsize=_WORD_CACHE_SIZE)
-def word_code(word: str) -> int:
-    """Return the 32-bit code of a folded word; two words may share one."""
-    return crc32(word.encode("utf-8", "surrogatepass"))
-
-
-def _choose(connection: duckdb.DuckDBPyConnection, mids: Sequence[int] | NDArray[np.int64]) -> None:
-    """Fill `chosen`: the numbers and where they stand among the given ones."""
-    import pyarrow as pa
-
-    connection.execute("CREATE OR REPLACE TEMP TABLE chosen (mid BIGINT, place BIGINT)")
-    columns = {"mid": pa.array(mids, pa.int64()), "place": np.arange(len(mids))}
-    _insert(connection, {"chosen": pa.table(columns)})
-
-
-def _insert(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, ArrowTable]) -> None:
-    for table, rows in tables.items():
-        if rows.num_rows:
-            _run_with(connection, f"INSERT INTO {table} BY NAME SELECT * FROM incoming", rows)
-
-
-def _run_with(connection: duckdb.DuckDBPyConnection, sql: str, incoming: ArrowTable) -> None:
-    connection.register("incoming", incoming)
-    connection.execute(sql)
-    connection.unregister("incoming")
-
-
-def _rows(batch: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    return zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-
-
-def _numbers(connection: duckdb.DuckDBPyConnection, sql: str) -> NDArray[np.int64]:
-    (column,) = connection.execute(sql).fetchnumpy().values()
-    return np.asarray(column, dtype=np.int64)
-
-
-# The sums.
-
-_SESSION_CACHE_SIZE = 1 << 12
-"""Folded names of conversations remembered: their turns stand near one another."""
-
-_READ_ROWS = 50_000  # rows held as objects at once
-
-
 class GraphState:
     """What every memory contributes, in one file; to use in the order sync, place, names, fold."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, memory_mb: int = MEMORY_MB) -> None:
+    def __init__(self, connection: DuckDBPyConnection, memory_mb: int = MEMORY_MB) -> None:
         self._db = connection
         self._memory_mb = memory_mb
         self._memories = 0
@@ -557,14 +219,9 @@ class GraphState:
         finally:
             connection.close()
         if rows == [(True,)]:
-            compact_database(path, memory_mb)
+            _compact_database(path, memory_mb)
 
-    def sync(
-        self,
-        records: Sequence[MemoryRecord],
-        keys: Sequence[str],
-        load: Load,
-    ) -> SyncReport:
+    def sync(self, records: Sequence[MemoryRecord], keys: Sequence[str], load: Load) -> SyncReport:
         """Make the contributions equal to the corpus; all or nothing.
 
         `load` is asked, once, for memories whose extraction key is new. A ValueError says that keys
@@ -572,12 +229,139 @@ class GraphState:
         """
         self._db.begin()
         try:
-            report = _sync(self._db, records, keys, load)
+            report = self._sync(records, keys, load)
         except BaseException:
             self._db.rollback()
             raise
         self._db.commit()
+        self._memories = len(records)
         return report
+
+    def _sync(self, records: Sequence[MemoryRecord], keys: Sequence[str], load: Load) -> SyncReport:
+        self._write_current(records, keys)
+        self._db.execute(_GONE)
+        fresh = self._numbers(_FRESH_POSITIONS)
+        ((gone, edited, first),) = self._db.execute(_CHANGE_COUNTS).fetchall()
+        if not len(fresh) and not gone:
+            return SyncReport(0, 0, 0, 0, 0)
+        removed = (
+            f"DELETE FROM {table} WHERE mid IN (SELECT mid FROM gone)" for table in _OWN_TABLES
+        )
+        if sum(self._db.execute(sql).fetchall()[0][0] for sql in removed):
+            # The blocks of deleted rows keep their texts until the file is written anew.
+            self._db.execute("UPDATE meta SET has_leftovers = true")
+        if len(fresh):
+            self._add_findings(records, keys, fresh, first, load)
+        self._db.execute(_UPDATE_DICTIONARY)
+        changed = [name for (name,) in self._db.execute(_CHANGED).fetchall()]
+        self.find_concerned(changed)
+        known = self._db.execute("SELECT name, cased FROM dictionary ORDER BY name").fetchall()
+        dictionary = Dictionary(dict(known))
+        mids = np.arange(first, first + len(fresh))
+        self._search(records, mids, fresh, dictionary, words=True)
+        self._db.execute("DELETE FROM matched WHERE mid IN (SELECT mid FROM concerned)")
+        mids, positions = (
+            self._numbers(_CONCERNED_AT.format(name)) for name in ("mid", "position")
+        )
+        self._search(records, mids, positions, dictionary, words=False)
+        return SyncReport(len(fresh) - edited, edited, gone - edited, len(mids), len(changed))
+
+    def _write_current(self, records: Sequence[MemoryRecord], keys: Sequence[str]) -> None:
+        """Fill `current`: tonight's memories, the key of each, and what the graph asks of them."""
+        import pyarrow as pa
+
+        if len(records) != len(keys):
+            raise ValueError(
+                f"found {len(keys)} extraction keys for {len(records)} memories, expected one each"
+            )
+        self._db.execute(_CURRENT)
+        done = 0
+        for batch in column_batches(records, _CURRENT_COLUMNS):
+            positions = batch.column("position").to_numpy()
+            wrong = np.flatnonzero(positions != np.arange(done, done + len(positions)))
+            if len(wrong):
+                raise ValueError(
+                    f"found position {positions[wrong[0]]} at index {done + wrong[0]}, expected "
+                    "the memories ordered by position without gaps"
+                )
+            turns, sessions = (batch.column(n).to_pylist() for n in ("is_turn", "session_id"))
+            names = (_folded(s) if t and s else None for t, s in zip(turns, sessions, strict=True))
+            some = list(keys[done : done + batch.num_rows])
+            rows = batch.append_column("session_name", pa.array(list(names), pa.string()))
+            self._run_with(
+                _ADD_CURRENT, pa.table(rows.append_column("key", pa.array(some, pa.string())))
+            )
+            done += batch.num_rows
+
+    def _add_findings(
+        self,
+        records: Sequence[MemoryRecord],
+        keys: Sequence[str],
+        fresh: NDArray[np.int64],
+        first: int,
+        load: Load,
+    ) -> None:
+        mids, extractions = count(first), iter(load(fresh.tolist()))
+        columns = ("position", "memory_id", "content")
+        for batch in take_columns(records, fresh, columns):
+            rows: dict[str, Rows] = {table: [] for table in _OWN_TABLES[:5]}
+            texts = (batch.column(name).to_pylist() for name in columns)
+            for position, memory_id, content in zip(*texts, strict=True):
+                mid, extraction = next(mids), next(extractions)
+                rows["memory"].append((mid, memory_id, keys[position]))
+                rows["found"] += ((mid, *_found_row(item)) for item in extraction.found)
+                rows["stated"] += ((mid, *item) for item in extraction.stated)
+                rows["stated_end"] += ((mid, *end) for end in _ends_of(content, extraction.stated))
+                rows["alias"] += ((mid, *alias) for alias in extraction.aliases)
+            for table, found in rows.items():
+                self._insert(table, found)
+        self._db.execute(_TOUCH_NAMES, [first])
+
+    def find_concerned(self, changed: Sequence[str]) -> None:
+        """Fill `concerned`: memories in the index of words that hold every word of such a name."""
+        parts = [(name, c) for name in changed for c in sorted(set(map(word_code, name.split())))]
+        self._db.execute("CREATE OR REPLACE TEMP TABLE part (name VARCHAR, word UINTEGER)")
+        self._insert("part", parts)
+        self._db.execute(_CONCERNED)
+
+    def _search(
+        self,
+        records: Sequence[MemoryRecord],
+        mids: NDArray[np.int64],
+        positions: NDArray[np.int64],
+        dictionary: Dictionary,
+        *,
+        words: bool,
+    ) -> None:
+        """Search the texts of the memories at ascending positions for the dictionary's names."""
+        done = 0
+        for batch in take_columns(records, positions, ("content",)):
+            some = mids[done : done + batch.num_rows].tolist()
+            done += batch.num_rows
+            asked = {"mids": some, "low": min(some), "high": max(some)}
+            own = dict(self._db.execute(_OWN_NAMES, asked).fetchall())
+            contents = zip(some, batch.column("content").to_pylist(), strict=True)
+            texts = ((mid, content, own.get(mid, ())) for mid, content in contents)
+            found = search_texts(texts, dictionary, words=words)
+            self._insert("matched", found["matched"])
+            self._insert("word", found["word"], "c0, unnest(c1)")
+
+    def _insert(self, table: str, rows: Rows, columns: str = "*") -> None:
+        import pyarrow as pa
+
+        if rows:
+            arrays = list(map(pa.array, zip(*rows, strict=True)))
+            incoming = pa.Table.from_arrays(arrays, names=[f"c{i}" for i in range(len(arrays))])
+            self._run_with(f"INSERT INTO {table} SELECT {columns} FROM incoming", incoming)
+
+    def _run_with(self, sql: str, incoming: ArrowTable) -> None:
+        self._db.register("incoming", incoming)
+        self._db.execute(sql)
+        self._db.unregister("incoming")
+
+    def _numbers(self, sql: str) -> NDArray[np.int64]:
+        (column,) = self._db.execute(sql).fetchnumpy().values()
+        return np.asarray(column, dtype=np.int64)
 
     def runs(self) -> dict[str, int]:
         """Return how many memories hold every name of kind `run`; `sync` came before."""
@@ -589,22 +373,13 @@ class GraphState:
             "SELECT DISTINCT alias, canonical, detail FROM alias ORDER BY alias, canonical, detail"
         ).fetchall()
 
-    def place(self, records: Sequence[MemoryRecord], kept_runs: Collection[str] = ()) -> None:
+    def place(self, kept_runs: Collection[str] = ()) -> None:
         """Join the contributions with where the memories stand; of runs, `kept_runs` count."""
         import pyarrow as pa
 
-        self._memories = len(records)
-        self._db.execute(_PLACES)
-        for batch in column_batches(records, _PLACE_COLUMNS):
-            turns, sessions = (batch.column(n).to_pylist() for n in ("is_turn", "session_id"))
-            names = [
-                _folded(s) if turn and s else None for turn, s in zip(turns, sessions, strict=True)
-            ]
-            named = batch.append_column("session_name", pa.array(names, pa.string()))
-            _run_with(self._db, _ADD_PLACES, pa.table(named))
         self._db.execute(_PLACE)
         runs = pa.table({"name": pa.array(sorted(kept_runs), pa.string())})
-        _run_with(self._db, "CREATE OR REPLACE TEMP TABLE kept_run AS SELECT * FROM incoming", runs)
+        self._run_with("CREATE OR REPLACE TEMP TABLE kept_run AS SELECT * FROM incoming", runs)
         self._db.execute(_HOLDING)
 
     def names(self) -> Iterator[NameStats]:
@@ -635,28 +410,26 @@ class GraphState:
 
         `canonical_of` holds the names that do not stand for themselves, `merges` says why.
         """
-        import pyarrow as pa
-
-        moved = canonical_of or {}
-        columns = {"name": list(moved), "canonical": list(moved.values())}
-        _run_with(
-            self._db,
-            "CREATE OR REPLACE TEMP TABLE canonical_of AS SELECT * FROM incoming",
-            pa.table({name: pa.array(texts, pa.string()) for name, texts in columns.items()}),
+        self._db.execute(
+            "CREATE OR REPLACE TEMP TABLE canonical_of (name VARCHAR, canonical VARCHAR)"
         )
-        hubs = Hubs.of(self._memories)
-        limits = {"hub_mentions": hubs.mentions, "hub_subjects": hubs.subjects}
+        self._insert("canonical_of", list((canonical_of or {}).items()))
+        limits = hub_limits(self._memories)
         # `held` takes the place of `holding`: both are as large as all findings together.
         self._db.execute(f"{_CONCEPT_OF};{_HELD};DROP TABLE holding;{_RATED}")
         concepts = self._db.sql(_CONCEPTS).to_arrow_table()
         ids = concepts["concept_id"].combine_chunks()
+
         # One at a time: mentions with ordinals are half a gigabyte at a million memories.
-        mentions = _with_ids("mentions", self._db.sql(_MENTION_ROWS).to_arrow_table(), ids)
-        stated = _with_ids("concept_edges", self._db.sql(_CONCEPT_EDGES).to_arrow_table(), ids)
+        def read(name: str, sql: str, values: Mapping[str, int] | None = None) -> ArrowTable:
+            return _with_ids(name, self._db.sql(sql, params=values).to_arrow_table(), ids)
+
+        mentions = read("mentions", _MENTION_ROWS)
+        stated = read("concept_edges", _CONCEPT_EDGES)
         self._db.execute(f"CREATE OR REPLACE TEMP TABLE step AS {_SUBJECT_STEPS}", limits)
         self._db.execute(f"INSERT INTO step {_TURN_STEPS};INSERT INTO step {_LINK_STEPS}")
-        edges = _with_ids("edges", self._db.sql(_DATED).to_arrow_table(), ids)
-        links = _with_ids("links", self._db.sql(_LINKS, params=limits).to_arrow_table(), ids)
+        edges = read("edges", _DATED)
+        links = read("links", _LINKS, limits)
         self._db.execute("DROP TABLE held; DROP TABLE rated; DROP TABLE step")
         release_memory(self._db, self._memory_mb)
         return GraphTables(
@@ -664,15 +437,80 @@ class GraphState:
             mentions=mentions,
             concept_edges=stated,
             edges=edges,
-            links=links,
             merges=to_table("merges", sorted(merges, key=lambda merge: merge.name)),
             supersessions=to_table("supersessions", ()),
+            links=links,
         )
 
 
-@lru_cache(maxsize=_SESSION_CACHE_SIZE)
+# Folded names of conversations are remembered: their turns stand near one another.
+@lru_cache(maxsize=1 << 12)
 def _folded(session_id: str) -> str | None:
     return fold_name(session_id) or None
+
+
+# `look` of a finding: what it gives to the dictionary, NULL where it is not looked for.
+_ANY_CASE, _NEEDS_CASE = 0, 1
+_LOOKED_FOR = "look IS NOT NULL"
+_ROLE_CODES = {role: code for code, role in enumerate(ROLES)}
+_KIND_CODES = {kind: code for code, kind in enumerate(KINDS)}
+
+
+def _found_row(item: Found) -> tuple[int, int, int | None, str, int, int, str]:
+    role, kind, name, start, end, surface = item
+    look = None
+    if kind in DICTIONARY_KINDS and is_looked_for(name):
+        look = _NEEDS_CASE if needs_case(name, surface) else _ANY_CASE
+    return _ROLE_CODES[role], _KIND_CODES[kind], look, name, start, end, surface
+
+
+def _ends_of(content: str, stated: Iterable[Stated]) -> Iterator[tuple[str, int, int, str]]:
+    """Yield name, span and surface of both ends of every statement between two names.
+
+    The span is that of the surface inside the statement, the first for the subject and the last for
+    the object; NO_SPAN where it does not stand there as such.
+    """
+    for item in stated:
+        if not item.subject or not item.object or "#" in (item.subject[0], item.object[0]):
+            continue  # about a memory itself
+        where = (item.start, item.end) if item.start >= 0 else (0, 0)
+        for name, surface, find in (
+            (item.subject, item.subject_surface, content.find),
+            (item.object, item.object_surface, content.rfind),
+        ):
+            start, text = find(surface, *where) if surface else NO_SPAN, surface or name
+            yield name, start, start + len(text) if start >= 0 else NO_SPAN, text
+
+
+def search_texts(
+    texts: Iterable[tuple[int, str, Collection[str]]], dictionary: Dictionary, *, words: bool
+) -> dict[str, Rows]:
+    """Return rows of `matched` and, where asked, number and word codes of every text.
+
+    A text is given by number, content and own subjects.
+    """
+    found: dict[str, Rows] = {"word": [], "matched": []}
+    for mid, content, own in texts:
+        tokens = Tokens(content)
+        for name, start, end in find_matches(content, dictionary, frozenset(own), tokens):
+            found["matched"].append((mid, name, start, end, content[start:end]))
+        if words:
+            found["word"].append((mid, word_codes(tokens)))
+    return found
+
+
+def word_codes(tokens: Tokens) -> list[int]:
+    """Return the codes of the words of a text, sorted: the order of a set is not that elsewhere."""
+    distinct = set(tokens.folded)
+    # A character may fold to several words, and a name is matched word by word.
+    distinct |= {part for word in distinct if " " in word for part in word.split(" ")}
+    return sorted(set(map(word_code, distinct)))
+
+
+@lru_cache(maxsize=1 << 18)  # a few tens of MB for not hashing frequent words again
+def word_code(word: str) -> int:
+    """Return the 32-bit code of a folded word; two words may share one."""
+    return crc32(word.encode("utf-8", "surrogatepass"))
 
 
 def _objects(table: ArrowTable, noun: type[Found | Stated]) -> Iterator[tuple[int, Any]]:
@@ -698,6 +536,75 @@ def _with_ids(name: str, table: ArrowTable, ids: ArrowColumn) -> ArrowTable:
     return table.select(schema.names).cast(schema)
 
 
+# What changed since last night, and whom it concerns.
+
+_CURRENT_COLUMNS = (
+    "position", "memory_id", "created_at_us", "updated_at_us", "session_id", "user", "wing",
+    "is_turn", "content",
+)  # fmt: skip
+_CURRENT = """
+CREATE OR REPLACE TEMP TABLE current (memory_id VARCHAR, key VARCHAR, position INTEGER,
+    created_at_us BIGINT, updated_at_us BIGINT, session_id VARCHAR, session_name VARCHAR,
+    user_name VARCHAR, wing VARCHAR, chars INTEGER)
+"""
+_ADD_CURRENT = """
+INSERT INTO current SELECT memory_id, key, position, created_at_us, updated_at_us, session_id,
+    session_name, coalesce("user", ''), coalesce(wing, ''), length(content) FROM incoming
+"""
+_GONE = f"""
+CREATE OR REPLACE TEMP TABLE gone AS
+SELECT mid, memory_id FROM memory ANTI JOIN current USING (memory_id, key);
+CREATE OR REPLACE TEMP TABLE touched_name AS
+SELECT DISTINCT name FROM found SEMI JOIN gone USING (mid) WHERE {_LOOKED_FOR}
+"""
+_FRESH_POSITIONS = """
+SELECT position FROM current ANTI JOIN memory USING (memory_id, key) ORDER BY position
+"""
+_CHANGE_COUNTS = """
+SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM gone SEMI JOIN current USING (memory_id)),
+    (SELECT coalesce(max(mid) + 1, 0) FROM memory)
+"""
+_TOUCH_NAMES = f"""
+INSERT INTO touched_name SELECT DISTINCT name FROM found
+WHERE mid >= ? AND {_LOOKED_FOR} AND name NOT IN (SELECT name FROM touched_name)
+"""
+_UPDATE_DICTIONARY = f"""
+CREATE OR REPLACE TEMP TABLE changed AS
+WITH renewed AS (
+    SELECT name, bool_and(look = {_NEEDS_CASE}) AS cased FROM found
+    WHERE {_LOOKED_FOR} AND name IN (SELECT name FROM touched_name) GROUP BY name)
+SELECT t.name, r.cased FROM touched_name t LEFT JOIN renewed r USING (name)
+LEFT JOIN dictionary d USING (name) WHERE r.cased IS DISTINCT FROM d.cased;
+DELETE FROM dictionary WHERE name IN (SELECT name FROM changed);
+INSERT INTO dictionary SELECT * FROM changed WHERE cased IS NOT NULL
+"""
+_CHANGED = "SELECT name FROM changed ORDER BY name"
+# A text may name X only if it holds every word of X. The rarest word gives the candidates, so that
+# the cost follows the rarest and not the most frequent word of a name.
+_CONCERNED = """
+CREATE OR REPLACE TEMP TABLE concerned AS
+WITH uses AS (
+    SELECT word, count(*) AS uses FROM word WHERE word IN (SELECT word FROM part) GROUP BY word
+), rarest AS (
+    SELECT name, arg_min(word, (coalesce(uses, 0), word)) AS word, count(*) AS parts
+    FROM part LEFT JOIN uses USING (word) GROUP BY name
+), candidate AS (SELECT word.mid, name, parts FROM word JOIN rarest USING (word))
+SELECT DISTINCT mid FROM (
+    SELECT candidate.mid FROM candidate JOIN part USING (name)
+    JOIN word ON word.mid = candidate.mid AND word.word = part.word
+    GROUP BY candidate.mid, name, parts HAVING count(*) = parts)
+"""
+_CONCERNED_AT = """
+SELECT {} FROM concerned JOIN memory USING (mid) JOIN current USING (memory_id) ORDER BY position
+"""
+# What memories are about, and who speaks in them. The range lets blocks be skipped.
+_OWN_NAMES = f"""
+SELECT mid, list(DISTINCT name) FROM found
+WHERE mid BETWEEN $low AND $high AND mid IN (SELECT unnest($mids))
+    AND role IN ({_ROLE_CODES["about"]}, {_ROLE_CODES["speaker"]})
+GROUP BY mid
+"""
+
 # Where tonight's memories stand, and everything they hold, under the names the texts use.
 
 _ABOUT, _MENTIONS, _AUTHOR, _SPEAKER = (
@@ -710,23 +617,9 @@ _TITLE, _KEY, _LEADING, _TAG, _NAME, _STATED, _SESSION, _RUN = (
 _ROLE_NAMES = f"{list(ROLES)!r}"
 _KIND_NAMES = f"{list(KINDS)!r}"
 
-_PLACE_COLUMNS = (
-    "position", "memory_id", "created_at_us", "updated_at_us", "session_id", "user", "wing",
-    "is_turn", "content",
-)  # fmt: skip
-_PLACES = """
-CREATE OR REPLACE TEMP TABLE places (position INTEGER, memory_id VARCHAR, created_at_us BIGINT,
-    updated_at_us BIGINT, session_id VARCHAR, session_name VARCHAR, user_name VARCHAR, wing VARCHAR,
-    chars INTEGER)
-"""
-_ADD_PLACES = """
-INSERT INTO places SELECT position, memory_id, created_at_us, updated_at_us, session_id,
-    session_name, coalesce("user", ''), coalesce(wing, ''), length(content) FROM incoming
-"""
 _PLACE = """
 CREATE OR REPLACE TEMP TABLE place AS
-SELECT memory.mid, places.* EXCLUDE (memory_id) FROM memory JOIN places USING (memory_id);
-DROP TABLE places
+SELECT memory.mid, current.* EXCLUDE (memory_id, key) FROM memory JOIN current USING (memory_id)
 """
 # A statement makes its ends concepts, but counts as a mention only where the memory does not hold
 # the name anyway.
@@ -847,51 +740,38 @@ FROM told GROUP BY src, relation, dst ORDER BY src, relation, dst
 
 # From how many memories on a concept tells nothing apart: the limits of the edges.
 
+# A concept that more than this share of the memories mention separates nothing: no edges. More lets
+# chance arrivals in and costs time, less loses the names of a store with few topics.
 HUB_MENTION_FRACTION = 0.02
-"""A concept that more than this share of the memories mention separates nothing: no edges. More
-lets chance arrivals in and costs time, less loses the names of a store with few topics."""
-
+# ... but up to this many mentions are always fine; keeps small stores from losing their names.
 HUB_MENTION_MIN = 50
-"""... but up to this many mentions are always fine; keeps small stores from losing their names."""
-
+# A concept that more memories than this are about (or tagged with) gets no edges: each edge would
+# weigh less than 1/50, and their number is the product of both counts.
 HUB_SUBJECT_LIMIT = 50
-"""A concept that more memories than this are about (or tagged with) gets no edges: each edge would
-weigh less than 1/50, and their number is the product of both counts."""
 
 
-class Hubs(NamedTuple):
-    """Limits beyond which a concept tells nothing apart."""
-
-    mentions: int
-    subjects: int
-
-    @staticmethod
-    def of(memories: int) -> Hubs:
-        """Return the limits in a corpus of so many memories."""
-        fraction = int(HUB_MENTION_FRACTION * memories)
-        return Hubs(max(HUB_MENTION_MIN, fraction), HUB_SUBJECT_LIMIT)
+def hub_limits(memories: int) -> dict[str, int]:
+    """Return the most mentions and the most subjects with which a concept tells memories apart."""
+    mentions = max(HUB_MENTION_MIN, int(HUB_MENTION_FRACTION * memories))
+    return {"hub_mentions": mentions, "hub_subjects": HUB_SUBJECT_LIMIT}
 
 
 # How specific concepts are, and the names by which a query may link to one, as SQL.
 
+# Worth of a title or key that other texts only ever write in lower case: a common noun ("obesity")
+# names its memory far less surely than a proper one. Lower silences notes titled by common nouns.
 LOWER_CASE_WORTH = 0.4
-"""Worth of a title or key that other texts only ever write in lower case: a common noun ("obesity")
-names its memory far less surely than a proper one. Lower silences notes titled by common nouns."""
-
+# Worth of a subject that only the first words of short memories gave: some of them begin a sentence
+# and name nothing. Higher trusts chance starts as much as titles.
 LEADING_WORTH = 0.6
-"""Worth of a subject that only the first words of short memories gave: some of them begin a
-sentence and name nothing. Higher trusts chance starts as much as titles."""
-
+# The same where every such memory is long: the first words of an abstract say little about the
+# rest. Higher lets abstracts link to each other by chance (scifact, cisi).
 LONG_LEADING_WORTH = 0.2
-"""The same where every such memory is long: the first words of an abstract say little about the
-rest. Higher lets abstracts link to each other by chance (scifact, cisi)."""
-
+# Up to this many characters, some three sentences, the first words say what a memory is about.
 LEADING_SHORT_CHARS = 400
-"""Up to this many characters, some three sentences, the first words say what a memory is about."""
-
+# (1 + number of memories that mention a concept) to this power divides what a query that names it
+# gives; higher distrusts much-named concepts more.
 DF_POWER = 0.25
-"""(1 + number of memories that mention a concept) to this power divides what a query that names it
-gives; higher distrusts much-named concepts more."""
 
 # Small words between capitals ("Bank of England") tell nothing about case, nor does what a title
 # adds in parentheses.

@@ -18,12 +18,10 @@ from noctuary.text.tokens import normalize
 
 # How sure it is that a near duplicate replaces the older memory (research/mempalace.md section 1).
 
+# Least cosine of a near duplicate. Lower finds more rewordings, and more lookalikes.
 LEAST_SIMILARITY = 0.86
-"""Least cosine of a near duplicate. Lower finds more rewordings, and more lookalikes."""
-
+# Least whole days between near duplicates. Fewer lets two notes of one week hide one another.
 LEAST_DAYS = 7
-"""Least whole days between near duplicates. Fewer lets two notes of one week hide one another."""
-
 HIGH = (0.93, 30)  # least cosine and least days between two memories of high confidence
 MEDIUM = (0.86, 14)  # the same for medium confidence; everything else is low
 CONFIDENCES = ("low", "medium", "high")  # names of the confidences 0, 1 and 2
@@ -43,9 +41,8 @@ def confidence_of(similarity: float, age_gap_days: int) -> int:
 # names is read from it alone, so two memories are judged without a third. Where neither capitals
 # nor digits show a name, none is seen: "fixed payments" and "fixed search" rest on their vectors.
 
+# Longest sentence that is read as one value of one subject; longer ones say more than that.
 FRAME_MAX_CHARS = 200
-"""Longest sentence that is read as one value of one subject; longer ones say more than that."""
-
 _WORD = re.compile(r"[^\W_]+(?:['’.,:/_@+&-]+[^\W_]+)*")
 _SENTENCE_END = re.compile(r"[.!?…。！？】\]\n•]|^\W*$")
 _ORDINAL = re.compile(r"(?<=\d)(?:st|nd|rd|th)\b|(?<=\d),(?=\d{3}\b)")

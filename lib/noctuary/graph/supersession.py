@@ -44,6 +44,7 @@ from noctuary.graph.tables import (
     Evidence,
     GraphTables,
     Supersession,
+    to_table,
 )
 from noctuary.text.marks import is_tombstone
 
@@ -56,8 +57,8 @@ if TYPE_CHECKING:
 # memory that is marked as superseded replaces none. Undated memories are replaced, and replace, by
 # explicit "#id" links alone.
 
+# Most confidence in another value of one sentence: "My friend is Ann" may have two answers.
 _OF_A_VALUE = 1
-"""Most confidence in another value of one sentence: "My friend is Ann" may have two answers."""
 
 
 class Supersessions(NamedTuple):
@@ -226,13 +227,10 @@ def _heads(chosen: Mapping[int, Link]) -> dict[int, int]:
 
 # Links that a text makes itself: "supersedes #12", "replaced Jest", "switched from X to Y".
 #
-# - Object "#id": that memory, whatever the dates say. So are the links of a store
-#   (`noctuary.graph.llm`).
-# - Object "#" alone: the memory itself says what replaced it ("Replaced by ESLint.").
-# - Object a name: the newest strictly older memory about that name. A memory that is itself about
-#   the object and not about the subject ("TSLint: replaced by ESLint") says what replaced it: its
-#   successor is the earliest strictly later memory about the subject.
-# - A memory is about what its text begins with; where no memory is, what it is tagged with counts.
+# "#id" is that memory, whatever the dates say; "#" alone the memory itself, that says what replaces
+# it. A name is the newest strictly older memory about it; where the memory is itself about the name
+# ("TSLint: replaced by ESLint"), its successor is the earliest later memory about the subject. A
+# memory is about what its text begins with; where none is, what it is tagged with counts.
 
 _BY_ID, _BY_SUBJECT, _BY_OBJECT_ONLY = 2, 1, 0
 
@@ -332,24 +330,20 @@ STATE = "state"  # slot of what a subject is: the relations of STATE_RELATIONS
 KEY = "key"  # slot of `key: value` memories
 STATE_RELATIONS = ("is_now", "is_a", "has")  # what a later `is_now` about the same subject ends
 
+# Relations of which a later, different value ends the earlier one.
 SINGLE_VALUED = ("works_at", "lives_in", "owned_by")
-"""Relations of which a later, different value ends the earlier one."""
-
+# Longest value of a `key: value` memory that is compared. Longer ones are notes under a heading:
+# two of them add to each other more often than one replaces the other.
 KEY_VALUE_MAX_WORDS = 12
-"""Longest value of a `key: value` memory that is compared. Longer ones are notes under a heading:
-two of them add to each other more often than one replaces the other."""
-
+# Longest value of a `key: value` memory that is surely a value ("port: 8080") and not a remark
+# ("Redis: only used as a cache"). Longer ones contradict with low confidence.
 KEY_VALUE_SURE_WORDS = 3
-"""Longest value of a `key: value` memory that is surely a value ("port: 8080") and not a remark
-("Redis: only used as a cache"). Longer ones contradict with low confidence."""
-
 UNSEGMENTED_WORD_CHARS = 2  # characters that count as one word in a script without spaces
 
 _NO_SUBJECTS = (GENERIC_KEYS | FUNCTION_WORDS) - {"user"}
 
+# Relations whose left-out subject is whoever the memory belongs to.
 _ABOUT_THE_OWNER = frozenset({"works_at", "lives_in", "prefers"})
-"""Relations whose left-out subject is whoever the memory belongs to."""
-
 _CLAUSE = re.compile(r"[^.,;:!?\n。！？，；：]{0,60}")
 
 
@@ -471,21 +465,17 @@ def restates(one: str, other: str) -> bool:
 
 # Links between memories that say something else of the same subject: "X is now Y", newer value.
 #
-# - An older statement ends at the *earliest* later one that differs, since it stopped holding
-#   then; later changes follow as a chain, so that the answer as of any moment is right.
-# - A later memory that repeats the older value beside another one (a list, a before-and-after)
-#   ends nothing; neither does one that says the same in more or fewer words: it confirms.
-# - A relation with more than VALUES_MAX values in one wing is a list of happenings ("meeting:
-#   ...").
+# An older statement ends at the *earliest* later one that differs, since it stopped holding then;
+# later changes follow as a chain, so that the answer as of any moment is right. A later memory that
+# repeats the older value beside another one (a list, a before-and-after) ends nothing; neither does
+# one that says the same in more or fewer words: it confirms.
 
+# Most different values of one subject and relation in one wing; more are happenings, not versions
+# of a fact. Higher follows busier facts and hides more entries of lists.
 VALUES_MAX = 12
-"""Most different values of one subject and relation in one wing; more are happenings, not versions
-of a fact. Higher follows busier facts and hides more entries of lists."""
-
+# Least part of the older text that the ended statement takes for more than low confidence: what
+# says much else besides is not out of date as a whole.
 LEAST_SHARE = 0.5
-"""Least part of the older text that the ended statement takes for more than low confidence: what
-says much else besides is not out of date as a whole."""
-
 _CONFIDENCE_OF_RELATION = {"is_now": 1, "is_a": 0, "has": 0}
 
 
@@ -504,7 +494,12 @@ def value_links(
     for _, statements in sorted(groups.items()):
         if len({statement.position for statement in statements}) < 2:
             continue
-        kept = _without_lists(statements, memories)
+        # By wing and relation, the values of what is said: many are a list of happenings.
+        lines = [(memories[s.position].sighting.wing, s.relation) for s in statements]
+        values: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        for line, statement in zip(lines, statements, strict=True):
+            values[line].add(statement.value)
+        kept = [s for at, s in zip(lines, statements, strict=True) if len(values[at]) <= VALUES_MAX]
         if len(kept) < len(statements):
             rejected["many_values"] += len(statements) - len(kept)
         group = _Group(kept, memories)
@@ -515,16 +510,6 @@ def value_links(
                 subject = concept_id(older.subject) if older.subject else ""
                 ends, confidence = (older.position, newer.position), _confidence(older, newer)
                 yield Link(*ends, reason, confidence, None, subject, newer.evidence)
-
-
-def _without_lists(statements: list[Statement], memories: Memories) -> list[Statement]:
-    def line(statement: Statement) -> tuple[str, str]:
-        return memories[statement.position].sighting.wing, statement.relation
-
-    values: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for statement in statements:
-        values[line(statement)].add(statement.value)
-    return [s for s in statements if len(values[line(s)]) <= VALUES_MAX]
 
 
 class _Group:
@@ -551,18 +536,15 @@ class _Group:
         at = self._memories[older.position].sighting
         key = (at.wing, older.value)
         if key not in self._lines:
-            self._lines[key] = self._line(*key)
+            wings = (at.wing, "") if at.wing else tuple(self._by_wing)
+            # Runs of the same value are left out once and not walked again by all their members.
+            self._lines[key] = Timeline(
+                self._memories[p].sighting
+                for wing in wings
+                for p in self._by_wing.get(wing, ())
+                if not any(restates(older.value, said) for said in self._said[p])
+            )
         return next((self._ending[position] for position in self._lines[key].later(at)), None)
-
-    def _line(self, wing: str, value: str) -> Timeline:
-        wings = (wing, "") if wing else tuple(self._by_wing)
-        # Runs of the same value are left out once and not walked again by each of their members.
-        return Timeline(
-            self._memories[p].sighting
-            for w in wings
-            for p in self._by_wing.get(w, ())
-            if not any(restates(value, said) for said in self._said[p])
-        )
 
 
 def _confidence(older: Statement, newer: Statement) -> int:
@@ -575,23 +557,15 @@ def _confidence(older: Statement, newer: Statement) -> int:
     return _CONFIDENCE_OF_RELATION[older.relation] + same_head
 
 
-# What supersession ends in the graph: intervals close, nothing is deleted.
+# What supersession ends in the graph: intervals close, nothing is deleted. What ends is only
 #
-# A superseded memory does not lose its edges for that. What ends is only
-#
-# - a concept edge whose every piece of evidence is contradicted: the memory it stands in is
-#   superseded by one that states the same subject and relation with another object and does not
-#   repeat the old one ("is now" also ends what the subject "is");
+# - a concept edge whose every piece of evidence is contradicted: a memory that supersedes it states
+#   the same subject and relation with another object and does not repeat the old one;
 # - a memory edge that rests on the object inside such a statement, unless the successor leads to
-#   the same memory;
-# - for a near duplicate, only a memory edge that the newer memory restates: same concept, relation
-#   and target. Its facts are the newer one's too, so no concept edge ends.
-#
-# Order of turns, and edges of other memories that lead to the superseded one, stay as they are.
+#   the same memory; for a near duplicate, one that the newer memory restates.
 
+# Memory edges that rest on what a text says; the order of turns rests on the session.
 CLOSABLE = ("mentions_subject", "mentions_tag")
-"""Memory edges that rest on what a text says; the order of turns rests on the session."""
-
 _END = ("valid_to_us", "retracted_at_us")
 _NEAR = "near_duplicate"
 
@@ -617,19 +591,12 @@ def close_intervals(tables: GraphTables, found: Sequence[Supersession]) -> Graph
 def _items(found: Sequence[Supersession]) -> pl.DataFrame:
     import polars as pl
 
-    rows = [
-        (
-            i.older_position,
-            i.newer_position,
-            i.valid_to_us,
-            i.recorded_at_us,
-            i.reason,
-            i.concept_id,
-        )
-        for i in found
-    ]
-    names = ["older", "newer", *_END, "reason", "subject"]
-    return pl.DataFrame(rows, names, orient="row").with_row_index("item")
+    rows = pl.DataFrame(to_table("supersessions", found)).with_row_index("item")
+    names = {
+        "older_position": "older", "newer_position": "newer", "concept_id": "subject",
+        "recorded_at_us": "retracted_at_us",
+    }  # fmt: skip
+    return rows.rename(names).select("item", "older", "newer", *_END, "reason", "subject")
 
 
 def _evidence_rows(concept_edges: ArrowTable) -> pl.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,21 +17,19 @@ Relation = Literal[
     "resolved_by",
 ]  # fmt: skip
 
+# What a text may state between two concepts: `subject relation object`. Only a store's own edges
+# (`noctuary.graph.llm`) are `related_to`: their relation has no word here.
 StatedRelation = Literal[
     "supersedes", "depends_on", "part_of", "is_a", "is_now", "prefers", "works_at", "lives_in",
     "has", "owned_by", "resolved_by", "related_to",
 ]  # fmt: skip
-"""What a text may state between two concepts: `subject relation object`. Only a store's own edges
-(`noctuary.graph.llm`) are `related_to`: their relation has no word here."""
-
+# `start` and `end` of what stands in no content: a mention in an author field, what a store tells
+# of its memories.
 NO_SPAN = -1
-"""`start` and `end` of what stands in no content: a mention in an author field, what a store tells
-of its memories."""
-
+# Begins a side of a statement that is a memory ("supersedes #12"); alone it is the memory itself:
+# `#12 resolved_by #`, said by "resolves #12".
 ID_MARK = "#"
-"""Begins a side of a statement that is a memory ("supersedes #12"); alone it is the memory itself:
-`#12 resolved_by #`, said by "resolves #12"."""
-
+# File of each table, by its field in GraphTables.
 FILES = {
     "concepts": "concepts.parquet",
     "mentions": "memory_concepts.parquet",
@@ -40,79 +39,40 @@ FILES = {
     "supersessions": "supersessions.parquet",
     "links": "links.parquet",
 }
-"""File of each table, by its field in GraphTables."""
-
+# By table, its columns with their types. Spans are (start, end), the end exclusive, or NO_SPAN;
+# `_us` are microseconds, null where there is none.
 _COLUMNS = {
-    # Something that memories are about or name; sorted by concept_id, the row is the ordinal.
-    "concepts": {
-        "concept_id": "text",  # 16 hex digits, a hash of the folded name
-        "canonical_name": "text",  # the most frequent surface form; ties: the smallest
-        "kind": "text",  # the strongest that any memory gave it (`extract.KINDS`)
-        "aliases": "texts",  # the other surface forms, sorted
-        "df": "int",  # memories in which it has any role, at least 1
-    },
+    # Something that memories are about or name; sorted by concept_id, the row is the ordinal. The
+    # name is the most frequent surface (of equal ones the smallest), the aliases are the others;
+    # the kind is the strongest that any memory gave it, df the memories in which it has any role.
+    "concepts": "concept_id text, canonical_name text, kind text, aliases texts, df int",
     # One place where a memory holds a concept; sorted by position, start, end, role, concept_id.
-    "mentions": {
-        "position": "int",
-        "concept_id": "text",
-        "role": "text",
-        "start": "int",  # first character of the evidence, or NO_SPAN for an author field
-        "end": "int",  # one past the last one
-        "surface": "text",  # as it stands there; for an author field, the field's value
-    },
-    # A relation that memories state; sorted by source concept, relation, target concept.
-    "concept_edges": {
-        "src_concept": "text",
-        "dst_concept": "text",  # never the source
-        "relation": "text",
-        "weight": "float",  # in (0, 1]: 1 - 1 / (1 + number of memories that state it)
-        "evidence": "places",  # every place that states it, sorted, never empty
-        "valid_from_us": "int",  # when the earliest memory that states it was created
-        "valid_to_us": "int",  # exclusive end, null while it holds
-        "recorded_at_us": "int",  # when the store last wrote the earliest memory that states it
-        "retracted_at_us": "int",  # when the store wrote what ended it
-    },
-    # A typed, dated step from memory to memory; sorted by source, relation code, target.
-    "edges": {
-        "src_position": "int",
-        "dst_position": "int",  # never the source
-        "relation": "text",
-        # In (0, 1]: worth of the concept as a link / number of memories with the subject; 1 for
-        # adjacent turns and for links of the store.
-        "weight": "float",
-        "concept_id": "text",  # that it rests on: the session for turns, "" for a store's link
-        "evidence_position": "int",
-        "evidence_start": "int",  # or NO_SPAN (session field, link)
-        "evidence_end": "int",
-        "valid_from_us": "int",  # when the later of the two memories was created
-        "valid_to_us": "int",  # exclusive end, null while it holds
-        # When the store last wrote the evidence. Of the data and not of the clock, so that a
-        # rebuild gives the same graph.
-        "recorded_at_us": "int",
-        "retracted_at_us": "int",
-    },
-    "merges": {  # as Merge, sorted by name
-        "name": "text", "canonical": "text", "reason": "text", "score": "float", "detail": "text",
-    },
-    "supersessions": {  # as Supersession, sorted by older position
-        "older_position": "int", "newer_position": "int", "head_position": "int", "reason": "text",
-        "confidence": "int", "similarity": "float", "age_gap_days": "int", "concept_id": "text",
-        "evidence": "place", "valid_to_us": "int", "recorded_at_us": "int",
-    },
-    # A name by which a query may mean a concept; sorted by name.
-    "links": {
-        "name": "text",  # folded
-        "concept_id": "text",
-        "weight": "float",  # in [0, 1], what it gives each memory about it; 0 where it only speaks
-        "cased": "flag",  # whether the query must show a capital or a digit
-    },
-}  # fmt: skip
-
-ArrowTable = Any
-"""A `pyarrow.Table`; pyarrow has no type information."""
-
-ArrowColumn = Any
-"""A `pyarrow.Array` or `pyarrow.ChunkedArray`."""
+    "mentions": "position int, concept_id text, role text, start int, end int, surface text",
+    # A relation that memories state; sorted by source, relation, target, which is never the source.
+    # The weight is 1 - 1 / (1 + memories that state it), the evidence every place, never empty;
+    # valid from the creation of the earliest memory that states it, recorded when that was written.
+    "concept_edges": "src_concept text, dst_concept text, relation text, weight float, evidence "
+    "places, valid_from_us int, valid_to_us int, recorded_at_us int, retracted_at_us int",
+    # A typed, dated step from memory to memory; sorted by source, relation code, target. The weight
+    # is the worth of the concept as a link / number of memories with the subject; 1 for adjacent
+    # turns and links of the store. The concept is the session for turns, "" for a store's link.
+    # Valid from the creation of the later memory; recorded when the store last wrote the evidence:
+    # of the data and not of the clock, so that a rebuild gives the same graph.
+    "edges": "src_position int, dst_position int, relation text, weight float, concept_id text, "
+    "evidence_position int, evidence_start int, evidence_end int, valid_from_us int, valid_to_us "
+    "int, recorded_at_us int, retracted_at_us int",
+    # As Merge, sorted by name; as Supersession, sorted by older position.
+    "merges": "name text, canonical text, reason text, score float, detail text",
+    "supersessions": "older_position int, newer_position int, head_position int, reason text, "
+    "confidence int, similarity float, age_gap_days int, concept_id text, evidence place, "
+    "valid_to_us int, recorded_at_us int",
+    # A folded name by which a query may mean a concept; sorted by name. The weight, in [0, 1], is
+    # what it gives each memory about it, 0 where it only speaks; cased: the query must show a
+    # capital or a digit.
+    "links": "name text, concept_id text, weight float, cased flag",
+}
+ArrowTable = Any  # A `pyarrow.Table`; pyarrow has no type information
+ArrowColumn = Any  # A `pyarrow.Array` or `pyarrow.ChunkedArray`
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +127,12 @@ class GraphTables:
 
 def write_tables(tables: GraphTables, directory: Path) -> None:
     """Replace the files of a graph; equal graphs give equal bytes."""
+    import pyarrow.parquet as pq
+
+    directory.mkdir(parents=True, exist_ok=True)
     for name, file in FILES.items():
-        _write(directory / file, getattr(tables, name))
+        write = partial(pq.write_table, getattr(tables, name), compression="zstd")
+        replace_with(directory / file, write)
 
 
 def read_tables(directory: Path, names: Collection[str] = tuple(FILES)) -> GraphTables:
@@ -197,14 +161,8 @@ def schema_of(name: str) -> Any:
         "int": pa.int64(), "float": pa.float64(), "flag": pa.bool_(), "text": pa.string(),
         "texts": pa.list_(pa.string()), "place": place, "places": pa.list_(place),
     }  # fmt: skip
-    return pa.schema([(column, types[kind]) for column, kind in _COLUMNS[name].items()])
-
-
-def _write(path: Path, table: ArrowTable) -> None:
-    import pyarrow.parquet as pq
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_with(path, lambda tmp: pq.write_table(table, tmp, compression="zstd"))
+    columns = (column.split() for column in _COLUMNS[name].split(", "))
+    return pa.schema([(column, types[kind]) for column, kind in columns])
 
 
 def _read(path: Path) -> ArrowTable:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
-from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from itertools import islice
@@ -31,11 +31,8 @@ STEP_FIELDS = (
     "indptr", "targets", "weights", "relations", "concepts", "valid_from_us", "valid_to_us",
     "recorded_at_us", "retracted_at_us",
 )  # fmt: skip
-
-_AUTHOR_FIELDS = "tags, category, expanded_keywords, wing, room, session_id, user"
 _TABLES = frozenset({"concepts", "concept_names", "concept_edges", "supersessions", "merges"})
 
-Arrays = Mapping[str, NDArray[Any]]
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 MemoryId = int | str
@@ -71,9 +68,9 @@ def open_graph(
         if known_at_us is not None:
             written = rows.execute("SELECT updated_at_us FROM memories ORDER BY position")
             seen = seen & _by(np.array(written.fetchall(), np.int64)[:, 0], known_at_us)
+        # Plain views of the maps: every slice of a memmap object costs some microseconds more.
         yield GraphSource(
             rows=rows,
-            # A plain view of the map: every slice of a memmap object costs some microseconds more.
             mentions={name: read_array(path).view(np.ndarray) for name, path in mentions.items()},
             steps={name: read_array(path).view(np.ndarray) for name, path in steps.items()},
             relations=tuple(relations),
@@ -95,8 +92,8 @@ class GraphSource:
     """What one scope may see of the graph of one snapshot: M mentions, E steps, C concepts."""
 
     rows: sqlite3.Connection
-    mentions: Arrays  # by MENTION_FIELDS: indptr (C+1,), the others (M,)
-    steps: Arrays  # by STEP_FIELDS: indptr (n+1,), the others (E,)
+    mentions: Mapping[str, NDArray[Any]]  # by MENTION_FIELDS: indptr (C+1,), the others (M,)
+    steps: Mapping[str, NDArray[Any]]  # by STEP_FIELDS: indptr (n+1,), the others (E,)
     relations: tuple[str, ...]
     ids_are_integers: bool
     # (n,) where the scope allows the memory and the store had written it by `known_at_us`; what
@@ -106,10 +103,8 @@ class GraphSource:
     as_of_us: int | None
     known_at_us: int | None
 
-    @property
-    def concept_count(self) -> int:
-        """Number of concepts, hidden ones as well."""
-        return int(self.mentions["indptr"].size) - 1
+    def __len__(self) -> int:
+        return int(self.mentions["indptr"].size) - 1  # concepts, hidden ones as well
 
     @property
     def hides(self) -> bool:
@@ -120,33 +115,38 @@ class GraphSource:
         """Return the rows of a statement."""
         return self.rows.execute(sql, values).fetchall()
 
-    def query_in(self, sql: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a statement that ends in `IN`, for any number of values."""
+    def query_in(self, sql: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement that ends in `IN`, for any number of values."""
         wanted = json.dumps(list(dict.fromkeys(values)))
-        yield from self.query(f"{sql} (SELECT value FROM json_each(?))", [wanted])
+        return self.query(f"{sql} (SELECT value FROM json_each(?))", [wanted])
 
-    def fields(self, names: str, positions: Iterable[int]) -> Iterator[tuple[Any, ...]]:
-        """Yield position and columns of some memories."""
-        sql = f"SELECT position, {names} FROM memories WHERE position IN"
-        return self.query_in(sql, map(int, positions))
+    def column(self, name: str, positions: Iterable[int]) -> dict[int, Any]:
+        """Return a column of some memories, by position."""
+        sql = f"SELECT position, {name} FROM memories WHERE position IN"
+        return dict(self.query_in(sql, map(int, positions)))
 
     def ids(self, positions: Iterable[int]) -> dict[int, MemoryId]:
         """Return the public id of each position."""
-        found = self.fields("memory_id", positions)
-        return {p: int(i) if self.ids_are_integers else i for p, i in found}
+        found = self.column("memory_id", positions)
+        return {p: int(i) for p, i in found.items()} if self.ids_are_integers else found
 
     def contents(self, positions: Iterable[int]) -> dict[int, str]:
         """Return the text of each position."""
-        return dict(self.fields("content", positions))
+        return self.column("content", positions)
 
     def created_at_us(self, positions: Iterable[int]) -> dict[int, int]:
         """Return when each position came about, in microseconds; UNDATED_US where unknown."""
-        return dict(self.fields("created_at_us", positions))
+        return self.column("created_at_us", positions)
 
     def rows_of(self, ordinal: int) -> slice:
         """Return where the mentions of a concept lie."""
-        indptr = self.mentions["indptr"]
-        return slice(int(indptr[ordinal]), int(indptr[ordinal + 1]))
+        return slice(*self.mentions["indptr"][ordinal : ordinal + 2].tolist())
+
+    def places(self, ordinal: int, allowed: Mask) -> list[tuple[int, int, int, int]]:
+        """Return position, role, start and end of each mention of a concept in some memories."""
+        rows, names = self.rows_of(ordinal), MENTION_FIELDS[1:]
+        columns = [self.mentions[name][rows].tolist() for name in names]
+        return [place for place in zip(*columns, strict=True) if allowed[place[0]]]
 
     def holders(self, ordinal: int) -> Ints:
         """Return the memories that hold a concept and may be seen, ascending."""
@@ -157,7 +157,7 @@ class GraphSource:
     def held(self) -> tuple[Ints, Ints]:
         """Every concept and memory that holds it and may be seen, each pair once, by concept."""
         positions, indptr = self.mentions["positions"], self.mentions["indptr"]
-        concepts = np.repeat(np.arange(self.concept_count, dtype=np.int64), np.diff(indptr))
+        concepts = np.repeat(np.arange(len(self), dtype=np.int64), np.diff(indptr))
         first = np.ones(positions.size, dtype=np.bool_)
         first[1:] = (positions[1:] != positions[:-1]) | (concepts[1:] != concepts[:-1])
         kept = first & self.seen[positions]
@@ -166,7 +166,7 @@ class GraphSource:
     @cached_property
     def frequencies(self) -> Ints:
         """Memories per concept that hold it and may be seen, (C,)."""
-        return np.bincount(self.held[0], minlength=self.concept_count).astype(np.int64)
+        return np.bincount(self.held[0], minlength=len(self)).astype(np.int64)
 
     @cached_property
     def steps_that_hold(self) -> Ints:
@@ -185,31 +185,22 @@ class GraphSource:
     @cached_property
     def step_sources(self) -> Ints:
         """The memory from which each step starts, (E,)."""
-        indptr = self.steps["indptr"]
-        return np.repeat(np.arange(indptr.size - 1, dtype=np.int64), np.diff(indptr))
+        counts = np.diff(self.steps["indptr"])
+        return np.repeat(np.arange(counts.size, dtype=np.int64), counts)
 
 
 # Names of concepts, as the memories that may be seen write them; finding a concept by name.
 
+# Memories read for the spellings of a concept of which a part is hidden; more costs time, fewer may
+# miss a rare alias.
 SURFACES_READ = 2_000
-"""Memories read for the spellings of a concept of which a part is hidden; more costs time, fewer
-may miss a rare alias."""
-
 NEAREST_SHOWN = 5  # names offered where none matches
-
-_NEAREST_CUTOFF = 0.55
-"""Least similarity (difflib ratio) of an offered name; lower offers chance resemblances."""
-
+_NEAREST_CUTOFF = 0.55  # least similarity (difflib ratio) of an offered name; lower offers chance
 _NEAREST_TRIED = 40  # similar names looked up: those of hidden concepts among them are passed over
-
-_PREFIX_CHARACTERS = 3
-"""A shared beginning makes a candidate; fewer characters find typos earlier in a word."""
-
-_PER_QUESTION = 300
-"""Candidates per prefix or word: comparing them all stays below a tenth of a second."""
-
-_MOST_HELD = 1_500
-"""Most held concepts that are always compared: a typo at the beginning still finds them."""
+_PREFIX_CHARACTERS = 3  # a shared beginning makes a candidate; fewer find typos earlier in a word
+_PER_QUESTION = 300  # candidates per prefix or word: comparing them stays below a tenth of a second
+_MOST_HELD = 1_500  # concepts that are always compared: a typo at the beginning still finds them
+_AUTHOR_FIELDS = "tags, category, expanded_keywords, wing, room, session_id, user"
 
 
 class Names(NamedTuple):
@@ -223,6 +214,10 @@ class Names(NamedTuple):
     def folded(self) -> frozenset[str]:
         """Folded forms of them all."""
         return frozenset(map(fold_name, (self.shown, *self.aliases)))
+
+    def may_tell(self, *names: str) -> bool:
+        """Say whether folded names of the concept are known here."""
+        return self.complete or self.folded.issuperset(names)
 
 
 class NameBook:
@@ -243,14 +238,19 @@ class NameBook:
         names = self.names(ordinal)
         return None if names is None else names.shown
 
+    def named(self, ordinals: Iterable[int], limit: int) -> Iterator[tuple[int, str]]:
+        """Yield the first concepts that may be named, with their names."""
+        return islice(((i, name) for i in ordinals if (name := self.shown(i)) is not None), limit)
+
     def find(self, text: str) -> int | None:
         """Return the concept that a text names, first by its canonical name, or None."""
         name = fold_name(text)
         ranks: list[tuple[bool, int, int]] = []
-        sql = "SELECT ordinal FROM concept_names WHERE name = ?"
-        for (ordinal,) in self.source.query(sql, [name]):
+        for (ordinal,) in self.source.query(
+            "SELECT ordinal FROM concept_names WHERE name = ?", [name]
+        ):
             names = self.names(ordinal)
-            if names is not None and (names.complete or name in names.folded):
+            if names is not None and names.may_tell(name):
                 held = int(self.source.holders(ordinal).size)
                 ranks.append((fold_name(names.shown) != name, -held, ordinal))
         return min(ranks)[2] if ranks else None
@@ -265,9 +265,9 @@ class NameBook:
         words = set(name.split())
         near += [c for c in candidates if words & set(c.split()) and c not in near]
         found: dict[str, None] = {}
-        for ordinal in map(self.find, near[: 2 * _NEAREST_TRIED]):
-            if ordinal is not None and (shown := self.shown(ordinal)) is not None:
-                found[shown] = None
+        ordinals = (i for i in map(self.find, near[: 2 * _NEAREST_TRIED]) if i is not None)
+        for _, shown in self.named(ordinals, len(near)):
+            found[shown] = None
             if len(found) == NEAREST_SHOWN:
                 break
         return tuple(found)
@@ -279,15 +279,14 @@ class NameBook:
         found = self.source.query(begins, [prefix, prefix + chr(0x10FFFF), _PER_QUESTION])
         for word in name.split():
             found += self.source.query(holds, [f" {word} ", _PER_QUESTION])
-        sql = "SELECT canonical_name FROM concepts ORDER BY df DESC, ordinal LIMIT ?"
         yield from (name for (name,) in found)
+        sql = "SELECT canonical_name FROM concepts ORDER BY df DESC, ordinal LIMIT ?"
         yield from (fold_name(name) for (name,) in self.source.query(sql, [_MOST_HELD]))
 
     def _read(self, ordinal: int) -> Names | None:
         sql = "SELECT canonical_name, aliases FROM concepts WHERE ordinal = ?"
-        rows = self.source.query(sql, [ordinal])
-        positions = self.source.mentions["positions"][self.source.rows_of(ordinal)]
-        allowed = self.source.allowed[positions]
+        rows, positions = self.source.query(sql, [ordinal]), self.source.mentions["positions"]
+        allowed = self.source.allowed[positions[self.source.rows_of(ordinal)]]
         if not rows or not allowed.any():
             return None
         canonical, aliases = str(rows[0][0]), [str(a) for a in parse_json(rows[0][1])]
@@ -301,14 +300,14 @@ class NameBook:
 
     def _visible_surfaces(self, ordinal: int, known: list[str]) -> Counter[str]:
         """Return how often each spelling stands in a memory that may be seen."""
-        source, rows = self.source, self.source.rows_of(ordinal)
-        columns = (source.mentions[name][rows].tolist() for name in ("positions", "starts", "ends"))
-        places = [at for at in zip(*columns, strict=True) if source.allowed[at[0]]][:SURFACES_READ]
-        contents = source.contents(p for p, start, _ in places if start >= 0)
-        authored = source.fields(_AUTHOR_FIELDS, (p for p, start, _ in places if start < 0))
+        source = self.source
+        places = source.places(ordinal, source.allowed)[:SURFACES_READ]
+        contents = source.contents(p for p, _, start, _ in places if start >= 0)
+        sql = f"SELECT position, {_AUTHOR_FIELDS} FROM memories WHERE position IN"
+        authored = source.query_in(sql, (p for p, _, start, _ in places if start < 0))
         fields = {position: "\n".join(filter(None, values)) for position, *values in authored}
         surfaces: Counter[str] = Counter()
-        for position, start, end in places:
+        for position, _, start, end in places:
             if start >= 0:
                 surfaces[contents[position][start:end]] += 1
             else:
@@ -319,15 +318,11 @@ class NameBook:
 def _spelled_in(fields: str, known: list[str]) -> list[str]:
     """Return the first spelling of each folded form that stands in author fields."""
     text = f" {fold_name(fields)} "
-    forms: dict[str, str] = {}
-    for surface in known:
-        forms.setdefault(fold_name(surface), surface)
+    forms = {fold_name(surface): surface for surface in reversed(known)}
     return [surface for form, surface in forms.items() if f" {form} " in text]
 
 
 # Stated relations of concepts.
-
-_COLUMNS = "src, dst, relation, weight, evidence, valid_from_us, valid_to_us, retracted_at_us"
 
 
 class SeenRelation(NamedTuple):
@@ -342,11 +337,6 @@ class SeenRelation(NamedTuple):
     valid_to_us: int | None  # None while it holds or what ended it may not be seen
     closer: int | None  # position of the memory that ended it, or None where it is not known
 
-    @property
-    def named(self) -> tuple[int, ...]:
-        """The memories that it names when it is shown."""
-        return self.positions if self.closer is None else (*self.positions, self.closer)
-
     def holds(self, as_of_us: int | None) -> bool:
         """Say whether it is valid at a moment; None: whether it has not ended."""
         if as_of_us is None:
@@ -354,27 +344,15 @@ class SeenRelation(NamedTuple):
         ended = self.valid_to_us is not None and self.valid_to_us <= as_of_us
         return self.valid_from_us <= as_of_us and not ended
 
-    def view(self, seen_from: int, other_name: str, ids: Mapping[int, MemoryId]) -> RelationView:
-        """Return it as seen from one of its concepts; `ids` are at least those of `named`."""
-        outward = self.src == seen_from
-        return RelationView(
-            relation=self.relation,
-            outward=outward,
-            other=other_name,
-            other_ordinal=self.dst if outward else self.src,
-            weight=round(self.weight, _DIGITS),
-            evidence=tuple(ids[p] for p in self.positions),
-            valid_from_us=self.valid_from_us,
-            valid_to_us=self.valid_to_us,
-            closed_by=None if self.closer is None else ids[self.closer],
-        )
-
 
 def stated_relations(
     source: GraphSource, ordinals: Iterable[int] | None = None
 ) -> list[SeenRelation]:
     """Return the relations of some concepts (None: all), those of the moment asked for."""
-    sql = f"SELECT {_COLUMNS} FROM concept_edges"
+    sql = (
+        "SELECT src, dst, relation, weight, evidence, valid_from_us, valid_to_us, retracted_at_us "
+        "FROM concept_edges"
+    )
     if ordinals is None:
         rows = source.query(sql)
     else:
@@ -384,10 +362,10 @@ def stated_relations(
     stated = [(row, sorted({int(place[0]) for place in parse_json(row[4])})) for row in rows]
     stated = [(row, by) for row, by in stated if source.seen[by].any()]
     ended = (p for row, by in stated if row[6] is not None for p in by)
-    closers: dict[tuple[int, int], list[int]] = {}
+    closers: defaultdict[tuple[int, int], set[int]] = defaultdict(set)
     sql = "SELECT older, valid_to_us, newer FROM supersessions WHERE older IN"
-    for older, valid_to, newer in source.query_in(sql, ended):
-        closers.setdefault((older, valid_to), []).append(newer)
+    for *end, newer in source.query_in(sql, ended):
+        closers[end[0], end[1]].add(newer)
     found = [_as_seen(source, row, by, closers) for row, by in stated]
     if source.as_of_us is not None:
         found = [relation for relation in found if relation.holds(source.as_of_us)]
@@ -398,19 +376,17 @@ def _as_seen(
     source: GraphSource,
     row: tuple[Any, ...],
     stated_by: list[int],
-    closers: Mapping[tuple[int, int], list[int]],
+    closers: Mapping[tuple[int, int], set[int]],
 ) -> SeenRelation:
     src, dst, relation, weight, _, valid_from, valid_to, retracted = row
     positions = tuple(p for p in stated_by if source.seen[p])
     if len(positions) < len(stated_by):
         weight = 1.0 - 1.0 / (1.0 + len(positions))
         valid_from = min(source.created_at_us(positions).values())
-    known = source.known_at_us
-    makers: set[int] = set()
-    if known is not None and (retracted or 0) > known:
+    if source.known_at_us is not None and (retracted or 0) > source.known_at_us:
         valid_to = None
-    elif valid_to is not None:
-        makers = {m for p in stated_by for m in closers.get((p, valid_to), ())}
+    ended = () if valid_to is None else ((p, valid_to) for p in stated_by)
+    makers = {m for end in ended for m in closers.get(end, ())}
     # An end that only hidden memories know is none.
     visible = [m for m in makers if source.allowed[m]]
     if makers and not visible:
@@ -421,9 +397,7 @@ def _as_seen(
 
 # The one line of a memory that shows why it is here.
 
-BEFORE_CHARACTERS = 60
-"""Kept of the line before the evidence; more shows more of the sentence, less keeps one row."""
-
+BEFORE_CHARACTERS = 60  # kept of the line before the evidence; less keeps one row
 LINE_CHARACTERS = 160  # longest line; of longer ones the part around the evidence is kept
 
 
@@ -438,8 +412,7 @@ class Line(NamedTuple):
 def evidence_line(content: str, start: int, end: int) -> Line:
     """Return the line of a content that holds a span; without one (start < 0), the first line."""
     if not 0 <= start < end <= len(content):
-        lines = map(clean, content.split("\n"))
-        first = next(filter(None, lines), "")
+        first = next(filter(None, map(clean, content.split("\n"))), "")
         fits = len(first) <= LINE_CHARACTERS
         return Line(first if fits else first[:LINE_CHARACTERS].rstrip() + ELLIPSIS)
     begin = content.rfind("\n", 0, start) + 1
@@ -588,9 +561,9 @@ class ConceptView(View):
 
 _DIGITS = 6  # of weights and scores
 
+# Power of the number of memories that hold a neighbour, by which shared memories are divided. 1
+# puts whatever a single memory names first, 0 what every memory names.
 SPECIFICITY_POWER = 0.5
-"""Power of the number of memories that hold a neighbour, by which shared memories are divided. 1
-puts whatever a single memory names first, 0 what every memory names."""
 
 
 def describe_concept(source: GraphSource, book: NameBook, ordinal: int, limit: int) -> ConceptView:
@@ -600,20 +573,29 @@ def describe_concept(source: GraphSource, book: NameBook, ordinal: int, limit: i
         raise ValueError(f"found concept {ordinal}, expected one that may be seen")
     sql = "SELECT concept_id, kind FROM concepts WHERE ordinal = ?"
     ((concept_id, kind),) = source.query(sql, [ordinal])
-    places, roles = _strongest_places(source, ordinal)
-    relations = _relations(source, book, ordinal)
+    seen = source.places(ordinal, source.seen)
+    counts = Counter(role for _, role in {place[:2] for place in seen})
+    best: dict[int, tuple[int, int, int, int]] = {}
+    for place in sorted(seen, key=lambda at: (at[1], at[2] < 0, at[2])):
+        best.setdefault(place[0], place)
+    created = source.created_at_us(best)
+    places = sorted(best.values(), key=lambda at: (at[1], -created[at[0]], at[0]))
+    sql = "SELECT name, canonical, reason, score, detail FROM merges WHERE canonical IN"
+    merges = [MergeView(*row) for row in sorted(source.query_in(sql, sorted(names.folded)))]
+    merges = [merge for merge in merges if names.may_tell(merge.name, merge.canonical)]
+    found = stated_relations(source, [ordinal])
+    relations = sorted(relation_views(source, ordinal, found, book.shown), key=_openness)
     neighbours, neighbour_count = _neighbours(source, book, ordinal, limit)
     steps, step_count = _steps(source, ordinal, limit)
-    merges = _merges_into(source, names)
     return ConceptView(
         name=names.shown,
         kind=str(kind),
         concept_id=str(concept_id),
         aliases=names.aliases,
         held=len(places),
-        roles=roles,
-        merges=merges,
-        memories=_memories(source, places[:limit]),
+        roles={ROLES[code]: counts[code] for code in sorted(counts)},
+        merges=tuple(merges),
+        memories=_memories(source, places[:limit], created),
         relations=tuple(relations[:limit]),
         neighbours=neighbours,
         steps=steps,
@@ -626,24 +608,8 @@ def describe_concept(source: GraphSource, book: NameBook, ordinal: int, limit: i
     )  # fmt: skip
 
 
-def _strongest_places(
-    source: GraphSource, ordinal: int
-) -> tuple[list[tuple[int, int, int, int]], dict[str, int]]:
-    """Return position, role and span of one place per memory, newest first, and counts by role."""
-    rows = source.rows_of(ordinal)
-    columns = [source.mentions[f][rows].tolist() for f in ("positions", "roles", "starts", "ends")]
-    seen = [place for place in zip(*columns, strict=True) if source.seen[place[0]]]
-    best: dict[int, tuple[int, int, int, int]] = {}
-    for place in sorted(seen, key=lambda at: (at[1], at[2] < 0, at[2])):
-        best.setdefault(place[0], place)
-    counts = Counter(role for _, role in {place[:2] for place in seen})
-    created = source.created_at_us(best)
-    ordered = sorted(best.values(), key=lambda at: (at[1], -created[at[0]], at[0]))
-    return ordered, {ROLES[code]: counts[code] for code in sorted(counts)}
-
-
 def _memories(
-    source: GraphSource, places: Sequence[tuple[int, int, int, int]]
+    source: GraphSource, places: Sequence[tuple[int, int, int, int]], created: Mapping[int, int]
 ) -> tuple[MemoryView, ...]:
     positions = [position for position, *_ in places]
     # When and by which newest memory that may be seen each of them was replaced.
@@ -654,38 +620,40 @@ def _memories(
         if happened and source.allowed[newer]:
             replaced[older] = max(replaced.get(older, (when, newer)), (when, newer))
     ids = source.ids([*positions, *(newer for _, newer in replaced.values())])
-    contents, created = source.contents(positions), source.created_at_us(positions)
+    contents = source.contents(positions)
     found: list[MemoryView] = []
     for position, role, start, end in places:
         when, newer = replaced.get(position, (None, None))
         line = evidence_line(contents[position], start, end)
-        replaced_by = None if newer is None else ids[newer]
-        found.append(
-            MemoryView(ids[position], created[position], ROLES[role], *line, replaced_by, when)
-        )
+        by = None if newer is None else ids[newer]
+        found.append(MemoryView(ids[position], created[position], ROLES[role], *line, by, when))
     return tuple(found)
 
 
-def _relations(source: GraphSource, book: NameBook, ordinal: int) -> list[RelationView]:
-    """Return the relations whose other end may be named: open ones first, then the newest."""
+def relation_views(
+    source: GraphSource,
+    ordinal: int,
+    found: Sequence[SeenRelation],
+    name_of: Callable[[int], str | None],
+) -> list[RelationView]:
+    """Return relations as seen from one of their concepts, where the other may be named."""
+    closers = (r.closer for r in found if r.closer is not None)
+    ids = source.ids([*closers, *(p for r in found for p in r.positions)])
     views: list[RelationView] = []
-    found = stated_relations(source, [ordinal])
-    ids = source.ids(p for relation in found for p in relation.named)
-    for relation in found:
-        name = book.shown(relation.dst if relation.src == ordinal else relation.src)
-        if name is not None:
-            views.append(relation.view(ordinal, name, ids))
-
-    def order(v: RelationView) -> tuple[bool, int, str, bool, str]:
-        return v.valid_to_us is not None, -v.valid_from_us, v.relation, not v.outward, v.other
-
-    return sorted(views, key=order)
+    for r in found:
+        outward = r.src == ordinal
+        other = r.dst if outward else r.src
+        if (name := name_of(other)) is not None:
+            said = tuple(ids[p] for p in r.positions)
+            times = r.valid_from_us, r.valid_to_us, None if r.closer is None else ids[r.closer]
+            weight = round(r.weight, _DIGITS)
+            views.append(RelationView(r.relation, outward, name, other, weight, said, *times))
+    return views
 
 
-def _named(book: NameBook, ordinals: Iterable[int], limit: int) -> Iterator[tuple[int, str]]:
-    """Yield the first concepts that may be named, with their names."""
-    named = ((i, name) for i in ordinals if (name := book.shown(i)) is not None)
-    return islice(named, limit)
+def _openness(v: RelationView) -> tuple[bool, int, str, bool, str]:
+    """Return the sort key that puts open relations first, then the newest."""
+    return v.valid_to_us is not None, -v.valid_from_us, v.relation, not v.outward, v.other
 
 
 def _neighbours(
@@ -695,15 +663,14 @@ def _neighbours(
     member = np.zeros(source.seen.size, dtype=np.bool_)
     member[source.holders(ordinal)] = True
     concepts, positions = source.held
-    shared = np.bincount(concepts[member[positions]], minlength=source.concept_count)
+    shared = np.bincount(concepts[member[positions]], minlength=len(source))
     shared[ordinal] = 0
-    beside = np.flatnonzero(shared)
-    held = source.frequencies
+    beside, held = np.flatnonzero(shared), source.frequencies
     scores = np.zeros(shared.size)
     scores[beside] = shared[beside] / held[beside] ** SPECIFICITY_POWER
     best_first = beside[np.lexsort((beside, -shared[beside], -scores[beside]))].tolist()
     views: list[NeighbourView] = []
-    for other, name in _named(book, best_first, limit):
+    for other, name in book.named(best_first, limit):
         ((kind,),) = source.query("SELECT kind FROM concepts WHERE ordinal = ?", [other])
         counted = int(shared[other]), int(held[other]), round(float(scores[other]), _DIGITS)
         views.append(NeighbourView(name, other, str(kind), *counted))
@@ -714,14 +681,14 @@ def _steps(source: GraphSource, ordinal: int, limit: int) -> tuple[tuple[StepVie
     """Return the memories that steps over a concept reach, and how many there are in all."""
     chosen = source.steps_that_hold
     chosen = chosen[source.steps["concepts"][chosen] == ordinal]
-    targets, weights, relations = (
-        source.steps[name][chosen] for name in ("targets", "weights", "relations")
-    )
+    columns = (source.steps[name][chosen] for name in ("targets", "weights", "relations"))
+    targets, weights, relations = columns
     order = np.lexsort((chosen, relations, -weights, targets))
     positions, first = np.unique(targets[order], return_index=True)
     best = order[first]
+    # How many memories lead to each target: distinct pairs, counted by target.
     pairs = np.unique(np.stack([targets, source.step_sources[chosen]]), axis=1)
-    sources = np.searchsorted(pairs[0], positions, "right") - np.searchsorted(pairs[0], positions)
+    sources = np.unique(pairs[0], return_counts=True)[1]
     ranked = np.lexsort((positions, -weights[best], -sources))[:limit].tolist()
     shown = positions[ranked].tolist()
     ids, contents, created = source.ids(shown), source.contents(shown), source.created_at_us(shown)
@@ -739,14 +706,7 @@ def _steps(source: GraphSource, ordinal: int, limit: int) -> tuple[tuple[StepVie
     return views, int(positions.size)
 
 
-# Merge decisions: which names are one concept, why, and how to undo one.
-
-
-def _merges_into(source: GraphSource, names: Names) -> tuple[MergeView, ...]:
-    """Return the merges that made a concept, of names that may be seen, by name."""
-    sql = "SELECT name, canonical, reason, score, detail FROM merges WHERE canonical IN"
-    found = [MergeView(*row) for row in sorted(source.query_in(sql, sorted(names.folded)))]
-    return tuple(merge for merge in found if _may_tell(merge, names))
+# Merge decisions, and the most connected concepts.
 
 
 def list_merges(source: GraphSource, book: NameBook) -> list[MergeView]:
@@ -756,21 +716,14 @@ def list_merges(source: GraphSource, book: NameBook) -> list[MergeView]:
         "JOIN concept_names ON concept_names.name = merges.canonical"
     )
     pairs = [(MergeView(*row), book.names(ordinal)) for *row, ordinal in rows]
-    found = [merge for merge, names in pairs if names is not None and _may_tell(merge, names)]
+    found = [m for m, names in pairs if names is not None and names.may_tell(m.name, m.canonical)]
     return sorted(found, key=lambda m: (m.canonical, m.name))
-
-
-def _may_tell(merge: MergeView, names: Names) -> bool:
-    return names.complete or {merge.name, merge.canonical} <= names.folded
 
 
 def undo_line(merge: MergeView) -> str:
     """Return the line of `merges.toml` that keeps two names apart from the next night on."""
     pair = ", ".join(json.dumps(name, ensure_ascii=False) for name in (merge.name, merge.canonical))
     return f"never = [[{pair}]]"
-
-
-# The most connected concepts.
 
 
 @dataclass(frozen=True)
@@ -788,7 +741,7 @@ def top_concepts(
     source: GraphSource, book: NameBook, limit: int, kind: str | None = None
 ) -> tuple[TopView, ...]:
     """Return the concepts (of one kind) with most relations and steps, at most `limit`."""
-    held, size = source.frequencies, source.concept_count
+    held, size = source.frequencies, len(source)
     relations = np.zeros(size, dtype=np.int64)
     for relation in stated_relations(source):
         if relation.holds(source.as_of_us):
@@ -800,12 +753,11 @@ def top_concepts(
     chosen.sort(key=lambda i: (-int(relations[i] + steps[i]), -int(held[i]), i))
     return tuple(
         TopView(name, kinds[i], int(held[i]), int(relations[i]), int(steps[i]))
-        for i, name in _named(book, chosen, limit)
+        for i, name in book.named(chosen, limit)
     )
 
 
 def kinds_of(source: GraphSource) -> tuple[str, ...]:
     """Return the kinds of the concepts that may be seen, sorted."""
-    held = source.frequencies > 0
     rows = source.query("SELECT ordinal, kind FROM concepts")
-    return tuple(sorted({str(kind) for ordinal, kind in rows if held[ordinal]}))
+    return tuple(sorted({str(kind) for ordinal, kind in rows if source.frequencies[ordinal]}))

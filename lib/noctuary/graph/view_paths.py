@@ -25,6 +25,7 @@ from noctuary.graph.view import (
     StepView,
     TopView,
     View,
+    relation_views,
     stated_relations,
     undo_line,
 )
@@ -33,22 +34,18 @@ from noctuary.text.marks import clean, cut, day, memories, pad, plural, spoken, 
 
 # The cheapest ways from one concept to another, over stated relations and shared memories.
 
+# Costs are whole thousandths: sums in any order are equal, so that equal ways are found equal.
 COST_UNIT = 1_000
-"""Costs are whole thousandths: sums in any order are equal, so that equal ways are found equal."""
-
+# A hop over a stated relation; dearer ones let shared memories win over what a text says.
 STATED_COST = 1.0
-"""A hop over a stated relation; dearer ones let shared memories win over what a text says."""
-
+# A hop over shared memories costs this and log2(1 + a * b / s**2): a and b memories hold its two
+# ends, s of them both. At least 2; two hubs that meet once in a memory are far apart.
 SHARED_COST = 1.0
-"""A hop over shared memories costs this and log2(1 + a * b / s**2): a and b memories hold its two
-ends, s of them both. At least 2; two hubs that meet once in a memory are far apart."""
-
 MAX_EXPANDED = 2_000  # concepts looked at before the search gives up: some two seconds at worst
 
+# Memories of one concept that are walked through; a hub beyond joins everything and explains
+# nothing.
 MAX_HOLDERS = 200
-"""Memories of one concept that are walked through; a hub beyond joins everything and explains
-nothing."""
-
 MAX_WAYS = 50  # equally cheap ways that are counted
 PATHS_SHOWN = 3  # equally cheap paths that are explained; the others are counted
 EVIDENCE_SHOWN = 5  # shared memories named per hop, the newest; the others are counted
@@ -131,9 +128,8 @@ def _hop(source: GraphSource, ends: tuple[int, int], names: tuple[str, str]) -> 
     stated = [r for r in found if {r.src, r.dst} == set(ends) and r.holds(source.as_of_us)]
     both = np.intersect1d(source.holders(ends[0]), source.holders(ends[1]))
     if stated:
-        ids = source.ids(p for r in stated for p in r.named)
-        relations = tuple(r.view(ends[0], names[1], ids) for r in stated)
-        return HopView(*names, relations, (), int(both.size))
+        relations = relation_views(source, ends[0], stated, lambda _: names[1])
+        return HopView(*names, tuple(relations), (), int(both.size))
     created = source.created_at_us(both.tolist())
     newest = sorted(created, key=lambda p: (-created[p], p))[:EVIDENCE_SHOWN]
     ids = source.ids(newest)
@@ -146,7 +142,7 @@ class _Search:
     def __init__(self, source: GraphSource, start: int, goal: int, max_hops: int) -> None:
         self._source, self._start, self._goal = source, start, goal
         self._max_hops = max_hops
-        self._costs = np.full((max_hops + 1, source.concept_count), _FAR, dtype=np.int64)
+        self._costs = np.full((max_hops + 1, len(source)), _FAR, dtype=np.int64)
         self._before: dict[tuple[int, int], list[int]] = {}
         self.hubs: set[int] = set()  # of which only MAX_HOLDERS memories were walked through
         self.gave_up = False
@@ -203,32 +199,25 @@ class _Search:
 
     def _hops_from(self, concept: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the concepts one hop away, ascending and distinct, and the cost of the hop."""
-        beside, costs = self._shared_hops(concept)
-        stated = self._stated_hops(concept)
-        unit = np.full(stated.size, round(STATED_COST * COST_UNIT), dtype=np.int64)
-        targets, totals = np.concatenate([stated, beside]), np.concatenate([unit, costs])
-        order = np.lexsort((totals, targets))
-        distinct, first = np.unique(targets[order], return_index=True)
-        return distinct, totals[order][first]
-
-    def _stated_hops(self, concept: int) -> NDArray[np.int64]:
-        found = stated_relations(self._source, [concept])
-        ends = {end for r in found if r.holds(self._source.as_of_us) for end in (r.src, r.dst)}
-        return np.array(sorted(ends - {concept}), dtype=np.int64)
-
-    def _shared_hops(self, concept: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         holders = self._source.holders(concept)
         if holders.size > MAX_HOLDERS:
             self.hubs.add(concept)
             holders = holders[:MAX_HOLDERS]
         indptr, concepts = self._by_memory
         pieces = [concepts[indptr[p] : indptr[p + 1]] for p in holders.tolist()]
-        beside = np.concatenate(pieces) if pieces else np.empty(0, dtype=np.int64)
-        targets, shared = np.unique(beside[beside != concept], return_counts=True)
+        beside = np.concatenate([np.empty(0, dtype=np.int64), *pieces])
+        beside, shared = np.unique(beside[beside != concept], return_counts=True)
         held = self._source.frequencies
-        rarity = held[concept] * held[targets] / shared.astype(np.float64) ** 2
-        costs = np.rint(COST_UNIT * (SHARED_COST + np.log2(1.0 + rarity)))
-        return targets.astype(np.int64), costs.astype(np.int64)
+        rarity = held[concept] * held[beside] / shared.astype(np.float64) ** 2
+        costs = np.rint(COST_UNIT * (SHARED_COST + np.log2(1.0 + rarity))).astype(np.int64)
+        found = stated_relations(self._source, [concept])
+        ends = {end for r in found if r.holds(self._source.as_of_us) for end in (r.src, r.dst)}
+        stated = np.array(sorted(ends - {concept}), dtype=np.int64)
+        unit = np.full(stated.size, round(STATED_COST * COST_UNIT), dtype=np.int64)
+        targets, totals = np.concatenate([stated, beside]), np.concatenate([unit, costs])
+        order = np.lexsort((totals, targets))
+        distinct, first = np.unique(targets[order], return_index=True)
+        return distinct, totals[order][first]
 
     @cached_property
     def _by_memory(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -263,32 +252,29 @@ def concept_lines(view: ConceptView) -> Iterator[str]:
         yield f"{_INDENT}also: {_first(view.aliases, ALIASES_SHOWN, ', ')}"
     yield f"{_INDENT}held as: {', '.join(f'{role} {n}' for role, n in view.roles.items())}"
     for merge in view.merges:
-        yield f"{_INDENT}merged: {merge_text(merge)}"
+        yield f"{_INDENT}merged: {_merge_text(merge)}"
     yield from _block("memories", map(_memory_line, view.memories), view.totals["memories"])
     yield from _block("stated relations", _relation_lines(view), view.totals["relations"])
     yield from _block("near", _neighbour_lines(view.neighbours), view.totals["neighbours"])
     yield from _block("leads to", map(_step_line, view.steps), view.totals["steps"])
 
 
-def merge_text(merge: MergeView) -> str:
-    """Return which names became one, and why."""
+def _merge_text(merge: MergeView) -> str:
     why = f"{merge.reason} {merge.score:.2f}"
     detail = f": {clean(merge.detail)}" if merge.detail else ""
     return f'"{clean(merge.name)}" is "{clean(merge.canonical)}" ({why}{detail})'
 
 
-def interval_text(relation: RelationView) -> str:
-    """Return from when to when a relation holds, and what ended it."""
+def _interval_text(relation: RelationView) -> str:
     since = day(relation.valid_from_us)
     if relation.valid_to_us is None:
         return f"since {since}, open"
-    by = "" if relation.closed_by is None else f" by {id_text(relation.closed_by)}"
+    by = "" if relation.closed_by is None else f" by {_id_text(relation.closed_by)}"
     return f"{since} to {day(relation.valid_to_us)}, closed{by}"
 
 
-def evidence_text(ids: Sequence[MemoryId]) -> str:
-    """Return the first ids of an evidence and the number of the others."""
-    return _first([id_text(item) for item in ids], EVIDENCE_IDS_SHOWN, " ")
+def _evidence_text(ids: Sequence[MemoryId]) -> str:
+    return _first([_id_text(item) for item in ids], EVIDENCE_IDS_SHOWN, " ")
 
 
 def _first(texts: Sequence[str], count: int, between: str) -> str:
@@ -297,8 +283,7 @@ def _first(texts: Sequence[str], count: int, between: str) -> str:
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 
-def id_text(memory_id: MemoryId) -> str:
-    """Return an id in brackets."""
+def _id_text(memory_id: MemoryId) -> str:
     return f"[{clean(str(memory_id))}]"
 
 
@@ -338,7 +323,7 @@ def top_lines(views: Sequence[TopView]) -> Iterator[str]:
 def merge_lines(merges: Sequence[MergeView], total: int, rules_file: str) -> Iterator[str]:
     """Yield merges and how to undo one."""
     for merge in merges:
-        yield merge_text(merge)
+        yield _merge_text(merge)
     if total > len(merges):
         yield f"... and {total - len(merges):,} more (--limit)"
     if not merges:
@@ -363,10 +348,10 @@ def _block(title: str, lines: Iterator[str], total: int) -> Iterator[str]:
 def _memory_line(memory: MemoryView) -> str:
     text = cut(marked(memory), LINE_COLUMNS)
     role = f"{memory.role:<{_ROLE_COLUMNS}}"
-    line = f"{id_text(memory.memory_id)}  {day(memory.created_at_us)}  {role}  {text}"
+    line = f"{_id_text(memory.memory_id)}  {day(memory.created_at_us)}  {role}  {text}"
     if memory.replaced_by is None:
         return line
-    return f"{line}  (superseded {day(memory.replaced_at_us)} by {id_text(memory.replaced_by)})"
+    return f"{line}  (superseded {day(memory.replaced_at_us)} by {_id_text(memory.replaced_by)})"
 
 
 def marked(memory: MemoryView) -> str:
@@ -385,7 +370,7 @@ def _relation_lines(view: ConceptView) -> Iterator[str]:
 
 
 def _said(relation: RelationView) -> str:
-    return f"{interval_text(relation)}; said by {evidence_text(relation.evidence)}"
+    return f"{_interval_text(relation)}; said by {_evidence_text(relation.evidence)}"
 
 
 def _neighbour_lines(neighbours: Sequence[NeighbourView]) -> Iterator[str]:
@@ -396,7 +381,7 @@ def _neighbour_lines(neighbours: Sequence[NeighbourView]) -> Iterator[str]:
 
 
 def _step_line(step: StepView) -> str:
-    head = f"{id_text(step.memory_id)}  {day(step.created_at_us)}"
+    head = f"{_id_text(step.memory_id)}  {day(step.created_at_us)}"
     return f"{head}  from {memories(step.sources)}  {cut(step.line, LINE_COLUMNS)}"
 
 
@@ -408,7 +393,7 @@ def _hop_lines(hop: HopView) -> Iterator[str]:
     if not hop.relations:
         rest = hop.shared_count - len(hop.shared)
         more = f" and {rest:,} more" if rest else ""
-        ids = " ".join(map(id_text, hop.shared))
+        ids = " ".join(map(_id_text, hop.shared))
         yield f"{_INDENT}{start} -- {end}  (both in {ids}{more})"
 
 
@@ -438,11 +423,11 @@ def concept_chart(view: ConceptView) -> Iterator[str]:
         other = chart.node(near.ordinal, near.name)
         chart.edge(middle, "-.-", other, f"shares {near.shared:,} of its {memories(near.held)}")
     for memory in view.memories:
-        text = f"{id_text(memory.memory_id)} {cut(marked(memory), LABEL_COLUMNS)}"
+        text = f"{_id_text(memory.memory_id)} {cut(marked(memory), LABEL_COLUMNS)}"
         node = chart.node(("memory", memory.memory_id), text)
         chart.edge(middle, "---", node, f"{memory.role}, {day(memory.created_at_us)}")
     for step in view.steps:
-        text = f"{id_text(step.memory_id)} {cut(step.line, LABEL_COLUMNS)}"
+        text = f"{_id_text(step.memory_id)} {cut(step.line, LABEL_COLUMNS)}"
         node = chart.node(("memory", step.memory_id), text)
         chart.edge(middle, "-->", node, f"leads to, from {memories(step.sources)}")
     yield from chart.lines
@@ -458,7 +443,7 @@ def path_chart(view: PathView) -> Iterator[str]:
         for relation in hop.relations:
             chart.relation(start, relation, end)
         if not hop.relations:
-            chart.edge(start, "---", end, f"both in {evidence_text(hop.shared)}")
+            chart.edge(start, "---", end, f"both in {_evidence_text(hop.shared)}")
     yield from chart.lines
 
 
@@ -483,7 +468,7 @@ class _Chart:
         """Add a stated relation from its subject to its object, dotted once it has ended."""
         start, other = (start, other) if relation.outward else (other, start)
         line = "-->" if relation.valid_to_us is None else "-.->"
-        self.edge(start, line, other, f"{spoken(relation.relation)}, {interval_text(relation)}")
+        self.edge(start, line, other, f"{spoken(relation.relation)}, {_interval_text(relation)}")
 
 
 def _label(text: str) -> str:

@@ -14,21 +14,18 @@ from noctuary.graph.fold import Word, words
 
 # The graph as arrays: what a snapshot stores and the walk reads. Numpy only, no building.
 
+# Relations of edges that a store's links make; they rest on no concept (NO_CONCEPT).
 LINK_RELATIONS = ("part_of", "see_also", "resolved_by")
-"""Relations of edges that a store's links make; they rest on no concept (NO_CONCEPT)."""
-
+# Relations of edges that rest on what memories say.
 FOUND_RELATIONS = ("mentions_subject", "mentions_tag", "next_turn", "previous_turn")
-"""Relations of edges that rest on what memories say."""
-
+# Relation names by code. Append only: published snapshots store the codes.
 RELATIONS = (*FOUND_RELATIONS, *LINK_RELATIONS)
-"""Relation names by code. Append only: published snapshots store the codes."""
-
 NO_CONCEPT = -1  # `concepts` of an edge that a link makes
 OPEN_END_US = 2**63 - 1  # `valid_to_us` of an edge that still holds (the largest int64)
 
 
+# How a memory holds a concept, by code. Append only, as above.
 ROLES = ("about", "mentions", "author", "speaker")
-"""How a memory holds a concept, by code. Append only, as above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +70,8 @@ class MentionArrays:
 
 # Which concepts a query names: the longest known name at each word. Standard library only.
 
+# Words of a query that are looked at; a pasted document names too much to mean any of it.
 QUERY_MAX_WORDS = 256
-"""Words of a query that are looked at; a pasted document names too much to mean any of it."""
 
 
 class Name(NamedTuple):
@@ -150,10 +147,9 @@ def _shows_case(text: str, word: Word) -> bool:
 
 # What the query names outright: memories about those concepts.
 
+# What a memory about a named concept gains, against a base score of at most 1, for a name that is
+# specific and has one such memory; more lifts titles over what the query asks about them.
 NAMED_WEIGHT = 0.9
-"""What a memory about a named concept gains, against a base score of at most 1, for a name that is
-specific and has one such memory; more lifts titles over what the query asks about them."""
-
 _ABOUT = ROLES.index("about")
 
 
@@ -216,21 +212,19 @@ def mention_span(ordinal: int, position: int, mentions: MentionArrays) -> tuple[
 SEED_COUNT = 5  # best hits that are walked from; more reach further and bring more chance arrivals
 ETA = 1.0  # scale of all arriving scores against the base score; 0 switches the walk off
 
+# (1 + in-degree) to this power divides an arrival; higher distrusts much-named memories more.
 DAMPING_POWER = 0.25
-"""(1 + in-degree) to this power divides an arrival; higher distrusts much-named memories more."""
-
+# rank (from 1) to minus this power multiplies a seed's score; higher trusts first hits more.
 RANK_DISCOUNT_POWER = 0.5
-"""rank (from 1) to minus this power multiplies a seed's score; higher trusts first hits more."""
-
+# How much a step of each relation carries. Turns are not walked: what stands near a turn is heard
+# word by word (`conversation`), which a step of one weight cannot. Links of a store weigh like a
+# tag: no labelled set has any, so that nothing says more of them.
 DEFAULT_RELATION_WEIGHTS: Mapping[str, float] = MappingProxyType(
     {
         "mentions_subject": 1.0, "mentions_tag": 0.5,
         "part_of": 0.5, "see_also": 0.5, "resolved_by": 0.5,
     }
 )  # fmt: skip
-"""How much a step of each relation carries. Turns are not walked: what stands near a turn is heard
-word by word (`conversation`), which a step of one weight cannot. Links of a store weigh like a tag:
-no labelled set has any, so that nothing says more of them."""
 
 
 class Walk(NamedTuple):

@@ -358,7 +358,7 @@ def test_merged_names_are_one_concept_with_the_edges_of_both(
     found = extract_all(records)
     with GraphState.open(tmp_path / "graph.duckdb") as state:
         state.sync(records, synced_keys(records), lambda chosen: [found[p] for p in chosen])
-        state.place(records)
+        state.place()
         merged = to_graph(state.fold({"k8s": "kubernetes"}))
     concept = next(c for c in merged.concepts if c.concept_id == concept_id("kubernetes"))
     assert (concept.canonical_name, concept.aliases) == ("Kubernetes", ("k8s",))

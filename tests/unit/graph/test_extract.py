@@ -6,7 +6,13 @@ import time
 import pytest
 
 from noctuary.core.errors import StoreError
-from noctuary.graph.extract import EXTRACTOR_VERSION, Extraction, extract
+from noctuary.graph.extract import (
+    EXTRACTOR_VERSION,
+    Extraction,
+    decode_extraction,
+    encode_extraction,
+    extract,
+)
 from noctuary.graph.fold import fold_name
 from noctuary.graph.tables import NO_SPAN
 
@@ -182,7 +188,7 @@ def test_an_extraction_survives_json() -> None:
     )
     assert memory.stated
     assert memory.aliases
-    again = Extraction.from_json(json.loads(json.dumps(memory.to_json())))
+    again = decode_extraction(encode_extraction(memory))
     assert again == memory
     assert len(memory.found) > 3
 
@@ -202,7 +208,7 @@ def test_an_extraction_survives_json() -> None:
 )
 def test_a_foreign_or_damaged_extraction_is_refused(value: dict[str, object]) -> None:
     with pytest.raises(StoreError, match="extract again"):
-        Extraction.from_json(value)
+        decode_extraction(json.dumps(value).encode())
 
 
 @pytest.mark.parametrize(

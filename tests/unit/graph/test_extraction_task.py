@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -62,7 +61,7 @@ def test_fragments_hold_what_one_memory_at_a_time_gives(tmp_path: Path) -> None:
             record.content, record.tags, record.expanded_keywords,
             is_turn=record.is_turn,
         )  # fmt: skip
-        assert value == json.dumps(found.to_json(), ensure_ascii=False).encode()
+        assert value == encode_extraction(found)
         assert decode_extraction(value) == found
     assert any(decode_extraction(value).stated for value in kept)
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from noctuary.graph.build import NAME_MAX_CHARS, SHOWN_DF_MIN, sample_merges, top_concepts
 from noctuary.graph.tables import Merge, to_table
+from noctuary_assets.graph import NAME_MAX_CHARS, SHOWN_DF_MIN, sample_merges, top_concepts
 from tests.support.graphs import graph_tables
 from tests.support.store import memory, renumber
 

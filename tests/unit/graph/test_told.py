@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.graph.extract import Extraction, Found, Stated, extract
+from noctuary.graph.extract import (
+    Extraction,
+    Found,
+    Stated,
+    decode_extraction,
+    encode_extraction,
+    extract,
+)
 from noctuary.graph.llm import (
     LINK_RELATIONS,
     RELATION_NAMES,
@@ -117,4 +124,4 @@ def test_the_order_makes_no_difference_and_a_texts_own_findings_stay(
         assert set(base.stated) <= set(both.stated)
         assert set(base.aliases) <= set(both.aliases)
         assert [s for s in both.stated if s.start != NO_SPAN] == list(base.stated)
-        assert Extraction.from_json(both.to_json()) == both
+        assert decode_extraction(encode_extraction(both)) == both

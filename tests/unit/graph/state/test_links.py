@@ -37,7 +37,7 @@ def merged(texts: Sequence[str], canonical_of: Mapping[str, str]) -> dict[str, N
         GraphState.open(Path(directory) / "graph.duckdb") as state,
     ):
         state.sync(records, synced_keys(records), lambda chosen: [found[p] for p in chosen])
-        state.place(records)
+        state.place()
         return by_name(to_graph(state.fold(canonical_of)))
 
 
@@ -187,7 +187,7 @@ def test_a_name_merged_into_a_speaker_speaks_as_well() -> None:
         GraphState.open(Path(directory) / "graph.duckdb") as state,
     ):
         state.sync(records, synced_keys(records), lambda chosen: [found[p] for p in chosen])
-        state.place(records)
+        state.place()
         known = by_name(to_graph(state.fold({"anabel": "ana"})))
     assert {name: (link.concept_id, link.cased) for name, link in known.items()} == {
         "ana": (concept_id("ana"), False),

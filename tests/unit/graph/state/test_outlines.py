@@ -32,7 +32,7 @@ def placed(path: Path, records: list[MemoryRecord]) -> Generator[GraphState]:
     found = extract_all(records)
     with GraphState.open(path) as state:
         state.sync(records, synced_keys(records), lambda chosen: [found[p] for p in chosen])
-        state.place(records)
+        state.place()
         yield state
 
 

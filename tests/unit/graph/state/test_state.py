@@ -41,7 +41,7 @@ def night(path: Path, records: Sequence[MemoryRecord]) -> tuple[SyncReport, Grap
 
     with GraphState.open(path) as state:
         report = state.sync(records, synced_keys(records), load)
-        state.place(records)
+        state.place()
         return report, to_graph(state.fold()), asked
 
 
@@ -128,7 +128,7 @@ def test_the_files_of_a_graph_do_not_tell_how_many_nights_it_took(tmp_path: Path
             for some in nights:
                 found = extract_all(some)
                 state.sync(some, synced_keys(some), lambda chosen, f=found: [f[p] for p in chosen])
-            state.place(records)
+            state.place()
             write_tables(state.fold(), tmp_path / name / "files")
         files.append({p.name: p.read_bytes() for p in (tmp_path / name / "files").iterdir()})
     assert set(files[0]) == set(FILES.values())
@@ -157,7 +157,7 @@ from noctuary.graph import state
 from tests.unit.graph.state.test_state import corpus, night
 def kill(*given):
     os.kill(os.getpid(), signal.SIGKILL)
-state.find_concerned = kill
+state.GraphState.find_concerned = kill
 night(Path(sys.argv[1]), corpus("Boot Hill\\nA hill."))
 """
 

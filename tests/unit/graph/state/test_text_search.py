@@ -23,17 +23,11 @@ TEXTS: list[tuple[int, str, list[str]]] = [
 def test_a_batch_gives_what_each_text_gives(words: bool) -> None:
     dictionary = Dictionary(NAMES)
     found = search_texts(TEXTS, dictionary, words=words)
-    matched: list[dict[str, Any]] = []
-    codes: list[dict[str, int]] = []
+    matched: list[tuple[Any, ...]] = []
+    codes: list[tuple[int, list[int]]] = []
     for mid, text, own in TEXTS:
-        matched += [
-            {"mid": mid, "name": m.name, "start": m.start, "stop": m.end,
-             "surface": text[m.start : m.end]}
-            for m in find_matches(text, dictionary, own)
-        ]  # fmt: skip
-        here = sorted({word_code(word) for word in Tokens(text).folded}) if words else []
-        codes += [{"mid": mid, "word": code} for code in here]
-    assert found["matched"].to_pylist() == matched
-    assert found["word"].to_pylist() == codes
-    assert bool(codes) == words
+        here = find_matches(text, dictionary, own)
+        matched += [(mid, m.name, m.start, m.end, text[m.start : m.end]) for m in here]
+        codes.append((mid, sorted({word_code(word) for word in Tokens(text).folded})))
+    assert found == {"matched": matched, "word": codes if words else []}
     assert matched
