@@ -617,10 +617,9 @@ def _cluster_json(cluster: Cluster) -> str:
 
 def _read_cluster(row: Row) -> ClusterText:
     told: Row = json.loads(row["cluster"])
-    members = tuple(told.pop("member_ids"))
-    cluster = Cluster(**{**told, "member_positions": ()}, member_ids=members)
+    told |= {"member_ids": tuple(told["member_ids"]), "member_positions": ()}
     vectors = np.frombuffer(row["vectors"], dtype="<f4").reshape(len(row["texts"]), -1)
-    return ClusterText(cluster, row["texts"], vectors)
+    return ClusterText(Cluster(**told), row["texts"], vectors)
 
 
 # Summaries of all clusters of a table: what is known is used again, what is new is made.
