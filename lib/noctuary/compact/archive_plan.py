@@ -275,9 +275,13 @@ def _scored(
         elif not idle[i] >= rules.compaction_age_days:
             left["recent"] += 1
         else:
-            numbers = float(score[i]), float(compared[i]), float(idle[i])
-            was_recalled = bool(last_us[i] != UNDATED_US)
-            yield Candidate(*tuple(row)[:_OF_CANDIDATE], *numbers, was_recalled)
+            yield Candidate(
+                *tuple(row)[:_OF_CANDIDATE],
+                ltp_score=float(score[i]),
+                decayed_ltp=float(compared[i]),
+                idle_days=float(idle[i]),
+                was_recalled=bool(last_us[i] != UNDATED_US),
+            )
 
 
 _TURNS = (
@@ -295,7 +299,8 @@ def _outside_tails(
     for session_id in sorted({c.session_id for c in candidates if c.session_id is not None}):
         of_user: dict[str, list[SessionTurn]] = defaultdict(list)
         for *columns, text in db.execute(_TURNS, [session_id]):
-            turn = SessionTurn(*columns, find_speaker(text), ends_as_question(text), len(text))
+            said = {"speaker": find_speaker(text), "asks": ends_as_question(text)}
+            turn = SessionTurn(*columns, **said, chars=len(text))
             of_user[turn.user or ""].append(turn)
         for turns in of_user.values():
             split = split_session(turns, protected_tail=tail, now_us=now_us)
@@ -573,7 +578,10 @@ def _encoding(paths: StorePaths, directory: Path, manifest: Manifest) -> Encodin
         require_same(expected, encoder.fingerprint)
         return encoder
 
-    return Encoding(
-        lambda positions: np.asarray(vectors[list(positions)]),
-        lambda texts: opened().encode_documents(texts),
-    )
+    def vectors_of(positions: Sequence[int]) -> NDArray[np.floating[Any]]:
+        return np.asarray(vectors[list(positions)])
+
+    def encode(texts: list[str]) -> NDArray[np.float32]:
+        return opened().encode_documents(texts)
+
+    return Encoding(vectors_of, encode)

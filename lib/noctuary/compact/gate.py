@@ -276,7 +276,7 @@ class SourceSide:
     def _is_of_another(self, name: str, n_names: int, aligned: Aligned) -> bool:
         """Say whether a source speaks of its speaker or of one name, surely not of this one."""
         piece = aligned.piece
-        if self.turns[aligned.turn].names.holds(name) or piece.says_other:
+        if self.turns[aligned.turn].holds_name(name) or piece.says_other:
             return False
         if piece.says_i:
             return bool(piece.speaker)
