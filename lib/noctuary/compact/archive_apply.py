@@ -25,6 +25,7 @@ from noctuary.compact.archive import (
     Entry,
 )
 from noctuary.compact.archive_plan import ArchiveRules, Plan, plan_store
+from noctuary.compact.clusters import with_tuples
 from noctuary.compact.gate import FactReport, GateReport
 from noctuary.compact.summaries import Summary
 from noctuary.core.errors import NoctuaryError, StoreError
@@ -282,15 +283,10 @@ def _body_of(summary: Summary) -> str:
 
 def _summary_of(text: str, body: str) -> Summary:
     """Return the summary of a text and a body; ValueError, KeyError or TypeError if it is none."""
-    values: dict[str, Any] = json.loads(body)
+    values = with_tuples(json.loads(body))
     report, facts = values.pop("report"), values.pop("facts")
-    for name in ("source_ids", "source_positions", "parent_ids"):
-        values[name] = tuple(values[name])
-    if report is not None:
-        report["reasons"] = tuple(report["reasons"])
-        report = GateReport(**report)
-    if facts is not None:
-        facts = FactReport(facts["kept"], facts["total"])
+    report = None if report is None else GateReport(**with_tuples(report))
+    facts = None if facts is None else FactReport(facts["kept"], facts["total"])
     return Summary(text=text, report=report, facts=facts, **values)
 
 

@@ -297,13 +297,6 @@ def _read_moments(text: str, *, claims: bool) -> tuple[str, list[Moment], str]:
     return spelled, moments, mask(spelled, [(moment.start, moment.end) for moment in moments])
 
 
-def _cjk_dates(text: str) -> Iterator[Moment]:
-    for match in _CJK.finditer(text):
-        yield from _dated(match, {(int(match["month"]), int(match["day"]))})
-    for match in _CJK_WEEKDAY.finditer(text):
-        yield Moment(*match.span(), (Date(weekday=_CJK_WEEKDAYS[match["day"]]),))
-
-
 def _dates(text: str, claims: bool) -> Iterator[Moment]:
     for date in find_dates(text):
         yield Moment(date.start, date.end, (Date(*map(int, date.iso.split("-"))),))
@@ -322,6 +315,13 @@ def _dates(text: str, claims: bool) -> Iterator[Moment]:
         year = None if match[3] is None else int(match[3]) + (2000 if len(match[3]) == 2 else 0)
         if year is not None or max(one, two) > 9:
             yield from _dated(match, {(one, two), (two, one)}, year)
+
+
+def _cjk_dates(text: str) -> Iterator[Moment]:
+    for match in _CJK.finditer(text):
+        yield from _dated(match, {(int(match["month"]), int(match["day"]))})
+    for match in _CJK_WEEKDAY.finditer(text):
+        yield Moment(*match.span(), (Date(weekday=_CJK_WEEKDAYS[match["day"]]),))
 
 
 def _month(name: str) -> int:
@@ -378,17 +378,14 @@ def count_phrases(text: str, *, claims: bool) -> list[tuple[frozenset[str], list
     _, _, plain = _read_moments(plain, claims=claims)
     numerals = find_numerals(plain)
     ends = [*(numeral.start for numeral in numerals[1:]), len(plain)]
-    return [
-        (numeral.readings, things)
-        for numeral, end in zip(numerals, ends, strict=False)
-        if (things := _things(plain[numeral.end : min(end, numeral.end + WINDOW_CHARS)]))
-    ]
-
-
-def _things(behind: str) -> list[str]:
-    near = _BREAK.split(behind, maxsplit=1)[0]
-    content = [word.folded for word in words(near) if not is_stop_word(word.folded)]
-    return [stem(word) for word in content[:WORDS_BEHIND]]
+    found: list[tuple[frozenset[str], list[str]]] = []
+    for numeral, end in zip(numerals, ends, strict=False):
+        behind = plain[numeral.end : min(end, numeral.end + WINDOW_CHARS)]
+        near = words(_BREAK.split(behind, maxsplit=1)[0])
+        content = [word.folded for word in near if not is_stop_word(word.folded)]
+        if content:
+            found.append((numeral.readings, list(map(stem, content[:WORDS_BEHIND]))))
+    return found
 
 
 # Names in a text by their capitals.

@@ -302,6 +302,11 @@ def iter_rows(path: Path, expected: ArrowSchema) -> Iterator[Row]:
         raise StoreError(f"{path} cannot be read ({error}); {_REBUILD}") from error
 
 
+def with_tuples(row: Row) -> Row:
+    """Return a row with its lists as tuples, as a dataclass holds them."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+
+
 def write_clusters(path: Path, clusters: Iterable[Cluster]) -> int:
     """Replace the table, whole or not at all; return how many clusters there were."""
     rows = 0
@@ -314,8 +319,7 @@ def write_clusters(path: Path, clusters: Iterable[Cluster]) -> int:
 def iter_clusters(path: Path) -> Iterator[Cluster]:
     """Yield the clusters of a table in its order; StoreError if it is missing or is none."""
     for row in iter_rows(path, table_schema(Cluster)):
-        positions, ids = tuple(row.pop("member_positions")), tuple(row.pop("member_ids"))
-        yield Cluster(**row, member_positions=positions, member_ids=ids)
+        yield Cluster(**with_tuples(row))
 
 
 class VectorRows:

@@ -28,6 +28,7 @@ from noctuary.compact.clusters import (
     iter_rows,
     quantiles,
     table_schema,
+    with_tuples,
     write_rows,
 )
 from noctuary.compact.gate import (
@@ -353,7 +354,7 @@ def summarize_batch(
             if (again := held.get(key)) is not None:
                 settled = again._replace(summary=replace(again.summary, **_sources(cluster)))
             elif cluster.trivial:
-                settled = Settled(_trivial(cluster, texts[0]))
+                settled = Settled(_summary_of(cluster, texts[0]))
             else:
                 trial = next(trials)
                 settled = Settled(_summary_of(cluster, trial), tuple(trial.attempts))
@@ -384,35 +385,26 @@ def _sources(cluster: Cluster) -> dict[str, Any]:
     return {"source_positions": cluster.member_positions, "source_ids": cluster.member_ids, **same}
 
 
-def _trivial(cluster: Cluster, text: str) -> Summary:
-    return _summary(
-        cluster, text, "trivial", status="trivial", reason="one turn: it stands for itself",
-        source_tokens=source_tokens([text]), summary_tokens=source_tokens([text]), report=None,
-    )  # fmt: skip
-
-
-def _summary_of(cluster: Cluster, trial: Trial) -> Summary:
-    """Return the summary of a settled cluster: what was taken, or the last one that was judged."""
-    rejected = None if trial.taken else trial.attempts[-1]
-    told: dict[str, Any] = {
-        "status": "declined" if rejected else "accepted",
-        "reason": rejected.reason if rejected else "",
-        "source_tokens": trial.source_tokens,
-        "fallback": trial.fallback,
-    }
-    last = trial.judged
-    if last is None or (rejected and rejected.outcome is Outcome.SECRET):
-        return _summary(cluster, "", "none", summary_tokens=0, report=None, **told)
-    return _summary(
-        cluster, last.text, last.method, summary_tokens=last.summary_tokens, report=last.report,
-        facts=last.facts, parent_ids=last.parent_ids, **told,
-    )  # fmt: skip
-
-
-def _summary(cluster: Cluster, text: str, method: str, **told: Any) -> Summary:
+def _summary_of(cluster: Cluster, of: Trial | str) -> Summary:
+    """Return what was taken, or the last draft that was judged; of a trivial cluster its text."""
+    told: dict[str, Any] = {"status": "accepted", "report": None, "reason": ""}
+    text, method, tokens = "", "none", 0
+    if isinstance(of, str):
+        text, method, tokens = of, "trivial", source_tokens([of])
+        told |= {"status": "trivial", "reason": "one turn: it stands for itself"}
+        told["source_tokens"] = tokens
+    else:
+        rejected, last = None if of.taken else of.attempts[-1], of.judged
+        told |= {"source_tokens": of.source_tokens, "fallback": of.fallback}
+        if rejected is not None:
+            told |= {"status": "declined", "reason": rejected.reason}
+        if last is not None and (rejected is None or rejected.outcome is not Outcome.SECRET):
+            text, method, tokens = last.text, last.method, last.summary_tokens
+            told |= {name: getattr(last, name) for name in ("report", "facts", "parent_ids")}
     key, session = cluster.cluster_id, cluster.session_id
     ids = {"summary_id": summary_id(key, method, text), "cluster_id": key, "session_id": session}
-    return Summary(**ids, text=text, method=method, **_sources(cluster), **told)
+    made = {"text": text, "method": method, "summary_tokens": tokens}
+    return Summary(**ids, **made, **_sources(cluster), **told)
 
 
 # Summaries and attempts as rows: of the tables, and of what is kept between nights.
@@ -433,7 +425,7 @@ def to_row(found: Summary | Attempt) -> Row:
 
 def from_row(kind: type[S], row: Row) -> S:
     """Return what `to_row` made a row of; ValueError if its outcome or its fact report is none."""
-    values: Row = {n: tuple(v) if isinstance(v, list) else v for n, v in row.items()}
+    values = with_tuples(row)
     gate = {name: values.pop(_GATE_PREFIX + name) for name in GateReport.__slots__}
     facts = values.pop("facts")
     if "outcome" in values:
@@ -616,10 +608,8 @@ def _cluster_json(cluster: Cluster) -> str:
 
 
 def _read_cluster(row: Row) -> ClusterText:
-    told: Row = json.loads(row["cluster"])
-    told |= {"member_ids": tuple(told["member_ids"]), "member_positions": ()}
     vectors = np.frombuffer(row["vectors"], dtype="<f4").reshape(len(row["texts"]), -1)
-    return ClusterText(Cluster(**told), row["texts"], vectors)
+    return ClusterText(Cluster(**with_tuples(json.loads(row["cluster"]))), row["texts"], vectors)
 
 
 # Summaries of all clusters of a table: what is known is used again, what is new is made.

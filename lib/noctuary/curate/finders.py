@@ -460,14 +460,11 @@ def _conflicts(
             continue
         # One value may be the other's in other words.
         pairs = product(said[one.position], said[other.position])
-        records = memories[one.position].record, memories[other.position].record
-        if not _is_settled(*records) and not any(restates(*pair) for pair in pairs):
+        times = {memories[s.position].record.created_at_us for s in (one, other)}
+        # Two dates tell which of the two is the newer.
+        is_settled = len(times) == 2 and UNDATED_US not in times
+        if not is_settled and not any(restates(*pair) for pair in pairs):
             yield one, other
-
-
-def _is_settled(one: MemoryRecord, other: MemoryRecord) -> bool:
-    """Say whether a date tells which of the two is the newer."""
-    return is_dated(one) and is_dated(other) and one.created_at_us != other.created_at_us
 
 
 def _contradiction(one: Statement, other: Statement, memories: Memories) -> Proposal:
