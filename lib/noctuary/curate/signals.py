@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from noctuary.text.marks import SENTENCE_END
+from noctuary.text.tokens import is_stop_word, tokenize
 
 # What is looked for in a text: marks.txt has the patterns.
 
@@ -143,6 +144,8 @@ def structure(text: str) -> Weighed:
 
 
 READ_CHARS = 16_384  # code points of a text that are read
+# A date or an amount among fewer content words says nothing alone: "Nobody knows. 77 rows."
+LEAST_WORDS, OF_SOMETHING = 5, frozenset({"date", "quantity"})
 _DIGITS = 6
 
 
@@ -155,6 +158,7 @@ class Signals(NamedTuple):
     a: float  # actionability, A
     dtech: float  # technical structure, Dt
     marks: tuple[str, ...] = ()  # names of what was found, sorted
+    words: int = LEAST_WORDS  # distinct content words of what it states
 
 
 BLANK = Signals(0.0, 0.0, 0.0, 0.0, 0.0)
@@ -168,7 +172,9 @@ def read_signals(text: str) -> Signals:
     readers = technical_density, conversational_structure, specificity, actionability, structure
     found = [reader(read) for reader in readers]
     marks = {name for weighed in found for name in weighed.names}
-    return Signals(*(round(w.total, _DIGITS) for w in found), marks=tuple(sorted(marks)))
+    words = {word for word in tokenize(declared(read)) if not is_stop_word(word)}
+    totals = (round(weighed.total, _DIGITS) for weighed in found)
+    return Signals(*totals, marks=tuple(sorted(marks)), words=len(words))
 
 
 # The gating scalar G: how much a turn deserves to be remembered for good (research/peers.md 1.2).
@@ -221,7 +227,9 @@ def said_something(signals: Signals) -> bool:
     """Say whether the words alone speak for a turn, in the branch that counts.
 
     Novelty and repetition cannot: in an empty store everything is new, and what is said most often
-    is "thanks".
+    is "thanks". Nor can a date or an amount in an answer that only its question explains.
     """
     gtech = gate(signals, 0.0, 0.0).gtech
-    return (1.0 - signals.t) * signals.d > 0.0 or signals.t * gtech > 0.0
+    stands_alone = signals.words >= LEAST_WORDS or not OF_SOMETHING.issuperset(signals.marks)
+    states = stands_alone and (1.0 - signals.t) * signals.d > 0.0
+    return states or signals.t * gtech > 0.0
