@@ -97,7 +97,7 @@ def _facts(found: Sequence[Proposal]) -> dict[str, Any]:
 
 # Stage promotion_proposals: which turns should be remembered for good; nothing is written there.
 
-PROMOTION = Stage("promotion_proposals", "1", (PROMOTIONS,))
+PROMOTION = Stage("promotion_proposals", "2", (PROMOTIONS,))
 
 
 def propose_promotions(night: Night) -> StageResult:

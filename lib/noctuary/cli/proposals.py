@@ -30,7 +30,13 @@ from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home
 from noctuary.core.types import from_micros
 from noctuary.curate import apply as curation
-from noctuary.curate.promotions import Promotions, list_promotions, row_json
+from noctuary.curate.promotions import (
+    NOTHING_SAID,
+    PromotionRow,
+    Promotions,
+    list_promotions,
+    row_json,
+)
 from noctuary.curate.proposals import Proposal
 from noctuary.curate.stores import Store, open_writable
 from noctuary.recall.profile import current_settings, read_store_profiles, resolve_for_recall
@@ -420,6 +426,15 @@ def promotions(limit: int, with_left: bool, user: str | None, store: str | None)
     tell(shown, _promotion_lines(found))
 
 
+def _why(row: PromotionRow) -> str:
+    """Return what speaks for a turn or against it, in words."""
+    if row.reason == NOTHING_SAID:
+        return "says nothing that stands alone"
+    alike = sum(near.kind == "repeated" for near in row.neighbours)
+    said = f", like {alike} earlier turns" if alike else ""
+    return ("new" if row.scores["h"] >= 0.5 else "close") + f" to what you keep{said}"
+
+
 def _promotion_lines(found: Promotions) -> Iterator[str]:
     for row in found.rows:
         said, moment = row.scores, from_micros(row.created_at_us)
@@ -430,7 +445,7 @@ def _promotion_lines(found: Promotions) -> Iterator[str]:
         )
         yield visible_line(f"    {_shorten(found.text_of.get(row.turn_id), _TURN_CHARS)}")
         yield (
-            f"    technical {said['t']:.2f}; "
+            f"    {_why(row)}; technical {said['t']:.2f}; "
             f"conversation {said['gconv']:.2f} (novelty {said['h']:.2f}, "
             f"repetition {said['r']:.2f}, statements {said['d']:.2f}); "
             f"code {said['gtech']:.2f} (specific {said['p']:.2f}, "

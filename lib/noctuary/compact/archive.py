@@ -9,13 +9,10 @@ from typing import NamedTuple
 
 from noctuary.core.sqlite import READ_FAULTS, ReplacedFile, connect_immutable
 
-# The file archive.sqlite: its format, its tables and what its rows mean. Names, nothing else.
-#
-# Nobody ever writes into the file that readers have open: a writer puts another in its place.
+# The file archive.sqlite. Nobody ever writes into the one that readers have open: a writer puts
+# another in its place.
 
-
-FORMAT = 1
-"""`user_version` of the file; bumped when an older reader would misread it."""
+FORMAT = 1  # `user_version` of the file; raised when an older reader would misread it
 
 SCHEMA = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
@@ -39,24 +36,13 @@ on, before `undone_at_us` (NULL: still). A plan that is applied again has anothe
 `entries.trace` is the candidate's justification as JSON, without any text of a memory.
 `summaries.text` becomes NULL when a source has changed or gone; `body` holds ids and numbers."""
 
-DIGEST = "digest"
-"""Key in `meta`: SHA-256 of applications and entries: equal ones hide alike."""
+DIGEST = "digest"  # key in `meta`: SHA-256 of applications and entries: equal ones hide alike
 
-
-# An archived memory is hidden only where its reason still holds. The rule, for whoever builds a
-# mask:
-#
-# - it has the content hash that it had when it was archived (an edited memory is a new one);
-# - its successor is there, with the hash it had then: what stands for it cannot have gone or
-#   become something else (`hidden_in` checks both against one snapshot);
-# - and the recall may see the successor. A recall of another scope, or as of a moment before the
-#   successor existed, still finds the memory: nothing is hidden from one who cannot see what
-#   replaced it.
-#
-# As with usage.sqlite a reader opens the file immutable, takes no lock and answers from the one it
-# opened; `refreshed` looks for a newer one. Without a readable file nothing is archived: a fault
-# of the ledger may show too much, and must not hide anything or fail a recall.
-
+# An archived memory is hidden only where its reason still holds: it has the content hash that it
+# had when it was archived, its successor is there with the hash it had then, and the recall may see
+# the successor. A recall of another scope, or as of a moment before the successor existed, still
+# finds the memory. Without a readable file nothing is archived: a fault of the ledger may show too
+# much, and must not hide anything or fail a recall.
 
 ContentHashes = Callable[[Sequence[str]], Mapping[str, str]]
 """Memory ids to the content hashes of those that a snapshot holds."""
@@ -152,9 +138,7 @@ class ArchiveReader(ReplacedFile):
             self._entries = {plan_id: tuple(entries) for plan_id, entries in by_plan.items()}
 
     def _give_up(self, error: Exception) -> None:
-        self.digest = ""
-        self.applications = ()
-        self._entries = {}
+        self.digest, self.applications, self._entries = "", (), {}
         self.warning = (
             f"{self.path.name} cannot be read ({error}): archived memories are shown again until "
             "it is repaired; `noctuary proposals compact --list` says more"

@@ -25,6 +25,7 @@ from noctuary.compact.archive import (
     Entry,
 )
 from noctuary.compact.archive_plan import ArchiveRules, Plan, plan_store
+from noctuary.compact.clusters import with_tuples
 from noctuary.compact.gate import FactReport, GateReport
 from noctuary.compact.summaries import Summary
 from noctuary.core.errors import NoctuaryError, StoreError
@@ -35,7 +36,7 @@ from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.work.lock import hold_lock
 
-_IDS_SHOWN = 5
+_IDS_SHOWN = 5  # of the memories that a refusal names
 
 
 class PlanRefusedError(NoctuaryError):
@@ -67,10 +68,8 @@ def apply_in_store(
     """
     with _writing(paths) as reader:
         if plan_id is not None and plan_id in reader.applied_plans_at(None):
-            raise PlanRefusedError(
-                f"plan {plan_id} is in force already: `noctuary proposals compact --undo "
-                f"{plan_id}` ends it"
-            )
+            undo = f"`noctuary proposals compact --undo {plan_id}` ends it"
+            raise PlanRefusedError(f"plan {plan_id} is in force already: {undo}")
         plan = plan_store(paths, rules, progress)
         if plan_id is not None and plan_id != plan.plan_id:
             count = len(plan.archived)
@@ -230,10 +229,8 @@ def purge_texts(path: Path, content_hashes: ContentHashes) -> int:
     return len(wanted)
 
 
-# The summaries that stand for archived groups, as the night packs them into a snapshot.
-#
-# The text stands alone in its column, because it alone has to be forgotten when a source turns
-# sensitive; everything else of a summary is JSON.
+# The summaries that stand for archived groups, as the night packs them into a snapshot. The text
+# stands alone in its column, because it alone has to be forgotten when a source turns sensitive.
 
 
 class AppliedSummary(NamedTuple):
@@ -286,15 +283,10 @@ def _body_of(summary: Summary) -> str:
 
 def _summary_of(text: str, body: str) -> Summary:
     """Return the summary of a text and a body; ValueError, KeyError or TypeError if it is none."""
-    values: dict[str, Any] = json.loads(body)
+    values = with_tuples(json.loads(body))
     report, facts = values.pop("report"), values.pop("facts")
-    for name in ("source_ids", "source_positions", "parent_ids"):
-        values[name] = tuple(values[name])
-    if report is not None:
-        report["reasons"] = tuple(report["reasons"])
-        report = GateReport(**report)
-    if facts is not None:
-        facts = FactReport(facts["kept"], facts["total"])
+    report = None if report is None else GateReport(**with_tuples(report))
+    facts = None if facts is None else FactReport(facts["kept"], facts["total"])
     return Summary(text=text, report=report, facts=facts, **values)
 
 
@@ -320,14 +312,12 @@ class PlanHistory:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; RFC 914's names for what a replay packet records."""
+        times = [(a.applied_at_us, a.undone_at_us) for a in self.applications]
         return {
             "plan_id": self.plan_id,
             "snapshot_id": self.snapshot_id,
             "in_force": self.in_force,
-            "applications": [
-                {"applied_at_us": a.applied_at_us, "undone_at_us": a.undone_at_us}
-                for a in self.applications
-            ],
+            "applications": [{"applied_at_us": a, "undone_at_us": u} for a, u in times],
             "compaction_candidates": list(self.traces),
             "summary_ids": list(self.summary_ids),
             "forgotten_summaries": self.forgotten,
@@ -342,22 +332,24 @@ def list_plans(path: Path) -> list[PlanHistory]:
         return []
     if reader.warning is not None:
         raise StoreError(f"{path}: {reader.warning}")
-    found: list[PlanHistory] = []
-    of_plan = "WHERE plan_id = ? ORDER BY 1"
     try:
         with closing(connect_immutable(path)) as db:
-            rows = db.execute("SELECT plan_id, snapshot_id, rules FROM plans").fetchall()
-            for plan_id, snapshot_id, rules in rows:
-                sql = f"SELECT memory_id, trace FROM entries {of_plan}"
-                traces = tuple(json.loads(trace) for _, trace in db.execute(sql, [plan_id]))
-                sql = f"SELECT summary_id, text IS NULL FROM summaries {of_plan}"
-                forgotten = dict(db.execute(sql, [plan_id]).fetchall())
-                times = tuple(a for a in reader.applications if a.plan_id == plan_id)
-                summaries = tuple(forgotten), sum(forgotten.values())
-                told = PlanHistory(
-                    plan_id, snapshot_id, times, traces, *summaries, json.loads(rules)
-                )
-                found.append(told)
+            plans = db.execute("SELECT plan_id, snapshot_id, rules FROM plans").fetchall()
+            found = [_history(db, reader, *plan) for plan in plans]
     except (sqlite3.Error, ValueError) as error:
         raise StoreError(f"{path} cannot be read ({error}): put back a copy of it") from error
     return sorted(found, key=lambda plan: plan.applications[0].applied_at_us)
+
+
+def _history(
+    db: sqlite3.Connection, reader: ArchiveReader, plan_id: str, snapshot_id: str, rules: str
+) -> PlanHistory:
+    def read(columns: str, table: str) -> list[tuple[Any, Any]]:
+        sql = f"SELECT {columns} FROM {table} WHERE plan_id = ? ORDER BY 1"
+        return db.execute(sql, [plan_id]).fetchall()
+
+    times = tuple(a for a in reader.applications if a.plan_id == plan_id)
+    traces = tuple(json.loads(trace) for _, trace in read("memory_id, trace", "entries"))
+    forgotten = dict(read("summary_id, text IS NULL", "summaries"))
+    summaries = tuple(forgotten), sum(forgotten.values())
+    return PlanHistory(plan_id, snapshot_id, times, traces, *summaries, json.loads(rules))

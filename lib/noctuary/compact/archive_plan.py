@@ -13,8 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
-from functools import cache
-from itertools import islice
+from functools import cache, partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,10 +92,6 @@ def archive_rules(flags: Mapping[str, Any], compaction: CompactionSettings) -> A
     )
 
 
-_DECIMALS = 6
-"""Of scores in a trace: enough to recompute a verdict, short enough to read."""
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A memory that meets every criterion; its successor replaces it, the head ends the chain."""
@@ -130,8 +126,8 @@ class Candidate:
                 f"{CONFIDENCES[self.confidence]}), {last}={int(self.idle_days)} days ago >= "
                 f"{rules.compaction_age_days}"
             ),
-            "ltp_score": round(self.ltp_score, _DECIMALS),
-            "decayed_ltp": round(self.decayed_ltp, _DECIMALS),
+            "ltp_score": round(self.ltp_score, 6),
+            "decayed_ltp": round(self.decayed_ltp, 6),
             "is_superseded": True,
             "superseded_by": self.successor_id,
             "supersede_reason": self.supersede_reason,
@@ -142,23 +138,16 @@ class Candidate:
         }
 
 
-# Finding candidates: every superseded memory is looked at, batch by batch.
-#
-# The RFC scans every memory and then asks which are superseded. Here the superseded ones are read
-# first, because all three must hold: the result is the same, and the cost follows what was
-# replaced and not the size of the store.
+# Finding candidates: every superseded memory is looked at, batch by batch. The RFC scans every
+# memory and then asks which are superseded; here the cost follows what was replaced.
 
+# Least grade (`noctuary.graph.successors`) of a successor that was stated ("supersedes #12", "X is
+# now Y", a newer value), and of one that only looks alike: of 20 near duplicates that were looked
+# at, 4 were lookalikes (decision 0036), and what is archived is hidden unasked.
 LEAST_CONFIDENCE = 1
-"""Least grade (`noctuary.graph.successors`) of a successor that was stated ("supersedes
-#12", "X is now Y", a newer value). 0 would archive memories of which half the text may still hold,
-2 none whose subject alone was named."""
-
 LEAST_CONFIDENCE_OF_NEAR_DUPLICATES = 2
-"""The same for successors that only look alike. Of 20 near duplicates that were looked at, 4 were
-lookalikes (decision 0036): 1 would hide more of those, and what is archived is hidden unasked."""
 
-PINNED_TAG = "pinned"
-"""What authors tag with this is never archived; phase 6 of recall lifts the same memories."""
+PINNED_TAG = "pinned"  # what authors tag with this is never archived
 
 _SUPERSEDED = f"""
 SELECT o.position, o.memory_id, o.content_hash, o.created_at_us, o.user, o.wing,
@@ -174,15 +163,12 @@ JOIN memories n ON n.position = s.newer
 JOIN memories h ON h.position = s.head
 ORDER BY s.older
 """
-_OF_CANDIDATE = 12
-"""Columns of it that a candidate has, under their names."""
+_OF_CANDIDATE = 12  # its first columns, which a candidate has under their names
 
 CountsOf = Callable[[Sequence[str]], Counts]
 """Memory ids to recent retrievals, days and last retrieval: `UsageReader.counts`."""
 
 _DAY_US = 86_400_000_000
-
-CANDIDATES_TASK = "compaction candidates"
 
 
 @dataclass(slots=True)
@@ -226,28 +212,32 @@ def find_candidates(
     scan = Scan(total=int(db.execute("SELECT COUNT(*) FROM supersessions").fetchone()[0]))
     depth = min(rules.max_scan_depth or scan.total, scan.total)
     scan.first = scan_start(scan.total, depth, as_of_us)
-    stop = scan.first + depth
-    found: list[Candidate] = []
-    # All, or so many from the day's starting point, around the end.
-    for first, end in ((scan.first, min(stop, scan.total)), (0, stop - scan.total)):
+
+    def read(first: int, stop: int) -> Iterator[Any]:
         cursor = db.cursor()
         cursor.row_factory = sqlite3.Row
         near = rules.near_similarity, rules.near_age_gap_days
-        rows: Iterator[Any] = islice(cursor.execute(_SUPERSEDED, near), first, max(end, first))
-        offset, started = first, time.perf_counter()
-        while batch := list(islice(rows, rules.batch_size)):
-            why_not = [_why_not(row, archived) for row in batch]
-            scan.left.update(filter(None, why_not))
-            checked = time.perf_counter()
-            sure = [row for row, reason in zip(batch, why_not, strict=True) if not reason]
-            found += _scored(sure, counts_of, rules, as_of_us, scan.left)
-            ended = time.perf_counter()
-            scan.supersede_check_ms += (checked - started) * 1000
-            scan.ltp_scan_ms += (ended - checked) * 1000
-            scan.timings.add(offset, len(batch), (ended - started) * 1000)
-            scan.scanned += len(batch)
-            progress.update(CANDIDATES_TASK, scan.scanned, depth)
-            offset, started = offset + len(batch), time.perf_counter()
+        yield from islice(cursor.execute(_SUPERSEDED, near), first, stop)
+
+    # All, or so many from the day's starting point, around the end.
+    around = max(scan.first + depth - scan.total, 0)
+    rows = chain(read(scan.first, scan.first + depth), read(0, around))
+    found: list[Candidate] = []
+    started = time.perf_counter()
+    while batch := list(islice(rows, rules.batch_size)):
+        why_not = [_why_not(row, archived) for row in batch]
+        scan.left.update(filter(None, why_not))
+        checked = time.perf_counter()
+        sure = [row for row, reason in zip(batch, why_not, strict=True) if not reason]
+        found += _scored(sure, counts_of, rules, as_of_us, scan.left)
+        ended = time.perf_counter()
+        scan.supersede_check_ms += (checked - started) * 1000
+        scan.ltp_scan_ms += (ended - checked) * 1000
+        offset = (scan.first + scan.scanned) % scan.total
+        scan.timings.add(offset, len(batch), (ended - started) * 1000)
+        scan.scanned += len(batch)
+        progress.update("compaction candidates", scan.scanned, depth)
+        started = time.perf_counter()
     kept = _outside_tails(found, db, rules.protected_tail_turns, as_of_us)
     scan.left["tail"] = len(found) - len(kept)
     scan.left += Counter()  # drops reasons that never occurred
@@ -308,13 +298,9 @@ def _outside_tails(
     # One at a time: a long conversation is the most that is in memory.
     for session_id in sorted({c.session_id for c in candidates if c.session_id is not None}):
         of_user: dict[str, list[SessionTurn]] = defaultdict(list)
-        for *columns, content in db.execute(_TURNS, [session_id]):
-            turn = SessionTurn(
-                *columns,
-                speaker=find_speaker(content),
-                asks=ends_as_question(content),
-                chars=len(content),
-            )
+        for *columns, text in db.execute(_TURNS, [session_id]):
+            said = {"speaker": find_speaker(text), "asks": ends_as_question(text)}
+            turn = SessionTurn(*columns, **said, chars=len(text))
             of_user[turn.user or ""].append(turn)
         for turns in of_user.values():
             split = split_session(turns, protected_tail=tail, now_us=now_us)
@@ -324,23 +310,13 @@ def _outside_tails(
 
 # Groups of candidates and the summary that would stand for each.
 #
-# Candidates of one user, one wing and one chain of successors are a group: versions of one fact,
-# and what they have in common is the memory that replaced them all. A group never mixes users or
-# wings. A group of more than `group_size` is cut into even parts, oldest first.
-#
-# - One member: it stands behind its successor, and needs no summary.
-# - Several: an extractive summary is made of them and judged like any other. It stands for them
-#   beside their successors. Where it is declined, nothing of the group is archived.
+# Candidates of one user, one wing and one chain of successors are a group: versions of one fact. A
+# group of more than `group_size` is cut into even parts, oldest first. One member stands behind its
+# successor and needs no summary. Of several an extractive summary is made and judged like any
+# other; where it is declined, nothing of the group is archived.
 
-STRATEGY = "supersession"
-"""`Cluster.strategy` of a group: part of its id, so that it never equals a cluster of turns."""
-
-GROUPS_AT_ONCE = 256
-"""Groups summarised in one batch: more fill an encoder better, fewer bound memory and report
-sooner."""
-
-GROUPS_TASK = "compaction groups"
-
+STRATEGY = "supersession"  # `Cluster.strategy` of a group: part of its id
+GROUPS_AT_ONCE = 256  # summarised in one batch
 NO_VECTORS = "the snapshot has no vectors: a summary could not be judged"
 
 ContentsOf = Callable[[Sequence[str]], Mapping[str, str]]
@@ -387,23 +363,29 @@ def consolidate(
         chains[c.user or "", c.wing or "", c.head_id].append(c)
     parts = [part for members in chains.values() for part in cut_evenly(members, rules.group_size)]
     groups = [(part, _cluster(part)) for part in sorted(parts, key=lambda part: part[0].position)]
-    several = [group for group in groups if len(group[0]) > 1]
+    judged: dict[str, Summary] = {}
+    if encoding is not None:
+        several = [cluster for _, cluster in groups if not cluster.trivial]
+        judged = _summarize(several, contents_of, encoding, rules, progress)
+    return [_group(part, cluster, judged.get(cluster.cluster_id)) for part, cluster in groups]
+
+
+def _summarize(
+    clusters: Sequence[Cluster], contents_of: ContentsOf, encoding: Encoding, rules: ArchiveRules,
+    progress: Progress,
+) -> dict[str, Summary]:  # fmt: skip
     settings = SummarySettings(rules.density, rules.aggressive_density, rules.preserve_threshold)
     judged: dict[str, Summary] = {}
-    for start in range(0, len(several), GROUPS_AT_ONCE):
-        if encoding is None:
-            break
-        some = several[start : start + GROUPS_AT_ONCE]
-        texts = contents_of([c.memory_id for part, _ in some for c in part])
-        vectors = [encoding.vectors_of([c.position for c in part]) for part, _ in some]
-        batch = [
-            ClusterText(cluster, [texts[c.memory_id] for c in part], rows)
-            for (part, cluster), rows in zip(some, vectors, strict=True)
-        ]
+    for start in range(0, len(clusters), GROUPS_AT_ONCE):
+        some = clusters[start : start + GROUPS_AT_ONCE]
+        texts = contents_of([memory_id for cluster in some for memory_id in cluster.member_ids])
+        vectors = [encoding.vectors_of(cluster.member_positions) for cluster in some]
+        contents = [[texts[memory_id] for memory_id in cluster.member_ids] for cluster in some]
+        batch = list(map(ClusterText, some, contents, vectors))
         made = summarize_batch(batch, encoding.encode, settings=settings).summaries
         judged |= {summary.cluster_id: summary for summary in made}
-        progress.update(GROUPS_TASK, start + len(some), len(several))
-    return [_group(part, cluster, judged.get(cluster.cluster_id)) for part, cluster in groups]
+        progress.update("compaction groups", start + len(some), len(clusters))
+    return judged
 
 
 def _cluster(part: Sequence[Candidate]) -> Cluster:
@@ -419,23 +401,19 @@ def _cluster(part: Sequence[Candidate]) -> Cluster:
 def _group(part: Sequence[Candidate], cluster: Cluster, summary: Summary | None) -> Group:
     """Return a group; why it is declined is said without quoting: a plan holds no text."""
     reason = ""
-    if len(part) > 1:
+    if not cluster.trivial:
         if summary is None:
             reason = NO_VECTORS
         elif summary.facts is not None and not summary.facts.passed:
             reason = "summary declined: it says what its sources do not say"
         elif summary.status != "accepted":
             reason = f"summary declined: {summary.reason}"
-    return Group(
-        cluster.cluster_id, part[0].head_id, tuple(part), None if reason else summary, reason
-    )
+    kept = None if reason else summary
+    return Group(cluster.cluster_id, part[0].head_id, tuple(part), kept, reason)
 
 
 PLAN_ID_HEX_CHARS = 16
-"""64 bits among the plans of one store."""
-
-_PLAN_VERSION = "1"
-"""Part of every id; raised when equal contents would mean something else."""
+_PLAN_VERSION = "1"  # part of every id; raised when equal contents would mean something else
 
 NOT_COUNTED = (
     "no plan: no night has counted yet how memories are used ({}), and what is not known to be "
@@ -479,12 +457,13 @@ class Plan:
     @property
     def timings_ms(self) -> dict[str, float]:
         """Return what the steps took."""
-        return {
-            "ltp_scan_ms": round(self.scan.ltp_scan_ms, 2),
-            "supersede_check_ms": round(self.scan.supersede_check_ms, 2),
-            "consolidation_plan_ms": round(self.consolidation_ms, 2),
-            "total_ms": round(self.total_ms, 2),
+        took = {
+            "ltp_scan_ms": self.scan.ltp_scan_ms,
+            "supersede_check_ms": self.scan.supersede_check_ms,
+            "consolidation_plan_ms": self.consolidation_ms,
+            "total_ms": self.total_ms,
         }
+        return {name: round(ms, 2) for name, ms in took.items()}
 
     def traces(self) -> list[dict[str, Any]]:
         """Return the justification of every candidate; "keep" where its group is not archived."""
@@ -546,32 +525,25 @@ def plan_store(paths: StorePaths, rules: ArchiveRules, progress: Progress = SILE
             return Plan(snapshot_id, UNDATED_US, rules, warning=warning)
         archive, encoding = ArchiveReader(paths.archive), _encoding(paths, directory, manifest)
         with closing(connect_immutable(directory / layout.ROWS_FILE)) as db:
-
-            def look_up(column: str) -> Callable[[Sequence[str]], dict[str, str]]:
-                return lambda memory_ids: _look_up(db, column, memory_ids)
-
-            started, hidden = time.perf_counter(), archive.hidden_in(look_up("content_hash"))
+            started = time.perf_counter()
+            hidden = archive.hidden_in(partial(_look_up, db, "content_hash"))
             candidates, scan = find_candidates(
                 db, usage.counts, rules,
                 as_of_us=usage.as_of_us, archived=hidden, progress=progress,
             )  # fmt: skip
-            chosen = time.perf_counter()
-            groups = consolidate(candidates, look_up("content"), encoding, rules, progress)
+            chosen, contents_of = time.perf_counter(), partial(_look_up, db, "content")
+            groups = consolidate(candidates, contents_of, encoding, rules, progress)
             ended = time.perf_counter()
         took = (ended - chosen) * 1000, (ended - started) * 1000
         found = tuple(candidates), tuple(groups), scan
         return Plan(snapshot_id, usage.as_of_us, rules, *found, *took, _warning(archive, scan))
 
 
-_IDS_AT_ONCE = 500
-"""Values in one statement; SQLite of before 3.32 allows 999."""
-
-
 def _look_up(db: sqlite3.Connection, column: str, memory_ids: Sequence[str]) -> dict[str, str]:
-    """Return a column of every known id."""
+    """Return a column of every known id; SQLite of before 3.32 allows 999 values in a statement."""
     found: dict[str, str] = {}
-    for start in range(0, len(memory_ids), _IDS_AT_ONCE):
-        some = memory_ids[start : start + _IDS_AT_ONCE]
+    for start in range(0, len(memory_ids), 500):
+        some = memory_ids[start : start + 500]
         marks = ",".join("?" * len(some))
         sql = f"SELECT memory_id, {column} FROM memories WHERE memory_id IN ({marks})"
         found.update(db.execute(sql, some))

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,11 +19,10 @@ from noctuary.text.dates import MONTH_NAMES, find_dates, find_identifiers
 from noctuary.text.marks import split_speaker
 from noctuary.text.tokens import UNSPACED, is_stop_word, regex_class, stem, tokenize
 
-# The closed word lists of the fact check, folded as noctuary.graph.fold does: words.toml.
-
 _LISTS = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 _NUMBERS: dict[str, Any] = _LISTS["numbers"]
 _WORDS = {name: frozenset(text.split()) for name, text in _LISTS["words"].items()}
+_IDLE_PAIRS = frozenset(tuple(pair.split()) for pair in _LISTS["idle_pairs"])
 
 
 def _numbered(text: str, start: int = 0, step: int = 1) -> dict[str, int]:
@@ -43,28 +41,14 @@ for _line in _NUMBERS["foreign"]:
 MONTHS = _numbered(" ".join(MONTH_NAMES), 1)
 _WEEKDAYS = _numbered(_NUMBERS["weekdays"], 1)
 
-IDLE_NEGATIONS = frozenset((
-    ("not", "only"), ("not", "just"), ("not", "merely"), ("not", "to"), ("no", "doubt"),
-    ("no", "wonder"), ("no", "problem"), ("no", "worries"), ("no", "matter"), ("no", "way"),
-    ("cant", "wait"), ("cannot", "wait"), ("couldnt", "agree"), ("why", "not"), ("or", "not"),
-    ("if", "not"), ("whether", "not"), ("nothing", "but"), ("not", "bad"),
-))  # fmt: skip
-"""Pairs of neighbouring words in which a negator denies nothing."""
-
-CJK_NEGATORS = "不没沒未无無别非"
-"""Characters that deny in Chinese; Japanese is denied by endings, see JAPANESE_NEGATIONS."""
-
-JAPANESE_NEGATIONS = ("ない", "ません", "なかった", "なく")
-"""Endings that deny in Japanese."""
+CJK_NEGATORS = "不没沒未无無别非"  # characters that deny in Chinese
+JAPANESE_NEGATIONS = ("ない", "ません", "なかった", "なく")  # endings that deny in Japanese
 
 
 # Numbers as a text writes them, in digits or words, reduced to their values.
 
-_MASK = "|"
-"""Stands where something was read already: no letter, digit or mark of a number."""
-
-MAX_DIGITS = 30
-"""Longer runs of digits are read as text: no quantity has them."""
+_MASK = "|"  # stands where something was read already: no letter, digit or mark of a number
+MAX_DIGITS = 30  # longer runs of digits are read as text
 
 _SMALL = {**_UNITS, **_TENS, **_ORDINALS}
 _NAMES = "|".join(sorted((*_SMALL, *_SCALES), key=len, reverse=True))
@@ -82,12 +66,14 @@ _NUMERAL = re.compile(
 )
 _CJK_SCALES = {"百": 100, "千": 1_000, "万": 10_000, "萬": 10_000, "亿": 10**8, "億": 10**8}
 _CJK_DIGITS = {c: i for i, c in enumerate("零一二三四五六七八九")} | {"两": 2, "兩": 2, "〇": 0}
+# At least two characters with a scale among them: "十二", "五万"; "一一" and "万一" are words.
 _CJK_NUMERAL = re.compile(
     "(?=[零〇一二两兩三四五六七八九十]*[十百千万萬])[一二两兩三四五六七八九十][零〇一二两兩三四五六七八九十百千万萬]+"
 )
-"""At least two characters with a scale among them: "十二", "五万"; "一一" and "万一" are words."""
 _CJK_RUN = re.compile("[零〇一二两兩三四五六七八九十百千万萬]+")
 _LETTERS = re.compile(r"[^\W\d_]+")
+_UNSPACED = regex_class(UNSPACED)
+_SEAM = re.compile(f"(?<=[{_UNSPACED}])(?=[0-9A-Za-z])|(?<=[0-9A-Za-z])(?=[{_UNSPACED}])")
 
 
 class Numeral(NamedTuple):
@@ -105,13 +91,7 @@ def plain_digits(text: str) -> str:
     digits = "".join(
         str(unicodedata.decimal(c)) if c.isdecimal() and not c.isascii() else c for c in text
     )
-    return _unspaced_seam().sub(" ", digits)
-
-
-@cache
-def _unspaced_seam() -> re.Pattern[str]:
-    letters = regex_class(UNSPACED)
-    return re.compile(f"(?<=[{letters}])(?=[0-9A-Za-z])|(?<=[0-9A-Za-z])(?=[{letters}])")
+    return _SEAM.sub(" ", digits)
 
 
 def mask(text: str, spans: Iterable[tuple[int, int]]) -> str:
@@ -190,24 +170,22 @@ def loose_numbers(text: str) -> set[str]:
 def _readings(match: re.Match[str]) -> list[Decimal]:
     """Return the values that a numeral may have: "1.000" is 1 or 1000, "5m" 5 or 5,000,000."""
     digits, group = match["digits"], match["group"]
-    values = [Decimal(digits.replace(",", "."))] if group is None or _is_open(digits, group) else []
+    values: list[Decimal] = []
     if group is not None:
         last = max(digits.rfind("."), digits.rfind(","))
         has_fraction = last >= 0 and digits[last] != group
         whole, rest = (digits[:last], "." + digits[last + 1 :]) if has_fraction else (digits, "")
-        values.insert(0, Decimal(re.sub(r"\D", "", whole) + rest))
-    if match["scale"]:
-        return [value * _SCALES[match["scale"].lower()] for value in values]
-    if match["cjk"]:
-        return [value * _CJK_SCALES[match["cjk"]] for value in values]
+        values.append(Decimal(re.sub(r"\D", "", whole) + rest))
+    # One group after a point or a comma may be a fraction.
+    one = group is not None and group in ".," and digits.count(group) == 1
+    if group is None or (one and not {".", ","} <= set(digits)):
+        values.append(Decimal(digits.replace(",", ".")))
+    scale = _SCALES.get((match["scale"] or "").lower()) or _CJK_SCALES.get(match["cjk"])
+    if scale is not None:
+        return [value * scale for value in values]
     if match["suffix"]:
         values += [value * _SUFFIX_SCALES[match["suffix"].lower()] for value in values]
     return values
-
-
-def _is_open(digits: str, group: str) -> bool:
-    """Say whether one group after a point or a comma may be a fraction."""
-    return group in ".," and digits.count(group) == 1 and not {".", ","} <= set(digits)
 
 
 def _canonical(value: Decimal) -> str:
@@ -312,11 +290,11 @@ def is_date_covered(claim: Moment, dates: Collection[Date]) -> bool:
     return any(source.covers(reading) for reading in claim.dates for source in dates)
 
 
-def _cjk_dates(text: str) -> Iterator[Moment]:
-    for match in _CJK.finditer(text):
-        yield from _dated(match, {(int(match["month"]), int(match["day"]))})
-    for match in _CJK_WEEKDAY.finditer(text):
-        yield Moment(*match.span(), (Date(weekday=_CJK_WEEKDAYS[match["day"]]),))
+def _read_moments(text: str, *, claims: bool) -> tuple[str, list[Moment], str]:
+    """Return a text with its number words spelled out, its dates and times, and it without them."""
+    spelled = spell_out(text, claims=claims)
+    moments = find_moments(spelled, claims=claims)
+    return spelled, moments, mask(spelled, [(moment.start, moment.end) for moment in moments])
 
 
 def _dates(text: str, claims: bool) -> Iterator[Moment]:
@@ -337,6 +315,13 @@ def _dates(text: str, claims: bool) -> Iterator[Moment]:
         year = None if match[3] is None else int(match[3]) + (2000 if len(match[3]) == 2 else 0)
         if year is not None or max(one, two) > 9:
             yield from _dated(match, {(one, two), (two, one)}, year)
+
+
+def _cjk_dates(text: str) -> Iterator[Moment]:
+    for match in _CJK.finditer(text):
+        yield from _dated(match, {(int(match["month"]), int(match["day"]))})
+    for match in _CJK_WEEKDAY.finditer(text):
+        yield Moment(*match.span(), (Date(weekday=_CJK_WEEKDAYS[match["day"]]),))
 
 
 def _month(name: str) -> int:
@@ -380,11 +365,8 @@ def _time(match: re.Match[str], minute: int, half: str) -> Iterator[Moment]:
 
 # What numbers count: "3 black cats" counts cats and what is black.
 
-WORDS_BEHIND = 2
-"""Content words behind a number that it may count. More would reach the next thing."""
-
-WINDOW_CHARS = 80
-"""Text behind a number in which they are looked for; bounds the work per number."""
+WORDS_BEHIND = 2  # content words behind a number that it may count; more reach the next thing
+WINDOW_CHARS = 80  # text behind a number in which they are looked for
 
 _BREAK = re.compile(r"[.!?,;:()\n。，、！？|]")
 
@@ -393,30 +375,25 @@ def count_phrases(text: str, *, claims: bool) -> list[tuple[frozenset[str], list
     """Return the readings of each number, no date or time, with the stems behind it."""
     plain = plain_digits(text)
     plain = mask(plain, [(found.start, found.end) for found in find_identifiers(plain)])
-    plain = spell_out(plain, claims=claims)
-    plain = mask(plain, [(m.start, m.end) for m in find_moments(plain, claims=claims)])
+    _, _, plain = _read_moments(plain, claims=claims)
     numerals = find_numerals(plain)
     ends = [*(numeral.start for numeral in numerals[1:]), len(plain)]
-    return [
-        (numeral.readings, things)
-        for numeral, end in zip(numerals, ends, strict=False)
-        if (things := _things(plain[numeral.end : min(end, numeral.end + WINDOW_CHARS)]))
-    ]
+    found: list[tuple[frozenset[str], list[str]]] = []
+    for numeral, end in zip(numerals, ends, strict=False):
+        behind = plain[numeral.end : min(end, numeral.end + WINDOW_CHARS)]
+        near = words(_BREAK.split(behind, maxsplit=1)[0])
+        content = [word.folded for word in near if not is_stop_word(word.folded)]
+        if content:
+            found.append((numeral.readings, list(map(stem, content[:WORDS_BEHIND]))))
+    return found
 
 
-def _things(behind: str) -> list[str]:
-    near = _BREAK.split(behind, maxsplit=1)[0]
-    content = [word.folded for word in words(near) if not is_stop_word(word.folded)]
-    return [stem(word) for word in content[:WORDS_BEHIND]]
+# Names in a text by their capitals.
 
-
-# Names in a text by their capitals, and whether some texts hold a name.
-
+# Least length of a short form: "Mel" stands for "Melanie". Shorter ones begin too many names.
 SHORT_FORM_CHARS = 3
-"""Least length of a short form: "Mel" stands for "Melanie". Shorter ones begin too many names."""
-
+# Letters by which the ends of a name may differ where no stemmer knows its inflections.
 INFLECTION_CHARS = 3
-"""Letters by which the ends of a name may differ where no stemmer knows its inflections."""
 
 _SENTENCE_END = re.compile(r"[.!?…:。！？]|\n")
 _VERB_ENDINGS = ("ed", "s")
@@ -458,30 +435,6 @@ def find_names(
     return sorted(found, key=lambda name: name.start)
 
 
-class NameSupport:
-    """The words of some texts, in any case: what a name's words are looked up in."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        folded = {part for text in texts for word in words(text) for part in word.folded.split()}
-        self._words = folded
-        self._stems = {stem(word) for word in folded}
-        self._starts = {word[:SHORT_FORM_CHARS] for word in folded}
-
-    def holds(self, name: str) -> bool:
-        """Say whether a folded name is held: as one word, or word by word, inflected or in full."""
-        is_one_word = name.replace(" ", "") in self._words
-        return is_one_word or all(map(self._holds_word, name.split()))
-
-    def _holds_word(self, word: str) -> bool:
-        if word in self._words or stem(word) in self._stems:
-            return True
-        if word[:SHORT_FORM_CHARS] not in self._starts or len(word) < SHORT_FORM_CHARS:
-            return False
-        if word.isascii():
-            return any(longer.startswith(word) for longer in self._words)
-        return any(_is_inflected(word, other) for other in self._words)
-
-
 def _may_name(folded: str) -> bool:
     return folded not in _NO_NAMES and not folded.isdigit()
 
@@ -502,14 +455,6 @@ def _opens_as_name(text: str, tokens: Sequence[Word], index: int) -> bool:
     return acts and text[word.end : following.start] == " "
 
 
-def _is_inflected(word: str, other: str) -> bool:
-    """Say whether two words of a script with unknown inflections differ in their ends only."""
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(word, other, strict=False))
-    shared = len(list(same))
-    longest = max(len(word), len(other))
-    return shared >= SHORT_FORM_CHARS and longest - shared <= INFLECTION_CHARS
-
-
 # Which clauses deny what they say.
 
 _CJK_IDLE = re.compile("|".join(map(re.escape, sorted(_WORDS["cjk_idle"]))))
@@ -522,7 +467,7 @@ def _negators(folded: Sequence[str]) -> list[int]:
         place
         for place, word in enumerate(folded)
         if word in _WORDS["negators"]
-        and IDLE_NEGATIONS.isdisjoint(pairwise(("", *folded, "")[place : place + 3]))
+        and _IDLE_PAIRS.isdisjoint(pairwise(("", *folded, "")[place : place + 3]))
     ]
 
 
@@ -548,9 +493,8 @@ def _negated_words(tokens: Sequence[Word]) -> list[str]:
 # Sentences and clauses of a text as the comparison of two sides needs them.
 
 _SENTENCE = re.compile(r"[^.!?…。！？\n]*(?:\.(?=\S)[^.!?…。！？\n]*)*[.!?…。！？\n]*")
+# Left out of the content: its many parts would make a sentence look unlike its paraphrase.
 _URL = re.compile(r"https?://\S+")
-"""Left out of the content: its many parts would make a sentence look unlike its paraphrase."""
-
 _CLAUSE_END = re.compile(
     r"[,;:，；：、()—]|\s[-–]\s|\s(?:but|because|although|though|while|whereas|so that|and)\s",
     re.IGNORECASE,
@@ -603,13 +547,11 @@ def _pieces(text: str, cut: Callable[[str], list[str]]) -> list[Piece]:
     return found
 
 
-# What a text claims and what it supports: the two sides of the fact check.
-#
-# A text always supports what it claims.
+# What a text claims and what it supports: the two sides of the fact check. A text always supports
+# what it claims.
 
+# Words with a digit behind a letter: "B12", "3x5". "5kg" is a number of something.
 _MIXED = re.compile(r"(?<!\w)(?=[^\W_]{0,63}[^\W\d_]\d)[^\W_]{2,64}(?!\w)")
-"""Words with a digit behind a letter: "B12", "3x5". "5kg" is a number of something."""
-
 _TRAILING = "./,;:"
 
 
@@ -629,7 +571,7 @@ def read_claims(text: str) -> list[Claim]:
     spans = _identifier_spans(plain)
     surfaces = [plain[start:end].rstrip(_TRAILING) for start, end in spans]
     claims = [Claim("identifier", surface.casefold(), surface) for surface in surfaces]
-    claims.extend(_counted(spell_out(mask(plain, spans), claims=True)))
+    claims.extend(_counted(mask(plain, spans)))
     tokens = words(text)
     names = find_names(text, tokens=tokens)
     claims.extend(Claim("name", name.folded, name.surface) for name in names)
@@ -646,12 +588,16 @@ class Support:
         self._minutes: set[int] = set()
         self._negated: set[str] = set()
         self._mixed: set[str] = set()
-        plain = [plain_digits(text) for text in texts]
+        self._words: set[str] = set()
+        plain = list(map(plain_digits, texts))
         for text, digits in zip(texts, plain, strict=True):
             self._add(mask(digits, _identifier_spans(digits)))
-            self._negated.update(_negated_words(words(text)))
+            tokens = words(text)
+            self._negated.update(_negated_words(tokens))
+            self._words.update(part for word in tokens for part in word.folded.split())
         self._folded = "\n".join(plain).casefold()
-        self.names = NameSupport(texts)
+        self._stems = set(map(stem, self._words))
+        self._starts = {word[:SHORT_FORM_CHARS] for word in self._words}
 
     def holds(self, claim: Claim) -> bool:
         """Say whether the texts hold a claim."""
@@ -663,11 +609,24 @@ class Support:
             return self._holds_identifier(claim.key)
         if claim.kind == "negation":
             return claim.key in self._negated
-        return self.names.holds(claim.key)
+        return self.holds_name(claim.key)
+
+    def holds_name(self, name: str) -> bool:
+        """Say whether a folded name is held: as one word, or word by word, inflected or in full."""
+        is_one_word = name.replace(" ", "") in self._words
+        return is_one_word or all(map(self._holds_word, name.split()))
+
+    def _holds_word(self, word: str) -> bool:
+        if word in self._words or stem(word) in self._stems:
+            return True
+        if word[:SHORT_FORM_CHARS] not in self._starts or len(word) < SHORT_FORM_CHARS:
+            return False
+        if word.isascii():
+            return any(longer.startswith(word) for longer in self._words)
+        return any(_is_inflected(word, other) for other in self._words)
 
     def _add(self, text: str) -> None:
-        spelled = spell_out(text, claims=False)
-        moments = find_moments(spelled, claims=False)
+        _, moments, rest = _read_moments(text, claims=False)
         for moment in moments:
             self._dates.update(moment.dates)
             self._minutes.update(moment.minutes)
@@ -675,7 +634,6 @@ class Support:
             for date in moment.dates:
                 self._numbers.update(str(part) for part in (date.day, date.year) if part)
             self._numbers.update(str(minute // 60) for minute in moment.minutes)
-        rest = mask(spelled, [(moment.start, moment.end) for moment in moments])
         # A word may touch a date ("5月12日B7"): it stands alone only once the date is read.
         self._mixed.update(match.group().casefold() for match in _MIXED.finditer(rest))
         for numeral in find_numerals(rest):
@@ -698,20 +656,26 @@ class Support:
         return any(_stands_in(self._folded, form) for form in forms)
 
 
+def _is_inflected(word: str, other: str) -> bool:
+    """Say whether two words of a script with unknown inflections differ in their ends only."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(word, other, strict=False))
+    shared = len(list(same))
+    return shared >= SHORT_FORM_CHARS and max(len(word), len(other)) - shared <= INFLECTION_CHARS
+
+
 def _counted(text: str) -> Iterator[Claim]:
-    """Yield dates, times, mixed words and numbers of a text with its number words spelled out."""
-    moments = find_moments(text, claims=True)
+    """Yield the dates, times, mixed words and numbers of a text."""
+    spelled, moments, rest = _read_moments(text, claims=True)
     for moment in moments:
         kind, values = ("date", moment.dates) if moment.dates else ("time", moment.minutes)
-        surface = text[moment.start : moment.end].rstrip(_TRAILING)
+        surface = spelled[moment.start : moment.end].rstrip(_TRAILING)
         yield Claim(kind, "/".join(map(str, values)), surface, moment=moment)
-    text = mask(text, [(moment.start, moment.end) for moment in moments])
-    mixed = list(_MIXED.finditer(text))
+    mixed = list(_MIXED.finditer(rest))
     for match in mixed:
         yield Claim("identifier", match.group().casefold(), match.group())
-    text = mask(text, [match.span() for match in mixed])
-    for numeral in find_numerals(text):
-        surface = text[numeral.start : numeral.end]
+    rest = mask(rest, [match.span() for match in mixed])
+    for numeral in find_numerals(rest):
+        surface = rest[numeral.start : numeral.end]
         yield Claim("number", "/".join(sorted(numeral.readings)), surface, numeral.readings)
 
 

@@ -22,17 +22,11 @@ from noctuary.text.marks import CLOSING_CHARS, QUESTION_MARKS
 
 # Which turns of a session may be compacted: all but its recent tail and what cannot be judged.
 
-PROTECTED_TAIL_TURNS = 4
-"""The newest turns of each session stay raw: they are what the conversation still refers to. Larger
-protects more context and compacts less. The reference excludes the last 4."""
-
-MAX_BUNDLE_TURNS = 8
-"""Most turns by which the tail is extended to reach the question of its first answer. Larger keeps
-longer exchanges whole; the bound is what keeps a tail from swallowing its session."""
-
+PROTECTED_TAIL_TURNS = 4  # the newest of each session stay raw; the reference's default
+MAX_BUNDLE_TURNS = 8  # most turns by which a tail is extended to the question of its first answer
+# A longer turn stays raw: encoders read its beginning only, so the gate could not vouch for the
+# rest.
 GIANT_TURN_CHARS = 20_000
-"""A longer turn (some 5,000 tokens) stays raw. Encoders read its beginning only, so the gate could
-not tell whether a summary preserves the rest; larger compacts more and vouches for less."""
 
 _REQUESTERS = frozenset({"user", "human", "customer", "client"})
 _RESPONDERS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
@@ -66,28 +60,23 @@ class Eligibility(NamedTuple):
 def split_session(turns: Sequence[SessionTurn], *, protected_tail: int, now_us: int) -> Eligibility:
     """Say which turns of a session and user, given chronologically, may be compacted.
 
-    A turn dated after now is set aside first: its clock is wrong, so its place in the order is
-    unknown, and it must not push the real newest turns out of the tail. It is an ordinary turn once
-    its moment has passed. Undated turns are the oldest, in the source's order. The tail is the last
-    `protected_tail` of what is left, extended backwards to the question of its first answer.
+    Turns dated after now are set aside first: their clock is wrong, and they must not push the real
+    newest turns out of the tail. Undated turns are the oldest.
     """
     present = [turn for turn in turns if turn.created_at_us <= now_us]
     tail = min(max(protected_tail, 0), len(present))
     start = bundle_start(present, len(present) - tail)
     eligible = [turn for turn in present[:start] if turn.chars <= GIANT_TURN_CHARS]
-    protected = len(present) - start
-    return Eligibility(
-        eligible, protected, protected - tail, len(turns) - len(present), start - len(eligible)
-    )
+    protected, ahead = len(present) - start, len(turns) - len(present)
+    return Eligibility(eligible, protected, protected - tail, ahead, start - len(eligible))
 
 
 def bundle_start(turns: Sequence[SessionTurn], start: int) -> int:
     """Return where a tail from `start` on must begin so that its first answer keeps its question.
 
-    Only a request is coupled to its response, never a response to the next request, so that an
-    alternating chat is not one long bundle (research/peers.md 1.4). Consecutive turns of one
-    speaker count as one utterance. Where the question is not within MAX_BUNDLE_TURNS before the
-    tail, the tail stays as it is.
+    Only a request is coupled to its response, never a response to the next request: an alternating
+    chat is not one long bundle (research/peers.md 1.4). Consecutive turns of one speaker are one
+    utterance. A question further back than MAX_BUNDLE_TURNS leaves the tail as it is.
     """
     if not 0 < start < len(turns):
         return start
@@ -103,9 +92,10 @@ def bundle_start(turns: Sequence[SessionTurn], start: int) -> int:
 
 def _is_request(turn: SessionTurn, following: SessionTurn) -> bool:
     """Say whether a turn asks for the next: by named roles, else by a question mark."""
-    roles = _role(turn), _role(following)
-    if None not in roles:
-        return roles == ("request", "response")
+    asker, answerer = ((t.speaker or "").casefold() for t in (turn, following))
+    roles = _REQUESTERS | _RESPONDERS
+    if asker in roles and answerer in roles:
+        return asker in _REQUESTERS and answerer in _RESPONDERS
     return turn.asks and not _same_speaker(turn, following)
 
 
@@ -119,27 +109,12 @@ def _same_speaker(one: SessionTurn, other: SessionTurn) -> bool:
     return one.speaker is not None and one.speaker == other.speaker
 
 
-def _role(turn: SessionTurn) -> str | None:
-    name = (turn.speaker or "").casefold()
-    if name in _REQUESTERS:
-        return "request"
-    return "response" if name in _RESPONDERS else None
-
-
 # How eligible turns are grouped: even runs of a session in order (libravdb section 5).
 
-TARGET_CLUSTER_TURNS = 20
-# Turns per summary. Larger: fewer tokens in the searched set, but each summary covers more topics
-# and is aligned less well with any one of them. The reference's default.
-
+TARGET_CLUSTER_TURNS = 20  # turns per summary: more save tokens and blur topics; the reference's
 CLUSTER_ID_HEX_CHARS = 16
-# 64 bits: the chance of a collision among a million clusters is about 3e-8.
-
-CHRONOLOGICAL = "chronological"
-"""`Cluster.strategy` of consecutive turns: part of every id."""
-
-FOREVER_US = 2**63 - 1
-"""A present after every date: no turn is from the future."""
+CHRONOLOGICAL = "chronological"  # `Cluster.strategy` of consecutive turns: part of every id
+FOREVER_US = 2**63 - 1  # a present after every date: no turn is from the future
 
 T = TypeVar("T")
 
@@ -167,8 +142,7 @@ class Cluster:
 
 def cluster_count(turns: int, target: int = TARGET_CLUSTER_TURNS) -> int:
     """Return c = ceil(max(n, 1) / k); a non-positive k means the default (libravdb section 5)."""
-    size = target if target > 0 else TARGET_CLUSTER_TURNS
-    return -(-max(turns, 1) // size)
+    return -(-max(turns, 1) // (target if target > 0 else TARGET_CLUSTER_TURNS))
 
 
 def partition_sizes(turns: int, target: int = TARGET_CLUSTER_TURNS) -> list[int]:
@@ -216,8 +190,8 @@ def cluster_session(
 ) -> tuple[list[Cluster], Eligibility]:
     """Return the clusters of one session of one user, given chronologically, cut evenly.
 
-    A cluster never mixes wings: where a session spans several, each wing's turns are grouped on
-    their own, so that a summary can be filtered like its sources. The tail is the session's.
+    A cluster never mixes wings, so that a summary can be filtered like its sources. The tail is the
+    session's.
     """
     split = split_session(turns, protected_tail=protected_tail, now_us=now_us)
     wings: dict[str | None, list[SessionTurn]] = defaultdict(list)
@@ -236,24 +210,19 @@ def cluster_sessions(
     now_us: int = FOREVER_US,
 ) -> tuple[int, dict[str, Any]]:
     """Replace the table by the clusters of all sessions; return their number and the counts."""
-    counts = Counter[str](
-        sessions=0, turns=0, clustered_turns=0, protected_turns=0, bundled_turns=0,
-        future_turns=0, giant_turns=0,
-    )  # fmt: skip
+    names = ("clustered", "protected", "bundled", "future", "giant")
+    counts = Counter[str](dict.fromkeys(("sessions", "turns", *(f"{n}_turns" for n in names)), 0))
     sizes: list[int] = []
 
     def iter_found() -> Iterator[Cluster]:
         for turns in sessions:
-            clusters, split = cluster_session(
+            found, split = cluster_session(
                 turns, target, protected_tail=protected_tail, now_us=now_us
             )
-            counts.update(
-                sessions=1, turns=len(turns), clustered_turns=len(split.eligible),
-                protected_turns=split.protected, bundled_turns=split.bundled,
-                future_turns=split.ahead, giant_turns=split.giant,
-            )  # fmt: skip
-            sizes.extend(len(cluster.member_ids) for cluster in clusters)
-            yield from clusters
+            counts.update(sessions=1, turns=len(turns), clustered_turns=len(split.eligible))
+            counts.update({f"{n}_turns": c for n, c in zip(names[1:], split[1:], strict=True)})
+            sizes.extend(len(cluster.member_ids) for cluster in found)
+            yield from found
 
     rows = write_clusters(path, iter_found())
     of_clusters = {"trivial_clusters": sizes.count(1), "cluster_turns": quantiles(sizes)}
@@ -261,27 +230,22 @@ def cluster_sessions(
 
 
 _QUANTILES = {"min": 0.0, "p10": 0.1, "median": 0.5, "p90": 0.9, "max": 1.0}
-_DECIMALS = 4
 
 
 def quantiles(values: Sequence[float]) -> dict[str, float]:
     """Return min, p10, median, p90 and max by nearest rank, rounded; empty for no values."""
     ascending, last = sorted(values), len(values) - 1
     shares = _QUANTILES.items() if values else ()
-    return {name: round(ascending[round(last * share)], _DECIMALS) for name, share in shares}
+    return {name: round(ascending[round(last * share)], 4) for name, share in shares}
 
 
 # Tables of this room as Parquet: row group by row group, equal rows give equal bytes.
 
-ROW_GROUP_ROWS = 4_096
-"""Rows held while writing or reading: larger compresses better, smaller bounds memory (of 20
-turns a cluster is about 5 KB as an object, a summary 8)."""
+ROW_GROUP_ROWS = 4_096  # held while writing or reading: bounds memory at some 40 MB
 
 _REBUILD = "run the night again to rebuild it"
 
-ArrowSchema = Any
-# pyarrow ships no types.
-
+ArrowSchema = Any  # pyarrow ships no types
 Row = dict[str, Any]
 
 
@@ -338,6 +302,11 @@ def iter_rows(path: Path, expected: ArrowSchema) -> Iterator[Row]:
         raise StoreError(f"{path} cannot be read ({error}); {_REBUILD}") from error
 
 
+def with_tuples(row: Row) -> Row:
+    """Return a row with its lists as tuples, as a dataclass holds them."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+
+
 def write_clusters(path: Path, clusters: Iterable[Cluster]) -> int:
     """Replace the table, whole or not at all; return how many clusters there were."""
     rows = 0
@@ -350,16 +319,13 @@ def write_clusters(path: Path, clusters: Iterable[Cluster]) -> int:
 def iter_clusters(path: Path) -> Iterator[Cluster]:
     """Yield the clusters of a table in its order; StoreError if it is missing or is none."""
     for row in iter_rows(path, table_schema(Cluster)):
-        row["member_positions"] = tuple(row["member_positions"])
-        row["member_ids"] = tuple(row["member_ids"])
-        yield Cluster(**row)
+        yield Cluster(**with_tuples(row))
 
 
 class VectorRows:
     """Rows of a `.npy` matrix of shape (n, d), read instead of mapped; close it after use.
 
-    A map of the whole file counts as resident memory page by page: a million vectors of 384
-    dimensions would be 1.5 GB of it.
+    A map of the whole file comes to count as resident memory: 1.5 GB for a million vectors.
     """
 
     def __init__(self, path: Path) -> None:
@@ -381,9 +347,8 @@ class VectorRows:
         """Return the rows at some positions, shape (m, d); IndexError if one is not in [0, n)."""
         wanted = np.asarray(positions, dtype=np.int64)
         runs = np.split(wanted, np.flatnonzero(np.diff(wanted) != 1) + 1)
-        return np.concatenate(
-            [self._read(int(run[0]) if len(run) else 0, len(run)) for run in runs]
-        )
+        parts = [self._read(int(run[0]) if len(run) else 0, len(run)) for run in runs]
+        return np.concatenate(parts)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -400,7 +365,6 @@ class VectorRows:
         os.close(self._handle)
 
     def _read(self, first: int, count: int) -> NDArray[Any]:
-        """Read consecutive rows in one go."""
         if count and not 0 <= first <= first + count <= self.shape[0]:
             raise IndexError(f"row {first + count - 1} of a matrix of {self.shape[0]} rows")
         width = self.shape[1] * self.dtype.itemsize
@@ -413,25 +377,13 @@ class VectorRows:
         return np.frombuffer(data, dtype=self.dtype).reshape(count, self.shape[1])
 
 
-# Sessions and cluster texts from the files of a corpus, in bounded memory.
-#
-# DuckDB sorts and spills beside the tables; what Python holds is one session's turns without their
-# texts, or one batch of clusters with them.
+# Sessions and cluster texts from the files of a corpus, in bounded memory: DuckDB sorts and spills
+# beside the tables, Python holds one session's turns without texts or one batch of clusters.
 
-MEMORY_LIMIT = "512MB"
-"""What DuckDB may hold before it spills. Larger sorts more turns without touching the disk; the
-night around it has its own tables in memory."""
-
+MEMORY_LIMIT = "512MB"  # of DuckDB before it spills
 ROWS_PER_READ = 8_192
-"""Rows handed over at once."""
-
-BATCH_CLUSTERS = 256
-"""Clusters summarised together. Larger fills the encoder better, smaller bounds memory: one batch
-holds the texts and the vectors of about 256 * 20 turns."""
-
-BATCH_CHARS = 4_000_000
-"""A batch also ends where its texts reach this many characters: long turns bound it before the
-number of clusters does."""
+# A batch of clusters also ends where its texts reach so many characters.
+BATCH_CLUSTERS, BATCH_CHARS = 256, 4_000_000
 
 _SESSIONS = """
     SELECT t.position, t.memory_id, m.content_hash, t.created_at_us, t.session_id, t."user",
@@ -446,6 +398,7 @@ _SESSIONS = """
     ) AS m ON m.position = t.position
     ORDER BY t.session_id, t."user" NULLS FIRST, t.ordinal
 """
+_REPEATING = tuple(map(SessionTurn._fields.index, ("session_id", "user", "wing", "speaker")))
 
 _TEXTS = """
     SELECT m.content
@@ -488,9 +441,6 @@ def iter_sessions(turns: Path, memories: Path) -> Iterator[list[SessionTurn]]:
         yield list(session)
 
 
-_REPEATING = tuple(map(SessionTurn._fields.index, ("session_id", "user", "wing", "speaker")))
-
-
 def count_later(turns: Path, now_us: int) -> int:
     """Return how many turns are dated after a moment, from one column of turns.parquet."""
     import polars as pl
@@ -503,18 +453,17 @@ def iter_cluster_texts(
     sources: ClusterSources, *, skip: Container[str] = frozenset()
 ) -> Iterator[list[ClusterText]]:
     """Yield the clusters of a table in batches; those in `skip` without contents and vectors."""
-    wanted = (
-        position
-        for cluster in iter_clusters(sources.clusters)
-        if cluster.cluster_id not in skip
-        for position in cluster.member_positions
-    )
+
+    def members_of(cluster: Cluster) -> tuple[int, ...]:
+        return () if cluster.cluster_id in skip else cluster.member_positions
+
+    wanted = (p for cluster in iter_clusters(sources.clusters) for p in members_of(cluster))
     texts = _texts(sources.memories, np.fromiter(wanted, dtype=np.int64))
     with VectorRows(sources.vectors) as vectors:
         batch: list[ClusterText] = []
         chars = 0
         for cluster in iter_clusters(sources.clusters):
-            members = () if cluster.cluster_id in skip else cluster.member_positions
+            members = members_of(cluster)
             contents = [next(texts) for _ in members]
             chars += sum(map(len, contents))
             batch.append(ClusterText(cluster, contents, vectors.take(members)))

@@ -28,18 +28,14 @@ from noctuary.graph.fold import words
 from noctuary.text.marks import SENTENCE_END, find_speaker, split_speaker
 from noctuary.text.tokens import tokenize
 
-# The preservation gate: does a summary still point where its sources pointed?
-#
-# Every score stays in its stated range for every input: a zero vector, an empty cluster or a
-# non-finite component scores 0 and fails the gate with a reason; nothing divides by zero.
+# The preservation gate: does a summary still point where its sources pointed? Every score stays in
+# its range for every input: a zero vector, an empty cluster or a non-finite component scores 0 and
+# fails the gate with a reason.
 
-TAU_PRESERVE = 0.65
-# Least alignment of an accepted summary. Higher refuses more drifting summaries and more useful
-# ones; on the reference's 16 cases 0.75 refuses none and 0.85 refuses two.
-
-PRESERVATION_WEIGHT = 0.8
+TAU_PRESERVE = 0.65  # least alignment; on the reference's 16 cases .75 refuses none, .85 two
 # Share of geometric preservation in an abstractive summary's confidence; the rest is the decoder's
 # own confidence, which knows its fluency but not the retrieval space.
+PRESERVATION_WEIGHT = 0.8
 
 Vector = NDArray[np.floating[Any]]
 
@@ -135,8 +131,7 @@ def _rows(vectors: Vector) -> NDArray[np.float64]:
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Normalise each row, scaled first for tiny ones; a zero or non-finite row becomes zero."""
-    finite = np.isfinite(rows).all(axis=1, keepdims=True)
-    safe = np.where(finite, rows, 0.0)
+    safe = np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
     peak = np.abs(safe).max(axis=1, keepdims=True)
     scaled = np.divide(safe, peak, out=np.zeros_like(safe), where=peak > 0.0)
     norm = np.sqrt((scaled * scaled).sum(axis=1, keepdims=True))
@@ -149,24 +144,14 @@ def _clamp(value: float, low: float = 0.0) -> float:
 
 # Which source says what a piece of a summary says, by the content words they share.
 
-MIN_SHARED = 2
-"""Content words that two pieces must share to speak of one thing. One shared word is chance; three
-would leave out "Ann likes cats" against "Ann: I like cats" without a speaker."""
-
-LOOSE_COVERAGE = 0.6
-CLOSE_COVERAGE = 0.75
-"""Share of a summary piece's content words that its source holds. Lower finds looser paraphrases
-and takes unlike sentences for alike; what is not aligned is not compared. Loose for denials, which
-are told by their clause; close for values and names, which a list has in every line."""
-
+MIN_SHARED = 2  # content words that two pieces must share to speak of one thing: one is chance
+# Share of a summary piece's content words that its source holds: loose for denials, which are told
+# by their clause; close for values and names, which a list has in every line.
+LOOSE_COVERAGE, CLOSE_COVERAGE = 0.6, 0.75
+# Share of a source piece's content words that the summary piece holds: "Have faith in yourself" is
+# no denial of "it is hard to run a business when you don't have faith in yourself".
 MIN_BACK_COVERAGE = 0.3
-"""Share of a source piece's content words that the summary piece holds. Lower lets a few words of a
-long sentence stand for all of it: "Have faith in yourself" is no denial of "it is hard to run a
-business when you don't have faith in yourself"."""
-
-NEAR_BEST = 0.15
-"""Sources that cover so little less than the best one speak of the same thing too: one that agrees
-is enough."""
+NEAR_BEST = 0.15  # sources that cover so little less than the best one speak of the same thing too
 
 
 class Aligned(NamedTuple):
@@ -204,11 +189,9 @@ class SourceIndex:
         return sorted(near, key=lambda aligned: (-aligned.coverage, aligned.turn))
 
 
-# Where a summary says of one thing what its sources say of another, or the opposite.
-#
-# Each comparison is one-sided on purpose: a single source that agrees, or a pronoun that might
-# stand for the name, settles it in favour of the summary. What is missed is stated in
-# docs/compaction.md.
+# Where a summary says of one thing what its sources say of another, or the opposite. Comparisons
+# are one-sided on purpose: a source that agrees, or a pronoun that might stand for the name,
+# settles it in favour of the summary (docs/compaction.md).
 
 
 class SourceSide:
@@ -276,7 +259,7 @@ class SourceSide:
     def _is_of_another(self, name: str, n_names: int, aligned: Aligned) -> bool:
         """Say whether a source speaks of its speaker or of one name, surely not of this one."""
         piece = aligned.piece
-        if self.turns[aligned.turn].names.holds(name) or piece.says_other:
+        if self.turns[aligned.turn].holds_name(name) or piece.says_other:
             return False
         if piece.says_i:
             return bool(piece.speaker)
@@ -304,11 +287,8 @@ class SourceSide:
 _ENDS = ".!?…。！？"
 _PLACE = re.compile(r"\S+")
 _BLANKS = re.compile(r"\s*")
-_SENTENCE_KEY_CHARS = 8
-"""Sentences are looked up by at most so many first characters."""
-
-_KEY_CHARS = 12
-"""By so many first characters a turn is told to begin: enough to tell most apart."""
+_SENTENCE_KEY_CHARS = 8  # sentences are looked up by at most so many first characters
+_KEY_CHARS = 12  # by so many a turn is told to begin: enough to tell most apart
 
 
 class Parts(NamedTuple):
@@ -414,8 +394,7 @@ class FactReport:
     kept: int  # distinct facts of the sources that the summary repeats
     total: int  # distinct facts of the sources
     introduced: tuple[str, ...] = ()  # facts that no source holds, as "kind: what it says", sorted
-    # facts that the sources hold otherwise, "kind: what, sources: what"
-    contradicted: tuple[str, ...] = ()
+    contradicted: tuple[str, ...] = ()  # and otherwise, as "kind: what, sources: what"
 
     @property
     def share(self) -> float:
@@ -430,7 +409,7 @@ class FactReport:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Return one sentence per fault; empty where it passed."""
-        introduced = (f"introduces {fact}" for fact in self.introduced)
+        introduced = [f"introduces {fact}" for fact in self.introduced]
         return (*introduced, *(f"contradicts {fact}" for fact in self.contradicted))
 
     def to_json(self) -> str:
@@ -449,15 +428,11 @@ class FactReport:
             raise ValueError(f"found {text[:80]!r}, expected a fact report as JSON") from error
 
 
-# The fact check of one summary against its sources.
-#
-# Strict on the summary, generous on the sources: a claim fails only where no source holds it in
-# any reading. Sums, conversions of units and dates worked out of "yesterday" are claims that no
-# source holds; a summary that needs them falls back to verbatim turns, which costs tokens and
-# loses nothing.
+# The fact check of one summary against its sources: strict on the summary, generous on the sources.
+# Sums, conversions of units and dates worked out of "yesterday" are claims that no source holds; a
+# summary that needs them falls back to verbatim turns, which costs tokens and loses nothing.
 
-FACTS_VERSION = "1"
-"""Raised whenever any summary could get another verdict."""
+FACTS_VERSION = "1"  # raised whenever any summary could get another verdict
 
 SHOWN_FACTS = 20  # faults listed per report: enough to see what went wrong
 SHOWN_CHARS = 300  # of one fault: a clause may be as long as a turn

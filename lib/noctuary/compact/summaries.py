@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -29,6 +28,7 @@ from noctuary.compact.clusters import (
     iter_rows,
     quantiles,
     table_schema,
+    with_tuples,
     write_rows,
 )
 from noctuary.compact.gate import (
@@ -43,11 +43,9 @@ from noctuary.compact.summarizers import (
     EXTRACTIVE,
     TRIED_AGAIN,
     Draft,
-    ExtractiveSummarizer,
     Outcome,
     Refusal,
     Request,
-    SentenceSummarizer,
     Summarizer,
 )
 from noctuary.core.files import hash_json, hash_text, replacement
@@ -66,9 +64,6 @@ if TYPE_CHECKING:
 
 Status = Literal["accepted", "declined", "trivial"]
 
-METHOD_TRIVIAL = "trivial"
-METHOD_NONE = "none"
-
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -79,7 +74,7 @@ class Summary:
     session_id: str
     text: str  # of a declined one the last rejected candidate, or ""; of a trivial one the turn
     status: Status
-    method: str  # how the text was made
+    method: str  # how the text was made: a summarizer and its cut, "trivial" or "none"
     source_ids: tuple[str, ...]  # all turns it covers, chronological
     source_positions: tuple[int, ...]
     first_us: int  # of the earliest source, not of the night that made the summary
@@ -112,15 +107,12 @@ class Attempt:
     parent_ids: tuple[str, ...] = ()
 
 
-# Escalation: primary cut, aggressive cut, extractive, decline.
+# Escalation: primary cut, aggressive cut, extractive, decline (research/peers.md 1.7).
 #
-# A draft is taken if it is strictly smaller than its sources by one and the same estimate, reads
-# like no secret, passes the gate and states nothing that its sources do not. The aggressive cut is
-# for drafts that are not smaller. A draft that fails otherwise is followed by the extractive one,
-# because a denser draft of the same model would be no more faithful. Source: research/peers.md 1.7.
+# The aggressive cut is for drafts that are not smaller than their sources. A draft that fails
+# otherwise is followed by the extractive one: a denser draft would be no more faithful.
 
-AGGRESSIVE_SUFFIX = "-aggressive"
-"""Ends the method of a draft of the second, denser try."""
+AGGRESSIVE_SUFFIX = "-aggressive"  # ends the method of a draft of the second, denser try
 
 Vectors = NDArray[np.floating[Any]]
 Encode = Callable[[list[str]], Vectors]
@@ -201,10 +193,10 @@ def _try(
             attempt = _look_at(draft, trial, method, shown)
             if isinstance(draft, Draft) and attempt.outcome is None:
                 smaller.append((trial, attempt, draft.raw_confidence))
-            else:
-                trial.attempts.append(attempt)
-                if attempt.outcome is Outcome.NOT_SMALLER:
-                    too_large.append(trial)
+                continue
+            trial.attempts.append(attempt)
+            if attempt.outcome is Outcome.NOT_SMALLER:
+                too_large.append(trial)
         vectors = _vectors([(trial.request, attempt.text) for trial, attempt, _ in smaller], encode)
         for (trial, attempt, raw), vector in zip(smaller, vectors, strict=True):
             turns = trial.request
@@ -242,10 +234,10 @@ def _look_at(draft: Draft | Refusal, trial: Trial, method: str, shown: tuple[str
 
 def _vectors(drafted: Sequence[tuple[Request, str]], encode: Encode) -> list[Vectors]:
     """Return one vector per draft; a draft that is one turn verbatim already has its own."""
-    own: list[Vectors | None] = []
-    for turns, text in drafted:
-        place = next((i for i, turn in enumerate(turns.texts) if turn == text), None)
-        own.append(None if place is None else turns.vectors[place])
+    own = [
+        next((v for v, turn in zip(r.vectors, r.texts, strict=False) if turn == text), None)
+        for r, text in drafted
+    ]
     mixed = [text for (_, text), vector in zip(drafted, own, strict=True) if vector is None]
     encoded = list(encode(mixed)) if mixed else []
     if len(encoded) != len(mixed):
@@ -256,17 +248,8 @@ def _vectors(drafted: Sequence[tuple[Request, str]], encode: Encode) -> list[Vec
 
 # What an abstractive summarizer is shown of the session before a cluster.
 
-CONTEXT_TOKENS = 96
-"""Estimated tokens of earlier summaries per request. More ties a summary closer to what came before
-and invites a model to repeat it; the reference's default (research/peers.md 1.7)."""
-
-_SESSIONS = 1024
-"""Sessions remembered. Batches come session by session, so that one would do; more forgive a batch
-that interleaves a few."""
-
-
-def _session_of(of: Cluster | Summary) -> tuple[str | None, ...]:
-    return of.user, of.session_id, of.wing
+CONTEXT_TOKENS = 96  # estimated tokens of earlier summaries per request; the reference's default
+_SESSIONS = 1024  # sessions remembered; batches come session by session, so that one would do
 
 
 class SessionContext:
@@ -281,27 +264,25 @@ class SessionContext:
 
     def before(self, cluster: Cluster) -> tuple[Summary, ...]:
         """Return what a session's next cluster is shown, oldest first; often nothing."""
-        return tuple(self._sessions.get(_session_of(cluster), ()))
+        return tuple(self._sessions.get((cluster.user, cluster.session_id, cluster.wing), ()))
 
     def remember(self, summary: Summary) -> None:
         """Take in a session's next summary; one that is too long hides all before it."""
         if summary.status != "accepted":
             return
-        kept = [*self._sessions.pop(_session_of(summary), []), summary]
+        session = summary.user, summary.session_id, summary.wing
+        kept = [*self._sessions.pop(session, []), summary]
         while kept and sum(earlier.summary_tokens for earlier in kept) > CONTEXT_TOKENS:
             kept.pop(0)
-        self._sessions[_session_of(summary)] = kept
+        self._sessions[session] = kept
         if len(self._sessions) > _SESSIONS:
             del self._sessions[next(iter(self._sessions))]
 
 
 # From clusters to judged summaries, batch by batch, with those of earlier nights used again.
-#
-# Raw turns are only read.
 
+# Raised when the same turns would be summarised to other text or other numbers.
 RECIPE_VERSION = "2"
-# Raised when the same turns would be summarised to other text or other numbers, so that old ones
-# are not re-used.
 
 
 class Settled(NamedTuple):
@@ -355,43 +336,37 @@ def summarize_batch(
     a `context` is carried over, needed only where `summarizer.uses_context`. ValueError if texts
     and vectors differ in number.
     """
-    context, uses_context = context or SessionContext(), summarizer.uses_context
-    keys, settled = dict[int, bytes](), dict[int, Settled]()
-    made: list[int] = []
-    for wave in _waves(batch, uses_context):
-        shown = {i: context.before(batch[i].cluster) if uses_context else () for i in wave}
-        keys |= {i: result_key(batch[i].cluster, shown[i]) for i in wave}
-        held = known([keys[i] for i in wave]) if known is not None else {}
-        for i in wave:
-            cluster = batch[i].cluster
-            if (again := held.get(keys[i])) is not None:
-                summary = replace(again.summary, **_sources(cluster))
-                settled[i] = again._replace(summary=summary)
-            elif cluster.trivial:
-                settled[i] = Settled(_trivial(cluster, batch[i].contents[0]))
-        made += (i for i in wave if keys[i] not in held)
-        wanted = [i for i in wave if i not in settled]
+    context = context or SessionContext()
+    keys, found, fresh = list[bytes](), list[Settled](), dict[bytes, Settled]()
+    made = 0
+    # One after the other where a summary is shown to the next cluster, else together.
+    for part in [[item] for item in batch] if summarizer.uses_context else [batch]:
+        shown = [context.before(c.cluster) if summarizer.uses_context else () for c in part]
+        part_keys = [result_key(c.cluster, s) for c, s in zip(part, shown, strict=True)]
+        held = known(part_keys) if known is not None else {}
         requests = [
-            Request(
-                cluster.cluster_id, texts, vectors, cluster.user,
-                tuple(s.text for s in before), tuple(s.summary_id for s in before),
-            )
-            for (cluster, texts, vectors), before in ((batch[i], shown[i]) for i in wanted)
-        ]  # fmt: skip
-        trials = escalate(requests, encode, summarizer=summarizer, settings=settings)
-        for i, trial in zip(wanted, trials, strict=True):
-            settled[i] = Settled(_summary_of(batch[i].cluster, trial), tuple(trial.attempts))
-        for i in wave:
-            context.remember(settled[i].summary)
-    found = [settled[i] for i in range(len(batch))]
-    lasting = [i for i in sorted(made) if settled[i].summary.fallback not in TRIED_AGAIN]
-    return BatchResult(
-        [item.summary for item in found],
-        [attempt for item in found for attempt in item.attempts],
-        len(made),
-        [keys[i] for i in range(len(batch))],
-        {keys[i]: settled[i] for i in lasting},
-    )
+            Request(c.cluster_id, texts, vectors, c.user, *_told(before))
+            for (c, texts, vectors), before, key in zip(part, shown, part_keys, strict=True)
+            if key not in held and not c.trivial
+        ]
+        trials = iter(escalate(requests, encode, summarizer=summarizer, settings=settings))
+        for (cluster, texts, _), key in zip(part, part_keys, strict=True):
+            if (again := held.get(key)) is not None:
+                settled = again._replace(summary=replace(again.summary, **_sources(cluster)))
+            elif cluster.trivial:
+                settled = Settled(_summary_of(cluster, texts[0]))
+            else:
+                trial = next(trials)
+                settled = Settled(_summary_of(cluster, trial), tuple(trial.attempts))
+            if again is None:
+                made += 1
+                if settled.summary.fallback not in TRIED_AGAIN:
+                    fresh[key] = settled
+            context.remember(settled.summary)
+            found.append(settled)
+        keys += part_keys
+    attempts = [attempt for settled in found for attempt in settled.attempts]
+    return BatchResult([settled.summary for settled in found], attempts, made, keys, fresh)
 
 
 def result_key(cluster: Cluster, shown: Sequence[Summary] = ()) -> bytes:
@@ -400,53 +375,36 @@ def result_key(cluster: Cluster, shown: Sequence[Summary] = ()) -> bytes:
     return bytes.fromhex(hash_text(cluster.cluster_id, *(p.summary_id for p in parents)))
 
 
-def _waves(batch: Sequence[ClusterText], in_order: bool) -> Iterable[list[int]]:
-    """Return places that may be summarised together: a session's clusters one after the other."""
-    waves = defaultdict[int, list[int]](list)
-    ranks = Counter[tuple[str | None, ...]]()
-    for place, item in enumerate(batch):
-        session = _session_of(item.cluster) if in_order else (str(place),)
-        waves[ranks[session]].append(place)
-        ranks[session] += 1
-    return waves.values()
+def _told(shown: Sequence[Summary]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return tuple(s.text for s in shown), tuple(s.summary_id for s in shown)
 
 
 def _sources(cluster: Cluster) -> dict[str, Any]:
     """Return what a summary says of its sources, as they stand today."""
     same = {name: getattr(cluster, name) for name in ("first_us", "last_us", "user", "wing")}
-    members = {"source_positions": cluster.member_positions, "source_ids": cluster.member_ids}
-    return {**members, **same}
+    return {"source_positions": cluster.member_positions, "source_ids": cluster.member_ids, **same}
 
 
-def _trivial(cluster: Cluster, text: str) -> Summary:
-    return _summary(
-        cluster, text, METHOD_TRIVIAL, status="trivial", reason="one turn: it stands for itself",
-        source_tokens=source_tokens([text]), summary_tokens=source_tokens([text]), report=None,
-    )  # fmt: skip
-
-
-def _summary_of(cluster: Cluster, trial: Trial) -> Summary:
-    """Return the summary of a settled cluster: what was taken, or the last one that was judged."""
-    rejected = None if trial.taken else trial.attempts[-1]
-    told: dict[str, Any] = {
-        "status": "declined" if rejected else "accepted",
-        "reason": rejected.reason if rejected else "",
-        "source_tokens": trial.source_tokens,
-        "fallback": trial.fallback,
-    }
-    last = trial.judged
-    if last is None or (rejected and rejected.outcome is Outcome.SECRET):
-        return _summary(cluster, "", METHOD_NONE, summary_tokens=0, report=None, **told)
-    return _summary(
-        cluster, last.text, last.method, summary_tokens=last.summary_tokens, report=last.report,
-        facts=last.facts, parent_ids=last.parent_ids, **told,
-    )  # fmt: skip
-
-
-def _summary(cluster: Cluster, text: str, method: str, **told: Any) -> Summary:
+def _summary_of(cluster: Cluster, of: Trial | str) -> Summary:
+    """Return what was taken, or the last draft that was judged; of a trivial cluster its text."""
+    told: dict[str, Any] = {"status": "accepted", "report": None, "reason": ""}
+    text, method, tokens = "", "none", 0
+    if isinstance(of, str):
+        text, method, tokens = of, "trivial", source_tokens([of])
+        told |= {"status": "trivial", "reason": "one turn: it stands for itself"}
+        told["source_tokens"] = tokens
+    else:
+        rejected, last = None if of.taken else of.attempts[-1], of.judged
+        told |= {"source_tokens": of.source_tokens, "fallback": of.fallback}
+        if rejected is not None:
+            told |= {"status": "declined", "reason": rejected.reason}
+        if last is not None and (rejected is None or rejected.outcome is not Outcome.SECRET):
+            text, method, tokens = last.text, last.method, last.summary_tokens
+            told |= {name: getattr(last, name) for name in ("report", "facts", "parent_ids")}
     key, session = cluster.cluster_id, cluster.session_id
     ids = {"summary_id": summary_id(key, method, text), "cluster_id": key, "session_id": session}
-    return Summary(**ids, text=text, method=method, **_sources(cluster), **told)
+    made = {"text": text, "method": method, "summary_tokens": tokens}
+    return Summary(**ids, **made, **_sources(cluster), **told)
 
 
 # Summaries and attempts as rows: of the tables, and of what is kept between nights.
@@ -467,7 +425,7 @@ def to_row(found: Summary | Attempt) -> Row:
 
 def from_row(kind: type[S], row: Row) -> S:
     """Return what `to_row` made a row of; ValueError if its outcome or its fact report is none."""
-    values: Row = {n: tuple(v) if isinstance(v, list) else v for n, v in row.items()}
+    values = with_tuples(row)
     gate = {name: values.pop(_GATE_PREFIX + name) for name in GateReport.__slots__}
     facts = values.pop("facts")
     if "outcome" in values:
@@ -484,9 +442,8 @@ def judged_schema(kind: type[Summary | Attempt]) -> ArrowSchema:
     import pyarrow as pa
 
     gate = [f.with_name(_GATE_PREFIX + f.name) for f in table_schema(GateReport)]
-    return pa.schema(
-        [*table_schema(kind, without=_VERDICTS), *gate, pa.field("facts", pa.string())]
-    )
+    own = table_schema(kind, without=_VERDICTS)
+    return pa.schema([*own, *gate, pa.field("facts", pa.string())])
 
 
 @contextmanager
@@ -530,28 +487,24 @@ def summary_facts(summaries: Path, attempts: Path) -> dict[str, Any]:
         .collect()
     )
     accepted = made.filter(pl.col("status") == "accepted")
-    before, after, kept, total = (
-        int(accepted[name].sum()) for name in ("source_tokens", "summary_tokens", "kept", "total")
-    )
+    summed = ("source_tokens", "summary_tokens", "kept", "total", "turns")
+    before, after, kept, total, turns = (int(accepted[name].sum()) for name in summed)
     outcomes = pl.scan_parquet(attempts).select("outcome").collect()
     return {
         "by_status": _counts(made["status"]),
         "by_method": _counts(accepted["method"]),
         "by_fallback": _counts(made["fallback"].filter(made["fallback"] != "")),
         "attempts_by_outcome": _counts(outcomes["outcome"]),
-        "summarised_turns": int(accepted["turns"].sum()),
+        "summarised_turns": turns,
         "source_tokens": before,
         "summary_tokens": after,
-        "tokens_saved_share": round(1.0 - after / before, _DECIMALS) if before else None,
+        "tokens_saved_share": round(1.0 - after / before, 4) if before else None,
         "q_align": quantiles(made["gate_align"].drop_nulls().to_list()),
         "q_cover": quantiles(made["gate_cover"].drop_nulls().to_list()),
         "facts_kept": kept,
         "facts_total": total,
-        "facts_kept_share": round(kept / total, _DECIMALS) if total else None,
+        "facts_kept_share": round(kept / total, 4) if total else None,
     }
-
-
-_DECIMALS = 4
 
 
 def _counts(values: pl.Series) -> dict[str, int]:
@@ -559,13 +512,8 @@ def _counts(values: pl.Series) -> dict[str, int]:
 
 
 # What became of a cluster as a value of the content store, and a task that makes such values.
-#
-# The task is only for summarizers that need nothing but the cluster: what depends on earlier
-# summaries of a session, on a service or on a large model goes the way of `summarize_batch`.
 
-SHARD_CLUSTERS = 256
-"""Clusters of a shard (9 MB of texts and vectors). More need more memory in every worker and lose
-more work to a kill (4 s), fewer make more files."""
+SHARD_CLUSTERS = 256  # of a shard, 9 MB: more lose more work to a kill, fewer make more files
 
 _POSITIONS = "source_positions"
 _TASK = "summaries"
@@ -598,7 +546,7 @@ def write_settled(settled: Settled) -> bytes:
 class SummarizeClusters:
     """Gives the judged summary of every cluster; see `BatchTask`."""
 
-    summarizer: Summarizer  # one that does not use context
+    summarizer: Summarizer  # one that needs nothing but the cluster
     settings: SummarySettings
     export: Path  # the ONNX export that made the members' vectors; opened where a text needs one
 
@@ -660,17 +608,11 @@ def _cluster_json(cluster: Cluster) -> str:
 
 
 def _read_cluster(row: Row) -> ClusterText:
-    told: Row = json.loads(row["cluster"])
-    cluster = Cluster(**told)
-    cluster = replace(cluster, member_ids=tuple(cluster.member_ids), member_positions=())
     vectors = np.frombuffer(row["vectors"], dtype="<f4").reshape(len(row["texts"]), -1)
-    return ClusterText(cluster, row["texts"], vectors)
+    return ClusterText(Cluster(**with_tuples(json.loads(row["cluster"]))), row["texts"], vectors)
 
 
 # Summaries of all clusters of a table: what is known is used again, what is new is made.
-
-_SELF_CONTAINED = (ExtractiveSummarizer, SentenceSummarizer)
-"""Summarizers that read nothing but their cluster and load no model: a runner can run them."""
 
 Embed = Callable[[list[str]], Embedded]
 """Gives the vectors of texts, encoded as documents, and how many of them were new."""
@@ -705,8 +647,10 @@ def summarize_clusters(
     and how many texts were embedded for them. ShardError if the task failed: what was made is kept.
     """
     count, done, made, embedded = count_rows(sources.clusters), 0, 0, 0
-    by_runner = export is not None and isinstance(summarizer, _SELF_CONTAINED)
-    if export is not None and by_runner:
+    # A summarizer that is shown earlier summaries waits for a service: no worker runs it, and what
+    # it is shown may have changed, so that only a batch can tell what is known.
+    alone = not summarizer.uses_context
+    if export is not None and alone:
         settled = _settled_ids(results, sources)
         before = {fragment.key for fragment in results.fragments}
         new_rows = (
@@ -719,11 +663,8 @@ def summarize_clusters(
             progress, total=max(count - len(settled), 0), shard_rows=SHARD_CLUSTERS,
         )  # fmt: skip
         made = filled.computed
-        for fragment in results.fragments:
-            if fragment.key not in before:
-                embedded += _keep_vectors(fragment.path, vectors)
-    # A summarizer that is shown earlier summaries may see others: only a batch can tell.
-    settled = set[str]() if summarizer.uses_context else _settled_ids(results, sources)
+        new = (fragment for fragment in results.fragments if fragment.key not in before)
+        embedded = sum(_keep_vectors(fragment.path, vectors) for fragment in new)
 
     def known(wanted: Sequence[bytes]) -> Mapping[bytes, Settled]:
         return {key: read_settled(value) for key, value in results.get(wanted).items()}
@@ -735,7 +676,9 @@ def summarize_clusters(
         return found.vectors
 
     context, keys = SessionContext(), list[bytes]()
-    for batch in iter_cluster_texts(sources, skip=settled):
+    for batch in iter_cluster_texts(
+        sources, skip=_settled_ids(results, sources) if alone else set[str]()
+    ):
         result = summarize_batch(
             batch, encode, summarizer=summarizer, known=known, settings=settings, context=context
         )
@@ -743,7 +686,7 @@ def summarize_clusters(
         made += result.made
         keys += result.keys
         done += len(batch)
-        if not by_runner:
+        if export is None or not alone:
             progress.update(_TASK, done, count)
         take(result)
     results.prune(keys)

@@ -49,8 +49,7 @@ class Outcome(StrEnum):
     UNAVAILABLE = "unavailable"  # unreachable, timed out, HTTP 500, no such key
 
 
-TRIED_AGAIN = frozenset({Outcome.UNAVAILABLE})
-"""Outcomes that another night may change though nothing else has."""
+TRIED_AGAIN = frozenset({Outcome.UNAVAILABLE})  # what another night may change by itself
 
 
 class Request(NamedTuple):
@@ -82,12 +81,10 @@ class Summarizer:
     """Writes drafts; never raises for what a model or an endpoint does."""
 
     name: str = ""
-    uses_context: bool = False
-    """Whether earlier summaries of the session change its text."""
+    uses_context: bool = False  # whether earlier summaries of the session change its text
+    # The share that its primary cut keeps, and that of the aggressive one, which is tried only
+    # where the primary did not make the text smaller. The reference's defaults, of turns.
     densities: tuple[float, float] = (0.4, 0.25)
-    """The share that its primary cut keeps, and that of the aggressive one, which is tried only
-    where the primary did not make the text smaller. Higher preserves more, lower saves more tokens.
-    The reference's defaults, of turns."""
 
     @property
     def recipe(self) -> Mapping[str, JsonValue]:
@@ -99,13 +96,11 @@ class Summarizer:
         raise NotImplementedError
 
 
-# The extractive summarizer: a cluster's most central turns, verbatim and in order.
-#
-# The unit is the whole turn, so a speaker's name stays with what was said.
+# The extractive summarizer: a cluster's most central turns, verbatim and in order. The unit is the
+# whole turn, so a speaker's name stays with what was said.
 
+# Cosines and products are rounded so that equal turns tie exactly whatever the BLAS kernel did.
 _DECIMALS = 9
-# Cosines and products are rounded here so that equal turns tie exactly whatever the BLAS kernel
-# did.
 
 
 @dataclass(frozen=True)
@@ -123,9 +118,8 @@ class ExtractiveSummarizer(Summarizer):
         """Return the central turns, joined; ValueError if texts and vectors differ in number."""
         texts, vectors = request.texts, request.vectors
         if len(texts) != len(vectors):
-            raise ValueError(
-                f"{len(texts)} turns came with {len(vectors)} vectors; pass one per turn"
-            )
+            found = f"{len(texts)} turns came with {len(vectors)} vectors"
+            raise ValueError(f"{found}; pass one per turn")
         text = " ".join(texts[i] for i in central_turns(vectors, density))
         if not text.strip():
             return Refusal(Outcome.UNUSABLE, "the central turns hold no text")
@@ -154,27 +148,18 @@ def central_turns(vectors: NDArray[np.floating[Any]], density: float) -> list[in
 
 # The sentence summarizer: the sentences that say most that no other has said, verbatim, in order.
 #
-# Whole turns near the centroid (the extractive summarizer) repeat what the cluster is about and
-# lose what it says: names, numbers, the one sentence that answers. Choosing sentences by the words
-# that they add is maximum coverage, a submodular function, so that the greedy choice is near the
-# best one (Lin and Bilmes 2011, section 4: gain divided by a power of the cost). It depends on the
-# cluster alone, never on the rest of the store: a summary stays what it is while the store grows.
+# Choosing sentences by the words that they add is maximum coverage, a submodular function, so that
+# the greedy choice is near the best one (Lin and Bilmes 2011, section 4: gain divided by a power of
+# the cost). It depends on the cluster alone: a summary stays what it is while the store grows.
 # docs/decisions/0017 has the comparison.
 
+# What a word is worth each further time it is said, as a share of the time before: 0 loses who else
+# did it, 1 keeps whatever is said most often.
 REPEATED_SHARE = 0.3
-"""What a word is worth each further time it is said, as a share of the time before. 0 keeps one
-mention only, which loses who else did it; 1 keeps whatever is said most often."""
-
-MARKED_WORTH = 2.0
-"""Worth of a word that is written like a name or holds a digit; other words have 1. More favours
-facts over gist."""
-
+MARKED_WORTH = 2.0  # of a word that is written like a name or holds a digit; other words have 1
+# Power of a sentence's tokens that its gain is divided by: 0 favours long sentences, 1 small talk.
 COST_EXPONENT = 0.5
-"""Power of a sentence's tokens that its gain is divided by: 0 favours long sentences, 1 short ones,
-which are small talk more often."""
-
-SPARE_TOKENS = 3
-"""Added to every cost, so that a one-word sentence is not free."""
+SPARE_TOKENS = 3  # added to every cost, so that a one-word sentence is not free
 
 _WORD = re.compile(r"[\w'’-]+")
 
@@ -184,9 +169,7 @@ class SentenceSummarizer(Summarizer):
     """Keeps the sentences that cover most; needs neither a model nor vectors."""
 
     name = "sentences"
-    densities = (0.28, 0.2)
-    """Of the sources' tokens. With four protected turns per session the first saves three fifths of
-    the searched tokens of conversations like locomo's."""
+    densities = (0.28, 0.2)  # of the sources' tokens: saves three fifths of locomo's
 
     @property
     def recipe(self) -> Mapping[str, JsonValue]:
@@ -279,18 +262,12 @@ def _worth(text: str) -> dict[str, float]:
     }
 
 
-# What a model is shown of a turn: long code, data URIs and encoded data give way to placeholders.
-# Source: research/peers.md 1.7.
+# What a model is shown of a turn: long code, data URIs and encoded data, which would fill a small
+# model, give way to placeholders (research/peers.md 1.7).
 
-FENCE_MIN_CHARS = 240
-FENCE_MIN_LINES = 8
-"""A fenced block of so many characters or inner lines is left out: it would fill a small model.
-Lower loses short snippets that are the point of a turn."""
-DATA_URI_MIN_CHARS = 64
-"""A line with a data URI and so many characters is left out."""
-BLOB_LINE_MIN_CHARS = 96
-"""A line of so many characters is left out where it holds 80 base64-like or 64 hexadecimal ones in
-a row. Lower would cut long words and URLs."""
+FENCE_MIN_CHARS, FENCE_MIN_LINES = 240, 8  # of a fenced block that is left out
+DATA_URI_MIN_CHARS = 64  # of a line with a data URI that is left out
+BLOB_LINE_MIN_CHARS = 96  # of a line with 80 base64-like or 64 hexadecimal characters in a row
 
 CODE_PLACEHOLDER = "[code left out]"
 DATA_URI_PLACEHOLDER = "[data left out]"
@@ -330,13 +307,9 @@ def _line(line: str) -> str:
 # ever stand in one prompt. Turns of named users are shown only where the settings say so; a
 # cluster that reads like a secret, alone or joined, is never shown.
 
-PROMPT_VERSION = "1"
-"""Raised with every change of the prompt or of what is shown; old answers are then not used."""
-MAX_REQUEST_CHARS = 48_000
-"""Of all turns of one request. More fits larger clusters and overflows models of 16k tokens."""
-MAX_BAD_IN_A_ROW = 8
-"""Answers without use after which an endpoint is given up for the night. More forgive an unlucky
-stretch; fewer save requests to a model that writes nothing but garbage."""
+PROMPT_VERSION = "1"  # raised with every change of the prompt or of what is shown
+MAX_REQUEST_CHARS = 48_000  # of all turns of one request: more overflows models of 16k tokens
+MAX_BAD_IN_A_ROW = 8  # answers without use after which an endpoint is given up for the night
 
 _SYSTEM = (
     "You condense a part of a conversation. Keep every decision, fact, name, number, date and "

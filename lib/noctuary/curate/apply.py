@@ -32,8 +32,7 @@ from noctuary.text.marks import TOMBSTONE_IMPORTANCE, buried
 
 # proposals.parquet: a row per proposal, no text of a memory in it.
 
-PROPOSALS = "curation/proposals.parquet"
-"""Where the table lies, below the work directory."""
+PROPOSALS = "curation/proposals.parquet"  # below the work directory
 
 _JSON = ("targets", "evidence", "pieces", "fields")
 _COLUMNS = ("proposal_id", "action", "kind", "confidence", "user", "wing", *_JSON)
@@ -141,17 +140,15 @@ def chosen(
 
 # Which rows of a source are the memories of a proposal, or why they are not.
 #
-# - In the source that the night read, a row is a target if its id and the hash of all its fields
-#   are those of the proposal: any change since refuses.
-# - In another source, ids may name other rows. A proposal is matched as a whole: by the ids if
-#   every one of them has the content, else by content, where each text must occur exactly as often
-#   as among the targets. All rows must be of one user (of the proposal's, where it has one) and of
-#   its wing.
+# In the source that the night read, ids and content hashes decide: any change since refuses. In
+# another source, ids may name other rows. A proposal is matched as a whole: by the ids if every one
+# of them has the content, else by content, where each text must occur exactly as often as among the
+# targets. All rows must be of one user (of the proposal's, where it has one) and of its wing.
 
 _ROW_ID = re.compile(r"-?[0-9]{1,19}")
 
-Matched = Mapping[str, MemoryRecord]
-"""What the target of a memory id is in the source that is written."""
+Matched = Mapping[str, MemoryRecord]  # what a target is in the source that is written, by its id
+_Found = dict[str, StoredRow | None]
 
 
 class Where(NamedTuple):
@@ -163,8 +160,8 @@ class Where(NamedTuple):
 
 def match(proposal: Proposal, store: Store, where: Where) -> Matched:
     """Return the row of every target, locked; CurationRefusedError if one is not as it was."""
-    ids = (target.memory_id for target in proposal.targets)
-    found = {i: store.row(int(i)) if _is_row_id(i) else None for i in ids}
+    ids = [target.memory_id for target in proposal.targets]
+    found: _Found = {i: store.row(int(i)) if _is_row_id(i) else None for i in ids}
     wrong = _first_wrong(proposal, found, where)
     if wrong is not None and not where.is_own:
         found = _by_text(proposal, store, where)
@@ -184,29 +181,25 @@ def _is_row_id(memory_id: str) -> bool:
     return _ROW_ID.fullmatch(memory_id) is not None and -(2**63) <= int(memory_id) < 2**63
 
 
-def _by_text(proposal: Proposal, store: Store, where: Where) -> dict[str, StoredRow | None]:
+def _by_text(proposal: Proposal, store: Store, where: Where) -> _Found:
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for target in proposal.targets:
         groups[target.text_hash].append(target.memory_id)
-    found: dict[str, StoredRow | None] = {}
+    found: _Found = {}
     for ids in groups.values():
         text = where.text_of.get(ids[0])
-        rows = [
-            row
-            for row_id in (() if text is None else store.ids_with_text(text))
-            if (row := store.row(row_id)) is not None
-            and row.record is not None
-            and row.record.wing == proposal.wing
-            and proposal.user in (None, row.record.user)
-        ]
+        same = map(store.row, () if text is None else store.ids_with_text(text))
+        rows = [row for row in same if row and row.record and _is_in_scope(row.record, proposal)]
         # More rows than targets: which are meant cannot be told.
         found.update(zip(ids, rows if len(rows) == len(ids) else [None] * len(ids), strict=True))
     return found
 
 
-def _first_wrong(
-    proposal: Proposal, found: Mapping[str, StoredRow | None], where: Where
-) -> str | None:
+def _is_in_scope(record: MemoryRecord, proposal: Proposal) -> bool:
+    return record.wing == proposal.wing and proposal.user in (None, record.user)
+
+
+def _first_wrong(proposal: Proposal, found: _Found, where: Where) -> str | None:
     """Return what is wrong with the first target that is not as it was, or None."""
     for target in proposal.targets:
         row = found[target.memory_id]
@@ -225,11 +218,10 @@ def _first_wrong(
 
 # Writing proposals to a source: all of them or none, with a journal that takes them back.
 #
-# Everything is compared before anything is written, so that proposals of one night that share a
-# row (what one keeps, another supersedes) agree with the state that they were made from.
+# Everything is compared before anything is written, so that proposals that share a row agree with
+# the state that they were made from.
 
-SHOWN = 5
-"""Refusals, and rows, spelled out in a message; the number of all is given."""
+SHOWN = 5  # refusals, and rows, spelled out in a message; the number of all is given
 
 
 class AppliedProposals(NamedTuple):
@@ -265,8 +257,7 @@ def apply_proposals(
         )
     moment = (now or datetime.now(UTC)).isoformat()
     with store.transaction():
-        store.ensure_journal()
-        store.forget_lost_rows()
+        store.open_journal()
         ids, holding = [p.proposal_id for p in proposals], store.applied_proposals()
         held = {proposal_id: holding[proposal_id] for proposal_id in ids if proposal_id in holding}
         due = [proposal for proposal in proposals if proposal.proposal_id not in held]
@@ -335,9 +326,6 @@ def _write(
 
 
 # Taking an application back: every row as it was, or nothing.
-#
-# An added row is taken out of sight in the way in which its source removes rows: its words are all
-# in the restored ones.
 
 
 class Undone(NamedTuple):
@@ -356,8 +344,7 @@ def undo(store: Store, journal_id: int, *, now: datetime | None = None) -> Undon
     """
     moment = (now or datetime.now(UTC)).isoformat()
     with store.transaction():
-        store.ensure_journal()
-        store.forget_lost_rows()
+        store.open_journal()
         entries = store.entries_of(journal_id)
         _check(store, journal_id, entries)
         for entry in reversed(entries):

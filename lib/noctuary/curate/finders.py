@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, combinations, product
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.curate.proposals import (
     KINDS,
     Action,
-    Claims,
     Evidence,
     Fields,
     Kind,
@@ -46,29 +45,8 @@ from noctuary.text.marks import is_tombstone
 from noctuary.text.secrets import find_text_sensitivity
 from noctuary.text.tokens import normalize
 
-# Exact duplicates: memories of one user, wing and room whose normalised contents are equal.
-#
-# The newest stays, as for the night's successors (of one moment, the one with the most lines: a
-# layout is worth keeping); it takes over the tags, keywords and importance of the others (UPDATE),
-# or has them already (SUPERSEDE).
-
-VERBATIM = 1.0
-"""Confidence where the contents are equal to the character."""
-
-NORMALISED = 0.97
-"""Confidence where they differ in spaces, Unicode form or invisible characters: a layout may matter
-(a table, indented code)."""
-
-
-def normalised(content: str) -> str:
-    """Return a content in NFKC, case as it is, no invisible characters, runs of spaces as one."""
-    return " ".join(normalize(content).split())
-
-
-def fields_of(record: MemoryRecord) -> Fields:
-    """Return what of a memory its duplicate would take over."""
-    return Fields(record.tags, record.expanded_keywords, record.importance)
-
+Taken = Collection[int]
+"""Positions of memories that earlier finders would change: nobody else touches them this time."""
 
 _Roles = Sequence[tuple[MemoryRecord, Role]]
 
@@ -100,9 +78,27 @@ def _leave(
     return _propose("NOOP", kind, confidence, [(r, "looked_at") for r in records], evidence)
 
 
-def exact_duplicates(records: Iterable[MemoryRecord], claims: Claims) -> Iterator[Proposal]:
+# Exact duplicates: memories of one user, wing and room whose normalised contents are equal. The
+# newest stays; it takes over the tags, keywords and importance of the others (UPDATE), or has them
+# already (SUPERSEDE).
+
+VERBATIM = 1.0  # confidence where the contents are equal to the character
+NORMALISED = 0.97  # where spaces or Unicode form differ: a layout may matter (a table, code)
+
+
+def normalised(content: str) -> str:
+    """Return a content in NFKC, case as it is, no invisible characters, runs of spaces as one."""
+    return " ".join(normalize(content).split())
+
+
+def fields_of(record: MemoryRecord) -> Fields:
+    """Return what of a memory its duplicate would take over."""
+    return Fields(record.tags, record.expanded_keywords, record.importance)
+
+
+def exact_duplicates(records: Iterable[MemoryRecord], taken: Taken) -> Iterator[Proposal]:
     """Yield one proposal per group of equal memories; the newest of each stays."""
-    for scope in by_scope(claims.free(records)):
+    for scope in by_scope(records, taken):
         groups: defaultdict[tuple[str, str], list[MemoryRecord]] = defaultdict(list)
         for record in scope:
             groups[record.room or "", hash_text(normalised(record.content))].append(record)
@@ -123,26 +119,18 @@ def _merge_equal(group: Sequence[MemoryRecord]) -> Proposal:
     is_verbatim = len({record.content for record in group}) == 1
     equal = "the same text" if is_verbatim else "the same text but for spaces and Unicode form"
     kept = f"the newest stays and takes over {', '.join(fields)}" if fields else "the newest stays"
-    role: Role = "updated" if fields else "kept"
-    return _propose(
-        "UPDATE" if fields else "SUPERSEDE",
-        "exact_duplicate",
-        VERBATIM if is_verbatim else NORMALISED,
-        [*((record, "superseded") for record in older), (newest, role)],
-        Evidence(f"{len(group)} memories hold {equal}; {kept}."),
-        fields=fields,
-    )
+    stays: tuple[Action, Role] = ("UPDATE", "updated") if fields else ("SUPERSEDE", "kept")
+    targets: _Roles = [*((record, "superseded") for record in older), (newest, stays[1])]
+    evidence = Evidence(f"{len(group)} memories hold {equal}; {kept}.")
+    confidence = VERBATIM if is_verbatim else NORMALISED
+    return _propose(stays[0], "exact_duplicate", confidence, targets, evidence, fields=fields)
 
 
-# Reading "part 2 of 5" where it marks a memory as a piece of a longer text.
-#
-# English and bare numbers ("[2/5]") are read.
+# Reading "part 2 of 5" where it marks a memory as a piece of a longer text: in English, or bare
+# numbers ("[2/5]").
 
-MAX_PARTS = 99
-"""Most parts of one text; more is a page number or a score."""
-
-TITLE_MAX_CHARS = 120
-"""Longest title before a mark; a mark further inside a text is part of a sentence."""
+MAX_PARTS = 99  # of one text; more is a page number or a score
+TITLE_MAX_CHARS = 120  # before a mark; a mark further inside a text is part of a sentence
 
 _NUMBERS = r"(\d{1,3})\s{0,2}(?:of|/)\s{0,2}(\d{1,3})"
 _WORDED = re.compile(
@@ -171,18 +159,15 @@ class FragmentMark(NamedTuple):
 
 def read_mark(content: str) -> FragmentMark | None:
     """Return the mark at the start (after a title at most) or at the very end of a content."""
-    for pattern in (_WORDED, _BARE):
-        for match in pattern.finditer(content):
-            found = _judge(content, match, pattern is _WORDED)
-            if found is not None:
-                return found
-    return None
+    marks = chain(_WORDED.finditer(content), _BARE.finditer(content))
+    return next(filter(None, (_judge(content, match) for match in marks)), None)
 
 
-def _judge(content: str, match: re.Match[str], is_worded: bool) -> FragmentMark | None:
+def _judge(content: str, match: re.Match[str]) -> FragmentMark | None:
     number, of = (int(group) for group in match.groups()[-2:])
     if not 1 <= number <= of or not 2 <= of <= MAX_PARTS:
         return None
+    is_worded = match.re is _WORDED
     before, after = content[: match.start()], content[match.end() :]
     if not after.strip(_SEPARATORS) and before.strip(_SEPARATORS):
         return FragmentMark(number, of, "", 0, *_body(content, 0, match.start()), is_worded)
@@ -199,14 +184,12 @@ def _judge(content: str, match: re.Match[str], is_worded: bool) -> FragmentMark 
 def _body(content: str, start: int, end: int) -> tuple[int, int]:
     """Return a stretch without outer space and the separators that belonged to the mark."""
     text = content[start:end]
-    lead = len(text) - len(text.lstrip(_SEPARATORS)) if start else len(text) - len(text.lstrip())
-    start += min(lead, len(text))
-    return start, max(start, start + len(content[start:end].rstrip()))
+    start += len(text) - len(text.lstrip(_SEPARATORS if start else None))
+    return start, max(start, len(content[:end].rstrip()))
 
 
 # Fragments: "part N of M" memories that are one text, joined again where all parts are there.
 #
-# Rules, written down:
 # - Parts of one text have the same user, wing, room, category, number of parts and title (case and
 #   spaces apart). Parts with a title lie at most FRAGMENT_DAYS apart, one after the other; parts
 #   without one are neighbours among the memories of their scope, in rising order.
@@ -215,26 +198,11 @@ def _body(content: str, start: int, end: int) -> tuple[int, int]:
 #   and SUPERSEDE the parts. Incomplete, longer than the store's server takes, or like a secret
 #   once it is joined: NOOP that says so.
 
-JOINED_MAX_CHARS = 1_400
-"""Longest content that the store's server takes (research/peers.md 2.3): a longer row could never
-be synchronised or edited there."""
-
-FRAGMENT_DAYS = 1
-"""Most days between two parts of a titled text. Longer joins texts of one title that were written
-again; shorter misses one written over midnight."""
-
-TITLED = 0.95
-"""Confidence of a complete set under one title."""
-
-UNTITLED = 0.8
-"""Confidence of a complete set that only its order holds together."""
-
-INCOMPLETE = 0.5
-"""Confidence that parts belong together where others are missing."""
-
+JOINED_MAX_CHARS = 1_400  # of a content that the store's server takes (research/peers.md 2.3)
+FRAGMENT_DAYS = 1  # longer joins texts of one title that were written again
+TITLED, UNTITLED = 0.95, 0.8  # confidence of a complete set under one title; of one in order only
+INCOMPLETE = 0.5  # confidence that parts belong together where others are missing
 _DAY_US = 86_400_000_000
-_AFTER_TITLE = ": "
-_BETWEEN = "\n"
 
 
 class _Part(NamedTuple):
@@ -243,13 +211,10 @@ class _Part(NamedTuple):
     place: int
 
 
-_Key = tuple[str, str, int, str]
-
-
-def fragment_sets(records: Iterable[MemoryRecord], claims: Claims) -> Iterator[Proposal]:
+def fragment_sets(records: Iterable[MemoryRecord], taken: Taken) -> Iterator[Proposal]:
     """Yield one proposal per set of parts."""
-    for scope in by_scope(claims.free(records)):
-        groups: defaultdict[_Key, list[_Part]] = defaultdict(list)
+    for scope in by_scope(records, taken):
+        groups: defaultdict[tuple[str, str, int, str], list[_Part]] = defaultdict(list)
         for place, record in enumerate(scope):
             mark = read_mark(record.content)
             if mark is not None:
@@ -263,16 +228,15 @@ def fragment_sets(records: Iterable[MemoryRecord], claims: Claims) -> Iterator[P
                     yield _join(parts)
 
 
-def _runs(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
+def _runs(parts: Sequence[_Part]) -> list[list[_Part]]:
     """Cut parts of one title where a number comes again or the next is too far away."""
-    run: list[_Part] = []
+    runs: list[list[_Part]] = []
     for part in sorted(parts, key=lambda p: age_key(p.record)):
-        if run and not _goes_on(run, part):
-            yield run
-            run = []
-        run.append(part)
-    if run:
-        yield run
+        if runs and _goes_on(runs[-1], part):
+            runs[-1].append(part)
+        else:
+            runs.append([part])
+    return runs
 
 
 def _goes_on(run: Sequence[_Part], part: _Part) -> bool:
@@ -307,11 +271,11 @@ def _pieces(parts: Sequence[_Part]) -> list[Piece]:
     pieces: list[Piece] = []
     if first.mark.title:
         pieces.append(Piece("", first.record.memory_id, 0, first.mark.title_end))
-    before = _AFTER_TITLE if pieces else ""
+    before = ": " if pieces else ""
     for part in parts:
         if part.mark.start < part.mark.end:
             pieces.append(Piece(before, part.record.memory_id, part.mark.start, part.mark.end))
-            before = _BETWEEN
+            before = "\n"
     return pieces
 
 
@@ -323,22 +287,16 @@ def _refusal(parts: Sequence[_Part], pieces: Sequence[Piece]) -> str | None:
     text = joined_text(pieces, {part.record.memory_id: part.record.content for part in parts})
     if len(text) > JOINED_MAX_CHARS:
         return f"Joined they are {len(text)} characters; the store takes {JOINED_MAX_CHARS}."
-    secret = find_text_sensitivity(text)
-    if secret is not None:
+    if (secret := find_text_sensitivity(text)) is not None:
         return f"Joined they read like {secret}."
     return None if text.strip() else "The parts hold nothing but their marks."
 
 
 # Superseded facts: what the night's graph says a newer memory replaces.
 
-NEAR = "near_duplicate"
-"""Reason of the rows that say "alike" and not "replaced"."""
-
-CONFIDENCE = (0.4, 0.75, 0.9)
-"""Of the table's low, medium and high."""
-
-LEAST_GRADE = 1
-"""Least grade for a tombstone: what is of low confidence says much else besides, or is guessed."""
+NEAR = "near_duplicate"  # reason of the rows that say "alike" and not "replaced"
+CONFIDENCE = (0.4, 0.75, 0.9)  # of the table's low, medium and high
+LEAST_GRADE = 1  # for a tombstone: what is of low confidence says much else besides, or is guessed
 
 _SAID = {
     "explicit": "The newer says that it replaces the older.",
@@ -348,10 +306,10 @@ _SAID = {
 
 
 def superseded_facts(
-    records: Iterable[MemoryRecord], supersessions: Iterable[Supersession], claims: Claims
+    records: Iterable[MemoryRecord], supersessions: Iterable[Supersession], taken: Taken
 ) -> Iterator[Proposal]:
     """Yield one proposal per superseded memory whose successor is of the same user and wing."""
-    free: Mapping[int, MemoryRecord] = {r.position: r for r in claims.free(records)}
+    free = {r.position: r for r in records if r.position not in taken}
     for found in sorted(supersessions, key=lambda s: s.older_position):
         older, newer = free.get(found.older_position), free.get(found.newer_position)
         if found.reason == NEAR or older is None or newer is None:
@@ -371,21 +329,14 @@ def superseded_facts(
 
 
 # Near duplicates: a newer memory that is much like an older one and holds everything it says.
-#
 # Likeness only chooses pairs: of 20 pairs of cosine .86 and more on realmem, 4 were lookalikes
 # (docs/decisions/0016). A tombstone asks for `why_not_held` to find nothing missing.
 
+# Least Jaccard of the trigrams of two texts; a pair at .8 is found with odds of .99, one at .7 of
+# .86 (`noctuary.graph.canonical`).
 LEAST_SHINGLES = 0.8
-"""Least Jaccard of the trigrams of two texts; a pair at .8 is found with odds of .99, one at .7 of
-.86 (`noctuary.graph.canonical`). Lower looks at more pairs that say different things."""
-
-LEFT_ALONE = 0.3
-"""Confidence that a pair is one memory twice where the newer does not hold the older."""
-
-NEAR_MAX_CHARS = 20_000
-"""Longest text compared by shingles: longer ones are documents, and cost memory in proportion."""
-
-_DIGITS = 6
+LEFT_ALONE = 0.3  # confidence that a pair is one memory twice where the newer lacks something
+NEAR_MAX_CHARS = 20_000  # of a text compared by shingles: longer ones are documents
 
 Pair = tuple[int, int]
 """Positions of the older and the newer."""
@@ -395,20 +346,20 @@ def near_duplicates(
     records: Iterable[MemoryRecord],
     cosine_pairs: Iterable[Pair],
     vectors: NDArray[np.float32] | None,
-    claims: Claims,
+    taken: Taken,
 ) -> Iterator[Proposal]:
     """Yield one proposal per older memory that is superseded, and a NOOP per other pair.
 
     Of open memories. The night found the pairs by their vectors; those of other scopes, of turns
     and of taken memories are left out. Vectors, unit rows by position, give the evidence a cosine.
     """
-    free = {r.position: r for r in claims.free(records)}
+    free = {r.position: r for r in records if r.position not in taken}
     pairs = {pair for pair in cosine_pairs if _is_pair(pair, free)}
     for scope in by_scope(free.values()):
         pairs.update(shingle_pairs(scope))
     # The newest first among those that may stand for an older one.
     for pair in sorted(pairs, key=lambda p: (p[0], [-k for k in age_key(free[p[1]])])):
-        if not claims.holds(pair[0]) and pair[1] not in claims.updated:
+        if pair[0] not in taken:
             yield _compare(free[pair[0]], free[pair[1]], vectors)
 
 
@@ -445,7 +396,7 @@ def _compare(
     older: MemoryRecord, newer: MemoryRecord, vectors: NDArray[np.float32] | None
 ) -> Proposal:
     one, other = _shingled(older), _shingled(newer)
-    shingles = None if one is None or other is None else round(jaccard(one, other), _DIGITS)
+    shingles = None if one is None or other is None else round(jaccard(one, other), 6)
     cosine = None
     if vectors is not None:
         cosine = exact_cosine(vectors[older.position], vectors[newer.position])
@@ -466,36 +417,27 @@ def _compare(
 
 
 # Contradictions: two live memories give one subject different values, and no date settles it.
-#
 # Always a NOOP: which of the two is true cannot be told from the texts, and no text is generated.
-# The owner edits or deletes one of them.
 
-STATED = 0.7
-"""Confidence that two values contradict each other where a subject has one at a time."""
-
-VAGUE = 0.4
-"""The same where the attribute was guessed, or a value is a remark."""
-
-GROUP_MAX = 64
-"""Most statements of one subject that are compared in pairs: more are a list (a schedule)."""
-
-_SubjectKey = tuple[Scope, str, str]
+STATED = 0.7  # confidence where a subject has one value at a time
+VAGUE = 0.4  # where the attribute was guessed, or a value is a remark
+GROUP_MAX = 64  # statements of one subject compared in pairs: more are a list (a schedule)
 
 
 def contradictions(
-    memories: Memories, canonical_of: Mapping[str, str], claims: Claims
+    memories: Memories, canonical_of: Mapping[str, str], taken: Taken
 ) -> Iterator[Proposal]:
     """Yield one proposal per pair of memories that contradict each other."""
-    groups: defaultdict[_SubjectKey, list[Statement]] = defaultdict(list)
+    groups: defaultdict[tuple[Scope, str, str], list[Statement]] = defaultdict(list)
     for position, memory in memories.items():
-        if not is_open(memory.record) or claims.holds(position):
+        if not is_open(memory.record) or position in taken:
             continue
         for statement in statements_of(memory, canonical_of, Counter[str]()):
             # A subject is and has several things at a time; what it is *now* is one.
             if statement.slot != STATE or statement.relation == "is_now":
                 key = scope_of(memory.record), statement.subject, statement.slot
                 groups[key].append(statement)
-    seen: set[tuple[int, int]] = set()
+    seen: set[Pair] = set()
     for key in sorted(groups, key=str):
         for one, other in _conflicts(groups[key], memories):
             pair = one.position, other.position
@@ -518,15 +460,11 @@ def _conflicts(
             continue
         # One value may be the other's in other words.
         pairs = product(said[one.position], said[other.position])
-        records = memories[one.position].record, memories[other.position].record
-        if not _is_settled(*records) and not any(restates(*pair) for pair in pairs):
+        times = {memories[s.position].record.created_at_us for s in (one, other)}
+        # Two dates tell which of the two is the newer.
+        is_settled = len(times) == 2 and UNDATED_US not in times
+        if not is_settled and not any(restates(*pair) for pair in pairs):
             yield one, other
-
-
-def _is_settled(one: MemoryRecord, other: MemoryRecord) -> bool:
-    """Say whether a date tells which of the two is the newer."""
-    dated = is_dated(one) and is_dated(other)
-    return dated and one.created_at_us != other.created_at_us
 
 
 def _contradiction(one: Statement, other: Statement, memories: Memories) -> Proposal:
@@ -548,11 +486,9 @@ def _contradiction(one: Statement, other: Statement, memories: Memories) -> Prop
 #
 # Exact duplicates come first (they settle the most with the most certainty), then fragments (their
 # parts look alike and must not be taken for duplicates), then what a newer memory replaces, near
-# duplicates and contradictions. So no memory is to become a tombstone twice, and one whose fields
-# change is left alone otherwise until the next night.
+# duplicates and contradictions. So no memory becomes a tombstone twice.
 
-TOMBSTONE = 1.0
-"""Confidence that a memory with the mark is a tombstone."""
+TOMBSTONE = 1.0  # confidence that a memory with the mark is a tombstone
 
 
 class Materials(NamedTuple):
@@ -560,33 +496,30 @@ class Materials(NamedTuple):
 
     # Memories, with positions; turns are never proposed for anything
     records: Sequence[MemoryRecord]
-    extractions: Sequence[Extraction]  # What was found in each, in the same order
-    supersessions: Sequence[Supersession]  # The night's table
-    canonical_of: Mapping[str, str]  # Folded names that were merged away, and what stands for them
-    vectors: NDArray[np.float32] | None  # Unit rows by position, shape (n, d), or None
+    extractions: Sequence[Extraction]  # what was found in each, in the same order
+    supersessions: Sequence[Supersession]  # the night's table
+    canonical_of: Mapping[str, str]  # folded names that were merged away, and what stands for them
+    vectors: NDArray[np.float32] | None  # unit rows by position, shape (n, d), or None
 
 
 def propose(materials: Materials) -> list[Proposal]:
     """Return every proposal, in the order of KINDS and positions; a pure function of its input."""
     memories = line_up(materials.records, materials.extractions)
-    open_records = [r for r in materials.records if is_open(r)]
-    near = [s for s in materials.supersessions if s.reason == NEAR]
-    claims, found = Claims(), list[Proposal]()
+    opened = [r for r in materials.records if is_open(r)]
+    # Parts look alike: whole or not, they are nobody's near duplicates.
+    whole = [r for r in opened if read_mark(r.content) is None]
+    supersessions = materials.supersessions
+    near = [(s.older_position, s.newer_position) for s in supersessions if s.reason == NEAR]
+    taken, found = set[int](), list[Proposal]()
     # Each finder starts when the one before it has ended.
     for proposal in chain(
-        exact_duplicates(open_records, claims),
-        fragment_sets(open_records, claims),
-        superseded_facts(open_records, materials.supersessions, claims),
-        # Parts look alike: whole or not, they are nobody's near duplicates.
-        near_duplicates(
-            [r for r in open_records if read_mark(r.content) is None],
-            [(s.older_position, s.newer_position) for s in near],
-            materials.vectors,
-            claims,
-        ),
-        contradictions(memories, materials.canonical_of, claims),
+        exact_duplicates(opened, taken),
+        fragment_sets(opened, taken),
+        superseded_facts(opened, supersessions, taken),
+        near_duplicates(whole, near, materials.vectors, taken),
+        contradictions(memories, materials.canonical_of, taken),
     ):
-        claims.take(proposal)
+        taken.update(target.position for target in proposal.having("superseded", "updated"))
         found.append(proposal)
     gone = Evidence("It is superseded in the source already.")
     for record in materials.records:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.compact.clusters import ROW_GROUP_ROWS, write_rows
+from noctuary.compact.clusters import write_rows
 from noctuary.core.files import replacement
 from noctuary.core.types import SILENT, UNDATED_US, MemoryRecord, Progress
 from noctuary.curate.proposals import NOTES, open_noted
@@ -40,6 +40,8 @@ Ints = NDArray[np.int64]
 
 # Which turns of a corpus the gate hears, and which memories each of them is compared with.
 
+# Labels of whatever is no person, folded. A person of such a name ("Claude") is not heard: a
+# proposal that is missing costs less than one that a machine wrote.
 MACHINE_SPEAKERS = frozenset(
     {
         "agent", "ai", "assistant", "bot", "chatbot", "chatgpt", "claude", "codex", "command",
@@ -47,8 +49,6 @@ MACHINE_SPEAKERS = frozenset(
         "output", "result", "subagent", "summary", "system", "tool", "tool result", "tool use",
     }
 )  # fmt: skip
-"""Labels of whatever is no person, folded. A person of such a name ("Claude") is not heard: a
-proposal that is missing costs less than one that a machine wrote."""
 
 
 def read_statement(content: str) -> str | None:
@@ -103,8 +103,7 @@ def find_candidates(records: Iterable[MemoryRecord]) -> Candidates:
     return Candidates(heard, memories, unheard)
 
 
-_TOLD_EVERY = 1_024
-"""Turns between two reports of progress."""
+_TOLD_EVERY = 1_024  # turns between two reports of progress
 
 
 def judge_turns(
@@ -127,42 +126,24 @@ def judge_turns(
 
 # What is like a turn: its nearest earlier turns and durable memories by the night's vectors.
 #
-# Memory: 12 bytes per turn and neighbour, and one block of products. Time is a product of the
-# numbers of both: of very many candidates only those of the cells next to a turn are compared,
-# which may miss a neighbour that lies in none of them. Measured on 100,000 memories: 97 % of the
-# five nearest are found, and novelty changes by .0002 on average and by .005 at most.
+# Up to EXACT_PAIRS everything is compared, in ten seconds of one core at 384 dimensions; beyond,
+# only candidates of the cells next to a turn. Of 100,000 memories that finds 97 % of the five
+# nearest; novelty changes by .0002 on average and by .005 at most.
 
 EXACT_PAIRS = 1 << 29
-"""Pairs up to which everything is compared: ten seconds of one core at 384 dimensions, some 23,000
-turns and as many memories. Higher finds every neighbour in larger stores, for that time."""
-
 ROWS_PER_CELL = 512
-"""Mean rows of a cell. Smaller ones need more probes for the same neighbours, and every cell costs
-a call."""
-
-PROBES = 16
-"""Cells that a turn is compared with. More miss less and cost as much more."""
-
-ALIKE_PROBES = 8
-"""The same where only rows of a high cosine count, which lie in the nearest cells."""
-
-QUERY_ROWS = 256
-CANDIDATE_ROWS = 2_048
-"""Turns and candidates compared at once: with the merge they bound memory to 10 MB."""
-
-_ROWS_AT_ONCE = 8_192
-"""Rows whose cells are found at once: bounds memory at 32 KB per cell."""
-
-_SLACK = 1e-4
-"""Above the rounding of a float32 product, whose order of summation depends on the block."""
-
+PROBES = 16  # cells that a turn is compared with
+ALIKE_PROBES = 8  # where only rows of a high cosine count, which lie in the nearest cells
+QUERY_ROWS, CANDIDATE_ROWS = 256, 2_048  # compared at once: 10 MB with the merge
+_ROWS_AT_ONCE = 8_192  # whose cells are found at once: 32 KB per cell
+_SLACK = 1e-4  # above the rounding of a float32 product, whose order depends on the block
 _DIGITS = 6
 
 
 class Neighbour(NamedTuple):
     """A row that is like another."""
 
-    cosine: float  # In [-1, 1], to 6 digits
+    cosine: float  # in [-1, 1], to 6 digits
     position: int
 
 
@@ -188,22 +169,19 @@ class Nearest:
 
         Candidates are positions, shape (m,); `rows` are numbers of the turns, ascending, None for
         all. With `earlier_only` the candidates are the turns, each compared with those before it.
-        `probes` are the cells that a turn is compared with where there are too many candidates.
         """
         asking = np.arange(len(self._turns)) if rows is None else rows
         if len(asking) * len(candidates) // (1 + earlier_only) <= EXACT_PAIRS:
             self._compare(asking, candidates, np.arange(len(candidates)), earlier_only)
             return
-        turns = self._turns[asking]
-        for near, held in _by_cell(turns, candidates, self._vectors, probes):
+        for near, held in _by_cell(self._turns[asking], candidates, self._vectors, probes):
             self._compare(asking[near], candidates, held, earlier_only)
 
     def of(self, row: int) -> list[Neighbour]:
         """Return the neighbours of a turn, nearest first; of equal ones, by position."""
         kept = self._positions[row][self._positions[row] >= 0]
-        cosines = exact_cosines(self._vectors[self._turns[row]], self._vectors[kept])
-        near = [Neighbour(c, int(p)) for c, p in zip(cosines, kept, strict=True)]
-        return sorted((n for n in near if n.cosine >= self._least), key=nearness)
+        near = neighbours(self._vectors[self._turns[row]], self._vectors[kept], kept)
+        return [n for n in near if n.cosine >= self._least]
 
     def _compare(self, asking: Ints, candidates: Ints, held: Ints, earlier_only: bool) -> None:
         """Compare some turns with some of the candidates, both by ascending number."""
@@ -233,19 +211,23 @@ class Nearest:
         order = np.argsort(-np.take_along_axis(cosines, best, axis=1), axis=1, kind="stable")
         best = np.take_along_axis(best, order, axis=1)
         kept = np.take_along_axis(cosines, best, axis=1)
-        self._cosines[rows] = kept
         chosen = np.take_along_axis(positions, best, axis=1)
+        self._cosines[rows] = kept
         self._positions[rows] = np.where(np.isneginf(kept), -1, chosen)
 
 
-def exact_cosines(row: Floats, others: Floats) -> list[float]:
-    """Return the cosines of a unit row (d,) with others (m, d), whatever else is compared."""
+def neighbours(row: Floats, others: Floats, positions: Iterable[Any]) -> list[Neighbour]:
+    """Return unit rows (m, d) as neighbours of a row (d,), nearest first, whatever else there is.
+
+    Cosines are of single products, so that they do not depend on how rows are cut into blocks.
+    """
     products = np.asarray(others, dtype=np.float64) * np.asarray(row, dtype=np.float64)
-    return [min(max(round(float(c), _DIGITS), -1.0), 1.0) for c in products.sum(axis=1)]
+    cosines = [min(max(round(c, _DIGITS), -1.0), 1.0) for c in products.sum(axis=1).tolist()]
+    found = [Neighbour(c, int(p)) for c, p in zip(cosines, positions, strict=True)]
+    return sorted(found, key=_nearest_first)
 
 
-def nearness(neighbour: Neighbour) -> tuple[float, int]:
-    """Return the sort key of neighbours: nearest first, of equal ones by position."""
+def _nearest_first(neighbour: Neighbour) -> tuple[float, int]:
     return -neighbour.cosine, neighbour.position
 
 
@@ -283,15 +265,14 @@ def _parts(rows: Ints) -> Iterator[Ints]:
 
 # Turn after turn: what is durable by then, how new and how often said, and whether G lets it in.
 #
-# A turn that is let in is kept from being proposed again by being durable from then on: the next
-# one like it is less novel.
+# A turn that is let in is kept from being proposed again by being durable from then on.
 
+# Turns compared at once with what was let in before them; with what a block lets in itself, they
+# are compared one by one.
 BLOCK_ROWS = 256
-"""Turns compared at once with what was let in before them; with what a block lets in itself, they
-are compared one by one."""
 
+# Why a turn is, or is not, proposed. The last: G would do, but only for being new or repeated.
 PROPOSED, BELOW_THRESHOLD, NOTHING_SAID = "proposed", "below_threshold", "nothing_said"
-"""Why a turn is, or is not, proposed. The last: G would do, but only for being new or repeated."""
 
 
 class Judged(NamedTuple):
@@ -322,36 +303,38 @@ def walk(
     for start in range(0, len(turns), BLOCK_ROWS):
         rows = np.arange(start, min(start + BLOCK_ROWS, len(turns)))
         durable.offer(turns[let_in], rows)
-        block = np.asarray(vectors[turns[rows]], dtype=np.float32)
         fresh: list[int] = []
-        for i in range(len(rows)):
-            cosines = exact_cosines(block[i], block[fresh])
-            just = [
-                Neighbour(c, int(turns[start + j])) for c, j in zip(cosines, fresh, strict=True)
-            ]
-            kept = sorted([*durable.of(start + i), *just], key=nearness)[:DURABLE_HITS]
-            said, near = signals[start + i], repeated.of(start + i)
-            h = round(novelty([n.cosine for n in kept]), 6)
-            r = round(repetition([n.cosine for n in near], [n.cosine for n in kept]), 6)
-            found = gate(said, h, r)
-            reason = PROPOSED if said_something(said) else NOTHING_SAID
-            if found.g < threshold:
-                reason = BELOW_THRESHOLD
-            if reason == PROPOSED:
-                fresh.append(i)
-            yield Judged(int(turns[start + i]), h, r, found, reason, tuple(kept), tuple(near))
-        let_in += [start + i for i in fresh]
+        for row in rows.tolist():
+            just = neighbours(vectors[turns[row]], vectors[turns[fresh]], turns[fresh])
+            kept = sorted([*durable.of(row), *just], key=_nearest_first)[:DURABLE_HITS]
+            near = repeated.of(row)
+            judged = _judge(int(turns[row]), signals[row], kept, near, threshold)
+            if judged.reason == PROPOSED:
+                fresh.append(row)
+            yield judged
+        let_in += fresh
+
+
+def _judge(
+    position: int, said: Signals, durable: list[Neighbour], near: list[Neighbour], threshold: float
+) -> Judged:
+    cosines = [n.cosine for n in durable]
+    h = round(novelty(cosines), _DIGITS)
+    r = round(repetition([n.cosine for n in near], cosines), _DIGITS)
+    found = gate(said, h, r)
+    reason = PROPOSED if said_something(said) else NOTHING_SAID
+    if found.g < threshold:
+        reason = BELOW_THRESHOLD
+    return Judged(position, h, r, found, reason, tuple(durable), tuple(near))
 
 
 # proposals.parquet: a row per turn that a person said, with every number of its judgement.
 
-PROMOTIONS = "promotion/proposals.parquet"
-"""Where the table lies, below the work directory."""
+PROMOTIONS = "promotion/proposals.parquet"  # below the work directory
 
 PROPOSE, LEAVE = "propose", "leave"
 
-KEPT_NEIGHBOURS = 5
-"""Of each kind, in the table: all that novelty is against, and as many as repetition counts."""
+KEPT_NEIGHBOURS = 5  # of each kind, in the table: as many as repetition counts
 
 SCORES = ("g", "t", "h", "r", "d", "p", "a", "dtech", "gconv", "gtech")
 """As libravdb stores them beside a durable record: G, T, H, R, D, P, A, Dt and both branches."""
@@ -403,23 +386,17 @@ def make_row(heard: Heard, judged: Judged, id_of: Callable[[int], str]) -> Promo
     """Return the row of a judged turn."""
     s, (g, gconv, gtech) = heard.signals, judged.gate
     numbers = g, s.t, judged.h, judged.r, s.d, s.p, s.a, s.dtech, gconv, gtech
-    return PromotionRow(
-        turn_id=heard.memory_id,
-        content_hash=heard.content_hash,
-        user=heard.user,
-        wing=heard.wing,
-        session_id=heard.session_id,
-        created_at_us=heard.created_at_us,
-        scores=dict(zip(SCORES, numbers, strict=True)),
-        marks=s.marks,
-        neighbours=tuple(
-            Relation(id_of(n.position), kind, n.cosine)
-            for kind, found in (("durable", judged.durable), ("repeated", judged.repeated))
-            for n in found[:KEPT_NEIGHBOURS]
-        ),
-        decision=PROPOSE if judged.reason == PROPOSED else LEAVE,
-        reason=judged.reason,
+    near = tuple(
+        Relation(id_of(n.position), kind, n.cosine)
+        for kind, found in (("durable", judged.durable), ("repeated", judged.repeated))
+        for n in found[:KEPT_NEIGHBOURS]
     )
+    decision = PROPOSE if judged.reason == PROPOSED else LEAVE
+    return PromotionRow(
+        heard.memory_id, heard.content_hash, heard.user, heard.wing, heard.session_id,
+        heard.created_at_us, dict(zip(SCORES, numbers, strict=True)), s.marks, near, decision,
+        judged.reason,
+    )  # fmt: skip
 
 
 def row_json(row: PromotionRow) -> dict[str, Any]:
@@ -453,13 +430,32 @@ def write_table(
     return dict(sorted(counts.items()))
 
 
+def _schema() -> Any:
+    import pyarrow as pa
+
+    text, number = pa.string(), pa.float64()
+    related = pa.struct([("memory_id", text), ("kind", text), ("cosine", number)])
+    texts = ("turn_id", "content_hash", "user", "wing", "session_id")
+    names = [*((name, text) for name in texts), ("created_at_us", pa.int64())]
+    names += [*((name, number) for name in SCORES), ("marks", pa.list_(text))]
+    return pa.schema(
+        [*names, ("neighbours", pa.list_(related)), ("decision", text), ("reason", text)]
+    )
+
+
 def read_table(path: Path) -> PromotionTable:
     """Read what `write_table` wrote."""
     with _open(path) as (file, notes):
         rows = tuple(map(_row, file.read().to_pylist()))
-        return PromotionTable(
-            rows, bool(notes["on"]), float(notes["threshold"]), str(notes["corpus"])
-        )
+        said = bool(notes["on"]), float(notes["threshold"]), str(notes["corpus"])
+        return PromotionTable(rows, *said)
+
+
+def _row(found: dict[str, Any]) -> PromotionRow:
+    scores = {name: found.pop(name) for name in SCORES}
+    marks = tuple(found.pop("marks"))
+    near = tuple(Relation(**n) for n in found.pop("neighbours"))
+    return PromotionRow(**found, scores=scores, marks=marks, neighbours=near)
 
 
 def _open(path: Path) -> AbstractContextManager[tuple[Any, dict[str, Any]]]:
@@ -467,33 +463,7 @@ def _open(path: Path) -> AbstractContextManager[tuple[Any, dict[str, Any]]]:
     return open_noted(path, missing, "promotions")
 
 
-def _row(found: dict[str, Any]) -> PromotionRow:
-    scores = {name: found.pop(name) for name in SCORES}
-    found["marks"] = tuple(found["marks"])
-    found["neighbours"] = tuple(Relation(**n) for n in found["neighbours"])
-    return PromotionRow(scores=scores, **found)
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    text, number = pa.string(), pa.float64()
-    related = pa.struct([("memory_id", text), ("kind", text), ("cosine", number)])
-    texts = ("turn_id", "content_hash", "user", "wing", "session_id")
-    return pa.schema(
-        [
-            *((name, text) for name in texts),
-            ("created_at_us", pa.int64()),
-            *((name, number) for name in SCORES),
-            ("marks", pa.list_(text)),
-            ("neighbours", pa.list_(related)),
-            ("decision", text),
-            ("reason", text),
-        ]
-    )
-
-
-# Does the table keep its own rules: counted by columns, one row group at a time.
+# Does the table keep its own rules?
 
 FAULTS = ("below_threshold", "without_marks", "out_of_range", "own_neighbours")
 """Proposals with G below the threshold, proposals without marks, scores outside [0, 1] or not a
@@ -504,28 +474,24 @@ def count_faults(path: Path) -> dict[str, int]:
     """Return how many rows were judged and proposed, and how often each of FAULTS occurs."""
     import polars as pl
 
-    counts = Counter[str]()
-    with _open(path) as (file, notes):
-        columns = ["turn_id", "decision", *SCORES, "marks", "neighbours"]
-        for batch in file.iter_batches(ROW_GROUP_ROWS, columns=columns):
-            counts.update(_count(pl.DataFrame(batch), float(notes["threshold"])))
-    return {name: counts[name] for name in ("judged", "proposals", *FAULTS)}
-
-
-def _count(rows: pl.DataFrame, threshold: float) -> dict[str, int]:
-    import polars as pl
-
-    is_proposed = _holds(pl.col("decision") == PROPOSE)
+    with _open(path) as (_, notes):
+        threshold = float(notes["threshold"])
+    proposed = pl.col("decision") == PROPOSE
     near = pl.col("neighbours").list.eval(pl.element().struct.field("memory_id"))
-    counted = rows.with_columns(pl.col(SCORES).fill_nan(None)).select(
-        judged=pl.len(),
-        proposals=is_proposed.sum(),
-        below_threshold=(is_proposed & ~_holds(pl.col("g") >= threshold)).sum(),
-        without_marks=(is_proposed & ~_holds(pl.col("marks").list.len() > 0)).sum(),
-        out_of_range=pl.sum_horizontal((~_holds(pl.col(s).is_between(0, 1))).sum() for s in SCORES),
-        own_neighbours=_holds(near.list.contains(pl.col("turn_id"))).sum(),
+    unfit = [~_holds(pl.col(name).is_between(0, 1)) for name in SCORES]
+    counts = (
+        pl.scan_parquet(path)
+        .with_columns(pl.col(SCORES).fill_nan(None))
+        .select(
+            judged=pl.len(),
+            proposals=proposed.sum(),
+            below_threshold=(proposed & ~_holds(pl.col("g") >= threshold)).sum(),
+            without_marks=(proposed & (pl.col("marks").list.len() == 0)).sum(),
+            out_of_range=pl.sum_horizontal(*(bad.sum() for bad in unfit)),
+            own_neighbours=near.list.contains(pl.col("turn_id")).sum(),
+        )
     )
-    return counted.row(0, named=True)
+    return counts.collect(engine="streaming").row(0, named=True)
 
 
 def _holds(condition: pl.Expr) -> pl.Expr:
@@ -534,8 +500,6 @@ def _holds(condition: pl.Expr) -> pl.Expr:
 
 
 # The night's proposals with their texts, for people.
-#
-# Only rows of one user, or of nobody, are listed.
 
 
 class Promotions(NamedTuple):

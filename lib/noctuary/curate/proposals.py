@@ -1,13 +1,13 @@
-"""A proposal: what could be done to some memories of a source, and why."""
+"""A proposal: what could be done to some memories of a source, and why. Holds no text of them."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -17,24 +17,18 @@ from noctuary.core.types import MemoryRecord
 from noctuary.text.marks import content_tags, is_tombstone
 from noctuary.text.tokens import NEGATED_SUFFIX, fold, is_stop_word, normalize, stem
 
-# A proposal: what could be done to some memories of a source, and why. Holds no text of them.
-
+# ADD: a new row, made of the targets' own words; UPDATE: fields of a row that stays; SUPERSEDE:
+# tombstones alone; NOOP: looked at and left alone. ADD and UPDATE supersede other targets as well.
 Action = Literal["ADD", "UPDATE", "SUPERSEDE", "NOOP"]
-"""ADD: a new row, made of the targets' own words; UPDATE: fields of a row that stays; SUPERSEDE:
-tombstones alone; NOOP: looked at and left alone. ADD and UPDATE supersede other targets as well."""
-
 Kind = Literal[
     "exact_duplicate", "fragments", "superseded", "near_duplicate", "contradiction", "tombstone"
 ]
+# What becomes of a target: a tombstone; other fields; it stays as it is (and must be there, and
+# unchanged, when the others are written); nothing.
 Role = Literal["superseded", "updated", "kept", "looked_at"]
-"""What becomes of a target: a tombstone; other fields; it stays as it is (and must be there, and
-unchanged, when the others are written); nothing."""
 
 KINDS: tuple[str, ...] = get_args(Kind)
-
 ID_CHARS = 16
-"""Of the hash, in an id: 64 bits among at most millions of proposals."""
-
 _VERSION = "curation/1"
 
 
@@ -129,8 +123,7 @@ def named(proposal: Proposal) -> Proposal:
 
 # Tables of a night's proposals, with its notes on them.
 
-NOTES = b"noctuary"
-"""Where a table's schema holds the notes, as JSON."""
+NOTES = b"noctuary"  # where a table's schema holds the notes, as JSON
 
 
 @contextmanager
@@ -153,8 +146,7 @@ def open_noted(path: Path, missing: str, kind: str) -> Generator[tuple[Any, dict
 # Stricter than recall and the graph, where a memory without a wing may belong to any: what is
 # written to a source is not to be guessed.
 
-Scope = tuple[str | None, str | None]
-"""User and wing."""
+Scope = tuple[str | None, str | None]  # user and wing
 
 
 def scope_of(record: MemoryRecord) -> Scope:
@@ -172,56 +164,32 @@ def is_open(record: MemoryRecord) -> bool:
     return not record.is_turn and not is_tombstone(record.content)
 
 
-@dataclass(slots=True)
-class Claims:
-    """What earlier finders of this night have taken, by position."""
-
-    # Memories that are to become tombstones: nobody looks at them again
-    superseded: set[int] = field(default_factory=set[int])
-    # Memories whose fields are to change: nobody touches them again this time
-    updated: set[int] = field(default_factory=set[int])
-
-    def take(self, proposal: Proposal) -> None:
-        """Note what a proposal would change."""
-        self.superseded.update(target.position for target in proposal.having("superseded"))
-        self.updated.update(target.position for target in proposal.having("updated"))
-
-    def free(self, records: Iterable[MemoryRecord]) -> list[MemoryRecord]:
-        """Return the memories that nobody has taken."""
-        return [r for r in records if not self.holds(r.position)]
-
-    def holds(self, position: int) -> bool:
-        """Say whether a memory is taken."""
-        return position in self.superseded or position in self.updated
-
-
-def by_scope(records: Iterable[MemoryRecord]) -> list[list[MemoryRecord]]:
-    """Return the memories of each user and wing, each in order of position."""
+def by_scope(
+    records: Iterable[MemoryRecord], taken: Collection[int] = ()
+) -> list[list[MemoryRecord]]:
+    """Return the memories of each user and wing that nobody has taken, in order of position."""
     groups: defaultdict[Scope, list[MemoryRecord]] = defaultdict(list)
     for record in records:
-        groups[scope_of(record)].append(record)
+        if record.position not in taken:
+            groups[scope_of(record)].append(record)
     order = sorted(groups, key=lambda s: (s[0] or "", s[1] or "", s[0] is None, s[1] is None))
     return [sorted(groups[scope], key=lambda record: record.position) for scope in order]
 
 
 # Does one text hold everything another one says: its words in their order, numbers and denials.
-#
-# Stricter than any likeness: of two texts that a vector cannot tell apart, "port 8080" and "port
-# 8081" differ in what they say.
+# Stricter than any likeness: "port 8080" and "port 8081" are alike and differ in what they say.
 
+# Words that turn round what they stand beside, or send it into the past, and words that say how
+# surely something holds: both texts must have the same ones.
 DENIALS = frozenset(
     {
         "not", "no", "never", "none", "nor", "neither", "without", "cannot", "hardly", "except",
         "unless", "stopped", "longer", "former", "formerly", "previously", "instead", "against",
     }
 )  # fmt: skip
-"""Words that turn round what they stand beside, or send it into the past: both texts must have the
-same ones."""
-
 MODALS = frozenset(
     {"may", "might", "could", "should", "would", "must", "will", "if", "maybe", "perhaps", "only"}
 )
-"""Words that say how surely something holds: both texts must have the same ones, too."""
 
 _POSSESSIVE = "'s"
 _WORD = re.compile(r"[^\W_]+(?:['’.,:/_@+-]+[^\W_]+)*[%+#]*")
@@ -275,8 +243,9 @@ def why_not_held(older: str, newer: str) -> str | None:
 
 # What a proposal would write, made of the words that are there: pieces joined, fields united.
 
-FIELD_MAX_CHARS = 500
-"""Longest tags or keywords that the store's own server takes (research/peers.md 2.3)."""
+FIELD_MAX_CHARS = (
+    500  # of tags or keywords, as the store's own server takes (research/peers.md 2.3)
+)
 
 
 class Fields(NamedTuple):
@@ -296,36 +265,27 @@ def united(kept: Fields, others: Sequence[Fields]) -> Fields:
     """Return the fields of a memory that stands for others as well.
 
     Tags and keywords in the order in which they come, the kept memory's first; scope tags of others
-    are left out (the scope is the same, a session is not). A union longer than FIELD_MAX_CHARS is
-    not made: the kept memory's field stays. Importance is the highest.
+    are left out. A union longer than FIELD_MAX_CHARS is not made. Importance is the highest.
     """
-    tags = _union(_tags(kept.tags), [tag for o in others for tag in content_tags(o.tags)])
-    more = [word for o in others for word in o.expanded_keywords.split()]
-    words = _union(kept.expanded_keywords.split(), more)
-    fitting = _fitting(kept.tags, tags, ","), _fitting(kept.expanded_keywords, words, " ")
-    return Fields(*fitting, max([kept.importance, *(o.importance for o in others)]))
+    own_tags = [stripped for tag in kept.tags.split(",") if (stripped := tag.strip())]
+    tags = _union(kept.tags, own_tags, [t for o in others for t in content_tags(o.tags)], ",")
+    words, more = kept.expanded_keywords.split(), [o.expanded_keywords.split() for o in others]
+    keywords = _union(kept.expanded_keywords, words, [word for some in more for word in some], " ")
+    return Fields(tags, keywords, max([kept.importance, *(o.importance for o in others)]))
+
+
+def _union(before: str, own: Sequence[str], rest: Sequence[str], joiner: str) -> str:
+    known = {word.casefold() for word in own}
+    added: dict[str, str] = {}
+    for word in rest:
+        if word.casefold() not in known:
+            added.setdefault(word.casefold(), word)
+    after = joiner.join([*own, *added.values()])
+    # Nothing to add: the field stays as it was written, spaces and repeats included.
+    return after if added and len(after) <= FIELD_MAX_CHARS else before
 
 
 def changed_fields(before: Fields, after: Fields) -> tuple[str, ...]:
     """Return the names of the fields that differ, in the order of Fields."""
     pairs = zip(Fields._fields, before, after, strict=True)
     return tuple(name for name, one, other in pairs if one != other)
-
-
-def _tags(tags: str) -> list[str]:
-    return [stripped for tag in tags.split(",") if (stripped := tag.strip())]
-
-
-def _union(first: Sequence[str], rest: Sequence[str]) -> list[str]:
-    known = {word.casefold() for word in first}
-    added: dict[str, str] = {}
-    for word in rest:
-        if word.casefold() not in known:
-            added.setdefault(word.casefold(), word)
-    # Nothing to add: the field stays as it was written, spaces and repeats included.
-    return [*first, *added.values()] if added else []
-
-
-def _fitting(before: str, words: Sequence[str], joiner: str) -> str:
-    after = joiner.join(words)
-    return after if words and len(after) <= FIELD_MAX_CHARS else before

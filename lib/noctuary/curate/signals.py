@@ -1,4 +1,4 @@
-"""What the ingestion gate reads from the words of a turn."""
+"""What the ingestion gate reads from the words of a turn, and the scalar that it makes of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from noctuary.text.marks import SENTENCE_END
+from noctuary.text.tokens import is_stop_word, tokenize
 
 # What is looked for in a text: marks.txt has the patterns.
 
@@ -27,14 +28,7 @@ class Finder(NamedTuple):
         return sum(1 for _ in self.pattern.finditer(text)) if self.hint.search(text) else 0
 
 
-class Weighed(NamedTuple):
-    """What the marks of one signal found in a text."""
-
-    total: float  # a sum of weights, in [0, 1]
-    names: tuple[str, ...]  # of the marks that are there, in the order of the list
-
-
-def either(*patterns: str, flags: int = 0, hint: str = "") -> Finder:
+def _either(patterns: list[str], flags: int = 0, hint: str = "") -> Finder:
     """Return a finder of any of several patterns; ^ and $ mean lines."""
     joined = "|".join(f"(?:{p})" for p in patterns)
     return Finder(re.compile(joined, flags | re.MULTILINE), re.compile(hint, flags))
@@ -53,15 +47,21 @@ def _read_marks() -> tuple[dict[str, str], dict[str, Finder]]:
         elif head:
             hint = lines.pop(0).removeprefix("hint: ") if lines[0].startswith("hint: ") else ""
             flags = re.IGNORECASE if head.endswith(" any case") else 0
-            finders[head.removesuffix(" any case")] = either(*lines, flags=flags, hint=hint)
+            finders[head.removesuffix(" any case")] = _either(lines, flags, hint)
     return pieces, finders
 
 
 _PIECES, FINDERS = _read_marks()
-_CALLS = (FINDERS[name].pattern.pattern for name in ("function definition", "function call"))
-FINDERS["function"] = either(*_CALLS, hint=r"\(")
+_CALLS = [FINDERS[name].pattern.pattern for name in ("function definition", "function call")]
+FINDERS["function"] = _either(_CALLS, hint=r"\(")
 _URL = re.compile(_PIECES["url"])
-_OUTSIDE_URLS = frozenset({"file path"})  # the path of an address is no file
+
+
+class Weighed(NamedTuple):
+    """What the marks of one signal found in a text."""
+
+    total: float  # a sum of weights, in [0, 1]
+    names: tuple[str, ...]  # of the marks that are there, in the order of the list
 
 
 def _weigh(
@@ -70,7 +70,8 @@ def _weigh(
     """Return the sum over the marks of a text by `norm`, at most 1; with `each`, of occurrences."""
     total, names = 0.0, list[str]()
     for name, weight in marks.items():
-        read = _URL.sub(" ", text) if name in _OUTSIDE_URLS else text
+        # The path of an address is no file.
+        read = _URL.sub(" ", text) if name == "file path" else text
         finder = FINDERS[name]
         if count := finder.count(read) if each else int(finder.is_in(read)):
             total += weight * count
@@ -78,11 +79,26 @@ def _weigh(
     return Weighed(min(total / norm, 1.0), tuple(names))
 
 
-# The conversational signal of a text: what it states about people, days, amounts and tastes.
-#
-# English, but for digits and units; a text of another language has less to go by.
+# The signals of a text, each by its marks and their weights (research/peers.md 1.2). What a text
+# states about people, days, amounts and tastes is read in English, but for digits and units.
 
-_MARKS = {"date": 0.3, "quantity": 0.2, "person": 0.3, "preference": 0.4, "fact": 0.3}
+STATED = {"date": 0.3, "quantity": 0.2, "person": 0.3, "preference": 0.4, "fact": 0.3}
+TECHNICAL = {
+    "code fence": 0.5, "function": 0.4, "shell command": 0.4, "address": 0.3, "stack trace": 0.5,
+    "hash": 0.3, "file path": 0.4,
+}  # fmt: skip
+SPECIFIC = {
+    "function": 0.3, "error code": 0.5, "git reference": 0.4, "address": 0.3, "file path": 0.4,
+}  # fmt: skip
+ACTIONABLE = {"decision": 0.5, "resolution": 0.4, "milestone": 0.3, "configuration change": 0.4}
+STRUCTURED = {
+    "function definition": 0.4, "data structure": 0.3, "dependency": 0.3, "test case": 0.2,
+    "doc comment": 0.2,
+}  # fmt: skip
+
+TECHNICAL_NORM = 1.5  # sum of weights at which a text is wholly technical
+CHARS_PER_TOKEN = 4  # inside P: a divisor only, never a budget (libravdb mathematics, section 3)
+_TOKENS_PER_UNIT = 100  # P is a density: marks per so many tokens, and a shorter text counts as one
 
 _FENCED = re.compile(r"^\s{0,3}(```|~~~).*?(?:^\s{0,3}\1|\Z)", re.MULTILINE | re.DOTALL)
 _ASKED = re.compile(r"[?？؟][\"'”’»)*_\s]{0,8}$")
@@ -103,34 +119,7 @@ def declared(text: str) -> str:
 
 def conversational_structure(text: str) -> Weighed:
     """Return D: dates, quantities, people, preferences, facts."""
-    return _weigh(_MARKS, declared(text))
-
-
-# The technical signals of a text: how technical it is, how specific, actionable and structured.
-#
-# Weights: research/peers.md 1.2.
-
-TECHNICAL_NORM = 1.5
-"""Sum of weights at which a text is wholly technical. Lower judges more turns by code alone."""
-
-CHARS_PER_TOKEN = 4
-"""Of the estimate inside P: a divisor only, never a budget (libravdb mathematics, section 3)."""
-
-_TOKENS_PER_UNIT = 100
-"""P is a density: marks per so many tokens; a text shorter than that counts as that long."""
-
-TECHNICAL = {
-    "code fence": 0.5, "function": 0.4, "shell command": 0.4, "address": 0.3, "stack trace": 0.5,
-    "hash": 0.3, "file path": 0.4,
-}  # fmt: skip
-SPECIFIC = {
-    "function": 0.3, "error code": 0.5, "git reference": 0.4, "address": 0.3, "file path": 0.4,
-}  # fmt: skip
-_ACTIONABLE = {"decision": 0.5, "resolution": 0.4, "milestone": 0.3, "configuration change": 0.4}
-_STRUCTURED = {
-    "function definition": 0.4, "data structure": 0.3, "dependency": 0.3, "test case": 0.2,
-    "doc comment": 0.2,
-}  # fmt: skip
+    return _weigh(STATED, declared(text))
 
 
 def technical_density(text: str) -> Weighed:
@@ -146,19 +135,17 @@ def specificity(text: str) -> Weighed:
 
 def actionability(text: str) -> Weighed:
     """Return A: decisions, resolutions, milestones, changed settings."""
-    return _weigh(_ACTIONABLE, text)
+    return _weigh(ACTIONABLE, text)
 
 
 def structure(text: str) -> Weighed:
     """Return Dt: definitions, data structures, dependencies, tests, comments."""
-    return _weigh(_STRUCTURED, text)
+    return _weigh(STRUCTURED, text)
 
 
-# The signals of one text: everything that the gate reads from the words alone.
-
-READ_CHARS = 16_384
-"""Code points of a text that are read. More finds marks deep inside pasted logs; less is faster."""
-
+READ_CHARS = 16_384  # code points of a text that are read
+# A date or an amount among fewer content words says nothing alone: "Nobody knows. 77 rows."
+LEAST_WORDS, OF_SOMETHING = 5, frozenset({"date", "quantity"})
 _DIGITS = 6
 
 
@@ -171,45 +158,35 @@ class Signals(NamedTuple):
     a: float  # actionability, A
     dtech: float  # technical structure, Dt
     marks: tuple[str, ...] = ()  # names of what was found, sorted
+    words: int = LEAST_WORDS  # distinct content words of what it states
 
 
 BLANK = Signals(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def read_signals(text: str) -> Signals:
-    """Return the signals of what a person said (research/peers.md 1.2); 0 for a blank text."""
+    """Return the signals of what a person said; 0 for a blank text."""
     read = text[:READ_CHARS]
     if not read.strip():
         return BLANK
     readers = technical_density, conversational_structure, specificity, actionability, structure
     found = [reader(read) for reader in readers]
     marks = {name for weighed in found for name in weighed.names}
-    return Signals(*(round(w.total, _DIGITS) for w in found), marks=tuple(sorted(marks)))
+    words = {word for word in tokenize(declared(read)) if not is_stop_word(word)}
+    totals = (round(weighed.total, _DIGITS) for weighed in found)
+    return Signals(*totals, marks=tuple(sorted(marks)), words=len(words))
 
 
-# The gating scalar G: how much a turn deserves to be remembered for good.
-#
-# Pure functions of numbers in [0, 1]. Source: libravdb's gate, research/peers.md 1.2.
+# The gating scalar G: how much a turn deserves to be remembered for good (research/peers.md 1.2).
 
-NOVELTY_WEIGHT = 0.35
-REPETITION_WEIGHT = 0.40
-CONVERSATION_WEIGHT = 0.25
-"""Of the conversational branch: H, R and D. A novel turn with nothing else reaches .35."""
-
-SPECIFICITY_WEIGHT = 0.40
-ACTION_WEIGHT = 0.35
-STRUCTURE_WEIGHT = 0.25
-"""Of the technical branch: P, A and Dt."""
-
-REPEATED_COSINE = 0.80
-REPEATED_HITS = 10
-REPEATED_CAP = 5
-"""F: earlier turns this much alike, of so many nearest; so many of them are all that counts."""
-
-SATURATED_COSINE = 0.85
-DURABLE_HITS = 5
-SATURATED_CAP = 3
-"""S: durable memories this much alike, of so many nearest; so many of them veto repetition."""
+# Of the conversational branch: H, R and D. A novel turn with nothing else reaches .35.
+NOVELTY_WEIGHT, REPETITION_WEIGHT, CONVERSATION_WEIGHT = 0.35, 0.40, 0.25
+# Of the technical branch: P, A and Dt.
+SPECIFICITY_WEIGHT, ACTION_WEIGHT, STRUCTURE_WEIGHT = 0.40, 0.35, 0.25
+# F: earlier turns this much alike, of so many nearest; so many of them are all that counts.
+REPEATED_COSINE, REPEATED_HITS, REPEATED_CAP = 0.80, 10, 5
+# S: durable memories this much alike, of so many nearest; so many of them veto repetition.
+SATURATED_COSINE, DURABLE_HITS, SATURATED_CAP = 0.85, 5, 3
 
 
 class Gate(NamedTuple):
@@ -250,7 +227,9 @@ def said_something(signals: Signals) -> bool:
     """Say whether the words alone speak for a turn, in the branch that counts.
 
     Novelty and repetition cannot: in an empty store everything is new, and what is said most often
-    is "thanks".
+    is "thanks". Nor can a date or an amount in an answer that only its question explains.
     """
     gtech = gate(signals, 0.0, 0.0).gtech
-    return (1.0 - signals.t) * signals.d > 0.0 or signals.t * gtech > 0.0
+    stands_alone = signals.words >= LEAST_WORDS or not OF_SOMETHING.issuperset(signals.marks)
+    states = stands_alone and (1.0 - signals.t) * signals.d > 0.0
+    return states or signals.t * gtech > 0.0

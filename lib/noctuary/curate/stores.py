@@ -25,11 +25,9 @@ from noctuary.text.flags import mark_sql
 if TYPE_CHECKING:
     import psycopg
 
+# Columns that curation writes, and that undo puts back.
 RESTORED = ("content", "tags", "expanded_keywords", "importance", "updated_at")
-"""Columns that curation writes, and that undo puts back."""
-
-BUSY_TIMEOUT_MS = 30_000
-"""How long to wait for another writer; the store's own clients wait as long."""
+BUSY_TIMEOUT_MS = 30_000  # how long to wait for another writer, as the store's own clients do
 
 # The journal lies in the source itself, so that no text leaves the source and one transaction
 # covers both: a row per touched row.
@@ -101,17 +99,19 @@ class _Rows:
     _columns: Mapping[str, str]
     _never_copied: frozenset[str]
     _there = "true"  # condition on a row that is not removed
+    _find_table: str  # gives a row where there is a table of a name
+    _take_back: str  # removes a row in the way of the source's own clients
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""
         raise NotImplementedError
 
-    def has_journal(self) -> bool:
-        """Say whether anything was ever written; takes no lock."""
-        raise NotImplementedError
-
     def _fields(self, row_id: int) -> dict[str, Any] | None:
         """Return the columns of a row that an export reads."""
+        raise NotImplementedError
+
+    def _lasting(self) -> str:
+        """Return the condition on rows that are neither sensitive nor removed."""
         raise NotImplementedError
 
     def row(self, row_id: int) -> StoredRow | None:
@@ -152,9 +152,21 @@ class _Rows:
         )
         return int(found[0])
 
-    def ensure_journal(self) -> None:
-        """Create the journal if it is not there."""
+    def take_back(self, row_id: int) -> None:
+        """Remove a row that `copy` made."""
+        self.execute(self._take_back, (row_id,))
+
+    def has_journal(self) -> bool:
+        """Say whether anything was ever written; takes no lock."""
+        return self._has_table(TABLE)
+
+    def open_journal(self) -> None:
+        """Create the journal if it is not there; drop images of rows that are sensitive or gone."""
         self.execute(_CREATE)
+        self.execute(
+            f"UPDATE {TABLE} SET before_image = NULL WHERE before_image IS NOT NULL AND row_id NOT "
+            f"IN (SELECT id FROM memories WHERE {self._lasting()})"
+        )
 
     def next_id(self) -> int:
         """Return the id of the next application; the caller holds the write lock."""
@@ -182,10 +194,8 @@ class _Rows:
 
     def mark_undone(self, journal_id: int, moment: str) -> None:
         """Note that an application was taken back; its images are of no more use and go."""
-        self.execute(
-            f"UPDATE {TABLE} SET undone_at = ?, before_image = NULL WHERE journal_id = ?",
-            (moment, journal_id),
-        )
+        sql = f"UPDATE {TABLE} SET undone_at = ?, before_image = NULL WHERE journal_id = ?"
+        self.execute(sql, (moment, journal_id))
 
     def applications(self) -> list[Application]:
         """Return every application, oldest first; none where nothing was ever written."""
@@ -198,11 +208,12 @@ class _Rows:
         )
         return [Application(*row[:-1], undoable=bool(row[-1])) for row in rows]
 
+    def _has_table(self, name: str) -> bool:
+        return bool(self.execute(self._find_table, (name,)))
 
-# Writing to a claude-memory SQLite store beside its live writer.
-#
-# One `BEGIN IMMEDIATE` from the first look to the commit: no other writer comes between, readers
-# go on. Killed at any moment, SQLite rolls back.
+
+# A claude-memory SQLite store beside its live writer: one `BEGIN IMMEDIATE` from the first look to
+# the commit, so that no other writer comes between and readers go on. Killed, SQLite rolls back.
 
 _READ = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
 _BLOB = "$hex"
@@ -212,20 +223,17 @@ class SqliteStore(_Rows):
     """A claude-memory file."""
 
     _never_copied = frozenset({"id", "server_id"})  # a copy is a row of this store's own
+    _find_table = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+    _take_back = "DELETE FROM memories WHERE id = ?"  # it has no other way (research/peers.md 2.1)
 
     def __init__(
         self, path: Path, settings: CorpusSettings, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
     ) -> None:
         SqliteSource(path).close()  # its checks of the schema, and what it says where they fail
-        self.display = str(path)
-        self._settings = settings
+        self.display, self._settings = str(path), settings
         self._timeout_s = busy_timeout_ms / 1000
-        self._db = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=rw",
-            uri=True,
-            timeout=self._timeout_s,
-            isolation_level=None,
-        )
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        self._db = sqlite3.connect(uri, uri=True, timeout=self._timeout_s, isolation_level=None)
         self._db.text_factory = decode_text
         try:
             self.notes = self._look()
@@ -254,10 +262,6 @@ class SqliteStore(_Rows):
         except sqlite3.Error as error:
             raise self._failed(error) from None
 
-    def has_journal(self) -> bool:
-        """Say whether anything was ever written."""
-        return self._has_table(TABLE)
-
     def close(self) -> None:
         """Close the connection."""
         self._db.close()
@@ -271,10 +275,6 @@ class SqliteStore(_Rows):
             {n: {_BLOB: v.hex()} if isinstance(v, bytes) else v for n, v in found.items()}
         )
 
-    def take_back(self, row_id: int) -> None:
-        """Delete a row that `copy` made: this store has no other way (research/peers.md 2.1)."""
-        self.execute("DELETE FROM memories WHERE id = ?", (row_id,))
-
     def restore(self, row_id: int, image: str) -> None:
         """Set the columns RESTORED to what an image says."""
         before: dict[str, Any] = json.loads(image)
@@ -284,12 +284,8 @@ class SqliteStore(_Rows):
             {n: bytes.fromhex(v[_BLOB]) if isinstance(v, dict) else v for n, v in kept.items()},
         )
 
-    def forget_lost_rows(self) -> None:
-        """Drop images of rows that are sensitive or gone; in doubt a row is sensitive."""
-        self.execute(
-            f"UPDATE {TABLE} SET before_image = NULL WHERE before_image IS NOT NULL AND row_id NOT "
-            f"IN (SELECT id FROM memories WHERE {mark_sql(list(self._columns))} IS NULL)"
-        )
+    def _lasting(self) -> str:
+        return f"{mark_sql(list(self._columns))} IS NULL"  # in doubt a row is sensitive
 
     def _fields(self, row_id: int) -> dict[str, Any] | None:
         found = self._all_columns(row_id)
@@ -302,10 +298,6 @@ class SqliteStore(_Rows):
 
     def _read_columns(self) -> dict[str, str]:
         return {str(row[1]): "?" for row in self.execute("PRAGMA table_info(memories)")}
-
-    def _has_table(self, name: str) -> bool:
-        sql = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-        return bool(self.execute(sql, (name,)))
 
     def _look(self) -> tuple[str, ...]:
         """Say what the owner of a cache should know."""
@@ -325,30 +317,22 @@ class SqliteStore(_Rows):
 
     def _failed(self, error: sqlite3.Error) -> SourceError:
         fault, name = name_fault(error)
-        if fault == "locked":
-            told = (
-                f"stayed locked by another writer for {self._timeout_s:g} s. Nothing was written; "
-                "try again when it has finished."
-            )
-        elif fault == "closed":
-            told = (
-                f"cannot be written ({name}). Nothing was; check the permissions of the file and "
-                "of its folder."
-            )
-        else:  # its text may quote a row
-            told = (
-                f"refused what was to be written ({name}). Nothing was; run 'PRAGMA "
-                "integrity_check' on a copy of it."
-            )
-        return SourceError(f"{self.display} {told}")
+        told = {
+            "locked": f"stayed locked by another writer for {self._timeout_s:g} s. Nothing was "
+            "written; try again when it has finished.",
+            "closed": f"cannot be written ({name}). Nothing was; check the permissions of the file "
+            "and of its folder.",
+            # The error's text may quote a row.
+            "damaged": f"refused what was to be written ({name}). Nothing was; run 'PRAGMA "
+            "integrity_check' on a copy of it.",
+        }
+        return SourceError(f"{self.display} {told[fault]}")
 
 
-# Writing to a claude-memory PostgreSQL database beside its live server.
-#
-# Rows are locked by SELECT ... FOR UPDATE before they are compared, two noctuarys by an advisory
-# lock (docs/decisions/0019). `search_vector` follows by itself; `embedding` stays as it is, as
-# after the server's own PUT, and is empty in an added row, as in any that waits for the server's
-# embedder (research/peers.md 2.2, 2.3).
+# A claude-memory PostgreSQL database beside its live server. Rows are locked by SELECT ... FOR
+# UPDATE before they are compared, two noctuarys by an advisory lock (docs/decisions/0019).
+# `search_vector` follows by itself; `embedding` stays as it is, as after the server's own PUT, and
+# is empty in an added row, as in any that waits for the server's embedder.
 
 _REQUIRED = frozenset({*REQUIRED_COLUMNS, "user_id", "deleted_at"})
 _DERIVED = ("search_vector", "embedding")
@@ -361,13 +345,14 @@ class PostgresStore(_Rows):
 
     _never_copied = frozenset({"id", *_DERIVED})
     _there = "deleted_at IS NULL"
+    _find_table = "SELECT 1 WHERE to_regclass(?) IS NOT NULL"
+    # Clients that have the row learn of it that way.
+    _take_back = "UPDATE memories SET deleted_at = now(), updated_at = now() WHERE id = ?"
 
     def __init__(
         self, address: Address, settings: CorpusSettings, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
     ) -> None:
-
-        self.display = address.display
-        self._settings = settings
+        self.display, self._settings = address.display, settings
         self._busy_timeout_ms = busy_timeout_ms
         self._db = connect(address, autocommit=True)
         try:
@@ -401,10 +386,6 @@ class PostgresStore(_Rows):
         except psycopg.Error as error:
             raise self._failed(error) from None
 
-    def has_journal(self) -> bool:
-        """Say whether anything was ever written."""
-        return self.execute("SELECT to_regclass(?) IS NOT NULL", (TABLE,))[0][0] is True
-
     def close(self) -> None:
         """Close the connection."""
         self._db.close()
@@ -416,12 +397,6 @@ class PostgresStore(_Rows):
         found = self.execute(sql, (row_id,))
         return str(found[0][0]) if found else None
 
-    def take_back(self, row_id: int) -> None:
-        """Mark a row that `copy` made as deleted: clients that have it learn of it that way."""
-        self.execute(
-            "UPDATE memories SET deleted_at = now(), updated_at = now() WHERE id = ?", (row_id,)
-        )
-
     def restore(self, row_id: int, image: str) -> None:
         """Set the columns RESTORED to what an image says, by the types of the table itself."""
         names = ", ".join(RESTORED)
@@ -431,14 +406,12 @@ class PostgresStore(_Rows):
             (image, row_id),
         )
 
-    def forget_lost_rows(self) -> None:
-        """Drop images of rows that are sensitive, deleted or gone."""
-        self.execute(
-            # By name in JSON: an early migration lacks the columns.
-            f"UPDATE {TABLE} SET before_image = NULL WHERE before_image IS NOT NULL AND NOT EXISTS "
-            "(SELECT 1 FROM memories m WHERE m.id = row_id AND NOT coalesce(is_sensitive, false) "
-            "AND deleted_at IS NULL AND coalesce(to_jsonb(m) ->> 'vault_path', '') = '' "
-            r"AND coalesce(to_jsonb(m) ->> 'encrypted_content', '') IN ('', '\x'))"
+    def _lasting(self) -> str:
+        # By name in JSON: an early migration lacks the columns.
+        return (
+            "NOT coalesce(is_sensitive, false) AND deleted_at IS NULL "
+            "AND coalesce(to_jsonb(memories) ->> 'vault_path', '') = '' "
+            r"AND coalesce(to_jsonb(memories) ->> 'encrypted_content', '') IN ('', '\x')"
         )
 
     def _fields(self, row_id: int) -> dict[str, Any] | None:

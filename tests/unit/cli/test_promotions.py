@@ -36,6 +36,7 @@ def test_the_best_come_first_with_their_text_and_numbers(run: Run, store: str) -
     lines = shown.stdout.splitlines()
     assert lines[0] == "[1]  propose  G 0.50  2026-03-01  (shop)  date, fact"
     assert lines[1] == "    User: I work at Initech, since 2019."
+    assert lines[2].startswith("    new to what you keep; technical 0.00; ")
     assert "novelty 1.00" in lines[2]
     assert lines[3].startswith("[2]  propose  G 0.47  2026-03-01  fact, quantity")
     assert lines[-1].startswith("2 of 3 turns are proposed (G of 0.35 and more); 2 shown.")
@@ -44,7 +45,9 @@ def test_the_best_come_first_with_their_text_and_numbers(run: Run, store: str) -
 
 
 def test_what_was_left_alone_and_how_many(run: Run, store: str) -> None:
-    assert "[3]  leave" in run("proposals", "promotions", "--all", "--store", store).stdout
+    shown = run("proposals", "promotions", "--all", "--store", store).stdout
+    assert "[3]  leave" in shown
+    assert "says nothing that stands alone" in shown
     one = run("proposals", "promotions", "--all", "-n", "1", "--store", store).stdout
     assert "[1]" in one
     assert "[2]" not in one

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from noctuary.curate.signals import BLANK, Signals, gate, novelty, repetition, said_something
+from noctuary.curate.signals import (
+    BLANK,
+    Signals,
+    gate,
+    novelty,
+    read_signals,
+    repetition,
+    said_something,
+)
 
 UNIT = st.floats(0, 1).map(lambda value: round(value, 6))
 COSINES = st.lists(st.floats(-1, 1), max_size=10)
@@ -110,3 +118,17 @@ def test_repetition_counts_from_its_threshold_on_and_is_vetoed_by_what_is_kept()
 )
 def test_only_the_branch_that_counts_says_something(signals: Signals, speaks: bool) -> None:
     assert said_something(signals) is speaks
+
+
+@pytest.mark.parametrize(
+    ("text", "stands"),
+    [
+        ("Nobody knows. 77 rows.", False),
+        ("On Monday.", False),
+        ("Ordered on 31 July, arrives 21 September.", True),
+        ("I work at Initech.", True),
+        ("I have two brothers.", True),
+    ],
+)
+def test_a_date_or_an_amount_in_a_short_answer_says_nothing_alone(text: str, stands: bool) -> None:
+    assert said_something(read_signals(text)) is stands
