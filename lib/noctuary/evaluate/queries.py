@@ -170,12 +170,9 @@ def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str | None]) ->
     return tuple(asked)
 
 
-# Questions that a store can answer, made by rule of its own memories: no label, no model.
-#
-# A question of words that stand in its memory is easier than one that somebody asks. So three
-# difficulties, each without the rarest word, in an order of their own: nearly all words, every
-# second one, and a few that are not rare, with what the memory is about called by its concept's
-# name.
+# Questions that a store can answer, made by rule of its own memories: no label, no model. Words of
+# the memory make easy questions. So three difficulties, each without the rarest word: nearly all
+# words, every second one, and a few that are not rare with the name of the memory's concept.
 
 MEMORIES_ASKED = 60  # more narrow what is known of a threshold and cost a night a second a dozen
 MIN_QUESTION_WORDS = 5  # of a memory that is asked for: of a shorter one nothing can be left out
@@ -418,10 +415,8 @@ def _encoded(text: str) -> bytes:
 
 
 # Queries built from a corpus without a model: a rare phrase of one memory, as it is written there.
-#
-# **This stratum favours lexical search by construction**, and reports that show it have to say so.
-# It is a floor check and a guard against regressions: it can show that something broke or that a
-# change costs literal lookups, never that one way of ranking is better than another.
+# They favour lexical search by construction, and reports have to say so: they can show that
+# something broke or that literal lookups suffer, never that one ranking is better than another.
 
 STRATUM = "exact"
 DEFAULT_QUERIES = 60  # more find smaller drops; rankings settle at 50 (Voorhees and Buckley 2002)
@@ -439,8 +434,6 @@ def build_exact_queries(
     # most one other. Left out are memories of named users (a recall that names no user cannot see
     # them), short ones, and those that say nearly what another one says or hold no phrase of their
     # own.
-    if n < 0:
-        raise ValueError(f"the number of queries starts at 0, got {n}")
     hashed = (
         (hash_text(str(seed), record.content), record.memory_id, place, record)
         for place, record in enumerate(records)

@@ -54,14 +54,6 @@ class PerQuery:
     baseline: Scores
     relevant_ids: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
-    def __post_init__(self) -> None:
-        ours, baseline = self.ours, self.baseline
-        if (ours.query_ids, ours.metrics) != (baseline.query_ids, baseline.metrics):
-            raise ValueError(
-                f"losers and winners need the same queries and metrics in the same order; "
-                f"{ours.name!r} and {baseline.name!r} differ"
-            )
-
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
