@@ -227,7 +227,7 @@ def run(
     ranked, unanswerable = labelled.queries.ranked[:limit], labelled.unanswerable[:limit]
     if not ranked:
         message = "no query has a label: there is nothing to score"
-        fault = errors.LineFault(0, labels.FaultKind.EMPTY_FILE, message)
+        fault = errors.LineFault(0, "empty_file", message)
         raise errors.EmptyQuerySetError(set_ / labels.QUERIES_FILE, [fault])
     plan = RunPlan(k=k, depth=max(k, DEPTH, *(int(m.partition("@")[2]) for m in wanted)))
     queries = (*ranked, *unanswerable)

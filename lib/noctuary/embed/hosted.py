@@ -521,20 +521,17 @@ class HostedEncoder:
     def _embed(self, texts: list[str], purpose: Purpose) -> Floats:
         """Return one request's vectors; where a text is too long, each by itself."""
         limit = self.model.max_tokens
-        try:
-            return self._request(texts, purpose)
-        except RequestRefusedError:
-            if self.model.form.truncates or all(cut_bytes(text, limit) == text for text in texts):
-                raise
-        if len(texts) == 1:
-            return self._request([cut_bytes(texts[0], limit)], purpose)
-        return np.concatenate([self._embed([text], purpose) for text in texts])
-
-    def _request(self, texts: list[str], purpose: Purpose) -> Floats:
-        estimate = estimate_tokens(texts, self.model.max_tokens)
+        estimate = estimate_tokens(texts, limit)
         self.spending.require_left(len(texts), estimate)
         try:
             found = self._patience.ask(lambda: self.client.embed(texts, purpose, REQUEST_TIMEOUT_S))
+        except RequestRefusedError:
+            cut = [cut_bytes(text, limit) for text in texts]
+            if self.model.form.truncates or cut == texts:
+                raise
+            if len(texts) == 1:
+                return self._embed(cut, purpose)
+            return np.concatenate([self._embed([text], purpose) for text in texts])
         except ImportError:
             raise EncoderError(f"{self.model.title} cannot be asked: {NOT_INSTALLED}") from None
         except GaveUpError as error:

@@ -8,9 +8,8 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,24 +22,13 @@ from noctuary.evaluate.statistics import MIN_VALUES, STANDARD, bootstrap_means
 # Lines of labelled files, the typed fields of one line, and what can be wrong with them.
 
 
-class FaultKind(StrEnum):
-    """What can be wrong with a line; the value is `LineFault.kind`."""
-
-    NOT_UTF8 = "not_utf8"
-    HALF_WRITTEN_LINE = "half_written_line"
-    WRONG_TYPE = "wrong_type"
-    MISSING_FIELD = "missing_field"
-    BAD_UNICODE = "bad_unicode"
-    UNLABELLED_QUERY = "unlabelled_query"
-    LABELLED_ADVERSARIAL = "labelled_adversarial"
-    UNKNOWN_LABEL = "unknown_label"
-    UNKNOWN_QUERY = "unknown_query"
-    BAD_GRADE = "bad_grade"
-    DUPLICATE_QUERY_ID = "duplicate_query_id"
-    DUPLICATE_JUDGEMENT = "duplicate_judgement"
-    DUPLICATE_MEMORY_ID = "duplicate_memory_id"
-    EMPTY_FILE = "empty_file"
-    DAMAGED_ARCHIVE = "damaged_archive"
+# What can be wrong with a line: `LineFault.kind`.
+FaultKind = Literal[
+    "not_utf8", "half_written_line", "wrong_type", "missing_field", "bad_unicode",
+    "unlabelled_query", "labelled_adversarial", "unknown_label", "unknown_query", "bad_grade",
+    "duplicate_query_id", "duplicate_judgement", "duplicate_memory_id", "empty_file",
+    "damaged_archive",
+]  # fmt: skip
 
 
 class _LineError(Exception):
@@ -85,14 +73,14 @@ def _read(
         raise errors.SourceMissingError(f"no {kind} at {path}") from missing
     except (EOFError, gzip.BadGzipFile, zlib.error) as damage:
         message = f"the archive is cut off or damaged from here on ({damage})"
-        raise error(path, [LineFault(number + 1, FaultKind.DAMAGED_ARCHIVE, message)]) from damage
+        raise error(path, [LineFault(number + 1, "damaged_archive", message)]) from damage
     if is_empty:
-        faults.append(LineFault(0, FaultKind.EMPTY_FILE, empty))
+        faults.append(LineFault(0, "empty_file", empty))
     if faults:
         raise error(path, faults)
 
 
-def _require(is_right: bool, message: str, kind: FaultKind = FaultKind.WRONG_TYPE) -> None:
+def _require(is_right: bool, message: str, kind: FaultKind = "wrong_type") -> None:
     if not is_right:
         raise _LineError(kind, message)
 
@@ -101,7 +89,7 @@ def _decode(line: bytes) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _LineError(FaultKind.NOT_UTF8, f"not UTF-8 text ({error.reason})") from error
+        raise _LineError("not_utf8", f"not UTF-8 text ({error.reason})") from error
 
 
 def _parse_object(line: bytes) -> dict[str, Any]:
@@ -109,10 +97,10 @@ def _parse_object(line: bytes) -> dict[str, Any]:
         parsed: object = parse_json(_decode(line))
     except json.JSONDecodeError as error:
         message = f"half-written or not JSON ({error.msg} at column {error.colno})"
-        raise _LineError(FaultKind.HALF_WRITTEN_LINE, message) from error
+        raise _LineError("half_written_line", message) from error
     except ValueError as error:
         # Python's own limits: numbers of thousands of digits, nesting of thousands of levels.
-        raise _LineError(FaultKind.WRONG_TYPE, f"JSON that cannot be read: {error}") from error
+        raise _LineError("wrong_type", f"JSON that cannot be read: {error}") from error
     _require(isinstance(parsed, dict), f"expected a JSON object, found {type(parsed).__name__}")
     return cast("dict[str, Any]", parsed)
 
@@ -120,7 +108,7 @@ def _parse_object(line: bytes) -> dict[str, Any]:
 def _read_text(row: Mapping[str, Any], key: str) -> str:
     """Return a field that must be a non-blank text without half a character."""
     value = row.get(key)
-    kind = FaultKind.WRONG_TYPE if key in row else FaultKind.MISSING_FIELD
+    kind = "wrong_type" if key in row else "missing_field"
     found = repr(value) if key in row else "no such field"
     message = f"{key} must be a non-blank string, found {found}"
     _require(isinstance(value, str) and bool(value.strip()), message, kind)
@@ -136,7 +124,7 @@ def _require_unicode(text: str, where: str) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         message = f"{where} holds half a character (a lone surrogate): {text!r}"
-        raise _LineError(FaultKind.BAD_UNICODE, message) from error
+        raise _LineError("bad_unicode", message) from error
     return text
 
 
@@ -162,7 +150,7 @@ def _read_grades(values: Any, lowest: int, where: str) -> dict[str, int]:
         if not memory_id.strip() or type(grade) is not int or grade < lowest
     ]
     message = f"{where}: grades must be integers >= {lowest} of ids, found {_shorten(bad)}"
-    _require(not bad, message, FaultKind.BAD_GRADE)
+    _require(not bad, message, "bad_grade")
     return {_require_unicode(i, where): grade for i, grade in grades.items()}
 
 
@@ -175,7 +163,7 @@ def _read_moment(row: Mapping[str, Any], key: str) -> datetime | None:
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
         message = f"{key} must be an ISO 8601 moment, found {text!r}"
-        raise _LineError(FaultKind.WRONG_TYPE, message) from error
+        raise _LineError("wrong_type", message) from error
 
 
 def _shorten(values: Sequence[object]) -> str:
@@ -238,10 +226,10 @@ class QuerySet:
 def _query_error(path: Path, faults: Sequence[LineFault]) -> errors.QueryFileError:
     """Return the error of a file's faults: one of its own where all are of one kind."""
     named: dict[str, type[errors.QueryFileError]] = {
-        FaultKind.UNLABELLED_QUERY: errors.UnlabelledQueryError,
-        FaultKind.UNKNOWN_LABEL: errors.UnknownLabelError,
-        FaultKind.DUPLICATE_QUERY_ID: errors.DuplicateQueryError,
-        FaultKind.EMPTY_FILE: errors.EmptyQuerySetError,
+        "unlabelled_query": errors.UnlabelledQueryError,
+        "unknown_label": errors.UnknownLabelError,
+        "duplicate_query_id": errors.DuplicateQueryError,
+        "empty_file": errors.EmptyQuerySetError,
     }
     kinds = {fault.kind for fault in faults}
     only = kinds.pop() if len(kinds) == 1 else ""
@@ -267,16 +255,16 @@ def read_queries(
         found: list[tuple[FaultKind, str]] = []
         if name in first_line:
             message = f"duplicate query_id {name!r} (first on line {first_line[name]})"
-            found.append((FaultKind.DUPLICATE_QUERY_ID, message))
+            found.append(("duplicate_query_id", message))
         if unknown := [i for i in labels if known is not None and i not in known]:
             message = f"query {name!r} names ids that the corpus lacks: {_shorten(unknown)}"
-            found.append((FaultKind.UNKNOWN_LABEL, message))
+            found.append(("unknown_label", message))
         if labelled_ids is not None and name in labelled_ids:
             message = f"query_id {name!r} is one of {QUERIES_FILE} as well"
-            found.append((FaultKind.DUPLICATE_QUERY_ID, message))
+            found.append(("duplicate_query_id", message))
         if labelled_ids is not None and labels:
             message = f"query {name!r} has labels, but nothing answers what stands here"
-            found.append((FaultKind.LABELLED_ADVERSARIAL, message))
+            found.append(("labelled_adversarial", message))
         faults += [LineFault(number, kind, message) for kind, message in found]
         first_line.setdefault(name, number)
         queries.append(query)
@@ -309,13 +297,13 @@ def _read_labels(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], d
     grades = {} if given is None else _read_grades(given, UNGRADED, where)
     message = f"{where} has no labels: relevant_ids is missing "
     message += "(an empty list says that nothing answers it)"
-    _require(given is not None or listed is not None, message, FaultKind.UNLABELLED_QUERY)
+    _require(given is not None or listed is not None, message, "unlabelled_query")
     if listed is None:
         return tuple(grades), grades
     relevant_ids = _read_ids(listed, f"{where}: relevant_ids")
     astray = [memory_id for memory_id in grades if memory_id not in set(relevant_ids)]
     message = f"{where}: grades of ids that are not in relevant_ids: {_shorten(astray)}"
-    _require(not astray, message, FaultKind.BAD_GRADE)
+    _require(not astray, message, "bad_grade")
     return relevant_ids, {i: grades.get(i, UNGRADED) for i in relevant_ids} if grades else {}
 
 
@@ -351,14 +339,14 @@ def read_qrels(
         known = judged.setdefault(query_id, {})
         if queries is not None and query_id not in queries:
             message = f"there is no query {query_id!r}"
-            faults.append(LineFault(number, FaultKind.UNKNOWN_QUERY, message))
+            faults.append(LineFault(number, "unknown_query", message))
         for memory_id in grades:
             if memory_id in known:
                 message = f"{memory_id!r} is judged twice for query {query_id!r}"
-                faults.append(LineFault(number, FaultKind.DUPLICATE_JUDGEMENT, message))
+                faults.append(LineFault(number, "duplicate_judgement", message))
             if corpus is not None and memory_id not in corpus:
                 message = f"query {query_id!r} judges {memory_id!r}, which the corpus lacks"
-                faults.append(LineFault(number, FaultKind.UNKNOWN_LABEL, message))
+                faults.append(LineFault(number, "unknown_label", message))
         known.update(grades)
     return judged
 
@@ -371,7 +359,7 @@ def _parse_judgement(line: bytes) -> tuple[str, dict[str, int]]:
     where = f"query {query_id!r}"
     given, ids = row.get("grades"), row.get("relevant_ids")
     message = f"{where} has neither relevant_ids nor grades; {_FORMS}"
-    _require(given is not None or ids is not None, message, FaultKind.UNLABELLED_QUERY)
+    _require(given is not None or ids is not None, message, "unlabelled_query")
     listed = () if ids is None else _read_ids(ids, where)
     grades = {} if given is None else _read_grades(given, NOT_RELEVANT, where)
     return query_id, {**dict.fromkeys(listed, UNGRADED), **grades}
@@ -380,13 +368,13 @@ def _parse_judgement(line: bytes) -> tuple[str, dict[str, int]]:
 def _parse_trec(line: bytes) -> tuple[str, dict[str, int]]:
     fields = _decode(line).split()
     message = f"found {len(fields)} fields; {_FORMS}"
-    _require(len(fields) == _TREC_FIELDS, message, FaultKind.HALF_WRITTEN_LINE)
+    _require(len(fields) == _TREC_FIELDS, message, "half_written_line")
     query_id, _, memory_id, text = fields
     try:
         return query_id, {memory_id: max(int(text), NOT_RELEVANT)}
     except ValueError as error:
         message = f"the grade must be an integer, found {text!r}"
-        raise _LineError(FaultKind.BAD_GRADE, message) from error
+        raise _LineError("bad_grade", message) from error
 
 
 class Agreement(NamedTuple):
@@ -518,7 +506,7 @@ def read_corpus_rows(directory: Path) -> Iterator[dict[str, Any]]:
         memory_id = str(row["id"])
         if memory_id in first_line:
             message = f"duplicate id {memory_id!r} (first on line {first_line[memory_id]})"
-            faults.append(LineFault(number, FaultKind.DUPLICATE_MEMORY_ID, message))
+            faults.append(LineFault(number, "duplicate_memory_id", message))
             continue
         first_line[memory_id] = number
         yield row
@@ -526,7 +514,7 @@ def read_corpus_rows(directory: Path) -> Iterator[dict[str, Any]]:
 
 def _parse_memory(line: bytes) -> dict[str, Any]:
     row = _parse_object(line)
-    _require("id" in row, "a memory needs an id, found none", FaultKind.MISSING_FIELD)
+    _require("id" in row, "a memory needs an id, found none", "missing_field")
     _require(_is_id(row["id"]), f"id must be an integer or a text, found {row['id']!r}")
     content, where = row.get("content"), f"memory {str(row['id'])!r}"
     _require(isinstance(content, str), f"{where}: content must be a text, found {content!r}")

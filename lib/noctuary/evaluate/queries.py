@@ -200,15 +200,10 @@ def make_questions(
         words = _words(reader, rows[position]["content"])
         if len(words) >= MIN_QUESTION_WORDS and asked < memories:
             asked += 1
-            for some in _asked(words, _name(reader, position)):
+            rest = words[1:]  # without the rarest
+            few = [*rest[len(rest) // 3 :][:2], _name(reader, position) or rest[0]]
+            for some in (rest[:MAX_QUESTION_WORDS], rest[::2][:MAX_QUESTION_WORDS], few):
                 yield " ".join(sorted(some, key=hash_text)), named[position]
-
-
-def _asked(words: Sequence[str], name: str | None) -> tuple[Sequence[str], ...]:
-    """Return the words of each difficulty; given the rarest first."""
-    rest = words[1:]
-    few = rest[len(rest) // 3 :][:2]
-    return rest[:MAX_QUESTION_WORDS], rest[::2][:MAX_QUESTION_WORDS], [*few, name or rest[0]]
 
 
 def _words(reader: SnapshotReader, text: str) -> list[str]:
@@ -351,13 +346,13 @@ class ExactCorpus:
     """Which words stand in which memories, and their folded texts; places number them."""
 
     def __init__(self, records: Iterable[MemoryRecord]) -> None:
-        self._vocabulary: dict[str, int] = {}
+        known = self._vocabulary = dict[str, int]()
         words, sizes, ends = array("i"), array("q"), array("q")
         folded = bytearray()
         for record in records:
-            numbers = self._number(record.content)
-            words.extend(numbers)
-            sizes.append(len(numbers))
+            keys = set(read_keys(record.content)) - STOP_WORDS
+            words.extend(known.setdefault(key, len(known)) for key in keys)
+            sizes.append(len(keys))
             # Keywords and tags are searched too: a phrase that stands there is not unique either.
             text = fold_text("\n".join((record.content, record.expanded_keywords, record.tags)))
             folded += _encoded(text) + _END
@@ -394,11 +389,6 @@ class ExactCorpus:
         if self._folded.find(sought, start, end) < 0:
             return False  # folding joined a mark from outside of the phrase to it
         return self._folded.find(sought, 0, start) < 0 and self._folded.find(sought, end) < 0
-
-    def _number(self, text: str) -> list[int]:
-        """Return the numbers of the distinct content words of a text, new ones numbered."""
-        known = self._vocabulary
-        return [known.setdefault(key, len(known)) for key in set(read_keys(text)) - STOP_WORDS]
 
     def _shared(self, words: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return how many of some words each memory has, shape (n,)."""

@@ -186,9 +186,9 @@ def minimum_detectable_difference(
     # (z_(1 - a/2) + z_power) * sd / sqrt(n), a = 1 - confidence: the normal approximation, a few
     # percent too low below some twenty queries. None below two queries; 0 where all differences are
     # equal, which is no proof that any difference would be found.
-    _require_values(differences, 1)
     if differences.size < MIN_VALUES:
         return None
+    _require_values(differences, 1)
     if float(np.ptp(differences)) == 0.0:
         return 0.0  # in floats the deviation of equal values need not come out as zero
     z_sum = _NORMAL.inv_cdf(0.5 + resampling.confidence / 2.0) + _NORMAL.inv_cdf(resampling.power)
