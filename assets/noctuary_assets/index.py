@@ -14,11 +14,17 @@ import numpy as np
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import read_array, remove_tree
 from noctuary.embed.documents import Backend, sample_texts, share_files
-from noctuary.embed.export import export_lean
 from noctuary.embed.hosted import HOSTED_FILE, hosted_model, write_description
 from noctuary.embed.onnx import known_header, toolchain
-from noctuary.embed.rotation import Rotation, count_bad_rows, fit_or_load
-from noctuary.embed.tiers import RULES, TableHome, derive_thresholds, sync_tiers, tiers_match
+from noctuary.embed.rotation import (
+    RULES,
+    Rotation,
+    count_bad_rows,
+    derive_thresholds,
+    fit_or_load,
+)
+from noctuary.embed.sentence import export_lean
+from noctuary.embed.tiers import TableHome, sync_tiers, tiers_match
 from noctuary.lexical.build import (
     POSTING_FILES,
     TOKENS_KIND,

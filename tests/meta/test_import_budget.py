@@ -25,7 +25,7 @@ BUILDERS = (
     "noctuary.sources.corpus", "noctuary.sources.normalize",
     "noctuary.embed.documents", "noctuary.embed.rotation",
     "noctuary.embed.tiers", "noctuary.embed.sentence", "noctuary.embed.onnx",
-    "noctuary.embed.export",
+    "noctuary.embed.sentence",
     "noctuary.snapshot.pack", "noctuary.snapshot.checks", "noctuary.snapshot.publish",
     "noctuary.graph.build", "noctuary.graph.extract", "noctuary.graph.tables",
     "noctuary.lexical.build",

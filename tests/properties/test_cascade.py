@@ -9,8 +9,13 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from noctuary.embed.funnel import PrefixTier, search
-from noctuary.embed.rotation import build_prefix_tier, fit
-from noctuary.embed.tiers import MIN_EXITS, TARGET_PRECISION, choose_threshold
+from noctuary.embed.rotation import (
+    MIN_EXITS,
+    TARGET_PRECISION,
+    build_prefix_tier,
+    choose_threshold,
+    fit,
+)
 from tests.support.vectors import exact_positions, topical_vectors
 
 DIM = 12
@@ -80,7 +85,7 @@ def test_looking_at_more_never_loses_a_better_memory(seed: int, few: int, more: 
 @given(st.integers(1, 200).flatmap(
     lambda n: st.tuples(arrays(np.float32, n, elements=COSINES), arrays(np.bool_, n))
 ))  # fmt: skip
-def test_a_derived_threshold_keeps_its_promise_and_the_roc_is_monotone(
+def test_a_derived_threshold_keeps_its_promise(
     sample: tuple[Floats, NDArray[np.bool_]],
 ) -> None:
     best, right = sample
@@ -95,7 +100,3 @@ def test_a_derived_threshold_keeps_its_promise_and_the_roc_is_monotone(
         assert leaving.sum() >= MIN_EXITS
         assert right[leaving].mean() >= TARGET_PRECISION - 1e-12
     assert found.auroc is None or 0 <= found.auroc <= 1
-    points = np.array(found.roc)
-    assert ((points[:, 1:] >= 0) & (points[:, 1:] <= 1)).all()
-    assert (np.diff(points[:, 0]) <= 0).all()
-    assert (np.diff(points[:, 1:], axis=0) >= 0).all()

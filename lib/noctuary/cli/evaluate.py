@@ -36,10 +36,12 @@ from noctuary.evaluate.abstain import Abstention, judge_abstention
 from noctuary.evaluate.run import (
     Run,
     RunPlan,
+    build_pool,
     describe_run,
     index_builder_of,
     read_run,
     run_retriever,
+    unjudged_at_k,
     write_run,
 )
 from noctuary.recall.engine import Recaller
@@ -225,7 +227,7 @@ def run(
     ranked, unanswerable = labelled.queries.ranked[:limit], labelled.unanswerable[:limit]
     if not ranked:
         message = "no query has a label: there is nothing to score"
-        fault = errors.LineFault(0, labels.FaultKind.EMPTY_FILE, message)
+        fault = errors.LineFault(0, "empty_file", message)
         raise errors.EmptyQuerySetError(set_ / labels.QUERIES_FILE, [fault])
     plan = RunPlan(k=k, depth=max(k, DEPTH, *(int(m.partition("@")[2]) for m in wanted)))
     queries = (*ranked, *unanswerable)
@@ -536,7 +538,7 @@ def kappa(first: Path, second: Path, threshold: int | None) -> None:
 
     Formats: JSON lines with relevant_ids or grades, or TREC qrels.
     """  # noqa: D301 (click wants the control character)
-    found = metrics.agreement(
+    found = labels.agreement(
         labels.read_qrels(first), labels.read_qrels(second), threshold=threshold
     )
     ends = "" if found.low is None else f" [{found.low:.3f}, {found.high:.3f}]"
@@ -572,7 +574,7 @@ def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool) -> None:
 
     Write an integer in the place of every null (0: not relevant) and the file is a qrels file.
     """  # noqa: D301 (click wants the control character)
-    built = metrics.build_pool(_read_runs(runs, k), k)
+    built = build_pool(_read_runs(runs, k), k)
     rows = [
         {
             "query_id": query_id,
@@ -612,7 +614,7 @@ def holes(runs: tuple[Path, ...], judged: Path, k: int) -> None:
     rows = [["run", f"unjudged@{k}", "", "ids", "queries"]]
     shown: list[dict[str, Any]] = []
     warnings: list[str] = []
-    for one in (metrics.unjudged_at_k(run, known, k) for run in _read_runs(runs, k)):
+    for one in (unjudged_at_k(run, known, k) for run in _read_runs(runs, k)):
         shares = np.array(list(one.per_query.values()), dtype=np.float64)
         interval = statistics.mean_interval(shares) if shares.size else None
         mean = "-" if one.mean is None else f"{one.mean:.3f}"

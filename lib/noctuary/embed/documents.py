@@ -16,15 +16,15 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, hash_text, replacement, write_array_blocks
 from noctuary.core.settings import PROVIDERS, EncoderSettings
 from noctuary.core.types import SILENT, Progress
-from noctuary.embed.export import export_onnx
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.hosted import HostedEncoder, hosted_model, open_hosted_encoder
-from noctuary.embed.onnx import OnnxEncoder, hash_files, known_header, onnx_directory, toolchain
+from noctuary.embed.onnx import OnnxEncoder, known_header, onnx_directory, toolchain
 from noctuary.embed.sentence import (
     FINGERPRINT_KIND,
     Floats,
     PlacedVectors,
     SentenceEncoder,
+    export_onnx,
     find_fingerprint,
     open_sentence_encoder,
 )
@@ -32,23 +32,14 @@ from noctuary.sources.corpus import count_rows, iter_batches
 from noctuary.work.content import KEY, KEY_BYTES, VALUE, ContentStore, Filled, fill
 from noctuary.work.shards import BatchFunction, RecordBatch, Runner
 
-TEXT = "content"
-"""Column of the texts."""
+TEXT = "content"  # the column of the texts
+BATCHES_PER_WRITE = 8  # durable at once: more loses more work to a kill (8 are about a second)
+SHARD_ROWS = 4_096  # more lose more work to a kill (20 s), fewer make more fragments to merge
+WINDOW_ROWS = 65_536  # gathered at once (100 MB at 384 dimensions); fewer read fragments often
+TAKE_ROWS = 4_096  # taken from a store at once: each call copies them up to three times
 
-BATCHES_PER_WRITE = 8
-"""Batches per durable write: more loses more work to a kill (8 are about a second)."""
-
-SHARD_ROWS = 4_096
-"""Rows of a shard: more lose more work to a kill (20 s), fewer make more fragments to merge."""
-
-WINDOW_ROWS = 65_536
-"""Vectors gathered at once (100 MB at 384 dimensions); fewer read fragments more often."""
-
-TAKE_ROWS = 4_096
-"""Vectors taken from a store at once: each call copies them up to three times."""
-
+# Opens an encoder and yields batches that can be kept one by one; only called for new texts.
 Encode = Callable[[Sequence[str]], Iterator[PlacedVectors]]
-"""Opens an encoder and yields batches that can be kept one by one; only called for new texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,14 +223,9 @@ class EmbedTexts:
 LIBRARY = "sentence-transformers"
 HOSTED = frozenset(PROVIDERS[1:])
 
-AGREEMENT_SAMPLE = 16
-"""Texts of the corpus on which two implementations must agree; each costs both some 20 ms."""
-
-SHARDS_OF_A_NIGHT = 30
-"""Shards of a night's memories, unless too large or small: one wave opens the model once."""
-
-LEAST_SHARD_ROWS = 32
-"""A third of a second with the default model on two cores; fewer spend it on files."""
+AGREEMENT_SAMPLE = 16  # texts on which two implementations must agree; each costs some 20 ms
+SHARDS_OF_A_NIGHT = 30  # unless too large or small: one wave opens the model once
+LEAST_SHARD_ROWS = 32  # a third of a second on two cores; fewer spend it on files
 
 Opened = SentenceEncoder | OnnxEncoder | HostedEncoder
 
@@ -336,12 +322,6 @@ class NightEncoder:
         if toolchain() is None:
             return Backend("", declined="onnx or onnxruntime is not installed")
         header = known_header(self.onnx_directory, self.fingerprint)
-        if header is not None and not header.declined:
-            try:
-                is_whole = hash_files(self.onnx_directory) == header.files
-            except EncoderError:
-                is_whole = False
-            header = header if is_whole else None
         if header is None:
             sample = texts[:: max(len(texts) // AGREEMENT_SAMPLE, 1)][:AGREEMENT_SAMPLE]
             header = export_onnx(self.sentence, self.onnx_directory, sample)
@@ -355,23 +335,18 @@ class NightEncoder:
         self, backend: Backend, texts: Sequence[str], progress: Progress | None = None
     ) -> Embedded:
         """Embed texts; see `embed_texts`."""
-        return embed_texts(
-            texts,
-            self.vectors(backend),
-            self.fingerprint,
-            *self._encoding(backend, texts, progress),
-        )
+        store, encode = self.vectors(backend), self._encode(backend, texts)
+        told, kept = progress or self._progress, backend.batches_per_write
+        return embed_texts(texts, store, self.fingerprint, encode, told, kept)
 
     def embed_queries(self, texts: Sequence[str]) -> Embedded:
         """Ask the provider for the vectors of queries that are not known yet."""
-        return embed_texts(
-            texts,
-            self._content(vector_kind(self.fingerprint, f"{self.settings.provider}:query")),
-            self.fingerprint,
-            lambda new: self.hosted.iter_document_batches(new, "query"),
-            self._progress,
-            1,
-        )
+        store = self._content(vector_kind(self.fingerprint, f"{self.settings.provider}:query"))
+
+        def encode(new: Sequence[str]) -> Iterator[PlacedVectors]:
+            return self.hosted.iter_document_batches(new, "query")
+
+        return embed_texts(texts, store, self.fingerprint, encode, self._progress, 1)
 
     def open_backend(self, backend: Backend, texts: Sequence[str]) -> Opened:
         """Return the implementation that made the store's vectors; EncoderError if it is gone."""
@@ -431,17 +406,11 @@ class NightEncoder:
             )
         batches = iter_batches(memories, [TEXT])
         texts: list[str] = [text for batch in batches for text in batch.column(TEXT).to_pylist()]
-        return fill_vectors(texts, store, self.fingerprint, *self._encoding(backend, texts))
+        encode, kept = self._encode(backend, texts), backend.batches_per_write
+        return fill_vectors(texts, store, self.fingerprint, encode, self._progress, kept)
 
-    def _encoding(
-        self, backend: Backend, texts: Sequence[str], progress: Progress | None = None
-    ) -> tuple[Encode, Progress, int]:
-        """Return how texts are embedded, who is told, and how many batches a kill may lose."""
-
-        def encode(new: Sequence[str]) -> Iterator[PlacedVectors]:
-            return self.open_backend(backend, texts).iter_document_batches(new)
-
-        return encode, progress or self._progress, backend.batches_per_write
+    def _encode(self, backend: Backend, texts: Sequence[str]) -> Encode:
+        return lambda new: self.open_backend(backend, texts).iter_document_batches(new)
 
 
 def keyed_memories(memories: Path) -> Iterator[RecordBatch]:

@@ -13,17 +13,11 @@ from noctuary.core.errors import EncoderError, FingerprintMismatchError
 from noctuary.core.files import hash_json
 from noctuary.core.types import dataclass
 
-DIGEST_CHARS = 16
-"""Hex digits of a digest: 64 bits tell the models of one store apart and stay readable."""
-
-HOSTED_POOLING = "hosted"
-"""In the place of a pooling: a provider makes the vectors and does not say how."""
-
-UNIT_TOLERANCE = 1e-4
-"""How far the length of a returned row may be from 1; float32 rounding is 1000 times smaller."""
-
+DIGEST_CHARS = 16  # hex digits: 64 bits tell the models of one store apart and stay readable
+HOSTED_POOLING = "hosted"  # a provider makes the vectors and does not say how it pools
+UNIT_TOLERANCE = 1e-4  # of a returned row's length; float32 rounding is 1000 times smaller
+# By annotation. Compared exactly: bool is a subclass of int, and True is no dimension.
 FIELD_TYPES: Mapping[str, type] = {"str": str, "int": int, "bool": bool}
-"""By annotation. Compared exactly: bool is a subclass of int, and True is no dimension."""
 
 
 @dataclass(frozen=True, slots=True)

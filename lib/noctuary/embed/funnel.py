@@ -9,33 +9,17 @@ from numpy.typing import NDArray
 
 from noctuary.core.types import dataclass
 
-SERVING_DIM = 64
-"""Dimensions of the short tier: fewer read less and need a longer shortlist for the same recall."""
-
-FUNNEL_MIN_ROWS = 20_000
-"""From here on recall searches through the short tier; an exact search takes 2 ms below."""
-
-SHORTLIST = 200
-"""Least memories that the tier hands to full dimensions; 100 did at 5,452 rows (limits.md 4)."""
-
-SHORTLIST_SHARE = 1 / 1_000
-"""Least share of all memories on it: larger stores have more near neighbours (.4 ms a million)."""
-
-SHORTLIST_PER_RESULT = 4
-"""Shortlist per result asked for, so that a deep ranking is not cut out of a list of its length."""
-
-PROBE_ROWS = 65_536
-"""Least allowed rows that a search looks at in the tier; fewer miss neighbours in the next cell."""
-
+SERVING_DIM = 64  # of the short tier: fewer read less and need a longer shortlist
+FUNNEL_MIN_ROWS = 20_000  # recall searches through it from here on; exact takes 2 ms below
+SHORTLIST = 200  # least that it hands to full dimensions; 100 did at 5,452 rows (limits.md 4)
+SHORTLIST_SHARE = 1 / 1_000  # of all memories, at least: large stores have more near neighbours
+SHORTLIST_PER_RESULT = 4  # so that a deep ranking is not cut out of a list of its length
+PROBE_ROWS = 65_536  # least allowed rows looked at; fewer miss neighbours in the next cell
+# Least share of the allowed rows that is looked at. A 32nd is enough for clustered vectors; a sixth
+# found .93 of 300,000 rows without any clusters, which cells serve worst.
 PROBE_SHARE = 1 / 5
-"""Least share of the allowed rows that is looked at. A 32nd is enough for clustered vectors; a
-sixth found .93 of 300,000 rows without any clusters, which cells serve worst."""
-
-EXACT_SCOPE_ROWS = 2_048
-"""A scope of at most so many memories is scored exactly: its rows cost no more than a shortlist."""
-
-PREFIX_EPSILON = 1e-8
-"""Added to a prefix's norm in quadrature: numerical noise becomes zero, not a random direction."""
+EXACT_SCOPE_ROWS = 2_048  # a scope of at most so many costs no more exactly than a shortlist
+PREFIX_EPSILON = 1e-8  # joins a prefix's norm in quadrature: noise becomes zero, no direction
 
 Floats = NDArray[np.float32]
 Positions = NDArray[np.int64]

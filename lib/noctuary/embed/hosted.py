@@ -75,7 +75,7 @@ class Provider(NamedTuple):
     models: Mapping[str, ModelFacts]
 
 
-_VOYAGE_LENGTHS = (256, 512, 2048)
+_VOYAGE = (256, 512, 2048)
 
 HOSTED_PROVIDERS: Mapping[str, Provider] = {
     "voyage": Provider(
@@ -83,13 +83,13 @@ HOSTED_PROVIDERS: Mapping[str, Provider] = {
         ("input", "output_dimension"), "", {"truncation": True, "encoding_format": "base64"},
         ("usage", "total_tokens"),
         {
-            "voyage-4-large": ModelFacts(1024, _VOYAGE_LENGTHS, 32_000, 120_000, 0.12),
-            "voyage-4": ModelFacts(1024, _VOYAGE_LENGTHS, 32_000, 320_000, 0.06),
-            "voyage-4-lite": ModelFacts(1024, _VOYAGE_LENGTHS, 32_000, 1_000_000, 0.02),
-            "voyage-3-large": ModelFacts(1024, _VOYAGE_LENGTHS, 32_000, 120_000, 0.18),
-            "voyage-3.5": ModelFacts(1024, _VOYAGE_LENGTHS, 32_000, 320_000, 0.06),
-            "voyage-3.5-lite": ModelFacts(1024, _VOYAGE_LENGTHS, 32_000, 1_000_000, 0.02),
-            "voyage-code-3": ModelFacts(1024, _VOYAGE_LENGTHS, 32_000, 120_000, 0.18),
+            "voyage-4-large": ModelFacts(1024, _VOYAGE, 32_000, 120_000, 0.12),
+            "voyage-4": ModelFacts(1024, _VOYAGE, 32_000, 320_000, 0.06),
+            "voyage-4-lite": ModelFacts(1024, _VOYAGE, 32_000, 1_000_000, 0.02),
+            "voyage-3-large": ModelFacts(1024, _VOYAGE, 32_000, 120_000, 0.18),
+            "voyage-3.5": ModelFacts(1024, _VOYAGE, 32_000, 320_000, 0.06),
+            "voyage-3.5-lite": ModelFacts(1024, _VOYAGE, 32_000, 1_000_000, 0.02),
+            "voyage-code-3": ModelFacts(1024, _VOYAGE, 32_000, 120_000, 0.18),
             "voyage-finance-2": ModelFacts(1024, (), 32_000, 120_000, 0.12),
             "voyage-law-2": ModelFacts(1024, (), 16_000, 120_000, 0.12),
         },
@@ -124,8 +124,7 @@ HOSTED_PROVIDERS: Mapping[str, Provider] = {
 
 HOSTED_FILE = "hosted.json"
 FORMAT_VERSION = 1
-UNKNOWN_MAX_TOKENS = 8_192
-"""Assumed of a model that is not listed: what all but the smallest read. A longer text is cut."""
+UNKNOWN_MAX_TOKENS = 8_192  # of a model that is not listed: what all but the smallest read
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +174,11 @@ class HostedModel:
 
 def hosted_model(settings: EncoderSettings) -> HostedModel:
     """Return the configured hosted model; for settings whose provider is not the local one."""
-    if settings.url:
-        try:
+    try:
+        if settings.url:
             require_web_address(settings.url)
-        except ValueError as error:
-            raise ConfigError(f"encoder.url: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"encoder.url: {error}") from None
     form = HOSTED_PROVIDERS[settings.provider]
     facts = form.models.get(settings.model)
     title, dimension = f"{settings.provider}:{settings.model}", settings.dimension
@@ -213,23 +212,22 @@ def hosted_model(settings: EncoderSettings) -> HostedModel:
 
 def price_of(settings: EncoderSettings) -> float:
     """Return what a million tokens cost, in USD, as configured or published; else ConfigError."""
-    facts = HOSTED_PROVIDERS[settings.provider].models.get(settings.model)
-    published = None if facts is None else facts.usd_per_million_tokens
     if settings.usd_per_million_tokens > 0:
         return settings.usd_per_million_tokens
-    if published is None:
+    facts = HOSTED_PROVIDERS[settings.provider].models.get(settings.model)
+    if facts is None or facts.usd_per_million_tokens is None:
         raise ConfigError(
             f"the price of {settings.provider}:{settings.model} is not known, so nothing can be "
             "estimated before it is paid: set encoder.usd_per_million_tokens"
         )
-    return published
+    return facts.usd_per_million_tokens
 
 
 def write_description(directory: Path, model: HostedModel) -> None:
     """Replace the model's file atomically; the directory is made."""
     directory.mkdir(parents=True, exist_ok=True)
     text = json.dumps(model.describe(), indent=1, sort_keys=True)
-    write_text(directory / HOSTED_FILE, text + "\n")
+    write_text(directory / HOSTED_FILE, f"{text}\n")
 
 
 def read_description(directory: Path) -> HostedModel:
@@ -237,14 +235,20 @@ def read_description(directory: Path) -> HostedModel:
     path = directory / HOSTED_FILE
     try:
         told: Any = parse_json(path.read_text(encoding="utf-8"))
-        model = _from_json(told["model"])
-        whole = told == model.describe()
+        for field in fields(HostedModel):
+            if type(told["model"][field.name]) is not FIELD_TYPES[str(field.type)]:
+                raise TypeError(field.name)  # noqa: TRY301
+        model = HostedModel(**told["model"])
+        if model.provider not in HOSTED_PROVIDERS or model.dimension < 1:
+            raise ValueError(model.provider)  # noqa: TRY301
+        if model.url:
+            require_web_address(model.url)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise EncoderError(
             f"cannot read {path} ({type(error).__name__}); expected what a night writes of a "
             "hosted model. Run the nightly job again."
         ) from None
-    if not whole:
+    if told != model.describe():
         raise EncoderError(
             f"{path} is of another version of noctuary, or was changed by hand. Run the nightly "
             "job again."
@@ -252,32 +256,15 @@ def read_description(directory: Path) -> HostedModel:
     return model
 
 
-def _from_json(told: dict[str, Any]) -> HostedModel:
-    for field in fields(HostedModel):
-        if type(told[field.name]) is not FIELD_TYPES[str(field.type)]:
-            raise TypeError(field.name)
-    model = HostedModel(**told)
-    if model.provider not in HOSTED_PROVIDERS or model.dimension < 1:
-        raise ValueError(model.provider)
-    if model.url:
-        require_web_address(model.url)
-    return model
-
-
 # One request to a provider: texts in, unit vectors in their order out, or why there are none. No
 # error holds a text, a key, or what a provider wrote: its words may quote both.
 
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Several times the largest answer (128 vectors of 3,072 numbers as text)."""
-BLANK = "."
-"""Sent in the place of a text without a visible character, which providers refuse."""
-TEXT_OVERHEAD_TOKENS = 16
-"""Control tokens and the prompt that a provider puts before a text."""
-
-_READ_BYTES_PER_TOKEN = 8
-"""More bytes than this per token is no prose: a provider that cuts would not read further."""
-_SAFE_BYTES_PER_TOKEN = 3
-"""Of providers that refuse longer texts: prose has 4 and more; what is refused is cut to one."""
+MAX_ANSWER_BYTES = 64 * 1024 * 1024  # several of the largest: 128 vectors of 3,072 numbers as text
+BLANK = "."  # in the place of a text without a visible character, which providers refuse
+TEXT_OVERHEAD_TOKENS = 16  # control tokens and the prompt that a provider puts before a text
+# A provider that cuts would not read further than so many bytes a token: more is no prose. Of those
+# that refuse longer texts: prose has 4 and more; what is refused is cut to one.
+_READ_BYTES_PER_TOKEN, _SAFE_BYTES_PER_TOKEN = 8, 3
 
 _UNREADABLE = "it does not accept the request: check encoder.model and encoder.dimension"
 _HINTS = {
@@ -407,31 +394,7 @@ def read_batch(body: bytes, model: HostedModel, count: int) -> Batch:
         raise BadVectorsError(
             f"the provider answered {len(rows)} vectors for {count} texts, or not each text once"
         )
-    vectors = [_numbers(by_place[place], place, model.dimension) for place in range(count)]
-    tokens: Any = answer
-    for name in model.form.paid_tokens:
-        tokens = tokens.get(name) if isinstance(tokens, dict) else None
-    # A gateway of one's own may tell nothing, or nonsense.
-    said = isinstance(tokens, int | float) and not isinstance(tokens, bool) and 0 <= tokens < 1e15
-    return Batch(_unit(np.array(vectors)), int(tokens) if said else None)
-
-
-def _numbers(raw: Any, place: int, dimension: int) -> NDArray[np.float64]:
-    try:
-        if isinstance(raw, str):
-            raw = np.frombuffer(base64.b64decode(raw, validate=True), dtype="<f4")
-        vector = np.asarray(raw, dtype=np.float64)
-    except (ValueError, TypeError, OverflowError):
-        raise BadVectorsError(f"the vector of text {place} is no list of numbers") from None
-    if vector.shape != (dimension,):
-        raise BadVectorsError(
-            f"the vector of text {place} has the shape {vector.shape}; expected ({dimension},). "
-            "Check encoder.model and encoder.dimension."
-        )
-    return vector
-
-
-def _unit(vectors: NDArray[np.float64]) -> Floats:
+    vectors = np.array([_numbers(by_place[place], place, model) for place in range(count)])
     # What is not finite, zero or too large is reported below, once, and not by numpy's warnings.
     with np.errstate(all="ignore"):
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
@@ -441,27 +404,42 @@ def _unit(vectors: NDArray[np.float64]) -> Floats:
         raise BadVectorsError(
             f"the vector of text {int(bad[0])} holds numbers that are not finite, or only zeros"
         )
-    require_unit_rows(unit, range(len(unit)))
-    return unit
+    require_unit_rows(unit, range(count))
+    tokens: Any = answer
+    for name in model.form.paid_tokens:
+        tokens = tokens.get(name) if isinstance(tokens, dict) else None
+    # A gateway of one's own may tell nothing, or nonsense.
+    is_told = type(tokens) in (int, float) and 0 <= tokens < 1e15
+    return Batch(unit, int(tokens) if is_told else None)
+
+
+def _numbers(raw: Any, place: int, model: HostedModel) -> NDArray[np.float64]:
+    try:
+        if isinstance(raw, str):
+            raw = np.frombuffer(base64.b64decode(raw, validate=True), dtype="<f4")
+        vector = np.asarray(raw, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError):
+        raise BadVectorsError(f"the vector of text {place} is no list of numbers") from None
+    if vector.shape != (model.dimension,):
+        raise BadVectorsError(
+            f"the vector of text {place} has the shape {vector.shape}; expected "
+            f"({model.dimension},). Check encoder.model and encoder.dimension."
+        )
+    return vector
 
 
 # The build side's face of a hosted model: batches of vectors, estimated first and paid for once.
 
-REQUEST_TIMEOUT_S = 60.0
-"""For one whole answer. A full batch takes seconds; longer waits only delay the retry."""
-RETRIES = 6
-"""Further tries of one request. With their waits they outlast about a minute of trouble."""
-MAX_RETRY_AFTER_S = 120.0
-"""Longest wait that a provider may ask for: limits are per minute, so two of them pass."""
-NIGHT_PATIENCE_S = 1_200.0
-"""Seconds that a whole night may wait between tries; the store is locked for as long."""
-MAX_TEXTS = 128
-"""Texts of one request, where the provider takes as many: each is paid for and kept as a whole."""
+REQUEST_TIMEOUT_S = 60.0  # for one whole answer: a full batch takes seconds
+RETRIES = 6  # of one request; with their waits they outlast about a minute of trouble
+MAX_RETRY_AFTER_S = 120.0  # that a provider may ask for: limits are per minute, so two pass
+NIGHT_PATIENCE_S = 1_200.0  # that a whole night may wait between tries; the store is locked
+MAX_TEXTS = 128  # of one request, where the provider takes as many: it is paid for and kept as one
 
+# What counts as one token: five Latin letters, two digits or two letters of another alphabet, else
+# one character that is no space: 1.08 times WordPiece's tokens of prose, of code and of Markdown
+# alike (docs/encoders.md). Longer pieces let nights begin that end at the budget.
 _PIECE = re.compile(r"[A-Za-z]{1,5}|[0-9]{1,2}|[^\W\d_A-Za-z\u2e80-\u9fff\uac00-\ud7ff]{1,2}|\S")
-"""What counts as one token: five Latin letters, two digits or two letters of another alphabet, else
-one character that is no space: 1.08 times WordPiece's tokens of prose, of code and of Markdown
-alike (docs/encoders.md). Longer pieces let nights begin that end at the budget."""
 _CONTROL_TOKENS = 2
 
 
@@ -520,20 +498,14 @@ class HostedEncoder:
         patience: Patience,
         say: Callable[[str], None],
     ) -> None:
-        self.model = client.model
+        self.client, self.model, self.spending = client, client.model, spending
         self.fingerprint = client.model.fingerprint()
-        self.spending = spending
-        self.client = client
-        self._patience = patience
-        self._say = say
+        self._patience, self._say = patience, say
 
     def iter_document_batches(
         self, texts: Sequence[str], purpose: Purpose = "document"
     ) -> Iterator[tuple[list[int], Floats]]:
-        """Yield places in `texts` and their unit vectors, shape (len(places), dimension).
-
-        The estimate is shown and held against the budget before the first request.
-        """
+        """Yield places and unit vectors; what it will cost is said, and held against the budget."""
         sent = [sent_text(text, self.model) for text in texts]
         spending, tokens = self.spending, estimate_tokens(sent, self.model.max_tokens)
         spending.require_left(len(sent), tokens)
@@ -549,20 +521,17 @@ class HostedEncoder:
     def _embed(self, texts: list[str], purpose: Purpose) -> Floats:
         """Return one request's vectors; where a text is too long, each by itself."""
         limit = self.model.max_tokens
-        try:
-            return self._request(texts, purpose)
-        except RequestRefusedError:
-            if self.model.form.truncates or max(map(_size_bytes, texts)) <= limit:
-                raise
-        if len(texts) == 1:
-            return self._request([cut_bytes(texts[0], limit)], purpose)
-        return np.concatenate([self._embed([text], purpose) for text in texts])
-
-    def _request(self, texts: list[str], purpose: Purpose) -> Floats:
-        estimate = estimate_tokens(texts, self.model.max_tokens)
+        estimate = estimate_tokens(texts, limit)
         self.spending.require_left(len(texts), estimate)
         try:
             found = self._patience.ask(lambda: self.client.embed(texts, purpose, REQUEST_TIMEOUT_S))
+        except RequestRefusedError:
+            cut = [cut_bytes(text, limit) for text in texts]
+            if self.model.form.truncates or cut == texts:
+                raise
+            if len(texts) == 1:
+                return self._embed(cut, purpose)
+            return np.concatenate([self._embed([text], purpose) for text in texts])
         except ImportError:
             raise EncoderError(f"{self.model.title} cannot be asked: {NOT_INSTALLED}") from None
         except GaveUpError as error:
@@ -588,7 +557,7 @@ def plan_requests(texts: Sequence[str], model: HostedModel) -> Iterator[list[int
     members: list[int] = []
     used = 0
     for position, text in enumerate(texts):
-        size = _size_bytes(text) + TEXT_OVERHEAD_TOKENS
+        size = len(text.encode("utf-8")) + TEXT_OVERHEAD_TOKENS
         if members and (len(members) == most or used + size > model.request_tokens):
             yield members
             members, used = [], 0
@@ -598,24 +567,16 @@ def plan_requests(texts: Sequence[str], model: HostedModel) -> Iterator[list[int
         yield members
 
 
-def _size_bytes(text: str) -> int:
-    return len(text.encode("utf-8"))
-
-
 def _dollars(usd: float) -> str:
     return f"${usd:.2f}" if usd >= 1 or usd == 0 else f"${usd:.6f}"
 
 
 # The read side's face of a hosted model: one query, one vector, within the time that is left.
 
-LONGEST_WAIT_S = 10.0
-"""For one query, without a deadline too: words alone can answer instead."""
-WAIT_SHARE = 0.7
-"""Of the time that a recall has left: the rest is for ranking and the way back."""
-REST_S = 30.0
-"""How long a provider is left alone after it failed or was late; longer leaves out vectors."""
-CACHED_QUERIES = 2048
-"""Vectors kept; 4 to 12 KB each. Prompts repeat across scopes, hooks and evaluation arms."""
+LONGEST_WAIT_S = 10.0  # for one query, without a deadline too: words alone can answer instead
+WAIT_SHARE = 0.7  # of the time that a recall has left: the rest is for ranking and the way back
+REST_S = 30.0  # that a provider is left alone after it failed or was late: without vectors
+CACHED_QUERIES = 2048  # of 4 to 12 KB each: prompts repeat across scopes, hooks and arms
 
 
 class HostedQueryEncoder:
@@ -630,13 +591,11 @@ class HostedQueryEncoder:
         self._failure = ""
 
     def encode_query(self, text: str, within_ms: float = math.inf) -> Floats:
-        """Return the unit vector of a query, read-only; shape (dimension,).
+        """Return the unit vector of a query, read-only; ProviderDownError without it in time.
 
-        ProviderDownError without an answer in a share of the time, or where the provider has just
-        failed; an answer that comes too late is kept for the next time.
+        An answer that comes too late is kept for the next time.
         """
-        known = self.known_vector(text)
-        if known is not None:
+        if (known := self.known_vector(text)) is not None:
             return known
         left_s = self._rests_until - time.monotonic()
         if left_s > 0:
@@ -675,14 +634,13 @@ class HostedQueryEncoder:
 
     def _ask(self, text: str, asked: Future[Floats]) -> None:
         try:
-            sent = sent_text(text, self.model)
-            batch = self._client.embed([sent], "query", LONGEST_WAIT_S)
+            batch = self._client.embed([sent_text(text, self.model)], "query", LONGEST_WAIT_S)
             vector = self.remember(text, batch.vectors[0].copy())
             self._rests_until = -math.inf
             asked.set_result(vector)
         except PassingFaultError as error:
-            down = ProviderDownError(f"{self.model.title} gives no vector: {error}")
-            asked.set_exception(self._rest(down))
+            said = f"{self.model.title} gives no vector: {error}"
+            asked.set_exception(self._rest(ProviderDownError(said)))
         except EncoderError as error:
             asked.set_exception(self._rest(error))
         # A thread's exception would be printed, and the waiting recall would time out.

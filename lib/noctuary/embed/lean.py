@@ -40,13 +40,10 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 
 # erfc(z) exp(z^2) as a ratio of polynomials in z, lowest power first: a weighted least-squares fit
-# of our own over [0, 5], within 2e-8 of erfc. All terms are positive, so nothing cancels in
-# float32.
-_ERFC_ABOVE = tuple(np.float32(c) for c in (1.0, 0.5246595765032215, 0.14147290936820758))
-_ERFC_BELOW = tuple(
-    np.float32(c)
-    for c in (1.0, 1.6530402472991703, 1.006695143214606, 0.2354024574672044, 0.0014867727837260308)
-)
+# of our own over [0, 5], within 2e-8 of erfc. All terms are positive: nothing cancels in float32.
+_ABOVE = (1.0, 0.5246595765032215, 0.14147290936820758)
+_BELOW = (1.0, 1.6530402472991703, 1.006695143214606, 0.2354024574672044, 0.0014867727837260308)
+_ERFC_ABOVE, _ERFC_BELOW = (tuple(map(np.float32, row)) for row in (_ABOVE, _BELOW))
 _SQRT_HALF = np.float32(math.sqrt(0.5))
 
 
@@ -151,11 +148,9 @@ DROPPED, SPACE, IDEOGRAPH, PUNCTUATION, MARK = (
 # plain Python: importing `tokenizers` takes longer than encoding the query.
 
 UNKNOWN, CLASSIFY, SEPARATE = "[UNK]", "[CLS]", "[SEP]"
+# A text may spell these out literally, as the reference tokenizer allows.
 CONTROL_TOKENS = ("[PAD]", UNKNOWN, CLASSIFY, SEPARATE, "[MASK]")
-"""Tokens that a text may spell out literally, as the reference tokenizer allows."""
-
-MAX_WORD_CHARS = 100
-"""A longer word is one unknown token, as in the reference."""
+MAX_WORD_CHARS = 100  # a longer word is one unknown token, as in the reference
 
 _CONTINUATION = "##"
 _CONTROL = re.compile("(" + "|".join(re.escape(token) for token in CONTROL_TOKENS) + ")")
@@ -175,13 +170,10 @@ class _Translation(dict[int, "int | str | None"]):
         self._dropped, self._apart = dropped, apart
 
     def __missing__(self, code_point: int) -> int | str | None:
-        result: int | str | None = code_point
-        if bisect_right(self._dropped, code_point) % 2:
-            result = None
-        elif bisect_right(self._apart, code_point) % 2:
-            result = f" {chr(code_point)} "
-        self[code_point] = result
-        return result
+        is_dropped = bisect_right(self._dropped, code_point) % 2
+        is_apart = bisect_right(self._apart, code_point) % 2
+        kept: int | str = f" {chr(code_point)} " if is_apart else code_point
+        return self.setdefault(code_point, None if is_dropped else kept)
 
 
 _CLEAN = _Translation(DROPPED, IDEOGRAPH)
@@ -200,7 +192,7 @@ class WordPiece:
     @classmethod
     def from_text(cls, text: str) -> WordPiece:
         """Read one token per line, its id the line number from 0; EncoderError if no BERT's."""
-        # Not splitlines: a vocabulary may hold line separators other than the newline as tokens.
+        # Not splitlines: a vocabulary may hold other line separators as tokens.
         lines = text.removesuffix("\n").split("\n")
         vocab = dict(zip(lines, range(len(lines)), strict=True))
         missing = [token for token in (UNKNOWN, CLASSIFY, SEPARATE) if token not in vocab]
@@ -267,15 +259,9 @@ def split_words(text: str) -> list[str]:
 # weights.bin (the tensors, little-endian float32, each at a multiple of ALIGNMENT_BYTES).
 
 FORMAT_VERSION = 1
-HEADER_FILE = "encoder.json"
-VOCAB_FILE = "vocab.txt"
-WEIGHTS_FILE = "weights.bin"
-
-ALIGNMENT_BYTES = 64
-"""Start of every tensor: one cache line, so that vector loads do not straddle two."""
-
-MOST_LAYERS = 1_000
-"""Of a header that is read: it is checked before the size of the weights is."""
+HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE = "encoder.json", "vocab.txt", "weights.bin"
+ALIGNMENT_BYTES = 64  # of every tensor: one cache line, so that vector loads do not straddle two
+MOST_LAYERS = 1_000  # of a header: it is checked before the size of the weights is
 
 _FLOAT32 = np.dtype("<f4")
 _MADV_POPULATE_READ = 22  # of Linux 5.14 on; Python has no name for it yet
@@ -321,28 +307,16 @@ class TensorPlace(NamedTuple):
 def tensor_shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
     """Return every tensor's shape in file order; the word table, rarely read whole, is last."""
     hidden, inner = arch.hidden, arch.intermediate
-    of_layer = {
-        "qkv_weight": (hidden, 3 * hidden),
-        "qkv_bias": (3 * hidden,),
-        "out_weight": (hidden, hidden),
-        "out_bias": (hidden,),
-        "attention_gain": (hidden,),
-        "attention_shift": (hidden,),
-        "up_weight": (hidden, inner),
-        "up_bias": (inner,),
-        "down_weight": (inner, hidden),
-        "down_bias": (hidden,),
-        "output_gain": (hidden,),
-        "output_shift": (hidden,),
-    }
-    layers = range(arch.layers)
-    return {
-        "position": (arch.max_tokens, hidden),
-        "embedding_gain": (hidden,),
-        "embedding_shift": (hidden,),
-        **{f"{layer}.{name}": shape for layer in layers for name, shape in of_layer.items()},
-        "word": (arch.vocab_size, hidden),
-    }
+    of_layer = (
+        *((hidden, 3 * hidden), (3 * hidden,), (hidden, hidden), (hidden,), (hidden,), (hidden,)),
+        *((hidden, inner), (inner,), (inner, hidden), (hidden,), (hidden,), (hidden,)),
+    )
+    shapes: dict[str, tuple[int, ...]] = {"position": (arch.max_tokens, hidden)}
+    shapes |= {"embedding_gain": (hidden,), "embedding_shift": (hidden,)}
+    for layer in range(arch.layers):
+        named = zip(LayerWeights._fields, of_layer, strict=True)
+        shapes |= {f"{layer}.{name}": shape for name, shape in named}
+    return {**shapes, "word": (arch.vocab_size, hidden)}
 
 
 def tensor_table(arch: Architecture) -> tuple[dict[str, TensorPlace], int]:
@@ -374,11 +348,10 @@ def read_header(directory: Path) -> Header:
     path = directory / HEADER_FILE
     try:
         value = parse_json(path.read_bytes())
-        version = value["format_version"]
-        if version != FORMAT_VERSION:
+        if value["format_version"] != FORMAT_VERSION:
             raise EncoderError(
-                f"{path} has format version {version!r}; expected {FORMAT_VERSION}. "
-                "Export the encoder again with this version."
+                f"{path} has format version {value['format_version']!r}; expected "
+                f"{FORMAT_VERSION}. Export the encoder again with this version."
             )
         return _parse(value)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -441,16 +414,9 @@ class LeanEncoder:
             LayerWeights(*(tensors[f"{layer}.{name}"] for name in LayerWeights._fields))
             for layer in range(arch.layers)
         )
-        return cls(
-            fingerprint=header.fingerprint,
-            architecture=arch,
-            tokenizer=tokenizer,
-            position=tensors["position"],
-            embedding_gain=tensors["embedding_gain"],
-            embedding_shift=tensors["embedding_shift"],
-            layers=layers,
-            word=tensors["word"],
-        )
+        others = ("position", "embedding_gain", "embedding_shift", "word")
+        named = {name: tensors[name] for name in others}
+        return cls(header.fingerprint, arch, tokenizer, layers=layers, **named)
 
     def encode_query(self, text: str) -> Floats:
         """Return one unit vector; shape (dimension,)."""
@@ -511,19 +477,16 @@ def _map_weights(
         raise EncoderError(f"cannot map {path} ({error}). Export the encoder again.") from error
     _require_identity(path, FileIdentity(len(mapped), digest), identity)
     table, _ = tensor_table(arch)
-    _map_ahead(mapped, table["word"].offset_bytes)
+    if sys.platform == "linux":
+        # All but the word table in one call: thousands of page faults cost the first text 5 ms. An
+        # older kernel refuses; then the pages come one by one.
+        with suppress(OSError):
+            pages = table["word"].offset_bytes // mmap.PAGESIZE
+            mapped.madvise(_MADV_POPULATE_READ, 0, pages * mmap.PAGESIZE)
     return {
         name: np.frombuffer(mapped, _FLOAT32, prod(shape), offset).reshape(shape)
         for name, (offset, shape) in table.items()
     }
-
-
-def _map_ahead(mapped: mmap.mmap, size_bytes: int) -> None:
-    """Map all but the word table in one call: thousands of page faults cost the first text 5 ms."""
-    if sys.platform == "linux":
-        # An older kernel refuses; then the pages come one by one.
-        with suppress(OSError):
-            mapped.madvise(_MADV_POPULATE_READ, 0, size_bytes // mmap.PAGESIZE * mmap.PAGESIZE)
 
 
 def _require_identity(path: Path, found: FileIdentity, expected: FileIdentity) -> None:
@@ -537,15 +500,11 @@ def _require_identity(path: Path, found: FileIdentity, expected: FileIdentity) -
 # The query face of a process that keeps asking: this encoder starts in 20 ms, ONNX Runtime in half
 # a second, and is two to three times as fast per query.
 
-WARM_AFTER_QUERIES = 8
-"""Queries encoded by a process before it loads the runtime, which costs what 100 queries save."""
+WARM_AFTER_QUERIES = 8  # before the runtime is loaded, which costs what 100 queries save
+CALL_THREADS = 2  # of one call, at most the cores: two take 2.5 ms a query where one takes 3.5
+MIN_COSINE = 0.9999  # of two implementations: float32 reaches 0.999999, a wrong tokenizer 0.999
 
-CALL_THREADS = 2
-"""Threads of one call, at most the cores: two take 2.5 ms a query where one takes 3.5."""
-
-MIN_COSINE = 0.9999
-"""Least agreement of two implementations: float32 reaches 0.999999, a wrong tokenizer 0.999."""
-
+# Compared before the change: each uses another part of both.
 SAMPLE_TEXTS = (
     "",
     "When did we move the quarterly review, and who decided it?",
@@ -554,10 +513,8 @@ SAMPLE_TEXTS = (
     "def f(x):\n\treturn x[0] != 'a' # 🙂",
     "one two three four five six seven eight nine ten " * 8,
 )
-"""Texts on which both faces are compared before the change: each uses another part of them."""
-
+# Longest wait for a load (0.5 s) at exit: the runtime aborts a process that ends inside a call.
 _LEAVE_WITHIN_S = 5.0
-"""Longest wait for a load (0.5 s) at exit: the runtime aborts a process that ends inside a call."""
 
 
 class WarmEncoder:
@@ -577,8 +534,7 @@ class WarmEncoder:
 
     def encode_query(self, text: str) -> NDArray[np.float32]:
         """Return the unit vector of a query; EncoderError if the lean encoder cannot give one."""
-        runtime = self._runtime
-        if runtime is not None:
+        if (runtime := self._runtime) is not None:
             try:
                 return runtime.encode_query(text)
             # onnxruntime's exceptions have no common base; the lean encoder answers instead.
@@ -604,19 +560,18 @@ class WarmEncoder:
     def load(self) -> bool:
         """Use the runtime from now on if it loads and agrees; say whether it does. Never raises."""
         try:
-            runtime = self._open()
+            self._runtime = self._open()
         # Whatever is wrong with the runtime or its files, recall goes on without.
         except Exception as error:
             self._reason = f"{type(error).__name__}: {error}"
             return False
-        self._runtime = runtime
         return True
 
     def _open(self) -> OnnxEncoder:
         from noctuary.embed.onnx import OnnxEncoder
 
-        cores = min(CALL_THREADS, usable_cores())
-        runtime = OnnxEncoder.open(self._export, 1, call_threads=cores)
+        threads = min(CALL_THREADS, usable_cores())
+        runtime = OnnxEncoder.open(self._export, 1, call_threads=threads)
         require_same(self.lean.fingerprint, runtime.fingerprint)
         for number, text in enumerate(SAMPLE_TEXTS):
             cosine = float(runtime.encode_query(text) @ self.lean.encode_query(text))

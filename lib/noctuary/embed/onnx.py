@@ -1,4 +1,4 @@
-"""The bulk face of an encoder: ONNX Runtime, fp32, over what `noctuary.embed.export` wrote.
+"""The bulk face of an encoder: ONNX Runtime, fp32, over what `export_onnx` wrote.
 
 A text is never padded, shares no call, and each call is one thread's: nothing changes its vector.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -16,35 +17,67 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, hash_json, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import SILENT, Progress, usable_cores
 from noctuary.embed.fingerprint import DIGEST_CHARS, EncoderFingerprint, require_unit_rows
-from noctuary.embed.sentence import (
-    BATCH_SIZE,
-    Floats,
-    PlacedVectors,
-    gather_batches,
-    readable_head,
-    without_surrogates,
-)
 
-MODEL_FILE = "model.onnx"
-TOKENIZER_FILE = "tokenizer.json"
-HEADER_FILE = "onnx.json"
-INPUT_NAME = "ids"
-OUTPUT_NAME = "vector"
+# What bulk encoders share. How much of a long text has to be tokenized: only a head that certainly
+# holds the tokens that a model reads. All of a 10 MB paste would take a minute.
 
+Floats = NDArray[np.float32]
+PlacedVectors = tuple[list[int], Floats]  # positions of some texts, and a row for each
+
+CHARS_PER_TOKEN = 16  # first guess; English has 4, so ordinary texts are left whole
+MARGIN_TOKENS = 128  # beyond those read: a cut word has at most 100 (more is one unknown)
+MAX_HEAD_CHARS = 1 << 18  # what holds too few tokens by here is one blob
+BATCH_SIZE = 8  # texts; on a CPU 8-16 is the fastest: larger ones fall out of the cache
+
+_GROWTH = 4
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def readable_head(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
+    """Return a beginning of the text with the same first max_tokens tokens, by their count."""
+    size = CHARS_PER_TOKEN * max_tokens
+    while size < min(len(text), MAX_HEAD_CHARS):
+        head = text[:size]
+        if count(head) > max_tokens + MARGIN_TOKENS:
+            return head
+        size *= _GROWTH
+    return text[:MAX_HEAD_CHARS]
+
+
+def without_surrogates(text: str) -> str:
+    """Replace lone surrogates: they are not UTF-8, which tokenizers want, and carry no text."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def gather_batches(
+    batches: Iterable[PlacedVectors], shape: tuple[int, int], progress: Progress
+) -> Floats:
+    """Put the vectors of batches, together one of each text, where their texts stand."""
+    vectors = np.empty(shape, dtype=np.float32)
+    done = 0
+    for positions, batch in batches:
+        vectors[positions] = batch
+        done += len(positions)
+        progress.update("encode", done, len(vectors))
+    return vectors
+
+
+# ONNX Runtime.
+
+MODEL_FILE, TOKENIZER_FILE, HEADER_FILE = "model.onnx", "tokenizer.json", "onnx.json"
+INPUT_NAME, OUTPUT_NAME = "ids", "vector"
+# Bumped when an export of the same model would give other files, or be judged otherwise.
 EXPORT_VERSION = 1
-"""Bumped when an export of the same model would give other files, or be judged otherwise."""
 
 _PACKAGES = ("onnx", "onnxruntime", "sentence-transformers", "torch", "transformers")
-
-_AHEAD_PER_THREAD = 4 * BATCH_SIZE
-"""Texts queued per thread: none waits for a write, and 100,000 texts are not all queued."""
-
+_AHEAD_PER_THREAD = 4 * BATCH_SIZE  # queued: none waits for a write, and not all of 100,000 are
 _ERRORS_ONLY = 3
 
 
@@ -108,13 +141,14 @@ def read_header(directory: Path) -> OnnxHeader:
 
 
 def known_header(directory: Path, fingerprint: EncoderFingerprint) -> OnnxHeader | None:
-    """Return what an earlier export found, if it was of this model and with these libraries."""
+    """Return what an earlier export found, if it was of this model, with these libraries, whole."""
     try:
         header = read_header(directory)
+        is_whole = bool(header.declined) or hash_files(directory) == header.files
     except EncoderError:
         return None
     same = header.fingerprint == fingerprint and header.toolchain == toolchain()
-    return header if same else None
+    return header if same and is_whole else None
 
 
 def hash_files(directory: Path) -> dict[str, str]:

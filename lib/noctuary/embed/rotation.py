@@ -1,4 +1,4 @@
-"""The rotation after which a prefix of a vector is its best short form; a pack's short tier.
+"""The rotation after which a prefix of a vector is its best short form, and what is cut behind it.
 
 The uncentred PCA of the corpus: orthogonal, so cosines stay. Fitted once per encoder and kept,
 because another rotation rewrites every tier.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +20,20 @@ from noctuary.core.errors import FingerprintMismatchError, StoreError
 from noctuary.core.files import canonical_json, read_array, write_array, write_text
 from noctuary.embed.funnel import PREFIX_EPSILON, SERVING_DIM, PrefixTier, release_pages
 
-BLOCK_ROWS = 16_384
-"""Rows looked at or assigned at once: 50 MB as float64 at 384 dimensions, 64 MB by 1,024 cells."""
-
-FIT_ROWS_PER_DIMENSION = 1
-"""Rows needed per dimension before a rotation is frozen, for good: fewer leave directions without
-data; 500 rows are nearly enough for 384 dimensions (research/limits.md section 4)."""
-
-FIT_ROWS_MAX = 131_072
-"""Most rows looked at, evenly spread; a million would take 20 s longer for the same."""
-
-GRAM_ROWS = 8192
-"""Rows read at once while fitting: bounds memory for a memory-mapped matrix."""
-
-PREFIX_ROWS = 8192
-"""Rows normalised at once in float64: three such arrays of 256 dimensions are 50 MB."""
-
-MATRIX_FILE = "rotation.npy"
-STAMP_FILE = "rotation.json"
-
 Floats = NDArray[np.float32]
 Matrix = NDArray[np.floating[Any]]
+
+# The rotation: fitted, frozen, applied.
+
+BLOCK_ROWS = 16_384  # looked at or assigned at once: 64 MB by 1,024 cells
+# Rows needed per dimension before a rotation is frozen, for good: fewer leave directions without
+# data; 500 rows are nearly enough for 384 dimensions (research/limits.md section 4).
+FIT_ROWS_PER_DIMENSION = 1
+FIT_ROWS_MAX = 131_072  # most rows, evenly spread; a million take 20 s longer for the same
+GRAM_ROWS = 8_192  # read at once while fitting: bounds memory for a memory-mapped matrix
+PREFIX_ROWS = 8_192  # normalised at once in float64: three arrays of 256 dimensions are 50 MB
+
+MATRIX_FILE, STAMP_FILE = "rotation.npy", "rotation.json"
 
 
 def count_bad_rows(vectors: Matrix, tolerance: float) -> int:
@@ -78,8 +72,7 @@ def fit(vectors: Matrix, fingerprint_digest: str) -> Rotation:
     """Fit the uncentred PCA rotation of a corpus, shape (n >= 1, d); may be memory-mapped.
 
     Deterministic: each eigenvector's largest component, the first of equal ones, is positive.
-    ValueError for another shape, no row, or a value that is not finite. Source: research/limits.md
-    section 4.
+    ValueError for another shape, no row, or a value that is not finite.
     """
     if vectors.ndim != 2 or not len(vectors):
         raise ValueError(f"a rotation needs vectors of shape (n >= 1, d), not {vectors.shape}")
@@ -104,6 +97,16 @@ def identity(dim: int, fingerprint_digest: str, reason: str) -> Rotation:
     return _stamped(np.eye(dim, dtype=np.float32), 0, fingerprint_digest, reason)
 
 
+def _stamped(matrix: NDArray[Any], fitted_on: int, model: str, reason: str = "") -> Rotation:
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"a rotation is square, not {matrix.shape}")
+    frozen = np.array(matrix, dtype=np.float32)
+    frozen.flags.writeable = False
+    digest = hashlib.sha256(f"{frozen.shape} {fitted_on} {model}\n".encode())
+    digest.update(frozen.astype("<f4", copy=False).tobytes())
+    return Rotation(frozen, fitted_on, model, digest.hexdigest(), reason)
+
+
 def save(directory: Path, rotation: Rotation) -> None:
     """Store a rotation atomically: the matrix first, then the stamp that makes it count."""
     write_array(directory / MATRIX_FILE, rotation.matrix)
@@ -121,19 +124,14 @@ def load(directory: Path) -> Rotation | None:
         stamp = json.loads(path.read_text(encoding="utf-8"))
         matrix = read_array(directory / MATRIX_FILE, mmap=False)
         rotation = _stamped(matrix, int(stamp["fitted_on"]), str(stamp["fingerprint_digest"]))
-        expected = str(stamp["digest"])
+        if rotation.digest != stamp["digest"]:
+            raise ValueError(f"digest {rotation.digest}, expected {stamp['digest']}")  # noqa: TRY301
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        raise StoreError(_damaged(directory, str(error))) from error
-    if rotation.digest != expected:
-        raise StoreError(_damaged(directory, f"digest {rotation.digest}, expected {expected}"))
+        raise StoreError(
+            f"the rotation in {directory} is damaged ({error}); remove the directory and run the "
+            "night again: a new rotation is fitted and every tier is rewritten"
+        ) from error
     return rotation
-
-
-def _damaged(directory: Path, found: str) -> str:
-    return (
-        f"the rotation in {directory} is damaged ({found}); remove the directory and run the night "
-        "again: a new rotation is fitted and every tier is rewritten"
-    )
 
 
 def fit_or_load(directory: Path, vectors: Matrix, fingerprint_digest: str) -> Rotation:
@@ -166,9 +164,7 @@ def rotate(vectors: Matrix, rotation: Rotation, dim: int | None = None) -> Float
             f"{rotation.dim}; use the rotation of the encoder that made them"
         )
     rows = np.asarray(vectors, dtype=np.float32)
-    if rotation.is_identity:
-        return rows[..., :dim]
-    return rows @ rotation.matrix[:, :dim]
+    return rows[..., :dim] if rotation.is_identity else rows @ rotation.matrix[:, :dim]
 
 
 def prefix(rotated: Matrix, dim: int) -> Floats:
@@ -192,28 +188,11 @@ def rotated_prefix(vectors: Matrix, rotation: Rotation, dim: int) -> Floats:
     return prefix(rotate(vectors, rotation, dim), dim)
 
 
-def _stamped(
-    matrix: NDArray[Any], fitted_on: int, fingerprint_digest: str, reason: str = ""
-) -> Rotation:
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"a rotation is square, not {matrix.shape}")
-    frozen = np.array(matrix, dtype=np.float32)
-    frozen.flags.writeable = False
-    digest = hashlib.sha256(f"{frozen.shape} {fitted_on} {fingerprint_digest}\n".encode())
-    digest.update(frozen.astype("<f4", copy=False).tobytes())
-    return Rotation(frozen, fitted_on, fingerprint_digest, digest.hexdigest(), reason)
+# The short tier that a serving pack carries: prefixes, sorted by the cells of a k-means.
 
-
-# Making the short tier that a serving pack carries: prefixes, cells, order. Build side.
-
-ROWS_PER_CELL = 1_024
-"""Mean rows of a cell: smaller fit a neighbourhood better, and each probed cell costs a call."""
-
-FIT_ROWS_PER_CELL = 48
-"""Rows per cell that k-means sees: enough for a stable mean; more only lengthens the night."""
-
-FIT_ROUNDS = 8
-"""Rounds of k-means; cells barely move after these, and an unfinished fit only costs speed."""
+ROWS_PER_CELL = 1_024  # smaller fit a neighbourhood better, and each probed cell costs a call
+FIT_ROWS_PER_CELL = 48  # that k-means sees: enough for a stable mean; more lengthen the night
+FIT_ROUNDS = 8  # cells barely move after these, and an unfinished fit only costs speed
 
 
 def build_prefix_tier(
@@ -261,3 +240,121 @@ def assign(prefixes: Floats, centroids: Floats) -> NDArray[np.int64]:
         chunk = prefixes[start : start + BLOCK_ROWS]
         cells[start : start + len(chunk)] = (chunk @ centroids.T).argmax(axis=1)
     return cells
+
+
+# Early-exit thresholds of the short tiers, derived from a corpus against full-dimension truth: from
+# where on a tier's best cosine tells that its first ten are right (libravdb mathematics section 4).
+# Memories serve as queries, held out from their own results; equal inputs give equal thresholds.
+
+TARGET_RECALL = 0.9  # of the true first ten, what a tier's first ten must hold to count as right
+TARGET_PRECISION = 0.95  # least share of right answers among early exits; higher trades exits away
+TOP = 10  # results that a tier's answer is judged by
+MIN_EXITS = 30  # fewest queries at or above a threshold: the precision of fewer says too little
+SAMPLE_QUERIES = 400  # evenly spread (400 of 100,000 rows: a second per tier)
+CORPUS_ROWS = 100_000  # most memories searched, evenly spread; bounds time on large stores
+MIN_CORPUS_ROWS = 100  # among fewer, a tenth are neighbours and any tier looks good
+# The reference's, by dimensions, where nothing can be derived; too early for the default model.
+REFERENCE_EXITS: Mapping[int, float] = {64: 0.65, 256: 0.75}
+
+RULES: Mapping[str, Any] = {
+    "target_recall": TARGET_RECALL, "target_precision": TARGET_PRECISION, "top": TOP,
+    "min_exits": MIN_EXITS, "sample_queries": SAMPLE_QUERIES, "corpus_rows": CORPUS_ROWS,
+    "min_corpus_rows": MIN_CORPUS_ROWS,
+    "reference_exits": {str(dim): at for dim, at in REFERENCE_EXITS.items()},
+}  # fmt: skip
+"""Everything above: kept thresholds hold for the same vectors under the same rules."""
+
+_QUERY_CHUNK = 50  # 20 MB of scores at 100,000 rows
+_DIGITS = 4
+
+DERIVED, UNREACHED, REFERENCE = "derived", "unreached", "reference"
+
+
+@dataclass(frozen=True, slots=True)
+class ExitThreshold:
+    """How sure a tier must be to answer alone; shares are of the sampled queries."""
+
+    dim: int
+    exit_at: float | None  # least best cosine, in [-1, 1]; None never exits
+    origin: str  # DERIVED, UNREACHED (nothing reaches the target precision) or REFERENCE
+    precision: float | None = None  # share of right answers among those that exit
+    exits: float = 0.0
+    auroc: float | None = None  # None where all answers were right, or none
+    reference_precision: float | None = None  # at the reference's threshold, if any exits there
+    queries: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for an asset's metadata."""
+        return {name: value for name, value in asdict(self).items() if name != "dim"}
+
+
+def derive_thresholds(
+    vectors: Matrix, rotation: Rotation, dims: Sequence[int]
+) -> dict[int, ExitThreshold]:
+    """Return the exit threshold of each short tier of unit rows, (n, d), by its dimensions."""
+    short = sorted({dim for dim in dims if 0 < dim < vectors.shape[1]})
+    if len(vectors) < MIN_CORPUS_ROWS or rotation.is_identity:
+        return {dim: ExitThreshold(dim, REFERENCE_EXITS.get(dim), REFERENCE) for dim in short}
+    corpus = np.asarray(vectors[:: -(-len(vectors) // CORPUS_ROWS)], dtype=np.float32)
+    release_pages(vectors)
+    # Rows of the corpus itself, so that each can be held out by its place.
+    places = np.arange(0, len(corpus), -(-len(corpus) // SAMPLE_QUERIES))
+    truth, _ = _nearest(corpus, places)
+    thresholds: dict[int, ExitThreshold] = {}
+    for dim in short:
+        found, best = _nearest(rotated_prefix(corpus, rotation, dim), places)
+        shared = [len(np.intersect1d(a, b)) for a, b in zip(truth, found, strict=True)]
+        right = np.asarray(shared) >= TARGET_RECALL * TOP - 1e-9
+        thresholds[dim] = choose_threshold(dim, best, right)
+    return thresholds
+
+
+def _nearest(rows: Floats, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
+    """Return the first TOP rows of each query row, itself left out, and its best cosine."""
+    found: list[NDArray[np.int64]] = []
+    best: list[Floats] = []
+    for start in range(0, len(places), _QUERY_CHUNK):
+        asked = places[start : start + _QUERY_CHUNK]
+        scores = rows[asked] @ rows.T
+        scores[np.arange(len(asked)), asked] = -np.inf
+        found.append(np.argpartition(-scores, TOP - 1, axis=1)[:, :TOP])
+        best.append(scores.max(axis=1))
+    return np.concatenate(found), np.concatenate(best)
+
+
+def choose_threshold(dim: int, best: Floats, right: NDArray[np.bool_]) -> ExitThreshold:
+    """Return the least threshold at and above which enough answers, (q,), are right."""
+    order = np.argsort(-best, kind="stable")
+    scores, hits = best[order].astype(np.float64), np.cumsum(right[order], dtype=np.int64)
+    counts = np.arange(1, len(scores) + 1)
+    # Equal scores leave together: only the last of them can be a threshold.
+    last = np.append(scores[1:] < scores[:-1], True)
+    reaches = last & (counts >= MIN_EXITS) & (hits >= TARGET_PRECISION * counts)
+    leaving = best >= REFERENCE_EXITS.get(dim, np.inf)
+    found = ExitThreshold(
+        dim,
+        None,
+        UNREACHED,
+        auroc=_auroc(best[right], best[~right]),
+        reference_precision=_rounded(right[leaving].mean()) if leaving.any() else None,
+        queries=len(best),
+    )
+    if not reaches.any():
+        return found
+    chosen = int(np.flatnonzero(reaches)[-1])
+    precision, exits = hits[chosen] / counts[chosen], counts[chosen] / len(scores)
+    proven = {"precision": _rounded(precision), "exits": _rounded(exits)}
+    return replace(found, exit_at=float(scores[chosen]), origin=DERIVED, **proven)
+
+
+def _auroc(right: Floats, wrong: Floats) -> float | None:
+    """Return the chance that a query answered rightly has the higher best cosine; ties are half."""
+    if not right.size or not wrong.size:
+        return None
+    ordered = np.sort(wrong)
+    below = sum(np.searchsorted(ordered, right, side=side).sum() for side in ("left", "right"))
+    return _rounded(below / (2 * right.size * wrong.size))
+
+
+def _rounded(value: Any) -> float:
+    return round(float(value), _DIGITS)

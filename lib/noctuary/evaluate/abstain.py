@@ -133,25 +133,17 @@ def _confidences(run: Run, query_ids: Sequence[str]) -> Floats | None:
 
 
 def _auroc_interval(known: Floats, unknown: Floats, resampling: Resampling) -> Interval | None:
-    """Return the percentile interval of the AUROC without sorting each of its resamples."""
-    # The unanswerable scores are sorted once; a resample only counts how often each is drawn. How
-    # many of them lie below an answerable score is then a difference of running counts.
+    """Return the percentile interval of the AUROC; both kinds of queries are drawn anew."""
     n, m = known.size, unknown.size
     if min(n, m) < MIN_VALUES:
         return None
-    ordered = np.sort(unknown)
-    below = np.searchsorted(ordered, known, side="left")
-    not_above = np.searchsorted(ordered, known, side="right")
+    others = np.sort(unknown)
+    wins = (known[:, None] > others) + 0.5 * (known[:, None] == others)
     rng = np.random.default_rng(resampling.seed)
     drawn: list[Floats] = []
     for rows in chunks(resampling.draws, n + m):
-        picked = rng.integers(0, n, size=(rows, n))
-        running = np.zeros((rows, m + 1), dtype=np.int64)
-        np.cumsum(draw_counts(rng, rows, m), axis=1, out=running[:, 1:])
-        # Ties count half: the mean of those strictly below and those not above.
-        twice = np.take_along_axis(running, below[picked], axis=1)
-        twice += np.take_along_axis(running, not_above[picked], axis=1)
-        drawn.append(twice.sum(axis=1) / (2.0 * n * m))
+        won = draw_counts(rng, rows, n).astype(np.float64) @ wins
+        drawn.append((won * draw_counts(rng, rows, m)).sum(axis=1) / (n * m))
     low, high = np.quantile(np.concatenate(drawn), resampling.tails)
     return Interval(auroc(known, unknown), float(low), float(high), n + m)
 

@@ -429,22 +429,16 @@ TOP_SCORE_DIGITS = 5  # of a top score: equal nights leave equal files, whatever
 def runs_to_json(runs: Runs) -> dict[str, dict[str, Any]]:
     """Return runs as plain values, their scores cut to what no number of threads changes."""
 
-    def rounded(run: Run) -> Run:
-        scores = (None if s is None else round(s, TOP_SCORE_DIGITS) for s in run.top_scores)
-        return replace(run, top_scores=tuple(scores))
+    def told(run: Run) -> dict[str, Any]:
+        scores = [None if s is None else round(s, TOP_SCORE_DIGITS) for s in run.top_scores]
+        return {**run.to_json(), "top_scores": scores}
 
-    return {
-        group: {name: rounded(run).to_json() for name, run in arms.items()}
-        for group, arms in runs.items()
-    }
+    return {group: {name: told(run) for name, run in arms.items()} for group, arms in runs.items()}
 
 
 def runs_from_json(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Run]]:
     """Read back what `runs_to_json` returned; ValueError if it is damaged."""
-    return {
-        group: {name: Run.from_json(run) for name, run in arms.items()}
-        for group, arms in raw.items()
-    }
+    return {g: {name: Run.from_json(run) for name, run in arms.items()} for g, arms in raw.items()}
 
 
 def score_group(questions: Questions, runs: Runs, group: str) -> dict[str, Scores]:

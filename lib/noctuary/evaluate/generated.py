@@ -18,28 +18,15 @@ from noctuary.core.settings import EvaluationSettings
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.evaluate.labels import Query
 from noctuary.text.tokens import tokenize
+from noctuary.work import http
 from noctuary.work.content import ContentStore
-from noctuary.work.http import (
-    DATA_RULE,
-    Answers,
-    BadAnswerError,
-    Endpoint,
-    EndpointDownError,
-    Sleep,
-    batch_message,
-    clip_text,
-    complete,
-    numbered,
-    parse_batch,
-    read_api_key,
-)
 
 # How many words a written query shares with its memories: one that repeats them would be another
 # exact query and reward lexical search.
 
+# Of a paraphrase (hybrid-recall's evaluation set). Higher lets lexical search find what was to be
+# found by meaning; lower rejects queries for a name that cannot be paraphrased.
 MAX_JACCARD = 0.18
-"""Bound of a paraphrase (hybrid-recall's evaluation set). Higher lets lexical search find what was
-to be found by meaning; lower rejects queries for a name that cannot be paraphrased."""
 MAX_JACCARD_MULTI_HOP = 0.3  # against each of its memories: it has to name what they share
 MAX_SHARED = 1 / 3  # of a paraphrase's tokens in the memory: Jaccard does not bound a short query
 
@@ -93,7 +80,13 @@ class Prompt(NamedTuple):
     name: str  # part of the keys under which answers are memoised
     value_key: str  # holds the answer in every item
     read: Callable[[object], Value | None]  # returns the answer, or None where it is not usable
-    system: str  # the instruction
+    task: str
+    example: str
+
+    @property
+    def system(self) -> str:
+        """The instruction."""
+        return f'{self.task} {http.DATA_RULE}{{"items": [{{"id": "1", {self.example}}}]}}'
 
 
 PARAPHRASE = Prompt(
@@ -104,7 +97,8 @@ PARAPHRASE = Prompt(
     "question or request, in the language of its memory, that this memory answers and that "
     "somebody would ask who remembers the matter but not the wording. Use synonyms and "
     "descriptions: no noun, verb, adjective, name or number of the memory may appear in the "
-    "query. At most 25 words. " + DATA_RULE + '{"items": [{"id": "1", "query": "..."}]}',
+    "query. At most 25 words.",
+    '"query": "..."',
 )
 
 MULTI_HOP = Prompt(
@@ -114,11 +108,11 @@ MULTI_HOP = Prompt(
     "You write test queries for the search of a personal memory store. For each item write one "
     "question, in the language of its memories, that can only be answered with both memories "
     "together: each holds a part of the answer that the other lacks. Ask for what joins them, and "
-    "use the memories' own words as little as possible. At most 30 words. "
-    + DATA_RULE
-    + '{"items": [{"id": "1", "query": "..."}]}',
+    "use the memories' own words as little as possible. At most 30 words.",
+    '"query": "..."',
 )
 
+# The scale of UMBRELA (Upadhyay et al. 2024).
 GRADE = Prompt(
     "grade",
     "grade",
@@ -128,27 +122,20 @@ GRADE = Prompt(
     "1: it is on the topic and does not answer any part of the query. "
     "2: it answers a part of the query, or all of it unclearly or among other things. "
     "3: it is about the query and holds the exact answer. "
-    "Be strict: between two grades give the lower one. "
-    + DATA_RULE
-    + '{"items": [{"id": "1", "grade": 0}]}',
+    "Be strict: between two grades give the lower one.",
+    '"grade": 0',
 )
-"""The scale of UMBRELA (Upadhyay et al. 2024)."""
 
 
-def parse_answers(content: str, n_items: int, prompt: Prompt) -> Answers[Value]:
+def parse_answers(content: str, n_items: int, prompt: Prompt) -> http.Answers[Value]:
     """Return every usable value of an answer whose items had the ids "1" to "n_items"."""
-    return parse_batch(
-        content, numbered(n_items), lambda row: prompt.read(row.get(prompt.value_key))
+    return http.parse_batch(
+        content, http.numbered(n_items), lambda row: prompt.read(row.get(prompt.value_key))
     )
 
 
 # What has been answered before, so that a night asks only for what is new. Kept answers tell of
 # memories and are to be deleted with these (`Generated.keys` names the ones still in use).
-
-
-def _hash_memory(record: MemoryRecord) -> str:
-    """Hash what a prompt and the overlap depend on: a changed importance asks nothing anew."""
-    return hash_text(record.content, record.expanded_keywords)
 
 
 MAX_USELESS = 3  # answers in a row without a usable value after which an endpoint is left alone
@@ -159,13 +146,12 @@ class _Asker:
     """One endpoint in its role ("generator" or "judge"), and what the conversation came to."""
 
     role: str
-    endpoint: Endpoint
+    endpoint: http.Endpoint
     cache: ContentStore
     batch_size: int
-    sleep: Sleep
+    sleep: http.Sleep
     progress: Progress
     requests: int = 0
-    remembered: int = 0
     useless: int = 0  # answers in a row without a usable value
     faults: Counter[str] = field(default_factory=Counter[str])
     stopped: str | None = None  # why the endpoint was given up
@@ -179,7 +165,6 @@ class _Asker:
             with suppress(ValueError):  # damaged
                 if (value := prompt.read(parse_json(kept))) is not None:
                     found[key.hex()] = value
-        self.remembered += len(found)
         new = [key for key in items if key not in found]
         for start in range(0, len(new), self.batch_size):
             if self.stopped is not None:
@@ -199,14 +184,15 @@ class _Asker:
     ) -> Mapping[int, Value]:
         self.requests += 1
         try:
-            content = complete(self.endpoint, prompt.system, batch_message(payloads), self.sleep)
-        except EndpointDownError as error:
+            content = http.complete(
+                self.endpoint, prompt.system, http.batch_message(payloads), self.sleep
+            )
+            answers = parse_answers(content, len(payloads), prompt)
+        except http.EndpointDownError as error:
             self._stop(str(error))
             return {}
-        except BadAnswerError as error:
-            answers: Answers[Value] = Answers({}, Counter({error.fault: 1}))
-        else:
-            answers = parse_answers(content, len(payloads), prompt)
+        except http.BadAnswerError as error:
+            answers = http.Answers({}, Counter({error.fault: 1}))
         for fault, count in answers.faults.items():
             self.faults[f"{self.role}: {fault.value}"] += count
         self.useless = 0 if answers.values else self.useless + 1
@@ -240,7 +226,6 @@ class Generated:
     n_asked: int = 0  # memories and pairs that a query was wanted for
     n_pending: int = 0  # still without a query or a grade; asked again the next night
     n_requests: int = 0  # batches sent tonight, retries apart
-    n_remembered: int = 0  # answers that came from the cache
     faults: Mapping[str, int] = field(default_factory=dict[str, int])  # by "role: fault"
     warnings: tuple[str, ...] = ()  # one sentence for every endpoint that was given up
     keys: frozenset[str] = frozenset()  # of the cache, still in use; all others may be deleted
@@ -255,13 +240,9 @@ class Generated:
 
     def to_facts(self) -> dict[str, Any]:
         """Return the counts, without a text."""
-        facts: dict[str, Any] = {
-            "asked": self.n_asked,
-            "pending": self.n_pending,
-            "rejected": len(self.rejected),
-            "faults": dict(self.faults),
-        }
-        return {**facts, "note": "; ".join(self.warnings)} if self.warnings else facts
+        counts = {"asked": self.n_asked, "pending": self.n_pending, "rejected": len(self.rejected)}
+        note = {"note": "; ".join(self.warnings)} if self.warnings else {}
+        return {**counts, "faults": dict(self.faults), **note}
 
 
 def read_generated(path: Path) -> Generated:
@@ -282,12 +263,33 @@ class _Draft(NamedTuple):
     text: str = ""
 
     @property
-    def memory_ids(self) -> tuple[str, ...]:
-        return tuple(record.memory_id for record in self.records)
-
-    @property
     def query_id(self) -> str:
-        return "-".join((self.prompt.name, *self.memory_ids))
+        return "-".join((self.prompt.name, *(record.memory_id for record in self.records)))
+
+    def shown(self) -> dict[str, str]:
+        """Return the memories as a prompt shows them."""
+        if len(self.records) == 1:
+            return {"memory": http.clip_text(self.records[0].content)}
+        return {
+            f"memory_{n}": http.clip_text(r.content) for n, r in enumerate(self.records, start=1)
+        }
+
+    def overlap_fault(self) -> str | None:
+        """Return why the text is too close to its memories or no query, None if it is neither."""
+        paraphrase = self.prompt is PARAPHRASE
+        most = MAX_JACCARD if paraphrase else MAX_JACCARD_MULTI_HOP
+        for record in self.records:
+            found = measure_overlap(self.text, record)
+            if found.n_tokens < MIN_TOKENS:
+                return f"too short: {found.n_tokens} tokens, expected at least {MIN_TOKENS}"
+            if found.jaccard > most:
+                return f"overlap: Jaccard {found.jaccard:.2f} with its memory, expected <= {most}"
+            if paraphrase and found.shared > MAX_SHARED:
+                return (
+                    f"overlap: {found.shared:.2f} of its words stand in its memory, expected "
+                    f"<= {MAX_SHARED:.2f}"
+                )
+        return None
 
 
 WRITTEN_ANSWERS_KIND = "generated_queries:1"  # of the answers of both models
@@ -302,10 +304,10 @@ def ask_configured_models(
     progress: Progress = SILENT,
 ) -> Generated:
     """Let the configured models write and grade queries about memories and linked pairs."""
-    key = read_api_key(chosen.api_key_variable, "evaluation.api_key_variable")
+    key = http.read_api_key(chosen.api_key_variable, "evaluation.api_key_variable")
     try:
-        generator = Endpoint(chosen.generator_url, chosen.generator_model, key)
-        judge = Endpoint(chosen.judge_url, chosen.judge_model, key)
+        generator = http.Endpoint(chosen.generator_url, chosen.generator_model, key)
+        judge = http.Endpoint(chosen.judge_url, chosen.judge_model, key)
     except ValueError as error:
         raise ConfigError(f"evaluation.generator_* or judge_*: {error}") from error
     asked = choose_memories(records, chosen.generated_queries)
@@ -334,12 +336,12 @@ def choose_pairs(
 def generate_queries(
     records: Sequence[MemoryRecord],
     pairs: Sequence[Pair],
-    generator: Endpoint,
-    judge: Endpoint,
+    generator: http.Endpoint,
+    judge: http.Endpoint,
     cache: ContentStore,
     *,
     batch_size: int = DEFAULT_BATCH,
-    sleep: Sleep = time.sleep,
+    sleep: http.Sleep = time.sleep,
     progress: Progress = SILENT,
 ) -> Generated:
     """Let one model write queries and another one grade them; only what passes is kept."""
@@ -356,12 +358,13 @@ def generate_queries(
     wanted += [_Draft(MULTI_HOP, pair) for pair in pairs if pair[0].memory_id != pair[1].memory_id]
     wanted = list({draft.query_id: draft for draft in wanted}.values())
     drafts = _write(wanted, writer)
-    refused = {draft.query_id: reason for draft in drafts if (reason := _overlap_fault(draft))}
+    refused = {draft.query_id: reason for draft in drafts if (reason := draft.overlap_fault())}
     grades = _grade([d for d in drafts if d.query_id not in refused], grader, generator.model)
     queries: list[Query] = []
     rejected: list[dict[str, Any]] = []
     for draft in drafts:
-        name, ids, stratum = draft.query_id, draft.memory_ids, draft.prompt.name
+        name, stratum = draft.query_id, draft.prompt.name
+        ids = tuple(record.memory_id for record in draft.records)
         given = {i: grades[name, i] for i in ids if (name, i) in grades}
         reason = refused.get(name)
         if any(grade < MIN_GRADE for grade in given.values()):
@@ -378,11 +381,15 @@ def generate_queries(
         n_asked=len(wanted),
         n_pending=len(wanted) - len(queries) - len(rejected),
         n_requests=writer.requests + grader.requests,
-        n_remembered=writer.remembered + grader.remembered,
         faults=dict(sorted((writer.faults + grader.faults).items())),
         warnings=tuple(said for said in (writer.stopped, grader.stopped) if said is not None),
         keys=frozenset(writer.keys | grader.keys),
     )
+
+
+def _hash_memory(record: MemoryRecord) -> str:
+    """Hash what a prompt and the overlap depend on: a changed importance asks nothing anew."""
+    return hash_text(record.content, record.expanded_keywords)
 
 
 def _write(wanted: Sequence[_Draft], writer: _Asker) -> list[_Draft]:
@@ -390,38 +397,12 @@ def _write(wanted: Sequence[_Draft], writer: _Asker) -> list[_Draft]:
     for prompt in (PARAPHRASE, MULTI_HOP):
         # The judge is no part of a key: another judge grades the same queries again.
         asked = ("written", PROMPT_VERSION, prompt.name, writer.endpoint.model)
-        drafts = [
-            (hash_text(*asked, *map(_hash_memory, draft.records)), draft)
-            for draft in wanted
-            if draft.prompt is prompt
-        ]
-        texts = writer.ask(prompt, {key: _shown(draft.records) for key, draft in drafts})
-        written += [d._replace(text=str(texts[key])) for key, d in drafts if key in texts]
+        drafts = [draft for draft in wanted if draft.prompt is prompt]
+        keys = [hash_text(*asked, *map(_hash_memory, draft.records)) for draft in drafts]
+        pairs = list(zip(keys, drafts, strict=True))
+        texts = writer.ask(prompt, {key: draft.shown() for key, draft in pairs})
+        written += [d._replace(text=str(texts[key])) for key, d in pairs if key in texts]
     return written
-
-
-def _shown(records: Sequence[MemoryRecord]) -> dict[str, str]:
-    if len(records) == 1:
-        return {"memory": clip_text(records[0].content)}
-    return {f"memory_{n}": clip_text(record.content) for n, record in enumerate(records, start=1)}
-
-
-def _overlap_fault(draft: _Draft) -> str | None:
-    """Return why a text is too close to its memories or no query, None if it is neither."""
-    paraphrase = draft.prompt is PARAPHRASE
-    most = MAX_JACCARD if paraphrase else MAX_JACCARD_MULTI_HOP
-    for record in draft.records:
-        found = measure_overlap(draft.text, record)
-        if found.n_tokens < MIN_TOKENS:
-            return f"too short: {found.n_tokens} tokens, expected at least {MIN_TOKENS}"
-        if found.jaccard > most:
-            return f"overlap: Jaccard {found.jaccard:.2f} with its memory, expected <= {most}"
-        if paraphrase and found.shared > MAX_SHARED:
-            return (
-                f"overlap: {found.shared:.2f} of its words stand in its memory, expected "
-                f"<= {MAX_SHARED:.2f}"
-            )
-    return None
 
 
 def _grade(
@@ -435,6 +416,6 @@ def _grade(
         for record in draft.records:
             key = hash_text(*asked, draft.text, _hash_memory(record))
             keys[draft.query_id, record.memory_id] = key
-            items[key] = {"query": draft.text, "memory": clip_text(record.content)}
+            items[key] = {"query": draft.text, "memory": http.clip_text(record.content)}
     values = grader.ask(GRADE, items)
     return {pair: int(values[key]) for pair, key in keys.items() if key in values}

@@ -8,47 +8,27 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self, TypeGuard, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
-from noctuary.core.errors import (
-    FAULTS_SHOWN,
-    CorpusFileError,
-    DuplicateQueryError,
-    EmptyQuerySetError,
-    FileFaultsError,
-    LineFault,
-    QrelsFileError,
-    QueryFileError,
-    SourceFormatError,
-    SourceMissingError,
-    UnknownLabelError,
-    UnlabelledQueryError,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from noctuary.core import errors
+from noctuary.core.errors import LineFault
 from noctuary.core.foreign_json import parse_json
+from noctuary.evaluate.statistics import MIN_VALUES, STANDARD, bootstrap_means
 
 # Lines of labelled files, the typed fields of one line, and what can be wrong with them.
 
 
-class FaultKind(StrEnum):
-    """What can be wrong with a line; the value is `LineFault.kind`."""
-
-    NOT_UTF8 = "not_utf8"
-    HALF_WRITTEN_LINE = "half_written_line"
-    WRONG_TYPE = "wrong_type"
-    MISSING_FIELD = "missing_field"
-    BAD_UNICODE = "bad_unicode"
-    UNLABELLED_QUERY = "unlabelled_query"
-    LABELLED_ADVERSARIAL = "labelled_adversarial"
-    UNKNOWN_LABEL = "unknown_label"
-    UNKNOWN_QUERY = "unknown_query"
-    BAD_GRADE = "bad_grade"
-    DUPLICATE_QUERY_ID = "duplicate_query_id"
-    DUPLICATE_JUDGEMENT = "duplicate_judgement"
-    DUPLICATE_MEMORY_ID = "duplicate_memory_id"
-    EMPTY_FILE = "empty_file"
-    DAMAGED_ARCHIVE = "damaged_archive"
+# What can be wrong with a line: `LineFault.kind`.
+FaultKind = Literal[
+    "not_utf8", "half_written_line", "wrong_type", "missing_field", "bad_unicode",
+    "unlabelled_query", "labelled_adversarial", "unknown_label", "unknown_query", "bad_grade",
+    "duplicate_query_id", "duplicate_judgement", "duplicate_memory_id", "empty_file",
+    "damaged_archive",
+]  # fmt: skip
 
 
 class _LineError(Exception):
@@ -60,6 +40,7 @@ class _LineError(Exception):
 
 
 T = TypeVar("T")
+MakeError = Callable[[Path, Sequence[LineFault]], errors.FileFaultsError]
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -68,18 +49,20 @@ def _read(
     kind: str,
     parse: Callable[[bytes], T],
     faults: list[LineFault],
-    error: type[FileFaultsError],
+    error: MakeError,
+    empty: str,
 ) -> Iterator[tuple[int, T]]:
     """Yield what the non-blank lines of a file hold, with their numbers, from 1."""
-    # Lines end at \n only: U+2028 inside a JSON string is text. What `parse` refuses goes to
-    # `faults`; a damaged archive (.gz) raises `error`, which names the first line that is lost.
-    number = 0
+    # Lines end at \n only: U+2028 inside a JSON string is text. What `parse` refuses joins the
+    # caller's faults, which are raised at the end; a damaged archive (.gz) ends it at once.
+    number, is_empty = 0, True
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as handle:
             for number, line in enumerate(handle, start=1):
                 text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
                 if not text.strip():
                     continue
+                is_empty = False
                 try:
                     found = parse(text)
                 except _LineError as fault:
@@ -87,18 +70,26 @@ def _read(
                 else:
                     yield number, found
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as missing:
-        raise SourceMissingError(f"no {kind} at {path}") from missing
+        raise errors.SourceMissingError(f"no {kind} at {path}") from missing
     except (EOFError, gzip.BadGzipFile, zlib.error) as damage:
         message = f"the archive is cut off or damaged from here on ({damage})"
-        fault = LineFault(number + 1, FaultKind.DAMAGED_ARCHIVE, message)
-        raise error(path, [fault]) from damage
+        raise error(path, [LineFault(number + 1, "damaged_archive", message)]) from damage
+    if is_empty:
+        faults.append(LineFault(0, "empty_file", empty))
+    if faults:
+        raise error(path, faults)
+
+
+def _require(is_right: bool, message: str, kind: FaultKind = "wrong_type") -> None:
+    if not is_right:
+        raise _LineError(kind, message)
 
 
 def _decode(line: bytes) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise _LineError(FaultKind.NOT_UTF8, f"not UTF-8 text ({error.reason})") from error
+        raise _LineError("not_utf8", f"not UTF-8 text ({error.reason})") from error
 
 
 def _parse_object(line: bytes) -> dict[str, Any]:
@@ -106,90 +97,26 @@ def _parse_object(line: bytes) -> dict[str, Any]:
         parsed: object = parse_json(_decode(line))
     except json.JSONDecodeError as error:
         message = f"half-written or not JSON ({error.msg} at column {error.colno})"
-        raise _LineError(FaultKind.HALF_WRITTEN_LINE, message) from error
+        raise _LineError("half_written_line", message) from error
     except ValueError as error:
         # Python's own limits: numbers of thousands of digits, nesting of thousands of levels.
-        message = f"JSON that cannot be read: {error}"
-        raise _LineError(FaultKind.WRONG_TYPE, message) from error
+        raise _LineError("wrong_type", f"JSON that cannot be read: {error}") from error
     _require(isinstance(parsed, dict), f"expected a JSON object, found {type(parsed).__name__}")
     return cast("dict[str, Any]", parsed)
-
-
-def _require(is_right: bool, message: str, kind: FaultKind = FaultKind.WRONG_TYPE) -> None:
-    if not is_right:
-        raise _LineError(kind, message)
 
 
 def _read_text(row: Mapping[str, Any], key: str) -> str:
     """Return a field that must be a non-blank text without half a character."""
     value = row.get(key)
-    if isinstance(value, str) and value.strip():
-        return _require_unicode(value, key)
-    if key in row:
-        raise _LineError(FaultKind.WRONG_TYPE, f"{key} must be a non-blank string, found {value!r}")
-    message = f"{key} must be a non-blank string, found no such field"
-    raise _LineError(FaultKind.MISSING_FIELD, message)
+    kind = "wrong_type" if key in row else "missing_field"
+    found = repr(value) if key in row else "no such field"
+    message = f"{key} must be a non-blank string, found {found}"
+    _require(isinstance(value, str) and bool(value.strip()), message, kind)
+    return _require_unicode(cast("str", value), key)
 
 
 def _read_optional_text(row: Mapping[str, Any], key: str) -> str | None:
     return None if row.get(key) is None else _read_text(row, key)
-
-
-def _is_id(value: object) -> bool:
-    return _is_int(value) or (isinstance(value, str) and bool(value.strip()))
-
-
-def _read_ids(values: object, where: str) -> tuple[str, ...]:
-    """Return a list of ids as text, each once, in order."""
-    if not isinstance(values, list):
-        raise _LineError(FaultKind.WRONG_TYPE, f"{where} must be a list, found {values!r}")
-    given = cast("list[object]", values)
-    bad = [value for value in given if not _is_id(value)]
-    _require(not bad, f"{where}: ids must be integers or strings, found {_shorten(bad)}")
-    return tuple(_require_unicode(i, where) for i in dict.fromkeys(map(str, given)))
-
-
-def _read_grades(values: object, lowest: int, where: str) -> dict[str, int]:
-    if not isinstance(values, dict):
-        message = f"{where}: grades must be an object of id: grade, found {values!r}"
-        raise _LineError(FaultKind.WRONG_TYPE, message)
-    grades = cast("dict[str, Any]", values)
-    bad = [
-        f"{memory_id}: {grade!r}"
-        for memory_id, grade in grades.items()
-        if not memory_id.strip() or not _is_int(grade) or grade < lowest
-    ]
-    message = f"{where}: grades must be integers >= {lowest} of ids, found {_shorten(bad)}"
-    _require(not bad, message, FaultKind.BAD_GRADE)
-    return {_require_unicode(i, where): grade for i, grade in grades.items()}
-
-
-def _read_moment(row: Mapping[str, Any], key: str) -> datetime | None:
-    """Return a field that is an ISO 8601 moment, as UTC; without an offset it is read as UTC."""
-    text = _read_optional_text(row, key)
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError) as error:
-        message = f"{key} must be an ISO 8601 moment, found {text!r}"
-        raise _LineError(FaultKind.WRONG_TYPE, message) from error
-
-
-def _read_optional_int(row: Mapping[str, Any], key: str) -> int | None:
-    value = row.get(key)
-    _require(value is None or _is_int(value), f"{key} must be an integer, found {value!r}")
-    return value
-
-
-def _shorten(values: Sequence[object]) -> str:
-    rest = len(values) - FAULTS_SHOWN
-    return f"{values[:FAULTS_SHOWN]}{f' and {rest} more' if rest > 0 else ''}"
-
-
-def _is_int(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _require_unicode(text: str, where: str) -> str:
@@ -197,8 +124,51 @@ def _require_unicode(text: str, where: str) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         message = f"{where} holds half a character (a lone surrogate): {text!r}"
-        raise _LineError(FaultKind.BAD_UNICODE, message) from error
+        raise _LineError("bad_unicode", message) from error
     return text
+
+
+def _is_id(value: object) -> bool:
+    return type(value) is int or (isinstance(value, str) and bool(value.strip()))
+
+
+def _read_ids(values: Any, where: str) -> tuple[str, ...]:
+    """Return a list of ids as text, each once, in order."""
+    _require(isinstance(values, list), f"{where} must be a list, found {values!r}")
+    bad = [value for value in values if not _is_id(value)]
+    _require(not bad, f"{where}: ids must be integers or strings, found {_shorten(bad)}")
+    return tuple(_require_unicode(i, where) for i in dict.fromkeys(map(str, values)))
+
+
+def _read_grades(values: Any, lowest: int, where: str) -> dict[str, int]:
+    message = f"{where}: grades must be an object of id: grade, found {values!r}"
+    _require(isinstance(values, dict), message)
+    grades = cast("dict[str, Any]", values)
+    bad = [
+        f"{memory_id}: {grade!r}"
+        for memory_id, grade in grades.items()
+        if not memory_id.strip() or type(grade) is not int or grade < lowest
+    ]
+    message = f"{where}: grades must be integers >= {lowest} of ids, found {_shorten(bad)}"
+    _require(not bad, message, "bad_grade")
+    return {_require_unicode(i, where): grade for i, grade in grades.items()}
+
+
+def _read_moment(row: Mapping[str, Any], key: str) -> datetime | None:
+    """Return a field that is an ISO 8601 moment, as UTC; without an offset it is read as UTC."""
+    if (text := _read_optional_text(row, key)) is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        message = f"{key} must be an ISO 8601 moment, found {text!r}"
+        raise _LineError("wrong_type", message) from error
+
+
+def _shorten(values: Sequence[object]) -> str:
+    rest = len(values) - errors.FAULTS_SHOWN
+    return f"{values[: errors.FAULTS_SHOWN]}{f' and {rest} more' if rest > 0 else ''}"
 
 
 # Labelled queries and their reader (queries.jsonl).
@@ -237,13 +207,9 @@ class Query:
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Self:
         """Read back what `to_json` returned."""
-        moment = row["as_of"]
-        fields: dict[str, Any] = {
-            **row,
-            "relevant_ids": tuple(row["relevant_ids"]),
-            "as_of": datetime.fromisoformat(moment) if moment else None,
-        }
-        return cls(**fields)
+        found: dict[str, Any] = {**row, "relevant_ids": tuple(row["relevant_ids"])}
+        found["as_of"] = datetime.fromisoformat(row["as_of"]) if row["as_of"] else None
+        return cls(**found)
 
 
 _OWN_KEYS = frozenset(Query.__slots__) - {"extras"}
@@ -257,12 +223,17 @@ class QuerySet:
     unanswerable: tuple[Query, ...]  # by nothing in the corpus; never averaged with the others
 
 
-_QUERY_ERRORS: dict[str, type[QueryFileError]] = {
-    FaultKind.UNLABELLED_QUERY: UnlabelledQueryError,
-    FaultKind.UNKNOWN_LABEL: UnknownLabelError,
-    FaultKind.DUPLICATE_QUERY_ID: DuplicateQueryError,
-}
-"""The errors of files whose faults are all of one kind."""
+def _query_error(path: Path, faults: Sequence[LineFault]) -> errors.QueryFileError:
+    """Return the error of a file's faults: one of its own where all are of one kind."""
+    named: dict[str, type[errors.QueryFileError]] = {
+        "unlabelled_query": errors.UnlabelledQueryError,
+        "unknown_label": errors.UnknownLabelError,
+        "duplicate_query_id": errors.DuplicateQueryError,
+        "empty_file": errors.EmptyQuerySetError,
+    }
+    kinds = {fault.kind for fault in faults}
+    only = kinds.pop() if len(kinds) == 1 else ""
+    return named.get(only, errors.QueryFileError)(path, faults)
 
 
 def read_queries(
@@ -278,50 +249,46 @@ def read_queries(
     queries: list[Query] = []
     faults: list[LineFault] = []
     first_line: dict[str, int] = {}
-    for number, query in _read(path, "query file", _parse_query, faults, QueryFileError):
+    empty = "it holds no query; expected one JSON object a line"
+    for number, query in _read(path, "query file", _parse_query, faults, _query_error, empty):
         name, labels = query.query_id, query.relevant_ids
         found: list[tuple[FaultKind, str]] = []
         if name in first_line:
             message = f"duplicate query_id {name!r} (first on line {first_line[name]})"
-            found.append((FaultKind.DUPLICATE_QUERY_ID, message))
+            found.append(("duplicate_query_id", message))
         if unknown := [i for i in labels if known is not None and i not in known]:
             message = f"query {name!r} names ids that the corpus lacks: {_shorten(unknown)}"
-            found.append((FaultKind.UNKNOWN_LABEL, message))
+            found.append(("unknown_label", message))
         if labelled_ids is not None and name in labelled_ids:
             message = f"query_id {name!r} is one of {QUERIES_FILE} as well"
-            found.append((FaultKind.DUPLICATE_QUERY_ID, message))
+            found.append(("duplicate_query_id", message))
         if labelled_ids is not None and labels:
             message = f"query {name!r} has labels, but nothing answers what stands here"
-            found.append((FaultKind.LABELLED_ADVERSARIAL, message))
+            found.append(("labelled_adversarial", message))
         faults += [LineFault(number, kind, message) for kind, message in found]
         first_line.setdefault(name, number)
         queries.append(query)
-    if faults:
-        kinds = {fault.kind for fault in faults}
-        named = _QUERY_ERRORS.get(kinds.pop()) if len(kinds) == 1 else None
-        raise (named or QueryFileError)(path, faults)
-    if not queries:
-        message = "it holds no query; expected one JSON object a line"
-        raise EmptyQuerySetError(path, [LineFault(0, FaultKind.EMPTY_FILE, message)])
     ranked = tuple(query for query in queries if query.relevant_ids)
     return QuerySet(ranked, tuple(query for query in queries if not query.relevant_ids))
 
 
 def _parse_query(line: bytes) -> Query:
     row = _parse_object(line)
-    query_id = _read_text(row, "query_id")
+    query_id, seq = _read_text(row, "query_id"), row.get("as_of_seq")
     relevant_ids, grades = _read_labels(row, f"query {query_id!r}")
-    return Query(
+    query = Query(
         query_id=query_id,
         text=_read_text(row, "text"),
         stratum=_read_optional_text(row, "stratum") or DEFAULT_STRATUM,
         relevant_ids=relevant_ids,
         wing=_read_optional_text(row, "wing"),
         as_of=_read_moment(row, "as_of"),
-        as_of_seq=_read_optional_int(row, "as_of_seq"),
+        as_of_seq=seq,
         extras={key: value for key, value in row.items() if key not in _OWN_KEYS},
         grades=grades,
     )
+    _require(seq is None or type(seq) is int, f"as_of_seq must be an integer, found {seq!r}")
+    return query
 
 
 def _read_labels(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -330,13 +297,13 @@ def _read_labels(row: Mapping[str, Any], where: str) -> tuple[tuple[str, ...], d
     grades = {} if given is None else _read_grades(given, UNGRADED, where)
     message = f"{where} has no labels: relevant_ids is missing "
     message += "(an empty list says that nothing answers it)"
-    _require(given is not None or listed is not None, message, FaultKind.UNLABELLED_QUERY)
+    _require(given is not None or listed is not None, message, "unlabelled_query")
     if listed is None:
         return tuple(grades), grades
     relevant_ids = _read_ids(listed, f"{where}: relevant_ids")
     astray = [memory_id for memory_id in grades if memory_id not in set(relevant_ids)]
     message = f"{where}: grades of ids that are not in relevant_ids: {_shorten(astray)}"
-    _require(not astray, message, FaultKind.BAD_GRADE)
+    _require(not astray, message, "bad_grade")
     return relevant_ids, {i: grades.get(i, UNGRADED) for i in relevant_ids} if grades else {}
 
 
@@ -365,24 +332,22 @@ def read_qrels(
     faults: list[LineFault] = []
     queries = None if query_ids is None else frozenset(query_ids)
     corpus = None if corpus_ids is None else frozenset(corpus_ids)
-    lines = _read(path, "file of judgements", _parse_judgement, faults, QrelsFileError)
-    for number, (query_id, grades) in lines:
+    kind, empty = "file of judgements", f"it holds no judgement; {_FORMS}"
+    for number, (query_id, grades) in _read(
+        path, kind, _parse_judgement, faults, errors.QrelsFileError, empty
+    ):
         known = judged.setdefault(query_id, {})
         if queries is not None and query_id not in queries:
             message = f"there is no query {query_id!r}"
-            faults.append(LineFault(number, FaultKind.UNKNOWN_QUERY, message))
+            faults.append(LineFault(number, "unknown_query", message))
         for memory_id in grades:
             if memory_id in known:
                 message = f"{memory_id!r} is judged twice for query {query_id!r}"
-                faults.append(LineFault(number, FaultKind.DUPLICATE_JUDGEMENT, message))
+                faults.append(LineFault(number, "duplicate_judgement", message))
             if corpus is not None and memory_id not in corpus:
                 message = f"query {query_id!r} judges {memory_id!r}, which the corpus lacks"
-                faults.append(LineFault(number, FaultKind.UNKNOWN_LABEL, message))
+                faults.append(LineFault(number, "unknown_label", message))
         known.update(grades)
-    if not judged and not faults:
-        faults.append(LineFault(0, FaultKind.EMPTY_FILE, f"it holds no judgement; {_FORMS}"))
-    if faults:
-        raise QrelsFileError(path, faults)
     return judged
 
 
@@ -394,7 +359,7 @@ def _parse_judgement(line: bytes) -> tuple[str, dict[str, int]]:
     where = f"query {query_id!r}"
     given, ids = row.get("grades"), row.get("relevant_ids")
     message = f"{where} has neither relevant_ids nor grades; {_FORMS}"
-    _require(given is not None or ids is not None, message, FaultKind.UNLABELLED_QUERY)
+    _require(given is not None or ids is not None, message, "unlabelled_query")
     listed = () if ids is None else _read_ids(ids, where)
     grades = {} if given is None else _read_grades(given, NOT_RELEVANT, where)
     return query_id, {**dict.fromkeys(listed, UNGRADED), **grades}
@@ -403,28 +368,84 @@ def _parse_judgement(line: bytes) -> tuple[str, dict[str, int]]:
 def _parse_trec(line: bytes) -> tuple[str, dict[str, int]]:
     fields = _decode(line).split()
     message = f"found {len(fields)} fields; {_FORMS}"
-    _require(len(fields) == _TREC_FIELDS, message, FaultKind.HALF_WRITTEN_LINE)
+    _require(len(fields) == _TREC_FIELDS, message, "half_written_line")
     query_id, _, memory_id, text = fields
     try:
         return query_id, {memory_id: max(int(text), NOT_RELEVANT)}
     except ValueError as error:
         message = f"the grade must be an integer, found {text!r}"
-        raise _LineError(FaultKind.BAD_GRADE, message) from error
+        raise _LineError("bad_grade", message) from error
 
 
-# A labelled set: a folder with a corpus, its queries and what else there is to judge by.
-#
-# | file | holds |
-# |---|---|
-# | `corpus.jsonl` or `corpus.jsonl.gz` | one memory a line, with its `id` |
-# | `queries.jsonl` | one labelled query a line |
-# | `adversarial.jsonl` (optional) | queries that the corpus does not answer |
-# | `qrels.jsonl` (optional) | further judgements, grades of 0 included |
+class Agreement(NamedTuple):
+    """Agreement of two files of judgements over the pairs of query and memory that both judged."""
+
+    kappa: float  # Cohen's, in [-1, 1]
+    n_pairs: int
+    observed: float  # p_o, in [0, 1]
+    expected: float  # p_e, in [0, 1]
+    only_in_a: int  # pairs judged in one file alone do not count
+    only_in_b: int
+    n_queries: int  # with a pair judged in both
+    low: float | None  # of kappa's interval; None for fewer than two queries or a degenerate sample
+    high: float | None
+
+    @property
+    def is_degenerate(self) -> bool:
+        """Whether both judges gave one and the same grade throughout; kappa is then by custom."""
+        return self.expected == 1.0
+
+
+def agreement(qrels_a: Qrels, qrels_b: Qrels, *, threshold: int | None = None) -> Agreement:
+    """Compare two files of judgements over the pairs in both; ValueError if there is none."""
+    # A pair that one file leaves out is never taken for a 0. Grades from a threshold on are one.
+
+    def cut(grade: int) -> int:
+        return grade if threshold is None else int(grade >= threshold)
+
+    common = [
+        [(cut(grade), cut(qrels_b[query_id][m])) for m, grade in judged.items() if m in other]
+        for query_id, judged in qrels_a.items()
+        if (other := qrels_b.get(query_id))
+    ]
+    common = [pairs for pairs in common if pairs]
+    if not common:
+        raise ValueError("no pair of query and memory is judged in both; are the ids the same?")
+    grades = sorted({grade for pairs in common for pair in pairs for grade in pair})
+    tables = np.zeros((len(common), len(grades), len(grades)))
+    for table, pairs in zip(tables, common, strict=True):
+        for a, b in pairs:
+            table[grades.index(a), grades.index(b)] += 1.0
+    (kappa,), (observed,), (expected,) = _kappas(tables.sum(axis=0, keepdims=True))
+    low = high = None
+    if len(common) >= MIN_VALUES and np.count_nonzero(tables.sum(axis=0)) > 1:
+        # Judgements of one query depend on each other, so queries are drawn; kappa has no scale.
+        drawn = bootstrap_means(tables.reshape(len(common), -1)).reshape(-1, *tables.shape[1:])
+        low, high = map(float, np.quantile(_kappas(drawn)[0], STANDARD.tails))
+    n_pairs = int(tables.sum())
+    in_a, in_b = (sum(map(len, qrels.values())) - n_pairs for qrels in (qrels_a, qrels_b))
+    shares = float(kappa), n_pairs, float(observed), float(expected)
+    return Agreement(*shares, in_a, in_b, len(common), low, high)
+
+
+def _kappas(tables: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """Return kappa = (p_o - p_e) / (1 - p_e), p_o and p_e, shape (t,), of tables (t, g, g)."""
+    # Cohen 1960. p_e is the share of equal grades expected if each judge kept their own frequencies
+    # but judged at random. Grades are names: a 2 against a 3 disagrees as much as a 0 against a 3.
+    # Kappa is 1 where both gave one and the same grade throughout: they never disagree.
+    shares = tables / tables.sum(axis=(1, 2), keepdims=True)
+    observed = np.trace(shares, axis1=1, axis2=2)
+    expected = (shares.sum(axis=2) * shares.sum(axis=1)).sum(axis=1)
+    constant = (np.count_nonzero(tables, axis=(1, 2)) == 1) & (observed == 1.0)
+    kappa = np.where(constant, 1.0, (observed - expected) / np.where(constant, 1.0, 1.0 - expected))
+    return kappa, observed, expected
+
+
+# A labelled set: a folder with a corpus, its queries and what else there is to judge by
+# (docs/evaluation.md).
 
 CORPUS_FILES = ("corpus.jsonl.gz", "corpus.jsonl")
-QUERIES_FILE = "queries.jsonl"
-ADVERSARIAL_FILE = "adversarial.jsonl"
-QRELS_FILE = "qrels.jsonl"
+QUERIES_FILE, ADVERSARIAL_FILE, QRELS_FILE = "queries.jsonl", "adversarial.jsonl", "qrels.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,12 +483,16 @@ def load_labelled_set(directory: Path) -> LabelledSet:
 def find_corpus(directory: Path) -> Path:
     """Return the corpus file of a set's folder; an error if there is none, or both forms."""
     if not directory.is_dir():
-        raise SourceMissingError(f"{directory} is no folder; a labelled set is one")
+        raise errors.SourceMissingError(f"{directory} is no folder; a labelled set is one")
     found = [path for name in CORPUS_FILES if (path := directory / name).is_file()]
     if not found:
-        raise SourceMissingError(f"{directory} is no labelled set: it lacks {CORPUS_FILES[0]}")
+        raise errors.SourceMissingError(
+            f"{directory} is no labelled set: it lacks {CORPUS_FILES[0]}"
+        )
     if len(found) > 1:
-        raise SourceFormatError(f"{directory} holds {' and '.join(CORPUS_FILES)}; keep one of them")
+        raise errors.SourceFormatError(
+            f"{directory} holds {' and '.join(CORPUS_FILES)}; keep one of them"
+        )
     return found[0]
 
 
@@ -476,26 +501,21 @@ def read_corpus_rows(directory: Path) -> Iterator[dict[str, Any]]:
     path = find_corpus(directory)
     faults: list[LineFault] = []
     first_line: dict[str, int] = {}
-    for number, row in _read(path, "corpus", _parse_memory, faults, CorpusFileError):
+    empty = "it holds no memory; expected one JSON object a line"
+    for number, row in _read(path, "corpus", _parse_memory, faults, errors.CorpusFileError, empty):
         memory_id = str(row["id"])
         if memory_id in first_line:
             message = f"duplicate id {memory_id!r} (first on line {first_line[memory_id]})"
-            faults.append(LineFault(number, FaultKind.DUPLICATE_MEMORY_ID, message))
+            faults.append(LineFault(number, "duplicate_memory_id", message))
             continue
         first_line[memory_id] = number
         yield row
-    if not first_line and not faults:
-        message = "it holds no memory; expected one JSON object a line"
-        faults.append(LineFault(0, FaultKind.EMPTY_FILE, message))
-    if faults:
-        raise CorpusFileError(path, faults)
 
 
 def _parse_memory(line: bytes) -> dict[str, Any]:
     row = _parse_object(line)
-    _require("id" in row, "a memory needs an id, found none", FaultKind.MISSING_FIELD)
+    _require("id" in row, "a memory needs an id, found none", "missing_field")
     _require(_is_id(row["id"]), f"id must be an integer or a text, found {row['id']!r}")
-    if not isinstance(row.get("content"), str):
-        message = f"memory {str(row['id'])!r}: content must be a text, found {row.get('content')!r}"
-        raise _LineError(FaultKind.WRONG_TYPE, message)
+    content, where = row.get("content"), f"memory {str(row['id'])!r}"
+    _require(isinstance(content, str), f"{where}: content must be a text, found {content!r}")
     return row

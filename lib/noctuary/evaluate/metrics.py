@@ -12,23 +12,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum, log2
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import FAULTS_SHOWN
-from noctuary.evaluate.labels import Qrels, Query
+from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import Run
 from noctuary.evaluate.statistics import (
     DEFAULT_ALPHA,
-    MIN_VALUES,
     STANDARD,
     Floats,
     Interval,
     Resampling,
     Result,
-    bootstrap_means,
     column_intervals,
     holm,
     minimum_detectable_difference,
@@ -94,11 +92,6 @@ def ndcg_at_k(ranking: Sequence[str], relevant: Collection[str], k: int) -> floa
 
 def graded_ndcg_at_k(ranking: Sequence[str], grades: Mapping[str, int], k: int) -> float:
     """Return the DCG of the top k over the best order's, in [0, 1]; a grade, >= 0, is its gain."""
-    if negative := sorted(memory_id for memory_id, grade in grades.items() if grade < 0):
-        raise ValueError(
-            f"a grade starts at 0 (judged, not relevant), got {len(negative)} below: "
-            f"{', '.join(negative[:10])}"
-        )
     gain_of = {memory_id: float(grade) for memory_id, grade in grades.items() if grade > 0}
     gains = [0.0] * min(k, len(ranking))
     for rank in _hit_ranks(ranking, gain_of, k):
@@ -111,16 +104,11 @@ def graded_ndcg_at_k(ranking: Sequence[str], grades: Mapping[str, int], k: int) 
 # From a run and its labels to one value per query and metric.
 
 DEFAULT_METRICS = (
-    "recall@5",
-    "recall@10",
-    "all_relevant@10",
-    "precision@5",
-    "ndcg@10",
-    "mrr@50",
-    "map@50",
-)
+    "recall@5", "recall@10", "all_relevant@10", "precision@5", "ndcg@10", "mrr@50", "map@50",
+)  # fmt: skip
 HEADLINE_METRIC = "recall@10"  # what a night is summed up by: whether the answer is there at all
 
+# By the part of a metric's name before the @; only nDCG looks at the grades.
 FAMILIES: dict[str, Callable[[Sequence[str], Mapping[str, int], int], float]] = {
     "recall": recall_at_k,
     "all_relevant": all_relevant_at_k,
@@ -129,7 +117,6 @@ FAMILIES: dict[str, Callable[[Sequence[str], Mapping[str, int], int], float]] = 
     "mrr": reciprocal_rank,
     "map": average_precision,
 }
-"""Metrics by the part of their name before the @; only nDCG looks at the grades."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,9 +229,9 @@ def _measure(
 
 # Paired differences between arms: intervals, tests, power, wins and losses.
 
+# Differences up to this are ties: two sums of the same terms in another order differ by 1e-16, the
+# smallest real difference of a metric by more than 1e-5.
 TIE = 1e-9
-"""Differences up to this are ties: two sums of the same terms in another order differ by 1e-16, the
-smallest real difference of a metric by more than 1e-5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,38 +287,26 @@ def compare(
 
 def _subtract(ours: Scores, baseline: Scores) -> Scores:
     """Return ours - baseline as one table, after checking that the rows mean the same queries."""
-    named = f"{ours.name!r} and {baseline.name!r}"
-    if not ours.query_ids:
-        raise ValueError(f"there is no query to compare {named} on")
-    if ours.query_ids != baseline.query_ids:
-        only = len(set(ours.query_ids) ^ set(baseline.query_ids))
+    of_ours, of_baseline = ((a.query_ids, a.strata, a.metrics) for a in (ours, baseline))
+    if of_ours != of_baseline or not ours.query_ids:
         raise ValueError(
-            f"a paired difference needs the same queries in the same order: {named} have "
-            f"{len(ours.query_ids)} and {len(baseline.query_ids)} queries, {only} of them on one "
-            "side only; score both runs with the same list of queries"
-        )
-    if ours.strata != baseline.strata:
-        raise ValueError(f"{named} put the same queries into different strata")
-    if ours.metrics != baseline.metrics:
-        raise ValueError(
-            f"{named} are scored by different metrics: {ours.metrics} and {baseline.metrics}"
+            f"a paired difference needs the same queries in the same order, their strata and "
+            f"metrics alike: {ours.name!r} and {baseline.name!r} differ, or there is no query"
         )
     return replace(ours, values=ours.values - baseline.values)
 
 
 def _differences(values: Floats, resampling: Resampling) -> list[Difference]:
     """Return the difference of every column, p-values not yet adjusted."""
-    found: list[Difference] = []
     intervals = column_intervals(values, resampling)
     p_values = permutation_p_values(values, resampling).tolist()
-    for column, interval, p_value in zip(values.T, intervals, p_values, strict=True):
+    found: list[Difference] = []
+    for column, interval, p in zip(values.T, intervals, p_values, strict=True):
         n, mean = column.size, float(column.mean())
         wins, losses = int((column > TIE).sum()), int((column < -TIE).sum())
         power = minimum_detectable_difference(column, resampling)
         counts = wins, losses, n - wins - losses
-        found.append(
-            Difference(n, mean, interval, p_value, p_value, power, *counts, resampling.alpha)
-        )
+        found.append(Difference(n, mean, interval, p, p, power, *counts, resampling.alpha))
     return found
 
 
@@ -390,8 +365,7 @@ class Report(Result):
 
 def summarize(scores: Sequence[Scores], resampling: Resampling = STANDARD) -> list[Report]:
     """Average scores overall and per stratum, each mean with its bootstrap interval; no latency."""
-    empty = [found.name for found in scores if not found.query_ids]
-    if empty:
+    if empty := [found.name for found in scores if not found.query_ids]:
         raise ValueError(f"there is no labelled query to average over in {empty}")
 
     def means(values: Floats) -> list[Mean]:
@@ -481,135 +455,3 @@ def risk_coverage(confidence: Floats, correct: NDArray[np.bool_]) -> RiskCoverag
         risk=tuple((errors / answered).tolist()),
         area=min(1.0, float((expected_errors / count).mean())),
     )
-
-
-# Who judged what: how far two judges agree beyond chance.
-
-
-class Agreement(NamedTuple):
-    """Agreement of two files of judgements over the pairs of query and memory that both judged."""
-
-    kappa: float  # Cohen's, in [-1, 1]
-    n_pairs: int
-    observed: float  # p_o, in [0, 1]
-    expected: float  # p_e, in [0, 1]
-    only_in_a: int  # pairs judged in one file alone do not count
-    only_in_b: int
-    n_queries: int  # with a pair judged in both
-    low: float | None  # of kappa's interval; None for fewer than two queries or a degenerate sample
-    high: float | None
-
-    @property
-    def is_degenerate(self) -> bool:
-        """Whether both judges gave one and the same grade throughout; kappa is then by custom."""
-        return self.expected == 1.0
-
-
-def _kappas(tables: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return kappa = (p_o - p_e) / (1 - p_e), p_o and p_e, shape (t,), of tables (t, g, g)."""
-    # Cohen 1960. p_e is the share of equal grades expected if each judge kept their own frequencies
-    # but judged at random. Grades are names: a 2 against a 3 disagrees as much as a 0 against a 3.
-    # Kappa is 1 where both gave one and the same grade throughout: they never disagree.
-    shares = tables / tables.sum(axis=(1, 2), keepdims=True)
-    observed = np.trace(shares, axis1=1, axis2=2)
-    expected = (shares.sum(axis=2) * shares.sum(axis=1)).sum(axis=1)
-    constant = (np.count_nonzero(tables, axis=(1, 2)) == 1) & (observed == 1.0)
-    kappa = np.where(constant, 1.0, (observed - expected) / np.where(constant, 1.0, 1.0 - expected))
-    return kappa, observed, expected
-
-
-def agreement(qrels_a: Qrels, qrels_b: Qrels, *, threshold: int | None = None) -> Agreement:
-    """Compare two files of judgements over the pairs in both; ValueError if there is none."""
-    # A pair that one file leaves out is never taken for a 0. Grades from a threshold on are one.
-
-    def cut(grade: int) -> int:
-        return grade if threshold is None else int(grade >= threshold)
-
-    common = [
-        [(cut(grade), cut(qrels_b[query_id][m])) for m, grade in judged.items() if m in other]
-        for query_id, judged in qrels_a.items()
-        if (other := qrels_b.get(query_id))
-    ]
-    common = [pairs for pairs in common if pairs]
-    if not common:
-        raise ValueError("no pair of query and memory is judged in both; are the ids the same?")
-    grades = sorted({grade for pairs in common for pair in pairs for grade in pair})
-    tables = np.zeros((len(common), len(grades), len(grades)))
-    for table, pairs in zip(tables, common, strict=True):
-        for a, b in pairs:
-            table[grades.index(a), grades.index(b)] += 1.0
-    (kappa,), (observed,), (expected,) = _kappas(tables.sum(axis=0, keepdims=True))
-    n_pairs = int(tables.sum())
-    return Agreement(
-        float(kappa),
-        n_pairs,
-        float(observed),
-        float(expected),
-        sum(map(len, qrels_a.values())) - n_pairs,
-        sum(map(len, qrels_b.values())) - n_pairs,
-        len(common),
-        *_interval(tables),
-    )
-
-
-def _interval(tables: Floats) -> tuple[float | None, float | None]:
-    n, g, _ = tables.shape
-    if n < MIN_VALUES or np.count_nonzero(tables.sum(axis=0)) == 1:
-        return None, None
-    # Judgements of one query depend on each other, so queries are drawn; kappa has no scale.
-    kappas, _, _ = _kappas(bootstrap_means(tables.reshape(n, g * g)).reshape(-1, g, g))
-    low, high = np.quantile(kappas, STANDARD.tails)
-    return float(low), float(high)
-
-
-# Judging pools: what to judge, and how much of an arm's list nobody judged.
-#
-# Pooling (Spärck Jones and van Rijsbergen 1975; TREC): judge the union of the first k of several
-# runs, for each query, instead of the whole corpus. What a run returns outside the pool is a hole:
-# it counts as wrong although nobody looked. An arm that fed the pool has no holes and is favoured
-# over one that did not.
-
-Pool = dict[str, dict[str, tuple[str, ...]]]
-"""Names of the runs that found each memory, per query and memory id. Memories stand in the order of
-their ids: a judge must not see what was ranked first, or by whom."""
-
-
-class Holes(NamedTuple):
-    """How much of the first k of a run nobody judged (unjudged@k)."""
-
-    name: str
-    # share of the ids returned that were not judged, per judged query
-    per_query: Mapping[str, float]
-    mean: float | None  # over those queries; None if there is none
-    n_unjudged: int  # of those ids, over all queries
-    without_judgements: int  # queries that nobody judged at all; they do not count
-
-
-def build_pool(runs: Sequence[Run], k: int) -> Pool:
-    """Pool the first k of every run, query by query, also where no run returned anything."""
-    names = [run.name for run in runs]
-    if not names:
-        raise ValueError("a pool needs at least one run")
-    if len(set(names)) < len(names):
-        raise ValueError(f"runs of a pool need names of their own, got {sorted(names)}")
-    found: Pool = {}
-    for run in runs:
-        for query_id, ranking in zip(run.query_ids, run.rankings, strict=True):
-            finders = found.setdefault(query_id, {})
-            for memory_id in dict.fromkeys(ranking[:k]):
-                finders[memory_id] = (*finders.get(memory_id, ()), run.name)
-    return {query_id: dict(sorted(finders.items())) for query_id, finders in found.items()}
-
-
-def unjudged_at_k(run: Run, judged: Mapping[str, Collection[str]], k: int) -> Holes:
-    """Measure the holes in what a run returned, repeats once: 1 - Judged@k of ir-measures."""
-    per_query: dict[str, float] = {}
-    n_unjudged = 0
-    for query_id, ranking in zip(run.query_ids, run.rankings, strict=True):
-        if query_id in judged:
-            returned = set(ranking[:k])
-            unjudged = len(returned.difference(judged[query_id]))
-            per_query[query_id] = unjudged / len(returned) if returned else 0.0
-            n_unjudged += unjudged
-    mean = sum(per_query.values()) / len(per_query) if per_query else None
-    return Holes(run.name, per_query, mean, n_unjudged, len(run.query_ids) - len(per_query))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from noctuary.compact.summarizers import TRIED_AGAIN
@@ -69,6 +69,11 @@ def _news(done: Done, name: str) -> dict[str, Any]:
     return _told(done, name) if name in done and not done[name].reused else {}
 
 
+def _counted(rows: Iterable[tuple[int, str, str, str]]) -> str:
+    """Return the counts that are not zero with their nouns and what follows them."""
+    return ", ".join(plural(n, noun, nouns) + more for n, noun, nouns, more in rows if n)
+
+
 def _note_corpus(done: Done) -> Iterator[str]:
     told = _told(done, "corpus_export")
     if "exported" not in told:
@@ -97,15 +102,12 @@ def _note_withheld(done: Done) -> Iterator[str]:
     for reason, count in told["sensitive_by_reason"].items():
         kinds[str(reason).partition(":")[0]] += count
     withheld = (
-        (kinds.total(), plural(kinds.total(), "sensitive row") + _itemise(kinds)),
-        (
-            sum(reasons.values()),
-            plural(sum(reasons.values()), "quarantined row") + _itemise(reasons),
-        ),
-        (repeats, plural(repeats, "repeat") + " of what recall had injected"),
+        (kinds.total(), "sensitive row", "", _itemise(kinds)),
+        (sum(reasons.values()), "quarantined row", "", _itemise(reasons)),
+        (repeats, "repeat", "", " of what recall had injected"),
     )
-    if found := [said for count, said in withheld if count]:
-        yield f"Withheld: {', '.join(found)}."
+    if found := _counted(withheld):
+        yield f"Withheld: {found}."
 
 
 def _itemise(counts: Mapping[str, int]) -> str:
@@ -140,15 +142,12 @@ def _note_summaries(done: Done) -> Iterator[str]:
     told = _news(done, "summaries")
     status: Mapping[str, int] = told.get("by_status", {})
     if accepted := status.get("accepted", 0):
-        verb = "stands" if accepted == 1 else "stand"
-        saved = told["source_tokens"] - told["summary_tokens"]
+        stand, save = ("stands", "saves") if accepted == 1 else ("stand", "save")
+        turns = plural(told["summarised_turns"], "turn")
+        tokens = plural(told["source_tokens"] - told["summary_tokens"], "token")
         change = _change(status, done["summaries"].before.get("by_status", {}), "accepted")
-        yield (
-            f"Summaries: {accepted:,}{change} {verb} for "
-            f"{plural(told['summarised_turns'], 'turn')} and "
-            f"{'saves' if accepted == 1 else 'save'} {plural(saved, 'token')} "
-            f"({told['tokens_saved_share']:.0%})."
-        )
+        share = f"{told['tokens_saved_share']:.0%}"
+        yield f"Summaries: {accepted:,}{change} {stand} for {turns} and {save} {tokens} ({share})."
     if declined := status.get("declined", 0):
         verb = "was" if declined == 1 else "were"
         yield f"{plural(declined, 'summary', 'summaries')} {verb} declined; the turns stay."
@@ -161,10 +160,9 @@ def _note_recall(done: Done) -> Iterator[str]:
     groups = {name.removeprefix(HEADLINE_METRIC).strip(): mean for name, mean in means.items()}
     if groups and (compared or _news(done, "recall_evaluation")):
         shown = ", ".join(f"{group} {mean:.3f}" for group, mean in groups.items())
-        why = (
-            f"; not compared with the last night: {compared['note']}" if "note" in compared else ""
-        )
-        yield f"{HEADLINE_METRIC.capitalize()}: {shown}{why}."
+        if "note" in compared:
+            shown += f"; not compared with the last night: {compared['note']}"
+        yield f"{HEADLINE_METRIC.capitalize()}: {shown}."
     if found := [_against(compared, group) for group in groups if _difference(group) in compared]:
         losses = compared["dropped"]
         lost = f"; {plural(losses, 'significant loss', 'significant losses')}" if losses else ""
@@ -197,15 +195,12 @@ def _note_proposals(done: Done) -> Iterator[str]:
     heard = _told(done, "promotion_proposals").get("proposed", 0)
     old = _told(done, "compaction_plan").get("would_archive", 0)
     proposals = (
-        (tidy, plural(tidy, "change") + " to the source (`noctuary proposals curate`)"),
-        (
-            heard,
-            plural(heard, "turn") + " worth keeping for good (`noctuary proposals promotions`)",
-        ),
-        (old, plural(old, "memory", "memories") + " to archive (`noctuary proposals compact`)"),
+        (tidy, "change", "", " to the source (`noctuary proposals curate`)"),
+        (heard, "turn", "", " worth keeping for good (`noctuary proposals promotions`)"),
+        (old, "memory", "memories", " to archive (`noctuary proposals compact`)"),
     )
-    if found := [said for count, said in proposals if count]:
-        yield f"Proposed: {', '.join(found)}."
+    if found := _counted(proposals):
+        yield f"Proposed: {found}."
 
 
 def _note_warnings(done: Done) -> Iterator[str]:

@@ -170,12 +170,9 @@ def _ask_as_owner(queries: Sequence[Query], owners: Mapping[str, str | None]) ->
     return tuple(asked)
 
 
-# Questions that a store can answer, made by rule of its own memories: no label, no model.
-#
-# A question of words that stand in its memory is easier than one that somebody asks. So three
-# difficulties, each without the rarest word, in an order of their own: nearly all words, every
-# second one, and a few that are not rare, with what the memory is about called by its concept's
-# name.
+# Questions that a store can answer, made by rule of its own memories: no label, no model. Words of
+# the memory make easy questions. So three difficulties, each without the rarest word: nearly all
+# words, every second one, and a few that are not rare with the name of the memory's concept.
 
 MEMORIES_ASKED = 60  # more narrow what is known of a threshold and cost a night a second a dozen
 MIN_QUESTION_WORDS = 5  # of a memory that is asked for: of a shorter one nothing can be left out
@@ -203,15 +200,10 @@ def make_questions(
         words = _words(reader, rows[position]["content"])
         if len(words) >= MIN_QUESTION_WORDS and asked < memories:
             asked += 1
-            for some in _asked(words, _name(reader, position)):
+            rest = words[1:]  # without the rarest
+            few = [*rest[len(rest) // 3 :][:2], _name(reader, position) or rest[0]]
+            for some in (rest[:MAX_QUESTION_WORDS], rest[::2][:MAX_QUESTION_WORDS], few):
                 yield " ".join(sorted(some, key=hash_text)), named[position]
-
-
-def _asked(words: Sequence[str], name: str | None) -> tuple[Sequence[str], ...]:
-    """Return the words of each difficulty; given the rarest first."""
-    rest = words[1:]
-    few = rest[len(rest) // 3 :][:2]
-    return rest[:MAX_QUESTION_WORDS], rest[::2][:MAX_QUESTION_WORDS], [*few, name or rest[0]]
 
 
 def _words(reader: SnapshotReader, text: str) -> list[str]:
@@ -354,13 +346,13 @@ class ExactCorpus:
     """Which words stand in which memories, and their folded texts; places number them."""
 
     def __init__(self, records: Iterable[MemoryRecord]) -> None:
-        self._vocabulary: dict[str, int] = {}
+        known = self._vocabulary = dict[str, int]()
         words, sizes, ends = array("i"), array("q"), array("q")
         folded = bytearray()
         for record in records:
-            numbers = self._number(record.content)
-            words.extend(numbers)
-            sizes.append(len(numbers))
+            keys = set(read_keys(record.content)) - STOP_WORDS
+            words.extend(known.setdefault(key, len(known)) for key in keys)
+            sizes.append(len(keys))
             # Keywords and tags are searched too: a phrase that stands there is not unique either.
             text = fold_text("\n".join((record.content, record.expanded_keywords, record.tags)))
             folded += _encoded(text) + _END
@@ -398,11 +390,6 @@ class ExactCorpus:
             return False  # folding joined a mark from outside of the phrase to it
         return self._folded.find(sought, 0, start) < 0 and self._folded.find(sought, end) < 0
 
-    def _number(self, text: str) -> list[int]:
-        """Return the numbers of the distinct content words of a text, new ones numbered."""
-        known = self._vocabulary
-        return [known.setdefault(key, len(known)) for key in set(read_keys(text)) - STOP_WORDS]
-
     def _shared(self, words: NDArray[np.int32]) -> NDArray[np.int64]:
         """Return how many of some words each memory has, shape (n,)."""
         is_asked = np.zeros(len(self._vocabulary), dtype=np.bool_)
@@ -418,10 +405,8 @@ def _encoded(text: str) -> bytes:
 
 
 # Queries built from a corpus without a model: a rare phrase of one memory, as it is written there.
-#
-# **This stratum favours lexical search by construction**, and reports that show it have to say so.
-# It is a floor check and a guard against regressions: it can show that something broke or that a
-# change costs literal lookups, never that one way of ranking is better than another.
+# They favour lexical search by construction, and reports have to say so: they can show that
+# something broke or that literal lookups suffer, never that one ranking is better than another.
 
 STRATUM = "exact"
 DEFAULT_QUERIES = 60  # more find smaller drops; rankings settle at 50 (Voorhees and Buckley 2002)
@@ -439,8 +424,6 @@ def build_exact_queries(
     # most one other. Left out are memories of named users (a recall that names no user cannot see
     # them), short ones, and those that say nearly what another one says or hold no phrase of their
     # own.
-    if n < 0:
-        raise ValueError(f"the number of queries starts at 0, got {n}")
     hashed = (
         (hash_text(str(seed), record.content), record.memory_id, place, record)
         for place, record in enumerate(records)

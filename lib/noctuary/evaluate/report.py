@@ -54,14 +54,6 @@ class PerQuery:
     baseline: Scores
     relevant_ids: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
-    def __post_init__(self) -> None:
-        ours, baseline = self.ours, self.baseline
-        if (ours.query_ids, ours.metrics) != (baseline.query_ids, baseline.metrics):
-            raise ValueError(
-                f"losers and winners need the same queries and metrics in the same order; "
-                f"{ours.name!r} and {baseline.name!r} differ"
-            )
-
 
 @dataclass(frozen=True, slots=True)
 class QueryGroup:
@@ -472,16 +464,17 @@ def night_plots(report: NightReport) -> dict[str, Plot]:
     found: dict[str, Plot] = {}
     for group in report.groups:
         for metric in group.shown_metrics()[:1]:
-            serving, comparisons = group.against_serving, group.comparisons
+            serving = group.against_serving
             strata = serving.strata if serving is not None and len(serving.strata) > 1 else {}
-            rows = {name: part[metric] for name, part in strata.items() if metric in part}
-            words = f"{group.name}: tonight against what serves, by stratum"
-            if rows:
-                found[f"{group.name}_against_serving"] = _differences(rows, metric, words)
-            rows = {c.ours: c.overall[metric] for c in comparisons if metric in c.overall}
-            words = f"{group.name}: every arm against the served one"
-            if rows:
-                found[f"{group.name}_differences"] = _differences(rows, metric, words)
+            arms = {c.ours: c.overall for c in group.comparisons}
+            for name, words, parts in (
+                ("against_serving", "tonight against what serves, by stratum", strata),
+                ("differences", "every arm against the served one", arms),
+            ):
+                rows = {label: part[metric] for label, part in parts.items() if metric in part}
+                if rows:
+                    title = f"{group.name}: {words}"
+                    found[f"{group.name}_{name}"] = _differences(rows, metric, title)
     if report.abstention is not None:
         curve = report.abstention.curve
         alt = (

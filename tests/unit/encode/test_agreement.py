@@ -8,16 +8,17 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
-from noctuary.embed.export import (
+from noctuary.embed.lean import LeanEncoder
+from noctuary.embed.onnx import OnnxEncoder
+from noctuary.embed.sentence import (
     MIN_COSINE,
     PROBE_TEXTS,
+    SentenceEncoder,
     export_lean,
     export_onnx,
     measure_agreement,
+    open_sentence_encoder,
 )
-from noctuary.embed.lean import LeanEncoder
-from noctuary.embed.onnx import OnnxEncoder
-from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
 
 TinyModel = Callable[..., Path]
 

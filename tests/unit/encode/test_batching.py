@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.embed.sentence import BATCH_SIZE, fill_batch, plan_batches
+from noctuary.embed.onnx import BATCH_SIZE
+from noctuary.embed.sentence import fill_batch, plan_batches
 
 
 def test_equal_counts_go_together_longest_first() -> None:

@@ -14,11 +14,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from noctuary.core.errors import EncoderError
-from noctuary.embed import export
-from noctuary.embed.export import PROBE_TEXTS, export_lean
+from noctuary.embed import sentence as export
 from noctuary.embed.fingerprint import EncoderUnsupportedError
 from noctuary.embed.lean import HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE, LeanEncoder
-from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
+from noctuary.embed.sentence import PROBE_TEXTS, SentenceEncoder, export_lean, open_sentence_encoder
 
 TinyModel = Callable[..., Path]
 SHARED = Path(os.environ.get("NOCTUARY_SHARED", Path(__file__).parents[4] / "shared"))

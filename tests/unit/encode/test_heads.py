@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noctuary.embed.sentence import CHARS_PER_TOKEN, MARGIN_TOKENS, MAX_HEAD_CHARS, readable_head
+from noctuary.embed.onnx import CHARS_PER_TOKEN, MARGIN_TOKENS, MAX_HEAD_CHARS, readable_head
 
 
 def _words(text: str) -> int:

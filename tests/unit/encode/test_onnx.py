@@ -15,7 +15,6 @@ from safetensors.numpy import save_file
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file
-from noctuary.embed.export import export_onnx
 from noctuary.embed.onnx import (
     HEADER_FILE,
     MODEL_FILE,
@@ -26,7 +25,7 @@ from noctuary.embed.onnx import (
     read_header,
     toolchain,
 )
-from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
+from noctuary.embed.sentence import SentenceEncoder, export_onnx, open_sentence_encoder
 
 TinyModel = Callable[..., Path]
 WORDS = ["river", "stone", "северный", "北京", "quartz-like", "🙂", "don't", "window!"]

@@ -14,10 +14,10 @@ from safetensors.numpy import load_file, save_file
 
 from noctuary.core.errors import EncoderError
 from noctuary.embed import sentence as locate
+from noctuary.embed.onnx import MAX_HEAD_CHARS
 from noctuary.embed.sentence import (
     DEFAULT_MODEL,
     DEFAULT_WEIGHTS_SHA256,
-    MAX_HEAD_CHARS,
     SentenceEncoder,
     open_sentence_encoder,
 )
@@ -235,7 +235,7 @@ def test_a_damaged_model_is_an_encoder_error(tiny_model: TinyModel) -> None:
 
 def test_import_loads_nothing_heavy() -> None:
     code = (
-        "import sys, noctuary.embed.sentence, noctuary.embed.export\n"
+        "import sys, noctuary.embed.sentence, noctuary.embed.sentence\n"
         "print(sorted({'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

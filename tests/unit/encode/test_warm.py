@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from noctuary.embed.export import export_lean, export_onnx
 from noctuary.embed.lean import MIN_COSINE, WARM_AFTER_QUERIES, LeanEncoder, WarmEncoder
 from noctuary.embed.onnx import MODEL_FILE, OnnxEncoder, onnx_directory
-from noctuary.embed.sentence import open_sentence_encoder
+from noctuary.embed.sentence import export_lean, export_onnx, open_sentence_encoder
 from tests.unit.encode.conftest import TinyModel
 
 

@@ -151,15 +151,15 @@ def test_pairs_over_different_queries_keep_their_order() -> None:
 def test_pairs_that_are_not_aligned_are_refused() -> None:
     ours = scores("ours", [1.0, 0.0])
     turned = replace(ours, query_ids=ours.query_ids[::-1])
-    with pytest.raises(ValueError, match=r"same queries in the same order.* 0 of them on one side"):
-        compare([(ours, turned)], FAST)
-    with pytest.raises(ValueError, match="2 and 3 queries, 1 of them on one side"):
-        compare([(ours, scores("longer", [1.0, 0.0, 1.0]))], FAST)
-    with pytest.raises(ValueError, match="put the same queries into different strata"):
-        compare([(ours, scores("other", [1.0, 0.0], "ab"))], FAST)
-    with pytest.raises(ValueError, match="scored by different metrics"):
-        compare([(ours, replace(ours, metrics=("mrr@10",)))], FAST)
-    with pytest.raises(ValueError, match="no query to compare 'none' and 'none' on"):
+    for other in (
+        turned,
+        scores("longer", [1.0, 0.0, 1.0]),
+        scores("other strata", [1.0, 0.0], "ab"),
+        replace(ours, metrics=("mrr@10",)),
+    ):
+        with pytest.raises(ValueError, match=f"same queries.*'ours' and '{other.name}' differ"):
+            compare([(ours, other)], FAST)
+    with pytest.raises(ValueError, match="there is no query"):
         compare([(scores("none", []), scores("none", []))], FAST)
 
 

@@ -86,8 +86,3 @@ def test_the_moment_is_now() -> None:
     before = datetime.now(UTC).replace(microsecond=0)
     measured = datetime.fromisoformat(str(describe_run(1, None, None)["measured_at"]))
     assert before <= measured <= datetime.now(UTC)
-
-
-def test_a_fact_that_repeats_a_key_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"repeat keys of the manifest: \['machine'\]"):
-        describe_run(1, None, None, machine="mine")

@@ -45,19 +45,3 @@ def test_interval_ends_survive_json() -> None:
     assert Mean.from_json(Mean(0.5, found, 8).to_json()) == Mean(0.5, found, 8)
     assert interval_json(None) == {"low": None, "high": None}
     assert Mean.from_json(Mean(0.5, None, 8).to_json()).interval is None
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"draws": 0}, "draws starts at 1, got 0"),
-        ({"confidence": 1.0}, "confidence must lie in"),
-        ({"power": 0.0}, "power must lie in"),
-        ({"power": 0.3}, "power must lie in"),
-        ({"alpha": -0.1}, "alpha must lie in"),
-        ({"alpha": float("nan")}, "alpha must lie in"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Resampling(**settings)  # pyright: ignore[reportArgumentType]

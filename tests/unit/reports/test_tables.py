@@ -145,11 +145,6 @@ def test_many_relevant_ids_are_counted() -> None:
     assert shown.endswith(f"m{MAX_IDS - 1} and 3 more")
 
 
-def test_losers_need_the_same_queries_on_both_sides() -> None:
-    with pytest.raises(ValueError, match="'a' and 'b' differ"):
-        PerQuery(scores("a", [[0, 0]]), scores("b", [[0, 0]], query_ids=["other"]))
-
-
 def test_hundreds_of_strata_are_cut_with_a_word() -> None:
     _, comparisons = arms(4, n=400, n_strata=400)
     table = strata_table(comparisons, "recall@10")

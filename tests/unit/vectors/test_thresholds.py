@@ -3,17 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noctuary.embed import tiers as thresholds
-from noctuary.embed.rotation import fit, identity
-from noctuary.embed.tiers import (
+from noctuary.embed import rotation as thresholds
+from noctuary.embed.rotation import (
     DERIVED,
     MIN_EXITS,
     REFERENCE,
-    ROC_POINTS,
     TARGET_PRECISION,
     UNREACHED,
     choose_threshold,
     derive_thresholds,
+    fit,
+    identity,
 )
 from tests.support.vectors import topical_vectors
 
@@ -66,18 +66,6 @@ def test_equal_cosines_leave_together() -> None:
     assert choose_threshold(64, best, right).exit_at is None
 
 
-def test_the_roc_has_a_dozen_points_from_strict_to_lenient() -> None:
-    rng = np.random.default_rng(0)
-    best = rng.random(300, dtype=np.float32)
-    found = choose_threshold(64, best, rng.random(300) < best)
-    assert len(found.roc) == ROC_POINTS
-    at, false, true = (np.array(column) for column in zip(*found.roc, strict=True))
-    assert (np.diff(at) < 0).all()
-    assert (np.diff(false) >= 0).all()
-    assert (np.diff(true) >= 0).all()
-    assert (false[-1], true[-1]) == (1.0, 1.0)
-
-
 def test_a_long_prefix_is_right_more_often_than_a_short_one() -> None:
     found = derive_thresholds(FULL, ROTATION, (8, 92, 96, 200))
     assert list(found) == [8, 92]
@@ -90,7 +78,8 @@ def test_a_long_prefix_is_right_more_often_than_a_short_one() -> None:
 def test_the_query_itself_is_held_out() -> None:
     """Otherwise the best cosine would be 1 for every query and tell nothing."""
     found = derive_thresholds(FULL, ROTATION, (92,))[92]
-    assert found.roc[-1][0] < 0.95
+    assert found.exit_at is not None
+    assert found.exit_at < 0.95
 
 
 def test_what_is_right_follows_a_naive_twin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,5 +119,5 @@ def test_facts_are_plain_and_the_same_every_time() -> None:
     first, second = (derive_thresholds(FULL, ROTATION, (8, 64))[64].to_json() for _ in range(2))
     assert first == second
     assert set(first) == {
-        "exit_at", "origin", "precision", "exits", "auroc", "roc", "reference_precision", "queries",
+        "exit_at", "origin", "precision", "exits", "auroc", "reference_precision", "queries",
     }  # fmt: skip

@@ -55,7 +55,7 @@ def test_a_difference_of_that_size_is_found_as_often_as_promised() -> None:
 
 def test_bad_input_is_named() -> None:
     values = np.array([0.0, 1.0])
-    with pytest.raises(ValueError, match="finite"):
+    with pytest.raises(ValueError, match="expected finite values"):
         minimum_detectable_difference(np.array([0.0, math.nan]))
     with pytest.raises(ValueError, match=r"got shape \(2, 1\)"):
         minimum_detectable_difference(values[:, None])
