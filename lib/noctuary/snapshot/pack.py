@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
@@ -81,8 +82,7 @@ def read_columns(records: Sequence[MemoryRecord]) -> MemoryColumns:
     )
 
 
-_BATCH_ROWS = 20_000
-"""Rows that are Python objects at once."""
+_BATCH_ROWS = 20_000  # that are Python objects at once
 
 _Row = Sequence[Any]
 Rows = Sequence[tuple[Any, ...]]
@@ -172,34 +172,31 @@ def _batches(table: ArrowTable) -> Iterator[tuple[int, list[dict[str, Any]]]]:
 
 
 def pack_shares(records: Iterable[MemoryRecord], shares: Iterable[Share]) -> ShareArrays | None:
-    """Return the shares that open something; None where none does.
-
-    Left out is what is about a memory that is not in the snapshot or that belongs to nobody (all
-    may read it), what a user shares with themself, and what names no reader. The same share twice
-    is one, and a share that is revoked is gone with the next snapshot.
-    """
-    readers_of: dict[str, set[str]] = {}
+    """Return the shares that open something; None where none does."""
+    # Left out is what is about a memory that is not in the snapshot or that belongs to nobody (all
+    # may read it), what a user shares with themself, and what names no reader. The same share twice
+    # is one, and a share that is revoked is gone with the next snapshot.
+    readers_of: dict[str, set[str]] = defaultdict(set)
     for share in shares:
         if share.shared_with:
-            readers_of.setdefault(share.memory_id, set()).add(share.shared_with)
-    found: dict[str, set[int]] = {}
-    for record in records if readers_of else ():
-        for reader in readers_of.get(record.memory_id, ()):
-            if record.user and record.user != reader:
-                found.setdefault(reader, set()).add(record.position)
-    if not found:
+            readers_of[share.memory_id].add(share.shared_with)
+    opened = sorted(
+        (reader, record.position)
+        for record in (records if readers_of else ())
+        if record.user
+        for reader in readers_of.get(record.memory_id, set()) - {record.user}
+    )
+    if not opened:
         return None
-    readers = sorted(found)
-    flat = [position for reader in readers for position in sorted(found[reader])]
+    counts = Counter(reader for reader, _ in opened)
     return ShareArrays(
-        readers,
-        np.cumsum([0, *(len(found[reader]) for reader in readers)], dtype=np.int64),
-        np.array(flat, dtype=np.int32),
+        list(counts),
+        np.cumsum([0, *counts.values()], dtype=np.int64),
+        np.array([position for _, position in opened], dtype=np.int32),
     )
 
 
-CATEGORY = "summary"
-"""What a summary is called where a memory has its category."""
+CATEGORY = "summary"  # of a summary, where a memory has its own
 
 
 @dataclass(frozen=True)
@@ -281,8 +278,7 @@ def _pack_summaries(inputs: PackInputs) -> SummaryPack:
 _SCHEMA, LINEAGE_SCHEMA = (
     Path(__file__).with_name(name).read_text("utf-8") for name in ("rows.sql", "lineage.sql")
 )
-ROWS_SCHEMA = _SCHEMA + LINEAGE_SCHEMA
-"""Every table of rows.sqlite."""
+ROWS_SCHEMA = _SCHEMA + LINEAGE_SCHEMA  # every table of rows.sqlite
 
 _MEMORY_COLUMNS = tuple(MemoryRecord.__slots__)
 
@@ -363,12 +359,8 @@ class Provenance:
 
 
 def build_candidate(paths: StorePaths, inputs: PackInputs, provenance: Provenance) -> Path:
-    """Write a candidate and return its directory, named by its digest.
-
-    An equal one is kept as it is.
-
-    A killed build leaves only a `.building-` directory, which the next build removes.
-    """
+    """Write a candidate and return its directory, named by its digest; an equal one is kept."""
+    # A killed build leaves only a `.building-` directory, which the next build removes.
     paths.candidates.mkdir(parents=True, exist_ok=True)
     for leftover in paths.candidates.glob(".building-*"):
         remove_tree(leftover)

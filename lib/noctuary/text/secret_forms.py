@@ -25,13 +25,23 @@ class SecretRule:
     name: str
     hints: tuple[str, ...]  # lower-case literals, one of which a text holds where it matches
     source: str
-    judge: str = ""  # of a rule for a value behind a word, see JUDGES
-    words: tuple[str, ...] = ()  # that such a rule is tried for
+    judge: str = ""  # of a match, or of the value behind a word; see JUDGES
+    words: tuple[str, ...] = ()  # that a rule of secret_words.txt is tried for
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """The pattern, compiled for the first text with a hint: most processes scan a few."""
         return re.compile(self.source)
+
+    def is_in(self, text: str) -> bool:
+        """Tell whether a text holds the format."""
+        if not self.judge:
+            return self.pattern.search(text) is not None
+        judge = JUDGES[self.judge]
+        return any(
+            judge(found[0], text[max(0, found.start() - 40) : found.start()])
+            for found in self.pattern.finditer(text)
+        )
 
 
 def _read_text(name: str) -> str:
@@ -40,7 +50,8 @@ def _read_text(name: str) -> str:
 
 def _read_records(name: str) -> Iterator[list[str]]:
     # A line that is indented twice belongs to the one before.
-    for record in _read_text(name).replace("\n    ", " ").split("\n\n"):
+    text = _read_text(name).replace("\n    |", "|").replace("\n    ", " ")
+    for record in text.split("\n\n"):
         lines = [line.strip() for line in record.splitlines() if not line.startswith("#")]
         if lines:
             yield lines
@@ -49,10 +60,11 @@ def _read_records(name: str) -> Iterator[list[str]]:
 def _read_formats() -> Iterator[tuple[str, SecretRule]]:
     for head, *lines in _read_records("secret_formats.txt"):
         kind, name, *hints = head.split()
+        name, _, judge = name.partition(":")
         source = "|".join(lines)
         if kind == "word":
-            source = rf"(?<![A-Za-z0-9_])(?:{source})"
-        yield kind, SecretRule(name, tuple(hints), source)
+            kind, source = "token", rf"(?<![A-Za-z0-9_])(?:{source})"
+        yield kind, SecretRule(name, tuple(hints), source, judge)
 
 
 def _read_words() -> Iterator[SecretRule]:
@@ -79,8 +91,10 @@ def _expand(line: str, parts: Mapping[str, str]) -> str:
 
 
 _FORMATS = tuple(_read_formats())
-TOKEN_FORMATS = tuple(known for kind, known in _FORMATS if kind != "text")
-TEXT_FORMATS = tuple(known for kind, known in _FORMATS if kind == "text")
+TOKEN_FORMATS, ALONE_FORMATS, TEXT_FORMATS, NUMBER_FORMATS = (
+    tuple(known for kind, known in _FORMATS if kind == wanted)
+    for wanted in ("token", "alone", "text", "number")
+)
 WORD_RULES = {known.name: known for known in _read_words()}
 
 SEED_WORDS = tuple(_read_text("bip39.txt").split())
@@ -91,15 +105,6 @@ Copyright (c) 2013-2016 Pavol Rusnak, MIT licence: permission is granted to use,
 distribute it provided that this notice is kept; it comes without warranty of any kind.
 """
 
-# ISO/IEC 7812: Visa, Mastercard (both ranges), Discover, JCB, UnionPay; Amex, Diners.
-_CARD = (
-    # It starts at a digit, which is fast to look for; what stands before is looked at then.
-    r"(?a)[2-6](?<![\w.,+#/-][2-6])(?:"
-    r"(?:(?<=4)\d{3}|(?<=5)[1-5]\d\d|(?<=2)(?:2[2-9]\d|[3-6]\d\d|7[01]\d|720)|(?<=6)(?:011|[25]\d\d|4[4-9]\d)"
-    r"|(?<=3)5[2-8]\d)([ -]?)\d{4}\1\d{4}\1\d{4}"
-    r"|(?<=3)[47]\d\d([ -]?)\d{6}\2\d{5}|(?<=3)(?:0[0-5]|[68]\d)\d([ -]?)\d{6}\3\d{4}"
-    r")(?![\w-]|[.,]\d)"
-)
 _CARD_WORD = "(?i)diner|card|kart|carte|tarjeta|карт|卡"
 # ISO 13616 registry, release 98: the length, then its countries.
 _REGISTRY = """
@@ -113,7 +118,6 @@ _IBAN_LENGTHS = {
     for length, countries in (line.split(":") for line in _REGISTRY.split())
     for country in countries.split(",")
 }
-_IBAN = r"(?a)[A-Z](?<![A-Za-z0-9][A-Z])[A-Z]\d\d(?:[ -]?[A-Z0-9]){11,29}(?![a-z0-9])"
 
 SEED_SIZES = (12, 15, 18, 21, 24)
 MIN_SEED_WORDS = SEED_SIZES[0]
@@ -130,26 +134,9 @@ _BASE64 = (
     r"(?![A-Za-z0-9+/_-])={0,2}"
 )
 _LAYOUT = dict.fromkeys(map(ord, "\t\n\r"))
-_ALONE_CHARS = 40
-_ALONE = r"(?a)[\"'`(]?([A-Za-z0-9+/]{40})[\"'`),.]?"
-_WIF = (
-    r"(?<![A-Za-z0-9])(?:5[HJK][1-9A-HJ-NP-Za-km-z]{49}|[KL][1-9A-HJ-NP-Za-km-z]{51})"
-    "(?![A-Za-z0-9])"
-)
 _MIN_ALONE_BITS = 4.3  # random base64 of 40 characters has 4.75 on average, a path or name 4
 
 _MAX_LOWER_PAIRS = 0.4  # of neighbours, both small letters: .17 of random base64, .7 of names
-
-
-def find_card(text: str) -> bool:
-    """Tell whether a text holds the number of a payment card: issuer, length, Luhn's check."""
-    # Other registers number with fourteen digits and Luhn's check as well (French companies): those
-    # are a card's in its groups, or where a word says so.
-    for found in re.finditer(_CARD, text):
-        before = text[max(0, found.start() - 40) : found.start()]
-        if _has_luhn_digit(found[0]) and (len(found[0]) > 14 or re.search(_CARD_WORD, before)):
-            return True
-    return False
 
 
 def _has_luhn_digit(number: str) -> bool:
@@ -158,17 +145,20 @@ def _has_luhn_digit(number: str) -> bool:
     return len(set(digits)) > 1 and (sum(digits[::2]) + doubled) % 10 == 0
 
 
-def find_iban(text: str) -> bool:
-    """Tell whether a text holds an account number: its country's length, ISO 7064 mod 97-10."""
-    for found in re.finditer(_IBAN, text):
-        joined = found[0].replace(" ", "").replace("-", "")
-        length = _IBAN_LENGTHS.get(joined[:2], 99)
-        number = joined[:length]
-        if len(number) == length:
-            moved = number[4:] + number[:4]
-            if int("".join(str(int(char, 36)) for char in moved)) % 97 == 1:
-                return True
-    return False
+def judge_card(number: str, before: str) -> bool:
+    """Tell whether digits are the number of a payment card: Luhn's check, and its groups."""
+    # Other registers number with fourteen digits and Luhn's check as well (French companies): those
+    # are a card's in its groups, or where a word says so.
+    is_told = len(number) > 14 or re.search(_CARD_WORD, before) is not None
+    return is_told and _has_luhn_digit(number)
+
+
+def judge_iban(text: str, before: str) -> bool:
+    """Tell whether an account number begins here: its country's length, ISO 7064 mod 97-10."""
+    joined = text.replace(" ", "").replace("-", "")
+    length = _IBAN_LENGTHS.get(joined[:2], 99)
+    number = joined[4:length] + joined[:4]
+    return len(joined) >= length and int("".join(str(int(c, 36)) for c in number)) % 97 == 1
 
 
 _SEED_NUMBERS = {word: number for number, word in enumerate(SEED_WORDS)}
@@ -222,17 +212,10 @@ def _is_checked(numbers: list[int]) -> bool:
     return hashlib.sha256(entropy).digest()[0] >> (8 - bits) == joined & ((1 << bits) - 1)
 
 
-def find_unnamed(words: list[str]) -> str | None:
-    """Return what a long word is by itself: an AWS secret key, a wallet's key; None otherwise."""
-    for word in words:
-        if len(word) < _ALONE_CHARS:
-            continue
-        found = re.fullmatch(_ALONE, word)
-        if found and _is_mixed(found[1]) and entropy_bits(found[1]) >= _MIN_ALONE_BITS:
-            return "aws_secret_key"
-        if (wif := re.search(_WIF, word)) and _is_mixed(wif[0]):
-            return "wallet_key"
-    return None
+def judge_random(word: str, before: str) -> bool:
+    """Tell whether a word is an AWS secret key by itself: base64 as chance has it."""
+    key = word.strip("\"'`(),.")
+    return _is_mixed(key) and entropy_bits(key) >= _MIN_ALONE_BITS
 
 
 def unwrap(text: str) -> str:
@@ -419,17 +402,22 @@ _TEST_RUN = (
 )
 _YEAR = r"(?:19|20)\d\d"
 
-Judge = Callable[[str, str], bool]  # of the value, and what says that it follows ("" for a space)
+# Of a value, and what says that it follows ("" for a space); or of a match, and what stands before.
+Judge = Callable[[str, str], bool]
 JUDGES: dict[str, Judge] = {
     "any": lambda value, says: True,
     "base32": is_base32,
+    "card": judge_card,
     "code": is_code,
+    "iban": judge_iban,
     "key": judge_key,
     "login": lambda value, says: ":" in decode_text(value)[1:],
+    "mixed": lambda value, says: _is_mixed(value),
     "pass": judge_pass,
     "password": judge_password,
     "phrase": judge_phrase,
     "pin": judge_pin,
+    "random": judge_random,
     "stated": judge_stated,
     "word": is_password,
 }

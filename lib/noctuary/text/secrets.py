@@ -10,17 +10,16 @@ from string import ascii_lowercase, digits
 
 from noctuary.text.flags import find_mark
 from noctuary.text.secret_forms import (
+    ALONE_FORMATS,
     JUDGES,
     MIN_SEED_WORDS,
     MIN_TOKEN_CHARS,
+    NUMBER_FORMATS,
     TEXT_FORMATS,
     TOKEN_FORMATS,
     WORD_RULES,
     SecretRule,
-    find_card,
-    find_iban,
     find_seed_phrase,
-    find_unnamed,
     unwrap,
 )
 from noctuary.text.tokens import normalize
@@ -48,13 +47,6 @@ _UNUSUAL = f"[{_INVISIBLE}{_COMPATIBLE}{_ALIKE}]"
 _ASCII = bytes(range(128))
 _DISGUISED = f"[{_INVISIBLE}{_COMPATIBLE}]|[A-Za-z_][{_ALIKE}]|[{_ALIKE}][A-Za-z_]"
 _MIXED_WORD = f"(?=[{_ALIKE}]{{0,63}}[A-Za-z])[A-Za-z0-9{_ALIKE}]{{2,64}}"
-_ENTITY = r"&(?:#(\d{2,5})|#[xX]([0-9A-Fa-f]{2,4})|([A-Za-z]{2,8}));"
-_ENTITY_NAMES = {
-    "amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "equals": "=", "colon": ":",
-    "lowbar": "_", "underbar": "_", "hyphen": "-", "dash": "-", "sol": "/", "period": ".",
-    "commat": "@", "plus": "+", "num": "#", "dollar": "$", "excl": "!", "ast": "*", "percnt": "%",
-    "nbsp": " ", "semi": ";", "quest": "?", "shy": "",
-}  # fmt: skip
 _PERCENT = r"%(?:25){0,4}([2-7][0-9A-Fa-f])"
 MIN_SPELLED = 8
 _SPELLED = b"\1{%d,}" % MIN_SPELLED
@@ -63,8 +55,10 @@ _SPELLED = b"\1{%d,}" % MIN_SPELLED
 def find_plain(text: str) -> str:
     """Return the text as its reader sees it, the text itself where nothing is disguised."""
     plain = text
-    if "&" in plain and re.search(_ENTITY, plain):
-        plain = re.sub(_ENTITY, _decode_entity, plain)
+    if "&" in plain:
+        import html  # loads two thousand names, and most texts have none
+
+        plain = html.unescape(plain).replace("\xa0", " ")
     if "%" in plain and re.search(_PERCENT, plain):
         plain = re.sub(_PERCENT, lambda found: chr(int(found[1], 16)), plain)
     # One class of what is not ASCII first: it is looked for many times as fast.
@@ -106,14 +100,6 @@ def join_broken(text: str, prefixes: tuple[str, ...]) -> list[str]:
             if len(words) != 1:
                 break
     return joined
-
-
-def _decode_entity(found: re.Match[str]) -> str:
-    decimal, hexadecimal, name = found.groups()
-    if name:
-        return _ENTITY_NAMES.get(name, found[0])
-    code = int(decimal) if decimal else int(hexadecimal, 16)
-    return chr(code) if code >= 0x20 else " "
 
 
 # Secrets that a word before them tells (secret_words.txt).
@@ -191,7 +177,7 @@ _Hints = tuple[tuple[str, SecretRule], ...]
 
 
 def _hints_of(rules: Iterable[SecretRule]) -> _Hints:
-    return tuple((hint, known) for known in rules for hint in known.hints)
+    return tuple((hint, known) for known in rules for hint in known.hints or ("",))
 
 
 # Every byte but a small letter is a space.
@@ -200,13 +186,14 @@ _NO_LETTERS = bytes(code if chr(code) in ascii_lowercase else 32 for code in ran
 _SHAPE = bytes(
     48 if chr(code) in digits else 32 if chr(code) in " -" else 120 for code in range(256)
 )
-# Those of digits are tried where a text has a number, most others where it assigns something.
-_NUMBER_HINTS = _hints_of(known for known in TEXT_FORMATS if known.name == "social_security_number")
+# Most are tried where a text assigns something.
 _PLAIN_HINTS = _hints_of(
     known for known in TEXT_FORMATS if known.name in {"private_key", "aws_access_key"}
 )
-_TEXT_HINTS = _hints_of(known for known in TEXT_FORMATS if known.name != "social_security_number")
+_TEXT_HINTS = _hints_of(TEXT_FORMATS)
+_NUMBER_HINTS = _hints_of(NUMBER_FORMATS)
 _TOKEN_HINTS = _hints_of(TOKEN_FORMATS)
+_ALONE_HINTS = _hints_of(ALONE_FORMATS)
 _IS_LONG = (MIN_TOKEN_CHARS - 1).__lt__
 # The long word that every row has, twice; a token needs other letters than T and Z.
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[T\d:.+Z-]*", re.ASCII)
@@ -261,7 +248,7 @@ def _find(text: str) -> str | None:
     if (
         b"000" in shape
         and (b"00000000" in shape or b"0000 0000" in shape or b"000 00 0000" in shape)
-        and (found := _find_number(text, lowered))
+        and (found := _find_format(text, lowered, _NUMBER_HINTS))
     ):
         return found
     if len(letters) >= MIN_SEED_WORDS and find_seed_phrase(letters, words):
@@ -273,7 +260,7 @@ def _find(text: str) -> str | None:
 
 def _find_format(text: str, lowered: str, hints: _Hints) -> str | None:
     for hint, known in hints:
-        if hint in lowered and known.pattern.search(text):
+        if hint in lowered and known.is_in(text):
             return known.name
     return None
 
@@ -287,7 +274,7 @@ def _find_token(long: list[str]) -> str | None:
         if not long:
             return None
         joined = "\n".join(long)
-    if found := _find_format(joined, joined.lower(), _TOKEN_HINTS) or find_unnamed(long):
+    if found := _find_format(joined, joined.lower(), _TOKEN_HINTS + _ALONE_HINTS):
         return found
     if not (inner := unwrap(joined)):
         return None
@@ -301,14 +288,6 @@ def _find_worded(text: str) -> str | None:
     return _find_format(text, lowered, _TOKEN_HINTS) or (
         "assigned_password" if find_named(text, lowered, said) else None
     )
-
-
-def _find_number(text: str, lowered: str) -> str | None:
-    if find_card(text):
-        return "payment_card"
-    if find_iban(text):
-        return "bank_account"
-    return _find_format(text, lowered, _NUMBER_HINTS)
 
 
 def _find_cut(text: str, lowered: str, said: set[str]) -> str | None:
