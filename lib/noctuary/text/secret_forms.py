@@ -255,11 +255,9 @@ def entropy_bits(text: str) -> float:
 # Which values are secrets, once a word before them says what they are. A judge gets the value as it
 # was written and what says that it follows ("" for a space alone).
 
+# Shannon bits per character that an assigned value needs: eight random characters, one of them
+# repeated, have 2.75, padded words less.
 MIN_SECRET_ENTROPY_BITS = 2.5
-"""Shannon bits per character that an assigned value needs: eight random characters, one of them
-repeated, have 2.75, padded words less. Lower drops more harmless rows, higher misses weak
-passwords."""
-
 MIN_SECRET_CHARS = 8  # shorter versions, ports and counts look like passwords
 MIN_PASSWORD_CHARS = 6  # the same where the word before says password and nothing else
 MIN_RANDOM_CHARS = 16  # after "token" or "key" with nothing but a space between

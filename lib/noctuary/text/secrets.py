@@ -170,8 +170,7 @@ def _follows(rule: SecretRule, text: str, lowered: str) -> bool:
     return False
 
 
-# Rules of our own instead of a package's: measured against three of them on labelled texts, these
-# find more, flag less and load nothing (docs/decisions/0022-secrets.md).
+# Why these are rules of our own and no package's: docs/decisions/0022-secrets.md.
 
 _Hints = tuple[tuple[str, SecretRule], ...]
 
@@ -255,7 +254,7 @@ def _find(text: str) -> str | None:
         return "seed_phrase"
     if "\n" in text and (found := _find_cut(text, lowered, said)):
         return found
-    return _find_spelled(words, lengths) if lengths.count(1) >= MIN_SPELLED else None
+    return _find_worded(close_spelled(words, lengths)) if lengths.count(1) >= MIN_SPELLED else None
 
 
 def _find_format(text: str, lowered: str, hints: _Hints) -> str | None:
@@ -291,32 +290,21 @@ def _find_worded(text: str) -> str | None:
 
 
 def _find_cut(text: str, lowered: str, said: set[str]) -> str | None:
-    if said.isdisjoint(_CUT_WORDS):
-        for start in _CUT_STARTS:
-            if start in lowered:
-                break
-        else:
-            return None
+    if said.isdisjoint(_CUT_WORDS) and not any(start in lowered for start in _CUT_STARTS):
+        return None
     cut = "\n".join(join_broken(text, _CUT_PREFIXES))
     return _find_format(cut, cut.lower(), _TOKEN_HINTS)
 
 
-def _find_spelled(words: list[str], lengths: list[int]) -> str | None:
-    closed = close_spelled(words, lengths)
-    return _find_worded(closed) if closed else None
-
-
-PLACEHOLDER = "placeholder"
-_SECRET_PREFIX = "secret:"
 _PLACEHOLDERS = r"(?i)\[(?:REDACTED|SENSITIVE)"
 
 
 def find_text_sensitivity(text: str) -> str | None:
     """Return why a text must not be kept (a placeholder, a kind of secret), or None."""
     if re.search(_PLACEHOLDERS, text):
-        return PLACEHOLDER
+        return "placeholder"
     secret = find_secret(text)
-    return None if secret is None else _SECRET_PREFIX + secret
+    return None if secret is None else f"secret:{secret}"
 
 
 def read_rules() -> list[str]:
