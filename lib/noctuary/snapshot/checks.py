@@ -23,22 +23,13 @@ from noctuary.core.sqlite import connect_immutable
 from noctuary.embed.funnel import PrefixTier
 from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
 from noctuary.graph.walk import ROLES, MentionArrays
+from noctuary.snapshot import content_checks as content
 from noctuary.snapshot.arrays import ShareArrays, is_compressed, within
 from noctuary.snapshot.content_checks import (
     LISTED_FAULTS,
     Found,
     Judged,
     count_not_unit,
-    every_concept_edge_is_stated_somewhere,
-    every_edge_has_evidence,
-    every_link_is_found_by_its_first_word,
-    every_link_leads_to_a_concept,
-    every_mention_stands_in_its_memory,
-    every_summary_is_searched_as_it_reads,
-    every_summary_names_its_sources,
-    every_summary_preserves_its_sources,
-    every_summary_reaches_its_turns_once,
-    every_supersession_leads_to_a_head,
     judged,
     misplaced_terms,
 )
@@ -430,18 +421,18 @@ GATE_CHECKS: tuple[Check, ...] = (
     every_tier_row_has_its_memory,
     no_tier_row_is_unindexed,
     every_posting_has_its_memory,
-    every_edge_has_evidence,
-    every_mention_stands_in_its_memory,
-    every_concept_edge_is_stated_somewhere,
-    every_supersession_leads_to_a_head,
-    every_link_leads_to_a_concept,
-    every_link_is_found_by_its_first_word,
+    content.every_edge_has_evidence,
+    content.every_mention_stands_in_its_memory,
+    content.every_concept_edge_is_stated_somewhere,
+    content.every_supersession_leads_to_a_head,
+    content.every_link_leads_to_a_concept,
+    content.every_link_is_found_by_its_first_word,
     every_session_holds_its_memories_in_order,
     every_share_is_of_an_owned_memory,
-    every_summary_names_its_sources,
-    every_summary_reaches_its_turns_once,
-    every_summary_is_searched_as_it_reads,
-    every_summary_preserves_its_sources,
+    content.every_summary_names_its_sources,
+    content.every_summary_reaches_its_turns_once,
+    content.every_summary_is_searched_as_it_reads,
+    content.every_summary_preserves_its_sources,
     recall_has_not_dropped_significantly,
 )
 """Order of display; all of them run, whatever fails."""

@@ -85,64 +85,69 @@ def read_columns(records: Sequence[MemoryRecord]) -> MemoryColumns:
 _BATCH_ROWS = 20_000  # that are Python objects at once
 
 _Row = Sequence[Any]
-Rows = Sequence[tuple[Any, ...]]
 
 
-def graph_rows(graph: GraphTables) -> Iterator[tuple[str, Rows]]:
-    """Yield batches of rows by table, each table's in primary-key order."""
-    told = ("concept_id", "canonical_name", "kind", "aliases", "df")
-    for first, batch in _batches(graph.concepts):
-        for row in batch:
-            row["aliases"] = json.dumps(row["aliases"], ensure_ascii=False)
-        numbered = enumerate(batch, start=first)
-        yield "concepts", [(ordinal, *(row[name] for name in told)) for ordinal, row in numbered]
-    yield "concept_names", _concept_names(graph)
-    sources, targets = (
-        concept_ordinals(graph.concepts, graph.concept_edges[end]).tolist()
-        for end in ("src_concept", "dst_concept")
+def graph_rows(graph: GraphTables) -> Iterator[tuple[str, Iterable[_Row]]]:
+    """Yield the rows of every table, each table's in primary-key order."""
+    yield (
+        "concepts",
+        (
+            (i, c["concept_id"], c["canonical_name"], c["kind"], _json(c["aliases"]), c["df"])
+            for i, c in enumerate(_rows(graph.concepts))
+        ),
     )
-    for first, batch in _batches(graph.concept_edges):
-        numbered = enumerate(batch, start=first)
-        yield "concept_edges", [(sources[i], targets[i], *_stated(row)) for i, row in numbered]
+    yield "concept_names", _concept_names(graph)
+    ends = (_places(graph, graph.concept_edges[end]) for end in ("src_concept", "dst_concept"))
+    edges = zip(*ends, _rows(graph.concept_edges), strict=True)
+    yield "concept_edges", ((source, target, *_stated(row)) for source, target, row in edges)
     yield "supersessions", _supersessions(graph)
-    ordinals = concept_ordinals(graph.concepts, graph.links["concept_id"]).tolist()
-    links = [
-        (row["name"], ordinal, row["weight"], int(row["cased"]))
-        for row, ordinal in zip(graph.links.to_pylist(), ordinals, strict=True)
-    ]
+    named = zip(_rows(graph.links), _places(graph, graph.links["concept_id"]), strict=True)
+    links = [(row["name"], place, row["weight"], int(row["cased"])) for row, place in named]
     yield "links", links
     yield "link_starts", _link_starts(links)
-    yield "merges", [tuple(row.values()) for row in graph.merges.to_pylist()]
+    yield "merges", (tuple(row.values()) for row in _rows(graph.merges))
 
 
-def _concept_names(graph: GraphTables) -> Rows:
+def _rows(table: ArrowTable) -> Iterator[dict[str, Any]]:
+    for first in range(0, table.num_rows, _BATCH_ROWS):
+        yield from table.slice(first, _BATCH_ROWS).to_pylist()
+
+
+def _places(graph: GraphTables, concepts: Any) -> list[int]:
+    """Return the ordinals of concepts that a pyarrow column, or a list, names by id."""
+    if isinstance(concepts, list):
+        import pyarrow as pa
+
+        concepts = pa.chunked_array([pa.array(concepts, pa.string())])
+    return concept_ordinals(graph.concepts, concepts).tolist()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _concept_names(graph: GraphTables) -> Iterable[_Row]:
     """Return (folded name, ordinal) of every name of every concept, sorted."""
-    names: set[tuple[str, int]] = set()
-    for first, batch in _batches(graph.concepts.select(["canonical_name", "aliases"])):
-        for ordinal, row in enumerate(batch, start=first):
-            for surface in (row["canonical_name"], *row["aliases"]):
-                names.add((fold_name(surface), ordinal))
+    told = enumerate(_rows(graph.concepts.select(["canonical_name", "aliases"])))
+    names = {
+        (fold_name(surface), ordinal)
+        for ordinal, row in told
+        for surface in (row["canonical_name"], *row["aliases"])
+    }
     merges = graph.merges.to_pylist()
-    ordinals = _ordinals(graph, [concept_id(row["canonical"]) for row in merges])
+    ordinals = _places(graph, [concept_id(row["canonical"]) for row in merges])
     for row, ordinal in zip(merges, ordinals, strict=True):
         names.update((name, ordinal) for name in (row["name"], row["canonical"]))
     return sorted(names)
 
 
-def _link_starts(links: Rows) -> Rows:
+def _link_starts(links: Iterable[_Row]) -> Iterable[_Row]:
     """Return, by first word, the words of the longest name that begins with it."""
     longest: dict[str, int] = {}
     for name, *_ in links:
         words = name.split(" ")
         longest[words[0]] = max(longest.get(words[0], 0), len(words))
     return sorted(longest.items())
-
-
-def _ordinals(graph: GraphTables, ids: Sequence[str]) -> list[int]:
-    import pyarrow as pa
-
-    column = pa.chunked_array([pa.array(ids, pa.string())])
-    return concept_ordinals(graph.concepts, column).tolist()
 
 
 def _stated(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -152,10 +157,10 @@ def _stated(row: dict[str, Any]) -> tuple[Any, ...]:
     return (row["relation"], row["weight"], text, *(row[name] for name in dates))
 
 
-def _supersessions(graph: GraphTables) -> Rows:
+def _supersessions(graph: GraphTables) -> Iterable[_Row]:
     rows = graph.supersessions.to_pylist()
     ids = sorted({row["concept_id"] for row in rows} - {""})
-    known = dict(zip(ids, _ordinals(graph, ids), strict=True))
+    known = dict(zip(ids, _places(graph, ids), strict=True))
     return [
         (
             row["older_position"], row["newer_position"], row["head_position"], row["reason"],
@@ -164,11 +169,6 @@ def _supersessions(graph: GraphTables) -> Rows:
         )
         for row in rows
     ]  # fmt: skip
-
-
-def _batches(table: ArrowTable) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    for first in range(0, table.num_rows, _BATCH_ROWS):
-        yield first, table.slice(first, _BATCH_ROWS).to_pylist()
 
 
 def pack_shares(records: Iterable[MemoryRecord], shares: Iterable[Share]) -> ShareArrays | None:

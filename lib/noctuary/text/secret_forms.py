@@ -366,16 +366,6 @@ def judge_password(value: str, says: str) -> bool:
     return is_password(value) or (value.rstrip(_CLOSING).isdecimal() and len(value) <= 12)
 
 
-def judge_pass(value: str, says: str) -> bool:
-    """The same of "pass", behind which test runners write what passed."""
-    return is_password(value) and not re.match(_TEST_RUN, value)
-
-
-def judge_stated(value: str, says: str) -> bool:
-    """Tell whether a word between quotes is a password, not what is said about one."""
-    return value.isalpha() and value.lower() not in _TALK
-
-
 def judge_key(value: str, says: str) -> bool:
     """Tell whether what follows a word for a key or a token is one, not the name of one."""
     if re.fullmatch(_NAME, bare := value.rstrip(_CLOSING)) or re.match(_TECHNICAL, bare):
@@ -383,22 +373,11 @@ def judge_key(value: str, says: str) -> bool:
     return is_secret_value(value) if says else _is_random(value)
 
 
-def judge_phrase(value: str, says: str) -> bool:
-    """Tell whether words that follow "passphrase" are one."""
-    return _is_phrase(value) and (bool(says) or value.islower())
-
-
-def judge_pin(value: str, says: str) -> bool:
-    """Tell whether digits are a PIN or a code: a year needs a verb before it."""
-    return bool(says) or not re.fullmatch(_YEAR, value)
-
-
 # What test runners write behind PASS: a function, a path, a script.
 _TEST_RUN = (
     r"[Tt]est[A-Z_/.-]|(?:[\w.+-]{1,80}/){1,9}[\w.+-]{0,80}:?\Z"
     r"|[\w+-]{1,80}\.(?:sh|py|c|cc|cpp|h|t|js|ts|rs|go|rb|exp|pl|java)\b"
 )
-_YEAR = r"(?:19|20)\d\d"
 
 # Of a value, and what says that it follows ("" for a space); or of a match, and what stands before.
 Judge = Callable[[str, str], bool]
@@ -411,11 +390,13 @@ JUDGES: dict[str, Judge] = {
     "key": judge_key,
     "login": lambda value, says: ":" in decode_text(value)[1:],
     "mixed": lambda value, says: _is_mixed(value),
-    "pass": judge_pass,
+    "pass": lambda value, says: is_password(value) and not re.match(_TEST_RUN, value),
     "password": judge_password,
-    "phrase": judge_phrase,
-    "pin": judge_pin,
+    "phrase": lambda value, says: _is_phrase(value) and (bool(says) or value.islower()),
+    # A year needs a verb before it.
+    "pin": lambda value, says: bool(says) or not re.fullmatch(r"(?:19|20)\d\d", value),
     "random": judge_random,
-    "stated": judge_stated,
+    # A word between quotes: not what is said about a password.
+    "stated": lambda value, says: value.isalpha() and value.lower() not in _TALK,
     "word": is_password,
 }
