@@ -474,10 +474,8 @@ def _coerce(value: Any, default: Any) -> Any:
     """Return the value with the default's type; text is parsed, for the environment."""
     if isinstance(default, bool):
         return _as_bool(value)
-    if isinstance(default, int):
-        return _as_number(value, int)
-    if isinstance(default, float):
-        return _as_number(value, float)
+    if isinstance(default, int | float):
+        return _as_number(value, type(default))
     if isinstance(default, tuple):
         items = [s.strip() for s in value.split(",")] if isinstance(value, str) else value
         if not isinstance(items, list) or not all(isinstance(i, str) for i in items):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -107,13 +106,15 @@ def every_session_holds_its_memories_in_order(c: Candidate, x: GateContext) -> J
 def _read_memories(c: Candidate) -> tuple[Longs, Longs, Longs]:
     """Return one number per owner, wing and session id, when each was written, and turns as 1."""
     codes: dict[tuple[str, str, str], int] = {}
-    keys, created, turns = array("q"), array("q"), array("q")
-    for owner, wing, session, created_at_us, is_turn in c.rows.execute(_MEMORIES):
-        key = (owner, wing, session)
-        keys.append(codes.setdefault(key, len(codes)) if session.strip() else _NO_KEY)
-        created.append(created_at_us)
-        turns.append(is_turn)
-    return np.array(keys), np.array(created), np.array(turns)
+    rows = (
+        (
+            codes.setdefault((owner, wing, session), len(codes)) if session.strip() else _NO_KEY,
+            *rest,
+        )
+        for owner, wing, session, *rest in c.rows.execute(_MEMORIES)
+    )
+    keys, created_at_us, turns = np.fromiter(rows, dtype=np.dtype((np.int64, 3))).T
+    return keys, created_at_us, turns
 
 
 def _are_sessions_aligned(sessions: SessionArrays, count: int) -> bool:
