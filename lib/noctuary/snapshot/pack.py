@@ -84,7 +84,7 @@ def read_columns(records: Sequence[MemoryRecord]) -> MemoryColumns:
 
 _BATCH_ROWS = 20_000  # that are Python objects at once
 
-_Row = Sequence[Any]
+_Row = tuple[Any, ...]
 
 
 def graph_rows(graph: GraphTables) -> Iterator[tuple[str, Iterable[_Row]]]:
