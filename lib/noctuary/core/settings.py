@@ -293,8 +293,7 @@ _LOCATION_VARIABLES = frozenset(
     {"NOCTUARY_HOME", "NOCTUARY_CONFIG", "NOCTUARY_STORE", "NOCTUARY_SHARED"}
 )
 _PROFILES = "profiles"
-_NOT_IN_JSON = "notify"
-"""Shapes no artifact, and an address may hold a key: no part of a manifest."""
+_NOT_IN_JSON = "notify"  # shapes no artifact, and an address may hold a key: no part of a manifest
 
 
 @dataclass(frozen=True, slots=True)

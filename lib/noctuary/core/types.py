@@ -123,8 +123,7 @@ else:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-UNDATED_US = -(2**63)
-"""`created_at_us` of a memory whose source gave no date (the smallest int64)."""
+UNDATED_US = -(2**63)  # `created_at_us` of a memory whose source gave no date (the smallest int64)
 
 DAMAGED_TEXT = "(the text of this memory is damaged: `noctuary doctor` says what to do)"
 """In the place of a text that is not the one that was published."""

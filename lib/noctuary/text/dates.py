@@ -96,8 +96,7 @@ def _iso(year: str, number: str, day: str | None) -> str | None:
 
 _DAY_SPAN = (timedelta(days=-1), timedelta(days=14))
 _MONTH_TAIL = timedelta(days=7)
-_MOST_DATES = 8
-"""Dates of one question that are read: a pasted log names hundreds."""
+_MOST_DATES = 8  # dates of one question that are read: a pasted log names hundreds
 
 _NO_YEAR = re.compile(
     rf"(?<![\w.])(?:(?P<day>\d{{1,2}}){_ORDINAL}\s(?:of\s)?{_MONTH}(?!\w)"
