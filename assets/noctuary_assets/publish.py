@@ -38,15 +38,19 @@ from noctuary.snapshot.checks import (
     judge_candidate,
 )
 from noctuary.snapshot.publish import (
+    FAIL,
+    PASS,
     Publication,
+    Verdict,
     find_by_digest,
     find_refusal,
     is_intact,
     publish_candidate,
+    read_verdict,
     seal_candidate,
     serves,
+    store_verdict,
 )
-from noctuary.snapshot.verdict import FAIL, PASS, Verdict, read_verdict, store_verdict
 from noctuary.work.stage import Stage, StageOutput, StageResult, forget_result, load_result
 from noctuary_assets import evaluate, ingest, pack
 from noctuary_assets.evaluate import (

@@ -23,8 +23,7 @@ from noctuary.evaluate.report import (
     night_plots,
     render_page,
 )
-from noctuary.snapshot.publish import serving_id
-from noctuary.snapshot.verdict import Verdict, read_verdict
+from noctuary.snapshot.publish import Verdict, read_verdict, serving_id
 from noctuary.work.stage import Stage, StageOutput, StageResult
 from noctuary_assets import evaluate, publish
 from noctuary_assets.evaluate import (

@@ -34,8 +34,7 @@ from noctuary.graph.tables import FILES, NO_SPAN, GraphTables, to_table
 from noctuary.graph.walk import OPEN_END_US, RELATIONS, GraphArrays
 from noctuary.lexical.build import build_postings
 from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
-from noctuary.snapshot.publish import publish_candidate
-from noctuary.snapshot.verdict import CheckResult, store_verdict
+from noctuary.snapshot.publish import CheckResult, publish_candidate, store_verdict
 from noctuary.text.tokens import encode_tokens
 
 QUESTIONS = 200

@@ -19,8 +19,7 @@ from noctuary.core.errors import NoctuaryError, PublishRefusedError, StoreError,
 from noctuary.core.files import remove_tree
 from noctuary.core.manifest import read_manifest
 from noctuary.core.store import StorePaths
-from noctuary.snapshot.publish import serving_id
-from noctuary.snapshot.verdict import read_verdict
+from noctuary.snapshot.publish import read_verdict, serving_id
 from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult

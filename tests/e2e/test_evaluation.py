@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from noctuary.recall.api import recall
-from noctuary.snapshot.verdict import read_verdict
+from noctuary.snapshot.publish import read_verdict
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, REFUSED, Ran, run_night
 from tests.e2e.stores import Bench, give_encoder

@@ -65,7 +65,7 @@ def test_a_store_that_somebody_made_is_left_where_the_night_fails(tmp_path: Path
 def _kept_answers(bench: Bench) -> int:
     """Count the answers that a night has written down so far."""
     directory = store_directory(bench.paths.work / CONTENT, RECALL_ANSWERS_KIND)
-    return sum(one.fragment.rows for one in read_manifest(directory, RECALL_ANSWERS_KIND))
+    return sum(one.rows for one in read_manifest(directory, RECALL_ANSWERS_KIND))
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 
 from noctuary.compact.summaries import iter_summaries
 from noctuary.core.errors import PublishRefusedError
-from noctuary.snapshot.verdict import FAIL, PASS, read_verdict
+from noctuary.snapshot.publish import FAIL, PASS, read_verdict
 from noctuary.work.ledger import end_night
 from noctuary_assets.night import SUMMARIES
 from tests.e2e.conftest import FirstNight

@@ -19,7 +19,7 @@ from noctuary.embed.rotation import build_prefix_tier, fit
 from noctuary.graph.tables import Evidence, GraphTables, Supersession, to_table
 from noctuary.snapshot.checks import judge_candidate
 from noctuary.snapshot.pack import build_candidate
-from noctuary.snapshot.verdict import CheckResult
+from noctuary.snapshot.publish import CheckResult
 from tests.support.graph_objects import ConceptEdge
 from tests.support.lean import write_encoder
 from tests.support.store import Store, gate_context, household, new_store, pack_inputs, provenance

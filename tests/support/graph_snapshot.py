@@ -22,8 +22,7 @@ from noctuary.graph.build import build_sessions
 from noctuary.graph.fold import concept_id, fold_name
 from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES
 from noctuary.snapshot.pack import LINEAGE_SCHEMA
-from noctuary.snapshot.publish import publish_candidate
-from noctuary.snapshot.verdict import CheckResult, store_verdict
+from noctuary.snapshot.publish import CheckResult, publish_candidate, store_verdict
 from tests.support.store import Store, day_us, memory, provenance, renumber
 
 _SCHEMA = """

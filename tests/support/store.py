@@ -20,8 +20,7 @@ from noctuary.graph.build import to_arrays
 from noctuary.lexical.build import build_postings
 from noctuary.snapshot.checks import DropReport, GateContext, judge_candidate
 from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
-from noctuary.snapshot.publish import publish_candidate
-from noctuary.snapshot.verdict import store_verdict
+from noctuary.snapshot.publish import publish_candidate, store_verdict
 from noctuary.sources.source import Share
 from noctuary.text.tokens import document_tokens, encode_tokens
 from tests.support.graphs import graph_tables

@@ -23,7 +23,7 @@ from noctuary.core.store import MANIFEST_FILE, StorePaths
 from noctuary.embed.hosted import HOSTED_FILE, read_description
 from noctuary.embed.lean import HEADER_FILE, read_header
 from noctuary.recall.result import Calibration
-from noctuary.snapshot.verdict import read_verdict
+from noctuary.snapshot.publish import read_verdict
 from noctuary.sources.palace import _ids  # pyright: ignore[reportPrivateUsage]
 from noctuary.sources.transcripts import FileContext, parse_object
 from tests.support.hook_worlds import MemoryWorld

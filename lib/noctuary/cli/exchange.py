@@ -74,8 +74,7 @@ from noctuary.recall.result import SIGNALS
 from noctuary.snapshot import checks
 from noctuary.snapshot.content_checks import every_summary_preserves_its_sources
 from noctuary.snapshot.pack import ROWS_SCHEMA
-from noctuary.snapshot.publish import publish_candidate
-from noctuary.snapshot.verdict import PASS, store_verdict
+from noctuary.snapshot.publish import PASS, publish_candidate, store_verdict
 
 # The two commands.
 

@@ -68,8 +68,8 @@ from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 from noctuary.embed.tiers import TableHome, connect
 from noctuary.recall.profile import current_settings, layers_of, list_profiles, read_store_profiles
 from noctuary.recall.result import Calibration
+from noctuary.snapshot.publish import PASS
 from noctuary.snapshot.publish import rollback as roll_back
-from noctuary.snapshot.verdict import PASS
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.usage.reader import UsageReader
 from noctuary.work.lock import find_holder

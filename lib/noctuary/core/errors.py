@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from noctuary.core.types import dataclass
 
-FAULTS_SHOWN = 10
-"""Faults spelled out in a message: enough to see a pattern; the total is always given."""
+FAULTS_SHOWN = 10  # in a message: enough to see a pattern; the total is always given
 
 
 class NoctuaryError(Exception):
@@ -25,9 +25,6 @@ class SourceError(NoctuaryError):
 
 class SourceMissingError(SourceError, FileNotFoundError):
     """There is nothing at the source's path."""
-
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
 
 
 class SourceFormatError(SourceError):
@@ -62,7 +59,7 @@ class FileFaultsError(SourceFormatError):
         self.path = path
         self.faults = tuple(faults)
 
-    def __reduce__(self) -> tuple[type[FileFaultsError], tuple[Path, tuple[LineFault, ...]]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # Rebuilt from what __init__ takes: errors cross processes.
         return type(self), (self.path, self.faults)
 
@@ -138,9 +135,6 @@ class AuthoredError(NoctuaryError):
 class AuthoredMissingError(AuthoredError, FileNotFoundError):
     """There is nothing at a document's path."""
 
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
-
 
 class AuthoredFormatError(AuthoredError):
     """A document is not readable Markdown in UTF-8, or its front matter is no YAML mapping."""
@@ -160,8 +154,7 @@ class AuthoredBudgetError(AuthoredError):
         self.nodes = nodes
         self.largest = largest
 
-    def __reduce__(self) -> tuple[type[AuthoredBudgetError], tuple[int, float, int, str]]:
-        # Rebuilt from what __init__ takes: errors cross processes.
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.tokens, self.reserve_tokens, self.nodes, self.largest)
 
 

@@ -23,10 +23,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def hash_text(*parts: str) -> str:
-    """Return the SHA-256 hex digest of the parts.
-
-    Length-prefixed so that ("ab", "") != ("a", "b").
-    """
+    """Return the SHA-256 hex digest of the parts, each with its length: ab, "" is not a, b."""
     raw = [part.encode("utf-8", "surrogatepass") for part in parts]
     # At once: two updates per part cost more than the hash of a memory's fields.
     whole = b"".join([piece for r in raw for piece in (len(r).to_bytes(8, "big"), r)])
@@ -52,33 +49,23 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-# Files: one written here is either the old one or the new one, never a torn one, and its owner's
-# alone.
-
+# A file written here is either the old one or the new one, never a torn one, and its owner's alone.
 
 _TMP_SUFFIX = ".tmp"
-
-MAP_FROM_BYTES = 1 << 16
-"""Arrays below this are read: a map keeps a descriptor and its own pages for as long as it is
-used, and a snapshot has forty arrays. Higher copies more of a snapshot into every process."""
-
-
-def fsync_dir(path: Path) -> None:
-    """Flush a directory entry, so that a rename inside it survives a power cut."""
-    _fsync(path)
 
 
 def fsync_file(path: Path) -> None:
     """Flush a file that another library wrote."""
-    _fsync(path)
-
-
-def _fsync(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def fsync_dir(path: Path) -> None:
+    """Flush a directory entry, so that a rename inside it survives a power cut."""
+    fsync_file(path)
 
 
 def make_directory(path: Path) -> None:
@@ -89,20 +76,14 @@ def make_directory(path: Path) -> None:
 
 
 def create_private(path: Path) -> None:
-    """Make a file for its owner only before SQLite does, which would let others read it.
-
-    Its side files take their mode from it. One that is there stays as it is.
-    """
+    """Make a file for its owner only before SQLite does; its side files take their mode from it."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 @contextmanager
 def private_umask() -> Generator[None]:
-    """Let everything that this process makes meanwhile be its owner's alone.
-
-    For what other libraries write in a night; a process of somebody else's keeps its own umask.
-    """
+    """Let all that this process makes meanwhile, with other libraries, be its owner's alone."""
     before = os.umask(0o077)
     try:
         yield
@@ -117,21 +98,17 @@ def open_to_others(root: Path, spared: Path | None = None) -> list[Path]:
     """
     found: list[Path] = []
     for path in (root, *root.rglob("*")):
-        is_spared = spared is not None and (
-            spared in (path, *path.parents) or str(path).startswith(f"{spared}-")
-        )
+        if spared and (spared in (path, *path.parents) or str(path).startswith(f"{spared}-")):
+            continue
         with suppress(FileNotFoundError):
             mode = path.lstat().st_mode
-            if not is_spared and not stat.S_ISLNK(mode) and mode & 0o077:
+            if not stat.S_ISLNK(mode) and mode & 0o077:
                 found.append(path)
     return found
 
 
 def make_private(root: Path, spared: Path | None = None) -> int:
-    """Take others' access from all of `open_to_others`; return from how many.
-
-    What belongs to somebody else stays as it is.
-    """
+    """Take others' access from all of `open_to_others` that is ours; return from how many."""
     mended = 0
     for path in open_to_others(root, spared):
         with suppress(OSError):
@@ -217,6 +194,10 @@ def write_array_blocks(
         if rows != shape[0]:
             raise ValueError(f"{rows} rows came for an array of shape {shape}")
 
+
+MAP_FROM_BYTES = 1 << 16
+"""Arrays below this are read: a map keeps a descriptor and its own pages for as long as it is
+used, and a snapshot has forty arrays. Higher copies more of a snapshot into every process."""
 
 _HEADER_BYTES = 128
 _HEADER = (

@@ -1,24 +1,17 @@
-"""JSON that somebody else may have written: an agent, an exporter, a damaged disk.
-
-Standard library only and small: a hook reads its event with it.
-"""
+"""JSON that somebody else may have written: an agent, an exporter, a damaged disk."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+# Deepest nesting that is read: what walks a value (asdict, json.dumps) recurses, and Python ends at
+# some 300 levels.
 MOST_LEVELS = 100
-"""Deepest nesting that is read. What walks a value (asdict, json.dumps) recurses, and Python ends
-at some 300 levels; nobody's settings, transcripts or memories come near this."""
 
 
 def parse_json(text: str | bytes, **how: Any) -> Any:
-    """Return the value of a JSON text; `how` is passed on to json.loads.
-
-    Raises:
-        ValueError: It is no JSON, or nested deeper than MOST_LEVELS.
-    """
+    """Return the value of a JSON text, or raise ValueError; `how` is passed on to json.loads."""
     too_deep = ValueError(f"nested too deeply: more than {MOST_LEVELS} levels")
     try:
         value: Any = json.loads(text, **how)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
-from functools import cache
+from dataclasses import asdict, fields
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
 from noctuary.core.files import hash_file, hash_json, write_text
@@ -96,18 +94,12 @@ def describe_files(directory: Path) -> dict[str, FileEntry]:
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest durably."""
-    write_text(
-        directory / MANIFEST_FILE, json.dumps(manifest.to_json(), indent=1, sort_keys=True) + "\n"
-    )
+    text = json.dumps(manifest.to_json(), indent=1, sort_keys=True)
+    write_text(directory / MANIFEST_FILE, text + "\n")
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Read and type-check a manifest.
-
-    Raises:
-        SnapshotOutdatedError: If another version of noctuary made it.
-        SnapshotCorruptError: If it is missing or damaged.
-    """
+    """Read and type-check a manifest, or raise a SnapshotCorruptError."""
     path = directory / MANIFEST_FILE
     try:
         raw = parse_json(path.read_text(encoding="utf-8"))
@@ -129,17 +121,17 @@ def _require_format(found: Any, name: str) -> None:
     """Refuse another version's snapshot, saying which of the two is the older."""
     if isinstance(found, bool) or not isinstance(found, int):
         raise TypeError(f"format_version is {type(found).__name__}")
-    formats = f"(format {found}, this one reads {PACK_FORMAT_VERSION})"
+    if found == PACK_FORMAT_VERSION:
+        return
+    age, advice = "a newer", ": update noctuary, or run the night with this one"
     if found < PACK_FORMAT_VERSION:
-        raise SnapshotOutdatedError(
-            f"snapshot {name} was made by an older noctuary {formats}; nothing is lost: run the "
-            "night (`noctuary nightly`), which makes a new one from your source"
+        age = "an older"
+        advice = (
+            "; nothing is lost: run the night (`noctuary nightly`), which makes a new one from "
+            "your source"
         )
-    if found > PACK_FORMAT_VERSION:
-        raise SnapshotOutdatedError(
-            f"snapshot {name} was made by a newer noctuary {formats}: update noctuary, or run the "
-            "night with this one"
-        )
+    formats = f"(format {found}, this one reads {PACK_FORMAT_VERSION})"
+    raise SnapshotOutdatedError(f"snapshot {name} was made by {age} noctuary {formats}{advice}")
 
 
 def quick_check(directory: Path, manifest: Manifest) -> None:
@@ -159,26 +151,16 @@ def quick_check(directory: Path, manifest: Manifest) -> None:
 def full_check(directory: Path, manifest: Manifest) -> None:
     """Recompute every checksum and the digest; before publishing, a rollback, in `doctor`."""
     quick_check(directory, manifest)
-    found = describe_files(directory)
-    faults = [n for n, e in manifest.files.items() if found[n].sha256 != e.sha256]
-    faults = [f"{name} has another checksum" for name in faults]
-    faults += [f"{name} is not in the manifest" for name in found if name not in manifest.files]
-    digest = compute_digest(
-        manifest.files, manifest.counts, manifest.id_kind, manifest.encoder_digest
-    )
-    if digest != manifest.digest:
+    found, m = describe_files(directory), manifest
+    faults = [f"{n} has another checksum" for n in m.files if found[n].sha256 != m.files[n].sha256]
+    faults += [f"{name} is not in the manifest" for name in found if name not in m.files]
+    if compute_digest(m.files, m.counts, m.id_kind, m.encoder_digest) != m.digest:
         faults.append("the manifest's digest does not match its own content")
     _raise_if(faults, directory)
 
 
 def read_pointer(paths: StorePaths) -> Pointer:
-    """Read CURRENT.
-
-    Raises:
-        SnapshotMissingError: If nothing was published.
-        SnapshotCorruptError: If the pointer cannot be read, or names anything but a snapshot of the
-            digest that it gives.
-    """
+    """Read CURRENT, or raise that nothing was published, or that it names no snapshot."""
     try:
         raw = parse_json(paths.current.read_text(encoding="utf-8"))
         _require_types(raw, Pointer)
@@ -204,20 +186,15 @@ def write_pointer(paths: StorePaths, pointer: Pointer) -> None:
     write_text(paths.current, json.dumps(asdict(pointer), indent=1) + "\n")
 
 
-def _require_types(raw: Mapping[str, Any], record: type) -> None:
+_KINDS = {"int": int, "str": str, "dict": dict, "list": list, "None": type(None)}
+
+
+def _require_types(raw: Mapping[str, Any], record: Any) -> None:
     """Refuse a damaged file that is still JSON: each field holds what the class says."""
-    for name, kinds in _kinds_of(record).items():
-        if not isinstance(raw[name], kinds):
-            raise TypeError(f"{name} is {type(raw[name]).__name__}")
-
-
-@cache
-def _kinds_of(record: type) -> dict[str, tuple[type, ...]]:
-    found: dict[str, tuple[type, ...]] = {}
-    for name, hint in get_type_hints(record).items():
-        options = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        found[name] = tuple(get_origin(option) or option for option in options)
-    return found
+    for declared in fields(record):
+        value, said = raw[declared.name], str(declared.type).split(" | ")
+        if not isinstance(value, tuple(_KINDS[kind.partition("[")[0]] for kind in said)):
+            raise TypeError(f"{declared.name} is {type(value).__name__}")
 
 
 def _raise_if(faults: list[str], directory: Path) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import asdict, field, fields, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
@@ -292,8 +293,7 @@ _LOCATION_VARIABLES = frozenset(
     {"NOCTUARY_HOME", "NOCTUARY_CONFIG", "NOCTUARY_STORE", "NOCTUARY_SHARED"}
 )
 _PROFILES = "profiles"
-_NOT_IN_JSON = "notify"
-"""Shapes no artifact, and an address may hold a key: no part of a manifest."""
+_NOT_IN_JSON = "notify"  # shapes no artifact, and an address may hold a key: no part of a manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,11 +301,10 @@ class Settings:
     """The whole tree; immutable, validated on load.
 
     Attributes:
-        profiles: The tables [profiles.NAME] as they stand in the file; what is in them is checked
-            where a recall uses them (noctuary.recall.profile). No part of `to_json`: they
-            shape how a snapshot is asked, not what is in it.
-        origins: Where each value that was set explicitly comes from, by `section.key`: "in <file>"
-            or "environment <variable>". No part of equality or `to_json`.
+        profiles: The tables [profiles.NAME] as they stand in the file; noctuary.recall.profile
+            checks them. No part of `to_json`: they shape how a snapshot is asked.
+        origins: Where each value that was set comes from, by `section.key`: "in <file>" or
+            "environment <variable>". No part of equality or `to_json`.
     """
 
     source: SourceSettings = field(default_factory=SourceSettings)
@@ -355,50 +354,36 @@ class Settings:
         if chosen is None and home is not None and (home / CONFIG_FILE_NAME).is_file():
             chosen = home / CONFIG_FILE_NAME
         faults: list[str] = []
-        settings = Settings()
+        settings = _DEFAULTS
         if chosen is not None:
             raw, where = _read_toml(chosen), f"in {chosen}"
             settings = _take_profiles(settings, raw.pop(_PROFILES, {}), where, faults)
-            settings = _apply(settings, raw, where, lambda _: where, faults)
-        variables = _from_environ(env, faults)
-        settings = _apply(
-            settings,
-            variables,
-            "in the environment",
-            lambda name: f"environment {_variable(name)}",
-            faults,
-        )
-        faults += [*_range_faults(settings), *_joint_faults(settings)]
+            settings = _apply(settings, raw, where, faults)
+        settings = _apply(settings, _from_environ(env, faults), "", faults)
+        faults += [*_range_faults(settings), *_joint_faults(settings), *_endpoint_faults(settings)]
         if faults:
             raise ConfigError("noctuary's settings have faults:\n  - " + "\n  - ".join(faults))
         return settings
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         """Return plain nested dicts (tuples as lists), for manifests and digests."""
-        return {
-            section: {
-                key: _plain(getattr(getattr(self, section), key)) for key in _section_keys(section)
-            }
-            for section in _section_names()
-            if section != _NOT_IN_JSON
-        }
+        told = {name: asdict(getattr(self, name)) for name in _KEYS if name != _NOT_IN_JSON}
+        told["corpus"]["turn_categories"] = list(self.corpus.turn_categories)
+        return told
+
+
+_DEFAULTS = Settings()
+_KEYS = {
+    section.name: [key.name for key in fields(getattr(_DEFAULTS, section.name))]
+    for section in fields(Settings)
+    if section.name not in (_PROFILES, "origins")
+}
+"""The keys of every section, in declaration order."""
 
 
 def known_settings() -> list[str]:
     """Return every setting as `section.key`, in declaration order."""
-    return [f"{section}.{key}" for section in _section_names() for key in _section_keys(section)]
-
-
-def _section_names() -> list[str]:
-    return [f.name for f in fields(Settings) if f.name not in (_PROFILES, "origins")]
-
-
-def _section_keys(section: str) -> list[str]:
-    return [f.name for f in fields(getattr(Settings(), section))]
-
-
-def _plain(value: Any) -> Any:
-    return list(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else value
+    return [f"{section}.{key}" for section, keys in _KEYS.items() for key in keys]
 
 
 def _configured_path(env: Mapping[str, str]) -> Path | None:
@@ -429,16 +414,15 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _from_environ(env: Mapping[str, str], faults: list[str]) -> dict[str, dict[str, str]]:
     """Map `NOCTUARY_<SECTION>_<KEY>` to {section: {key: text}}."""
-    names = {_variable(name): name for name in known_settings()}
+    given = [name for name in env if name.startswith(ENV_PREFIX)]
+    names = {_variable(name): name for name in known_settings()} if given else {}
     found: dict[str, dict[str, str]] = {}
-    for variable, value in env.items():
-        if not variable.startswith(ENV_PREFIX) or variable in _LOCATION_VARIABLES:
-            continue
-        if variable not in names:
+    for variable in given:
+        if variable in names:
+            section, _, key = names[variable].partition(".")
+            found.setdefault(section, {})[key] = env[variable]
+        elif variable not in _LOCATION_VARIABLES:
             faults.append(f"unknown variable {variable}{nearest_hint(variable, names)}")
-            continue
-        section, _, key = names[variable].partition(".")
-        found.setdefault(section, {})[key] = value
     return found
 
 
@@ -459,30 +443,24 @@ def _take_profiles(settings: Settings, raw: Any, where: str, faults: list[str]) 
     return replace(settings, profiles={n: t for n, t in tables.items() if isinstance(t, Mapping)})
 
 
-def _apply(
-    settings: Settings,
-    raw: Mapping[str, Any],
-    where: str,
-    origin_of: Callable[[str], str],
-    faults: list[str],
-) -> Settings:
-    sections = _section_names()
+def _apply(settings: Settings, raw: Mapping[str, Any], file: str, faults: list[str]) -> Settings:
+    """Return the settings with the values of a file (`file` says which) or the environment."""
+    where = file or "in the environment"
     for section, values in raw.items():
-        if section not in sections:
-            hint = nearest_hint(section, [*sections, _PROFILES])
+        if section not in _KEYS:
+            hint = nearest_hint(section, [*_KEYS, _PROFILES])
             faults.append(f"unknown section [{section}] {where}{hint}")
             continue
         if not isinstance(values, Mapping):
             faults.append(f"[{section}] {where} must be a table, found {type(values).__name__}")
             continue
         current, origins = getattr(settings, section), dict(settings.origins)
-        keys = _section_keys(section)
         for key, value in cast(Mapping[str, Any], values).items():
             name = f"{section}.{key}"
-            if key not in keys:
-                faults.append(f"unknown key {name} {where}{nearest_hint(key, keys)}")
+            if key not in _KEYS[section]:
+                faults.append(f"unknown key {name} {where}{nearest_hint(key, _KEYS[section])}")
                 continue
-            origins[name] = origin_of(name)
+            origins[name] = file or f"environment {_variable(name)}"
             try:
                 current = replace(current, **{key: _coerce(value, getattr(current, key))})
             except ValueError as error:
@@ -495,10 +473,8 @@ def _coerce(value: Any, default: Any) -> Any:
     """Return the value with the default's type; text is parsed, for the environment."""
     if isinstance(default, bool):
         return _as_bool(value)
-    if isinstance(default, int):
-        return _as_number(value, int)
-    if isinstance(default, float):
-        return _as_number(value, float)
+    if isinstance(default, int | float):
+        return _as_number(value, type(default))
     if isinstance(default, tuple):
         items = [s.strip() for s in value.split(",")] if isinstance(value, str) else value
         if not isinstance(items, list) or not all(isinstance(i, str) for i in items):
@@ -510,8 +486,6 @@ def _coerce(value: Any, default: Any) -> Any:
 
 
 def _as_bool(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
     text = str(value).strip().lower()
     if text in {"1", "true", "yes", "on"}:
         return True
@@ -529,14 +503,14 @@ def _as_number(value: Any, kind: type[int] | type[float]) -> int | float:
         number = kind(value)
     except (ValueError, OverflowError):
         raise ValueError(f"expected {kind.__name__}, found {value!r}") from None
-    if number != number or number in (float("inf"), float("-inf")):
+    if not isfinite(number):
         raise ValueError(f"expected a finite number, found {value!r}")
     return number
 
 
 def _range_faults(settings: Settings) -> Iterable[str]:
     """Yield a sentence for each value that is not what its declaration says."""
-    for section in _section_names():
+    for section in _KEYS:
         values = getattr(settings, section)
         for declared in fields(values):
             value = getattr(values, declared.name)
@@ -545,65 +519,48 @@ def _range_faults(settings: Settings) -> Iterable[str]:
                 yield f"{section}.{declared.name} must {declared.metadata['must']}{found}"
 
 
-def _joint_faults(s: Settings) -> list[str]:
-    """Return a sentence for each rule about more than a range that is broken."""
-    e, c, ev, g = s.encoder, s.compaction, s.evaluation, s.graph
-    is_hosted = e.provider != PROVIDERS[0]
+# What must hold between values, or is more than a range.
+
+
+def _joint_faults(s: Settings) -> Iterable[str]:
+    hosted = f'encoder.provider = "{s.encoder.provider}" needs encoder.'
+    if s.encoder.provider != PROVIDERS[0]:
+        if s.encoder.model == _DEFAULTS.encoder.model:
+            yield f"{hosted}model, as it is named there"
+        if not s.encoder.api_key_variable:
+            yield f"{hosted}api_key_variable"
+    if s.tiers.medium_dims < s.tiers.small_dims:
+        yield "tiers.medium_dims must be >= tiers.small_dims"
+    # A key in it would be shown and logged.
+    if s.tiers.uri and not re.fullmatch(r"s3://[^\s/@?#:]+(/[^\s/@?#:]+)+/?", s.tiers.uri):
+        yield "tiers.uri must be empty or s3://bucket/prefix, without credentials in it"
+    if not s.recall.profile:
+        yield "recall.profile must name a profile, found an empty text"
+    if len(s.schedule.cron.split()) != 5:
+        yield f"schedule.cron needs five fields, found {s.schedule.cron!r}"
+
+
+def _endpoint_faults(s: Settings) -> Iterable[str]:
+    c, e, g = s.compaction, s.evaluation, s.graph
+    if c.summarizer == "llm" and not (c.llm_url and c.llm_model):
+        yield 'compaction.summarizer = "llm" needs compaction.llm_url and compaction.llm_model'
+    if g.extractor == "llm" and not (g.llm_url and g.llm_model):
+        yield 'graph.extractor = "llm" needs graph.llm_url and graph.llm_model'
     # Written queries need both endpoints; who grades its own questions grades them too well.
-    written = (ev.generator_url, ev.generator_model, ev.judge_url, ev.judge_model)
-    rules = [
-        (
-            not is_hosted or e.model != EncoderSettings().model,
-            f'encoder.provider = "{e.provider}" needs encoder.model, as it is named there',
-        ),
-        (
-            not is_hosted or e.api_key_variable != "",
-            f'encoder.provider = "{e.provider}" needs encoder.api_key_variable',
-        ),
-        (
-            s.tiers.medium_dims >= s.tiers.small_dims,
-            "tiers.medium_dims must be >= tiers.small_dims",
-        ),
-        # A key in it would be shown and logged.
-        (
-            re.fullmatch(r"(s3://[^\s/@?#:]+(/[^\s/@?#:]+)+/?)?", s.tiers.uri) is not None,
-            "tiers.uri must be empty or s3://bucket/prefix, without credentials in it",
-        ),
-        (
-            c.summarizer != "llm" or (c.llm_url != "" and c.llm_model != ""),
-            'compaction.summarizer = "llm" needs compaction.llm_url and compaction.llm_model',
-        ),
-        (s.recall.profile != "", "recall.profile must name a profile, found an empty text"),
-        (
-            all(written) or not any(written),
-            "evaluation.generator_* and judge_* (url and model) go together: set all four or none",
-        ),
-        (
-            not all(written) or ev.generator_model != ev.judge_model,
-            "evaluation.judge_model must not be evaluation.generator_model",
-        ),
-        (
-            g.extractor != "llm" or (g.llm_url != "" and g.llm_model != ""),
-            'graph.extractor = "llm" needs graph.llm_url and graph.llm_model',
-        ),
-        (
-            len(s.schedule.cron.split()) == 5,
-            f"schedule.cron needs five fields, found {s.schedule.cron!r}",
-        ),
-    ]
-    return [*(fault for holds, fault in rules if not holds), *_notify_faults(s.notify)]
-
-
-def _notify_faults(notify: NotifySettings) -> Iterable[str]:
+    written = (e.generator_url, e.generator_model, e.judge_url, e.judge_model)
+    if any(written) and not all(written):
+        yield "evaluation.generator_* and judge_* (url and model) go together: set all four or none"
+    elif all(written) and e.generator_model == e.judge_model:
+        yield "evaluation.judge_model must not be evaluation.generator_model"
     try:
-        if notify.webhook:
-            require_web_address(notify.webhook)
+        if s.notify.webhook:
+            require_web_address(s.notify.webhook)
     except ValueError as error:
         yield f"notify.webhook: {error}"
     try:
-        if notify.command:
+        if s.notify.command:
             import shlex  # recall reads settings as well, and needs none of it
 
-            shlex.split(notify.command)
+            shlex.split(s.notify.command)
     except ValueError as error:
         yield f"notify.command: {error}"

@@ -19,12 +19,10 @@ from noctuary.core.files import create_private
 # `user_version` is a file's format. A file of another one, or a damaged one, is never set aside,
 # changed or made again here: it may hold what nobody can make again. Whoever asked is told.
 
-
+# Device, inode, time of change in nanoseconds, size: another file has another one.
 FileIdentity = tuple[int, int, int, int]
-"""Device, inode, time of change in nanoseconds, size: another file has another one."""
-
+# What reading rows of a damaged file raises.
 READ_FAULTS = (sqlite3.Error, ValueError, TypeError, KeyError, OverflowError)
-"""What reading rows of a damaged file raises."""
 
 
 class FormatError(sqlite3.DatabaseError):
@@ -41,11 +39,8 @@ def identify(path: Path) -> FileIdentity | None:
 
 
 def name_fault(error: sqlite3.Error) -> tuple[Literal["locked", "closed", "damaged"], str]:
-    """Return what an error says of a file, and SQLite's name of it: its own text may quote rows.
-
-    "locked": another process holds it; "closed": permissions; "damaged": all else, another format
-    among it.
-    """
+    """Return what an error says of a file, and SQLite's name of it: its own text may quote rows."""
+    # "closed" is a matter of permissions, "damaged" all that is not that or a lock.
     if isinstance(error, FormatError):
         return "damaged", str(error)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
@@ -76,10 +71,8 @@ def connect_immutable(path: Path, *, check_same_thread: bool = True) -> sqlite3.
 
 @contextmanager
 def filling(path: Path, schema: str = "") -> Generator[sqlite3.Connection]:
-    """Yield a file that nobody else knows yet, in a transaction: no journal, no waiting for disks.
-
-    Whoever puts it in place flushes it; until then losing it loses nothing. The block may commit.
-    """
+    """Yield a file that nobody else knows yet, in a transaction; the block may commit."""
+    # No journal, no waiting for disks: whoever puts it in place flushes it.
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode=OFF")
         db.execute("PRAGMA synchronous=OFF")
@@ -102,10 +95,7 @@ class ReplacedFile:
         self.is_missing = self._identity is None
 
     def refreshed(self) -> Self:
-        """Return this reader while its file is the one at the path, else one of the new file.
-
-        Costs one look at the file's metadata. The old reader goes on answering for whoever has it.
-        """
+        """Return this reader while its file is the one at the path, else one of the new file."""
         return self if identify(self.path) == self._identity else type(self)(self.path)
 
     def _read_meta(self, db: sqlite3.Connection, version: int) -> dict[str, Any]:
@@ -123,8 +113,8 @@ def open_foreign(
 ) -> tuple[sqlite3.Connection, bool]:
     """Return a connection without a transaction, and whether it reads without locks.
 
-    Texts that are not UTF-8 come as bytes. Without locks is only read where SQLite cannot make the
-    files of a WAL beside it (read-only media, a folder of others) and there is no log to miss.
+    It reads without locks where SQLite cannot make the files of a WAL beside it (read-only media, a
+    folder of others) and there is no log to miss. Texts that are not UTF-8 come as bytes.
     """
     uri = f"{path.absolute().as_uri()}?mode=ro"
     try:
@@ -165,12 +155,8 @@ def decode_text(raw: bytes) -> str | bytes:
 # was committed. What is deleted is overwritten.
 
 
-WAIT_S = 5.0
-"""How long a night or a command waits for others; it has time, but a stuck lock must not stop
-it."""
-
-_ROWS_PER_DELETION = 5_000
-"""Deleted at once, some 10 ms; more is done sooner, fewer keep an append waiting less."""
+WAIT_S = 5.0  # for others, of a night or a command: it has time, but a stuck lock must not stop it
+_ROWS_PER_DELETION = 5_000  # at once, some 10 ms: fewer keep an append waiting less
 
 
 class LogFormat(NamedTuple):
@@ -241,11 +227,7 @@ def open_log(
 def delete_rows(
     path: Path, kind: LogFormat, table: str, key: str, where: str, values: tuple[Any, ...]
 ) -> tuple[int, str | None]:
-    """Delete rows in several transactions, so that no append waits for long.
-
-    Returns:
-        How many were deleted, and what went wrong or None.
-    """
+    """Delete rows in several transactions; return how many, and what went wrong or None."""
     found = f"SELECT {key} FROM {table} WHERE {where} ORDER BY {key} LIMIT {_ROWS_PER_DELETION}"
     deleted = 0
     try:
@@ -285,45 +267,28 @@ def _make_tables(log: sqlite3.Connection, kind: LogFormat) -> None:
 # Appending from any process: one serialized writer per file, which never raises and never waits
 # longer than `WAIT_AT_MOST_S`.
 
-
-WAIT_AT_MOST_S = 0.25
-"""How long one append may wait for others in all; longer stalls a prompt, shorter postpones rows
-under load."""
-
+WAIT_AT_MOST_S = 0.25  # of one append, for others, in all: longer stalls a prompt
+# The same after one that waited in vain: a forgotten lock costs the whole wait only once.
 _WAIT_WHILE_STUCK_S = 0.025
-"""The same after an append that waited in vain: a lock that somebody forgot costs the whole wait
-once, not with every prompt; longer catches the end of a short jam sooner."""
-
-_FIRST_PAUSE_S = 0.0005
-"""First pause of the backoff, about what one append takes; shorter burns a core on retries."""
-
-_LONGEST_PAUSE_S = 0.016
-"""Longest pause of the backoff; longer leaves too few attempts within the wait to be fair."""
-
-_ROWS_WAITING_AT_MOST = 2_000
-"""Rows kept in memory for the next append while the file cannot be written (about 0.5 MB); more
-bridges a longer fault, fewer cost less to retry each time."""
-
-_OPEN_AT_MOST = 32
-"""Connections kept open in one process, three file descriptors each; fewer reopen more often."""
-
+_FIRST_PAUSE_S = 0.0005  # of the backoff, about what one append takes
+_LONGEST_PAUSE_S = 0.016  # longer leaves too few attempts within the wait to be fair
+_ROWS_WAITING_AT_MOST = 2_000  # in memory, about 0.5 MB, while the file cannot be written
+_OPEN_AT_MOST = 32  # connections of one process, three file descriptors each
+# SQLITE_BUSY, SQLITE_LOCKED and SQLITE_PROTOCOL: another connection is at work (sqlite.org
+# rescode), the only faults that waiting can mend.
 _BUSY_CODES = frozenset({5, 6, 15})
-"""SQLITE_BUSY, SQLITE_LOCKED and SQLITE_PROTOCOL: another connection is at work (sqlite.org
-rescode): the only faults that waiting can mend."""
-
 
 Row = tuple[Any, ...]
 _Identity = tuple[int, int]
 
 
 class _Writer:
-    """The only connection of this process to one log, and the rows that wait for it.
+    """The only connection of this process to one log, and the rows that wait for it."""
 
-    One re-entrant lock serializes its threads. Rows enter through a queue whose operations are
-    atomic, so that whoever holds the lock writes for those who wait for it, and nobody who is
-    interrupted in the middle (a signal, a fork) leaves a second lock behind. Each batch of rows
-    names the process that recorded it: a child must not write its parent's rows again.
-    """
+    # One re-entrant lock serializes its threads. Rows enter through a queue whose operations are
+    # atomic, so that whoever holds the lock writes for those who wait for it, and nobody who is
+    # interrupted in the middle (a signal, a fork) leaves a second lock behind. Each batch of rows
+    # names the process that recorded it: a child must not write its parent's rows again.
 
     def __init__(self, path: Path, kind: LogFormat) -> None:
         self.path = path
@@ -427,10 +392,7 @@ class _Writer:
             self._wal = _identity(_beside(self.path, "-wal"))
 
     def _ready(self) -> sqlite3.Connection:
-        """Return a connection to the file that is at the path now: others may delete or replace it.
-
-        Writing on to the old one would succeed and be lost.
-        """
+        """Return a connection to the file that is at the path now; others may replace it."""
         if self.connection is not None and _identity(self.path) == self._file:
             return self.connection
         with _directory_lock(self.path.parent):
@@ -443,12 +405,9 @@ class _Writer:
         return connection
 
     def _remove_stray_wal(self) -> None:
-        """Remove the side files of a log that is gone, before they are taken for the new log's.
-
-        They are strays when there is no log at all, or when the log was replaced and the WAL is
-        still the one that this writer wrote. Under the directory's lock, so that no other process
-        has made new ones since.
-        """
+        """Remove the side files of a log that is gone, before they are taken for the new log's."""
+        # They are strays when there is no log at all, or when the log was replaced and the WAL is
+        # still the one that this writer wrote. Under the directory's lock: nobody made new ones.
         file = _identity(self.path)
         wal = _identity(_beside(self.path, "-wal"))
         replaced = self.connection is not None and file != self._file and wal == self._wal
@@ -476,23 +435,15 @@ _writers_lock = threading.RLock()
 
 
 def append_rows(path: Path, kind: LogFormat, rows: list[Row]) -> str | None:
-    """Append rows in one transaction.
+    """Append rows in one transaction; return what went wrong, for a warning, or None.
 
-    The rows of an append that failed wait in memory for the next one or for the end of the
-    process.
-
-    Returns:
-        None on success, else what went wrong (locked, full disk, read-only): the caller reports it
-        as a warning.
+    The rows of an append that failed wait in memory for the next one or for the process's end.
     """
     return _writer_of(path.absolute(), kind).append(rows)
 
 
 def close_logs() -> None:
-    """Write what waits and close every connection of this process; runs by itself at its end.
-
-    Waits for others for `WAIT_AT_MOST_S` in all; what cannot be written by then is lost.
-    """
+    """Write what waits within WAIT_AT_MOST_S and close all; runs by itself at the process's end."""
     deadline = time.monotonic() + WAIT_AT_MOST_S
     for writer in tuple(_writers.values()):
         writer.flush(max(0.0, deadline - time.monotonic()))

@@ -83,8 +83,7 @@ def path_of(source: SourceName) -> Path:
     return source
 
 
-PACK_FORMAT_VERSION = 3
-"""Bumped when a reader of the previous format could not read the new one."""
+PACK_FORMAT_VERSION = 3  # bumped when a reader of the previous format could not read the new one
 
 DIGEST_NAME_CHARS = 16
 """Of a candidate's digest, in its directory name: 64 bits among a handful of candidates."""
@@ -132,12 +131,10 @@ GRAPH_FIELDS = (
 )  # fmt: skip
 SUMMARY_FIELDS = ("indptr", "sources", "confidences", "plans")
 
-_SNAPSHOT_ID = re.compile(r"\d{8}T\d{12}-[0-9a-f]{12}")
-
 
 def is_snapshot_id(name: str) -> bool:
     """Tell a published snapshot's directory name from whatever else lies beside it."""
-    return _SNAPSHOT_ID.fullmatch(name) is not None
+    return re.fullmatch(r"\d{8}T\d{12}-[0-9a-f]{12}", name) is not None
 
 
 # Files of arrays, by the name of the array.
@@ -247,11 +244,9 @@ def expand_user(path: str | Path) -> Path:
 
 
 def store_for_source(home: Path, source: SourceName) -> Path:
-    """Return the store directory of a source: readable name plus a hash of its full path.
-
-    A database's is named after what may be shown of its address, so that a new password or another
-    way to name it leads to the same store.
-    """
+    """Return the store directory of a source: readable name plus a hash of its full path."""
+    # A database's is named after what may be shown of its address: a new password or another way to
+    # name it leads to the same store.
     if isinstance(source, DatabaseName):
         full = source.display
         stem = full.partition("://")[2].rpartition("@")[2]
@@ -273,22 +268,11 @@ def list_stores(home: Path) -> list[Path]:
 def find_store(
     store: str | Path | None, *, home: Path, environ: Mapping[str, str] | None = None
 ) -> tuple[Path, bool]:
-    """Resolve which store a reader means.
+    """Return the store that a reader means, and whether it was a guess among several.
 
-    Args:
-        store: A store directory, the name of one below `home` or how only its name begins, or the
-            source it was built from (a path, `postgresql://...` or `env:NAME`); None means
-            `NOCTUARY_STORE`, else the only store of `home`, else the one that published last.
-        home: noctuary's home.
-        environ: The environment; None means the process's own.
-
-    Returns:
-        The store directory and whether it was a guess among several.
-
-    Raises:
-        SnapshotMissingError: If nothing was named and `home` holds no published store.
-        StoreError: If several names begin so, the address of a database cannot be read, or a
-            checkout's stores have to be moved first.
+    `store` is its directory, its name below `home` or the beginning of it, or the source that it
+    was built from (a path, `postgresql://...` or `env:NAME`). None means `NOCTUARY_STORE`, else the
+    only store of `home`, else the one that published last.
     """
     env = os.environ if environ is None else environ
     named = store if store is not None else (env.get("NOCTUARY_STORE", "").strip() or None)

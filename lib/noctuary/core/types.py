@@ -59,29 +59,34 @@ def _setstate(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, found.name, value)
 
 
-def _compile_init(cls: type) -> Any:
+def _compile_init(cls: Any) -> Any:
     """Return `__init__`, the one method whose signature callers and tools look at."""
-    names: dict[str, Any] = {"_put": object.__setattr__, "_made": object()}
-    arguments, body = [], []
-    for found in dataclasses.fields(cls):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        name = found.name
-        value = name
+    known = dataclasses.fields(cls)
+    names: dict[str, Any] = {"_put": object.__setattr__, "_zip": zip, "_made": object()}
+    names["_names"] = tuple(found.name for found in known)
+    arguments, values = [], []
+    for found in known:
+        name = value = found.name
         if found.default is not dataclasses.MISSING:
             names[f"_default_{name}"] = found.default
-            arguments.append(f"{name}=_default_{name}")
+            name += f"=_default_{name}"
         elif found.default_factory is not dataclasses.MISSING:
             names[f"_factory_{name}"] = found.default_factory
-            arguments.append(f"{name}=_made")
             value = f"_factory_{name}() if {name} is _made else {name}"
-        else:
-            arguments.append(name)
-        body.append(f" _put(self, {name!r}, {value})")
+            name += "=_made"
+        arguments.append(name)
+        values.append(value)
+    source = (
+        f"def __init__(self, {', '.join(arguments)}):\n"
+        f" for _name, _value in _zip(_names, ({''.join(f'{value},' for value in values)})):\n"
+        "  _put(self, _name, _value)\n"
+    )
     if hasattr(cls, "__post_init__"):
-        body.append(" self.__post_init__()")
-    exec(f"def __init__(self, {', '.join(arguments)}):\n" + "\n".join(body or [" pass"]), names)
+        source += " self.__post_init__()"
+    exec(source, names)
     init = names["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
-    init.__annotations__ = {f.name: f.type for f in dataclasses.fields(cls)}  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    init.__annotations__ = {found.name: found.type for found in known}
     return init
 
 
@@ -118,8 +123,7 @@ else:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-UNDATED_US = -(2**63)
-"""`created_at_us` of a memory whose source gave no date (the smallest int64)."""
+UNDATED_US = -(2**63)  # `created_at_us` of a memory whose source gave no date (the smallest int64)
 
 DAMAGED_TEXT = "(the text of this memory is damaged: `noctuary doctor` says what to do)"
 """In the place of a text that is not the one that was published."""

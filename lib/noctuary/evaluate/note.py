@@ -10,7 +10,7 @@ from noctuary.compact.summarizers import TRIED_AGAIN
 from noctuary.evaluate.metrics import HEADLINE_METRIC
 from noctuary.evaluate.report import as_signed
 from noctuary.snapshot.checks import DROP_CHECK
-from noctuary.snapshot.verdict import Verdict
+from noctuary.snapshot.publish import Verdict
 from noctuary.sources.source import QuarantineReason
 from noctuary.text.marks import plural, spoken
 from noctuary.work.stage import StageResult

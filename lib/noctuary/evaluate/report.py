@@ -29,7 +29,7 @@ from noctuary.evaluate.metrics import (
 from noctuary.evaluate.queries import EXACT, UNANSWERABLE, Questions
 from noctuary.evaluate.statistics import STANDARD, Interval
 from noctuary.snapshot.checks import Drop, DropReport
-from noctuary.snapshot.verdict import Verdict as GateVerdict
+from noctuary.snapshot.publish import Verdict as GateVerdict
 from noctuary.text.marks import visible
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,21 @@ OF_TURNS = -1
 """In `plans`: a summary that the night made of a cluster of turns, and no compaction plan did."""
 
 Mask = NDArray[np.bool_]
+
+
+def is_compressed(indptr: NDArray[Any], rows: int, *columns: NDArray[Any]) -> bool:
+    """Tell whether rows have one start each, in order, and the columns end with the last row."""
+    return (
+        indptr.shape == (rows + 1,)
+        and int(indptr[0]) == 0
+        and not bool((np.diff(indptr) < 0).any())
+        and all(column.shape == (int(indptr[-1]),) for column in columns)
+    )
+
+
+def within(values: NDArray[Any], count: int) -> Mask:
+    """Return which values are a position below a count."""
+    return np.asarray((values >= 0) & (values < count))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,12 +49,10 @@ class SummaryArrays:
     def is_aligned(self, count: int) -> bool:
         """Tell whether the arrays fit each other and a snapshot of `count` memories."""
         return (
-            self.indptr.shape == (self.size + 1,)
+            is_compressed(self.indptr, self.size, self.sources)
+            and bool(np.diff(self.indptr).all())
             and self.plans.shape == (self.size,)
-            and int(self.indptr[0]) == 0
-            and bool((np.diff(self.indptr) > 0).all())
-            and self.sources.shape == (int(self.indptr[-1]),)
-            and bool(((self.sources >= 0) & (self.sources < count)).all())
+            and bool(within(self.sources, count).all())
         )
 
     def sources_of(self, summary: int) -> NDArray[np.int32]:
@@ -74,11 +88,9 @@ class ShareArrays:
         """Tell whether the arrays fit each other and a snapshot of `count` memories."""
         return (
             len(set(self.readers)) == len(self.readers) > 0
-            and self.indptr.shape == (len(self.readers) + 1,)
-            and int(self.indptr[0]) == 0
-            and bool((np.diff(self.indptr) > 0).all())
-            and self.positions.shape == (int(self.indptr[-1]),)
-            and bool(((self.positions >= 0) & (self.positions < count)).all())
+            and is_compressed(self.indptr, len(self.readers), self.positions)
+            and bool(np.diff(self.indptr).all())
+            and bool(within(self.positions, count).all())
         )
 
     def by_reader(self, count: int) -> Mapping[str, NDArray[np.int32]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -23,25 +22,17 @@ from noctuary.core.sqlite import connect_immutable
 from noctuary.embed.funnel import PrefixTier
 from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
 from noctuary.graph.walk import ROLES, MentionArrays
-from noctuary.snapshot.arrays import ShareArrays
+from noctuary.snapshot import content_checks as content
+from noctuary.snapshot.arrays import ShareArrays, is_compressed, within
 from noctuary.snapshot.content_checks import (
+    LISTED_FAULTS,
     Found,
     Judged,
     count_not_unit,
-    every_concept_edge_is_stated_somewhere,
-    every_edge_has_evidence,
-    every_link_is_found_by_its_first_word,
-    every_link_leads_to_a_concept,
-    every_mention_stands_in_its_memory,
-    every_summary_is_searched_as_it_reads,
-    every_summary_names_its_sources,
-    every_summary_preserves_its_sources,
-    every_summary_reaches_its_turns_once,
-    every_supersession_leads_to_a_head,
     judged,
     misplaced_terms,
 )
-from noctuary.snapshot.verdict import CheckResult
+from noctuary.snapshot.publish import CheckResult
 from noctuary.text.secrets import find_text_sensitivity
 
 REFUSE = "refuse"
@@ -115,27 +106,24 @@ def every_session_holds_its_memories_in_order(c: Candidate, x: GateContext) -> J
 def _read_memories(c: Candidate) -> tuple[Longs, Longs, Longs]:
     """Return one number per owner, wing and session id, when each was written, and turns as 1."""
     codes: dict[tuple[str, str, str], int] = {}
-    keys, created, turns = array("q"), array("q"), array("q")
-    for owner, wing, session, created_at_us, is_turn in c.rows.execute(_MEMORIES):
-        key = (owner, wing, session)
-        keys.append(codes.setdefault(key, len(codes)) if session.strip() else _NO_KEY)
-        created.append(created_at_us)
-        turns.append(is_turn)
-    return np.array(keys), np.array(created), np.array(turns)
+    rows = (
+        (
+            codes.setdefault((owner, wing, session), len(codes)) if session.strip() else _NO_KEY,
+            *rest,
+        )
+        for owner, wing, session, *rest in c.rows.execute(_MEMORIES)
+    )
+    keys, created_at_us, turns = np.fromiter(rows, dtype=np.dtype((np.int64, 3))).T
+    return keys, created_at_us, turns
 
 
 def _are_sessions_aligned(sessions: SessionArrays, count: int) -> bool:
     """Say whether shapes line up and every member is a memory; the rest relies on it."""
-    indptr, order = sessions.indptr, sessions.order
     by_memory = (sessions.codes, sessions.places, sessions.turns, sessions.speakers)
     return (
         all(array.shape == (count,) for array in by_memory)
-        and indptr.ndim == 1
-        and indptr.size > 0
-        and int(indptr[0]) == 0
-        and not bool((np.diff(indptr) < 0).any())
-        and order.shape == (int(indptr[-1]),)
-        and bool(((order >= 0) & (order < count)).all())
+        and is_compressed(sessions.indptr, sessions.indptr.size - 1, sessions.order)
+        and bool(within(sessions.order, count).all())
     )
 
 
@@ -160,7 +148,7 @@ def _wrong_speakers(c: Candidate, speakers: NDArray[np.int32]) -> int:
     named = np.flatnonzero(speakers != -1)
     # One number per pair: a concept's ordinal is below the number of concepts, or it is no pair.
     concepts = max(mentions["indptr"].size - 1, 1)
-    known = (speakers[named] >= 0) & (speakers[named] < concepts)
+    known = within(speakers[named], concepts)
     heard = np.isin(named * concepts + speakers[named], positions * concepts + owners)
     return int((~(known & heard)).sum() + (~silent & (speakers == -1)).sum())
 
@@ -203,15 +191,9 @@ def every_share_is_of_an_owned_memory(c: Candidate, x: GateContext) -> Judged:
 # which display, and the verdict, which protects. Results hold numbers and ids, never content.
 
 
-_PREFIX_TOLERANCE = 1e-4
-"""Per component: one product against many rows rounds otherwise than against one."""
-_BLOCK_ROWS = 8_192
-"""Vectors looked at together: 12 MB at 384 dimensions, whatever the store's size."""
-
+_PREFIX_TOLERANCE = 1e-4  # per component: a product against many rows rounds otherwise
+_BLOCK_ROWS = 8_192  # vectors looked at together: 12 MB at 384 dimensions
 _TIER_SAMPLE = 1_000  # rows compared with their vector; a wrong rotation or order shows in any ten
-_LISTED_FAULTS = (
-    10  # ids shown in a result; enough to start looking, small enough for the event log
-)
 
 
 @dataclass(frozen=True)
@@ -319,7 +301,7 @@ def no_sensitive_row_is_anywhere(c: Candidate, x: GateContext) -> Judged:
         found[table] = len(hits)
         ids += [f"{table}:{key}" for key in hits]
     if ids:
-        found["ids"] = ", ".join(ids[:_LISTED_FAULTS])
+        found["ids"] = ", ".join(ids[:LISTED_FAULTS])
     return not ids, found
 
 
@@ -398,7 +380,7 @@ def every_posting_has_its_memory(c: Candidate, x: GateContext) -> Judged:
     count = c.manifest.counts["memories"]
     found: Found = {
         "postings": int(positions.size),
-        "outside": int(((positions < 0) | (positions >= count)).sum()),
+        "outside": int((~within(positions, count)).sum()),
         "bad_scores": int((~(np.isfinite(scores) & (scores > 0))).sum()),
         "misplaced_terms": misplaced_terms(c.rows, positions.size),
     }
@@ -420,7 +402,7 @@ def recall_has_not_dropped_significantly(c: Candidate, x: GateContext) -> Judged
     }
     if x.drops.note:
         found["note"] = x.drops.note
-    for drop in x.drops.drops[:_LISTED_FAULTS]:
+    for drop in x.drops.drops[:LISTED_FAULTS]:
         found[f"{drop.group} {drop.metric}"] = (
             f"{drop.mean:+.3f} [{drop.low:+.3f}, {drop.high:+.3f}], n {drop.n}, "
             f"Holm p {drop.p_holm:.4f}"
@@ -440,18 +422,18 @@ GATE_CHECKS: tuple[Check, ...] = (
     every_tier_row_has_its_memory,
     no_tier_row_is_unindexed,
     every_posting_has_its_memory,
-    every_edge_has_evidence,
-    every_mention_stands_in_its_memory,
-    every_concept_edge_is_stated_somewhere,
-    every_supersession_leads_to_a_head,
-    every_link_leads_to_a_concept,
-    every_link_is_found_by_its_first_word,
+    content.every_edge_has_evidence,
+    content.every_mention_stands_in_its_memory,
+    content.every_concept_edge_is_stated_somewhere,
+    content.every_supersession_leads_to_a_head,
+    content.every_link_leads_to_a_concept,
+    content.every_link_is_found_by_its_first_word,
     every_session_holds_its_memories_in_order,
     every_share_is_of_an_owned_memory,
-    every_summary_names_its_sources,
-    every_summary_reaches_its_turns_once,
-    every_summary_is_searched_as_it_reads,
-    every_summary_preserves_its_sources,
+    content.every_summary_names_its_sources,
+    content.every_summary_reaches_its_turns_once,
+    content.every_summary_is_searched_as_it_reads,
+    content.every_summary_preserves_its_sources,
     recall_has_not_dropped_significantly,
 )
 """Order of display; all of them run, whatever fails."""

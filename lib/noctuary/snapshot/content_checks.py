@@ -25,20 +25,14 @@ from noctuary.graph.walk import (
     GraphArrays,
     MentionArrays,
 )
-from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
+from noctuary.snapshot.arrays import OF_TURNS, Mask, SummaryArrays, is_compressed, within
 from noctuary.text.tokens import document_tokens
 
 if TYPE_CHECKING:
     from noctuary.snapshot.checks import Candidate, GateContext
 
-
-Bools = NDArray[np.bool_]
-
-Found = dict[str, int | float | str]
-"""What a check found: numbers, names, ids."""
-
-Judged = tuple[bool, Found]
-"""Whether a check passed, and what it found."""
+Found = dict[str, int | float | str]  # what a check found: numbers, names, ids
+Judged = tuple[bool, Found]  # whether a check passed, and what it found
 
 _NO_CONCEPT = "NOT EXISTS (SELECT 1 FROM concepts k WHERE k.ordinal"
 
@@ -58,9 +52,9 @@ def every_edge_has_evidence(c: Candidate, x: GateContext) -> Judged:
     sources = np.repeat(np.arange(len(lengths)), np.diff(rows))
     concepts = c.count("concepts")
     links = np.isin(arrays["relations"], [RELATIONS.index(name) for name in LINK_RELATIONS])
-    known = np.where(links, arrays["concepts"] == NO_CONCEPT, _within(arrays["concepts"], concepts))
+    known = np.where(links, arrays["concepts"] == NO_CONCEPT, within(arrays["concepts"], concepts))
     spans = known & _has_span(sources, arrays["evidence_starts"], arrays["evidence_ends"], lengths)
-    joined = _within(targets, len(lengths)) & _within(arrays["relations"], len(RELATIONS))
+    joined = within(targets, len(lengths)) & within(arrays["relations"], len(RELATIONS))
     ordered = arrays["valid_from_us"] <= arrays["valid_to_us"]
     found["without_evidence"] = int((~spans).sum())
     found["dangling"] = int((~joined | (targets == sources)).sum())
@@ -79,10 +73,10 @@ def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> Judged:
     found: Found = {"mentions": int(positions.size)}
     if not _is_aligned(arrays, concepts):
         return False, {**found, "fault": "arrays differ"}
-    known = _within(positions, len(lengths))
+    known = within(positions, len(lengths))
     held = np.where(known, positions, 0)
     spans = known & _has_span(held, arrays["starts"], arrays["ends"], lengths)
-    found["outside"] = int((~(spans & _within(arrays["roles"], len(ROLES)))).sum())
+    found["outside"] = int((~(spans & within(arrays["roles"], len(ROLES)))).sum())
     found["concepts_without_mention"] = int((np.diff(arrays["indptr"]) < 1).sum())
     found["names_of_no_concept"] = c.count(f"concept_names n WHERE {_NO_CONCEPT} = n.ordinal)")
     return judged(found, "mentions")
@@ -123,7 +117,7 @@ def every_supersession_leads_to_a_head(c: Candidate, x: GateContext) -> Judged:
     ).fetchall()
     table = np.array(rows, dtype=np.int64).reshape(-1, 6)
     lengths = _content_lengths(c)
-    known = _within(table[:, :4], len(lengths)).all(axis=1)
+    known = within(table[:, :4], len(lengths)).all(axis=1)
     held = np.where(known, table[:, 3], 0)
     spans = _has_span(held, table[:, 4], table[:, 5], lengths)
     newer_of = {older: newer for older, newer, *_ in rows}
@@ -182,21 +176,13 @@ def judged(found: Found, counted: str) -> Judged:
 
 
 def _is_aligned(arrays: Mapping[str, NDArray[Any]], rows: int) -> bool:
-    """Say whether compressed rows have one start each and columns of one length."""
-    indptr = arrays["indptr"]
-    if indptr.shape != (rows + 1,) or indptr[0] != 0 or bool((np.diff(indptr) < 0).any()):
-        return False
     columns = (array for name, array in arrays.items() if name != "indptr")
-    return all(array.shape == (int(indptr[-1]),) for array in columns)
-
-
-def _within(values: NDArray[Any], count: int) -> Bools:
-    return np.asarray((values >= 0) & (values < count))
+    return is_compressed(arrays["indptr"], rows, *columns)
 
 
 def _has_span(
     positions: NDArray[Any], starts: NDArray[Any], ends: NDArray[Any], lengths: NDArray[np.int64]
-) -> Bools:
+) -> Mask:
     """Say which spans lie inside the text of their memory, or are none."""
     if not len(lengths):
         return np.zeros(len(starts), dtype=np.bool_)
@@ -209,16 +195,10 @@ def _content_lengths(c: Candidate) -> NDArray[np.int64]:
     return np.fromiter((length for (length,) in rows), dtype=np.int64)
 
 
-_LISTED_FAULTS = 10
-"""Ids shown in a result."""
-
+LISTED_FAULTS = 10  # ids in a result: enough to start looking, small enough for the event log
+# Least cosine of a summary's vector and its text embedded again: batches round otherwise.
 _SAME_TEXT = 0.999
-"""Least cosine of a summary's stored vector and its text embedded again: batches round otherwise,
-another text is further away than that."""
-
-UNIT_NORM_TOLERANCE = 1e-3
-"""float32 rows of a unit-normalising encoder; anything further off was damaged or made by something
-else."""
+UNIT_NORM_TOLERANCE = 1e-3  # of float32 rows; what is further off was damaged or is another's
 
 
 def every_summary_names_its_sources(c: Candidate, x: GateContext) -> Judged:
@@ -326,7 +306,7 @@ def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> Judged:
         "threshold": x.preserve_threshold,
     }
     if failed:
-        found["ids"] = ", ".join(failed[:_LISTED_FAULTS])
+        found["ids"] = ", ".join(failed[:LISTED_FAULTS])
     return not failed, found
 
 
@@ -357,26 +337,26 @@ def _circles(pairs: Iterable[tuple[str, str]]) -> int:
 def _other_arrays(c: Candidate) -> int:
     """Return how many sources, confidences or plans the arrays have otherwise than the tables."""
     arrays = SummaryArrays(**c.arrays(layout.summary_file, SummaryArrays))
-    rows: list[tuple[Any, ...]] = c.rows.execute(
-        "SELECT ordinal, summary_id, confidence, plan_id FROM summaries ORDER BY ordinal"
+    rows = c.rows.execute(
+        "SELECT ordinal, summary_id, ifnull(confidence, 1.0), plan_id FROM summaries"
+        " ORDER BY summary_id"
     ).fetchall()
     if not arrays.is_aligned(c.manifest.counts["memories"]) or arrays.size != len(rows):
         return max(arrays.size, len(rows), 1)
-    ids = [row[1] for row in rows]
-    plans = sorted({row[3] for row in rows if row[3] is not None})
-    wrong = int([row[0] for row in rows] != list(range(len(rows)))) + int(ids != sorted(ids))
-    (told,) = c.rows.execute("SELECT value FROM meta WHERE key = 'summary_plans'").fetchone()
-    wrong += int(parse_json(told) != plans)
+    plans = sorted({plan for *_, plan in rows if plan is not None})
     held: dict[str, list[int]] = defaultdict(list)
     for summary, position in c.rows.execute(
         "SELECT summary_id, position FROM summary_sources ORDER BY summary_id, place"
     ):
         held[summary].append(position)
-    for ordinal, summary, confidence, plan in rows:
+    (told,) = c.rows.execute("SELECT value FROM meta WHERE key = 'summary_plans'").fetchone()
+    wrong = int(parse_json(told) != plans)
+    for place, (ordinal, summary, confidence, plan) in enumerate(rows):
         number = OF_TURNS if plan is None else plans.index(plan)
-        wrong += arrays.sources_of(ordinal).tolist() != held[summary]
-        wrong += int(arrays.plans[ordinal]) != number
-        wrong += float(arrays.confidences[ordinal]) != (1.0 if confidence is None else confidence)
+        wrong += ordinal != place
+        wrong += arrays.sources_of(place).tolist() != held[summary]
+        wrong += int(arrays.plans[place]) != number
+        wrong += float(arrays.confidences[place]) != confidence
     return wrong
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, fields
@@ -81,68 +82,72 @@ def read_columns(records: Sequence[MemoryRecord]) -> MemoryColumns:
     )
 
 
-_BATCH_ROWS = 20_000
-"""Rows that are Python objects at once."""
+_BATCH_ROWS = 20_000  # that are Python objects at once
 
-_Row = Sequence[Any]
-Rows = Sequence[tuple[Any, ...]]
+_Row = tuple[Any, ...]
 
 
-def graph_rows(graph: GraphTables) -> Iterator[tuple[str, Rows]]:
-    """Yield batches of rows by table, each table's in primary-key order."""
-    told = ("concept_id", "canonical_name", "kind", "aliases", "df")
-    for first, batch in _batches(graph.concepts):
-        for row in batch:
-            row["aliases"] = json.dumps(row["aliases"], ensure_ascii=False)
-        numbered = enumerate(batch, start=first)
-        yield "concepts", [(ordinal, *(row[name] for name in told)) for ordinal, row in numbered]
-    yield "concept_names", _concept_names(graph)
-    sources, targets = (
-        concept_ordinals(graph.concepts, graph.concept_edges[end]).tolist()
-        for end in ("src_concept", "dst_concept")
+def graph_rows(graph: GraphTables) -> Iterator[tuple[str, Iterable[_Row]]]:
+    """Yield the rows of every table, each table's in primary-key order."""
+    yield (
+        "concepts",
+        (
+            (i, c["concept_id"], c["canonical_name"], c["kind"], _json(c["aliases"]), c["df"])
+            for i, c in enumerate(_rows(graph.concepts))
+        ),
     )
-    for first, batch in _batches(graph.concept_edges):
-        numbered = enumerate(batch, start=first)
-        yield "concept_edges", [(sources[i], targets[i], *_stated(row)) for i, row in numbered]
+    yield "concept_names", _concept_names(graph)
+    ends = (_places(graph, graph.concept_edges[end]) for end in ("src_concept", "dst_concept"))
+    edges = zip(*ends, _rows(graph.concept_edges), strict=True)
+    yield "concept_edges", ((source, target, *_stated(row)) for source, target, row in edges)
     yield "supersessions", _supersessions(graph)
-    ordinals = concept_ordinals(graph.concepts, graph.links["concept_id"]).tolist()
-    links = [
-        (row["name"], ordinal, row["weight"], int(row["cased"]))
-        for row, ordinal in zip(graph.links.to_pylist(), ordinals, strict=True)
-    ]
+    named = zip(_rows(graph.links), _places(graph, graph.links["concept_id"]), strict=True)
+    links = [(row["name"], place, row["weight"], int(row["cased"])) for row, place in named]
     yield "links", links
     yield "link_starts", _link_starts(links)
-    yield "merges", [tuple(row.values()) for row in graph.merges.to_pylist()]
+    yield "merges", (tuple(row.values()) for row in _rows(graph.merges))
 
 
-def _concept_names(graph: GraphTables) -> Rows:
+def _rows(table: ArrowTable) -> Iterator[dict[str, Any]]:
+    for first in range(0, table.num_rows, _BATCH_ROWS):
+        yield from table.slice(first, _BATCH_ROWS).to_pylist()
+
+
+def _places(graph: GraphTables, concepts: Any) -> list[int]:
+    """Return the ordinals of concepts that a pyarrow column, or a list, names by id."""
+    if isinstance(concepts, list):
+        import pyarrow as pa
+
+        concepts = pa.chunked_array([pa.array(concepts, pa.string())])
+    return concept_ordinals(graph.concepts, concepts).tolist()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _concept_names(graph: GraphTables) -> Iterable[_Row]:
     """Return (folded name, ordinal) of every name of every concept, sorted."""
-    names: set[tuple[str, int]] = set()
-    for first, batch in _batches(graph.concepts.select(["canonical_name", "aliases"])):
-        for ordinal, row in enumerate(batch, start=first):
-            for surface in (row["canonical_name"], *row["aliases"]):
-                names.add((fold_name(surface), ordinal))
+    told = enumerate(_rows(graph.concepts.select(["canonical_name", "aliases"])))
+    names = {
+        (fold_name(surface), ordinal)
+        for ordinal, row in told
+        for surface in (row["canonical_name"], *row["aliases"])
+    }
     merges = graph.merges.to_pylist()
-    ordinals = _ordinals(graph, [concept_id(row["canonical"]) for row in merges])
+    ordinals = _places(graph, [concept_id(row["canonical"]) for row in merges])
     for row, ordinal in zip(merges, ordinals, strict=True):
         names.update((name, ordinal) for name in (row["name"], row["canonical"]))
     return sorted(names)
 
 
-def _link_starts(links: Rows) -> Rows:
+def _link_starts(links: Iterable[_Row]) -> Iterable[_Row]:
     """Return, by first word, the words of the longest name that begins with it."""
     longest: dict[str, int] = {}
     for name, *_ in links:
         words = name.split(" ")
         longest[words[0]] = max(longest.get(words[0], 0), len(words))
     return sorted(longest.items())
-
-
-def _ordinals(graph: GraphTables, ids: Sequence[str]) -> list[int]:
-    import pyarrow as pa
-
-    column = pa.chunked_array([pa.array(ids, pa.string())])
-    return concept_ordinals(graph.concepts, column).tolist()
 
 
 def _stated(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -152,10 +157,10 @@ def _stated(row: dict[str, Any]) -> tuple[Any, ...]:
     return (row["relation"], row["weight"], text, *(row[name] for name in dates))
 
 
-def _supersessions(graph: GraphTables) -> Rows:
+def _supersessions(graph: GraphTables) -> Iterable[_Row]:
     rows = graph.supersessions.to_pylist()
     ids = sorted({row["concept_id"] for row in rows} - {""})
-    known = dict(zip(ids, _ordinals(graph, ids), strict=True))
+    known = dict(zip(ids, _places(graph, ids), strict=True))
     return [
         (
             row["older_position"], row["newer_position"], row["head_position"], row["reason"],
@@ -166,40 +171,32 @@ def _supersessions(graph: GraphTables) -> Rows:
     ]  # fmt: skip
 
 
-def _batches(table: ArrowTable) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    for first in range(0, table.num_rows, _BATCH_ROWS):
-        yield first, table.slice(first, _BATCH_ROWS).to_pylist()
-
-
 def pack_shares(records: Iterable[MemoryRecord], shares: Iterable[Share]) -> ShareArrays | None:
-    """Return the shares that open something; None where none does.
-
-    Left out is what is about a memory that is not in the snapshot or that belongs to nobody (all
-    may read it), what a user shares with themself, and what names no reader. The same share twice
-    is one, and a share that is revoked is gone with the next snapshot.
-    """
-    readers_of: dict[str, set[str]] = {}
+    """Return the shares that open something; None where none does."""
+    # Left out is what is about a memory that is not in the snapshot or that belongs to nobody (all
+    # may read it), what a user shares with themself, and what names no reader. The same share twice
+    # is one, and a share that is revoked is gone with the next snapshot.
+    readers_of: dict[str, set[str]] = defaultdict(set)
     for share in shares:
         if share.shared_with:
-            readers_of.setdefault(share.memory_id, set()).add(share.shared_with)
-    found: dict[str, set[int]] = {}
-    for record in records if readers_of else ():
-        for reader in readers_of.get(record.memory_id, ()):
-            if record.user and record.user != reader:
-                found.setdefault(reader, set()).add(record.position)
-    if not found:
+            readers_of[share.memory_id].add(share.shared_with)
+    opened = sorted(
+        (reader, record.position)
+        for record in (records if readers_of else ())
+        if record.user
+        for reader in readers_of.get(record.memory_id, set()) - {record.user}
+    )
+    if not opened:
         return None
-    readers = sorted(found)
-    flat = [position for reader in readers for position in sorted(found[reader])]
+    counts = Counter(reader for reader, _ in opened)
     return ShareArrays(
-        readers,
-        np.cumsum([0, *(len(found[reader]) for reader in readers)], dtype=np.int64),
-        np.array(flat, dtype=np.int32),
+        list(counts),
+        np.cumsum([0, *counts.values()], dtype=np.int64),
+        np.array([position for _, position in opened], dtype=np.int32),
     )
 
 
-CATEGORY = "summary"
-"""What a summary is called where a memory has its category."""
+CATEGORY = "summary"  # of a summary, where a memory has its own
 
 
 @dataclass(frozen=True)
@@ -281,8 +278,7 @@ def _pack_summaries(inputs: PackInputs) -> SummaryPack:
 _SCHEMA, LINEAGE_SCHEMA = (
     Path(__file__).with_name(name).read_text("utf-8") for name in ("rows.sql", "lineage.sql")
 )
-ROWS_SCHEMA = _SCHEMA + LINEAGE_SCHEMA
-"""Every table of rows.sqlite."""
+ROWS_SCHEMA = _SCHEMA + LINEAGE_SCHEMA  # every table of rows.sqlite
 
 _MEMORY_COLUMNS = tuple(MemoryRecord.__slots__)
 
@@ -363,12 +359,8 @@ class Provenance:
 
 
 def build_candidate(paths: StorePaths, inputs: PackInputs, provenance: Provenance) -> Path:
-    """Write a candidate and return its directory, named by its digest.
-
-    An equal one is kept as it is.
-
-    A killed build leaves only a `.building-` directory, which the next build removes.
-    """
+    """Write a candidate and return its directory, named by its digest; an equal one is kept."""
+    # A killed build leaves only a `.building-` directory, which the next build removes.
     paths.candidates.mkdir(parents=True, exist_ok=True)
     for leftover in paths.candidates.glob(".building-*"):
         remove_tree(leftover)

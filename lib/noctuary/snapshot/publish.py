@@ -1,13 +1,13 @@
-"""Sealing, publishing, rollback and retention: the only code that moves the pointer."""
+"""Verdicts, sealing, publishing, rollback, retention: the only code that moves the pointer."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from noctuary.core.errors import (
     StoreError,
 )
 from noctuary.core.files import JsonValue, fsync_dir, fsync_file, remove_tree, write_text
+from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import (
     Manifest,
     Pointer,
@@ -38,7 +39,53 @@ from noctuary.core.store import (
     StorePaths,
     is_snapshot_id,
 )
-from noctuary.snapshot.verdict import PASS, read_verdict
+
+PASS = "PASS"
+FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One sentence about the candidate, whether it holds, and the numbers behind it."""
+
+    name: str
+    passed: bool
+    found: dict[str, int | float | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The gate's judgement of exactly one candidate."""
+
+    digest: str
+    outcome: str
+    checks: tuple[CheckResult, ...]
+    judged_at: str
+
+
+def store_verdict(paths: StorePaths, digest: str, checks: Sequence[CheckResult]) -> Verdict:
+    """Store the verdict on a candidate: PASS if every check holds and there is at least one."""
+    passed = bool(checks) and all(c.passed for c in checks)
+    verdict = Verdict(
+        digest=digest,
+        outcome=PASS if passed else FAIL,
+        checks=tuple(checks),
+        judged_at=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    write_text(paths.verdicts / f"{digest}.json", json.dumps(asdict(verdict), indent=1) + "\n")
+    return verdict
+
+
+def read_verdict(paths: StorePaths, digest: str) -> Verdict | None:
+    """Return the verdict stored for a digest; a missing, damaged or foreign one is None."""
+    try:
+        raw = parse_json((paths.verdicts / f"{digest}.json").read_text(encoding="utf-8"))
+        checks = tuple(CheckResult(**c) for c in raw.pop("checks"))
+        verdict = Verdict(checks=checks, **raw)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return verdict if verdict.digest == digest else None
+
 
 # A candidate is published only if a PASS verdict names exactly its digest and its bytes still have
 # that digest. The move is rename, then pointer swap (write, fsync, rename): killed anywhere, the
@@ -58,17 +105,25 @@ class Publication:
     removed: tuple[str, ...]  # snapshots that the retention rule removed
 
 
+def read_intact(directory: Path) -> Manifest | None:
+    """Return the manifest of a directory whose every byte is what it says; None otherwise."""
+    try:
+        manifest = read_manifest(directory)
+        full_check(directory, manifest)
+    except SnapshotCorruptError:
+        return None
+    return manifest
+
+
 def serving_manifest(paths: StorePaths) -> Manifest | None:
     """Return the manifest of the serving snapshot, or None if nothing intact serves."""
     try:
         pointer = read_pointer(paths)
-        directory = paths.snapshots / pointer.snapshot_id
-        manifest = read_manifest(directory)
-        # Every byte: a damaged snapshot must not count as serving, or no night would replace it.
-        full_check(directory, manifest)
     except (SnapshotMissingError, SnapshotCorruptError):
         return None
-    return manifest if manifest.digest == pointer.digest else None
+    # Every byte: a damaged snapshot must not count as serving, or no night would replace it.
+    manifest = read_intact(paths.snapshots / pointer.snapshot_id)
+    return manifest if manifest is not None and manifest.digest == pointer.digest else None
 
 
 def serves(paths: StorePaths, digest: str) -> bool:
@@ -78,8 +133,7 @@ def serves(paths: StorePaths, digest: str) -> bool:
             return False
     except (SnapshotMissingError, SnapshotCorruptError):
         return False
-    serving = serving_manifest(paths)
-    return serving is not None and serving.digest == digest
+    return serving_manifest(paths) is not None
 
 
 def find_refusal(paths: StorePaths, digest: str) -> str | None:
@@ -159,10 +213,7 @@ def apply_retention(paths: StorePaths, keep: int) -> tuple[str, ...]:
 
 
 def drop_older_snapshots(paths: StorePaths) -> tuple[str, ...]:
-    """Remove every snapshot but the serving one.
-
-    Used when a published row has become sensitive since.
-    """
+    """Remove every snapshot but the serving one: a published row has become sensitive since."""
     pointer = read_pointer(paths)
     return _remove(paths, [n for n in list_snapshots(paths) if n != pointer.snapshot_id])
 
@@ -179,10 +230,7 @@ def _remove(paths: StorePaths, names: list[str]) -> tuple[str, ...]:
 
 
 def _install(paths: StorePaths, digest: str) -> str:
-    """Move the verified candidate below `snapshots`.
-
-    A copy that a killed night installed is used again.
-    """
+    """Move the verified candidate below `snapshots`, or use what a killed night moved there."""
     paths.snapshots.mkdir(parents=True, exist_ok=True)
     suffix = digest[:_ID_DIGEST_CHARS]
     for name in list_snapshots(paths):
@@ -223,20 +271,13 @@ def find_by_digest(paths: StorePaths, digest: str) -> Path | None:
 
 def is_intact(directory: Path, digest: str) -> bool:
     """Say whether a directory holds exactly the bytes of a digest."""
-    try:
-        manifest = read_manifest(directory)
-        full_check(directory, manifest)
-    except SnapshotCorruptError:
-        return False
-    return manifest.digest == digest
+    manifest = read_intact(directory)
+    return manifest is not None and manifest.digest == digest
 
 
 def _next_stamp(paths: StorePaths) -> str:
-    """Return a UTC time stamp later than every published one, so that names sort by publication.
-
-    The clock may have been set back since the last night; order matters more here than the exact
-    second.
-    """
+    """Return a UTC time stamp later than every published one, so that names sort by publication."""
+    # The clock may have been set back since the last night.
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     names = list_snapshots(paths)
     newest = names[-1].split("-")[0] if names else ""
@@ -281,29 +322,18 @@ def find_pack(paths: StorePaths, digest: str) -> Path | None:
     published = [paths.snapshots / name for name in reversed(list_snapshots(paths))]
     candidates = sorted(paths.candidates.glob("[!.]*")) if paths.candidates.is_dir() else []
     for directory in (*candidates, *published):
-        if _holds(directory, digest):
-            return directory
+        with suppress(SnapshotCorruptError):
+            # Before its bytes: most hold other packs.
+            if pack_digest(read_manifest(directory)) == digest and read_intact(directory):
+                return directory
     return None
-
-
-def _holds(directory: Path, digest: str) -> bool:
-    try:
-        manifest = read_manifest(directory)
-        if pack_digest(manifest) != digest:
-            return False
-        full_check(directory, manifest)
-    except SnapshotCorruptError:
-        return False
-    return True
 
 
 def seal_candidate(
     paths: StorePaths, digest: str, ranking: Ranking | None, abstention: Abstention | None = None
 ) -> Path:
-    """Return the candidate made of a pack, an adopted ranking and thresholds for abstaining.
-
-    Without either the pack itself is the candidate and nothing is copied.
-    """
+    """Return the candidate made of a pack, an adopted ranking and thresholds for abstaining."""
+    # Without either the pack itself is the candidate and nothing is copied.
     pack = find_pack(paths, digest)
     if pack is None:
         raise StoreError("tonight's serving pack is gone: run the nightly job again")
@@ -342,11 +372,9 @@ def place_candidate(paths: StorePaths, building: Path, manifest: Manifest) -> Pa
 
 
 def _take_over(source: Path, target: Path, *, linked: bool) -> None:
-    """Put a file of a pack into a candidate.
-
-    What an unpublished pack holds is linked, not copied: nothing writes into it any more, and it is
-    removed soon. A published snapshot keeps bytes of its own, so that one damage is one snapshot's.
-    """
+    """Put a file of a pack into a candidate."""
+    # What an unpublished pack holds is linked, not copied: nothing writes into it any more, and it
+    # is removed soon. A published snapshot keeps bytes of its own: one damage is one snapshot's.
     if linked:
         with suppress(OSError):
             os.link(source, target)

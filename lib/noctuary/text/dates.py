@@ -96,8 +96,7 @@ def _iso(year: str, number: str, day: str | None) -> str | None:
 
 _DAY_SPAN = (timedelta(days=-1), timedelta(days=14))
 _MONTH_TAIL = timedelta(days=7)
-_MOST_DATES = 8
-"""Dates of one question that are read: a pasted log names hundreds."""
+_MOST_DATES = 8  # dates of one question that are read: a pasted log names hundreds
 
 _NO_YEAR = re.compile(
     rf"(?<![\w.])(?:(?P<day>\d{{1,2}}){_ORDINAL}\s(?:of\s)?{_MONTH}(?!\w)"
@@ -169,8 +168,7 @@ def _span(text: str, year: int, month: int = 0, day: int = 0) -> Iterator[Window
 
 # Every repeat that could start anew at each word is bounded: reading stays linear in the text.
 # The name of the group is the kind; the first alternative that fits wins.
-_IDENTIFIER = re.compile(
-    r"""
+_IDENTIFIER = r"""
     (?P<url>https?://[^\s<>"')\]]+)
     | (?P<email>\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8})
     | (?P<path>
@@ -186,12 +184,9 @@ _IDENTIFIER = re.compile(
         | \b[a-z]+(?:[A-Z][a-z0-9]+)+\b                                    # camelCase
         | \b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b                  # UUID
         | \b(?=[a-f]{0,39}\d)(?=\d{0,39}[a-f])[0-9a-f]{7,40}\b)            # commit
-    """,
-    re.VERBOSE,
-)
+    """
 # No identifier holds a space, and each shows one of these; most words of a text are passed over.
-_HINT = re.compile(r"[/@_#\\]|[a-z][A-Z]|\.\w|-\d|-[0-9a-f]{4}-|\bv\d|[a-f]\d|\d[a-f]")
-_CHUNK = re.compile(r"\S+")
+_HINT = r"[/@_#\\]|[a-z][A-Z]|\.\w|-\d|-[0-9a-f]{4}-|\bv\d|[a-f]\d|\d[a-f]"
 
 
 class Identifier(NamedTuple):
@@ -204,11 +199,12 @@ class Identifier(NamedTuple):
 
 def find_identifiers(content: str) -> list[Identifier]:
     """Return the identifiers of a text, left to right, not overlapping."""
-    if _HINT.search(content) is None:
+    if re.search(_HINT, content) is None:
         return []
+    identifier = re.compile(_IDENTIFIER, re.VERBOSE)  # a recall reads dates alone
     return [
         Identifier(*match.span(), match.lastgroup or "identifier")
-        for chunk in _CHUNK.finditer(content)
-        if _HINT.search(chunk.group())
-        for match in _IDENTIFIER.finditer(content, *chunk.span())
+        for chunk in re.finditer(r"\S+", content)
+        if re.search(_HINT, chunk.group())
+        for match in identifier.finditer(content, *chunk.span())
     ]

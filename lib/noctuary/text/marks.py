@@ -17,7 +17,7 @@ ROLES = frozenset(("agent", "ai", "assistant", "human", "me", "system", "tool", 
 """Labels, folded, that are a role in a conversation and nobody's name."""
 
 # The full-width colon needs no space after it; the ASCII one does, or "12:30" would speak.
-_PREFIX = re.compile(rf"\s{{0,8}}([^\s:：][^\n:：]{{0,{MAX_SPEAKER_CHARS - 1}}})(?::(?=\s)|：)")
+_PREFIX = rf"\s{{0,8}}([^\s:：][^\n:：]{{0,{MAX_SPEAKER_CHARS - 1}}})(?::(?=\s)|：)"
 
 
 def find_speaker(content: str) -> str | None:
@@ -27,7 +27,7 @@ def find_speaker(content: str) -> str | None:
 
 def split_speaker(content: str) -> tuple[str | None, str]:
     """Return the name before a turn's first colon and what follows; None and all without one."""
-    match = _PREFIX.match(content)
+    match = re.match(_PREFIX, content)
     if match is None:
         return None, content
     name = match.group(1).strip()
@@ -114,15 +114,12 @@ def estimate_tokens(text: str) -> int:
 # lone surrogates; tags. Joiners and a single variation selector stay: emoji, Persian and Indic
 # scripts need them. So does the zero-width space, where Khmer and Thai may break a line.
 _SELECTORS = r"\ufe00-\ufe0f\U000e0100-\U000e01ef"
-_HIDDEN = re.compile(
+_HIDDEN = (
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u180e\u200e\u200f\u2028-\u202e\u2060-\u206f"
     r"\ufeff\ufff9-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     r"\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
     rf"|\r(?!\n)|(?<=[{_SELECTORS}])[{_SELECTORS}]"
 )
-_SELECTOR = re.compile(f"[{_SELECTORS}]")
-_MARK = re.compile(r"\\u([0-9a-f]{4})")
-_LAYOUT = re.compile(r"[\t\n\r]")
 
 
 def visible(text: str) -> str:
@@ -130,19 +127,19 @@ def visible(text: str) -> str:
     # Most of what is printed: told in a tenth of the time.
     if text.isascii() and text.replace("\n", "").isprintable():
         return text
-    return _HIDDEN.sub(_mark, text)
+    return re.sub(_HIDDEN, _mark, text)
 
 
 def visible_line(text: str) -> str:
     """Return a text on one line: newlines and tabs are marks as well."""
-    return visible(_LAYOUT.sub(_mark, text))
+    return visible(re.sub(r"[\t\n\r]", _mark, text))
 
 
 def unmarked(text: str) -> str:
     """Return a text with its marks read as the characters that they stand for."""
     if "\\u" not in text:
         return text
-    read = _MARK.sub(lambda m: _hidden(chr(int(m[1], 16))) or m[0], text)
+    read = re.sub(r"\\u([0-9a-f]{4})", lambda m: _hidden(chr(int(m[1], 16))) or m[0], text)
     return read.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
@@ -178,7 +175,7 @@ class _VisibleStream:
 
 
 def _hidden(character: str) -> str:
-    return character if _HIDDEN.match(character) or _SELECTOR.match(character) else ""
+    return character if re.match(f"{_HIDDEN}|[{_SELECTORS}]", character) else ""
 
 
 def _mark(found: re.Match[str]) -> str:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, takewhile
@@ -18,40 +18,86 @@ from noctuary.text.tokens import STOP_WORDS
 MIN_TOKEN_CHARS = 15  # shortest run of any token's format (a Slack token cut off)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SecretRule:
-    """One family of formats in secret_formats.txt, which says what the fields are."""
+    """One record of secret_formats.txt or secret_words.txt, which say what the fields are."""
 
     name: str
-    hints: tuple[str, ...]
+    hints: tuple[str, ...]  # lower-case literals, one of which a text holds where it matches
     source: str
+    judge: str = ""  # of a match, or of the value behind a word; see JUDGES
+    words: tuple[str, ...] = ()  # that a rule of secret_words.txt is tried for
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The formats, compiled for the first text with a hint: most processes scan a few."""
+        """The pattern, compiled for the first text with a hint: most processes scan a few."""
         return re.compile(self.source)
+
+    def is_in(self, text: str) -> bool:
+        """Tell whether a text holds the format."""
+        if not self.judge:
+            return self.pattern.search(text) is not None
+        judge = JUDGES[self.judge]
+        return any(
+            judge(found[0], text[max(0, found.start() - 40) : found.start()])
+            for found in self.pattern.finditer(text)
+        )
+
+
+def _read_text(name: str) -> str:
+    return Path(__file__).with_name(name).read_text("utf-8")
+
+
+def _read_records(name: str) -> Iterator[list[str]]:
+    # A line that is indented twice belongs to the one before.
+    text = _read_text(name).replace("\n    |", "|").replace("\n    ", " ")
+    for record in text.split("\n\n"):
+        lines = [line.strip() for line in record.splitlines() if not line.startswith("#")]
+        if lines:
+            yield lines
 
 
 def _read_formats() -> Iterator[tuple[str, SecretRule]]:
-    for record in _read_lines("secret_formats.txt").split("\n\n"):
-        lines = [line.strip() for line in record.splitlines() if not line.startswith("#")]
-        if lines:
-            kind, name, *hints = lines[0].split()
-            source = "|".join(lines[1:])
-            if kind == "word":
-                source = rf"(?<![A-Za-z0-9_])(?:{source})"
-            yield kind, SecretRule(name, tuple(hints), source)
+    for head, *lines in _read_records("secret_formats.txt"):
+        kind, name, *hints = head.split()
+        name, _, judge = name.partition(":")
+        source = "|".join(lines)
+        if kind == "word":
+            kind, source = "token", rf"(?<![A-Za-z0-9_])(?:{source})"
+        yield kind, SecretRule(name, tuple(hints), source, judge)
 
 
-def _read_lines(name: str) -> str:
-    return Path(__file__).with_name(name).read_text("ascii")
+def _read_words() -> Iterator[SecretRule]:
+    parts: dict[str, str] = {}
+    for head, *lines in _read_records("secret_words.txt"):
+        name, *told = head.split()
+        starts = lines.pop(0).split(";") if told else []
+        parts["STARTS"] = "|".join(starts)
+        parts[name.upper()] = source = "".join(_expand(line, parts) for line in lines)
+        if told:
+            yield SecretRule(name, tuple(starts), source, told[0], tuple(told[1:]))
+
+
+def _expand(line: str, parts: Mapping[str, str]) -> str:
+    behind = re.fullmatch(r"(not )?behind (\S+) ?(\S*): (.*)", line)
+    if behind is None:
+        return re.sub("<([A-Z_]+)>", lambda found: parts[found[1]], line)
+    is_not, name, before, words = behind.groups()
+    if is_not:
+        return "".join(f"(?<!{before}{word}[ _-]{name})" for word in words.split())
+    gaps = ("[ _-]", "", "'s ")
+    between = "|".join(f"(?<={before}{word}{gap}{name})" for word in words.split() for gap in gaps)
+    return f"{name}(?![a-z])(?:{between})"
 
 
 _FORMATS = tuple(_read_formats())
-TOKEN_FORMATS = tuple(known for kind, known in _FORMATS if kind != "text")
-TEXT_FORMATS = tuple(known for kind, known in _FORMATS if kind == "text")
+TOKEN_FORMATS, ALONE_FORMATS, TEXT_FORMATS, NUMBER_FORMATS = (
+    tuple(known for kind, known in _FORMATS if kind == wanted)
+    for wanted in ("token", "alone", "text", "number")
+)
+WORD_RULES = {known.name: known for known in _read_words()}
 
-SEED_WORDS = tuple(_read_lines("bip39.txt").split())
+SEED_WORDS = tuple(_read_text("bip39.txt").split())
 """The 2,048 English words of BIP-39 in their order, which seed phrases of wallets are made of.
 
 The standard froze the list: the file's SHA-256 begins 2f5eed53. From the `mnemonic` package 0.21,
@@ -59,17 +105,7 @@ Copyright (c) 2013-2016 Pavol Rusnak, MIT licence: permission is granted to use,
 distribute it provided that this notice is kept; it comes without warranty of any kind.
 """
 
-# ISO/IEC 7812: Visa, Mastercard (both ranges), Discover, JCB, UnionPay; Amex, Diners.
-_CARD = re.compile(
-    # It starts at a digit, which is fast to look for; what stands before is looked at then.
-    r"[2-6](?<![\w.,+#/-][2-6])(?:"
-    r"(?:(?<=4)\d{3}|(?<=5)[1-5]\d\d|(?<=2)(?:2[2-9]\d|[3-6]\d\d|7[01]\d|720)|(?<=6)(?:011|[25]\d\d|4[4-9]\d)"
-    r"|(?<=3)5[2-8]\d)([ -]?)\d{4}\1\d{4}\1\d{4}"
-    r"|(?<=3)[47]\d\d([ -]?)\d{6}\2\d{5}|(?<=3)(?:0[0-5]|[68]\d)\d([ -]?)\d{6}\3\d{4}"
-    r")(?![\w-]|[.,]\d)",
-    re.ASCII,
-)
-_CARD_WORD = re.compile("diner|card|kart|carte|tarjeta|карт|卡", re.IGNORECASE)
+_CARD_WORD = "(?i)diner|card|kart|carte|tarjeta|карт|卡"
 # ISO 13616 registry, release 98: the length, then its countries.
 _REGISTRY = """
 15:NO 16:BE 18:DK,FI,FO,GL,NL,SD 19:MK,SI 20:AT,BA,EE,KZ,LT,LU,MN,XK 21:CH,HR,LI,LV
@@ -82,46 +118,25 @@ _IBAN_LENGTHS = {
     for length, countries in (line.split(":") for line in _REGISTRY.split())
     for country in countries.split(",")
 }
-_IBAN = re.compile(
-    r"[A-Z](?<![A-Za-z0-9][A-Z])[A-Z]\d\d(?:[ -]?[A-Z0-9]){11,29}(?![a-z0-9])", re.ASCII
-)
 
 SEED_SIZES = (12, 15, 18, 21, 24)
 MIN_SEED_WORDS = SEED_SIZES[0]
 _SEED = b"\1" * MIN_SEED_WORDS
-_SEED_RUN = re.compile(b"\1{%d,}" % MIN_SEED_WORDS)
-_SEED_NAMED = re.compile(
+_SEED_RUN = b"\1{%d,}" % MIN_SEED_WORDS
+_SEED_NAMED = (
     "seed|recover|mnemonic|passphrase|wallet|ledger|trezor|metamask|bip-?39|secret|backup phrase"
     "|semilla|frase|wiederherstellung|助记词|助記詞|сид|мнемо"
 )
 
 # Of ASCII text, the first of each four characters stands for less than 32.
-_BASE64 = re.compile(
+_BASE64 = (
     r"(?<![A-Za-z0-9+/_-])(?:[A-Za-f][A-Za-z0-9+/_-]{3}){4,}[A-Za-z0-9+/_-]{0,3}"
     r"(?![A-Za-z0-9+/_-])={0,2}"
 )
 _LAYOUT = dict.fromkeys(map(ord, "\t\n\r"))
-_ALONE_CHARS = 40
-_ALONE = re.compile(r"[\"'`(]?([A-Za-z0-9+/]{40})[\"'`),.]?", re.ASCII)
-_WIF = re.compile(
-    r"(?<![A-Za-z0-9])(?:5[HJK][1-9A-HJ-NP-Za-km-z]{49}|[KL][1-9A-HJ-NP-Za-km-z]{51})(?![A-Za-z0-9])"
-)
 _MIN_ALONE_BITS = 4.3  # random base64 of 40 characters has 4.75 on average, a path or name 4
 
 _MAX_LOWER_PAIRS = 0.4  # of neighbours, both small letters: .17 of random base64, .7 of names
-
-
-def find_card(text: str) -> bool:
-    """Tell whether a text holds the number of a payment card: issuer, length, Luhn's check."""
-    # Other registers number with fourteen digits and Luhn's check as well (French companies): those
-    # are a card's in its groups, or where a word says so.
-    return any(
-        _has_luhn_digit(found[0])
-        and (
-            len(found[0]) > 14 or _CARD_WORD.search(text, max(0, found.start() - 40), found.start())
-        )
-        for found in _CARD.finditer(text)
-    )
 
 
 def _has_luhn_digit(number: str) -> bool:
@@ -130,17 +145,20 @@ def _has_luhn_digit(number: str) -> bool:
     return len(set(digits)) > 1 and (sum(digits[::2]) + doubled) % 10 == 0
 
 
-def find_iban(text: str) -> bool:
-    """Tell whether a text holds an account number: its country's length, ISO 7064 mod 97-10."""
-    for found in _IBAN.finditer(text):
-        joined = found[0].replace(" ", "").replace("-", "")
-        length = _IBAN_LENGTHS.get(joined[:2], 99)
-        number = joined[:length]
-        if len(number) == length:
-            moved = number[4:] + number[:4]
-            if int("".join(str(int(char, 36)) for char in moved)) % 97 == 1:
-                return True
-    return False
+def judge_card(number: str, before: str) -> bool:
+    """Tell whether digits are the number of a payment card: Luhn's check, and its groups."""
+    # Other registers number with fourteen digits and Luhn's check as well (French companies): those
+    # are a card's in its groups, or where a word says so.
+    is_told = len(number) > 14 or re.search(_CARD_WORD, before) is not None
+    return is_told and _has_luhn_digit(number)
+
+
+def judge_iban(text: str, before: str) -> bool:
+    """Tell whether an account number begins here: its country's length, ISO 7064 mod 97-10."""
+    joined = text.replace(" ", "").replace("-", "")
+    length = _IBAN_LENGTHS.get(joined[:2], 99)
+    number = joined[4:length] + joined[:4]
+    return len(joined) >= length and int("".join(str(int(c, 36)) for c in number)) % 97 == 1
 
 
 _SEED_NUMBERS = {word: number for number, word in enumerate(SEED_WORDS)}
@@ -159,10 +177,10 @@ def find_seed_phrase(letters: list[str], words: list[str]) -> bool:
     if _SEED not in marks:
         return False
     apart = [word.lower() for word in words]
-    for run in _SEED_RUN.finditer(bytes(map(known.__contains__, apart))):
+    for run in re.finditer(_SEED_RUN, bytes(map(known.__contains__, apart))):
         start, end = run.span()
         beside = " ".join(apart[max(0, start - 8) : start + 3] + apart[end : end + 6])
-        if _SEED_NAMED.search(beside) and any(
+        if re.search(_SEED_NAMED, beside) and any(
             _is_varied(apart[at : at + MIN_SEED_WORDS])
             for at in range(start, end - MIN_SEED_WORDS + 1)
         ):
@@ -170,7 +188,7 @@ def find_seed_phrase(letters: list[str], words: list[str]) -> bool:
     return any(
         _is_varied(letters[at : at + size])
         and _is_checked([known[w] for w in letters[at : at + size]])
-        for run in _SEED_RUN.finditer(marks)
+        for run in re.finditer(_SEED_RUN, marks)
         for size in SEED_SIZES
         # A word of the list may stand beside it. One of sixteen shopping lists passes by chance, so
         # that no more places than these are tried.
@@ -194,22 +212,15 @@ def _is_checked(numbers: list[int]) -> bool:
     return hashlib.sha256(entropy).digest()[0] >> (8 - bits) == joined & ((1 << bits) - 1)
 
 
-def find_unnamed(words: list[str]) -> str | None:
-    """Return what a long word is by itself: an AWS secret key, a wallet's key; None otherwise."""
-    for word in words:
-        if len(word) < _ALONE_CHARS:
-            continue
-        found = _ALONE.fullmatch(word)
-        if found and _is_mixed(found[1]) and entropy_bits(found[1]) >= _MIN_ALONE_BITS:
-            return "aws_secret_key"
-        if (wif := _WIF.search(word)) and _is_mixed(wif[0]):
-            return "wallet_key"
-    return None
+def judge_random(word: str, before: str) -> bool:
+    """Tell whether a word is an AWS secret key by itself: base64 as chance has it."""
+    key = word.strip("\"'`(),.")
+    return _is_mixed(key) and entropy_bits(key) >= _MIN_ALONE_BITS
 
 
 def unwrap(text: str) -> str:
     """Return what the base64 in a text says, where it is text; an empty text otherwise."""
-    return "\n".join(filter(None, map(decode_text, _BASE64.findall(text))))
+    return "\n".join(filter(None, map(decode_text, re.findall(_BASE64, text))))
 
 
 def decode_text(encoded: str) -> str:
@@ -244,32 +255,28 @@ def entropy_bits(text: str) -> float:
 # Which values are secrets, once a word before them says what they are. A judge gets the value as it
 # was written and what says that it follows ("" for a space alone).
 
+# Shannon bits per character that an assigned value needs: eight random characters, one of them
+# repeated, have 2.75, padded words less.
 MIN_SECRET_ENTROPY_BITS = 2.5
-"""Shannon bits per character that an assigned value needs: eight random characters, one of them
-repeated, have 2.75, padded words less. Lower drops more harmless rows, higher misses weak
-passwords."""
-
 MIN_SECRET_CHARS = 8  # shorter versions, ports and counts look like passwords
 MIN_PASSWORD_CHARS = 6  # the same where the word before says password and nothing else
 MIN_RANDOM_CHARS = 16  # after "token" or "key" with nothing but a space between
 
 # Not a value but where it comes from: a variable, a template, a path, an address, a call, a vault.
-_INDIRECT = re.compile(
-    r"[$<{%*~/.\[(]|[a-z][a-z\d+.-]{1,20}://|os\.|env\b|process\.|[a-z_.]{1,80}[\[(]|arn:aws|!vault"
+_INDIRECT = (
+    r"(?i)[$<{%*~/.\[(]|[a-z][a-z\d+.-]{1,20}://|os\.|env\b|process\.|[a-z_.]{1,80}[\[(]|arn:aws|!vault"
     r"|@microsoft\.|(?:vault|kv|secrets?|ssm|secretsmanager|key(?:vault|ring|chain)|projects)[/:]"
-    r"|secrets\.[a-z_]",
-    re.IGNORECASE,
+    r"|secrets\.[a-z_]"
 )
 # What is said about passwords and has a digit.
-_TECHNICAL = re.compile(
-    r"(?:sha|md|base|utf|aes|rsa|bcrypt|argon|pbkdf|oauth|ntlm|scrypt|http|tls|ssl|ipv|web|v|wpa|saml"
+_TECHNICAL = (
+    r"(?i)(?:sha|md|base|utf|aes|rsa|bcrypt|argon|pbkdf|oauth|ntlm|scrypt|http|tls|ssl|ipv|web|v|wpa|saml"
     r"|blake|ed|x|pkcs|rfc|iso|python|windows|office|microsoft|gen|version|phase|step|level|day)"
     r"[-_ ]?\d{1,6}(?:-[a-z]{2,12})?\Z|\d{1,2}(?:fa|password|x|th|st|nd|rd)\Z"
     # Counts, rates and sizes: 128k-token, 99.5%, 17/20, 30-day, 12+characters-long.
     r"|\d[\d.,/]{0,9}\+?(?:%|[-_]?(?:k|m|ms|min|[kmg]b|tokens?|chars?|characters?|digits?|letters?"
     r"|words?|bits?|bytes?|seconds?|minutes?|hours?|days?|weeks?|months?|years?|times?|attempts?"
-    r"|tries|users?|tests?|pass(?:ed)?|fail(?:ed)?)(?:[-/][a-z]{2,12}){0,2})?\Z",
-    re.IGNORECASE,
+    r"|tries|users?|tests?|pass(?:ed)?|fail(?:ed)?)(?:[-/][a-z]{2,12}){0,2})?\Z"
 )
 _SYMBOLS = frozenset("!@#$%^&*+?")
 _CLOSING = ".,:?)]}>"
@@ -277,7 +284,7 @@ _CLOSING = ".,:?)]}>"
 
 def is_secret_value(value: str, least: int = MIN_SECRET_CHARS) -> bool:
     """Tell whether an assigned value looks like a credential: long, mixed and of high entropy."""
-    if _INDIRECT.match(value):
+    if re.match(_INDIRECT, value):
         return False
     value = value.rstrip(_CLOSING)
     if len(value) < least or not any(c.isalpha() for c in value):
@@ -292,7 +299,8 @@ def is_secret_value(value: str, least: int = MIN_SECRET_CHARS) -> bool:
 def is_password(value: str, says: str = "") -> bool:
     """Tell whether what follows the word "password" looks like one."""
     return _is_chain_of_words(value) or (
-        is_secret_value(value, MIN_PASSWORD_CHARS) and not _TECHNICAL.match(value.rstrip(_CLOSING))
+        is_secret_value(value, MIN_PASSWORD_CHARS)
+        and not re.match(_TECHNICAL, value.rstrip(_CLOSING))
     )
 
 
@@ -302,15 +310,15 @@ def _is_random(value: str) -> bool:
         len(value) >= MIN_RANDOM_CHARS
         and is_secret_value(value)
         and any(c.isdigit() for c in value)
-        and _KEY_CHARS.fullmatch(value) is not None
+        and re.fullmatch(_KEY_CHARS, value) is not None
         and entropy_bits(value) >= 3
         and not re.match(r"\d{4}-\d\d", value)
     )
 
 
 # What keys are made of, and what names are: words and numbers, billing-service-2024.
-_KEY_CHARS = re.compile(r"[A-Za-z0-9_~.+/=-]*")
-_NAME = re.compile(r"(?:[a-z]+|[A-Z][a-z]+|\d+)(?:[-_./:](?:[a-z]+|[A-Z][a-z]+|\d+))+", re.ASCII)
+_KEY_CHARS = r"[A-Za-z0-9_~.+/=-]*"
+_NAME = r"(?a)(?:[a-z]+|[A-Z][a-z]+|\d+)(?:[-_./:](?:[a-z]+|[A-Z][a-z]+|\d+))+"
 
 
 def _is_chain_of_words(value: str) -> bool:
@@ -340,7 +348,7 @@ def is_code(value: str, says: str) -> bool:
     )
 
 
-_TALK = STOP_WORDS | frozenset(_read_lines("talk_words.txt").split())  # said about them
+_TALK = STOP_WORDS | frozenset(_read_text("talk_words.txt").split())  # said about them
 
 
 def _is_phrase(words: str) -> bool:
@@ -358,36 +366,37 @@ def judge_password(value: str, says: str) -> bool:
     return is_password(value) or (value.rstrip(_CLOSING).isdecimal() and len(value) <= 12)
 
 
-def judge_pass(value: str, says: str) -> bool:
-    """The same of "pass", behind which test runners write what passed."""
-    return is_password(value) and not _TEST_RUN.match(value)
-
-
-def judge_stated(value: str, says: str) -> bool:
-    """Tell whether a word between quotes is a password, not what is said about one."""
-    return value.isalpha() and value.lower() not in _TALK
-
-
 def judge_key(value: str, says: str) -> bool:
     """Tell whether what follows a word for a key or a token is one, not the name of one."""
-    if _NAME.fullmatch(bare := value.rstrip(_CLOSING)) or _TECHNICAL.match(bare):
+    if re.fullmatch(_NAME, bare := value.rstrip(_CLOSING)) or re.match(_TECHNICAL, bare):
         return False
     return is_secret_value(value) if says else _is_random(value)
 
 
-def judge_phrase(value: str, says: str) -> bool:
-    """Tell whether words that follow "passphrase" are one."""
-    return _is_phrase(value) and (bool(says) or value.islower())
-
-
-def judge_pin(value: str, says: str) -> bool:
-    """Tell whether digits are a PIN or a code: a year needs a verb before it."""
-    return bool(says) or not _YEAR.fullmatch(value)
-
-
 # What test runners write behind PASS: a function, a path, a script.
-_TEST_RUN = re.compile(
+_TEST_RUN = (
     r"[Tt]est[A-Z_/.-]|(?:[\w.+-]{1,80}/){1,9}[\w.+-]{0,80}:?\Z"
     r"|[\w+-]{1,80}\.(?:sh|py|c|cc|cpp|h|t|js|ts|rs|go|rb|exp|pl|java)\b"
 )
-_YEAR = re.compile(r"(?:19|20)\d\d")
+
+# Of a value, and what says that it follows ("" for a space); or of a match, and what stands before.
+Judge = Callable[[str, str], bool]
+JUDGES: dict[str, Judge] = {
+    "any": lambda value, says: True,
+    "base32": is_base32,
+    "card": judge_card,
+    "code": is_code,
+    "iban": judge_iban,
+    "key": judge_key,
+    "login": lambda value, says: ":" in decode_text(value)[1:],
+    "mixed": lambda value, says: _is_mixed(value),
+    "pass": lambda value, says: is_password(value) and not re.match(_TEST_RUN, value),
+    "password": judge_password,
+    "phrase": lambda value, says: _is_phrase(value) and (bool(says) or value.islower()),
+    # A year needs a verb before it.
+    "pin": lambda value, says: bool(says) or not re.fullmatch(r"(?:19|20)\d\d", value),
+    "random": judge_random,
+    # A word between quotes: not what is said about a password.
+    "stated": lambda value, says: value.isalpha() and value.lower() not in _TALK,
+    "word": is_password,
+}

@@ -135,18 +135,20 @@ The blocks of the Indic scripts are taken whole: their vowel signs are marks, an
 vowel is no word.
 """
 
-_PIECE = re.compile(rf"\S{{1,{_PIECE_CHARS}}}|\s+")
-_CYRILLIC_BREVE = re.compile("([\u0438\u0418])\u0306")
+# Compiled at the first text that is not ASCII: most processes never need them.
+_PIECE = rf"\S{{1,{_PIECE_CHARS}}}|\s+"
+_DROPPED = f"[{_DROPPED_MARKS}]+"
+_TOO_MANY_MARKS = rf"([{_DROPPED_MARKS}]{{{_MAX_MARKS}}}){_DROPPED}"
 
 
 def normalize(text: str) -> str:
     """Return the text in NFKC without invisible characters; lone surrogates pass through."""
     if text.isascii():
         return text
-    text = _mark_run().sub(r"\1", text.translate(_INVISIBLE))
+    text = re.sub(_TOO_MANY_MARKS, r"\1", text.translate(_INVISIBLE))
     if len(text) <= _PIECE_CHARS:
         return unicodedata.normalize("NFKC", text)
-    return "".join(unicodedata.normalize("NFKC", piece) for piece in _PIECE.findall(text))
+    return "".join(unicodedata.normalize("NFKC", piece) for piece in re.findall(_PIECE, text))
 
 
 def fold(word: str) -> str:
@@ -155,19 +157,8 @@ def fold(word: str) -> str:
     if word.isascii():
         return word.lower()
     word = unicodedata.normalize("NFD", word.casefold())
-    word = _dropped().sub("", _CYRILLIC_BREVE.sub("\u0439", word))
+    word = re.sub(_DROPPED, "", re.sub("[\u0438\u0418]\u0306", "\u0439", word))
     return unicodedata.normalize("NFC", word).translate(_LATIN_LETTERS)
-
-
-# Compiled at the first text that is not ASCII: most processes never need them.
-@cache
-def _mark_run() -> re.Pattern[str]:
-    return re.compile(rf"([{_DROPPED_MARKS}]{{{_MAX_MARKS}}})[{_DROPPED_MARKS}]+")
-
-
-@cache
-def _dropped() -> re.Pattern[str]:
-    return re.compile(f"[{_DROPPED_MARKS}]+")
 
 
 def _read_stop_words() -> Iterator[str]:

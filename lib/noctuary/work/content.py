@@ -8,10 +8,10 @@ over by the run that makes it again, or removed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,6 @@ from noctuary.core.types import SILENT, Progress
 from noctuary.work.shards import (
     SHARD_ROWS,
     BatchTask,
-    Fragment,
     RecordBatch,
     Runner,
     Shard,
@@ -33,7 +32,7 @@ from noctuary.work.shards import (
     fragment_path,
     list_shards,
     open_table,
-    write_table,
+    write_hashed,
 )
 
 KEY_BYTES = 32  # a SHA-256
@@ -79,29 +78,22 @@ def _places(known: Names, asked: Names) -> NDArray[np.int64]:
     return np.where(known[at] == asked, at, -1)
 
 
-class Listed(NamedTuple):
-    """A fragment that counts, and the CRC-32 of its file."""
-
-    fragment: Fragment
-    crc32: int
-
-
-def read_manifest(directory: Path, kind: str) -> list[Listed]:
+def read_manifest(directory: Path, kind: str) -> list[Shard]:
     """Return what the manifest names, in its order; nothing where it is absent, damaged or old."""
     try:
         told = json.loads((directory / MANIFEST_FILE).read_text(encoding="utf-8"))
         if told["format"] == FORMAT and told["kind"] == kind:
             # A name only: a manifest cannot point outside its directory.
             named = ((directory / Path(name).name, n, crc) for name, n, crc in told["fragments"])
-            return [Listed(Fragment(path.stem, path, int(n)), int(crc)) for path, n, crc in named]
+            return [Shard(path.stem, path, int(n), int(crc)) for path, n, crc in named]
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return []
 
 
-def write_manifest(directory: Path, kind: str, listed: Sequence[Listed]) -> None:
+def write_manifest(directory: Path, kind: str, listed: Sequence[Shard]) -> None:
     """Put a manifest in place: what it names counts from now on."""
-    lines = [[item.fragment.path.name, item.fragment.rows, item.crc32] for item in listed]
+    lines = [[item.path.name, item.rows, item.crc32] for item in listed]
     told = {"format": FORMAT, "kind": kind, "fragments": lines}
     directory.mkdir(parents=True, exist_ok=True)
     write_text(directory / MANIFEST_FILE, json.dumps(told, indent=1) + "\n")
@@ -114,7 +106,7 @@ def store_directory(directory: Path, kind: str) -> Path:
 
 def remove_unnamed(directory: Path, kind: str) -> None:
     """Remove what the manifest does not name: a killed night left it, and it may hold texts."""
-    named = {listed.fragment.path.name for listed in read_manifest(directory, kind)}
+    named = {listed.path.name for listed in read_manifest(directory, kind)}
     for path in directory.glob("*"):
         if path.name not in {*named, MANIFEST_FILE}:
             path.unlink()
@@ -135,30 +127,30 @@ class ContentStore:
         """Open or make the store of a kind; damaged fragments are removed, and computed again."""
         self.directory = store_directory(directory, kind)
         self.kind = kind
-        self._listed: list[Listed] = []
-        for listed in read_manifest(self.directory, kind):
-            if _is_whole(listed):
-                self._listed.append(listed)
+        self._listed: list[Shard] = []
+        for fragment in read_manifest(self.directory, kind):
+            if _is_whole(fragment):
+                self._listed.append(fragment)
             else:
-                listed.fragment.path.unlink(missing_ok=True)
+                fragment.path.unlink(missing_ok=True)
         self._index: tuple[Names, NDArray[np.int64]] | None = None
 
     @property
     def rows(self) -> int:
         """Rows held, those of forgotten keys included until `prune`."""
-        return sum(listed.fragment.rows for listed in self._listed)
+        return sum(fragment.rows for fragment in self._listed)
 
     @property
-    def fragments(self) -> Sequence[Fragment]:
+    def fragments(self) -> Sequence[Shard]:
         """The fragments that count, oldest first."""
-        return tuple(listed.fragment for listed in self._listed)
+        return tuple(self._listed)
 
-    def commit(self, fragments: Iterable[Fragment]) -> None:
+    def commit(self, fragments: Iterable[Shard]) -> None:
         """Let fragments count: durable when this returns. Of a key's rows the newest counts."""
         # One that counts already counts anew: it may bring back what a later one replaced.
         new = {fragment.key: fragment for fragment in fragments}
-        older = [listed for listed in self._listed if listed.fragment.key not in new]
-        self._replace([*older, *map(_listed, new.values())])
+        older = [fragment for fragment in self._listed if fragment.key not in new]
+        self._replace([*older, *map(_summed, new.values())])
 
     def find(self, keys: Keys) -> NDArray[np.int64]:
         """Return a handle of every key's row until the next write, -1 where it is not held."""
@@ -179,7 +171,7 @@ class ContentStore:
         numbers, starts = np.unique(fragments[order], return_index=True)
         pieces: list[Any] = []
         for number, chosen in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
-            column = _column(self._listed[number].fragment, VALUE)
+            column = _column(self._listed[number], VALUE)
             pieces.append(column.take(pa.array(rows[chosen])))
         return pa.concat_arrays(pieces).take(pa.array(np.argsort(order)))
 
@@ -208,7 +200,7 @@ class ContentStore:
 
     def replace(self, keys: Sequence[bytes], values: Any) -> None:
         """Keep nothing but these; see `put`. A kill leaves either what was held or these."""
-        self._replace([_listed(self._write(keys, values))] if len(keys) else [])
+        self._replace([_summed(self._write(keys, values))] if len(keys) else [])
         remove_unnamed(self.directory, self.kind)
 
     def prune(self, live: Keys) -> int:
@@ -223,35 +215,35 @@ class ContentStore:
         unwanted = np.sort(_names(keys))
         return self._keep(lambda names: _places(unwanted, names) < 0)
 
-    def _write(self, keys: Sequence[bytes], values: Any) -> Fragment:
+    def _write(self, keys: Sequence[bytes], values: Any) -> Shard:
         import pyarrow as pa
 
         column = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
         rows = pa.table([pa.array(keys, pa.binary(KEY_BYTES)), column], names=[KEY, VALUE])
-        return _write_rows(rows, self.directory)
+        return write_hashed(rows, self.directory)
 
     def _keep(self, choose: Callable[[Names], Mask]) -> int:
-        kept: list[Listed] = []
-        again: list[tuple[Fragment, Mask]] = []
+        kept: list[Shard] = []
+        again: list[tuple[Shard, Mask]] = []
         forgotten = dropped = 0
-        for number, listed in enumerate(self._listed):
-            keys = _read_keys(listed.fragment)
+        for number, fragment in enumerate(self._listed):
+            keys = _read_keys(fragment)
             wanted = choose(_names(keys))
             # Those that `find` finds: others repeat a key.
             newest = self.find(keys) == ((number << _ROW_BITS) | np.arange(len(keys)))
             stays = wanted & newest
             forgotten += int((newest & ~wanted).sum())
             dropped += int((~stays).sum())
-            if stays.all() and listed.fragment.rows >= MERGE_ROWS:
-                kept.append(listed)
+            if stays.all() and fragment.rows >= MERGE_ROWS:
+                kept.append(fragment)
             else:
-                again.append((listed.fragment, stays))
+                again.append((fragment, stays))
         if dropped or len(again) > 1:
-            self._replace([*kept, *map(_listed, _rewrite(again, self.directory))])
+            self._replace([*kept, *map(_summed, _rewrite(again, self.directory))])
         remove_unnamed(self.directory, self.kind)
         return forgotten
 
-    def _replace(self, listed: Sequence[Listed]) -> None:
+    def _replace(self, listed: Sequence[Shard]) -> None:
         write_manifest(self.directory, self.kind, listed)
         self._listed = list(listed)
         self._index = None
@@ -261,32 +253,33 @@ class ContentStore:
         if self._index is None:
             names: list[Names] = [_names(())]
             handles: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
-            for number, listed in reversed(list(enumerate(self._listed))):
-                names.append(_names(_read_keys(listed.fragment)))
-                handles.append((number << _ROW_BITS) | np.arange(listed.fragment.rows))
+            for number, fragment in reversed(list(enumerate(self._listed))):
+                names.append(_names(_read_keys(fragment)))
+                handles.append((number << _ROW_BITS) | np.arange(fragment.rows))
             joined = np.concatenate(names)
             order = np.argsort(joined, kind="stable")
             self._index = joined[order], np.concatenate(handles)[order]
         return self._index
 
 
-def _is_whole(listed: Listed) -> bool:
+def _is_whole(fragment: Shard) -> bool:
     try:
-        return _checksum(listed.fragment.path) == listed.crc32
+        return _checksum(fragment.path) == fragment.crc32
     except OSError:
         return False
 
 
-def _listed(fragment: Fragment) -> Listed:
+def _summed(fragment: Shard) -> Shard:
+    """Return a fragment that is whole on disk, with its checksum."""
     if count_rows(fragment.path) != fragment.rows:
         raise ShardError(
             f"{fragment.path} was written with {fragment.rows} rows and cannot be read: the disk "
             "is full or damaged. Look at the disk and run again."
         )
-    return Listed(fragment, _checksum(fragment.path))
+    return replace(fragment, crc32=_checksum(fragment.path))
 
 
-def _rewrite(parts: Iterable[tuple[Fragment, Mask]], directory: Path) -> Iterator[Fragment]:
+def _rewrite(parts: Iterable[tuple[Shard, Mask]], directory: Path) -> Iterator[Shard]:
     """Write the chosen rows of fragments into new ones of at most SHARD_ROWS, one at a time."""
     import pyarrow as pa
 
@@ -295,25 +288,14 @@ def _rewrite(parts: Iterable[tuple[Fragment, Mask]], directory: Path) -> Iterato
         pending.append(open_table(fragment.path).filter(pa.array(stays)))
         table = pa.concat_tables(pending)
         while table.num_rows >= SHARD_ROWS:
-            yield _write_rows(table.slice(0, SHARD_ROWS), directory)
+            yield write_hashed(table.slice(0, SHARD_ROWS), directory)
             table = table.slice(SHARD_ROWS)
         pending = [table]
     if pending and pending[0].num_rows:
-        yield _write_rows(pending[0], directory)
+        yield write_hashed(pending[0], directory)
 
 
-def _write_rows(rows: Any, directory: Path) -> Fragment:
-    batches = rows.combine_chunks().to_batches()
-    # Named by what it holds and not by the keys alone: its values may be other ones, made again.
-    digest = hashlib.sha256()
-    for batch in batches:
-        digest.update(batch.serialize())
-    key = digest.hexdigest()[:32]
-    path = fragment_path(directory, key)
-    return Fragment(key, path, write_table(path, batches))
-
-
-def _column(fragment: Fragment, name: str) -> Any:
+def _column(fragment: Shard, name: str) -> Any:
     """Return a column over the mapped file; the file is unmapped when the column is gone."""
     import pyarrow as pa
 
@@ -327,7 +309,7 @@ def _column(fragment: Fragment, name: str) -> Any:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _read_keys(fragment: Fragment) -> NDArray[np.uint8]:
+def _read_keys(fragment: Shard) -> NDArray[np.uint8]:
     return rows_of(_column(fragment, KEY))
 
 

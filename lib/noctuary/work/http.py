@@ -120,7 +120,6 @@ class JsonClient:
         self._client.close()
 
     def _read(self, response: httpx.Response, deadline: float) -> bytes:
-        """Read a body to its end, within the time and size that an answer may take."""
         body = bytearray()
         for chunk in response.iter_bytes():
             body += chunk
@@ -208,7 +207,6 @@ def _fault(state: RetryCallState) -> PassingFaultError:
 
 
 DEFAULT_TIMEOUT_S = 120.0  # for a whole answer: a batch on a local model takes a minute
-PATH = "/chat/completions"
 
 
 class EndpointDownError(NoctuaryError):
@@ -245,7 +243,6 @@ class Endpoint:
     model: str
     api_key: str | None = field(default=None, repr=False)  # never in a log or an error either
     timeout_s: float = DEFAULT_TIMEOUT_S
-    temperature: float | None = 0.0  # None leaves it out: some models accept only their own
 
     def __post_init__(self) -> None:
         require_web_address(self.url)
@@ -259,7 +256,7 @@ class Endpoint:
 
     def completions_url(self) -> str:
         """Return the address that prompts are posted to."""
-        return join_path(self.url, PATH)
+        return join_path(self.url, "/chat/completions")
 
 
 MAX_MEMORY_CHARS = 4_000  # of one memory in a prompt: bounds what a batch costs
@@ -343,13 +340,9 @@ def _take_row(
 
 
 def _parse(content: str) -> Any:
-    spans = [content.strip()]
-    spans += [
-        content[content.find(first) : content.rfind(last) + 1]
-        for first, last in ("{}", "[]")
-        if 0 <= content.find(first) < content.rfind(last)
-    ]
-    for span in spans:
+    """Return the JSON value of an answer, which may stand among other words; None without one."""
+    outer = (content[content.find(a) : content.rfind(z) + 1] for a, z in ("{}", "[]"))
+    for span in (content.strip(), *outer):
         with suppress(ValueError):
             return parse_json(span)
     return None
@@ -390,11 +383,9 @@ def ask(
         "model": endpoint.model,
         "messages": [{"role": "system", "content": system}, {"role": "user", "content": user}],
         "stream": False,
+        "temperature": 0.0,
+        **({"logprobs": True} if with_logprobs else {}),
     }
-    if endpoint.temperature is not None:
-        body["temperature"] = endpoint.temperature
-    if with_logprobs:
-        body["logprobs"] = True
     patience = Patience(RETRIES, MAX_RETRY_AFTER_S, sleep=sleep)
     try:
         client = JsonClient(endpoint.completions_url(), endpoint.api_key, MAX_ANSWER_BYTES)
@@ -418,12 +409,10 @@ def ask(
 
 def _answer(body: bytes) -> Answer:
     try:
-        envelope: Any = parse_json(body)
+        choice: dict[str, Any] = parse_json(body)["choices"][0]
+        content: Any = choice["message"]["content"]
     except ValueError:
         raise BadAnswerError(AnswerFault.NOT_JSON) from None
-    try:
-        choice: dict[str, Any] = envelope["choices"][0]
-        content: Any = choice["message"]["content"]
     except (LookupError, TypeError):
         raise BadAnswerError(AnswerFault.NO_CONTENT) from None
     if not isinstance(content, str):

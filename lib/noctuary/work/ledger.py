@@ -73,12 +73,12 @@ def begin_night(paths: StorePaths) -> tuple[list[Fault], list[str]]:
     """Take away what is not what the last night left; the caller holds the store's lock."""
     ledger, damaged_copies = _read(paths)
     faults = [*damaged_copies, *_find(paths, ledger)]
-    stages = _forget_stages(paths, {fault.name for fault in faults})
-    for fault in faults:
-        if fault.name == _SUMS and (paths.root / _SUMS).exists():
-            (paths.root / _SUMS).replace(paths.root / f"{_SUMS}.damaged")
-        remove_tree(_whole(paths, fault.name))
     gone = {fault.name for fault in faults}
+    stages = _forget_stages(paths, gone)
+    if _SUMS in gone and (paths.root / _SUMS).exists():
+        (paths.root / _SUMS).replace(paths.root / f"{_SUMS}.damaged")
+    for name in gone:
+        remove_tree(_whole(paths, name))
     found = any(True for _ in _below(paths.work, paths.lance))
     begun = _UNSURE if found and ledger.state in _MAY_HAVE_CHANGED else _OPEN
     _write(paths, _Ledger(begun, {n: e for n, e in ledger.files.items() if n not in gone}))
@@ -127,16 +127,12 @@ def _find(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
     faults: list[Fault] = []
     is_doubted = ledger.state == _DOUBTED
     for name, entry in ledger.files.items():
-        if _is_dagsters(paths, name):
-            continue
         state = _OPEN if is_doubted and name.startswith(_GUARDED) else ledger.state
-        if what := _compare(paths, name, entry, state):
+        if not _is_dagsters(paths, name) and (what := _compare(paths, name, entry, state)):
             faults.append(Fault(name, what))
     if is_doubted:
         found = {_name(paths, path) for path in _below(paths.work, paths.lance)}
-        unknown = sorted(
-            name for name in found - set(ledger.files) if not name.startswith(_GUARDED)
-        )
+        unknown = (n for n in sorted(found - ledger.files.keys()) if not n.startswith(_GUARDED))
         faults += [Fault(n, "nothing vouches for it since a night failed") for n in unknown]
     return faults
 
@@ -198,20 +194,18 @@ def _find_dagster(paths: StorePaths, ledger: _Ledger) -> list[Fault]:
     # only the database itself can tell.
     known = {n: e for n, e in ledger.files.items() if _is_dagsters(paths, n)}
     found = {_name(paths, path) for path in _below(paths.dagster_home)}
-    faults: list[Fault] = []
-    for name in sorted({*known, *found}):
-        entry, path, what = known.get(name), paths.root / name, ""
+    told: dict[str, str] = {}
+    for name in sorted(known.keys() | found):
+        entry, path = known.get(name), paths.root / name
         # Dagster removes files while this looks at them.
         with suppress(FileNotFoundError):
             if name not in found:
-                what = "" if _is_removed_run(paths, name, known) else "missing"
+                told[name] = "" if _is_removed_run(paths, name, known) else "missing"
             elif entry is not None and path.stat().st_mtime_ns == entry[1]:
-                what = _compare(paths, name, entry, _OPEN)
+                told[name] = _compare(paths, name, entry, _OPEN)
             elif path.suffix == ".db":
-                what = _sqlite_fault(path)
-        if what:
-            faults.append(Fault(name, what))
-    return faults
+                told[name] = _sqlite_fault(path)
+    return [Fault(name, what) for name, what in told.items() if what]
 
 
 def _is_removed_run(paths: StorePaths, name: str, known: Mapping[str, Entry]) -> bool:

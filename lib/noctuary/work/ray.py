@@ -22,7 +22,7 @@ from noctuary.core.files import remove_temporary_files
 from noctuary.core.settings import RunnerSettings
 from noctuary.core.types import SILENT, Progress, usable_cores
 from noctuary.work.runner import ATTEMPTS, ONE_THREAD, gather, work_elsewhere
-from noctuary.work.shards import SHARD_ROWS, VECTOR, BatchTask, Fragment, IndexSpec, Shard
+from noctuary.work.shards import SHARD_ROWS, VECTOR, BatchTask, IndexSpec, Shard
 
 WORKING_ROW_BYTES = 4_096  # of a row at work, text and vector and copies; more makes a larger store
 STORE_FACTOR = 3  # times what workers hold at once: with less Ray Data waits while workers idle
@@ -165,7 +165,7 @@ class RayRunner:
 
     def run(
         self, task: BatchTask, shards: Sequence[Shard], directory: Path, progress: Progress = SILENT
-    ) -> list[Fragment]:
+    ) -> list[Shard]:
         """See `Runner`."""
         directory.mkdir(parents=True, exist_ok=True)
         self.cluster.connect()
@@ -210,7 +210,7 @@ class RayRunner:
 
 def _fragments(
     task: BatchTask, shards: Sequence[Shard], directory: Path, workers: int
-) -> Generator[Fragment]:
+) -> Generator[Shard]:
     data: Any = importlib.import_module("ray.data")
     ray: Any = importlib.import_module("ray")
     items = [{"shard": pickle.dumps(shard)} for shard in shards]

@@ -26,7 +26,6 @@ from noctuary.work.shards import (
     VECTOR,
     BatchFunction,
     BatchTask,
-    Fragment,
     IndexSpec,
     Shard,
     count_rows,
@@ -45,7 +44,7 @@ class ShardWorker:
     threads: int = 1
     _function: BatchFunction | None = None
 
-    def work(self, shard: Shard) -> Fragment:
+    def work(self, shard: Shard) -> Shard:
         """Put the fragment of a shard in place and return it; one that is there is taken."""
         try:
             function = self._function = self._function or self.task.open(self.threads)
@@ -53,7 +52,7 @@ class ShardWorker:
             held = count_rows(path)
             if held is None:
                 held = write_table(path, [function(batch) for batch in read_batches(shard.path)])
-            return Fragment(shard.key, path, held)
+            return Shard(shard.key, path, held)
         except NoctuaryError:
             raise
         except Exception as error:
@@ -64,7 +63,7 @@ class ShardWorker:
             ) from error
 
 
-def work_elsewhere(opening: bytes, shard: Shard) -> Fragment:
+def work_elsewhere(opening: bytes, shard: Shard) -> Shard:
     """Do what a `ShardWorker` does, in a process that others ask."""
     try:
         return _open_worker(opening).work(shard)
@@ -93,12 +92,12 @@ def _can_travel(error: NoctuaryError) -> bool:
 
 
 def gather(
-    task: BatchTask, shards: Sequence[Shard], fragments: Generator[Fragment], progress: Progress
-) -> list[Fragment]:
+    task: BatchTask, shards: Sequence[Shard], fragments: Generator[Shard], progress: Progress
+) -> list[Shard]:
     """Return fragments, which come in any order, in that of their shards; tell of each one."""
     rows = {shard.key: shard.rows for shard in shards}
     total, done = sum(rows.values()), 0
-    made: dict[str, Fragment] = {}
+    made: dict[str, Shard] = {}
     with closing(fragments):
         for fragment in fragments:
             made[fragment.key] = fragment
@@ -123,7 +122,7 @@ class LocalRunner:
 
     def run(
         self, task: BatchTask, shards: Sequence[Shard], directory: Path, progress: Progress = SILENT
-    ) -> list[Fragment]:
+    ) -> list[Shard]:
         """See `Runner`."""
         directory.mkdir(parents=True, exist_ok=True)
         cores = self.workers or usable_cores()
@@ -155,11 +154,11 @@ class LocalRunner:
 
 def _work_in_processes(
     task: BatchTask, shards: Sequence[Shard], directory: Path, workers: int
-) -> Generator[Fragment]:
+) -> Generator[Shard]:
     # Every worker is a pool of its own, so that a death costs and counts for its own shard alone.
     opening, waiting, deaths = pickle.dumps((task, directory)), deque(shards), Counter[str]()
     idle: list[ProcessPoolExecutor] = []
-    busy: dict[Future[Fragment], tuple[ProcessPoolExecutor, Shard]] = {}
+    busy: dict[Future[Shard], tuple[ProcessPoolExecutor, Shard]] = {}
     with _crew(directory) as start_worker:
         while waiting or busy:
             while waiting and len(busy) < workers:

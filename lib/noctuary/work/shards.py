@@ -45,20 +45,12 @@ class BatchTask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Rows that one call works on: an Arrow IPC file that every worker can read."""
+    """An Arrow IPC file of rows that one call works on; or of what they became, a fragment."""
 
-    key: str  # 32 hex digits, of the task and of the rows: names the fragment that it becomes
+    key: str  # 32 hex digits of the task and the rows; a fragment has that of its shard
     path: Path
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fragment:
-    """What a shard became: an Arrow IPC file, `<key>.arrow`, whole or absent."""
-
-    key: str  # of its shard
-    path: Path
-    rows: int  # not always those of the shard
+    rows: int  # of a fragment not always those of its shard
+    crc32: int = 0  # of the file, where a content store lists it
 
 
 VECTOR = "vector"  # the column of a LanceDB table that an index is of
@@ -80,7 +72,7 @@ class Runner(Protocol):
 
     def run(
         self, task: BatchTask, shards: Sequence[Shard], directory: Path, progress: Progress = SILENT
-    ) -> list[Fragment]:
+    ) -> list[Shard]:
         """Write the fragment of every shard and return them in order, or raise a ShardError."""
         # One that is there is taken as it is, so that a killed run goes on where it was; a worker
         # that dies is replaced. A fragment is named by its shard's key: nothing is written twice.
@@ -122,10 +114,10 @@ def list_shards(
             count += piece.num_rows
             start += piece.num_rows
             if count == rows:
-                yield _write_shard(pa.Table.from_batches(held), directory, salt)
+                yield write_hashed(pa.Table.from_batches(held), directory, salt, ".rows.arrow")
                 held, count = [], 0
     if count:
-        yield _write_shard(pa.Table.from_batches(held), directory, salt)
+        yield write_hashed(pa.Table.from_batches(held), directory, salt, ".rows.arrow")
 
 
 def read_batches(path: Path, rows: int = BATCH_ROWS) -> Iterator[RecordBatch]:
@@ -174,12 +166,12 @@ def write_table(path: Path, batches: Sequence[RecordBatch]) -> int:
     return int(table.num_rows)
 
 
-def _write_shard(table: Any, directory: Path, salt: str) -> Shard:
+def write_hashed(table: Any, directory: Path, salt: str = "", ending: str = ".arrow") -> Shard:
+    """Write a table under a name that is the hash of its rows, and of a salt."""
     digest = hashlib.sha256(salt.encode("utf-8"))
     batches = table.combine_chunks().to_batches()
     for batch in batches:
         digest.update(batch.serialize())
     key = digest.hexdigest()[:32]
-    path = directory / f"{key}.rows.arrow"
-    write_table(path, batches)
-    return Shard(key, path, table.num_rows)
+    path = directory / f"{key}{ending}"
+    return Shard(key, path, write_table(path, batches))

@@ -16,7 +16,7 @@ from noctuary.core.files import remove_tree
 from noctuary.core.manifest import read_pointer
 from noctuary.embed.lean import HEADER_FILE, WEIGHTS_FILE
 from noctuary.recall.api import recall
-from noctuary.snapshot.verdict import CheckResult, store_verdict
+from noctuary.snapshot.publish import CheckResult, store_verdict
 from tests.support.lean import write_encoder
 from tests.support.store import Store, household
 

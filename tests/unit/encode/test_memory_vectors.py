@@ -25,7 +25,7 @@ from noctuary.embed.documents import Backend, sample_texts, text_key
 from noctuary.embed.onnx import OnnxEncoder
 from noctuary.sources.corpus import iter_batches
 from noctuary.work.content import ContentStore, Filled
-from noctuary.work.shards import Fragment, write_table
+from noctuary.work.shards import Shard, write_table
 from noctuary.work.stage import forget_result
 from noctuary_assets.index import MEMORY_VECTORS, chosen_backend, embed_memories
 from noctuary_assets.ingest import export_memories
@@ -116,7 +116,7 @@ def test_a_damaged_vector_is_computed_again(night: Night, damage: str) -> None:
     store.forget(keys.to_pylist())
     path = store.directory / f"{'0' * 32}.arrow"
     count = write_table(path, [pa.record_batch([keys, values], names=["key", "value"])])
-    store.commit([Fragment("0" * 32, path, count)])
+    store.commit([Shard("0" * 32, path, count)])
     forget_result(night.paths.work, MEMORY_VECTORS)
     result = embed_memories(Night(night.paths, night.source, night.settings))
     wanted = 1 if damage == "not finite" else 4

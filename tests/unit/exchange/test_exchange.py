@@ -20,8 +20,7 @@ from noctuary.core.settings import CorpusSettings
 from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
-from noctuary.snapshot.publish import publish_candidate
-from noctuary.snapshot.verdict import CheckResult, read_verdict, store_verdict
+from noctuary.snapshot.publish import CheckResult, publish_candidate, read_verdict, store_verdict
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.source import open_source

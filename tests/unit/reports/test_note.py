@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from noctuary.evaluate import note as module
 from noctuary.evaluate.note import write_note
 from noctuary.snapshot.checks import DROP_CHECK
-from noctuary.snapshot.verdict import CheckResult, Verdict
+from noctuary.snapshot.publish import CheckResult, Verdict
 from noctuary.sources.source import QuarantineReason
 from noctuary.text.marks import plural
 from noctuary.work.stage import Stage, StageResult

@@ -12,8 +12,13 @@ from noctuary.core.files import remove_tree
 from noctuary.core.manifest import full_check, read_manifest, read_pointer
 from noctuary.recall.engine import Recaller
 from noctuary.snapshot import publish
-from noctuary.snapshot.publish import find_by_digest, list_snapshots, publish_candidate
-from noctuary.snapshot.verdict import CheckResult, store_verdict
+from noctuary.snapshot.publish import (
+    CheckResult,
+    find_by_digest,
+    list_snapshots,
+    publish_candidate,
+    store_verdict,
+)
 from tests.support.store import Store, household, memory, renumber
 
 FAILED = CheckResult("no_sensitive_row_is_anywhere", False, {"memories": 1})

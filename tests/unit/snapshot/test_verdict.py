@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.store import StorePaths
-from noctuary.snapshot.verdict import FAIL, PASS, CheckResult, read_verdict, store_verdict
+from noctuary.snapshot.publish import FAIL, PASS, CheckResult, read_verdict, store_verdict
 
 DIGEST = "d" * 64
 GOOD = CheckResult("rows_are_there", True, {"rows": 3})

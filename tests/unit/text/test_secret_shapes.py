@@ -7,8 +7,13 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.text.secret_forms import MIN_TOKEN_CHARS, TOKEN_FORMATS
-from noctuary.text.secrets import TEXT_FORMATS, find_secret
+from noctuary.text.secret_forms import (
+    MIN_TOKEN_CHARS,
+    NUMBER_FORMATS,
+    TEXT_FORMATS,
+    TOKEN_FORMATS,
+)
+from noctuary.text.secrets import find_secret
 from noctuary_pipelines import sample
 from tests.support.credential_shapes import HARMLESS, TOKENS, WORDED, credentials, fill
 
@@ -21,7 +26,7 @@ _FRAGMENTS = [
 
 def _find_format_naively(text: str) -> bool:
     """Try every pattern on the whole text."""
-    return any(rule.pattern.search(text) for rule in (*TEXT_FORMATS, *TOKEN_FORMATS))
+    return any(rule.is_in(text) for rule in (*TEXT_FORMATS, *TOKEN_FORMATS, *NUMBER_FORMATS))
 
 
 def test_every_published_format_is_found() -> None:

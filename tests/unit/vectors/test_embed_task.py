@@ -17,7 +17,7 @@ from noctuary.core.files import hash_text
 from noctuary.embed import documents as embed_task
 from noctuary.embed.documents import keyed_texts, read_vectors, write_vectors
 from noctuary.work.content import ContentStore
-from noctuary.work.shards import Fragment, fragment_path, write_table
+from noctuary.work.shards import Shard, fragment_path, write_table
 
 DIM = 3
 Floats = NDArray[np.float32]
@@ -35,7 +35,7 @@ def add(store: ContentStore, name: str, texts: Sequence[str], values: Any) -> No
     keys = pa.array([key_of(text) for text in texts], pa.binary(32))
     path = fragment_path(store.directory, name)
     rows = write_table(path, [pa.record_batch([keys, values], names=["key", "value"])])
-    store.commit([Fragment(name, path, rows)])
+    store.commit([Shard(name, path, rows)])
 
 
 def as_values(texts: Sequence[str], dimension: int = DIM) -> Any:

@@ -18,7 +18,7 @@ from noctuary.core.errors import ShardError
 from noctuary.work import content
 from noctuary.work.content import MANIFEST_FILE, ContentStore, Filled, fill
 from noctuary.work.runner import LocalRunner
-from noctuary.work.shards import Fragment, list_shards
+from noctuary.work.shards import Shard, list_shards
 from tests.support.batch_tasks import Fail, ShoutTexts, batches_of, key_of
 
 HERE = LocalRunner(workers=1)
@@ -160,7 +160,7 @@ def test_a_fragment_that_cannot_be_read_does_not_count(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     fill_with(store, TEXTS[:10], tmp_path)
     with pytest.raises(ShardError, match="cannot be read"):
-        store.commit([Fragment("0" * 32, store.directory / "no.arrow", 3)])
+        store.commit([Shard("0" * 32, store.directory / "no.arrow", 3)])
     assert held(store_at(tmp_path), TEXTS[:10]) == shouted(TEXTS[:10])
 
 
@@ -346,7 +346,7 @@ getattr(store, sys.argv[3])([b"1" * 32, b"2" * 32], [b"uno", sys.argv[4].encode(
 
 
 @pytest.mark.parametrize("call", ["put", "replace"])
-@pytest.mark.parametrize("place", ["write_table", "write_manifest", "remove_unnamed"])
+@pytest.mark.parametrize("place", ["write_hashed", "write_manifest", "remove_unnamed"])
 def test_a_writer_that_was_killed_leaves_all_of_it_or_nothing(
     tmp_path: Path, place: str, call: str
 ) -> None:
