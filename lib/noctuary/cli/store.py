@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sqlite3
 import stat
@@ -19,20 +18,12 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from noctuary.agents import install
-from noctuary.agents.client import Refusal, directory_fault, find_place, ping, read_fallback
+from noctuary.agents import client, install
 from noctuary.agents.hooks import AGENTS, PROMPT
 from noctuary.agents.state import COUNTERS, TIMEOUT, EventCounters, read_counters
-from noctuary.cli.common import (
-    EXIT_FAILED,
-    as_called,
-    find_sdk_fault,
-    json_option,
-    open_paths,
-    store_options,
-    tell,
-)
+from noctuary.cli import main as cli
 from noctuary.compact.archive import ArchiveReader
+from noctuary.core import store as layout
 from noctuary.core.errors import (
     ConfigError,
     NoctuaryError,
@@ -52,21 +43,10 @@ from noctuary.core.manifest import (
 )
 from noctuary.core.settings import Settings
 from noctuary.core.sqlite import connect_immutable, open_foreign, open_log
-from noctuary.core.store import (
-    ABSTENTION_FILE,
-    ROWS_FILE,
-    VECTORS_FILE,
-    StorePaths,
-    expand_user,
-    find_home,
-    find_store,
-    is_snapshot_id,
-    last_night_hours,
-    list_stores,
-)
+from noctuary.core.store import StorePaths, find_home
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 from noctuary.embed.tiers import TableHome, connect
-from noctuary.recall.profile import current_settings, layers_of, list_profiles, read_store_profiles
+from noctuary.recall import profile as profiles
 from noctuary.recall.result import Calibration
 from noctuary.snapshot.publish import rollback as roll_back
 from noctuary.snapshot.verdict import PASS
@@ -81,11 +61,11 @@ _WINGS = "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORD
 
 
 @click.command()
-@store_options
+@cli.store_options
 def status(store: str | None) -> None:
     """Show the serving snapshot: identity, age, source, encoder and counts."""
-    found = read_status(open_paths(store))
-    tell(found, _status_lines(found))
+    found = read_status(cli.open_paths(store))
+    cli.tell(found, _status_lines(found))
 
 
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -110,7 +90,7 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
 def read_status(paths: StorePaths) -> dict[str, Any]:
     """Return the state of a store as plain values."""
     pointer, manifest = _read_serving(paths)
-    rows_file = paths.snapshots / pointer.snapshot_id / ROWS_FILE
+    rows_file = paths.snapshots / pointer.snapshot_id / layout.ROWS_FILE
     return {
         "home": str(find_home()),
         "store": str(paths.root),
@@ -180,14 +160,16 @@ def _ask_rows(rows_file: Path, sql: str) -> list[tuple[str, Any]]:
 
 
 @click.command()
-@store_options
+@cli.store_options
 def snapshots(store: str | None) -> None:
     """List the published snapshots, oldest first; * marks the one that serves."""
-    found = describe_snapshots(open_paths(store))
+    found = describe_snapshots(cli.open_paths(store))
     lines = [
         f"{'*' if row['serving'] else ' '} {row['snapshot_id']}  {_state(row)}" for row in found
     ]
-    tell({"snapshots": found}, lines or ["nothing has been published yet: run `noctuary nightly`"])
+    cli.tell(
+        {"snapshots": found}, lines or ["nothing has been published yet: run `noctuary nightly`"]
+    )
 
 
 def _state(row: Mapping[str, Any]) -> str:
@@ -201,16 +183,16 @@ def _state(row: Mapping[str, Any]) -> str:
 
 @click.command()
 @click.argument("snapshot_id", required=False)
-@store_options
+@cli.store_options
 def rollback(snapshot_id: str | None, store: str | None) -> None:
     """Serve an older snapshot: SNAPSHOT_ID, or the newest one older than the serving one.
 
     Every byte of it is verified first. The next night publishes again if the source differs from
     it.
     """
-    pointer = roll_back(open_paths(store), snapshot_id)
+    pointer = roll_back(cli.open_paths(store), snapshot_id)
     said = f"serving {pointer.snapshot_id} (before: {pointer.previous_id or 'nothing'})"
-    tell(asdict(pointer), [said])
+    cli.tell(asdict(pointer), [said])
 
 
 def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
@@ -220,7 +202,7 @@ def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
     except StoreError:
         serving = None
     found: list[dict[str, Any]] = []
-    for name in sorted(p.name for p in paths.snapshots.glob("*") if is_snapshot_id(p.name)):
+    for name in sorted(p.name for p in paths.snapshots.glob("*") if layout.is_snapshot_id(p.name)):
         row: dict[str, Any] = {
             "snapshot_id": name, "serving": name == serving, "intact": True, "outdated": False,
             "memories": None, "bytes": None, "built_at": None,
@@ -245,7 +227,7 @@ def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
 
 
 @click.command()
-@json_option
+@cli.json_option
 def stores() -> None:
     """List the stores of noctuary's home: source, size, what serves, how old, what is wrong.
 
@@ -255,7 +237,7 @@ def stores() -> None:
     """
     home = find_home()
     found = describe_stores(home)
-    tell({"home": str(home), "stores": found}, _store_lines(home, found))
+    cli.tell({"home": str(home), "stores": found}, _store_lines(home, found))
 
 
 def _store_lines(home: Path, found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -278,10 +260,10 @@ def _store_lines(home: Path, found: Sequence[Mapping[str, Any]]) -> Iterator[str
 
 def describe_stores(home: Path) -> list[dict[str, Any]]:
     """Describe the stores of a home: what each serves, and as `fault` what is wrong."""
-    published = list_stores(home)
-    default = find_store(None, home=home)[0] if published else None
+    published = layout.list_stores(home)
+    default = layout.find_store(None, home=home)[0] if published else None
     roots = sorted({*published, *(work.parent for work in home.glob("*/work"))})
-    limit_hours = current_settings()[0].recall.stale_after_hours
+    limit_hours = profiles.current_settings()[0].recall.stale_after_hours
     return [
         {
             "name": root.name,
@@ -307,7 +289,7 @@ def _describe_serving(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
         "memories": manifest.counts["memories"],
         "snapshot_id": pointer.snapshot_id,
         "published_at": pointer.published_at,
-        "age_hours": last_night_hours(paths),
+        "age_hours": layout.last_night_hours(paths),
         "fault": "; ".join(wrong) or None,
     }
 
@@ -317,8 +299,8 @@ def _describe_serving(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--fix", is_flag=True, help="First make the store's files readable by you only.")
-@store_options
+@cli.flag("--fix", "First make the store's files readable by you only.")
+@cli.store_options
 def doctor(fix: bool, store: str | None) -> None:
     """Look for what is wrong and say what to do about it.
 
@@ -329,7 +311,7 @@ def doctor(fix: bool, store: str | None) -> None:
 
     Exit code 1 if anything fails; warnings alone are 0.
     """
-    paths = open_paths(store)
+    paths = cli.open_paths(store)
     mended = make_private(paths.root, _source_below(paths)) if fix else 0
     findings = examine(paths)
     found = {
@@ -338,9 +320,9 @@ def doctor(fix: bool, store: str | None) -> None:
         "findings": [finding._asdict() for finding in findings],
         "mended": mended,
     }
-    tell(found, _doctor_lines(found))
+    cli.tell(found, _doctor_lines(found))
     if any(f.level == "fail" for f in findings):
-        sys.exit(EXIT_FAILED)
+        sys.exit(cli.EXIT_FAILED)
 
 
 def _doctor_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -352,7 +334,7 @@ def _doctor_lines(found: Mapping[str, Any]) -> Iterator[str]:
         mark = "ok  " if finding["level"] == "ok" else finding["level"].upper()
         yield f"{mark}  {finding['name']}: {finding['message']}"
         if finding["remedy"]:
-            yield f"      -> {as_called(finding['remedy'])}"
+            yield f"      -> {cli.as_called(finding['remedy'])}"
 
 
 class Finding(NamedTuple):
@@ -428,7 +410,7 @@ _warn, _fail = partial(_bad, "warn"), partial(_bad, "fail")
 
 def examine(paths: StorePaths) -> list[Finding]:
     """Look at everything; a check that breaks is itself a finding."""
-    settings, home, here = current_settings()[0], find_home, Path.cwd
+    settings, home, here = profiles.current_settings()[0], find_home, Path.cwd
     looks: dict[str, Callable[[], Finding | Iterable[Finding]]] = {
         "settings": _look_at_settings,
         "privacy": lambda: _look_at_privacy(paths),
@@ -489,8 +471,8 @@ def _source_below(paths: StorePaths) -> Path | None:
 
 
 def _look_at_profiles(paths: StorePaths, settings: Settings) -> Finding:
-    stored = read_store_profiles(paths.profiles)
-    known = list_profiles(layers_of(settings, {}, stored.tables))
+    stored = profiles.read_store_profiles(paths.profiles)
+    known = profiles.list_profiles(profiles.layers_of(settings, {}, stored.tables))
     faults = [w.message for w in stored.warnings]
     faults += [f"{profile.name}: {fault}" for profile in known for fault in profile.faults]
     if faults:
@@ -532,7 +514,7 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
 
 def _look_at_age(paths: StorePaths, pointer: Pointer, limit_hours: float) -> Finding:
     """Return how long ago a night went through; a limit of 0 means that no age is too old."""
-    hours = last_night_hours(paths)
+    hours = layout.last_night_hours(paths)
     if hours is not None and not 0 < limit_hours < hours:
         return _ok("age", f"the last night went through {hours:.1f} h ago")
     since = "ever" if hours is None else f"for {hours:.0f} h"
@@ -587,7 +569,7 @@ def _look_at_hosted_encoder(directory: Path) -> Finding:
 def look_at_vectors(snapshot: Path, manifest: Manifest) -> Finding:
     """Return whether every memory of a snapshot has a vector."""
     memories = int(manifest.counts.get("memories", 0))
-    vectors = np.load(snapshot / VECTORS_FILE, mmap_mode="r", allow_pickle=False)
+    vectors = np.load(snapshot / layout.VECTORS_FILE, mmap_mode="r", allow_pickle=False)
     if memories == len(vectors):
         return _ok("vectors", f"each of {memories:,} memories has one")
     return _fail("vectors", f"{memories:,} memories have {len(vectors):,} vectors")
@@ -619,11 +601,13 @@ def _reading_fault(path: Path) -> str | None:
 def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
     """Return whether the snapshot knows when to say nothing; it matters to hooks that abstain."""
     try:
-        calibration = Calibration.parse((snapshot / ABSTENTION_FILE).read_text(encoding="utf-8"))
+        calibration = Calibration.parse(
+            (snapshot / layout.ABSTENTION_FILE).read_text(encoding="utf-8")
+        )
     except FileNotFoundError:
         calibration = None
     except (OSError, ValueError) as error:
-        return _warn("abstention", f"{ABSTENTION_FILE} cannot be read: {error}")
+        return _warn("abstention", f"{layout.ABSTENTION_FILE} cannot be read: {error}")
     if calibration is not None:
         thresholds = sorted(calibration.thresholds.items())
         told = ", ".join(f"{signal} below {at:.2f}" for signal, at in thresholds)
@@ -645,7 +629,7 @@ def look_at_transcripts(path: str) -> Finding:
         message = "no folder is set: only what the Stop hook keeps is remembered"
         return _ok("transcripts", message)
     try:
-        place = expand_user(path)
+        place = layout.expand_user(path)
     except StoreError as error:
         return _warn("transcripts", str(error))
     fault = _reading_fault(place)
@@ -677,7 +661,7 @@ def look_at_index(paths: StorePaths) -> Finding:
         return _ok("index", "there are no LanceDB tables; recall needs none")
     if not indexed:
         return _ok("index", f"{len(tables)} LanceDB tables without an index: scans are exact")
-    if importlib.util.find_spec("lancedb") is None:
+    if not cli.is_installed("lancedb"):
         return _ok("index", "LanceDB is not installed here: its indexes cannot be read")
     database = connect(paths.lance)
     counted = {
@@ -818,19 +802,19 @@ _RECENT_S = 24 * _HOUR_S
 
 def look_at_server(store: Path) -> Finding:
     """Return how the store's server is, and whether a client had a reason not to use it."""
-    place = find_place(store)
+    place = client.find_place(store)
     none_runs = _ok("server", "none runs: recall answers in its own process")
     try:
-        fault = directory_fault(place.directory)
+        fault = client.directory_fault(place.directory)
     except FileNotFoundError:
         return none_runs
     if fault is not None:
         return _warn("server unsafe", f"no server can be used: {fault}")
-    answer, fallback, told = ping(store), read_fallback(place), ""
+    answer, fallback, told = client.ping(store), client.read_fallback(place), ""
     if fallback is not None and time.time() - fallback.at_s <= _RECENT_S:
         minutes = max(time.time() - fallback.at_s, 0.0) / 60
         told = f"{minutes:.0f} min ago a client fell back ({fallback.code}): {fallback.message}"
-    if isinstance(answer, Refusal):
+    if isinstance(answer, client.Refusal):
         if answer.code != "absent":
             return _warn("server", f"{answer.code}: {answer.message}")
         return _ok("server", f"none runs; {told}") if told else none_runs
@@ -934,7 +918,7 @@ def _tell_calls(agent: str, called: Sequence[EventCounters]) -> str:
 
 
 def _look_at_mcp(folder: Path) -> Finding:
-    fault = find_sdk_fault()
+    fault = cli.find_sdk_fault()
     if fault is None:
         return _ok("mcp", "the MCP server can run")
     plugin = next((p for a in AGENTS if (p := install.enabled_plugin(a, folder)) is not None), None)

@@ -53,7 +53,6 @@ class Node(NamedTuple):
 
 # Text of Markdown blocks: white space, tables, and one text of a block with blocks inside.
 
-
 _LEADING_BLANK_LINES: Final = re.compile(r"\A(?:[^\S\n]*\n)+")
 _CELL: Final = r"[ \t]*:?-+:?[ \t]*"
 _TABLE_RULE: Final = re.compile(rf"\|?{_CELL}(?:\|{_CELL})*\|?\Z")
@@ -131,7 +130,6 @@ def _has_table(content: str) -> bool:
 # Words decide, not grammar: sentences are not told apart, "should not" is an obligation as the
 # rule has it, and "Never reveal it", which names no "you", demands nothing.
 
-
 REACH_WORDS: Final = 3
 """How many words after a "you" are looked at. More finds demands that belong to others."""
 
@@ -169,7 +167,6 @@ def find_marks(text: str) -> frozenset[Mark]:
 #
 # PyYAML is loaded when there is front matter. Only the shape of the YAML is read, its values stay
 # text: a date that does not exist, or an id with leading zeros, is as good as any other.
-
 
 MAX_FRONT_MATTER_CHARS: Final = 32_768
 """Longest front matter that is read: the parser takes a second for half a million characters."""
@@ -279,7 +276,6 @@ def _shown(value: Any) -> str:
 #
 # Link reference definitions are not set apart: `[guide]: docs/guide.md` is a paragraph, so that
 # what an item refers to is in a node as well. Tables are paragraphs whose lines are kept.
-
 
 MAX_LEVELS: Final = 64
 """Levels of nesting that are parsed, two for a list and one for a quote. What is nested deeper is a
@@ -404,7 +400,6 @@ def _keep_as_text(state: StateBlock, start_line: int, end_line: int, silent: boo
 
 # Nodes of one document: the tier of every block.
 
-
 CORE_AUTHORITY: Final = 1.0
 """a(d) of documents that say who the agent is; they outrank what was merely remembered."""
 
@@ -452,7 +447,6 @@ def parse_document(text: str, source: str, *, core: bool = True) -> tuple[Node, 
 
 
 # Documents from files: all nodes in authored order, and whether the hard ones fit.
-
 
 MAX_DOCUMENT_BYTES: Final = 1_000_000
 """Longest file. Instructions have kilobytes; a megabyte of prose is parsed for two seconds, one of

@@ -192,7 +192,6 @@ def profile_named(profile: str | ContextProfile) -> ContextProfile:
 #     {"role": "user", "text": "The build is red.", "id": "m1", "at": "2026-03-01T08:00:00Z"}
 #     {"role": "assistant", "text": "Which part?", "bundle": "b7"}
 
-
 MAX_SESSION_BYTES = 64_000_000
 """Longest file: it is read whole, and a session of a working day has a hundredth of this."""
 
@@ -252,7 +251,6 @@ def _turn(line: bytes) -> Turn:
 #
 # One context uses one counter.
 
-
 _ENOUGH_IDS = 1 << 20
 """More ids than any single word has: the count is never cut off."""
 
@@ -306,7 +304,6 @@ def vocabulary_counter(name: str, tokenizer: WordPiece) -> TokenCounter:
 # costs does not depend on its neighbours. Only our own tags are escaped in documents and turns,
 # and a turn's further lines are indented, so that no text can close a section or speak for
 # somebody else.
-
 
 RULES, LATEST, GUIDANCE, EARLIER = "rules", "latest turns", "guidance", "earlier turns"
 """Names of the sections of hard nodes, of T_base, of soft nodes and of the tail's extension."""
