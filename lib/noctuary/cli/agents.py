@@ -6,8 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +262,9 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
         cli.tell(found, [f"noctuary serve: answers for {directory} (process {os.getpid()})"])
         sys.stdout.flush()
 
+    def wake(*_: object) -> None:
+        server.stop()
+
     server = warm.Server(
         directory,
         warm.answer_recall,
@@ -270,25 +272,10 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
         idle_s=idle_minutes * 60,
         clients=clients,
     )
-    with _stopping_on_signals(server):
+    with cli.handling(wake, signal.SIGTERM, signal.SIGINT):
         reason = server.run(say_ready, lambda: warm.warm_up(directory))
     if not cli.is_json():
         click.echo(f"noctuary serve: ended, {_WHY[reason]}", err=True)
-
-
-@contextmanager
-def _stopping_on_signals(server: warm.Server) -> Generator[None]:
-    """Let SIGTERM and SIGINT stop the server; what was set before comes back."""
-
-    def wake(*_: object) -> None:
-        server.stop()
-
-    before = {number: signal.signal(number, wake) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # `noctuary mcp`: recall for agents that speak the Model Context Protocol.

@@ -62,8 +62,7 @@ def evaluate() -> None:
     """  # noqa: D301 (click wants the control character)
 
 
-PATH = click.Path(path_type=Path)
-"""Whether a file is there is for its reader to say: its message tells what was expected."""
+PATH = click.Path(path_type=Path)  # whether a file is there is for its reader to say
 
 
 def _check_metrics(
@@ -154,8 +153,7 @@ def _set_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 # `noctuary evaluate run`: ask the queries of a set, score what comes back, keep the run.
 
-DEPTH = 50
-"""Results wanted in all, at least: the deepest default metric. Deeper metrics ask for more."""
+DEPTH = 50  # results wanted in all, at least: of the deepest default metric
 
 
 @evaluate.command("run")

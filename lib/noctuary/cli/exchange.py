@@ -115,21 +115,19 @@ def import_store(export: Path, store: str) -> None:
 # What an export is: its files, its manifest and its version; documented in docs/exchange.md.
 
 FORMAT = "noctuary-export"
-FORMAT_VERSION = 2
-"""Bumped when a reader of the previous version could not read the new one."""
+FORMAT_VERSION = 2  # bumped when a reader of the previous version could not read the new one
 
 MANIFEST = "manifest.json"
 MEMORIES, NODES, EDGES = "memories.jsonl", "graph/nodes.jsonl", "graph/edges.jsonl"
 LINES = (MEMORIES, NODES, EDGES, "summaries.jsonl")
 """For people and other programs; an import compares them with what it built."""
 
-SNAPSHOT, ENCODER = "snapshot", "encoder"
-"""Folders: the snapshot's own files, and what queries are embedded with."""
-
+SNAPSHOT, ENCODER = "snapshot", "encoder"  # folders: its own files, and what embeds queries
 ENCODER_FILES = (lean.HEADER_FILE, lean.VOCAB_FILE, lean.WEIGHTS_FILE)
 OTHER_FILES = (layout.RANKING_FILE, layout.ABSTENTION_FILE, layout.TIER_EXITS_FILE)
 """Of a snapshot: all but its rows and its arrays."""
 
+# Of every file that may be in an export: none leads out of the directory that it is put into.
 _NAME = re.compile(
     "|".join(
         [*map(re.escape, LINES), rf"{SNAPSHOT}/[a-z0-9_]+\.npy"]
@@ -137,7 +135,6 @@ _NAME = re.compile(
         + [re.escape(f"{SNAPSHOT}/{name}") for name in (layout.ROWS_FILE, *OTHER_FILES)]
     )
 )
-"""Of every file that may be in an export: none leads out of the directory that it is put into."""
 
 SNAPSHOT_KEYS = (
     "format_version", "counts", "id_kind", "encoder", "encoder_digest", "corpus_digest",
@@ -148,12 +145,11 @@ with the version of SQLite, and no place on this machine."""
 
 _BODY = {"format", "format_version", "digest", "files", "snapshot"}
 _MOST_MANIFEST_BYTES = 16 * 2**20  # a real one has some 30,000
+# Settings that name a place, an address, a user or a variable: an import's owner has their own.
 _OF_ONE_MACHINE = re.compile(
     r"evaluation\.queries|.*\.(path|user|address)|.*[._]ur[il]|.*_variable"
 )
-"""Settings that name a place, an address, a user or a variable: an import's owner has their own."""
-_PLACES = ("/", "~", ".")
-"""What a model begins with that is named by its directory."""
+_PLACES = ("/", "~", ".")  # what a model begins with that is named by its directory
 _OTHERWISE = "use the noctuary that made it, or export anew"
 _ANEW = "somebody changed it, so export anew"
 
@@ -265,8 +261,7 @@ def _digest(entries: Entries, snapshot: Mapping[str, Any]) -> str:
 
 # A snapshot as JSON lines: memories as a source reads them, the graph as nodes and edges.
 
-_KINDS = ("mention", "edge", "concept_edge", "supersession", "summary_source")
-"""In edges.jsonl: a table each."""
+_KINDS = ("mention", "edge", "concept_edge", "supersession", "summary_source")  # tables
 
 
 def write_lines(view: SnapshotView, directory: Path) -> None:
@@ -308,11 +303,11 @@ _TYPES = {"TEXT": str, "INTEGER": int, "REAL": float}
 _DTYPES = frozenset({"<f4", "<f8", "<i8", "<i4", "|i1", "|b1"})
 _ADOPTED = frozenset({"fusion", "lexical_weight", "dense_weight", "graph_weight", "session_weight"})
 """What an evaluation may choose of a ranking: no other flag comes with a snapshot."""
+# By file, its keys, and the one of them that holds flags, with the flags that it may hold.
 _FLAGS = {
     layout.RANKING_FILE: ({"adopted", "challenger", "reason", "evidence"}, "adopted", _ADOPTED),
     layout.ABSTENTION_FILE: ({"rule", "signals"}, "signals", frozenset(SIGNALS)),
 }
-"""By file, its keys, and the one of them that holds flags, with the flags that it may hold."""
 
 _COUNTED = ("memories", "terms", "concepts", "concept_edges", "supersessions", "clusters",
             "summaries")  # fmt: skip
@@ -541,8 +536,7 @@ def _copy(source: Path, target: Path) -> None:
 
 # A new store from an export: the snapshot is built again, judged, compared, and serves.
 
-KIND = "noctuary-export"
-"""The kind of source of an imported snapshot: there is no store behind it."""
+KIND = "noctuary-export"  # the kind of source of an imported snapshot: there is no store behind it
 
 
 class Imported(NamedTuple):

@@ -29,8 +29,7 @@ from noctuary.text.marks import visible_line
 
 # `noctuary why`: what became of one memory in one recall; or a kept recall, run again.
 
-_LIST = "\0list"
-"""Stands for `--replay` without an id; no id holds it."""
+_LIST = "\0list"  # stands for `--replay` without an id; no id holds it
 
 _QUERY_CHARS = 48
 _SECOND_CHARS = len("2026-03-01T08:00:00")
@@ -200,8 +199,7 @@ def _expansion_lines(found: explain.Expansion) -> Iterator[str]:
 
 # `noctuary profile`: how recalls rank, what each flag means, and which layer says so.
 
-CHANGED = "*"
-"""Marks a value that is not the built-in one."""
+CHANGED = "*"  # marks a value that is not the built-in one
 
 
 @click.group()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import reduce
 from importlib import import_module
@@ -21,10 +24,8 @@ from noctuary.core.store import StorePaths, find_home, find_store
 from noctuary.text.marks import visible
 
 EXIT_FAILED, EXIT_NOT_INSTALLED, EXIT_LOCKED = 1, 2, 4
-EXIT_REFUSED = 3
-"""What is there does not fit: a plan that changed, a name that nothing has, too small a budget."""
-EXIT_STOPPED = 130
-"""As a shell shows a process that Ctrl-C ended."""
+EXIT_REFUSED = 3  # what is there does not fit: a changed plan, an unknown name, a small budget
+EXIT_STOPPED = 130  # as a shell shows a process that Ctrl-C ended
 
 # Options, each declared once.
 
@@ -154,6 +155,18 @@ def columns(rows: Sequence[Sequence[str]], sides: str = "<", indent: str = "") -
         yield (indent + "  ".join(cells)).rstrip()
 
 
+@contextmanager
+def handling(handler: Any, *numbers: signal.Signals) -> Generator[None]:
+    """Let a handler have signals for the block, as far as this thread may say so."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if is_main}
+    try:
+        yield
+    finally:
+        for number, known in before.items():
+            signal.signal(number, known)
+
+
 class ScanProgress:
     """Tells how far a scan is, on a terminal only and on the standard error stream."""
 
@@ -187,8 +200,7 @@ EXTRAS = {
 }  # fmt: skip
 """Which extra brings a module."""
 
-WANTED, _LEAST, _BELOW = "mcp>=2.1,<3", (2, 1), (3, 0)
-"""As the extra `mcp` has it (pyproject.toml)."""
+WANTED, _LEAST, _BELOW = "mcp>=2.1,<3", (2, 1), (3, 0)  # as the extra `mcp` has it (pyproject.toml)
 
 
 class ExtraMissingError(NoctuaryError):
@@ -233,6 +245,7 @@ def is_supported(version: str) -> bool:
 
 # The commands.
 
+# Commands by the file of this room that holds them.
 FILES = {
     "recall": ("recall", "context", "sensitive"),
     "explain": ("why", "expand", "profile", "graph"),
@@ -243,7 +256,6 @@ FILES = {
     "proposals": ("proposals",),
     "evaluate": ("evaluate",),
 }
-"""Commands by the file of this room that holds them."""
 
 
 class _Commands(NamedGroup):

@@ -42,8 +42,7 @@ def proposals() -> None:
 
 # `noctuary proposals compact`: what could be archived and why; archiving it; taking that back.
 
-_CURRENT = "\0current"
-"""Stands for `--apply` without a plan id; no id holds it."""
+_CURRENT = "\0current"  # stands for `--apply` without a plan id; no id holds it
 
 
 @proposals.command()
@@ -126,6 +125,7 @@ def _rules(paths: StorePaths, profile: str | None) -> ArchiveRules:
     return archive_rules(resolved.profile.to_json(), settings.compaction)
 
 
+# Reasons why a superseded memory is no candidate, in the order of being asked.
 _LEFT = {
     "archived": "archived already",
     "unsure": "whose successor is not sure enough",
@@ -134,7 +134,6 @@ _LEFT = {
     "recent": "accessed too recently, or without a date",
     "tail": "turns of a protected tail",
 }
-"""Reasons why a superseded memory is no candidate, in the order of being asked."""
 
 
 def _plan_lines(plan: Plan, limit: int, summaries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -226,8 +225,7 @@ def _moment(micros: int) -> str:
 
 # `noctuary proposals curate`: what could be tidied in the memory store itself; doing, undoing it.
 
-_SHOWN_CHARS = 100
-"""Of a memory's text, in a list: about a line beside its id and role."""
+_SHOWN_CHARS = 100  # of a memory's text, in a list: about a line beside its id and role
 
 
 @proposals.command()
@@ -372,8 +370,7 @@ def _open(source: str | None, work: Path) -> Store:
 
 # `noctuary proposals promotions`: which turns the last night would remember for good.
 
-_TURN_CHARS = 200
-"""Of a turn's text, in the list: two lines of a terminal."""
+_TURN_CHARS = 200  # of a turn's text, in the list: two lines of a terminal
 
 
 @proposals.command()

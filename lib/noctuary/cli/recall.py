@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 FILTERS = ("wing", "room", "category", "user")
 
-SHOWN, INJECTED = 10, 3
-"""Memories where -k is not given; with --inject as few as a hook injects."""
+SHOWN, INJECTED = 10, 3  # memories where -k is not given; with --inject as few as a hook injects
 
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 
@@ -244,9 +243,7 @@ def _headline(place: int, memory: Row) -> str:
 
 # Explanations of a recall as a person reads them: running sums, legs, what was dropped.
 
-SHOWN_PER_PHASE = 20
-"""Dropped memories shown per phase; the rest is counted, and --json has them all."""
-
+SHOWN_PER_PHASE = 20  # dropped memories; the rest is counted, and --json has them all
 _INDENT = "    "
 
 

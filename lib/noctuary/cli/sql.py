@@ -11,9 +11,8 @@ import re
 import signal
 import stat
 import sys
-import threading
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import date, datetime, time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -84,21 +83,12 @@ def sql(
     if query is None:
         raise click.UsageError("give a query, or --schema")
     text = sys.stdin.read() if query == "-" else query
-    with _ctrl_c_ends_the_process(), closing(SnapshotView(cli.open_paths(store), user)) as view:
+    # At once: DuckDB looks for Ctrl-C too rarely.
+    with (
+        cli.handling(signal.SIG_DFL, signal.SIGINT),
+        closing(SnapshotView(cli.open_paths(store), user)) as view,
+    ):
         _print(run_query(view, text, limit or None), as_csv)
-
-
-@contextmanager
-def _ctrl_c_ends_the_process() -> Generator[None]:
-    """Let Ctrl-C end the process at once (130): DuckDB looks for it too rarely."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _print(answer: Answer, as_csv: bool) -> None:
@@ -196,11 +186,9 @@ class SnapshotView:
 
 # Rows of the tables that no SQLite file holds, as columns; large ones in parts.
 
-BATCH_ROWS = 20_000
-"""Rows that are Python objects at once."""
+BATCH_ROWS = 20_000  # rows that are Python objects at once
 
-Columns = Sequence[Any]
-"""Of one part of a table: lists, numpy or Arrow arrays of one length."""
+Columns = Sequence[Any]  # of one part of a table: lists, numpy or Arrow arrays of one length
 
 
 def _mentions(view: SnapshotView) -> Iterator[Columns]:
@@ -301,8 +289,7 @@ class Column(NamedTuple):
     name: str
     type: str
     about: str
-    sql: str = ""
-    """Where it is not the name (a moment's, with the unit). Texts are JSON, moments in µs."""
+    sql: str = ""  # where it is not the name; texts are JSON, moments in µs
 
     @property
     def expression(self) -> str:
@@ -548,12 +535,9 @@ def _to_arrow(values: Any, kind: str) -> Any:
 
 # A closed DuckDB database in memory: the tables that a query names, filled, and then no way out.
 
-FETCH_ROWS = 2_000
-"""Rows of an answer that are Python objects at once."""
+FETCH_ROWS = 2_000  # rows of an answer that are Python objects at once
 
-MEMORY_LIMIT = "4GB"
-"""What a query may use, tables included; nothing is ever spilled to disk, where texts would lie."""
-
+MEMORY_LIMIT = "4GB"  # tables included; nothing is spilled to disk, where texts would lie
 _CONFIG: Mapping[str, str] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -672,8 +656,7 @@ def _refused(error: Exception) -> BaseException:
 
 # An answer as text, CSV or JSON: row by row, so that a large one needs no memory.
 
-CELL_CHARS = 60
-"""Of a value in text output: a memory's beginning, so that a row stays readable."""
+CELL_CHARS = 60  # of a value in text output: a memory's beginning, so that a row stays readable
 
 
 def text_lines(answer: Answer) -> Iterator[str]:

@@ -23,14 +23,8 @@ from noctuary.agents.hooks import AGENTS, PROMPT
 from noctuary.agents.state import COUNTERS, TIMEOUT, EventCounters, read_counters
 from noctuary.cli import main as cli
 from noctuary.compact.archive import ArchiveReader
+from noctuary.core import errors
 from noctuary.core import store as layout
-from noctuary.core.errors import (
-    ConfigError,
-    NoctuaryError,
-    SnapshotCorruptError,
-    SnapshotOutdatedError,
-    StoreError,
-)
 from noctuary.core.files import make_private, open_to_others, tree_bytes
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import (
@@ -151,7 +145,7 @@ def _ask_rows(rows_file: Path, sql: str) -> list[tuple[str, Any]]:
         with closing(connect_immutable(rows_file)) as rows:
             return rows.execute(sql).fetchall()
     except sqlite3.Error as error:
-        raise SnapshotCorruptError(
+        raise errors.SnapshotCorruptError(
             f"{rows_file.name} cannot be read: {error}; run `noctuary doctor`"
         ) from error
 
@@ -199,7 +193,7 @@ def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
     """Describe every published snapshot, oldest first: whether it serves and is all there."""
     try:
         serving = read_pointer(paths).snapshot_id
-    except StoreError:
+    except errors.StoreError:
         serving = None
     found: list[dict[str, Any]] = []
     for name in sorted(p.name for p in paths.snapshots.glob("*") if layout.is_snapshot_id(p.name)):
@@ -209,8 +203,8 @@ def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
         }  # fmt: skip
         try:
             manifest = _read_checked(paths.snapshots / name)
-        except SnapshotCorruptError as error:
-            outdated = isinstance(error, SnapshotOutdatedError)
+        except errors.SnapshotCorruptError as error:
+            outdated = isinstance(error, errors.SnapshotOutdatedError)
             row |= {"intact": False, "outdated": outdated, "fault": str(error)}
         else:
             row |= {
@@ -279,7 +273,7 @@ def describe_stores(home: Path) -> list[dict[str, Any]]:
 def _describe_serving(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
     try:
         pointer, manifest = _read_serving(paths)
-    except (StoreError, OSError) as error:
+    except (errors.StoreError, OSError) as error:
         fields = ("source", "memories", "snapshot_id", "published_at", "age_hours")
         return {**dict.fromkeys(fields), "fault": str(error)}
     looked_at = (_look_at_age(paths, pointer, limit_hours), look_at_source(manifest))
@@ -346,6 +340,7 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
+# What to do, by the name of a finding and, where there are several, what it is about.
 _REMEDIES = {
     "settings": "correct the file or the variable; until then defaults are in force",
     "privacy": "run `noctuary doctor --fix`",
@@ -394,7 +389,6 @@ _REMEDIES = {
     "well",
     "mcp": "{remedy}",
 }
-"""What to do, by the name of a finding and, where there are several, what it is about."""
 
 
 def _ok(name: str, message: str) -> Finding:
@@ -406,6 +400,13 @@ def _bad(level: str, key: str, message: str, **told: object) -> Finding:
 
 
 _warn, _fail = partial(_bad, "warn"), partial(_bad, "fail")
+
+
+def _warn_if(key: str, fault: str | None, fine: str, **told: object) -> Finding:
+    return _warn(key, fault, **told) if fault else _ok(key, fine)
+
+
+_BREAKS = (errors.NoctuaryError, OSError, ValueError, KeyError, TypeError, sqlite3.Error)
 
 
 def examine(paths: StorePaths) -> list[Finding]:
@@ -435,7 +436,14 @@ def examine(paths: StorePaths) -> list[Finding]:
         try:
             found = look()
             findings.extend([found] if isinstance(found, Finding) else found)
-        except (NoctuaryError, OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
+        except (
+            errors.NoctuaryError,
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            sqlite3.Error,
+        ) as error:
             findings.append(Finding(name, "fail", f"{type(error).__name__}: {error}"))
     return findings
 
@@ -443,28 +451,27 @@ def examine(paths: StorePaths) -> list[Finding]:
 def _look_at_settings() -> Finding:
     try:
         Settings.load(home=find_home())
-    except ConfigError as error:
+    except errors.ConfigError as error:
         return _fail("settings", str(error))
     return _ok("settings", "every key and value is known")
 
 
 def _look_at_privacy(paths: StorePaths) -> Finding:
-    found = open_to_others(paths.root, _source_below(paths))
-    if not found:
-        return _ok("privacy", "nobody else may read the store")
-    return _warn(
-        "privacy",
-        f"others may read, write or enter {len(found):,} files and directories of the store "
-        f"({found[0]} has mode {stat.S_IMODE(found[0].lstat().st_mode):04o}, expected 0700 for "
-        "directories and 0600 for files)",
-    )
+    found, told = open_to_others(paths.root, _source_below(paths)), ""
+    if found:
+        told = (
+            f"others may read, write or enter {len(found):,} files and directories of the store "
+            f"({found[0]} has mode {stat.S_IMODE(found[0].lstat().st_mode):04o}, expected 0700 for "
+            "directories and 0600 for files)"
+        )
+    return _warn_if("privacy", told, "nobody else may read the store")
 
 
 def _source_below(paths: StorePaths) -> Path | None:
     """Return the memory store itself, which is its owner's to protect even where it lies here."""
     try:
         manifest = read_manifest(paths.snapshots / read_pointer(paths).snapshot_id)
-    except StoreError:
+    except errors.StoreError:
         return None
     source = Path(str(manifest.source.get("location", "")))
     return source if paths.root in source.parents else None
@@ -475,9 +482,7 @@ def _look_at_profiles(paths: StorePaths, settings: Settings) -> Finding:
     known = profiles.list_profiles(profiles.layers_of(settings, {}, stored.tables))
     faults = [w.message for w in stored.warnings]
     faults += [f"{profile.name}: {fault}" for profile in known for fault in profile.faults]
-    if faults:
-        return _warn("profiles", "; ".join(faults))
-    return _ok("profiles", f"{len(known)} profiles, all values in range")
+    return _warn_if("profiles", "; ".join(faults), f"{len(known)} profiles, all values in range")
 
 
 # What serves: pointer, snapshot, age, encoder, vectors, source, calibration.
@@ -487,7 +492,7 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
     """Yield how it is with the snapshot that serves."""
     try:
         pointer = read_pointer(paths)
-    except NoctuaryError as error:
+    except errors.NoctuaryError as error:
         yield _fail("pointer", str(error))
         return
     yield _ok("pointer", f"{pointer.snapshot_id} serves since {pointer.published_at}")
@@ -496,10 +501,10 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
         manifest = read_manifest(directory)
         full_check(directory, manifest)
         if manifest.digest != pointer.digest:
-            raise SnapshotCorruptError(
+            raise errors.SnapshotCorruptError(
                 f"snapshot {pointer.snapshot_id} is whole, but not the one that was published"
             )
-    except NoctuaryError as error:
+    except errors.NoctuaryError as error:
         yield _fail("snapshot", str(error))
         return
     size = f"{len(manifest.files)} files, {_size(manifest) / 1e6:.1f} MB"
@@ -540,7 +545,7 @@ def _look_at_encoder(paths: StorePaths, manifest: Manifest) -> Finding:
         else:
             encoder = LeanEncoder.open(directory, verify=True)
         require_same(expected, encoder.fingerprint)
-    except NoctuaryError as error:
+    except errors.NoctuaryError as error:
         return _fail("encoder", str(error))
     by = "" if isinstance(encoder, LeanEncoder) else ", by ONNX Runtime"
     made = encoder.fingerprint
@@ -554,11 +559,11 @@ def _look_at_hosted_encoder(directory: Path) -> Finding:
 
     try:
         model = read_description(directory)
-    except NoctuaryError as error:
+    except errors.NoctuaryError as error:
         return _fail("encoder description", str(error))
     try:
         read_api_key(model.api_key_variable, "encoder.api_key_variable")
-    except ConfigError as error:
+    except errors.ConfigError as error:
         asked = f"{model.title} cannot be asked from here: {error}"
         message = f"{asked}; recall is lexical and graph only"
         return _warn("encoder key", message, variable=model.api_key_variable)
@@ -578,10 +583,7 @@ def look_at_vectors(snapshot: Path, manifest: Manifest) -> Finding:
 def look_at_source(manifest: Manifest) -> Finding:
     """Return whether the source that a snapshot was made from can be read."""
     location = Path(str(manifest.source.get("location", "")))
-    fault = _reading_fault(location)
-    if fault is None:
-        return _ok("source", f"{location} can be read")
-    return _warn("source", f"{location} {fault}")
+    return _warn_if("source", _reading_fault(location), f"{location} can be read")
 
 
 def _reading_fault(path: Path) -> str | None:
@@ -592,30 +594,27 @@ def _reading_fault(path: Path) -> str | None:
         elif path.is_file():
             path.open("rb").close()
         else:
-            return "is no file and no folder" if path.exists() else "is gone"
+            return f"{path} {'is no file and no folder' if path.exists() else 'is gone'}"
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        return f"{path} cannot be read: {error.strerror}"
     return None
 
 
 def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
     """Return whether the snapshot knows when to say nothing; it matters to hooks that abstain."""
+    file = snapshot / layout.ABSTENTION_FILE
     try:
-        calibration = Calibration.parse(
-            (snapshot / layout.ABSTENTION_FILE).read_text(encoding="utf-8")
-        )
+        calibration = Calibration.parse(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         calibration = None
     except (OSError, ValueError) as error:
-        return _warn("abstention", f"{layout.ABSTENTION_FILE} cannot be read: {error}")
+        return _warn("abstention", f"{file.name} cannot be read: {error}")
     if calibration is not None:
         thresholds = sorted(calibration.thresholds.items())
         told = ", ".join(f"{signal} below {at:.2f}" for signal, at in thresholds)
         return _ok("abstention", f"calibrated: {told}")
-    if not wants:
-        return _ok("abstention", "not calibrated, and nothing abstains by it here")
-    message = "not calibrated: prompts get the best memories, however unlike them"
-    return _warn("abstention", message)
+    fault = "not calibrated: prompts get the best memories, however unlike them" if wants else ""
+    return _warn_if("abstention", fault, "not calibrated, and nothing abstains by it here")
 
 
 # What nights read, write and leave: transcripts, the verdict, indexes, logs, files.
@@ -626,18 +625,15 @@ def look_at_transcripts(path: str) -> Finding:
     from noctuary.sources.transcripts import is_transcripts
 
     if not path:
-        message = "no folder is set: only what the Stop hook keeps is remembered"
-        return _ok("transcripts", message)
+        return _ok("transcripts", "no folder is set: only what the Stop hook keeps is remembered")
     try:
         place = layout.expand_user(path)
-    except StoreError as error:
+    except errors.StoreError as error:
         return _warn("transcripts", str(error))
     fault = _reading_fault(place)
     if fault is None and not is_transcripts(place):
-        fault = "holds no transcript of an agent"
-    if fault is None:
-        return _ok("transcripts", f"{place} can be read")
-    return _warn("transcripts", f"{place} {fault}")
+        fault = f"{place} holds no transcript of an agent"
+    return _warn_if("transcripts", fault, f"{place} can be read")
 
 
 def _look_at_verdict(paths: StorePaths) -> Finding:
@@ -649,8 +645,8 @@ def _look_at_verdict(paths: StorePaths) -> Finding:
     failed = ", ".join(c["name"] for c in checks if not c["passed"])
     if last["outcome"] == PASS:
         return _ok("gate", f"the last candidate passed {len(checks)} checks at {judged_at}")
-    message = f"the last night was refused at {judged_at}: {failed}"
-    return _fail("gate", message, verdict=verdicts[-1])
+    told = f"the last night was refused at {judged_at}: {failed}"
+    return _fail("gate", told, verdict=verdicts[-1])
 
 
 def look_at_index(paths: StorePaths) -> Finding:
@@ -669,9 +665,8 @@ def look_at_index(paths: StorePaths) -> Finding:
         for name in indexed
     }
     told = ", ".join(f"{count:,} rows of {name}" for name, count in counted.items() if count)
-    if not told:
-        return _ok("index", f"the indexes of {len(indexed)} LanceDB tables cover every row")
-    return _warn("index", f"{told} are in no index: searches scan them one by one")
+    fault = f"{told} are in no index: searches scan them one by one" if told else ""
+    return _warn_if("index", fault, f"the indexes of {len(indexed)} LanceDB tables cover every row")
 
 
 def _look_at_access_log(paths: StorePaths) -> Finding:
@@ -686,10 +681,9 @@ def _look_at_injections(paths: StorePaths) -> Finding:
     from noctuary.sources.echo import read_injections
 
     known = read_injections(paths.injections)
-    if known.fault is None:
-        return _ok("injections", f"{len(known.occurrences):,} injected texts are on record")
-    message = f"{known.fault}: injected text that lost its tag is not recognised"
-    return _warn("injections", message, file=paths.injections.name)
+    fault = known.fault and f"{known.fault}: injected text that lost its tag is not recognised"
+    fine = f"{len(known.occurrences):,} injected texts are on record"
+    return _warn_if("injections", fault, fine, file=paths.injections.name)
 
 
 def _look_at_usage(paths: StorePaths) -> Finding:
@@ -719,9 +713,9 @@ def _look_at_files(paths: StorePaths) -> Finding:
 
     if (holder := find_holder(paths.lock)) is not None:
         return _ok("files", f"night {holder} is writing them: not compared")
-    if faults := find_faults(paths):
-        return _warn("files", f"not as the last night left them: {name_faults(faults)}")
-    return _ok("files", "all working files are as the last night left them")
+    faults = find_faults(paths)
+    fault = f"not as the last night left them: {name_faults(faults)}" if faults else ""
+    return _warn_if("files", fault, "all working files are as the last night left them")
 
 
 def _look_at_leftovers(paths: StorePaths) -> Iterator[Finding]:
@@ -733,15 +727,11 @@ def _look_at_leftovers(paths: StorePaths) -> Iterator[Finding]:
 # Whether a next night will run by itself: Dagster's schedule, else the nights of the last days,
 # else the age tells.
 
-JOB = "nightly"
-"""Name of the job whose runs are nights (noctuary_pipelines.schedules)."""
+JOB = "nightly"  # name of the job whose runs are nights (noctuary_pipelines.schedules)
 
-_HEARTBEAT_S = 300.0
-"""Dagster's daemon says every 30 s that it lives, and counts as dead after this."""
-
+_HEARTBEAT_S = 300.0  # Dagster's daemon says every 30 s that it lives; it is dead after this
 _DAYS = 3
-_LEAST_DAYS = 2
-"""Nights on two of the last three days are somebody else's schedule: cron, or a habit."""
+_LEAST_DAYS = 2  # nights on two of the last three days are cron's work, or a habit
 
 _DAY_S = 86_400.0
 _WAIT_S = 0.5
@@ -796,8 +786,7 @@ def _ask_dagster(database: Path, query: str, arguments: tuple[object, ...] = ())
 
 # The warm server: whether it runs, and what kept clients from it.
 
-_RECENT_S = 24 * _HOUR_S
-"""An older fallback says little about now; a shorter time would hide it from a daily look."""
+_RECENT_S = 24 * _HOUR_S  # an older fallback says little; a daily look sees a younger one
 
 
 def look_at_server(store: Path) -> Finding:

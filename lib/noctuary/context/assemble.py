@@ -42,8 +42,7 @@ from noctuary.usage.access_log import append_retrievals
 if TYPE_CHECKING:
     from noctuary.embed.onnx import OnnxEncoder
 
-_TARGETS_SHOWN = 3
-"""Hop targets that a warning names."""
+_TARGETS_SHOWN = 3  # hop targets that a warning names
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -187,11 +186,8 @@ def _turn_id(place: int, turn: Turn) -> str:
 # They are written in that order too. If 1 and 2 do not fit, they are all there is, uncut, and the
 # context says why. Source: libravdb mathematics 7.8; research/peers.md 1.4.
 
-_ROUNDING = 1e-9
-"""So that a share of the budget that is a whole number is not one token less by rounding."""
-
-MAX_EARLIER_TURNS = 2_000
-"""Turns before the tail that are looked at, the newest ones; the night keeps older ones."""
+_ROUNDING = 1e-9  # so that a share that is a whole number is not one token less by rounding
+MAX_EARLIER_TURNS = 2_000  # before the tail, the newest ones; the night keeps older ones
 
 
 def assemble_from(
@@ -461,8 +457,7 @@ def _distinct(candidates: Sequence[Candidate], present: frozenset[str]) -> list[
 #
 # Source: libravdb mathematics 7.3 to 7.8.
 
-_SHOWN_DIGITS = 6
-"""Digits of the numbers in `why`: what float32 can tell apart."""
+_SHOWN_DIGITS = 6  # digits of the numbers in `why`: what float32 can tell apart
 
 
 def rank(
@@ -543,8 +538,7 @@ _CACHED_TEXTS = 4_096
 and what is not here costs some milliseconds. Nothing of it is written to a disk: turns may hold
 what must not be stored."""
 
-_known_vectors: dict[tuple[str, str], NDArray[np.float32]] = {}
-"""By digest of the encoder and text, the oldest first."""
+_known_vectors: dict[tuple[str, str], NDArray[np.float32]] = {}  # by encoder and text
 
 _MS_PER_S = 1000.0
 
