@@ -26,10 +26,8 @@ from noctuary.core.store import find_home, find_store
 @click.command(
     hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
 )
-@cli.option("--agent", "Who runs the hook.", metavar="claude|codex")
-@cli.option(
-    "--store", "A store directory, its name, or the source it was built from.", metavar="STORE"
-)
+@cli.option("--agent claude|codex", "Who runs the hook.")
+@cli.option("--store STORE", "A store directory, its name, or the source it was built from.")
 @click.pass_context
 def hook(context: click.Context, agent: str | None, store: str | None) -> None:
     """Answer one event of a coding agent: one JSON object on stdin, one or nothing on stdout.
@@ -74,9 +72,7 @@ _folder_option = cli.option(
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
 )
-_store_option = cli.option(
-    "--store", "Passed to the hooks [default: they find the store].", metavar="STORE"
-)
+_store_option = cli.option("--store STORE", "Passed to the hooks [default: they find the store].")
 _change_options = cli.add_options(
     cli.option("--agent", "Whose settings.", type=click.Choice(AGENTS), required=True),
     cli.option(

@@ -77,11 +77,10 @@ def _check_metrics(
 
 
 _metric_option = cli.option(
-    "--metric",
+    "--metric NAME",
     "wanted",
     "A metric, e.g. ndcg@10; may be repeated "
     "[default: recall@5, recall@10, all_relevant@10, precision@5, ndcg@10, mrr@50, map@50].",
-    metavar="NAME",
     multiple=True,
     callback=_check_metrics,
 )
@@ -159,9 +158,7 @@ DEPTH = 50  # results wanted in all, at least: of the deepest default metric
 @evaluate.command("run")
 @click.argument("set_", metavar="SET", type=PATH)
 @cli.option(
-    "--retriever",
-    "A class, object or function to ask [default: the serving snapshot].",
-    metavar="MODULE:NAME",
+    "--retriever MODULE:NAME", "A class, object or function to ask [default: the serving snapshot]."
 )
 @cli.option("--name", "What the run is called [default: the retriever's own name].")
 @cli.flag("--in-wing", "Search only the wing that a query names.")
@@ -390,11 +387,10 @@ HEADER = ("", "difference", "95 % interval", "p", "Holm", "detectable", "n", "wo
 @click.argument("run_a", metavar="RUN_A", type=PATH)
 @click.argument("run_b", metavar="RUN_B", type=PATH)
 @cli.option(
-    "--queries",
+    "--queries FILE",
     "The labelled queries that both runs were asked, or the folder of their set.",
     required=True,
     type=PATH,
-    metavar="FILE",
 )
 @_metric_option
 @cli.json_option
@@ -488,11 +484,10 @@ _runs = cli.add_options(
 @click.argument("first", metavar="A", type=PATH)
 @click.argument("second", metavar="B", type=PATH)
 @cli.option(
-    "--threshold",
+    "--threshold GRADE",
     "Count grades of at least this as relevant, all others as not [default: every grade is a class "
     "of its own].",
     type=int,
-    metavar="GRADE",
 )
 @cli.json_option
 def kappa(first: Path, second: Path, threshold: int | None) -> None:
@@ -556,9 +551,7 @@ def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool) -> None:
 
 @evaluate.command()
 @_runs
-@cli.option(
-    "--judged", "What was judged, in any format.", required=True, type=PATH, metavar="QRELS"
-)
+@cli.option("--judged QRELS", "What was judged, in any format.", required=True, type=PATH)
 @cli.json_option
 def holes(runs: tuple[Path, ...], judged: Path, k: int) -> None:
     """Say how much of the first results of every RUN nobody judged (unjudged@k).

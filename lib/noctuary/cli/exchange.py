@@ -83,9 +83,8 @@ def export(directory: Path, with_encoder: bool, store: str | None) -> None:
 @click.command("import")
 @click.argument("export", type=click.Path(path_type=Path))
 @cli.option(
-    "--store",
+    "--store STORE",
     "The new store: a directory, or a name below noctuary's home. It must not exist yet.",
-    metavar="STORE",
     required=True,
 )
 @cli.json_option

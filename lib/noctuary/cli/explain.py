@@ -39,10 +39,9 @@ _SECOND_CHARS = len("2026-03-01T08:00:00")
 @click.argument("query", required=False)
 @click.argument("memory_id", metavar="[ID]", required=False)
 @cli.option(
-    "--replay",
+    "--replay [REPLAY_ID]",
     "replay_id",
     "Run a kept recall again, against its own snapshot; without an id list the kept ones.",
-    metavar="[REPLAY_ID]",
     is_flag=False,
     flag_value=_LIST,
 )
@@ -322,15 +321,13 @@ _scope_options = cli.add_options(
 )
 _time_options = cli.add_options(
     cli.option(
-        "--as-of",
+        "--as-of ISO",
         "What held at this moment, e.g. 2026-03-01 [default: now].",
-        metavar="ISO",
         callback=_moment_us,
     ),
     cli.option(
-        "--known-at",
+        "--known-at ISO",
         "Only what the store had written by this moment [default: now].",
-        metavar="ISO",
         callback=_moment_us,
     ),
 )

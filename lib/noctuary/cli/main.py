@@ -34,9 +34,10 @@ AT_LEAST_0, AT_LEAST_1 = click.IntRange(min=0), click.IntRange(min=1)
 _JSON = "noctuary.json"
 
 
-def option(*told: str, **how: Any) -> Callable[[F], F]:
-    """Return an option: its names, and last what --help says of it."""
-    return click.option(*told[:-1], help=told[-1], **how)
+def option(named: str, *told: str, **how: Any) -> Callable[[F], F]:
+    """Return an option: its name, with what it takes, others, and last what --help says of it."""
+    name, _, metavar = named.partition(" ")
+    return click.option(name, *told[:-1], help=told[-1], metavar=metavar or None, **how)
 
 
 def flag(*told: str, **how: Any) -> Callable[[F], F]:
@@ -56,10 +57,9 @@ def _remember_json(context: click.Context, _parameter: click.Parameter, value: b
 json_option = flag("--json", "Print one JSON object.", expose_value=False, callback=_remember_json)
 store_options = add_options(
     option(
-        "--store",
+        "--store STORE",
         "The store: its directory, the beginning of its name, or the source it was built from; "
         "`noctuary stores` lists them [default: NOCTUARY_STORE, else the only one].",
-        metavar="STORE",
     ),
     json_option,
 )

@@ -48,16 +48,15 @@ _CURRENT = "\0current"  # stands for `--apply` without a plan id; no id holds it
 @proposals.command()
 @cli.flag("--plan", "is_plan", "Show the plan, write nothing [default].")
 @cli.option(
-    "--apply",
+    "--apply [PLAN_ID]",
     "apply_id",
     "Archive what the plan names; with an id only if the plan is still that one.",
-    metavar="[PLAN_ID]",
     is_flag=False,
     flag_value=_CURRENT,
 )
-@cli.option("--undo", "undo_id", "Take an applied plan back.", metavar="PLAN_ID")
+@cli.option("--undo PLAN_ID", "undo_id", "Take an applied plan back.")
 @cli.flag("--list", "is_list", "List the plans that were applied.")
-@cli.option("--profile", "Profile whose compaction flags decide.", metavar="NAME")
+@cli.option("--profile NAME", "Profile whose compaction flags decide.")
 @cli.option(
     "--limit",
     "Most memories shown, by plan; totals are counted whole, --json shows all.",
@@ -233,16 +232,15 @@ _SHOWN_CHARS = 100  # of a memory's text, in a list: about a line beside its id 
 @cli.flag("--list", "as_list", "Show the proposals. The default.")
 @cli.flag("--all", "with_noop", "List what was left alone as well (NOOP).")
 @cli.flag("--apply", "do_apply", "Write the named ones, or all, to SOURCE.")
-@cli.option("--undo", "Take one application back, exactly.", type=int, metavar="JOURNAL_ID")
+@cli.option("--undo JOURNAL_ID", "Take one application back, exactly.", type=int)
 @cli.flag("--journal", "Show what was applied, and what was undone.")
 @cli.option(
     "--min-confidence", "With --apply and no ID: at least this sure.", type=float, default=0.0
 )
 @cli.option(
-    "--source",
+    "--source SOURCE",
     "SQLite file, postgresql://..., or env:NAME (a variable that holds that address, so that no "
     "password is on the command line) [default: what the night read].",
-    metavar="SOURCE",
 )
 @cli.store_options
 def curate(

@@ -38,16 +38,13 @@ recall_options = cli.add_options(
     click.option(
         "--sort-by", type=click.Choice(["relevance", "importance", "recency"]), default="relevance"
     ),
-    cli.option("--as-of", "Only what existed at this moment, e.g. 2026-03-01.", metavar="ISO"),
-    cli.option("--session", "session_id", "The conversation that asks.", metavar="ID"),
+    cli.option("--as-of ISO", "Only what existed at this moment, e.g. 2026-03-01."),
+    cli.option("--session ID", "session_id", "The conversation that asks."),
+    cli.option("--profile NAME", "profile_name", "Rank as this profile says [configured]."),
     cli.option(
-        "--profile", "profile_name", "Rank as this profile says [configured].", metavar="NAME"
-    ),
-    cli.option(
-        "--set",
+        "--set FLAG=VALUE",
         "flags",
         "Change one flag of the profile for this call; may be repeated.",
-        metavar="FLAG=VALUE",
         multiple=True,
     ),
     cli.option(
@@ -354,35 +351,29 @@ def _short(value: Any) -> str:
 @click.command()
 @click.argument("query")
 @cli.option(
-    "--budget",
+    "--budget TOKENS",
     "budget_tokens",
     "Tokens of the whole text, tags included.",
     required=True,
     type=cli.AT_LEAST_0,
-    metavar="TOKENS",
 )
 @cli.option(
-    "--document",
+    "--document FILE",
     "documents",
     "Markdown for the agent (AGENTS.md); may be repeated, the order counts.",
     multiple=True,
-    metavar="FILE",
 )
 @cli.option(
-    "--session",
+    "--session FILE",
     "session_file",
     "JSON lines, one turn each, oldest first: role, text and, if known, id, at, bundle.",
-    metavar="FILE",
 )
 @cli.option(
-    "--profile",
-    'Constants of the assembly: "default" or "reference".',
-    default="default",
-    metavar="NAME",
+    "--profile NAME", 'Constants of the assembly: "default" or "reference".', default="default"
 )
 @cli.option("--wing", "Only memories of this wing.")
 @cli.user_option
-@cli.option("--as-of", "Only memories that existed at this moment.", metavar="ISO")
+@cli.option("--as-of ISO", "Only memories that existed at this moment.")
 @cli.option("--deadline-ms", "Look up nothing more after this long.", type=float)
 @cli.flag("--parts", "Show what each part costs and why it is there.")
 @cli.flag("--dry-run", "Write nothing: no access log, no injection record.")
@@ -441,7 +432,7 @@ _FROM_STDIN = "-"
 @click.command()
 @click.argument("query")
 @cli.option("-k", "At most so many.", default=5, type=cli.AT_LEAST_0)
-@cli.option("--user", "Who asks; rows of other named users are never shown.", metavar="NAME")
+@cli.option("--user NAME", "Who asks; rows of other named users are never shown.")
 @cli.store_options
 def sensitive(query: str, k: int, user: str | None, store: str | None) -> None:
     """Recall rows that are marked sensitive or hold a secret, by their words.

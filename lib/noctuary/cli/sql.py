@@ -42,22 +42,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("query", required=False)
-@cli.flag("--schema", "is_schema", "List tables and columns, or QUERY's.")
+@cli.flag("--schema", "List tables and columns, or QUERY's.")
 @cli.flag("--csv", "as_csv", "Print CSV; values are never shortened.")
 @cli.option("--limit", "Most rows printed; 0 prints every row.", default=1_000, type=cli.AT_LEAST_0)
 @cli.option(
-    "--user",
+    "--user NAME",
     "Only what this user may see: their own memories, nobody's, and what is shared with them.",
-    metavar="NAME",
 )
 @cli.store_options
 def sql(
-    query: str | None,
-    is_schema: bool,
-    as_csv: bool,
-    limit: int,
-    user: str | None,
-    store: str | None,
+    query: str | None, schema: bool, as_csv: bool, limit: int, user: str | None, store: str | None
 ) -> None:
     """Run one read-only SQL QUERY (DuckDB's dialect) on the snapshot that serves.
 
@@ -77,7 +71,7 @@ def sql(
     """  # noqa: D301 (click wants the control character)
     if as_csv and cli.is_json():
         raise click.UsageError("give one of --csv and --json")
-    if is_schema:
+    if schema:
         _show_schema(query)
         return
     if query is None:

@@ -175,16 +175,10 @@ def _turn_id(place: int, turn: Turn) -> str:
     return turn.id if turn.id is not None else f"turn-{place:06d}"
 
 
-# The assembly: who gets which part of the budget, in order of precedence.
+# The assembly: who gets which part of the budget, in order of precedence (docs/context.md).
 #
-# Pure: equal inputs and equal answers of the search give equal bytes.
-#
-#     1. hard nodes, whole              4. the tail's extension, whole turns
-#     2. T_base, the last turns, whole  5. what the query found, best first,
-#     3. soft nodes, longest prefix        until the first that does not fit
-#
-# They are written in that order too. If 1 and 2 do not fit, they are all there is, uncut, and the
-# context says why. Source: libravdb mathematics 7.8; research/peers.md 1.4.
+# Pure: equal inputs and equal answers of the search give equal bytes. Source: libravdb mathematics
+# 7.8; research/peers.md 1.4.
 
 _ROUNDING = 1e-9  # so that a share that is a whole number is not one token less by rounding
 MAX_EARLIER_TURNS = 2_000  # before the tail, the newest ones; the night keeps older ones
@@ -200,16 +194,15 @@ def assemble_from(
 ) -> tuple[Context, list[Mapping[str, Any]]]:
     """Return the context of one prompt, and the memories in it as the store gave them."""
     counter = search.counter
-    named = [(_turn_id(place, turn), turn) for place, turn in enumerate(session)]
-    named = [(name, turn) for name, turn in named if turn.text.strip()]
-    turns, pieces = [turn for _, turn in named], [prompt.turn_piece(turn) for _, turn in named]
+    turns = [t._replace(id=_turn_id(n, t)) for n, t in enumerate(session) if t.text.strip()]
+    pieces = [prompt.turn_piece(turn) for turn in turns]
     hard_pieces = [prompt.node_piece(node) for node in authored.hard]
     hard = prompt.price_section(prompt.RULES, hard_pieces, counter)
     start = prompt.base_start(turns, profile.min_tail_turns)
     base = prompt.price_section(prompt.LATEST, pieces[start:], counter)
     parts = [
         *_parts("I1", "authored", hard, authored.hard, {"rule": "hard"}),
-        *_parts("tail", "session", base, named[start:], {"rule": "tail_base"}),
+        *_parts("tail", "session", base, turns[start:], {"rule": "tail_base"}),
     ]
     empty = Context(query, "", (), 0, 0, budget_tokens, counter.label, profile.name)
     degraded = find_degradations(hard, base, budget_tokens, profile)
@@ -228,10 +221,10 @@ def assemble_from(
     tail_room -= prompt.price_frame(prompt.frame_of(prompt.EARLIER), counter)
     first = prompt.extended_start(turns, start, lambda i: counter.count(pieces[i]), tail_room)
     tail = prompt.price_section(prompt.EARLIER, pieces[first:start], counter)
-    parts += _parts("tail", "session", tail, named[first:start], {"rule": "tail_extension"})
+    parts += _parts("tail", "session", tail, turns[first:start], {"rule": "tail_extension"})
 
     left -= tail.tokens
-    earlier = named[max(first - MAX_EARLIER_TURNS, 0) : first]
+    earlier = turns[max(first - MAX_EARLIER_TURNS, 0) : first]
     present = frozenset(wording(part.text) for part in parts)
     found, warnings = _find(query, left, earlier, authored, profile, search, present)
     block = prompt.fit_found([candidate.line for candidate in found], counter, left)
@@ -275,14 +268,13 @@ def _parts(
     kind: prompt.PartKind,
     source: prompt.PartSource,
     section: Section,
-    shown: Iterable[Node | tuple[str, Turn]],
+    shown: Iterable[Node | Turn],
     why: Mapping[str, Any],
 ) -> list[Part]:
     """Return the parts of a section: of the first nodes or turns, as many as it has pieces."""
-    named = [(s.id, s.text) if isinstance(s, Node) else (s[0], s[1].text) for s in shown]
     return [
-        Part(kind, source, name, text, piece, cost, None, why)
-        for (name, text), piece, cost in zip(named, section.pieces, section.costs, strict=False)
+        Part(kind, source, str(one.id), one.text, piece, cost, None, why)
+        for one, piece, cost in zip(shown, section.pieces, section.costs, strict=False)
     ]
 
 
@@ -303,7 +295,7 @@ def _share(fraction: float, budget_tokens: int) -> int:
 def _find(
     query: str,
     room: int,
-    earlier: Sequence[tuple[str, Turn]],
+    earlier: Sequence[Turn],
     authored: Authored,
     profile: ContextProfile,
     search: StoreSearch,
@@ -315,7 +307,7 @@ def _find(
     if room <= 0:
         return [], []
     nodes = [of_node(node) for node in authored.variants]
-    own = [*nodes, *(of_turn(name, turn) for name, turn in reversed(earlier))]
+    own = [*nodes, *map(of_turn, reversed(earlier))]
     memories, said = search.find_memories(query, profile)
     candidates, warnings = gather(query, own, memories, search, present)
     reachable = {node.id: node for node in nodes if wording(node.text) not in present}
@@ -356,10 +348,10 @@ def of_node(node: Node) -> Candidate:
     )
 
 
-def of_turn(turn_id: str, turn: Turn) -> Candidate:
-    """Return a turn of the session as a candidate that was compared to nothing yet."""
-    at_us = UNDATED_US if turn.at_us is None else turn.at_us
-    return Candidate(turn_id, "session", turn.text, prompt.line_of_turn(turn_id, turn), at_us)
+def of_turn(turn: Turn) -> Candidate:
+    """Return a turn of the session, which has an id by now, as a candidate."""
+    name, at_us = str(turn.id), UNDATED_US if turn.at_us is None else turn.at_us
+    return Candidate(name, "session", turn.text, prompt.line_of_turn(name, turn), at_us)
 
 
 def of_memory(
