@@ -15,7 +15,7 @@ import click
 from noctuary.agents import install as installation
 from noctuary.agents import server as warm
 from noctuary.agents.hooks import AGENTS, run_hook
-from noctuary.agents.state import COUNTERS, EventCounters, read_counters
+from noctuary.agents.state import COUNTERS, read_counters
 from noctuary.cli import main as cli
 from noctuary.core.errors import SnapshotMissingError
 from noctuary.core.store import find_home, find_store
@@ -151,7 +151,11 @@ def status(folder: Path) -> None:
     found = {
         "places": [state._asdict() for state in states],
         "plugins": plugins,
-        "events": [_event_json(event) for event in counters.events],
+        "events": [
+            {**{k: v for k, v in event._asdict().items() if k != "histogram"}, "p95_ms": p95}
+            for event in counters.events
+            for p95 in [event.percentile_ms(0.95)]
+        ],
         "fault": counters.fault,
     }
     cli.tell(found, _status_lines(found), [counters.fault] if counters.fault else ())
@@ -173,11 +177,6 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
         line += f"{event['failures']:,} failed{p95}"
         code = event["outage_code"]
         yield line if code is None else f"{line}; fails now: {code}"
-
-
-def _event_json(event: EventCounters) -> dict[str, Any]:
-    values = {key: value for key, value in event._asdict().items() if key != "histogram"}
-    return {**values, "p95_ms": event.percentile_ms(0.95)}
 
 
 @hooks.command()

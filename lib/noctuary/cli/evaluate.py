@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import click
 import numpy as np
@@ -201,10 +201,10 @@ def run_set(
     queries = (*ranked, *unanswerable)
     if retriever is None:
         snapshot = _open_snapshot(set_, store, in_wing)
-        manifest = snapshot.recaller.reader.manifest
+        manifest, asks = snapshot.recaller.reader.manifest, cast("Any", snapshot)
         with closing(snapshot.recaller.reader):
             _require_labels(snapshot.recaller, queries, set_)
-            found = run.run_retriever(snapshot, queries, plan, name=name)
+            found = run.run_retriever(asks, queries, plan, name=name)
         digests: Any = manifest.corpus_digest, manifest.encoder_digest
         asked: dict[str, Any] = {
             "snapshot_digest": manifest.digest,
@@ -253,10 +253,6 @@ class _Snapshot(NamedTuple):
         scope = Scope(wing=query.wing if self.in_wing else None, as_of=query.as_of)
         found = self.recaller.recall(query.text, k, profile=self.profile, scope=scope)
         return [(str(memory.id), memory.final_score) for memory in found.memories]
-
-    def retrieve(self, query: str, k: int) -> list[str]:
-        """Return ids, best first, of the whole snapshot."""
-        return [found for found, _ in self.retrieve_hits(labels.Query("", query, "all", ()), k)]
 
     @property
     def index_size_bytes(self) -> int:

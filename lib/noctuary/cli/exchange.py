@@ -20,20 +20,13 @@ from numpy.lib import format as npy
 
 from noctuary.cli import main as cli
 from noctuary.cli.sql import SnapshotView, read_table
-from noctuary.core import errors, files, manifest
+from noctuary.core import errors, files, manifest, types
 from noctuary.core import store as layout
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import Settings
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import StorePaths
-from noctuary.core.types import (
-    DAMAGED_TEXT,
-    SILENT,
-    MemoryRecord,
-    Progress,
-    corpus_digest,
-    published_text,
-)
+from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.embed import lean
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.recall.reader import SnapshotReader
@@ -265,6 +258,10 @@ _KINDS = ("mention", "edge", "concept_edge", "supersession", "summary_source")  
 
 def write_lines(view: SnapshotView, directory: Path) -> None:
     """Write the four files of JSON lines below a directory."""
+
+    def moment(value: datetime) -> str:
+        return value.replace(tzinfo=UTC).isoformat()
+
     edges = ({"kind": kind, **row} for kind in _KINDS for row in _rows(view, f"{kind}s"))
     lines = (_memories(view), _rows(view, "concepts"), edges, _rows(view, "summaries"))
     for name, rows in zip(LINES, lines, strict=True):
@@ -272,7 +269,7 @@ def write_lines(view: SnapshotView, directory: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8", newline="\n") as handle:
             for row in rows:
-                handle.write(json.dumps(row, ensure_ascii=False, default=_moment) + "\n")
+                handle.write(json.dumps(row, ensure_ascii=False, default=moment) + "\n")
 
 
 def _memories(view: SnapshotView) -> Iterator[dict[str, Any]]:
@@ -286,10 +283,6 @@ def _memories(view: SnapshotView) -> Iterator[dict[str, Any]]:
 def _rows(view: SnapshotView, table: str) -> Iterator[dict[str, Any]]:
     for batch in read_table(view, table):
         yield from batch.to_pylist()
-
-
-def _moment(value: datetime) -> str:
-    return value.replace(tzinfo=UTC).isoformat()
 
 
 # What must hold before an imported snapshot serves: the gate's sentences, as far as they apply.
@@ -417,11 +410,11 @@ def _require_published_rows(rows: sqlite3.Connection, made: manifest.Manifest) -
     for row in rows.execute(f"SELECT {', '.join(names)} FROM memories ORDER BY position"):
         memory = dict(zip(names, row, strict=True))
         hashes.append(memory["content_hash"])
-        is_published = published_text(memory) is not DAMAGED_TEXT
+        is_published = types.published_text(memory) is not types.DAMAGED_TEXT
         _require(is_published, f"a text in the export does not match its content hash: {_ANEW}")
         is_known = made.id_kind == "str" or str(int(memory["memory_id"])) == memory["memory_id"]
         _require(is_known, f"the manifest says that ids are numbers, and one is none: {_ANEW}")
-    is_same = corpus_digest(hashes) == made.corpus_digest
+    is_same = types.corpus_digest(hashes) == made.corpus_digest
     _require(is_same, f"the memories do not match the manifest's corpus_digest: {_ANEW}")
 
 
