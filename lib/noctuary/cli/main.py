@@ -82,23 +82,18 @@ def open_paths(store: str | None) -> StorePaths:
     """Return the paths of the store that is meant."""
     directory, guessed = find_store(store, home=find_home())
     if guessed:
-        click.echo(
-            f"! store_guessed: several stores exist; {directory.name} published last. "
-            "Pass --store or set NOCTUARY_STORE",
-            err=True,
-        )
+        told = f"several stores exist; {directory.name} published last"
+        warn(f"store_guessed: {told}. Pass --store or set NOCTUARY_STORE")
     return StorePaths(directory)
 
 
-def read_moment(text: str, option: str | None = None) -> datetime:
+def read_moment(text: str, hint: str | None = None) -> datetime:
     """Read an option's date or time; without a zone it is UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is no ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z",
-            param_hint=option,
-        ) from None
+        wanted = "ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z"
+        raise click.BadParameter(f"{text!r} is no {wanted}", param_hint=hint) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

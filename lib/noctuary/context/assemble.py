@@ -316,10 +316,9 @@ def _find(
 
 # V_rest of one query: variant nodes, turns before the tail and memories, made comparable.
 
+# Nodes and turns compared by meaning, those with most of the query's words first: four for each
+# place of the first pass. Each costs 10 to 60 ms when a process reads it for the first time.
 MAX_COMPARED = 64
-"""Nodes and turns compared by meaning, those with most of the query's words first: four for each
-place of the first pass. Each costs 10 to 60 ms when a process reads it for the first time; more
-miss fewer that share no word with the query."""
 
 
 class Candidate(NamedTuple):
@@ -525,10 +524,9 @@ def hops(
 
 # A real store as an assembly sees it: one pinned snapshot, its encoder, its clock. Writes nothing.
 
+# Vectors of nodes and turns kept in a process, 1.5 KB each. Nothing of it is written to a disk:
+# turns may hold what must not be stored.
 _CACHED_TEXTS = 4_096
-"""Vectors of nodes and turns kept in a process, 1.5 KB each: a document is read once per process,
-and what is not here costs some milliseconds. Nothing of it is written to a disk: turns may hold
-what must not be stored."""
 
 _known_vectors: dict[tuple[str, str], NDArray[np.float32]] = {}  # by encoder and text
 

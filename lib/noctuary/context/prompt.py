@@ -169,9 +169,8 @@ PROFILES: Mapping[str, ContextProfile] = {
     "default": ContextProfile(),
     "reference": ContextProfile(name="reference", authority_floor=0.0),
 }
-"""Shipped profiles by name. "reference" has libravdb 1.3.12's defaults to the letter. "default"
-differs in the floor, which is that of noctuary's own two-pass recall: without it whatever is older
-than days scores 0 and a memory store is searched in vain (research/peers.md 1.5)."""
+"""Shipped profiles by name. "reference" has libravdb 1.3.12's defaults to the letter; without the
+floor whatever is older than days scores 0 (research/peers.md 1.5)."""
 
 
 def profile_named(profile: str | ContextProfile) -> ContextProfile:
@@ -379,9 +378,10 @@ class Section(NamedTuple):
 
 def price_section(name: str, pieces: Sequence[str], counter: TokenCounter) -> Section:
     """Return a section of documents or turns with its prices."""
-    if not pieces:
-        return Section()
-    frame = frame_of(name)
+    return _priced(frame_of(name), pieces, counter) if pieces else Section()
+
+
+def _priced(frame: Frame, pieces: Sequence[str], counter: TokenCounter) -> Section:
     costs = tuple(map(counter.count, pieces))
     return Section(frame, tuple(pieces), costs, price_frame(frame, counter))
 
@@ -405,11 +405,9 @@ def fit_found(lines: Sequence[Line], counter: TokenCounter, room_tokens: int) ->
 
     The block's id depends on its lines and so may what its tags cost: all is priced anew.
     """
-    best = Section()
+    best, pieces = Section(), [f"{line.rendered()}\n" for line in lines]
     for count in range(1, len(lines) + 1):
-        piece, frame = f"{lines[count - 1].rendered()}\n", frame_of_found(lines[:count])
-        costs = (*best.costs, counter.count(piece))
-        priced = Section(frame, (*best.pieces, piece), costs, price_frame(frame, counter))
+        priced = _priced(frame_of_found(lines[:count]), pieces[:count], counter)
         if priced.tokens > room_tokens:
             break
         best = priced
