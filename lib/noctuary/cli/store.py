@@ -158,12 +158,10 @@ def _ask_rows(rows_file: Path, sql: str) -> list[tuple[str, Any]]:
 def snapshots(store: str | None) -> None:
     """List the published snapshots, oldest first; * marks the one that serves."""
     found = describe_snapshots(cli.open_paths(store))
-    lines = [
-        f"{'*' if row['serving'] else ' '} {row['snapshot_id']}  {_state(row)}" for row in found
-    ]
-    cli.tell(
-        {"snapshots": found}, lines or ["nothing has been published yet: run `noctuary nightly`"]
-    )
+    marked = [("*" if row["serving"] else " ", row) for row in found]
+    lines = [f"{mark} {row['snapshot_id']}  {_state(row)}" for mark, row in marked]
+    nothing = "nothing has been published yet: run `noctuary nightly`"
+    cli.tell({"snapshots": found}, lines or [nothing])
 
 
 def _state(row: Mapping[str, Any]) -> str:
@@ -195,26 +193,23 @@ def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
         serving = read_pointer(paths).snapshot_id
     except errors.StoreError:
         serving = None
-    found: list[dict[str, Any]] = []
-    for name in sorted(p.name for p in paths.snapshots.glob("*") if layout.is_snapshot_id(p.name)):
-        row: dict[str, Any] = {
-            "snapshot_id": name, "serving": name == serving, "intact": True, "outdated": False,
-            "memories": None, "bytes": None, "built_at": None,
-        }  # fmt: skip
-        try:
-            manifest = _read_checked(paths.snapshots / name)
-        except errors.SnapshotCorruptError as error:
-            outdated = isinstance(error, errors.SnapshotOutdatedError)
-            row |= {"intact": False, "outdated": outdated, "fault": str(error)}
-        else:
-            row |= {
-                "memories": manifest.counts["memories"],
-                "bytes": _size(manifest),
-                "built_at": manifest.built_at,
-                "digest": manifest.digest,
-            }
-        found.append(row)
-    return found
+    names = sorted(p.name for p in paths.snapshots.glob("*") if layout.is_snapshot_id(p.name))
+    return [
+        {"snapshot_id": name, "serving": name == serving, **_describe(paths.snapshots / name)}
+        for name in names
+    ]
+
+
+def _describe(directory: Path) -> dict[str, Any]:
+    row = {"intact": True, "outdated": False, "memories": None, "bytes": None, "built_at": None}
+    try:
+        manifest = _read_checked(directory)
+    except errors.SnapshotCorruptError as error:
+        outdated = isinstance(error, errors.SnapshotOutdatedError)
+        return {**row, "intact": False, "outdated": outdated, "fault": str(error)}
+    held, made = manifest.counts["memories"], manifest.built_at
+    size, digest = _size(manifest), manifest.digest
+    return {**row, "memories": held, "bytes": size, "built_at": made, "digest": digest}
 
 
 # `noctuary stores`: which stores there are, and what is wrong with them.
