@@ -6,32 +6,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from noctuary.agents import install as installation
+from noctuary.agents import server as warm
 from noctuary.agents.hooks import AGENTS, run_hook
-from noctuary.agents.server import Server, answer_recall, describe_encoder, warm_up
-from noctuary.agents.state import COUNTERS, EventCounters, read_counters
-from noctuary.cli.common import (
-    EXIT_FAILED,
-    ExtraMissingError,
-    NamedGroup,
-    add_options,
-    fail,
-    find_sdk_fault,
-    is_json,
-    json_option,
-    open_paths,
-    print_json,
-    store_options,
-    tell,
-)
-from noctuary.core.errors import SnapshotMissingError, StoreLockedError
+from noctuary.agents.state import COUNTERS, read_counters
+from noctuary.cli import main as cli
+from noctuary.core.errors import SnapshotMissingError
 from noctuary.core.store import find_home, find_store
 
 # `noctuary hook`: what coding agents run at their events; here for its help text.
@@ -40,10 +26,8 @@ from noctuary.core.store import find_home, find_store
 @click.command(
     hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
 )
-@click.option("--agent", metavar="claude|codex", help="Who runs the hook.")
-@click.option(
-    "--store", metavar="STORE", help="A store directory, its name, or the source it was built from."
-)
+@cli.option("--agent claude|codex", "Who runs the hook.")
+@cli.option("--store STORE", "A store directory, its name, or the source it was built from.")
 @click.pass_context
 def hook(context: click.Context, agent: str | None, store: str | None) -> None:
     """Answer one event of a coding agent: one JSON object on stdin, one or nothing on stdout.
@@ -67,7 +51,7 @@ def hook(context: click.Context, agent: str | None, store: str | None) -> None:
 # `noctuary hooks`: putting `noctuary hook` into the agents' settings, and how it fares there.
 
 
-@click.group(cls=NamedGroup)
+@click.group(cls=cli.NamedGroup)
 def hooks() -> None:
     """Install hooks into an agent, so that its prompts get memories, or take them out again.
 
@@ -82,31 +66,27 @@ def hooks() -> None:
     """  # noqa: D301 (click wants the control character)
 
 
-_folder_option = click.option(
+_folder_option = cli.option(
     "--folder",
+    "The project's folder.",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(),
-    help="The project's folder.",
 )
-_store_option = click.option(
-    "--store", metavar="STORE", help="Passed to the hooks [default: they find the store]."
-)
-_change_options = add_options(
-    click.option("--agent", type=click.Choice(AGENTS), required=True, help="Whose settings."),
-    click.option(
+_store_option = cli.option("--store STORE", "Passed to the hooks [default: they find the store].")
+_change_options = cli.add_options(
+    cli.option("--agent", "Whose settings.", type=click.Choice(AGENTS), required=True),
+    cli.option(
         "--user",
         "scope",
+        "All your sessions [default].",
         flag_value=installation.USER,
         default=installation.USER,
         show_default=False,
-        help="All your sessions [default].",
     ),
-    click.option(
-        "--project", "scope", flag_value=installation.PROJECT, help="Sessions in --folder only."
-    ),
+    cli.option("--project", "scope", "Sessions in --folder only.", flag_value=installation.PROJECT),
     _folder_option,
-    click.option("--dry-run", is_flag=True, help="Show the change and write nothing."),
-    json_option,
+    cli.flag("--dry-run", "Show the change and write nothing."),
+    cli.json_option,
 )
 
 
@@ -149,12 +129,12 @@ def _show(change: installation.HookChange, notes: Sequence[str]) -> None:
         lines.insert(0, change.diff)
     if change.backup:
         lines.append(f"the old file is kept as {change.backup}")
-    tell({**change._asdict(), "notes": list(notes)}, lines, notes)
+    cli.tell({**change._asdict(), "notes": list(notes)}, lines, notes)
 
 
 @hooks.command()
 @_folder_option
-@json_option
+@cli.json_option
 def status(folder: Path) -> None:
     """Show where hooks are installed and how they fare.
 
@@ -171,47 +151,39 @@ def status(folder: Path) -> None:
     found = {
         "places": [state._asdict() for state in states],
         "plugins": plugins,
-        "events": [_event_json(event) for event in counters.events],
+        "events": [
+            {**{k: v for k, v in event._asdict().items() if k != "histogram"}, "p95_ms": p95}
+            for event in counters.events
+            for p95 in [event.percentile_ms(0.95)]
+        ],
         "fault": counters.fault,
     }
-    lines = _status_lines(states, plugins, counters.events)
-    tell(found, lines, [counters.fault] if counters.fault else ())
+    cli.tell(found, _status_lines(found), [counters.fault] if counters.fault else ())
     if any(s.state in {installation.BROKEN, installation.UNREADABLE} for s in states):
-        sys.exit(EXIT_FAILED)
+        sys.exit(cli.EXIT_FAILED)
 
 
-def _status_lines(
-    states: Iterable[installation.PlaceState],
-    plugins: Mapping[str, str],
-    events: Iterable[EventCounters],
-) -> Iterator[str]:
-    for state in states:
-        yield f"{state.agent:<7}{state.scope:<9}{state.state:<11}{state.path}"
-        if state.store:
-            yield f"{'':<27}--store {state.store}"
-        if state.message:
-            yield f"{'':<27}{state.message}"
-    for agent, path in plugins.items():
+def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    for place in found["places"]:
+        yield f"{place['agent']:<7}{place['scope']:<9}{place['state']:<11}{place['path']}"
+        for told in (f"--store {place['store']}" if place["store"] else "", place["message"]):
+            if told:
+                yield f"{'':<27}{told}"
+    for agent, path in found["plugins"].items():
         yield f"{agent:<7}{'plugin':<9}{'installed':<11}{path}"
-    for event in events:
-        p95 = event.percentile_ms(0.95)
-        line = f"{event.agent:<7}{event.event:<18}{event.calls:>7,} calls, "
-        line += f"{event.failures:,} failed" + ("" if p95 is None else f", p95 {p95:.0f} ms")
-        yield line if event.outage_code is None else f"{line}; fails now: {event.outage_code}"
-
-
-def _event_json(event: EventCounters) -> dict[str, Any]:
-    values = {key: value for key, value in event._asdict().items() if key != "histogram"}
-    return {**values, "p95_ms": event.percentile_ms(0.95)}
+    for event in found["events"]:
+        p95 = "" if event["p95_ms"] is None else f", p95 {event['p95_ms']:.0f} ms"
+        line = f"{event['agent']:<7}{event['event']:<18}{event['calls']:>7,} calls, "
+        line += f"{event['failures']:,} failed{p95}"
+        code = event["outage_code"]
+        yield line if code is None else f"{line}; fails now: {code}"
 
 
 @hooks.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @_store_option
-@click.option(
-    "--portable", is_flag=True, help="Start `noctuary` from the PATH: for other machines."
-)
-@json_option
+@cli.flag("--portable", "Start `noctuary` from the PATH: for other machines.")
+@cli.json_option
 def plugin(folder: Path, store: str | None, portable: bool) -> None:
     """Write a plugin folder for both agents to FOLDER: hooks and the MCP server.
 
@@ -229,7 +201,7 @@ def plugin(folder: Path, store: str | None, portable: bool) -> None:
     files = installation.plugin_files(program, named)
     written = [str(path) for path in installation.write_plugin(folder, files)]
     found = {"folder": str(folder), "files": list(files), "written": written, "notes": notes}
-    tell(found, [f"{folder}: {len(written)} of {len(files)} files written"], notes)
+    cli.tell(found, [f"{folder}: {len(written)} of {len(files)} files written"], notes)
 
 
 def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]]:
@@ -247,9 +219,6 @@ def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]
 
 # `noctuary serve`: keep snapshot and encoder open for clients on a unix socket.
 
-EXIT_RUNNING = 4
-"""As `noctuary nightly` leaves when another night is running."""
-
 _WHY = {
     "idle": "nobody asked for a while",
     "stopped": "stopped",
@@ -258,19 +227,19 @@ _WHY = {
 
 
 @click.command()
-@click.option(
+@cli.option(
     "--idle-minutes",
+    "Stop after this long without a request; 0 never stops.",
     default=30.0,
     type=click.FloatRange(min=0),
-    help="Stop after this long without a request; 0 never stops.",
 )
-@click.option(
+@cli.option(
     "--clients",
+    "Requests answered at once; others wait a moment and then recall themselves.",
     default=8,
     type=click.IntRange(min=1, max=64),
-    help="Requests answered at once; others wait a moment and then recall themselves.",
 )
-@store_options
+@cli.store_options
 def serve(idle_minutes: float, clients: int, store: str | None) -> None:
     """Answer recalls of one store from a warm process, for this user only.
 
@@ -279,59 +248,44 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
 
     Exit code 0 when it was stopped or idle, 1 when it cannot run, 4 when the store has a server.
     """
-    directory = open_paths(store).root
+    directory = cli.open_paths(store).root
     if not directory.is_dir():
         raise SnapshotMissingError(f"no store at {directory}: run `noctuary nightly` first")
 
     def say_ready() -> None:
         found = {"store": str(directory), "pid": os.getpid(), "socket": str(server.place.socket)}
-        tell(found, [f"noctuary serve: answers for {directory} (process {os.getpid()})"])
+        cli.tell(found, [f"noctuary serve: answers for {directory} (process {os.getpid()})"])
         sys.stdout.flush()
-
-    try:
-        server = Server(
-            directory,
-            answer_recall,
-            describe=describe_encoder,
-            idle_s=idle_minutes * 60,
-            clients=clients,
-        )
-        with _stopping_on_signals(server):
-            reason = server.run(say_ready, lambda: warm_up(directory))
-    except StoreLockedError as error:
-        fail(error, EXIT_RUNNING)
-    if not is_json():
-        click.echo(f"noctuary serve: ended, {_WHY[reason]}", err=True)
-
-
-@contextmanager
-def _stopping_on_signals(server: Server) -> Generator[None]:
-    """Let SIGTERM and SIGINT stop the server; what was set before comes back."""
 
     def wake(*_: object) -> None:
         server.stop()
 
-    before = {number: signal.signal(number, wake) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    server = warm.Server(
+        directory,
+        warm.answer_recall,
+        describe=warm.describe_encoder,
+        idle_s=idle_minutes * 60,
+        clients=clients,
+    )
+    with cli.handling(wake, signal.SIGTERM, signal.SIGINT):
+        reason = server.run(say_ready, lambda: warm.warm_up(directory))
+    if not cli.is_json():
+        click.echo(f"noctuary serve: ended, {_WHY[reason]}", err=True)
 
 
 # `noctuary mcp`: recall for agents that speak the Model Context Protocol.
 
 
 @click.command()
-@click.option("--user", help="Whose memories, besides those of nobody; no call can change it.")
-@click.option("--wing", help="Only this wing; no call can ask for another.")
-@click.option(
+@cli.option("--user", "Whose memories, besides those of nobody; no call can change it.")
+@cli.option("--wing", "Only this wing; no call can ask for another.")
+@cli.option(
     "--timeout-s",
+    "Longest time of one call; then the client is told to try again.",
     default=10.0,
     type=click.FloatRange(min=0.1, max=600),
-    help="Longest time of one call; then the client is told to try again.",
 )
-@store_options
+@cli.store_options
 def mcp(user: str | None, wing: str | None, timeout_s: float, store: str | None) -> None:
     """Serve recall, get, related and status to one agent, over standard input and output.
 
@@ -345,18 +299,14 @@ def mcp(user: str | None, wing: str | None, timeout_s: float, store: str | None)
 
     Exit code 0 when the client has left, 1 when it cannot run (the extra `mcp` is missing).
     """  # noqa: D301 (click wants the control character)
-    fault = find_sdk_fault()
+    fault = cli.find_sdk_fault()
     if fault is not None:
-        fail(ExtraMissingError(fault))
-    from noctuary.agents.mcp_view import (
-        View,
-        plain,  # pydantic comes with the SDK
-        read_state,
-    )
+        cli.fail(cli.ExtraMissingError(fault))
+    from noctuary.agents.mcp_view import View, plain, read_state  # pydantic comes with the SDK
 
     view = View(store, user=user, wing=wing)
-    if is_json():
-        print_json(plain(read_state(view)))
+    if cli.is_json():
+        cli.print_json(plain(read_state(view)))
         return
     from noctuary.agents.mcp import run_stdio
 

@@ -8,42 +8,20 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import click
 import numpy as np
 
-from noctuary.cli.common import (
-    EXIT_FAILED,
-    NamedGroup,
-    add_options,
-    coded,
-    columns,
-    json_option,
-    open_paths,
-    store_options,
-    tell,
-    warn,
-)
+from noctuary.cli import main as cli
 from noctuary.core import errors
 from noctuary.core.files import hash_file, tree_bytes, write_text
 from noctuary.core.settings import Settings
 from noctuary.core.store import find_home, store_for_source
-from noctuary.evaluate import labels, metrics, statistics
+from noctuary.evaluate import labels, metrics, run, statistics
 from noctuary.evaluate.abstain import Abstention, judge_abstention
-from noctuary.evaluate.run import (
-    Run,
-    RunPlan,
-    build_pool,
-    describe_run,
-    index_builder_of,
-    read_run,
-    run_retriever,
-    unjudged_at_k,
-    write_run,
-)
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile, configured_profile, read_store_profiles
 from noctuary.recall.query import Scope
@@ -51,7 +29,7 @@ from noctuary.recall.query import Scope
 # The group, and what its commands share.
 
 
-class _Measuring(NamedGroup):
+class _Measuring(cli.NamedGroup):
     """Turns what the input is to blame for (ValueError, TypeError) into a sentence, exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -59,7 +37,7 @@ class _Measuring(NamedGroup):
             return super().invoke(ctx)
         except errors.NoctuaryError as error:
             if isinstance(cause := error.__cause__, Exception):
-                warn(f"caused by {type(cause).__name__}: {cause}")
+                cli.warn(f"caused by {type(cause).__name__}: {cause}")
             raise
         except (ValueError, TypeError) as error:
             raise errors.SourceFormatError(str(error)) from None
@@ -84,8 +62,7 @@ def evaluate() -> None:
     """  # noqa: D301 (click wants the control character)
 
 
-PATH = click.Path(path_type=Path)
-"""Whether a file is there is for its reader to say: its message tells what was expected."""
+PATH = click.Path(path_type=Path)  # whether a file is there is for its reader to say
 
 
 def _check_metrics(
@@ -99,18 +76,17 @@ def _check_metrics(
     return tuple(dict.fromkeys(names)) or metrics.DEFAULT_METRICS
 
 
-_metric_option = click.option(
-    "--metric",
+_metric_option = cli.option(
+    "--metric NAME",
     "wanted",
-    metavar="NAME",
+    "A metric, e.g. ndcg@10; may be repeated "
+    "[default: recall@5, recall@10, all_relevant@10, precision@5, ndcg@10, mrr@50, map@50].",
     multiple=True,
     callback=_check_metrics,
-    help="A metric, e.g. ndcg@10; may be repeated "
-    "[default: recall@5, recall@10, all_relevant@10, precision@5, ndcg@10, mrr@50, map@50].",
 )
 
 
-def _show_interval(found: statistics.Interval | None, sign: str = "") -> str:
+def _ends(found: statistics.Interval | None, sign: str = "") -> str:
     """Return an interval as text; a dash where there are too few queries for one."""
     return "-" if found is None else f"[{found.low:{sign}.3f}, {found.high:{sign}.3f}]"
 
@@ -120,7 +96,7 @@ def _show_interval(found: statistics.Interval | None, sign: str = "") -> str:
 
 @evaluate.command()
 @click.argument("sets", metavar="SET...", nargs=-1, required=True, type=PATH)
-@json_option
+@cli.json_option
 def check(sets: tuple[Path, ...]) -> None:
     """Load every SET and say what it holds, or which lines are wrong.
 
@@ -133,9 +109,9 @@ def check(sets: tuple[Path, ...]) -> None:
     Exit code 1 if any of them does not load; the others are still checked.
     """  # noqa: D301 (click wants the control character)
     rows = [_describe(directory) for directory in sets]
-    tell({"sets": rows}, _set_lines(rows))
+    cli.tell({"sets": rows}, _set_lines(rows))
     if any("error" in row for row in rows):
-        sys.exit(EXIT_FAILED)
+        sys.exit(cli.EXIT_FAILED)
 
 
 def _describe(directory: Path) -> dict[str, Any]:
@@ -168,38 +144,30 @@ def _set_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
             margin = " " * (width + len("  FAIL  "))
             yield f"{name}  FAIL  " + row["message"].replace("\n", f"\n{margin}")
             continue
-        strata = len(row["strata"])
-        parts = [
-            f"{row['memories']:>7,} memories",
-            f"{row['queries']:,} queries in {strata} {'stratum' if strata == 1 else 'strata'}",
-        ]
+        strata = f"{len(row['strata'])} {'stratum' if len(row['strata']) == 1 else 'strata'}"
+        parts = [f"{row['memories']:>7,} memories", f"{row['queries']:,} queries in {strata}"]
         parts += [f"{row[key]:,} {key}" for key in ("unanswerable", "judgements") if row[key]]
-        yield f"{name}  ok    " + "  ".join(parts)
+        yield f"{name}  ok    {'  '.join(parts)}"
 
 
 # `noctuary evaluate run`: ask the queries of a set, score what comes back, keep the run.
 
-DEPTH = 50
-"""Results wanted in all, at least: the deepest default metric. Deeper metrics ask for more."""
+DEPTH = 50  # results wanted in all, at least: of the deepest default metric
 
 
-@evaluate.command()
+@evaluate.command("run")
 @click.argument("set_", metavar="SET", type=PATH)
-@click.option(
-    "--retriever",
-    metavar="MODULE:NAME",
-    help="A class, object or function to ask [default: the serving snapshot].",
+@cli.option(
+    "--retriever MODULE:NAME", "A class, object or function to ask [default: the serving snapshot]."
 )
-@click.option("--name", help="What the run is called [default: the retriever's own name].")
-@click.option("--in-wing", is_flag=True, help="Search only the wing that a query names.")
-@click.option(
-    "-k", default=10, type=click.IntRange(min=1), help="Results asked for in the timed call."
-)
-@click.option("--limit", type=click.IntRange(min=1), help="Only the first so many queries.")
+@cli.option("--name", "What the run is called [default: the retriever's own name].")
+@cli.flag("--in-wing", "Search only the wing that a query names.")
+@cli.option("-k", "Results asked for in the timed call.", default=10, type=cli.AT_LEAST_1)
+@cli.option("--limit", "Only the first so many queries.", type=cli.AT_LEAST_1)
 @_metric_option
-@click.option("--out", type=PATH, help="Keep the run in this file; compressed if it ends in .gz.")
-@store_options
-def run(
+@cli.option("--out", "Keep the run in this file; compressed if it ends in .gz.", type=PATH)
+@cli.store_options
+def run_set(
     set_: Path,
     retriever: str | None,
     name: str | None,
@@ -229,28 +197,28 @@ def run(
         message = "no query has a label: there is nothing to score"
         fault = errors.LineFault(0, "empty_file", message)
         raise errors.EmptyQuerySetError(set_ / labels.QUERIES_FILE, [fault])
-    plan = RunPlan(k=k, depth=max(k, DEPTH, *(int(m.partition("@")[2]) for m in wanted)))
+    plan = run.RunPlan(k=k, depth=max(k, DEPTH, *(int(m.partition("@")[2]) for m in wanted)))
     queries = (*ranked, *unanswerable)
     if retriever is None:
         snapshot = _open_snapshot(set_, store, in_wing)
-        reader = snapshot.recaller.reader
-        with closing(reader):
+        manifest, asks = snapshot.recaller.reader.manifest, cast("Any", snapshot)
+        with closing(snapshot.recaller.reader):
             _require_labels(snapshot.recaller, queries, set_)
-            found = run_retriever(snapshot, queries, plan, name=name)
-        digests = reader.manifest.corpus_digest, reader.manifest.encoder_digest
+            found = run.run_retriever(asks, queries, plan, name=name)
+        digests: Any = manifest.corpus_digest, manifest.encoder_digest
         asked: dict[str, Any] = {
-            "snapshot_digest": reader.manifest.digest,
+            "snapshot_digest": manifest.digest,
             "profile": snapshot.profile.to_json(),
             "in_wing": in_wing,
         }
     else:
         imported = _import_retriever(retriever)
-        builds = index_builder_of(imported) is not None
+        builds = run.index_builder_of(imported) is not None
         corpus = list(labels.read_corpus_rows(set_)) if builds else None
-        found = run_retriever(imported, queries, plan, name=name, corpus=corpus)
+        found = run.run_retriever(imported, queries, plan, name=name, corpus=corpus)
         digests, asked = (hash_file(labels.find_corpus(set_)), None), {"retriever": retriever}
     files = [set_ / file for file in (labels.QUERIES_FILE, labels.ADVERSARIAL_FILE)]
-    manifest = describe_run(
+    described = run.describe_run(
         statistics.STANDARD.seed,
         *digests,
         set=set_.absolute().name,
@@ -260,25 +228,24 @@ def run(
     )
     report, abstention = _score(found, ranked, unanswerable, wanted)
     if out is not None:
-        write_run(out, found, manifest)
+        run.write_run(out, found, described)
     shown = {
         "report": report.to_json(),
         "abstention": None if abstention is None else abstention.to_json(),
         "build_ms": found.build_ms,
         "index_bytes": found.index_bytes,
-        "manifest": manifest,
+        "manifest": described,
     }
     kept = [] if out is None else [f"\nkept in {out}"]
-    tell(shown, [*_score_lines(report, found, abstention), *kept])
+    cli.tell(shown, [*_score_lines(report, found, abstention), *kept])
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotRetriever:
-    """The serving snapshot of a store, asked the way `recall` asks it."""
+class _Snapshot(NamedTuple):
+    """The serving snapshot of a store as a retriever, asked the way `recall` asks it."""
 
     recaller: Recaller
     profile: RetrievalProfile
-    in_wing: bool = False
+    in_wing: bool
     name: str = "noctuary"
 
     def retrieve_hits(self, query: labels.Query, k: int) -> list[tuple[str, float]]:
@@ -287,26 +254,22 @@ class SnapshotRetriever:
         found = self.recaller.recall(query.text, k, profile=self.profile, scope=scope)
         return [(str(memory.id), memory.final_score) for memory in found.memories]
 
-    def retrieve(self, query: str, k: int) -> list[str]:
-        """Return ids, best first, of the whole snapshot."""
-        return [found for found, _ in self.retrieve_hits(labels.Query("", query, "all", ()), k)]
-
     @property
     def index_size_bytes(self) -> int:
         """Size of the snapshot's directory."""
         return tree_bytes(self.recaller.reader.directory)
 
 
-def _open_snapshot(directory: Path, store: str | None, in_wing: bool) -> SnapshotRetriever:
+def _open_snapshot(directory: Path, store: str | None, in_wing: bool) -> _Snapshot:
     """Pin what serves in a store, by default in the one that was built from the set."""
     settings = Settings.load(home=find_home())
     if store is None and (store_for_source(find_home(), directory) / "CURRENT").is_file():
         store = str(directory)
-    recaller = Recaller.open(open_paths(store).root)
+    recaller = Recaller.open(cli.open_paths(store).root)
     stored = read_store_profiles(recaller.paths.profiles)
-    warn(*coded(stored.warnings))
+    cli.warn(*cli.coded(stored.warnings))
     profile = configured_profile(settings, recaller.reader.adopted, stored.tables)
-    return SnapshotRetriever(recaller, profile, in_wing)
+    return _Snapshot(recaller, profile, in_wing)
 
 
 def _require_labels(recaller: Recaller, queries: Sequence[labels.Query], directory: Path) -> None:
@@ -320,7 +283,7 @@ def _require_labels(recaller: Recaller, queries: Sequence[labels.Query], directo
             f"was built from another source. Run `noctuary nightly {directory}` or pass --store"
         )
     if missing:
-        warn(
+        cli.warn(
             f"labels_not_in_snapshot: {where} lacks {len(missing)} of {len(labels)} labelled "
             f"memories; they count as not found. The first: {missing[:10]}"
         )
@@ -347,7 +310,7 @@ def _import_retriever(spec: str) -> Any:
 
 
 def _score(
-    found: Run,
+    found: run.Run,
     ranked: Sequence[labels.Query],
     unanswerable: Sequence[labels.Query],
     wanted: Sequence[str],
@@ -371,19 +334,16 @@ def _score(
 
 
 def _score_lines(
-    report: metrics.Report, found: Run, abstention: Abstention | None
+    report: metrics.Report, found: run.Run, abstention: Abstention | None
 ) -> Iterator[str]:
     yield f"{report.name} on {report.n:,} queries\n"
     rows = [["metric", "mean", "95 % interval", "macro"]]
-    rows += [
-        [metric, f"{m.mean:.3f}", _show_interval(m.interval), f"{report.macro[metric]:.3f}"]
-        for metric, m in report.overall.items()
-    ]
-    yield from columns(rows, "<>")
+    rows += [[*_mean_row(n, m), f"{report.macro[n]:.3f}"] for n, m in report.overall.items()]
+    yield from cli.columns(rows, "<>")
     for stratum, means in report.strata.items() if len(report.strata) > 1 else ():
         yield f"\n{stratum} ({next(iter(means.values())).n:,} queries)"
-        rows = [[name, f"{m.mean:.3f}", _show_interval(m.interval)] for name, m in means.items()]
-        yield from columns(rows, "<>", indent="  ")
+        rows = [_mean_row(name, mean) for name, mean in means.items()]
+        yield from cli.columns(rows, "<>", indent="  ")
     yield ""
     if report.latency is not None:
         yield (
@@ -402,12 +362,16 @@ def _score_lines(
     if abstention is not None and abstention.auroc is not None:
         yield (
             f"abstention: AUROC of the top score {abstention.auroc:.3f} "
-            f"{_show_interval(abstention.interval)} over {abstention.n_answerable:,} answerable "
+            f"{_ends(abstention.interval)} over {abstention.n_answerable:,} answerable "
             f"and {abstention.n_unanswerable:,} unanswerable queries; area under risk-coverage "
             f"{abstention.curve.area:.3f}"
         )
     elif len(found.query_ids) > report.n:
         yield "abstention: the retriever gives no scores, so it cannot be judged"
+
+
+def _mean_row(metric: str, found: metrics.Mean) -> list[str]:
+    return [metric, f"{found.mean:.3f}", _ends(found.interval)]
 
 
 # `noctuary evaluate compare`: is one run better than another, and could these queries tell.
@@ -418,15 +382,14 @@ HEADER = ("", "difference", "95 % interval", "p", "Holm", "detectable", "n", "wo
 @evaluate.command()
 @click.argument("run_a", metavar="RUN_A", type=PATH)
 @click.argument("run_b", metavar="RUN_B", type=PATH)
-@click.option(
-    "--queries",
+@cli.option(
+    "--queries FILE",
+    "The labelled queries that both runs were asked, or the folder of their set.",
     required=True,
     type=PATH,
-    metavar="FILE",
-    help="The labelled queries that both runs were asked, or the folder of their set.",
 )
 @_metric_option
-@json_option
+@cli.json_option
 def compare(run_a: Path, run_b: Path, queries: Path, wanted: tuple[str, ...]) -> None:
     """Compare RUN_A with RUN_B, query by query; above zero, RUN_A is better.
 
@@ -438,10 +401,9 @@ def compare(run_a: Path, run_b: Path, queries: Path, wanted: tuple[str, ...]) ->
     difference that this many queries would find four times out of five. * marks differences whose
     interval excludes zero and whose corrected p-value is below 0.05.
     """  # noqa: D301 (click wants the control character)
-    ours, baseline = read_run(run_a)[0], read_run(run_b)[0]
-    labelled = labels.read_queries(
-        queries / labels.QUERIES_FILE if queries.is_dir() else queries
-    ).ranked
+    ours, baseline = run.read_run(run_a)[0], run.read_run(run_b)[0]
+    file = queries / labels.QUERIES_FILE if queries.is_dir() else queries
+    labelled = labels.read_queries(file).ranked
     asked = _asked_of_both(labelled, ours, baseline)
     pair = (metrics.score_run(ours, asked, wanted), metrics.score_run(baseline, asked, wanted))
     (found,) = metrics.compare([pair])
@@ -450,11 +412,11 @@ def compare(run_a: Path, run_b: Path, queries: Path, wanted: tuple[str, ...]) ->
         "the runs were not asked the others"
     )
     shown = {"queries": len(asked), "of": len(labelled), **found.to_json()}
-    tell(shown, _comparison_lines(found), [some] if len(asked) < len(labelled) else ())
+    cli.tell(shown, _comparison_lines(found), [some] if len(asked) < len(labelled) else ())
 
 
 def _asked_of_both(
-    labelled: Sequence[labels.Query], ours: Run, baseline: Run
+    labelled: Sequence[labels.Query], ours: run.Run, baseline: run.Run
 ) -> list[labels.Query]:
     """Return the labelled queries that the runs were asked."""
     in_ours, in_baseline = frozenset(ours.query_ids), frozenset(baseline.query_ids)
@@ -487,7 +449,7 @@ def _comparison_lines(found: metrics.Comparison) -> Iterator[str]:
             _row(f"  {stratum}", differences[metric], f"{differences[metric].p_holm:.4f}")
             for stratum, differences in strata.items()
         ]
-    yield from columns(rows, "<>")
+    yield from cli.columns(rows, "<>")
 
 
 def _row(name: str, found: metrics.Difference, holm: str) -> list[str]:
@@ -495,7 +457,7 @@ def _row(name: str, found: metrics.Difference, holm: str) -> list[str]:
     return [
         name,
         f"{found.mean:+.3f}",
-        _show_interval(found.interval, "+"),
+        _ends(found.interval, "+"),
         f"{found.p_value:.4f}",
         holm,
         "-" if detectable is None else f"{detectable:.3f}",
@@ -507,26 +469,23 @@ def _row(name: str, found: metrics.Difference, holm: str) -> list[str]:
 
 # `noctuary evaluate kappa`, `pool` and `holes`: who judged what, and how alike.
 
-_runs = add_options(
+_runs = cli.add_options(
     click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=PATH),
     # Deeper pools cost judgements in proportion.
-    click.option(
-        "-k", default=10, type=click.IntRange(min=1), help="How many of each run's first results."
-    ),
+    cli.option("-k", "How many of each run's first results.", default=10, type=cli.AT_LEAST_1),
 )
 
 
 @evaluate.command()
 @click.argument("first", metavar="A", type=PATH)
 @click.argument("second", metavar="B", type=PATH)
-@click.option(
-    "--threshold",
+@cli.option(
+    "--threshold GRADE",
+    "Count grades of at least this as relevant, all others as not [default: every grade is a class "
+    "of its own].",
     type=int,
-    metavar="GRADE",
-    help="Count grades of at least this as relevant, all others as not [default: every grade is a "
-    "class of its own].",
 )
-@json_option
+@cli.json_option
 def kappa(first: Path, second: Path, threshold: int | None) -> None:
     """Compare two files of judgements, A and B: Cohen's kappa over the pairs that both judged.
 
@@ -555,16 +514,14 @@ def kappa(first: Path, second: Path, threshold: int | None) -> None:
         "grades, 0 for what is not relevant"
     )
     shown = {**found._asdict(), "is_degenerate": found.is_degenerate}
-    tell(shown, lines, [degenerate] if found.is_degenerate else ())
+    cli.tell(shown, lines, [degenerate] if found.is_degenerate else ())
 
 
 @evaluate.command()
 @_runs
-@click.option("--out", required=True, type=PATH, help="The file to write, one query a line.")
-@click.option(
-    "--found-by", is_flag=True, help="Also write which runs found each memory (not for judges)."
-)
-@json_option
+@cli.option("--out", "The file to write, one query a line.", required=True, type=PATH)
+@cli.flag("--found-by", "Also write which runs found each memory (not for judges).")
+@cli.json_option
 def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool) -> None:
     """Collect what is to be judged: the first results of every RUN, without saying whose.
 
@@ -574,14 +531,10 @@ def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool) -> None:
 
     Write an integer in the place of every null (0: not relevant) and the file is a qrels file.
     """  # noqa: D301 (click wants the control character)
-    built = build_pool(_read_runs(runs, k), k)
+    built = run.build_pool(_read_runs(runs, k), k)
     rows = [
-        {
-            "query_id": query_id,
-            "grades": dict.fromkeys(found),
-            **({"found_by": found} if found_by else {}),
-        }
-        for query_id, found in built.items()
+        {"query_id": i, "grades": dict.fromkeys(found), **({"found_by": found} if found_by else {})}
+        for i, found in built.items()
     ]
     write_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     pairs = sum(map(len, built.values()))
@@ -589,15 +542,13 @@ def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool) -> None:
         f"{pairs:,} pairs of {len(built):,} queries to judge, from the first {k} "
         f"of {len(runs)} run{'' if len(runs) == 1 else 's'}: {out}"
     )
-    tell({"k": k, "runs": len(runs), "queries": len(built), "pairs": pairs}, [said])
+    cli.tell({"k": k, "runs": len(runs), "queries": len(built), "pairs": pairs}, [said])
 
 
 @evaluate.command()
 @_runs
-@click.option(
-    "--judged", required=True, type=PATH, metavar="QRELS", help="What was judged, in any format."
-)
-@json_option
+@cli.option("--judged QRELS", "What was judged, in any format.", required=True, type=PATH)
+@cli.json_option
 def holes(runs: tuple[Path, ...], judged: Path, k: int) -> None:
     """Say how much of the first results of every RUN nobody judged (unjudged@k).
 
@@ -614,24 +565,24 @@ def holes(runs: tuple[Path, ...], judged: Path, k: int) -> None:
     rows = [["run", f"unjudged@{k}", "", "ids", "queries"]]
     shown: list[dict[str, Any]] = []
     warnings: list[str] = []
-    for one in (unjudged_at_k(run, known, k) for run in _read_runs(runs, k)):
+    for one in (run.unjudged_at_k(found, known, k) for found in _read_runs(runs, k)):
         shares = np.array(list(one.per_query.values()), dtype=np.float64)
         interval = statistics.mean_interval(shares) if shares.size else None
         mean = "-" if one.mean is None else f"{one.mean:.3f}"
         counts = [f"{one.n_unjudged:,}", f"{shares.size:,}"]
-        rows.append([one.name, mean, _show_interval(interval), *counts])
+        rows.append([one.name, mean, _ends(interval), *counts])
         ends = statistics.interval_json(interval)
         shown.append({**one._asdict(), **ends, "n_queries": shares.size})
         if one.without_judgements:
             without = f"{one.without_judgements:,} queries have no judgement at all"
             warnings.append(f"{one.name}: {without} and do not count")
-    tell({"k": k, "runs": shown}, columns(rows, "<>"), warnings)
+    cli.tell({"k": k, "runs": shown}, cli.columns(rows, "<>"), warnings)
 
 
-def _read_runs(paths: tuple[Path, ...], k: int) -> list[Run]:
+def _read_runs(paths: tuple[Path, ...], k: int) -> list[run.Run]:
     """Read runs that are at least k deep: a shorter one would look better judged than it is."""
-    runs = [read_run(path)[0] for path in paths]
-    for path, run in zip(paths, runs, strict=True):
-        if run.depth < k:
-            raise ValueError(f"{path} is a run of depth {run.depth}; -k {k} looks deeper")
+    runs = [run.read_run(path)[0] for path in paths]
+    for path, found in zip(paths, runs, strict=True):
+        if found.depth < k:
+            raise ValueError(f"{path} is a run of depth {found.depth}; -k {k} looks deeper")
     return runs

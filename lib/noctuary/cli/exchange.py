@@ -18,55 +18,15 @@ from typing import Any, NamedTuple
 import click
 from numpy.lib import format as npy
 
-from noctuary.cli.common import ScanProgress, json_option, open_paths, store_options, tell
+from noctuary.cli import main as cli
 from noctuary.cli.sql import SnapshotView, read_table
-from noctuary.core.errors import (
-    EncoderError,
-    NoctuaryError,
-    SnapshotCorruptError,
-    SourceFormatError,
-    SourceMissingError,
-    StoreError,
-)
-from noctuary.core.files import (
-    fsync_dir,
-    fsync_file,
-    hash_file,
-    hash_json,
-    make_directory,
-    make_private,
-    remove_tree,
-    write_text,
-)
+from noctuary.core import errors, files, manifest, types
+from noctuary.core import store as layout
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.manifest import (
-    Manifest,
-    compute_digest,
-    describe_files,
-    full_check,
-    write_manifest,
-)
 from noctuary.core.settings import Settings
 from noctuary.core.sqlite import connect_immutable
-from noctuary.core.store import (
-    ABSTENTION_FILE,
-    DIGEST_NAME_CHARS,
-    PACK_FORMAT_VERSION,
-    RANKING_FILE,
-    ROWS_FILE,
-    TIER_EXITS_FILE,
-    StorePaths,
-    expand_user,
-    find_home,
-)
-from noctuary.core.types import (
-    DAMAGED_TEXT,
-    SILENT,
-    MemoryRecord,
-    Progress,
-    corpus_digest,
-    published_text,
-)
+from noctuary.core.store import StorePaths
+from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.embed import lean
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.recall.reader import SnapshotReader
@@ -81,13 +41,13 @@ from noctuary.snapshot.publish import PASS, publish_candidate, store_verdict
 
 @click.command()
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option(
+@cli.option(
     "--encoder/--no-encoder",
     "with_encoder",
+    "Also what an imported store needs to answer by meaning (90 MB).",
     default=True,
-    help="Also what an imported store needs to answer by meaning (90 MB).",
 )
-@store_options
+@cli.store_options
 def export(directory: Path, with_encoder: bool, store: str | None) -> None:
     """Write the snapshot that serves into DIRECTORY, which must not exist or be empty.
 
@@ -103,25 +63,23 @@ def export(directory: Path, with_encoder: bool, store: str | None) -> None:
 
     Exit code 1 when nothing was written.
     """  # noqa: D301 (click wants the control character)
-    paths = open_paths(store)
-    found = export_snapshot(paths, directory, with_encoder=with_encoder, progress=ScanProgress())
+    target = directory.absolute()
+    found = export_snapshot(
+        cli.open_paths(store), directory, with_encoder=with_encoder, progress=cli.ScanProgress()
+    )
     size = f"{found.files} files, {found.bytes / 2**20:.1f} MiB"
-    lines = [
-        f"exported {found.memories:,} memories to {found.directory} ({size})",
-        f"digest {found.digest}",
-    ]
-    tell({**found._asdict(), "directory": str(found.directory.absolute())}, lines)
+    lines = [f"exported {found.memories:,} memories to {directory} ({size})"]
+    cli.tell({**found._asdict(), "directory": str(target)}, [*lines, f"digest {found.digest}"])
 
 
 @click.command("import")
 @click.argument("export", type=click.Path(path_type=Path))
-@click.option(
-    "--store",
-    metavar="STORE",
+@cli.option(
+    "--store STORE",
+    "The new store: a directory, or a name below noctuary's home. It must not exist yet.",
     required=True,
-    help="The new store: a directory, or a name below noctuary's home. It must not exist yet.",
 )
-@json_option
+@cli.json_option
 def import_store(export: Path, store: str) -> None:
     """Make a new store that serves the snapshot in the directory EXPORT.
 
@@ -135,45 +93,39 @@ def import_store(export: Path, store: str) -> None:
 
     Exit code 1 when no store was made.
     """  # noqa: D301 (click wants the control character)
-    named = expand_user(store)
-    root = find_home() / named if len(named.parts) == 1 else named.absolute()
-    found = import_snapshot(export, StorePaths(root), ScanProgress())
+    named = layout.expand_user(store)
+    root = layout.find_home() / named if len(named.parts) == 1 else named.absolute()
+    found = import_snapshot(export, StorePaths(root), cli.ScanProgress())
     lines = [f"store {found.store} serves {found.memories:,} memories ({found.snapshot_id})"]
     if not found.has_encoder:
         lines.append("! no encoder came with the export: recalls go by words until a night runs")
     lines.append(f'\nask it:  noctuary recall "..." --store {store}')
-    tell({**found._asdict(), "store": str(found.store)}, lines)
+    cli.tell({**found._asdict(), "store": str(found.store)}, lines)
 
 
 # What an export is: its files, its manifest and its version; documented in docs/exchange.md.
 
 FORMAT = "noctuary-export"
-FORMAT_VERSION = 2
-"""Bumped when a reader of the previous version could not read the new one."""
+FORMAT_VERSION = 2  # bumped when a reader of the previous version could not read the new one
 
 MANIFEST = "manifest.json"
-MEMORIES = "memories.jsonl"
-NODES = "graph/nodes.jsonl"
-EDGES = "graph/edges.jsonl"
-SUMMARIES = "summaries.jsonl"
-LINES = (MEMORIES, NODES, EDGES, SUMMARIES)
+MEMORIES, NODES, EDGES = "memories.jsonl", "graph/nodes.jsonl", "graph/edges.jsonl"
+LINES = (MEMORIES, NODES, EDGES, "summaries.jsonl")
 """For people and other programs; an import compares them with what it built."""
 
-SNAPSHOT, ENCODER = "snapshot", "encoder"
-"""Folders: the snapshot's own files, and what queries are embedded with."""
-
+SNAPSHOT, ENCODER = "snapshot", "encoder"  # folders: its own files, and what embeds queries
 ENCODER_FILES = (lean.HEADER_FILE, lean.VOCAB_FILE, lean.WEIGHTS_FILE)
-OTHER_FILES = (RANKING_FILE, ABSTENTION_FILE, TIER_EXITS_FILE)
+OTHER_FILES = (layout.RANKING_FILE, layout.ABSTENTION_FILE, layout.TIER_EXITS_FILE)
 """Of a snapshot: all but its rows and its arrays."""
 
+# Of every file that may be in an export: none leads out of the directory that it is put into.
 _NAME = re.compile(
     "|".join(
         [*map(re.escape, LINES), rf"{SNAPSHOT}/[a-z0-9_]+\.npy"]
         + [re.escape(f"{ENCODER}/{name}") for name in ENCODER_FILES]
-        + [re.escape(f"{SNAPSHOT}/{name}") for name in (ROWS_FILE, *OTHER_FILES)]
+        + [re.escape(f"{SNAPSHOT}/{name}") for name in (layout.ROWS_FILE, *OTHER_FILES)]
     )
 )
-"""Of every file that may be in an export: none leads out of the directory that it is put into."""
 
 SNAPSHOT_KEYS = (
     "format_version", "counts", "id_kind", "encoder", "encoder_digest", "corpus_digest",
@@ -184,15 +136,19 @@ with the version of SQLite, and no place on this machine."""
 
 _BODY = {"format", "format_version", "digest", "files", "snapshot"}
 _MOST_MANIFEST_BYTES = 16 * 2**20  # a real one has some 30,000
+# Settings that name a place, an address, a user or a variable: an import's owner has their own.
 _OF_ONE_MACHINE = re.compile(
     r"evaluation\.queries|.*\.(path|user|address)|.*[._]ur[il]|.*_variable"
 )
-"""Settings that name a place, an address, a user or a variable: an import's owner has their own."""
-_PLACES = ("/", "~", ".")
-"""What a model begins with that is named by its directory."""
+_PLACES = ("/", "~", ".")  # what a model begins with that is named by its directory
+_OTHERWISE = "use the noctuary that made it, or export anew"
+_ANEW = "somebody changed it, so export anew"
+
+Entries = Mapping[str, Mapping[str, Any]]
+"""Size ("bytes") and checksum ("sha256") of every file, by its path in the export."""
 
 
-class ExportFormatError(SourceFormatError):
+class ExportFormatError(errors.SourceFormatError):
     """A directory is no export, a damaged one, or one of another version."""
 
 
@@ -205,7 +161,7 @@ class ExportManifest(NamedTuple):
     """What an export holds: files by path, and the snapshot's manifest; the digest is over both."""
 
     digest: str
-    files: Mapping[str, Mapping[str, Any]]
+    files: Entries
     snapshot: Mapping[str, Any]
 
 
@@ -224,90 +180,87 @@ def without_places(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[
 
 def write_export_manifest(directory: Path, snapshot: Mapping[str, Any]) -> ExportManifest:
     """Describe every file of a directory and write the manifest beside them."""
-    paths = sorted(p for p in directory.rglob("*") if p.is_file())
-    files = {
-        p.relative_to(directory).as_posix(): {"bytes": p.stat().st_size, "sha256": hash_file(p)}
-        for p in paths
-    }
-    manifest = ExportManifest(_digest(files, snapshot), files, snapshot)
-    body = {"format": FORMAT, "format_version": FORMAT_VERSION, **manifest._asdict()}
+    entries = {
+        path.relative_to(directory).as_posix(): {
+            "bytes": path.stat().st_size, "sha256": files.hash_file(path),
+        }
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }  # fmt: skip
+    made = ExportManifest(_digest(entries, snapshot), entries, snapshot)
+    body = {"format": FORMAT, "format_version": FORMAT_VERSION, **made._asdict()}
     text = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False)
-    write_text(directory / MANIFEST, text + "\n")
-    return manifest
+    files.write_text(directory / MANIFEST, text + "\n")
+    return made
 
 
 def read_export_manifest(directory: Path) -> ExportManifest:
     """Read the manifest and check every byte of the export."""
     if not directory.is_dir():
-        raise SourceMissingError(f"there is no export at {directory}: expected a directory")
+        raise errors.SourceMissingError(f"there is no export at {directory}: expected a directory")
+    path, not_ours = directory / MANIFEST, f"{directory} is no export of noctuary"
     try:
-        found = (directory / MANIFEST).lstat()
-        if not S_ISREG(found.st_mode) or found.st_size > _MOST_MANIFEST_BYTES:
-            raise ValueError(MANIFEST)  # noqa: TRY301
-        raw: Any = parse_json((directory / MANIFEST).read_text(encoding="utf-8"))
-        found, version = raw["format"], raw["format_version"]
+        stat = path.lstat()
+        is_read = S_ISREG(stat.st_mode) and stat.st_size <= _MOST_MANIFEST_BYTES
+        raw: Any = parse_json(path.read_text(encoding="utf-8")) if is_read else None
+        kind, version = raw["format"], raw["format_version"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise ExportFormatError(
-            f"{directory} is no export of noctuary: it has no readable {MANIFEST}"
-        ) from None
-    _require(found == FORMAT, f"{directory} is no export of noctuary: its format is {found!r}")
+        raise ExportFormatError(f"{not_ours}: it has no readable {MANIFEST}") from None
+    _require(kind == FORMAT, f"{not_ours}: its format is {kind!r}")
     _require(
         version == FORMAT_VERSION,
         f"{directory} is an export of version {version!r}; this noctuary reads version "
-        f"{FORMAT_VERSION}: use the noctuary that made it, or export anew",
+        f"{FORMAT_VERSION}: {_OTHERWISE}",
     )
     try:
-        manifest = ExportManifest(str(raw["digest"]), dict(raw["files"]), dict(raw["snapshot"]))
-        is_same = manifest.digest == _digest(manifest.files, manifest.snapshot)
-        unknown = sorted({*raw} - _BODY | {*manifest.snapshot} - {*SNAPSHOT_KEYS})
-        faults = _faults(directory, manifest.files)
+        made = ExportManifest(str(raw["digest"]), dict(raw["files"]), dict(raw["snapshot"]))
+        is_same = made.digest == _digest(made.files, made.snapshot)
+        unknown = sorted({*raw} - _BODY | {*made.snapshot} - {*SNAPSHOT_KEYS})
+        faults = _faults(directory, made.files)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise ExportFormatError(f"the {MANIFEST} of {directory} is damaged") from None
     said = "; ".join(faults[:3]) or f"its {MANIFEST} was changed"
     _require(is_same and not faults, f"the export in {directory} is damaged: {said}")
-    _require(
-        not unknown,
-        f"the {MANIFEST} of {directory} says {', '.join(unknown)}, which this noctuary does not "
-        "know: use the noctuary that made it, or export anew",
-    )
-    return manifest
+    told = f"the {MANIFEST} of {directory} says {', '.join(unknown)}, which this noctuary does not"
+    _require(not unknown, f"{told} know: {_OTHERWISE}")
+    return made
 
 
-def _faults(directory: Path, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _faults(directory: Path, entries: Entries) -> list[str]:
     # Neither links to files nor links to folders are followed: what they lead to is no part of it.
     found = {p.relative_to(directory).as_posix(): p.lstat() for p in directory.rglob("*")}
     faults: list[str] = []
-    for name, entry in files.items():
+    for name, entry in entries.items():
         if not _NAME.fullmatch(name):
             faults.append(f"{name!r} is no name of a file in an export")
         elif name not in found or not S_ISREG(found[name].st_mode):
             faults.append(f"{name} is missing")
-        elif (
-            found[name].st_size != entry["bytes"] or hash_file(directory / name) != entry["sha256"]
-        ):
+        elif not _is_as_described(directory / name, entry):
             faults.append(f"{name} was changed")
-    known = {*files, MANIFEST}
-    return faults + [
-        f"{name} does not belong to it"
-        for name, stat in sorted(found.items())
-        if name not in known and not S_ISDIR(stat.st_mode)
-    ]
+    strange = found.keys() - entries.keys() - {MANIFEST}
+    strange = sorted(name for name in strange if not S_ISDIR(found[name].st_mode))
+    return faults + [f"{name} does not belong to it" for name in strange]
 
 
-def _digest(files: Mapping[str, Mapping[str, Any]], snapshot: Mapping[str, Any]) -> str:
-    return hash_json({"version": FORMAT_VERSION, "files": files, "snapshot": snapshot})
+def _is_as_described(path: Path, entry: Mapping[str, Any]) -> bool:
+    return path.lstat().st_size == entry["bytes"] and files.hash_file(path) == entry["sha256"]
+
+
+def _digest(entries: Entries, snapshot: Mapping[str, Any]) -> str:
+    return files.hash_json({"version": FORMAT_VERSION, "files": entries, "snapshot": snapshot})
 
 
 # A snapshot as JSON lines: memories as a source reads them, the graph as nodes and edges.
 
-_KINDS = ("mention", "edge", "concept_edge", "supersession", "summary_source")
-"""In edges.jsonl: a table each."""
-
-_NOT_OF_A_SOURCE = ("memory_id", "position")
+_KINDS = ("mention", "edge", "concept_edge", "supersession", "summary_source")  # tables
 
 
 def write_lines(view: SnapshotView, directory: Path) -> None:
     """Write the four files of JSON lines below a directory."""
+
+    def moment(value: datetime) -> str:
+        return value.replace(tzinfo=UTC).isoformat()
+
     edges = ({"kind": kind, **row} for kind in _KINDS for row in _rows(view, f"{kind}s"))
     lines = (_memories(view), _rows(view, "concepts"), edges, _rows(view, "summaries"))
     for name, rows in zip(LINES, lines, strict=True):
@@ -315,15 +268,15 @@ def write_lines(view: SnapshotView, directory: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w", encoding="utf-8", newline="\n") as handle:
             for row in rows:
-                handle.write(json.dumps(row, ensure_ascii=False, default=_moment) + "\n")
+                handle.write(json.dumps(row, ensure_ascii=False, default=moment) + "\n")
 
 
 def _memories(view: SnapshotView) -> Iterator[dict[str, Any]]:
     """Yield the memories as a JSON lines source has them (docs/formats.md); null is left out."""
     to_id = int if view.manifest.id_kind == "int" else str
     for row in _rows(view, "memories"):
-        kept = {k: v for k, v in row.items() if v is not None and k not in _NOT_OF_A_SOURCE}
-        yield {"id": to_id(row["memory_id"]), **kept}
+        memory_id, _ = row.pop("memory_id"), row.pop("position")
+        yield {"id": to_id(memory_id), **{k: v for k, v in row.items() if v is not None}}
 
 
 def _rows(view: SnapshotView, table: str) -> Iterator[dict[str, Any]]:
@@ -331,34 +284,33 @@ def _rows(view: SnapshotView, table: str) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _moment(value: datetime) -> str:
-    return value.replace(tzinfo=UTC).isoformat()
-
-
 # What must hold before an imported snapshot serves: the gate's sentences, as far as they apply.
 
 _NOT_AGAIN = frozenset({checks.DROP_CHECK, every_summary_preserves_its_sources.__name__})
 """They compare with another snapshot, or ask the model: the night that made it did both."""
 
-_RANKING = frozenset({"adopted", "challenger", "reason", "evidence"})
-_ABSTENTION = frozenset({"rule", "signals"})
 _NONE = type(None)
 _TYPES = {"TEXT": str, "INTEGER": int, "REAL": float}
 _DTYPES = frozenset({"<f4", "<f8", "<i8", "<i4", "|i1", "|b1"})
 _ADOPTED = frozenset({"fusion", "lexical_weight", "dense_weight", "graph_weight", "session_weight"})
 """What an evaluation may choose of a ranking: no other flag comes with a snapshot."""
+# By file, its keys, and the one of them that holds flags, with the flags that it may hold.
+_FLAGS = {
+    layout.RANKING_FILE: ({"adopted", "challenger", "reason", "evidence"}, "adopted", _ADOPTED),
+    layout.ABSTENTION_FILE: ({"rule", "signals"}, "signals", frozenset(SIGNALS)),
+}
 
 _COUNTED = ("memories", "terms", "concepts", "concept_edges", "supersessions", "clusters",
             "summaries")  # fmt: skip
-_ANEW = "somebody changed it, so export anew"
 
 
 def require_sound_snapshot(export: Path, said: Mapping[str, Any]) -> None:
     """Refuse what a manifest says of its snapshot where no night says such a thing."""
+    found = said.get("format_version")
     _require(
-        said.get("format_version") == PACK_FORMAT_VERSION,
-        f"the snapshot in {export} has format {said.get('format_version')!r}, this noctuary reads "
-        f"{PACK_FORMAT_VERSION}: use the noctuary that made it",
+        found == layout.PACK_FORMAT_VERSION,
+        f"the snapshot in {export} has format {found!r}, this noctuary reads "
+        f"{layout.PACK_FORMAT_VERSION}: use the noctuary that made it",
     )
     rules: Mapping[str, Callable[[Any], bool]] = {
         "id_kind": lambda v: v in ("int", "str"),
@@ -366,37 +318,48 @@ def require_sound_snapshot(export: Path, said: Mapping[str, Any]) -> None:
         "counts": lambda v: all(type(n) is int and n >= 0 for n in (v["memories"], *v.values())),
         "corpus_digest": lambda v: isinstance(v, str),
         "built_at": lambda v: bool(datetime.fromisoformat(v)),
-        "warnings": lambda v: all(
-            isinstance(code, str) and isinstance(message, str) for code, message in v
-        ),
+        "warnings": lambda v: all(isinstance(c, str) and isinstance(m, str) for c, m in v),
         "settings": _are_settings,
     }
     for name, holds in rules.items():
         try:
             is_sound = holds(said[name])
-        except (KeyError, TypeError, ValueError, AttributeError, EncoderError):
+        except (KeyError, TypeError, ValueError, AttributeError, errors.EncoderError):
             is_sound = False
         told = f"the manifest of {export} has a value under {name} that no snapshot has"
         _require(is_sound, f"{told}: {_ANEW}")
 
 
-def require_sound_files(directory: Path, manifest: Manifest) -> None:
+def _digest_of_encoder(encoder: Mapping[str, Any] | None) -> str | None:
+    return None if encoder is None else EncoderFingerprint.from_json(encoder).digest
+
+
+def _are_settings(said: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Say whether these are settings of this version, each of its type."""
+    known = Settings().to_json()
+    return all(
+        isinstance(value, int | float) if kind is float else type(value) is kind
+        for section, values in said.items()
+        for kind, value in ((type(known[section][key]), value) for key, value in values.items())
+    )
+
+
+def require_sound_files(directory: Path, made: manifest.Manifest) -> None:
     """Refuse a built snapshot that does not open, or whose files say what no night writes."""
-    for name in manifest.files:
-        if name == ROWS_FILE:
+    for name in made.files:
+        if name == layout.ROWS_FILE:
             _require_known_rows(directory / name)
         elif name in OTHER_FILES:
             _require_known_flags(directory / name)
         else:
             _require_plain_array(directory / name)
     SnapshotReader.open(directory).close()
-    with closing(connect_immutable(directory / ROWS_FILE)) as rows:
-        _require_published_rows(rows, manifest)
+    with closing(connect_immutable(directory / layout.ROWS_FILE)) as rows:
+        _require_published_rows(rows, made)
         for table in _COUNTED:
             (held,) = rows.execute(f"SELECT COUNT(*) FROM {table}").fetchone()
-            said = manifest.counts[table]
-            told = f"the export holds {held} {table} and its manifest says {said}"
-            _require(held == said, f"{told}: {_ANEW}")
+            told = f"the export holds {held} {table} and its manifest says {made.counts[table]}"
+            _require(held == made.counts[table], f"{told}: {_ANEW}")
 
 
 def _require_known_rows(path: Path) -> None:
@@ -408,8 +371,8 @@ def _require_known_rows(path: Path) -> None:
         db.execute("PRAGMA trusted_schema = OFF")
         db.execute("PRAGMA cell_size_check = ON")
         known = ours.execute(schema).fetchall()
-        if db.execute(schema).fetchall() != known:
-            raise ExportFormatError("the tables of the export are not this version's")
+        is_known = db.execute(schema).fetchall() == known
+        _require(is_known, "the tables of the export are not this version's")
         if db.execute("PRAGMA integrity_check").fetchone() != ("ok",):
             raise TypeError(path.name)
         for table in [name for kind, name, *_ in known if kind == "table"]:
@@ -432,67 +395,43 @@ def _require_plain_array(path: Path) -> None:
 
 def _require_known_flags(path: Path) -> None:
     found = parse_json(path.read_text(encoding="utf-8"))
-    if path.name == TIER_EXITS_FILE:
+    if path.name == layout.TIER_EXITS_FILE:
         odd = {d for d, at in found.items() if not d.isdecimal() or type(at) not in (float, _NONE)}
-    elif path.name == RANKING_FILE:
-        odd = {*found} - _RANKING | {*found["adopted"]} - _ADOPTED
     else:
-        odd = {*found} - _ABSTENTION | {*found["signals"]} - {*SIGNALS}
+        keys, key, flags = _FLAGS[path.name]
+        odd = {*found} - keys | {*found[key]} - flags
     sets = ", ".join(sorted(odd))
     _require(not odd, f"{path.name} of the export sets {sets}, which no night does")
 
 
-def _require_published_rows(rows: sqlite3.Connection, manifest: Manifest) -> None:
+def _require_published_rows(rows: sqlite3.Connection, made: manifest.Manifest) -> None:
     names, hashes = MemoryRecord.__slots__, list[str]()
     for row in rows.execute(f"SELECT {', '.join(names)} FROM memories ORDER BY position"):
         memory = dict(zip(names, row, strict=True))
         hashes.append(memory["content_hash"])
-        is_published = published_text(memory) is not DAMAGED_TEXT
+        is_published = types.published_text(memory) is not types.DAMAGED_TEXT
         _require(is_published, f"a text in the export does not match its content hash: {_ANEW}")
-        is_known = manifest.id_kind == "str" or str(int(memory["memory_id"])) == memory["memory_id"]
+        is_known = made.id_kind == "str" or str(int(memory["memory_id"])) == memory["memory_id"]
         _require(is_known, f"the manifest says that ids are numbers, and one is none: {_ANEW}")
-    is_same = corpus_digest(hashes) == manifest.corpus_digest
+    is_same = types.corpus_digest(hashes) == made.corpus_digest
     _require(is_same, f"the memories do not match the manifest's corpus_digest: {_ANEW}")
 
 
 @contextmanager
 def _opened(
-    directory: Path, manifest: Manifest
+    directory: Path, made: manifest.Manifest
 ) -> Generator[tuple[checks.Candidate, checks.GateContext]]:
     """Yield a snapshot as the gate sees one, and what the gate is told where no night ran."""
 
     def refuse_to_encode(texts: Sequence[str]) -> Any:
         raise NotImplementedError(f"no model is asked during an import ({len(texts)} texts)")
 
-    held = manifest.counts["memories"]
-    context = checks.GateContext(
-        source_counts={"source_rows": held, "exported": held, "quarantined": 0, "sensitive": 0},
-        tier_rows={},
-        tier_faults={},
-        unindexed_rows={},
-        encoder_digest=manifest.encoder_digest,
-        preserve_threshold=0.0,
-        encode=refuse_to_encode,
-        drops=checks.DropReport(),
-    )
-    with closing(connect_immutable(directory / ROWS_FILE)) as rows:
-        yield checks.Candidate(directory, manifest, rows), context
-
-
-def _digest_of_encoder(encoder: Mapping[str, Any] | None) -> str | None:
-    return None if encoder is None else EncoderFingerprint.from_json(encoder).digest
-
-
-def _are_settings(said: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Say whether these are settings of this version, each of its type."""
-    known = Settings().to_json()
-    return all(
-        isinstance(value, int | float)
-        if type(default := known[section][key]) is float
-        else type(value) is type(default)
-        for section, values in said.items()
-        for key, value in values.items()
-    )
+    held, digest = made.counts["memories"], made.encoder_digest
+    counts = {"source_rows": held, "exported": held, "quarantined": 0, "sensitive": 0}
+    drops = checks.DropReport()
+    context = checks.GateContext(counts, {}, {}, {}, digest, 0.0, refuse_to_encode, drops)
+    with closing(connect_immutable(directory / layout.ROWS_FILE)) as rows:
+        yield checks.Candidate(directory, made, rows), context
 
 
 # A directory that appears under its name once it is complete.
@@ -502,22 +441,22 @@ def _are_settings(said: Mapping[str, Mapping[str, Any]]) -> bool:
 def _appearing(target: Path, advice: str) -> Generator[Path]:
     """Yield where to build; nothing is left behind if that fails."""
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise StoreError(f"{target} exists and is not an empty directory: {advice}")
+        raise errors.StoreError(f"{target} exists and is not an empty directory: {advice}")
     building = target.with_name(f".{target.name}.building-{os.getpid()}")
     missing = [parent for parent in target.parents if not parent.exists()]
     try:
-        remove_tree(building)
+        files.remove_tree(building)
         building.mkdir(parents=True, mode=0o700)
         yield building
-        make_private(building)
+        files.make_private(building)
         for path in (building, *building.rglob("*")):
-            fsync_file(path)
+            files.fsync_file(path)
         if target.exists():
             target.rmdir()
         building.rename(target)
-        fsync_dir(target.parent)
+        files.fsync_dir(target.parent)
     except BaseException:
-        remove_tree(building)
+        files.remove_tree(building)
         for parent in missing:
             with suppress(OSError):  # somebody else has put something there
                 parent.rmdir()
@@ -546,38 +485,35 @@ def export_snapshot(
         closing(SnapshotView(paths)) as view,
         _appearing(target.absolute(), "name another place") as building,
     ):
-        snapshot = paths.snapshots / view.snapshot_id
-        full_check(snapshot, view.manifest)
-        _refuse_sensitive(snapshot, view.manifest)
-        for done, name in enumerate(sorted(view.manifest.files), start=1):
+        snapshot, made = paths.snapshots / view.snapshot_id, view.manifest
+        manifest.full_check(snapshot, made)
+        _refuse_sensitive(snapshot, made)
+        for done, name in enumerate(sorted(made.files), start=1):
             _copy(snapshot / name, building / SNAPSHOT / name)
-            progress.update("export", done, len(view.manifest.files))
+            progress.update("export", done, len(made.files))
         write_lines(view, building)
-        has_encoder = with_encoder and _copy_encoder(paths, view.manifest, building)
-        raw = {**view.manifest.to_json(), "settings": without_places(view.manifest.settings)}
-        told = {name: raw[name] for name in SNAPSHOT_KEYS}
-        written = write_export_manifest(building, told)
+        has_encoder = with_encoder and _copy_encoder(paths, made, building)
+        raw = {**made.to_json(), "settings": without_places(made.settings)}
+        written = write_export_manifest(building, {name: raw[name] for name in SNAPSHOT_KEYS})
     sizes = [path.stat().st_size for path in target.rglob("*") if path.is_file()]
-    memories = view.manifest.counts["memories"]
-    return Exported(target, written.digest, memories, len(sizes), sum(sizes), has_encoder)
+    held = made.counts["memories"]
+    return Exported(target, written.digest, held, len(sizes), sum(sizes), has_encoder)
 
 
-def _refuse_sensitive(snapshot: Path, manifest: Manifest) -> None:
-    with _opened(snapshot, manifest) as opened:
+def _refuse_sensitive(snapshot: Path, made: manifest.Manifest) -> None:
+    with _opened(snapshot, made) as opened:
         passed, found = checks.no_sensitive_row_is_anywhere(*opened)
     if not passed:
-        raise StoreError(
+        raise errors.StoreError(
             f"{found.get('ids', found)} look sensitive by the rules of today: run a night, which "
             "takes them out, then export"
         )
 
 
-def _copy_encoder(paths: StorePaths, manifest: Manifest, target: Path) -> bool:
-    if manifest.encoder_digest is None:
-        return False
-    directory = paths.encoders / manifest.encoder_digest
+def _copy_encoder(paths: StorePaths, made: manifest.Manifest, target: Path) -> bool:
+    directory = paths.encoders / (made.encoder_digest or "")
     # Where a provider made the vectors there is no such file: its address is its owner's.
-    if not all((directory / name).is_file() for name in ENCODER_FILES):
+    if made.encoder_digest is None or not all((directory / n).is_file() for n in ENCODER_FILES):
         return False
     for name in ENCODER_FILES:
         _copy(directory / name, target / ENCODER / name)
@@ -591,8 +527,7 @@ def _copy(source: Path, target: Path) -> None:
 
 # A new store from an export: the snapshot is built again, judged, compared, and serves.
 
-KIND = "noctuary-export"
-"""The kind of source of an imported snapshot: there is no store behind it."""
+KIND = "noctuary-export"  # the kind of source of an imported snapshot: there is no store behind it
 
 
 class Imported(NamedTuple):
@@ -608,33 +543,32 @@ def import_snapshot(export: Path, paths: StorePaths, progress: Progress = SILENT
     """Make a new store that serves what an export holds; nothing is left behind if it fails."""
     root = paths.root.absolute()
     with _appearing(root, "import makes a new store, name another") as building:
-        manifest = read_export_manifest(export)
-        require_sound_snapshot(export, manifest.snapshot)
-        snapshot_id = _build_store(export, manifest, StorePaths(building), progress)
-    memories = manifest.snapshot["counts"]["memories"]
-    return Imported(root, snapshot_id, memories, (root / "encoders").is_dir())
+        told = read_export_manifest(export)
+        require_sound_snapshot(export, told.snapshot)
+        snapshot_id = _build_store(export, told, StorePaths(building), progress)
+    held = told.snapshot["counts"]["memories"]
+    return Imported(root, snapshot_id, held, (root / "encoders").is_dir())
 
 
-def _build_store(
-    export: Path, manifest: ExportManifest, paths: StorePaths, progress: Progress
-) -> str:
+def _build_store(export: Path, told: ExportManifest, paths: StorePaths, progress: Progress) -> str:
     candidate = paths.candidates / ".building-import"
-    make_directory(candidate)
+    files.make_directory(candidate)
     try:
-        names = [name for name in manifest.files if name.startswith(f"{SNAPSHOT}/")]
+        names = [name for name in told.files if name.startswith(f"{SNAPSHOT}/")]
         for done, name in enumerate(names, start=1):
             _copy(export / name, candidate / Path(name).name)
             progress.update("import", done, len(names))
-        made = _make_manifest(export, manifest.snapshot, candidate)
-        write_manifest(candidate, made)
+        made = _make_manifest(export, told.snapshot, candidate)
+        manifest.write_manifest(candidate, made)
         require_sound_files(candidate, made)
         _judge(paths, candidate, made)
-        candidate.rename(paths.candidates / made.digest[:DIGEST_NAME_CHARS])
-        _import_encoder(export, manifest, paths)
+        candidate.rename(paths.candidates / made.digest[: layout.DIGEST_NAME_CHARS])
+        _import_encoder(export, told, paths)
         published = publish_candidate(paths, made.digest, keep=1)
-        _compare_lines(manifest, paths)
+        _compare_lines(told, paths)
     except Exception as error:
-        if isinstance(error, NoctuaryError) and not isinstance(error, SnapshotCorruptError):
+        damage = errors.SnapshotCorruptError
+        if isinstance(error, errors.NoctuaryError) and not isinstance(error, damage):
             raise
         # Texts of the libraries may quote the rows they fail on.
         found = type(error.__cause__ or error).__name__
@@ -645,60 +579,58 @@ def _build_store(
     return published.snapshot_id
 
 
-def _make_manifest(export: Path, said: Mapping[str, Any], directory: Path) -> Manifest:
-    files = describe_files(directory)
-    told = {n: said[n] for n in SNAPSHOT_KEYS if n not in ("settings", "warnings")}
+def _make_manifest(export: Path, said: Mapping[str, Any], directory: Path) -> manifest.Manifest:
+    entries = manifest.describe_files(directory)
     parts = (said["counts"], said["id_kind"], said["encoder_digest"])
     location = str(export.absolute())
-    return Manifest(
-        **told,
-        digest=compute_digest(files, *parts),
-        files=files,
-        source={"kind": KIND, "schema_version": str(FORMAT_VERSION), "location": location},
-        settings=without_places(said["settings"]),
-        warnings=[(str(code), str(message)) for code, message in said["warnings"]],
-    )
+    told: dict[str, Any] = {name: said[name] for name in SNAPSHOT_KEYS}
+    told |= {
+        "digest": manifest.compute_digest(entries, *parts),
+        "files": entries,
+        "source": {"kind": KIND, "schema_version": str(FORMAT_VERSION), "location": location},
+        "settings": without_places(said["settings"]),
+        "warnings": [(str(code), str(message)) for code, message in said["warnings"]],
+    }
+    return manifest.Manifest(**told)
 
 
-def _judge(paths: StorePaths, directory: Path, manifest: Manifest) -> None:
+def _judge(paths: StorePaths, directory: Path, made: manifest.Manifest) -> None:
     wanted = [check for check in checks.GATE_CHECKS if check.__name__ not in _NOT_AGAIN]
-    with _opened(directory, manifest) as opened:
+    with _opened(directory, made) as opened:
         results = [checks.run_check(check, *opened) for check in wanted]
-    if store_verdict(paths, manifest.digest, results).outcome != PASS:
+    if store_verdict(paths, made.digest, results).outcome != PASS:
         failed = ", ".join(result.name for result in results if not result.passed)
-        raise StoreError(f"what the export holds may not serve: {failed} failed")
+        raise errors.StoreError(f"what the export holds may not serve: {failed} failed")
 
 
-def _import_encoder(export: Path, manifest: ExportManifest, paths: StorePaths) -> None:
+def _import_encoder(export: Path, told: ExportManifest, paths: StorePaths) -> None:
     """Copy the encoder that the snapshot names, checked as a recall would open it."""
     names = [f"{ENCODER}/{name}" for name in ENCODER_FILES]
-    if not any(name in manifest.files for name in names):
+    if not any(name in told.files for name in names):
         return
-    digest = str(manifest.snapshot["encoder_digest"])
+    digest = str(told.snapshot["encoder_digest"])
     directory = paths.encoders / digest
-    directory.mkdir(parents=True)
     try:
         for name in names:
-            shutil.copyfile(export / name, directory / Path(name).name)
+            _copy(export / name, directory / Path(name).name)
         encoder = lean.LeanEncoder.open(directory, verify=True)
-        header = lean.read_header(directory)
-    except (EncoderError, OSError):
+        header = lean.header_text(lean.read_header(directory))
+    except (errors.EncoderError, OSError):
         raise ExportFormatError(f"the encoder in {export} is damaged") from None
-    told = (directory / lean.HEADER_FILE).read_text(encoding="utf-8")
-    is_named = encoder.fingerprint.digest == digest and told == lean.header_text(header)
+    written = (directory / lean.HEADER_FILE).read_text(encoding="utf-8")
+    is_named = encoder.fingerprint.digest == digest and written == header
     _require(is_named, f"the encoder in {export} is not the one that its manifest names")
 
 
-def _compare_lines(manifest: ExportManifest, paths: StorePaths) -> None:
+def _compare_lines(told: ExportManifest, paths: StorePaths) -> None:
     """Compare what was built with the export's JSON lines: people read those, they must agree."""
     directory = paths.root / ".lines"
-    view = SnapshotView(paths)
     try:
-        write_lines(view, directory)
+        with closing(SnapshotView(paths)) as view:
+            write_lines(view, directory)
         for name in LINES:
-            is_same = hash_file(directory / name) == manifest.files.get(name, {}).get("sha256")
-            told = f"{name} and the snapshot of the export say different things"
-            _require(is_same, f"{told}: it was changed after it was written")
+            is_same = files.hash_file(directory / name) == told.files.get(name, {}).get("sha256")
+            said = f"{name} and the snapshot of the export say different things"
+            _require(is_same, f"{said}: it was changed after it was written")
     finally:
-        view.close()
-        remove_tree(directory)
+        files.remove_tree(directory)

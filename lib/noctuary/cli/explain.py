@@ -12,51 +12,24 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from noctuary.cli.common import (
-    EXIT_FAILED,
-    NamedGroup,
-    add_options,
-    coded,
-    columns,
-    is_json,
-    limit_option,
-    open_paths,
-    print_json,
-    read_moment,
-    store_options,
-    tell,
-    user_option,
-    warn,
-)
-from noctuary.cli.recall import (
-    FILTERS,
-    arguments_of,
-    profile_of,
-    recall_options,
-    resolve_profile,
-    step_lines,
-)
+from noctuary.cli import main as cli
+from noctuary.cli import recall as asking
 from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, SnapshotMissingError
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home
 from noctuary.core.types import to_micros
 from noctuary.graph import view, view_paths
+from noctuary.recall import explain, replay
 from noctuary.recall import profile as profiles
 from noctuary.recall.engine import Recaller
-from noctuary.recall.explain import Expansion, Why, explain_memory
-from noctuary.recall.explain import expand as expand_summary
-from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Query, Scope, build_mask
 from noctuary.recall.reader import open_serving
-from noctuary.recall.replay import find_packet, list_packets
-from noctuary.recall.replay import replay as run_again
 from noctuary.recall.result import RecallWarning
 from noctuary.text.marks import visible_line
 
 # `noctuary why`: what became of one memory in one recall; or a kept recall, run again.
 
-_LIST = "\0list"
-"""Stands for `--replay` without an id; no id holds it."""
+_LIST = "\0list"  # stands for `--replay` without an id; no id holds it
 
 _QUERY_CHARS = 48
 _SECOND_CHARS = len("2026-03-01T08:00:00")
@@ -65,22 +38,16 @@ _SECOND_CHARS = len("2026-03-01T08:00:00")
 @click.command()
 @click.argument("query", required=False)
 @click.argument("memory_id", metavar="[ID]", required=False)
-@click.option(
-    "--replay",
+@cli.option(
+    "--replay [REPLAY_ID]",
     "replay_id",
-    metavar="[REPLAY_ID]",
+    "Run a kept recall again, against its own snapshot; without an id list the kept ones.",
     is_flag=False,
     flag_value=_LIST,
-    help="Run a kept recall again, against its own snapshot; without an id list the kept ones.",
 )
-@click.option(
-    "--last",
-    default=20,
-    type=click.IntRange(min=1),
-    help="With --replay and no id: how many to list.",
-)
-@recall_options
-@store_options
+@cli.option("--last", "With --replay and no id: how many to list.", default=20, type=cli.AT_LEAST_1)
+@asking.recall_options
+@cli.store_options
 def why(
     query: str | None,
     memory_id: str | None,
@@ -108,7 +75,7 @@ def why(
         source = click.get_current_context().get_parameter_source
         if any(source(name) is ParameterSource.COMMANDLINE for name in (*options, "query")):
             raise click.UsageError("--replay takes no QUERY and no option of a recall")
-        paths = open_paths(store)
+        paths = cli.open_paths(store)
         if not paths.root.is_dir():
             raise SnapshotMissingError(f"there is no store {paths.root}: run `noctuary nightly`")
         if replay_id == _LIST:
@@ -118,26 +85,18 @@ def why(
         return
     if query is None or memory_id is None:
         raise click.UsageError("give QUERY and ID, or --replay")
-    arguments, (name, flags) = arguments_of(options), profile_of(options)
-    recaller = Recaller.open(open_paths(store).root)
-    settings, resolved, said = resolve_profile(recaller, name, flags)
-    scope = Scope(**{f: arguments[f] for f in (*FILTERS, "as_of")})
-    asked = Query(
-        query,
-        arguments["k"],
-        resolved.profile,
-        resolved.used,
-        scope,
-        arguments["sort_by"],
-        arguments["session_id"],
-        dry_run=True,
-    )
+    told, (name, flags) = asking.arguments_of(options), asking.profile_of(options)
+    recaller = Recaller.open(cli.open_paths(store).root)
+    settings, used, said = asking.resolve_profile(recaller, name, flags)
+    scope = Scope(**{name: told[name] for name in (*asking.FILTERS, "as_of")})
+    order, session = told["sort_by"], told["session_id"]
+    asked = Query(query, told["k"], used.profile, used.used, scope, order, session, dry_run=True)
     with _damage_told(recaller.snapshot_id):
         inputs = recaller.inputs_now(scope.user).with_store(settings)
-        found = explain_memory(recaller, asked, memory_id, inputs)
+        found = explain.explain_memory(recaller, asked, memory_id, inputs)
     warnings = [w.to_json() for w in (*said, *found.warnings)]
     shown = {**found.to_json(), "warnings": warnings}
-    tell(shown, map(visible_line, _why_lines(found)), coded(warnings))
+    cli.tell(shown, map(visible_line, _why_lines(found)), cli.coded(warnings))
 
 
 @contextmanager
@@ -152,10 +111,10 @@ def _damage_told(snapshot_id: str) -> Generator[None]:
         raise SnapshotCorruptError(message) from error
 
 
-def _why_lines(found: Why) -> Iterator[str]:
+def _why_lines(found: explain.Why) -> Iterator[str]:
     yield from found.sentences
     if "last_returned" not in found.facts:
-        yield from step_lines(found.steps)
+        yield from asking.step_lines(found.steps)
         return
     # What each step gave this memory, and what it gave the last one that was returned.
     rows = [["", f"[{found.memory_id}]", f"[{found.facts['last_returned']}]", ""]]
@@ -163,11 +122,11 @@ def _why_lines(found: Why) -> Iterator[str]:
         [s["phase"], f"{s['delta']:+.3f}", f"{s['delta_of_last_returned']:+.3f}", s["reason"]]
         for s in found.steps
     ]
-    yield from columns(rows, "<>><", indent="    ")
+    yield from cli.columns(rows, "<>><", indent="    ")
 
 
 def _list_kept(paths: StorePaths, last: int) -> None:
-    found = list_packets(paths.replays, last)
+    found = replay.list_packets(paths.replays, last)
     rows = [_summary(packet) for packet in found.packets]
     lines = [
         f"{row['replay_id']}  {str(row['made_at'])[:_SECOND_CHARS]}  k {row['k']:<3}  "
@@ -179,17 +138,17 @@ def _list_kept(paths: StorePaths, last: int) -> None:
         "`noctuary recall`"
     )
     damaged = [f"{found.unreadable} of the last packets cannot be read"] if found.unreadable else ()
-    tell({"packets": rows, "unreadable": found.unreadable}, lines or [nothing], damaged)
+    cli.tell({"packets": rows, "unreadable": found.unreadable}, lines or [nothing], damaged)
 
 
 def _replay(paths: StorePaths, replay_id: str) -> None:
-    packet = find_packet(paths.replays, replay_id)
-    compared = run_again(paths, packet)
+    packet = replay.find_packet(paths.replays, replay_id)
+    compared = replay.replay(paths, packet)
     same = f"identical: {compared.memories} memories, same order, same scores"
     lines = [*([same] if compared.identical else []), *compared.differences]
-    tell({**_summary(packet), **compared.to_json()}, lines, compared.notes)
+    cli.tell({**_summary(packet), **compared.to_json()}, lines, compared.notes)
     if not compared.identical:
-        sys.exit(EXIT_FAILED)
+        sys.exit(cli.EXIT_FAILED)
 
 
 def _summary(packet: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,8 +166,8 @@ def _shortened(query: Any) -> str:
 
 @click.command()
 @click.argument("summary_id", metavar="ID")
-@user_option
-@store_options
+@cli.user_option
+@cli.store_options
 def expand(summary_id: str, user: str | None, store: str | None) -> None:
     """Show every memory that summary ID stands for, in order of time.
 
@@ -216,11 +175,11 @@ def expand(summary_id: str, user: str | None, store: str | None) -> None:
     what each was made of, how it was judged, and the plan that it belongs to, if any. Exit code 0
     when the summary was found, 1 when it was not.
     """
-    found = expand_summary(summary_id, user=user, store=store)
-    tell(found.to_json(), map(visible_line, _expansion_lines(found)))
+    found = explain.expand(summary_id, user=user, store=store)
+    cli.tell(found.to_json(), map(visible_line, _expansion_lines(found)))
 
 
-def _expansion_lines(found: Expansion) -> Iterator[str]:
+def _expansion_lines(found: explain.Expansion) -> Iterator[str]:
     confidence = "not judged" if found.confidence is None else f"confidence {found.confidence:.3f}"
     origin = f", compaction plan {found.plan_id}" if found.plan_id else ""
     tokens = f"{found.gate['summary_tokens']:,} of {found.gate['source_tokens']:,} tokens"
@@ -239,8 +198,7 @@ def _expansion_lines(found: Expansion) -> Iterator[str]:
 
 # `noctuary profile`: how recalls rank, what each flag means, and which layer says so.
 
-CHANGED = "*"
-"""Marks a value that is not the built-in one."""
+CHANGED = "*"  # marks a value that is not the built-in one
 
 
 @click.group()
@@ -250,7 +208,7 @@ def profile() -> None:
 
 @profile.command("show")
 @click.argument("name", required=False)
-@store_options
+@cli.store_options
 def show_profile(name: str | None, store: str | None) -> None:
     """Show every value of the profile NAME and where it comes from [default: the configured one].
 
@@ -260,34 +218,26 @@ def show_profile(name: str | None, store: str | None) -> None:
     """
     layers, said = _find_layers(store)
     resolved = profiles.resolve(name, layers)
-    built_in = RetrievalProfile().to_json()
+    built_in = profiles.RetrievalProfile().to_json()
     flags = {
         flag: {"value": value, "built_in": built_in[flag], "source": resolved.sources[flag]}
         for flag, value in resolved.profile.to_json().items()
     }
     warnings = [w.to_json() for w in (*said, *resolved.warnings)]
-    found = {
-        "requested": resolved.requested,
-        "used": resolved.used,
-        "flags": flags,
-        "warnings": warnings,
-    }
-    tell(found, _profile_lines(resolved.used, flags), coded(warnings))
+    names = {"requested": resolved.requested, "used": resolved.used}
+    found = {**names, "flags": flags, "warnings": warnings}
+    cli.tell(found, _profile_lines(resolved.used, flags), cli.coded(warnings))
     if any(w.code == "unknown_profile" for w in resolved.warnings):
-        sys.exit(EXIT_FAILED)
+        sys.exit(cli.EXIT_FAILED)
 
 
 def _profile_lines(used: str, flags: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    meanings = {flag.name: flag.metadata["meaning"] for flag in fields(RetrievalProfile)}
+    meanings = {flag.name: flag.metadata["meaning"] for flag in fields(profiles.RetrievalProfile)}
     rows = [
-        [
-            f"{CHANGED if row['value'] != row['built_in'] else ' '} {flag}",
-            _flag_text(row["value"]),
-            row["source"],
-        ]
+        [_marked(flag, row["value"] != row["built_in"]), _flag_text(row["value"]), row["source"]]
         for flag, row in flags.items()
     ]
-    lines = dict(zip(flags, columns(rows), strict=True))
+    lines = dict(zip(flags, cli.columns(rows), strict=True))
     yield f"profile {used}; {CHANGED} is not the built-in value"
     for heading, names in profiles.GROUPS.items():
         yield f"\n{heading}"
@@ -296,27 +246,29 @@ def _profile_lines(used: str, flags: Mapping[str, Mapping[str, Any]]) -> Iterato
             yield f"      {meanings[flag]}{_values_text(flag)}"
 
 
+def _marked(name: str, is_marked: bool) -> str:
+    return f"{CHANGED if is_marked else ' '} {name}"
+
+
 def _flag_text(value: Any) -> str:
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return str(value).lower()
     return str(value) if value != "" else "(none)"
 
 
 def _values_text(flag: str) -> str:
     """Return which values a flag takes; nothing for a switch or a free text."""
-    if flag in profiles.RANGES:
-        return (
-            f" From {_number(profiles.RANGES[flag].low)} to {_number(profiles.RANGES[flag].high)}."
-        )
-    return f" One of {', '.join(profiles.CHOICES[flag])}." if flag in profiles.CHOICES else ""
-
-
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    if flag in profiles.CHOICES:
+        return f" One of {', '.join(profiles.CHOICES[flag])}."
+    if flag not in profiles.RANGES:
+        return ""
+    low, high = profiles.RANGES[flag].low, profiles.RANGES[flag].high
+    low, high = (f"{end:,}" if isinstance(end, int) else f"{end:g}" for end in (low, high))
+    return f" From {low} to {high}."
 
 
 @profile.command("list")
-@store_options
+@cli.store_options
 def list_(store: str | None) -> None:
     """List every profile, where it is defined, and what is wrong with it."""
     layers, said = _find_layers(store)
@@ -324,20 +276,19 @@ def list_(store: str | None) -> None:
     rows: list[list[str]] = []
     for entry in entries:
         parent = f", inherits {entry.inherits}" if entry.inherits else ""
-        mark = CHANGED if entry.name == layers.chosen else " "
-        where = f"({', '.join(entry.defined)}{parent})"
-        rows.append([f"{mark} {entry.name}", f"{entry.description}  {where}"])
+        told = f"{entry.description}  ({', '.join(entry.defined)}{parent})"
+        rows.append([_marked(entry.name, entry.name == layers.chosen), told])
     faults = [f"bad_profile: {entry.name}, {f}" for entry in entries for f in entry.faults]
     warnings = [w.to_json() for w in said]
     found = {"profiles": [e._asdict() for e in entries], "warnings": warnings}
-    tell(found, columns(rows), [*coded(warnings), *faults])
+    cli.tell(found, cli.columns(rows), [*cli.coded(warnings), *faults])
 
 
 def _find_layers(store: str | None) -> tuple[profiles.Layers, tuple[RecallWarning, ...]]:
     """Return the layers of the settings and of the store, as far as there is one."""
     settings = Settings.load(home=find_home())
     try:
-        paths = open_paths(store)
+        paths = cli.open_paths(store)
     except SnapshotMissingError as error:
         warning = RecallWarning("no_snapshot", f"without the layers of a store: {error}")
         return profiles.layers_of(settings, {}, {}), (warning,)
@@ -357,46 +308,41 @@ def _find_layers(store: str | None) -> tuple[profiles.Layers, tuple[RecallWarnin
 
 # `noctuary graph`: the concepts of the serving snapshot.
 
-EXIT_UNKNOWN = 3
-"""No concept that the scope may see has this name."""
-
 
 def _moment_us(context: click.Context, parameter: click.Parameter, text: str | None) -> int | None:
     """Read an option's moment as microseconds; naive times are UTC."""
-    return None if text is None else to_micros(read_moment(text))
+    return None if text is None else to_micros(cli.read_moment(text))
 
 
-_scope_options = add_options(
-    user_option,
-    *(click.option(f"--{n}", help=f"Only what memories of this {n} say.") for n in FILTERS[:3]),
-    store_options,
+_scope_options = cli.add_options(
+    cli.user_option,
+    *(cli.option(f"--{n}", f"Only what memories of this {n} say.") for n in asking.FILTERS[:3]),
+    cli.store_options,
 )
-_time_options = add_options(
-    click.option(
-        "--as-of",
-        metavar="ISO",
+_time_options = cli.add_options(
+    cli.option(
+        "--as-of ISO",
+        "What held at this moment, e.g. 2026-03-01 [default: now].",
         callback=_moment_us,
-        help="What held at this moment, e.g. 2026-03-01 [default: now].",
     ),
-    click.option(
-        "--known-at",
-        metavar="ISO",
+    cli.option(
+        "--known-at ISO",
+        "Only what the store had written by this moment [default: now].",
         callback=_moment_us,
-        help="Only what the store had written by this moment [default: now].",
     ),
 )
-_limit_option = limit_option(10, "Longest list shown; totals are counted whole.")
-_mermaid_option = click.option(
-    "--mermaid", is_flag=True, help="Print a Mermaid flowchart instead of text."
+_limit_option = cli.option(
+    "--limit", "Longest list shown; totals are counted whole.", default=10, type=cli.AT_LEAST_0
 )
+_mermaid_option = cli.flag("--mermaid", "Print a Mermaid flowchart instead of text.")
 
 
 def _refuse_two_formats(mermaid: bool) -> None:
-    if mermaid and is_json():
+    if mermaid and cli.is_json():
         raise click.UsageError("--mermaid and --json exclude each other")
 
 
-@click.group(cls=NamedGroup)
+@click.group(cls=cli.NamedGroup)
 def graph() -> None:
     """Look at the concepts that memories are about, and at what connects them.
 
@@ -440,9 +386,7 @@ def show_concept(
 @graph.command()
 @click.argument("start", metavar="A")
 @click.argument("goal", metavar="B")
-@click.option(
-    "--max-hops", default=4, type=click.IntRange(1, 8), help="Longest path that is looked for."
-)
+@cli.option("--max-hops", "Longest path that is looked for.", default=4, type=click.IntRange(1, 8))
 @_time_options
 @_mermaid_option
 @_scope_options
@@ -471,7 +415,7 @@ def path(
 
 
 @graph.command()
-@click.option("--kind", help="Only concepts of this kind, e.g. tag or name.")
+@cli.option("--kind", "Only concepts of this kind, e.g. tag or name.")
 @_time_options
 @_limit_option
 @_scope_options
@@ -517,36 +461,36 @@ class _Seen(NamedTuple):
     warnings: list[dict[str, str]]
 
     def find(self, name: str) -> int:
-        """Return the concept of a name, or leave with EXIT_UNKNOWN and similar names."""
+        """Return the concept of a name, or leave with exit code 3 and similar names."""
         ordinal = self.book.find(name)
         if ordinal is not None and self.source.holders(ordinal).size:
             return ordinal
         near = self.book.nearest(name) if ordinal is None else ()
         reason = "no concept has the name" if ordinal is None else "nothing held at that moment"
         message = f"{reason} {name!r}"
-        if is_json():
-            print_json({"error": "UnknownConcept", "message": message, "nearest": list(near)})
+        if cli.is_json():
+            cli.print_json({"error": "UnknownConcept", "message": message, "nearest": list(near)})
         else:
-            warn(*map(visible_line, coded(self.warnings)))
+            cli.warn(*map(visible_line, cli.coded(self.warnings)))
             hint = f"; near: {', '.join(near)}" if near else ""
             click.echo(f"noctuary: {visible_line(message + hint)}", err=True)
-        sys.exit(EXIT_UNKNOWN)
+        sys.exit(cli.EXIT_REFUSED)
 
     def tell(self, found: Mapping[str, Any], lines: Iterable[str]) -> None:
         """Print an answer, with what a person should know beside it."""
         shown = {**found, "snapshot_id": self.snapshot_id, "warnings": self.warnings}
-        tell(shown, lines, map(visible_line, coded(self.warnings)))
+        cli.tell(shown, lines, map(visible_line, cli.coded(self.warnings)))
 
 
 @contextmanager
 def _look(store: str | None, options: dict[str, Any]) -> Generator[_Seen]:
     """Open the serving graph for a scope."""
-    paths = open_paths(store)
+    paths = cli.open_paths(store)
     opened = open_serving(paths)
     reader = opened.reader
     try:
         with _damage_told(opened.snapshot_id):
-            scope = Scope(**{name: options[name] for name in FILTERS})
+            scope = Scope(**{name: options[name] for name in asking.FILTERS})
             mask, said = build_mask(scope, reader.facets, reader.created_at_us)
             with view.open_graph(
                 reader.directory,

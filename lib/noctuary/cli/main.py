@@ -1,27 +1,246 @@
-"""The `noctuary` command: its sub-commands, each loaded when it is called; `nightly` and `ui`."""
+"""The `noctuary` command: what its sub-commands share, which there are; `nightly` and `ui`."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import os
+import signal
 import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import reduce
 from importlib import import_module
-from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from noctuary import __version__
-from noctuary.cli.common import (
-    EXTRAS,
-    NamedGroup,
-    add_options,
-    extra_missing,
-    fail,
-    is_json,
-    json_option,
-    limit_threads,
-)
-from noctuary.core.errors import NoctuaryError
+from noctuary.core.errors import NoctuaryError, StoreLockedError
+from noctuary.core.store import StorePaths, find_home, find_store
+from noctuary.text.marks import visible
 
+EXIT_FAILED, EXIT_NOT_INSTALLED, EXIT_LOCKED = 1, 2, 4
+EXIT_REFUSED = 3  # what is there does not fit: a changed plan, an unknown name, a small budget
+EXIT_STOPPED = 130  # as a shell shows a process that Ctrl-C ended
+
+# Options, each declared once.
+
+F = TypeVar("F", bound=Callable[..., Any])
+AT_LEAST_0, AT_LEAST_1 = click.IntRange(min=0), click.IntRange(min=1)
+_JSON = "noctuary.json"
+
+
+def option(named: str, *told: str, **how: Any) -> Callable[[F], F]:
+    """Return an option: its name, with what it takes, others, and last what --help says of it."""
+    name, _, metavar = named.partition(" ")
+    return click.option(name, *told[:-1], help=told[-1], metavar=metavar or None, **how)
+
+
+def flag(*told: str, **how: Any) -> Callable[[F], F]:
+    """Return an option without a value."""
+    return option(*told, is_flag=True, **how)
+
+
+def add_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds options, listed by --help in this order."""
+    return lambda command: reduce(lambda made, add: add(made), reversed(options), command)
+
+
+def _remember_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    context.meta[_JSON] = value
+
+
+json_option = flag("--json", "Print one JSON object.", expose_value=False, callback=_remember_json)
+store_options = add_options(
+    option(
+        "--store STORE",
+        "The store: its directory, the beginning of its name, or the source it was built from; "
+        "`noctuary stores` lists them [default: NOCTUARY_STORE, else the only one].",
+    ),
+    json_option,
+)
+user_option = option("--user", "Whose memories; those of other named users are never shown.")
+
+
+class NamedGroup(click.Group):
+    """A group whose help text names every command, with its arguments and what it is for."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write no second list."""
+
+
+def is_json() -> bool:
+    """Say whether the command that runs was given --json."""
+    return bool(click.get_current_context().meta.get(_JSON))
+
+
+def open_paths(store: str | None) -> StorePaths:
+    """Return the paths of the store that is meant."""
+    directory, guessed = find_store(store, home=find_home())
+    if guessed:
+        told = f"several stores exist; {directory.name} published last"
+        warn(f"store_guessed: {told}. Pass --store or set NOCTUARY_STORE")
+    return StorePaths(directory)
+
+
+def read_moment(text: str, hint: str | None = None) -> datetime:
+    """Read an option's date or time; without a zone it is UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        wanted = "ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z"
+        raise click.BadParameter(f"{text!r} is no {wanted}", param_hint=hint) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+# Printing, and failing.
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object; what a terminal would obey comes out escaped."""
+    click.echo(visible(json.dumps(value, indent=1, ensure_ascii=False)))
+
+
+def tell(found: Any, lines: Iterable[str], warnings: Iterable[str] = ()) -> None:
+    """Print an answer: one JSON object where --json was given, else its lines and warnings."""
+    if is_json():
+        print_json(found)
+        return
+    warn(*warnings)
+    for line in lines:
+        click.echo(line)
+
+
+def warn(*warnings: str) -> None:
+    """Print what a person should know beside the answer."""
+    for warning in warnings:
+        click.echo(f"! {as_called(warning)}", err=True)
+
+
+def as_called(message: str) -> str:
+    """Return a message whose commands exist: by their full path where the PATH has no noctuary."""
+    if "`noctuary " not in message:
+        return message
+    from shutil import which  # nothing that a recall otherwise loads
+
+    if which("noctuary") is not None:
+        return message
+    script = Path(sys.executable).with_name("noctuary")
+    called = str(script) if script.is_file() else f"{sys.executable} -m noctuary.cli.entry"
+    return message.replace("`noctuary ", f"`{called} ")
+
+
+def coded(warnings: Iterable[Any]) -> Iterator[str]:
+    """Yield warnings of a recall as a person reads them; plain ones will do."""
+    for warning in warnings:
+        found: Mapping[str, str] = warning if isinstance(warning, dict) else warning.to_json()
+        yield f"{found['code']}: {found['message']}"
+
+
+def columns(rows: Sequence[Sequence[str]], sides: str = "<", indent: str = "") -> Iterator[str]:
+    """Yield rows of equal length as lines; `sides` is < or > by column, the last for the rest."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = sides.ljust(len(widths), sides[-1])
+    for row in rows:
+        cells = (f"{c:{side}{width}}" for c, side, width in zip(row, sides, widths, strict=True))
+        yield (indent + "  ".join(cells)).rstrip()
+
+
+@contextmanager
+def handling(handler: Any, *numbers: signal.Signals) -> Generator[None]:
+    """Let a handler have signals for the block, as far as this thread may say so."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if is_main}
+    try:
+        yield
+    finally:
+        for number, known in before.items():
+            signal.signal(number, known)
+
+
+class ScanProgress:
+    """Tells how far a scan is, on a terminal only and on the standard error stream."""
+
+    def update(self, task: str, done: int, total: int) -> None:
+        """Overwrite the line of the last report."""
+        if sys.stderr.isatty():
+            # Past the marks: the carriage return is ours.
+            click.echo(f"\r{task}: {done:,} of {total:,}", sys.__stderr__, nl=done >= total)
+
+
+def fail(error: NoctuaryError | OSError, code: int = EXIT_FAILED) -> NoReturn:
+    """Print what is wrong and leave with an exit code; a command that raises it fails so."""
+    if isinstance(error, BrokenPipeError):
+        raise error  # whoever read this has read enough; click leaves quietly
+    if is_json():
+        print_json({"error": type(error).__name__, "message": str(error)})
+    else:
+        click.echo(f"noctuary: {as_called(str(error))}", err=True)
+    sys.exit(code)
+
+
+# What a plain install leaves out, and what to install for it.
+
+_BUILD = (
+    "dagster", "dagster_webserver", "duckdb", "jinja2", "lance", "lancedb", "matplotlib", "onnx",
+    "onnxruntime", "polars", "pyarrow", "rich", "sentence_transformers", "torch", "transformers",
+)  # fmt: skip
+EXTRAS = {
+    **dict.fromkeys(_BUILD, "pipelines"),
+    "httpx": "hosted", "mcp": "mcp", "psycopg": "postgres", "ray": "ray",
+}  # fmt: skip
+"""Which extra brings a module."""
+
+WANTED, _LEAST, _BELOW = "mcp>=2.1,<3", (2, 1), (3, 0)  # as the extra `mcp` has it (pyproject.toml)
+
+
+class ExtraMissingError(NoctuaryError):
+    """An optional package that a command needs is not installed, or in another version."""
+
+
+def _extra_missing(module: str) -> ExtraMissingError:
+    install = f"pip install 'noctuary[{EXTRAS[module]}]'"
+    return ExtraMissingError(f"this needs {module}, which is not installed: {install}")
+
+
+def is_installed(module: str) -> bool:
+    """Say whether a module could be imported."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ValueError, ModuleNotFoundError):  # a placeholder stands in sys.modules
+        return False
+
+
+def find_sdk_fault() -> str | None:
+    """Return why the MCP server cannot run here, and what to do; None where it can."""
+    from importlib import metadata
+
+    needs, install = "the MCP server needs", f"pip install 'noctuary[mcp]' installs {WANTED}"
+    if not is_installed("mcp"):
+        return f"{needs} the package mcp, which is not installed: {install}"
+    try:
+        found = metadata.version("mcp")
+    except metadata.PackageNotFoundError:
+        return None  # importable without being installed: it may well run
+    return None if is_supported(found) else f"{needs} {WANTED}, found mcp {found}: {install}"
+
+
+def is_supported(version: str) -> bool:
+    """Say whether the server runs on this version of the SDK, e.g. "2.3.0"."""
+    try:
+        major, minor = map(int, version.split(".")[:2])
+    except ValueError:
+        return True  # no release number: whoever installed it knows
+    return _LEAST <= (major, minor) < _BELOW
+
+
+# The commands.
+
+# Commands by the file of this room that holds them.
 FILES = {
     "recall": ("recall", "context", "sensitive"),
     "explain": ("why", "expand", "profile", "graph"),
@@ -32,14 +251,6 @@ FILES = {
     "proposals": ("proposals",),
     "evaluate": ("evaluate",),
 }
-"""Commands by the file of this room that holds them."""
-
-PIPELINES = "noctuary_pipelines"
-"""Imported by name and only when a command runs: nothing of the library knows what it holds."""
-
-EXIT_NOT_INSTALLED = 2
-EXIT_STOPPED = 130
-"""As a shell shows a process that Ctrl-C ended."""
 
 
 class _Commands(NamedGroup):
@@ -53,7 +264,7 @@ class _Commands(NamedGroup):
         """Return a command; of the others nothing is loaded, which would make each start later."""
         for file, names in FILES.items():
             if cmd_name in names:
-                limit_threads()
+                _limit_threads()
                 found = vars(import_module(f"noctuary.cli.{file}")).values()
                 return next(
                     one for one in found if isinstance(one, click.Command) and one.name == cmd_name
@@ -64,15 +275,24 @@ class _Commands(NamedGroup):
         try:
             return super().invoke(ctx)
         except (NoctuaryError, OSError) as error:
-            fail(error)
+            fail(error, EXIT_LOCKED if isinstance(error, StoreLockedError) else EXIT_FAILED)
         except ModuleNotFoundError as error:
             module = (error.name or "").partition(".")[0]
             if module not in EXTRAS:
                 raise
-            fail(extra_missing(module))
+            fail(_extra_missing(module))
         except KeyboardInterrupt:
             click.echo("noctuary: stopped", err=True)
             sys.exit(EXIT_STOPPED)
+
+
+def _limit_threads() -> None:
+    """Keep numpy's BLAS to one thread unless the user decided; call before numpy is imported.
+
+    On a busy machine a second thread makes a query take up to five times as long (decision 0005).
+    """
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
 
 
 # In "color", click leaves a memory's escape sequences to the marks; else it drops them from a pipe.
@@ -136,9 +356,9 @@ def main() -> None:
 
 _built_options = add_options(
     click.argument("source", required=False),
-    click.option(
+    option(
         "--store",
-        help="Directory to write, or its name below NOCTUARY_HOME [default: derived from SOURCE].",
+        "Directory to write, or its name below NOCTUARY_HOME [default: derived from SOURCE].",
     ),
 )
 
@@ -146,7 +366,7 @@ _built_options = add_options(
 @main.command()
 @_built_options
 @json_option
-@click.option("-v", "--verbose", is_flag=True, help="Show what every stage counted.")
+@flag("-v", "--verbose", "Show what every stage counted.")
 def nightly(source: str | None, store: str | None, verbose: bool) -> None:
     """Run the whole night on SOURCE and publish a snapshot of it.
 
@@ -169,10 +389,8 @@ def nightly(source: str | None, store: str | None, verbose: bool) -> None:
 
 @main.command()
 @_built_options
-@click.option("--port", default=3000, type=click.IntRange(1, 65535), help="Port on 127.0.0.1.")
-@click.option(
-    "--webserver-only", is_flag=True, help="Without the daemon: lighter, but schedules do not tick."
-)
+@option("--port", "Port on 127.0.0.1.", default=3000, type=click.IntRange(1, 65535))
+@flag("--webserver-only", "Without the daemon: lighter, but schedules do not tick.")
 def ui(source: str | None, store: str | None, port: int, webserver_only: bool) -> None:
     """Serve the Dagster UI for SOURCE's store: lineage, runs, checks, the schedule.
 
@@ -188,13 +406,10 @@ def ui(source: str | None, store: str | None, port: int, webserver_only: bool) -
 
 def _load(module: str, needs: str) -> Any:
     """Return a module of noctuary_pipelines; where what it needs is missing, say so and leave."""
-    try:
-        found = find_spec(needs)
-    except ModuleNotFoundError:
-        found = None
-    if found is None:
-        fail(extra_missing(needs), EXIT_NOT_INSTALLED)
-    return import_module(f"{PIPELINES}.{module}")
+    if not is_installed(needs):
+        fail(_extra_missing(needs), EXIT_NOT_INSTALLED)
+    # By its name, and only when a command runs: nothing of the library knows what it holds.
+    return import_module(f"noctuary_pipelines.{module}")
 
 
 if __name__ == "__main__":

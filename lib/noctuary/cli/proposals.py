@@ -12,20 +12,9 @@ from typing import Any
 
 import click
 
-from noctuary.cli.common import (
-    NamedGroup,
-    ScanProgress,
-    coded,
-    fail,
-    limit_option,
-    open_paths,
-    store_options,
-    tell,
-    warn,
-)
+from noctuary.cli import main as cli
 from noctuary.compact import archive_apply
 from noctuary.compact.archive_plan import ArchiveRules, Plan, archive_rules, plan_store
-from noctuary.core.errors import StoreLockedError
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home
 from noctuary.core.types import from_micros
@@ -44,7 +33,7 @@ from noctuary.sources.export import read_report
 from noctuary.text.marks import clean, visible_line
 
 
-@click.group(cls=NamedGroup)
+@click.group(cls=cli.NamedGroup)
 def proposals() -> None:
     """Look at what the nights propose; carry it out, or take that back.
 
@@ -59,32 +48,29 @@ def proposals() -> None:
 
 # `noctuary proposals compact`: what could be archived and why; archiving it; taking that back.
 
-EXIT_REFUSED = 3
-"""The named plan does not fit any more, or is not in force."""
-
-EXIT_LOCKED = 4
-"""A night, or another command, is at work on the store: as `noctuary nightly` says it."""
-
-_CURRENT = "\0current"
-"""Stands for `--apply` without a plan id; no id holds it."""
+_CURRENT = "\0current"  # stands for `--apply` without a plan id; no id holds it
 
 
 @proposals.command()
-@click.option("--plan", "is_plan", is_flag=True, help="Show the plan, write nothing [default].")
-@click.option(
-    "--apply",
+@cli.flag("--plan", "is_plan", "Show the plan, write nothing [default].")
+@cli.option(
+    "--apply [PLAN_ID]",
     "apply_id",
-    metavar="[PLAN_ID]",
+    "Archive what the plan names; with an id only if the plan is still that one.",
     is_flag=False,
     flag_value=_CURRENT,
-    help="Archive what the plan names; with an id only if the plan is still that one.",
 )
-@click.option("--undo", "undo_id", metavar="PLAN_ID", help="Take an applied plan back.")
-@click.option("--list", "is_list", is_flag=True, help="List the plans that were applied.")
-@click.option("--profile", metavar="NAME", help="Profile whose compaction flags decide.")
-@limit_option(20, "Most memories shown, by plan; totals are counted whole, --json shows all.")
-@click.option("--texts", is_flag=True, help="Also show the texts of the summaries.")
-@store_options
+@cli.option("--undo PLAN_ID", "undo_id", "Take an applied plan back.")
+@cli.flag("--list", "is_list", "List the plans that were applied.")
+@cli.option("--profile NAME", "Profile whose compaction flags decide.")
+@cli.option(
+    "--limit",
+    "Most memories shown, by plan; totals are counted whole, --json shows all.",
+    default=20,
+    type=cli.AT_LEAST_0,
+)
+@cli.flag("--texts", "Also show the texts of the summaries.")
+@cli.store_options
 def compact(
     is_plan: bool,
     apply_id: str | None,
@@ -112,29 +98,27 @@ def compact(
     """  # noqa: D301 (click wants the control character)
     if is_plan + (apply_id is not None) + (undo_id is not None) + is_list > 1:
         raise click.UsageError("give one of --plan, --apply, --undo and --list")
-    paths, now_us = open_paths(store), time.time_ns() // 1000
+    paths, now_us = cli.open_paths(store), time.time_ns() // 1000
     try:
         if is_list:
             plans = archive_apply.list_plans(paths.archive)
-            tell({"plans": [plan.to_json() for plan in plans]}, _history_lines(plans, limit))
+            cli.tell({"plans": [plan.to_json() for plan in plans]}, _history_lines(plans, limit))
         elif undo_id is not None:
             at_us = archive_apply.undo_in_store(paths, undo_id, now_us=now_us)
             said = f"plan {undo_id} is undone: what it archived is found again from now on"
-            tell({"plan_id": undo_id, "undone_at_us": at_us}, [said])
+            cli.tell({"plan_id": undo_id, "undone_at_us": at_us}, [said])
         elif apply_id is not None:
             named, rules = None if apply_id == _CURRENT else apply_id, _rules(paths, profile)
             plan, at_us = archive_apply.apply_in_store(
-                paths, rules, named, now_us=now_us, progress=ScanProgress()
+                paths, rules, named, now_us=now_us, progress=cli.ScanProgress()
             )
-            tell({**plan.to_json(), "applied_at_us": at_us}, _applied_lines(plan, at_us))
+            cli.tell({**plan.to_json(), "applied_at_us": at_us}, _applied_lines(plan, at_us))
         else:
-            plan = plan_store(paths, _rules(paths, profile), ScanProgress())
-            summaries = _summaries_json(plan, texts=texts)
-            tell({**plan.to_json(), "summaries": summaries}, _plan_lines(plan, limit, texts=texts))
+            plan = plan_store(paths, _rules(paths, profile), cli.ScanProgress())
+            shown = {**plan.to_json(), "summaries": _summaries_json(plan, texts)}
+            cli.tell(shown, _plan_lines(plan, limit, shown["summaries"]))
     except archive_apply.PlanRefusedError as error:
-        fail(error, EXIT_REFUSED)
-    except StoreLockedError as error:
-        fail(error, EXIT_LOCKED)
+        cli.fail(error, cli.EXIT_REFUSED)
 
 
 def _rules(paths: StorePaths, profile: str | None) -> ArchiveRules:
@@ -142,10 +126,11 @@ def _rules(paths: StorePaths, profile: str | None) -> ArchiveRules:
     settings, said = current_settings()
     stored = read_store_profiles(paths.profiles)
     resolved = resolve_for_recall(settings, {}, stored.tables, profile)
-    warn(*coded((*said, *stored.warnings, *resolved.warnings)))
+    cli.warn(*cli.coded((*said, *stored.warnings, *resolved.warnings)))
     return archive_rules(resolved.profile.to_json(), settings.compaction)
 
 
+# Reasons why a superseded memory is no candidate, in the order of being asked.
 _LEFT = {
     "archived": "archived already",
     "unsure": "whose successor is not sure enough",
@@ -154,17 +139,15 @@ _LEFT = {
     "recent": "accessed too recently, or without a date",
     "tail": "turns of a protected tail",
 }
-"""Reasons why a superseded memory is no candidate, in the order of being asked."""
 
 
-def _plan_lines(plan: Plan, limit: int, *, texts: bool) -> Iterator[str]:
+def _plan_lines(plan: Plan, limit: int, summaries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield what a plan would do and why, at most `limit` memories."""
-    if plan.warning is not None:
-        yield f"! {plan.warning}"
+    yield from _warning_lines(plan)
     if plan.archived:
         yield (
             f"plan {plan.plan_id}: {len(plan.archived):,} memories would be archived, "
-            f"{len(plan.summaries):,} summaries created (use counted {_moment(plan.as_of_us)})"
+            f"{len(summaries):,} summaries created (use counted {_moment(plan.as_of_us)})"
         )
     else:
         yield f"nothing to archive in {plan.snapshot_id}"
@@ -173,29 +156,31 @@ def _plan_lines(plan: Plan, limit: int, *, texts: bool) -> Iterator[str]:
         yield f"  {clean(trace['memory_id']):>8}  {trace['action']:<7}  {clean(trace['reason'])}"
     if len(traces) > limit:
         yield f"  ... and {len(traces) - limit:,} more; --json shows all"
-    for summary in plan.summaries:
-        confidence = 0.0 if summary.report is None else summary.report.confidence
+    for summary in summaries:
         yield (
-            f"  summary {summary.summary_id} of {', '.join(map(clean, summary.source_ids))}: "
-            f"{summary.source_tokens} -> {summary.summary_tokens} tokens, "
-            f"confidence {confidence:.2f}"
+            f"  summary {summary['summary_id']} of "
+            f"{', '.join(map(clean, summary['source_ids']))}: {summary['source_tokens']} -> "
+            f"{summary['summary_tokens']} tokens, confidence {summary['confidence'] or 0.0:.2f}"
         )
-        if texts:
-            yield f"    {clean(summary.text)}"
+        if "text" in summary:
+            yield f"    {clean(summary['text'])}"
     scan = plan.scan
-    left = ", ".join(
-        f"{scan.left[name]:,} {said}" for name, said in _LEFT.items() if scan.left[name]
-    )
-    others = f"; no candidates: {left}" if left else ""
+    left = [f"{scan.left[name]:,} {said}" for name, said in _LEFT.items() if scan.left[name]]
+    others = f"; no candidates: {', '.join(left)}" if left else ""
     yield f"{scan.scanned:,} of {scan.total:,} superseded memories looked at{others}"
-    times = {name.removesuffix("_ms"): ms for name, ms in plan.timings_ms.items()}
-    yield "time in ms: " + ", ".join(f"{name} {ms:.1f}" for name, ms in times.items())
+    times = (f"{name.removesuffix('_ms')} {ms:.1f}" for name, ms in plan.timings_ms.items())
+    yield f"time in ms: {', '.join(times)}"
     if plan.archived:
         apply = f"noctuary proposals compact --apply {plan.plan_id}"
         yield f"nothing was written; `{apply}` archives this plan"
 
 
-def _summaries_json(plan: Plan, *, texts: bool) -> list[dict[str, Any]]:
+def _warning_lines(plan: Plan) -> Iterator[str]:
+    if plan.warning is not None:
+        yield f"! {plan.warning}"
+
+
+def _summaries_json(plan: Plan, texts: bool) -> list[dict[str, Any]]:
     """Return the summaries of a plan, with their texts only where asked for."""
     names = ("summary_id", "method", "source_ids", "source_tokens", "summary_tokens")
     return [
@@ -210,8 +195,7 @@ def _summaries_json(plan: Plan, *, texts: bool) -> list[dict[str, Any]]:
 
 def _applied_lines(plan: Plan, applied_at_us: int | None) -> Iterator[str]:
     """Yield what was archived, and how to take it back."""
-    if plan.warning is not None:
-        yield f"! {plan.warning}"
+    yield from _warning_lines(plan)
     if applied_at_us is None:
         yield "nothing to archive; nothing was written"
         return
@@ -246,27 +230,25 @@ def _moment(micros: int) -> str:
 
 # `noctuary proposals curate`: what could be tidied in the memory store itself; doing, undoing it.
 
-_SHOWN_CHARS = 100
-"""Of a memory's text, in a list: about a line beside its id and role."""
+_SHOWN_CHARS = 100  # of a memory's text, in a list: about a line beside its id and role
 
 
 @proposals.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--list", "as_list", is_flag=True, help="Show the proposals. The default.")
-@click.option("--all", "with_noop", is_flag=True, help="List what was left alone as well (NOOP).")
-@click.option("--apply", "do_apply", is_flag=True, help="Write the named ones, or all, to SOURCE.")
-@click.option("--undo", type=int, metavar="JOURNAL_ID", help="Take one application back, exactly.")
-@click.option("--journal", is_flag=True, help="Show what was applied, and what was undone.")
-@click.option(
-    "--min-confidence", type=float, default=0.0, help="With --apply and no ID: at least this sure."
+@cli.flag("--list", "as_list", "Show the proposals. The default.")
+@cli.flag("--all", "with_noop", "List what was left alone as well (NOOP).")
+@cli.flag("--apply", "do_apply", "Write the named ones, or all, to SOURCE.")
+@cli.option("--undo JOURNAL_ID", "Take one application back, exactly.", type=int)
+@cli.flag("--journal", "Show what was applied, and what was undone.")
+@cli.option(
+    "--min-confidence", "With --apply and no ID: at least this sure.", type=float, default=0.0
 )
-@click.option(
-    "--source",
-    metavar="SOURCE",
-    help="SQLite file, postgresql://..., or env:NAME (a variable that holds that address, so that "
-    "no password is on the command line) [default: what the night read].",
+@cli.option(
+    "--source SOURCE",
+    "SQLite file, postgresql://..., or env:NAME (a variable that holds that address, so that no "
+    "password is on the command line) [default: what the night read].",
 )
-@store_options
+@cli.store_options
 def curate(
     ids: tuple[str, ...],
     as_list: bool,
@@ -293,7 +275,7 @@ def curate(
     """  # noqa: D301 (click wants the control character)
     if do_apply + (undo is not None) + journal + as_list > 1:
         raise click.UsageError("--list, --apply, --undo and --journal exclude each other")
-    work = open_paths(store).work
+    work = cli.open_paths(store).work
     if do_apply:
         _apply(work, ids, min_confidence, source)
     elif undo is not None:
@@ -303,7 +285,7 @@ def curate(
             f"journal {undo} is undone: {len(undone.restored)} rows as they were, "
             f"{len(undone.taken_back)} added rows taken back"
         )
-        tell({"source": opened.display, **undone._asdict()}, [said])
+        cli.tell({"source": opened.display, **undone._asdict()}, [said])
     elif journal:
         with closing(_open(source, work)) as opened:
             found = opened.applications()
@@ -313,7 +295,7 @@ def curate(
             + ("" if a.undoable or a.undone_at else ", cannot be undone any more")
             for a in found
         ] or ["nothing was ever applied to this source"]
-        tell({"source": opened.display, "journal": [a._asdict() for a in found]}, lines)
+        cli.tell({"source": opened.display, "journal": [a._asdict() for a in found]}, lines)
     else:
         _list(work, ids, with_noop)
 
@@ -331,7 +313,7 @@ def _list(work: Path, ids: tuple[str, ...], with_noop: bool) -> None:
         "counts": dict(sorted(counts.items())),
         "proposals": [{**p.to_json(), "replacement_text": added[p.proposal_id]} for p in chosen],
     }
-    tell(shown, _proposal_lines(chosen, found, added))
+    cli.tell(shown, _proposal_lines(chosen, found, added))
 
 
 def _proposal_lines(
@@ -368,7 +350,7 @@ def _apply(work: Path, ids: tuple[str, ...], least: float, source: str | None) -
     found = curation.read_proposed(work)
     chosen = curation.chosen(found.proposals, ids, least)
     with closing(_open(source or found.source, work)) as opened:
-        warn(*opened.notes)
+        cli.warn(*opened.notes)
         is_own = Path(opened.display).resolve() == Path(found.source).resolve()
         applied = curation.apply_proposals(opened, chosen, curation.Where(is_own, found.text_of))
     lines = [f"{name} holds already (journal {number})" for name, number in applied.held.items()]
@@ -381,7 +363,7 @@ def _apply(work: Path, ids: tuple[str, ...], least: float, source: str | None) -
             f"filled up, {len(applied.added)} added. Take it back: "
             f"noctuary proposals curate --undo {applied.journal_id}"
         )
-    tell({"source": opened.display, **applied._asdict()}, lines)
+    cli.tell({"source": opened.display, **applied._asdict()}, lines)
 
 
 def _open(source: str | None, work: Path) -> Store:
@@ -392,15 +374,14 @@ def _open(source: str | None, work: Path) -> Store:
 
 # `noctuary proposals promotions`: which turns the last night would remember for good.
 
-_TURN_CHARS = 200
-"""Of a turn's text, in the list: two lines of a terminal."""
+_TURN_CHARS = 200  # of a turn's text, in the list: two lines of a terminal
 
 
 @proposals.command()
-@click.option("-n", "limit", default=20, type=click.IntRange(min=0), help="Rows.")
-@click.option("--all", "with_left", is_flag=True, help="List what was left alone as well.")
-@click.option("--user", help="Whose turns [default: those of nobody in particular].")
-@store_options
+@cli.option("-n", "limit", "Rows.", default=20, type=cli.AT_LEAST_0)
+@cli.flag("--all", "with_left", "List what was left alone as well.")
+@cli.option("--user", "Whose turns [default: those of nobody in particular].")
+@cli.store_options
 def promotions(limit: int, with_left: bool, user: str | None, store: str | None) -> None:
     """Show which turns the last night proposes to remember for good, and why.
 
@@ -413,7 +394,7 @@ def promotions(limit: int, with_left: bool, user: str | None, store: str | None)
     (conversation), or how specific, actionable and structured it is (code). Nothing is written to
     the source: what you want to keep, save it there. Exit code 1 only if there is no table.
     """  # noqa: D301 (click wants the control character)
-    work = open_paths(store).work
+    work = cli.open_paths(store).work
     found = list_promotions(work, user=user, with_left=with_left, limit=limit)
     shown = {
         "enabled": found.is_on,
@@ -423,7 +404,7 @@ def promotions(limit: int, with_left: bool, user: str | None, store: str | None)
             {**row_json(row), "text": found.text_of.get(row.turn_id)} for row in found.rows
         ],
     }
-    tell(shown, _promotion_lines(found))
+    cli.tell(shown, _promotion_lines(found))
 
 
 def _why(row: PromotionRow) -> str:

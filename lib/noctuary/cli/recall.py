@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from noctuary.cli.common import (
-    EXIT_FAILED,
-    add_options,
-    coded,
-    columns,
-    is_json,
-    print_json,
-    read_moment,
-    store_options,
-    tell,
-    user_option,
-)
+from noctuary.cli import main as cli
 from noctuary.core.errors import NoctuaryError
 from noctuary.core.settings import FUSIONS, Settings
 from noctuary.text.marks import visible_line
@@ -36,48 +27,45 @@ if TYPE_CHECKING:
 
 FILTERS = ("wing", "room", "category", "user")
 
-SHOWN, INJECTED = 10, 3
-"""Memories where -k is not given; with --inject as few as a hook injects."""
+SHOWN, INJECTED = 10, 3  # memories where -k is not given; with --inject as few as a hook injects
 
 _WORDS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 
-recall_options = add_options(
-    click.option("-k", type=click.IntRange(min=0), help="How many memories.  [default: 10]"),
-    *(click.option(f"--{name}", help=f"Only this {name}.") for name in FILTERS[:3]),
-    user_option,
+recall_options = cli.add_options(
+    cli.option("-k", "How many memories.  [default: 10]", type=cli.AT_LEAST_0),
+    *(cli.option(f"--{name}", f"Only this {name}.") for name in FILTERS[:3]),
+    cli.user_option,
     click.option(
         "--sort-by", type=click.Choice(["relevance", "importance", "recency"]), default="relevance"
     ),
-    click.option(
-        "--as-of", metavar="ISO", help="Only what existed at this moment, e.g. 2026-03-01."
-    ),
-    click.option("--session", "session_id", metavar="ID", help="The conversation that asks."),
-    click.option(
-        "--profile", "profile_name", metavar="NAME", help="Rank as this profile says [configured]."
-    ),
-    click.option(
-        "--set",
+    cli.option("--as-of ISO", "Only what existed at this moment, e.g. 2026-03-01."),
+    cli.option("--session ID", "session_id", "The conversation that asks."),
+    cli.option("--profile NAME", "profile_name", "Rank as this profile says [configured]."),
+    cli.option(
+        "--set FLAG=VALUE",
         "flags",
-        metavar="FLAG=VALUE",
+        "Change one flag of the profile for this call; may be repeated.",
         multiple=True,
-        help="Change one flag of the profile for this call; may be repeated.",
     ),
-    click.option(
+    cli.option(
         "--fusion",
+        "How the legs are fused; the same as --set fusion=... [default: configured].",
         type=click.Choice(FUSIONS),
-        help="How the legs are fused; the same as --set fusion=... [default: configured].",
     ),
 )
 
 
 def arguments_of(options: Mapping[str, Any], most: int = SHOWN) -> dict[str, Any]:
     """Return the options as arguments of `noctuary.recall`, the profile left out."""
-    as_of: str | None = options["as_of"]
     return {
         "k": most if options["k"] is None else options["k"],
         **{name: options[name] for name in (*FILTERS, "sort_by", "session_id")},
-        "as_of": None if as_of is None else read_moment(as_of, "--as-of"),
+        "as_of": _moment(options["as_of"]),
     }
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else cli.read_moment(text, "--as-of")
 
 
 def profile_of(options: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
@@ -123,65 +111,43 @@ _DAY_CHARS = len("2026-03-01")
 @click.command()
 @click.argument("query")
 @recall_options
-@click.option("--deadline-ms", type=float, help="Answer with what there is after this long.")
-@click.option(
-    "--explain",
-    is_flag=True,
-    help="Show what each step made of every score, the phases and the times.",
-)
-@click.option("--candidate-trace", is_flag=True, help="Show what was dropped, where and why.")
-@click.option(
+@cli.option("--deadline-ms", "Answer with what there is after this long.", type=float)
+@cli.flag("--explain", "Show what each step made of every score, the phases and the times.")
+@cli.flag("--candidate-trace", "Show what was dropped, where and why.")
+@cli.flag(
     "--all-candidates",
-    is_flag=True,
-    help="Show the parts of every candidate's score; means --explain and --dry-run.",
+    "Show the parts of every candidate's score; means --explain and --dry-run.",
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Write nothing: no access log, query log or replay log."
-)
-@click.option(
+@cli.flag("--dry-run", "Write nothing: no access log, query log or replay log.")
+@cli.flag(
     "--inject",
     "for_prompt",
-    is_flag=True,
-    help="Print the block for a prompt, of 3 memories unless -k says more, and record hashes of it "
-    "so that it is not stored again.",
+    "Print the block for a prompt, of 3 memories unless -k says more, and record hashes of it so "
+    "that it is not stored again.",
 )
-@click.option("--no-server", is_flag=True, help="Recall in this process even if a server runs.")
-@store_options
+@cli.flag("--no-server", "Recall in this process even if a server runs.")
+@cli.store_options
 def recall(
-    query: str,
-    deadline_ms: float | None,
-    explain: bool,
-    candidate_trace: bool,
-    all_candidates: bool,
-    dry_run: bool,
-    for_prompt: bool,
-    no_server: bool,
-    store: str | None,
-    **options: Any,
+    query: str, explain: bool, all_candidates: bool, for_prompt: bool, no_server: bool, **given: Any
 ) -> None:
     """Return the memories that answer QUERY, best first.
 
     Exit code 0 when the store could answer (even with nothing), 1 when it could not.
     """
-    name, flags = profile_of(options)
+    name, flags = profile_of(given)
     asked: dict[str, Any] = {
         "query": query,
-        **arguments_of(options, INJECTED if for_prompt else SHOWN),
-        "deadline_ms": deadline_ms,
+        **arguments_of(given, INJECTED if for_prompt else SHOWN),
+        **{option: given[option] for option in ("deadline_ms", "candidate_trace", "store")},
         "explain": explain or all_candidates,
-        "candidate_trace": candidate_trace,
-        "dry_run": dry_run or all_candidates,
-        "store": store,
+        "dry_run": given["dry_run"] or all_candidates,
     }
-    result = None
-    # A call takes a name or flags; both together are merged in this process.
-    if not no_server and not (name is not None and flags):
-        from noctuary.agents.client import ask
+    from noctuary.agents.client import ask
 
-        result = ask(**asked, profile=flags or name)
-    served_by = "process" if result is None else "server"
-    if result is None:
-        result = _recall_here(asked, name, flags)
+    # A call takes a name or flags; both together are merged in this process.
+    is_own = no_server or (name is not None and bool(flags))
+    served = None if is_own else ask(**asked, profile=flags or name)
+    result = _recall_here(asked, name, flags) if served is None else served
     if for_prompt:
         from noctuary.context.inject import inject
 
@@ -194,26 +160,27 @@ def recall(
     lines = (
         _injection_lines(result) if for_prompt else _result_lines(result, explain, all_candidates)
     )
-    tell({**result, "served_by": served_by}, lines, coded(result["warnings"]))
+    served_by = "process" if served is None else "server"
+    cli.tell({**result, "served_by": served_by}, lines, cli.coded(result["warnings"]))
     if any(w["code"] in _FATAL for w in result["warnings"]):
-        sys.exit(EXIT_FAILED)
+        sys.exit(cli.EXIT_FAILED)
 
 
 def _recall_here(asked: dict[str, Any], name: str | None, flags: dict[str, Any]) -> dict[str, Any]:
     from noctuary.recall.api import find_serving
     from noctuary.recall.api import recall as recall_memories
 
+    profile, merged = flags or name, None
     try:
-        if name is None or not flags:
-            return recall_memories(**asked, profile=flags or name).to_json()
-        try:
-            recaller = find_serving(asked["store"])[0]
-        except (NoctuaryError, OSError):  # the recall says what is wrong
-            return recall_memories(**asked, profile=flags).to_json()
-        _, merged, _ = resolve_profile(recaller, name, flags)
-        result = recall_memories(**asked, profile=merged.profile).to_json()
+        if name is not None and flags:
+            with suppress(NoctuaryError, OSError):  # the recall says what is wrong
+                merged = resolve_profile(find_serving(asked["store"])[0], name, flags)[1]
+        made = recall_memories(**asked, profile=profile if merged is None else merged.profile)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    result = made.to_json()
+    if merged is None:
+        return result
     warnings = [*(w.to_json() for w in merged.warnings), *result["warnings"]]
     return {**result, "warnings": warnings, "profile_used": merged.used}
 
@@ -273,9 +240,7 @@ def _headline(place: int, memory: Row) -> str:
 
 # Explanations of a recall as a person reads them: running sums, legs, what was dropped.
 
-SHOWN_PER_PHASE = 20
-"""Dropped memories shown per phase; the rest is counted, and --json has them all."""
-
+SHOWN_PER_PHASE = 20  # dropped memories; the rest is counted, and --json has them all
 _INDENT = "    "
 
 
@@ -298,7 +263,7 @@ def step_lines(events: Sequence[Row]) -> Iterator[str]:
         for total, event in zip(sums, events, strict=True)
     ]
     if rows:
-        yield from columns([["score", "change", "step", "why"], *rows], indent=_INDENT)
+        yield from cli.columns([["score", "change", "step", "why"], *rows], indent=_INDENT)
 
 
 def _trace_lines(trace: Sequence[Row]) -> Iterator[str]:
@@ -382,54 +347,39 @@ def _short(value: Any) -> str:
 
 # `noctuary context`: assemble a prompt's context under a token budget.
 
-EXIT_DEGRADED = 3
-"""What must be there exceeds the budget; it was printed whole."""
-
 
 @click.command()
 @click.argument("query")
-@click.option(
-    "--budget",
+@cli.option(
+    "--budget TOKENS",
     "budget_tokens",
+    "Tokens of the whole text, tags included.",
     required=True,
-    type=click.IntRange(min=0),
-    metavar="TOKENS",
-    help="Tokens of the whole text, tags included.",
+    type=cli.AT_LEAST_0,
 )
-@click.option(
-    "--document",
+@cli.option(
+    "--document FILE",
     "documents",
+    "Markdown for the agent (AGENTS.md); may be repeated, the order counts.",
     multiple=True,
-    metavar="FILE",
-    help="Markdown for the agent (AGENTS.md); may be repeated, the order counts.",
 )
-@click.option(
-    "--session",
+@cli.option(
+    "--session FILE",
     "session_file",
-    metavar="FILE",
-    help="JSON lines, one turn each, oldest first: role, text and, if known, id, at, bundle.",
+    "JSON lines, one turn each, oldest first: role, text and, if known, id, at, bundle.",
 )
-@click.option(
-    "--profile",
-    default="default",
-    metavar="NAME",
-    help='Constants of the assembly: "default" or "reference".',
+@cli.option(
+    "--profile NAME", 'Constants of the assembly: "default" or "reference".', default="default"
 )
-@click.option("--wing", help="Only memories of this wing.")
-@user_option
-@click.option("--as-of", metavar="ISO", help="Only memories that existed at this moment.")
-@click.option("--deadline-ms", type=float, help="Look up nothing more after this long.")
-@click.option("--parts", is_flag=True, help="Show what each part costs and why it is there.")
-@click.option("--dry-run", is_flag=True, help="Write nothing: no access log, no injection record.")
-@store_options
+@cli.option("--wing", "Only memories of this wing.")
+@cli.user_option
+@cli.option("--as-of ISO", "Only memories that existed at this moment.")
+@cli.option("--deadline-ms", "Look up nothing more after this long.", type=float)
+@cli.flag("--parts", "Show what each part costs and why it is there.")
+@cli.flag("--dry-run", "Write nothing: no access log, no injection record.")
+@cli.store_options
 def context(
-    query: str,
-    budget_tokens: int,
-    documents: tuple[str, ...],
-    session_file: str | None,
-    as_of: str | None,
-    parts: bool,
-    **options: Any,
+    query: str, budget_tokens: int, session_file: str | None, parts: bool, **given: Any
 ) -> None:
     """Print what belongs into a prompt about QUERY, within a budget of tokens.
 
@@ -442,29 +392,25 @@ def context(
     from noctuary.context.assemble import assemble
     from noctuary.context.prompt import read_session
 
+    session = () if session_file is None else read_session(Path(session_file))
+    given["documents"] = [Path(name) for name in given["documents"]]
+    given["as_of"] = _moment(given["as_of"])
     try:
-        made = assemble(
-            query,
-            budget_tokens,
-            session=() if session_file is None else read_session(Path(session_file)),
-            documents=[Path(name) for name in documents],
-            as_of=None if as_of is None else read_moment(as_of, "--as-of"),
-            **options,
-        )
+        made = assemble(query, budget_tokens, session=session, **given)
     except NoctuaryError:
         raise
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     shown = made.to_json()
-    said = map(visible_line, coded((*shown["degraded"], *shown["warnings"])))
-    tell(shown, map(visible_line, _part_lines(shown)) if parts else (), said)
-    if not parts and not is_json():
+    said = map(visible_line, cli.coded((*shown["degraded"], *shown["warnings"])))
+    cli.tell(shown, map(visible_line, _part_lines(shown)) if parts else (), said)
+    if not parts and not cli.is_json():
         # Without a line break of its own: this is what was counted.
         click.echo(shown["text"], nl=False)
     if made.degraded:
-        sys.exit(EXIT_DEGRADED)
+        sys.exit(cli.EXIT_REFUSED)
     if not made.parts and any(warning.code in _FATAL for warning in made.warnings):
-        sys.exit(EXIT_FAILED)
+        sys.exit(cli.EXIT_FAILED)
 
 
 def _part_lines(shown: Row) -> Iterator[str]:
@@ -485,9 +431,9 @@ _FROM_STDIN = "-"
 
 @click.command()
 @click.argument("query")
-@click.option("-k", default=5, type=click.IntRange(min=0), help="At most so many.")
-@click.option("--user", metavar="NAME", help="Who asks; rows of other named users are never shown.")
-@store_options
+@cli.option("-k", "At most so many.", default=5, type=cli.AT_LEAST_0)
+@cli.option("--user NAME", "Who asks; rows of other named users are never shown.")
+@cli.store_options
 def sensitive(query: str, k: int, user: str | None, store: str | None) -> None:
     """Recall rows that are marked sensitive or hold a secret, by their words.
 
@@ -502,8 +448,8 @@ def sensitive(query: str, k: int, user: str | None, store: str | None) -> None:
     if query == _FROM_STDIN:
         query = sys.stdin.readline()
     answer = recall_sensitive(query, k, user=user, store=store)
-    if is_json():
-        print_json(answer.reveal())
+    if cli.is_json():
+        cli.print_json(answer.reveal())
         return
     for memory in answer.memories:
         vault = f"  vault {memory.vault_path}" if memory.vault_path else ""

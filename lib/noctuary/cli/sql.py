@@ -11,9 +11,8 @@ import re
 import signal
 import stat
 import sys
-import threading
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import date, datetime, time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -22,16 +21,17 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.cli.common import is_json, limit_option, open_paths, store_options, tell, warn
+from noctuary.cli import main as cli
 from noctuary.core import store as layout
 from noctuary.core.errors import NoctuaryError
-from noctuary.core.files import read_array
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.manifest import quick_check, read_manifest, read_pointer
+from noctuary.core.manifest import read_pointer
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import StorePaths
 from noctuary.core.types import UNDATED_US
-from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES
+from noctuary.graph.walk import OPEN_END_US, ROLES
+from noctuary.recall.query import Scope, build_mask
+from noctuary.recall.reader import SnapshotReader
 from noctuary.text.marks import visible_line
 
 if TYPE_CHECKING:
@@ -42,22 +42,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("query", required=False)
-@click.option("--schema", "is_schema", is_flag=True, help="List tables and columns, or QUERY's.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV; values are never shortened.")
-@limit_option(1_000, "Most rows printed; 0 prints every row.")
-@click.option(
-    "--user",
-    metavar="NAME",
-    help="Only what this user may see: their own memories, nobody's, and what is shared with them.",
+@cli.flag("--schema", "List tables and columns, or QUERY's.")
+@cli.flag("--csv", "as_csv", "Print CSV; values are never shortened.")
+@cli.option("--limit", "Most rows printed; 0 prints every row.", default=1_000, type=cli.AT_LEAST_0)
+@cli.option(
+    "--user NAME",
+    "Only what this user may see: their own memories, nobody's, and what is shared with them.",
 )
-@store_options
+@cli.store_options
 def sql(
-    query: str | None,
-    is_schema: bool,
-    as_csv: bool,
-    limit: int,
-    user: str | None,
-    store: str | None,
+    query: str | None, schema: bool, as_csv: bool, limit: int, user: str | None, store: str | None
 ) -> None:
     """Run one read-only SQL QUERY (DuckDB's dialect) on the snapshot that serves.
 
@@ -75,33 +69,24 @@ def sql(
     on a terminal or in a pipe, control and direction characters show as marks (\\u001b). Exit code
     1 when the query is wrong or the store cannot answer, 130 when it was stopped by Ctrl-C.
     """  # noqa: D301 (click wants the control character)
-    if as_csv and is_json():
+    if as_csv and cli.is_json():
         raise click.UsageError("give one of --csv and --json")
-    if is_schema:
+    if schema:
         _show_schema(query)
         return
     if query is None:
         raise click.UsageError("give a query, or --schema")
     text = sys.stdin.read() if query == "-" else query
-    with _ctrl_c_ends_the_process(), closing(SnapshotView(open_paths(store), user)) as view:
+    # At once: DuckDB looks for Ctrl-C too rarely.
+    with (
+        cli.handling(signal.SIG_DFL, signal.SIGINT),
+        closing(SnapshotView(cli.open_paths(store), user)) as view,
+    ):
         _print(run_query(view, text, limit or None), as_csv)
 
 
-@contextmanager
-def _ctrl_c_ends_the_process() -> Generator[None]:
-    """Let Ctrl-C end the process at once (130): DuckDB looks for it too rarely."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _print(answer: Answer, as_csv: bool) -> None:
-    if is_json():
+    if cli.is_json():
         for piece in json_pieces(answer):
             click.echo(piece, nl=False)
         return
@@ -110,7 +95,7 @@ def _print(answer: Answer, as_csv: bool) -> None:
     for line in (csv_lines if as_csv else text_lines)(answer):
         click.echo(line.encode("utf-8", "surrogatepass") if is_exact else line)
     if answer.is_cut:
-        warn(f"only the first {answer.count:,} rows: --limit 0 prints all")
+        cli.warn(f"only the first {answer.count:,} rows: --limit 0 prints all")
 
 
 def _goes_into_a_file() -> bool:
@@ -131,7 +116,7 @@ def _show_schema(name: str | None) -> None:
         found.append({"table": table.name, "about": table.about, "columns": columns})
         lines.append(f"{table.name}: {table.about}")
         lines += [f"  {c.name:<20} {c.type:<10} {c.about}" for c in table.columns]
-    tell({"tables": found}, lines)
+    cli.tell({"tables": found}, lines)
 
 
 # The serving snapshot as one user sees it: its rows, its arrays, and which memories are visible.
@@ -144,10 +129,12 @@ class SnapshotView:
         """Open what serves; StoreError where nothing was published, or it cannot be read."""
         self.paths, self.user = paths, user
         self.snapshot_id = read_pointer(paths).snapshot_id
-        self._directory = paths.snapshots / self.snapshot_id
-        self.manifest = read_manifest(self._directory)
-        quick_check(self._directory, self.manifest)
-        self.db = connect_immutable(self._directory / layout.ROWS_FILE)
+        self.reader = SnapshotReader.open(paths.snapshots / self.snapshot_id)
+        self.manifest = self.reader.manifest
+        mask, _ = build_mask(Scope(user=user), self.reader.facets, self.reader.created_at_us)
+        everything = np.ones(self.reader.count, dtype=np.bool_)
+        self.seen = everything if user is None or mask is None else mask  # by position, shape (n,)
+        self.db = connect_immutable(self.reader.directory / layout.ROWS_FILE)
         self.db.execute("PRAGMA temp_store = MEMORY")  # a sort never spills to disk
         sees: dict[str, Callable[[Any], bool]] = {
             "sees": lambda position: bool(self.seen[position]),
@@ -160,44 +147,20 @@ class SnapshotView:
     def close(self) -> None:
         """Close the files."""
         self.db.close()
+        self.reader.close()
 
-    def array(self, name: str) -> NDArray[Any]:
-        """Memory-map one of its arrays."""
-        return read_array(self._directory / name)
-
-    def meta(self, key: str) -> Any:
-        """Return a value of table `meta`, or None."""
-        row = self.db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else parse_json(row[0])
-
-    def column(self, name: str, table: str, order: str) -> list[Any]:
-        """Return a column of one of its tables."""
+    def _column(self, name: str, table: str, order: str) -> list[Any]:
         return [row[0] for row in self.db.execute(f"SELECT {name} FROM {table} ORDER BY {order}")]
 
     @cached_property
     def memory_ids(self) -> NDArray[np.object_]:
         """By position."""
-        return np.array(self.column("memory_id", "memories", "position"), object)
+        return np.array(self._column("memory_id", "memories", "position"), object)
 
     @cached_property
     def concept_ids(self) -> NDArray[np.object_]:
         """By ordinal; None, after the last, is what ordinal -1 means."""
-        return np.array([*self.column("concept_id", "concepts", "ordinal"), None], object)
-
-    @cached_property
-    def seen(self) -> NDArray[np.bool_]:
-        """Memories that the user may see (theirs, nobody's, shared), by position, shape (n,)."""
-        if self.user is None:
-            return np.ones(self.manifest.counts["memories"], dtype=np.bool_)
-        owners = self.column("user", "memories", "position")
-        seen = np.array([owner in (None, "", self.user) for owner in owners], dtype=np.bool_)
-        readers: list[str] = self.meta(layout.SHARED_WITH) or []
-        if self.user in readers:
-            reader = readers.index(self.user)
-            starts = self.array(layout.SHARE_STARTS_FILE)
-            shared = self.array(layout.SHARE_POSITIONS_FILE)
-            seen[shared[starts[reader] : starts[reader + 1]]] = True
-        return seen
+        return np.array([*self._column("concept_id", "concepts", "ordinal"), None], object)
 
     @cached_property
     def _seen_ids(self) -> frozenset[str]:
@@ -208,8 +171,8 @@ class SnapshotView:
         """Concepts whose every mention (it may have given the name) may be seen, shape (C,)."""
         if self.user is None:
             return np.ones(self.manifest.counts["concepts"], dtype=np.bool_)
-        starts = self.array(layout.mention_file("indptr"))
-        hidden = ~self.seen[self.array(layout.mention_file("positions"))]
+        starts = self.reader.mentions.indptr
+        hidden = ~self.seen[self.reader.mentions.positions]
         before = np.concatenate(([0], np.cumsum(hidden)))
         # One without any mention has its name from nobody knows where.
         return (before[starts[1:]] == before[starts[:-1]]) & (starts[1:] > starts[:-1])
@@ -217,45 +180,37 @@ class SnapshotView:
 
 # Rows of the tables that no SQLite file holds, as columns; large ones in parts.
 
-BATCH_ROWS = 20_000
-"""Rows that are Python objects at once."""
+BATCH_ROWS = 20_000  # rows that are Python objects at once
 
-Columns = Sequence[Any]
-"""Of one part of a table: lists, numpy or Arrow arrays of one length."""
+Columns = Sequence[Any]  # of one part of a table: lists, numpy or Arrow arrays of one length
 
 
 def _mentions(view: SnapshotView) -> Iterator[Columns]:
-    concept, columns = _flat(view, layout.mention_file, "positions", "roles", "starts", "ends")
+    found, roles = view.reader.mentions, np.array(ROLES, object)
+    concept = _rows_of(found.indptr)
     for part in _parts(view.seen_concepts[concept]):
-        memory, role, first, last = (column[part] for column in columns)
-        yield (
-            view.concept_ids[concept[part]], view.memory_ids[memory], np.array(ROLES, object)[role],
-            *_chars(first, last),
-        )  # fmt: skip
+        memories = view.memory_ids[found.positions[part]]
+        chars = _chars(found.starts[part], found.ends[part])
+        yield view.concept_ids[concept[part]], memories, roles[found.roles[part]], *chars
 
 
 def _edges(view: SnapshotView) -> Iterator[Columns]:
     """Yield the edges of which both ends and the concept may be seen."""
-    source, columns = _flat(
-        view, layout.graph_file,
-        "targets", "relations", "weights", "concepts", "evidence_starts", "evidence_ends",
-        "valid_from_us", "valid_to_us", "recorded_at_us", "retracted_at_us",
-    )  # fmt: skip
-    targets, about = columns[0], columns[3]
-    shown = view.seen[source] & view.seen[targets]
-    shown &= (about < 0) | np.append(view.seen_concepts, True)[about]
-    relations = np.array(view.meta("relations") or RELATIONS, object)
+    e, relations = view.reader.graph_edges, np.array(view.reader.relations, object)
+    source = _rows_of(e.indptr)
+    shown = view.seen[source] & view.seen[e.targets]
+    shown &= np.append(view.seen_concepts, True)[e.concepts]  # -1, the last one: none
+    moments = (e.valid_from_us, e.valid_to_us, e.recorded_at_us, e.retracted_at_us)
     for part in _parts(shown):
-        target, relation, weight, concept, first, last, *moments = (c[part] for c in columns)
         yield (
-            view.memory_ids[source[part]], view.memory_ids[target], relations[relation], weight,
-            view.concept_ids[concept], *_chars(first, last), *moments,
+            view.memory_ids[source[part]], view.memory_ids[e.targets[part]],
+            relations[e.relations[part]], e.weights[part], view.concept_ids[e.concepts[part]],
+            *_chars(e.evidence_starts[part], e.evidence_ends[part]), *(m[part] for m in moments),
         )  # fmt: skip
 
 
 def _vectors(view: SnapshotView) -> Iterator[Columns]:
-    if layout.VECTORS_FILE in view.manifest.files:
-        found = view.array(layout.VECTORS_FILE)
+    if (found := view.reader.vectors) is not None:
         for part in _parts(view.seen):
             yield view.memory_ids[part], list(found[part])
 
@@ -303,11 +258,9 @@ def _chars(first: NDArray[Any], last: NDArray[Any]) -> Columns:
     return [pa.array(ends, pa.int64(), mask=first < 0) for ends in (first, last)]
 
 
-def _flat(view: SnapshotView, file: Callable[[str], str], *names: str) -> tuple[Any, list[Any]]:
-    """Return the row that each entry of a CSR matrix belongs to, and columns of the entries."""
-    starts = view.array(file("indptr"))
-    rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    return rows, [view.array(file(name)) for name in names]
+def _rows_of(starts: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the row that each entry of a CSR matrix belongs to."""
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
 
 
 def _parts(shown: NDArray[np.bool_]) -> Iterator[NDArray[np.intp]]:
@@ -320,14 +273,8 @@ def _parts(shown: NDArray[np.bool_]) -> Iterator[NDArray[np.intp]]:
 # them. In it, sees(position), sees_concept(ordinal) and sees_id(memory_id) are the view's: what a
 # table is made of is visible, or its row is not. Documented in docs/sql.md.
 
-TEXT = "VARCHAR"
-TEXTS = "VARCHAR[]"
-WHOLE = "BIGINT"
-REAL = "DOUBLE"
-FLAG = "BOOLEAN"
-MOMENT = "TIMESTAMP"
-"""UTC, to the microsecond."""
-VECTOR = "FLOAT[]"
+TEXT, TEXTS, WHOLE, REAL, FLAG = "VARCHAR", "VARCHAR[]", "BIGINT", "DOUBLE", "BOOLEAN"
+MOMENT, VECTOR = "TIMESTAMP", "FLOAT[]"  # UTC, to the microsecond; of length 1
 
 
 class Column(NamedTuple):
@@ -336,8 +283,7 @@ class Column(NamedTuple):
     name: str
     type: str
     about: str
-    sql: str = ""
-    """Where it is not the name (a moment's, with the unit). Texts are JSON, moments in µs."""
+    sql: str = ""  # where it is not the name; texts are JSON, moments in µs
 
     @property
     def expression(self) -> str:
@@ -345,20 +291,16 @@ class Column(NamedTuple):
         return self.sql or (f"{self.name}_us" if self.type == MOMENT else self.name)
 
 
-Rows = str | Callable[[SnapshotView], Iterator[Columns]]
-"""SQL on rows.sqlite, or a function."""
-
-
 class Table(NamedTuple):
     """One table: what a row is, and where its rows are from."""
 
     name: str
     about: str
-    source: Rows
+    source: str | Callable[[SnapshotView], Iterator[Columns]]  # SQL on rows.sqlite, or a function
     columns: tuple[Column, ...]
 
 
-def _table(name: str, about: str, source: Rows, *columns: tuple[str, ...]) -> Table:
+def _table(name: str, about: str, source: Any, *columns: tuple[str, ...]) -> Table:
     return Table(name, about, source, tuple(Column(*told) for told in columns))
 
 
@@ -587,12 +529,9 @@ def _to_arrow(values: Any, kind: str) -> Any:
 
 # A closed DuckDB database in memory: the tables that a query names, filled, and then no way out.
 
-FETCH_ROWS = 2_000
-"""Rows of an answer that are Python objects at once."""
+FETCH_ROWS = 2_000  # rows of an answer that are Python objects at once
 
-MEMORY_LIMIT = "4GB"
-"""What a query may use, tables included; nothing is ever spilled to disk, where texts would lie."""
-
+MEMORY_LIMIT = "4GB"  # tables included; nothing is spilled to disk, where texts would lie
 _CONFIG: Mapping[str, str] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -711,8 +650,7 @@ def _refused(error: Exception) -> BaseException:
 
 # An answer as text, CSV or JSON: row by row, so that a large one needs no memory.
 
-CELL_CHARS = 60
-"""Of a value in text output: a memory's beginning, so that a row stays readable."""
+CELL_CHARS = 60  # of a value in text output: a memory's beginning, so that a row stays readable
 
 
 def text_lines(answer: Answer) -> Iterator[str]:
@@ -750,20 +688,22 @@ def json_pieces(answer: Answer) -> Iterator[str]:
 
 def to_json(value: Any) -> Any:
     """Return a value of DuckDB as JSON has it; moments as ISO 8601, what JSON lacks as text."""
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, datetime | date | time):
-        return value.isoformat()
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).hex()
-    if isinstance(value, Mapping):
-        items = cast("Mapping[Any, Any]", value).items()
-        return {str(key): to_json(item) for key, item in items}
-    if isinstance(value, list | tuple):
-        return [to_json(item) for item in cast("Sequence[Any]", value)]
-    return str(value)
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case datetime() | date() | time():
+            return value.isoformat()
+        case bytes() | bytearray():
+            return value.hex()
+        case dict():
+            items = cast("dict[Any, Any]", value).items()
+            return {str(key): to_json(item) for key, item in items}
+        case list() | tuple():
+            return [to_json(item) for item in cast("Sequence[Any]", value)]
+        case _:
+            return str(value)
 
 
 def _cell(value: Any) -> str:
@@ -777,7 +717,7 @@ def _plain(value: Any) -> str:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(c.ljust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
+    return "  ".join(map(str.ljust, cells, widths)).rstrip()
 
 
 def _record(values: Sequence[str]) -> str:

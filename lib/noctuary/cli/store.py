@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sqlite3
 import stat
@@ -19,27 +18,13 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from noctuary.agents import install
-from noctuary.agents.client import Refusal, directory_fault, find_place, ping, read_fallback
+from noctuary.agents import client, install
 from noctuary.agents.hooks import AGENTS, PROMPT
 from noctuary.agents.state import COUNTERS, TIMEOUT, EventCounters, read_counters
-from noctuary.cli.common import (
-    EXIT_FAILED,
-    as_called,
-    find_sdk_fault,
-    json_option,
-    open_paths,
-    store_options,
-    tell,
-)
+from noctuary.cli import main as cli
 from noctuary.compact.archive import ArchiveReader
-from noctuary.core.errors import (
-    ConfigError,
-    NoctuaryError,
-    SnapshotCorruptError,
-    SnapshotOutdatedError,
-    StoreError,
-)
+from noctuary.core import errors
+from noctuary.core import store as layout
 from noctuary.core.files import make_private, open_to_others, tree_bytes
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import (
@@ -52,21 +37,10 @@ from noctuary.core.manifest import (
 )
 from noctuary.core.settings import Settings
 from noctuary.core.sqlite import connect_immutable, open_foreign, open_log
-from noctuary.core.store import (
-    ABSTENTION_FILE,
-    ROWS_FILE,
-    VECTORS_FILE,
-    StorePaths,
-    expand_user,
-    find_home,
-    find_store,
-    is_snapshot_id,
-    last_night_hours,
-    list_stores,
-)
+from noctuary.core.store import StorePaths, find_home
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 from noctuary.embed.tiers import TableHome, connect
-from noctuary.recall.profile import current_settings, layers_of, list_profiles, read_store_profiles
+from noctuary.recall import profile as profiles
 from noctuary.recall.result import Calibration
 from noctuary.snapshot.publish import PASS
 from noctuary.snapshot.publish import rollback as roll_back
@@ -81,11 +55,11 @@ _WINGS = "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORD
 
 
 @click.command()
-@store_options
+@cli.store_options
 def status(store: str | None) -> None:
     """Show the serving snapshot: identity, age, source, encoder and counts."""
-    found = read_status(open_paths(store))
-    tell(found, _status_lines(found))
+    found = read_status(cli.open_paths(store))
+    cli.tell(found, _status_lines(found))
 
 
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -110,7 +84,7 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
 def read_status(paths: StorePaths) -> dict[str, Any]:
     """Return the state of a store as plain values."""
     pointer, manifest = _read_serving(paths)
-    rows_file = paths.snapshots / pointer.snapshot_id / ROWS_FILE
+    rows_file = paths.snapshots / pointer.snapshot_id / layout.ROWS_FILE
     return {
         "home": str(find_home()),
         "store": str(paths.root),
@@ -171,7 +145,7 @@ def _ask_rows(rows_file: Path, sql: str) -> list[tuple[str, Any]]:
         with closing(connect_immutable(rows_file)) as rows:
             return rows.execute(sql).fetchall()
     except sqlite3.Error as error:
-        raise SnapshotCorruptError(
+        raise errors.SnapshotCorruptError(
             f"{rows_file.name} cannot be read: {error}; run `noctuary doctor`"
         ) from error
 
@@ -180,14 +154,14 @@ def _ask_rows(rows_file: Path, sql: str) -> list[tuple[str, Any]]:
 
 
 @click.command()
-@store_options
+@cli.store_options
 def snapshots(store: str | None) -> None:
     """List the published snapshots, oldest first; * marks the one that serves."""
-    found = describe_snapshots(open_paths(store))
-    lines = [
-        f"{'*' if row['serving'] else ' '} {row['snapshot_id']}  {_state(row)}" for row in found
-    ]
-    tell({"snapshots": found}, lines or ["nothing has been published yet: run `noctuary nightly`"])
+    found = describe_snapshots(cli.open_paths(store))
+    marked = [("*" if row["serving"] else " ", row) for row in found]
+    lines = [f"{mark} {row['snapshot_id']}  {_state(row)}" for mark, row in marked]
+    nothing = "nothing has been published yet: run `noctuary nightly`"
+    cli.tell({"snapshots": found}, lines or [nothing])
 
 
 def _state(row: Mapping[str, Any]) -> str:
@@ -201,51 +175,48 @@ def _state(row: Mapping[str, Any]) -> str:
 
 @click.command()
 @click.argument("snapshot_id", required=False)
-@store_options
+@cli.store_options
 def rollback(snapshot_id: str | None, store: str | None) -> None:
     """Serve an older snapshot: SNAPSHOT_ID, or the newest one older than the serving one.
 
     Every byte of it is verified first. The next night publishes again if the source differs from
     it.
     """
-    pointer = roll_back(open_paths(store), snapshot_id)
+    pointer = roll_back(cli.open_paths(store), snapshot_id)
     said = f"serving {pointer.snapshot_id} (before: {pointer.previous_id or 'nothing'})"
-    tell(asdict(pointer), [said])
+    cli.tell(asdict(pointer), [said])
 
 
 def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:
     """Describe every published snapshot, oldest first: whether it serves and is all there."""
     try:
         serving = read_pointer(paths).snapshot_id
-    except StoreError:
+    except errors.StoreError:
         serving = None
-    found: list[dict[str, Any]] = []
-    for name in sorted(p.name for p in paths.snapshots.glob("*") if is_snapshot_id(p.name)):
-        row: dict[str, Any] = {
-            "snapshot_id": name, "serving": name == serving, "intact": True, "outdated": False,
-            "memories": None, "bytes": None, "built_at": None,
-        }  # fmt: skip
-        try:
-            manifest = _read_checked(paths.snapshots / name)
-        except SnapshotCorruptError as error:
-            outdated = isinstance(error, SnapshotOutdatedError)
-            row |= {"intact": False, "outdated": outdated, "fault": str(error)}
-        else:
-            row |= {
-                "memories": manifest.counts["memories"],
-                "bytes": _size(manifest),
-                "built_at": manifest.built_at,
-                "digest": manifest.digest,
-            }
-        found.append(row)
-    return found
+    names = sorted(p.name for p in paths.snapshots.glob("*") if layout.is_snapshot_id(p.name))
+    return [
+        {"snapshot_id": name, "serving": name == serving, **_describe(paths.snapshots / name)}
+        for name in names
+    ]
+
+
+def _describe(directory: Path) -> dict[str, Any]:
+    row = {"intact": True, "outdated": False, "memories": None, "bytes": None, "built_at": None}
+    try:
+        manifest = _read_checked(directory)
+    except errors.SnapshotCorruptError as error:
+        outdated = isinstance(error, errors.SnapshotOutdatedError)
+        return {**row, "intact": False, "outdated": outdated, "fault": str(error)}
+    held, made = manifest.counts["memories"], manifest.built_at
+    size, digest = _size(manifest), manifest.digest
+    return {**row, "memories": held, "bytes": size, "built_at": made, "digest": digest}
 
 
 # `noctuary stores`: which stores there are, and what is wrong with them.
 
 
 @click.command()
-@json_option
+@cli.json_option
 def stores() -> None:
     """List the stores of noctuary's home: source, size, what serves, how old, what is wrong.
 
@@ -255,7 +226,7 @@ def stores() -> None:
     """
     home = find_home()
     found = describe_stores(home)
-    tell({"home": str(home), "stores": found}, _store_lines(home, found))
+    cli.tell({"home": str(home), "stores": found}, _store_lines(home, found))
 
 
 def _store_lines(home: Path, found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -278,10 +249,10 @@ def _store_lines(home: Path, found: Sequence[Mapping[str, Any]]) -> Iterator[str
 
 def describe_stores(home: Path) -> list[dict[str, Any]]:
     """Describe the stores of a home: what each serves, and as `fault` what is wrong."""
-    published = list_stores(home)
-    default = find_store(None, home=home)[0] if published else None
+    published = layout.list_stores(home)
+    default = layout.find_store(None, home=home)[0] if published else None
     roots = sorted({*published, *(work.parent for work in home.glob("*/work"))})
-    limit_hours = current_settings()[0].recall.stale_after_hours
+    limit_hours = profiles.current_settings()[0].recall.stale_after_hours
     return [
         {
             "name": root.name,
@@ -297,7 +268,7 @@ def describe_stores(home: Path) -> list[dict[str, Any]]:
 def _describe_serving(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
     try:
         pointer, manifest = _read_serving(paths)
-    except (StoreError, OSError) as error:
+    except (errors.StoreError, OSError) as error:
         fields = ("source", "memories", "snapshot_id", "published_at", "age_hours")
         return {**dict.fromkeys(fields), "fault": str(error)}
     looked_at = (_look_at_age(paths, pointer, limit_hours), look_at_source(manifest))
@@ -307,7 +278,7 @@ def _describe_serving(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
         "memories": manifest.counts["memories"],
         "snapshot_id": pointer.snapshot_id,
         "published_at": pointer.published_at,
-        "age_hours": last_night_hours(paths),
+        "age_hours": layout.last_night_hours(paths),
         "fault": "; ".join(wrong) or None,
     }
 
@@ -317,8 +288,8 @@ def _describe_serving(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--fix", is_flag=True, help="First make the store's files readable by you only.")
-@store_options
+@cli.flag("--fix", "First make the store's files readable by you only.")
+@cli.store_options
 def doctor(fix: bool, store: str | None) -> None:
     """Look for what is wrong and say what to do about it.
 
@@ -329,7 +300,7 @@ def doctor(fix: bool, store: str | None) -> None:
 
     Exit code 1 if anything fails; warnings alone are 0.
     """
-    paths = open_paths(store)
+    paths = cli.open_paths(store)
     mended = make_private(paths.root, _source_below(paths)) if fix else 0
     findings = examine(paths)
     found = {
@@ -338,9 +309,9 @@ def doctor(fix: bool, store: str | None) -> None:
         "findings": [finding._asdict() for finding in findings],
         "mended": mended,
     }
-    tell(found, _doctor_lines(found))
+    cli.tell(found, _doctor_lines(found))
     if any(f.level == "fail" for f in findings):
-        sys.exit(EXIT_FAILED)
+        sys.exit(cli.EXIT_FAILED)
 
 
 def _doctor_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -352,7 +323,7 @@ def _doctor_lines(found: Mapping[str, Any]) -> Iterator[str]:
         mark = "ok  " if finding["level"] == "ok" else finding["level"].upper()
         yield f"{mark}  {finding['name']}: {finding['message']}"
         if finding["remedy"]:
-            yield f"      -> {as_called(finding['remedy'])}"
+            yield f"      -> {cli.as_called(finding['remedy'])}"
 
 
 class Finding(NamedTuple):
@@ -364,6 +335,7 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
+# What to do, by the name of a finding and, where there are several, what it is about.
 _REMEDIES = {
     "settings": "correct the file or the variable; until then defaults are in force",
     "privacy": "run `noctuary doctor --fix`",
@@ -412,7 +384,6 @@ _REMEDIES = {
     "well",
     "mcp": "{remedy}",
 }
-"""What to do, by the name of a finding and, where there are several, what it is about."""
 
 
 def _ok(name: str, message: str) -> Finding:
@@ -426,9 +397,16 @@ def _bad(level: str, key: str, message: str, **told: object) -> Finding:
 _warn, _fail = partial(_bad, "warn"), partial(_bad, "fail")
 
 
+def _warn_if(key: str, fault: str | None, fine: str, **told: object) -> Finding:
+    return _warn(key, fault, **told) if fault else _ok(key, fine)
+
+
+_BREAKS = (errors.NoctuaryError, OSError, ValueError, KeyError, TypeError, sqlite3.Error)
+
+
 def examine(paths: StorePaths) -> list[Finding]:
     """Look at everything; a check that breaks is itself a finding."""
-    settings, home, here = current_settings()[0], find_home, Path.cwd
+    settings, home, here = profiles.current_settings()[0], find_home, Path.cwd
     looks: dict[str, Callable[[], Finding | Iterable[Finding]]] = {
         "settings": _look_at_settings,
         "privacy": lambda: _look_at_privacy(paths),
@@ -453,7 +431,14 @@ def examine(paths: StorePaths) -> list[Finding]:
         try:
             found = look()
             findings.extend([found] if isinstance(found, Finding) else found)
-        except (NoctuaryError, OSError, ValueError, KeyError, TypeError, sqlite3.Error) as error:
+        except (
+            errors.NoctuaryError,
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            sqlite3.Error,
+        ) as error:
             findings.append(Finding(name, "fail", f"{type(error).__name__}: {error}"))
     return findings
 
@@ -461,41 +446,38 @@ def examine(paths: StorePaths) -> list[Finding]:
 def _look_at_settings() -> Finding:
     try:
         Settings.load(home=find_home())
-    except ConfigError as error:
+    except errors.ConfigError as error:
         return _fail("settings", str(error))
     return _ok("settings", "every key and value is known")
 
 
 def _look_at_privacy(paths: StorePaths) -> Finding:
-    found = open_to_others(paths.root, _source_below(paths))
-    if not found:
-        return _ok("privacy", "nobody else may read the store")
-    return _warn(
-        "privacy",
-        f"others may read, write or enter {len(found):,} files and directories of the store "
-        f"({found[0]} has mode {stat.S_IMODE(found[0].lstat().st_mode):04o}, expected 0700 for "
-        "directories and 0600 for files)",
-    )
+    found, told = open_to_others(paths.root, _source_below(paths)), ""
+    if found:
+        told = (
+            f"others may read, write or enter {len(found):,} files and directories of the store "
+            f"({found[0]} has mode {stat.S_IMODE(found[0].lstat().st_mode):04o}, expected 0700 for "
+            "directories and 0600 for files)"
+        )
+    return _warn_if("privacy", told, "nobody else may read the store")
 
 
 def _source_below(paths: StorePaths) -> Path | None:
     """Return the memory store itself, which is its owner's to protect even where it lies here."""
     try:
         manifest = read_manifest(paths.snapshots / read_pointer(paths).snapshot_id)
-    except StoreError:
+    except errors.StoreError:
         return None
     source = Path(str(manifest.source.get("location", "")))
     return source if paths.root in source.parents else None
 
 
 def _look_at_profiles(paths: StorePaths, settings: Settings) -> Finding:
-    stored = read_store_profiles(paths.profiles)
-    known = list_profiles(layers_of(settings, {}, stored.tables))
+    stored = profiles.read_store_profiles(paths.profiles)
+    known = profiles.list_profiles(profiles.layers_of(settings, {}, stored.tables))
     faults = [w.message for w in stored.warnings]
     faults += [f"{profile.name}: {fault}" for profile in known for fault in profile.faults]
-    if faults:
-        return _warn("profiles", "; ".join(faults))
-    return _ok("profiles", f"{len(known)} profiles, all values in range")
+    return _warn_if("profiles", "; ".join(faults), f"{len(known)} profiles, all values in range")
 
 
 # What serves: pointer, snapshot, age, encoder, vectors, source, calibration.
@@ -505,7 +487,7 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
     """Yield how it is with the snapshot that serves."""
     try:
         pointer = read_pointer(paths)
-    except NoctuaryError as error:
+    except errors.NoctuaryError as error:
         yield _fail("pointer", str(error))
         return
     yield _ok("pointer", f"{pointer.snapshot_id} serves since {pointer.published_at}")
@@ -514,10 +496,10 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
         manifest = read_manifest(directory)
         full_check(directory, manifest)
         if manifest.digest != pointer.digest:
-            raise SnapshotCorruptError(
+            raise errors.SnapshotCorruptError(
                 f"snapshot {pointer.snapshot_id} is whole, but not the one that was published"
             )
-    except NoctuaryError as error:
+    except errors.NoctuaryError as error:
         yield _fail("snapshot", str(error))
         return
     size = f"{len(manifest.files)} files, {_size(manifest) / 1e6:.1f} MB"
@@ -532,7 +514,7 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
 
 def _look_at_age(paths: StorePaths, pointer: Pointer, limit_hours: float) -> Finding:
     """Return how long ago a night went through; a limit of 0 means that no age is too old."""
-    hours = last_night_hours(paths)
+    hours = layout.last_night_hours(paths)
     if hours is not None and not 0 < limit_hours < hours:
         return _ok("age", f"the last night went through {hours:.1f} h ago")
     since = "ever" if hours is None else f"for {hours:.0f} h"
@@ -558,7 +540,7 @@ def _look_at_encoder(paths: StorePaths, manifest: Manifest) -> Finding:
         else:
             encoder = LeanEncoder.open(directory, verify=True)
         require_same(expected, encoder.fingerprint)
-    except NoctuaryError as error:
+    except errors.NoctuaryError as error:
         return _fail("encoder", str(error))
     by = "" if isinstance(encoder, LeanEncoder) else ", by ONNX Runtime"
     made = encoder.fingerprint
@@ -572,11 +554,11 @@ def _look_at_hosted_encoder(directory: Path) -> Finding:
 
     try:
         model = read_description(directory)
-    except NoctuaryError as error:
+    except errors.NoctuaryError as error:
         return _fail("encoder description", str(error))
     try:
         read_api_key(model.api_key_variable, "encoder.api_key_variable")
-    except ConfigError as error:
+    except errors.ConfigError as error:
         asked = f"{model.title} cannot be asked from here: {error}"
         message = f"{asked}; recall is lexical and graph only"
         return _warn("encoder key", message, variable=model.api_key_variable)
@@ -587,7 +569,7 @@ def _look_at_hosted_encoder(directory: Path) -> Finding:
 def look_at_vectors(snapshot: Path, manifest: Manifest) -> Finding:
     """Return whether every memory of a snapshot has a vector."""
     memories = int(manifest.counts.get("memories", 0))
-    vectors = np.load(snapshot / VECTORS_FILE, mmap_mode="r", allow_pickle=False)
+    vectors = np.load(snapshot / layout.VECTORS_FILE, mmap_mode="r", allow_pickle=False)
     if memories == len(vectors):
         return _ok("vectors", f"each of {memories:,} memories has one")
     return _fail("vectors", f"{memories:,} memories have {len(vectors):,} vectors")
@@ -596,10 +578,7 @@ def look_at_vectors(snapshot: Path, manifest: Manifest) -> Finding:
 def look_at_source(manifest: Manifest) -> Finding:
     """Return whether the source that a snapshot was made from can be read."""
     location = Path(str(manifest.source.get("location", "")))
-    fault = _reading_fault(location)
-    if fault is None:
-        return _ok("source", f"{location} can be read")
-    return _warn("source", f"{location} {fault}")
+    return _warn_if("source", _reading_fault(location), f"{location} can be read")
 
 
 def _reading_fault(path: Path) -> str | None:
@@ -610,28 +589,27 @@ def _reading_fault(path: Path) -> str | None:
         elif path.is_file():
             path.open("rb").close()
         else:
-            return "is no file and no folder" if path.exists() else "is gone"
+            return f"{path} {'is no file and no folder' if path.exists() else 'is gone'}"
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        return f"{path} cannot be read: {error.strerror}"
     return None
 
 
 def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
     """Return whether the snapshot knows when to say nothing; it matters to hooks that abstain."""
+    file = snapshot / layout.ABSTENTION_FILE
     try:
-        calibration = Calibration.parse((snapshot / ABSTENTION_FILE).read_text(encoding="utf-8"))
+        calibration = Calibration.parse(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         calibration = None
     except (OSError, ValueError) as error:
-        return _warn("abstention", f"{ABSTENTION_FILE} cannot be read: {error}")
+        return _warn("abstention", f"{file.name} cannot be read: {error}")
     if calibration is not None:
         thresholds = sorted(calibration.thresholds.items())
         told = ", ".join(f"{signal} below {at:.2f}" for signal, at in thresholds)
         return _ok("abstention", f"calibrated: {told}")
-    if not wants:
-        return _ok("abstention", "not calibrated, and nothing abstains by it here")
-    message = "not calibrated: prompts get the best memories, however unlike them"
-    return _warn("abstention", message)
+    fault = "not calibrated: prompts get the best memories, however unlike them" if wants else ""
+    return _warn_if("abstention", fault, "not calibrated, and nothing abstains by it here")
 
 
 # What nights read, write and leave: transcripts, the verdict, indexes, logs, files.
@@ -642,18 +620,15 @@ def look_at_transcripts(path: str) -> Finding:
     from noctuary.sources.transcripts import is_transcripts
 
     if not path:
-        message = "no folder is set: only what the Stop hook keeps is remembered"
-        return _ok("transcripts", message)
+        return _ok("transcripts", "no folder is set: only what the Stop hook keeps is remembered")
     try:
-        place = expand_user(path)
-    except StoreError as error:
+        place = layout.expand_user(path)
+    except errors.StoreError as error:
         return _warn("transcripts", str(error))
     fault = _reading_fault(place)
     if fault is None and not is_transcripts(place):
-        fault = "holds no transcript of an agent"
-    if fault is None:
-        return _ok("transcripts", f"{place} can be read")
-    return _warn("transcripts", f"{place} {fault}")
+        fault = f"{place} holds no transcript of an agent"
+    return _warn_if("transcripts", fault, f"{place} can be read")
 
 
 def _look_at_verdict(paths: StorePaths) -> Finding:
@@ -665,8 +640,8 @@ def _look_at_verdict(paths: StorePaths) -> Finding:
     failed = ", ".join(c["name"] for c in checks if not c["passed"])
     if last["outcome"] == PASS:
         return _ok("gate", f"the last candidate passed {len(checks)} checks at {judged_at}")
-    message = f"the last night was refused at {judged_at}: {failed}"
-    return _fail("gate", message, verdict=verdicts[-1])
+    told = f"the last night was refused at {judged_at}: {failed}"
+    return _fail("gate", told, verdict=verdicts[-1])
 
 
 def look_at_index(paths: StorePaths) -> Finding:
@@ -677,7 +652,7 @@ def look_at_index(paths: StorePaths) -> Finding:
         return _ok("index", "there are no LanceDB tables; recall needs none")
     if not indexed:
         return _ok("index", f"{len(tables)} LanceDB tables without an index: scans are exact")
-    if importlib.util.find_spec("lancedb") is None:
+    if not cli.is_installed("lancedb"):
         return _ok("index", "LanceDB is not installed here: its indexes cannot be read")
     database = connect(paths.lance)
     counted = {
@@ -685,9 +660,8 @@ def look_at_index(paths: StorePaths) -> Finding:
         for name in indexed
     }
     told = ", ".join(f"{count:,} rows of {name}" for name, count in counted.items() if count)
-    if not told:
-        return _ok("index", f"the indexes of {len(indexed)} LanceDB tables cover every row")
-    return _warn("index", f"{told} are in no index: searches scan them one by one")
+    fault = f"{told} are in no index: searches scan them one by one" if told else ""
+    return _warn_if("index", fault, f"the indexes of {len(indexed)} LanceDB tables cover every row")
 
 
 def _look_at_access_log(paths: StorePaths) -> Finding:
@@ -702,10 +676,9 @@ def _look_at_injections(paths: StorePaths) -> Finding:
     from noctuary.sources.echo import read_injections
 
     known = read_injections(paths.injections)
-    if known.fault is None:
-        return _ok("injections", f"{len(known.occurrences):,} injected texts are on record")
-    message = f"{known.fault}: injected text that lost its tag is not recognised"
-    return _warn("injections", message, file=paths.injections.name)
+    fault = known.fault and f"{known.fault}: injected text that lost its tag is not recognised"
+    fine = f"{len(known.occurrences):,} injected texts are on record"
+    return _warn_if("injections", fault, fine, file=paths.injections.name)
 
 
 def _look_at_usage(paths: StorePaths) -> Finding:
@@ -735,9 +708,9 @@ def _look_at_files(paths: StorePaths) -> Finding:
 
     if (holder := find_holder(paths.lock)) is not None:
         return _ok("files", f"night {holder} is writing them: not compared")
-    if faults := find_faults(paths):
-        return _warn("files", f"not as the last night left them: {name_faults(faults)}")
-    return _ok("files", "all working files are as the last night left them")
+    faults = find_faults(paths)
+    fault = f"not as the last night left them: {name_faults(faults)}" if faults else ""
+    return _warn_if("files", fault, "all working files are as the last night left them")
 
 
 def _look_at_leftovers(paths: StorePaths) -> Iterator[Finding]:
@@ -749,15 +722,11 @@ def _look_at_leftovers(paths: StorePaths) -> Iterator[Finding]:
 # Whether a next night will run by itself: Dagster's schedule, else the nights of the last days,
 # else the age tells.
 
-JOB = "nightly"
-"""Name of the job whose runs are nights (noctuary_pipelines.schedules)."""
+JOB = "nightly"  # name of the job whose runs are nights (noctuary_pipelines.schedules)
 
-_HEARTBEAT_S = 300.0
-"""Dagster's daemon says every 30 s that it lives, and counts as dead after this."""
-
+_HEARTBEAT_S = 300.0  # Dagster's daemon says every 30 s that it lives; it is dead after this
 _DAYS = 3
-_LEAST_DAYS = 2
-"""Nights on two of the last three days are somebody else's schedule: cron, or a habit."""
+_LEAST_DAYS = 2  # nights on two of the last three days are cron's work, or a habit
 
 _DAY_S = 86_400.0
 _WAIT_S = 0.5
@@ -812,25 +781,24 @@ def _ask_dagster(database: Path, query: str, arguments: tuple[object, ...] = ())
 
 # The warm server: whether it runs, and what kept clients from it.
 
-_RECENT_S = 24 * _HOUR_S
-"""An older fallback says little about now; a shorter time would hide it from a daily look."""
+_RECENT_S = 24 * _HOUR_S  # an older fallback says little; a daily look sees a younger one
 
 
 def look_at_server(store: Path) -> Finding:
     """Return how the store's server is, and whether a client had a reason not to use it."""
-    place = find_place(store)
+    place = client.find_place(store)
     none_runs = _ok("server", "none runs: recall answers in its own process")
     try:
-        fault = directory_fault(place.directory)
+        fault = client.directory_fault(place.directory)
     except FileNotFoundError:
         return none_runs
     if fault is not None:
         return _warn("server unsafe", f"no server can be used: {fault}")
-    answer, fallback, told = ping(store), read_fallback(place), ""
+    answer, fallback, told = client.ping(store), client.read_fallback(place), ""
     if fallback is not None and time.time() - fallback.at_s <= _RECENT_S:
         minutes = max(time.time() - fallback.at_s, 0.0) / 60
         told = f"{minutes:.0f} min ago a client fell back ({fallback.code}): {fallback.message}"
-    if isinstance(answer, Refusal):
+    if isinstance(answer, client.Refusal):
         if answer.code != "absent":
             return _warn("server", f"{answer.code}: {answer.message}")
         return _ok("server", f"none runs; {told}") if told else none_runs
@@ -934,7 +902,7 @@ def _tell_calls(agent: str, called: Sequence[EventCounters]) -> str:
 
 
 def _look_at_mcp(folder: Path) -> Finding:
-    fault = find_sdk_fault()
+    fault = cli.find_sdk_fault()
     if fault is None:
         return _ok("mcp", "the MCP server can run")
     plugin = next((p for a in AGENTS if (p := install.enabled_plugin(a, folder)) is not None), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -14,42 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.context import prompt
 from noctuary.context.documents import Authored, Node, load_documents, require_hard_fits
 from noctuary.context.inject import line_of, wordings_of
-from noctuary.context.prompt import (
-    EARLIER,
-    ESTIMATE,
-    GUIDANCE,
-    LATEST,
-    RULES,
-    Context,
-    ContextProfile,
-    Degradation,
-    Part,
-    PartKind,
-    PartSource,
-    Section,
-    Turn,
-    base_start,
-    extended_start,
-    fit_found,
-    fit_prefix,
-    frame_of,
-    line_of_node,
-    line_of_turn,
-    node_piece,
-    price_frame,
-    price_section,
-    profile_named,
-    turn_piece,
-    vocabulary_counter,
-)
+from noctuary.context.prompt import Context, ContextProfile, Degradation, Part, Section, Turn
 from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
 from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.api import find_serving, staleness
 from noctuary.recall.engine import Recaller
-from noctuary.recall.phases import keyword_coverage, score_two_pass, unit_of
+from noctuary.recall.phases import score_two_pass, unit_of
 from noctuary.recall.profile import (
     RetrievalProfile,
     current_settings,
@@ -68,8 +42,7 @@ from noctuary.usage.access_log import append_retrievals
 if TYPE_CHECKING:
     from noctuary.embed.onnx import OnnxEncoder
 
-_TARGETS_SHOWN = 3
-"""Hop targets that a warning names."""
+_TARGETS_SHOWN = 3  # hop targets that a warning names
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -122,11 +95,11 @@ def assemble(
     """
     scope = Scope(wing=wing, user=user, as_of=as_of)
     _check(query, budget_tokens, session, documents, scope, deadline_ms)
-    constants = profile_named(profile)
+    constants = prompt.profile_named(profile)
     search = StoreSearch(store, scope, deadline_ms)
     authored = documents if isinstance(documents, Authored) else load_documents(documents)
     if authored is not documents and constants.hard_fraction > 0:
-        costs = {node.text: search.counter.count(node_piece(node)) for node in authored.hard}
+        costs = {node.text: search.counter.count(prompt.node_piece(node)) for node in authored.hard}
         require_hard_fits(authored, costs.__getitem__, constants.hard_fraction * budget_tokens)
     context, memories = assemble_from(query, budget_tokens, session, authored, constants, search)
     warnings = [*search.warnings, *context.warnings]
@@ -172,32 +145,29 @@ def _check(
         faults.append(f"budget_tokens must be a whole number >= 0, found {budget_tokens!r}")
     if isinstance(documents, str | os.PathLike):
         faults.append(f"documents must be a list of paths, found {documents!r} alone")
-    faults += _turn_faults(session)
-    if faults:
-        raise ValueError("; ".join(faults))
-
-
-def _turn_faults(session: Sequence[Turn]) -> list[str]:
-    """Return what is wrong with the turns of a session, a sentence each."""
-    faults: list[str] = []
     seen: set[str] = set()
     for place, turn in enumerate(session):
-        if not isinstance(turn, Turn):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(turn, Turn):
             faults.append(f"turn {place}: expected a Turn, found {type(turn).__name__}")
             continue
-        for name in ("role", "text", "id", "bundle"):
-            value: object = getattr(turn, name)
-            called = "a text" if name in ("role", "text") else "a text or None"
-            if not isinstance(value, str) and (value is not None or called == "a text"):
-                faults.append(f"turn {place}: {name} must be {called}, found {value!r}")
-        at_us: object = turn.at_us
-        if at_us is not None and (type(at_us) is not int or not _INT64_MIN < at_us <= _INT64_MAX):
-            faults.append(f"turn {place}: at_us must be microseconds or None, found {at_us!r}")
+        faults += [f"turn {place}: {fault}" for fault in _turn_faults(turn)]
         own = _turn_id(place, turn)
         if own in seen:
             faults.append(f"turn {place}: its id {own!r} is that of a turn before")
         seen.add(own)
-    return faults
+    if faults:
+        raise ValueError("; ".join(faults))
+
+
+def _turn_faults(turn: Turn) -> Iterator[str]:
+    for name in ("role", "text", "id", "bundle"):
+        value: object = getattr(turn, name)
+        called = "a text" if name in ("role", "text") else "a text or None"
+        if not isinstance(value, str) and (value is not None or called == "a text"):
+            yield f"{name} must be {called}, found {value!r}"
+    at_us: object = turn.at_us
+    if at_us is not None and (type(at_us) is not int or not _INT64_MIN < at_us <= _INT64_MAX):
+        yield f"at_us must be microseconds or None, found {at_us!r}"
 
 
 def _turn_id(place: int, turn: Turn) -> str:
@@ -205,23 +175,13 @@ def _turn_id(place: int, turn: Turn) -> str:
     return turn.id if turn.id is not None else f"turn-{place:06d}"
 
 
-# The assembly: who gets which part of the budget, in order of precedence.
+# The assembly: who gets which part of the budget, in order of precedence (docs/context.md).
 #
-# Pure: equal inputs and equal answers of the search give equal bytes.
-#
-#     1. hard nodes, whole              4. the tail's extension, whole turns
-#     2. T_base, the last turns, whole  5. what the query found, best first,
-#     3. soft nodes, longest prefix        until the first that does not fit
-#
-# They are written in that order too. If 1 and 2 do not fit, they are all there is, uncut, and the
-# context says why. Source: libravdb mathematics 7.8; research/peers.md 1.4.
+# Pure: equal inputs and equal answers of the search give equal bytes. Source: libravdb mathematics
+# 7.8; research/peers.md 1.4.
 
-
-_ROUNDING = 1e-9
-"""So that a share of the budget that is a whole number is not one token less by rounding."""
-
-MAX_EARLIER_TURNS = 2_000
-"""Turns before the tail that are looked at, the newest ones; the night keeps older ones."""
+_ROUNDING = 1e-9  # so that a share that is a whole number is not one token less by rounding
+MAX_EARLIER_TURNS = 2_000  # before the tail, the newest ones; the night keeps older ones
 
 
 def assemble_from(
@@ -234,15 +194,15 @@ def assemble_from(
 ) -> tuple[Context, list[Mapping[str, Any]]]:
     """Return the context of one prompt, and the memories in it as the store gave them."""
     counter = search.counter
-    named = [(_turn_id(place, turn), turn) for place, turn in enumerate(session)]
-    named = [(name, turn) for name, turn in named if turn.text.strip()]
-    turns, pieces = [turn for _, turn in named], [turn_piece(turn) for _, turn in named]
-    hard = price_section(RULES, [node_piece(node) for node in authored.hard], counter)
-    start = base_start(turns, profile.min_tail_turns)
-    base = price_section(LATEST, pieces[start:], counter)
+    turns = [t._replace(id=_turn_id(n, t)) for n, t in enumerate(session) if t.text.strip()]
+    pieces = [prompt.turn_piece(turn) for turn in turns]
+    hard_pieces = [prompt.node_piece(node) for node in authored.hard]
+    hard = prompt.price_section(prompt.RULES, hard_pieces, counter)
+    start = prompt.base_start(turns, profile.min_tail_turns)
+    base = prompt.price_section(prompt.LATEST, pieces[start:], counter)
     parts = [
         *_parts("I1", "authored", hard, authored.hard, {"rule": "hard"}),
-        *_parts("tail", "session", base, named[start:], {"rule": "tail_base"}),
+        *_parts("tail", "session", base, turns[start:], {"rule": "tail_base"}),
     ]
     empty = Context(query, "", (), 0, 0, budget_tokens, counter.label, profile.name)
     degraded = find_degradations(hard, base, budget_tokens, profile)
@@ -251,22 +211,23 @@ def assemble_from(
 
     left = budget_tokens - hard.tokens - base.tokens
     soft_room = min(_share(profile.soft_fraction, budget_tokens), left)
-    soft = fit_prefix(GUIDANCE, [node_piece(node) for node in authored.soft], counter, soft_room)
+    soft_pieces = [prompt.node_piece(node) for node in authored.soft]
+    soft = prompt.fit_prefix(prompt.GUIDANCE, soft_pieces, counter, soft_room)
     why = {"rule": "soft_prefix", "of": len(authored.soft)}
     parts += _parts("I2", "authored", soft, authored.soft, why)
 
     left -= soft.tokens
     tail_room = min(max(profile.tail_target_tokens - base.tokens, 0), left)
-    tail_room -= price_frame(frame_of(EARLIER), counter)
-    first = extended_start(turns, start, lambda i: counter.count(pieces[i]), tail_room)
-    tail = price_section(EARLIER, pieces[first:start], counter)
-    parts += _parts("tail", "session", tail, named[first:start], {"rule": "tail_extension"})
+    tail_room -= prompt.price_frame(prompt.frame_of(prompt.EARLIER), counter)
+    first = prompt.extended_start(turns, start, lambda i: counter.count(pieces[i]), tail_room)
+    tail = prompt.price_section(prompt.EARLIER, pieces[first:start], counter)
+    parts += _parts("tail", "session", tail, turns[first:start], {"rule": "tail_extension"})
 
     left -= tail.tokens
-    earlier = named[max(first - MAX_EARLIER_TURNS, 0) : first]
+    earlier = turns[max(first - MAX_EARLIER_TURNS, 0) : first]
     present = frozenset(wording(part.text) for part in parts)
     found, warnings = _find(query, left, earlier, authored, profile, search, present)
-    block = fit_found([candidate.line for candidate in found], counter, left)
+    block = prompt.fit_found([candidate.line for candidate in found], counter, left)
     shown = found[: len(block.pieces)]
     parts += [
         Part("variant", c.source, c.id, c.text, piece, cost, c.score, c.why)
@@ -304,17 +265,16 @@ def find_degradations(
 
 
 def _parts(
-    kind: PartKind,
-    source: PartSource,
+    kind: prompt.PartKind,
+    source: prompt.PartSource,
     section: Section,
-    shown: Iterable[Node | tuple[str, Turn]],
+    shown: Iterable[Node | Turn],
     why: Mapping[str, Any],
 ) -> list[Part]:
     """Return the parts of a section: of the first nodes or turns, as many as it has pieces."""
-    named = [(s.id, s.text) if isinstance(s, Node) else (s[0], s[1].text) for s in shown]
     return [
-        Part(kind, source, name, text, piece, cost, None, why)
-        for (name, text), piece, cost in zip(named, section.pieces, section.costs, strict=False)
+        Part(kind, source, str(one.id), one.text, piece, cost, None, why)
+        for one, piece, cost in zip(shown, section.pieces, section.costs, strict=False)
     ]
 
 
@@ -335,7 +295,7 @@ def _share(fraction: float, budget_tokens: int) -> int:
 def _find(
     query: str,
     room: int,
-    earlier: Sequence[tuple[str, Turn]],
+    earlier: Sequence[Turn],
     authored: Authored,
     profile: ContextProfile,
     search: StoreSearch,
@@ -347,7 +307,7 @@ def _find(
     if room <= 0:
         return [], []
     nodes = [of_node(node) for node in authored.variants]
-    own = [*nodes, *(of_turn(name, turn) for name, turn in reversed(earlier))]
+    own = [*nodes, *map(of_turn, reversed(earlier))]
     memories, said = search.find_memories(query, profile)
     candidates, warnings = gather(query, own, memories, search, present)
     reachable = {node.id: node for node in nodes if wording(node.text) not in present}
@@ -356,18 +316,16 @@ def _find(
 
 # V_rest of one query: variant nodes, turns before the tail and memories, made comparable.
 
-
+# Nodes and turns compared by meaning, those with most of the query's words first: four for each
+# place of the first pass. Each costs 10 to 60 ms when a process reads it for the first time.
 MAX_COMPARED = 64
-"""Nodes and turns compared by meaning, those with most of the query's words first: four for each
-place of the first pass. Each costs 10 to 60 ms when a process reads it for the first time; more
-miss fewer that share no word with the query."""
 
 
 class Candidate(NamedTuple):
     """A text that competes for a place: a node, a turn or a memory."""
 
     id: str
-    source: PartSource
+    source: prompt.PartSource
     text: str
     line: Line
     created_at_us: int = UNDATED_US
@@ -383,16 +341,16 @@ class Candidate(NamedTuple):
 
 def of_node(node: Node) -> Candidate:
     """Return a node as a candidate that was compared to nothing yet."""
+    line, authority = prompt.line_of_node(node), node.authority
     return Candidate(
-        node.id, "authored", node.text, line_of_node(node), authored=node.authority,
-        hop_targets=node.hop_targets,
-    )  # fmt: skip
+        node.id, "authored", node.text, line, authored=authority, hop_targets=node.hop_targets
+    )
 
 
-def of_turn(turn_id: str, turn: Turn) -> Candidate:
-    """Return a turn of the session as a candidate that was compared to nothing yet."""
-    at_us = UNDATED_US if turn.at_us is None else turn.at_us
-    return Candidate(turn_id, "session", turn.text, line_of_turn(turn_id, turn), at_us)
+def of_turn(turn: Turn) -> Candidate:
+    """Return a turn of the session, which has an id by now, as a candidate."""
+    name, at_us = str(turn.id), UNDATED_US if turn.at_us is None else turn.at_us
+    return Candidate(name, "session", turn.text, prompt.line_of_turn(name, turn), at_us)
 
 
 def of_memory(
@@ -462,27 +420,14 @@ def wording(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def text_coverage(query_tokens: Sequence[str], texts: Sequence[str]) -> NDArray[np.float64]:
-    """Return `keyword_coverage` of texts that are in no index, in [0, 1], shape (len(texts),)."""
-    holders: dict[str, list[int]] = {token: [] for token in sorted(set(query_tokens))}
-    for place, text in enumerate(texts):
-        for token in set(tokenize(text)) & holders.keys():
-            holders[token].append(place)
-    ranges: dict[str, tuple[int, int]] = {}
-    postings: list[int] = []
-    for token, places in holders.items():
-        ranges[token] = (len(postings), len(postings) + len(places))
-        postings += places
-    return keyword_coverage(
-        query_tokens,
-        lambda tokens: [ranges[token] for token in tokens],
-        np.array(postings, dtype=np.int32),
-        np.arange(len(texts), dtype=np.int64),
-    )
+def text_coverage(query_tokens: Sequence[str], texts: Sequence[str]) -> list[float]:
+    """Return which share of the query's words each text holds, as `keyword_coverage` has it."""
+    wanted = set(query_tokens)
+    return [len(wanted.intersection(tokenize(text))) / max(len(wanted), 1) for text in texts]
 
 
 def _with_coverage(candidates: Sequence[Candidate], tokens: Sequence[str]) -> list[Candidate]:
-    shares = text_coverage(tokens, [c.text for c in candidates]).tolist()
+    shares = text_coverage(tokens, [c.text for c in candidates])
     return [c._replace(coverage=s) for c, s in zip(candidates, shares, strict=True)]
 
 
@@ -503,9 +448,7 @@ def _distinct(candidates: Sequence[Candidate], present: frozenset[str]) -> list[
 #
 # Source: libravdb mathematics 7.3 to 7.8.
 
-
-_SHOWN_DIGITS = 6
-"""Digits of the numbers in `why`: what float32 can tell apart."""
+_SHOWN_DIGITS = 6  # digits of the numbers in `why`: what float32 can tell apart
 
 
 def rank(
@@ -531,17 +474,18 @@ def two_passes(
     """
     if not candidates:
         return []
-    given = np.array([c.similarity for c in candidates], dtype=np.float64)
+
+    def column(name: str, kind: Any = np.float64) -> NDArray[Any]:
+        return np.array([getattr(c, name) for c in candidates], dtype=kind)
+
+    given = column("similarity")
     similarities = np.clip(np.where(np.isfinite(given), given, 0.0), -1.0, 1.0)
-    dates = np.array([c.created_at_us for c in candidates], dtype=np.int64)
-    authored = np.array([c.authored for c in candidates], dtype=np.float64)
-    coverage = np.array([c.coverage for c in candidates], dtype=np.float64)
+    dates, never = column("created_at_us", np.int64), np.zeros(len(candidates), dtype=np.int64)
     rows, scores = score_two_pass(
-        similarities, dates, now_us, np.zeros(dates.size, dtype=np.int64), 0, authored, coverage,
+        similarities, dates, now_us, never, 0, column("authored"), column("coverage"),
         profile.retrieval(), profile.final_depth,
     )  # fmt: skip
-    chosen = [candidates[row].store_score for row in rows.tolist()]
-    known = np.array([np.nan if score is None else score for score in chosen], dtype=np.float64)
+    known = column("store_score")[rows]  # None is no number
     scores = np.where(np.isnan(known), scores, unit_of(known))
     best = np.lexsort((rows, -scores))[: profile.final_depth]
     return [
@@ -566,29 +510,25 @@ def hops(
     parents: dict[str, Candidate] = {}
     for parent in direct:
         for target in parent.hop_targets:
-            known = parents.get(target, parent)
             if target in nodes and target not in taken:
-                parents[target] = parent if parent.score > known.score else known
-    decay = profile.hop_decay
-    reached = [
-        nodes[target]._replace(
-            score=decay * parent.score, why={"rule": "hop", "parent": parent.id, "decay": decay}
-        )
-        for target, parent in parents.items()
-    ]
-    return [found for found in reached if found.score >= profile.hop_threshold]
+                known = parents.setdefault(target, parent)
+                parents[target] = max(known, parent, key=lambda one: one.score)
+    found: list[Candidate] = []
+    for target, parent in parents.items():
+        score = profile.hop_decay * parent.score
+        why = {"rule": "hop", "parent": parent.id, "decay": profile.hop_decay}
+        if score >= profile.hop_threshold:
+            found.append(nodes[target]._replace(score=score, why=why))
+    return found
 
 
 # A real store as an assembly sees it: one pinned snapshot, its encoder, its clock. Writes nothing.
 
-
+# Vectors of nodes and turns kept in a process, 1.5 KB each. Nothing of it is written to a disk:
+# turns may hold what must not be stored.
 _CACHED_TEXTS = 4_096
-"""Vectors of nodes and turns kept in a process, 1.5 KB each: a document is read once per process,
-and what is not here costs some milliseconds. Nothing of it is written to a disk: turns may hold
-what must not be stored."""
 
-_known_vectors: dict[tuple[str, str], NDArray[np.float32]] = {}
-"""By digest of the encoder and text, the oldest first."""
+_known_vectors: dict[tuple[str, str], NDArray[np.float32]] = {}  # by encoder and text
 
 _MS_PER_S = 1000.0
 
@@ -616,10 +556,10 @@ class StoreSearch:
             self.warnings.append(RecallWarning(code, message))
         # Without cosines, the share of keywords is all there is to compare texts by.
         self.knows_cosines = self._encoder is not None
-        self.counter = ESTIMATE
+        self.counter = prompt.ESTIMATE
         if isinstance(self._encoder, LeanEncoder):
             model = self._encoder.fingerprint.model
-            self.counter = vocabulary_counter(model, self._encoder.tokenizer)
+            self.counter = prompt.vocabulary_counter(model, self._encoder.tokenizer)
         self._scope = scope
         self._started_s = time.perf_counter()
         self._deadline_ms = deadline_ms

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -20,12 +21,9 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 
-VARIANT: Final = 0
-"""Found by a query and scored, like a memory (V)."""
-HARD: Final = 1
-"""In every prompt, whole (I1)."""
-SOFT: Final = 2
-"""In every prompt as far as the soft budget goes, from the first on (I2)."""
+VARIANT: Final = 0  # found by a query and scored, like a memory (V)
+HARD: Final = 1  # in every prompt, whole (I1)
+SOFT: Final = 2  # in every prompt as far as the soft budget goes, from the first on (I2)
 
 Tier = Literal[0, 1, 2]
 Kind = Literal["item", "front_matter", "quote", "paragraph", "heading", "code", "html"]
@@ -53,7 +51,6 @@ class Node(NamedTuple):
 
 # Text of Markdown blocks: white space, tables, and one text of a block with blocks inside.
 
-
 _LEADING_BLANK_LINES: Final = re.compile(r"\A(?:[^\S\n]*\n)+")
 _CELL: Final = r"[ \t]*:?-+:?[ \t]*"
 _TABLE_RULE: Final = re.compile(rf"\|?{_CELL}(?:\|{_CELL})*\|?\Z")
@@ -71,8 +68,10 @@ def trim(text: str) -> str:
 
 def paragraph_lines(content: str) -> list[str]:
     """Return a paragraph as one line, or line by line where it holds a table; no blank ones."""
-    lines = [collapse(line) for line in content.split("\n")] if _has_table(content) else [content]
-    return [line for line in map(collapse, lines) if line]
+    lines = content.split("\n")
+    # A line of dashes, with pipes or colons, follows another line.
+    has_table = any(_TABLE_RULE.match(line.strip()) is not None for line in lines[1:])
+    return [line for line in map(collapse, lines if has_table else [content]) if line]
 
 
 def flatten(tokens: Sequence[Token], *, indent: str = "") -> str:
@@ -120,20 +119,10 @@ def _leaf_lines(token: Token) -> list[str]:
             return []
 
 
-def _has_table(content: str) -> bool:
-    """Tell whether a line of dashes, with pipes or colons, follows another line, as in tables."""
-    below = [line.strip() for line in content.split("\n")[1:]]
-    return any(_TABLE_RULE.match(line) is not None for line in below)
+# What a paragraph demands of a "you". Words decide, not grammar: "Never reveal it", which names no
+# "you", demands nothing.
 
-
-# What a paragraph demands of a "you": obligation, permission, prohibition.
-#
-# Words decide, not grammar: sentences are not told apart, "should not" is an obligation as the
-# rule has it, and "Never reveal it", which names no "you", demands nothing.
-
-
-REACH_WORDS: Final = 3
-"""How many words after a "you" are looked at. More finds demands that belong to others."""
+REACH_WORDS: Final = 3  # looked at after a "you": more finds demands that belong to others
 
 _MARK_OF: Final[Mapping[str, Mark]] = {
     "must": "obligation", "shall": "obligation", "required": "obligation", "should": "obligation",
@@ -167,12 +156,10 @@ def find_marks(text: str) -> frozenset[Mark]:
 
 # Front matter: the YAML block at the head of a document, and the three keys of it that count here.
 #
-# PyYAML is loaded when there is front matter. Only the shape of the YAML is read, its values stay
-# text: a date that does not exist, or an id with leading zeros, is as good as any other.
+# Only the shape of the YAML is read, its values stay text: a date that does not exist, or an id
+# with leading zeros, is as good as any other.
 
-
-MAX_FRONT_MATTER_CHARS: Final = 32_768
-"""Longest front matter that is read: the parser takes a second for half a million characters."""
+MAX_FRONT_MATTER_CHARS: Final = 32_768  # the parser takes a second for half a million
 
 # Spaces at the end of a line cannot be seen, and must not decide.
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.S | re.M)
@@ -231,11 +218,10 @@ def _read_yaml(text: str) -> dict[str, Any]:
     try:
         root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
-        mark = getattr(error, "problem_mark", None)
-        # Lines are counted from 0 behind the opening fence.
-        where = "" if mark is None else f" (line {mark.line + 2})"
-        raise ValueError(f"no YAML: {problem}{where}") from error
+        fault = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
+        if (mark := getattr(error, "problem_mark", None)) is not None:
+            fault += f" (line {mark.line + 2})"  # from 0, behind the opening fence
+        raise ValueError(f"no YAML: {fault}") from error
     except (RecursionError, ValueError, OverflowError) as error:
         # The library lets these through for deep nesting and for escapes that are no character.
         raise ValueError(f"no YAML: {type(error).__name__}") from error
@@ -258,10 +244,9 @@ def _read_targets(value: Any) -> tuple[str, ...]:
 def _read_authority(values: dict[str, Any]) -> float:
     given, authored = values.get("authority"), values.get("authored")
     if given is not None:
-        try:
-            authority = float(given) if isinstance(given, str) else -1.0
-        except ValueError:
-            authority = -1.0
+        authority = -1.0
+        with suppress(ValueError, TypeError):
+            authority = float(given)
         if not 0.0 <= authority <= 1.0:
             raise ValueError(f'"authority" must be a number from 0 to 1, not {_shown(given)}')
         return authority
@@ -280,15 +265,13 @@ def _shown(value: Any) -> str:
 # Link reference definitions are not set apart: `[guide]: docs/guide.md` is a paragraph, so that
 # what an item refers to is in a node as well. Tables are paragraphs whose lines are kept.
 
-
+# Levels of nesting that are parsed, two for a list and one for a quote; what is nested deeper is a
+# plain text of its block. The parser calls itself for every level.
 MAX_LEVELS: Final = 64
-"""Levels of nesting that are parsed, two for a list and one for a quote. What is nested deeper is a
-plain text of its block. The parser calls itself for every level, so more needs a deeper stack."""
 
+# Longest paragraph whose links and emphasis are resolved before marks are looked for: that takes up
+# to a second for 100,000 brackets. Longer ones, which nobody writes by hand, are searched as is.
 MAX_SAID_CHARS: Final = 20_000
-"""Longest paragraph whose links and emphasis are resolved before marks are looked for. Longer ones,
-which nobody writes by hand, are searched as they are; resolving takes up to a second for 100,000
-brackets."""
 
 _MAY_DEMAND: Final = re.compile(
     "(?=.*you).*(?:must|shall|required|should|may|never|not)", re.IGNORECASE | re.DOTALL
@@ -404,10 +387,7 @@ def _keep_as_text(state: StateBlock, start_line: int, end_line: int, silent: boo
 
 # Nodes of one document: the tier of every block.
 
-
-CORE_AUTHORITY: Final = 1.0
-"""a(d) of documents that say who the agent is; they outrank what was merely remembered."""
-
+CORE_AUTHORITY: Final = 1.0  # a(d) of documents that say who the agent is
 _TIER_OF: Final[dict[Kind, Tier]] = {"item": HARD, "front_matter": HARD, "quote": SOFT}
 _BYTE_ORDER_MARK: Final = "\ufeff"
 
@@ -453,13 +433,9 @@ def parse_document(text: str, source: str, *, core: bool = True) -> tuple[Node, 
 
 # Documents from files: all nodes in authored order, and whether the hard ones fit.
 
-
+# Instructions have kilobytes; a megabyte of prose is parsed for two seconds, in a prompt's way.
 MAX_DOCUMENT_BYTES: Final = 1_000_000
-"""Longest file. Instructions have kilobytes; a megabyte of prose is parsed for two seconds, one of
-nothing but short items for fourteen, in a prompt's way."""
-
-LARGEST_SHOWN: Final = 3
-"""Nodes that a message about a budget names: the ones to begin shortening with."""
+LARGEST_SHOWN: Final = 3  # nodes that a message about a budget names, to shorten first
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,8 +470,7 @@ class Authored:
         return tuple(node for node in self.nodes if node.tier == tier)
 
 
-NO_DOCUMENTS: Final = Authored((), hash_text())
-"""What loading no file gives."""
+NO_DOCUMENTS: Final = Authored((), hash_text())  # what loading no file gives
 
 
 def load_documents(paths: Sequence[str | os.PathLike[str]], *, core: bool = True) -> Authored:

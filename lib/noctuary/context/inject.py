@@ -12,41 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noctuary.core.store import StorePaths
-from noctuary.sources.injected import (
-    ASKED,
-    BLOCK,
-    FRAME_CHARS,
-    LINE,
-    LOOKUP,
-    NOBODY,
-    SHORT,
-    InjectedWording,
-    Line,
-    hash_anchor,
-    hash_exact,
-    hash_words,
-    is_lookup,
-    one_line,
-    place_of,
-    render_block,
-    size_bytes,
-    words_of,
-    worth_injecting,
-)
+from noctuary.sources import injected
+from noctuary.sources.injected import InjectedWording, Line, render_block, words_of
 from noctuary.sources.injection_log import append_injection
 from noctuary.text.marks import estimate_tokens, split_speaker
 
 if TYPE_CHECKING:
     from noctuary.recall.result import RecallResult
 
+# Of a block: agents cut what a hook prints beyond 8,000 to 10,000. The last memories are left out.
 MAX_BLOCK_CHARS = 7_500
-"""Characters of a block: agents cut what a hook prints beyond 8,000 to 10,000. Memories that no
-longer fit are left out, the last ones first."""
 
+# Shortest wording that is known again by itself, in UTF-8 bytes without spaces: some six words.
+# People say shorter things again of their own; a higher bound lets short facts return.
 ECHO_BYTES = 32
-"""Shortest wording that is known again by itself, in UTF-8 bytes without spaces: six or seven
-English words. People say shorter things again of their own ("thanks, that worked"); a higher bound
-lets short facts return."""
 
 _DAY_CHARS = len("2026-03-01")
 
@@ -79,19 +58,17 @@ def inject(
             what loses its tag is not known again.
     """
     plain = result if isinstance(result, Mapping) else result.to_json()
-    found = worth_injecting(plain)
+    found = injected.worth_injecting(plain)
     lines = [line_of(memory) for memory in found]
     shown = _fitting(lines, max_chars, max_tokens)
-    text = render_block(shown)
-    left_out = len(lines) - len(shown)
     wordings = wordings_of(found[: len(shown)], str(plain.get("query", ""))) if on_record else []
     store, warning = plain.get("store"), None
-    if wordings and not isinstance(store, str):
-        warning = "this injection was not logged: no store"
-    elif wordings:
-        path = StorePaths(Path(str(store))).injections
+    if wordings and isinstance(store, str):
+        path = StorePaths(Path(store)).injections
         warning = append_injection(path, wordings, now_us=time.time_ns() // 1000)
-    return Injection(text, len(shown), left_out, warning)
+    elif wordings:
+        warning = "this injection was not logged: no store"
+    return Injection(render_block(shown), len(shown), len(lines) - len(shown), warning)
 
 
 def wordings_of(memories: Sequence[Mapping[str, Any]], query: str) -> list[InjectedWording]:
@@ -113,21 +90,23 @@ def wordings_of(memories: Sequence[Mapping[str, Any]], query: str) -> list[Injec
         if memory.get("session_id") is not None:
             speaker, said = split_speaker(shown)
             texts += [said] if speaker is not None else []
-        origin, user = hash_exact(str(memory.get("id"))), _user_hash(memory.get("user"))
-        found += [w for text in texts for w in _wording(LINE, words_of(text), origin, user)]
-        if words and size_bytes(words) < ECHO_BYTES:
-            found.append(_row(SHORT, words, origin, user))
-            found.append(_row(LINE, words_of(line.rendered()), origin, user))
+        origin, user = injected.hash_exact(str(memory.get("id"))), _user_hash(memory.get("user"))
+        found += [
+            w for text in texts for w in _wording(injected.LINE, words_of(text), origin, user)
+        ]
+        if words and injected.size_bytes(words) < ECHO_BYTES:
+            found.append(_row(injected.SHORT, words, origin, user))
+            found.append(_row(injected.LINE, words_of(line.rendered()), origin, user))
     if len(memories) > 1:
-        user = _user_hash(next(iter(owners))) if len(owners) == 1 else NOBODY
-        found += _wording(BLOCK, together, NOBODY, user)
+        user = _user_hash(next(iter(owners))) if len(owners) == 1 else injected.NOBODY
+        found += _wording(injected.BLOCK, together, injected.NOBODY, user)
     asked: list[InjectedWording] = []
     if any(m.get("session_id") is not None for m in memories):
-        asked += _wording(ASKED, words_of(query), NOBODY, NOBODY)
+        asked += _wording(injected.ASKED, words_of(query), injected.NOBODY, injected.NOBODY)
     # A request that was made before is made again, which is news of its own.
     stored = [m for m in memories if m.get("session_id") is None]
-    if is_lookup(query, (str(m.get("content", "")) for m in stored)):
-        asked.append(_row(LOOKUP, words_of(query), NOBODY, NOBODY))
+    if injected.is_lookup(query, (str(m.get("content", "")) for m in stored)):
+        asked.append(_row(injected.LOOKUP, words_of(query), injected.NOBODY, injected.NOBODY))
     if asked and not _is_secret(query):
         found += asked
     return list(dict.fromkeys(found))
@@ -142,19 +121,23 @@ def _is_secret(query: str) -> bool:
 
 
 def _wording(kind: str, words: list[str], origin: bytes, user: bytes) -> list[InjectedWording]:
-    return [_row(kind, words, origin, user)] if size_bytes(words) >= ECHO_BYTES else []
+    return [_row(kind, words, origin, user)] if injected.size_bytes(words) >= ECHO_BYTES else []
 
 
 def _row(kind: str, words: list[str], origin: bytes, user: bytes) -> InjectedWording:
-    return InjectedWording(kind, hash_words(words), origin, user, hash_anchor(words), len(words))
+    return InjectedWording(
+        kind, injected.hash_words(words), origin, user, injected.hash_anchor(words), len(words)
+    )
 
 
 def line_of(memory: Mapping[str, Any]) -> Line:
     """Return a memory, as `RecalledMemory.to_json` gives it, as a line of the block."""
     made = memory.get("created_at")
     day = made[:_DAY_CHARS] if isinstance(made, str) and made else "undated"
-    place = place_of(_name(memory.get("wing")), _name(memory.get("room")))
-    return Line(str(memory.get("id")), day, one_line(str(memory.get("content", ""))), place)
+    place = injected.place_of(_name(memory.get("wing")), _name(memory.get("room")))
+    return Line(
+        str(memory.get("id")), day, injected.one_line(str(memory.get("content", ""))), place
+    )
 
 
 def _name(value: Any) -> str | None:
@@ -163,7 +146,7 @@ def _name(value: Any) -> str | None:
 
 def _fitting(lines: Sequence[Line], max_chars: int, max_tokens: int | None) -> list[Line]:
     """Return as many of the first lines as fit, the block's tags and its note included."""
-    size, shown = FRAME_CHARS, list[Line]()
+    size, shown = injected.FRAME_CHARS, list[Line]()
     for line in lines:
         size += len(line.rendered()) + 1
         block = "" if max_tokens is None else render_block([*shown, line])
@@ -174,4 +157,4 @@ def _fitting(lines: Sequence[Line], max_chars: int, max_tokens: int | None) -> l
 
 
 def _user_hash(user: Any) -> bytes:
-    return NOBODY if user is None else hash_exact(str(user))
+    return injected.NOBODY if user is None else injected.hash_exact(str(user))

@@ -80,7 +80,7 @@ def test_a_command_loads_its_own_file_and_no_other() -> None:
         "print(*(n for n in sys.modules if n.startswith('noctuary.cli.') or n == 'numpy'))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {f"noctuary.cli.{name}" for name in ("common", "main", "recall")}
+    loaded = {f"noctuary.cli.{name}" for name in ("main", "recall")}
     assert set(done.stdout.split()) == loaded
 
 

@@ -19,7 +19,7 @@ texts = st.text("abkey key-ring ключ 鍵鍵 ", max_size=30)
 
 @given(texts, st.lists(texts, max_size=6))
 def test_coverage_is_the_share_of_the_querys_words(query: str, found: list[str]) -> None:
-    assert text_coverage(tokenize(query), found).tolist() == [coverage(query, t) for t in found]
+    assert text_coverage(tokenize(query), found) == [coverage(query, t) for t in found]
 
 
 def test_a_memory_keeps_the_stores_numbers() -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from lancedb.index import BTree
 
-from noctuary.cli import store as doctor
+from noctuary.cli import main as cli
 from noctuary.cli.store import (
     Finding,
     examine,
@@ -151,17 +151,17 @@ def test_rows_that_no_index_covers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     table.optimize()
     assert look_at_index(paths).level == "ok"
 
-    def find_nothing(name: str) -> None:
-        return None
+    def is_installed(_: str) -> bool:
+        return False
 
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", find_nothing)
+    monkeypatch.setattr(cli, "is_installed", is_installed)
     assert "not installed here" in look_at_index(paths).message
 
 
 def test_the_mcp_extra(dense_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find(dense_store, "mcp").message == "the MCP server can run"
     fault = "the MCP server needs the package mcp, which is not installed: pip install it"
-    monkeypatch.setattr(doctor, "find_sdk_fault", lambda: fault)
+    monkeypatch.setattr(cli, "find_sdk_fault", lambda: fault)
     unused = find(dense_store, "mcp")
     assert (unused.level, "pip install" in unused.message) == ("ok", True)
     (tmp_path / "claude").mkdir()

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from noctuary.agents import client
 from noctuary.agents.client import Place, Refusal, find_place, note_fallback
 from noctuary.agents.server import Server, answer_recall
-from noctuary.cli import store as diagnosis
 from noctuary.cli.store import Finding, look_at_server
 from tests.support.store import Store
 
@@ -87,8 +87,8 @@ def test_a_server_tells_why_it_encodes_as_it_does(
     def ping(_: Path) -> dict[str, Any]:
         return {"pid": 1, "started_s": 0.0, "answered": 0, **said}
 
-    monkeypatch.setattr(diagnosis, "directory_fault", directory_fault)
-    monkeypatch.setattr(diagnosis, "ping", ping)
+    monkeypatch.setattr(client, "directory_fault", directory_fault)
+    monkeypatch.setattr(client, "ping", ping)
     state = look_at_server(plain_store.root)
     assert state.level == "ok"
     assert state.message.endswith(told)

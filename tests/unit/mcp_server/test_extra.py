@@ -7,7 +7,7 @@ from importlib import metadata
 
 import pytest
 
-from noctuary.cli.common import WANTED, find_sdk_fault, is_supported
+from noctuary.cli.main import WANTED, find_sdk_fault, is_supported
 from tests.support.imports import ROOT
 
 
