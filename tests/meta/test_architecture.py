@@ -57,7 +57,7 @@ LAZY_DOORS = {
     ("noctuary.embed.lean", "noctuary.embed.onnx"): (
         "ONNX Runtime encodes queries in a process that keeps asking, never in a hook"
     ),
-    ("noctuary.recall.query_encoder", "noctuary.embed.onnx"): (
+    ("noctuary.recall.inputs", "noctuary.embed.onnx"): (
         "a model that the lean encoder cannot read is asked through its ONNX export"
     ),
     ("noctuary.sources.live", "noctuary.sources.export"): (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import field
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.types import UNDATED_US
+from noctuary.core.types import UNDATED_US, dataclass
 from noctuary.recall.result import MemoryId, RecallWarning
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ Scores = NDArray[np.float64]
 
 ReasonOf = Callable[[int], str]
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+Row = Mapping[str, Any]
 
 
 class Candidates(NamedTuple):
@@ -106,19 +107,21 @@ class Dropped(NamedTuple):
     position: int
     reason: str
     score: float
-    facts: Mapping[str, Any] = NOTHING
+    facts: Row = MappingProxyType({})
 
 
-class PhaseOutcome(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PhaseOutcome:
     """What a phase made of the candidates."""
 
     candidates: Candidates
     # Why the score of a position changed; None where the phase changes no score.
     reason_of: ReasonOf | None = None
     dropped: tuple[Dropped, ...] = ()
-    notes: Mapping[str, Any] = NOTHING  # of the phase as a whole, for the pipeline trace
+    # Of the phase as a whole, for the pipeline trace.
+    notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     # By position, fields to show with that memory, for example {"superseded_by": PositionRef(7)}.
-    annotations: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
+    annotations: Mapping[int, Row] = field(default_factory=dict[int, Row])
     warnings: tuple[RecallWarning, ...] = ()
 
 

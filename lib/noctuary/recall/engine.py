@@ -26,7 +26,7 @@ from noctuary.recall.candidates import (
     name_positions,
     run_phases,
 )
-from noctuary.recall.inputs import Inputs, Usage, look_down
+from noctuary.recall.inputs import GuardResult, Inputs, Usage, guard_model, look_down
 from noctuary.recall.legs import (
     GraphLeg,
     GraphRanking,
@@ -59,7 +59,6 @@ from noctuary.recall.query import (
     private_mask,
     through_hidden,
 )
-from noctuary.recall.query_encoder import GuardResult, guard_model
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader, open_serving
 from noctuary.recall.result import (
     Answerability,
@@ -260,7 +259,7 @@ class Search:
         found = quota_positions(wings, leg.all_scores, self.profile.wing_quota, mask)
         late = found[~np.isin(found, leg.ranking)]
         late = late[np.lexsort((late, -leg.all_scores[late]))]
-        return leg._replace(ranking=np.concatenate([leg.ranking, late]))
+        return replace(leg, ranking=np.concatenate([leg.ranking, late]))
 
     def _with_graph(self, text: str, ranking: BaseRanking) -> BaseRanking:
         run, profile = self.run, self.profile

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.types import dataclass
 from noctuary.embed.funnel import cosines_at, search
 from noctuary.graph.sessions import (
     COMPANY_WEIGHT,
@@ -43,7 +45,8 @@ ScoresAt = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 Shown = NDArray[np.bool_]  # which summaries are searched, shape (s,)
 
 
-class Leg(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Leg:
     """One leg's view of a query."""
 
     ranking: NDArray[np.int64]  # its best allowed positions, best first, scores above 0 only
@@ -95,7 +98,7 @@ def rank_lexical(
     frequencies = np.array(known + [0] * (len(set(tokens)) - len(known)), dtype=np.int64)
     rarest = np.sort(idf(frequencies, reader.count))[-RAREST_WORDS:]
     share = float(leg.scores_at(leg.ranking[:1])[0] / rarest.sum())
-    return leg._replace(trust=trust_words(share, coverage))
+    return replace(leg, trust=trust_words(share, coverage))
 
 
 def trust_words(share: float, coverage: float) -> float:
@@ -172,7 +175,8 @@ def join_live(reader: SnapshotReader, leg: Leg, scores: NDArray[np.float32], dep
     """Return one leg over the snapshot and all live rows."""
     everyone = np.ones(scores.size, dtype=np.bool_)
     joined = join_legs(leg, scores, everyone, reader.first_live, depth)
-    return joined._replace(all_scores=leg.all_scores)  # the quota of wings looks at the snapshot
+    # The quota of wings looks at snapshot and summaries alone.
+    return replace(joined, all_scores=leg.all_scores)
 
 
 def find_exact_matches(
@@ -468,8 +472,8 @@ def _parts(ranking: GraphRanking, position: int) -> Iterator[_Part]:
         yield score, "named_by_query", None, concept, (position,)
     if talk is not None:
         for place in np.flatnonzero(talk.members == position).tolist():
-            for lent, *path in _heard(ranking, talk, place):
-                yield ranking.session_weight * lent, *path
+            for lent, relation, seed, concept, held in _heard(ranking, talk, place):
+                yield ranking.session_weight * lent, relation, seed, concept, held
 
 
 def _heard(ranking: GraphRanking, talk: Talk, place: int) -> Iterator[_Part]:

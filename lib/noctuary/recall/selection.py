@@ -137,8 +137,10 @@ def select(
     rest = rest[np.argsort(-values[rest], kind="stable")]
     order = np.concatenate([np.array(picked, dtype=np.int64), rest])
     scores = np.minimum.accumulate(np.clip(values[order], 0.0, 1.0))
-    ordered = (array[order] for array in (similarity, nearest, saturation, plain, values))
-    return Selection(order, len(picked), scores, *ordered)
+    return Selection(
+        order, len(picked), scores, similarity[order], nearest[order], saturation[order],
+        plain[order], values[order],
+    )  # fmt: skip
 
 
 # Phase 5: trade relevance for diversity, so that near-copies do not fill the answer. Where wings
@@ -357,13 +359,17 @@ def supersede(candidates: Candidates, search: Search) -> PhaseOutcome:
     marked = [stale for stale in found if not (hides and stale.is_sure)]
     rows = _predecessors(candidates.positions.tolist(), hidden)
     after, score_of = candidates, candidates.score_of()
+
+    def reason_of(heir: int) -> str:
+        return f"takes the place of the older {{{candidates.positions[rows[heir][0]]}}}"
+
     if hidden:
         gone = np.isin(candidates.positions, [stale.older for stale in hidden])
         heirs = [(heir, of, float(candidates.scores[of[0]])) for heir, of in rows.items()]
         after = _stood_in(candidates, gone, heirs)
     return PhaseOutcome(
         after,
-        lambda p: f"takes the place of the older {{{candidates.positions[rows[p][0]]}}}",
+        reason_of,
         tuple(
             Dropped(
                 "supersede", stale.older, f"superseded by {{{stale.heir}}}: {stale.why}",
