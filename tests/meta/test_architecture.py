@@ -44,10 +44,10 @@ HEAVY = frozenset(
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})
 
 LAZY_DOORS = {
-    ("noctuary.recall.inputs", "sentence_transformers"): (
+    ("noctuary.recall.phases", "sentence_transformers"): (
         "a cross-encoder is loaded when a profile names a reranker and a recall asks it"
     ),
-    ("noctuary.recall.inputs", "transformers"): (
+    ("noctuary.recall.phases", "transformers"): (
         "the same library's progress bar, kept quiet while that model is loaded"
     ),
     ("noctuary.work.http", "httpx"): (

@@ -68,11 +68,11 @@ from noctuary.recall.result import (
     RecallResult,
     RecallWarning,
 )
-from noctuary.usage.reader import UsageReader
 
 if TYPE_CHECKING:
     from noctuary.compact.archive import ArchiveReader
     from noctuary.graph.successors import SupersessionRow
+    from noctuary.usage.reader import UsageReader
 
 QueryVector = Callable[[str], NDArray[np.float32]]
 """Encodes a query; raises EncoderError, OSError or ValueError where it cannot."""
@@ -551,6 +551,8 @@ class Recaller:
         """Return the inputs as this store has them now, with what it may tell a user about use."""
 
         def usage() -> UsageReader:
+            from noctuary.usage.reader import UsageReader
+
             known = self._usage
             self._usage = UsageReader(self.paths.usage) if known is None else known.refreshed()
             return self._usage
