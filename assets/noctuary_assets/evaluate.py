@@ -46,8 +46,8 @@ from noctuary.evaluate.report import (
 )
 from noctuary.evaluate.run import Run
 from noctuary.recall.engine import Recaller
+from noctuary.recall.inputs import remember_query, warm_up
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query_encoder import remember_query, warm_up
 from noctuary.recall.reader import SnapshotReader
 from noctuary.sources.corpus import read_records
 from noctuary.work.stage import Stage, StageOutput, StageResult

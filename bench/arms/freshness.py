@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noctuary.evaluate.labels import Query
-from noctuary.recall import query_encoder
+from noctuary.recall import inputs
 
 
 class Freshness:
@@ -20,5 +20,5 @@ class Freshness:
         """Forget every vector unless this very query was the last one asked here."""
         asked = (query.query_id, query.text)
         if asked != self._asked:
-            query_encoder.forget_queries()
+            inputs.forget_queries()
             self._asked = asked

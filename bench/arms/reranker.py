@@ -12,7 +12,7 @@ from bench.arms.base import ArmRetriever, Hits
 from bench.arms.corpus_views import CorpusViews
 from noctuary.core.errors import EncoderError
 from noctuary.evaluate.labels import Query
-from noctuary.recall.inputs import open_reranker
+from noctuary.recall.phases import open_reranker
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.scale.asked import make_questions
 from bench.speed.clock import percentiles
-from noctuary.recall import query_encoder
+from noctuary.recall import inputs
 from noctuary.recall.engine import Recaller
 
 K = 10
@@ -56,7 +56,7 @@ def measure_warm(store: Path, count: int) -> dict[str, Any]:
     first_ms = (time.perf_counter() - started) * 1e3
     runtime = "the snapshot has no vectors"
     if recaller.reader.manifest.encoder is not None:
-        runtime = query_encoder.warm_up(recaller.paths, recaller.reader.manifest)
+        runtime = inputs.warm_up(recaller.paths, recaller.reader.manifest)
     for question in questions[:WARM_UP]:
         recaller.recall(question, K)
     times: dict[int, float] = {}

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from noctuary.recall import query_encoder
+from noctuary.recall import inputs
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller
 
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recall(texts[0], K, store=store)
     first_ms = (time.perf_counter() - started) * 1000
     recaller = Recaller.open(store)
-    query_encoder.warm_up(recaller.paths, recaller.reader.manifest)
+    inputs.warm_up(recaller.paths, recaller.reader.manifest)
     for text in texts:
         recall(text, K, store=store)
     print(json.dumps({"first_answer_ms": round(first_ms, 1), **resident_mb(STATUS.read_text())}))

@@ -27,7 +27,7 @@ from bench.speed.clock import Ask, percentiles, ratio_p50, take_turns, time_ms
 from noctuary.core.errors import StoreError
 from noctuary.core.files import read_array
 from noctuary.core.store import ROWS_FILE
-from noctuary.recall import query_encoder
+from noctuary.recall import inputs
 from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
@@ -84,8 +84,8 @@ def measure_warm(
         fts = FtsSeed.build(rows.execute(f"SELECT {_SEED_COLUMNS} FROM memories ORDER BY position"))
     timed = range(WARM_UP, len(texts))
     lean = _pass_lean(store, texts)
-    query_encoder.forget_queries()
-    reason = query_encoder.warm_up(recaller.paths, recaller.reader.manifest)
+    inputs.forget_queries()
+    reason = inputs.warm_up(recaller.paths, recaller.reader.manifest)
     for text in texts[:WARM_UP]:
         recall(text, K, store=store)
     systems: dict[str, Ask] = {
@@ -121,9 +121,7 @@ def _pass_lean(store: Path, texts: Sequence[str]) -> dict[int, float]:
     """Time recall while the lean encoder encodes, before the process changes to the runtime."""
     recaller = Recaller.open(store)
     place = recaller.paths, recaller.reader.manifest
-    world: Any = GivenVectors(
-        recaller.inputs_now(), lambda text: query_encoder.encode_query(*place, text)
-    )
+    world: Any = GivenVectors(recaller.inputs_now(), lambda text: inputs.encode_query(*place, text))
     for text in texts[:WARM_UP]:
         recaller.recall(text, K, inputs=world)
     return {

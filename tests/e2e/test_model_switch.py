@@ -10,7 +10,7 @@ import pytest
 
 from noctuary.cli.store import Finding, look_at_serving
 from noctuary.core.settings import Settings
-from noctuary.recall.query_encoder import forget_queries
+from noctuary.recall.inputs import forget_queries
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.driver import DONE, FAILED, ROOT, run, run_night
 from tests.e2e.stores import CANARIES, Bench

@@ -16,7 +16,7 @@ from noctuary.cli.store import look_at_serving
 from noctuary.core.settings import Settings
 from noctuary.embed.onnx import MODEL_FILE
 from noctuary.embed.sentence import open_sentence_encoder
-from noctuary.recall.query_encoder import encode_query, forget_queries
+from noctuary.recall.inputs import encode_query, forget_queries
 from tests.e2e.driver import DONE, FAILED, run, run_night
 from tests.e2e.stores import Bench, build_small_source, sample_rows
 

@@ -44,10 +44,10 @@ HEAVY = frozenset(
 READ_SIDE_LIBRARIES = frozenset({"numpy", "snowballstemmer"})
 
 LAZY_DOORS = {
-    ("noctuary.recall.inputs", "sentence_transformers"): (
+    ("noctuary.recall.phases", "sentence_transformers"): (
         "a cross-encoder is loaded when a profile names a reranker and a recall asks it"
     ),
-    ("noctuary.recall.inputs", "transformers"): (
+    ("noctuary.recall.phases", "transformers"): (
         "the same library's progress bar, kept quiet while that model is loaded"
     ),
     ("noctuary.work.http", "httpx"): (
@@ -57,7 +57,7 @@ LAZY_DOORS = {
     ("noctuary.embed.lean", "noctuary.embed.onnx"): (
         "ONNX Runtime encodes queries in a process that keeps asking, never in a hook"
     ),
-    ("noctuary.recall.query_encoder", "noctuary.embed.onnx"): (
+    ("noctuary.recall.inputs", "noctuary.embed.onnx"): (
         "a model that the lean encoder cannot read is asked through its ONNX export"
     ),
     ("noctuary.sources.live", "noctuary.sources.export"): (

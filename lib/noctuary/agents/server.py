@@ -28,8 +28,8 @@ from noctuary.agents.client import (
 )
 from noctuary.core.errors import EncoderError, StoreError
 from noctuary.recall.api import find_serving, recall
-from noctuary.recall.query_encoder import lean_reason
-from noctuary.recall.query_encoder import warm_up as load_onnx
+from noctuary.recall.inputs import lean_reason
+from noctuary.recall.inputs import warm_up as load_onnx
 from noctuary.work.lock import hold_lock
 
 Answer = Callable[[Path, Mapping[str, Any]], "dict[str, Any] | Refusal"]

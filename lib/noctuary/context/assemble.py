@@ -23,6 +23,7 @@ from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.api import find_serving, staleness
 from noctuary.recall.engine import Recaller
+from noctuary.recall.inputs import encode_query, text_encoder
 from noctuary.recall.phases import score_two_pass, unit_of
 from noctuary.recall.profile import (
     RetrievalProfile,
@@ -31,7 +32,6 @@ from noctuary.recall.profile import (
     resolve_for_recall,
 )
 from noctuary.recall.query import Scope, aware, check_arguments
-from noctuary.recall.query_encoder import encode_query, text_encoder
 from noctuary.recall.result import RecallResult, RecallWarning
 from noctuary.sources.injected import Line
 from noctuary.sources.injection_log import append_injection

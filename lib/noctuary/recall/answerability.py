@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
 from noctuary.graph.fold import fold_name
-from noctuary.graph.walk import Link, link_query
+from noctuary.graph.walk import link_query
 from noctuary.recall.legs import pool_candidates
 from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
@@ -30,9 +30,6 @@ from noctuary.text.tokens import CJK, Script, dominant_script, tokenize
 
 if TYPE_CHECKING:
     from noctuary.recall.engine import BaseRanking
-
-# How much of what a query asks its memories hold: coverage by the words' weights.
-
 
 Floats = NDArray[np.float64]
 
@@ -83,17 +80,11 @@ def _idf(df: int, count: int) -> float:
     return float(np.log1p((count - df + 0.5) / (df + 0.5)))
 
 
-# The score behind an abstention: is there such a memory, and is it about who is asked about.
-#
-# Two factors, multiplied. Support: does one memory lie closer to the query and hold more of its
-# words, and does the query read more like the store, than is usual for prompts that are nobody's
-# memory? What is usual is measured per snapshot and script: cosines of an English model between
-# two Chinese texts are high whatever they say. Attribution: where the query names a person who
-# speaks in the store, do that person's turns hold the words more than the turns of the others in
-# the same place? A question with the wrong person in it has all the support in the world:
-# everything else in it was said, by somebody else.
-#
-# Source of the constants: docs/decisions/0008.
+# The score behind an abstention: two factors, multiplied. Support: does one memory lie closer to
+# the query and hold more of its words, and does the query read more like the store, than is usual
+# for prompts that are nobody's memory, on this snapshot and in this script? Attribution: where the
+# query names a person who speaks in the store, do that person's turns hold the words more than the
+# turns of the others in the same place? Source of the constants: docs/decisions/0008.
 
 
 WEIGHTS: Mapping[str, Mapping[str, float]] = {
@@ -104,19 +95,17 @@ WEIGHTS: Mapping[str, Mapping[str, float]] = {
 Rounded from logistic fits on the sample and on prefeval (docs/decisions/0008); `python -m
 bench.abstention.silence` measures what they do, on those two and on five other sets."""
 
-MIDDLE = 4.0
-SLOPE = 1 / 3
-"""Support at which chances are even and how fast they turn: they only weigh it against
-attribution, and keep scores apart near both ends."""
+# Support at which chances are even and how fast they turn: they only weigh it against attribution,
+# and keep scores apart near both ends.
+MIDDLE, SLOPE = 4.0, 1 / 3
 
+# Idf that is added to what a query asks, about one word and a half that nobody wrote: more trusts
+# queries of one or two words less.
 DOUBT = 10.0
-"""Idf that is added to what a query asks, about one word and a half that nobody wrote: more trusts
-queries of one or two words less."""
 
 ATTRIBUTION_SLOPE = 9.0  # how fast attribution turns: more lets who is asked about outweigh what
 
-BEST_TURNS = 5
-"""Turns of a side that are compared: one is luck, many tell who likes the topic at large."""
+BEST_TURNS = 5  # of a side are compared: one is luck, many tell who likes the topic at large
 
 _LOWEST = 700.0  # below its negative the exponential of a float overflows
 
@@ -174,7 +163,7 @@ def score_answer(
         with suppress(EncoderError, OSError, ValueError):  # without it, as usual as any prompt
             likeness = find_likeness(encode(query), measure)
     supports = find_supports(found, measure, likeness)
-    attribution = _attribute(reader, graph, query, tokenize(query), mask)
+    attribution = _attribute(reader, graph, query, mask)
     best = float(supports.max(initial=-math.inf))
     of = dict(zip(found.positions.tolist(), supports.tolist(), strict=True))
     own = [max(of.get(p, -math.inf) for p in reader.sources_at(q)) for q in shown.tolist()]
@@ -271,28 +260,20 @@ def _memories(reader: SnapshotReader, positions: NDArray[np.int64]) -> NDArray[n
 
 
 def _attribute(
-    reader: SnapshotReader,
-    graph: SnapshotGraph,
-    query: str,
-    terms: Sequence[str],
-    mask: Mask | None,
+    reader: SnapshotReader, graph: SnapshotGraph, query: str, mask: Mask | None
 ) -> float:
     """Return `find_attribution` for the persons that the query names, if any of them speaks."""
-
-    def words(link: Link) -> str:
-        return query[link.start : link.end]
-
-    persons = [
-        link
-        for link in link_query(query, graph.names_seen(mask))
+    persons: dict[int, str] = {}
+    for link in link_query(query, graph.names_seen(mask)):
+        words = query[link.start : link.end]
         # A role ("user") names nobody.
-        if graph.speaks(link.ordinal, mask) and fold_name(words(link)) not in ROLES
-    ]
-    asked = set(terms) - {token for link in persons for token in tokenize(words(link))}
+        if graph.speaks(link.ordinal, mask) and fold_name(words) not in ROLES:
+            persons[link.ordinal] = f"{persons.get(link.ordinal, '')} {words}"
+    asked = set(tokenize(query)) - {t for words in persons.values() for t in tokenize(words)}
     if not persons or not asked:
         return 0.0
     speakers = reader.sessions.speakers
-    said = np.isin(speakers, np.array([link.ordinal for link in persons], dtype=np.int32))
+    said = np.isin(speakers, np.array(list(persons), dtype=np.int32))
     others = (speakers >= 0) & ~said
     if mask is not None:
         said, others = said & mask, others & mask

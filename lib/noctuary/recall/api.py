@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -113,10 +113,7 @@ def recall(
         message = f"{type(error).__name__} in {recaller.snapshot_id}: run `noctuary doctor`"
         return _empty(query, [*warnings, RecallWarning("snapshot_damaged", message)], started)
     if result.memories and not dry_run:
-        if settings.recall.log_retrievals:
-            warnings += _log(recaller, result)
-        if profile.query_expansion_enabled and not withheld:
-            warnings += _log_query(recaller, result, user)
+        warnings += _log(recaller, asked, result, settings, withheld=withheld)
     told = (_WITHHELD,) if withheld else ()
     return replace(result, warnings=(*warnings, *told, *result.warnings))
 
@@ -135,44 +132,44 @@ def _ask(
     return recall_and_log(recaller, asked, log_path=path, inputs=inputs, deadline_ms=deadline_ms)
 
 
-def _own_finds(result: RecallResult) -> list[str]:
-    """Return what the query itself found: what a further question found must not feed itself."""
+def _log(
+    recaller: Recaller, asked: Query, result: RecallResult, settings: Settings, *, withheld: bool
+) -> Iterator[RecallWarning]:
+    """Remember what was found, and the question for later ones, as settings and profile say."""
+    # What a further question of an expansion found must not feed itself.
     expanded = set(result.pipeline.get("expanded", ()))
-    return [str(m.id) for m in result.memories if m.kind == "memory" and m.id not in expanded]
-
-
-def _log_query(recaller: Recaller, result: RecallResult, user: str | None) -> list[RecallWarning]:
-    """Remember the question for later ones; without a vector it could not be found again."""
+    ids = [str(m.id) for m in result.memories if m.kind == "memory" and m.id not in expanded]
+    if ids and settings.recall.log_retrievals:
+        fault = append_retrievals(
+            recaller.paths.access_log, snapshot_id=recaller.snapshot_id, memory_ids=ids
+        )
+        if fault is not None:
+            yield RecallWarning("access_log", fault)
+    digest, guard = recaller.reader.manifest.encoder_digest, result.pipeline.get("model_guard")
+    if withheld or digest is None or guard == "MISMATCH":
+        return
+    if not asked.profile.query_expansion_enabled:
+        return
     from noctuary.usage.query_log import append_query
 
-    inputs, digest = recaller.inputs_now(), recaller.reader.manifest.encoder_digest
-    if digest is None or result.pipeline.get("model_guard") == "MISMATCH":
-        return []
+    inputs = recaller.inputs_now()
     try:
-        # Known from the recall, or not to be had: a provider is not asked again for a log.
-        vector = inputs.query_vector(result.query, within_ms=0.0)
+        # Known from the recall, or not to be had: a provider is not asked again for a log. Without
+        # a vector the question could not be found again.
+        vector = inputs.query_vector(asked.text, within_ms=0.0)
     except (EncoderError, OSError, ValueError):
-        return []  # the recall has warned already
+        return  # the recall has warned already
     fault = append_query(
         recaller.paths.queries,
-        text=result.query,
+        text=asked.text,
         vector=vector,
-        memory_ids=_own_finds(result),
+        memory_ids=ids,
         encoder_digest=digest,
         asked_us=inputs.now_us(),
-        user=user,
+        user=asked.scope.user,
     )
-    return [] if fault is None else [RecallWarning("query_log", fault)]
-
-
-def _log(recaller: Recaller, result: RecallResult) -> list[RecallWarning]:
-    ids = _own_finds(result)
-    if not ids:
-        return []
-    fault = append_retrievals(
-        recaller.paths.access_log, snapshot_id=recaller.snapshot_id, memory_ids=ids
-    )
-    return [] if fault is None else [RecallWarning("access_log", fault)]
+    if fault is not None:
+        yield RecallWarning("query_log", fault)
 
 
 def _empty(query: str, warnings: list[RecallWarning], started: float) -> RecallResult:
@@ -181,7 +178,6 @@ def _empty(query: str, warnings: list[RecallWarning], started: float) -> RecallR
 
 
 # Which snapshot answers: the store that is meant, and its pinned recaller in this process.
-
 
 STORES_PINNED = 16
 """Stores that one process keeps open, those asked last: a large one holds some forty descriptors,

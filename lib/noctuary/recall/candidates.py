@@ -20,17 +20,16 @@ if TYPE_CHECKING:
     from noctuary.recall.reader import SnapshotReader
 
 # One table of candidates, whatever they are: memories stand at positions from 0 on, summaries
-# behind them, then rows of the store itself (`SnapshotReader`).
-#
-# A phase is a pure function (Candidates, Search) -> PhaseOutcome. Whatever it wants to know beyond
-# the candidates it asks of the search; whatever that answers is the same in a replay, so the same
-# candidates and answers give the same outcome to the last bit.
+# behind them, then rows of the store itself. A phase is a pure function (Candidates, Search) ->
+# PhaseOutcome: what it asks of the search is the same in a replay.
 
 
 Positions = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+ReasonOf = Callable[[int], str]
+
+Row = Mapping[str, Any]
 
 
 class Candidates(NamedTuple):
@@ -88,6 +87,9 @@ class PositionRef(NamedTuple):
 
     position: int
 
+    def __repr__(self) -> str:
+        return f"{{{self.position}}}"
+
 
 class ScoreEvent(NamedTuple):
     """One phase changed one memory's score; a memory's deltas sum to its final score."""
@@ -105,7 +107,7 @@ class Dropped(NamedTuple):
     position: int
     reason: str
     score: float
-    facts: Mapping[str, Any] = NOTHING
+    facts: Row = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +116,12 @@ class PhaseOutcome:
 
     candidates: Candidates
     # Why the score of a position changed; None where the phase changes no score.
-    reason_of: Callable[[int], str] | None = None
+    reason_of: ReasonOf | None = None
     dropped: tuple[Dropped, ...] = ()
     # Of the phase as a whole, for the pipeline trace.
     notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     # By position, fields to show with that memory, for example {"superseded_by": PositionRef(7)}.
-    annotations: Mapping[int, Mapping[str, Any]] = field(
-        default_factory=dict[int, Mapping[str, Any]]
-    )
+    annotations: Mapping[int, Row] = field(default_factory=dict[int, Row])
     warnings: tuple[RecallWarning, ...] = ()
 
 
@@ -153,9 +153,6 @@ class PastQuery(NamedTuple):
     positions: tuple[int, ...]
 
 
-# Age of memories at the moment of a recall.
-
-
 US_PER_SECOND = 1_000_000
 SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86_400.0
@@ -173,59 +170,32 @@ def ages_s(created_at_us: NDArray[np.int64], now_us: int) -> NDArray[np.float64]
     return np.where(is_dated(created_at_us), np.maximum(ages, 0.0), 0.0)
 
 
-# Positions inside texts and facts, replaced by the public ids of the memories.
+_IN_BRACES = re.compile(r"\{(\d+)\}")  # a position inside a text
 
 
-_IN_BRACES = re.compile(r"\{(\d+)\}")
+def name_positions(
+    reader: SnapshotReader, positions: Iterable[int], told: Iterable[Any]
+) -> tuple[Mapping[int, MemoryId], Callable[[Any], Any]]:
+    """Return public ids of positions and of all that is told, and what puts them in their place."""
+    wanted = {*positions, *map(int, _IN_BRACES.findall(repr(list(told))))}
+    # A wing may be called "{7}": what is no position stays as it is.
+    ids = reader.public_ids(sorted(p for p in wanted if p < reader.end))
 
-
-class Names(NamedTuple):
-    """Public ids of whatever an explanation may name."""
-
-    ids: Mapping[int, MemoryId]
-
-    @staticmethod
-    def look_up(reader: SnapshotReader, positions: Iterable[int], told: Iterable[Any]) -> Names:
-        """Look up positions, and all that texts and facts refer to."""
-        wanted = {*positions, *_references(list(told))}
-        # A wing may be called "{7}": what is no position stays as it is.
-        return Names(reader.public_ids(sorted(p for p in wanted if p < reader.end)))
-
-    def plain(self, value: Any) -> Any:
-        """Replace every reference in a value at any depth; {7} in a text becomes [id]."""
+    def named(value: Any) -> Any:
         if isinstance(value, PositionRef):
-            return self.ids[value.position]
+            return ids[value.position]
         if isinstance(value, str):
-            return _IN_BRACES.sub(self._name, value)
+            return _IN_BRACES.sub(
+                lambda m: f"[{ids[int(m[1])]}]" if int(m[1]) in ids else m[0], value
+            )
         if isinstance(value, Mapping):
-            fields = cast("Mapping[str, Any]", value)
-            return {key: self.plain(item) for key, item in fields.items()}
+            return {key: named(item) for key, item in cast("Mapping[str, Any]", value).items()}
         if isinstance(value, list | tuple):
-            return [self.plain(item) for item in cast("list[Any]", value)]
+            return [named(item) for item in cast("list[Any]", value)]
         return value
 
-    def _name(self, found: re.Match[str]) -> str:
-        memory_id = self.ids.get(int(found[1]))
-        return found[0] if memory_id is None else f"[{memory_id}]"
+    return ids, named
 
-
-def _references(value: Any) -> set[int]:
-    if isinstance(value, PositionRef):
-        return {value.position}
-    if isinstance(value, str):
-        return {int(found) for found in _IN_BRACES.findall(value)}
-    if isinstance(value, Mapping):
-        value = list(cast("Mapping[str, Any]", value).values())
-    parts = cast("list[Any]", value) if isinstance(value, list | tuple) else []
-    return {position for part in parts for position in _references(part)}
-
-
-# The ledger: what every step did to every candidate, kept as arrays, told only to who asks.
-#
-# Keeping it changes nothing: it only holds on to arrays that exist anyway.
-
-
-ReasonOf = Callable[[int], str]
 
 _SAME = 1e-15  # a change of a score below this is float64 rounding, not an event
 
@@ -309,9 +279,6 @@ class Ledger:
                     event = ScoreEvent(phase, position, score - before, reason)
                     found.setdefault(position, []).append(event)
         return found
-
-
-# The one order in which phases run, and running them.
 
 
 class Step(NamedTuple):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +18,15 @@ from noctuary.graph.walk import mention_span
 from noctuary.recall.candidates import (
     Candidates,
     Ledger,
-    Names,
     PastQuery,
     Positions,
     Scores,
     Successor,
     SummaryView,
+    name_positions,
     run_phases,
 )
-from noctuary.recall.inputs import Inputs, Usage, look_down
+from noctuary.recall.inputs import GuardResult, Inputs, Usage, guard_model, look_down
 from noctuary.recall.legs import (
     GraphLeg,
     GraphRanking,
@@ -59,7 +59,6 @@ from noctuary.recall.query import (
     private_mask,
     through_hidden,
 )
-from noctuary.recall.query_encoder import GuardResult, guard_model
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader, open_serving
 from noctuary.recall.result import (
     Answerability,
@@ -69,21 +68,18 @@ from noctuary.recall.result import (
     RecallResult,
     RecallWarning,
 )
-from noctuary.usage.reader import UsageReader
 
 if TYPE_CHECKING:
     from noctuary.compact.archive import ArchiveReader
     from noctuary.graph.successors import SupersessionRow
-
-# The ranking before the phases: legs, fusion, graph, exact matches, quality, importance prior.
-
+    from noctuary.usage.reader import UsageReader
 
 QueryVector = Callable[[str], NDArray[np.float32]]
 """Encodes a query; raises EncoderError, OSError or ValueError where it cannot."""
 
 
 class BaseRanking(NamedTuple):
-    """Candidates with their scores after every step; all arrays have length m."""
+    """Candidates with their scores after every step before the phases; arrays have length m."""
 
     positions: Positions  # ascending, distinct
     fused: Scores  # after fusion (or the alternative scorer), in [0, 1]
@@ -139,14 +135,14 @@ class Search:
         reader: SnapshotReader,
         graph: SnapshotGraph,
         query: Query,
-        inputs: Inputs | None = None,
+        inputs: Inputs,
         *,
         rows: Rows | None = None,
         encode: QueryVector | None = None,
         run: RecallRun | None = None,
     ) -> None:
         self.reader = reader  # with the live rows that this recall may see
-        self.graph, self.query, self._inputs = graph, query, inputs
+        self.graph, self.query, self.inputs = graph, query, inputs
         self.rows, self.run = rows or Rows(), run or RecallRun()
         self.encode = encode  # how a text becomes a vector; None where there is no dense leg
         self.profile, self.k = query.profile, query.k
@@ -155,22 +151,13 @@ class Search:
         self.base: BaseRanking | None = None  # the ranking before the phases
         self.ledger = Ledger()
         self.total_in = 0
-        self._now_us: int | None = None
         self._ids: dict[int, str] = {}
 
-    @property
-    def inputs(self) -> Inputs:
-        """Everything that changes."""
-        assert self._inputs is not None, "a ranking by itself reads nothing but its snapshot"
-        return self._inputs
-
-    @property
+    @cached_property
     def now_us(self) -> int:
         """The moment of the recall: `as_of`, else the clock."""
-        if self._now_us is None:
-            as_of = self.query.scope.as_of
-            self._now_us = self.inputs.now_us() if as_of is None else to_micros(aware(as_of))
-        return self._now_us
+        as_of = self.query.scope.as_of
+        return self.inputs.now_us() if as_of is None else to_micros(aware(as_of))
 
     @property
     def wants_events(self) -> bool:
@@ -186,7 +173,7 @@ class Search:
 
     def rank(self, text: str, depth: int) -> BaseRanking:
         """Return the candidates of a text, at most `depth` from each leg."""
-        profile, run = self.profile, self.run
+        profile, run, reader = self.profile, self.run, self.reader
         legs = self._legs(text, depth)
         with run.step("fuse"):
             if profile.scorer == "fusion":
@@ -202,26 +189,24 @@ class Search:
             ranking = self._with_graph(text, ranking)
         if profile.exact_match_bonus > 0:
             with run.step("exact"):
-                exact = find_exact_matches(self.reader, text, ranking.positions)
+                exact = find_exact_matches(reader, text, ranking.positions)
                 matched = add_exact_match(ranking.with_graph, exact, profile.exact_match_bonus)
                 ranking = ranking._replace(matched=matched, relevance=matched, exact=exact)
         if self.rows.summaries is not None:
             from noctuary.recall.phases import quality
 
-            confidences = self.reader.confidences_at(ranking.positions)
+            confidences = reader.confidences_at(ranking.positions)
             worth = quality(confidences, profile.quality_penalty)
             ranking = ranking._replace(relevance=ranking.matched * worth)
-        importance = importance_of(self.reader, ranking.positions)
+        importance = importance_of(reader, ranking.positions)
         final = apply_importance(ranking.relevance, importance, profile.importance_prior)
         return ranking._replace(final=final)
 
     def unhidden(self) -> BaseRanking:
         """Return the ranking if all that the scope shows of the snapshot were searched."""
-        rows = Rows(self.rows.allowed, self.rows.allowed)
+        rows, whole = Rows(self.rows.allowed, self.rows.allowed), self.reader.whole
         # Its own clock and warnings: it explains the recall and is no part of it.
-        apart = Search(
-            self.reader.whole, self.graph, self.query, self._inputs, rows=rows, encode=self.encode
-        )
+        apart = Search(whole, self.graph, self.query, self.inputs, rows=rows, encode=self.encode)
         live = self.reader.end - self.reader.first_live
         return apart.rank(self.query.text, self.query.depth(self.reader.count + live))
 
@@ -293,10 +278,8 @@ class Search:
 
         as_of_us = None if self.query.scope.as_of is None else self.now_us
         with run.step("graph"):
-            leg = GraphLeg(
-                self.graph, self.rows.memories, profile.graph_weight, profile.session_weight,
-                as_of_us,
-            )  # fmt: skip
+            weights = (profile.graph_weight, profile.session_weight)
+            leg = GraphLeg(self.graph, self.rows.memories, *weights, as_of_us)
             found = leg.rank(text, ranking.positions[:size], ranking.fused[:size], fuse_at)
         if found is None:
             return ranking
@@ -370,20 +353,18 @@ class Search:
         rows: dict[int, SupersessionRow] = {}
         while positions.size:
             newer = index.successors(positions, visible=self.rows.allowed)
-            replaced = positions[newer != NO_SUCCESSOR]
-            found = [index.row_of(p) for p in replaced.tolist()]
+            found = map(index.row_of, positions[newer != NO_SUCCESSOR].tolist())
             fresh = {row.older: row for row in found if row is not None and row.older not in rows}
             rows.update(fresh)
             positions = np.array([row.newer for row in fresh.values()], dtype=np.int64)
         wanted = ("supersessions", "older", "older, evidence_position")
         evidence = dict(self.reader.look_up(*wanted, [str(older) for older in rows]))
         links = {
-            older: Successor(
-                row.newer, row.reason, row.confidence, row.similarity, row.age_gap_days,
-                evidence[older],
+            r.older: Successor(
+                r.newer, r.reason, r.confidence, r.similarity, r.age_gap_days, evidence[r.older]
             )
-            for older, row in rows.items()
-        }  # fmt: skip
+            for r in rows.values()
+        }
         return links if self.rows.hidden is None else through_hidden(links, self.rows, self.reader)
 
     def past_queries(self, *, since_us: int, limit: int) -> Sequence[PastQuery]:
@@ -394,12 +375,11 @@ class Search:
         if fault is not None:
             self.run.warn("query_log", fault)
         places = self.reader.positions_of(sorted({i for *_, found in logged for i in found}))
+        seen = [self._visible([places[i] for i in found if i in places]) for *_, found in logged]
         return [
-            PastQuery(text, asked_us, similarity, tuple(
-                self._visible([places[i] for i in found if i in places]).tolist()
-            ))
-            for text, asked_us, similarity, found in logged
-        ]  # fmt: skip
+            PastQuery(*row[:3], tuple(kept.tolist()))
+            for row, kept in zip(logged, seen, strict=True)
+        ]
 
     def rerank_scores(self, positions: Positions) -> NDArray[np.float64] | RecallWarning:
         """Return the profile's cross-encoder's scores of the positions, or why there are none."""
@@ -423,13 +403,12 @@ def rank_alone(
     depth: int,
 ) -> BaseRanking:
     """Return the ranking of a snapshot by itself: no phases, no live rows, nothing that changes."""
-    query = Query(text, depth, profile, "default", Scope(), "relevance", None, dry_run=True)
-    search = Search(reader, graph, query, rows=Rows(mask, mask), encode=encode)
+    query, nothing = Query(text, depth, profile, dry_run=True), cast("Inputs", None)
+    search = Search(reader, graph, query, nothing, rows=Rows(mask, mask), encode=encode)
     return search.rank(text, depth)
 
 
 # Orders other than relevance: by importance and by date.
-
 
 _IMPORTANCE_SORT = (0.4, 0.6)
 """The reference store's blend of relevance and importance (research/peers.md 2.4): importance
@@ -462,7 +441,6 @@ def _scale_dates(all_us: NDArray[np.int64], chosen: Positions) -> Scores:
 
 # From candidates to memories: rows, legs, the graph's path, what the phases did.
 
-
 _SHOWN = ("content", "category", "tags", "importance", "wing", "room", "session_id", "user")
 
 
@@ -486,7 +464,7 @@ def _describe(search: Search) -> tuple[RecalledMemory, ...]:
     lexical, dense = (_leg_hits(leg, positions) for leg in (base.lexical, base.dense))
     graph_hits = {} if base.graph is None else _graph_hits(reader, base.graph, rows)
     notes = {p: n for p in positions if (n := search.ledger.annotations.get(p)) is not None}
-    names = Names.look_up(reader, (), notes.values()) if notes else Names({})
+    named = name_positions(reader, (), notes.values())[1] if notes else dict[str, Any]
     sources = {p for row in rows.values() for p in row["sources"]}
     source_ids = reader.public_ids(sources) if sources else {}
     scored = zip(positions, chosen.scores, base.relevance_of(chosen).tolist(), strict=True)
@@ -501,7 +479,7 @@ def _describe(search: Search) -> tuple[RecalledMemory, ...]:
             dense=dense.get(p),
             graph=graph_hits.get(p),
             kind="summary" if row["sources"] else "memory",
-            annotations=names.plain(notes.get(p, {})),
+            annotations=named(notes.get(p, {})),
             sources=tuple(source_ids[s] for s in row["sources"]),
             live=row.get("live", False),
         )
@@ -525,8 +503,9 @@ def _graph_hits(
 ) -> dict[int, GraphHit]:
     """Return by which path the graph reached the rows that are shown."""
     paths = {p: path for p in shown if (path := path_of(graph, p)) is not None}
-    named = {p for path in paths.values() for p in (path.seed, *path.evidence) if p is not None}
-    ids = reader.public_ids(named)
+    ids = reader.public_ids(
+        {p for path in paths.values() for p in (path.seed, *path.evidence) if p is not None}
+    )
     firsts = {path.evidence[0] for path in paths.values() if path.concept >= 0}
     rows = {**shown, **reader.describe(firsts - shown.keys())}
     hits: dict[int, GraphHit] = {}
@@ -544,11 +523,11 @@ def _graph_hits(
     return hits
 
 
-# One recall over one pinned snapshot. Raises nothing for bad data.
-
-
 class Recaller:
-    """Answers from one pinned snapshot of one store; safe to share between threads."""
+    """Answers from one pinned snapshot of one store; safe to share between threads.
+
+    Raises nothing for bad data.
+    """
 
     def __init__(
         self, paths: StorePaths, reader: SnapshotReader, snapshot_id: str, *, may_warm: bool = False
@@ -572,6 +551,8 @@ class Recaller:
         """Return the inputs as this store has them now, with what it may tell a user about use."""
 
         def usage() -> UsageReader:
+            from noctuary.usage.reader import UsageReader
+
             known = self._usage
             self._usage = UsageReader(self.paths.usage) if known is None else known.refreshed()
             return self._usage
@@ -599,13 +580,23 @@ class Recaller:
         inputs: Inputs | None = None,
     ) -> RecallResult:
         """Return the k best memories; arguments as of `noctuary.recall`, ValueError as well."""
-        scope = scope or Scope()
+        scope, profile = scope or Scope(), profile or RetrievalProfile()
         check_arguments(query, k, sort_by, scope, deadline_ms, session_id)
-        asked = Query(
-            query, k, profile or RetrievalProfile(), profile_used, scope, sort_by, session_id,
-            dry_run,
-        )  # fmt: skip
+        asked = Query(query, k, profile, profile_used, scope, sort_by, session_id, dry_run)
         return self.ask(asked, inputs, deadline_ms)
+
+    def rank(
+        self, query: str, k: int, *, profile: RetrievalProfile, scope: Scope | None = None
+    ) -> list[tuple[str, float]]:
+        """Return ids and final scores of what `recall` returns; reads no text, judges nothing."""
+        scope = scope or Scope()
+        check_arguments(query, k, "relevance", scope, None)
+        asked = Query(query, k, profile, scope=scope)
+        search = Search(self.reader, self._graph, asked, self.inputs_now(scope.user))
+        self._answer(search)
+        best = search.candidates.first(k).score_of()
+        named = search.reader.public_ids(best)
+        return [(str(named[position]), score) for position, score in best.items()]
 
     def ask(
         self, query: Query, inputs: Inputs | None = None, deadline_ms: float | None = None
@@ -624,6 +615,7 @@ class Recaller:
 
             memories, extras = explain(search, memories)
         run.finish()
+        ledger, guard = search.ledger, search.guard
         expanded = zip(memories, search.candidates.expanded.tolist(), strict=False)
         return RecallResult(
             query=query.text,
@@ -637,30 +629,17 @@ class Recaller:
             # RFC 914's pipeline_trace.
             pipeline={
                 "profile_used": query.profile_used,
-                "phases_applied": list(search.ledger.applied),
-                "phases_skipped": list(search.ledger.skipped),
+                "phases_applied": list(ledger.applied),
+                "phases_skipped": list(ledger.skipped),
                 "total_candidates_in": search.total_in,
                 "total_results_out": len(memories),
-                "model_guard": "OFF" if search.guard is None else search.guard.verdict,
-                "notes": search.ledger.notes,
+                "model_guard": "OFF" if guard is None else guard.verdict,
+                "notes": ledger.notes,
                 "expanded": [m.id for m, anew in expanded if anew],
             },
             answerability=answerability,
             **extras,
         )
-
-    def rank(
-        self, query: str, k: int, *, profile: RetrievalProfile, scope: Scope | None = None
-    ) -> list[tuple[str, float]]:
-        """Return ids and final scores of what `recall` returns; reads no text, judges nothing."""
-        scope = scope or Scope()
-        check_arguments(query, k, "relevance", scope, None)
-        asked = Query(query, k, profile, "default", scope, "relevance", None, False)
-        search = Search(self.reader, self._graph, asked, self.inputs_now(scope.user))
-        self._answer(search)
-        best = search.candidates.first(k).score_of()
-        named = search.reader.public_ids(best)
-        return [(str(named[position]), score) for position, score in best.items()]
 
     def _answer(self, search: Search) -> None:
         """Take a search through its steps, as far as it gets."""
@@ -670,9 +649,8 @@ class Recaller:
         elif query.k and self._in_scope(search) and self._guarded(search):
             base = search.base = search.retrieve()
             order = base.order
-            candidates = Candidates(
-                base.positions[order], base.final[order], np.zeros(order.size, dtype=np.bool_)
-            )
+            unexpanded = np.zeros(order.size, dtype=np.bool_)
+            candidates = Candidates(base.positions[order], base.final[order], unexpanded)
             search.total_in = candidates.size
             if search.wants_events:
                 from noctuary.recall.explain import record_base
@@ -680,11 +658,9 @@ class Recaller:
                 record_base(search.ledger, base, query.profile)
             candidates = run_phases(candidates, search)
             if query.sort_by != "relevance":
-                candidates = _sort(search, candidates, base)
-                why = f"ordered by {query.sort_by}"
-                search.ledger.record(
-                    "sort_by", candidates.positions, candidates.scores, lambda _: why
-                )
+                candidates, why = _sort(search, candidates, base), f"ordered by {query.sort_by}"
+                scored = (candidates.positions, candidates.scores)
+                search.ledger.record("sort_by", *scored, lambda _: why)
             search.candidates = candidates
             if self._usage is not None and self._usage.warning and not self._usage.is_missing:
                 run.warn("usage_unreadable", self._usage.warning)
@@ -709,28 +685,48 @@ class Recaller:
             run.warn("archive_unreadable", self._archive.warning)
         return has_live or not search.rows.is_empty
 
+    def find_rows(self, profile: RetrievalProfile, inputs: Inputs, mask: Mask | None) -> Rows:
+        """Return which of the memories that the scope shows (n,) are searched."""
+        state = None if profile.include_archived else inputs.archive()
+        if state is None:
+            if profile.turn_view == RAW:
+                return Rows(mask, mask)
+            return find_rows(self.reader, mask, profile.turn_view, None, frozenset())
+        known = self._archived
+        if known is None or known[0] != state.key:
+            known = self._archived = (state.key, find_archived(self.reader, state))
+        return find_rows(self.reader, mask, profile.turn_view, known[1], state.plans)
+
+    def _archive_now(self) -> ArchiveReader | None:
+        """Return the archive that is there now; None where nothing was ever archived."""
+        if self._archive is not None:
+            self._archive = self._archive.refreshed()
+        elif self.paths.archive.exists():
+            from noctuary.compact.archive import ArchiveReader
+
+            self._archive = ArchiveReader(self.paths.archive)
+        return self._archive
+
     def _guarded(self, search: Search) -> bool:
         """Compare the encoders of query and snapshot; False where that forbids an answer."""
         # `encode` must not know the search that knows it: a cycle would hold the snapshot's files.
-        profile, run, inputs, is_blind = search.profile, search.run, search.inputs, False
+        profile, run, inputs = search.profile, search.run, search.inputs
         if profile.model_guard and profile.dense_weight > 0:
             with run.step("model_guard"):
                 guard = guard_model(self.reader.manifest.encoder, inputs.encoder())
             run.fire("post_model_guard", guard.hook_context())
-            search.guard, is_blind = guard, guard.verdict == "MISMATCH"
-            if is_blind:
+            search.guard = guard
+            if guard.verdict == "MISMATCH":
                 strict = profile.model_guard_strict
                 code = "model_guard_blocked" if strict else "model_mismatch"
                 rest = "nothing is returned" if strict else "answered without the dense leg"
                 run.warn(code, f"{guard.message}; {rest}")
-                if strict:
-                    return False
+                return not strict
 
         def encode(text: str) -> NDArray[np.float32]:
             return inputs.query_vector(text, run.left_ms())
 
-        if not is_blind:
-            search.encode = encode
+        search.encode = encode
         return True
 
     def _judge(
@@ -754,25 +750,3 @@ class Recaller:
             scored = zip(memories, found.memories, strict=True)
             judged = self.calibration.judge(found.score, found.signal)
             return tuple(replace(memory, support=own) for memory, own in scored), judged
-
-    def find_rows(self, profile: RetrievalProfile, inputs: Inputs, mask: Mask | None) -> Rows:
-        """Return which of the memories that the scope shows (n,) are searched."""
-        state = None if profile.include_archived else inputs.archive()
-        if state is None:
-            if profile.turn_view == RAW:
-                return Rows(mask, mask)
-            return find_rows(self.reader, mask, profile.turn_view, None, frozenset())
-        known = self._archived
-        if known is None or known[0] != state.key:
-            known = self._archived = (state.key, find_archived(self.reader, state))
-        return find_rows(self.reader, mask, profile.turn_view, known[1], state.plans)
-
-    def _archive_now(self) -> ArchiveReader | None:
-        """Return the archive that is there now; None where nothing was ever archived."""
-        if self._archive is not None:
-            self._archive = self._archive.refreshed()
-        elif self.paths.archive.exists():
-            from noctuary.compact.archive import ArchiveReader
-
-            self._archive = ArchiveReader(self.paths.archive)
-        return self._archive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,31 +12,30 @@ import numpy as np
 from noctuary.core.errors import EncoderError, SnapshotCorruptError, StoreError
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import dataclass, from_micros, has_hooks
-from noctuary.lexical.search import top_positions
 from noctuary.recall.candidates import (
     BREAKDOWN_KEYS,
     Dropped,
     Ledger,
-    Names,
     PositionRef,
     ScoreEvent,
     Scores,
+    name_positions,
 )
 from noctuary.recall.engine import BaseRanking, Recaller, Search, fuse
 from noctuary.recall.inputs import Inputs
-from noctuary.recall.legs import Leg, join_legs, path_of, rank_lexical
+from noctuary.recall.legs import Leg, path_of, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Mask, Query, Rows, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import MemoryId, RecalledMemory, RecallResult, RecallWarning, plain
 
-# What every step before the phases contributed.
+Row = Mapping[str, Any]
 
 
 def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) -> None:
     """Note the steps of the base ranking; a rescaling is a step of its own."""
     fusion, bonus, graph = profile.scorer == "fusion", profile.exact_match_bonus, base.graph
-    lexical, dense = (leg.rank_of() for leg in (base.lexical, base.dense))
+    lexical, dense = base.lexical.rank_of(), base.dense.rank_of()
     share, lifted = np.zeros(base.positions.size), base.fused.copy()
     trust = base.lexical.trust
     said_trust = "" if trust == 1.0 else f"; it holds little of the question (weight x {trust:.2f})"
@@ -50,8 +49,6 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
     if graph is not None:
         lifted[: graph.positions.size] += profile.graph_weight * graph.added
     exact = 0.0 if base.exact is None else bonus * base.exact
-    said_bonus = "bonus for holding every word of the query"
-    said_scale = f"all scores are divided by {1.0 + bonus:.3f}"
 
     def graph_reason(position: int) -> str:
         path = None if graph is None else path_of(graph, position)
@@ -72,36 +69,33 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
 
     steps: list[tuple[str, Scores, Callable[[int], str]]] = [
         ("lexical", share, lambda p: f"lexical rank {lexical.get(p, 'none')}{said_trust}"),
-        (
-            "dense" if fusion else "scorer",
-            base.fused,
-            lambda p: f"dense rank {dense.get(p, 'none')}",
-        ),
+        ("dense" if fusion else "scorer", base.fused,
+         lambda p: f"dense rank {dense.get(p, 'none')}"),
         ("graph", lifted, graph_reason),
         ("graph_scale", base.with_graph, scale_reason),
-        ("exact_match", base.with_graph + exact, lambda _: said_bonus),
-        ("exact_match_scale", base.matched, lambda _: said_scale),
+        ("exact_match", base.with_graph + exact,
+         lambda _: "bonus for holding every word of the query"),
+        ("exact_match_scale", base.matched, lambda _: f"all scores are divided by {1 + bonus:.3f}"),
         ("summary_quality", base.relevance, quality_reason),
         ("importance", base.final, lambda _: "importance below 1 takes its share"),
-    ]
+    ]  # fmt: skip
     for phase, scores, reason_of in steps:
         ledger.record(phase, base.positions, scores, reason_of)
 
 
 # Phase 12: score breakdowns and the candidate trace, in the shapes of RFC 914.
 
-
-LIMIT = "limit"
-"""Where a candidate is dropped that no phase dropped: it came after the k that were asked for."""
-ARCHIVE = "archive"  # where an archived memory is dropped: before anything is ranked
-TURN_VIEW = "turn_view"  # where a turn is dropped whose summary is searched in its place
+LIMIT = "limit"  # drops a candidate that no phase dropped: it came after the k that were asked for
+ARCHIVE = "archive"  # drops an archived memory: before anything is ranked
+TURN_VIEW = "turn_view"  # drops a turn whose summary is searched in its place
 
 
-class _Explainer(NamedTuple):
-    """The score events of a recall by position, and the public ids of whatever they name."""
+class _Told(NamedTuple):
+    """The score events of a recall by position, the public ids of what they name, its texts."""
 
     events: Mapping[int, Sequence[ScoreEvent]]
-    names: Names
+    ids: Mapping[int, MemoryId]
+    named: Callable[[Any], Any]
 
     def breakdown(self, position: int) -> dict[str, float]:
         """Return the sum of the deltas by kind, and their total as "final_score"."""
@@ -114,14 +108,14 @@ class _Explainer(NamedTuple):
     def event_rows(self, position: int) -> tuple[dict[str, Any], ...]:
         """Return phase, delta and reason of every event."""
         return tuple(
-            {"phase": e.phase, "delta": e.delta, "reason": self.names.plain(e.reason)}
+            {"phase": e.phase, "delta": e.delta, "reason": self.named(e.reason)}
             for e in self.events.get(position, ())
         )
 
     def candidate_row(self, place: int, position: int, score: float) -> dict[str, Any]:
         """Return a candidate with its place, breakdown and events."""
         return {
-            "id": self.names.ids[position],
+            "id": self.ids[position],
             "place": place,
             "final_score": score,
             "score_breakdown": self.breakdown(position),
@@ -131,11 +125,11 @@ class _Explainer(NamedTuple):
     def drop_row(self, dropped: Dropped, *, with_score: bool) -> dict[str, Any]:
         """Return a dropped candidate in the RFC's shape."""
         row: dict[str, Any] = {
-            "memory_id": self.names.ids[dropped.position],
+            "memory_id": self.ids[dropped.position],
             "dropped_at": dropped.phase,
-            "reason": self.names.plain(dropped.reason),
+            "reason": self.named(dropped.reason),
             "score": dropped.score,
-            **self.names.plain(dropped.facts),
+            **self.named(dropped.facts),
         }
         if with_score:
             parts = self.breakdown(dropped.position)
@@ -171,40 +165,38 @@ def explain(
 def _explain(
     search: Search, memories: tuple[RecalledMemory, ...]
 ) -> tuple[tuple[RecalledMemory, ...], dict[str, Any]]:
-    profile, candidates, extras = search.profile, search.candidates, dict[str, Any]()
-    positions: list[int] = candidates.positions.tolist()
+    profile, scored, extras = search.profile, search.candidates.score_of(), dict[str, Any]()
+    positions, dropped = list(scored), search.ledger.dropped
     describes_all, hooked = profile.explain and search.query.dry_run, has_hooks("post_score_event")
     # Candidates whose events somebody reads in words; None for all of them.
     read = None if describes_all or hooked else set(positions[: len(memories)])
     events = search.ledger.events(read) if search.wants_events else {}
-    dropped = search.ledger.dropped
     if profile.candidate_trace:
-        said = f"of {candidates.size}; {search.k} were asked for"
+        said = f"of {len(scored)}; {search.k} were asked for"
         beyond = [
             Dropped(LIMIT, position, f"place {place} {said}", score)
-            for place, (position, score) in enumerate(candidates.score_of().items(), start=1)
+            for place, (position, score) in enumerate(scored.items(), start=1)
             if place > search.k
         ]
         dropped = [*_find_hidden(search), *dropped, *beyond]
-    told: list[Any] = [event.reason for found in events.values() for event in found]
-    told += [value for d in dropped for value in (d.reason, d.facts)]
-    named = {*events, *positions, *(d.position for d in dropped)}
-    explainer = _Explainer(events, Names.look_up(search.reader, named, told))
+    texts: list[Any] = [event.reason for found in events.values() for event in found]
+    texts += [value for d in dropped for value in (d.reason, d.facts)]
+    told = _Told(events, *name_positions(
+        search.reader, {*events, *positions, *(d.position for d in dropped)}, texts
+    ))  # fmt: skip
     for position in events if hooked else ():
-        for row in explainer.event_rows(position):
-            memory_id = explainer.names.ids[position]
-            search.run.fire("post_score_event", {**row, "memory_id": memory_id})
-    shown = [(m, explainer.event_rows(p), p) for m, p in zip(memories, positions, strict=False)]
+        for row in told.event_rows(position):
+            search.run.fire("post_score_event", {**row, "memory_id": told.ids[position]})
+    shown = [(m, told.event_rows(p), p) for m, p in zip(memories, positions, strict=False)]
     if profile.explain:
         memories = tuple(
-            replace(memory, score_breakdown=explainer.breakdown(p), score_events=rows)
+            replace(memory, score_breakdown=told.breakdown(p), score_events=rows)
             for memory, rows, p in shown
         )
     if describes_all:
-        places = enumerate(candidates.score_of().items(), start=1)
         extras["candidates"] = (
-            *(explainer.candidate_row(place, *scored) for place, scored in places),
-            *(explainer.drop_row(d, with_score=True) for d in search.ledger.dropped),
+            *(told.candidate_row(n, *one) for n, one in enumerate(scored.items(), start=1)),
+            *(told.drop_row(d, with_score=True) for d in search.ledger.dropped),
         )
     if profile.replay_log:
         # The part of the packet that only the ledger knows; `replay` adds the rest.
@@ -214,37 +206,33 @@ def _explain(
         mismatch = guard is not None and guard.verdict == "MISMATCH"
         extras["candidate_trace"] = (
             *([guard.trace_event(blocked=blocked)] if guard is not None and mismatch else ()),
-            *(explainer.drop_row(d, with_score=profile.explain) for d in dropped),
+            *(told.drop_row(d, with_score=profile.explain) for d in dropped),
         )
     return memories, extras
 
 
-def _find_hidden(search: Search) -> list[Dropped]:
-    """Return the hidden memories that would be candidates, best first, as drops."""
+def _find_hidden(search: Search) -> Iterator[Dropped]:
+    """Yield the hidden memories that would be candidates, best first, as drops."""
     rows = search.rows
     if rows.hidden is None or search.base is None:
-        return []
-    ranking, found = search.unhidden(), list[Dropped]()
+        return
+    ranking = search.unhidden()
     for place in ranking.order.tolist():
         position, score = int(ranking.positions[place]), float(ranking.final[place])
         stands = rows.stands_for(position)
         if stands is None:
             continue
-        ref = PositionRef(stands)
+        phase, reason, fact = ARCHIVE, f"archived: {{{stands}}} stands for it", "archived_behind"
         if stands >= search.reader.count:
+            phase, fact = TURN_VIEW, "summarized_by"
             reason = f"its summary {{{stands}}} is searched in its place"
-            found.append(Dropped(TURN_VIEW, position, reason, score, {"summarized_by": ref}))
-        else:
-            reason = f"archived: {{{stands}}} stands for it"
-            found.append(Dropped(ARCHIVE, position, reason, score, {"archived_behind": ref}))
-    return found
+        yield Dropped(phase, position, reason, score, {fact: PositionRef(stands)})
 
 
 # Why a memory did, or did not, come back: the first stage of a recall that lost it.
 #
 # The recall is the real one, with every explanation switched on and nothing written. For a memory
 # of another user no more is said than for an id that nobody has.
-
 
 UNKNOWN = "unknown"
 OUT_OF_SCOPE = "out_of_scope"
@@ -256,8 +244,6 @@ RETURNED = "returned"
 ARCHIVED = "archived"
 BEHIND_SUMMARY = "behind_summary"
 GONE = "gone_since"  # the store removed the memory since the snapshot, or may not show it any more
-
-Row = Mapping[str, Any]
 
 _MAY_BE = (
     "It is unknown or deleted, or newer than the snapshot, or the night kept it out as sensitive "
@@ -307,8 +293,7 @@ def explain_memory(
         sentences, facts = (*live.sentences, *then.sentences), {**then.facts, **live.facts}
         return replace(then, sentences=sentences, facts=facts, result=result)
     position = _position_of(reader, memory_id)
-    owner_mask, _ = build_mask(Scope(user=query.scope.user), reader.facets, reader.created_at_us)
-    if position is None or not _is_allowed(reader, position, owner_mask):
+    if position is None or not _is_allowed(reader, position, _of_user(reader, query.scope.user)):
         facts = {"snapshot_id": recaller.snapshot_id, "built_at": reader.manifest.built_at}
         where = f"snapshot {facts['snapshot_id']}, built {facts['built_at']}"
         said = (
@@ -363,6 +348,47 @@ def _of_store(
     return None
 
 
+def _position_of(reader: SnapshotReader, memory_id: str) -> int | None:
+    try:
+        memory_id.encode("utf-8")
+    except UnicodeEncodeError:  # bytes of a command line that are no text, so no id either
+        return None
+    found = reader.positions_of([memory_id]).get(memory_id)
+    return reader.summaries.position_of(memory_id) if found is None else found
+
+
+def _of_user(reader: SnapshotReader, user: str | None) -> Mask | None:
+    return build_mask(Scope(user=user), reader.facets, reader.created_at_us)[0]
+
+
+def _is_allowed(reader: SnapshotReader, position: int, mask: Mask | None) -> bool:
+    return mask is None or bool(mask[list(reader.sources_at(position))].all())
+
+
+def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position: int) -> Why:
+    row = reader.describe([position])[position]
+    created = from_micros(row["created_at_us"])
+    said = [f"[{memory_id}] is in the snapshot, but a filter keeps it out before any ranking."]
+    filters: list[dict[str, Any]] = []
+    for name in ("wing", "room", "category", "as_of"):
+        asked = getattr(scope, name)
+        if asked is None:
+            continue
+        alone = Scope(user=scope.user, **{name: asked})
+        mask, _ = build_mask(alone, reader.facets, reader.created_at_us)
+        if _is_allowed(reader, position, mask):
+            continue
+        if name == "as_of":
+            asked, has = asked.isoformat(), created.isoformat() if created else None
+            said.append(f"It was created {has}, and the recall asks for what was by {asked}.")
+        else:
+            has = row[name]
+            shown = "none" if has is None else repr(has)
+            said.append(f"Its {name} is {shown}, and the recall asks for {asked!r}.")
+        filters.append({"filter": name, "asked": asked, "memory_has": has})
+    return Why(memory_id, OUT_OF_SCOPE, tuple(said), {"filters": filters})
+
+
 def _archived(reader: SnapshotReader, inputs: Inputs, memory_id: str, stands: int) -> Why:
     """Name what stands for a memory, and the last applied plan in force that archives it."""
     other, archive = reader.public_ids([stands])[stands], inputs.archived()
@@ -382,29 +408,10 @@ def _archived(reader: SnapshotReader, inputs: Inputs, memory_id: str, stands: in
     return Why(memory_id, ARCHIVED, said, {"archived_behind": other, "plan_id": plan})
 
 
-def _met(memory_id: str, result: RecallResult) -> Why | None:
-    """Say where the recall met a memory; None where it was never a candidate."""
-    for place, memory in enumerate(result.memories, start=1):
-        if str(memory.id) == memory_id:
-            score, where = memory.final_score, f"place {place} of {len(result.memories)}"
-            said = f"[{memory_id}] came back at {where}, with a score of {score:.3f}."
-            breakdown = dict(memory.score_breakdown or {})
-            facts = {"place": place, "final_score": score, "score_breakdown": breakdown}
-            return Why(memory_id, RETURNED, (said,), facts, tuple(memory.score_events or ()))
-    last = [r for r in result.candidate_trace or () if str(r.get("memory_id")) == memory_id][-1:]
-    if last and last[0]["dropped_at"] == LIMIT:
-        return _below_limit(memory_id, result)
-    return _dropped(memory_id, last[0]) if last else None
-
-
 def _follow(
-    recaller: Recaller,
-    query: Query,
-    rows: Rows,
-    memory_id: str,
-    position: int,
+    recaller: Recaller, query: Query, rows: Rows, memory_id: str, position: int,
     result: RecallResult,
-) -> Why:
+) -> Why:  # fmt: skip
     """Follow a memory that the recall searches through the recall's stages."""
     met = _met(memory_id, result)
     if met is not None:
@@ -420,41 +427,28 @@ def _follow(
     return _not_found(recaller, query, rows, memory_id, position)
 
 
-def _position_of(reader: SnapshotReader, memory_id: str) -> int | None:
-    try:
-        memory_id.encode("utf-8")
-    except UnicodeEncodeError:  # bytes of a command line that are no text, so no id either
+def _met(memory_id: str, result: RecallResult) -> Why | None:
+    """Say where the recall met a memory; None where it was never a candidate."""
+    for place, memory in enumerate(result.memories, start=1):
+        if str(memory.id) == memory_id:
+            score, where = memory.final_score, f"place {place} of {len(result.memories)}"
+            said = f"[{memory_id}] came back at {where}, with a score of {score:.3f}."
+            breakdown = dict(memory.score_breakdown or {})
+            facts = {"place": place, "final_score": score, "score_breakdown": breakdown}
+            return Why(memory_id, RETURNED, (said,), facts, tuple(memory.score_events or ()))
+    rows = [r for r in result.candidate_trace or () if str(r.get("memory_id")) == memory_id]
+    if not rows:
         return None
-    found = reader.positions_of([memory_id]).get(memory_id)
-    return reader.summaries.position_of(memory_id) if found is None else found
-
-
-def _is_allowed(reader: SnapshotReader, position: int, mask: Mask | None) -> bool:
-    return mask is None or bool(mask[list(reader.sources_at(position))].all())
-
-
-def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position: int) -> Why:
-    row = reader.describe([position])[position]
-    created = from_micros(row["created_at_us"])
-    said = [f"[{memory_id}] is in the snapshot, but a filter keeps it out before any ranking."]
-    filters: list[dict[str, Any]] = []
-    for name in ("wing", "room", "category", "as_of"):
-        wanted = getattr(scope, name)
-        if wanted is None:
-            continue
-        alone = Scope(user=scope.user, **{name: wanted})
-        mask, _ = build_mask(alone, reader.facets, reader.created_at_us)
-        if _is_allowed(reader, position, mask):
-            continue
-        if name == "as_of":
-            asked, has = wanted.isoformat(), created.isoformat() if created else None
-            said.append(f"It was created {has}, and the recall asks for what was by {asked}.")
-        else:
-            asked, has = wanted, row[name]
-            shown = "none" if has is None else repr(has)
-            said.append(f"Its {name} is {shown}, and the recall asks for {asked!r}.")
-        filters.append({"filter": name, "asked": asked, "memory_has": has})
-    return Why(memory_id, OUT_OF_SCOPE, tuple(said), {"filters": filters})
+    if rows[-1]["dropped_at"] == LIMIT:
+        return _below_limit(memory_id, result)
+    row = rows[-1]
+    said = (
+        f"[{memory_id}] was found, and dropped by {row['dropped_at']}: {row['reason']}.",
+        f"Its score was {row['score']:.3f} then.",
+    )
+    parts = [(p, delta) for p, delta in row["score_at_drop"].items() if p != "partial_score"]
+    steps = tuple({"phase": part, "delta": delta, "reason": ""} for part, delta in parts)
+    return Why(memory_id, DROPPED, said, dict(row), steps)
 
 
 def _below_limit(memory_id: str, result: RecallResult) -> Why:
@@ -492,16 +486,6 @@ def _below_limit(memory_id: str, result: RecallResult) -> Why:
     return Why(memory_id, BELOW_LIMIT, said, facts, steps)
 
 
-def _dropped(memory_id: str, row: Row) -> Why:
-    said = (
-        f"[{memory_id}] was found, and dropped by {row['dropped_at']}: {row['reason']}.",
-        f"Its score was {row['score']:.3f} then.",
-    )
-    parts = [(p, delta) for p, delta in row["score_at_drop"].items() if p != "partial_score"]
-    steps = tuple({"phase": part, "delta": delta, "reason": ""} for part, delta in parts)
-    return Why(memory_id, DROPPED, said, dict(row), steps)
-
-
 def _summary_unsearched(
     reader: SnapshotReader, profile: RetrievalProfile, memory_id: str, position: int
 ) -> Why:
@@ -531,14 +515,21 @@ def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, pos
     allowed += 0 if rows.summaries is None else int(rows.summaries.sum())
     # Of what may be seen: how many memories others have is theirs.
     depth = query.depth(allowed)
-    asked = (recaller, profile, rows, query.text, position)
-    standings = [dense_standing(*asked)]
-    if profile.scorer == "fusion":
-        standings.insert(0, lexical_standing(*asked))
+    standings = list(find_standings(recaller, profile, rows, query.text, position))
+    beyond = "graph: nothing that was found led to it."
+    if profile.scorer == "two_pass":
+        beyond = (
+            "The scorer two_pass looks at the dense leg alone, and there at the best "
+            f"{profile.coarse_depth} with a cosine of at least {profile.coarse_threshold:g}."
+        )
+    elif profile.scorer != "fusion":
+        beyond = f"The scorer {profile.scorer} looks at the dense leg alone."
+    elif profile.graph_weight == 0:
+        beyond = "graph: off (graph_weight 0)."
     sentences = (
         f"[{memory_id}] was not among the candidates that the legs found.",
         *(f"{s.leg}: {_say_standing(s, allowed, depth)}." for s in standings),
-        _beyond_legs(profile),
+        beyond,
     )
     facts = {
         s.leg: {name: v for name, v in s._asdict().items() if name != "leg"} for s in standings
@@ -546,28 +537,8 @@ def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, pos
     return Why(memory_id, NOT_FOUND, sentences, {**facts, "allowed": allowed, "depth": depth})
 
 
-def _beyond_legs(profile: RetrievalProfile) -> str:
-    if profile.scorer == "two_pass":
-        return (
-            "The scorer two_pass looks at the dense leg alone, and there at the best "
-            f"{profile.coarse_depth} with a cosine of at least {profile.coarse_threshold:g}."
-        )
-    if profile.scorer != "fusion":
-        return f"The scorer {profile.scorer} looks at the dense leg alone."
-    if profile.graph_weight > 0:
-        return "graph: nothing that was found led to it."
-    return "graph: off (graph_weight 0)."
-
-
-# Where one memory stands in each leg, over everything that a recall may see.
-
-
-_ROWS_AT_ONCE = 1 << 16
-"""Vectors multiplied at once: 100 MB of 384 dimensions. Fewer cost more calls, more cost memory."""
-
-
 class Standing(NamedTuple):
-    """One leg's view of one memory."""
+    """One leg's view of one memory, over everything that a recall may see."""
 
     leg: str  # "lexical" or "dense"
     rank: int | None  # 1-based among the allowed memories that the leg scores above 0; or None
@@ -576,45 +547,35 @@ class Standing(NamedTuple):
     fault: str | None = None  # why the leg could not be asked
 
 
-def lexical_standing(
+def find_standings(
     recaller: Recaller, profile: RetrievalProfile, rows: Rows, query: str, position: int
-) -> Standing:
-    """Rank everything that is searched by the words of the query."""
-    if profile.lexical_weight <= 0:
-        return Standing("lexical", None, None, 0, "off (lexical_weight 0)")
+) -> Iterator[Standing]:
+    """Rank everything that is searched by the words of the query, and by its cosine to it."""
     reader = recaller.reader
-    leg = rank_lexical(reader, query, rows.memories, reader.end, rows.summaries)
-    return _stand("lexical", leg, position)
 
+    def stand(name: str, leg: Leg) -> Standing:
+        score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
+        return Standing(name, leg.rank_of().get(position), score, int(leg.ranking.size))
 
-def dense_standing(
-    recaller: Recaller, profile: RetrievalProfile, rows: Rows, query: str, position: int
-) -> Standing:
-    """Rank everything that is searched by its exact cosine to the query."""
-    reader, vectors = recaller.reader, recaller.reader.vectors
-    if profile.dense_weight <= 0:
-        return Standing("dense", None, None, 0, "off (dense_weight 0)")
-    if vectors is None:
-        return Standing("dense", None, None, 0, "the snapshot has no vectors")
-    try:
-        vector = recaller.inputs_now().query_vector(query)
-        parts = [
-            np.asarray(vectors[start : start + _ROWS_AT_ONCE] @ vector, dtype=np.float32)
-            for start in range(0, reader.count, _ROWS_AT_ONCE)
-        ]
-    except (EncoderError, OSError, ValueError) as error:
-        return Standing("dense", None, None, 0, f"could not be asked: {error}")
-    cosines = np.concatenate(parts)
-    leg = Leg.of_scores(cosines, top_positions(cosines, cosines.size, rows.memories))
-    if rows.summaries is not None and reader.summary_vectors is not None:
-        of_summaries = np.asarray(reader.summary_vectors @ vector, dtype=np.float32)
-        leg = join_legs(leg, of_summaries, rows.summaries, reader.count, reader.first_live)
-    return _stand("dense", leg, position)
-
-
-def _stand(name: str, leg: Leg, position: int) -> Standing:
-    score = float(leg.scores_at(np.array([position], dtype=np.int64))[0])
-    return Standing(name, leg.rank_of().get(position), score, int(leg.ranking.size))
+    if profile.scorer != "fusion":
+        pass
+    elif profile.lexical_weight <= 0:
+        yield Standing("lexical", None, None, 0, "off (lexical_weight 0)")
+    else:
+        found = rank_lexical(reader, query, rows.memories, reader.end, rows.summaries)
+        yield stand("lexical", found)
+    fault = None if profile.dense_weight > 0 else "off (dense_weight 0)"
+    if fault is None and reader.vectors is None:
+        fault = "the snapshot has no vectors"
+    if fault is None:
+        try:
+            vector = recaller.inputs_now().query_vector(query)
+            found = rank_dense(reader, vector, rows.memories, reader.end, rows.summaries)
+            yield stand("dense", found)
+        except (EncoderError, OSError, ValueError) as error:
+            fault = f"could not be asked: {error}"
+    if fault is not None:
+        yield Standing("dense", None, None, 0, fault)
 
 
 def _say_standing(standing: Standing, allowed: int, depth: int) -> str:
@@ -631,15 +592,11 @@ def _say_standing(standing: Standing, allowed: int, depth: int) -> str:
     return f"rank {standing.rank:,} of {of}; the best {depth:,} are taken"
 
 
-# `expand`: everything that a summary stands for, from the snapshot that serves.
-#
-# A summary may leave out what its sources say; nothing of it is ever out of reach.
+# `expand`: everything that a summary stands for, from the snapshot that serves. A summary may leave
+# out what its sources say; nothing of it is ever out of reach.
 
-
-_LINEAGE = (
-    "summary_id, method, session_id, first_us, last_us, source_tokens, summary_tokens, "
-    "align, cover, confidence, decay_rate, facts, plan_id"
-)
+_GATE = ("align", "cover", "confidence", "decay_rate", "source_tokens", "summary_tokens")
+_LINEAGE = ("method", "first_us", "last_us", "facts", "plan_id", *_GATE)
 
 
 class UnknownSummaryError(StoreError):
@@ -716,47 +673,39 @@ def expand_from(
 ) -> Expansion:
     """Return what a summary of an opened snapshot stands for; errors as of `expand`."""
     try:
-        found = _expansion(reader, snapshot_id, summary_id, user)
+        position, mask = reader.summaries.position_of(summary_id), _of_user(reader, user)
+        if position is not None and _is_allowed(reader, position, mask):
+            return _expansion(reader, snapshot_id, summary_id, position, mask)
     # Damage below the reach of the quick check raises whatever the step that meets it raises.
     except Exception as error:
         raise SnapshotCorruptError(
             f"{type(error).__name__} in {snapshot_id}: run `noctuary doctor`"
         ) from error
-    if found is None:
-        raise UnknownSummaryError(
-            f"there is no summary {summary_id!r} in snapshot {snapshot_id} for "
-            f"{'nobody in particular' if user is None else 'user ' + repr(user)}: ids of summaries "
-            "are those of kind 'summary' in a recall; it may be older than the last night, or "
-            "stand for memories of another user (--user)"
-        )
-    return found
+    raise UnknownSummaryError(
+        f"there is no summary {summary_id!r} in snapshot {snapshot_id} for "
+        f"{'nobody in particular' if user is None else 'user ' + repr(user)}: ids of summaries "
+        "are those of kind 'summary' in a recall; it may be older than the last night, or "
+        "stand for memories of another user (--user)"
+    )
 
 
 def _expansion(
-    reader: SnapshotReader, snapshot_id: str, summary_id: str, user: str | None
-) -> Expansion | None:
-    summaries, position = reader.summaries, reader.summaries.position_of(summary_id)
-    mask, _ = build_mask(Scope(user=user), reader.facets, reader.created_at_us)
-    if position is None or not _is_allowed(reader, position, mask):
-        return None
-    sources = summaries.at(position).sources
-    (row,) = reader.look_up("summaries", "summary_id", _LINEAGE, [summary_id])
-    lineage = dict(zip(_LINEAGE.split(", "), row, strict=True))
-    judged = ("align", "cover", "confidence", "decay_rate", "source_tokens", "summary_tokens")
-    gate = {name: lineage[name] for name in judged}
+    reader: SnapshotReader, snapshot_id: str, summary_id: str, position: int, mask: Mask | None
+) -> Expansion:
+    sources = reader.summaries.at(position).sources
+    (row,) = reader.look_up("summaries", "summary_id", ", ".join(_LINEAGE), [summary_id])
+    lineage = dict(zip(_LINEAGE, row, strict=True))
+    gate = {name: lineage[name] for name in _GATE}
     if lineage["facts"] is not None:
         gate["facts"] = parse_json(lineage["facts"])
     rows, ids = reader.describe([position, *sources]), reader.public_ids(sources)
+    created = {p: from_micros(rows[p]["created_at_us"]) for p in sources}
     shown = ("content", "category", "wing", "room", "session_id", "user")
     return Expansion(
         summary_id=summary_id,
         text=rows[position]["content"],
         sources=tuple(
-            Source(
-                id=ids[p],
-                created_at=from_micros(rows[p]["created_at_us"]),
-                **{name: rows[p][name] for name in shown},
-            )
+            Source(id=ids[p], created_at=created[p], **{name: rows[p][name] for name in shown})
             for p in sources
         ),
         parents=_parents(reader, summary_id, mask),

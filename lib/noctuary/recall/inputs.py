@@ -8,28 +8,36 @@ from __future__ import annotations
 import math
 import threading
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core.errors import EncoderError
+from noctuary.core.manifest import Manifest
 from noctuary.core.store import StorePaths
 from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.embed.fingerprint import HOSTED_POOLING, EncoderFingerprint, require_same
+from noctuary.embed.lean import HEADER_FILE, LeanEncoder, WarmEncoder, read_header
 from noctuary.recall.query import Mask
-from noctuary.recall.query_encoder import encode_query, encoder_identity
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallWarning
-from noctuary.usage.reader import UsageReader
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from noctuary.compact.archive import ArchiveReader
     from noctuary.core.settings import Settings
+    from noctuary.embed.hosted import HostedQueryEncoder
+    from noctuary.embed.onnx import OnnxEncoder
     from noctuary.sources.live import LiveState
     from noctuary.usage.query_log import LoggedQuery
+    from noctuary.usage.reader import UsageReader
+
+Vector = NDArray[np.float32]
 
 
 class Usage(NamedTuple):
@@ -62,10 +70,6 @@ class ArchiveState(NamedTuple):
         return ArchiveState(f"{archive.digest} {moment_us}", plans, hidden_in) if plans else None
 
 
-_WIDENING = 8
-"""How much further down the list of the most used each look goes: more reads rows that nobody
-needs, less asks again and again where others fill its head."""
-
 T = TypeVar("T")
 
 
@@ -79,7 +83,8 @@ def look_down(
         kept = keep(ids)
         if len(kept) >= limit or len(ids) < asked:
             return kept[:limit]
-        asked *= _WIDENING
+        # More reads rows that nobody needs, less asks often where others fill the list's head.
+        asked *= 8
 
 
 class Inputs(NamedTuple):
@@ -98,7 +103,7 @@ class Inputs(NamedTuple):
     private: Callable[[], Mask | None] = lambda: None
     may_warm: bool = False  # whether ONNX Runtime may encode, see `encode_query`
     archived: Callable[[], ArchiveReader | None] = lambda: None  # the newest; None without a file
-    look: Callable[[], LiveState | None] = lambda: None  # what the store has beyond the snapshot
+    live: Callable[[], LiveState | None] = lambda: None  # what the store has beyond the snapshot
     look_s: float = 0.0  # seconds that live rows may be encoded for
 
     def with_store(self, settings: Settings) -> Inputs:
@@ -111,7 +116,7 @@ class Inputs(NamedTuple):
 
             return look_now(self.paths, self.reader, settings.live, settings.source)
 
-        return self._replace(look=look, look_s=settings.live.deadline_ms / 1000)
+        return self._replace(live=look, look_s=settings.live.deadline_ms / 1000)
 
     def now_us(self) -> int:
         """Return the clock, microseconds since the epoch."""
@@ -121,7 +126,7 @@ class Inputs(NamedTuple):
         """Return the fingerprint of the encoder on disk; None if it cannot be read."""
         return encoder_identity(self.paths, self.reader.manifest)
 
-    def query_vector(self, text: str, within_ms: float = math.inf) -> NDArray[np.float32]:
+    def query_vector(self, text: str, within_ms: float = math.inf) -> Vector:
         """Return the unit vector of a query; EncoderError, OSError, ValueError if there is none."""
         manifest = self.reader.manifest
         return encode_query(self.paths, manifest, text, may_warm=self.may_warm, within_ms=within_ms)
@@ -131,16 +136,10 @@ class Inputs(NamedTuple):
         archive = self.archived()
         return None if archive is None else ArchiveState.of(archive, None)
 
-    def live(self) -> LiveState | None:
-        """Return what the store has beyond the snapshot, or None where that is nothing."""
-        return self.look()
-
     def live_vectors(
         self, rows: Sequence[MemoryRecord], within_ms: float = math.inf
-    ) -> Mapping[str, NDArray[np.float32]]:
+    ) -> Mapping[str, Vector]:
         """Return unit vectors of live rows by content hash, as many as time allows."""
-        from noctuary.recall.query_encoder import encode_rows
-
         within_s = min(self.look_s, within_ms / 1000)
         return encode_rows(self.paths, self.reader.manifest, rows, within_s)
 
@@ -204,187 +203,321 @@ class Inputs(NamedTuple):
         self, name: str, query: str, texts: Sequence[str], timeout_ms: float
     ) -> NDArray[np.float64] | RecallWarning:
         """Return a cross-encoder's scores, or why there are none."""
+        from noctuary.recall.phases import open_reranker
+
         return open_reranker(name).score(query, texts, timeout_ms)
 
 
-# A cross-encoder behind a hard time limit: reads query and memory together, scores each pair.
-#
-# sentence-transformers and torch are imported when a reranker is first asked, in a thread of its
-# own, and nothing is fetched: local files only. A thread cannot be stopped from outside, so a
-# question that was given up ends by itself: between two batches it looks whether anybody waits.
-#
-# Source: hybrid-recall design A.6 (over the fused top 20 to 30, fallback to the fused order).
+# Phase 10: is the query encoder the one that made the vectors? The whole fingerprint is compared
+# (name, weights, dimension, pooling, prefixes, normalisation, length limit): two models of one
+# dimension give cosines that look plausible and mean nothing.
 
 
-_BATCH_PAIRS = 8
-"""Pairs per forward pass: fewer give up sooner after a timeout, more save the cost of a call."""
+def encoder_identity(paths: StorePaths, manifest: Manifest) -> dict[str, Any] | None:
+    """Return the fingerprint of the encoder on disk; None where there is none that can be read.
 
-_RETRY_AFTER_S = 30.0
-"""A model that could not be loaded is tried again after this long: shorter slows every recall of a
-store whose reranker is broken, longer keeps a repaired one unused in a running server."""
+    It is in the lean encoder's header, in that of the ONNX export where there is no other, or in
+    the file in which the store describes a provider's model.
+    """
+    if manifest.encoder_digest is None:
+        return None
+    directory = paths.encoders / manifest.encoder_digest
+    try:
+        if manifest.encoder is not None and manifest.encoder.get("pooling") == HOSTED_POOLING:
+            from noctuary.embed.hosted import read_description
 
-_EXIT_PATIENCE_S = 5.0
-"""How long a process that ends waits for the batch that is being computed: an interpreter that goes
-away under torch's compiled code aborts (measured), a model that hangs must not keep it for ever."""
+            return read_description(directory).fingerprint().to_json()
+        if not directory.is_dir():
+            from noctuary.embed.onnx import read_header as read_export
 
-_making = threading.Lock()
-
-
-class _Job:
-    """One question to a model: what is asked, what came back, and whether anybody still waits."""
-
-    def __init__(self, query: str, texts: Sequence[str]) -> None:
-        self.pairs = [(_readable(query), _readable(text)) for text in texts]
-        self.done = threading.Event()
-        self.given_up = False
-        self.computing = False
-        self.answer: NDArray[np.float64] | RecallWarning | None = None
+            return read_export(_export(directory)).fingerprint.to_json()
+        header = directory / HEADER_FILE
+        stat = header.stat()
+        return _read(header, stat.st_mtime_ns, stat.st_size, stat.st_ino)
+    except (OSError, EncoderError):
+        return None
 
 
-class Reranker:
-    """One cross-encoder of this process; safe to share between threads, one question at a time."""
+@lru_cache(maxsize=4)  # one, and its successor while a new model is rolled out, of two stores
+def _read(header: Path, _mtime_ns: int, _size: int, _inode: int) -> dict[str, Any]:
+    return read_header(header.parent).fingerprint.to_json()
 
-    def __init__(self, model: str) -> None:
-        self.model = model
-        self._turn = threading.Lock()
-        self._given_up = False
-        self._loaded: Any = None
-        self._broken: RecallWarning | None = None
-        self._retry_at_s = 0.0
-        self._running: set[_Job] = set()
-        # Not atexit: that would keep a model that nobody uses any more.
-        weakref.finalize(self, _leave, self._running)
 
-    def score(
-        self, query: str, texts: Sequence[str], timeout_ms: float
-    ) -> NDArray[np.float64] | RecallWarning:
-        """Return how well each text answers, (m,), higher is better, or why that is not known.
+class GuardResult(NamedTuple):
+    """What the guard found; UNKNOWN where either side says nothing about itself."""
 
-        While a question that was given up still runs, others are refused at once; while somebody
-        waits for one, the next waits too, within its own time.
-        """
-        if not texts:
-            return np.empty(0, dtype=np.float64)
-        limit_s = min(max(timeout_ms, 0.0) / 1000, threading.TIMEOUT_MAX)
-        until_s = time.monotonic() + limit_s
-        if not self._turn.acquire(timeout=0.0 if self._given_up else limit_s):
-            return self._late(timeout_ms)
-        self._given_up = False
-        if self._broken is not None and time.monotonic() < self._retry_at_s:
-            self._turn.release()
-            return self._broken
-        job = _Job(query, texts)
-        self._running.add(job)
-        # A daemon: a process that has its answer does not stay for a model that is still loading.
-        threading.Thread(target=self._work, args=(job,), daemon=True).start()
-        job.done.wait(max(until_s - time.monotonic(), 0.0))
-        if job.answer is None:
-            job.given_up = self._given_up = True
-            return self._late(timeout_ms)
-        return job.answer
+    verdict: Literal["MATCH", "MISMATCH", "UNKNOWN"]
+    ingest: Mapping[str, Any] | None  # fingerprint of the encoder that made the vectors
+    query: Mapping[str, Any] | None  # of the one that queries are encoded with
+    differing: tuple[str, ...] = ()  # names of the fields that differ
 
-    def _late(self, timeout_ms: float) -> RecallWarning:
-        if self._loaded is None:
-            return RecallWarning(
-                "reranker_loading",
-                f"the reranker {self.model} was not loaded within {timeout_ms:g} ms; the fused "
-                "order stands. Ask again in a process that stays (noctuary serve)",
-            )
-        return RecallWarning(
-            "reranker_timeout",
-            f"the reranker {self.model} did not answer within {timeout_ms:g} ms; the fused order "
-            "stands. Raise rerank_timeout_ms, lower rerank_depth or use a smaller model",
+    @property
+    def models(self) -> dict[str, str]:
+        """Return the two models in words."""
+        return {"ingest_model": _name(self.ingest), "query_model": _name(self.query)}
+
+    @property
+    def message(self) -> str:
+        """Say what differs and what to do about it."""
+        what = ", ".join(self.differing) or "nothing"
+        return (
+            f"vectors were made by {_name(self.ingest)}, queries are encoded by "
+            f"{_name(self.query)} (different: {what}): run the nightly job again with the model "
+            "that you want"
         )
 
-    def _work(self, job: _Job) -> None:
-        try:
-            if self._loaded is None:
-                self._loaded, self._broken = _load(self.model), None
-            job.answer = self._ask(job)
-        except _UnavailableError as error:
-            self._broken = job.answer = RecallWarning("reranker_unavailable", str(error))
-            self._retry_at_s = time.monotonic() + _RETRY_AFTER_S
-        # A model raises whatever its code raises; recall answers without it and says so.
-        except Exception as error:
-            job.answer = self._failed(f"raised {type(error).__name__}: {str(error)[:200]}")
-        finally:
-            self._running.discard(job)
-            self._turn.release()
-            job.done.set()
+    def hook_context(self) -> dict[str, Any]:
+        """Return the RFC's context of post_model_guard."""
+        return {"match": self.verdict == "MATCH", **self.models}
 
-    def _ask(self, job: _Job) -> NDArray[np.float64] | RecallWarning | None:
-        scores: list[float] = []
-        job.computing = True
-        for start in range(0, len(job.pairs), _BATCH_PAIRS):
-            if job.given_up:
-                return None
-            batch = job.pairs[start : start + _BATCH_PAIRS]
-            found = self._loaded.predict(batch, batch_size=_BATCH_PAIRS, show_progress_bar=False)
-            part = np.asarray(found, dtype=np.float64)
-            if part.shape != (len(batch),):
-                shape = f"an array of shape {part.shape} for {len(batch)} pairs"
-                return self._failed(f"gave {shape}; expected one score per pair")
-            scores += part.tolist()
-        answer = np.array(scores)
-        if not np.isfinite(answer).all():
-            return self._failed("gave a score that is not a finite number")
-        return answer
-
-    def _failed(self, what: str) -> RecallWarning:
-        rest = "the fused order stands. Choose another model or set reranker to nothing"
-        return RecallWarning("reranker_failed", f"the reranker {self.model} {what}; {rest}")
+    def trace_event(self, *, blocked: bool) -> dict[str, Any]:
+        """Return the RFC's candidate-trace event of a mismatch."""
+        return {
+            "phase": "model_guard",
+            "action": "block" if blocked else "warn",
+            **self.models,
+            "dim_ingest": (self.ingest or {}).get("dimension"),
+            "dim_query": (self.query or {}).get("dimension"),
+        }
 
 
-def open_reranker(model: str) -> Reranker:
-    """Return this process's reranker of a name or directory; it is loaded when it is asked."""
-    # Two threads that ask first would otherwise load the model twice.
-    with _making:
-        return _make(model)
+def guard_model(ingest: Mapping[str, Any] | None, query: Mapping[str, Any] | None) -> GuardResult:
+    """Compare two fingerprints field by field."""
+    if ingest is None or query is None:
+        return GuardResult("UNKNOWN", ingest, query)
+    names = sorted({*ingest, *query})
+    differing = tuple(n for n in names if ingest.get(n) != query.get(n))
+    return GuardResult("MISMATCH" if differing else "MATCH", ingest, query, differing)
 
 
-@lru_cache(maxsize=2)  # one, and its successor while they are being compared
-def _make(model: str) -> Reranker:
-    return Reranker(model)
+def _name(fingerprint: Mapping[str, Any] | None) -> str:
+    if fingerprint is None:
+        return "an unknown model"
+    weights = str(fingerprint.get("weights_sha256", ""))[:8]
+    return f"{fingerprint.get('model')} ({fingerprint.get('dimension')}, weights {weights})"
 
 
-def _leave(running: set[_Job]) -> None:
-    """Give up what still runs when the process ends, and wait for the batch at hand."""
-    for job in tuple(running):
-        job.given_up = True
-        # Loading is left alone: it takes seconds, and Python ends an import without harm.
-        if job.computing:
-            job.done.wait(_EXIT_PATIENCE_S)
+# Turning a query into a vector without torch: the store's encoder, opened once per process. The
+# lean encoder answers; a process that keeps asking may change to ONNX Runtime. A model that the
+# lean encoder cannot read has its ONNX export alone, which takes a while to load. Where a provider
+# made the snapshot's vectors, it is asked over the network, for as long as the recall may take.
+
+_OPEN_ENCODERS = 2  # one, and its successor while a new model is being rolled out
+_CACHED_QUERIES = 2048  # prompts repeat across scopes and evaluation arms; 1.5 KB each
+_ONNX_SUFFIX = ".onnx"  # as noctuary.embed.onnx.onnx_directory names it; not worth its import
+_WAIT_SHARE = 0.7  # of the time left, as for a provider: the rest is for ranking and the way back
+_lock = threading.Lock()
 
 
-class _UnavailableError(Exception):
-    """The library or the model cannot be loaded."""
+def encode_query(
+    paths: StorePaths,
+    manifest: Manifest,
+    query: str,
+    *,
+    may_warm: bool = False,
+    within_ms: float = math.inf,
+) -> Vector:
+    """Return the unit vector of a query, by exactly the model that made the snapshot's vectors.
+
+    `may_warm` lets ONNX Runtime encode once several queries were asked. The two agree to float32
+    rounding (1e-6), and when the change happens depends on time: what must be reproducible to the
+    last digit leaves it off. Of `within_ms`, what is left for the answer, a part is waited for a
+    provider, or until a model that only ONNX Runtime reads is loaded. EncoderError if there is no
+    vector in time, or no such model.
+    """
+    directory, expected = _place(paths, manifest)
+    if expected.is_hosted:
+        return _hosted(directory, expected).encode_query(query, within_ms)
+    if _has_lean(directory):
+        return _encode(directory, expected, query, may_warm)
+    return _encode_onnx(_onnx(directory, expected, within_ms), query)
 
 
-def _load(model: str) -> Any:
+def warm_up(paths: StorePaths, manifest: Manifest) -> str:
+    """Load ONNX Runtime now, for a process that will keep asking; return why it is not used."""
+    directory, expected = _place(paths, manifest)
+    if not expected.is_hosted and _has_lean(directory):
+        _open(directory, expected).load()
+    return lean_reason(paths, manifest)
+
+
+def lean_reason(paths: StorePaths, manifest: Manifest) -> str:
+    """Return why this process encodes with the lean encoder; empty if ONNX Runtime does it."""
+    directory, expected = _place(paths, manifest)
+    if expected.is_hosted:
+        title = _hosted(directory, expected).model.title
+        return f"queries are encoded by {title} over the network"
+    if _has_lean(directory):
+        return _open(directory, expected).reason
+    _onnx(directory, expected)
+    return ""
+
+
+def text_encoder(
+    paths: StorePaths, manifest: Manifest, within_ms: float = math.inf
+) -> LeanEncoder | OnnxEncoder:
+    """Return what encodes other texts here itself; EncoderError where a provider did."""
+    directory, expected = _place(paths, manifest)
+    if expected.is_hosted:
+        raise EncoderError(
+            f"{expected.model} encodes over the network; only queries and stored memories are sent "
+            "there"
+        )
+    if _has_lean(directory):
+        return _open(directory, expected).lean
+    return _onnx(directory, expected, within_ms)
+
+
+def remember_query(paths: StorePaths, manifest: Manifest, query: str, vector: Vector) -> None:
+    """Keep the vector of a query that a provider was asked for elsewhere, in a batch."""
+    _hosted(*_place(paths, manifest)).remember(query, vector)
+
+
+def forget_queries() -> None:
+    """Drop every cached query vector, so that a benchmark times prompts as if never asked."""
+    _encode.cache_clear()
+    _encode_onnx.cache_clear()
+    _opened_hosted.cache_clear()
+
+
+def _place(paths: StorePaths, manifest: Manifest) -> tuple[Path, EncoderFingerprint]:
+    if manifest.encoder is None or manifest.encoder_digest is None:
+        raise EncoderError("the snapshot was built without vectors that this machine can query")
+    directory = paths.encoders / manifest.encoder_digest
+    return directory, EncoderFingerprint.from_json(manifest.encoder)
+
+
+def _hosted(directory: Path, expected: EncoderFingerprint) -> HostedQueryEncoder:
+    from noctuary.embed.hosted import HOSTED_FILE
+
     try:
-        library: Any = import_module("sentence_transformers")
-    except ImportError as error:
-        raise _UnavailableError(
-            f"sentence-transformers cannot be imported ({error}); the fused order stands. Install "
-            "noctuary[pipelines] or set reranker to nothing"
-        ) from error
-    quiet: Any = import_module("transformers.utils.logging")
-    bars = quiet.is_progress_bar_enabled()
-    quiet.disable_progress_bar()
+        # The address may change without another fingerprint: then the night writes the file anew.
+        written_ns = (directory / HOSTED_FILE).stat().st_mtime_ns
+    except OSError as error:
+        raise EncoderError(
+            f"cannot read {directory / HOSTED_FILE} ({type(error).__name__}), which says where "
+            f"{expected.model} is asked. Run the nightly job again."
+        ) from None
+    with _lock:
+        return _opened_hosted(directory, expected, written_ns)
+
+
+@lru_cache(maxsize=_OPEN_ENCODERS)
+def _opened_hosted(
+    directory: Path, expected: EncoderFingerprint, _written_ns: int
+) -> HostedQueryEncoder:
+    from noctuary.embed.hosted import HostedQueryEncoder, read_description
+
+    model = read_description(directory)
+    require_same(expected, model.fingerprint())
+    return HostedQueryEncoder(model)
+
+
+def _read_only(vector: Vector) -> Vector:
+    vector.flags.writeable = False
+    return vector
+
+
+@lru_cache(maxsize=_CACHED_QUERIES)
+def _encode(directory: Path, expected: EncoderFingerprint, query: str, may_warm: bool) -> Vector:
+    encoder = _open(directory, expected)
+    return _read_only((encoder if may_warm else encoder.lean).encode_query(query))
+
+
+@lru_cache(maxsize=_CACHED_QUERIES)
+def _encode_onnx(encoder: OnnxEncoder, query: str) -> Vector:
+    return _read_only(encoder.encode_query(query))
+
+
+def _open(directory: Path, expected: EncoderFingerprint) -> WarmEncoder:
+    # Two threads that open at once would count their queries in two encoders.
+    with _lock:
+        return _opened(directory, expected)
+
+
+@lru_cache(maxsize=_OPEN_ENCODERS)
+def _opened(directory: Path, expected: EncoderFingerprint) -> WarmEncoder:
+    lean = LeanEncoder.open(directory)
+    require_same(expected, lean.fingerprint)
+    return WarmEncoder(lean, _export(directory))
+
+
+def _export(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}{_ONNX_SUFFIX}")
+
+
+def _has_lean(directory: Path) -> bool:
+    """Say whether the lean encoder answers; where nothing is there, it says what is wrong."""
+    return directory.is_dir() or not _export(directory).is_dir()
+
+
+def _onnx(
+    directory: Path, expected: EncoderFingerprint, within_ms: float = math.inf
+) -> OnnxEncoder:
+    from noctuary.embed.onnx import HEADER_FILE
+
+    export = _export(directory)
+    # A night that exports anew writes the file anew: what failed before is tried again.
+    written_ns = (export / HEADER_FILE).stat().st_mtime_ns
+    with _lock:
+        opening = _opening(export, expected, written_ns)
     try:
-        return library.CrossEncoder(model, local_files_only=True)
-    # The loader raises whatever its many parts raise.
-    except Exception as error:
-        raise _UnavailableError(
-            f"the reranker {model} cannot be loaded ({type(error).__name__}: {str(error)[:200]}); "
-            "the fused order stands. Give the directory of a whole sentence-transformers "
-            "cross-encoder, or download it before"
-        ) from error
+        return opening.result(None if within_ms == math.inf else within_ms / 1000 * _WAIT_SHARE)
+    except TimeoutError:
+        raise EncoderError(
+            f"ONNX Runtime is still loading {expected.model}: `noctuary serve` keeps it loaded"
+        ) from None
+
+
+@lru_cache(maxsize=_OPEN_ENCODERS)
+def _opening(export: Path, expected: EncoderFingerprint, _written_ns: int) -> Future[OnnxEncoder]:
+    """Begin to open an export: a recall that has no time to wait leaves it to the next one."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from noctuary.embed.onnx import OnnxEncoder
+
+    def work() -> OnnxEncoder:
+        # One thread per call: more of them change the last digits with their number.
+        encoder = OnnxEncoder.open(export, 1)
+        require_same(expected, encoder.fingerprint)
+        return encoder
+
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(work)
     finally:
-        if bars:
-            quiet.enable_progress_bar()
+        pool.shutdown(wait=False)
 
 
-def _readable(text: str) -> str:
-    # A lone surrogate cannot be handed to a tokenizer: it is not UTF-8 and carries no text.
-    return text.encode("utf-8", "replace").decode("utf-8")
+KEPT = 4_096
+"""Vectors of live rows that a process keeps: twice the rows of the default bound, some 6 MB."""
+
+_kept: dict[tuple[str, str], Vector] = {}
+
+
+def encode_rows(
+    paths: StorePaths, manifest: Manifest, rows: Sequence[MemoryRecord], within_s: float
+) -> dict[str, Vector]:
+    """Return unit vectors by content hash: all that are known, and new ones while there is time."""
+    until_s, last_s, model = time.perf_counter() + within_s, 0.0, manifest.encoder_digest
+    if model is None:
+        return {}
+    found: dict[str, Vector] = {}
+    stopped = False
+    for row in rows:
+        vector, began_s = _kept.get((model, row.content)), time.perf_counter()
+        stopped = stopped or began_s + last_s > until_s
+        if vector is None and not stopped:
+            try:
+                vector = text_encoder(paths, manifest).encode_documents([row.content])[0]
+            except (EncoderError, OSError, ValueError):
+                stopped = True
+                continue
+            with _lock:
+                if len(_kept) >= KEPT:
+                    _kept.clear()
+                _kept[model, row.content] = vector
+            last_s = time.perf_counter() - began_s
+        if vector is not None:
+            found[row.content_hash] = vector
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -38,11 +38,8 @@ from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.snapshot.arrays import SummaryArrays
 from noctuary.text.tokens import UNSPACED, script_of, tokenize
 
-# What a leg is, and the lexical and dense ones over the rows of every kind in scope.
-#
-# All kinds compare: the words of a summary or of a live row weigh what they weigh in the corpus
-# (noctuary.lexical.build.build_postings_beside), and their vectors come from the same encoder.
-
+# The lexical and dense legs over the rows of every kind in scope. All kinds compare: the words of a
+# summary or of a live row weigh what they weigh in the corpus, their vectors are of one encoder.
 
 ScoresAt = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 Shown = NDArray[np.bool_]  # which summaries are searched, shape (s,)
@@ -199,13 +196,9 @@ def find_exact_matches(
     return held[positions]
 
 
-# How near a summary's turns are to a query: the mean of the nearest two.
-#
-# One vector for a text of twenty turns is near to what the turns have in common and to nothing
-# that one of them says. The turns' own vectors are in the pack anyway, because turns are never
-# dropped; comparing the query with them is late interaction (Khattab and Zaharia 2020) with turns
-# in the place of tokens. docs/decisions/0017 has the numbers.
-
+# How near a summary's turns are to a query: the mean of the nearest two. One vector for a text of
+# twenty turns is near to nothing that one of them says; this is late interaction (Khattab and
+# Zaharia 2020) with turns in the place of tokens. docs/decisions/0017 has the numbers.
 
 SHORTLIST_FACTOR = 4
 """Summaries whose turns are read, as a multiple of the depth, where the turns have not all been
@@ -248,7 +241,6 @@ def score_shortlist(
 
 
 # Fusion of the lexical and dense legs into one score in [0, 1]. Pure functions over arrays.
-
 
 _LARGEST = float(np.finfo(np.float64).max)
 
@@ -328,11 +320,9 @@ def apply_importance(scores: Scores, importance: NDArray[np.floating], prior: fl
     return scores * ((1.0 - prior) + prior * importance.astype(np.float64))
 
 
-# The graph leg: what the concept graph adds to a fused ranking, and by which path.
-#
-# Added to the base score, never ranked as a list of its own: an equal vote loses what the base
-# score knows (research/probes.md section 1). Where the query names nothing, no hit leads anywhere
-# and no candidate belongs to a session, the leg abstains and the ranking is returned as it came.
+# The graph leg adds to the base score and is never ranked as a list of its own: an equal vote loses
+# what the base score knows (research/probes.md section 1). Where the query names nothing, no hit
+# leads anywhere and no candidate belongs to a session, it abstains.
 
 
 FuseAt = Callable[[Positions], Scores]  # base scores of any positions
@@ -434,19 +424,11 @@ def _arriving(positions: Positions, walked: Walk, named: Named) -> Scores:
     return arriving
 
 
-# By which path the graph moved a memory: seed -> relation -> concept -> memory.
-
-
-NAMED_BY_QUERY = "named_by_query"
-IN_SESSION = "in_session"
-SAID_BY = "said_by"
-IN_COMPANY_OF = "in_company_of"
-OWN_WORDS = "own_words"
 NO_CONCEPT = -1
 
 
 class GraphPath(NamedTuple):
-    """How the graph reached one memory."""
+    """How the graph reached one memory: seed -> relation -> concept -> memory."""
 
     score: float  # everything that was added, before weight and scaling, > 0
     seed: int | None  # the memory that the strongest part came from; None: from the query
@@ -480,25 +462,22 @@ def path_of(ranking: GraphRanking, position: int) -> GraphPath | None:
     return GraphPath(sum(shares.values()), seed, relation, concept, evidence, shares)
 
 
-def _parts(ranking: GraphRanking, position: int) -> list[_Part]:
-    parts: list[_Part] = []
+def _parts(ranking: GraphRanking, position: int) -> Iterator[_Part]:
     walked, named, talk = ranking.walked, ranking.named, ranking.talk
     for i in np.flatnonzero(walked.positions == position).tolist():
         relation, seed = RELATIONS[int(walked.relations[i])], int(walked.seeds[i])
-        parts.append((float(walked.scores[i]), relation, seed, int(walked.concepts[i]), (seed,)))
+        yield float(walked.scores[i]), relation, seed, int(walked.concepts[i]), (seed,)
     for i in np.flatnonzero(named.positions == position).tolist():
         score, concept = float(named.scores[i]), int(named.concepts[i])
-        parts.append((score, NAMED_BY_QUERY, None, concept, (position,)))
+        yield score, "named_by_query", None, concept, (position,)
     if talk is not None:
         for place in np.flatnonzero(talk.members == position).tolist():
-            heard = _heard(ranking, talk, place)
-            weight = ranking.session_weight
-            parts += [(weight * score, r, seed, c, found) for score, r, seed, c, found in heard]
-    return parts
+            for lent, relation, seed, concept, held in _heard(ranking, talk, place):
+                yield ranking.session_weight * lent, relation, seed, concept, held
 
 
-def _heard(ranking: GraphRanking, talk: Talk, place: int) -> list[_Part]:
-    """Return what the session of one member lends it, split by relation."""
+def _heard(ranking: GraphRanking, talk: Talk, place: int) -> Iterator[_Part]:
+    """Yield what the session of one member lends it, split by relation."""
     position = int(talk.members[place])
     same = np.flatnonzero(talk.owners == talk.owners[place])
     base = ranking.before[same]
@@ -507,28 +486,24 @@ def _heard(ranking: GraphRanking, talk: Talk, place: int) -> list[_Part]:
     origin = None if best == position else best
     if not talk.is_turn[place]:
         share = FACT_COVERAGE_WEIGHT * float(talk.coverage[place])
-        return [(share, IN_SESSION, origin, NO_CONCEPT, (best,))]
-    speaker, own = int(talk.speakers[place]), float(talk.own[place])
-    said, company = float(talk.said[place]), float(talk.company[place])
-    parts: list[_Part] = [
-        (SESSION_WEIGHT * float(base.max()), IN_SESSION, origin, NO_CONCEPT, (best,)),
-        (SPEAKER_WEIGHT * said, SAID_BY, None, speaker, (position,)),
-        (COMPANY_WEIGHT * company, IN_COMPANY_OF, None, NO_CONCEPT, (position,)),
-        (CONTEXT_WEIGHT * own, OWN_WORDS, None, NO_CONCEPT, (position,)),
-    ]
+        yield share, "in_session", origin, NO_CONCEPT, (best,)
+        return
+    own, company = float(talk.own[place]), float(talk.company[place])
+    said, speaker, itself = float(talk.said[place]), int(talk.speakers[place]), (position,)
+    yield SESSION_WEIGHT * float(base.max()), "in_session", origin, NO_CONCEPT, (best,)
+    yield SPEAKER_WEIGHT * said, "said_by", None, speaker, itself
+    yield COMPANY_WEIGHT * company, "in_company_of", None, NO_CONCEPT, itself
+    yield CONTEXT_WEIGHT * own, "own_words", None, NO_CONCEPT, itself
     neighbour = best_neighbour(talk, place)
     if neighbour is not None:
         near = int(talk.members[neighbour])
         relation = "previous_turn" if neighbour > place else "next_turn"
         lent = CONTEXT_WEIGHT * (float(talk.context[place]) - own)
-        parts.append((lent, relation, near, NO_CONCEPT, (near,)))
-    return parts
+        yield lent, relation, near, NO_CONCEPT, (near,)
 
 
-# The best memories of every wing, so that a small wing enters the pool whatever the others hold.
-#
-# A larger pool cannot promise this: k times the number of wings, asked of the whole store, may
-# still hold one wing only (research/mempalace.md section 3.4).
+# The best memories of every wing, so that a small wing enters the pool whatever the others hold: a
+# larger pool may still hold one wing only (research/mempalace.md section 3.4).
 
 
 def quota_positions(

@@ -26,11 +26,8 @@ if TYPE_CHECKING:
     from noctuary.recall.reader import SnapshotReader
 
 
-# How well the words of live rows fit a query, on the scale of the snapshot's postings.
-#
-# How rare a term is and how long a memory is on average are the snapshot's, so that scores of both
-# compare (the formula: noctuary.lexical.search). The average length is no part of a pack; it is
-# read off one posting, whose score, term frequency and length determine it.
+# How well the words of live rows fit a query, on the scale of the snapshot's postings: how rare a
+# term is and how long a memory is on average are the snapshot's (noctuary.lexical.search).
 
 
 def document_frequencies(snapshot: SnapshotReader, terms: Sequence[str]) -> dict[str, int]:
@@ -68,17 +65,16 @@ def _counts(state: LiveState, token: str) -> NDArray[np.float64]:
 def mean_length(snapshot: SnapshotReader) -> float:
     """Return the mean length of a snapshot's memories in tokens, above 0; 1 for one without a word.
 
-    Solves score = idf * tf / (tf + k1 * (1 - b + b * length / mean)) for the mean, over the terms
-    of one memory that has some, and takes the middle one: float32 scores are exact to seven digits.
+    It is no part of a pack: score = idf * tf / (tf + k1 * (1 - b + b * length / mean)) is solved
+    for it, over the terms of one memory, and the middle one taken: float32 scores are exact to
+    seven digits.
     """
     if not snapshot.posting_positions.size:
         return 1.0
     position = int(snapshot.posting_positions[0])
     columns = "content, tags, expanded_keywords, category"
-    ((content, tags, keywords, category),) = snapshot.look_up(
-        "memories", "position", columns, [str(position)]
-    )
-    tokens = document_tokens(content, tags, keywords, category)
+    (texts,) = snapshot.look_up("memories", "position", columns, [str(position)])
+    tokens = document_tokens(*texts)
     counts = Counter(tokens)
     found: list[float] = []
     for term, start, stop in snapshot.look_up("terms", "term", "term, start, stop", list(counts)):
@@ -93,9 +89,6 @@ def mean_length(snapshot: SnapshotReader) -> float:
     return sorted(found)[len(found) // 2] if found else 1.0
 
 
-# The rows themselves, as one recall sees them.
-
-
 Vectors = Callable[[Sequence[MemoryRecord]], Mapping[str, NDArray[np.float32]]]
 """Memories, the most wanted first -> unit vectors by content hash, of as many as there was time."""
 
@@ -107,7 +100,6 @@ _UNKNOWN_VALUES = frozenset({"unknown_wing", "unknown_room", "unknown_category"}
 _HOUR_US = 3_600_000_000
 
 _means: weakref.WeakKeyDictionary[SnapshotReader, float] = weakref.WeakKeyDictionary()
-"""Mean length of a snapshot's memories in tokens: read off its postings once."""
 
 
 class LiveRows:
@@ -161,9 +153,8 @@ class LiveRows:
         asked = sorted(set(tokens))
         if not asked:
             return np.zeros(len(self.rows))
-        reader = self._reader
+        reader, seen = self._reader, list[int]()
         visible = reader.count if mask is None else int(np.count_nonzero(mask))
-        seen: list[int] = []
         for token in asked:
             held = [reader.posting_positions[a:b] for a, b in reader.look_up_terms([token])]
             seen.append(sum(p.size if mask is None else int(mask[p].sum()) for p in held))
@@ -182,9 +173,6 @@ class LiveRows:
                 if row.content_hash in found:
                     self.vectors[place] = found[row.content_hash]
         return np.asarray(self.vectors @ query_vector, dtype=np.float32)
-
-
-# What one recall sees of a look into the store.
 
 
 class Seen(NamedTuple):

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+import threading
+import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,11 +56,38 @@ def _multiplied(
     return PhaseOutcome(candidates.rescored(candidates.scores * factors), reason_of)
 
 
-# Dates in the question: what was written then, or soon after, ranks higher. Never a filter.
+# Stage 2 (hybrid-recall design A.6): the head of the list in a cross-encoder's order. Its scores
+# are on its own scale, so they decide the order and never become scores: the head keeps its
+# multiset of fused scores, and what follows stays where it was.
+
+
+def rerank(candidates: Candidates, search: Search) -> PhaseOutcome:
+    """Put the first `rerank_depth` candidates in the cross-encoder's order; ties keep theirs."""
+    size = min(search.profile.rerank_depth, candidates.size)
+    if size < 2:  # one memory has only one order
+        return PhaseOutcome(candidates)
+    answer = search.rerank_scores(candidates.positions[:size])
+    if isinstance(answer, RecallWarning):
+        return PhaseOutcome(candidates, notes={"fallback": answer.code}, warnings=(answer,))
+    order = np.concatenate([np.argsort(-answer, kind="stable"), np.arange(size, candidates.size)])
+    moved = candidates.at(order)._replace(scores=candidates.scores)
+
+    def reason_of(position: int) -> str:
+        before, after = candidates.row_of(position), moved.row_of(position)
+        return (
+            f"cross-encoder moved it from place {before + 1} to {after + 1} "
+            f"(score {float(answer[before]):.2f})"
+        )
+
+    places_changed = int(np.count_nonzero(order != np.arange(candidates.size)))
+    return PhaseOutcome(moved, reason_of, notes={"read": size, "moved": places_changed})
 
 
 def dates(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Multiply by 1 + boost inside the windows of `noctuary.text.dates.find_windows`."""
+    """Multiply by 1 + boost inside the windows of `noctuary.text.dates.find_windows`.
+
+    What was written at a date in the question, or soon after, ranks higher; it is never a filter.
+    """
     from noctuary.text.dates import find_windows
 
     created_us = search.reader.created_at(candidates.positions)
@@ -133,123 +164,36 @@ def association_factor(co_retrievals: Codes, coefficient: float, max_boost: floa
 def association(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Multiply by `association_factor` of the common retrievals with all other candidates."""
     profile, together = search.profile, search.co_retrievals(candidates.positions)
-    factors = association_factor(
-        together, profile.association_coefficient, profile.association_max_boost
-    )
+    boost = (profile.association_coefficient, profile.association_max_boost)
+    factors = association_factor(together, *boost)
     return _multiplied(
         candidates, factors, lambda row: f"recalls with other candidates: {together[row]}"
     )
 
 
-# Phase 6: what was used most, filed last or tagged "pinned" ranks a little higher.
-#
-# Departures from the reference (research/mempalace.md section 1, phase 6): there a pinned set is a
-# tool of its own and changes no search; its boost here is the RFC's pinned_boost. There the spread
-# of a memory counts the distinct texts of the queries that found it; we keep no query texts by
-# memory and count the distinct days on which it was recalled. There the first memory that exceeds
-# the token budget ends the list, so that one long one empties it; here it is passed over.
+# After the boosts: bring the scores back into [0, 1] without touching their order.
 
 
-PINNED_TAG = "pinned"  # in any case: pinned by their author
-SPREAD_GAIN = 0.2  # for one more day of use: more favours steady use over a busy day
-SPREAD_CAP_DAYS = 10  # a higher cap lets years of use crowd out this month's
-USED_PER_ITEM = 2  # most-used memories per pinned item (the reference: 10 for 5); a row each
+def scaled_to_unit(scores: Scores) -> Scores:
+    """Divide scores >= 0 by the largest if it exceeds 1, else return them as they are."""
+    best = float(scores.max(initial=0.0))
+    return scores / best if best > 1.0 else scores
 
 
-def pinning_score(multipliers: Scores, days: Codes) -> Scores:
-    """Return multiplier * (1 + 0.2 * min(days, 10)), in [1, 3] times the multiplier (phase 6)."""
-    spread = np.clip(days, 0, SPREAD_CAP_DAYS).astype(np.float64)
-    return multipliers * (1.0 + SPREAD_GAIN * spread)
-
-
-def pinned_score(scores: Scores, boost: float) -> Scores:
-    """Return score + boost * (1 - score), in [score, 1]; what exceeds 1 already stays as it is."""
-    lifted = np.minimum(scores + boost * np.maximum(1.0 - scores, 0.0), 1.0)
-    return np.maximum(lifted, scores)
-
-
-def choose_pinned(
-    scores: Scores, tokens: Sequence[int], max_items: int, max_tokens: int
-) -> list[int]:
-    """Return the rows of the best that fit, best first; one that does not is passed over."""
-    chosen: list[int] = []
-    used = 0
-    for row in np.argsort(-scores, kind="stable").tolist():
-        if len(chosen) == max_items:
-            break
-        if used + tokens[row] <= max_tokens:
-            chosen.append(row)
-            used += tokens[row]
-    return chosen
-
-
-def pinned(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Lift the candidates that are pinned by `pinned_score`.
-
-    Pinned are, best `pinning_score` first and inside the profile's budget of items and tokens: the
-    most used memories with an LTP multiplier of at least pinned_ltp_threshold, whether this query
-    found them or not, and, with pinned_include_tagged, candidates that were filed inside
-    pinned_tagged_window_hours or carry the tag "pinned". Only candidates gain score.
-    """
-    if not candidates.size:
+def scale(candidates: Candidates, search: Search) -> PhaseOutcome:
+    """Apply `scaled_to_unit`; all candidates lose the same share of their score."""
+    del search
+    scaled = scaled_to_unit(candidates.scores)
+    if scaled is candidates.scores:
         return PhaseOutcome(candidates)
-    profile = search.profile
-    most_used = search.most_used(USED_PER_ITEM * profile.pinned_max_items).tolist()
-    # Candidates first and in their order: of equal pinning scores, the better answer is pinned.
-    known = list(dict.fromkeys([*candidates.positions.tolist(), *most_used]))
-    rows = search.reader.describe(known)
-    usage = search.usage_of(np.array(known, dtype=np.int64))
-    multipliers, used = ltp_multiplier(usage.recent, profile.ltp_max_boost), set(most_used)
-    reasons = {
-        p: f"recalls lately: {recent}; days with recalls: {days}"
-        for p, recent, days, m in zip(known, usage.recent, usage.days, multipliers, strict=True)
-        if p in used and m >= profile.pinned_ltp_threshold
-    }
-    if profile.pinned_include_tagged:
-        reasons |= _pinned_by_author(candidates.positions, rows, search)
-    places = [index for index, position in enumerate(known) if position in reasons]
-    tokens = [estimate_tokens(rows[known[place]]["content"]) for place in places]
-    scores = pinning_score(multipliers, usage.days)[places]
-    chosen = choose_pinned(scores, tokens, profile.pinned_max_items, profile.pinned_max_tokens)
-    lifted = np.isin(candidates.positions, [known[places[row]] for row in chosen])
-    if not lifted.any():
-        return PhaseOutcome(candidates)
-    gained = pinned_score(candidates.scores, profile.pinned_boost)
-    hits: list[int] = candidates.positions[lifted].tolist()
-    spent = sum(tokens[row] for row in chosen)
-    return PhaseOutcome(
-        candidates.rescored(np.where(lifted, gained, candidates.scores)),
-        lambda position: f"pinned: {reasons[position]}",
-        notes={"pinned": len(chosen), "pinned_candidates": len(hits), "pinned_tokens": spent},
-        annotations={position: {"pinned_reason": reasons[position]} for position in hits},
-    )
+    said = f"boosts lifted the best score to {candidates.scores.max():.3f}: all are divided by it"
+    return PhaseOutcome(candidates.rescored(scaled), lambda _: said)
 
 
-def _pinned_by_author(
-    positions: Positions, rows: Mapping[int, Mapping[str, Any]], search: Search
-) -> dict[int, str]:
-    """Return, by position, why a candidate is pinned by its tag or by when it was filed."""
-    created = search.reader.created_at(positions)
-    age_hours = ages_s(created, search.now_us) / SECONDS_PER_HOUR
-    window = search.profile.pinned_tagged_window_hours
-    recent = is_dated(created) & (age_hours <= window)
-    reasons: dict[int, str] = {}
-    for row, position in enumerate(positions.tolist()):
-        if any(tag.strip().casefold() == PINNED_TAG for tag in rows[position]["tags"]):
-            reasons[position] = f'tagged "{PINNED_TAG}"'
-        elif recent[row]:
-            reasons[position] = f"filed {age_hours[row]:.1f} h ago (window {window:g} h)"
-    return reasons
-
-
-# Phase 7: ask again with words of what similar queries found before.
-#
-# What only a further question found is marked `expanded`, so that it is not logged as a retrieval:
-# else expansion would feed itself. Where the reference's words were any words, here function words
-# are left out, and words that the query holds in another form ("flights" for "flight") as well.
-#
-# Source: research/mempalace.md section 1, phase 7.
-
+# Phase 7 (research/mempalace.md section 1): ask again with words of what similar queries found
+# before. What only a further question found is marked `expanded`, so that it is not logged as a
+# retrieval: else expansion would feed itself. Unlike the reference's, its words are no function
+# words and not held by the query in another form ("flights" for "flight").
 
 PAST_QUERIES_AT_MOST = 20  # more smooths the choice of words, fewer keeps it to the nearest
 RESULTS_PER_QUERY = 5  # best results of one whose words count; more adds words of weaker hits
@@ -325,10 +269,9 @@ def _similar(search: Search) -> list[PastQuery]:
 def _texts_found(similar: Sequence[PastQuery], search: Search) -> list[str]:
     positions = [p for q in similar for p in q.positions[:RESULTS_PER_QUERY]]
     rows = search.reader.describe(list(dict.fromkeys(positions)))
-    found = [
-        (r["content"][:CONTENT_CHARS], r["room"], r["wing"]) for r in map(rows.get, positions) if r
-    ]
-    return [" ".join(part for part in parts if part) for parts in found]
+    found = [row for row in map(rows.get, positions) if row]
+    parts = ((row["content"][:CONTENT_CHARS], row["room"], row["wing"]) for row in found)
+    return [" ".join(filter(None, part)) for part in parts]
 
 
 def _ask(
@@ -353,55 +296,100 @@ def _words() -> re.Pattern[str]:
     return re.compile(rf"{letters}(?:['’]{letters})*")
 
 
-# Stage 2: the head of the list in a cross-encoder's order. A permutation, nothing else.
+# Phase 6: what was used most, filed last or tagged "pinned" ranks a little higher.
 #
-# A cross-encoder's scores are on its own scale (logits, probabilities, anything), so they decide
-# the order and never become scores: the head keeps its multiset of fused scores, what follows
-# stays where it was, and every later phase works on numbers of the same meaning.
-#
-# Source: hybrid-recall design A.6.
+# Departures from the reference (research/mempalace.md section 1): there a pinned set is a tool of
+# its own and changes no search; its boost here is the RFC's pinned_boost. The spread of a memory is
+# the distinct days on which it was recalled, not the distinct texts of queries. A memory that
+# exceeds the token budget is passed over and does not end the list.
+
+PINNED_TAG = "pinned"  # in any case: pinned by their author
+SPREAD_GAIN = 0.2  # for one more day of use: more favours steady use over a busy day
+SPREAD_CAP_DAYS = 10  # a higher cap lets years of use crowd out this month's
+USED_PER_ITEM = 2  # most-used memories per pinned item (the reference: 10 for 5); a row each
 
 
-def rerank(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Put the first `rerank_depth` candidates in the cross-encoder's order; ties keep theirs."""
-    size = min(search.profile.rerank_depth, candidates.size)
-    if size < 2:  # one memory has only one order
+def pinning_score(multipliers: Scores, days: Codes) -> Scores:
+    """Return multiplier * (1 + 0.2 * min(days, 10)), in [1, 3] times the multiplier (phase 6)."""
+    spread = np.clip(days, 0, SPREAD_CAP_DAYS).astype(np.float64)
+    return multipliers * (1.0 + SPREAD_GAIN * spread)
+
+
+def pinned_score(scores: Scores, boost: float) -> Scores:
+    """Return score + boost * (1 - score), in [score, 1]; what exceeds 1 already stays as it is."""
+    lifted = np.minimum(scores + boost * np.maximum(1.0 - scores, 0.0), 1.0)
+    return np.maximum(lifted, scores)
+
+
+def choose_pinned(
+    scores: Scores, tokens: Sequence[int], max_items: int, max_tokens: int
+) -> list[int]:
+    """Return the rows of the best that fit, best first; one that does not is passed over."""
+    chosen: list[int] = []
+    for row in np.argsort(-scores, kind="stable").tolist():
+        if len(chosen) < max_items and tokens[row] <= max_tokens:
+            chosen.append(row)
+            max_tokens -= tokens[row]
+    return chosen
+
+
+def pinned(candidates: Candidates, search: Search) -> PhaseOutcome:
+    """Lift the candidates that are pinned by `pinned_score`.
+
+    Pinned are, best `pinning_score` first and inside the profile's budget of items and tokens: the
+    most used memories with an LTP multiplier of at least pinned_ltp_threshold, whether this query
+    found them or not, and, with pinned_include_tagged, candidates that were filed inside
+    pinned_tagged_window_hours or carry the tag "pinned". Only candidates gain score.
+    """
+    if not candidates.size:
         return PhaseOutcome(candidates)
-    head = candidates.positions[:size]
-    answer = search.rerank_scores(head)
-    if isinstance(answer, RecallWarning):
-        return PhaseOutcome(candidates, notes={"fallback": answer.code}, warnings=(answer,))
-    order = np.concatenate([np.argsort(-answer, kind="stable"), np.arange(size, candidates.size)])
-    moved = candidates.at(order)._replace(scores=candidates.scores)
-
-    def reason_of(position: int) -> str:
-        before, after = candidates.row_of(position), moved.row_of(position)
-        return (
-            f"cross-encoder moved it from place {before + 1} to {after + 1} "
-            f"(score {float(answer[before]):.2f})"
-        )
-
-    places_changed = int(np.count_nonzero(order != np.arange(candidates.size)))
-    return PhaseOutcome(moved, reason_of=reason_of, notes={"read": size, "moved": places_changed})
-
-
-# After the boosts: bring the scores back into [0, 1] without touching their order.
-
-
-def scaled_to_unit(scores: Scores) -> Scores:
-    """Divide scores >= 0 by the largest if it exceeds 1, else return them as they are."""
-    best = float(scores.max(initial=0.0))
-    return scores / best if best > 1.0 else scores
-
-
-def scale(candidates: Candidates, search: Search) -> PhaseOutcome:
-    """Apply `scaled_to_unit`; all candidates lose the same share of their score."""
-    del search
-    scaled = scaled_to_unit(candidates.scores)
-    if scaled is candidates.scores:
+    profile = search.profile
+    most_used = search.most_used(USED_PER_ITEM * profile.pinned_max_items).tolist()
+    # Candidates first and in their order: of equal pinning scores, the better answer is pinned.
+    known = list(dict.fromkeys([*candidates.positions.tolist(), *most_used]))
+    rows = search.reader.describe(known)
+    usage = search.usage_of(np.array(known, dtype=np.int64))
+    multipliers, used = ltp_multiplier(usage.recent, profile.ltp_max_boost), set(most_used)
+    reasons = {
+        p: f"recalls lately: {recent}; days with recalls: {days}"
+        for p, recent, days, m in zip(known, usage.recent, usage.days, multipliers, strict=True)
+        if p in used and m >= profile.pinned_ltp_threshold
+    }
+    if profile.pinned_include_tagged:
+        reasons |= _pinned_by_author(candidates.positions, rows, search)
+    places = [index for index, position in enumerate(known) if position in reasons]
+    tokens = [estimate_tokens(rows[known[place]]["content"]) for place in places]
+    scores = pinning_score(multipliers, usage.days)[places]
+    chosen = choose_pinned(scores, tokens, profile.pinned_max_items, profile.pinned_max_tokens)
+    lifted = np.isin(candidates.positions, [known[places[row]] for row in chosen])
+    if not lifted.any():
         return PhaseOutcome(candidates)
-    said = f"boosts lifted the best score to {candidates.scores.max():.3f}: all are divided by it"
-    return PhaseOutcome(candidates.rescored(scaled), lambda _: said)
+    gained = pinned_score(candidates.scores, profile.pinned_boost)
+    hits: list[int] = candidates.positions[lifted].tolist()
+    spent = sum(tokens[row] for row in chosen)
+    return PhaseOutcome(
+        candidates.rescored(np.where(lifted, gained, candidates.scores)),
+        lambda position: f"pinned: {reasons[position]}",
+        notes={"pinned": len(chosen), "pinned_candidates": len(hits), "pinned_tokens": spent},
+        annotations={position: {"pinned_reason": reasons[position]} for position in hits},
+    )
+
+
+def _pinned_by_author(
+    positions: Positions, rows: Mapping[int, Mapping[str, Any]], search: Search
+) -> dict[int, str]:
+    """Return, by position, why a candidate is pinned by its tag or by when it was filed."""
+    created = search.reader.created_at(positions)
+    age_hours = ages_s(created, search.now_us) / SECONDS_PER_HOUR
+    window = search.profile.pinned_tagged_window_hours
+    recent = is_dated(created) & (age_hours <= window)
+    reasons: dict[int, str] = {}
+    for row, position in enumerate(positions.tolist()):
+        if any(tag.strip().casefold() == PINNED_TAG for tag in rows[position]["tags"]):
+            reasons[position] = f'tagged "{PINNED_TAG}"'
+        elif recent[row]:
+            reasons[position] = f"filed {age_hours[row]:.1f} h ago (window {window:g} h)"
+    return reasons
 
 
 # Base rankings other than fusion, as libravdb defines them, each one function over arrays.
@@ -410,15 +398,12 @@ def scale(candidates: Candidates, search: Search) -> PhaseOutcome:
 #
 # - A memory without a date counts as made now (research/peers.md 1.5), so undated stores rank by
 #   cosine and scope alone; a negative cosine counts as 0.
-# - The authored term a(d) is the memory's importance. The reference gives 1 to pieces of
-#   hand-written identity documents and 0 to the rest; importance is the weight that whoever wrote
-#   a memory gave it, on the same scale.
+# - The authored term a(d) is the memory's importance: the weight that whoever wrote it gave it.
 # - The largest access count is the corpus's, as the document says; the code takes that of the
 #   first pass, so that the same memory's authority would depend on the query.
 # - Authority weights that are all 0 fall back to their own defaults, not to section 1's.
 # - Authority multiplies through a floor: without one (floor 0, the reference) a memory that nobody
 #   wrote by hand or recalled keeps 0.1 % of its score after a week, whatever its similarity.
-
 
 # Of the active conversation, a durable one of whoever asks, one of nobody in particular where
 # others are somebody's; and S, what that closeness is worth (section 1.3: tuned, not derived).
@@ -437,12 +422,9 @@ def score_hybrid(
     profile: RetrievalProfile,
 ) -> Scores:
     """Return alpha cos + beta exp(-lambda age) + gamma S, in [0, 1], (m,) (sections 1, 2)."""
-    mixture = (
-        profile.hybrid_similarity_weight,
-        profile.hybrid_recency_weight,
-        profile.hybrid_scope_weight,
-    )
-    rates = (profile.session_decay_per_s, profile.user_decay_per_s, profile.global_decay_per_s)
+    p = profile
+    mixture = (p.hybrid_similarity_weight, p.hybrid_recency_weight, p.hybrid_scope_weight)
+    rates = (p.session_decay_per_s, p.user_decay_per_s, p.global_decay_per_s)
     alpha, beta, gamma = convex_weights(mixture, DEFAULT_MIXTURE)
     recency = decayed(ages_s(created_at_us, now_us), np.array(rates)[scopes])
     closeness = np.array(SCOPE_WEIGHTS)[scopes]
@@ -465,8 +447,7 @@ def score_two_pass(
     First pass: the k1 nearest (at least `k`) whose cosine reaches theta1, ties by lower row; a
     cosine that is no number counts as 0. Second pass: factor * max(cos, 0) * (1 + kappa M) /
     (1 + kappa), in [0, factor], where the factor is floor + (1 - floor) * omega, omega is
-    `authority` and M `keyword_coverage`. A memory with every keyword scores (1 + kappa) times one
-    with none. Source: sections 7.4 and 7.5.
+    `authority` and M `keyword_coverage`. Source: sections 7.4 and 7.5.
     """
     exact = cosines.astype(np.float64)
     known = np.clip(np.where(np.isfinite(exact), exact, 0.0), -1.0, 1.0)
@@ -491,11 +472,8 @@ def authority(
 
     f = ln(1 + count) / ln(max_access + 2); the asymmetry keeps a corpus without any access defined.
     """
-    weights = (
-        profile.authority_recency_weight,
-        profile.authority_frequency_weight,
-        profile.authority_authored_weight,
-    )
+    names = ("recency", "frequency", "authored")
+    weights = [getattr(profile, f"authority_{name}_weight") for name in names]
     alpha_r, alpha_f, alpha_a = convex_weights(weights, DEFAULT_AUTHORITY)
     most = max(max_access, 0)
     counts = np.clip(access_counts, 0, most).astype(np.float64)
@@ -513,10 +491,9 @@ def scope_codes(
     in_session: NDArray[np.bool_], owners: Codes, asking: int | None, *, has_owners: bool
 ) -> NDArray[np.int8]:
     """Return the scope code of every memory; the session is looked at first."""
-    if has_owners:
-        of_user = np.zeros(owners.shape, dtype=bool) if asking is None else owners == asking
-    else:
-        of_user = np.ones(owners.shape, dtype=bool)
+    of_user = np.full(owners.shape, not has_owners)
+    if has_owners and asking is not None:
+        of_user = owners == asking
     durable = np.where(of_user, SCOPE_USER, SCOPE_GLOBAL)
     return np.where(in_session, SCOPE_SESSION, durable).astype(np.int8)
 
@@ -538,11 +515,10 @@ def keyword_coverage(
     wanted = positions.astype(posting_positions.dtype)
     for start, stop in lookup(tokens):
         holders = posting_positions[start:stop]
-        if not holders.size:
-            continue
-        # A search for few candidates in a long, sorted list instead of a pass over all of it.
-        places = np.minimum(np.searchsorted(holders, wanted), holders.size - 1)
-        held += holders[places] == wanted
+        if holders.size:
+            # A search for few candidates in a long, sorted list instead of a pass over all of it.
+            places = np.minimum(np.searchsorted(holders, wanted), holders.size - 1)
+            held += holders[places] == wanted
     return held / max(len(tokens), 1)
 
 
@@ -607,3 +583,183 @@ def _coverage(reader: SnapshotReader, text: str, positions: Positions) -> Scores
         shares = reader.live.held(asked).sum(axis=0) / max(len(asked), 1)
         coverage[live] = shares[positions[live] - reader.first_live]
     return coverage
+
+
+# A cross-encoder behind a hard time limit: reads query and memory together, scores each pair.
+#
+# sentence-transformers and torch are imported when a reranker is first asked, in a thread of its
+# own, and nothing is fetched: local files only. A thread cannot be stopped from outside, so a
+# question that was given up ends by itself: between two batches it looks whether anybody waits.
+#
+# Source: hybrid-recall design A.6 (over the fused top 20 to 30, fallback to the fused order).
+
+_BATCH_PAIRS = 8  # per forward pass: fewer give up sooner after a timeout, more cost fewer calls
+
+_RETRY_AFTER_S = 30.0
+"""A model that could not be loaded is tried again after this long: shorter slows every recall of a
+store whose reranker is broken, longer keeps a repaired one unused in a running server."""
+
+_EXIT_PATIENCE_S = 5.0
+"""How long a process that ends waits for the batch that is being computed: an interpreter that goes
+away under torch's compiled code aborts (measured), a model that hangs must not keep it for ever."""
+
+_making = threading.Lock()
+
+
+class _Job:
+    """One question to a model: what is asked, what came back, and whether anybody still waits."""
+
+    def __init__(self, query: str, texts: Sequence[str]) -> None:
+        self.pairs = [(_readable(query), _readable(text)) for text in texts]
+        self.done = threading.Event()
+        self.given_up = self.computing = False
+        self.answer: NDArray[np.float64] | RecallWarning | None = None
+
+
+class Reranker:
+    """One cross-encoder of this process; safe to share between threads, one question at a time."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self._turn = threading.Lock()
+        self._given_up = False
+        self._loaded: Any = None
+        self._broken: RecallWarning | None = None
+        self._retry_at_s = 0.0
+        self._running: set[_Job] = set()
+        # Not atexit: that would keep a model that nobody uses any more.
+        weakref.finalize(self, _leave, self._running)
+
+    def score(
+        self, query: str, texts: Sequence[str], timeout_ms: float
+    ) -> NDArray[np.float64] | RecallWarning:
+        """Return how well each text answers, (m,), higher is better, or why that is not known.
+
+        While a question that was given up still runs, others are refused at once; while somebody
+        waits for one, the next waits too, within its own time.
+        """
+        if not texts:
+            return np.empty(0, dtype=np.float64)
+        limit_s = min(max(timeout_ms, 0.0) / 1000, threading.TIMEOUT_MAX)
+        until_s = time.monotonic() + limit_s
+        if not self._turn.acquire(timeout=0.0 if self._given_up else limit_s):
+            return self._late(timeout_ms)
+        self._given_up = False
+        if self._broken is not None and time.monotonic() < self._retry_at_s:
+            self._turn.release()
+            return self._broken
+        job = _Job(query, texts)
+        self._running.add(job)
+        # A daemon: a process that has its answer does not stay for a model that is still loading.
+        threading.Thread(target=self._work, args=(job,), daemon=True).start()
+        job.done.wait(max(until_s - time.monotonic(), 0.0))
+        if job.answer is None:
+            job.given_up = self._given_up = True
+            return self._late(timeout_ms)
+        return job.answer
+
+    def _late(self, timeout_ms: float) -> RecallWarning:
+        if self._loaded is None:
+            return RecallWarning(
+                "reranker_loading",
+                f"the reranker {self.model} was not loaded within {timeout_ms:g} ms; the fused "
+                "order stands. Ask again in a process that stays (noctuary serve)",
+            )
+        return RecallWarning(
+            "reranker_timeout",
+            f"the reranker {self.model} did not answer within {timeout_ms:g} ms; the fused order "
+            "stands. Raise rerank_timeout_ms, lower rerank_depth or use a smaller model",
+        )
+
+    def _work(self, job: _Job) -> None:
+        try:
+            if self._loaded is None:
+                self._loaded, self._broken = _load(self.model), None
+            job.answer = self._ask(job)
+        except _UnavailableError as error:
+            self._broken = job.answer = RecallWarning("reranker_unavailable", str(error))
+            self._retry_at_s = time.monotonic() + _RETRY_AFTER_S
+        # A model raises whatever its code raises; recall answers without it and says so.
+        except Exception as error:
+            job.answer = self._failed(f"raised {type(error).__name__}: {str(error)[:200]}")
+        finally:
+            self._running.discard(job)
+            self._turn.release()
+            job.done.set()
+
+    def _ask(self, job: _Job) -> NDArray[np.float64] | RecallWarning | None:
+        scores: list[float] = []
+        job.computing = True
+        for start in range(0, len(job.pairs), _BATCH_PAIRS):
+            if job.given_up:
+                return None
+            batch = job.pairs[start : start + _BATCH_PAIRS]
+            found = self._loaded.predict(batch, batch_size=_BATCH_PAIRS, show_progress_bar=False)
+            part = np.asarray(found, dtype=np.float64)
+            if part.shape != (len(batch),):
+                shape = f"an array of shape {part.shape} for {len(batch)} pairs"
+                return self._failed(f"gave {shape}; expected one score per pair")
+            scores += part.tolist()
+        answer = np.array(scores)
+        if not np.isfinite(answer).all():
+            return self._failed("gave a score that is not a finite number")
+        return answer
+
+    def _failed(self, what: str) -> RecallWarning:
+        rest = "the fused order stands. Choose another model or set reranker to nothing"
+        return RecallWarning("reranker_failed", f"the reranker {self.model} {what}; {rest}")
+
+
+def open_reranker(model: str) -> Reranker:
+    """Return this process's reranker of a name or directory; it is loaded when it is asked."""
+    # Two threads that ask first would otherwise load the model twice.
+    with _making:
+        return _make(model)
+
+
+@lru_cache(maxsize=2)  # one, and its successor while they are being compared
+def _make(model: str) -> Reranker:
+    return Reranker(model)
+
+
+def _leave(running: set[_Job]) -> None:
+    """Give up what still runs when the process ends, and wait for the batch at hand."""
+    for job in tuple(running):
+        job.given_up = True
+        # Loading is left alone: it takes seconds, and Python ends an import without harm.
+        if job.computing:
+            job.done.wait(_EXIT_PATIENCE_S)
+
+
+class _UnavailableError(Exception):
+    """The library or the model cannot be loaded."""
+
+
+def _load(model: str) -> Any:
+    try:
+        library: Any = import_module("sentence_transformers")
+    except ImportError as error:
+        raise _UnavailableError(
+            f"sentence-transformers cannot be imported ({error}); the fused order stands. Install "
+            "noctuary[pipelines] or set reranker to nothing"
+        ) from error
+    quiet: Any = import_module("transformers.utils.logging")
+    bars = quiet.is_progress_bar_enabled()
+    quiet.disable_progress_bar()
+    try:
+        return library.CrossEncoder(model, local_files_only=True)
+    # The loader raises whatever its many parts raise.
+    except Exception as error:
+        raise _UnavailableError(
+            f"the reranker {model} cannot be loaded ({type(error).__name__}: {str(error)[:200]}); "
+            "the fused order stands. Give the directory of a whole sentence-transformers "
+            "cross-encoder, or download it before"
+        ) from error
+    finally:
+        if bars:
+            quiet.enable_progress_bar()
+
+
+def _readable(text: str) -> str:
+    # A lone surrogate cannot be handed to a tokenizer: it is not UTF-8 and carries no text.
+    return text.encode("utf-8", "replace").decode("utf-8")

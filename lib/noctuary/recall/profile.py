@@ -328,16 +328,10 @@ SHIPPED: Mapping[str, Shipped] = {
 # then config, then store; before all three those of its parent), this call. A layer with faults is
 # left out as a whole, with one warning that lists them all.
 
-
-BUILT_IN = "built-in"
-THIS_CALL = "this call"
 GIVEN = "given"  # `ResolvedProfile.used` where the call brought a whole RetrievalProfile
 NEAREST_SHOWN = 3  # known names shown for an unknown one: enough to find a slip of the finger
 
 Tables = Mapping[str, Mapping[str, Any]]
-Definition = tuple[str, Mapping[str, Any]]
-"""One table that defines a named profile, unchecked: "shipped", "config" or "store", and it."""
-
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -361,11 +355,11 @@ class Layers(NamedTuple):
         """Return the names of all profiles, the shipped ones first."""
         return list(dict.fromkeys([*SHIPPED, *self.config, *self.stored]))
 
-    def define(self, name: str) -> list[Definition]:
-        """Return the tables that define a named profile, in the order in which they are merged."""
+    def define(self, name: str) -> dict[str, Mapping[str, Any]]:
+        """Return the tables that define a profile, by place, in the order of their merging."""
         shipped = {name: SHIPPED[name].values} if name in SHIPPED else {}
         places = (("shipped", shipped), ("config", self.config), ("store", self.stored))
-        return [(place, tables[name]) for place, tables in places if name in tables]
+        return {place: tables[name] for place, tables in places if name in tables}
 
 
 class ResolvedProfile(NamedTuple):
@@ -386,8 +380,8 @@ def resolve(
     warnings: list[RecallWarning] = []
     used, named = _named_layers(layers.chosen if name is None else name, layers, warnings)
     values: dict[str, Any] = {flag.name: flag.default for flag in _FLAGS}
-    sources = dict.fromkeys(FIELD_NAMES, BUILT_IN)
-    for layer in (*_default_layers(layers, warnings), *named, Layer(asked, THIS_CALL)):
+    sources = dict.fromkeys(FIELD_NAMES, "built-in")
+    for layer in (*_default_layers(layers, warnings), *named, Layer(asked, "this call")):
         for flag, value in layer.values.items():
             values[flag] = float(value) if FIELD_TYPES[flag] is float else value
             sources[flag] = layer.source
@@ -439,9 +433,9 @@ def _parent_fault(name: str, parent: Any, layers: Layers) -> str | None:
     return None
 
 
-def _last(key: str, definitions: list[Definition]) -> Any:
+def _last(key: str, tables: Tables) -> Any:
     """Return what the last table that has a key says under it; None where none has."""
-    return ([table[key] for _, table in definitions if key in table] or [None])[-1]
+    return ([table[key] for table in tables.values() if key in table] or [None])[-1]
 
 
 def _nearest(name: str, layers: Layers) -> str:
@@ -451,17 +445,16 @@ def _nearest(name: str, layers: Layers) -> str:
 
 def _default_layers(layers: Layers, warnings: list[RecallWarning]) -> list[Layer]:
     """Return the layers that every profile builds on."""
-    found = list(layers.recall)
-    for place, tables, source in (
-        ("config", layers.config, f"config [profiles.{DEFAULT}]"),
-        ("store", layers.stored, f"store profiles.toml [{DEFAULT}]"),
-    ):
-        if place == "store" and _all_sound(
-            "what the store's evaluation adopted", flag_faults(layers.adopted), warnings
-        ):
-            found.append(Layer(layers.adopted, "store: adopted by its evaluation"))
-        if DEFAULT in tables and _is_sound(DEFAULT, (place, tables[DEFAULT]), layers, warnings):
-            found.append(Layer(_flags_of(tables[DEFAULT]), source))
+    own, found = _sound_tables(DEFAULT, layers, warnings), list(layers.recall)
+    if "config" in own:
+        found.append(Layer(_flags_of(own["config"]), f"config [profiles.{DEFAULT}]"))
+    faults = flag_faults(layers.adopted)
+    if faults:
+        warnings.append(_left_out("what the store's evaluation adopted", faults))
+    else:
+        found.append(Layer(layers.adopted, "store: adopted by its evaluation"))
+    if "store" in own:
+        found.append(Layer(_flags_of(own["store"]), f"store profiles.toml [{DEFAULT}]"))
     return found
 
 
@@ -469,41 +462,37 @@ def _named_layers(
     name: str, layers: Layers, warnings: list[RecallWarning]
 ) -> tuple[str, list[Layer]]:
     """Return the name in force and the layers of a named profile, its parent's first."""
-    own = [] if name == DEFAULT else layers.define(name)
-    if not own:
-        if name != DEFAULT:
-            message = f"no profile {name!r}: {DEFAULT} is in force{_nearest(name, layers)}"
-            warnings.append(RecallWarning("unknown_profile", message))
+    if name == DEFAULT:
         return DEFAULT, []
-    own = [d for d in own if _is_sound(name, d, layers, warnings)]
-    found: list[Layer] = []
-    heirs = [(place, table[INHERITS]) for place, table in own if INHERITS in table]
+    if not layers.define(name):
+        message = f"no profile {name!r}: {DEFAULT} is in force{_nearest(name, layers)}"
+        warnings.append(RecallWarning("unknown_profile", message))
+        return DEFAULT, []
+    own, found = _sound_tables(name, layers, warnings), list[Layer]()
+    heirs = [(place, table[INHERITS]) for place, table in own.items() if INHERITS in table]
     if heirs and heirs[-1][1] != DEFAULT:
         heir, parent = heirs[-1]
         found += [
             Layer(_flags_of(table), f"named {name} ({heir}), inherits {parent} ({place})")
-            for place, table in layers.define(parent)
-            if _is_sound(parent, (place, table), layers, warnings)
+            for place, table in _sound_tables(parent, layers, warnings).items()
         ]
-    found += [Layer(_flags_of(table), f"named {name} ({place})") for place, table in own]
+    found += [Layer(_flags_of(table), f"named {name} ({place})") for place, table in own.items()]
     return (name if own else DEFAULT), found
 
 
-def _is_sound(
-    name: str, definition: Definition, layers: Layers, warnings: list[RecallWarning]
-) -> bool:
-    place, table = definition
-    return _all_sound(f"profile {name} ({place})", table_faults(name, table, layers), warnings)
+def _sound_tables(name: str, layers: Layers, warnings: list[RecallWarning]) -> Tables:
+    """Return a profile's tables by place without those that have faults."""
+    sound: dict[str, Mapping[str, Any]] = {}
+    for place, table in layers.define(name).items():
+        if faults := table_faults(name, table, layers):
+            warnings.append(_left_out(f"profile {name} ({place})", faults))
+        else:
+            sound[place] = table
+    return sound
 
 
-def _all_sound(what: str, faults: list[str], warnings: list[RecallWarning]) -> bool:
-    if faults:
-        warnings.append(_bad(f"{what} is left out: {'; '.join(faults)}"))
-    return not faults
-
-
-def _bad(message: str) -> RecallWarning:
-    return RecallWarning("bad_profile", message)
+def _left_out(what: str, faults: list[str]) -> RecallWarning:
+    return RecallWarning("bad_profile", f"{what} is left out: {'; '.join(faults)}")
 
 
 class ProfileEntry(NamedTuple):
@@ -518,30 +507,27 @@ class ProfileEntry(NamedTuple):
 
 def list_profiles(layers: Layers) -> list[ProfileEntry]:
     """Return every profile, the shipped ones first."""
-    return [_entry(name, layers) for name in layers.known()]
-
-
-def _entry(name: str, layers: Layers) -> ProfileEntry:
-    found = layers.define(name)
-    faults = [f"{place}: {fault}" for place, t in found for fault in table_faults(name, t, layers)]
-    said, parent = _last(DESCRIPTION, found), _last(INHERITS, found)
-    if said is None:
-        said = SHIPPED[name].description if name in SHIPPED else ""
-    places = tuple(place for place, _ in found)
-    return ProfileEntry(name, str(said), places, str(parent) if parent else None, tuple(faults))
+    entries: list[ProfileEntry] = []
+    for name in layers.known():
+        found = layers.define(name)
+        faults = (
+            f"{place}: {f}" for place, t in found.items() for f in table_faults(name, t, layers)
+        )
+        said, parent = _last(DESCRIPTION, found), _last(INHERITS, found)
+        if said is None:
+            said = SHIPPED[name].description if name in SHIPPED else ""
+        parent = str(parent) if parent else None
+        entries.append(ProfileEntry(name, str(said), tuple(found), parent, tuple(faults)))
+    return entries
 
 
 # What a recall ranks with: the settings of this moment, a store's own file and a call, merged once.
 
-
 RECALL_FLAGS = tuple(f.name for f in fields(RecallSettings) if f.name in FIELD_TYPES)
 """Keys of [recall] that are flags."""
 
-MAX_FILE_BYTES = 1 << 20
-"""Some thousand profiles. A larger file is not read: every fresh process would parse it."""
-
-_KEPT = 64
-"""Merged profiles that a process keeps: it asks with a handful, and a merge costs some 0.2 ms."""
+MAX_FILE_BYTES = 1 << 20  # a larger profiles.toml is not read: every process would parse it
+_KEPT = 64  # merged profiles that a process keeps: it asks with a handful, a merge costs 0.2 ms
 
 _merged: dict[tuple[RecallSettings, str], ResolvedProfile] = {}
 
@@ -578,7 +564,7 @@ def resolve_for_recall(
     if isinstance(profile, RetrievalProfile):
         asked = _given(overrides)
         given = replace(profile, **asked) if asked else profile
-        return ResolvedProfile(given, None, GIVEN, dict.fromkeys(FIELD_NAMES, THIS_CALL))
+        return ResolvedProfile(given, None, GIVEN, dict.fromkeys(FIELD_NAMES, "this call"))
     name = profile if isinstance(profile, str) else None
     asked = overrides or {}
     if isinstance(profile, Mapping):
@@ -613,39 +599,37 @@ class StoredProfiles(NamedTuple):
 
 def read_store_profiles(path: Path) -> StoredProfiles:
     """Return the profiles of `<store>/profiles.toml`, parsed once per stamp. Never raises."""
+    fault: object = None
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            return _unreadable(path, "it is no regular file")
-        if found.st_size > MAX_FILE_BYTES:
-            reason = f"it has {found.st_size:,} bytes, more than {MAX_FILE_BYTES:,}"
-            return _unreadable(path, reason)
-        return _read(path, (found.st_mtime_ns, found.st_size, found.st_ino))
+            fault = "it is no regular file"
+        elif found.st_size > MAX_FILE_BYTES:
+            fault = f"it has {found.st_size:,} bytes, more than {MAX_FILE_BYTES:,}"
+        else:
+            return _read(path, (found.st_mtime_ns, found.st_size, found.st_ino))
     except FileNotFoundError:
         return StoredProfiles({})
-    except (OSError, ValueError) as error:  # not kept: permissions change without a new stamp
-        return _unreadable(path, error)
+    # Not kept: permissions change without a new stamp.
+    except (OSError, ValueError, RecursionError) as error:
+        fault = error
+    message = f"cannot read {path}, left out: {fault}"
+    return StoredProfiles({}, (RecallWarning("bad_profile", message),))
 
 
 @lru_cache(maxsize=16)
 def _read(path: Path, _stamp: tuple[int, int, int]) -> StoredProfiles:
-    try:
-        import tomllib  # most stores have no such file
+    import tomllib  # most stores have no such file
 
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        return _unreadable(path, error)
+    raw = tomllib.loads(path.read_text(encoding="utf-8"))
     tables = {name: table for name, table in raw.items() if isinstance(table, dict)}
-    warnings = [
-        _bad(f"{name} in {path} must be a table, found {type(value).__name__}; left out")
+    messages = (
+        f"{name} in {path} must be a table, found {type(value).__name__}; left out"
         for name, value in raw.items()
         if name not in tables
-    ]
+    )
+    warnings = (RecallWarning("bad_profile", message) for message in messages)
     return StoredProfiles(cast(Tables, tables), tuple(warnings))
-
-
-def _unreadable(path: Path, reason: object) -> StoredProfiles:
-    return StoredProfiles({}, (_bad(f"cannot read {path}, left out: {reason}"),))
 
 
 def current_settings() -> tuple[Settings, tuple[RecallWarning, ...]]:

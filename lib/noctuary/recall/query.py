@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from noctuary.recall.inputs import ArchiveState
     from noctuary.recall.reader import SnapshotReader
 
-# Which memories a recall may see at all: masks over positions, made before any leg ranks.
-
-
-Mask = NDArray[np.bool_]
+Mask = NDArray[np.bool_]  # over positions, made before any leg ranks
 
 _NO_CODE = -2  # code of a value that no memory has; -1 is that of having none
 
@@ -62,12 +59,12 @@ def aware(moment: datetime) -> datetime:
 def build_mask(
     scope: Scope, facets: Mapping[str, Facet], created_at_us: NDArray[np.int64]
 ) -> tuple[Mask | None, tuple[RecallWarning, ...]]:
-    """Return the memories that the scope allows, and a warning for every value that none has.
+    """Return the memories that the scope allows (None: all), a warning per value that none has.
 
     Users are denied by default: memories that belong to a named user are only seen by a recall for
     that user, or for one whom that user shares them with; memories that belong to nobody are seen
     by all. `as_of` keeps what existed then; undated memories are kept. What only others have is
-    unknown, and no name of theirs is suggested. The mask (n,) is None when nothing is hidden.
+    unknown, and no name of theirs is suggested.
     """
     masks: list[Mask] = []
     warnings: list[RecallWarning] = []
@@ -237,9 +234,6 @@ def through_hidden(
     return found
 
 
-# What can be asked: one request, and the refusal of what no store could honour.
-
-
 SORT_ORDERS = ("relevance", "importance", "recency")
 
 
@@ -249,11 +243,11 @@ class Query(NamedTuple):
     text: str
     k: int
     profile: RetrievalProfile
-    profile_used: str
-    scope: Scope
-    sort_by: str  # one of SORT_ORDERS
-    session_id: str | None  # the active conversation
-    dry_run: bool  # nothing is to be written; with `explain`, every candidate is described
+    profile_used: str = "default"
+    scope: Scope = Scope()
+    sort_by: str = "relevance"  # one of SORT_ORDERS
+    session_id: str | None = None  # the active conversation
+    dry_run: bool = False  # write nothing; with `explain`, every candidate is described
 
     def depth(self, count: int) -> int:
         """Return the candidates to take per leg from a store of `count` memories."""
@@ -288,7 +282,9 @@ def check_arguments(
         raise ValueError("; ".join(faults))
 
 
-# The state of one recall while it runs: its clock, its timings, what went wrong.
+def elapsed_ms(since_s: float) -> float:
+    """Return the milliseconds since a moment of `time.perf_counter`."""
+    return (time.perf_counter() - since_s) * 1000
 
 
 class RecallRun:
@@ -307,18 +303,17 @@ class RecallRun:
         try:
             yield
         finally:
-            spent = (time.perf_counter() - begin) * 1000
-            self.phase_timing_ms[name] = round(self.phase_timing_ms.get(name, 0.0) + spent, 3)
+            before = self.phase_timing_ms.get(name, 0.0)
+            self.phase_timing_ms[name] = round(before + elapsed_ms(begin), 3)
 
     def finish(self) -> None:
         """Note the time of the whole recall."""
-        self.phase_timing_ms["total"] = round((time.perf_counter() - self.started_s) * 1000, 3)
+        self.phase_timing_ms["total"] = round(elapsed_ms(self.started_s), 3)
 
     def left_ms(self) -> float:
         """Return the time left until the deadline; infinite without one, below 0 after it."""
-        if self.deadline_ms is None:
-            return math.inf
-        return self.deadline_ms - (time.perf_counter() - self.started_s) * 1000
+        limit_ms = math.inf if self.deadline_ms is None else self.deadline_ms
+        return limit_ms - elapsed_ms(self.started_s)
 
     def late(self) -> bool:
         """Say whether the deadline has passed."""

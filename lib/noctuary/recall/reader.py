@@ -40,11 +40,10 @@ ROW_COLUMNS = (
     "session_id", "wing", "room", "user", "is_turn", "expanded_keywords", "updated_at_us",
     "content_hash",
 )  # fmt: skip
+_GRAPH_FIELDS = tuple(field.name for field in fields(GraphArrays))
 _MENTION_FIELDS = tuple(field.name for field in fields(MentionArrays))
 _SESSION_FIELDS = tuple(field.name for field in fields(SessionArrays))
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
-
-
 _NONE = -1  # in `Summaries.summary_of`: a memory that no summary of turns covers
 
 
@@ -65,11 +64,6 @@ class Summaries:
     def size(self) -> int:
         """How many summaries there are."""
         return self.arrays.size
-
-    @property
-    def views(self) -> tuple[SummaryView, ...]:
-        """What phases see of each."""
-        return tuple(self.at(self.count + i) for i in range(self.size))
 
     def at(self, position: int) -> SummaryView:
         """Return the summary at a position."""
@@ -153,15 +147,9 @@ class SnapshotReader:
             self.tier = PrefixTier(**{name: self._array(file) for name, file in files})
             exits = parse_json((directory / layout.TIER_EXITS_FILE).read_text(encoding="utf-8"))
             self.tier_exits = {int(dim): at for dim, at in exits.items()}
-        self.graph_arrays: dict[str, NDArray[Any]] = {
-            name: self._array(layout.graph_file(name)) for name in layout.GRAPH_FIELDS
-        }
-        self.mentions = MentionArrays(
-            **{name: self._array(layout.mention_file(name)) for name in _MENTION_FIELDS}
-        )
-        self.sessions = SessionArrays(
-            **{name: self._array(layout.session_file(name)) for name in _SESSION_FIELDS}
-        )
+        self.graph_edges = GraphArrays(*map(self._array, map(layout.graph_file, _GRAPH_FIELDS)))
+        self.mentions = MentionArrays(*map(self._array, map(layout.mention_file, _MENTION_FIELDS)))
+        self.sessions = SessionArrays(*map(self._array, map(layout.session_file, _SESSION_FIELDS)))
         meta = dict(self._query("SELECT key, value FROM meta"))
         self.relations: tuple[str, ...] = tuple(parse_json(meta["relations"]))
         self.compaction_plans: tuple[str, ...] = tuple(parse_json(meta["summary_plans"]))
@@ -251,9 +239,8 @@ class SnapshotReader:
         date of its latest and the importance of its most important one. A live row has "live".
         """
         wanted = [int(p) for p in positions]
-        summaries = {
-            p: self.summaries.at(p).sources for p in wanted if self.count <= p < self.first_live
-        }
+        inside = [p for p in wanted if self.count <= p < self.first_live]
+        summaries = {p: self.summaries.at(p).sources for p in inside}
         needed = {p for p in wanted if p < self.count}
         rows = self._rows_of(needed | {sources[0] for sources in summaries.values()})
         for position, text, importance in self._summary_texts(summaries):
@@ -270,8 +257,7 @@ class SnapshotReader:
                 "sources": summaries[position],
             }
         if self.live is not None:
-            beyond = (p for p in wanted if p >= self.first_live)
-            rows.update({p: self.live.describe(p) for p in beyond})
+            rows |= {p: self.live.describe(p) for p in wanted if p >= self.first_live}
         return {p: rows[p] for p in wanted}
 
     def memory_ids(self, positions: Iterable[int]) -> dict[int, str]:
@@ -293,17 +279,10 @@ class SnapshotReader:
         found = dict(self.look_up("memories", "memory_id", "memory_id, position", wanted))
         return {m: found[m] for m in wanted if m in found}
 
-    @cached_property
-    def graph_edges(self) -> GraphArrays:
-        """Steps between memories."""
-        return GraphArrays(**self.graph_arrays)
-
     @shared
     def summaries(self) -> Summaries:
         """The accepted summaries; ValueError if their arrays do not line up."""
-        arrays = SummaryArrays(
-            **{name: self._array(layout.summary_file(name)) for name in layout.SUMMARY_FIELDS}
-        )
+        arrays = SummaryArrays(*map(self._array, map(layout.summary_file, layout.SUMMARY_FIELDS)))
         ids = self._query("SELECT summary_id FROM summaries ORDER BY ordinal")
         return Summaries(self.count, arrays, self.compaction_plans, [i for (i,) in ids])
 
@@ -338,10 +317,13 @@ class SnapshotReader:
     def confidences_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return confidences in [0, 1] of summaries, and 1 of everything else."""
         found = np.ones(positions.size, dtype=np.float64)
-        inside = (positions >= self.count) & (positions < self.first_live)
+        inside = self._are_summaries(positions)
         if inside.any():
             found[inside] = self.summaries.arrays.confidences[positions[inside] - self.count]
         return found
+
+    def _are_summaries(self, positions: NDArray[np.int64]) -> Mask:
+        return (positions >= self.count) & (positions < self.first_live)
 
     def vectors_at(self, positions: NDArray[np.int64]) -> NDArray[np.float32] | None:
         """Return unit rows (m, d), each of what is shown: a summary has its own. None without."""
@@ -412,8 +394,8 @@ class SnapshotReader:
     def _require_shapes(self) -> None:
         """Refuse (ValueError) arrays that do not line up: a shorter one would shift memories."""
         per_memory = [self.created_at_us, self.importance, *(f.codes for f in self.facets.values())]
-        edges = {name: array for name, array in self.graph_arrays.items() if name != "indptr"}
-        indptr = self.graph_arrays["indptr"]
+        steps = [getattr(self.graph_edges, name) for name in _GRAPH_FIELDS if name != "indptr"]
+        indptr = self.graph_edges.indptr
         held, session = self.mentions, self.sessions
         dimension = -1 if self.vectors is None else self.vectors.shape[1]
         per_memory += [session.codes, session.places, session.turns, session.speakers]
@@ -423,7 +405,7 @@ class SnapshotReader:
             and session.order.shape == (int(session.indptr[-1]),)
             and self.posting_positions.shape == self.posting_scores.shape
             and indptr.shape == (self.count + 1,)
-            and all(array.shape == (int(indptr[-1]),) for array in edges.values())
+            and all(array.shape == (int(indptr[-1]),) for array in steps)
             and (self.vectors is None or self.vectors.shape[0] == self.count)
             and (self.tier is None or self.tier.is_aligned(self.count, dimension))
         )
@@ -491,11 +473,8 @@ class SnapshotReader:
             return self._rows.execute(sql, values).fetchall()
 
 
-# The graph of one opened snapshot, as the graph leg reads it.
-
-
 class SnapshotGraph:
-    """What the graph leg needs of a snapshot; safe to share between threads."""
+    """What the graph leg reads of one opened snapshot; safe to share between threads."""
 
     def __init__(self, reader: SnapshotReader) -> None:
         self._reader = reader
@@ -555,7 +534,6 @@ class SnapshotGraph:
 
 
 # Finding the snapshot to serve: the pointer's, or the newest one that may take its place.
-
 
 # A retention sweep may remove the snapshot between reading the pointer and opening it; the pointer
 # has moved by then.

@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from noctuary.core.files import hash_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.sqlite import LogFormat, append_rows, open_log
 from noctuary.core.store import StorePaths, is_snapshot_id
-from noctuary.core.types import UNDATED_US, MemoryRecord, from_micros
+from noctuary.core.types import UNDATED_US, from_micros
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import ArchiveState, Inputs, Usage
 from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
@@ -40,19 +40,11 @@ from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallResult, RecallWarning, plain
 from noctuary.usage.reader import UsageReader
 
-if TYPE_CHECKING:
-    from noctuary.sources.live import LiveState
+# The replay log: one packet per row, bounded in size. It holds the texts of queries, so only its
+# owner may read it, and nothing is written unless a profile says `replay_log`. Appending never
+# raises: a recall is answered whatever the disk does.
 
-# The replay log: one packet per row, bounded in size.
-#
-# It holds the texts of queries, so only its owner may read it, and nothing is written unless a
-# profile says `replay_log`. Appending never raises: a recall is answered whatever the disk does.
-
-
-MAX_LOG_BYTES = 64 << 20
-"""Packets kept, the newest so many bytes of them: some 5,000 recalls. More keeps older ones
-replayable, less costs less disk."""
-
+MAX_LOG_BYTES = 64 << 20  # the newest packets that are kept, some 5,000 recalls
 
 _END = "(SELECT started + size FROM packets ORDER BY number DESC LIMIT 1)"
 
@@ -113,9 +105,8 @@ def find_packet(path: Path, replay_id: str) -> dict[str, Any]:
     """Return the packet whose id begins with a text; StoreError if there is none, or several."""
     found: list[dict[str, Any]] = []
     if replay_id.isascii() and replay_id:
-        found = _read(
-            path, "WHERE instr(replay_id, ?) = 1 ORDER BY number DESC", [replay_id]
-        ).packets
+        which = "WHERE instr(replay_id, ?) = 1 ORDER BY number DESC"
+        found = _read(path, which, [replay_id]).packets
     if not found:
         raise StoreError(
             f"no packet {replay_id!r} in {path}: `noctuary why --replay` lists the last ones; "
@@ -144,38 +135,53 @@ def _read(path: Path, which: str, values: Sequence[Any]) -> FoundPackets:
     return FoundPackets(packets, len(rows) - len(packets))
 
 
-# A record of the inputs: one recorder for all of them, and a table of how each answer is kept.
-#
-# A record is plain JSON. Texts that were encoded or reranked are kept as digests only: query
-# expansion asks with words of memories, and a reranker reads whole ones. Earlier queries are kept
-# as they were asked. Vectors are base64 of little-endian float32 and scores are JSON numbers, so
-# every value comes back to the last bit.
-
+# A record of the inputs, plain JSON. Texts that were encoded or reranked are kept as digests only:
+# query expansion asks with words of memories, and a reranker reads whole ones. Earlier queries are
+# kept as they were asked. Vectors are base64 of little-endian float32 and scores are JSON numbers,
+# so every value comes back to the last bit.
 
 _RAISED: Mapping[str, type[Exception]] = {
     error.__name__: error for error in (FingerprintMismatchError, EncoderError, OSError, ValueError)
-}
-"""What inputs may raise, the narrower before the wider."""
-
+}  # what inputs may raise, the narrower before the wider
 _VECTOR = np.dtype("<f4")
 _NEVER = [0, 0, UNDATED_US]
 
-ArchiveAt = Callable[[int], ArchiveState | None]
-"""A moment in microseconds since the epoch -> what was archived then."""
+_NAMES = {"query_vector": "vectors", "usage_of": "usage", "rerank": "reranked"}
+_BY_KEY = {"query_vector": "vector ", "most_used": "", "co_retrieved": "", "past_queries": "past ",
+           "rerank": ""}  # fmt: skip
+"""Methods of `Inputs` that are asked more than once in a recall, and what a fault of one is kept
+under; the answers of all others are one of a recall."""
 
 
 class ArchiveLostError(StoreError):
     """What was archived at the time of a recall cannot be found out any more."""
 
 
-class _Kept(NamedTuple):
-    """How the answers of one input are kept."""
+def _key(method: str, asked: Sequence[Any], how: Mapping[str, Any]) -> str:
+    """Return what one answer is kept under; how long it may take (a float) is no part of it."""
+    if method not in _BY_KEY or method == "most_used":
+        return str(asked[0]) if asked and method == "most_used" else ""
+    texts: list[str] = []
+    for value in asked:
+        if not isinstance(value, float):
+            texts += [value] if isinstance(value, str) else value
+    return hash_text(*texts, *(repr(v) for v in how.values() if not isinstance(v, float)))
 
-    name: str  # where in the record: answers by key there, or the one answer without keys
-    unpack: Callable[..., Any]  # (JSON or None where nothing was kept, arguments) -> answer
-    pack: Callable[..., Any] | None = None  # (answer, arguments) -> JSON, where `_plain` is not it
-    key: Callable[..., str] | None = None  # arguments -> key; None for one answer per recall
-    fault: str = ""  # what a fault is kept under, before the key; "" where none is raised
+
+def _pack(method: str, answer: Any, asked: Sequence[Any]) -> Any:
+    """Return an answer as JSON."""
+    if method in ("usage_of", "co_retrieved"):
+        # Three numbers of each memory, or one: what it never has is left out.
+        rows: list[Any] = np.array(answer).T.tolist()
+        return {m: row for m, row in zip(asked[0], rows, strict=True) if row not in (0, _NEVER)}
+    if method == "past_queries":
+        found, fault = answer
+        return {"found": [[*row[:3], list(row[3])] for row in found], "fault": fault}
+    if method == "live" and answer is not None:
+        from noctuary.sources.live import record_state
+
+        return record_state(answer)
+    return _plain(answer)
 
 
 def _plain(answer: Any) -> Any:
@@ -192,61 +198,40 @@ def _plain(answer: Any) -> Any:
     return base64.b64encode(np.ascontiguousarray(array, dtype=_VECTOR).tobytes()).decode("ascii")
 
 
-def _as_it_is(kept: Any, *_: Any) -> Any:
-    return kept
-
-
-def _read_vector(text: str | None, *_: Any, **__: Any) -> NDArray[np.float32]:
+def _read_vector(text: Any, *_: Any) -> NDArray[np.float32]:
     if text is None:
         raise EncoderError("the replay packet holds no vector of this text")
     return np.frombuffer(base64.b64decode(text), dtype=_VECTOR).astype(np.float32)
 
 
-def _read_vectors(kept: Any, rows: Sequence[MemoryRecord], *_: Any) -> Any:
-    hashes = (row.content_hash for row in rows)
+def _read_vectors(kept: Any, asked: Sequence[Any]) -> Any:
+    hashes = (row.content_hash for row in asked[0])
     return {key: _read_vector(kept[key]) for key in hashes if kept and key in kept}
 
 
-def _keep_live(state: LiveState | None) -> Any:
-    from noctuary.sources.live import record_state
-
-    return None if state is None else record_state(state)
-
-
-def _read_live(kept: Any) -> LiveState | None:
+def _read_live(kept: Any, _: Any) -> Any:
     from noctuary.sources.live import read_state
 
     return None if kept is None else read_state(kept)
 
 
-def _keep_use(found: Usage | NDArray[np.int64], memory_ids: Sequence[str]) -> dict[str, Any]:
-    """Keep three numbers of each memory, or one: what it never has is left out."""
-    rows: list[Any] = np.array(found).T.tolist()
-    return {m: row for m, row in zip(memory_ids, rows, strict=True) if row not in (0, _NEVER)}
+def _read_usage(kept: Any, asked: Sequence[Any]) -> Usage:
+    rows = np.array([(kept or {}).get(m, _NEVER) for m in asked[0]], dtype=np.int64)
+    return Usage(*rows.reshape(len(asked[0]), len(_NEVER)).T)
 
 
-def _read_usage(kept: Any, memory_ids: Sequence[str]) -> Usage:
-    rows = np.array([(kept or {}).get(m, _NEVER) for m in memory_ids], dtype=np.int64)
-    return Usage(*rows.reshape(len(memory_ids), len(_NEVER)).T)
+def _read_counts(kept: Any, asked: Sequence[Any]) -> NDArray[np.int64]:
+    return np.array([(kept or {}).get(m, 0) for m in asked[0]], dtype=np.int64)
 
 
-def _read_counts(kept: Any, memory_ids: Sequence[str]) -> NDArray[np.int64]:
-    return np.array([(kept or {}).get(m, 0) for m in memory_ids], dtype=np.int64)
-
-
-def _keep_past(answer: Any, *_: Any, **__: Any) -> dict[str, Any]:
-    found, fault = answer
-    return {"found": [[*row[:3], list(row[3])] for row in found], "fault": fault}
-
-
-def _read_past(kept: Any, *_: Any, **__: Any) -> Any:
+def _read_past(kept: Any, _: Any) -> Any:
     rows, fault = ((), None) if kept is None else (kept["found"], kept["fault"])
-    return [(asked, int(us), float(like), tuple(ids)) for asked, us, like, ids in rows], fault
+    return [(text, int(us), float(like), tuple(ids)) for text, us, like, ids in rows], fault
 
 
-def _read_scores(kept: Any, name: str, *_: Any) -> NDArray[np.float64] | RecallWarning:
+def _read_scores(kept: Any, asked: Sequence[Any]) -> NDArray[np.float64] | RecallWarning:
     if kept is None:
-        message = f"the replay packet holds no scores of {name} for these memories"
+        message = f"the replay packet holds no scores of {asked[0]} for these memories"
         return RecallWarning("reranker_unavailable", message)
     if isinstance(kept, Mapping):
         told = cast("Mapping[str, Any]", kept)
@@ -254,39 +239,20 @@ def _read_scores(kept: Any, name: str, *_: Any) -> NDArray[np.float64] | RecallW
     return np.array(kept, dtype=np.float64)
 
 
-def _read_ids(kept: Any, *_: Any) -> list[str]:
-    return list(kept or ())
-
-
-def _text_key(text: str, *_: Any, **__: Any) -> str:
-    return hash_text(text)
-
-
-def _ids_key(memory_ids: Sequence[str]) -> str:
-    return hash_text(*memory_ids)
-
-
-def _past_key(text: str, *, since_us: int, limit: int, user: str | None) -> str:
-    return hash_text(text, str(since_us), str(limit), repr(user))
-
-
-def _rerank_key(name: str, query: str, texts: Sequence[str], *_: Any) -> str:
-    return hash_text(name, query, *texts)
-
-
-_KEPT: Mapping[str, _Kept] = {
-    "encoder": _Kept("encoder", _as_it_is),
-    "knows_usage": _Kept("knows_usage", bool),
-    "live": _Kept("live", _read_live, _keep_live),
-    "query_vector": _Kept("vectors", _read_vector, None, _text_key, "vector "),
-    "live_vectors": _Kept("live_vectors", _read_vectors),
-    "usage_of": _Kept("usage", _read_usage, _keep_use),
-    "most_used": _Kept("most_used", _read_ids, None, str),
-    "co_retrieved": _Kept("co_retrieved", _read_counts, _keep_use, _ids_key),
-    "past_queries": _Kept("past_queries", _read_past, _keep_past, _past_key, "past "),
-    "rerank": _Kept("reranked", _read_scores, None, _rerank_key),
+_UNPACK: Mapping[str, Callable[[Any, Sequence[Any]], Any]] = {
+    "encoder": lambda kept, _: kept,
+    "knows_usage": lambda kept, _: bool(kept),
+    "live": _read_live,
+    "query_vector": _read_vector,
+    "live_vectors": _read_vectors,
+    "usage_of": _read_usage,
+    "most_used": lambda kept, _: list(kept or ()),
+    "co_retrieved": _read_counts,
+    "past_queries": _read_past,
+    "rerank": _read_scores,
 }
-"""By method of `Inputs`; the clock and the archive are kept by hand."""
+"""By method of `Inputs`: (JSON or None where nothing was kept, arguments) -> answer. The clock and
+the archive are kept by hand."""
 
 
 class RecordingInputs:
@@ -296,7 +262,7 @@ class RecordingInputs:
         self._inputs = inputs
         self.record: dict[str, Any] = {
             "now_us": inputs.now_us(), "encoder": None, "archive": None, "knows_usage": False,
-            "raised": {}, "usage": {}, **{k.name: {} for k in _KEPT.values() if k.key},
+            "raised": {}, "usage": {}, **{_NAMES.get(name, name): {} for name in _BY_KEY},
         }  # fmt: skip
 
     def now_us(self) -> int:
@@ -312,23 +278,23 @@ class RecordingInputs:
         return state
 
     def __getattr__(self, method: str) -> Any:
-        kept, ask = _KEPT[method], getattr(self._inputs, method)
+        name, ask = _NAMES.get(method, method), getattr(self._inputs, method)
 
         def recorded(*asked: Any, **how: Any) -> Any:
-            key = kept.key(*asked, **how) if kept.key else ""
+            key = _key(method, asked, how)
             try:
                 answer = ask(*asked, **how)
             except tuple(_RAISED.values()) as error:
-                name = next(n for n, kind in _RAISED.items() if isinstance(error, kind))
-                self.record["raised"][kept.fault + key] = [name, str(error)]
+                kind = next(n for n, kind in _RAISED.items() if isinstance(error, kind))
+                self.record["raised"][_BY_KEY.get(method, "") + key] = [kind, str(error)]
                 raise
-            told = kept.pack(answer, *asked, **how) if kept.pack else _plain(answer)
-            if kept.key:
-                self.record[kept.name][key] = told
+            told = _pack(method, answer, asked)
+            if method in _BY_KEY:
+                self.record[name][key] = told
             elif method == "usage_of":
-                self.record[kept.name].update(told)
+                self.record[name].update(told)
             elif told is not None:
-                self.record[kept.name] = told
+                self.record[name] = told
             return answer
 
         return recorded
@@ -337,9 +303,13 @@ class RecordingInputs:
 class RecordedInputs:
     """Answers from a record, through JSON or not; what was never asked then is unknown now."""
 
-    def __init__(self, record: Mapping[str, Any], archive_at: ArchiveAt | None = None) -> None:
-        self.record = record
-        self.archive_at = archive_at
+    def __init__(
+        self,
+        record: Mapping[str, Any],
+        archive_at: Callable[[int], ArchiveState | None] | None = None,
+    ) -> None:
+        """Take a record, and what says what was archived at a moment (microseconds)."""
+        self.record, self.archive_at = record, archive_at
 
     def now_us(self) -> int:
         """Return the clock of then."""
@@ -360,31 +330,29 @@ class RecordedInputs:
         return state
 
     def __getattr__(self, method: str) -> Any:
-        kept = _KEPT[method]
+        unpack, name, fault = _UNPACK[method], _NAMES.get(method, method), _BY_KEY.get(method)
 
         def recorded(*asked: Any, **how: Any) -> Any:
-            key = kept.key(*asked, **how) if kept.key else ""
-            if kept.fault and kept.fault + key in self.record["raised"]:
-                name, message = self.record["raised"][kept.fault + key]
-                raise _RAISED[name](message)
+            key = _key(method, asked, how)
+            if fault and fault + key in self.record["raised"]:
+                kind, message = self.record["raised"][fault + key]
+                raise _RAISED[kind](message)
             # Packets of before have nothing live.
             is_live = method.startswith("live")
-            found: Any = self.record.get(kept.name) if is_live else self.record[kept.name]
-            return kept.unpack(found.get(key) if kept.key else found, *asked, **how)
+            found: Any = self.record.get(name) if is_live else self.record[name]
+            return unpack(found.get(key) if method in _BY_KEY else found, asked)
 
         return recorded
 
 
-# The replay packet: everything that a re-run of one recall needs, as JSON values.
+# The replay packet: everything that a re-run of one recall needs, as JSON values. No text of a
+# memory is in it, its id is; the query's text is.
 #
 # Source: RFC 914, phases 10 to 14 ("Replay"); what noctuary adds is the record of the inputs, under
-# `world`. No text of a memory is in a packet, its id is; the query's text is.
-
+# `world`.
 
 PACKET_FORMAT = 2
 """Bumped when an older version could not re-run the packet, or calls its steps otherwise."""
-
-_ID_BYTES = 6  # of a packet's id, 12 hex digits: two among the some thousands of one log never meet
 
 
 def recall_and_log(
@@ -413,18 +381,16 @@ def recall_and_log(
 def _make_packet(
     recaller: Recaller, query: Query, result: RecallResult, record: Mapping[str, Any]
 ) -> dict[str, Any]:
-    scope, made_at = query.scope._asdict(), from_micros(int(record["now_us"]))
-    if query.scope.as_of is not None:
-        scope["as_of"] = query.scope.as_of.isoformat()
+    made_at = from_micros(int(record["now_us"])) or datetime.fromtimestamp(0, UTC)
     return {
         "format": PACKET_FORMAT,
-        "replay_id": os.urandom(_ID_BYTES).hex(),
-        "made_at": (made_at or datetime.fromtimestamp(0, UTC)).isoformat(),
+        "replay_id": os.urandom(6).hex(),  # two among the some thousands of one log never meet
+        "made_at": made_at.isoformat(),
         "made_by": __version__,
         "query": query.text,
         "k": query.k,
         "sort_by": query.sort_by,
-        "scope": scope,
+        "scope": plain(query.scope._asdict()),
         "session_id": query.session_id,
         "profile": query.profile.to_json(),
         "profile_used": query.profile_used,
@@ -483,7 +449,6 @@ def _scan_told(recaller: Recaller, query: Query) -> dict[str, Any]:
 
 # Running a packet again and saying what differs, in a person's words.
 
-
 _NOT_REPLAYED = frozenset({"hook_failed", "replay_log"})
 
 Rows = Sequence[Mapping[str, Any]]
@@ -509,7 +474,7 @@ def replay(paths: StorePaths, packet: Mapping[str, Any]) -> Comparison:
     snapshot_id = str(packet["snapshot_id"])
     directory = paths.snapshots / snapshot_id
     if not is_snapshot_id(snapshot_id) or not directory.is_dir():
-        return _not_run(
+        return _compared(
             packet,
             f"snapshot {snapshot_id} is gone, so there is nothing to run this against: only the "
             "last snapshot.keep ones stay (docs/configuration.md), raise it to replay for longer; "
@@ -518,7 +483,7 @@ def replay(paths: StorePaths, packet: Mapping[str, Any]) -> Comparison:
     try:
         reader = SnapshotReader.open(directory)
     except SnapshotCorruptError as error:
-        return _not_run(packet, str(error))
+        return _compared(packet, str(error))
     try:
         return rerun(Recaller(paths, reader, snapshot_id), packet)
     finally:
@@ -529,9 +494,9 @@ def rerun(recaller: Recaller, packet: Mapping[str, Any]) -> Comparison:
     """Run a packet again and compare, writing nothing; another snapshot is a difference."""
     _require_packet(packet)
     try:
-        found = tuple(_differences(packet, _run(recaller, packet)))
+        return _compared(packet, *_differences(packet, _run(recaller, packet)))
     except ArchiveLostError as error:
-        return _not_run(packet, str(error))
+        return _compared(packet, str(error))
     # A damaged packet, or a snapshot that is damaged below the reach of the quick check, raises
     # whatever the step that meets it raises.
     except Exception as error:
@@ -539,7 +504,6 @@ def rerun(recaller: Recaller, packet: Mapping[str, Any]) -> Comparison:
             f"packet {packet['replay_id']} cannot be run again ({type(error).__name__}: {error}): "
             "it is damaged, or its snapshot is (`noctuary doctor`)"
         ) from error
-    return Comparison(not found, found, tuple(_notes(packet)), len(packet["results"]))
 
 
 def _require_packet(packet: Mapping[str, Any]) -> None:
@@ -579,8 +543,8 @@ def _run(recaller: Recaller, packet: Mapping[str, Any]) -> RecallResult:
     )
 
 
-def _not_run(packet: Mapping[str, Any], why: str) -> Comparison:
-    return Comparison(False, (why,), tuple(_notes(packet)), len(packet["results"]))
+def _compared(packet: Mapping[str, Any], *found: str) -> Comparison:
+    return Comparison(not found, found, tuple(_notes(packet)), len(packet["results"]))
 
 
 def _notes(packet: Mapping[str, Any]) -> Iterator[str]:
@@ -604,14 +568,9 @@ def _differences(packet: Mapping[str, Any], result: RecallResult) -> Iterator[st
         yield f"run against snapshot {result.snapshot_id} instead of {packet['snapshot_id']}"
     if now["model_guard_result"] != guard:
         yield f"the model guard said {guard}, now it says {now['model_guard_result']}"
-    before, after = (
-        {code for code in codes if code not in _NOT_REPLAYED}
-        for codes in (packet["warnings"], now["warnings"])
-    )
-    for code in sorted(before - after):
-        yield f"the warning {code} came then and does not now"
-    for code in sorted(after - before):
-        yield f"the warning {code} comes now and did not then"
+    before, after = (set(codes) - _NOT_REPLAYED for codes in (packet["warnings"], now["warnings"]))
+    yield from (f"the warning {c} came then and does not now" for c in sorted(before - after))
+    yield from (f"the warning {c} comes now and did not then" for c in sorted(after - before))
     yield from _memory_differences(packet["results"], now["results"])
     yield from _event_differences(packet["score_events"], now["score_events"])
 

@@ -26,21 +26,14 @@ def plain(value: Any) -> Any:
 
 
 # Whether the snapshot holds an answer to a query: a score, and the threshold it is held against.
-
-
-WORDS_AND_VECTORS = "words_and_vectors"  # the signal of a recall that has a dense leg
-WORDS = "words"  # the signal of a recall without one: past its deadline, or with no encoder
-
-SIGNALS = (WORDS_AND_VECTORS, WORDS)
-
+# The signals of a recall that has a dense leg, and of one past its deadline or with no encoder.
+WORDS_AND_VECTORS, WORDS = SIGNALS = ("words_and_vectors", "words")
+# What a score is made of (docs/abstention.md).
 COSINE, COVERAGE, KNOWN, LIKENESS = FEATURES = ("cosine", "coverage", "known", "likeness")
-"""What a score is made of (docs/abstention.md)."""
-
 ANY_SCRIPT = "any"  # key of what is usual for prompts of a script that the everyday ones lack
-
+# Share of the best memory's score that each memory must reach by itself: more injects fewer that
+# only came along, less keeps a second half of an answer.
 RELATIVE_BAR = 0.4
-"""Share of the best memory's score that each memory must reach by itself: more injects fewer that
-only came along, less keeps a second half of an answer."""
 
 Usual = Mapping[str, tuple[float, float]]  # by feature, mean and deviation over everyday prompts
 
@@ -120,18 +113,14 @@ class Calibration:
         A threshold without a `measure` is of a snapshot of before, whose scores had another scale.
         """
         try:
-            raw = parse_json(text)["signals"]
-            found = {str(name): float(entry["threshold"]) for name, entry in raw.items()}
-            bars = {name: float(entry["bar"]) for name, entry in raw.items() if "bar" in entry}
-            measures = {
-                str(name): Measure.parse(entry["measure"])
-                for name, entry in raw.items()
-                if "measure" in entry
-            }
+            raw = parse_json(text)["signals"].items()
+            found = {str(name): float(entry["threshold"]) for name, entry in raw}
+            bars = {name: float(entry["bar"]) for name, entry in raw if "bar" in entry}
+            measures = {n: Measure.parse(e["measure"]) for n, e in raw if "measure" in e}
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no thresholds by signal: {error}") from error
-        all_of_them = (*found.items(), *bars.items())
-        wrong = {name: at for name, at in all_of_them if not 0.0 <= at <= 1.0}
+        both = (*found.items(), *bars.items())
+        wrong = {name: at for name, at in both if not 0.0 <= at <= 1.0}
         if wrong:
             raise ValueError(f"thresholds outside [0, 1]: {wrong}")
         measured = {name: found[name] for name in measures}
@@ -145,7 +134,6 @@ class Calibration:
 
 
 # What recall returns: memories, why they are here, warnings, timings. Data only.
-
 
 MemoryId = int | str
 

@@ -28,15 +28,10 @@ if TYPE_CHECKING:
     from noctuary.recall.engine import Search
     from noctuary.recall.profile import RetrievalProfile
 
-# How reasons quote text that is not ours, and count.
-
-
-_BRACES = str.maketrans("{}", "()")
-
 
 def quoted(text: str | None) -> str:
     """Return a name in quotes; its braces become parentheses, because {123} means a memory."""
-    return "(none)" if text is None else f"'{text}'".translate(_BRACES)
+    return "(none)" if text is None else f"'{text}'".replace("{", "(").replace("}", ")")
 
 
 def ordinal(number: int) -> str:
@@ -45,25 +40,18 @@ def ordinal(number: int) -> str:
     return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
-# Greedy selection by maximal marginal relevance, with wing saturation. Pure, over arrays.
-#
-# For a candidate d of relevance s(d), with S the memories selected so far,
+# Greedy selection by maximal marginal relevance, with wing saturation. For a candidate d of
+# relevance s(d), with S the memories selected so far,
 #
 #     value(d) = lambda s(d) - (1 - lambda) max cos(d, S) - gamma saturation(d, S)
 #
 # with max cos clipped to [0, 1] and both penalties 0 while S is empty. The largest value is
-# selected next; equal values are selected in the order given. Relevance is the ranking key so far
-# and not, as in the reference, the raw cosine to the query: there the choice ignored every phase
-# before it.
+# selected next, equal ones in the order given. Relevance is the ranking key so far, and not the raw
+# cosine, with which the reference ignores every phase before this one.
 #
 # Sources: RFC 914 phase 11; research/mempalace.md sections 1 and 3 (phase 5; |S| = 0).
 
-
-MOST_PICKS = 256
-"""Memories that are selected one by one; those after them are ordered by their value given these.
-More keeps longer lists diverse to their end, fewer bounds the time of a very long one."""
-
-_NOBODY = -1
+MOST_PICKS = 256  # selected one by one; those after them are ordered by their value given these
 
 
 class Selection(NamedTuple):
@@ -93,10 +81,7 @@ def wing_codes(wings: Sequence[str | None]) -> NDArray[np.int64]:
 
 def wing_saturation(codes: NDArray[np.int64], counts: NDArray[np.int64]) -> Scores:
     """Return count(wing of d in S) / |S| per candidate (m,) from selected counts per wing."""
-    selected = int(counts.sum())
-    if selected == 0:
-        return np.zeros(codes.size, dtype=np.float64)
-    return counts[codes] / selected
+    return counts[codes] / max(int(counts.sum()), 1)
 
 
 def mmr_score(relevance: Scores, similarity: Scores, mmr_lambda: float) -> Scores:
@@ -120,16 +105,8 @@ def select(
 ) -> Selection:
     """Order candidates by maximal marginal relevance; O(k m d) time and O(m) memory.
 
-    At most k, and MOST_PICKS, are selected one by one; the others come after them, by their value
-    given all that were selected. Lambda 1 with gamma 0 keeps order and scores.
-
-    Args:
-        relevance: In [0, 1], shape (m,).
-        k: How many to select.
-        mmr_lambda: Share of relevance, in [0, 1].
-        vectors: Unit rows, shape (m, d); None counts every similarity as 0, as a row of zeros does.
-        codes: From `wing_codes`, shape (m,); None leaves saturation at 0.
-        gamma: Weight of saturation, >= 0.
+    Lambda 1 with gamma 0 keeps order and scores. Without `vectors` (m, d), unit rows, every
+    similarity counts as 0, as a row of zeros does; without `codes` (m,) saturation does.
     """
     size = relevance.size
     counts = np.zeros(0 if codes is None else int(codes.max(initial=-1)) + 1, np.int64)
@@ -137,7 +114,7 @@ def select(
     picked: list[int] = []
     # A row of each is final from the moment that its candidate is selected.
     similarity, saturation = np.zeros(size), np.zeros(size)
-    nearest = np.full(size, _NOBODY, dtype=np.int64)
+    nearest = np.full(size, -1, dtype=np.int64)
     plain = values = mmr_score(relevance, similarity, mmr_lambda)
     for _ in range(min(k, size, MOST_PICKS)):
         best = int(np.argmax(np.where(waiting, values, -np.inf)))
@@ -161,22 +138,14 @@ def select(
     order = np.concatenate([np.array(picked, dtype=np.int64), rest])
     scores = np.minimum.accumulate(np.clip(values[order], 0.0, 1.0))
     return Selection(
-        order,
-        len(picked),
-        scores,
-        similarity[order],
-        nearest[order],
-        saturation[order],
-        plain[order],
-        values[order],
-    )
+        order, len(picked), scores, similarity[order], nearest[order], saturation[order],
+        plain[order], values[order],
+    )  # fmt: skip
 
 
-# Phase 5: trade relevance for diversity, so that near-copies do not fill the answer.
-#
-# Where wings are to be balanced (a `wing_diversity_weight` above 0, candidates of several wings)
-# this phase orders and scores, and keeps everybody: choosing the first k is then the business of
-# "cross_wing_balancing", which selects by both penalties at once.
+# Phase 5: trade relevance for diversity, so that near-copies do not fill the answer. Where wings
+# are to be balanced (a `wing_diversity_weight` above 0, candidates of several wings) it orders and
+# scores, and keeps everybody: "cross_wing_balancing" then chooses by both penalties at once.
 
 
 def mmr(candidates: Candidates, search: Search) -> PhaseOutcome:
@@ -207,10 +176,9 @@ def mmr(candidates: Candidates, search: Search) -> PhaseOutcome:
             share += f" - {weight:g} x similarity {chosen.similarity[row]:.2f} to {{{near}}}"
         return share + _clamp_note(chosen, row)
 
+    relevance = candidates.scores[chosen.order] if balance_follows else None
     return PhaseOutcome(
-        ordered.first(kept)._replace(
-            relevance=candidates.scores[chosen.order] if balance_follows else None
-        ),
+        ordered.first(kept)._replace(relevance=relevance),
         reason_of,
         tuple(_dropped_for_similarity(candidates, chosen, row, k) for row in range(kept, size)),
         notes={
@@ -233,10 +201,8 @@ def _diversity_vectors(
     vectors = search.reader.vectors_at(candidates.positions)
     if vectors is not None:
         return vectors, ()
-    message = (
-        "this snapshot has no vectors: near-copies are not told apart, only wings are balanced"
-    )
-    return None, (RecallWarning("mmr_without_vectors", message),)
+    said = "this snapshot has no vectors: near-copies are not told apart, only wings are balanced"
+    return None, (RecallWarning("mmr_without_vectors", said),)
 
 
 def _in_order(candidates: Candidates, chosen: Selection) -> Candidates:
@@ -246,13 +212,12 @@ def _in_order(candidates: Candidates, chosen: Selection) -> Candidates:
 
 def _dropped_for_similarity(candidates: Candidates, chosen: Selection, row: int, k: int) -> Dropped:
     """Say why the candidate at a row of a selection from the candidates is not in the first k."""
-    place = int(chosen.order[row])
+    place, nearest = int(chosen.order[row]), int(chosen.nearest[row])
     reason, facts = f"ranked {ordinal(row + 1)}, {k} asked", dict[str, Any]()
-    if place < k and int(chosen.nearest[row]) >= 0:
-        nearest = int(candidates.positions[chosen.nearest[row]])
-        similarity = float(chosen.similarity[row])
-        reason = f"similar ({similarity:.2f}) to {{{nearest}}}, which was selected before it"
-        facts = {"similarity": similarity, "similar_to": PositionRef(nearest)}
+    if place < k and nearest >= 0:
+        similarity, near = float(chosen.similarity[row]), int(candidates.positions[nearest])
+        reason = f"similar ({similarity:.2f}) to {{{near}}}, which was selected before it"
+        facts = {"similarity": similarity, "similar_to": PositionRef(near)}
     facts["penalized_score"] = float(chosen.scores[row])
     position, score = int(candidates.positions[place]), float(candidates.scores[place])
     return Dropped("mmr", position, reason, score, facts)
@@ -266,21 +231,18 @@ def _clamp_note(chosen: Selection, row: int) -> str:
     return ", not above what was selected before" if score < value else ""
 
 
-# Phase 11: keep one large wing from filling the answer.
-#
-# Its share of a memory's score is the joint score minus the plain MMR score: below 0 for a memory
-# of a crowded wing, above 0 for one that the crowd had held down. Candidates of one wing only have
-# nothing to balance: "mmr" has chosen among them already.
+# Phase 11: keep one large wing from filling the answer. Its share of a memory's score is the joint
+# score minus the plain MMR score: below 0 for a memory of a crowded wing, above 0 for one that the
+# crowd had held down.
 
 
 def cross_wing_balancing(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Select k of what "mmr" left by relevance, similarity and wing saturation at once."""
-    if candidates.relevance is None:
+    if candidates.relevance is None:  # of one wing only: "mmr" has chosen among them
         return PhaseOutcome(candidates, notes={"applied": False})
     by_relevance = np.argsort(-candidates.relevance, kind="stable")
     before = candidates.at(by_relevance)._replace(scores=candidates.relevance[by_relevance])
-    wings = search.wings_of(before.positions)
-    vectors, _ = _diversity_vectors(before, search)
+    wings, (vectors, _) = search.wings_of(before.positions), _diversity_vectors(before, search)
     gamma, k = search.profile.wing_diversity_weight, search.k
     chosen = select(
         before.scores, k, search.profile.mmr_lambda,
@@ -317,30 +279,26 @@ def _dropped_for_wings(
     """Say which phase pushed out everybody beyond the first k; `plain` is "mmr"'s order."""
     kept = min(max(k, 0), plain.size)
     held = Counter(wings[int(place)] for place in chosen.order[: chosen.picked])
-    score_of = plain.score_of()
-    in_plain_mmr = set(plain.positions[:kept].tolist())
+    score_of, in_plain_mmr = plain.score_of(), set(plain.positions[:kept].tolist())
     dropped: list[Dropped] = []
     for row in range(kept, plain.size):
-        place = int(chosen.order[row])
-        position, wing = int(before.positions[place]), wings[place]
-        if chosen.saturation[row] > 0 and position in in_plain_mmr:
+        why = _dropped_for_similarity(before, chosen, row, k)
+        if chosen.saturation[row] > 0 and why.position in in_plain_mmr:
+            wing = wings[int(chosen.order[row])]
             full = f"({held[wing]}/{chosen.picked} selected results)"
-            reason = f"wing {quoted(wing)} already saturated {full}"
             facts = {
                 "wing_saturation": float(chosen.saturation[row]),
                 "original_mmr_score": float(chosen.mmr_values[row]),
                 "penalized_score": float(chosen.values[row]),
             }
-            why = Dropped("cross_wing_balancing", position, reason, 0.0, facts)
-        else:
-            why = _dropped_for_similarity(before, chosen, row, k)
-        dropped.append(why._replace(score=score_of[position]))
+            reason = f"wing {quoted(wing)} already saturated {full}"
+            why = Dropped("cross_wing_balancing", why.position, reason, 0.0, facts)
+        dropped.append(why._replace(score=score_of[why.position]))
     return tuple(dropped)
 
 
-# Phase 8: a newer memory that replaces an older one stands in for it.
-#
-# Decided here, where the reference is silent:
+# Phase 8: a newer memory that replaces an older one stands in for it. Decided here, where the
+# reference is silent:
 # - What the night found comes first. Candidates that it found superseded take no part in the
 #   search: no pair is told twice, or both ways.
 # - Both must belong to the same user, or to nobody: one person's news never hides another's. Wings
@@ -350,20 +308,16 @@ def _dropped_for_wings(
 #   (`noctuary.graph.successors`).
 # - Of several newer ones the newest is the successor, and of a chain the newest remains.
 # - With "filter" the successor takes over the larger of both scores: it answers what its
-#   predecessor was found for, and must not vanish with it because its own wording matched less.
-#   One that was not found at all comes in.
+#   predecessor was found for. One that was not found at all comes in.
 #
 # Source: research/mempalace.md section 1, phase 8.
-
 
 LEAST_CONFIDENCE = 1
 """Least confidence (0 low, 1 medium, 2 high) with which a stored successor takes the place of the
 older memory and a chain goes on; below, the older is only marked. 2 leaves more stale memories in
 answers, 0 hides memories of which half the text may still hold."""
 
-_ROWS_AT_ONCE = 128
-"""Rows of the similarity matrix in memory (10 MB per array at 10,000 candidates); more is no
-faster."""
+_ROWS_AT_ONCE = 128  # rows of the similarity matrix in memory: 10 MB at 10,000 candidates
 
 
 class Stale(NamedTuple):
@@ -405,14 +359,18 @@ def supersede(candidates: Candidates, search: Search) -> PhaseOutcome:
     marked = [stale for stale in found if not (hides and stale.is_sure)]
     rows = _predecessors(candidates.positions.tolist(), hidden)
     after, score_of = candidates, candidates.score_of()
+
+    def reason_of(heir: int) -> str:
+        return f"takes the place of the older {{{candidates.positions[rows[heir][0]]}}}"
+
     if hidden:
         gone = np.isin(candidates.positions, [stale.older for stale in hidden])
         heirs = [(heir, of, float(candidates.scores[of[0]])) for heir, of in rows.items()]
         after = _stood_in(candidates, gone, heirs)
     return PhaseOutcome(
         after,
-        reason_of=lambda p: f"takes the place of the older {{{candidates.positions[rows[p][0]]}}}",
-        dropped=tuple(
+        reason_of,
+        tuple(
             Dropped(
                 "supersede", stale.older, f"superseded by {{{stale.heir}}}: {stale.why}",
                 score_of[stale.older], stale.facts,
@@ -451,7 +409,8 @@ def _find_stale(
     }
     sure = {older: link for older, link in links.items() if link.confidence >= LEAST_CONFIDENCE}
     found: list[Stale] = []
-    for older in sorted(links.keys() & set(positions.tolist())):
+    rank = {position: row for row, position in enumerate(positions.tolist())}
+    for older in sorted(links.keys() & rank):
         heir = links[older].newer
         for _ in sure:
             if heir not in sure:
@@ -459,17 +418,16 @@ def _find_stale(
             heir = sure[heir].newer
         if heir not in sure and heir != older:
             found.append(_stale(older, heir, links[older]))
-    rank = {position: row for row, position in enumerate(positions.tolist())}
     found.sort(key=lambda stale: (-links[stale.older].confidence, rank[stale.older]))
     return found
 
 
 def _stale(older: int, heir: int, link: Successor) -> Stale:
-    confidence = CONFIDENCES[link.confidence]
+    confidence, why = CONFIDENCES[link.confidence], f"{link.reason}, evidence {{{link.evidence}}}"
     compared = "" if link.similarity is None else f", similarity {link.similarity:.2f}"
     # An explicit link may go against the dates, or have none.
     later = f", {link.age_gap_days} days later" if link.age_gap_days else ""
-    evidence = f"evidence {{{link.evidence}}}"
+    note = f"{link.reason}, confidence {confidence}, evidence {{{link.evidence}}}{compared}{later}"
     facts = {
         "superseded_by": PositionRef(heir),
         "supersede_reason": link.reason,
@@ -478,14 +436,8 @@ def _stale(older: int, heir: int, link: Successor) -> Stale:
         "similarity": link.similarity,
         "age_gap_days": link.age_gap_days,
     }
-    return Stale(
-        older,
-        heir,
-        link.confidence >= LEAST_CONFIDENCE,
-        f"{link.reason}, {evidence}",
-        f"{link.reason}, confidence {confidence}, {evidence}{compared}{later}",
-        {name: value for name, value in facts.items() if value is not None},
-    )
+    facts = {name: value for name, value in facts.items() if value is not None}
+    return Stale(older, heir, link.confidence >= LEAST_CONFIDENCE, why, note, facts)
 
 
 def _search_stale(
@@ -500,12 +452,12 @@ def _search_stale(
         message = "this snapshot has no vectors: stale memories are not told from their successors"
         return [], (RecallWarning("supersede_without_vectors", message),)
     positions: list[int] = candidates.positions.tolist()
-    rows = reader.describe(positions)
+    rows, wings = reader.describe(positions), search.wings_of(candidates.positions)
     pairs = find_superseded(
         vectors,
         reader.created_at(candidates.positions),
-        _numbered([rows[p]["user"] for p in positions]),
-        _numbered(search.wings_of(candidates.positions)),
+        wing_codes([rows[p]["user"] for p in positions]),
+        np.where([wing is None for wing in wings], -1, wing_codes(wings)),
         [rows[p]["content"] for p in positions],
         least_similarity=profile.supersede_similarity_threshold,
         least_days=profile.supersede_min_age_gap_days,
@@ -573,14 +525,6 @@ def find_superseded(
     return found[:at_most]
 
 
-def _numbered(names: Sequence[str | None]) -> NDArray[np.int64]:
-    """Return one number per name, -1 for None."""
-    numbers: dict[str, int] = {}
-    return np.array(
-        [-1 if n is None else numbers.setdefault(n, len(numbers)) for n in names], dtype=np.int64
-    )
-
-
 def _predecessors(positions: Sequence[int], found: Iterable[Stale]) -> dict[int, list[int]]:
     """Return the rows, best first, that every remaining heir stands for, through chains."""
     heir_of = {stale.older: stale.heir for stale in found}
@@ -605,8 +549,7 @@ def _stood_in(
     of its best row; one that is a candidate itself keeps the better score.
     """
     positions, scores = candidates.positions.copy(), candidates.scores.copy()
-    expanded = candidates.expanded.copy()
-    kept = ~gone
+    expanded, kept = candidates.expanded.copy(), ~gone
     for heir, rows, score in heirs:
         place, best = np.flatnonzero(candidates.positions == heir), rows[0]
         if place.size:
@@ -622,62 +565,49 @@ def _marks(candidates: Candidates, marked: Iterable[Stale]) -> dict[int, dict[st
     present = set(candidates.positions.tolist())
     annotations: dict[int, dict[str, Any]] = {}
     for stale in marked:
-        annotations.setdefault(stale.older, {}).update(
-            superseded_by=PositionRef(stale.heir), supersede_note=stale.note
-        )
+        shown = annotations.setdefault(stale.older, {})
+        shown.update(superseded_by=PositionRef(stale.heir), supersede_note=stale.note)
         if stale.heir in present:
             others = annotations.setdefault(stale.heir, {}).setdefault("supersedes", [])
             others.append(PositionRef(stale.older))
     return annotations
 
 
-# Phase 9: an accepted summary stands for the turns that it was made of.
-#
-# A summary takes the place of its turns if at least `LEAST_SOURCES` of them are candidates: one
-# turn that is on point says more than a text about its whole stretch. The reference hides the
-# turns and appends the summary at the end with a fixed 0.5; here it has the score of its best turn
-# times the quality of the summary. Without `include_consolidated_summaries` nothing could stand
-# for hidden turns, so nothing is hidden: they only name their summary. Nothing is ever out of
-# reach: a summary expands to its turns.
+# Phase 9: an accepted summary stands for the turns that it was made of, if at least `LEAST_SOURCES`
+# of them are candidates: one turn that is on point says more than a text about its whole stretch.
+# The reference appends the summary with a fixed 0.5; here it has the score of its best turn times
+# its quality. Without `include_consolidated_summaries` turns only name their summary. Nothing is
+# ever out of reach: a summary expands to its turns.
 #
 # Sources: research/mempalace.md section 1, phase 9; libravdb section 1 (quality).
 
-
-LEAST_SOURCES = 2
-"""Turns of a summary among the candidates from which it replaces them; more keeps more single
-turns, 1 would replace every turn that has a summary."""
-
-
-class Replaced(NamedTuple):
-    """A summary, the rows of its turns among the candidates, best first, and its score."""
-
-    summary: SummaryView
-    rows: list[int]
-    score: float
-    quality: float  # what its best turn's score was multiplied with
+LEAST_SOURCES = 2  # more keeps more single turns, 1 would replace every turn that has a summary
 
 
 def consolidation(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Replace turns by the accepted summary that they share."""
     profile, summaries = search.profile, search.summaries_of(candidates.positions)
-    if not summaries:
-        return PhaseOutcome(candidates)
-    if not profile.include_consolidated_summaries:
+    if summaries and not profile.include_consolidated_summaries:
         into = {p: {"consolidated_into": PositionRef(s.position)} for p, s in summaries.items()}
         notes = {"applied": False, "turns_with_summary": len(summaries)}
         return PhaseOutcome(candidates, annotations=into, notes=notes)
-    replaced = _replacements(candidates, summaries, profile.quality_penalty)
+    positions, scores = candidates.positions.tolist(), candidates.scores.tolist()
+    # Rows of the turns of each summary, best first, in the order of their best.
+    rows_of: dict[SummaryView, list[int]] = {}
+    for row, position in enumerate(positions):
+        if position in summaries:
+            rows_of.setdefault(summaries[position], []).append(row)
+    replaced = {s.position: (s, rows) for s, rows in rows_of.items() if len(rows) >= LEAST_SOURCES}
     if not replaced:
         return PhaseOutcome(candidates)
-    positions, scores = candidates.positions.tolist(), candidates.scores.tolist()
-    by_position = {r.summary.position: r for r in replaced}
+    confidences = np.array([summary.confidence for summary, _ in replaced.values()])
+    worth = dict(zip(replaced, quality(confidences, profile.quality_penalty).tolist(), strict=True))
 
     def reason_of(position: int) -> str:
-        r = by_position[position]
-        best = r.rows[0]
+        summary, rows = replaced[position]
         return (
-            f"stands for {len(r.rows)} of its {len(r.summary.sources)} turns: the best, "
-            f"{{{positions[best]}}}, has {scores[best]:.2f}, x quality {r.quality:.2f}"
+            f"stands for {len(rows)} of its {len(summary.sources)} turns: the best, "
+            f"{{{positions[rows[0]]}}}, has {scores[rows[0]]:.2f}, x quality {worth[position]:.2f}"
         )
 
     def shown(summary: SummaryView) -> dict[str, Any]:
@@ -688,34 +618,18 @@ def consolidation(candidates: Candidates, search: Search) -> PhaseOutcome:
 
     dropped = [
         Dropped(
-            "consolidation", positions[row], f"stands behind summary {{{summary}}}", scores[row],
-            {"consolidated_into": PositionRef(summary)},
+            "consolidation", positions[row], f"stands behind summary {{{p}}}", scores[row],
+            {"consolidated_into": PositionRef(p)},
         )
-        for summary, r in by_position.items()
-        for row in r.rows
+        for p, (_, rows) in replaced.items()
+        for row in rows
     ]  # fmt: skip
     gone = np.isin(candidates.positions, [drop.position for drop in dropped])
+    heirs = [(p, rows, scores[rows[0]] * worth[p]) for p, (_, rows) in replaced.items()]
     return PhaseOutcome(
-        _stood_in(candidates, gone, [(p, r.rows, r.score) for p, r in by_position.items()]),
+        _stood_in(candidates, gone, heirs),
         reason_of,
         tuple(dropped),
         notes={"applied": True, "summaries": len(replaced), "turns_replaced": len(dropped)},
-        annotations={p: shown(r.summary) for p, r in by_position.items()},
+        annotations={p: shown(summary) for p, (summary, _) in replaced.items()},
     )
-
-
-def _replacements(
-    candidates: Candidates, summaries: Mapping[int, SummaryView], penalty: float
-) -> list[Replaced]:
-    """Return the summaries that replace turns, in the order of their best turns."""
-    rows_of: dict[SummaryView, list[int]] = {}
-    for row, position in enumerate(candidates.positions.tolist()):
-        if position in summaries:
-            rows_of.setdefault(summaries[position], []).append(row)
-    replaced: list[Replaced] = []
-    for summary, rows in rows_of.items():
-        if len(rows) >= LEAST_SOURCES:
-            worth = float(quality(np.array([summary.confidence]), penalty)[0])
-            score = float(candidates.scores[rows[0]]) * worth
-            replaced.append(Replaced(summary, rows, score, worth))
-    return replaced

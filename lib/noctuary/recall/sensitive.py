@@ -35,12 +35,9 @@ if TYPE_CHECKING:
     from noctuary.sources.postgres import Reader
 
 
-# The rows that no night exports, read out of the store itself and into this process alone.
-#
-# Which rows are sensitive, the export's rules say. Readers of the night leave such rows in the
-# store by their query, so here are queries of their own; connections are theirs, read-only and
-# pinned. Nothing of the question is sent to a server, which may log its statements.
-
+# The rows that no night exports, read out of the store itself and into this process alone. Which
+# rows are sensitive, the export's rules say; connections are the night's, read-only and pinned.
+# Nothing of the question is sent to a server, which may log its statements.
 
 VAULT_PATH = "vault_path"
 
@@ -140,9 +137,6 @@ def _marked_sql(reader: Reader) -> tuple[tuple[str, ...], str]:
         f"SELECT {mark}, {vault}, {', '.join(shown)} FROM {MEMORIES} m WHERE {mark} IS NOT NULL "
         f"AND ({owner} IS NULL OR {owner} = %(user)s::text) ORDER BY m.id"
     )
-
-
-# `recall_sensitive`: sensitive rows that answer a question, read in the store and kept nowhere.
 
 
 class _NeverStored:

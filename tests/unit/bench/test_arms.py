@@ -14,7 +14,7 @@ from bench.arms.recalled import GraphOnlyRetriever, RecallRetriever
 from bench.datasets import Dataset
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.run import RunPlan, run_retriever
-from noctuary.recall import query_encoder
+from noctuary.recall import inputs
 from noctuary.recall.profile import RetrievalProfile
 from tests.support.arms import WINGS, ask, build_context, ids, records
 from tests.support.store import renumber
@@ -231,7 +231,7 @@ def test_a_timed_arm_never_meets_a_vector_that_it_did_not_encode(
     context: SetContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgotten: list[str] = []
-    monkeypatch.setattr(query_encoder, "forget_queries", lambda: forgotten.append("x"))
+    monkeypatch.setattr(inputs, "forget_queries", lambda: forgotten.append("x"))
     arms = arms_of(context)
     for count, name in enumerate(("dense", "hybrid_seed", "noctuary")):
         retriever = arms[name].make()

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from noctuary.recall import query_encoder as live_vectors
+from noctuary.recall import inputs as live_vectors
 from noctuary.recall.api import recall
 from noctuary.recall.inputs import Inputs
 from tests.support.live import Cache

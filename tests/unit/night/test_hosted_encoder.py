@@ -17,7 +17,7 @@ from noctuary.core.manifest import Manifest, read_manifest, read_pointer
 from noctuary.core.settings import EncoderSettings, Settings
 from noctuary.core.store import StorePaths
 from noctuary.embed.hosted import BudgetError, ProviderDownError, read_description
-from noctuary.recall.query_encoder import encode_query, forget_queries
+from noctuary.recall.inputs import encode_query, forget_queries
 from noctuary_assets.evaluate import fetch_query_vectors
 from noctuary_assets.index import chosen_backend, embed_memories, export_query_encoder
 from noctuary_assets.ingest import export_memories

@@ -25,8 +25,8 @@ from noctuary.embed.hosted import (
     write_description,
 )
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import Inputs
-from noctuary.recall.query_encoder import (
+from noctuary.recall.inputs import (
+    Inputs,
     encode_query,
     encoder_identity,
     forget_queries,

@@ -10,10 +10,10 @@ import pytest
 from noctuary.core.settings import FUSIONS
 from noctuary.recall.candidates import PHASES
 from noctuary.recall.engine import Recaller
+from noctuary.recall.inputs import encode_query
 from noctuary.recall.legs import fuse_convex, fuse_rrf, pool_candidates, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Scope, build_mask
-from noctuary.recall.query_encoder import encode_query
 from tests.support.store import Store
 
 QUERIES = (

@@ -12,7 +12,7 @@ from noctuary.core.manifest import Manifest, read_manifest, read_pointer
 from noctuary.embed.lean import HEADER_FILE, WARM_AFTER_QUERIES, WEIGHTS_FILE, WarmEncoder
 from noctuary.embed.onnx import onnx_directory
 from noctuary.recall.engine import Recaller
-from noctuary.recall.query_encoder import encode_query, lean_reason, warm_up
+from noctuary.recall.inputs import encode_query, lean_reason, warm_up
 from tests.support.lean import write_encoder
 from tests.support.store import Store
 

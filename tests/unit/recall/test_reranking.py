@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from noctuary.recall.candidates import Positions
-from noctuary.recall.inputs import Reranker, open_reranker
-from noctuary.recall.phases import rerank
+from noctuary.recall.phases import Reranker, open_reranker, rerank
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
 from tests.support.cross_encoder import (
@@ -150,7 +149,7 @@ def test_callers_at_the_same_time_wait_for_their_turn(model: Path) -> None:
 def test_a_process_may_end_while_a_question_runs(model: Path, first_ms: float) -> None:
     """Given up while it computes, and given up while the model is being loaded."""
     code = f"""
-from noctuary.recall.inputs import open_reranker
+from noctuary.recall.phases import open_reranker
 reranker = open_reranker({str(model)!r})
 reranker.score("river", ["stone"], {first_ms})
 print(reranker.score("river", ["stone"] * 1_000_000, 20.0).code)

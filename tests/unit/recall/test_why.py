@@ -10,7 +10,7 @@ import pytest
 
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
-from noctuary.recall.explain import Why, dense_standing, explain_memory, lexical_standing
+from noctuary.recall.explain import Why, explain_memory, find_standings
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Query, Rows, Scope
 from tests.support.lean import SYNONYMS
@@ -228,8 +228,7 @@ def test_a_standing_is_the_rank_of_the_leg_itself(dense_store: Store) -> None:
             assert found
             for m in found:
                 position = reader.positions_of([str(m.id)])[str(m.id)]
-                lexical = lexical_standing(recaller, profile, searched, query, position)
-                dense = dense_standing(recaller, profile, searched, query, position)
+                lexical, dense = find_standings(recaller, profile, searched, query, position)
                 assert lexical.rank == (m.lexical.rank if m.lexical else None)
                 assert dense.rank == (m.dense.rank if m.dense else None)
                 if m.lexical is not None:
