@@ -28,8 +28,7 @@ from noctuary.sources.evidence import (
     EVIDENCE_FILES,
     SHARES_FILE,
     EvidenceCounts,
-    read_known,
-    read_links,
+    read_evidence,
     write_evidence,
 )
 from noctuary.sources.export import (
@@ -43,8 +42,13 @@ from noctuary.sources.export import (
     rules_digest,
     scan_tables,
 )
-from noctuary.sources.ingest import forget_sensitive, ingest_transcripts
-from noctuary.sources.turn_source import find_roots, open_with_turns
+from noctuary.sources.ingest import (
+    find_roots,
+    forget_sensitive,
+    ingest_transcripts,
+    open_with_turns,
+)
+from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink
 from noctuary.work.stage import (
     Stage,
     StageOutput,
@@ -156,7 +160,12 @@ def load_report(night: Night) -> ExportReport:
 def read_told(night: Night) -> dict[str, Extraction]:
     """Return what the source tells, by memory id; empty where it says nothing."""
     corpus = night.work(MEMORIES).parent
-    return findings_told(read_links(corpus), *read_known(corpus))
+    return findings_told(
+        read_evidence(corpus, MemoryLink),
+        read_evidence(corpus, KnownConcept),
+        read_evidence(corpus, KnownMention),
+        read_evidence(corpus, KnownEdge),
+    )
 
 
 def told_inputs(night: Night) -> dict[str, str]:

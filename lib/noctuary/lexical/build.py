@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 # The tokens of memories as a task over record batches.
 
 
+# Kind of the fragments: another tokenizer's are not found.
 TOKENS_KIND = f"tokens:{TOKENIZER_VERSION}"
-"""Kind of the fragments: another tokenizer's are not found."""
-
+# What tokens depend on, in the order of the key.
 _KEYED = ("content", "tags", "expanded_keywords", "category")
-"""What tokens depend on, in the order of the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +189,8 @@ def build_postings_beside(
     return _weigh(counted, idf(frequencies, corpus.n_memories), k1, b)
 
 
-TEXTS_AT_ONCE = 16_384
-"""Texts that are split and counted together: some 400,000 tokens, 20 MB."""
-
-WEIGHED_AT_ONCE = 1 << 20
-"""Postings whose scores are computed together: 50 MB of float64."""
+TEXTS_AT_ONCE = 16_384  # texts that are split and counted together: some 400,000 tokens, 20 MB
+WEIGHED_AT_ONCE = 1 << 20  # postings whose scores are computed together: 50 MB of float64
 
 
 class _Counted(NamedTuple):

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 # numerator).
 
 
+# Saturation of the term frequency: higher lets repeats count for more. 0.9 suits short texts.
 K1 = 0.9
-"""Saturation of the term frequency: higher lets repeats count for more. 0.9 suits short texts."""
-B = 0.4
-"""Length normalisation in [0, 1]: higher favours short memories more."""
+B = 0.4  # length normalisation in [0, 1]: higher favours short memories more
 
 
 def idf(document_frequencies: NDArray[np.int64], n_memories: int) -> NDArray[np.float64]:
@@ -45,16 +44,14 @@ def saturation(
 TermLookup = Callable[[list[str]], Sequence[tuple[int, int]]]
 """Posting ranges [start, stop) of terms; an unknown term is (0, 0) or left out."""
 
+# Fewest distinct tokens that an exact match is told by; one would lift every mention of a name.
 MIN_EXACT_TOKENS = 2
-"""Fewest distinct tokens that an exact match is told by; one would lift every mention of a name."""
-
+# Memories from which the last place's score is bounded before the best are looked for: below, the
+# bound costs as much (0.05 ms) as it saves.
 FLOOR_FROM = 50_000
-"""Memories from which the last place's score is bounded before the best are looked for: below,
-the bound costs as much (0.05 ms) as it saves."""
-
+# Postings of a query's rarest terms that the bound is taken from: more raise it, so that fewer
+# memories lie above it, and cost a partition each.
 SAMPLED_POSTINGS = 4_000
-"""Postings of a query's rarest terms that the bound is taken from: more raise it, so that fewer
-memories lie above it, and cost a partition each."""
 
 
 def score(

@@ -168,20 +168,18 @@ def read_injections(path: Path) -> KnownInjections:
 #     7. All lines injected: the row is set aside. At least `MOSTLY` of the words: those lines are
 #        cut out. Less: it is a quotation, and all of it stays.
 
+# Share of a row's words in injected lines from which on these are cut out; lower cuts quotes.
 MOSTLY = 0.8
-"""Share of a row's words in injected lines from which on these are cut out; lower cuts quotes."""
-
+# A row dated longer than this before an injection cannot repeat it: the widest time zone, because a
+# stamp without an offset is read as UTC. Narrower lets echoes with local stamps in.
 CLOCK_OFFSET_US = 14 * 3_600_000_000
-"""A row dated longer than this before an injection cannot repeat it: the widest time zone, because
-a stamp without an offset is read as UTC. Narrower lets echoes with local stamps in."""
-
+# What may stand before a colon without saying anything about what follows; "outdated:" may not.
 NEUTRAL_LABELS = frozenset(
     {
         "fact", "from memory", "memories", "memory", "note", "note to self", "notes", "recalled",
         "recalled memories", "recalled memory", "remember", "saved memory", "assistant", "user",
     }
 )  # fmt: skip
-"""What may stand before a colon without saying anything about what follows; "outdated:" may not."""
 
 _HEAD = re.compile(
     r"[\s>#*+•–—-]*(?:\d{1,3}[.)]\s+)?(?:\[[^\]\n]{0,6144}\]\s*)?"
@@ -344,9 +342,8 @@ def _own_words(text: str) -> list[str]:
 
 # How long the record of injections keeps a wording. Build side.
 
+# How long a wording is known after its last injection; agents keep transcripts some 30 days.
 RETENTION_DAYS = 90
-"""How long a wording is known after its last injection; agents keep transcripts some 30 days."""
-
 _DAY_US = 86_400_000_000
 
 

@@ -1,4 +1,4 @@
-"""turns.sqlite: the turns of agents' transcripts, and how a night and a hook fill it."""
+"""turns.sqlite: the turns of agents' transcripts, how nights and hooks fill it, and a source."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import hash_text, make_directory
-from noctuary.core.settings import TranscriptSettings
+from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.sqlite import LogFormat, name_fault, open_log, transaction
-from noctuary.core.types import SILENT, Progress
+from noctuary.core.store import SourceName, expand_user
+from noctuary.core.types import SILENT, Progress, from_micros
+from noctuary.sources.source import IdKind, RawRow, Source, SourceIdentity, open_source, stores_in
+from noctuary.sources.sqlite import PinnedFile
 from noctuary.sources.transcripts import (
     FileContext,
     IngestReport,
@@ -28,6 +31,7 @@ from noctuary.sources.transcripts import (
     Vetted,
     find_transcripts,
     is_codex,
+    is_transcripts,
     parse_object,
     project_of,
     read_claude,
@@ -42,13 +46,10 @@ from noctuary.text.secrets import find_text_sensitivity, read_rules
 # turn that held a secret keeps its row, marked, without parts: its id stays known as not to be
 # exported.
 
-WAIT_S = 30.0
-"""How long a night waits for a hook that writes; a batch takes a fraction of a second."""
-
+WAIT_S = 30.0  # how long a night waits for a hook that writes; a batch takes a fraction of a second
+# Numbers of turns are negative with this many bits: exact in every JSON reader, and two of a
+# million turns share one with a chance of 1 in 9,000 before the next free one is taken.
 NUMBER_BITS = 52
-"""Numbers of turns are negative with this many bits: exact in every JSON reader, and two of a
-million turns share one with a chance of 1 in 9,000 before the next free one is taken."""
-
 TURNS = LogFormat(
     noun="the file of turns",
     version=1,
@@ -95,7 +96,6 @@ class TurnsFile:
     """An open turns.sqlite that may be changed; use within one thread."""
 
     def __init__(self, path: Path, *, wait_s: float) -> None:
-        """Open the file, or make it (readable by its owner only)."""
         make_directory(path.parent)
         self.db = open_log(path, TURNS, "rwc", wait_s=wait_s)
 
@@ -105,11 +105,10 @@ class TurnsFile:
 
     def find_state(self, path: str, found: os.stat_result | None = None) -> FileState | None:
         """Return how far a file was read, under another path too if its inode is known; or None."""
-        columns = ", ".join(FileState._fields)
-        row = self.one(f"SELECT {columns} FROM files WHERE path = ?", path)
+        sql = f"SELECT {', '.join(FileState._fields)} FROM files WHERE "
+        row = self.one(f"{sql} path = ?", path)
         if row is None and found is not None:
-            which = "device = ? AND inode = ? ORDER BY offset DESC LIMIT 1"
-            sql = f"SELECT {columns} FROM files WHERE {which}"
+            sql += "device = ? AND inode = ? ORDER BY offset DESC LIMIT 1"
             row = self.one(sql, found.st_dev, found.st_ino)
         return None if row is None else FileState(*row)
 
@@ -150,14 +149,15 @@ class TurnsFile:
 
     def keep_part(self, key: str, number: int, kind: str, part: Vetted) -> bool:
         """Keep a part, or forget one without a text; say whether its turn changed."""
-        sql, values = "DELETE FROM parts WHERE key = ? AND number = ?", (key, number)
-        if part.text:
-            sql = (
-                "INSERT INTO parts (key, number, kind, label, text) VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT (key) DO UPDATE SET text = excluded.text, label = excluded.label "
-                "WHERE number = excluded.number AND text <> excluded.text"
-            )
-            values = (*values, kind, part.label, part.text)
+        if not part.text:
+            sql = "DELETE FROM parts WHERE key = ? AND number = ?"
+            return self.db.execute(sql, (key, number)).rowcount > 0
+        sql = (
+            "INSERT INTO parts (key, number, kind, label, text) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET text = excluded.text, label = excluded.label "
+            "WHERE number = excluded.number AND text <> excluded.text"
+        )
+        values = (key, number, kind, part.label, part.text)
         return self.db.execute(sql, values).rowcount > 0
 
     def texts_of(self, number: int) -> list[str]:
@@ -187,10 +187,10 @@ def _opened(path: Path) -> Generator[TurnsFile]:
         with closing(TurnsFile(path, wait_s=WAIT_S)) as turns:
             yield turns
     except sqlite3.Error as error:
-        raise damaged(path, error) from None
+        raise _unusable(path, error) from None
 
 
-def damaged(turns_path: Path, error: sqlite3.Error) -> StoreError:
+def _unusable(turns_path: Path, error: sqlite3.Error) -> StoreError:
     """Return what to say of a file of turns that SQLite cannot use; its own text may quote rows."""
     fault, name = name_fault(error)
     if fault == "locked":
@@ -207,12 +207,10 @@ def damaged(turns_path: Path, error: sqlite3.Error) -> StoreError:
 
 # One transcript from where it was left into the file of turns.
 
-BATCH_BYTES = 4 * 2**20
-"""Line bytes of one transaction. Larger costs memory, smaller more commits."""
-
+BATCH_BYTES = 4 * 2**20  # line bytes of one transaction. Larger costs memory, smaller more commits.
 _HEAD_BYTES = 4_096
+# Bytes before the offset that must be unchanged; agents do not edit the middle of a file.
 _TAIL_BYTES = 1_024
-"""Bytes before the offset that must be unchanged; agents do not edit the middle of a file."""
 
 
 def digest_before(fd: int, offset: int) -> str:
@@ -292,16 +290,16 @@ class _Run:
         self.size_bytes += line.size_bytes
         self.report.bytes_read += line.size_bytes
         self.report.lines += 1
-        if value is not None:
-            for reading in (read_codex if is_codex(value) else read_claude)(value, self.context):
-                if isinstance(reading, Skip):
-                    self.report.skipped[reading] += 1
-                elif reading.is_sidechain and not self.settings.include_sidechains:
-                    self.report.skipped[Skip.SIDECHAIN] += 1
-                else:
-                    self.messages.append(reading)
-        elif line.data != b"":
+        if value is None and line.data != b"":
             self.report.skipped[Skip.TOO_LONG if line.data is None else Skip.BAD_JSON] += 1
+        read = read_codex if value is not None and is_codex(value) else read_claude
+        for reading in read(value, self.context) if value is not None else ():
+            if isinstance(reading, Skip):
+                self.report.skipped[reading] += 1
+            elif reading.is_sidechain and not self.settings.include_sidechains:
+                self.report.skipped[Skip.SIDECHAIN] += 1
+            else:
+                self.messages.append(reading)
         return True
 
     def keep(self, *, is_partial: bool = False) -> None:
@@ -364,11 +362,11 @@ class _Run:
 # All transcripts at a path, as a night keeps them.
 
 TASK = "transcripts"
-
 _SETTINGS_FACT = "settings"
 _RULES_FACT = "secret_rules"
-_JUDGED_AT_ONCE = 1_000
-_UNMARKED = "SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT ?"
+_UNMARKED = """
+SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT 1000
+"""
 
 
 def ingest_transcripts(
@@ -413,7 +411,7 @@ def forget_sensitive(turns_path: Path) -> int:
     with _opened(turns_path) as turns:
         if turns.fact(_RULES_FACT) == rules:
             return 0
-        while page := turns.db.execute(_UNMARKED, (last, _JUDGED_AT_ONCE)).fetchall():
+        while page := turns.db.execute(_UNMARKED, (last,)).fetchall():
             last = page[-1][0]
             with transaction(turns.db):
                 for (number,) in page:
@@ -430,11 +428,9 @@ def _unreadable(path: Path, what: str, error: Exception) -> str:
 
 # Keeping the turns of one session when its agent stops: what the Stop hook calls.
 
+# Time of one capture, waiting for other writers included. What is left is read next time.
 CAPTURE_DEADLINE_S = 20.0
-"""Time of one capture, waiting for other writers included. What is left is read next time."""
-
-_WAIT_SHARE = 0.25
-"""Share of it that one wait for another writer may take."""
+_WAIT_SHARE = 0.25  # share of it that one wait for another writer may take
 
 
 def capture_session(
@@ -460,3 +456,191 @@ def capture_session(
     except Exception as error:  # a hook must never see one
         report.fail(_unreadable(path, "captured", error))
     return report
+
+
+# The turns as a source of a night, and a memory store with them joined.
+
+KIND = "transcripts"
+CATEGORY = "turn"
+TOOL_IMPORTANCE = 0.2
+"""Importance of a turn in which nobody says anything but to tools; others have the default."""
+
+_SHOWN = """
+    FROM turns WHERE (is_sensitive OR EXISTS (SELECT 1 FROM parts WHERE number = turns.number))
+    AND (? OR NOT is_sidechain)
+"""
+_ROWS = """
+    SELECT turn_id, {key}, role, session, wing, at_us, is_sensitive, (
+        SELECT group_concat(text, char(10)) FROM (
+            SELECT text FROM parts WHERE number = turns.number ORDER BY part
+        )
+    ), EXISTS (SELECT 1 FROM parts WHERE number = turns.number AND kind = 'text')
+"""
+
+
+class TranscriptSource(PinnedFile):
+    """The turns of a turns.sqlite, pinned to one state; ids are text or negative integers."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        id_kind: IdKind = "str",  # Which of its two ids a turn is named by
+        include_sidechains: bool = False,
+        location: Path | None = None,  # What the turns were read from; None means the file itself
+    ) -> None:
+        super().__init__(path)
+        self._location = self._path if location is None else location.absolute()
+        self._id_kind: IdKind = id_kind
+        self._sidechains = include_sidechains
+
+    def identity(self) -> SourceIdentity:
+        """Return what the turns come from and which state of them is read."""
+        return SourceIdentity(
+            kind=KIND,
+            location=str(self._location),
+            schema_version=str(TURNS.version),
+            id_kind=self._id_kind,
+            marker={
+                "turns": self.count(),
+                "parts": int(self._one("SELECT count(*) FROM parts")),
+                "last_part": int(self._one("SELECT coalesce(max(part), 0) FROM parts")),
+            },
+        )
+
+    def count(self) -> int:
+        """Return the number of turns."""
+        return int(self._one(f"SELECT count(*) {_SHOWN}", self._sidechains))
+
+    def rows(self) -> Iterator[RawRow]:
+        """Yield the turns by ascending id."""
+        name = "turn_id" if self._id_kind == "str" else "number"
+        sql = f"{_ROWS.format(key=name)} {_SHOWN} ORDER BY {name}"
+        for turn_id, key, role, session, wing, at_us, is_sensitive, text, is_said in self._stream(
+            sql, self._sidechains
+        ):
+            locator = f"turn {turn_id}"
+            if is_sensitive:
+                yield RawRow(locator, key, {"id": key, "content": "", "is_sensitive": 1})
+                continue
+            moment = from_micros(at_us) if at_us is not None else None
+            fields: dict[str, object] = {
+                "id": key,
+                # As a memory: its speaker, then its parts line by line.
+                "content": f"{role.capitalize()}: {text}",
+                "category": CATEGORY,
+                "importance": None if is_said else TOOL_IMPORTANCE,
+                "created_at": moment and moment.isoformat(),
+                "session_id": session or None,
+                "wing": wing or None,
+            }
+            yield RawRow(locator, key, fields)
+
+    def _connect(self) -> sqlite3.Connection:
+        # A pipeline may open the source in one thread and read it in another.
+        return open_log(self._path, TURNS, wait_s=WAIT_S, check_same_thread=False)
+
+    def _damaged(self, error: sqlite3.Error) -> StoreError:
+        return _unusable(self._path, error)
+
+
+def holds_turns(path: Path) -> bool:
+    """Say whether there is a file of turns at a path that holds one."""
+    if not path.is_file():
+        return False
+    with TranscriptSource(path, include_sidechains=True) as source:
+        return source.count() > 0
+
+
+def find_roots(source: SourceName, settings: TranscriptSettings) -> list[Path]:
+    """Return where transcripts are: those that are the source, and the configured ones."""
+    roots = [expand_user(settings.path)] if settings.path else []
+    if isinstance(source, Path) and not stores_in(source) and is_transcripts(source):
+        roots = [source, *(r for r in roots if r.resolve() != source.resolve())]
+    return roots
+
+
+def open_with_turns(source: SourceName, turns: Path, settings: Settings, last: Path) -> Source:
+    """Open a source with the kept turns joined, where there are any."""
+    sidechains = settings.transcripts.include_sidechains
+    if isinstance(source, Path) and _is_folder_of_turns(source, last):
+        if not turns.is_file():
+            TurnsFile(turns, wait_s=WAIT_S).close()
+        return TranscriptSource(turns, include_sidechains=sidechains, location=source)
+    own = open_source(source, settings.source)
+    try:
+        if not holds_turns(turns):
+            return own
+        id_kind = own.identity().id_kind
+        joined = TranscriptSource(turns, id_kind=id_kind, include_sidechains=sidechains)
+        return CombinedSource(own, joined)
+    except BaseException:
+        own.close()
+        raise
+
+
+def _is_folder_of_turns(source: Path, last: Path) -> bool:
+    """Say whether a source is transcripts of an agent, or a folder that was at the last export."""
+    if stores_in(source):
+        return False
+    if is_transcripts(source):
+        return True
+    from noctuary.sources.export import read_report  # loads what no hook needs
+
+    try:
+        return source.is_dir() and read_report(last).identity.kind == KIND
+    except StoreError:
+        return False
+
+
+class CombinedSource(Source):
+    """A source with the rows of another of its kind of ids joined to it; closed with both.
+
+    It is named as the first, whose rows come first.
+    """
+
+    def __init__(self, primary: Source, joined: Source) -> None:
+        self._own = primary
+        self._joined = joined
+
+    @property
+    def own(self) -> Source:
+        """Return the store."""
+        return self._own
+
+    def identity(self) -> SourceIdentity:
+        """Return what the store is, with the state of what is joined among its marks."""
+        identity, joined = self._own.identity(), self._joined.identity()
+        marks = {f"{joined.kind}_{name}": mark for name, mark in joined.marker.items()}
+        return replace(identity, marker={**identity.marker, **marks})
+
+    def count(self) -> int:
+        """Return the number of rows of both."""
+        return self._own.count() + self._joined.count()
+
+    def rows(self) -> Iterator[RawRow]:
+        """Yield the rows of both by ascending id, the store's first among equals."""
+        others = self._joined.rows()
+        other = next(others, None)
+        for row in self._own.rows():
+            while other is not None and _is_before(other.key, row.key):
+                yield other
+                other = next(others, None)
+            yield row
+        if other is not None:
+            yield other
+            yield from others
+
+    def close(self) -> None:
+        """Close both."""
+        try:
+            self._joined.close()
+        finally:
+            self._own.close()
+
+
+def _is_before(one: int | str | None, other: int | str | None) -> bool:
+    """Say whether a joined row's id sorts before a store's; one without stays in its place."""
+    if isinstance(one, int):
+        return isinstance(other, int) and one < other
+    return isinstance(one, str) and isinstance(other, str) and one < other

@@ -40,23 +40,16 @@ EXPECTED_KEYS = (
     "session_id", "wing",
 )  # fmt: skip
 
-MAX_LINE_BYTES = 64 * 2**20
-"""Longest line that is held in memory; a longer one is skipped and quarantined with its length."""
-
-WINDOW_BYTES = 64 * 2**20
-"""Line bytes held at once while an unsorted file is put in order: larger needs fewer passes."""
-
-MAX_ID_CHARS = 512
-"""Longest text id; longer ones are content in the wrong place."""
-
+MAX_LINE_BYTES = 64 * 2**20  # that are held in memory; of a longer line only the length is told
+WINDOW_BYTES = 64 * 2**20  # held at once of an unsorted file: larger needs fewer passes
+MAX_ID_CHARS = 512  # longer ones are content in the wrong place
 _READ_BYTES = 1 << 20
 _UTF8_BOM = b"\xef\xbb\xbf"
-_INT64_MAX = 2**63 - 1
 _MAX_KEYS_NAMED = 12
 _KEY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,30}")
 
 
-class Line(NamedTuple):
+class _Line(NamedTuple):
     """One non-blank line."""
 
     number: int  # 1-based line of the (unpacked) file
@@ -99,19 +92,13 @@ class JsonlSource(Source):
                 f"{path} cannot be opened: {error.strerror}. Check the file's permissions."
             ) from None
         self._stat = os.fstat(self._handle.fileno())
-        magic = os.pread(self._handle.fileno(), len(GZIP_MAGIC), 0)
-        self._is_gzip = magic == GZIP_MAGIC
+        self._is_gzip = os.pread(self._handle.fileno(), len(GZIP_MAGIC), 0) == GZIP_MAGIC
         if path.suffix == ".gz" and not self._is_gzip:
             self.close()
             raise SourceFormatError(
                 f"{path} is named .gz but is no gzip archive ({self._stat.st_size} bytes, no "
                 f"gzip header). Export it again, or rename it to .jsonl if it is plain text."
             )
-
-    @classmethod
-    def fits(cls, file: Path, head: bytes) -> bool:
-        """Say whether a file is an archive or named as JSON lines are."""
-        return head.startswith(GZIP_MAGIC) or file.suffix in (".jsonl", ".ndjson", ".gz")
 
     def identity(self) -> SourceIdentity:
         """Return path, digest and size of what is read; makes the first pass if none was made."""
@@ -168,7 +155,7 @@ class JsonlSource(Source):
             self._scanned = scan
         return self._scanned
 
-    def _in_order(self, order: NDArray[np.int64], scan: _Scan) -> Iterator[Line]:
+    def _in_order(self, order: NDArray[np.int64], scan: _Scan) -> Iterator[_Line]:
         """Yield the lines in an order, pass by pass over as many as may be held, at least one."""
         ends = np.cumsum(np.frombuffer(scan.sizes, dtype=np.int64)[order])
         start = 0
@@ -181,7 +168,7 @@ class JsonlSource(Source):
             yield from (held[index] for index in wanted)
             start = stop
 
-    def _lines(self) -> Iterator[Line]:
+    def _lines(self) -> Iterator[_Line]:
         """Make one pass over the non-blank lines."""
         raw = _HashingReader(self._handle.fileno(), self._stat.st_size)
         buffered = io.BufferedReader(raw, _READ_BYTES)
@@ -198,7 +185,7 @@ class JsonlSource(Source):
                     data = data.removeprefix(_UTF8_BOM)
                 data = data[: self._max_line_bytes].rstrip(b"\r\n")
                 if data.strip():
-                    yield Line(number, data, size_bytes - is_ended, is_ended)
+                    yield _Line(number, data, size_bytes - is_ended, is_ended)
         except EOFError:
             raise self._broken("is cut off", number) from None
         except (zlib.error, gzip.BadGzipFile):
@@ -239,7 +226,6 @@ class _HashingReader(io.RawIOBase):
     """Reads a pinned range by position and digests what passes."""
 
     def __init__(self, fd: int, size_bytes: int) -> None:
-        super().__init__()
         self._fd = fd
         self._left = range(size_bytes)
         self.digest = hashlib.sha256()
@@ -278,21 +264,17 @@ def _key_order(scan: _Scan) -> NDArray[np.int64] | None:
     return np.argsort(keys, kind="stable").astype(np.int64)
 
 
-def _raw_row(line: Line, max_line_bytes: int) -> RawRow:
-    """Parse a line."""
-    locator, value = f"line {line.number}", None
-    broken = QuarantineReason.NOT_AN_OBJECT
-    if line.size_bytes > max_line_bytes:
-        broken = QuarantineReason.LINE_TOO_LONG
-    else:
+def _raw_row(line: _Line, max_line_bytes: int) -> RawRow:
+    locator, value, broken = f"line {line.number}", None, QuarantineReason.LINE_TOO_LONG
+    if line.size_bytes <= max_line_bytes:
+        broken = QuarantineReason.NOT_AN_OBJECT
         try:
             value = parse_json(line.data.decode("utf-8"))
         except UnicodeDecodeError:
             broken = QuarantineReason.NOT_UTF8
         except ValueError:
-            broken = QuarantineReason.INVALID_JSON
-            if not line.is_ended:
-                broken = QuarantineReason.HALF_WRITTEN_LINE
+            is_cut = not line.is_ended
+            broken = QuarantineReason.HALF_WRITTEN_LINE if is_cut else QuarantineReason.INVALID_JSON
     if not isinstance(value, dict):
         text = line.data.decode("utf-8", "replace")
         return RawRow(locator, None, {}, broken, f"{line.size_bytes} bytes", text)
@@ -305,10 +287,9 @@ def _raw_row(line: Line, max_line_bytes: int) -> RawRow:
 
 
 def _usable_id(value: object) -> int | str | None:
-    if isinstance(value, bool):
-        return None
     if isinstance(value, int):
-        return value if -_INT64_MAX - 1 <= value <= _INT64_MAX else None
+        is_number = not isinstance(value, bool) and -(2**63) <= value < 2**63
+        return value if is_number else None
     if not isinstance(value, str) or not value.strip() or len(value) > MAX_ID_CHARS:
         return None
     # Not printable: surrogates cannot be written, control characters break every table and log.

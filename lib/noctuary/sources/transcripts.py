@@ -71,12 +71,9 @@ class IngestReport:
 # Which files are transcripts.
 
 SUFFIX = ".jsonl"
-
 _LOOKED_AT_BYTES = 256 * 2**10
 _LOOKED_AT_LINES = 40
-_LOOKED_AT_FILES = 40
-"""Files of a folder that are looked at to tell what it holds."""
-
+_LOOKED_AT_FILES = 40  # files of a folder that are looked at to tell what it holds
 _CLAUDE_TYPES = frozenset({"user", "assistant", "system", "attachment", "progress"})
 
 
@@ -121,14 +118,11 @@ def _holds_transcript(path: Path) -> bool:
 
 # The lines of a growing file from a byte offset on.
 
+# Longest line that is held at all. Prompts with several images have some 30 MB.
 MAX_READ_BYTES = 64 * 2**20
-"""Longest line that is held at all. Prompts with several images have some 30 MB."""
-
+# Longest line that is parsed, images aside: hostile JSON takes some twenty times its length.
 MAX_LINE_BYTES = 4 * 2**20
-"""Longest line that is parsed, images aside: hostile JSON takes some twenty times its length."""
-
 _CHUNK_BYTES = 1 << 20
-
 # Nothing that anybody said has so many of these characters in a row.
 _ENCODED = re.compile(rb'"[A-Za-z0-9+/]{4096,}={0,2}"')
 _ENCODED_FROM_BYTES = 64 * 2**10
@@ -180,9 +174,9 @@ def parse_object(data: bytes | str) -> dict[str, object] | None:
 
 # When a turn was said: the line's stamp, put in the order of the file.
 
+# How far before an earlier line's a stamp is a corrected clock, and its turn put behind that line;
+# wider puts more turns of a copied history behind what follows it.
 MAX_SKEW_US = 3_600_000_000
-"""How far before an earlier line's a stamp is a corrected clock, and its turn put behind that line;
-wider puts more turns of a copied history behind what follows it."""
 
 
 def parse_moment(value: object) -> int | None:
@@ -210,9 +204,8 @@ def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
 
 # The project that a folder belongs to, as the wing of its turns and of a hook's recall.
 
+# Longest name; a longer one is cut. More costs a longer line per memory in a prompt.
 MAX_PROJECT_CHARS = 120
-"""Longest name; a longer one is cut. More costs a longer line per memory in a prompt."""
-
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 _WORKTREES = (".claude", "worktrees")
 
@@ -290,8 +283,8 @@ def _without_tagged(text: str) -> str:
 Role = Literal["user", "assistant"]
 PartKind = Literal["text", "call", "result"]
 
+# Longest id, session or tool name; longer ones are cut: they are text in the wrong place.
 MAX_NAME_CHARS = 200
-"""Longest id, session or tool name; longer ones are cut: they are text in the wrong place."""
 
 
 class Part(NamedTuple):
@@ -383,8 +376,7 @@ def as_name(value: object) -> str:
 #     [Bash result: 4f2a fix the tax rounding ... ]
 
 _GAP = " ... "
-_TAIL_SHARE = 3
-"""One part in so many of a text that is cut comes from its end: errors stand there."""
+_TAIL_SHARE = 3  # one part in so many of a text that is cut comes from its end: errors stand there
 
 
 def call_texts(arguments: object) -> tuple[str, ...]:
@@ -442,9 +434,8 @@ def _shown(value: object) -> str:
 
 # What of a message may be kept, as it will be kept.
 
+# Characters kept of one text; more keeps pasted files whole, which encoders do not read anyway.
 MAX_TEXT_CHARS = 100_000
-"""Characters kept of one text; more keeps pasted files whole, which encoders do not read anyway."""
-
 # NUL ends a text in C, and a lone surrogate cannot be written.
 _UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -492,7 +483,6 @@ def clean_text(text: str) -> str:
 # 1.3).
 
 CLAUDE = "claude"
-
 _META_FLAGS = ("isMeta", "isVisibleInTranscriptOnly")
 _SYNTHETIC_MODEL = "<synthetic>"
 
@@ -564,7 +554,6 @@ def _uuid(line: Mapping[str, object]) -> str:
 # Source: the published protocol of openai/codex (codex-rs/protocol, rollout/src/policy.rs).
 
 CODEX = "codex"
-
 _TYPES = frozenset({"session_meta", "turn_context", "response_item", "event_msg", "compacted"})
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})

@@ -19,23 +19,18 @@ from numpy.typing import NDArray
 
 from noctuary.core.sqlite import WAIT_AT_MOST_S, LogFormat, append_rows, open_log
 
+# How long a query can be found; bounds query_expansion_lookback_days. Longer knows more, shorter
+# keeps less about a person.
 RETENTION_DAYS = 90
-"""How long a query can be found; bounds query_expansion_lookback_days. Longer knows more, shorter
-keeps less about a person."""
-
+# Newest queries kept and compared (some 8 MB at 384 dimensions); more costs every expanded recall
+# memory and time.
 KEPT_AT_MOST = 5_000
-"""Newest queries kept and compared (some 8 MB at 384 dimensions); more costs every expanded recall
-memory and time."""
-
+# Appends between two prunings; more often costs each recall, less often lets the file exceed its
+# bounds by as many rows.
 PRUNED_EVERY = 64
-"""Appends between two prunings; more often costs each recall, less often lets the file exceed its
-bounds by as many rows."""
-
+# Characters of a query that are kept; a longer one is a pasted document, never asked twice.
 TEXT_CHARS = 2_000
-"""Characters of a query that are kept; a longer one is a pasted document, never asked twice."""
-
 _DAY_US = 86_400_000_000
-
 QUERY_LOG = LogFormat(
     noun="the query log",
     version=1,

@@ -18,9 +18,7 @@ from noctuary.core.types import UNDATED_US
 # The file usage.sqlite: its format, its tables and what its rows mean. The night replaces the file
 # as a whole; nobody ever writes into the one that readers have open.
 
-FORMAT = 1
-"""`user_version` of the file; bumped when an older reader would misread it."""
-
+FORMAT = 1  # `user_version` of the file; bumped when an older reader would misread it
 SCHEMA = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 CREATE TABLE access (
@@ -50,10 +48,9 @@ RESUME_AT = "ltp_resume_at"  # Position from which the next bounded scan goes on
 # score in [0, 1] for thresholds of compaction. A threshold of 0.3 has no meaning on a scale that
 # starts at 1.
 
+# Weight of ln(1 + n) (MemPalace #441): with it 27 retrievals in the window double a score; more
+# lets a habit win sooner, less needs more retrievals for the same lift.
 LTP_GAIN = 0.3
-"""Weight of ln(1 + n) (MemPalace #441): with it 27 retrievals in the window double a score; more
-lets a habit win sooner, less needs more retrievals for the same lift."""
-
 _DAY_US = 86_400_000_000
 
 

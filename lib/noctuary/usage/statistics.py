@@ -47,7 +47,6 @@ _DAY_US = 86_400_000_000
 # The sums outlive the rows they were made of.
 
 _FORMAT = 2
-
 _SUMS = (
     f"SELECT memory_id, retrieved_at_us / {_DAY_US}, COUNT(*), MAX(retrieved_at_us) "
     "FROM retrievals WHERE {which} GROUP BY 1, 2 ORDER BY 1, 2"
@@ -156,14 +155,12 @@ def _add(
 
 # What the log still holds of the last weeks: recent retrievals, and what was recalled together.
 
+# Only the best so many answers of a recall count as recalled together: 45 pairs at most. More links
+# what merely filled a long list, fewer misses the tail of an ordinary one.
 CO_RETRIEVAL_RANKS = 10
-"""Only the best so many answers of a recall count as recalled together: 45 pairs at most. More
-links what merely filled a long list, fewer misses the tail of an ordinary one."""
-
+# Pairs kept, the most frequent and among those the newest (about 10 MB); more remembers looser
+# ties, fewer makes the file that recall reads smaller.
 CO_RETRIEVAL_PAIRS = 200_000
-"""Pairs kept, the most frequent and among those the newest (about 10 MB); more remembers looser
-ties, fewer makes the file that recall reads smaller."""
-
 _RECENT = (
     "SELECT memory_id, COUNT(*) FROM retrievals "
     "WHERE position <= ? AND retrieved_at_us >= ? AND known(memory_id) GROUP BY memory_id"
@@ -485,9 +482,9 @@ def _score(
 
 # How long the access log keeps single retrievals.
 
+# How long a single retrieval can be looked up; longer keeps a finer history, shorter keeps less
+# about a person and a smaller file (about 100 bytes per row).
 RETENTION_DAYS = 90
-"""How long a single retrieval can be looked up; longer keeps a finer history, shorter keeps less
-about a person and a smaller file (about 100 bytes per row)."""
 
 
 def prune_access_log(path: Path, *, folded: Mark, now_us: int) -> tuple[int, str | None]:
