@@ -207,7 +207,7 @@ def _unusable(turns_path: Path, error: sqlite3.Error) -> StoreError:
 
 # One transcript from where it was left into the file of turns.
 
-BATCH_BYTES = 4 * 2**20  # line bytes of one transaction. Larger costs memory, smaller more commits.
+BATCH_BYTES = 4 * 2**20  # line bytes of one transaction: larger costs memory, smaller more commits
 _HEAD_BYTES = 4_096
 # Bytes before the offset that must be unchanged; agents do not edit the middle of a file.
 _TAIL_BYTES = 1_024
@@ -362,8 +362,6 @@ class _Run:
 # All transcripts at a path, as a night keeps them.
 
 TASK = "transcripts"
-_SETTINGS_FACT = "settings"
-_RULES_FACT = "secret_rules"
 _UNMARKED = """
 SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT 1000
 """
@@ -383,12 +381,12 @@ def ingest_transcripts(
     report = IngestReport()
     wanted = f"{settings.include_sidechains} {settings.tool_chars}"
     with _opened(turns_path) as turns:
-        known = turns.fact(_SETTINGS_FACT)
+        known = turns.fact("settings")
         if known != wanted:
             with transaction(turns.db):
                 if known:
                     turns.db.execute("DELETE FROM files")
-                turns.keep_fact(_SETTINGS_FACT, wanted)
+                turns.keep_fact("settings", wanted)
         try:
             paths = list(find_transcripts(root))
         except OSError as error:
@@ -409,7 +407,7 @@ def forget_sensitive(turns_path: Path) -> int:
         return 0
     rules, marked, last = hash_text(*read_rules()), 0, -(2**63)
     with _opened(turns_path) as turns:
-        if turns.fact(_RULES_FACT) == rules:
+        if turns.fact("secret_rules") == rules:
             return 0
         while page := turns.db.execute(_UNMARKED, (last,)).fetchall():
             last = page[-1][0]
@@ -418,7 +416,7 @@ def forget_sensitive(turns_path: Path) -> int:
                     if find_text_sensitivity("\n".join(turns.texts_of(number))) is not None:
                         turns.mark_sensitive(number)
                         marked += 1
-        turns.keep_fact(_RULES_FACT, rules)
+        turns.keep_fact("secret_rules", rules)
     return marked
 
 
@@ -426,9 +424,7 @@ def _unreadable(path: Path, what: str, error: Exception) -> str:
     return f"{path} cannot be {what}: {getattr(error, 'strerror', None) or type(error).__name__}"
 
 
-# Keeping the turns of one session when its agent stops: what the Stop hook calls.
-
-# Time of one capture, waiting for other writers included. What is left is read next time.
+# Of one capture, waiting for other writers included. What is left is read next time.
 CAPTURE_DEADLINE_S = 20.0
 _WAIT_SHARE = 0.25  # share of it that one wait for another writer may take
 
@@ -440,12 +436,11 @@ def capture_session(
     *,
     deadline_s: float = CAPTURE_DEADLINE_S,
 ) -> IngestReport:
-    """Read what is new in one transcript and keep its turns until a deadline; never raises."""
+    """Read what is new in the transcript of a session that stopped, in time; never raises."""
     wait_s = max(0.0, deadline_s) * _WAIT_SHARE
     # Opening may wait once and keeping the last batch once more.
     until_s = time.monotonic() + max(0.0, deadline_s) - wait_s
-    report = IngestReport()
-    path = Path(transcript_path)
+    report, path = IngestReport(), Path(transcript_path)
     try:
         with closing(TurnsFile(turns_path, wait_s=wait_s)) as turns:
             read_transcript(path, turns, settings or TranscriptSettings(), report, until_s=until_s)
@@ -462,8 +457,7 @@ def capture_session(
 
 KIND = "transcripts"
 CATEGORY = "turn"
-TOOL_IMPORTANCE = 0.2
-"""Importance of a turn in which nobody says anything but to tools; others have the default."""
+TOOL_IMPORTANCE = 0.2  # of a turn in which nobody says anything but to tools
 
 _SHOWN = """
     FROM turns WHERE (is_sensitive OR EXISTS (SELECT 1 FROM parts WHERE number = turns.number))
