@@ -490,17 +490,13 @@ class TranscriptSource(PinnedFile):
 
     def identity(self) -> SourceIdentity:
         """Return what the turns come from and which state of them is read."""
-        return SourceIdentity(
-            kind=KIND,
-            location=str(self._location),
-            schema_version=str(TURNS.version),
-            id_kind=self._id_kind,
-            marker={
-                "turns": self.count(),
-                "parts": int(self._one("SELECT count(*) FROM parts")),
-                "last_part": int(self._one("SELECT coalesce(max(part), 0) FROM parts")),
-            },
-        )
+        marker = {
+            "turns": self.count(),
+            "parts": int(self._one("SELECT count(*) FROM parts")),
+            "last_part": int(self._one("SELECT coalesce(max(part), 0) FROM parts")),
+        }
+        version = str(TURNS.version)
+        return SourceIdentity(KIND, str(self._location), version, self._id_kind, marker)
 
     def count(self) -> int:
         """Return the number of turns."""

@@ -103,18 +103,10 @@ class JsonlSource(Source):
     def identity(self) -> SourceIdentity:
         """Return path, digest and size of what is read; makes the first pass if none was made."""
         scan = self._scan()
-        return SourceIdentity(
-            kind="jsonl.gz" if self._is_gzip else "jsonl",
-            location=str(self._path),
-            schema_version="1",
-            id_kind=scan.id_kind,
-            marker={
-                "sha256": self._sha256,
-                "size_bytes": self._stat.st_size,
-                "mtime_ns": self._stat.st_mtime_ns,
-                "rows": len(scan.sizes),
-            },
-        )
+        kind = "jsonl.gz" if self._is_gzip else "jsonl"
+        size = {"size_bytes": self._stat.st_size, "mtime_ns": self._stat.st_mtime_ns}
+        marker = {"sha256": self._sha256, **size, "rows": len(scan.sizes)}
+        return SourceIdentity(kind, str(self._path), "1", scan.id_kind, marker)
 
     def count(self) -> int:
         """Return the number of non-blank lines."""

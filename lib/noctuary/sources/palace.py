@@ -96,14 +96,9 @@ class PalaceSource(PinnedFile):
             NOTE_NEWER_SCHEMA: any(n > KNOWN_MIGRATIONS.get(part, n) for part, n in migrations),
             NOTE_QUEUED: self._has_queue and self._queued(last_seq) > 0,
         }
-        return SourceIdentity(
-            kind=KIND,
-            location=str(self._path),
-            schema_version=", ".join(f"{part} {last}" for part, last in migrations),
-            id_kind="str",
-            marker={"rows": self.count(), "last_seq": last_seq, **self._size()},
-            notes=true_names(notes),
-        )
+        version = ", ".join(f"{part} {last}" for part, last in migrations)
+        marker = {"rows": self.count(), "last_seq": last_seq, **self._size()}
+        return SourceIdentity(KIND, str(self._path), version, "str", marker, true_names(notes))
 
     def count(self) -> int:
         """Return the number of drawers of the snapshot, the miner's own among them."""

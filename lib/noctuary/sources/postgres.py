@@ -84,7 +84,6 @@ def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None =
 
 
 # Connections to a claude-memory database: pinned, read-only, bounded in time, silent about rows.
-#
 # The server's `statement_timeout` ends slow statements, the client's limit silent servers. Poolers
 # (PgBouncer) refuse start parameters and prepared statements: there are none.
 
@@ -249,14 +248,10 @@ NOTE_UNREADABLE = "tables_not_readable"
 DEFAULT_USER = "default"
 # The other tables that are read, and the migration that makes each.
 _TABLES = {
-    "memory_shares": "004",
-    "tag_shares": "004",
-    "concepts": "005",
-    "concept_edges": "005",
-    "memory_concepts": "005",
+    **dict.fromkeys(("memory_shares", "tag_shares"), "004"),
+    **dict.fromkeys(("concepts", "concept_edges", "memory_concepts"), "005"),
     "memory_links": "006",
 }
-_INTEGERS = ("smallint", "integer", "bigint")
 # Of migration 001, which had no marks yet.
 REQUIRED_COLUMNS = tuple(n for n in sqlite.REQUIRED_COLUMNS if n != "is_sensitive")
 _KNOWN_COLUMNS = {*REQUIRED_COLUMNS, "user_id", "deleted_at", *FLAG_FIELDS, *VAULT_FIELDS}
@@ -286,13 +281,15 @@ def make_reader(pinned: Pinned, user: str) -> Reader:
     found = pinned.rows(
         "SELECT name, has_table_privilege(to_regclass(name), 'SELECT') "
         "FROM unnest(%(names)s::text[]) AS name WHERE to_regclass(name) IS NOT NULL",
-        {"names": list(_TABLES)},
+        {"names": [*_TABLES, "alembic_version"]},
     )
-    tables = {_text(name): may for name, may in found}
-    readable = frozenset(name for name, may in tables.items() if may)
+    tables, version = {_text(name): may for name, may in found}, ""
+    if tables.pop("alembic_version", False):  # where migrations write down themselves
+        version = _text(pinned.one("SELECT max(version_num)::text FROM alembic_version"))
     added = {"user_id": "002", "deleted_at": "003", **_TABLES}
-    seen = [since for name, since in added.items() if name in columns or name in tables]
-    version = _read_version(pinned) or max(["001", *seen])
+    if not version.isdecimal():
+        version = max(["001", *(n for name, n in added.items() if name in {*columns, *tables})])
+    readable = frozenset(name for name, may in tables.items() if may)
     notes = {
         "newer_schema_version": version > NEWEST_VERSION,
         "no_sensitivity_marks": not any(name in columns for name in FLAG_FIELDS),
@@ -305,14 +302,17 @@ def make_reader(pinned: Pinned, user: str) -> Reader:
 
 def _read_columns(pinned: Pinned) -> dict[str, str]:
     """Return the columns of `memories` with their types, or say what cannot be read."""
+    # Pages of ascending ids lose nothing where ids are distinct and never NULL.
     found = pinned.rows(
         "SELECT attname::text, format_type(atttypid, atttypmod), "
-        "has_column_privilege(attrelid, attnum, 'SELECT') FROM pg_attribute "
+        "has_column_privilege(attrelid, attnum, 'SELECT'), attnotnull AND EXISTS (SELECT 1 "
+        "FROM pg_index WHERE indrelid = attrelid AND indisunique AND indisvalid "
+        "AND indpred IS NULL AND indnkeyatts = 1 AND indkey[0] = attnum) FROM pg_attribute "
         f"WHERE attrelid = to_regclass('{MEMORIES}') AND attnum > 0 AND NOT attisdropped"
     )
-    known = [(_text(name), _text(kind), may) for name, kind, may in found]
-    columns = {name: kind for name, kind, _ in known if name in _KNOWN_COLUMNS}
-    unreadable = sorted(name for name, _, may in known if name in columns and not may)
+    known = {_text(name): (_text(kind), *flags) for name, kind, *flags in found}
+    columns = {name: kind for name, (kind, *_) in known.items() if name in _KNOWN_COLUMNS}
+    unreadable = sorted(name for name in columns if not known[name][1])
     missing = [name for name in REQUIRED_COLUMNS if name not in columns]
     if missing:
         found = f"no column {', '.join(missing)} in it" if columns else "no such table"
@@ -327,34 +327,13 @@ def _read_columns(pinned: Pinned) -> dict[str, str]:
             f"{pinned.display}: this user may not read {', '.join(unreadable)} of "
             f"'{MEMORIES}'. Grant SELECT on the whole table; what is marked sensitive stays there."
         )
-    if columns["id"] not in _INTEGERS or not _is_unique(pinned):
+    if columns["id"] not in ("smallint", "integer", "bigint") or not known["id"][2]:
         raise SourceFormatError(
             f"{pinned.display}: '{MEMORIES}' must be a table with a whole number 'id' as its "
             f"primary key, found {columns['id']}. Export the store as JSON lines; other ids are "
             f"read from there."
         )
     return columns
-
-
-def _is_unique(pinned: Pinned) -> bool:
-    """Say whether ids are distinct and never NULL: pages of ascending ids lose nothing."""
-    return bool(
-        pinned.one(
-            "SELECT EXISTS (SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = "
-            f"i.indrelid AND a.attname = 'id' WHERE i.indrelid = to_regclass('{MEMORIES}') "
-            "AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1 "
-            "AND i.indkey[0] = a.attnum AND a.attnotnull)"
-        )
-    )
-
-
-def _read_version(pinned: Pinned) -> str | None:
-    """Return the version that the migrations wrote down themselves, or None."""
-    has = "to_regclass('alembic_version')"
-    if not pinned.one(f"SELECT coalesce(has_table_privilege({has}, 'SELECT'), false)"):
-        return None
-    version = _text(pinned.one("SELECT max(version_num)::text FROM alembic_version"))
-    return version if version.isdecimal() else None
 
 
 def _knows_users(pinned: Pinned, reader: Reader) -> bool:
@@ -554,19 +533,14 @@ class PostgresSource(Source):
             f"FROM {MEMORIES} m WHERE {visible_sql(reader)}",
             {"user": reader.user},
         )[0]
-        return SourceIdentity(
-            kind=KIND,
-            location=self._pinned.display,
-            schema_version=reader.version,
-            id_kind="int",
-            marker={
-                "rows": self.count(),
-                "last_id": int(last_id or 0),
-                "last_updated_us": int(updated_us or 0),
-                "users": reader.scope_name,
-            },
-            notes=reader.notes,
-        )
+        marker: dict[str, int | str] = {
+            "rows": self.count(),
+            "last_id": int(last_id or 0),
+            "last_updated_us": int(updated_us or 0),
+            "users": reader.scope_name,
+        }
+        display, version = self._pinned.display, reader.version
+        return SourceIdentity(KIND, display, version, "int", marker, reader.notes)
 
     def count(self) -> int:
         """Return the number of rows, tombstones and withheld ones included."""
@@ -642,9 +616,9 @@ def _plain(value: Any) -> Any:
 
 # What changes once there may be something new to read: newest id, newest time, counters.
 
-_CONNECT_S = 5
 # What a sensor waits for a database: a look that takes longer is one that failed.
-_STATEMENT_MS = 10_000
+_SENSOR = Limits(connect_s=5, statement_ms=10_000)
+
 _NEWEST = "SELECT max(id), max(updated_at)::text FROM memories"
 _COUNTED = """
 SELECT schemaname, relname, n_tup_ins, n_tup_upd, n_tup_del FROM pg_stat_user_tables
@@ -657,8 +631,7 @@ def look_at_database(source: DatabaseName) -> list[list[Any]]:
 
     The counters tell of deleted rows, about a second late; a crash of the server resets them.
     """
-    limits = Limits(_CONNECT_S, _STATEMENT_MS)
-    with closing(Pinned(read_address(source), limits)) as database:
+    with closing(Pinned(read_address(source), _SENSOR)) as database:
         newest = database.rows(_NEWEST)
         counted = database.rows(_COUNTED, {"tables": [MEMORIES, *_TABLES]})
     return [list(row) for row in (*newest, *counted)]

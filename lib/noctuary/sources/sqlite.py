@@ -146,19 +146,15 @@ class SqliteSource(PinnedFile):
     def identity(self) -> SourceIdentity:
         """Return path, schema version and the size of the snapshot that is being read."""
         user_version = int(self._one("PRAGMA user_version"))
-        return SourceIdentity(
-            kind=KIND,
-            location=str(self._path),
-            schema_version="2" if "server_id" in self._columns else "1",
-            id_kind="int",
-            marker={
-                "user_version": user_version,
-                "rows": self.count(),
-                "last_id": int(self._one("SELECT coalesce(max(id), 0) FROM memories")),
-                **self._size(),
-            },
-            notes=("newer_schema_version",) if user_version > KNOWN_USER_VERSION else (),
-        )
+        marker = {
+            "user_version": user_version,
+            "rows": self.count(),
+            "last_id": int(self._one("SELECT coalesce(max(id), 0) FROM memories")),
+            **self._size(),
+        }
+        version = "2" if "server_id" in self._columns else "1"
+        notes = ("newer_schema_version",) if user_version > KNOWN_USER_VERSION else ()
+        return SourceIdentity(KIND, str(self._path), version, "int", marker, notes)
 
     def count(self) -> int:
         """Return the number of rows of the snapshot."""
