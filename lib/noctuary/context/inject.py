@@ -22,6 +22,7 @@ from noctuary.sources.injected import (
     SHORT,
     InjectedWording,
     Line,
+    append_injection,
     hash_anchor,
     hash_exact,
     hash_words,
@@ -33,7 +34,6 @@ from noctuary.sources.injected import (
     words_of,
     worth_injecting,
 )
-from noctuary.sources.injection_log import append_injection
 from noctuary.text.marks import estimate_tokens, split_speaker
 
 if TYPE_CHECKING:

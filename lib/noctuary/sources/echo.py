@@ -31,9 +31,9 @@ from noctuary.sources.injected import (
     hash_anchor,
     hash_exact,
     hash_words,
+    record_format,
     words_of,
 )
-from noctuary.sources.injection_log import RECORD
 from noctuary.text.marks import split_speaker
 
 
@@ -123,7 +123,7 @@ def read_injections(path: Path) -> KnownInjections:
     known = KnownInjections()
     columns = "kind, text_hash, memory_hash, user_hash, first_us, anchor, words"
     try:
-        with closing(open_log(path, RECORD, or_empty=True)) as record:
+        with closing(open_log(path, record_format(), or_empty=True)) as record:
             for kind, text_hash, *origin, anchor, words in record.execute(
                 f"SELECT {columns} FROM injected"
             ):
@@ -338,4 +338,4 @@ def prune_injections(path: Path, *, used: Collection[bytes], now_us: int) -> tup
     # Read anew with every batch: a recall may have injected them again meanwhile.
     where = "last_us < ? AND lower(hex(text_hash)) NOT IN (SELECT value FROM json_each(?))"
     values = (now_us - RETENTION_DAYS * _DAY_US, json.dumps([text.hex() for text in used]))
-    return delete_rows(path, RECORD, "injected", key, where, values)
+    return delete_rows(path, record_format(), "injected", key, where, values)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from noctuary.text.marks import SENTENCE_END, ends_as_question, unmarked, visible
 from noctuary.text.tokens import normalize
 
+if TYPE_CHECKING:
+    from noctuary.core.sqlite import LogFormat
+
 # The words of a text without what copying changes: layout, bullets, quote marks, escapes, case.
-#
 # Question and exclamation marks, signs inside words and minus signs before digits stay: they may be
 # all that a new statement changes.
 
@@ -261,7 +265,7 @@ def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
     return bool(sentences) and all(words <= known for words in told)
 
 
-# What the record of injections (`noctuary.sources.injection_log`) keeps of a wording.
+# The record of what was injected: hashes and times in `injected.sqlite`; one row per wording.
 
 # In the place of a user's hash: the memory belongs to nobody; of a memory's: no single origin.
 NOBODY = b""
@@ -282,3 +286,40 @@ class InjectedWording(NamedTuple):
     user_hash: bytes  # Of the user that the memory belongs to, or `NOBODY`
     anchor: bytes  # Of its first words (`hash_anchor`), for looking it up
     words: int  # How many words it has, > 0
+
+
+@cache
+def record_format() -> LogFormat:
+    """Return what the record looks like; a hook that only renders a block need not load SQLite."""
+    from noctuary.core.sqlite import LogFormat
+
+    return LogFormat(
+        noun="the record of injections",
+        event="this injection",
+        version=1,
+        schema="""
+CREATE TABLE IF NOT EXISTS injected (
+    kind TEXT NOT NULL,
+    text_hash BLOB NOT NULL,
+    memory_hash BLOB NOT NULL,
+    user_hash BLOB NOT NULL,
+    anchor BLOB NOT NULL,
+    words INTEGER NOT NULL,
+    first_us INTEGER NOT NULL,
+    last_us INTEGER NOT NULL,
+    PRIMARY KEY (kind, text_hash, memory_hash, user_hash)
+) WITHOUT ROWID
+""",
+        insert="""
+INSERT INTO injected VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (kind, text_hash, memory_hash, user_hash) DO UPDATE SET
+    first_us = min(first_us, excluded.first_us), last_us = max(last_us, excluded.last_us)
+""",
+    )
+
+
+def append_injection(path: Path, wordings: Sequence[InjectedWording], *, now_us: int) -> str | None:
+    """Record some wordings at a moment; return what went wrong (they wait for the next append)."""
+    from noctuary.core.sqlite import append_rows
+
+    return append_rows(path, record_format(), [(*w, now_us, now_us) for w in wordings])
