@@ -1,7 +1,7 @@
 """Reading an exported corpus: one JSON object a line, plain or gzip.
 
-A first pass learns the ids, the digest and the order; an unsorted file is then read in passes, a
-window of the order each, so that no text is ever put into a temporary file.
+A first pass learns the order; an unsorted file is then read in passes, a window of the order each,
+so that no text is ever put into a temporary file.
 """
 
 from __future__ import annotations
@@ -60,18 +60,15 @@ class _Line(NamedTuple):
 
 @dataclass(slots=True)
 class _Scan:
-    """What the first pass learned; ids and sizes by row."""
+    """What the first pass learned."""
 
-    numbers: array[int] = field(default_factory=lambda: array("q"))
-    sizes: array[int] = field(default_factory=lambda: array("q"))
-    texts: dict[int, str] = field(default_factory=dict[int, str])
+    # By row: its id, or its neighbour's, so that one without stays where it was read
+    keys: list[int | str | None] = field(default_factory=list[int | str | None])
+    sizes: array[int] = field(default_factory=lambda: array("q"))  # Likewise
+    id_kind: IdKind = "int"
     objects: int = 0
     recognised: int = 0
     first_keys: tuple[str, ...] = ()
-
-    @property
-    def id_kind(self) -> IdKind:
-        return "str" if self.texts else "int"
 
 
 class JsonlSource(Source):
@@ -128,21 +125,16 @@ class JsonlSource(Source):
 
     def _scan(self) -> _Scan:
         if self._scanned is None:
-            scan, first, last = _Scan(), -1, None
-            for index, line in enumerate(self._lines()):
+            scan, last = _Scan(), None
+            for line in self._lines():
                 row = _raw_row(line, self._max_line_bytes)
                 _note_object(scan, row)
-                first = index if first < 0 and row.key is not None else first
-                # A row without a key takes that of the row before it: it stays where it was read.
                 last = last if row.key is None else row.key
-                scan.numbers.append(last if isinstance(last, int) else 0)
+                scan.keys.append(last)
                 scan.sizes.append(line.size_bytes)
-                if isinstance(last, str):
-                    scan.texts[index] = last
-            for index in range(first):  # and the first ones that of the row behind them
-                scan.numbers[index] = scan.numbers[first]
-                if first in scan.texts:
-                    scan.texts[index] = scan.texts[first]
+                scan.id_kind = "str" if isinstance(last, str) else scan.id_kind
+            first = next((key for key in scan.keys if key is not None), 0)
+            scan.keys = [first if key is None else key for key in scan.keys]
             self._check_recognised(scan)
             self._scanned = scan
         return self._scanned
@@ -246,11 +238,10 @@ def _note_object(scan: _Scan, row: RawRow) -> None:
 
 def _key_order(scan: _Scan) -> NDArray[np.int64] | None:
     """Return row indices in key order, or None where the file is in key order already."""
-    keys: NDArray[Any] = np.frombuffer(scan.numbers, dtype=np.int64)
+    keys: NDArray[Any] = np.array(scan.keys if scan.id_kind == "int" else [], dtype=np.int64)
     if scan.id_kind == "str":
         # Objects, not fixed-width strings: one long id must not widen all of them.
-        texts = [scan.texts.get(i, str(n)) for i, n in enumerate(scan.numbers)]
-        keys = np.array(texts, dtype=object)
+        keys = np.array([str(key) for key in scan.keys], dtype=object)
     if bool(np.all(keys[:-1] <= keys[1:])):
         return None
     return np.argsort(keys, kind="stable").astype(np.int64)

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from noctuary.sources.echo import KnownInjections
     from noctuary.sources.source import RawRow
 
-# What one kind of store told about itself since a snapshot, before any judgement.
-
 
 class Since(NamedTuple):
     """What the snapshot knows of its store."""
@@ -101,9 +99,6 @@ def look_into_postgres(
     return Found(clean, tuple(key for key in keyed if key not in clean), missed=missed)
 
 
-# A look into a claude-memory SQLite store: new rows by the primary key, changed ones by one pass,
-# as `updated_at` has no index, lost ones by count. What was found at the deadline counts.
-
 # Without these a file is not the store that the snapshot was made of.
 _REQUIRED = frozenset({"id", "content", "is_sensitive", "updated_at"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -119,10 +114,10 @@ def stamp_of(path: Path) -> tuple[tuple[int, int, int], ...]:
 
 
 def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
-    """Return what a store gained, changed and lost.
+    """Return what a store gained, changed and lost; what was found at the deadline counts.
 
-    sqlite3.Error, OSError or ValueError where it cannot be read in time or is none any more; the
-    message may quote a row: it must not be shown.
+    New rows are found by the primary key, changed ones by one pass, lost ones by count. A message
+    of sqlite3.Error, OSError or ValueError may quote a row: it must not be shown.
     """
     with closing(open_foreign(path, limits.left_s())[0]) as db:
         db.execute("BEGIN")
@@ -183,10 +178,8 @@ def _ids_left(db: sqlite3.Connection, since: Since) -> frozenset[str] | None:
         return None
     # One text in the place of a row per id: half the time.
     (ids,) = db.execute("SELECT group_concat(id) FROM memories").fetchone()
-    return frozenset() if ids is None else frozenset(str(ids).split(","))
+    return frozenset(str(ids).split(",") if ids is not None else ())
 
-
-# What a look into the store found: rows to search beside the snapshot, memories to hide from it.
 
 # Codes of warnings: the snapshot answers alone; the look did not see all that it looks for.
 UNREACHABLE = "live_unreachable"
@@ -248,9 +241,6 @@ def read_state(record: Mapping[str, Any]) -> LiveState:
     return LiveState(rows, tuple(record["hidden"]), faults, hashed=True)
 
 
-# From rows as the store has them to memories: the rules of the export, loaded with the first row.
-
-
 class _Snapshot(Protocol):
     """What a look needs of a snapshot: what it was made from; ids, hashes and texts by id."""
 
@@ -291,6 +281,7 @@ def judge(found: Found, snapshot: _Snapshot, injections: Path, until_s: float) -
 
 
 def _memories(found: Found, snapshot: _Snapshot, injections: Path) -> list[MemoryRecord]:
+    # The rules of the export are loaded with the first row.
     from noctuary.sources.echo import EchoGuard
     from noctuary.sources.export import Tally, sift
     from noctuary.sources.injected import hash_exact
@@ -338,7 +329,6 @@ _SQLITE, _POSTGRES = "claude-memory-sqlite", "claude-memory-postgres"
 _Key = tuple[str, str, LiveSettings]
 # The state of the store's files, until when the look counts (`time.monotonic`), and what it saw.
 _known: dict[_Key, tuple[Any, float, LiveState | None]] = {}
-_lock = threading.Lock()
 
 
 def look_now(
@@ -375,10 +365,9 @@ def look_now(
     shown = state if state.rows or state.hidden or state.faults else None
     if is_settled:
         until_s = time.monotonic() + ASK_AGAIN_S if path is None else math.inf
-        with _lock:
-            if len(_known) >= KEPT:
-                _known.clear()
-            _known[key] = (stamp, until_s, shown)
+        if len(_known) >= KEPT:
+            _known.clear()
+        _known[key] = (stamp, until_s, shown)
     return shown
 
 
@@ -403,9 +392,8 @@ def _since(source: Mapping[str, Any]) -> Since | None:
 
 def _unreachable(snapshot: _Snapshot, error: Exception) -> LiveState:
     """Return what happened; a message of SQLite's may quote a row, one of libpq's an address."""
-    what = str(error) if isinstance(error, NoctuaryError | TimeoutError) else type(error).__name__
-    if isinstance(error, OSError) and error.strerror:
-        what = error.strerror
+    is_ours = isinstance(error, NoctuaryError | TimeoutError)
+    what = getattr(error, "strerror", None) or (str(error) if is_ours else type(error).__name__)
     shown = f"{what} {getattr(error, 'sqlite_errorname', '')}".strip()
     said = f"{snapshot.manifest.source['location']} could not be looked into: {shown}"
     return LiveState(faults=((UNREACHABLE, said),))
