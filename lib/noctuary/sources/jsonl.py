@@ -15,6 +15,7 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -66,20 +67,15 @@ class _Scan:
     keys: list[int | str | None] = field(default_factory=list[int | str | None])
     sizes: array[int] = field(default_factory=lambda: array("q"))  # Likewise
     id_kind: IdKind = "int"
-    objects: int = 0
-    recognised: int = 0
-    first_keys: tuple[str, ...] = ()
+    is_recognised: bool = False
+    first_keys: list[str] | None = None  # Of the first object that has any; None without objects
 
 
 class JsonlSource(Source):
     """A JSONL file, pinned to the bytes it had: a writer's appends stay out of every pass."""
 
-    def __init__(
-        self, path: Path, *, window_bytes: int = WINDOW_BYTES, max_line_bytes: int = MAX_LINE_BYTES
-    ) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path.absolute()
-        self._window_bytes = window_bytes
-        self._max_line_bytes = max_line_bytes
         self._scanned: _Scan | None = None
         self._sha256 = ""
         try:
@@ -102,19 +98,19 @@ class JsonlSource(Source):
         scan = self._scan()
         kind = "jsonl.gz" if self._is_gzip else "jsonl"
         size = {"size_bytes": self._stat.st_size, "mtime_ns": self._stat.st_mtime_ns}
-        marker = {"sha256": self._sha256, **size, "rows": len(scan.sizes)}
+        marker = {"sha256": self._sha256, **size, "rows": len(scan.keys)}
         return SourceIdentity(kind, str(self._path), "1", scan.id_kind, marker)
 
     def count(self) -> int:
         """Return the number of non-blank lines."""
-        return len(self._scan().sizes)
+        return len(self._scan().keys)
 
     def rows(self) -> Iterator[RawRow]:
         """Yield the rows by ascending id; one without a usable id stays behind its neighbour."""
         scan = self._scan()
         order = _key_order(scan)
         for line in self._lines() if order is None else self._in_order(order, scan):
-            row = _raw_row(line, self._max_line_bytes)
+            row = _raw_row(line)
             # Every key has the type that the whole file has.
             is_other = scan.id_kind == "str" and isinstance(row.key, int)
             yield replace(row, key=str(row.key)) if is_other else row
@@ -127,8 +123,12 @@ class JsonlSource(Source):
         if self._scanned is None:
             scan, last = _Scan(), None
             for line in self._lines():
-                row = _raw_row(line, self._max_line_bytes)
-                _note_object(scan, row)
+                row = _raw_row(line)
+                if row.problem in (None, QuarantineReason.BAD_ID):
+                    scan.is_recognised |= {"id", "content"} <= row.fields.keys()
+                    # Only what looks like a column name: a key may hold anything.
+                    names = scan.first_keys or filter(_KEY_NAME.fullmatch, row.fields)
+                    scan.first_keys = list(islice(names, _MAX_KEYS_NAMED))
                 last = last if row.key is None else row.key
                 scan.keys.append(last)
                 scan.sizes.append(line.size_bytes)
@@ -144,7 +144,7 @@ class JsonlSource(Source):
         ends = np.cumsum(np.frombuffer(scan.sizes, dtype=np.int64)[order])
         start = 0
         while start < len(order):
-            limit = self._window_bytes + (int(ends[start - 1]) if start else 0)
+            limit = WINDOW_BYTES + (int(ends[start - 1]) if start else 0)
             stop = max(start + 1, int(np.searchsorted(ends, limit, side="right")))
             wanted = order[start:stop].tolist()
             chosen = set(wanted)
@@ -159,7 +159,7 @@ class JsonlSource(Source):
         stream = gzip.GzipFile(fileobj=buffered) if self._is_gzip else buffered
         number = 0
         try:
-            while data := stream.readline(self._max_line_bytes + 1):
+            while data := stream.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 size_bytes, tail = len(data), data
                 while not tail.endswith(b"\n") and (tail := stream.readline(_READ_BYTES)):
@@ -167,7 +167,7 @@ class JsonlSource(Source):
                 is_ended = tail.endswith(b"\n")
                 if number == 1:
                     data = data.removeprefix(_UTF8_BOM)
-                data = data[: self._max_line_bytes].rstrip(b"\r\n")
+                data = data[:MAX_LINE_BYTES].rstrip(b"\r\n")
                 if data.strip():
                     yield _Line(number, data, size_bytes - is_ended, is_ended)
         except EOFError:
@@ -191,12 +191,11 @@ class JsonlSource(Source):
         )
 
     def _check_recognised(self, scan: _Scan) -> None:
-        rows = len(scan.sizes)
-        if rows == 0 or scan.recognised:
+        if not scan.keys or scan.is_recognised:
             return
-        if scan.objects == 0:
+        if scan.first_keys is None:
             raise SourceFormatError(
-                f"{self._path}: none of its {rows} lines is a JSON object. Expected one "
+                f"{self._path}: none of its {len(scan.keys)} lines is a JSON object. Expected one "
                 f"object a line with at least the keys id and content."
             )
         raise SourceFormatError(
@@ -226,16 +225,6 @@ class _HashingReader(io.RawIOBase):
         return len(chunk)
 
 
-def _note_object(scan: _Scan, row: RawRow) -> None:
-    if row.problem in (None, QuarantineReason.BAD_ID):
-        scan.objects += 1
-        scan.recognised += "id" in row.fields and "content" in row.fields
-        if not scan.first_keys:
-            # Only what looks like a column name: a key may hold anything.
-            names = [name for name in row.fields if _KEY_NAME.fullmatch(name)]
-            scan.first_keys = tuple(names[:_MAX_KEYS_NAMED])
-
-
 def _key_order(scan: _Scan) -> NDArray[np.int64] | None:
     """Return row indices in key order, or None where the file is in key order already."""
     keys: NDArray[Any] = np.array(scan.keys if scan.id_kind == "int" else [], dtype=np.int64)
@@ -247,9 +236,9 @@ def _key_order(scan: _Scan) -> NDArray[np.int64] | None:
     return np.argsort(keys, kind="stable").astype(np.int64)
 
 
-def _raw_row(line: _Line, max_line_bytes: int) -> RawRow:
+def _raw_row(line: _Line) -> RawRow:
     locator, value, broken = f"line {line.number}", None, QuarantineReason.LINE_TOO_LONG
-    if line.size_bytes <= max_line_bytes:
+    if line.size_bytes <= MAX_LINE_BYTES:
         broken = QuarantineReason.NOT_AN_OBJECT
         try:
             value = parse_json(line.data.decode("utf-8"))

@@ -120,7 +120,6 @@ class Limits(NamedTuple):
 
     connect_s: int = 10  # For a connection, unless the address says; libpq takes at least 2
     statement_ms: int = 300_000  # For one statement
-    idle_ms: int = 1_800_000  # The transaction stays open while nothing is asked; 0: the server's
     grace_ms: int = 5_000  # After `statement_ms`: the server's own limit says why, a cut does not
 
 
@@ -184,9 +183,9 @@ class Pinned:
             "client_encoding": "SQL_ASCII" if encoding == "SQL_ASCII" else "UTF8",
             "TimeZone": "UTC",
             "DateStyle": "ISO, YMD",
+            # It stays open while nothing is asked.
+            "idle_in_transaction_session_timeout": "30min",
         }
-        if self._limits.idle_ms:
-            settings["idle_in_transaction_session_timeout"] = f"{self._limits.idle_ms}ms"
         # One statement, and the first: `now()` is the moment before the state was pinned.
         calls = ", ".join(f"set_config('{name}', %({name})s, true)" for name in settings)
         self.rows(f"SELECT {calls}", settings)
