@@ -87,13 +87,12 @@ class Postings:
 
     def ranges(self, terms: Sequence[str]) -> list[tuple[int, int]]:
         """Return the posting range [start, stop) of each term, (0, 0) for an unknown one."""
-        return [self._range(term) for term in terms]
-
-    def _range(self, term: str) -> tuple[int, int]:
-        index = bisect_left(self.terms, term)
-        if index == len(self.terms) or self.terms[index] != term:
-            return (0, 0)
-        return int(self.starts[index]), int(self.starts[index + 1])
+        starts = self.starts
+        return [
+            (int(starts[i]), int(starts[i + 1])) if self.terms[i : i + 1] == [term] else (0, 0)
+            for term in terms
+            for i in [bisect_left(self.terms, term)]
+        ]
 
 
 POSTING_FILES = ("terms.json", "starts.npy", "positions.npy", "scores.npy")
@@ -119,15 +118,8 @@ def read_postings(directory: Path, n_memories: int) -> Postings:
 def build_postings(documents: Iterable[bytes], k1: float = K1, b: float = B) -> Postings:
     """Build the postings of memories given in the order of their positions.
 
-    score(t, d) = idf(t) * tf / (tf + k1 * (1 - b + b * |d| / mean |d|))
-
-    Args:
-        documents: The tokens of each memory, as `encode_tokens`; consumed once, not kept.
-        k1: Term frequency saturation, >= 0.
-        b: Length normalisation, in [0, 1].
-
-    Raises:
-        ValueError: k1 or b is out of range.
+    score(t, d) = idf(t) * tf / (tf + k1 * (1 - b + b * |d| / mean |d|)), k1 >= 0, b in [0, 1], else
+    ValueError. `documents` has the tokens of each as `encode_tokens`; consumed once, not kept.
     """
     return _build(documents, None, k1, b)
 

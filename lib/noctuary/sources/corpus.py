@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,47 +82,37 @@ def arrow_schema(file_name: str) -> pa.Schema:  # pyright: ignore[reportUnknownP
     return pa.schema([pa.field(n, kind, nullable=n in nullable) for n, kind in kinds.items()])
 
 
-class TableWriter:
-    """Writes tuples in column order; row groups close by row count or text bytes, never by time."""
+@contextmanager
+def open_table(path: Path, file_name: str) -> Generator[Callable[[Sequence[object]], None]]:
+    """Write one of the export's files: yields a function that appends a tuple in column order.
 
-    def __init__(self, path: Path, file_name: str) -> None:
-        import pyarrow.parquet as pq
+    Row groups close by row count or text bytes, never by time.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-        self._schema = arrow_schema(file_name)
-        self._rows: list[Sequence[object]] = []
-        self._held_bytes = 0
-        made: dict[str, Any] = {"compression": "zstd", "compression_level": ZSTD_LEVEL}
-        made["use_dictionary"] = [n for n in _COLUMNS[file_name] if n in _REPEATING]
-        self._writer = pq.ParquetWriter(path, self._schema, **made)
+    schema, rows, held_bytes = arrow_schema(file_name), list[Sequence[object]](), 0
+    made: dict[str, Any] = {"compression": "zstd", "compression_level": ZSTD_LEVEL}
+    made["use_dictionary"] = [name for name in schema.names if name in _REPEATING]
 
-    def add(self, row: Sequence[object]) -> None:
-        """Append one row."""
-        self._rows.append(row)
-        self._held_bytes += sum(len(value) for value in row if isinstance(value, str))
-        if len(self._rows) >= ROW_GROUP_ROWS or self._held_bytes >= ROW_GROUP_BYTES:
-            self._flush()
+    def flush() -> None:
+        nonlocal held_bytes
+        if rows:
+            columns = dict(zip(schema.names, zip(*rows, strict=True), strict=True))
+            writer.write_table(pa.Table.from_pydict(columns, schema))
+        rows.clear()
+        held_bytes = 0
 
-    def close(self) -> None:
-        """Write what is left and the footer."""
-        if self._rows:
-            self._flush()
-        self._writer.close()
+    def add(row: Sequence[object]) -> None:
+        nonlocal held_bytes
+        rows.append(row)
+        held_bytes += sum(len(value) for value in row if isinstance(value, str))
+        if len(rows) >= ROW_GROUP_ROWS or held_bytes >= ROW_GROUP_BYTES:
+            flush()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if error is not None:
-            self._rows.clear()
-        self.close()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        columns = dict(zip(self._schema.names, zip(*self._rows, strict=True), strict=True))
-        self._writer.write_table(pa.Table.from_pydict(columns, self._schema))
-        self._rows.clear()
-        self._held_bytes = 0
+    with pq.ParquetWriter(path, schema, **made) as writer:
+        yield add
+        flush()
 
 
 # Memories in and out of memories.parquet.

@@ -185,10 +185,6 @@ class _Line(NamedTuple):
     starts: tuple[int, ...]  # Where a wording may begin: its first word, or behind a label
     is_empty: bool  # Whether it says nothing: no word, the note of a block, or a label alone
 
-    @property
-    def words(self) -> int:
-        return self.end - self.start
-
 
 class Verdict(NamedTuple):
     """What becomes of a row."""
@@ -218,8 +214,10 @@ class EchoGuard:
             return Verdict(None, cut.blocks)
         if self._exported.get(record.memory_id) == hash_exact(cut.text):
             return Verdict(cut.text, cut.blocks)
-        if record.is_turn and (lookup := self._find_lookup(record, cut.text)) is not None:
-            self.used.add(lookup)
+        said = hash_words(_own_words(cut.text)) if record.is_turn else NOBODY
+        asked_us = self._known.lookups.get(said)
+        if asked_us is not None and _may_follow(record, asked_us):
+            self.used.add(said)
             return Verdict(None, cut.blocks, 1)
         if not self._known.occurrences:
             return Verdict(cut.text, cut.blocks)
@@ -228,19 +226,12 @@ class EchoGuard:
         typed = (cut.text, split_speaker(cut.text)[1]) if record.is_turn else ()
         if not found or any(hash_words(words_of(text)) in self._known.asked for text in typed):
             return Verdict(cut.text, cut.blocks)
-        own = [line for line in lines if not line.is_empty]
-        share = sum(lines[i].words for i in found) / sum(line.words for line in own)
-        if share < MOSTLY:
+        sizes = {i: x.end - x.start for i, x in enumerate(lines) if not x.is_empty}
+        if sum(sizes[i] for i in found) / sum(sizes.values()) < MOSTLY:
             return Verdict(cut.text, cut.blocks)
         self.used.update(*found.values())
         rest = [x.text for i, x in enumerate(lines) if i not in found and not x.is_empty]
         return Verdict("\n".join(rest) if rest else None, cut.blocks, len(found))
-
-    def _find_lookup(self, record: MemoryRecord, text: str) -> bytes | None:
-        """Return the hash of the prompt to memory that a turn is, or None."""
-        said = hash_words(_own_words(text))
-        asked_us = self._known.lookups.get(said)
-        return said if asked_us is not None and _may_follow(record, asked_us) else None
 
     def _injected_lines(
         self, record: MemoryRecord, words: Sequence[str], lines: Sequence[_Line]

@@ -25,9 +25,9 @@ from noctuary.sources.corpus import (
     MEMORIES_FILE,
     QUARANTINE_FILE,
     TURNS_FILE,
-    TableWriter,
     count_rows,
     open_duckdb,
+    open_table,
     order_turns,
     record_row,
     turn_row,
@@ -394,19 +394,19 @@ def export_corpus(
     staging.mkdir(parents=True)
     try:
         with (
-            TableWriter(staging / MEMORIES_FILE, MEMORIES_FILE) as memories,
-            TableWriter(staging / _UNORDERED_TURNS, TURNS_FILE) as turns,
-            TableWriter(staging / QUARANTINE_FILE, QUARANTINE_FILE) as quarantine,
+            open_table(staging / MEMORIES_FILE, MEMORIES_FILE) as memories,
+            open_table(staging / _UNORDERED_TURNS, TURNS_FILE) as turns,
+            open_table(staging / QUARANTINE_FILE, QUARANTINE_FILE) as quarantine,
         ):
 
             def write(records: Iterable[MemoryRecord]) -> Iterator[str]:
                 for record in records:
-                    memories.add(record_row(record))
+                    memories(record_row(record))
                     if record.is_turn:
-                        turns.add(turn_row(record))
+                        turns(turn_row(record))
                     yield record.content_hash
 
-            tally = Tally(quarantine.add)
+            tally = Tally(quarantine)
             found = sift(
                 _rows(source, progress),
                 tally,

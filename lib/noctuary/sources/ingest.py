@@ -10,6 +10,8 @@ import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from heapq import merge
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -610,16 +612,15 @@ class CombinedSource(Source):
 
     def rows(self) -> Iterator[RawRow]:
         """Yield the rows of both by ascending id, the store's first among equals."""
-        others = self._joined.rows()
-        other = next(others, None)
-        for row in self._own.rows():
-            while other is not None and _is_before(other.key, row.key):
-                yield other
-                other = next(others, None)
-            yield row
-        if other is not None:
-            yield other
-            yield from others
+
+        def placed(source: Source, rank: int) -> Iterator[tuple[tuple[Any, ...], int, RawRow]]:
+            last = ()  # A row without an id stays behind its neighbour
+            for row in source.rows():
+                last = last if row.key is None else (row.key,)
+                yield last, rank, row
+
+        both = merge(placed(self._own, 0), placed(self._joined, 1), key=itemgetter(0, 1))
+        yield from (row for _, _, row in both)
 
     def close(self) -> None:
         """Close both."""
@@ -627,10 +628,3 @@ class CombinedSource(Source):
             self._joined.close()
         finally:
             self._own.close()
-
-
-def _is_before(one: int | str | None, other: int | str | None) -> bool:
-    """Say whether a joined row's id sorts before a store's; one without stays in its place."""
-    if isinstance(one, int):
-        return isinstance(other, int) and one < other
-    return isinstance(one, str) and isinstance(other, str) and one < other

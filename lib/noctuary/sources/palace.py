@@ -70,7 +70,15 @@ class PalaceSource(PinnedFile):
     def _look(self) -> None:
         tables = set(tables_of(self._db))
         for table, columns in _REQUIRED.items():
-            _check_columns(self._path, table, columns, self._columns_of(table))
+            held = self._columns_of(table)
+            if missing := [name for name in columns if name not in held]:
+                lacks = f"no column {', '.join(missing)} in '{table}'"
+                raise SourceFormatError(
+                    f"{self._path} is not a palace that can be read: found "
+                    f"{lacks if held else f'no table {table!r}'}, expected the tables "
+                    f"{', '.join(_REQUIRED)} of chromadb 0.5 to 1.5. Open it once with a newer "
+                    f"MemPalace, or point noctuary at another palace."
+                )
         self._collection = _find_collection(self._db, self._path)
         sql = "SELECT id FROM segments WHERE collection = ? AND scope = 'METADATA'"
         segments = self._db.execute(sql, (self._collection,)).fetchall()
@@ -202,17 +210,6 @@ class PalaceSource(PinnedFile):
 
 def _quoted(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
-
-
-def _check_columns(path: Path, table: str, columns: Sequence[str], held: Sequence[str]) -> None:
-    missing = [name for name in columns if name not in held]
-    if missing:
-        what = f"no column {', '.join(missing)} in '{table}'" if held else f"no table '{table}'"
-        raise SourceFormatError(
-            f"{path} is not a palace that can be read: found {what}, expected the tables "
-            f"{', '.join(_REQUIRED)} of chromadb 0.5 to 1.5. Open it once with a newer MemPalace, "
-            f"or point noctuary at another palace."
-        )
 
 
 def _find_collection(db: sqlite3.Connection, path: Path) -> str:

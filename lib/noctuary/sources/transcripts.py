@@ -370,16 +370,14 @@ def call_texts(arguments: object) -> tuple[str, ...]:
     return tuple(f"{name}={text}" for name, text in texts.items())
 
 
-def render_call(name: str, texts: tuple[str, ...], chars: int) -> str:
-    """Return a call on one line; with `chars` 0 its name only."""
-    text = shorten("; ".join(texts), chars)
-    return f"[{name or 'tool'}: {text}]" if text else f"[{name or 'tool'}]"
-
-
-def render_result(name: str, texts: tuple[str, ...], chars: int, *, is_error: bool) -> str:
-    """Return a result on one line; "" where nothing of it is shown."""
-    text = shorten("\n".join(texts), chars)
-    return f"[{name or 'tool'} {'failed' if is_error else 'result'}: {text}]" if text else ""
+def render_tool(part: Part, label: str, texts: tuple[str, ...], chars: int) -> str:
+    """Return a call or a result on one line; "" for a result of which nothing is shown."""
+    name, is_call = label or "tool", part.kind == "call"
+    text = shorten(("; " if is_call else "\n").join(texts), chars)
+    if not text:
+        return f"[{name}]" if is_call else ""
+    kind = "" if is_call else " failed" if part.is_error else " result"
+    return f"[{name}{kind}: {text}]"
 
 
 def shorten(text: str, chars: int) -> str:
@@ -443,10 +441,7 @@ def vet_part(part: Part, tool_chars: int) -> Vetted | None:
     withheld = find_text_sensitivity("\n".join((part.label, *texts))) is not None
     label = "tool" if withheld and find_text_sensitivity(part.label) else part.label
     shown = () if withheld else texts
-    text = render_call(label, shown, tool_chars)
-    if part.kind == "result":
-        text = render_result(label, shown, tool_chars, is_error=part.is_error)
-    return Vetted(text, label, withheld=withheld)
+    return Vetted(render_tool(part, label, shown, tool_chars), label, withheld=withheld)
 
 
 def clean_text(text: str) -> str:
