@@ -129,10 +129,7 @@ def _floor(
 
 
 def hold_every_token(
-    query_tokens: Sequence[str],
-    lookup: TermLookup,
-    positions: NDArray[np.int32],
-    n_memories: int,
+    query_tokens: Sequence[str], lookup: TermLookup, positions: NDArray[np.int32], n_memories: int
 ) -> NDArray[np.bool_]:
     """Tell which memories (n,) hold every token of a query of MIN_EXACT_TOKENS or more."""
     tokens = sorted(set(query_tokens))

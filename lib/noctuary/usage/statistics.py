@@ -130,12 +130,11 @@ def fold_on(before: Folded, log_path: Path) -> tuple[Folded, int]:
         return Folded(sums, Mark(log_id, position, latest_us), days), added
 
 
-# What the log still holds of the last weeks: recent retrievals, and what was recalled together.
-
 # Only the best so many answers of a recall count as recalled together: more links what merely
 # filled a long list, fewer misses the tail of an ordinary one.
 CO_RETRIEVAL_RANKS = 10
 CO_RETRIEVAL_PAIRS = 200_000  # kept, the most frequent and of those the newest: about 10 MB
+
 _RECENT = (
     "SELECT memory_id, COUNT(*) FROM retrievals "
     "WHERE position <= ? AND retrieved_at_us >= ? AND known(memory_id) GROUP BY memory_id"
@@ -179,18 +178,15 @@ def count_window(
     recent_since_us: int,
     pairs_since_us: int,
 ) -> Window:
-    """Count what the log holds of the memories that exist, from both bounds on, up to the mark.
-
-    A missing log, or another than was folded, counts nothing.
-    """
-    with closing(open_log(log_path, ACCESS_LOG, or_empty=True)) as log:
-        log.execute("BEGIN")
-        if log.execute("PRAGMA application_id").fetchone()[0] != folded.log_id:
+    """Count what the folded log holds of existing memories, up to the mark and from both bounds."""
+    with closing(open_log(log, ACCESS_LOG, or_empty=True)) as db:
+        db.execute("BEGIN")
+        if db.execute("PRAGMA application_id").fetchone()[0] != folded.log_id:
             return Window()
-        log.create_function("known", 1, known.__contains__, deterministic=True)
-        recent = dict(log.execute(_RECENT, [folded.position, recent_since_us]))
+        db.create_function("known", 1, known.__contains__, deterministic=True)
+        recent = dict(db.execute(_RECENT, [folded.position, recent_since_us]))
         values = [folded.position, pairs_since_us, CO_RETRIEVAL_PAIRS]
-        found = log.execute(_PAIRS, values).fetchall()
+        found = db.execute(_PAIRS, values).fetchall()
     total = found[0][3] if found else 0
     return Window(recent, sorted(pair[:3] for pair in found), total - len(found))
 
@@ -259,15 +255,20 @@ def write_usage(
 
 def _carry_scores(before: Path, db: sqlite3.Connection, known: Collection[str]) -> None:
     """Take over the scores, and how far the last scan got; of a damaged file what can be read."""
-    with suppress(sqlite3.Error), closing(connect_immutable(before)) as old:
-        if old.execute("PRAGMA user_version").fetchone() != (FORMAT,):
-            return
-        with suppress(sqlite3.Error):
-            meta = old.execute("SELECT * FROM meta")
+    if not before.exists():
+        return
+    with closing(connect_immutable(before)) as old:
+
+        def readable(sql: str) -> Iterator[tuple[Any, ...]]:
+            with suppress(sqlite3.Error):
+                yield from old.execute(sql)
+
+        if (FORMAT,) in readable("PRAGMA user_version"):
+            scores = readable("SELECT * FROM ltp ORDER BY memory_id")
+            kept = (row for row in scores if row[0] in known)
+            db.executemany("INSERT OR IGNORE INTO ltp VALUES (?, ?, ?, ?, ?)", kept)
+            meta = readable("SELECT * FROM meta")
             db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", meta)
-        scores = old.execute("SELECT * FROM ltp ORDER BY memory_id")
-        kept = (row for row in scores if row[0] in known)
-        db.executemany("INSERT OR IGNORE INTO ltp VALUES (?, ?, ?, ?, ?)", kept)
 
 
 # LTP scores of every memory, page by page, into usage.sqlite (RFC 914, phase 14). The RFC updates
@@ -439,12 +440,7 @@ def prune_access_log(path: Path, *, folded: Mark, now_us: int) -> tuple[int, str
 
 
 def fold_usage(
-    folded: Path,
-    log: Path,
-    usage: Path,
-    known: Collection[str],
-    window_days: int,
-    as_of_us: int,
+    folded: Path, log: Path, usage: Path, known: Collection[str], window_days: int, as_of_us: int
 ) -> StageOutput:
     """Fold what recall appended to the log, write usage.sqlite, and delete what is old and folded.
 
