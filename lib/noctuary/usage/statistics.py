@@ -171,12 +171,7 @@ class Window:
 
 
 def count_window(
-    log_path: Path,
-    folded: Mark,
-    known: Collection[str],
-    *,
-    recent_since_us: int,
-    pairs_since_us: int,
+    log: Path, folded: Mark, known: Collection[str], *, recent_since_us: int, pairs_since_us: int
 ) -> Window:
     """Count what the folded log holds of existing memories, up to the mark and from both bounds."""
     with closing(open_log(log, ACCESS_LOG, or_empty=True)) as db:
