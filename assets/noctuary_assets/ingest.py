@@ -29,8 +29,7 @@ from noctuary.sources.evidence import (
     EVIDENCE_FILES,
     SHARES_FILE,
     EvidenceCounts,
-    read_known,
-    read_links,
+    read_evidence,
     write_evidence,
 )
 from noctuary.sources.export import (
@@ -44,8 +43,14 @@ from noctuary.sources.export import (
     rules_digest,
     scan_tables,
 )
-from noctuary.sources.ingest import forget_sensitive, ingest_transcripts
-from noctuary.sources.turn_source import find_roots, hash_bytes, open_with_turns
+from noctuary.sources.ingest import (
+    find_roots,
+    forget_sensitive,
+    hash_bytes,
+    ingest_transcripts,
+    open_with_turns,
+)
+from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink
 from noctuary.work.stage import (
     Stage,
     StageOutput,
@@ -173,7 +178,12 @@ def load_report(night: Night) -> ExportReport:
 def read_told(night: Night) -> dict[str, Extraction]:
     """Return what the source tells, by memory id; empty where it says nothing."""
     corpus = night.work(MEMORIES).parent
-    return findings_told(read_links(corpus), *read_known(corpus))
+    return findings_told(
+        read_evidence(corpus, MemoryLink),
+        read_evidence(corpus, KnownConcept),
+        read_evidence(corpus, KnownMention),
+        read_evidence(corpus, KnownEdge),
+    )
 
 
 def told_inputs(night: Night) -> dict[str, str]:

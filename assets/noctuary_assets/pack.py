@@ -23,8 +23,9 @@ from noctuary.lexical.build import read_postings
 from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
 from noctuary.snapshot.publish import find_pack
 from noctuary.sources.corpus import RecordFile
-from noctuary.sources.evidence import SHARES_FILE, read_shares
+from noctuary.sources.evidence import SHARES_FILE, read_evidence
 from noctuary.sources.export import ExportReport
+from noctuary.sources.source import Share
 from noctuary.work.stage import Stage, StageOutput, StageResult, forget_result
 from noctuary_assets import compact, graph, index, ingest
 from noctuary_assets.compact import SUMMARY_TABLE, TURN_CLUSTERS, accepted_summaries
@@ -118,7 +119,7 @@ def _pack_inputs(night: Night) -> PackInputs:
         summaries=summaries,
         summary_vectors=_summary_vectors(night, [s.text for s in summaries]),
         plan_of={a.summary.summary_id: a.plan_id for a in applied},
-        shares=read_shares(night.work(MEMORIES).parent),
+        shares=read_evidence(night.work(MEMORIES).parent, Share),
     )
 
 

@@ -23,7 +23,7 @@ from noctuary.core.types import MemoryRecord
 from noctuary.sources.corpus import (
     MEMORIES_FILE,
     TURNS_FILE,
-    TableWriter,
+    open_table,
     order_turns,
     record_row,
     turn_row,
@@ -150,12 +150,12 @@ def write_store(folder: Path, size: int, *, one_session: bool = False) -> None:
     block: list[str] = []
     done = 0
     with (
-        TableWriter(folder / MEMORIES_FILE, MEMORIES_FILE) as memories,
-        TableWriter(unordered, TURNS_FILE) as turns,
+        open_table(folder / MEMORIES_FILE, MEMORIES_FILE) as memories,
+        open_table(unordered, TURNS_FILE) as turns,
     ):
         for record in iter_turns(size, one_session=one_session):
-            memories.add(record_row(record))
-            turns.add(turn_row(record))
+            memories(record_row(record))
+            turns(turn_row(record))
             block.append(record.content)
             if len(block) == _BLOCK_ROWS or record.position == size - 1:
                 vectors[done : done + len(block)] = encoder.encode(block)

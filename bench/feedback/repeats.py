@@ -19,8 +19,7 @@ from bench.datasets import find_shared, open_dataset, read_corpus
 from noctuary.context.inject import ECHO_BYTES, wordings_of
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.echo import EchoGuard, read_injections
-from noctuary.sources.injected import hash_words, size_bytes, words_of
-from noctuary.sources.injection_log import append_injection
+from noctuary.sources.injected import append_injection, hash_words, size_bytes, words_of
 
 SETS = ("locomo", "realmem", "locomo_obs", "precision_membench", "prefeval", "memdaily_zh")
 """Those whose rows are memories or turns."""

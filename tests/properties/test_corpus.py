@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,7 +146,8 @@ def test_key_order_equals_a_stable_sort_for_any_window(
         path = Path(name) / "corpus.jsonl"
         lines = [json.dumps({"id": i, "content": f"line {n}"}) for n, i in enumerate(ids, 1)]
         path.write_text("\n".join(lines), encoding="utf-8")
-        with JsonlSource(path, window_bytes=window_bytes) as source:
+        with pytest.MonkeyPatch.context() as patch, JsonlSource(path) as source:
+            patch.setattr("noctuary.sources.jsonl.WINDOW_BYTES", window_bytes)
             got = [row.locator for row in source.rows()]
     numbered = list(enumerate(ids, 1))
     if any(isinstance(i, str) for i in ids):

@@ -18,7 +18,7 @@ from noctuary.graph.duplicates import (
 )
 from noctuary.graph.extract import Extraction, Found, Stated
 from noctuary.graph.successors import keys_of
-from noctuary.sources.corpus import MEMORIES_FILE, RecordFile, TableWriter, record_row
+from noctuary.sources.corpus import MEMORIES_FILE, RecordFile, open_table, record_row
 from noctuary.text.marks import is_tombstone
 from tests.support.supersession import corpus_of
 
@@ -119,10 +119,9 @@ def test_only_memories_that_state_something_are_read_as_records_from_a_file_or_a
         assert memory == (records[position], extractions[position])
     with TemporaryDirectory() as directory:
         path = Path(directory) / MEMORIES_FILE
-        writer = TableWriter(path, MEMORIES_FILE)
-        for record in records:
-            writer.add(record_row(record))
-        writer.close()
+        with open_table(path, MEMORIES_FILE) as write:
+            for record in records:
+                write(record_row(record))
         stored = Corpus.read(RecordFile(path), held.outlines)
     assert stored.stating == held.stating
     assert stored.columns.owners.tolist() == held.columns.owners.tolist()

@@ -9,7 +9,7 @@ from typing import Any
 from noctuary.context.inject import Injection, inject, wordings_of
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.echo import EchoGuard, read_injections
-from noctuary.sources.injection_log import append_injection
+from noctuary.sources.injected import append_injection
 
 DAY_US = 86_400_000_000
 INJECTED_US = 1_790_000_000_000_000

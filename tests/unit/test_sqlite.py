@@ -17,13 +17,13 @@ from noctuary.core.sqlite import (
     open_log,
 )
 from noctuary.sources.ingest import TURNS
-from noctuary.sources.injection_log import RECORD
+from noctuary.sources.injected import record_format
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.usage.query_log import QUERY_LOG
 
 Mode = Literal["ro", "rw", "rwc"]
 
-every_log = pytest.mark.parametrize("kind", [ACCESS_LOG, RECORD, TURNS, QUERY_LOG])
+every_log = pytest.mark.parametrize("kind", [ACCESS_LOG, record_format(), TURNS, QUERY_LOG])
 every_mode = pytest.mark.parametrize("mode", ["ro", "rw", "rwc"])
 
 

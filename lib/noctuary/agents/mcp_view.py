@@ -31,8 +31,7 @@ from noctuary.recall.profile import RetrievalProfile, current_settings
 from noctuary.recall.query import Mask, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallWarning
-from noctuary.sources.injected import TAG
-from noctuary.sources.injection_log import append_injection
+from noctuary.sources.injected import TAG, append_injection
 from noctuary.text.marks import iso, visible
 
 # The shapes of the answers: what a client finds in `structured_content`.

@@ -33,8 +33,7 @@ from noctuary.recall.profile import (
 )
 from noctuary.recall.query import Scope, aware, check_arguments
 from noctuary.recall.result import RecallResult, RecallWarning
-from noctuary.sources.injected import Line
-from noctuary.sources.injection_log import append_injection
+from noctuary.sources.injected import Line, append_injection
 from noctuary.text.marks import split_speaker
 from noctuary.text.tokens import tokenize
 from noctuary.usage.access_log import append_retrievals

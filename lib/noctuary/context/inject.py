@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from noctuary.core.store import StorePaths
 from noctuary.sources import injected
-from noctuary.sources.injected import InjectedWording, Line, render_block, words_of
-from noctuary.sources.injection_log import append_injection
+from noctuary.sources.injected import (
+    InjectedWording,
+    Line,
+    append_injection,
+    render_block,
+    words_of,
+)
 from noctuary.text.marks import estimate_tokens, split_speaker
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Pre-scored BM25 postings, built once a night."""
+"""The tokens of memories, and pre-scored BM25 postings of them, built once a night."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,33 +23,30 @@ from noctuary.work.shards import BatchFunction, RecordBatch
 if TYPE_CHECKING:
     import polars as pl
 
-# The tokens of memories as a task over record batches.
-
-
-TOKENS_KIND = f"tokens:{TOKENIZER_VERSION}"
-"""Kind of the fragments: another tokenizer's are not found."""
-
+TOKENS_KIND = f"tokens:{TOKENIZER_VERSION}"  # another tokenizer's fragments are not found
+# What tokens depend on, in the order of the key.
 _KEYED = ("content", "tags", "expanded_keywords", "category")
-"""What tokens depend on, in the order of the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizeMemories:
-    """Gives `key` and `value` (as `encode_tokens`) for rows of `key` and the indexed fields."""
+    """The `BatchTask` that gives `key` and `value` (as `encode_tokens`) of the indexed fields."""
 
-    @property
-    def name(self) -> str:
-        """See `BatchTask`."""
-        return "tokens"
-
-    @property
-    def row_ms(self) -> float:
-        """See `BatchTask`; measured on turns and notes of 190 characters."""
-        return 0.03
+    name = "tokens"
+    row_ms = 0.03  # measured on turns and notes of 190 characters
 
     def open(self, threads: int) -> BatchFunction:
         """See `BatchTask`."""
         return _tokenize
+
+
+def _tokenize(batch: RecordBatch) -> RecordBatch:
+    import pyarrow as pa
+
+    fields: list[list[str]] = [batch.column(name).to_pylist() for name in _KEYED]
+    values = [encode_tokens(document_tokens(*row)) for row in zip(*fields, strict=True)]
+    made: list[Any] = [batch.column("key"), pa.array(values, pa.binary())]
+    return pa.RecordBatch.from_arrays(made, names=["key", "value"])
 
 
 def tokens_key(content: str, tags: str, expanded_keywords: str, category: str) -> bytes:
@@ -58,14 +55,7 @@ def tokens_key(content: str, tags: str, expanded_keywords: str, category: str) -
 
 
 def iter_keyed(memories: Path) -> Iterator[RecordBatch]:
-    """Yield what the task reads of every memory, in the order of positions.
-
-    Args:
-        memories: memories.parquet.
-
-    Raises:
-        StoreError: It is missing or damaged.
-    """
+    """Yield what the task reads of every row of memories.parquet, in the order of positions."""
     import pyarrow as pa
 
     for batch in iter_batches(memories, _KEYED):
@@ -81,49 +71,28 @@ def iter_tokens(memories: Path, store: ContentStore) -> Iterator[bytes]:
         yield from store.take(store.find(batch.column(KEY).to_pylist())).to_pylist()
 
 
-def _tokenize(batch: RecordBatch) -> RecordBatch:
-    import pyarrow as pa
-
-    fields: list[list[str]] = [batch.column(name).to_pylist() for name in _KEYED]
-    values = [encode_tokens(document_tokens(*row)) for row in zip(*fields, strict=True)]
-    made: list[Any] = [batch.column("key"), pa.array(values, pa.binary())]
-    return pa.RecordBatch.from_arrays(made, names=["key", "value"])
-
-
-# Pre-scored BM25 postings, built once a night.
-#
-# Every posting holds its final score, so a query only adds numbers: S. Robertson and H. Zaragoza,
-# The Probabilistic Relevance Framework (2009), in Lucene's form (idf never negative, no constant
-# k1 + 1 in the numerator); scoring ahead of time as in X. H. Lu, BM25S (2024).
+# Every posting holds its final score, so a query only adds numbers: BM25 as in `lexical.search`,
+# scored ahead of time as in X. H. Lu, BM25S (2024).
 
 
 @dataclass(frozen=True)
 class Postings:
-    """An inverted index with scores. Postings of term t are the slice [starts[t], starts[t + 1]).
+    """An inverted index with scores; postings of term t are [starts[t], starts[t + 1])."""
 
-    Attributes:
-        terms: Distinct tokens in code point order (the byte order of their UTF-8).
-        starts: int64, shape (n_terms + 1,), ascending, first 0, last n_postings.
-        positions: int32, shape (n_postings,), memory positions, ascending inside a term.
-        scores: float32, shape (n_postings,), BM25 contribution, positive.
-        n_memories: Number of memories, the empty ones included.
-    """
-
-    terms: list[str]
-    starts: NDArray[np.int64]
-    positions: NDArray[np.int32]
-    scores: NDArray[np.float32]
-    n_memories: int
+    terms: list[str]  # Distinct tokens in code point order (the byte order of their UTF-8)
+    starts: NDArray[np.int64]  # (n_terms + 1,), ascending, first 0, last n_postings
+    positions: NDArray[np.int32]  # (n_postings,), memory positions, ascending inside a term
+    scores: NDArray[np.float32]  # (n_postings,), BM25 contribution, positive
+    n_memories: int  # The empty ones included
 
     def ranges(self, terms: Sequence[str]) -> list[tuple[int, int]]:
         """Return the posting range [start, stop) of each term, (0, 0) for an unknown one."""
-        return [self._range(term) for term in terms]
-
-    def _range(self, term: str) -> tuple[int, int]:
-        index = bisect_left(self.terms, term)
-        if index == len(self.terms) or self.terms[index] != term:
-            return (0, 0)
-        return int(self.starts[index]), int(self.starts[index + 1])
+        starts = self.starts
+        return [
+            (int(starts[i]), int(starts[i + 1])) if self.terms[i : i + 1] == [term] else (0, 0)
+            for term in terms
+            for i in [bisect_left(self.terms, term)]
+        ]
 
 
 POSTING_FILES = ("terms.json", "starts.npy", "positions.npy", "scores.npy")
@@ -149,19 +118,10 @@ def read_postings(directory: Path, n_memories: int) -> Postings:
 def build_postings(documents: Iterable[bytes], k1: float = K1, b: float = B) -> Postings:
     """Build the postings of memories given in the order of their positions.
 
-    score(t, d) = ln(1 + (N - df + 0.5) / (df + 0.5)) * tf / (tf + k1 * (1 - b + b * |d| / mean
-    |d|))
-
-    Args:
-        documents: The tokens of each memory, as `encode_tokens`; consumed once, not kept.
-        k1: Term frequency saturation, >= 0.
-        b: Length normalisation, in [0, 1].
-
-    Raises:
-        ValueError: k1 or b is out of range.
+    score(t, d) = idf(t) * tf / (tf + k1 * (1 - b + b * |d| / mean |d|)), k1 >= 0, b in [0, 1], else
+    ValueError. `documents` has the tokens of each as `encode_tokens`; consumed once, not kept.
     """
-    counted = _count_terms(documents)
-    return _weigh(counted, idf(counted.document_frequencies, len(counted.lengths)), k1, b)
+    return _build(documents, None, k1, b)
 
 
 def build_postings_beside(
@@ -170,110 +130,62 @@ def build_postings_beside(
     """Build the postings of texts that are searched together with those of a corpus.
 
     How rare a term is comes from the corpus, so that scores of both compare; how long a text is
-    counts among its own kind: summaries are longer than the turns that they stand for, and measured
-    by those they would all be long.
-
-    score(t, s) = idf_corpus(t) * tf / (tf + k1 * (1 - b + b * |s| / mean |s|))
-
-    Args:
-        documents: The tokens of each text, as `encode_tokens`; consumed once.
-        corpus: Postings of the corpus; a term that it lacks has a document frequency of 0.
-        k1: As for `build_postings`.
-        b: As for `build_postings`.
-
-    Raises:
-        ValueError: k1 or b is out of range.
+    counts among its own kind: summaries are longer than the turns that they stand for.
     """
-    counted = _count_terms(documents)
-    ranges = corpus.ranges(counted.terms)
-    frequencies = np.array([stop - start for start, stop in ranges], dtype=np.int64)
-    return _weigh(counted, idf(frequencies, corpus.n_memories), k1, b)
+    return _build(documents, corpus, k1, b)
 
 
-TEXTS_AT_ONCE = 16_384
-"""Texts that are split and counted together: some 400,000 tokens, 20 MB."""
-
-WEIGHED_AT_ONCE = 1 << 20
-"""Postings whose scores are computed together: 50 MB of float64."""
+TEXTS_AT_ONCE = 16_384  # texts that are split and counted together: some 400,000 tokens, 20 MB
+WEIGHED_AT_ONCE = 1 << 20  # postings whose scores are computed together: 50 MB of float64
 
 
-class _Counted(NamedTuple):
-    """Texts as (term, position) pairs in that order, before they are weighed.
-
-    Attributes:
-        terms: As in `Postings`.
-        document_frequencies: Pairs of each term, shape (n_terms,).
-        pairs: Columns `position` and `tf`.
-        lengths: Tokens of each text, shape (n_texts,).
-    """
-
-    terms: list[str]
-    document_frequencies: NDArray[np.int64]
-    pairs: pl.DataFrame
-    lengths: NDArray[np.int64]
-
-
-def _count_terms(documents: Iterable[bytes]) -> _Counted:
+def _build(documents: Iterable[bytes], corpus: Postings | None, k1: float, b: float) -> Postings:
     import polars as pl
 
-    # Categories: a pair costs 12 bytes, whatever its term. A million memories have 20 million.
-    tokens = pl.Series("term", dtype=pl.List(pl.Categorical))
-    lengths, counted = [tokens.list.len()], [_count_pairs(tokens, 0)]
-    position = 0
-    waiting = iter(documents)
-    while texts := list(islice(waiting, TEXTS_AT_ONCE)):
-        joined = pl.Series("term", texts, pl.Binary).cast(pl.String)
-        tokens = joined.replace("", None).str.split("\n").fill_null([])
-        lengths.append(tokens.list.len())
-        counted.append(_count_pairs(tokens, position))
-        position += len(texts)
-    by_term = (
-        pl.concat(counted)
-        .group_by("term")
-        .agg("position", "tf")
-        .cast({"term": pl.String})
-        .sort("term")
-    )
-    return _Counted(
-        terms=by_term["term"].to_list(),
-        document_frequencies=by_term["tf"].list.len().cast(pl.Int64).to_numpy(),
-        pairs=by_term.select(pl.col("position", "tf").explode()),
-        lengths=pl.concat(lengths).cast(pl.Int64).to_numpy(),
-    )
-
-
-def _count_pairs(tokens: pl.Series, first: int) -> pl.DataFrame:
-    """Return columns `term`, `position` and `tf` of texts from a position on, positions rising."""
-    import polars as pl
-
-    return (
-        tokens.to_frame()
-        .with_row_index("position", offset=first)
-        .explode("term", empty_as_null=False)
-        .cast({"term": pl.Categorical})
-        .group_by("term", "position", maintain_order=True)
-        .len("tf")
-    )
-
-
-def _weigh(counted: _Counted, rarity: NDArray[np.float64], k1: float, b: float) -> Postings:
     if not (0.0 <= k1 < float("inf") and 0.0 <= b <= 1.0):
         raise ValueError(
             f"expected k1 >= 0 and b in [0, 1], found k1={k1}, b={b}; see noctuary.lexical.build"
         )
-    positions, frequencies = (counted.pairs[name].to_numpy() for name in ("position", "tf"))
-    lengths = counted.lengths
-    rarities = np.repeat(rarity, counted.document_frequencies)
+    by_term, lengths = _count_terms(documents)
+    terms = by_term["term"].to_list()
+    frequencies = by_term["tf"].list.len().cast(pl.Int64).to_numpy()
+    pairs = by_term.select(pl.col("position", "tf").explode())
+    del by_term
+    rarity = idf(frequencies, len(lengths))
+    if corpus is not None:
+        held = [stop - start for start, stop in corpus.ranges(terms)]
+        rarity = idf(np.array(held, dtype=np.int64), corpus.n_memories)
+    positions, counts = pairs["position"].to_numpy(), pairs["tf"].to_numpy()
+    rarities = np.repeat(rarity, frequencies)
     mean = float(lengths.mean()) if len(lengths) else 0.0
     scores = np.empty(len(positions), dtype=np.float32)
     for start in range(0, len(positions), WEIGHED_AT_ONCE):
         some = slice(start, start + WEIGHED_AT_ONCE)
-        weights = saturation(frequencies[some], lengths[positions[some]], mean, k1, b)
+        weights = saturation(counts[some], lengths[positions[some]], mean, k1, b)
         scores[some] = weights * rarities[some]
-    return Postings(
-        terms=counted.terms,
-        starts=np.concatenate(([0], np.cumsum(counted.document_frequencies))),
-        positions=positions.astype(np.int32),
-        scores=scores,
-        n_memories=len(lengths),
-    )
+    starts = np.concatenate(([0], np.cumsum(frequencies)))
+    return Postings(terms, starts, positions.astype(np.int32), scores, len(lengths))
+
+
+def _count_terms(documents: Iterable[bytes]) -> tuple[pl.DataFrame, NDArray[np.int64]]:
+    """Return `position` and `tf` lists by `term`, both ascending, and the tokens of each text."""
+    import polars as pl
+
+    # Categories: a pair costs 12 bytes, whatever its term. A million memories have 20 million.
+    lengths, counted, position = list[pl.Series](), list[pl.DataFrame](), 0
+    waiting = iter(documents)
+    while (texts := list(islice(waiting, TEXTS_AT_ONCE))) or not counted:
+        joined = pl.Series("term", texts, pl.Binary).cast(pl.String)
+        tokens = joined.replace("", None).str.split("\n").fill_null([])
+        lengths.append(tokens.list.len())
+        counted.append(
+            tokens.to_frame()
+            .with_row_index("position", offset=position)
+            .explode("term", empty_as_null=False)
+            .cast({"term": pl.Categorical})
+            .group_by("term", "position", maintain_order=True)
+            .len("tf")
+        )
+        position += len(texts)
+    by_term = pl.concat(counted).group_by("term").agg("position", "tf").cast({"term": pl.String})
+    return by_term.sort("term"), pl.concat(lengths).cast(pl.Int64).to_numpy()

@@ -7,17 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-# The arithmetic of BM25: how rare a term is and how much its repeats count. Pure functions.
-#
 # score(t, d) = idf(t) * saturation(t, d). S. Robertson and H. Zaragoza, The Probabilistic
 # Relevance Framework (2009), in Lucene's form (idf never negative, no constant k1 + 1 in the
 # numerator).
 
-
+# Saturation of the term frequency: higher lets repeats count for more. 0.9 suits short texts.
 K1 = 0.9
-"""Saturation of the term frequency: higher lets repeats count for more. 0.9 suits short texts."""
-B = 0.4
-"""Length normalisation in [0, 1]: higher favours short memories more."""
+B = 0.4  # length normalisation in [0, 1]: higher favours short memories more
 
 
 def idf(document_frequencies: NDArray[np.int64], n_memories: int) -> NDArray[np.float64]:
@@ -39,22 +35,19 @@ def saturation(
     return np.divide(frequencies, frequencies + norms, out=np.zeros_like(norms), where=present)
 
 
-# Reading pre-scored postings: scores of all memories, and the best of them.
-
+# Reading pre-scored postings.
 
 TermLookup = Callable[[list[str]], Sequence[tuple[int, int]]]
 """Posting ranges [start, stop) of terms; an unknown term is (0, 0) or left out."""
 
+# Fewest distinct tokens that an exact match is told by; one would lift every mention of a name.
 MIN_EXACT_TOKENS = 2
-"""Fewest distinct tokens that an exact match is told by; one would lift every mention of a name."""
-
+# Memories from which the last place's score is bounded before the best are looked for: below, the
+# bound costs as much (0.05 ms) as it saves.
 FLOOR_FROM = 50_000
-"""Memories from which the last place's score is bounded before the best are looked for: below,
-the bound costs as much (0.05 ms) as it saves."""
-
+# Postings of a query's rarest terms that the bound is taken from: more raise it, so that fewer
+# memories lie above it, and cost a partition each.
 SAMPLED_POSTINGS = 4_000
-"""Postings of a query's rarest terms that the bound is taken from: more raise it, so that fewer
-memories lie above it, and cost a partition each."""
 
 
 def score(
@@ -66,9 +59,8 @@ def score(
 ) -> NDArray[np.float32]:
     """Return the BM25 score of every memory for a query's tokens, shape (n,), 0 where none occurs.
 
-    A token counts once however often the query repeats it: prompts repeat words for reasons other
-    than weight, and on the development sets counting repeats was no better. The distinct tokens
-    are looked up in code point order; that order decides the last float32 digit.
+    A token counts once however often the query repeats it. The distinct tokens are looked up in
+    code point order; that order decides the last float32 digit.
     """
     return _add_up(lookup(sorted(set(query_tokens))), positions, scores, n_memories)
 
@@ -84,15 +76,13 @@ def rank(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return what `score` says of a query and `top_positions` of those scores, sooner.
 
-    A query's terms touch a tenth of a large store, and all but a few of those memories are far from
-    the best. Memories that hold the rarest terms bound the score of the last place from below, and
-    only what reaches the bound is sorted.
+    Memories that hold the rarest terms bound the score of the last place from below, and only what
+    reaches the bound is sorted.
     """
     slices = lookup(sorted(set(query_tokens)))
     totals = _add_up(slices, positions, scores, n_memories)
-    if n_memories < FLOOR_FROM or depth <= 0:
-        return totals, top_positions(totals, depth, mask)
-    floor = _floor(totals, slices, positions, depth, mask)
+    is_large = n_memories >= FLOOR_FROM and depth > 0
+    floor = _floor(totals, slices, positions, depth, mask) if is_large else 0
     if floor <= 0:
         return totals, top_positions(totals, depth, mask)
     candidates = np.flatnonzero(totals >= floor)
@@ -121,12 +111,8 @@ def _floor(
     depth: int,
     mask: NDArray[np.bool_] | None,
 ) -> np.float32:
-    """Return a score that at least `depth` allowed memories reach; 0 if no rare term shows one.
-
-    The memories of one term are distinct, so the last place among them is such a score.
-    """
-    floor = np.float32(0.0)
-    looked_at = 0
+    """Return a score that at least `depth` allowed memories reach; 0 if no rare term shows one."""
+    floor, looked_at = np.float32(0.0), 0
     for start, stop in sorted(slices, key=lambda pair: pair[1] - pair[0]):
         if looked_at and looked_at + stop - start > SAMPLED_POSTINGS:
             break
@@ -137,15 +123,13 @@ def _floor(
             looked_at += stop - start
             values = totals.take(held)
             last_place = values.size - depth
+            # The memories of one term are distinct.
             floor = max(floor, np.partition(values, last_place)[last_place])
     return floor
 
 
 def hold_every_token(
-    query_tokens: Sequence[str],
-    lookup: TermLookup,
-    positions: NDArray[np.int32],
-    n_memories: int,
+    query_tokens: Sequence[str], lookup: TermLookup, positions: NDArray[np.int32], n_memories: int
 ) -> NDArray[np.bool_]:
     """Tell which memories (n,) hold every token of a query of MIN_EXACT_TOKENS or more."""
     tokens = sorted(set(query_tokens))

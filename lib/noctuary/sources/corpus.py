@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-
 # A DuckDB connection for set work over the corpus: deterministic, offline, spilling.
-
-MEMORY_LIMIT = "1GB"
-"""What DuckDB may hold before it spills: sorts of some ten million turns stay in memory."""
 
 
 def open_duckdb(spill_dir: Path) -> duckdb.DuckDBPyConnection:
@@ -36,7 +32,7 @@ def open_duckdb(spill_dir: Path) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(
         config={
             "threads": 1,
-            "memory_limit": MEMORY_LIMIT,
+            "memory_limit": "1GB",  # sorts of some ten million turns do not spill
             "temp_directory": str(spill_dir),
             "autoinstall_known_extensions": "false",
         }
@@ -48,16 +44,9 @@ def open_duckdb(spill_dir: Path) -> duckdb.DuckDBPyConnection:
 MEMORIES_FILE = "memories.parquet"
 TURNS_FILE = "turns.parquet"
 QUARANTINE_FILE = "quarantine.parquet"
-
-ROW_GROUP_ROWS = 16_384
-"""Rows per row group: larger compresses better, smaller lets readers skip and hold less."""
-
-ROW_GROUP_BYTES = 64 * 2**20
-"""Text bytes per row group; keeps memory bounded where rows are as large as they may be."""
-
-ZSTD_LEVEL = 3
-"""zstd's own default; 9 saves about 5 % of the bytes for three times the time."""
-
+ROW_GROUP_ROWS = 16_384  # larger compresses better, smaller lets readers skip and hold less
+ROW_GROUP_BYTES = 64 * 2**20  # of text: bounds memory where rows are as large as they may be
+ZSTD_LEVEL = 3  # zstd's own default; 9 saves about 5 % of the bytes for three times the time
 _COLUMNS = {
     MEMORIES_FILE: tuple(f.name for f in fields(MemoryRecord)),
     TURNS_FILE: (
@@ -88,73 +77,51 @@ def arrow_schema(file_name: str) -> pa.Schema:  # pyright: ignore[reportUnknownP
     """Return the fixed schema of one of the export's files."""
     import pyarrow as pa
 
+    kinds = {name: getattr(pa, _TYPES.get(name, "string"))() for name in _COLUMNS[file_name]}
     nullable = _NULLABLE[file_name]
-    return pa.schema(
-        [
-            pa.field(name, getattr(pa, _TYPES.get(name, "string"))(), nullable=name in nullable)
-            for name in _COLUMNS[file_name]
-        ]
-    )
+    return pa.schema([pa.field(n, kind, nullable=n in nullable) for n, kind in kinds.items()])
 
 
-class TableWriter:
-    """Writes tuples in column order; row groups close by row count or text bytes, never by time."""
+@contextmanager
+def open_table(path: Path, file_name: str) -> Generator[Callable[[Sequence[object]], None]]:
+    """Write one of the export's files: yields a function that appends a tuple in column order.
 
-    def __init__(self, path: Path, file_name: str) -> None:
-        import pyarrow.parquet as pq
+    Row groups close by row count or text bytes, never by time.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-        self._schema = arrow_schema(file_name)
-        self._rows: list[Sequence[object]] = []
-        self._held_bytes = 0
-        self._writer = pq.ParquetWriter(
-            path,
-            self._schema,
-            compression="zstd",
-            compression_level=ZSTD_LEVEL,
-            # The stub knows the switch only, not the list of columns.
-            use_dictionary=cast("bool", [n for n in column_names(file_name) if n in _REPEATING]),
-        )
+    schema, rows, held_bytes = arrow_schema(file_name), list[Sequence[object]](), 0
+    made: dict[str, Any] = {"compression": "zstd", "compression_level": ZSTD_LEVEL}
+    made["use_dictionary"] = [name for name in schema.names if name in _REPEATING]
 
-    def add(self, row: Sequence[object]) -> None:
-        """Append one row."""
-        self._rows.append(row)
-        self._held_bytes += sum(len(value) for value in row if isinstance(value, str))
-        if len(self._rows) >= ROW_GROUP_ROWS or self._held_bytes >= ROW_GROUP_BYTES:
-            self._flush()
+    def flush() -> None:
+        nonlocal held_bytes
+        if rows:
+            columns = dict(zip(schema.names, zip(*rows, strict=True), strict=True))
+            writer.write_table(pa.Table.from_pydict(columns, schema))
+        rows.clear()
+        held_bytes = 0
 
-    def close(self) -> None:
-        """Write what is left and the footer."""
-        if self._rows:
-            self._flush()
-        self._writer.close()
+    def add(row: Sequence[object]) -> None:
+        nonlocal held_bytes
+        rows.append(row)
+        held_bytes += sum(len(value) for value in row if isinstance(value, str))
+        if len(rows) >= ROW_GROUP_ROWS or held_bytes >= ROW_GROUP_BYTES:
+            flush()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if error is not None:
-            self._rows.clear()
-        self.close()
-
-    def _flush(self) -> None:
-        import pyarrow as pa
-
-        columns = zip(zip(*self._rows, strict=True), self._schema, strict=True)
-        arrays = [pa.array(values, type=field.type) for values, field in columns]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
-        self._rows.clear()
-        self._held_bytes = 0
+    with pq.ParquetWriter(path, schema, **made) as writer:
+        yield add
+        flush()
 
 
 # Memories in and out of memories.parquet.
 
 _RECORD_COLUMNS = _COLUMNS[MEMORIES_FILE]
+_READ_RECORDS = 4_096  # at once when streaming; a record costs about a kilobyte as an object
 
 record_row = attrgetter(*_RECORD_COLUMNS)
 """MemoryRecord to a tuple in column order."""
-
-DEFAULT_READ_ROWS = 4_096
-"""Records per batch when streaming; a record costs about a kilobyte as an object."""
 
 
 def read_records(path: Path) -> list[MemoryRecord]:
@@ -162,7 +129,7 @@ def read_records(path: Path) -> list[MemoryRecord]:
     return [record for batch in iter_records(path) for record in batch]
 
 
-def iter_records(path: Path, batch: int = DEFAULT_READ_ROWS) -> Iterator[list[MemoryRecord]]:
+def iter_records(path: Path, batch: int = _READ_RECORDS) -> Iterator[list[MemoryRecord]]:
     """Yield the memories of an export in position order, at most `batch` at a time."""
     file = path / MEMORIES_FILE if path.is_dir() else path
     for rows in iter_batches(file, _RECORD_COLUMNS, batch):
@@ -171,8 +138,7 @@ def iter_records(path: Path, batch: int = DEFAULT_READ_ROWS) -> Iterator[list[Me
 
 # Single columns of an exported table, without a record per row: a million records are 1.5 GB.
 
-READ_ROWS = 16_384
-"""Rows of a batch: some 10 MB of text."""
+READ_ROWS = 16_384  # of a batch: some 10 MB of text
 
 
 def iter_batches(path: Path, columns: Sequence[str], rows: int = READ_ROWS) -> Iterator[Any]:
@@ -210,21 +176,18 @@ def _opened(path: Path) -> Generator[pq.ParquetFile]:
         with pq.ParquetFile(path) as table:
             yield table
     except (OSError, pa.ArrowException):
+        # Arrow's message may quote bytes of the file.
         raise _unreadable(path) from None
 
 
 def _unreadable(path: Path) -> StoreError:
-    # Arrow's message may quote bytes of the file.
     return StoreError(
         f"{path} is missing or not a readable table of this version: run the nightly job again"
     )
 
 
-# The memories of an export as a sequence that lies on disk and not in memory.
-
-
 class RecordFile(Sequence[MemoryRecord]):
-    """Memories by position, none of them kept but the row group that was looked at last."""
+    """The memories of an export on disk, by position; the row group looked at last is held."""
 
     def __init__(self, path: Path) -> None:
         """Open an export's memories.parquet."""
@@ -232,9 +195,8 @@ class RecordFile(Sequence[MemoryRecord]):
         self._group = -1
         self._held: list[MemoryRecord] = []
         with _opened(path) as table:
-            groups = (table.metadata.row_group(group) for group in range(table.num_row_groups))
-            # Where each row group begins, and the end of the last.
-            self._bounds = np.cumsum([0, *(group.num_rows for group in groups)])
+            sizes = [table.metadata.row_group(i).num_rows for i in range(table.num_row_groups)]
+        self._bounds = np.cumsum([0, *sizes])  # where each row group begins, and the last ends
 
     def __len__(self) -> int:
         return int(self._bounds[-1])
@@ -291,17 +253,16 @@ def take_columns(
         yield from records.take(positions, columns)
         return
     for start in range(0, len(positions), READ_ROWS):
-        chosen = positions[start : start + READ_ROWS].tolist()
-        yield _columns_of([records[at] for at in chosen], columns)
+        chosen = [records[at] for at in positions[start : start + READ_ROWS].tolist()]
+        yield _columns_of(chosen, columns)
 
 
 def _columns_of(records: Sequence[MemoryRecord], columns: Sequence[str]) -> Any:
     import pyarrow as pa
 
     schema = pa.schema([arrow_schema(MEMORIES_FILE).field(name) for name in columns])
-    values = [[getattr(record, name) for record in records] for name in columns]
-    arrays = [pa.array(held, field.type) for held, field in zip(values, schema, strict=True)]
-    return pa.record_batch(arrays, schema=schema)
+    values = {name: [getattr(record, name) for record in records] for name in columns}
+    return pa.RecordBatch.from_pydict(values, schema)
 
 
 def _records_of(batch: Any) -> list[MemoryRecord]:
@@ -310,10 +271,8 @@ def _records_of(batch: Any) -> list[MemoryRecord]:
 
 
 # The turns of every session in the order in which they were said. A session is named by its id
-# and its user together: turns of two users never meet in one summary.
-
-
-# Undated turns come first: their stamp is the smallest int64. Text orders by code point.
+# and its user together: turns of two users never meet in one summary. Undated turns come first:
+# their stamp is the smallest int64. Text orders by code point.
 _IN_ORDER = """
     SELECT position, memory_id, session_id, "user",
            row_number() OVER (
@@ -336,12 +295,9 @@ def order_turns(unordered: Path, ordered: Path) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = arrow_schema(TURNS_FILE)
-    turns = 0
-    with (
-        open_duckdb(ordered.parent) as db,
-        pq.ParquetWriter(ordered, schema, compression="zstd") as writer,
-    ):
+    schema, turns = arrow_schema(TURNS_FILE), 0
+    writer = pq.ParquetWriter(ordered, schema, compression="zstd")
+    with writer, open_duckdb(ordered.parent) as db:
         for batch in db.sql(_IN_ORDER, params=[str(unordered)]).to_arrow_reader(ROW_GROUP_ROWS):
             writer.write_table(pa.Table.from_batches([batch]).cast(schema))
             turns += batch.num_rows

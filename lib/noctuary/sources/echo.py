@@ -31,19 +31,16 @@ from noctuary.sources.injected import (
     hash_anchor,
     hash_exact,
     hash_words,
+    record_format,
     words_of,
 )
-from noctuary.sources.injection_log import RECORD
 from noctuary.text.marks import split_speaker
-
-# What an earlier export held: a hash of each id and content, 40 bytes a row; no text.
 
 
 class ExportedContents:
-    """Hashes of contents by memory id."""
+    """What an earlier export held: a hash of each id and content, 40 bytes a row; no text."""
 
-    def __init__(self, rows: Iterable[tuple[str, str]] = ()) -> None:
-        """Keep the hashes of some (memory id, content), each id once."""
+    def __init__(self, rows: Iterable[tuple[str, str]] = ()) -> None:  # (memory id, content)
         self._rows = b"".join(sorted(hash_exact(m) + hash_exact(text) for m, text in rows))
         # Python compares plain integers of a buffer quicker than slices of bytes.
         self._firsts = np.frombuffer(self._rows, ">u8")[:: 2 * HASH_BYTES // 8].astype("u8").data
@@ -53,13 +50,9 @@ class ExportedContents:
         """Read an export, else the snapshot that serves; what cannot be read held nothing."""
         try:
             if memories is not None:
-                columns = ("memory_id", "content")
-                batches = iter_batches(memories, columns)
-                return cls(
-                    row
-                    for batch in batches
-                    for row in zip(*(batch.column(n).to_pylist() for n in columns), strict=True)
-                )
+                batches = iter_batches(memories, ("memory_id", "content"))
+                columns = ([column.to_pylist() for column in batch.columns] for batch in batches)
+                return cls(row for ids, texts in columns for row in zip(ids, texts, strict=True))
             if serving is not None:
                 with closing(connect_immutable(serving)) as rows:
                     return cls(rows.execute("SELECT memory_id, content FROM memories"))
@@ -86,11 +79,6 @@ class ExportedContents:
         return None
 
 
-# What the night knows of past injections: the record read into memory, looked up by wording.
-
-_READ = "SELECT kind, text_hash, memory_hash, user_hash, anchor, words, first_us FROM injected"
-
-
 class Occurrence(NamedTuple):
     """One wording of one memory, as it was injected."""
 
@@ -101,7 +89,7 @@ class Occurrence(NamedTuple):
 
 @dataclass(slots=True)
 class KnownInjections:
-    """All recorded wordings; about 300 bytes each."""
+    """The record of past injections in memory, by wording; about 300 bytes each."""
 
     # Hash of a wording -> where it came from
     occurrences: dict[bytes, list[Occurrence]] = field(
@@ -133,22 +121,21 @@ class KnownInjections:
 def read_injections(path: Path) -> KnownInjections:
     """Return what was injected; an unreadable record is an empty one with a `fault`."""
     known = KnownInjections()
+    columns = "kind, text_hash, memory_hash, user_hash, first_us, anchor, words"
     try:
-        with closing(open_log(path, RECORD, or_empty=True)) as record:
-            for kind, text_hash, memory_hash, user_hash, anchor, words, first_us in record.execute(
-                _READ
+        with closing(open_log(path, record_format(), or_empty=True)) as record:
+            for kind, text_hash, *origin, anchor, words in record.execute(
+                f"SELECT {columns} FROM injected"
             ):
                 if kind == ASKED:
                     known.asked.add(text_hash)
-                    continue
-                if kind == LOOKUP:
-                    known.lookups[text_hash] = first_us
-                    continue
+                elif kind == LOOKUP:
+                    known.lookups[text_hash] = origin[-1]
+                else:
+                    known.occurrences.setdefault(text_hash, []).append(Occurrence(*origin))
+                    known.lengths.setdefault(anchor, set()).add(words)
                 if kind == SHORT:
                     known.short.add(text_hash)
-                found = Occurrence(memory_hash, user_hash, first_us)
-                known.occurrences.setdefault(text_hash, []).append(found)
-                known.lengths.setdefault(anchor, set()).add(words)
     except sqlite3.Error as error:
         return KnownInjections(fault=f"{path.name} cannot be read: {error}")
     return known
@@ -168,20 +155,18 @@ def read_injections(path: Path) -> KnownInjections:
 #     7. All lines injected: the row is set aside. At least `MOSTLY` of the words: those lines are
 #        cut out. Less: it is a quotation, and all of it stays.
 
+# Share of a row's words in injected lines from which on these are cut out; lower cuts quotes.
 MOSTLY = 0.8
-"""Share of a row's words in injected lines from which on these are cut out; lower cuts quotes."""
-
+# A row dated longer than this before an injection cannot repeat it: the widest time zone, because a
+# stamp without an offset is read as UTC. Narrower lets echoes with local stamps in.
 CLOCK_OFFSET_US = 14 * 3_600_000_000
-"""A row dated longer than this before an injection cannot repeat it: the widest time zone, because
-a stamp without an offset is read as UTC. Narrower lets echoes with local stamps in."""
-
+# What may stand before a colon without saying anything about what follows; "outdated:" may not.
 NEUTRAL_LABELS = frozenset(
     {
         "fact", "from memory", "memories", "memory", "note", "note to self", "notes", "recalled",
         "recalled memories", "recalled memory", "remember", "saved memory", "assistant", "user",
     }
 )  # fmt: skip
-"""What may stand before a colon without saying anything about what follows; "outdated:" may not."""
 
 _HEAD = re.compile(
     r"[\s>#*+•–—-]*(?:\d{1,3}[.)]\s+)?(?:\[[^\]\n]{0,6144}\]\s*)?"
@@ -200,10 +185,6 @@ class _Line(NamedTuple):
     starts: tuple[int, ...]  # Where a wording may begin: its first word, or behind a label
     is_empty: bool  # Whether it says nothing: no word, the note of a block, or a label alone
 
-    @property
-    def words(self) -> int:
-        return self.end - self.start
-
 
 class Verdict(NamedTuple):
     """What becomes of a row."""
@@ -213,18 +194,18 @@ class Verdict(NamedTuple):
     lines: int = 0  # How many injected lines were found and not let stand, blocks aside
 
 
+Exported = ExportedContents | Mapping[str, bytes]
+"""`hash_exact` of contents by memory id."""
+
+
 class EchoGuard:
     """Judges the rows of one export, by what was injected and what the export before held."""
 
-    def __init__(
-        self,
-        known: KnownInjections,
-        exported: ExportedContents | Mapping[str, bytes] | None = None,  # `hash_exact` by id
-    ) -> None:
+    def __init__(self, known: KnownInjections, exported: Exported | None = None) -> None:
         # Wordings for which something was cut: the record must keep them, or it would come back.
         self.used: set[bytes] = set()
         self._known = known
-        self._exported: ExportedContents | Mapping[str, bytes] = exported or {}
+        self._exported: Exported = exported or {}
 
     def judge(self, record: MemoryRecord) -> Verdict:
         """Return what becomes of a row that is a memory otherwise."""
@@ -233,8 +214,10 @@ class EchoGuard:
             return Verdict(None, cut.blocks)
         if self._exported.get(record.memory_id) == hash_exact(cut.text):
             return Verdict(cut.text, cut.blocks)
-        if record.is_turn and (lookup := self._find_lookup(record, cut.text)) is not None:
-            self.used.add(lookup)
+        said = hash_words(_own_words(cut.text)) if record.is_turn else NOBODY
+        asked_us = self._known.lookups.get(said)
+        if asked_us is not None and _may_follow(record, asked_us):
+            self.used.add(said)
             return Verdict(None, cut.blocks, 1)
         if not self._known.occurrences:
             return Verdict(cut.text, cut.blocks)
@@ -243,21 +226,12 @@ class EchoGuard:
         typed = (cut.text, split_speaker(cut.text)[1]) if record.is_turn else ()
         if not found or any(hash_words(words_of(text)) in self._known.asked for text in typed):
             return Verdict(cut.text, cut.blocks)
-        own = [line for line in lines if not line.is_empty]
-        share = sum(lines[i].words for i in found) / sum(line.words for line in own)
-        if share < MOSTLY:
+        sizes = {i: x.end - x.start for i, x in enumerate(lines) if not x.is_empty}
+        if sum(sizes[i] for i in found) / sum(sizes.values()) < MOSTLY:
             return Verdict(cut.text, cut.blocks)
         self.used.update(*found.values())
-        if all(i in found or line.is_empty for i, line in enumerate(lines)):
-            return Verdict(None, cut.blocks, len(found))
-        rest = (x.text for i, x in enumerate(lines) if i not in found and not x.is_empty)
-        return Verdict("\n".join(rest), cut.blocks, len(found))
-
-    def _find_lookup(self, record: MemoryRecord, text: str) -> bytes | None:
-        """Return the hash of the prompt to memory that a turn is, or None."""
-        said = hash_words(_own_words(text))
-        asked_us = self._known.lookups.get(said)
-        return said if asked_us is not None and _may_follow(record, asked_us) else None
+        rest = [x.text for i, x in enumerate(lines) if i not in found and not x.is_empty]
+        return Verdict("\n".join(rest) if rest else None, cut.blocks, len(found))
 
     def _injected_lines(
         self, record: MemoryRecord, words: Sequence[str], lines: Sequence[_Line]
@@ -315,7 +289,6 @@ def _may_follow(record: MemoryRecord, moment_us: int) -> bool:
 
 
 def _split(text: str, *, is_turn: bool) -> tuple[list[str], list[_Line]]:
-    """Return the words of a row and its lines."""
     words: list[str] = []
     lines: list[_Line] = []
     for raw in text.splitlines():
@@ -342,11 +315,8 @@ def _own_words(text: str) -> list[str]:
     return words_of(said if speaker is not None else text)
 
 
-# How long the record of injections keeps a wording. Build side.
-
+# How long a wording is known after its last injection; agents keep transcripts some 30 days.
 RETENTION_DAYS = 90
-"""How long a wording is known after its last injection; agents keep transcripts some 30 days."""
-
 _DAY_US = 86_400_000_000
 
 
@@ -359,4 +329,4 @@ def prune_injections(path: Path, *, used: Collection[bytes], now_us: int) -> tup
     # Read anew with every batch: a recall may have injected them again meanwhile.
     where = "last_us < ? AND lower(hex(text_hash)) NOT IN (SELECT value FROM json_each(?))"
     values = (now_us - RETENTION_DAYS * _DAY_US, json.dumps([text.hex() for text in used]))
-    return delete_rows(path, RECORD, "injected", key, where, values)
+    return delete_rows(path, record_format(), "injected", key, where, values)

@@ -25,9 +25,9 @@ from noctuary.sources.corpus import (
     MEMORIES_FILE,
     QUARANTINE_FILE,
     TURNS_FILE,
-    TableWriter,
     count_rows,
     open_duckdb,
+    open_table,
     order_turns,
     record_row,
     turn_row,
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 
 REPORT_FILE = "report.json"
 REPORT_FORMAT = 1
-
-WARN_SOURCE_EMPTY = "source_empty"
-WARN_NOTHING_EXPORTED = "nothing_exported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +64,12 @@ class ExportReport:
 
     @property
     def quarantined_rows(self) -> int:
-        """Return how many rows were set aside."""
+        """How many rows were set aside."""
         return sum(self.quarantined.values())
 
     @property
     def sensitive_rows(self) -> int:
-        """Return how many rows stayed in the store because they are sensitive."""
+        """How many rows stayed in the store because they are sensitive."""
         return sum(self.sensitive.values())
 
     def to_facts(self) -> dict[str, Any]:
@@ -170,14 +167,12 @@ def previous_export(memories: Path) -> Generator[Path | None]:
 # Sensitivity comes first. Of rows with one id the first is the memory and the others duplicates; if
 # any is sensitive none leaves the store, as the others may be older texts of it. The guard is last.
 
-WARN_BLOCK_CUT = "injected_block_cut"
-WARN_LINES_CUT = "injected_lines_cut"
-
 
 @dataclass(slots=True)
 class Tally:
     """The running counts of one pass; `retracted` rows were exported before they were sensitive."""
 
+    quarantine: Callable[[QuarantineRow], object] = bool  # Takes the rows that are set aside
     exported: int = 0
     quarantined: Counter[str] = field(default_factory=Counter[str])
     sensitive: Counter[str] = field(default_factory=Counter[str])
@@ -189,14 +184,18 @@ class Tally:
         """Return how many rows have been judged."""
         return self.exported + self.quarantined.total() + self.sensitive.total()
 
+    def set_aside(self, locator: str, reason: QuarantineReason, detail: str) -> None:
+        """Count a row that is no memory, and put it into quarantine."""
+        self.quarantined[reason] += 1
+        self.quarantine(QuarantineRow(locator, reason, detail))
+
 
 def sift(
     rows: Iterable[RawRow],
+    tally: Tally,
     *,
     now_us: int,
     settings: CorpusSettings,
-    tally: Tally,
-    quarantine: Callable[[QuarantineRow], None],
     previous_ids: Container[str] = frozenset(),
     guard: EchoGuard | None = None,
 ) -> Iterator[MemoryRecord]:
@@ -205,12 +204,8 @@ def sift(
     Rows of one id are adjacent. The tally is complete once the iterator is exhausted;
     `previous_ids` are those of an earlier export, so that rows which turned sensitive are noticed.
     """
-
-    def set_aside(locator: str, reason: QuarantineReason, detail: str) -> None:
-        tally.quarantined[reason] += 1
-        quarantine(QuarantineRow(locator, reason, detail))
-
-    for key, first, duplicates, is_sensitive in _group(rows, tally, set_aside):
+    for key, found in groupby(_judged(rows, tally), key=lambda judged: judged[0].key):
+        first, duplicates, is_sensitive = _first_clean(found)
         was_exported = str(key) in previous_ids
         if is_sensitive or first is None:
             tally.retracted += was_exported
@@ -218,49 +213,50 @@ def sift(
                 tally.sensitive[SHARES_ID] += 1 + len(duplicates)
             continue
         for locator in duplicates:
-            set_aside(locator, QuarantineReason.DUPLICATE_ID, f"first at {first.locator}")
+            tally.set_aside(locator, QuarantineReason.DUPLICATE_ID, f"first at {first.locator}")
         try:
-            record, warnings = accept(
-                first, position=tally.exported, now_us=now_us, settings=settings
-            )
-            record = record if guard is None else _guarded(record, guard, tally)
+            made = accept(first, position=tally.exported, now_us=now_us, settings=settings)
+            record = made.record if guard is None else _guarded(made.record, guard, tally)
         except Rejected as rejected:
-            set_aside(first.locator, rejected.reason, rejected.detail)
+            tally.set_aside(first.locator, rejected.reason, rejected.detail)
             continue
         if (reason := _find_made_sensitivity(first, record)) is not None:
             tally.sensitive[reason] += 1
             tally.retracted += was_exported
             continue
         tally.exported += 1
-        tally.warnings.update(warnings)
+        tally.warnings.update(made.warnings)
         yield record
 
 
-def _group(
-    rows: Iterable[RawRow], tally: Tally, set_aside: Callable[[str, QuarantineReason, str], None]
-) -> Iterator[tuple[int | str | None, RawRow | None, list[str], bool]]:
-    """Yield each id, its first clean row, where others are, and whether one is sensitive."""
+Judged = tuple[RawRow, str | None]
+"""A row, and why it is sensitive or None."""
 
-    def judged() -> Iterator[tuple[RawRow, str | None]]:
-        for row in rows:
-            reason = find_sensitivity(row)
-            if reason is not None:
-                tally.sensitive[reason] += 1
-            if row.key is not None:
-                yield row, reason
-            elif reason is None:
-                set_aside(row.locator, row.problem or QuarantineReason.BAD_ID, row.problem_detail)
 
-    for key, found in groupby(judged(), key=lambda judged: judged[0].key):
-        first, duplicates, is_sensitive = None, list[str](), False
-        for row, reason in found:
-            if reason is not None:
-                is_sensitive = True
-            elif first is None:
-                first = row
-            else:
-                duplicates.append(row.locator)
-        yield key, first, duplicates, is_sensitive
+def _judged(rows: Iterable[RawRow], tally: Tally) -> Iterator[Judged]:
+    """Yield the rows that have an id; those without one are counted."""
+    for row in rows:
+        reason = find_sensitivity(row)
+        if reason is not None:
+            tally.sensitive[reason] += 1
+        if row.key is not None:
+            yield row, reason
+        elif reason is None:
+            why = row.problem or QuarantineReason.BAD_ID
+            tally.set_aside(row.locator, why, row.problem_detail)
+
+
+def _first_clean(found: Iterable[Judged]) -> tuple[RawRow | None, list[str], bool]:
+    """Return the first clean row of an id, where others are, and whether one is sensitive."""
+    first, duplicates, is_sensitive = None, list[str](), False
+    for row, reason in found:
+        if reason is not None:
+            is_sensitive = True
+        elif first is None:
+            first = row
+        else:
+            duplicates.append(row.locator)
+    return first, duplicates, is_sensitive
 
 
 def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryRecord:
@@ -270,8 +266,8 @@ def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryReco
         is_echo = found.lines > 0
         why = QuarantineReason.INJECTED_LINES if is_echo else QuarantineReason.INJECTED_BLOCK
         raise Rejected(why, f"content: {found.blocks} blocks, {found.lines} lines")
-    tally.warnings[WARN_BLOCK_CUT] += found.blocks > 0
-    tally.warnings[WARN_LINES_CUT] += found.lines > 0
+    tally.warnings["injected_block_cut"] += found.blocks > 0
+    tally.warnings["injected_lines_cut"] += found.lines > 0
     if found.text == record.content:
         return record
     own = replace(record, content=found.text)
@@ -289,11 +285,9 @@ def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:
 # The last look at an export: every text of every table, by the scan that rows passed. Rows that
 # their owner marked are in none of them.
 
+# Columns that noctuary computed of the others: hexadecimal, and a third of the time to scan.
 _DIGESTS = frozenset({"content_hash"})
-"""Columns that noctuary computed of the others: hexadecimal, and a third of the time to scan."""
-
-PLACES_SHOWN = 10
-"""Places that a report names; the count is always whole."""
+PLACES_SHOWN = 10  # places that a report names; the count is always whole
 
 
 def scan_tables(directory: Path) -> dict[str, Any]:
@@ -374,10 +368,7 @@ def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
 # moves.
 
 TASK = "export"
-
-REPORTED_ROWS = 1_000
-"""Rows between two reports of progress."""
-
+REPORTED_ROWS = 1_000  # rows between two reports of progress
 _STAGING = ".export.tmp"
 _UNORDERED_TURNS = "turns-unordered.parquet"
 _FILES = (MEMORIES_FILE, TURNS_FILE, QUARANTINE_FILE)
@@ -398,31 +389,29 @@ def export_corpus(
     The caller holds the store's lock. SourceError where the source cannot be read to its end or
     gave another number of rows than it counted; the previous export then stays.
     """
-    tally = Tally()
     staging = out_dir / _STAGING
-    # What a killed export left behind.
-    remove_tree(staging)
+    remove_tree(staging)  # what a killed export left behind
     staging.mkdir(parents=True)
     try:
         with (
-            TableWriter(staging / MEMORIES_FILE, MEMORIES_FILE) as memories,
-            TableWriter(staging / _UNORDERED_TURNS, TURNS_FILE) as turns,
-            TableWriter(staging / QUARANTINE_FILE, QUARANTINE_FILE) as quarantine,
+            open_table(staging / MEMORIES_FILE, MEMORIES_FILE) as memories,
+            open_table(staging / _UNORDERED_TURNS, TURNS_FILE) as turns,
+            open_table(staging / QUARANTINE_FILE, QUARANTINE_FILE) as quarantine,
         ):
 
             def write(records: Iterable[MemoryRecord]) -> Iterator[str]:
                 for record in records:
-                    memories.add(record_row(record))
+                    memories(record_row(record))
                     if record.is_turn:
-                        turns.add(turn_row(record))
+                        turns(turn_row(record))
                     yield record.content_hash
 
+            tally = Tally(quarantine)
             found = sift(
                 _rows(source, progress),
+                tally,
                 now_us=time.time_ns() // 1000 if now_us is None else now_us,
                 settings=settings or CorpusSettings(),
-                tally=tally,
-                quarantine=quarantine.add,
                 previous_ids=previous_ids,
                 guard=guard,
             )
@@ -461,10 +450,8 @@ def _account(source: Source, tally: Tally, digest: str, turns: int, staging: Pat
         )
     warnings = tally.warnings.copy()
     warnings.update(identity.notes)
-    if source_rows == 0:
-        warnings[WARN_SOURCE_EMPTY] = 1
-    elif tally.exported == 0:
-        warnings[WARN_NOTHING_EXPORTED] = 1
+    if tally.exported == 0:
+        warnings["nothing_exported" if source_rows else "source_empty"] = 1
     return ExportReport(
         identity=identity,
         source_rows=source_rows,

@@ -1,4 +1,4 @@
-"""turns.sqlite: the turns of agents' transcripts, and how a night and a hook fill it."""
+"""turns.sqlite: the turns of agents' transcripts, how nights and hooks fill it, and a source."""
 
 from __future__ import annotations
 
@@ -7,17 +7,30 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from heapq import merge
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.core.errors import NoctuaryError, StoreError
-from noctuary.core.files import hash_text, make_directory
-from noctuary.core.settings import TranscriptSettings
+from noctuary.core.errors import NoctuaryError, SourceError, StoreError
+from noctuary.core.files import hash_file, hash_json, hash_text, make_directory
+from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.sqlite import LogFormat, name_fault, open_log, transaction
-from noctuary.core.types import SILENT, Progress
+from noctuary.core.store import DatabaseName, SourceName, expand_user
+from noctuary.core.types import SILENT, Progress, from_micros
+from noctuary.sources.source import (
+    IdKind,
+    RawRow,
+    Source,
+    SourceIdentity,
+    find_file,
+    open_source,
+    stores_in,
+)
+from noctuary.sources.sqlite import PinnedFile
 from noctuary.sources.transcripts import (
     FileContext,
     IngestReport,
@@ -28,6 +41,7 @@ from noctuary.sources.transcripts import (
     Vetted,
     find_transcripts,
     is_codex,
+    is_transcripts,
     parse_object,
     project_of,
     read_claude,
@@ -42,13 +56,10 @@ from noctuary.text.secrets import find_text_sensitivity, read_rules
 # turn that held a secret keeps its row, marked, without parts: its id stays known as not to be
 # exported.
 
-WAIT_S = 30.0
-"""How long a night waits for a hook that writes; a batch takes a fraction of a second."""
-
+WAIT_S = 30.0  # how long a night waits for a hook that writes; a batch takes a fraction of a second
+# Numbers of turns are negative with this many bits: exact in every JSON reader, and two of a
+# million turns share one with a chance of 1 in 9,000 before the next free one is taken.
 NUMBER_BITS = 52
-"""Numbers of turns are negative with this many bits: exact in every JSON reader, and two of a
-million turns share one with a chance of 1 in 9,000 before the next free one is taken."""
-
 TURNS = LogFormat(
     noun="the file of turns",
     version=1,
@@ -95,7 +106,6 @@ class TurnsFile:
     """An open turns.sqlite that may be changed; use within one thread."""
 
     def __init__(self, path: Path, *, wait_s: float) -> None:
-        """Open the file, or make it (readable by its owner only)."""
         make_directory(path.parent)
         self.db = open_log(path, TURNS, "rwc", wait_s=wait_s)
 
@@ -105,11 +115,10 @@ class TurnsFile:
 
     def find_state(self, path: str, found: os.stat_result | None = None) -> FileState | None:
         """Return how far a file was read, under another path too if its inode is known; or None."""
-        columns = ", ".join(FileState._fields)
-        row = self.one(f"SELECT {columns} FROM files WHERE path = ?", path)
+        sql = f"SELECT {', '.join(FileState._fields)} FROM files WHERE "
+        row = self.one(f"{sql} path = ?", path)
         if row is None and found is not None:
-            which = "device = ? AND inode = ? ORDER BY offset DESC LIMIT 1"
-            sql = f"SELECT {columns} FROM files WHERE {which}"
+            sql += "device = ? AND inode = ? ORDER BY offset DESC LIMIT 1"
             row = self.one(sql, found.st_dev, found.st_ino)
         return None if row is None else FileState(*row)
 
@@ -150,14 +159,15 @@ class TurnsFile:
 
     def keep_part(self, key: str, number: int, kind: str, part: Vetted) -> bool:
         """Keep a part, or forget one without a text; say whether its turn changed."""
-        sql, values = "DELETE FROM parts WHERE key = ? AND number = ?", (key, number)
-        if part.text:
-            sql = (
-                "INSERT INTO parts (key, number, kind, label, text) VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT (key) DO UPDATE SET text = excluded.text, label = excluded.label "
-                "WHERE number = excluded.number AND text <> excluded.text"
-            )
-            values = (*values, kind, part.label, part.text)
+        if not part.text:
+            sql = "DELETE FROM parts WHERE key = ? AND number = ?"
+            return self.db.execute(sql, (key, number)).rowcount > 0
+        sql = (
+            "INSERT INTO parts (key, number, kind, label, text) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (key) DO UPDATE SET text = excluded.text, label = excluded.label "
+            "WHERE number = excluded.number AND text <> excluded.text"
+        )
+        values = (key, number, kind, part.label, part.text)
         return self.db.execute(sql, values).rowcount > 0
 
     def texts_of(self, number: int) -> list[str]:
@@ -187,10 +197,10 @@ def _opened(path: Path) -> Generator[TurnsFile]:
         with closing(TurnsFile(path, wait_s=WAIT_S)) as turns:
             yield turns
     except sqlite3.Error as error:
-        raise damaged(path, error) from None
+        raise _unusable(path, error) from None
 
 
-def damaged(turns_path: Path, error: sqlite3.Error) -> StoreError:
+def _unusable(turns_path: Path, error: sqlite3.Error) -> StoreError:
     """Return what to say of a file of turns that SQLite cannot use; its own text may quote rows."""
     fault, name = name_fault(error)
     if fault == "locked":
@@ -207,12 +217,10 @@ def damaged(turns_path: Path, error: sqlite3.Error) -> StoreError:
 
 # One transcript from where it was left into the file of turns.
 
-BATCH_BYTES = 4 * 2**20
-"""Line bytes of one transaction. Larger costs memory, smaller more commits."""
-
+BATCH_BYTES = 4 * 2**20  # line bytes of one transaction: larger costs memory, smaller more commits
 _HEAD_BYTES = 4_096
+# Bytes before the offset that must be unchanged; agents do not edit the middle of a file.
 _TAIL_BYTES = 1_024
-"""Bytes before the offset that must be unchanged; agents do not edit the middle of a file."""
 
 
 def digest_before(fd: int, offset: int) -> str:
@@ -292,16 +300,16 @@ class _Run:
         self.size_bytes += line.size_bytes
         self.report.bytes_read += line.size_bytes
         self.report.lines += 1
-        if value is not None:
-            for reading in (read_codex if is_codex(value) else read_claude)(value, self.context):
-                if isinstance(reading, Skip):
-                    self.report.skipped[reading] += 1
-                elif reading.is_sidechain and not self.settings.include_sidechains:
-                    self.report.skipped[Skip.SIDECHAIN] += 1
-                else:
-                    self.messages.append(reading)
-        elif line.data != b"":
+        if value is None and line.data != b"":
             self.report.skipped[Skip.TOO_LONG if line.data is None else Skip.BAD_JSON] += 1
+        read = read_codex if value is not None and is_codex(value) else read_claude
+        for reading in read(value, self.context) if value is not None else ():
+            if isinstance(reading, Skip):
+                self.report.skipped[reading] += 1
+            elif reading.is_sidechain and not self.settings.include_sidechains:
+                self.report.skipped[Skip.SIDECHAIN] += 1
+            else:
+                self.messages.append(reading)
         return True
 
     def keep(self, *, is_partial: bool = False) -> None:
@@ -364,11 +372,9 @@ class _Run:
 # All transcripts at a path, as a night keeps them.
 
 TASK = "transcripts"
-
-_SETTINGS_FACT = "settings"
-_RULES_FACT = "secret_rules"
-_JUDGED_AT_ONCE = 1_000
-_UNMARKED = "SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT ?"
+_UNMARKED = """
+SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT 1000
+"""
 
 
 def ingest_transcripts(
@@ -385,12 +391,12 @@ def ingest_transcripts(
     report = IngestReport()
     wanted = f"{settings.include_sidechains} {settings.tool_chars}"
     with _opened(turns_path) as turns:
-        known = turns.fact(_SETTINGS_FACT)
+        known = turns.fact("settings")
         if known != wanted:
             with transaction(turns.db):
                 if known:
                     turns.db.execute("DELETE FROM files")
-                turns.keep_fact(_SETTINGS_FACT, wanted)
+                turns.keep_fact("settings", wanted)
         try:
             paths = list(find_transcripts(root))
         except OSError as error:
@@ -411,16 +417,16 @@ def forget_sensitive(turns_path: Path) -> int:
         return 0
     rules, marked, last = hash_text(*read_rules()), 0, -(2**63)
     with _opened(turns_path) as turns:
-        if turns.fact(_RULES_FACT) == rules:
+        if turns.fact("secret_rules") == rules:
             return 0
-        while page := turns.db.execute(_UNMARKED, (last, _JUDGED_AT_ONCE)).fetchall():
+        while page := turns.db.execute(_UNMARKED, (last,)).fetchall():
             last = page[-1][0]
             with transaction(turns.db):
                 for (number,) in page:
                     if find_text_sensitivity("\n".join(turns.texts_of(number))) is not None:
                         turns.mark_sensitive(number)
                         marked += 1
-        turns.keep_fact(_RULES_FACT, rules)
+        turns.keep_fact("secret_rules", rules)
     return marked
 
 
@@ -428,13 +434,9 @@ def _unreadable(path: Path, what: str, error: Exception) -> str:
     return f"{path} cannot be {what}: {getattr(error, 'strerror', None) or type(error).__name__}"
 
 
-# Keeping the turns of one session when its agent stops: what the Stop hook calls.
-
+# Of one capture, waiting for other writers included. What is left is read next time.
 CAPTURE_DEADLINE_S = 20.0
-"""Time of one capture, waiting for other writers included. What is left is read next time."""
-
-_WAIT_SHARE = 0.25
-"""Share of it that one wait for another writer may take."""
+_WAIT_SHARE = 0.25  # share of it that one wait for another writer may take
 
 
 def capture_session(
@@ -444,12 +446,11 @@ def capture_session(
     *,
     deadline_s: float = CAPTURE_DEADLINE_S,
 ) -> IngestReport:
-    """Read what is new in one transcript and keep its turns until a deadline; never raises."""
+    """Read what is new in the transcript of a session that stopped, in time; never raises."""
     wait_s = max(0.0, deadline_s) * _WAIT_SHARE
     # Opening may wait once and keeping the last batch once more.
     until_s = time.monotonic() + max(0.0, deadline_s) - wait_s
-    report = IngestReport()
-    path = Path(transcript_path)
+    report, path = IngestReport(), Path(transcript_path)
     try:
         with closing(TurnsFile(turns_path, wait_s=wait_s)) as turns:
             read_transcript(path, turns, settings or TranscriptSettings(), report, until_s=until_s)
@@ -460,3 +461,196 @@ def capture_session(
     except Exception as error:  # a hook must never see one
         report.fail(_unreadable(path, "captured", error))
     return report
+
+
+# The turns as a source of a night, and a memory store with them joined.
+
+KIND = "transcripts"
+CATEGORY = "turn"
+TOOL_IMPORTANCE = 0.2  # of a turn in which nobody says anything but to tools
+
+_SHOWN = """
+    FROM turns WHERE (is_sensitive OR EXISTS (SELECT 1 FROM parts WHERE number = turns.number))
+    AND (? OR NOT is_sidechain)
+"""
+_ROWS = """
+    SELECT turn_id, {key}, role, session, wing, at_us, is_sensitive, (
+        SELECT group_concat(text, char(10)) FROM (
+            SELECT text FROM parts WHERE number = turns.number ORDER BY part
+        )
+    ), EXISTS (SELECT 1 FROM parts WHERE number = turns.number AND kind = 'text')
+"""
+
+
+class TranscriptSource(PinnedFile):
+    """The turns of a turns.sqlite, pinned to one state; ids are text or negative integers."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        id_kind: IdKind = "str",  # Which of its two ids a turn is named by
+        include_sidechains: bool = False,
+        location: Path | None = None,  # What the turns were read from; None means the file itself
+    ) -> None:
+        super().__init__(path)
+        self._location = self._path if location is None else location.absolute()
+        self._id_kind: IdKind = id_kind
+        self._sidechains = include_sidechains
+
+    def identity(self) -> SourceIdentity:
+        """Return what the turns come from and which state of them is read."""
+        marker = {
+            "turns": self.count(),
+            "parts": int(self._one("SELECT count(*) FROM parts")),
+            "last_part": int(self._one("SELECT coalesce(max(part), 0) FROM parts")),
+        }
+        version = str(TURNS.version)
+        return SourceIdentity(KIND, str(self._location), version, self._id_kind, marker)
+
+    def count(self) -> int:
+        """Return the number of turns."""
+        return int(self._one(f"SELECT count(*) {_SHOWN}", self._sidechains))
+
+    def rows(self) -> Iterator[RawRow]:
+        """Yield the turns by ascending id."""
+        name = "turn_id" if self._id_kind == "str" else "number"
+        sql = f"{_ROWS.format(key=name)} {_SHOWN} ORDER BY {name}"
+        for turn_id, key, role, session, wing, at_us, is_sensitive, text, is_said in self._stream(
+            sql, self._sidechains
+        ):
+            locator = f"turn {turn_id}"
+            if is_sensitive:
+                yield RawRow(locator, key, {"id": key, "content": "", "is_sensitive": 1})
+                continue
+            moment = from_micros(at_us) if at_us is not None else None
+            fields: dict[str, object] = {
+                "id": key,
+                # As a memory: its speaker, then its parts line by line.
+                "content": f"{role.capitalize()}: {text}",
+                "category": CATEGORY,
+                "importance": None if is_said else TOOL_IMPORTANCE,
+                "created_at": moment and moment.isoformat(),
+                "session_id": session or None,
+                "wing": wing or None,
+            }
+            yield RawRow(locator, key, fields)
+
+    def _connect(self) -> sqlite3.Connection:
+        # A pipeline may open the source in one thread and read it in another.
+        return open_log(self._path, TURNS, wait_s=WAIT_S, check_same_thread=False)
+
+    def _damaged(self, error: sqlite3.Error) -> StoreError:
+        return _unusable(self._path, error)
+
+
+def holds_turns(path: Path) -> bool:
+    """Say whether there is a file of turns at a path that holds one."""
+    if not path.is_file():
+        return False
+    with TranscriptSource(path, include_sidechains=True) as source:
+        return source.count() > 0
+
+
+def find_roots(source: SourceName, settings: TranscriptSettings) -> list[Path]:
+    """Return where transcripts are: those that are the source, and the configured ones."""
+    roots = [expand_user(settings.path)] if settings.path else []
+    if isinstance(source, Path) and not stores_in(source) and is_transcripts(source):
+        roots = [source, *(r for r in roots if r.resolve() != source.resolve())]
+    return roots
+
+
+def open_with_turns(source: SourceName, turns: Path, settings: Settings, last: Path) -> Source:
+    """Open a source with the kept turns joined, where there are any."""
+    sidechains = settings.transcripts.include_sidechains
+    if isinstance(source, Path) and _is_folder_of_turns(source, last):
+        if not turns.is_file():
+            TurnsFile(turns, wait_s=WAIT_S).close()
+        return TranscriptSource(turns, include_sidechains=sidechains, location=source)
+    own = open_source(source, settings.source)
+    try:
+        if not holds_turns(turns):
+            return own
+        id_kind = own.identity().id_kind
+        joined = TranscriptSource(turns, id_kind=id_kind, include_sidechains=sidechains)
+        return CombinedSource(own, joined)
+    except BaseException:
+        own.close()
+        raise
+
+
+def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
+    """Return the digest of every byte that an export reads; None where only reading tells.
+
+    `beside` are the store's own SQLite files that have a say in it, such as the kept turns.
+    """
+    if isinstance(source, DatabaseName):
+        return None
+    try:
+        own = [] if _is_folder_of_turns(source, last) else [find_file(source)]
+        # A write that is not in the file yet is in a log beside it; any reader leaves an empty one.
+        ends = ("", "-wal", "-journal")
+        files = [Path(f"{file}{end}") for file in (*own, *beside) for end in ends]
+        held = [file for file in files if file.is_file() and file.stat().st_size]
+        return hash_json([(str(file), hash_file(file)) for file in held])
+    except (SourceError, OSError):
+        return None
+
+
+def _is_folder_of_turns(source: Path, last: Path) -> bool:
+    """Say whether a source is transcripts of an agent, or a folder that was at the last export."""
+    if stores_in(source):
+        return False
+    if is_transcripts(source):
+        return True
+    from noctuary.sources.export import read_report  # loads what no hook needs
+
+    try:
+        return source.is_dir() and read_report(last).identity.kind == KIND
+    except StoreError:
+        return False
+
+
+class CombinedSource(Source):
+    """A source with the rows of another of its kind of ids joined to it; closed with both.
+
+    It is named as the first, whose rows come first.
+    """
+
+    def __init__(self, primary: Source, joined: Source) -> None:
+        self._own = primary
+        self._joined = joined
+
+    @property
+    def own(self) -> Source:
+        """Return the store."""
+        return self._own
+
+    def identity(self) -> SourceIdentity:
+        """Return what the store is, with the state of what is joined among its marks."""
+        identity, joined = self._own.identity(), self._joined.identity()
+        marks = {f"{joined.kind}_{name}": mark for name, mark in joined.marker.items()}
+        return replace(identity, marker={**identity.marker, **marks})
+
+    def count(self) -> int:
+        """Return the number of rows of both."""
+        return self._own.count() + self._joined.count()
+
+    def rows(self) -> Iterator[RawRow]:
+        """Yield the rows of both by ascending id, the store's first among equals."""
+
+        def placed(source: Source, rank: int) -> Iterator[tuple[tuple[Any, ...], int, RawRow]]:
+            last = ()  # A row without an id stays behind its neighbour
+            for row in source.rows():
+                last = last if row.key is None else (row.key,)
+                yield last, rank, row
+
+        both = merge(placed(self._own, 0), placed(self._joined, 1), key=itemgetter(0, 1))
+        yield from (row for _, _, row in both)
+
+    def close(self) -> None:
+        """Close both."""
+        try:
+            self._joined.close()
+        finally:
+            self._own.close()

@@ -1,7 +1,7 @@
 """Reading an exported corpus: one JSON object a line, plain or gzip.
 
-A first pass learns the ids, the digest and the order; an unsorted file is then read in passes, a
-window of the order each, so that no text is ever put into a temporary file.
+A first pass learns the order; an unsorted file is then read in passes, a window of the order each,
+so that no text is ever put into a temporary file.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -40,23 +41,16 @@ EXPECTED_KEYS = (
     "session_id", "wing",
 )  # fmt: skip
 
-MAX_LINE_BYTES = 64 * 2**20
-"""Longest line that is held in memory; a longer one is skipped and quarantined with its length."""
-
-WINDOW_BYTES = 64 * 2**20
-"""Line bytes held at once while an unsorted file is put in order: larger needs fewer passes."""
-
-MAX_ID_CHARS = 512
-"""Longest text id; longer ones are content in the wrong place."""
-
+MAX_LINE_BYTES = 64 * 2**20  # that are held in memory; of a longer line only the length is told
+WINDOW_BYTES = 64 * 2**20  # held at once of an unsorted file: larger needs fewer passes
+MAX_ID_CHARS = 512  # longer ones are content in the wrong place
 _READ_BYTES = 1 << 20
 _UTF8_BOM = b"\xef\xbb\xbf"
-_INT64_MAX = 2**63 - 1
 _MAX_KEYS_NAMED = 12
 _KEY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,30}")
 
 
-class Line(NamedTuple):
+class _Line(NamedTuple):
     """One non-blank line."""
 
     number: int  # 1-based line of the (unpacked) file
@@ -67,29 +61,21 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class _Scan:
-    """What the first pass learned; ids and sizes by row."""
+    """What the first pass learned."""
 
-    numbers: array[int] = field(default_factory=lambda: array("q"))
-    sizes: array[int] = field(default_factory=lambda: array("q"))
-    texts: dict[int, str] = field(default_factory=dict[int, str])
-    objects: int = 0
-    recognised: int = 0
-    first_keys: tuple[str, ...] = ()
-
-    @property
-    def id_kind(self) -> IdKind:
-        return "str" if self.texts else "int"
+    # By row: its id, or its neighbour's, so that one without stays where it was read
+    keys: list[int | str | None] = field(default_factory=list[int | str | None])
+    sizes: array[int] = field(default_factory=lambda: array("q"))  # Likewise
+    id_kind: IdKind = "int"
+    is_recognised: bool = False
+    first_keys: list[str] | None = None  # Of the first object that has any; None without objects
 
 
 class JsonlSource(Source):
     """A JSONL file, pinned to the bytes it had: a writer's appends stay out of every pass."""
 
-    def __init__(
-        self, path: Path, *, window_bytes: int = WINDOW_BYTES, max_line_bytes: int = MAX_LINE_BYTES
-    ) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path.absolute()
-        self._window_bytes = window_bytes
-        self._max_line_bytes = max_line_bytes
         self._scanned: _Scan | None = None
         self._sha256 = ""
         try:
@@ -99,8 +85,7 @@ class JsonlSource(Source):
                 f"{path} cannot be opened: {error.strerror}. Check the file's permissions."
             ) from None
         self._stat = os.fstat(self._handle.fileno())
-        magic = os.pread(self._handle.fileno(), len(GZIP_MAGIC), 0)
-        self._is_gzip = magic == GZIP_MAGIC
+        self._is_gzip = os.pread(self._handle.fileno(), len(GZIP_MAGIC), 0) == GZIP_MAGIC
         if path.suffix == ".gz" and not self._is_gzip:
             self.close()
             raise SourceFormatError(
@@ -108,37 +93,24 @@ class JsonlSource(Source):
                 f"gzip header). Export it again, or rename it to .jsonl if it is plain text."
             )
 
-    @classmethod
-    def fits(cls, file: Path, head: bytes) -> bool:
-        """Say whether a file is an archive or named as JSON lines are."""
-        return head.startswith(GZIP_MAGIC) or file.suffix in (".jsonl", ".ndjson", ".gz")
-
     def identity(self) -> SourceIdentity:
         """Return path, digest and size of what is read; makes the first pass if none was made."""
         scan = self._scan()
-        return SourceIdentity(
-            kind="jsonl.gz" if self._is_gzip else "jsonl",
-            location=str(self._path),
-            schema_version="1",
-            id_kind=scan.id_kind,
-            marker={
-                "sha256": self._sha256,
-                "size_bytes": self._stat.st_size,
-                "mtime_ns": self._stat.st_mtime_ns,
-                "rows": len(scan.sizes),
-            },
-        )
+        kind = "jsonl.gz" if self._is_gzip else "jsonl"
+        size = {"size_bytes": self._stat.st_size, "mtime_ns": self._stat.st_mtime_ns}
+        marker = {"sha256": self._sha256, **size, "rows": len(scan.keys)}
+        return SourceIdentity(kind, str(self._path), "1", scan.id_kind, marker)
 
     def count(self) -> int:
         """Return the number of non-blank lines."""
-        return len(self._scan().sizes)
+        return len(self._scan().keys)
 
     def rows(self) -> Iterator[RawRow]:
         """Yield the rows by ascending id; one without a usable id stays behind its neighbour."""
         scan = self._scan()
         order = _key_order(scan)
         for line in self._lines() if order is None else self._in_order(order, scan):
-            row = _raw_row(line, self._max_line_bytes)
+            row = _raw_row(line)
             # Every key has the type that the whole file has.
             is_other = scan.id_kind == "str" and isinstance(row.key, int)
             yield replace(row, key=str(row.key)) if is_other else row
@@ -149,31 +121,30 @@ class JsonlSource(Source):
 
     def _scan(self) -> _Scan:
         if self._scanned is None:
-            scan, first, last = _Scan(), -1, None
-            for index, line in enumerate(self._lines()):
-                row = _raw_row(line, self._max_line_bytes)
-                _note_object(scan, row)
-                first = index if first < 0 and row.key is not None else first
-                # A row without a key takes that of the row before it: it stays where it was read.
+            scan, last = _Scan(), None
+            for line in self._lines():
+                row = _raw_row(line)
+                if row.problem in (None, QuarantineReason.BAD_ID):
+                    scan.is_recognised |= {"id", "content"} <= row.fields.keys()
+                    # Only what looks like a column name: a key may hold anything.
+                    names = scan.first_keys or filter(_KEY_NAME.fullmatch, row.fields)
+                    scan.first_keys = list(islice(names, _MAX_KEYS_NAMED))
                 last = last if row.key is None else row.key
-                scan.numbers.append(last if isinstance(last, int) else 0)
+                scan.keys.append(last)
                 scan.sizes.append(line.size_bytes)
-                if isinstance(last, str):
-                    scan.texts[index] = last
-            for index in range(first):  # and the first ones that of the row behind them
-                scan.numbers[index] = scan.numbers[first]
-                if first in scan.texts:
-                    scan.texts[index] = scan.texts[first]
+                scan.id_kind = "str" if isinstance(last, str) else scan.id_kind
+            first = next((key for key in scan.keys if key is not None), 0)
+            scan.keys = [first if key is None else key for key in scan.keys]
             self._check_recognised(scan)
             self._scanned = scan
         return self._scanned
 
-    def _in_order(self, order: NDArray[np.int64], scan: _Scan) -> Iterator[Line]:
+    def _in_order(self, order: NDArray[np.int64], scan: _Scan) -> Iterator[_Line]:
         """Yield the lines in an order, pass by pass over as many as may be held, at least one."""
         ends = np.cumsum(np.frombuffer(scan.sizes, dtype=np.int64)[order])
         start = 0
         while start < len(order):
-            limit = self._window_bytes + (int(ends[start - 1]) if start else 0)
+            limit = WINDOW_BYTES + (int(ends[start - 1]) if start else 0)
             stop = max(start + 1, int(np.searchsorted(ends, limit, side="right")))
             wanted = order[start:stop].tolist()
             chosen = set(wanted)
@@ -181,14 +152,14 @@ class JsonlSource(Source):
             yield from (held[index] for index in wanted)
             start = stop
 
-    def _lines(self) -> Iterator[Line]:
+    def _lines(self) -> Iterator[_Line]:
         """Make one pass over the non-blank lines."""
         raw = _HashingReader(self._handle.fileno(), self._stat.st_size)
         buffered = io.BufferedReader(raw, _READ_BYTES)
         stream = gzip.GzipFile(fileobj=buffered) if self._is_gzip else buffered
         number = 0
         try:
-            while data := stream.readline(self._max_line_bytes + 1):
+            while data := stream.readline(MAX_LINE_BYTES + 1):
                 number += 1
                 size_bytes, tail = len(data), data
                 while not tail.endswith(b"\n") and (tail := stream.readline(_READ_BYTES)):
@@ -196,9 +167,9 @@ class JsonlSource(Source):
                 is_ended = tail.endswith(b"\n")
                 if number == 1:
                     data = data.removeprefix(_UTF8_BOM)
-                data = data[: self._max_line_bytes].rstrip(b"\r\n")
+                data = data[:MAX_LINE_BYTES].rstrip(b"\r\n")
                 if data.strip():
-                    yield Line(number, data, size_bytes - is_ended, is_ended)
+                    yield _Line(number, data, size_bytes - is_ended, is_ended)
         except EOFError:
             raise self._broken("is cut off", number) from None
         except (zlib.error, gzip.BadGzipFile):
@@ -220,12 +191,11 @@ class JsonlSource(Source):
         )
 
     def _check_recognised(self, scan: _Scan) -> None:
-        rows = len(scan.sizes)
-        if rows == 0 or scan.recognised:
+        if not scan.keys or scan.is_recognised:
             return
-        if scan.objects == 0:
+        if scan.first_keys is None:
             raise SourceFormatError(
-                f"{self._path}: none of its {rows} lines is a JSON object. Expected one "
+                f"{self._path}: none of its {len(scan.keys)} lines is a JSON object. Expected one "
                 f"object a line with at least the keys id and content."
             )
         raise SourceFormatError(
@@ -239,7 +209,6 @@ class _HashingReader(io.RawIOBase):
     """Reads a pinned range by position and digests what passes."""
 
     def __init__(self, fd: int, size_bytes: int) -> None:
-        super().__init__()
         self._fd = fd
         self._left = range(size_bytes)
         self.digest = hashlib.sha256()
@@ -256,43 +225,28 @@ class _HashingReader(io.RawIOBase):
         return len(chunk)
 
 
-def _note_object(scan: _Scan, row: RawRow) -> None:
-    if row.problem in (None, QuarantineReason.BAD_ID):
-        scan.objects += 1
-        scan.recognised += "id" in row.fields and "content" in row.fields
-        if not scan.first_keys:
-            # Only what looks like a column name: a key may hold anything.
-            names = [name for name in row.fields if _KEY_NAME.fullmatch(name)]
-            scan.first_keys = tuple(names[:_MAX_KEYS_NAMED])
-
-
 def _key_order(scan: _Scan) -> NDArray[np.int64] | None:
     """Return row indices in key order, or None where the file is in key order already."""
-    keys: NDArray[Any] = np.frombuffer(scan.numbers, dtype=np.int64)
+    keys: NDArray[Any] = np.array(scan.keys if scan.id_kind == "int" else [], dtype=np.int64)
     if scan.id_kind == "str":
         # Objects, not fixed-width strings: one long id must not widen all of them.
-        texts = [scan.texts.get(i, str(n)) for i, n in enumerate(scan.numbers)]
-        keys = np.array(texts, dtype=object)
+        keys = np.array([str(key) for key in scan.keys], dtype=object)
     if bool(np.all(keys[:-1] <= keys[1:])):
         return None
     return np.argsort(keys, kind="stable").astype(np.int64)
 
 
-def _raw_row(line: Line, max_line_bytes: int) -> RawRow:
-    """Parse a line."""
-    locator, value = f"line {line.number}", None
-    broken = QuarantineReason.NOT_AN_OBJECT
-    if line.size_bytes > max_line_bytes:
-        broken = QuarantineReason.LINE_TOO_LONG
-    else:
+def _raw_row(line: _Line) -> RawRow:
+    locator, value, broken = f"line {line.number}", None, QuarantineReason.LINE_TOO_LONG
+    if line.size_bytes <= MAX_LINE_BYTES:
+        broken = QuarantineReason.NOT_AN_OBJECT
         try:
             value = parse_json(line.data.decode("utf-8"))
         except UnicodeDecodeError:
             broken = QuarantineReason.NOT_UTF8
         except ValueError:
-            broken = QuarantineReason.INVALID_JSON
-            if not line.is_ended:
-                broken = QuarantineReason.HALF_WRITTEN_LINE
+            is_cut = not line.is_ended
+            broken = QuarantineReason.HALF_WRITTEN_LINE if is_cut else QuarantineReason.INVALID_JSON
     if not isinstance(value, dict):
         text = line.data.decode("utf-8", "replace")
         return RawRow(locator, None, {}, broken, f"{line.size_bytes} bytes", text)
@@ -305,10 +259,9 @@ def _raw_row(line: Line, max_line_bytes: int) -> RawRow:
 
 
 def _usable_id(value: object) -> int | str | None:
-    if isinstance(value, bool):
-        return None
     if isinstance(value, int):
-        return value if -_INT64_MAX - 1 <= value <= _INT64_MAX else None
+        is_number = not isinstance(value, bool) and -(2**63) <= value < 2**63
+        return value if is_number else None
     if not isinstance(value, str) or not value.strip() or len(value) > MAX_ID_CHARS:
         return None
     # Not printable: surrogates cannot be written, control characters break every table and log.

@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from noctuary.sources.source import RawRow
 
 
-# What one kind of store told about itself since a snapshot, before any judgement.
-
-
 class Since(NamedTuple):
     """What the snapshot knows of its store."""
 
@@ -61,12 +58,8 @@ class Found(NamedTuple):
     missed: str = ""  # What was left undone, in words; empty where nothing was
 
 
-# A look into a claude-memory PostgreSQL database: what was written since, soft deletes included.
-# Rows that were removed outright are not seen: finding them means reading every id (the night
-# does).
-
+# How long before the reading a row may be stamped (transaction's begin) and committed after it.
 LATE_COMMIT_S = 120.0
-"""How long before the reading a row may be stamped (transaction's begin) and committed after it."""
 
 
 def look_into_postgres(
@@ -74,7 +67,8 @@ def look_into_postgres(
 ) -> Found:
     """Return what a database gained and changed; TimeoutError where it does not answer.
 
-    The connection has its own thread: a silent server holds it, and not the recall.
+    Soft deletes are seen. Rows that were removed outright are not: finding them means reading every
+    id, which the night does.
     """
     told: list[Sequence[RawRow] | Exception] = []
     since_us = since.read_us - int(LATE_COMMIT_S * 1e6)
@@ -88,35 +82,25 @@ def look_into_postgres(
         except Exception as error:  # whatever it is, the recall's own thread says it
             told.append(error)
 
+    # A silent server holds this thread, and not the recall.
     thread = threading.Thread(target=ask, name="noctuary-live", daemon=True)
     thread.start()
     thread.join(limits.left_s())
     if not told:
         raise TimeoutError("the database did not answer in time")
-    rows = told[0]
+    rows, missed = told[0], ""
     if isinstance(rows, Exception):
         raise rows
-    missed = ""
     if len(rows) > limits.max_rows:
         missed = "more rows are new or changed than may be taken in (live.max_rows)"
-        rows = rows[-limits.max_rows :] if limits.max_rows else ()
+        rows = rows[len(rows) - limits.max_rows :]
     keyed = {row.key: row for row in rows if isinstance(row.key, int)}
-    return Found(
-        {key: row.fields for key, row in keyed.items() if row.withheld is None},
-        tuple(key for key, row in keyed.items() if row.withheld is not None),
-        missed=missed,
-    )
+    clean = {key: row.fields for key, row in keyed.items() if row.withheld is None}
+    return Found(clean, tuple(key for key in keyed if key not in clean), missed=missed)
 
 
-# A look into a claude-memory SQLite store: new rows by the primary key, changed ones by one pass,
-# as `updated_at` has no index, lost ones by count. What was found at the deadline counts.
-
-REQUIRED = frozenset({"id", "content", "is_sensitive", "updated_at"})
-"""Without these a file is not the store that the snapshot was made of."""
-
-STEPS_BETWEEN_CLOCKS = 2_000
-"""Instructions of SQLite's machine between two looks at the clock: some 20 microseconds."""
-
+# Without these a file is not the store that the snapshot was made of.
+_REQUIRED = frozenset({"id", "content", "is_sensitive", "updated_at"})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -130,20 +114,19 @@ def stamp_of(path: Path) -> tuple[tuple[int, int, int], ...]:
 
 
 def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
-    """Return what a store gained, changed and lost.
+    """Return what a store gained, changed and lost; what was found at the deadline counts.
 
-    sqlite3.Error, OSError or ValueError where it cannot be read in time or is none any more; the
-    message may quote a row: it must not be shown.
+    New rows are found by the primary key, changed ones by one pass, lost ones by count. A message
+    of sqlite3.Error, OSError or ValueError may quote a row: it must not be shown.
     """
     with closing(open_foreign(path, limits.left_s())[0]) as db:
         db.execute("BEGIN")
         columns = [str(row[1]) for row in db.execute("PRAGMA table_info(memories)")]
-        if missing := REQUIRED - set(columns):
+        if missing := _REQUIRED - set(columns):
             raise ValueError(f"the table 'memories' has no column {', '.join(sorted(missing))}")
         names = [name for name in columns if name not in MARKS]
-        db.set_progress_handler(
-            lambda: int(time.perf_counter() > limits.until_s), STEPS_BETWEEN_CLOCKS
-        )
+        # Every 2,000 instructions of SQLite's machine: some 20 microseconds.
+        db.set_progress_handler(lambda: int(time.perf_counter() > limits.until_s), 2_000)
         sql = rows_sql(columns, names, "WHERE id > ? ORDER BY id DESC LIMIT ?")
         rows = db.execute(sql, (since.last_id, limits.max_rows + 1)).fetchall()
         missed: list[str] = []
@@ -166,11 +149,13 @@ def look_into_sqlite(path: Path, since: Since, limits: Limits) -> Found:
             missed.append("more rows changed than may be taken in (live.max_rows)")
         sql = rows_sql(columns, names, "WHERE id IN (SELECT value FROM json_each(?))")
         rows += db.execute(sql, (json.dumps(written[:room]),)).fetchall()
-    clean = {
-        int(key): dict(zip(names, found, strict=True)) for key, mark, *found in rows if mark is None
-    }
-    withheld = (*marked, *(int(key) for key, mark, *_ in rows if mark is not None))
-    return Found(clean, withheld, ids, "; ".join(missed))
+    clean: dict[int, dict[str, object]] = {}
+    for key, mark, *values in rows:
+        if mark is None:
+            clean[int(key)] = dict(zip(names, values, strict=True))
+        else:
+            marked.append(int(key))
+    return Found(clean, tuple(marked), ids, "; ".join(missed))
 
 
 def _changed_before(db: sqlite3.Connection, mark: str, since: Since) -> Iterable[tuple[int, int]]:
@@ -193,18 +178,12 @@ def _ids_left(db: sqlite3.Connection, since: Since) -> frozenset[str] | None:
         return None
     # One text in the place of a row per id: half the time.
     (ids,) = db.execute("SELECT group_concat(id) FROM memories").fetchone()
-    return frozenset() if ids is None else frozenset(str(ids).split(","))
+    return frozenset(str(ids).split(",") if ids is not None else ())
 
 
-# What a look into the store found: rows to search beside the snapshot, memories to hide from it.
-
+# Codes of warnings: the snapshot answers alone; the look did not see all that it looks for.
 UNREACHABLE = "live_unreachable"
-"""Warning code: the store could not be looked into, the snapshot answers alone."""
-
 PARTIAL = "live_partial"
-"""Warning code: the look did not see all that it looks for."""
-
-_DIGEST_CHARS = 16
 _NOT_KEPT = ("content", "expanded_keywords")
 
 
@@ -231,19 +210,17 @@ class LiveState(NamedTuple):
 
 def token_digest(token: str) -> str:
     """Return what stands for a token in a replay packet."""
-    return hash_text(token)[:_DIGEST_CHARS]
+    return hash_text(token)[:16]
 
 
 def record_state(state: LiveState) -> dict[str, Any]:
     """Return a state for a replay packet: JSON values, tokens as digests, no text of a memory."""
     names = [name for name in MemoryRecord.__slots__ if name not in _NOT_KEPT]
+    shown = str if state.hashed else token_digest
     kept = [
         {
             "memory": {name: getattr(row.memory, name) for name in names},
-            "counts": {
-                token if state.hashed else token_digest(token): count
-                for token, count in row.counts.items()
-            },
+            "counts": {shown(token): count for token, count in row.counts.items()},
         }
         for row in state.rows
     ]
@@ -262,12 +239,6 @@ def read_state(record: Mapping[str, Any]) -> LiveState:
     )
     faults = tuple((str(code), str(message)) for code, message in record["faults"])
     return LiveState(rows, tuple(record["hidden"]), faults, hashed=True)
-
-
-# From rows as the store has them to memories: the rules of the export, loaded with the first row.
-
-KEPT_TOKENS = 4_096
-"""Rows whose tokens are kept for later looks of this process: some kilobytes each."""
 
 
 class _Snapshot(Protocol):
@@ -295,38 +266,39 @@ def judge(found: Found, snapshot: _Snapshot, injections: Path, until_s: float) -
         # Turns of agents' transcripts have negative ids and were never in the store.
         ids = (i for i in snapshot.all_memory_ids() if not i.startswith("-"))
         hidden |= {i for i in ids if i not in found.ids}
-    rows, left_out = _indexed([m for m in memories if m.memory_id not in same], until_s)
-    missed = [found.missed] if found.missed else []
-    if left_out:
-        missed.append("the time was over before all new and changed rows were read")
-    faults = () if not missed else ((PARTIAL, "; ".join(missed)),)
-    return LiveState(tuple(rows), tuple(sorted(hidden)), faults)
+    rows: list[LiveRow] = []
+    late = ""
+    # The newest, at least one, are always read.
+    for memory in reversed([m for m in memories if m.memory_id not in same]):
+        if rows and time.perf_counter() > until_s:
+            late = "the time was over before all new and changed rows were read"
+            break
+        texts = (memory.content, memory.tags, memory.expanded_keywords, memory.category)
+        rows.append(LiveRow(memory, _count_tokens(*texts)))
+    missed = "; ".join(filter(None, (found.missed, late)))
+    faults = ((PARTIAL, missed),) if missed else ()
+    return LiveState(tuple(reversed(rows)), tuple(sorted(hidden)), faults)
 
 
 def _memories(found: Found, snapshot: _Snapshot, injections: Path) -> list[MemoryRecord]:
+    # The rules of the export are loaded with the first row.
     from noctuary.sources.echo import EchoGuard
     from noctuary.sources.export import Tally, sift
     from noctuary.sources.injected import hash_exact
-    from noctuary.sources.source import RawRow
+    from noctuary.sources.source import memory_row
 
     # Rows are judged as that night judged.
     kept, plain = snapshot.manifest.settings.get("corpus", {}), CorpusSettings()
-    held = snapshot.contents([str(key) for key in found.rows])
-    records = sift(
-        (RawRow(f"id {key}", key, fields) for key, fields in sorted(found.rows.items())),
-        now_us=time.time_ns() // 1000,
-        settings=CorpusSettings(
-            tuple(kept.get("turn_categories", plain.turn_categories)),
-            int(kept.get("max_content_bytes", plain.max_content_bytes)),
-        ),
-        tally=Tally(),
-        quarantine=lambda _: None,
-        guard=EchoGuard(
-            _known_injections(injections, identify(injections)),
-            {memory_id: hash_exact(content) for memory_id, content in held.items()},
-        ),
+    settings = CorpusSettings(
+        tuple(kept.get("turn_categories", plain.turn_categories)),
+        int(kept.get("max_content_bytes", plain.max_content_bytes)),
     )
-    return list(records)
+    contents = snapshot.contents([str(key) for key in found.rows])
+    held = {memory_id: hash_exact(content) for memory_id, content in contents.items()}
+    guard = EchoGuard(_known_injections(injections, identify(injections)), held)
+    rows = (memory_row(key, None, fields) for key, fields in sorted(found.rows.items()))
+    now_us = time.time_ns() // 1000
+    return list(sift(rows, Tally(), now_us=now_us, settings=settings, guard=guard))
 
 
 @lru_cache(maxsize=4)
@@ -336,19 +308,7 @@ def _known_injections(path: Path, _identity: FileIdentity | None) -> KnownInject
     return read_injections(path)
 
 
-def _indexed(memories: Sequence[MemoryRecord], until_s: float) -> tuple[list[LiveRow], int]:
-    """Return rows by id and how many had no time; the newest, at least one, are always read."""
-    rows: list[LiveRow] = []
-    for memory in reversed(memories):
-        if rows and time.perf_counter() > until_s:
-            break
-        texts = (memory.content, memory.tags, memory.expanded_keywords, memory.category)
-        rows.append(LiveRow(memory, _count_tokens(*texts)))
-    rows.reverse()
-    return rows, len(memories) - len(rows)
-
-
-@lru_cache(maxsize=KEPT_TOKENS)
+@lru_cache(maxsize=4_096)  # rows, some kilobytes each
 def _count_tokens(content: str, tags: str, keywords: str, category: str) -> Mapping[str, int]:
     from noctuary.text.tokens import document_tokens
 
@@ -357,24 +317,18 @@ def _count_tokens(content: str, tags: str, keywords: str, category: str) -> Mapp
 
 # Looking into the store that a snapshot was made of, once per state of the store and process.
 
+# A store written this shortly before is looked into again: within a tick times are alike.
 SETTLED_NS = 50_000_000
-"""A store written this shortly before is looked into again: within a tick times are alike."""
-
-ASK_AGAIN_S = 2.0
-"""How long the answer of a database is used again; longer shows new rows later."""
-
-KEPT = 32
-"""Snapshots whose last look is remembered: a process serves one store, tests many."""
-
+ASK_AGAIN_S = 2.0  # how long the answer of a database is used again; longer shows new rows later
+KEPT = 32  # snapshots whose last look is remembered: a process serves one store, tests many
+# A file last written this long before the night read it holds nothing that the night missed.
 _READ_MARGIN_US = 120_000_000
-"""A file last written this long before the night read it holds nothing that the night missed."""
 
 _SQLITE, _POSTGRES = "claude-memory-sqlite", "claude-memory-postgres"
 
 _Key = tuple[str, str, LiveSettings]
 # The state of the store's files, until when the look counts (`time.monotonic`), and what it saw.
 _known: dict[_Key, tuple[Any, float, LiveState | None]] = {}
-_lock = threading.Lock()
 
 
 def look_now(
@@ -388,7 +342,6 @@ def look_now(
     key = (str(paths.root), snapshot.manifest.digest, live)
     path = Path(str(made_of["location"])) if kind == _SQLITE else None
     stamp, is_settled = (), True
-    # Whatever is wrong with the store, the snapshot answers.
     try:
         if path is not None:
             stamp, now_ns = stamp_of(path), time.time_ns()
@@ -406,21 +359,20 @@ def look_now(
             found = look_into_postgres(_database(snapshot, source), source, since, limits)
         state = judge(found, snapshot, paths.injections, limits.until_s)
     except Exception as error:
-        state = _unreachable(snapshot, error)
-        # A database's answer as well: the next recall does not wait again.
-        is_settled = path is None
+        # Whatever is wrong with the store, the snapshot answers. An unreachable database is an
+        # answer as well: the next recall does not wait again.
+        state, is_settled = _unreachable(snapshot, error), path is None
     shown = state if state.rows or state.hidden or state.faults else None
     if is_settled:
         until_s = time.monotonic() + ASK_AGAIN_S if path is None else math.inf
-        with _lock:
-            if len(_known) >= KEPT:
-                _known.clear()
-            _known[key] = (stamp, until_s, shown)
+        if len(_known) >= KEPT:
+            _known.clear()
+        _known[key] = (stamp, until_s, shown)
     return shown
 
 
 def _database(snapshot: _Snapshot, source: SourceSettings) -> DatabaseName:
-    """Return the database, whose password no manifest holds."""
+    # No manifest holds the password.
     location = str(snapshot.manifest.source["location"])
     if names_postgres(source.path):
         named = name_source(source.path)
@@ -434,16 +386,14 @@ def _since(source: Mapping[str, Any]) -> Since | None:
     read_us, last_id, rows = (source.get(name) for name in ("read_us", "last_id", "rows"))
     if not isinstance(read_us, int):
         return None
-    return Since(
-        last_id if isinstance(last_id, int) else 0, rows if isinstance(rows, int) else None, read_us
-    )
+    last_id = last_id if isinstance(last_id, int) else 0
+    return Since(last_id, rows if isinstance(rows, int) else None, read_us)
 
 
 def _unreachable(snapshot: _Snapshot, error: Exception) -> LiveState:
     """Return what happened; a message of SQLite's may quote a row, one of libpq's an address."""
-    what = str(error) if isinstance(error, NoctuaryError | TimeoutError) else type(error).__name__
-    if isinstance(error, OSError) and error.strerror:
-        what = error.strerror
+    is_ours = isinstance(error, NoctuaryError | TimeoutError)
+    what = getattr(error, "strerror", None) or (str(error) if is_ours else type(error).__name__)
     shown = f"{what} {getattr(error, 'sqlite_errorname', '')}".strip()
     said = f"{snapshot.manifest.source['location']} could not be looked into: {shown}"
     return LiveState(faults=((UNREACHABLE, said),))

@@ -6,22 +6,21 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple, cast
 
 from noctuary.core.settings import CorpusSettings
 from noctuary.core.types import UNDATED_US, MemoryRecord, content_hash, to_micros
-from noctuary.sources.source import QuarantineReason, RawRow
+from noctuary.sources.source import QuarantineReason, RawRow, true_names
 from noctuary.text.flags import FLAGGED
 from noctuary.text.secrets import find_fields_sensitivity, find_text_sensitivity
 
 # May a row leave its store: the owner's mark, what was redacted, the secret scan. Judged first; the
 # answer is a reason to count, never a part of the row. In doubt a row is sensitive.
 
+# The row itself is clean, but another row of the same id is sensitive: it may be an older text.
 SHARES_ID = "shares_id_with_sensitive"
-"""The row itself is clean, but another row of the same id is sensitive: it may be an older text."""
-
 # The look-ahead holds the spaces too: outside it they would be given back until it succeeds.
 _FLAG_IN_TEXT = re.compile(
     r'"(?:is_)?sensitive"\s{0,20}:(?!\s{0,20}(?:0[\s,}.]|false|null|""|"0"|"false"))', re.IGNORECASE
@@ -34,9 +33,9 @@ def find_sensitivity(row: RawRow) -> str | None:
         return row.withheld
     if row.problem is None or not row.unread_text:
         return find_fields_sensitivity(row.fields)
-    return (
-        FLAGGED if _FLAG_IN_TEXT.search(row.unread_text) else find_text_sensitivity(row.unread_text)
-    )
+    if _FLAG_IN_TEXT.search(row.unread_text):
+        return FLAGGED
+    return find_text_sensitivity(row.unread_text)
 
 
 # Is a raw row a memory, and what are its fields. The rules, in the order in which they are tried:
@@ -49,19 +48,10 @@ def find_sensitivity(row: RawRow) -> str | None:
 #     scope         own fields first, else the tags `wing:`, `room:`, `user:`, `session:` (and
 #                   `project:` as a wing); the first tag of a kind that has a value wins
 
-DEFAULT_IMPORTANCE = 0.5
-"""What the store itself gives a memory without an importance."""
-
+DEFAULT_IMPORTANCE = 0.5  # what the store itself gives a memory without an importance
+# Longest tags, keywords, category or scope: the store allows 500 characters, so this is damage.
 MAX_FIELD_BYTES = 64 * 1024
-"""Longest tags, keywords, category or scope: the store allows 500 characters, so this is damage."""
-
-WARN_IMPORTANCE_CLAMPED = "importance_clamped"
-WARN_CREATED_IN_FUTURE = "created_in_future"
-WARN_UPDATED_UNUSABLE = "updated_at_unusable"
-WARN_UPDATED_BEFORE_CREATED = "updated_before_created"
-
 _END_US = to_micros(datetime(2201, 1, 1, tzinfo=UTC))
-
 # Scope kind -> the fields that hold it, then the tags that do.
 _SCOPES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "wing": (("wing",), ("wing", "project")),
@@ -78,13 +68,12 @@ class Accepted(NamedTuple):
     warnings: tuple[str, ...]  # What had to be bent, by name; each is counted
 
 
+@dataclass(eq=False)
 class Rejected(Exception):
     """A row that is none: the first rule that it breaks; field, type and size, but no text."""
 
-    def __init__(self, reason: QuarantineReason, detail: str) -> None:
-        super().__init__(reason, detail)
-        self.reason = reason
-        self.detail = detail
+    reason: QuarantineReason
+    detail: str
 
 
 def normalize(
@@ -117,10 +106,10 @@ def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings)
     except Rejected:
         updated_at_us, is_unusable = UNDATED_US, True
     warnings = {
-        WARN_IMPORTANCE_CLAMPED: is_clamped,
-        WARN_CREATED_IN_FUTURE: created_at_us > now_us,
-        WARN_UPDATED_UNUSABLE: is_unusable,
-        WARN_UPDATED_BEFORE_CREATED: UNDATED_US != updated_at_us < created_at_us,
+        "importance_clamped": is_clamped,
+        "created_in_future": created_at_us > now_us,
+        "updated_at_unusable": is_unusable,
+        "updated_before_created": UNDATED_US != updated_at_us < created_at_us,
     }
     record = MemoryRecord(
         position=position,
@@ -139,8 +128,7 @@ def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings)
         is_turn=scope["session"] is not None and category in settings.turn_categories,
         content_hash="",
     )
-    shown = tuple(name for name, is_so in warnings.items() if is_so)
-    return Accepted(replace(record, content_hash=content_hash(record)), shown)
+    return Accepted(replace(record, content_hash=content_hash(record)), true_names(warnings))
 
 
 def _content(value: object, max_bytes: int) -> str:
@@ -189,7 +177,7 @@ def _scope(
             return str(value)
         if text := _text(fields, name).strip():
             return text
-    pairs = [tag.split(":", 1) for tag in tags.split(",") if ":" in tag] if ":" in tags else []
+    pairs = [tag.split(":", 1) for tag in tags.split(",") if ":" in tag]
     for prefix in prefixes:
         for name, value in pairs:
             if name.strip().lower() == prefix and value.strip():

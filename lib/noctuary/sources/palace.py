@@ -21,37 +21,29 @@ from noctuary.core.sqlite import WAIT_S, open_foreign
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import (
     PART_OF,
-    SQLITE_MAGIC,
     SUPERSEDES,
     MemoryLink,
     QuarantineReason,
     RawRow,
     SourceIdentity,
     Told,
+    true_names,
 )
-from noctuary.sources.sqlite import PinnedFile, columns_of, tables_of
+from noctuary.sources.sqlite import PinnedFile, tables_of
 from noctuary.text.flags import FLAG_FIELDS, FLAGGED, VAULT_FIELDS, mark_sql
 
 KIND = "mempalace-chroma"
-
 CHROMA_FILE = "chroma.sqlite3"
-
-DRAWERS = "mempalace_drawers"
-"""The collection that MemPalace makes unless its configuration names another."""
-
+DRAWERS = "mempalace_drawers"  # the collection that MemPalace makes unless it is configured
+# Collections that MemPalace computes from the drawers: shortened texts that point back at them.
 DERIVED = frozenset({"mempalace_closets", "mempalace_compressed"})
-"""Collections that MemPalace computes from the drawers: shortened texts that point back at them."""
-
+# Last known migration of each part of the file; a later one is read, and reported.
 KNOWN_MIGRATIONS: Mapping[str, int] = {"sysdb": 10, "metadb": 6, "embeddings_queue": 2}
-"""Last known migration of each part of the file; a later one is read, and reported."""
-
+# Drawers whose metadata are fetched at once; fewer bound memory when documents are huge.
 FETCHED_ROWS = 100
-"""Drawers whose metadata are fetched at once; fewer bound memory when documents are huge."""
-
 NOTE_NEWER_SCHEMA = "newer_schema_version"
+# Chroma has taken writes in that it has not yet filed; it files them when it is opened next.
 NOTE_QUEUED = "drawers_in_queue"
-"""Chroma has taken writes in that it has not yet filed; it files them when it is opened next."""
-
 _REQUIRED = {
     "collections": ("id", "name"),
     "segments": ("id", "scope", "collection"),
@@ -62,30 +54,34 @@ _REQUIRED = {
 _VALUES = ("string_value", "int_value", "float_value", "bool_value")
 
 
+def is_palace(file: Path) -> bool:
+    """Say whether a SQLite file is Chroma's; of one that cannot be read its name says it."""
+    try:
+        with closing(open_foreign(file, WAIT_S)[0]) as db:
+            names = set(tables_of(db))
+    except sqlite3.Error:
+        return file.name == CHROMA_FILE
+    return {"collections", "embedding_metadata"} <= names and "memories" not in names
+
+
 class PalaceSource(PinnedFile):
     """A palace, pinned to one snapshot."""
-
-    @classmethod
-    def fits(cls, file: Path, head: bytes) -> bool:
-        """Say whether a file is Chroma's; of one that cannot be read its name says it."""
-        if head != SQLITE_MAGIC:
-            return False
-        try:
-            with closing(open_foreign(file, WAIT_S)[0]) as db:
-                names = set(tables_of(db))
-        except sqlite3.Error:
-            return file.name == CHROMA_FILE
-        return {"collections", "embedding_metadata"} <= names and "memories" not in names
 
     def _look(self) -> None:
         tables = set(tables_of(self._db))
         for table, columns in _REQUIRED.items():
-            _check_columns(self._path, table, columns, columns_of(self._db, table))
+            held = self._columns_of(table)
+            if missing := [name for name in columns if name not in held]:
+                lacks = f"no column {', '.join(missing)} in '{table}'"
+                raise SourceFormatError(
+                    f"{self._path} is not a palace that can be read: found "
+                    f"{lacks if held else f'no table {table!r}'}, expected the tables "
+                    f"{', '.join(_REQUIRED)} of chromadb 0.5 to 1.5. Open it once with a newer "
+                    f"MemPalace, or point noctuary at another palace."
+                )
         self._collection = _find_collection(self._db, self._path)
-        segments = self._db.execute(
-            "SELECT id FROM segments WHERE collection = ? AND scope = 'METADATA'",
-            (self._collection,),
-        ).fetchall()
+        sql = "SELECT id FROM segments WHERE collection = ? AND scope = 'METADATA'"
+        segments = self._db.execute(sql, (self._collection,)).fetchall()
         if len(segments) != 1:
             raise SourceFormatError(
                 f"{self._path}: the collection of drawers has {len(segments)} segments of metadata,"
@@ -93,7 +89,7 @@ class PalaceSource(PinnedFile):
                 f"a backup."
             )
         self._segment = str(segments[0][0])
-        held = columns_of(self._db, "embedding_metadata")
+        held = self._columns_of("embedding_metadata")
         self._values = [name for name in _VALUES if name in held]
         self._has_arrays = "embedding_metadata_array" in tables
         self._has_queue = {"embeddings_queue", "max_seq_id"} <= tables
@@ -108,14 +104,9 @@ class PalaceSource(PinnedFile):
             NOTE_NEWER_SCHEMA: any(n > KNOWN_MIGRATIONS.get(part, n) for part, n in migrations),
             NOTE_QUEUED: self._has_queue and self._queued(last_seq) > 0,
         }
-        return SourceIdentity(
-            kind=KIND,
-            location=str(self._path),
-            schema_version=", ".join(f"{part} {last}" for part, last in migrations),
-            id_kind="str",
-            marker={"rows": self.count(), "last_seq": last_seq, **self._size()},
-            notes=tuple(note for note, is_so in notes.items() if is_so),
-        )
+        version = ", ".join(f"{part} {last}" for part, last in migrations)
+        marker = {"rows": self.count(), "last_seq": last_seq, **self._size()}
+        return SourceIdentity(KIND, str(self._path), version, "str", marker, true_names(notes))
 
     def count(self) -> int:
         """Return the number of drawers of the snapshot, the miner's own among them."""
@@ -134,10 +125,10 @@ class PalaceSource(PinnedFile):
         """Yield what the marks of consolidation and supersession say, each link once."""
         seen: set[MemoryLink] = set()
         for _, drawer_id, _, metadata in self._drawers(MARKS) if noun is MemoryLink else ():
-            if metadata and isinstance(drawer_id, str):
-                found = [x for x in drawer_links(drawer_id, metadata) if x not in seen]
-                seen.update(found)
-                yield from cast("list[Told]", list(dict.fromkeys(found)))
+            for link in drawer_links(drawer_id, metadata) if isinstance(drawer_id, str) else ():
+                if link not in seen:
+                    seen.add(link)
+                    yield cast("Told", link)
 
     def _drawers(
         self, keys: Sequence[str] = ()
@@ -189,23 +180,19 @@ class PalaceSource(PinnedFile):
 
     def _queued(self, last_seq: int) -> int:
         """Return how many writes to the collection wait in Chroma's queue."""
-        sql = (
-            "SELECT count(*) FROM embeddings_queue WHERE seq_id > ? "
-            "AND substr(topic, -length(?2)) = ?2"
-        )
+        where = "seq_id > ?1 AND substr(topic, -length(?2)) = ?2"
+        sql = f"SELECT count(*) FROM embeddings_queue WHERE {where}"
         return int(self._one(sql, last_seq, self._collection))
 
     def _page_sql(self) -> str:
         """Return the query for number, id and mark of every drawer of a segment, by id."""
         flags, vaults = _quoted(FLAG_FIELDS), _quoted(VAULT_FIELDS)
         value = f"coalesce({', '.join(self._values)})"
-        listed = "0"
-        if self._has_arrays:
-            # A flag that is a list is not plainly false.
-            listed = (
-                "EXISTS (SELECT 1 FROM embedding_metadata_array a WHERE a.id = e.id "
-                f"AND lower(a.key) IN ({flags}, {vaults}))"
-            )
+        # A flag that is a list is not plainly false.
+        listed = (
+            "EXISTS (SELECT 1 FROM embedding_metadata_array a WHERE a.id = e.id "
+            f"AND lower(a.key) IN ({flags}, {vaults}))"
+        )
         # The marks are judged by the rule for columns: one row of metadata is one column of it.
         marks = (
             f"SELECT CASE WHEN lower(key) IN ({flags}) THEN {value} END AS {FLAG_FIELDS[0]}, "
@@ -213,35 +200,22 @@ class PalaceSource(PinnedFile):
             f"FROM embedding_metadata WHERE id = e.id AND lower(key) IN ({flags}, {vaults})"
         )
         judged = mark_sql((FLAG_FIELDS[0], VAULT_FIELDS[0]), "v")
+        is_listed = listed if self._has_arrays else "0"
         return (
-            f"SELECT id, embedding_id, CASE WHEN {listed} THEN '{FLAGGED}' "
+            f"SELECT id, embedding_id, CASE WHEN {is_listed} THEN '{FLAGGED}' "
             f"ELSE (SELECT min({judged}) FROM ({marks}) v) END "
             "FROM embeddings e WHERE segment_id = ? ORDER BY embedding_id"
         )
 
 
 def _quoted(names: Sequence[str]) -> str:
-    """Return constants of this package as SQL."""
     return ", ".join(f"'{name}'" for name in names)
-
-
-def _check_columns(path: Path, table: str, columns: Sequence[str], held: Sequence[str]) -> None:
-    missing = [name for name in columns if name not in held]
-    if missing:
-        what = f"no column {', '.join(missing)} in '{table}'" if held else f"no table '{table}'"
-        raise SourceFormatError(
-            f"{path} is not a palace that can be read: found {what}, expected the tables "
-            f"{', '.join(_REQUIRED)} of chromadb 0.5 to 1.5. Open it once with a newer MemPalace, "
-            f"or point noctuary at another palace."
-        )
 
 
 def _find_collection(db: sqlite3.Connection, path: Path) -> str:
     """Return the id of the collection of drawers: the one so named, or else the only candidate."""
-    named = [
-        (str(name), str(collection_id))
-        for collection_id, name in db.execute("SELECT id, name FROM collections ORDER BY name, id")
-    ]
+    rows = db.execute("SELECT name, id FROM collections ORDER BY name, id")
+    named = [(str(name), str(collection_id)) for name, collection_id in rows]
     own = [item for item in named if item[0] == DRAWERS]
     found = own or [item for item in named if item[0] not in DERIVED]
     if not found:
@@ -263,13 +237,10 @@ def _find_collection(db: sqlite3.Connection, path: Path) -> str:
 # What a drawer is as a memory, and what its marks say about others (docs/decisions/0020):
 # consolidated and superseded drawers stay memories, linked to what stands for them.
 
-DOCUMENT_KEY = "chroma:document"
-"""Where Chroma keeps a document among the metadata."""
-
+DOCUMENT_KEY = "chroma:document"  # where Chroma keeps a document among the metadata
+# Room and mode of the drawers by which the miner remembers files that held nothing.
 REGISTRY_ROOM = "_registry"
 REGISTRY_MODE = "registry"
-"""Room and mode of the drawers by which the miner remembers files that held nothing."""
-
 # Keys whose values name other drawers: the link that they tell, and whether this drawer points.
 _LINKS = {
     "consolidated_into": (PART_OF, True),
@@ -280,8 +251,6 @@ _LINKS = {
     "synapse_supersedes": (SUPERSEDES, True),
 }
 MARKS = tuple(_LINKS)
-"""Keys whose values name other drawers."""
-
 # First the kind that the writer chose, then the hall that a file was sorted into.
 _CATEGORY_KEYS = ("type", "hall")
 _CONSOLIDATION = "consolidated_summary"
@@ -332,14 +301,10 @@ def _category(metadata: Metadata) -> str:
 
 def _tags(metadata: Metadata) -> list[str]:
     """Return topic, entities and keywords one by one, in order, without repeats."""
-    tags: dict[str, None] = {}
-    for key in _TAG_KEYS:
-        for text in _texts(metadata.get(key)):
-            for tag in text.translate(_TAG_SEPARATORS).split(","):
-                # A colon would make a scope of it (`normalize`).
-                if tag.strip() and ":" not in tag:
-                    tags[tag.strip()] = None
-    return list(tags)
+    texts = [text for key in _TAG_KEYS for text in _texts(metadata.get(key))]
+    tags = [tag.strip() for tag in ",".join(texts).translate(_TAG_SEPARATORS).split(",")]
+    # A colon would make a scope of it (`normalize`).
+    return [tag for tag in dict.fromkeys(tags) if tag and ":" not in tag]
 
 
 def _file_name(value: object) -> str:

@@ -12,13 +12,13 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import field
 from decimal import Decimal
-from itertools import islice
 from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple, cast
 
 from noctuary.core.errors import ConfigError, SourceError, SourceFormatError
 from noctuary.core.settings import SourceSettings
 from noctuary.core.store import DatabaseName, name_source
 from noctuary.core.types import UNDATED_US, dataclass
+from noctuary.sources import sqlite
 from noctuary.sources.source import (
     KnownConcept,
     KnownEdge,
@@ -30,6 +30,8 @@ from noctuary.sources.source import (
     Source,
     SourceIdentity,
     Told,
+    memory_row,
+    true_names,
 )
 from noctuary.text.flags import FALSE_WORDS, FLAG_FIELDS, FLAGGED, VAULT_FIELDS, VAULTED
 
@@ -39,9 +41,6 @@ if TYPE_CHECKING:
 KIND = "claude-memory-postgres"
 
 # Where a PostgreSQL source is, checked by libpq, and what of that may be shown: no password.
-
-_HIDDEN = "***"
-_SHORTEST = 3  # of a secret that is replaced in a message: a shorter one would garble every word
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,8 @@ class Address:
     def cleaned(self, message: str) -> str:
         """Return a message of libpq's in one line, without the address and its secrets."""
         for secret in (self.conninfo, *self.secrets):
-            if len(secret) >= _SHORTEST:
-                message = message.replace(secret, _HIDDEN)
+            if len(secret) > 2:  # a shorter one would garble every word
+                message = message.replace(secret, "***")
         return " ".join(message.split())
 
 
@@ -85,14 +84,15 @@ def read_address(source: str | DatabaseName, environ: Mapping[str, str] | None =
 
 
 # Connections to a claude-memory database: pinned, read-only, bounded in time, silent about rows.
-#
 # The server's `statement_timeout` ends slow statements, the client's limit silent servers. Poolers
 # (PgBouncer) refuse start parameters and prepared statements: there are none.
 
-APPLICATION_NAME = "noctuary"
-"""What the server's administrator sees in pg_stat_activity."""
-
-_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+_CONNECTION = {
+    "application_name": "noctuary",  # what the server's administrator sees in pg_stat_activity
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+}
 _LOST = ("08", "57P01", "57P02", "57P03", "57P05", "25P03")
 _TIMED_OUT = ("57014", "55P03")  # query_canceled by a limit, lock_not_available
 _DENIED = "42501"
@@ -103,11 +103,11 @@ def connect(address: Address, connect_s: int = 10, **options: Any) -> psycopg.Co
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
-    wanted = {"connect_timeout": connect_s, "application_name": APPLICATION_NAME, **_KEEPALIVES}
+    wanted = {"connect_timeout": connect_s, **_CONNECTION, **options}
     given = conninfo_to_dict(address.conninfo)
     own: dict[str, Any] = {name: value for name, value in wanted.items() if name not in given}
     try:
-        return psycopg.connect(address.conninfo, prepare_threshold=None, **own, **options)
+        return psycopg.connect(address.conninfo, prepare_threshold=None, **own)
     except psycopg.Error as error:
         raise SourceError(
             f"{address.display} cannot be reached: {address.cleaned(str(error))} Check the address "
@@ -115,24 +115,23 @@ def connect(address: Address, connect_s: int = 10, **options: Any) -> psycopg.Co
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """How long to wait."""
 
     connect_s: int = 10  # For a connection, unless the address says; libpq takes at least 2
     statement_ms: int = 300_000  # For one statement
-    idle_ms: int = 1_800_000  # The transaction stays open while nothing is asked; 0: the server's
     grace_ms: int = 5_000  # After `statement_ms`: the server's own limit says why, a cut does not
 
 
 NIGHTLY = Limits()
+
+Values = Mapping[str, object] | None
 
 
 class Pinned:
     """One read-only transaction of one state, for one thread; errors quote no row or address."""
 
     def __init__(self, address: Address, limits: Limits = NIGHTLY) -> None:
-        """Connect and begin."""
         self.display = address.display
         self._limits = limits
         self._db = connect(address, limits.connect_s)
@@ -142,20 +141,16 @@ class Pinned:
             self.close()
             raise
 
-    def rows(
-        self, statement: str, values: Mapping[str, object] | None = None
-    ) -> list[tuple[Any, ...]]:
+    def rows(self, statement: str, values: Values = None) -> list[tuple[Any, ...]]:
         """Run a statement of this project's own and return all its rows."""
         with self._guarded():
             return self._db.execute(cast("LiteralString", statement), values).fetchall()
 
-    def one(self, statement: str, values: Mapping[str, object] | None = None) -> Any:
+    def one(self, statement: str, values: Values = None) -> Any:
         """Return the only value of a statement; as `rows`."""
         return self.rows(statement, values)[0][0]
 
-    def stream(
-        self, statement: str, values: Mapping[str, object] | None = None
-    ) -> Iterator[tuple[Any, ...]]:
+    def stream(self, statement: str, values: Values = None) -> Iterator[tuple[Any, ...]]:
         """Yield rows by a cursor of the server, PAGE_ROWS at a time; not for contents."""
         with self._guarded():
             cursor = self._db.cursor(f"noctuary_{os.urandom(8).hex()}")
@@ -188,9 +183,9 @@ class Pinned:
             "client_encoding": "SQL_ASCII" if encoding == "SQL_ASCII" else "UTF8",
             "TimeZone": "UTC",
             "DateStyle": "ISO, YMD",
+            # It stays open while nothing is asked.
+            "idle_in_transaction_session_timeout": "30min",
         }
-        if self._limits.idle_ms:
-            settings["idle_in_transaction_session_timeout"] = f"{self._limits.idle_ms}ms"
         # One statement, and the first: `now()` is the moment before the state was pinned.
         calls = ", ".join(f"set_config('{name}', %({name})s, true)" for name in settings)
         self.rows(f"SELECT {calls}", settings)
@@ -246,35 +241,19 @@ class Pinned:
 # The shape of a claude-memory database: which migrations it has seen (research/peers.md 2.2).
 
 MEMORIES = "memories"
-REQUIRED_COLUMNS = (
-    "id", "content", "category", "tags", "expanded_keywords", "importance", "created_at",
-    "updated_at",
-)  # fmt: skip
-"""Columns of migration 001."""
-
-OPTIONAL_COLUMNS = ("user_id", "is_sensitive", "vault_path", "encrypted_content", "deleted_at")
-"""Columns of migrations 002 and 003."""
-
 NEWEST_VERSION = "006"
-
-NOTE_NEWER = "newer_schema_version"
-NOTE_UNMARKED = "no_sensitivity_marks"
 NOTE_UNREADABLE = "tables_not_readable"
-
+# Whom the server names where it has a single key (claude-memory, migration 002)
 DEFAULT_USER = "default"
-"""Whom the server names where it has a single key (claude-memory, migration 002)."""
-
 # The other tables that are read, and the migration that makes each.
 _TABLES = {
-    "memory_shares": "004",
-    "tag_shares": "004",
-    "concepts": "005",
-    "concept_edges": "005",
-    "memory_concepts": "005",
+    **dict.fromkeys(("memory_shares", "tag_shares"), "004"),
+    **dict.fromkeys(("concepts", "concept_edges", "memory_concepts"), "005"),
     "memory_links": "006",
 }
-_INTEGERS = ("smallint", "integer", "bigint")
-_KNOWN_COLUMNS = {*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS, *FLAG_FIELDS, *VAULT_FIELDS}
+# Of migration 001, which had no marks yet.
+REQUIRED_COLUMNS = tuple(n for n in sqlite.REQUIRED_COLUMNS if n != "is_sensitive")
+_KNOWN_COLUMNS = {*REQUIRED_COLUMNS, "user_id", "deleted_at", *FLAG_FIELDS, *VAULT_FIELDS}
 
 
 class Reader(NamedTuple):
@@ -301,33 +280,38 @@ def make_reader(pinned: Pinned, user: str) -> Reader:
     found = pinned.rows(
         "SELECT name, has_table_privilege(to_regclass(name), 'SELECT') "
         "FROM unnest(%(names)s::text[]) AS name WHERE to_regclass(name) IS NOT NULL",
-        {"names": list(_TABLES)},
+        {"names": [*_TABLES, "alembic_version"]},
     )
-    tables = {_text(name): may for name, may in found}
-    readable = frozenset(name for name, may in tables.items() if may)
+    tables, version = {_text(name): may for name, may in found}, ""
+    if tables.pop("alembic_version", False):  # where migrations write down themselves
+        version = _text(pinned.one("SELECT max(version_num)::text FROM alembic_version"))
     added = {"user_id": "002", "deleted_at": "003", **_TABLES}
-    seen = [since for name, since in added.items() if name in columns or name in tables]
-    version = _read_version(pinned) or max(["001", *seen])
+    if not version.isdecimal():
+        version = max(["001", *(n for name, n in added.items() if name in {*columns, *tables})])
+    readable = frozenset(name for name, may in tables.items() if may)
     notes = {
-        NOTE_NEWER: version > NEWEST_VERSION,
-        NOTE_UNMARKED: not any(name in columns for name in FLAG_FIELDS),
+        "newer_schema_version": version > NEWEST_VERSION,
+        "no_sensitivity_marks": not any(name in columns for name in FLAG_FIELDS),
         NOTE_UNREADABLE: len(readable) < len(tables),
     }
-    shown = tuple(note for note, is_so in notes.items() if is_so)
-    reader = Reader(version, columns, readable, shown, user or None, has_users=bool(user))
+    own = user or None
+    reader = Reader(version, columns, readable, true_names(notes), own, has_users=bool(user))
     return reader._replace(has_users=bool(user) or _knows_users(pinned, reader))
 
 
 def _read_columns(pinned: Pinned) -> dict[str, str]:
     """Return the columns of `memories` with their types, or say what cannot be read."""
+    # Pages of ascending ids lose nothing where ids are distinct and never NULL.
     found = pinned.rows(
         "SELECT attname::text, format_type(atttypid, atttypmod), "
-        "has_column_privilege(attrelid, attnum, 'SELECT') FROM pg_attribute "
+        "has_column_privilege(attrelid, attnum, 'SELECT'), attnotnull AND EXISTS (SELECT 1 "
+        "FROM pg_index WHERE indrelid = attrelid AND indisunique AND indisvalid "
+        "AND indpred IS NULL AND indnkeyatts = 1 AND indkey[0] = attnum) FROM pg_attribute "
         f"WHERE attrelid = to_regclass('{MEMORIES}') AND attnum > 0 AND NOT attisdropped"
     )
-    known = [(_text(name), _text(kind), may) for name, kind, may in found]
-    columns = {name: kind for name, kind, _ in known if name in _KNOWN_COLUMNS}
-    unreadable = sorted(name for name, _, may in known if name in columns and not may)
+    known = {_text(name): (_text(kind), *flags) for name, kind, *flags in found}
+    columns = {name: kind for name, (kind, *_) in known.items() if name in _KNOWN_COLUMNS}
+    unreadable = sorted(name for name in columns if not known[name][1])
     missing = [name for name in REQUIRED_COLUMNS if name not in columns]
     if missing:
         found = f"no column {', '.join(missing)} in it" if columns else "no such table"
@@ -342,35 +326,13 @@ def _read_columns(pinned: Pinned) -> dict[str, str]:
             f"{pinned.display}: this user may not read {', '.join(unreadable)} of "
             f"'{MEMORIES}'. Grant SELECT on the whole table; what is marked sensitive stays there."
         )
-    if columns["id"] not in _INTEGERS or not _is_unique(pinned):
+    if columns["id"] not in ("smallint", "integer", "bigint") or not known["id"][2]:
         raise SourceFormatError(
             f"{pinned.display}: '{MEMORIES}' must be a table with a whole number 'id' as its "
             f"primary key, found {columns['id']}. Export the store as JSON lines; other ids are "
             f"read from there."
         )
     return columns
-
-
-def _is_unique(pinned: Pinned) -> bool:
-    """Say whether ids are distinct and never NULL: pages of ascending ids lose nothing."""
-    return bool(
-        pinned.one(
-            "SELECT EXISTS (SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = "
-            f"i.indrelid AND a.attname = 'id' WHERE i.indrelid = to_regclass('{MEMORIES}') "
-            "AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1 "
-            "AND i.indkey[0] = a.attnum AND a.attnotnull)"
-        )
-    )
-
-
-def _read_version(pinned: Pinned) -> str | None:
-    """Return the version that the migrations wrote down themselves, or None."""
-    has = "to_regclass('alembic_version')"
-    if not pinned.one(f"SELECT coalesce(has_table_privilege({has}, 'SELECT'), false)"):
-        return None
-    found = pinned.rows("SELECT max(version_num)::text FROM alembic_version")
-    version = _text(found[0][0]) if found and found[0][0] is not None else ""
-    return version if version.isdecimal() else None
 
 
 def _knows_users(pinned: Pinned, reader: Reader) -> bool:
@@ -417,11 +379,9 @@ def visible_sql(reader: Reader, table: str = "m") -> str:
         return "true"
     if "user_id" not in reader.columns:
         return f"%(user)s = '{DEFAULT_USER}'"
+    shared = "EXISTS (SELECT 1 FROM {} s WHERE s.shared_with = %(user)s AND {})"
     found = [f"{user_sql(reader, table)} = %(user)s"]
-    for share, condition in _share_conditions(reader, table).items():
-        found.append(
-            f"EXISTS (SELECT 1 FROM {share} s WHERE s.shared_with = %(user)s AND {condition})"
-        )
+    found += [shared.format(*rule) for rule in _share_conditions(reader, table).items()]
     return f"({' OR '.join(found)})"
 
 
@@ -429,7 +389,7 @@ def shares_sql(reader: Reader) -> str:
     """Return a query for who may read which row besides its owner; "" where nothing is shared."""
     condition = "true" if reader.user is None else "s.shared_with = %(user)s"
     found = [
-        f"SELECT m.id AS memory_id, s.shared_with FROM {share} s JOIN {MEMORIES} m ON {rule} "
+        f"SELECT m.id::text AS memory_id, s.shared_with FROM {share} s JOIN {MEMORIES} m ON {rule} "
         f"WHERE {condition}"
         for share, rule in _share_conditions(reader, "m").items()
     ]
@@ -454,15 +414,10 @@ def _share_conditions(reader: Reader, table: str) -> dict[str, str]:
 # Rows of `memories` in pages, the text of marked ones left out. Expressions are made of this
 # module's constants and of columns that it knows; values are always sent apart.
 
+# A row with more text is not fetched; the store's own limit is 1,400 characters
 MAX_ROW_BYTES = 16 * 2**20
-"""A row with more text is not fetched; the store's own limit is 1,400 characters."""
-
-PAGE_ROWS = 1_000
-"""Rows of a page: more saves statements, fewer memory."""
-
-PAGE_BYTES = 32 * 2**20
-"""A page ends early once its texts reach this: larger saves statements, smaller memory."""
-
+PAGE_ROWS = 1_000  # rows of a page: more saves statements, fewer memory
+PAGE_BYTES = 32 * 2**20  # of texts, at which a page ends early: likewise
 _TEXTS = ("content", "category", "tags", "expanded_keywords")
 _MOMENTS = ("created_at", "updated_at", "deleted_at")
 
@@ -490,59 +445,53 @@ def field_names(reader: Reader) -> tuple[str, ...]:
     return ("id", *_TEXTS, "importance", *moments, "user_id")
 
 
-def read_pages(
-    pinned: Pinned, reader: Reader, keys: Sequence[int] | None = None
-) -> Iterator[RawRow]:
+def read_pages(pinned: Pinned, reader: Reader, since_us: int | None = None) -> Iterator[RawRow]:
     """Yield rows by ascending id, PAGE_ROWS and about PAGE_BYTES of which are held at most.
 
     Fields are text, float, None, or bytes where text is not in any encoding; moments are ISO 8601.
-    A row that is too large is never fetched: the server knows its length.
+    A row that is too large is never fetched: the server knows its length. With `since_us`, only
+    those with updated_at >= it; NULL is none.
     """
-    sql = _page_sql(reader, by_key=keys is not None)
-    names = field_names(reader)
-    values: dict[str, object] = {"user": reader.user, "keys": keys, "after": None}
-    while found := pinned.rows(sql, values):
-        yield from (_row(names, row) for row in found)
-        values["after"] = found[-1][0]
-
-
-def _page_sql(reader: Reader, *, by_key: bool) -> str:
-    names = field_names(reader)
     lengths = " + ".join(f"coalesce(octet_length(m.{name}::text), 0)" for name in _TEXTS)
-    where = ["(%(after)s::bigint IS NULL OR m.id > %(after)s)", visible_sql(reader)]
-    where += ["m.id = ANY(%(keys)s::bigint[])"] if by_key else []
-    shown = ", ".join(_shown(name, reader) for name in names[1:])
-    is_sent = f"mark IS NULL AND bytes <= {MAX_ROW_BYTES}"
-    return (
-        f"WITH page AS MATERIALIZED (SELECT m.id, {mark_sql(reader.columns)} AS mark, "
-        f"{lengths} AS bytes FROM {MEMORIES} m WHERE {' AND '.join(where)} "
-        f"ORDER BY m.id LIMIT {PAGE_ROWS}), "
-        f"sized AS (SELECT *, CASE WHEN {is_sent} THEN bytes ELSE 0 END AS sent FROM page), "
-        # Never falls: what is left out of a page is all that comes after a row.
-        "placed AS (SELECT *, sum(sent) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) - sent "
-        "AS before FROM sized) "
-        f"SELECT p.id, p.mark, p.bytes, {shown} FROM placed p LEFT JOIN {MEMORIES} m "
-        f"ON m.id = p.id AND p.mark IS NULL AND p.bytes <= {MAX_ROW_BYTES} "
-        f"WHERE p.before < {PAGE_BYTES} ORDER BY p.id"
+    where = visible_sql(reader)
+    if since_us is not None and reader.columns["updated_at"].startswith("timestamp"):
+        where += " AND m.updated_at >= 'epoch'::timestamptz + %(since)s * interval '1 microsecond'"
+    sized = pinned.stream(
+        f"SELECT m.id, {mark_sql(reader.columns)}, {lengths} FROM {MEMORIES} m WHERE {where} "
+        "ORDER BY m.id",
+        {"user": reader.user, "since": since_us},
     )
+    page, sent = list[tuple[int, Any, int]](), 0
+    for key, mark, size in sized:
+        page.append((int(key), mark, size))
+        sent += size if mark is None and size <= MAX_ROW_BYTES else 0
+        if len(page) >= PAGE_ROWS or sent >= PAGE_BYTES:
+            yield from _read_page(pinned, reader, page)
+            page, sent = [], 0
+    yield from _read_page(pinned, reader, page)
 
 
-def _shown(name: str, reader: Reader) -> str:
-    if name == "user_id":
-        return user_sql(reader)
-    return f"m.{name}::text" if name in _MOMENTS else f"m.{name}"
-
-
-def _row(names: Sequence[str], values: Sequence[Any]) -> RawRow:
-    key, mark, size, *rest = values
-    key, locator = int(key), f"id {key}"
-    if mark is not None:
-        return RawRow(locator, key, {}, withheld=_text(mark))
-    if size > MAX_ROW_BYTES:
-        detail = f"row: {size} bytes of text, not fetched"
-        return RawRow(locator, key, {}, QuarantineReason.CONTENT_TOO_LARGE, detail)
-    fields = {name: _value(name, value) for name, value in zip(names[1:], rest, strict=True)}
-    return RawRow(locator, key, {"id": key, **fields})
+def _read_page(
+    pinned: Pinned, reader: Reader, page: Sequence[tuple[int, Any, int]]
+) -> Iterator[RawRow]:
+    shown = {
+        name: f"m.{name}::text" if name in _MOMENTS else f"m.{name}" for name in field_names(reader)
+    }
+    shown["user_id"] = user_sql(reader)
+    sql = (
+        f"SELECT {', '.join(shown.values())} FROM {MEMORIES} m "
+        "WHERE m.id = ANY(%(keys)s::bigint[]) ORDER BY m.id"
+    )
+    keys = [key for key, mark, size in page if mark is None and size <= MAX_ROW_BYTES]
+    found = {int(row[0]): row for row in pinned.rows(sql, {"keys": keys})} if keys else {}
+    for key, mark, size in page:
+        if mark is None and size > MAX_ROW_BYTES:
+            detail = f"row: {size} bytes of text, not fetched"
+            yield RawRow(f"id {key}", key, {}, QuarantineReason.CONTENT_TOO_LARGE, detail)
+        else:
+            values = zip(shown, found.get(key, ()), strict=mark is None)
+            fields = {name: _value(name, value) for name, value in values}
+            yield memory_row(key, None if mark is None else _text(mark), {**fields, "id": key})
 
 
 def _value(name: str, value: Any) -> object:
@@ -556,13 +505,6 @@ def _value(name: str, value: Any) -> object:
     return value
 
 
-# The tables without which the store says nothing of a kind.
-_TOLD_BY: dict[type[Any], tuple[str, ...]] = {
-    MemoryLink: ("memory_links",),
-    KnownConcept: ("concepts",),
-    KnownMention: ("memory_concepts", "concepts"),
-    KnownEdge: ("concept_edges", "concepts"),
-}
 _MICROS = "(extract(epoch FROM {}) * 1000000)::bigint"
 
 
@@ -572,7 +514,6 @@ class PostgresSource(Source):
     def __init__(
         self, name: DatabaseName, settings: SourceSettings, limits: Limits = NIGHTLY
     ) -> None:
-        """Connect, pin the state and look at its shape."""
         self._pinned = Pinned(read_address(name), limits)
         try:
             self._reader = make_reader(self._pinned, settings.user)
@@ -591,19 +532,14 @@ class PostgresSource(Source):
             f"FROM {MEMORIES} m WHERE {visible_sql(reader)}",
             {"user": reader.user},
         )[0]
-        return SourceIdentity(
-            kind=KIND,
-            location=self._pinned.display,
-            schema_version=reader.version,
-            id_kind="int",
-            marker={
-                "rows": self.count(),
-                "last_id": int(last_id or 0),
-                "last_updated_us": int(updated_us or 0),
-                "users": reader.scope_name,
-            },
-            notes=reader.notes,
-        )
+        marker: dict[str, int | str] = {
+            "rows": self.count(),
+            "last_id": int(last_id or 0),
+            "last_updated_us": int(updated_us or 0),
+            "users": reader.scope_name,
+        }
+        display, version = self._pinned.display, reader.version
+        return SourceIdentity(KIND, display, version, "int", marker, reader.notes)
 
     def count(self) -> int:
         """Return the number of rows, tombstones and withheld ones included."""
@@ -616,16 +552,7 @@ class PostgresSource(Source):
 
     def changed_since(self, since_us: int) -> Iterator[RawRow]:
         """Yield the rows with updated_at >= since_us by id, tombstones included; NULL is none."""
-        since = ""
-        if self._reader.columns["updated_at"].startswith("timestamp"):
-            since = (
-                " AND m.updated_at >= 'epoch'::timestamptz + %(since)s * interval '1 microsecond'"
-            )
-        visible = visible_sql(self._reader)
-        sql = f"SELECT m.id FROM {MEMORIES} m WHERE {visible}{since} ORDER BY m.id"
-        found = self._pinned.stream(sql, {"user": self._reader.user, "since": since_us})
-        while keys := [int(key) for (key,) in islice(found, PAGE_ROWS)]:
-            yield from read_pages(self._pinned, self._reader, keys)
+        return read_pages(self._pinned, self._reader, since_us)
 
     def close(self) -> None:
         """End the transaction and the connection."""
@@ -633,40 +560,51 @@ class PostgresSource(Source):
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
         """Yield what the store says about rows that may be seen; concepts are everybody's."""
-        sql = self._queries()[noun]
-        if sql and self._reader.tables.issuperset(_TOLD_BY.get(noun, ())):
+        tables, sql = self._queries()[noun]
+        if sql and self._reader.tables.issuperset(tables):
             for row in self._pinned.stream(sql, {"user": self._reader.user}):
                 yield noun(*map(_plain, row))
 
-    def _queries(self) -> dict[type[Any], str]:
-        """Return the query of each noun, its columns those of the noun."""
-        own = "true" if self._reader.user is None else "l.user_id = %(user)s"
-        shares = shares_sql(self._reader)
-        order = "ORDER BY x.memory_id, x.shared_with"
-        return {
-            MemoryLink: "SELECT l.src_id::text, l.dst_id::text, l.link_type, coalesce(CASE WHEN "
+    def _queries(self) -> dict[type[Any], tuple[set[str], str]]:
+        """Return by noun the tables without which nothing is said, and a query of its columns."""
+        reader, shares = self._reader, shares_sql(self._reader)
+        own = "true" if reader.user is None else "l.user_id = %(user)s"
+
+        def join(table: str, key: str) -> str:
+            """Return a join on an id, with a row that is there and may be seen."""
+            visible = visible_sql(reader, table)
+            return f"JOIN {MEMORIES} {table} ON {table}.id = {key} AND {visible}"
+
+        links = (
+            "SELECT l.src_id::text, l.dst_id::text, l.link_type, coalesce(CASE WHEN "
             f"isfinite(l.created_at) THEN {_MICROS.format('l.created_at')} END, {UNDATED_US}), "
-            f"{user_sql(self._reader, 'l')} FROM memory_links l {self._join('a', 'l.src_id')} "
-            f"{self._join('b', 'l.dst_id')} WHERE {own} ORDER BY l.id",
-            KnownConcept: 'SELECT canonical_name, ARRAY(SELECT DISTINCT u COLLATE "C" FROM '
-            "unnest(aliases) u WHERE u IS NOT NULL ORDER BY 1), coalesce(category, '') "
-            "FROM concepts ORDER BY id",
-            KnownMention: "SELECT x.memory_id::text, c.canonical_name, coalesce(x.relation, '') "
+            f"{user_sql(reader, 'l')} FROM memory_links l {join('a', 'l.src_id')} "
+            f"{join('b', 'l.dst_id')} WHERE {own} ORDER BY l.id"
+        )
+        concepts = (
+            'SELECT canonical_name, ARRAY(SELECT DISTINCT u COLLATE "C" FROM unnest(aliases) u '
+            "WHERE u IS NOT NULL ORDER BY 1), coalesce(category, '') FROM concepts ORDER BY id"
+        )
+        mentions = (
+            "SELECT x.memory_id::text, c.canonical_name, coalesce(x.relation, '') "
             "FROM memory_concepts x JOIN concepts c ON c.id = x.concept_id "
-            f"{self._join('m', 'x.memory_id')} ORDER BY x.id",
-            KnownEdge: "SELECT f.canonical_name, t.canonical_name, coalesce(e.relation, ''), "
+            f"{join('m', 'x.memory_id')} ORDER BY x.id"
+        )
+        edges = (
+            "SELECT f.canonical_name, t.canonical_name, coalesce(e.relation, ''), "
             "greatest(0, coalesce(e.weight, 0))::bigint, x.ids::text[] FROM ("
             "SELECT e.id, array_agg(DISTINCT m.id ORDER BY m.id) AS ids FROM concept_edges e "
-            f"CROSS JOIN unnest(e.evidence_memory_ids) AS u {self._join('m', 'u')} GROUP BY e.id"
+            f"CROSS JOIN unnest(e.evidence_memory_ids) AS u {join('m', 'u')} GROUP BY e.id"
             ") AS x JOIN concept_edges e ON e.id = x.id JOIN concepts f ON f.id = e.src_id "
-            "JOIN concepts t ON t.id = e.dst_id ORDER BY e.id",
-            Share: shares and f"SELECT memory_id::text, shared_with FROM ({shares}) AS x {order}",
+            "JOIN concepts t ON t.id = e.dst_id ORDER BY e.id"
+        )
+        return {
+            MemoryLink: ({"memory_links"}, links),
+            KnownConcept: ({"concepts"}, concepts),
+            KnownMention: ({"memory_concepts", "concepts"}, mentions),
+            KnownEdge: ({"concept_edges", "concepts"}, edges),
+            Share: (set(), shares and f"{shares} ORDER BY memory_id, shared_with"),
         }
-
-    def _join(self, table: str, key: str) -> str:
-        """Return a join on an id, with a row that is there and may be seen."""
-        visible = visible_sql(self._reader, table)
-        return f"JOIN {MEMORIES} {table} ON {table}.id = {key} AND {visible}"
 
 
 def _plain(value: Any) -> Any:
@@ -677,9 +615,8 @@ def _plain(value: Any) -> Any:
 
 # What changes once there may be something new to read: newest id, newest time, counters.
 
-_CONNECT_S = 5
-_STATEMENT_MS = 10_000
-"""What a sensor waits for a database: a look that takes longer is one that failed."""
+# What a sensor waits for a database: a look that takes longer is one that failed.
+_SENSOR = Limits(connect_s=5, statement_ms=10_000)
 
 _NEWEST = "SELECT max(id), max(updated_at)::text FROM memories"
 _COUNTED = """
@@ -693,8 +630,7 @@ def look_at_database(source: DatabaseName) -> list[list[Any]]:
 
     The counters tell of deleted rows, about a second late; a crash of the server resets them.
     """
-    limits = Limits(_CONNECT_S, _STATEMENT_MS)
-    with closing(Pinned(read_address(source), limits)) as database:
+    with closing(Pinned(read_address(source), _SENSOR)) as database:
         newest = database.rows(_NEWEST)
         counted = database.rows(_COUNTED, {"tables": [MEMORIES, *_TABLES]})
     return [list(row) for row in (*newest, *counted)]

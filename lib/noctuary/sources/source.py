@@ -14,6 +14,7 @@ from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingEr
 from noctuary.core.files import hash_json
 from noctuary.core.settings import Settings, SourceSettings
 from noctuary.core.store import DatabaseName, SourceName
+from noctuary.sources.transcripts import find_transcripts
 
 # What a store says about its own memories: evidence, not truth (a server's model finds concepts).
 
@@ -21,8 +22,8 @@ SUPERSEDES = "supersedes"
 PART_OF = "part-of"
 SEE_ALSO = "see-also"
 RESOLVED_BY = "resolved-by"
+# Of memory_links (claude-memory, migration 006); of supersedes the first memory is the newer.
 LINK_TYPES = (PART_OF, SUPERSEDES, SEE_ALSO, RESOLVED_BY)
-"""Of memory_links (claude-memory, migration 006); of supersedes the first memory is the newer."""
 
 
 class MemoryLink(NamedTuple):
@@ -111,14 +112,6 @@ class QuarantineRow(NamedTuple):
 
 IdKind = Literal["int", "str"]
 
-SQLITE_MAGIC = b"SQLite format 3\x00"
-GZIP_MAGIC = b"\x1f\x8b"
-
-_STORE_NAMES = (
-    "corpus.jsonl.gz", "corpus.jsonl", "memory.db", "memory/memory.db", "chroma.sqlite3",
-    "palace/chroma.sqlite3",
-)  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class SourceIdentity:
@@ -145,13 +138,20 @@ class RawRow:
     withheld: str | None = None  # Why the store kept its text back: counted as sensitive, no fields
 
 
+def memory_row(key: int, mark: object, fields: Mapping[str, object]) -> RawRow:
+    """Return a row of a table of memories; of a marked one its id and the mark alone."""
+    if mark is not None:
+        return RawRow(f"id {key}", key, {}, withheld=str(mark))
+    return RawRow(f"id {key}", key, fields)
+
+
+def true_names(said: Mapping[str, bool]) -> tuple[str, ...]:
+    """Return the names of what is so."""
+    return tuple(name for name, is_so in said.items() if is_so)
+
+
 class Source:
     """A memory store, pinned to the state it had when it was opened; `with` closes it."""
-
-    @classmethod
-    def fits(cls, file: Path, head: bytes) -> bool:
-        """Say whether a file is a store of this kind, by its name and its first bytes."""
-        return False
 
     def identity(self) -> SourceIdentity:
         """Return what is being read."""
@@ -185,6 +185,14 @@ class Source:
         self.close()
 
 
+SQLITE_MAGIC = b"SQLite format 3\x00"
+GZIP_MAGIC = b"\x1f\x8b"
+_STORE_NAMES = (
+    "corpus.jsonl.gz", "corpus.jsonl", "memory.db", "memory/memory.db", "chroma.sqlite3",
+    "palace/chroma.sqlite3",
+)  # fmt: skip
+
+
 def open_source(path: SourceName, settings: SourceSettings | None = None) -> Source:
     """Open a memory store: a SQLite file, a palace, a JSONL file, a folder of one, a database.
 
@@ -193,7 +201,7 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
     """
     # Late: the modules of the kinds import the nouns above.
     from noctuary.sources.jsonl import JsonlSource
-    from noctuary.sources.palace import PalaceSource
+    from noctuary.sources.palace import PalaceSource, is_palace
     from noctuary.sources.sqlite import SqliteSource
 
     if isinstance(path, DatabaseName):
@@ -202,9 +210,10 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
         return PostgresSource(path, settings or SourceSettings())
     file = find_file(path)
     head = _head(file, len(SQLITE_MAGIC))
-    for kind in (PalaceSource, SqliteSource, JsonlSource):
-        if kind.fits(file, head):
-            return kind(file)
+    if head == SQLITE_MAGIC:
+        return PalaceSource(file) if is_palace(file) else SqliteSource(file)
+    if head.startswith(GZIP_MAGIC) or file.suffix in (".jsonl", ".ndjson", ".gz"):
+        return JsonlSource(file)
     found = f"{len(head)} bytes" if len(head) < len(SQLITE_MAGIC) else "neither header"
     raise SourceFormatError(
         f"{file} is not a database and not JSON lines: expected a SQLite file (it starts with "
@@ -250,9 +259,7 @@ def find_file(path: Path) -> Path:
 # The change marker of a source: a digest that differs once there may be something new to read. It
 # may change without a new memory (the night then publishes nothing) but must not miss a commit.
 
-MARKER_CHARS = 32
-"""Of a SHA-256: 128 bits tell any two states of one store apart."""
-
+MARKER_CHARS = 32  # of a SHA-256: 128 bits tell any two states of one store apart
 _HEADER_BYTES = 100  # of a SQLite file: change counter, size in pages, schema cookie
 _WAL_HEADER_BYTES = 32  # holds the salts: a log that begins anew has other ones
 
@@ -261,14 +268,12 @@ def read_marker(source: SourceName, settings: Settings) -> str:
     """Return what changes with the source, or with a configured folder of transcripts."""
     looks: list[Any] = [settings.source.user]
     if isinstance(source, DatabaseName):
-        # Late, as in `open_source`.
         from noctuary.sources.postgres import look_at_database
 
         looks.append(look_at_database(source))
     else:
         looks.append(_look(source))
-    transcripts = settings.transcripts.path
-    if transcripts:
+    if transcripts := settings.transcripts.path:
         looks.append(_look_below(Path(transcripts).expanduser()))
     return hash_json(looks)[:MARKER_CHARS]
 
@@ -277,18 +282,17 @@ def _look(path: Path) -> list[Any]:
     try:
         if not path.exists():
             raise SourceMissingError(f"there is no memory store at {path}")
-        if not path.is_dir():
-            return _look_at(path)
-        return [_look_at(store) for store in stores_in(path)] or _look_below(path)
+        if path.is_dir():
+            return [_look_at(store) for store in stores_in(path)] or _look_below(path)
+        return _look_at(path)
     except PermissionError as error:
         raise SourceError(f"{path} cannot be looked at ({error.strerror})") from None
 
 
 def _look_at(file: Path) -> list[Any]:
     """Return what tells two states of a file apart; of SQLite its counter and log too."""
-    stat = file.stat()
+    stat, head = file.stat(), _head(file, _HEADER_BYTES)
     look: list[Any] = [file.name, stat.st_ino, stat.st_size, stat.st_mtime_ns]
-    head = _head(file, _HEADER_BYTES)
     if not head.startswith(SQLITE_MAGIC):
         return look
     look.append(head.hex())
@@ -305,14 +309,11 @@ def _look_below(root: Path) -> list[Any]:
     if root.is_file():
         return [_look_at(root)]
     found: list[Any] = []
-    for folder, below, names in os.walk(root):
-        below.sort()
-        for name in sorted(names):
-            if name.endswith(".jsonl"):
-                with suppress(OSError):  # it was deleted while the folder was listed
-                    stat = Path(folder, name).stat()
-                    place = os.path.relpath(folder, root)
-                    found.append([place, name, stat.st_ino, stat.st_size, stat.st_mtime_ns])
+    with suppress(OSError):
+        for file in find_transcripts(root):
+            with suppress(OSError):  # it was deleted while the folder was listed
+                stat, place = file.stat(), os.path.relpath(file.parent, root)
+                found.append([place, file.name, stat.st_ino, stat.st_size, stat.st_mtime_ns])
     return found
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from noctuary.core.errors import NoctuaryError, SourceError, SourceFormatError
 from noctuary.core.sqlite import name_fault, open_foreign
-from noctuary.sources.source import SQLITE_MAGIC, RawRow, Source, SourceIdentity
+from noctuary.sources.source import RawRow, Source, SourceIdentity, memory_row
 from noctuary.text.flags import MARKS, rows_sql
 
 # A SQLite file of somebody else, opened read-only beside its live writer and pinned to one state.
 
+# How long to wait for a writer that locks the whole file; the stores' own clients wait as long
 BUSY_TIMEOUT_MS = 30_000
-"""How long to wait for a writer that locks the whole file; the stores' own clients wait as long."""
 
 
 class PinnedFile(Source):
@@ -25,7 +25,6 @@ class PinnedFile(Source):
     _stamp: dict[str, int | str] | None = None
 
     def __init__(self, path: Path) -> None:
-        """Open the file and take the read snapshot at once."""
         self._path = path.absolute()
         with self._telling():
             self._db = self._connect()
@@ -61,13 +60,6 @@ class PinnedFile(Source):
         except sqlite3.Error as error:
             raise self._damaged(error) from None
 
-    def _check_unchanged(self) -> None:
-        if self._stamp is not None and self._stamp != self._size():
-            raise SourceError(
-                f"{self._path} changed while it was read without locks (its folder is read-only "
-                f"for this user). Run again, or give this user write access to the folder."
-            )
-
     def _one(self, sql: str, *values: Any) -> Any:
         """Return the first value of the first row."""
         with self._telling():
@@ -77,7 +69,15 @@ class PinnedFile(Source):
         """Yield the rows of a statement, and look at the end whether the file is still the same."""
         with self._telling():
             yield from self._db.execute(sql, values)
-            self._check_unchanged()
+        if self._stamp is not None and self._stamp != self._size():
+            raise SourceError(
+                f"{self._path} changed while it was read without locks (its folder is read-only "
+                f"for this user). Run again, or give this user write access to the folder."
+            )
+
+    def _columns_of(self, table: str) -> list[str]:
+        """Return the columns of a table of this name, none where there is no such table."""
+        return [str(row[1]) for row in self._db.execute(f"PRAGMA table_info({table})")]
 
     def _size(self) -> dict[str, int | str]:
         stat = self._path.stat()
@@ -106,12 +106,11 @@ class PinnedFile(Source):
 # ever written, but for the empty `-wal` and `-shm` that any reader of a WAL store leaves.
 
 KIND = "claude-memory-sqlite"
-
+# Of both versions; a store without `is_sensitive` is not one whose rows may be copied.
 REQUIRED_COLUMNS = (
     "id", "content", "category", "tags", "expanded_keywords", "importance", "is_sensitive",
     "created_at", "updated_at",
 )  # fmt: skip
-"""Of both versions; a store without `is_sensitive` is not one whose rows may be copied."""
 
 OPTIONAL_COLUMNS = (
     "session_id", "session", "wing", "room", "user_id", "user", "sensitive", "vault_path",
@@ -123,30 +122,39 @@ KNOWN_USER_VERSION = 2
 class SqliteSource(PinnedFile):
     """A claude-memory store, pinned to one snapshot."""
 
-    @classmethod
-    def fits(cls, file: Path, head: bytes) -> bool:
-        """Say yes to any SQLite file: what else it may be was asked before."""
-        return head == SQLITE_MAGIC
-
     def _look(self) -> None:
-        self._columns = _check_schema(self._db, self._path)
+        tables, info = tables_of(self._db), self._db.execute("PRAGMA table_info(memories)")
+        found = [(str(row[1]), str(row[2]).upper(), bool(row[5])) for row in info]
+        self._columns = [name for name, _, _ in found]
+        missing = [name for name in REQUIRED_COLUMNS if name not in self._columns]
+        if "memories" not in tables or missing:
+            lacks = f" and no column {', '.join(missing)} in 'memories'" if self._columns else ""
+            raise SourceFormatError(
+                f"{self._path} is a SQLite database but not a claude-memory store: expected a "
+                f"table 'memories' with the columns {', '.join(REQUIRED_COLUMNS)}; found the "
+                f"tables {', '.join(tables) or '(none)'}{lacks}. Point noctuary at the memory.db "
+                f"of claude-memory, or export the store as JSON lines."
+            )
+        keys = [f"{name} {kind}" for name, kind, is_key in found if is_key]
+        if keys != ["id INTEGER"]:
+            raise SourceFormatError(
+                f"{self._path}: the primary key of 'memories' must be 'id INTEGER PRIMARY KEY', "
+                f"found {', '.join(keys) or 'none'}. Export the store as JSON lines; text ids are "
+                f"read from there."
+            )
 
     def identity(self) -> SourceIdentity:
         """Return path, schema version and the size of the snapshot that is being read."""
         user_version = int(self._one("PRAGMA user_version"))
-        return SourceIdentity(
-            kind=KIND,
-            location=str(self._path),
-            schema_version="2" if "server_id" in self._columns else "1",
-            id_kind="int",
-            marker={
-                "user_version": user_version,
-                "rows": self.count(),
-                "last_id": int(self._one("SELECT coalesce(max(id), 0) FROM memories")),
-                **self._size(),
-            },
-            notes=("newer_schema_version",) if user_version > KNOWN_USER_VERSION else (),
-        )
+        marker = {
+            "user_version": user_version,
+            "rows": self.count(),
+            "last_id": int(self._one("SELECT coalesce(max(id), 0) FROM memories")),
+            **self._size(),
+        }
+        version = "2" if "server_id" in self._columns else "1"
+        notes = ("newer_schema_version",) if user_version > KNOWN_USER_VERSION else ()
+        return SourceIdentity(KIND, str(self._path), version, "int", marker, notes)
 
     def count(self) -> int:
         """Return the number of rows of the snapshot."""
@@ -157,43 +165,10 @@ class SqliteSource(PinnedFile):
         wanted = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
         names = [n for n in wanted if n in self._columns and n not in MARKS]
         for key, mark, *values in self._stream(rows_sql(self._columns, names)):
-            locator = f"id {key}"
-            if mark is None:
-                yield RawRow(locator, key, dict(zip(names, values, strict=True)))
-            else:
-                yield RawRow(locator, key, {}, withheld=str(mark))
-
-
-def columns_of(db: sqlite3.Connection, table: str) -> list[str]:
-    """Return the columns of a table of this name, none where there is no such table."""
-    return [str(row[1]) for row in db.execute(f"PRAGMA table_info({table})")]
+            yield memory_row(key, mark, dict(zip(names, values, strict=True)))
 
 
 def tables_of(db: sqlite3.Connection) -> list[str]:
     """Return the names of all tables, sorted."""
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
     return [str(name) for (name,) in db.execute(sql)]
-
-
-def _check_schema(db: sqlite3.Connection, path: Path) -> list[str]:
-    """Return the columns of `memories`, or say what was found instead."""
-    tables, columns = tables_of(db), columns_of(db, "memories")
-    missing = [name for name in REQUIRED_COLUMNS if name not in columns]
-    if "memories" not in tables or missing:
-        raise SourceFormatError(
-            f"{path} is a SQLite database but not a claude-memory store: expected a table "
-            f"'memories' with the columns {', '.join(REQUIRED_COLUMNS)}; found the tables "
-            f"{', '.join(tables) or '(none)'}"
-            + (f" and no column {', '.join(missing)} in 'memories'" if columns else "")
-            + ". Point noctuary at the memory.db of claude-memory, "
-            "or export the store as JSON lines."
-        )
-    info = db.execute("PRAGMA table_info(memories)")
-    key = [(str(row[1]), str(row[2]).upper()) for row in info if row[5]]
-    if key != [("id", "INTEGER")]:
-        raise SourceFormatError(
-            f"{path}: the primary key of 'memories' must be 'id INTEGER PRIMARY KEY', found "
-            f"{', '.join(f'{name} {kind}' for name, kind in key) or 'none'}. Export the store as "
-            f"JSON lines; text ids are read from there."
-        )
-    return columns

@@ -21,8 +21,6 @@ from noctuary.core.types import to_micros
 from noctuary.sources.injected import cut_blocks, is_tool_answer
 from noctuary.text.secrets import find_text_sensitivity
 
-# What an ingest did, as counts: nothing of what was said.
-
 
 class Skip(StrEnum):
     """Why a line gave no turn; the first reason that applies."""
@@ -41,7 +39,7 @@ class Skip(StrEnum):
 
 @dataclass(slots=True)
 class IngestReport:
-    """The account of one ingest."""
+    """The account of one ingest, in counts: nothing of what was said."""
 
     files: int = 0  # Files that were looked at
     unchanged: int = 0  # Those of them that nothing was read of
@@ -71,12 +69,9 @@ class IngestReport:
 # Which files are transcripts.
 
 SUFFIX = ".jsonl"
-
 _LOOKED_AT_BYTES = 256 * 2**10
 _LOOKED_AT_LINES = 40
-_LOOKED_AT_FILES = 40
-"""Files of a folder that are looked at to tell what it holds."""
-
+_LOOKED_AT_FILES = 40  # files of a folder that are looked at to tell what it holds
 _CLAUDE_TYPES = frozenset({"user", "assistant", "system", "attachment", "progress"})
 
 
@@ -96,8 +91,7 @@ def is_transcripts(path: Path) -> bool:
     """Say whether a file, or a file below a folder, holds lines of a transcript; never raises."""
     try:
         if path.is_dir():
-            found = islice(find_transcripts(path), _LOOKED_AT_FILES)
-            return any(map(_holds_transcript, found))
+            return any(map(_holds_transcript, islice(find_transcripts(path), _LOOKED_AT_FILES)))
         return path.suffix == SUFFIX and _holds_transcript(path)
     except OSError:
         return False
@@ -107,11 +101,8 @@ def _holds_transcript(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as handle:
-        lines = islice(read_lines(handle, 0, _LOOKED_AT_BYTES), _LOOKED_AT_LINES)
-        for line in lines:
-            value = parse_object(line.data) if line.data else None
-            if value is None:
-                continue
+        for line in islice(read_lines(handle, 0, _LOOKED_AT_BYTES), _LOOKED_AT_LINES):
+            value = parse_object(line.data or b"") or {}
             if is_codex(value) or (value.get("type") in _CLAUDE_TYPES and "message" in value):
                 return True
             if "id" in value and "content" in value:
@@ -121,14 +112,9 @@ def _holds_transcript(path: Path) -> bool:
 
 # The lines of a growing file from a byte offset on.
 
-MAX_READ_BYTES = 64 * 2**20
-"""Longest line that is held at all. Prompts with several images have some 30 MB."""
-
-MAX_LINE_BYTES = 4 * 2**20
-"""Longest line that is parsed, images aside: hostile JSON takes some twenty times its length."""
-
+MAX_READ_BYTES = 64 * 2**20  # that are held at all: prompts with several images have some 30 MB
+MAX_LINE_BYTES = 4 * 2**20  # that are parsed: hostile JSON takes some twenty times its length
 _CHUNK_BYTES = 1 << 20
-
 # Nothing that anybody said has so many of these characters in a row.
 _ENCODED = re.compile(rb'"[A-Za-z0-9+/]{4096,}={0,2}"')
 _ENCODED_FROM_BYTES = 64 * 2**10
@@ -152,12 +138,10 @@ def read_lines(handle: BinaryIO, start: int, stop: int) -> Iterator[Line]:
         data = handle.readline(min(MAX_READ_BYTES, stop - place))
         if not data:
             return
-        size = len(data)
-        kept: bytes | None = data
+        size, kept = len(data), data
         while not data.endswith(b"\n") and place + size < stop:
             # Longer than is held: only its length is wanted.
-            kept = None
-            data = handle.readline(min(_CHUNK_BYTES, stop - place - size))
+            kept, data = None, handle.readline(min(_CHUNK_BYTES, stop - place - size))
             if not data:
                 break
             size += len(data)
@@ -178,11 +162,9 @@ def parse_object(data: bytes | str) -> dict[str, object] | None:
     return cast("dict[str, object]", value) if isinstance(value, dict) else None
 
 
-# When a turn was said: the line's stamp, put in the order of the file.
-
+# How far before an earlier line's a stamp is a corrected clock, and its turn put behind that line;
+# wider puts more turns of a copied history behind what follows it.
 MAX_SKEW_US = 3_600_000_000
-"""How far before an earlier line's a stamp is a corrected clock, and its turn put behind that line;
-wider puts more turns of a copied history behind what follows it."""
 
 
 def parse_moment(value: object) -> int | None:
@@ -193,10 +175,8 @@ def parse_moment(value: object) -> int | None:
         moment = datetime.fromisoformat(value.strip())
     except ValueError:
         return None
-    if not 1970 <= moment.year <= 2200:
-        return None
     micros = to_micros(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    return micros if micros >= 0 else None
+    return micros if micros >= 0 and 1970 <= moment.year <= 2200 else None
 
 
 def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
@@ -208,11 +188,7 @@ def place_after(stamp_us: int | None, last_us: int | None) -> int | None:
     return stamp_us
 
 
-# The project that a folder belongs to, as the wing of its turns and of a hook's recall.
-
-MAX_PROJECT_CHARS = 120
-"""Longest name; a longer one is cut. More costs a longer line per memory in a prompt."""
-
+MAX_PROJECT_CHARS = 120  # of a name; more costs a longer line per memory in a prompt
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 _WORKTREES = (".claude", "worktrees")
 
@@ -220,8 +196,8 @@ _WORKTREES = (".claude", "worktrees")
 def project_of(folder: str) -> str:
     """Return the name of the project at a path (its last folder), "" where there is none.
 
-    The path need not exist; a worktree of Claude Code belongs to its repository. Printable, NFC, at
-    most `MAX_PROJECT_CHARS` characters.
+    It is the wing of its turns and of a hook's recall. The path need not exist; a worktree of
+    Claude Code belongs to its repository.
     """
     text = unicodedata.normalize("NFC", folder)
     is_windows = _WINDOWS.match(text) is not None
@@ -290,8 +266,8 @@ def _without_tagged(text: str) -> str:
 Role = Literal["user", "assistant"]
 PartKind = Literal["text", "call", "result"]
 
+# Of an id, session or tool name; longer ones are cut: they are text in the wrong place.
 MAX_NAME_CHARS = 200
-"""Longest id, session or tool name; longer ones are cut: they are text in the wrong place."""
 
 
 class Part(NamedTuple):
@@ -377,39 +353,31 @@ def as_name(value: object) -> str:
     return "".join(c if c.isprintable() else " " for c in value[:MAX_NAME_CHARS]).strip()
 
 
-# Tool calls and their results as short text.
-#
-#     [Bash: git log -3]
-#     [Bash result: 4f2a fix the tax rounding ... ]
+# Tool calls and their results as short text: [Bash: git log -3], [Bash result: 4f2a fix the tax].
 
 _GAP = " ... "
-_TAIL_SHARE = 3
-"""One part in so many of a text that is cut comes from its end: errors stand there."""
+_TAIL_SHARE = 3  # one part in so many of a text that is cut comes from its end: errors stand there
 
 
 def call_texts(arguments: object) -> tuple[str, ...]:
     """Return a call's arguments as texts, each behind "name=" where there are several."""
-    if isinstance(arguments, str):
-        parsed = parse_object(arguments)
-        if parsed is None:
-            return (arguments,)
-        arguments = parsed
-    pairs = [(name, _shown(value)) for name, value in as_object(arguments).items()]
-    if len(pairs) == 1:
-        return (pairs[0][1],)
-    return tuple(f"{name}={text}" for name, text in pairs)
+    parsed = parse_object(arguments) if isinstance(arguments, str) else as_object(arguments)
+    if parsed is None:
+        return (str(arguments),)
+    texts = {name: _shown(value) for name, value in parsed.items()}
+    if len(texts) == 1:
+        return tuple(texts.values())
+    return tuple(f"{name}={text}" for name, text in texts.items())
 
 
-def render_call(name: str, texts: tuple[str, ...], chars: int) -> str:
-    """Return a call on one line; with `chars` 0 its name only."""
-    text = shorten("; ".join(texts), chars)
-    return f"[{name or 'tool'}: {text}]" if text else f"[{name or 'tool'}]"
-
-
-def render_result(name: str, texts: tuple[str, ...], chars: int, *, is_error: bool) -> str:
-    """Return a result on one line; "" where nothing of it is shown."""
-    text = shorten("\n".join(texts), chars)
-    return f"[{name or 'tool'} {'failed' if is_error else 'result'}: {text}]" if text else ""
+def render_tool(part: Part, label: str, texts: tuple[str, ...], chars: int) -> str:
+    """Return a call or a result on one line; "" for a result of which nothing is shown."""
+    name, is_call = label or "tool", part.kind == "call"
+    text = shorten(("; " if is_call else "\n").join(texts), chars)
+    if not text:
+        return f"[{name}]" if is_call else ""
+    kind = "" if is_call else " failed" if part.is_error else " result"
+    return f"[{name}{kind}: {text}]"
 
 
 def shorten(text: str, chars: int) -> str:
@@ -442,9 +410,7 @@ def _shown(value: object) -> str:
 
 # What of a message may be kept, as it will be kept.
 
-MAX_TEXT_CHARS = 100_000
-"""Characters kept of one text; more keeps pasted files whole, which encoders do not read anyway."""
-
+MAX_TEXT_CHARS = 100_000  # of one text; more keeps pasted files, which encoders do not read anyway
 # NUL ends a text in C, and a lone surrogate cannot be written.
 _UNWRITABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -475,11 +441,7 @@ def vet_part(part: Part, tool_chars: int) -> Vetted | None:
     withheld = find_text_sensitivity("\n".join((part.label, *texts))) is not None
     label = "tool" if withheld and find_text_sensitivity(part.label) else part.label
     shown = () if withheld else texts
-    if part.kind == "call":
-        text = render_call(label, shown, tool_chars)
-    else:
-        text = render_result(label, shown, tool_chars, is_error=part.is_error)
-    return Vetted(text, label, withheld=withheld)
+    return Vetted(render_tool(part, label, shown, tool_chars), label, withheld=withheld)
 
 
 def clean_text(text: str) -> str:
@@ -492,7 +454,6 @@ def clean_text(text: str) -> str:
 # 1.3).
 
 CLAUDE = "claude"
-
 _META_FLAGS = ("isMeta", "isVisibleInTranscriptOnly")
 _SYNTHETIC_MODEL = "<synthetic>"
 
@@ -526,13 +487,12 @@ def read_claude(line: Mapping[str, object], context: FileContext) -> list[Readin
     if is_sidechain:
         session = f"{session}/{as_name(line.get('agentId')) or 'sidechain'}"
     at_us = context.said_at(line)
-    returned = tuple(p for p in parts if p.kind == "result")
-    spoken = tuple(p for p in parts if p.kind != "result")
-    return [
-        Message(native_id, role, CLAUDE, session, context.project, at_us, is_sidechain, own)
-        for native_id, own in (("", returned), (native, spoken))
-        if own
-    ]
+    found = list[Reading]()
+    for native_id, is_result in (("", True), (native, False)):
+        if own := tuple(p for p in parts if (p.kind == "result") is is_result):
+            where = (session, context.project, at_us, is_sidechain)
+            found.append(Message(native_id, role, CLAUDE, *where, own))
+    return found
 
 
 def _parts(content: object, uuid: str) -> Iterator[Part]:
@@ -564,7 +524,6 @@ def _uuid(line: Mapping[str, object]) -> str:
 # Source: the published protocol of openai/codex (codex-rs/protocol, rollout/src/policy.rs).
 
 CODEX = "codex"
-
 _TYPES = frozenset({"session_meta", "turn_context", "response_item", "event_msg", "compacted"})
 _CALLS = {"function_call": "arguments", "custom_tool_call": "input", "local_shell_call": "action"}
 _RESULTS = frozenset({"function_call_output", "custom_tool_call_output"})
@@ -581,15 +540,17 @@ def read_codex(line: Mapping[str, object], context: FileContext) -> list[Reading
     if isinstance(found, Skip):
         return [found]
     native, role, part = found
-    at_us = context.said_at(line)
-    own = (context.session, context.project, at_us, context.is_sidechain, (part,))
-    return [Message(native, role, CODEX, *own)]
+    where = (context.session, context.project, context.said_at(line), context.is_sidechain)
+    return [Message(native, role, CODEX, *where, (part,))]
+
+
+_Item = tuple[str, Role, Part]
+"""The native id of the turn that a line adds a part to, who says it, and the part."""
 
 
 def _read_item(
     line: Mapping[str, object], payload: Mapping[str, object], context: FileContext
-) -> tuple[str, Role, Part] | Skip:
-    """Return the native id of the turn that a line adds a part to, who says it, and the part."""
+) -> _Item | Skip:
     kind, inner = line.get("type"), payload.get("type")
     if kind == "session_meta":
         _learn(payload, context)
@@ -604,9 +565,7 @@ def _read_item(
     return _read_response(payload, stamp, context) if kind == "response_item" else Skip.OTHER_TYPE
 
 
-def _read_response(
-    payload: Mapping[str, object], stamp: str, context: FileContext
-) -> tuple[str, Role, Part] | Skip:
+def _read_response(payload: Mapping[str, object], stamp: str, context: FileContext) -> _Item | Skip:
     inner = payload.get("type")
     if inner == "message":
         # Those of other roles: the prompt's frame, and what `event_msg` says again.
@@ -648,9 +607,7 @@ def _learn(payload: Mapping[str, object], context: FileContext) -> None:
     context.is_sidechain = "subagent" in as_object(source) or named == "subagent"
 
 
-def _said(
-    role: Role, text: object, stamp: str, payload: Mapping[str, object]
-) -> tuple[str, Role, Part] | Skip:
+def _said(role: Role, text: object, stamp: str, payload: Mapping[str, object]) -> _Item | Skip:
     if not isinstance(text, str) or not text.strip():
         return Skip.NO_CONTENT
     native = as_name(payload.get("id"))

@@ -1,9 +1,4 @@
-"""The access log: one row per returned memory, appended by one serialized writer per store.
-
-No text of a query or of a memory has a place in it, and memories that are not in a snapshot
-(sensitive ones) never get here. Appending never raises and never waits longer than
-`WAIT_AT_MOST_S`.
-"""
+"""The access log: one row per returned memory; no text of a query or of a memory is in it."""
 
 from __future__ import annotations
 
@@ -32,11 +27,9 @@ CREATE TABLE IF NOT EXISTS retrievals (
 
 
 def append_retrievals(path: Path, *, snapshot_id: str, memory_ids: Sequence[str]) -> str | None:
-    """Append one row per returned memory, best first, from rank 1 on, in one transaction.
+    """Append one row per returned memory, best first, from rank 1 on; return what went wrong.
 
-    Returns:
-        None on success, else what went wrong (locked, full disk, read-only): the caller reports it,
-        and the rows wait in memory for the next append or the end of the process.
+    It never raises; rows of an append that failed wait for the next or the end of the process.
     """
     now_us = time.time_ns() // 1000
     try:

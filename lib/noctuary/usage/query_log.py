@@ -1,9 +1,8 @@
 """The query log: what was asked before and what it found, for query expansion only.
 
-It is the one file of a store that holds what people typed, so it is made readable by its owner
-only, is written only while query expansion is on, forgets (`RETENTION_DAYS`, `KEPT_AT_MOST`), and
-tells a user only that user's own queries. What a further question of an expansion found, and what
-is sensitive, must not be given to it. It is a convenience: no fault here fails a recall.
+It is the one file of a store that holds what people typed: readable by its owner only, written only
+while query expansion is on, it forgets, and tells a user only that user's own queries. What a
+further question of an expansion found, and what is sensitive, must not be given to it.
 """
 
 from __future__ import annotations
@@ -19,23 +18,11 @@ from numpy.typing import NDArray
 
 from noctuary.core.sqlite import WAIT_AT_MOST_S, LogFormat, append_rows, open_log
 
-RETENTION_DAYS = 90
-"""How long a query can be found; bounds query_expansion_lookback_days. Longer knows more, shorter
-keeps less about a person."""
-
-KEPT_AT_MOST = 5_000
-"""Newest queries kept and compared (some 8 MB at 384 dimensions); more costs every expanded recall
-memory and time."""
-
-PRUNED_EVERY = 64
-"""Appends between two prunings; more often costs each recall, less often lets the file exceed its
-bounds by as many rows."""
-
-TEXT_CHARS = 2_000
-"""Characters of a query that are kept; a longer one is a pasted document, never asked twice."""
-
+RETENTION_DAYS = 90  # a query can be found; bounds query_expansion_lookback_days
+KEPT_AT_MOST = 5_000  # newest queries kept and compared: some 8 MB at 384 dimensions
+PRUNED_EVERY = 64  # appends; less often lets the file exceed its bounds by as many rows
+TEXT_CHARS = 2_000  # kept of a query; a longer one is a pasted document, never asked twice
 _DAY_US = 86_400_000_000
-
 QUERY_LOG = LogFormat(
     noun="the query log",
     version=1,
@@ -87,10 +74,8 @@ def append_query(
 ) -> str | None:
     """Append one query, its unit vector and what it found without any expansion; forget old ones.
 
-    `asked_us` is the clock's: retention counts from it. `user` is None for a recall without a user.
-
-    Returns:
-        None on success, else what went wrong: the query is lost, which the caller reports.
+    Retention counts from `asked_us`; `user` is None for a recall without one. Returns what went
+    wrong: the query is lost then.
     """
     row = (
         _clean(text[:TEXT_CHARS]),
@@ -115,9 +100,8 @@ def similar_queries(
 ) -> tuple[list[LoggedQuery], str | None]:
     """Return the logged queries nearest to a unit vector, most similar first, then newest; a fault.
 
-    Only those of this encoder and user (None: of recalls without a user, not of all). Queries of
-    the wording `exclude_text` (case and spaces aside) are left out; of one wording the newest
-    counts.
+    Only those of this encoder and user (None: of recalls without one). Queries of the wording
+    `exclude_text` (case and spaces aside) are left out; of one wording the newest counts.
     """
     if limit <= 0:
         return [], None
@@ -138,7 +122,7 @@ def _nearest(
     limit: int,
     exclude_text: str,
 ) -> list[LoggedQuery]:
-    """Return those of some rows, newest first, that are nearest to a vector."""
+    """Return those of some rows, newest first, that are nearest to a unit vector."""
     vectors = np.frombuffer(b"".join(blob for *_, blob in rows), dtype="<f4")
     # Row by row, so that a query's cosine does not depend on how many others there are.
     cosines = np.einsum("nd,d->n", vectors.reshape(-1, vector.size), vector.astype(np.float32))

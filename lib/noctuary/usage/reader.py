@@ -18,9 +18,9 @@ from noctuary.core.types import UNDATED_US
 # The file usage.sqlite: its format, its tables and what its rows mean. The night replaces the file
 # as a whole; nobody ever writes into the one that readers have open.
 
-FORMAT = 1
-"""`user_version` of the file; bumped when an older reader would misread it."""
-
+FORMAT = 1  # `user_version` of the file; bumped when an older reader would misread it
+# `access` has the memories that were ever returned and still exist, `ltp` all that were scanned,
+# `co_retrieval` the pairs with a < b by code point.
 SCHEMA = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
 CREATE TABLE access (
@@ -34,8 +34,6 @@ CREATE TABLE ltp (
     decayed_score REAL NOT NULL, last_accessed_us INTEGER NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = {FORMAT};
 """
-"""`access` has the memories that were ever returned and still exist, `ltp` all that were scanned,
-`co_retrieval` the pairs with a < b by code point."""
 
 # Keys of `meta`.
 WINDOW_DAYS = "window_days"  # `access.recent` counts the retrievals of so many days before AS_OF_US
@@ -44,63 +42,52 @@ DIGEST = "digest"  # Of window, `access` and `co_retrieval` (SHA-256): equal one
 NOT_SCANNED = "ltp_not_scanned"  # Memories that the last scan left out because of max_scan_depth
 RESUME_AT = "ltp_resume_at"  # Position from which the next bounded scan goes on
 
-# Long-term potentiation: what is recalled often counts more. The formulas, vectorised.
-#
-# Two faces of one number (DESIGN section 4): the multiplier in [1, max_boost] for ranking, the
-# score in [0, 1] for thresholds of compaction. A threshold of 0.3 has no meaning on a scale that
-# starts at 1.
+# Long-term potentiation: what is recalled often counts more. Two faces of one number: the
+# multiplier in [1, max_boost] for ranking, the score in [0, 1] for thresholds of compaction.
 
+Ints, Floats = NDArray[np.int64], NDArray[np.float64]
+
+# Weight of ln(1 + n) (MemPalace #441): with it 27 retrievals in the window double a score.
 LTP_GAIN = 0.3
-"""Weight of ln(1 + n) (MemPalace #441): with it 27 retrievals in the window double a score; more
-lets a habit win sooner, less needs more retrievals for the same lift."""
-
 _DAY_US = 86_400_000_000
 
 
-def ltp_multiplier(retrievals: NDArray[np.int64], max_boost: float) -> NDArray[np.float64]:
+def ltp_multiplier(retrievals: Ints, max_boost: float) -> Floats:
     """Return clamp(1 + 0.3 * ln(1 + n), 1, max_boost) of n >= 0 retrievals inside the window."""
     return np.clip(1.0 + LTP_GAIN * np.log1p(np.maximum(retrievals, 0)), 1.0, max_boost)
 
 
-def ltp_score(multiplier: NDArray[np.float64], max_boost: float) -> NDArray[np.float64]:
+def ltp_score(multiplier: Floats, max_boost: float) -> Floats:
     """Return the multiplier on a scale of [0, 1]; 0 where max_boost is 1: use says nothing then."""
-    room = max_boost - 1.0
-    if room <= 0.0:
+    if max_boost <= 1.0:
         return np.zeros_like(multiplier)
-    return np.clip((multiplier - 1.0) / room, 0.0, 1.0)
+    return np.clip((multiplier - 1.0) / (max_boost - 1.0), 0.0, 1.0)
 
 
-def decayed(
-    score: NDArray[np.float64], idle_days: NDArray[np.float64], decay_lambda: float
-) -> NDArray[np.float64]:
+def decayed(score: Floats, idle_days: Floats, decay_lambda: float) -> Floats:
     """Return score * exp(-lambda * days since the last access) (RFC 914, phase 13); all >= 0."""
     return score * np.exp(-decay_lambda * idle_days)
 
 
-def last_accessed(
-    last_us: NDArray[np.int64], created_at_us: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def last_accessed(last_us: Ints, created_at_us: Ints) -> Ints:
     """Return when each memory was last of use: its last retrieval, else its creation."""
     return np.where(last_us == UNDATED_US, created_at_us, last_us)
 
 
-def idle_days(accessed_us: NDArray[np.int64], now_us: int) -> NDArray[np.float64]:
+def idle_days(accessed_us: Ints, now_us: int) -> Floats:
     """Return days since the last access, >= 0; 0 of an unknown or future moment."""
     known = np.where(accessed_us == UNDATED_US, now_us, accessed_us)
     return np.maximum((now_us - known) / _DAY_US, 0.0)
 
 
-# UsageReader: what recall may know about use. Read side: standard library and numpy.
-#
 # The night never changes the file, it puts another in its place. So a reader opens it immutable,
-# takes no lock, and answers from the one it opened however many nights go by; `refreshed` looks
-# for a newer one. Without a readable file every answer is "never used": use may lift a memory, its
-# absence must not fail a recall.
+# takes no lock, and answers from the one it opened; `refreshed` looks for a newer one. Without a
+# readable file every answer is "never used": its absence must not fail a recall.
 
 _Answer = TypeVar("_Answer")
 _IDS = "SELECT value FROM json_each(?)"
 
-Counts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+Counts = tuple[Ints, Ints, Ints]
 """Retrievals inside the window, distinct days over all time, last retrieval in microseconds."""
 
 
@@ -119,16 +106,19 @@ class UsageReader(ReplacedFile):
             return
         try:
             self._db = connect_immutable(path, check_same_thread=False)
-            self._read(self._db)
+            meta = self._read_meta(self._db, FORMAT)
+            self.window_days, self.as_of_us = int(meta[WINDOW_DAYS]), int(meta[AS_OF_US])
+            self.not_scanned = int(meta.get(NOT_SCANNED, 0))
+            self.digest = str(meta[DIGEST])
         except READ_FAULTS as error:
             self._give_up(error)
 
     def close(self) -> None:
         """Close the file; every later answer is "never used"."""
         with self._lock:
-            db, self._db = self._db, None
-            if db is not None:
-                db.close()
+            if self._db is not None:
+                self._db.close()
+            self._db = None
 
     def counts(self, memory_ids: Sequence[str]) -> Counts:
         """Return recent, days and last_us, int64, aligned; 0, 0, UNDATED_US for one never used."""
@@ -137,13 +127,11 @@ class UsageReader(ReplacedFile):
 
     def most_used(self, limit: int) -> list[str]:
         """Return the ids recalled most often inside the window, most first; ties: latest first."""
-        sql = (
-            "SELECT memory_id FROM access WHERE recent > 0 "
-            "ORDER BY recent DESC, last_us DESC, memory_id LIMIT ?"
-        )
+        order = "recent DESC, last_us DESC, memory_id"
+        sql = f"SELECT memory_id FROM access WHERE recent > 0 ORDER BY {order} LIMIT ?"
         return self._ask(lambda db: [m for (m,) in db.execute(sql, [max(limit, 0)])], [])
 
-    def co_retrieved(self, memory_ids: Sequence[str]) -> NDArray[np.int64]:
+    def co_retrieved(self, memory_ids: Sequence[str]) -> Ints:
         """Return, per id, how often it was recalled together with the others, summed: int64."""
         totals = dict.fromkeys(memory_ids, 0)
         ids = json.dumps(list(totals))
@@ -163,23 +151,14 @@ class UsageReader(ReplacedFile):
                     self._give_up(error)
         return unknown
 
-    def _read(self, db: sqlite3.Connection) -> None:
-        meta = self._read_meta(db, FORMAT)
-        self.window_days = int(meta[WINDOW_DAYS])
-        self.as_of_us = int(meta[AS_OF_US])
-        self.not_scanned = int(meta.get(NOT_SCANNED, 0))
-        self.digest = str(meta[DIGEST])
-
     def _give_up(self, error: Exception) -> None:
         """Answer nothing from here on: half an answer would be neither today's nor a replay's."""
         if self._db is not None:
             self._db.close()
         self._db = None
         self.digest = ""
-        self.warning = (
-            f"{self.path.name} cannot be read ({error}): use does not count until the next night "
-            "has replaced it"
-        )
+        until = "use does not count until the next night has replaced it"
+        self.warning = f"{self.path.name} cannot be read ({error}): {until}"
 
 
 def read_counts(db: sqlite3.Connection, memory_ids: Sequence[str]) -> Counts:

@@ -7,7 +7,7 @@ import json
 import shutil
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,18 +42,13 @@ from noctuary.work.stage import BatchTimings, StageOutput
 
 _DAY_US = 86_400_000_000
 
-# Folding the access log from where the last night stopped.
-#
-# The sums outlive the rows they were made of.
+# Folding the access log from where the last night stopped: the sums outlive the rows.
 
 _FORMAT = 2
-
 _SUMS = (
     f"SELECT memory_id, retrieved_at_us / {_DAY_US}, COUNT(*), MAX(retrieved_at_us) "
     "FROM retrievals WHERE {which} GROUP BY 1, 2 ORDER BY 1, 2"
 )
-
-
 # The highest that was ever given: the last row may have been deleted.
 _LAST_POSITION = """
     SELECT max(ifnull((SELECT max(position) FROM retrievals), 0),
@@ -81,42 +76,31 @@ class Folded:
     days: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
 
     def to_json(self) -> str:
-        """Return the text that `parse_folded` reads."""
+        """Return the text that `read_folded` reads."""
         content = {"by_memory": self.by_memory, "mark": self.mark, "days": self.days}
         return json.dumps({"format": _FORMAT, **content}, sort_keys=True) + "\n"
 
 
-def parse_folded(text: str) -> Folded | None:
-    """Return what `Folded.to_json` wrote in this version; else None."""
+def read_folded(path: Path) -> Folded:
+    """Return what the nights before have folded; nothing where the file is missing or damaged."""
     try:
-        content: dict[str, Any] = parse_json(text)
+        content: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
         mark = Mark(*map(int, content["mark"]))
         by_memory, days = (
             {m: (int(n), int(last)) for m, (n, last) in content[name].items()}
             for name in ("by_memory", "days")
         )
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-    is_whole = content.get("format") == _FORMAT and days.keys() == by_memory.keys()
-    return Folded(by_memory, mark, days) if is_whole else None
-
-
-def read_folded(path: Path) -> Folded:
-    """Return what the nights before have folded.
-
-    Nothing, if the file is missing or damaged: the whole log that is left is folded then.
-    """
-    try:
-        return parse_folded(path.read_text(encoding="utf-8")) or Folded()
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return Folded()
+    is_whole = content.get("format") == _FORMAT and days.keys() == by_memory.keys()
+    return Folded(by_memory, mark, days) if is_whole else Folded()
 
 
 def fold_on(before: Folded, log_path: Path) -> tuple[Folded, int]:
     """Add the rows of the log that are not in the sums yet, and count them.
 
-    A log that took the place of the one folded before is added as a whole; one that was put back
-    from a backup from the latest moment on that was folded. A missing log adds nothing.
+    Another log than the one folded before is added as a whole, one put back from a backup from the
+    latest moment on that was folded. A missing log adds nothing.
     """
     if not log_path.exists():
         return before, 0
@@ -125,8 +109,7 @@ def fold_on(before: Folded, log_path: Path) -> tuple[Folded, int]:
         log.execute("BEGIN")
         log_id: int = log.execute("PRAGMA application_id").fetchone()[0]
         (position,) = log.execute(_LAST_POSITION).fetchone()
-        mark = before.mark
-        known = mark.log_id == log_id
+        mark, known = before.mark, before.mark.log_id == log_id
         which, start = "position > ?", mark.position if known else 0
         # Put back: positions that were folded are gone or were given again. A row at the mark that
         # is later than everything folded cannot have been folded.
@@ -134,35 +117,23 @@ def fold_on(before: Folded, log_path: Path) -> tuple[Folded, int]:
         again = log.execute(sql, [mark.position, mark.at_us]).fetchone()
         if known and (position < mark.position or again):
             which, start = "retrieved_at_us > ?", mark.at_us
+        sums, days, added, latest_us = dict(before.by_memory), dict(before.days), 0, mark.at_us
         rows = log.execute(_SUMS.format(which=which), [start])
-        return _add(before, rows, Mark(log_id, position, mark.at_us))
+        for memory_id, day, count, last_us in rows:
+            seen, before_us = sums.get(memory_id, (0, last_us))
+            sums[memory_id] = (seen + count, max(before_us, last_us))
+            counted, last_day = days.get(memory_id, (0, day - 1))
+            if day > last_day:
+                days[memory_id] = (counted + 1, day)
+            added += count
+            latest_us = max(latest_us, last_us)
+        return Folded(sums, Mark(log_id, position, latest_us), days), added
 
 
-def _add(
-    before: Folded, rows: Iterable[tuple[str, int, int, int]], mark: Mark
-) -> tuple[Folded, int]:
-    """Add rows of (memory, day, retrievals, last), ordered by memory and day; count them too."""
-    sums, days, added, latest_us = dict(before.by_memory), dict(before.days), 0, mark.at_us
-    for memory_id, day, count, last_us in rows:
-        seen, before_us = sums.get(memory_id, (0, last_us))
-        sums[memory_id] = (seen + count, max(before_us, last_us))
-        counted, last_day = days.get(memory_id, (0, day - 1))
-        if day > last_day:
-            days[memory_id] = (counted + 1, day)
-        added += count
-        latest_us = max(latest_us, last_us)
-    return Folded(sums, Mark(mark.log_id, mark.position, latest_us), days), added
-
-
-# What the log still holds of the last weeks: recent retrievals, and what was recalled together.
-
+# Only the best so many answers of a recall count as recalled together: more links what merely
+# filled a long list, fewer misses the tail of an ordinary one.
 CO_RETRIEVAL_RANKS = 10
-"""Only the best so many answers of a recall count as recalled together: 45 pairs at most. More
-links what merely filled a long list, fewer misses the tail of an ordinary one."""
-
-CO_RETRIEVAL_PAIRS = 200_000
-"""Pairs kept, the most frequent and among those the newest (about 10 MB); more remembers looser
-ties, fewer makes the file that recall reads smaller."""
+CO_RETRIEVAL_PAIRS = 200_000  # kept, the most frequent and of those the newest: about 10 MB
 
 _RECENT = (
     "SELECT memory_id, COUNT(*) FROM retrievals "
@@ -194,34 +165,23 @@ Pair = tuple[str, str, int]
 class Window:
     """What was counted in the log's rows."""
 
-    # Memory -> retrievals inside the LTP window
-    recent: dict[str, int] = field(default_factory=dict[str, int])
-    # What was recalled together while the log remembers, ordered by both ids
-    pairs: list[Pair] = field(default_factory=list[Pair])
+    recent: dict[str, int] = field(default_factory=dict[str, int])  # Retrievals inside it, by id
+    pairs: list[Pair] = field(default_factory=list[Pair])  # Ordered by both ids
     pairs_left_out: int = 0  # Beyond `CO_RETRIEVAL_PAIRS`
 
 
 def count_window(
-    log_path: Path,
-    folded: Mark,
-    known: Collection[str],
-    *,
-    recent_since_us: int,
-    pairs_since_us: int,
+    log: Path, folded: Mark, known: Collection[str], *, recent_since_us: int, pairs_since_us: int
 ) -> Window:
-    """Count what the log holds of the memories that exist, from both bounds on.
-
-    Only rows up to the mark count, so that sums and window are of one moment; a missing log, or
-    another than was folded, counts nothing.
-    """
-    with closing(open_log(log_path, ACCESS_LOG, or_empty=True)) as log:
-        log.execute("BEGIN")
-        if log.execute("PRAGMA application_id").fetchone()[0] != folded.log_id:
+    """Count what the folded log holds of existing memories, up to the mark and from both bounds."""
+    with closing(open_log(log, ACCESS_LOG, or_empty=True)) as db:
+        db.execute("BEGIN")
+        if db.execute("PRAGMA application_id").fetchone()[0] != folded.log_id:
             return Window()
-        log.create_function("known", 1, known.__contains__, deterministic=True)
-        recent = dict(log.execute(_RECENT, [folded.position, recent_since_us]))
+        db.create_function("known", 1, known.__contains__, deterministic=True)
+        recent = dict(db.execute(_RECENT, [folded.position, recent_since_us]))
         values = [folded.position, pairs_since_us, CO_RETRIEVAL_PAIRS]
-        found = log.execute(_PAIRS, values).fetchall()
+        found = db.execute(_PAIRS, values).fetchall()
     total = found[0][3] if found else 0
     return Window(recent, sorted(pair[:3] for pair in found), total - len(found))
 
@@ -238,15 +198,11 @@ class Fold(NamedTuple):
 
 
 def fold_access_log(before: Folded, path: Path, known_ids: Collection[str]) -> Fold:
-    """Fold what was appended since `before`.
-
-    A missing log adds nothing, a damaged log is reported and adds nothing.
-    """
-    fault = None
+    """Fold what was appended since `before`; a damaged log is reported and adds nothing."""
+    after, rows, fault = before, 0, None
     try:
         after, rows = fold_on(before, path)
     except sqlite3.Error as error:
-        after, rows = before, 0
         fault = f"the access log at {path.name} cannot be read: {error}"
     known = set(known_ids)
     sums = sorted(after.by_memory.items())
@@ -255,10 +211,8 @@ def fold_access_log(before: Folded, path: Path, known_ids: Collection[str]) -> F
     return Fold(after, rows, by_memory, orphaned, fault)
 
 
-# Writing usage.sqlite: the counts that recall may read.
-#
-# Only memories that exist are written: one that was deleted, or turned sensitive, is gone from the
-# file with the next night.
+# Writing usage.sqlite. Only memories that exist are written: one that was deleted, or turned
+# sensitive, is gone from the file with the next night.
 
 
 def write_usage(
@@ -277,10 +231,11 @@ def write_usage(
         if m in known
     ]
     pairs = [pair for pair in window.pairs if pair[0] in known and pair[1] in known]
-    hashed = hashlib.sha256(repr((FORMAT, window_days)).encode())
-    for row in (*access, *pairs):
+    hashed = hashlib.sha256()
+    for row in ((FORMAT, window_days), *access, *pairs):
         hashed.update(repr(row).encode())
-    meta = {WINDOW_DAYS: window_days, AS_OF_US: as_of_us, DIGEST: hashed.hexdigest()}
+    digest = hashed.hexdigest()
+    meta = {WINDOW_DAYS: window_days, AS_OF_US: as_of_us, DIGEST: digest}
 
     def write(tmp: Path) -> None:
         with filling(tmp, SCHEMA) as db:
@@ -290,7 +245,7 @@ def write_usage(
             _carry_scores(path, db, known)
 
     replace_with(path, write)
-    return str(meta[DIGEST])
+    return digest
 
 
 def _carry_scores(before: Path, db: sqlite3.Connection, known: Collection[str]) -> None:
@@ -298,30 +253,23 @@ def _carry_scores(before: Path, db: sqlite3.Connection, known: Collection[str]) 
     if not before.exists():
         return
     with closing(connect_immutable(before)) as old:
-        if (FORMAT,) not in _read(old, "PRAGMA user_version"):
-            return
-        scores = _read(old, "SELECT * FROM ltp ORDER BY memory_id")
-        kept = (row for row in scores if row[0] in known)
-        db.executemany("INSERT OR IGNORE INTO ltp VALUES (?, ?, ?, ?, ?)", kept)
-        db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", _read(old, "SELECT * FROM meta"))
+
+        def readable(sql: str) -> Iterator[tuple[Any, ...]]:
+            with suppress(sqlite3.Error):
+                yield from old.execute(sql)
+
+        if (FORMAT,) in readable("PRAGMA user_version"):
+            scores = readable("SELECT * FROM ltp ORDER BY memory_id")
+            kept = (row for row in scores if row[0] in known)
+            db.executemany("INSERT OR IGNORE INTO ltp VALUES (?, ?, ?, ?, ?)", kept)
+            meta = readable("SELECT * FROM meta")
+            db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", meta)
 
 
-def _read(db: sqlite3.Connection, sql: str) -> Iterator[tuple[Any, ...]]:
-    """Yield rows until there are no more, or none that can be read."""
-    with suppress(sqlite3.Error):
-        yield from db.execute(sql)
+# LTP scores of every memory, page by page, into usage.sqlite (RFC 914, phase 14). The RFC updates
+# what was filed since the last scan; that misses an old memory whose use changed. Here each row is
+# compared with what stands in the file, and one that says the same is not counted as written.
 
-
-# LTP scores of every memory, page by page, into usage.sqlite (RFC 914, phase 14).
-#
-# The RFC updates what was filed since the last scan; that misses an old memory whose use changed,
-# or whose retrievals have left the window. Here each row's values are compared with what stands in
-# the file: what differs is written, the rest is counted as unchanged, and no scan can leave a
-# stale row.
-#
-# A bounded scan goes on at the next night where it stopped, so that every memory has its turn.
-
-# A row that says the same already is not counted as written.
 _UPSERT = """
     INSERT INTO ltp VALUES (?, ?, ?, ?, ?) ON CONFLICT (memory_id) DO UPDATE SET
         (ltp_multiplier, ltp_score, decayed_score, last_accessed_us) = (excluded.ltp_multiplier,
@@ -349,8 +297,7 @@ class ScanReport:
     scanned: int = 0  # Of them, how many were looked at
     last_offset: int = 0  # Position after the last one; `total` after a complete scan
     in_use: int = 0  # Memories with a score above 0, of the whole file
-    # The RFC's candidate trace: what each batch contributed
-    batches: list[dict[str, int]] = field(default_factory=list[dict[str, int]])
+    batches: list[dict[str, int]] = field(default_factory=list[dict[str, int]])  # What each did
     timings: BatchTimings = field(default_factory=BatchTimings)
     hook_faults: list[str] = field(default_factory=list[str])
 
@@ -364,11 +311,6 @@ class ScanReport:
         self.last_offset = first + size
         context = {**place, "batch_size": size, "ltp_updates": updated}
         self.hook_faults += fire("post_batch", context)
-
-    @property
-    def updated(self) -> list[int]:
-        """Rows written, per batch."""
-        return [batch["ltp_updated"] for batch in self.batches]
 
     @property
     def not_scanned(self) -> int:
@@ -388,7 +330,7 @@ class ScanReport:
 
     def to_notes(self) -> dict[str, Any]:
         """Return what the stage says of tonight's scan."""
-        updated = sum(self.updated)
+        updated = sum(batch["ltp_updated"] for batch in self.batches)
         return {
             "ltp_updated": updated,
             "ltp_skipped_unchanged": self.scanned - updated,
@@ -420,10 +362,7 @@ def refresh_scores(
     """Bring the table `ltp` of usage.sqlite up to date, in a copy that then takes its place.
 
     Calls the hook `post_batch` after each batch. `memory_ids` is a pyarrow.Array of all by
-    position: 30 MB of a million with their dates.
-
-    Raises:
-        StoreError: There is no usage.sqlite of this version.
+    position. StoreError where there is no usage.sqlite of this version.
     """
     total = len(memory_ids)
     report = ScanReport(total)
@@ -436,8 +375,7 @@ def refresh_scores(
                 ids = memory_ids[page].to_pylist()
                 scores = _score(db, ids, created_at_us[page], rules, as_of_us)
                 updated = db.executemany(_UPSERT, scores).rowcount
-                elapsed_ms = (time.perf_counter() - started) * 1000
-                report.add(page.start, len(ids), updated, elapsed_ms)
+                report.add(page.start, len(ids), updated, (time.perf_counter() - started) * 1000)
             resume_at = report.last_offset if report.not_scanned else 0
             meta = [(NOT_SCANNED, report.not_scanned), (RESUME_AT, resume_at)]
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
@@ -483,18 +421,11 @@ def _score(
     return zip(memory_ids, *columns, strict=True)
 
 
-# How long the access log keeps single retrievals.
-
-RETENTION_DAYS = 90
-"""How long a single retrieval can be looked up; longer keeps a finer history, shorter keeps less
-about a person and a smaller file (about 100 bytes per row)."""
+RETENTION_DAYS = 90  # of a single retrieval: about 100 bytes
 
 
 def prune_access_log(path: Path, *, folded: Mark, now_us: int) -> tuple[int, str | None]:
-    """Delete the rows that are older than the retention and in the sums already; a fault.
-
-    Rows of another log than the one that is safely in the sums stay.
-    """
+    """Delete rows older than the retention that are in the sums of this log; how many, a fault."""
     where = (
         "position <= ? AND retrieved_at_us < ? "
         "AND (SELECT application_id FROM pragma_application_id) = ?"
@@ -504,23 +435,18 @@ def prune_access_log(path: Path, *, folded: Mark, now_us: int) -> tuple[int, str
 
 
 def fold_usage(
-    folded: Path,
-    log: Path,
-    usage: Path,
-    known: Collection[str],
-    window_days: int,
-    as_of_us: int,
+    folded: Path, log: Path, usage: Path, known: Collection[str], window_days: int, as_of_us: int
 ) -> StageOutput:
     """Fold what recall appended to the log, write usage.sqlite, and delete what is old and folded.
 
-    Without a readable log usage.sqlite holds the sums alone. `known` are the memories that exist
-    now; beyond the retention there are no single rows to count in `window_days`.
+    Without a readable log usage.sqlite holds the sums alone. `known` are the memories that exist.
     """
     fold = fold_access_log(read_folded(folded), log, known)
     # The sums with their mark first, in one file: killed anywhere, no row counts twice, and none
     # is deleted that is not counted.
     write_text(folded, fold.folded.to_json())
     mark, fault, pruned = fold.folded.mark, fold.fault, 0
+    # Beyond the retention there are no single rows to count.
     window_days, window = min(window_days, RETENTION_DAYS), Window()
     if fault is None:
         # Removed or replaced since it was folded: the next night counts the new one.

@@ -10,8 +10,8 @@ import pytest
 from noctuary.core.errors import SourceError
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
+from noctuary.sources.ingest import CombinedSource
 from noctuary.sources.source import Source, open_source
-from noctuary.sources.turn_source import CombinedSource
 
 Make = Callable[..., Path]
 

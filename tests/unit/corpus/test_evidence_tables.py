@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -14,16 +15,13 @@ from noctuary.core.errors import StoreError
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.evidence import (
     EVIDENCE_FILES,
-    LINKS_FILE,
     EvidenceCounts,
-    Known,
     find_backed_names,
-    read_known,
-    read_links,
-    read_shares,
+    read_evidence,
     write_evidence,
 )
 from noctuary.sources.export import export_corpus
+from noctuary.sources.ingest import CombinedSource
 from noctuary.sources.jsonl import JsonlSource
 from noctuary.sources.source import (
     KnownConcept,
@@ -33,8 +31,22 @@ from noctuary.sources.source import (
     Share,
     Told,
 )
-from noctuary.sources.turn_source import CombinedSource
 from tests.unit.corpus.conftest import MakeJsonl
+
+
+class Known(NamedTuple):
+    concepts: tuple[KnownConcept, ...] = ()
+    mentions: tuple[KnownMention, ...] = ()
+    edges: tuple[KnownEdge, ...] = ()
+
+
+def read_known(out: Path) -> Known:
+    return Known(
+        read_evidence(out, KnownConcept),
+        read_evidence(out, KnownMention),
+        read_evidence(out, KnownEdge),
+    )
+
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
@@ -102,7 +114,7 @@ def link(one: str, other: str, kind: str = "supersedes") -> MemoryLink:
 def test_a_store_that_says_nothing_leaves_no_table(corpus: Corpus) -> None:
     assert corpus.write(Said()).tables() == {}
     corpus.write(Said(links=(link("a", "b"),)))
-    assert [*corpus.tables()] == [LINKS_FILE]
+    assert [*corpus.tables()] == ["links.parquet"]
     corpus.write(Said())
     assert corpus.tables() == {}
     corpus.write(Said(links=(link("a", "b"),)))
@@ -110,7 +122,7 @@ def test_a_store_that_says_nothing_leaves_no_table(corpus: Corpus) -> None:
     with JsonlSource(corpus.source) as source:
         assert write_evidence(source, corpus.out) == EvidenceCounts()
     assert corpus.tables() == {}
-    assert (read_links(corpus.out), read_shares(corpus.out)) == ((), ())
+    assert read_evidence(corpus.out, MemoryLink) == read_evidence(corpus.out, Share) == ()
     assert read_known(corpus.out) == Known()
 
 
@@ -118,14 +130,14 @@ def test_a_link_needs_both_its_ends_and_a_known_type(corpus: Corpus) -> None:
     kept = (link("b", "a"), link("b", "a", "part-of"), link("a", "c")._replace(user="zoe"))
     lost = (link("a", "s"), link("s", "a"), link("d", "a"), link("a", "x"), link("a", "a"))
     corpus.write(Said(links=(*kept, *lost, kept[0], link("a", "b", "blocks"))))
-    assert read_links(corpus.out) == (kept[2], kept[1], kept[0])
+    assert read_evidence(corpus.out, MemoryLink) == (kept[2], kept[1], kept[0])
     assert corpus.counts == EvidenceCounts(links=3, left_out=6)
 
 
 def test_a_share_needs_its_memory_and_a_reader(corpus: Corpus) -> None:
     shares = (Share("b", "zoe"), Share("a", "zoe"), Share("s", "zoe"), Share("a", ""))
     corpus.write(Said(shares=(*shares, shares[0])))
-    assert read_shares(corpus.out) == (Share("a", "zoe"), Share("b", "zoe"))
+    assert read_evidence(corpus.out, Share) == (Share("a", "zoe"), Share("b", "zoe"))
     assert corpus.counts == EvidenceCounts(shares=2, left_out=2)
 
 
@@ -220,14 +232,14 @@ def test_of_joined_sources_the_store_speaks(corpus: Corpus) -> None:
         JsonlSource(corpus.source) as joined,
     ):
         write_evidence(CombinedSource(source, joined), corpus.out)
-    assert read_links(corpus.out) == (link("a", "b"),)
+    assert read_evidence(corpus.out, MemoryLink) == (link("a", "b"),)
 
 
 def test_a_damaged_table_is_said(corpus: Corpus) -> None:
     corpus.write(Said(links=(link("a", "b"),)))
-    (corpus.out / LINKS_FILE).write_bytes(b"PAR1 not really")
+    (corpus.out / "links.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(StoreError, match="not a readable table"):
-        read_links(corpus.out)
+        read_evidence(corpus.out, MemoryLink)
 
 
 def test_a_source_that_breaks_keeps_the_tables(corpus: Corpus) -> None:
@@ -282,5 +294,4 @@ def test_a_name_is_said_where_its_words_stand_together(
         words = mention.concept.casefold().split()
         if any(said[i : i + len(words)] == words for i in range(len(said))):
             expected.add(mention.concept)
-    assert set(found.name_of) == expected
-    assert all(found.name_of[name] == name for name in expected)
+    assert found == {name: [name] for name in expected}

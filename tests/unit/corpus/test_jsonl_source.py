@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from noctuary.core.errors import SourceError, SourceFormatError
+from noctuary.sources import jsonl
 from noctuary.sources.jsonl import JsonlSource
 from noctuary.sources.source import QuarantineReason, RawRow
 
@@ -18,7 +19,9 @@ GOOD = {"id": 1, "content": "good"}
 
 
 def read(path: Path, *, window_bytes: int = 1 << 20, max_line_bytes: int = 1 << 20) -> list[RawRow]:
-    with JsonlSource(path, window_bytes=window_bytes, max_line_bytes=max_line_bytes) as source:
+    with pytest.MonkeyPatch.context() as patch, JsonlSource(path) as source:
+        patch.setattr(jsonl, "WINDOW_BYTES", window_bytes)
+        patch.setattr(jsonl, "MAX_LINE_BYTES", max_line_bytes)
         rows = [row for row in source.rows()]
         assert source.count() == len(rows)
     return rows

@@ -14,7 +14,7 @@ import pytest
 from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingError
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.corpus import read_records
-from noctuary.sources.evidence import read_links, write_evidence
+from noctuary.sources.evidence import read_evidence, write_evidence
 from noctuary.sources.export import export_corpus
 from noctuary.sources.palace import (
     CHROMA_FILE,
@@ -191,7 +191,7 @@ def test_a_sensitive_drawers_marks_stay_with_it(palace: Path, tmp_path: Path) ->
         assert "bare" not in [link.to_id for link in source.told(MemoryLink)], (
             "it was not even read"
         )
-    links = [(link.from_id, link.to_id) for link in read_links(tmp_path)]
+    links = [(link.from_id, link.to_id) for link in read_evidence(tmp_path, MemoryLink)]
     assert links == [("drawer_a", "consolidated_1")]
 
 

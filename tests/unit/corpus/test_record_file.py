@@ -17,9 +17,9 @@ from noctuary.core.types import MemoryRecord
 from noctuary.sources.corpus import (
     MEMORIES_FILE,
     RecordFile,
-    TableWriter,
     column_batches,
     iter_batches,
+    open_table,
     read_records,
     record_row,
     take_columns,
@@ -46,9 +46,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("export") / MEMORIES_FILE
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("noctuary.sources.corpus.ROW_GROUP_ROWS", GROUP_ROWS)
-        with TableWriter(path, MEMORIES_FILE) as writer:
+        with open_table(path, MEMORIES_FILE) as write:
             for record in _records(ROWS):
-                writer.add(record_row(record))
+                write(record_row(record))
     return path
 
 
@@ -107,7 +107,7 @@ def test_row_groups_without_a_wanted_row_are_not_read(
 
 
 def test_an_export_without_memories_has_none(tmp_path: Path) -> None:
-    with TableWriter(tmp_path / MEMORIES_FILE, MEMORIES_FILE):
+    with open_table(tmp_path / MEMORIES_FILE, MEMORIES_FILE):
         pass
     file = RecordFile(tmp_path / MEMORIES_FILE)
     assert (len(file), list(file), file[:3]) == (0, [], [])

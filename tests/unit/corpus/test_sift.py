@@ -7,16 +7,9 @@ from noctuary.sources.source import QuarantineReason, QuarantineRow, RawRow
 
 
 def run(*rows: RawRow) -> tuple[list[MemoryRecord], list[QuarantineRow], Tally]:
-    tally, aside = Tally(), list[QuarantineRow]()
-    records = list(
-        sift(
-            rows,
-            now_us=2_000_000_000_000_000,
-            settings=CorpusSettings(),
-            tally=tally,
-            quarantine=aside.append,
-        )
-    )
+    aside = list[QuarantineRow]()
+    tally = Tally(aside.append)
+    records = list(sift(rows, tally, now_us=2_000_000_000_000_000, settings=CorpusSettings()))
     assert tally.total == len(rows)
     assert tally.exported == len(records)
     assert tally.quarantined.total() == len(aside)
@@ -90,10 +83,9 @@ def test_a_row_that_turned_sensitive_is_counted_once_if_it_was_exported() -> Non
     rows = [row(1, 5, sensitive=1), row(2, 5, sensitive=1), row(3, 6, sensitive=1), row(4, 7)]
     kept = sift(
         rows,
+        tally,
         now_us=2_000_000_000_000_000,
         settings=CorpusSettings(),
-        tally=tally,
-        quarantine=lambda _: None,
         previous_ids={"5", "7"},
     )
     assert [record.memory_id for record in kept] == ["7"]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from noctuary.lexical.build import TokenizeMemories, iter_keyed, tokens_key
-from noctuary.sources.corpus import MEMORIES_FILE, TableWriter
+from noctuary.sources.corpus import MEMORIES_FILE, open_table
 from noctuary.text.tokens import document_tokens
 
 ROWS = [
@@ -22,10 +22,10 @@ ROWS = [
 @pytest.fixture
 def memories(tmp_path: Path) -> Path:
     path = tmp_path / MEMORIES_FILE
-    with TableWriter(path, MEMORIES_FILE) as table:
+    with open_table(path, MEMORIES_FILE) as add:
         for n, (content, tags, keywords, category) in enumerate(ROWS):
             row = (n, str(n), content, category, tags, keywords, 0.5, 0, 0)
-            table.add((*row, None, None, None, None, False, "h"))
+            add((*row, None, None, None, None, False, "h"))
     return path
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from noctuary.sources import export as table_scan
-from noctuary.sources.corpus import TableWriter
+from noctuary.sources.corpus import open_table
 from noctuary.sources.export import scan_tables
 from noctuary.text import secret_forms as seed_words
 from noctuary.text import secrets as disguises
@@ -81,8 +81,8 @@ def test_the_rules_are_known_by_their_lines(
 def test_what_was_found_stays_found(scans: Scans) -> None:
     night = scans.export()
     memories = night.work(MEMORIES)
-    with TableWriter(memories.with_name("planted.parquet"), "quarantine.parquet") as table:
-        table.add(("line 1", "bad_field", TOKEN))
+    with open_table(memories.with_name("planted.parquet"), "quarantine.parquet") as add:
+        add(("line 1", "bad_field", TOKEN))
     assert [scan_export(night)["found"] for _ in range(2)] == [1, 1]
     assert scans.looks == 1
     assert TOKEN not in "".join(p.read_text() for p in (night.paths.work / "stamps").iterdir())

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.sources.transcripts import call_texts, render_call, render_result, shorten
+from noctuary.sources.transcripts import Part, call_texts, render_tool, shorten
 
 
 @given(st.text(max_size=3_000), st.integers(0, 500))
@@ -50,9 +50,11 @@ def test_arguments_that_nest_too_deep_are_nothing_to_show() -> None:
 
 
 def test_calls_and_results_are_named() -> None:
-    assert render_call("Bash", ("ls -la",), 20) == "[Bash: ls -la]"
-    assert render_call("Bash", ("ls -la",), 0) == "[Bash]"
-    assert render_call("", (), 20) == "[tool]"
-    assert render_result("Bash", ("a", "b"), 20, is_error=False) == "[Bash result: a b]"
-    assert render_result("Bash", ("boom",), 20, is_error=True) == "[Bash failed: boom]"
-    assert render_result("Bash", ("a",), 0, is_error=False) == ""
+    call, result = Part("call:1", "call", "", ()), Part("result:1", "result", "", ())
+    failed = result._replace(is_error=True)
+    assert render_tool(call, "Bash", ("ls", "-la"), 20) == "[Bash: ls; -la]"
+    assert render_tool(call, "Bash", ("ls -la",), 0) == "[Bash]"
+    assert render_tool(call, "", (), 20) == "[tool]"
+    assert render_tool(result, "Bash", ("a", "b"), 20) == "[Bash result: a b]"
+    assert render_tool(failed, "Bash", ("boom",), 20) == "[Bash failed: boom]"
+    assert render_tool(result, "Bash", ("a",), 0) == ""

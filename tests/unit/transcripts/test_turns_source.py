@@ -10,12 +10,13 @@ import pytest
 from noctuary.core.errors import StoreError
 from noctuary.sources.ingest import (
     NUMBER_BITS,
+    TranscriptSource,
     capture_session,
     first_number,
+    holds_turns,
     ingest_transcripts,
     next_number,
 )
-from noctuary.sources.turn_source import TranscriptSource, holds_turns
 from tests.support.transcripts import ClaudeSession, kept_rows, working_session, write_session
 
 

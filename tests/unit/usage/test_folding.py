@@ -19,7 +19,6 @@ from noctuary.usage.statistics import (
     Mark,
     fold_access_log,
     fold_on,
-    parse_folded,
     prune_access_log,
     read_folded,
 )
@@ -70,7 +69,6 @@ def test_the_sums_come_back_from_their_file(path: Path) -> None:
              '{"format": 1, "mark": [1, 2, 3], "by_memory": [1]}', '{"format": 1, "mark": [1, 2']
 )  # fmt: skip
 def test_a_damaged_file_of_sums_is_no_file(path: Path, text: str) -> None:
-    assert parse_folded(text) is None
     kept = path.with_name("folded.json")
     kept.write_text(text, encoding="utf-8")
     assert read_folded(kept) == Folded()
@@ -237,7 +235,9 @@ def test_folding_night_by_night_equals_folding_everything(
                 fold = fold_access_log(folded, path, known)
                 model.folded, model.in_log = model.folded + model.in_log, []
                 assert fold.folded.by_memory == model.sums()
-                folded = parse_folded(fold.folded.to_json()) or Folded()
+                kept = Path(directory) / "folded.json"
+                kept.write_text(fold.folded.to_json(), encoding="utf-8")
+                folded = read_folded(kept)
                 assert folded == fold.folded
                 if not model.lost_any:
                     anew = fold_access_log(Folded(), path, known)
