@@ -140,7 +140,7 @@ def _become(case: Case, stdin: int, stdout: int, others: tuple[int, ...]) -> Non
         if case.max_file_bytes is not None:
             limits = (case.max_file_bytes, case.max_file_bytes)
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        from noctuary.agents.hooks import run_hook
+        from noctuary.agents.client import run_hook
 
         store = ["--store", case.store] if case.store else []
         run_hook(["--agent", case.agent, *store], started_s)

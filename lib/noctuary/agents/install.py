@@ -18,16 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from noctuary import __version__
-from noctuary.agents.hooks import (
-    AGENTS,
-    POST_COMPACT,
-    PRE_COMPACT,
-    PROMPT,
-    SESSION_END,
-    SESSION_START,
-    STOP,
-    parse_options,
-)
+from noctuary.agents.client import AGENTS, PROMPT, SESSION_START, parse_options
+from noctuary.agents.hooks import POST_COMPACT, PRE_COMPACT, SESSION_END, STOP
 from noctuary.agents.state import HOOKS, VERSION, make_private, read_json, read_rows, replace_json
 from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import replace_with, write_bytes, write_text

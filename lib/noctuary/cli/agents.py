@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 from noctuary.agents import install as installation
-from noctuary.agents.hooks import AGENTS, run_hook
-from noctuary.agents.server import Server, answer_recall, describe_encoder, warm_up
+from noctuary.agents.client import AGENTS, run_hook
+from noctuary.agents.server import Server, answer_request, describe_encoder, warm_up
 from noctuary.agents.state import COUNTERS, EventCounters, read_counters
 from noctuary.cli.common import (
     EXIT_FAILED,
@@ -291,7 +291,7 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
     try:
         server = Server(
             directory,
-            answer_recall,
+            answer_request,
             describe=describe_encoder,
             idle_s=idle_minutes * 60,
             clients=clients,

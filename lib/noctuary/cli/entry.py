@@ -13,7 +13,7 @@ def main() -> None:
     os.umask(0o077)  # whatever a command writes holds memories
     arguments = sys.argv[1:]
     if arguments[:1] == ["hook"] and not {"-h", "--help"}.intersection(arguments):
-        from noctuary.agents.hooks import run_hook
+        from noctuary.agents.client import run_hook
 
         run_hook(arguments[1:], started_s)
     from noctuary.cli.main import main as run_command

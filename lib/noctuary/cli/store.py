@@ -20,9 +20,15 @@ import click
 import numpy as np
 
 from noctuary.agents import install
-from noctuary.agents.client import Refusal, directory_fault, find_place, ping, read_fallback
-from noctuary.agents.hooks import AGENTS, PROMPT
-from noctuary.agents.state import COUNTERS, TIMEOUT, EventCounters, read_counters
+from noctuary.agents.client import AGENTS, PROMPT, Refusal, directory_fault, ping
+from noctuary.agents.state import (
+    COUNTERS,
+    TIMEOUT,
+    EventCounters,
+    find_place,
+    read_counters,
+    read_fallback,
+)
 from noctuary.cli.common import (
     EXIT_FAILED,
     as_called,

@@ -6,7 +6,10 @@ Standard library only and small: a hook reads its event with it.
 from __future__ import annotations
 
 import json
-from typing import Any
+
+TYPE_CHECKING = False  # as in `noctuary`: without `typing`
+if TYPE_CHECKING:
+    from typing import Any
 
 MOST_LEVELS = 100
 """Deepest nesting that is read. What walks a value (asdict, json.dumps) recurses, and Python ends

@@ -15,10 +15,9 @@ import pytest
 
 from noctuary.agents import hooks as recalling
 from noctuary.agents import hooks as warming
-from noctuary.agents.client import Refusal, ping
+from noctuary.agents.client import LIFETIME_S, Refusal, ping
 from noctuary.agents.hooks import (
     CAPTURE,
-    LIFETIME_S,
     MAX_DEADLINE_S,
     TOO_SLOW,
     Failure,
@@ -30,7 +29,7 @@ from noctuary.agents.hooks import (
     fetch_memories,
     handle,
 )
-from noctuary.agents.server import Server, answer_recall
+from noctuary.agents.server import Server, answer_request
 from noctuary.agents.state import COUNTERS, JOURNAL, read_counters, read_journal
 from noctuary.core.settings import TranscriptSettings
 from noctuary.recall.engine import Recaller
@@ -41,7 +40,7 @@ ASKED = {"k": 3, "user": None, "wing": None, "session_id": None}
 
 @contextmanager
 def serving(
-    store: Path, answer: Callable[..., dict[str, Any] | Refusal] = answer_recall
+    store: Path, answer: Callable[..., dict[str, Any] | Refusal] = answer_request
 ) -> Generator[None]:
     """A real server in a thread of this process."""
     server, ready = Server(store, answer), threading.Event()

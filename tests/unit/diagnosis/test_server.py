@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents.client import Place, Refusal, find_place, note_fallback
-from noctuary.agents.server import Server, answer_recall
+from noctuary.agents.client import Refusal
+from noctuary.agents.server import Server, answer_request
+from noctuary.agents.state import Place, find_place, note_fallback
 from noctuary.cli import store as diagnosis
 from noctuary.cli.store import Finding, look_at_server
 from tests.support.store import Store
@@ -42,7 +43,7 @@ def place(plain_store: Store) -> Place:
 @pytest.fixture
 def running(plain_store: Store) -> Iterator[Server]:
     """A server that answers."""
-    server, ready = Server(plain_store.root, answer_recall), threading.Event()
+    server, ready = Server(plain_store.root, answer_request), threading.Event()
     thread = threading.Thread(target=server.run, args=(ready.set,))
     thread.start()
     assert ready.wait(10)
