@@ -26,7 +26,6 @@ from noctuary.evaluate.report import (
 from noctuary.snapshot.publish import serving_id
 from noctuary.snapshot.verdict import Verdict, read_verdict
 from noctuary.work.stage import Stage, StageOutput, StageResult
-from noctuary_assets import evaluate, publish
 from noctuary_assets.evaluate import (
     FUSION_DECISION,
     RECALL_EVALUATION,
@@ -97,12 +96,7 @@ def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightRe
 
 
 @dg.asset(
-    deps=[
-        evaluate.recall_evaluation,
-        evaluate.fusion_decision,
-        publish.recall_comparison,
-        publish.gate_verdict,
-    ],
+    deps=["recall_evaluation", "fusion_decision", "recall_comparison", "gate_verdict"],
     kinds={"html"},
     code_version=EVALUATION_REPORT.version,
 )
