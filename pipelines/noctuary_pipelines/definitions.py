@@ -22,10 +22,9 @@ from noctuary_assets import (
     report,
 )
 from noctuary_assets.reporting import STAGE_ASSETS
-from noctuary_pipelines.resources import NightResource
+from noctuary_pipelines.resources import NightResource, workers
 from noctuary_pipelines.schedules import NIGHTLY_JOB, OWNER, nightly_freshness, nightly_schedule
 from noctuary_pipelines.sensors import failure_sensor, missed_sensor, source_sensor
-from noctuary_pipelines.workers import workers
 
 GROUPS = {
     "ingest": [ingest],

@@ -399,7 +399,10 @@ def ask_hook(agent: str, store: str | None, raw: bytes, started_s: float) -> byt
         answer = exchange(found[0], request, wait_s=started_s + wait_s - time.monotonic())
     except Exception:
         return None
-    return None if isinstance(answer, Refusal) else as_line(answer)
+    if isinstance(answer, Refusal):
+        _note(found[0], answer)
+        return None
+    return as_line(answer)
 
 
 def as_line(answer: Mapping[str, Any]) -> bytes:

@@ -31,7 +31,6 @@ from noctuary.agents.client import (
     SESSION_START,
     TELLING,
     as_line,
-    ask,
     find_store,
     plain_home,
 )
@@ -57,6 +56,7 @@ from noctuary.core.foreign_json import parse_json
 if TYPE_CHECKING:
     from noctuary.context.inject import Injection
     from noctuary.core.settings import HookSettings, TranscriptSettings
+    from noctuary.recall.query import Mask
     from noctuary.recall.reader import SnapshotReader
 
 # The event as an agent sends it, read without trusting any of it.
@@ -107,19 +107,11 @@ def parse_event(value: object) -> HookEvent:
     )
 
 
-MIN_SIGNS = 4
-"""Letters and digits of the shortest prompt that is looked up; one of a script without spaces
-between words counts twice. Lower looks up "ok" and "yes", higher leaves out short questions."""
-
-MAX_QUERY_CHARS = 4_000
-"""Characters of a query: the beginning and the end of a longer prompt, where people put what they
-want. More costs time with every pasted log."""
-
+MIN_SIGNS = 4  # letters and digits of a prompt that is looked up, wide ones twice: not "ok", "yes"
+MAX_QUERY_CHARS = 4_000  # of a longer prompt its two ends, where people put what they want
 MAX_PROMPT_CHARS = 200_000  # of a prompt that are looked at at all
-
+# Claude's names of prompts that no person wrote; those of /loop and of schedules, one did.
 MACHINE_SOURCES = frozenset({"system", "poll_event"})
-"""Claude's names of prompts that no person wrote: messages of tasks and channels. Prompts of /loop
-and of schedules were written by one, and are looked up."""
 
 _COMMAND = r"/[\w:.-]+(?:\s|\Z)"
 _FIRST_WIDE = "\u2e80"
@@ -163,14 +155,12 @@ class Reply(NamedTuple):
 
 SKIPPED = Reply(is_counted=False)
 
+# Warnings of a recall after which there was nothing to answer from.
 BLOCKING_WARNINGS = frozenset({"no_snapshot", "store_unreadable", "snapshot_damaged"})
-"""Warnings of a recall after which there was nothing to answer from."""
-
 MAX_MESSAGE_CHARS = 400  # of a message for the user; paths in it may be long
-
+# What an agent takes whole, at most: Codex cuts above some 2,500 tokens, Claude above 10,000
+# characters, which the block's own limit keeps.
 CONTEXT_TOKENS = {"claude": 10_000, "codex": 2_400}
-"""Tokens of context that an agent takes whole, as estimated: Codex cuts above some 2,500, Claude
-above 10,000 characters, which the block's own limit keeps. The settings' budgets are cut to it."""
 
 
 def handle(value: object, process: HookProcess) -> dict[str, Any]:
@@ -317,16 +307,12 @@ _HANDLERS: Mapping[str, Callable[[HookEvent, HookProcess], Reply]] = {
 # The outside of an event, for a real process.
 
 MAX_DEADLINE_S = 20.0  # whatever the settings say: Claude drops what a prompt's hook says at 30
-
 _BEYOND_DEADLINE_S = LIFETIME_S - 0.25  # its life beyond a longer deadline
 _LAST_WORDS_S = 0.1  # how long counting may take when the time is up
 COLD_GRACE_S = 1.5  # for a cold process, which imports numpy: longer keeps a prompt waiting
-_ENOUGH_S = 0.005  # least time to ask a server: an answer takes a millisecond or two
 
 TOO_SLOW = Failure("timeout", "there was no answer in time; `noctuary serve` keeps a store warm")
-
 RETRY_S = 60.0  # between two starts: a server that cannot run is not tried with every prompt
-
 STAMP = f"{HOOKS}/server_started"
 
 Answer = Mapping[str, Any]  # what `RecallResult.to_json` gives
@@ -370,15 +356,10 @@ class HookProcess:
         return self._started_s + min(deadline_ms / 1000, MAX_DEADLINE_S)
 
     def recall(self, query: str, **asked: Any) -> Answer | Failure:
-        """Return the answer of the store's server, else one from here."""
+        """Return an answer from here: no server gave one."""
         # At the deadline it is what there is: lexical, if the vectors have not been looked at.
         # `COLD_GRACE_S` later it is a failure.
         until_s = self.until_s()
-        left_s = until_s - time.monotonic()
-        if left_s > _ENOUGH_S:
-            answer = ask(query, **asked, store=self._store, deadline_ms=left_s * 1000)
-            if answer is not None:
-                return answer
 
         def recall_here() -> Answer:
             from noctuary.recall.api import recall
@@ -544,30 +525,34 @@ def fetch_memories(
     reader: SnapshotReader, memory_ids: Sequence[str], user: str | None
 ) -> list[dict[str, Any]]:
     """Return memories and summaries that a user may see, as `to_json` names their fields."""
-    from noctuary.core.types import from_micros
     from noctuary.recall.query import Scope, build_mask
+    from noctuary.text.marks import iso
 
-    known = reader.positions_of(memory_ids)
-    summaries = (reader.summaries.position_of(i) for i in memory_ids if i not in known)
     mask, _ = build_mask(Scope(user=user), reader.facets, reader.created_at_us)
-
-    def may_be_seen(position: int) -> bool:
-        is_memory = position < reader.count
-        stands_for = [position] if is_memory else list(reader.summaries.at(position).sources)
-        return mask is None or bool(mask[stands_for].all())
-
-    positions = [p for p in (*known.values(), *summaries) if p is not None and may_be_seen(p)]
+    positions = visible_positions(reader, mask, memory_ids)
     rows, ids = reader.describe(positions), reader.public_ids(positions)
-    created = {p: from_micros(rows[p]["created_at_us"]) for p in positions}
     fields = ("content", "category", "wing", "room", "session_id", "user")
     return [
         {
             "id": ids[p],
-            "created_at": None if (moment := created[p]) is None else moment.isoformat(),
-            **{name: rows[p][name] for name in fields},
+            "created_at": iso(rows[p]["created_at_us"]),
+            **{n: rows[p][n] for n in fields},
         }
         for p in positions
     ]
+
+
+def visible_positions(
+    reader: SnapshotReader, mask: Mask | None, memory_ids: Sequence[str]
+) -> list[int]:
+    """Return where memories stand, and summaries all of whose memories may be seen."""
+    known = reader.positions_of(memory_ids)
+    summaries = (reader.summaries.position_of(i) for i in memory_ids if i not in known)
+    found = [p for p in (*known.values(), *summaries) if p is not None]
+    if mask is None:
+        return found
+    stand_for = ([p] if p < reader.count else list(reader.summaries.at(p).sources) for p in found)
+    return [p for p, held in zip(found, stand_for, strict=True) if mask[held].all()]
 
 
 def _in_time(work: Callable[[], Answer | Failure], until_s: float) -> Answer | Failure:

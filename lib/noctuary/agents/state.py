@@ -126,12 +126,11 @@ def _types_of(kind: type[Any]) -> dict[str, tuple[tuple[Any, ...], bool]]:
 
 # How the hooks fared: calls, failures and times of every agent and event, in one small file.
 
+# Upper bounds of the histogram's buckets; one more takes what is slower.
 BUCKETS_MS = (
     10, 20, 30, 50, 75, 100, 125, 150, 175, 200, 225, 250, 275, 300, 350, 400, 500, 750, 1_000,
     1_500, 2_000, 3_000, 5_000,
 )  # fmt: skip
-"""Upper bounds of the histogram's buckets; one more takes what is slower. Narrow around the 300 ms
-that a prompt may take, so that a percentile there says something."""
 
 RECENT_CALLS = 1_000  # before every bucket is halved: fewer let percentiles follow a change sooner
 TIMEOUT = "timeout"  # one busy moment can cause it; other failures stay until somebody mends them
@@ -206,8 +205,8 @@ def note_call(
     may_tell: bool = True,
 ) -> bool:
     """Count one call and say whether the user should be told of an outage now."""
-    # That is once per outage and code, where an event's answer can hold a message (`may_tell`).
-    # Nobody is told where the file cannot be written, so that nobody is told twice.
+    # Once per outage and code, where an event's answer can hold a message (`may_tell`); never where
+    # the file cannot be written, so that nobody is told twice.
     lock = _lock(path.with_suffix(".lock"))
     if lock is None:
         return False
@@ -226,12 +225,8 @@ def _counted(
     e: EventCounters, code: str | None, took_ms: float, now_s: float, may_tell: bool
 ) -> EventCounters:
     took_ms = took_ms if math.isfinite(took_ms) and took_ms > 0 else 0.0
-    e = e._replace(
-        calls=e.calls + 1,
-        last_call_at_s=now_s,
-        max_ms=max(e.max_ms, took_ms),
-        histogram=_with_time(e.histogram, took_ms),
-    )
+    slowest, times = max(e.max_ms, took_ms), _with_time(e.histogram, took_ms)
+    e = e._replace(calls=e.calls + 1, last_call_at_s=now_s, max_ms=slowest, histogram=times)
     if code is None:
         return e._replace(outage_code=None, outage_since_s=None, outage_calls=0, told=())
     calls = e.outage_calls + 1
@@ -274,9 +269,8 @@ def _lock(path: Path) -> int | None:
     return None
 
 
-# The journal: one JSON line per compaction, stop and end of a session. Paths are in it, so the file
-# is its user's alone. A PreCompact hook can do no more than this in time: what the conversation
-# held up to that byte is compacted out of band, from the transcript.
+# The journal: one JSON line per compaction, stop and end of a session. A PreCompact hook can do no
+# more in time: what the conversation held up to that byte is kept later, from the transcript.
 
 MAX_BYTES = 4_000_000  # then the journal is put aside (`journal.1.jsonl`): some 15,000 lines
 
@@ -460,8 +454,8 @@ def prune_sessions(directory: Path, *, now_s: float | None = None) -> int:
 # The files of a store's warm server, and the note of the last fallback worth knowing: written by
 # clients, read by `noctuary doctor`. Best effort, and no text of a query is in it.
 
+# Not worth a note: no server was started; the recall itself refuses such arguments too.
 ORDINARY = frozenset({"absent", "invalid"})
-"""Codes not worth a note: no server was started; the recall itself refuses such arguments too."""
 
 
 class Place(NamedTuple):

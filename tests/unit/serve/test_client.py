@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -288,6 +288,24 @@ def test_what_a_compaction_took_is_restored_by_the_server(
     assert b"spare key" in (ask_for(EVENT) or b"")
     compacted = {**EVENT, "hook_event_name": "SessionStart", "source": "compact"}
     assert b"spare key" in (ask_for(compacted) or b"")
+
+
+def test_a_stuck_server_costs_a_hook_its_wait_and_is_noted(
+    home: Path, plain_store: Store, start: StartServer
+) -> None:
+    let_go = threading.Event()
+
+    def stuck(store: Path, request: Mapping[str, Any]) -> Refusal:
+        let_go.wait(20)
+        return Refusal("late", "stuck")
+
+    place, began = start(plain_store.root, stuck).place, time.monotonic()
+    assert ask_for(EVENT) is None
+    assert time.monotonic() - began < 5, "the server takes 20 s"
+    let_go.set()
+    note = read_fallback(place)
+    assert note is not None
+    assert note.code == "timeout"
 
 
 def test_bad_settings_are_told_by_the_hook_itself(
