@@ -1,4 +1,4 @@
-"""The client of the warm server, and `noctuary hook`, which asks it first.
+"""The client of the warm server: recalls and hooks ask it before they do anything themselves.
 
 A prompt waits for this file: of the standard library it loads what the exchange needs, and neither
 `typing` nor `pathlib`, `hashlib` or a dataclass, each of which costs as much as the exchange
@@ -7,7 +7,6 @@ itself. What else a hook needs is behind `noctuary.agents.hooks`, where no serve
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import select
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
-    from typing import Any, NoReturn
+    from typing import Any
 
 # Where a store's server is found: one private directory per user, file names from the store.
 
@@ -197,7 +196,7 @@ def settings_in_force(environ: Mapping[str, str] | None = None) -> dict[str, str
     }
     for name in ("NOCTUARY_HOME", "NOCTUARY_CONFIG"):
         if named := found.get(name, "").strip():
-            found[name] = os.path.join(os.getcwd(), named)
+            found[name] = os.path.normpath(os.path.join(os.getcwd(), named))
     if not found.get("NOCTUARY_HOME"):
         found.update({name: env.get(name, "") for name in ("HOME", "XDG_DATA_HOME")})
     return found
@@ -250,7 +249,7 @@ def ask(
     }
     answer = exchange(directory, request, wait_s=wait_s)
     if isinstance(answer, Refusal):
-        _note(directory, answer)
+        note_fallback(directory, answer)
         return None
     # What only the client knows: how it came to the store.
     if answer.get("store") is not None:
@@ -326,17 +325,28 @@ def _send(path: str, line: bytes, until: float) -> dict[str, Any] | Refusal:
     return received if isinstance(received, Refusal) else decode(received)
 
 
-def _note(store: str, refusal: Refusal) -> None:
-    """Keep why no server answered; a client that it answers never needs this."""
-    from noctuary.agents.state import find_place, note_fallback
+# Not worth a note: no server was started; the recall itself refuses such arguments too.
+_ORDINARY = frozenset({"absent", "invalid"})
+
+
+def note_fallback(store: str | Path, refusal: Refusal) -> None:
+    """Keep why no server answered, for `noctuary doctor`; no text of a query. Never raises."""
+    if refusal.code in _ORDINARY:
+        return
+    from pathlib import Path
+
+    from noctuary.agents.state import replace_json
 
     try:
-        note_fallback(find_place(store), refusal)
-    except ValueError:
-        pass  # a path that is none
+        directory, name = locate_server(store)
+        if directory_fault(directory) is None:
+            note = {**refusal._asdict(), "at_s": time.time()}
+            replace_json(Path(directory, f"{name}.fallback"), note)
+    except (OSError, ValueError):
+        pass
 
 
-# `noctuary hook`: one event in, one answer and exit code 0 out, whatever happens.
+# What `noctuary hook` needs before it knows whether a server answers.
 
 AGENTS = ("claude", "codex")
 
@@ -353,32 +363,7 @@ and grace, shorter than any agent's own timeout for a prompt."""
 
 MAX_EVENT_BYTES = 8_388_608  # a longer event is read to its end and answered with nothing
 
-USAGE = "usage: noctuary hook --agent claude|codex [--store STORE] < event.json"
-
 _DEADLINE_VARIABLE, _DEADLINE_MS = "NOCTUARY_HOOK_DEADLINE_MS", 250.0  # hook.deadline_ms
-
-
-def run_hook(arguments: Sequence[str], started_s: float) -> NoReturn:
-    """Answer the event on stdin and end the process, which began at `started_s`, with code 0."""
-    try:
-        keep_standard_handles()
-        options = parse_options(arguments)
-        if options is None:
-            os.write(2, f"{USAGE}\n".encode())
-        else:
-            raw = read_event(0, started_s + LIFETIME_S)
-            line = ask_hook(*options, raw, started_s)
-            if line is None:
-                gc.disable()  # the process ends before it would pay
-                from noctuary.agents.hooks import answer_in_time
-
-                line = answer_in_time(*options, raw, started_s)
-            while line:  # in one piece, as far as the system lets us
-                line = line[os.write(1, line) :]
-    except BaseException:
-        pass  # also an interrupt: whatever it is, the agent must go on
-    # Not `sys.exit`: a recall that was left behind, and SQLite's handlers, would be waited for.
-    os._exit(0)
 
 
 def ask_hook(agent: str, store: str | None, raw: bytes, started_s: float) -> bytes | None:
@@ -400,7 +385,7 @@ def ask_hook(agent: str, store: str | None, raw: bytes, started_s: float) -> byt
     except Exception:
         return None
     if isinstance(answer, Refusal):
-        _note(found[0], answer)
+        note_fallback(found[0], answer)
         return None
     return as_line(answer)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from noctuary import __version__
 from noctuary.agents.client import (
@@ -21,12 +21,13 @@ from noctuary.agents.client import (
     decode,
     directory_fault,
     encode,
+    locate_server,
     peer_uid,
     read_line,
     settings_in_force,
 )
 from noctuary.agents.hooks import Failure, HookProcess, environment_home, handle
-from noctuary.agents.state import Place, find_place
+from noctuary.agents.state import read_json, read_row
 from noctuary.core.errors import EncoderError, StoreError
 from noctuary.core.settings import HookSettings
 from noctuary.recall.api import find_serving, recall
@@ -95,7 +96,7 @@ def _answer_event(
         return Refusal("malformed", "expected an agent and when its hook started")
     settings, faults = current_settings()
     if faults:
-        return Refusal("settings", "the settings have faults: the hook itself says which")
+        return Refusal("invalid", "the settings have faults: the hook itself says which")
     process = _ServedHook(agent, store, started_s, settings.hook)
     process.give_up_s = time.monotonic() + left_ms / 1000
     return handle(request.get("event"), process)
@@ -306,7 +307,36 @@ def _encoded(answer: dict[str, Any] | Refusal) -> bytes:
     return encode({"result": answer})
 
 
-# Taking a store's place: the private directory, the lock, the listening socket.
+# A store's place: the private directory, the lock, the listening socket, the note of a fallback.
+
+
+class Place(NamedTuple):
+    """The files of one store's server, named by a hash of the store's real path."""
+
+    directory: Path  # the user's own, mode 0700
+    socket: Path  # where the server listens; there while it runs, or after it was killed
+    lock: Path  # held (flock) by the running server; the file itself stays
+    fallback: Path  # the last reason worth knowing why a client recalled without the server
+
+
+class Fallback(NamedTuple):
+    """Why a client recalled without the server, and when (seconds since the epoch)."""
+
+    code: str
+    message: str
+    at_s: float
+
+
+def find_place(store: str | Path, environ: Mapping[str, str] | None = None) -> Place:
+    """Return the place of a store's server; two spellings of one directory have one place."""
+    directory, name = locate_server(store, environ)
+    kinds = ("sock", "lock", "fallback")
+    return Place(Path(directory), *(Path(directory, f"{name}.{kind}") for kind in kinds))
+
+
+def read_fallback(place: Place) -> Fallback | None:
+    """Return what a client noted last (`note_fallback`); None if nothing can be read."""
+    return read_row(Fallback, read_json(place.fallback, MAX_REQUEST_BYTES)[0])
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from noctuary.agents.client import MAX_REQUEST_BYTES, Refusal, directory_fault, locate_server
 from noctuary.core.foreign_json import parse_json
 
 VERSION = 1
@@ -449,49 +448,3 @@ def prune_sessions(directory: Path, *, now_s: float | None = None) -> int:
                     path.unlink()
                     deleted += 1
     return deleted
-
-
-# The files of a store's warm server, and the note of the last fallback worth knowing: written by
-# clients, read by `noctuary doctor`. Best effort, and no text of a query is in it.
-
-# Not worth a note: no server was started; the recall itself refuses such arguments too.
-ORDINARY = frozenset({"absent", "invalid"})
-
-
-class Place(NamedTuple):
-    """The files of one store's server, named by a hash of the store's real path."""
-
-    directory: Path  # the user's own, mode 0700
-    socket: Path  # where the server listens; there while it runs, or after it was killed
-    lock: Path  # held (flock) by the running server; the file itself stays
-    fallback: Path  # the last reason worth knowing why a client recalled without the server
-
-
-class Fallback(NamedTuple):
-    """Why a client recalled without the server, and when (seconds since the epoch)."""
-
-    code: str
-    message: str
-    at_s: float
-
-
-def find_place(store: str | Path, environ: Mapping[str, str] | None = None) -> Place:
-    """Return the place of a store's server; two spellings of one directory have one place."""
-    directory, name = locate_server(store, environ)
-    kinds = ("sock", "lock", "fallback")
-    return Place(Path(directory), *(Path(directory, f"{name}.{kind}") for kind in kinds))
-
-
-def note_fallback(place: Place, refusal: Refusal) -> None:
-    """Keep a reason worth knowing in place of the one before. Never raises."""
-    if refusal.code in ORDINARY:
-        return
-    with suppress(OSError):
-        if directory_fault(place.directory) is None:
-            replace_json(place.fallback, {**refusal._asdict(), "at_s": time.time()})
-
-
-def read_fallback(place: Place) -> Fallback | None:
-    """Return the last note; None if there is none that can be read."""
-    found, _ = read_json(place.fallback, MAX_REQUEST_BYTES)
-    return read_row(Fallback, found)

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from noctuary.agents import install as installation
-from noctuary.agents.client import AGENTS, run_hook
+from noctuary.agents.client import AGENTS
 from noctuary.agents.server import Server, answer_request, describe_encoder, warm_up
 from noctuary.agents.state import COUNTERS, EventCounters, read_counters
 from noctuary.cli.common import (
@@ -31,6 +31,7 @@ from noctuary.cli.common import (
     store_options,
     tell,
 )
+from noctuary.cli.entry import run_hook
 from noctuary.core.errors import SnapshotMissingError, StoreLockedError
 from noctuary.core.store import find_home, find_store
 

@@ -21,14 +21,8 @@ import numpy as np
 
 from noctuary.agents import install
 from noctuary.agents.client import AGENTS, PROMPT, Refusal, directory_fault, ping
-from noctuary.agents.state import (
-    COUNTERS,
-    TIMEOUT,
-    EventCounters,
-    find_place,
-    read_counters,
-    read_fallback,
-)
+from noctuary.agents.server import find_place, read_fallback
+from noctuary.agents.state import COUNTERS, TIMEOUT, EventCounters, read_counters
 from noctuary.cli.common import (
     EXIT_FAILED,
     as_called,

@@ -84,10 +84,11 @@ def test_a_hook_that_gets_no_end_of_stdin_ends_by_itself(home: Path) -> None:
     code = """
 import os, time
 from noctuary.agents import client
+from noctuary.cli import entry
 client.LIFETIME_S = 0.4
 read, write = os.pipe()
 os.dup2(read, 0)
-client.run_hook(["--agent", "claude"], time.monotonic())
+entry.run_hook(["--agent", "claude"], time.monotonic())
 """
     started = time.monotonic()
     done = run_script(code, NOCTUARY_HOME=str(home))
@@ -99,10 +100,11 @@ def test_a_hook_that_hangs_ends_in_time_and_counts_it(home: Path) -> None:
     """In the middle of its work, behind everything that could catch it."""
     code = """
 import time
-from noctuary.agents import client, hooks
+from noctuary.agents import hooks
+from noctuary.cli import entry
 hooks.LIFETIME_S = 0.4
 hooks._HANDLERS["UserPromptSubmit"] = lambda event, world: time.sleep(60)
-client.run_hook(["--agent", "codex"], time.monotonic())
+entry.run_hook(["--agent", "codex"], time.monotonic())
 """
     done = run_script(code, event(), NOCTUARY_HOME=str(home))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -114,11 +116,12 @@ client.run_hook(["--agent", "codex"], time.monotonic())
 def test_no_exception_gets_out(home: Path, error: str) -> None:
     code = f"""
 import time
-from noctuary.agents import client, hooks
+from noctuary.agents import hooks
+from noctuary.cli import entry
 def fail(event, world):
     raise {error}
 hooks._HANDLERS["UserPromptSubmit"] = fail
-client.run_hook(["--agent", "claude"], time.monotonic())
+entry.run_hook(["--agent", "claude"], time.monotonic())
 """
     done = run_script(code, event(), NOCTUARY_HOME=str(home))
     assert (done.returncode, done.stderr) == (0, b"")
@@ -128,12 +131,13 @@ client.run_hook(["--agent", "claude"], time.monotonic())
 def test_what_is_left_behind_is_not_waited_for(home: Path) -> None:
     code = """
 import threading, time
-from noctuary.agents import client, hooks
+from noctuary.agents import hooks
+from noctuary.cli import entry
 def leave_behind(event, world):
     threading.Thread(target=time.sleep, args=(60,)).start()
     return hooks.Reply("context")
 hooks._HANDLERS["UserPromptSubmit"] = leave_behind
-client.run_hook(["--agent", "claude"], time.monotonic())
+entry.run_hook(["--agent", "claude"], time.monotonic())
 """
     started = time.monotonic()
     done = run_script(code, event(), NOCTUARY_HOME=str(home))
@@ -148,14 +152,15 @@ def test_a_file_that_a_hook_holds_open_gets_nothing_of_what_is_printed(
 ) -> None:
     code = f"""
 import os, time
-from noctuary.agents import client, hooks
+from noctuary.agents import hooks
+from noctuary.cli import entry
 def hold(event, world):
     global held
     held = open({str(tmp_path / "file")!r}, "w")
     return hooks.Reply("context")
 hooks._HANDLERS["UserPromptSubmit"] = hold
 os.close(1)
-client.run_hook(["--agent", "claude"], time.monotonic())
+entry.run_hook(["--agent", "claude"], time.monotonic())
 """
     assert run_script(code, event(), NOCTUARY_HOME=str(home)).returncode == 0
     assert (tmp_path / "file").read_bytes() == b""

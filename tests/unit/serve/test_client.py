@@ -23,18 +23,12 @@ from noctuary.agents.client import (
     Refusal,
     ask,
     ask_hook,
+    note_fallback,
     settings_in_force,
 )
 from noctuary.agents.hooks import HookProcess, answer
-from noctuary.agents.server import Server, answer_request
-from noctuary.agents.state import (
-    COUNTERS,
-    SESSIONS,
-    find_place,
-    note_fallback,
-    read_counters,
-    read_fallback,
-)
+from noctuary.agents.server import Server, answer_request, find_place, read_fallback
+from noctuary.agents.state import COUNTERS, SESSIONS, read_counters
 from noctuary.recall.api import recall
 from tests.support.store import Store, household, new_store
 
@@ -373,10 +367,10 @@ def test_a_hook_s_request_of_another_shape_is_refused(
 def test_a_note_comes_back_and_is_the_owner_s(
     tmp_path_factory: pytest.TempPathFactory, code: str, message: str
 ) -> None:
-    directory = tmp_path_factory.mktemp("n", numbered=True)
-    directory.chmod(0o700)
-    place = find_place(directory)._replace(directory=directory, fallback=directory / "x.fallback")
-    note_fallback(place, Refusal(code, message))
+    store = tmp_path_factory.mktemp("n", numbered=True)
+    place = find_place(store)
+    place.directory.mkdir(mode=0o700, exist_ok=True)
+    note_fallback(store, Refusal(code, message))
     if code in {"absent", "invalid"}:
         assert read_fallback(place) is None
         return
@@ -384,7 +378,7 @@ def test_a_note_comes_back_and_is_the_owner_s(
     assert note is not None
     assert (note.code, note.message) == (code, message)
     assert place.fallback.stat().st_mode & 0o077 == 0
-    assert [p.name for p in directory.iterdir()] == [place.fallback.name]
+    assert {p.suffix for p in place.directory.iterdir()} == {".fallback"}
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"code": 1, "message": 2}', "\0"])
