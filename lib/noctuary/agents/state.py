@@ -91,26 +91,25 @@ def read_rows(kind: type[Row], found: Any, name: str) -> list[Row]:
 def read_row(kind: type[Row], raw: Any) -> Row | None:
     """Return an object or list as a NamedTuple; None for a wrong type or a negative number."""
     types = _types_of(kind)
-    if isinstance(raw, list):
-        values = cast("list[Any]", raw)
-        raw = dict(zip(types, values, strict=True)) if len(values) == len(types) else None
-    if not isinstance(raw, dict):
+    if isinstance(raw, list) and len(cast("list[Any]", raw)) == len(types):
+        raw = dict(zip(types, cast("list[Any]", raw), strict=True))
+    found = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
+    known = {name: value for name, value in found.items() if name in types}
+    if not all(_holds(value, *types[name]) for name, value in known.items()):
         return None
-    fields: dict[str, Any] = {}
-    for name, value in cast("dict[str, Any]", raw).items():
-        exact, is_list = types.get(name, ((), False))
-        items: Any = value if is_list else (value,)
-        if name not in types:
-            continue
-        if (is_list and type(value) is not list) or not all(
-            type(i) in exact and (type(i) not in (int, float) or 0 <= i < _BEYOND) for i in items
-        ):
-            return None
-        fields[name] = tuple(items) if is_list else value
     try:
-        return kind(**fields)
+        return kind(**{n: tuple(v) if types[n][1] else v for n, v in known.items()})
     except TypeError:  # a field without a default is missing
         return None
+
+
+def _holds(value: Any, exact: tuple[Any, ...], is_list: bool) -> bool:
+    if is_list and type(value) is not list:
+        return False
+    items = value if is_list else (value,)
+    return all(
+        type(i) in exact and (type(i) not in (int, float) or 0 <= i < _BEYOND) for i in items
+    )
 
 
 @cache
