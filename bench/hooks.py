@@ -25,6 +25,7 @@ from typing import Any
 
 from bench.manifest import describe_run
 from bench.results import RESULTS_DIR, write_result
+from bench.speed.oneshot import child_environment
 from noctuary.agents.client import Refusal, ping
 from noctuary.evaluate.labels import read_queries
 
@@ -51,6 +52,7 @@ def measure_hooks(store: Path, prompts: Sequence[str], rounds: int = ROUNDS) -> 
         runtime = Path(folder) / "run"
         runtime.mkdir(mode=0o700)
         environ = {n: v for n, v in os.environ.items() if not n.startswith("NOCTUARY_")}
+        environ = child_environment(environ, Path(folder) / "pycache")
         environ |= {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_CAPTURE": "false"}
         warm = {**environ, "XDG_RUNTIME_DIR": str(runtime)}
         cold = {**environ, "XDG_RUNTIME_DIR": str(Path(folder) / "none")}

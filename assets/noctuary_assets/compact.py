@@ -22,11 +22,10 @@ from noctuary.compact.summaries import (
 from noctuary.compact.summarizers import TRIED_AGAIN, Summarizer, open_summarizer
 from noctuary.embed.documents import vector_kind
 from noctuary.work.stage import Stage, StageOutput, StageResult, load_result
-from noctuary_assets import index, ingest
 from noctuary_assets.index import MEMORY_VECTORS, chosen_backend
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import ATTEMPTS, CLUSTERS, MEMORIES, SUMMARIES, TURNS, VECTORS, Night
-from noctuary_assets.reporting import Workers, judge, report_stage
+from noctuary_assets.reporting import judge, stage_asset
 
 # Both stages stream: what is in memory is one session's turns without their texts, or one batch of
 # clusters with them.
@@ -35,8 +34,15 @@ TURN_CLUSTERS = Stage("turn_clusters", "2", (CLUSTERS,))
 SUMMARY_TABLE = Stage("summaries", "2", (SUMMARIES, ATTEMPTS))
 
 
+@stage_asset(
+    TURN_CLUSTERS,
+    deps=["turns"],
+    kinds={"parquet"},
+    table=CLUSTERS,
+    columns=("cluster_id", "session_id", "ordinal", "trivial"),
+)
 def cluster_old_turns(night: Night) -> StageResult:
-    """Group the turns outside each session's protected tail."""
+    """Clusters of the turns outside each session's protected tail."""
     size = night.settings.compaction.cluster_size
     tail = night.settings.compaction.protected_tail_turns
     now_us = time.time_ns() // 1000
@@ -58,19 +64,19 @@ def cluster_old_turns(night: Night) -> StageResult:
     return night.finish(night.run(TURN_CLUSTERS, inputs, body))
 
 
-@dg.asset(deps=[ingest.turns], kinds={"parquet"}, code_version=TURN_CLUSTERS.version)
-def turn_clusters(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """Clusters of the turns outside each session's protected tail."""
-    return report_stage(
-        night,
-        cluster_old_turns(night),
-        table=CLUSTERS,
-        columns=("cluster_id", "session_id", "ordinal", "trivial"),
-    )
-
-
+@stage_asset(
+    SUMMARY_TABLE,
+    deps=["turn_clusters", "memory_vectors"],
+    kinds={"parquet"},
+    table=SUMMARIES,
+    columns=("summary_id", "status", "method", "gate_align", "gate_cover", "gate_confidence"),
+    workers=True,
+)
 def summarize_turn_clusters(night: Night) -> StageResult:
-    """Summarise every cluster and judge every candidate."""
+    """Summaries, each judged by the preservation gate and the fact check.
+
+    Rejected candidates are kept with their reports in a table of their own.
+    """
     # Those of unchanged clusters are used again: their texts are neither read nor embedded.
     clusters = night.result_of(TURN_CLUSTERS)
     summarizer = open_summarizer(night.settings.compaction)
@@ -118,25 +124,7 @@ def accepted_summaries(night: Night) -> list[Summary]:
     return [s for s in iter_summaries(night.work(SUMMARIES)) if s.status == "accepted"]
 
 
-@dg.asset(
-    deps=[turn_clusters, index.memory_vectors],
-    kinds={"parquet"},
-    code_version=SUMMARY_TABLE.version,
-)
-def summaries(night: dg.ResourceParam[Night], workers: Workers) -> dg.MaterializeResult[Any]:
-    """Summaries, each judged by the preservation gate and the fact check.
-
-    Rejected candidates are kept with their reports in a table of their own.
-    """
-    return report_stage(
-        night,
-        summarize_turn_clusters(night),
-        table=SUMMARIES,
-        columns=("summary_id", "status", "method", "gate_align", "gate_cover", "gate_confidence"),
-    )
-
-
-@dg.asset_check(asset=summaries, blocking=True)
+@dg.asset_check(asset=SUMMARY_TABLE.name, blocking=True)
 def every_accepted_summary_names_its_sources(night: dg.ResourceParam[Night]) -> dg.AssetCheckResult:
     """An accepted summary lists at least two turns and a gate report that passed."""
     accepted = bad = 0

@@ -51,7 +51,6 @@ from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
 from noctuary.sources.corpus import read_records
 from noctuary.work.stage import Stage, StageOutput, StageResult
-from noctuary_assets import graph, ingest, pack
 from noctuary_assets.graph import linked_pairs
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import (
@@ -66,15 +65,16 @@ from noctuary_assets.night import (
     store_profile,
 )
 from noctuary_assets.pack import SERVING_PACK, pack_path
-from noctuary_assets.reporting import report_stage
+from noctuary_assets.reporting import report_stage, stage_asset
 
 # Stage generated_queries: queries that a language model wrote about tonight's corpus.
 
 GENERATED_QUERIES = Stage("generated_queries", "1", (GENERATED,))
 
 
+@stage_asset(GENERATED_QUERIES, deps=["memories", "edges"], kinds={"json"})
 def write_queries(night: Night) -> StageResult:
-    """Let the configured models write and grade queries; without any, keep none."""
+    """Queries that a language model wrote and another one graded; empty unless configured."""
     # On every night while switched on, as an endpoint may have been down; what is known stays.
     chosen = night.settings.evaluation
     on = bool(chosen.enabled and chosen.generator_url)
@@ -109,8 +109,12 @@ def served_profile(night: Night, adopted: Mapping[str, Any] | None = None) -> Re
     return replace(served, explain=False, candidate_trace=False, replay_log=False)
 
 
+@stage_asset(RECALL_EVALUATION, deps=["serving_pack", "generated_queries"], kinds={"json"})
 def evaluate_pack(night: Night) -> StageResult:
-    """Measure tonight's pack; without a query to ask, say so."""
+    """The pack's recall on phrases of its own and on labelled queries: served, legs, challengers.
+
+    The exact group is built from the corpus's own words and favours lexical search.
+    """
     chosen, served = night.settings.evaluation, served_profile(night)
     labels = find_labels(night.source, chosen.queries) if chosen.enabled else None
     generated = night.work(GENERATED)
@@ -163,8 +167,12 @@ def read_runs(night: Night) -> dict[str, dict[str, Run]]:
 FUSION_DECISION = Stage("fusion_decision", "1", (DECISION,))
 
 
+@stage_asset(FUSION_DECISION, deps=["recall_evaluation"], kinds={"json"})
 def decide_fusion(night: Night) -> StageResult:
-    """Decide from the kept runs; without a query that can decide, the settings stay."""
+    """Fusion and graph weight of tonight's snapshot: the settings', unless another one is proven.
+
+    Proven means that its interval excludes zero on queries it was not chosen on.
+    """
     adopt = night.settings.evaluation.adopt
     evaluation = night.result_of(RECALL_EVALUATION)
     inputs = {"evaluation": evaluation.digest, "adopt": adopt}
@@ -239,37 +247,7 @@ def read_judged(night: Night) -> dict[str, dict[str, Any]]:
 
 
 @dg.asset(
-    deps=[ingest.memories, graph.edges], kinds={"json"}, code_version=GENERATED_QUERIES.version
-)
-def generated_queries(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """Queries that a language model wrote and another one graded; empty unless configured."""
-    return report_stage(night, write_queries(night))
-
-
-@dg.asset(
-    deps=[pack.serving_pack, generated_queries],
-    kinds={"json"},
-    code_version=RECALL_EVALUATION.version,
-)
-def recall_evaluation(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """The pack's recall on phrases of its own and on labelled queries: served, legs, challengers.
-
-    The exact group is built from the corpus's own words and favours lexical search.
-    """
-    return report_stage(night, evaluate_pack(night))
-
-
-@dg.asset(deps=[recall_evaluation], kinds={"json"}, code_version=FUSION_DECISION.version)
-def fusion_decision(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """Fusion and graph weight of tonight's snapshot: the settings', unless another one is proven.
-
-    Proven means that its interval excludes zero on queries it was not chosen on.
-    """
-    return report_stage(night, decide_fusion(night))
-
-
-@dg.asset(
-    deps=[pack.serving_pack, recall_evaluation, fusion_decision],
+    deps=["serving_pack", "recall_evaluation", "fusion_decision"],
     kinds={"json"},
     code_version=ABSTENTION_CALIBRATION.version,
 )

@@ -30,7 +30,6 @@ from noctuary.graph.state import STATE_VERSION, GraphState
 from noctuary.graph.tables import FILES, ArrowTable, GraphTables, read_tables, write_tables
 from noctuary.sources.corpus import RecordFile
 from noctuary.work.stage import Stage, StageOutput, StageResult, load_result
-from noctuary_assets import index, ingest
 from noctuary_assets.index import MEMORY_VECTORS
 from noctuary_assets.ingest import CORPUS, read_told, told_inputs
 from noctuary_assets.night import GRAPH, GRAPH_STATE, MEMORIES, VECTORS, Night
@@ -190,7 +189,7 @@ _DESCRIPTIONS = {
 def _spec(key: str) -> dg.AssetSpec:
     return dg.AssetSpec(
         key,
-        deps=[ingest.memories, index.memory_vectors],
+        deps=["memories", "memory_vectors"],
         kinds={"parquet"},
         description=_DESCRIPTIONS[key],
         code_version=CONCEPT_GRAPH.version,

@@ -48,10 +48,9 @@ from noctuary.work.stage import (
     load_result,
     run_stage,
 )
-from noctuary_assets import ingest
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import MEMORIES, POSTINGS, VECTORS, Night, store_profile
-from noctuary_assets.reporting import Workers, judge, report_stage
+from noctuary_assets.reporting import Workers, judge, report_stage, stage_asset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,8 +64,11 @@ EXIT_THRESHOLDS = Stage("exit_thresholds", "1")
 LEAN, ONNX = "numpy", "ONNX Runtime"  # what encodes questions, as facts of query_encoder say it
 
 
+@stage_asset(
+    MEMORY_VECTORS, deps=["memories", "query_encoder"], kinds={"numpy", "onnx"}, workers=True
+)
 def embed_memories(night: Night) -> StageResult:
-    """Embed the content of every memory; unchanged texts are not embedded again."""
+    """One unit vector per memory, memoised by content, encoder and implementation."""
     encoder, memories = night.encoder, night.work(MEMORIES)
 
     def body() -> StageOutput:
@@ -104,8 +106,9 @@ def chosen_backend(night: Night) -> Backend:
     return Backend.from_facts(night.result_of(MEMORY_VECTORS).facts)
 
 
+@stage_asset(QUERY_ENCODER, deps=["memories"], kinds={"numpy"})
 def export_query_encoder(night: Night) -> StageResult:
-    """Export the encoder for the read side, where torch is not imported."""
+    """The same model for the read side, without torch; agreement with the original is measured."""
     # Before hours of embedding: what is published must be able to encode a question.
     encoder = night.encoder
     directory = night.paths.encoders / encoder.fingerprint.digest
@@ -234,8 +237,9 @@ def _exit_thresholds(
 LEXICAL_INDEX = Stage("lexical_index", "1", tuple(f"{POSTINGS}/{name}" for name in POSTING_FILES))
 
 
+@stage_asset(LEXICAL_INDEX, deps=["memories"], kinds={"numpy"}, workers=True)
 def index_memories(night: Night) -> StageResult:
-    """Build the BM25 postings of the corpus from tokens that are kept by content."""
+    """BM25 scores of every term in every memory, computed ahead of the query."""
 
     def body() -> StageOutput:
         memories, tokens, task = (
@@ -268,8 +272,12 @@ FOLDED = "usage/folded.json"
 ACCESS_STATISTICS = Stage("access_statistics", "4")
 
 
+@stage_asset(ACCESS_STATISTICS, deps=["memories"], kinds={"sqlite"})
 def fold_accesses(night: Night) -> StageResult:
-    """Fold what recall appended since last night, and count what recall may know about use."""
+    """Retrievals and last access per memory, folded from the access log.
+
+    With them recall's usage.sqlite: recent retrievals, days, and what was recalled together.
+    """
     paths = night.paths
 
     def body() -> StageOutput:
@@ -288,8 +296,10 @@ def fold_accesses(night: Night) -> StageResult:
 LTP_SCORES = Stage("ltp_scores", "1")
 
 
+@stage_asset(LTP_SCORES, deps=["memories", "access_statistics"], kinds={"sqlite"})
 def score_memories(night: Night) -> StageResult:
-    """Scan the corpus and write what differs; every night, because windows and decay move on."""
+    """LTP multiplier, score in [0, 1] and last access of every memory, scanned in batches."""
+    # What differs is written; every night, because windows and decay move on.
     profile = store_profile(night)
     rules = scoring_rules(profile)
     inputs = {
@@ -335,23 +345,7 @@ def scoring_rules(profile: RetrievalProfile) -> ScoringRules:
     )
 
 
-@dg.asset(deps=[ingest.memories], kinds={"numpy"}, code_version=QUERY_ENCODER.version)
-def query_encoder(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """The same model for the read side, without torch; agreement with the original is measured."""
-    return report_stage(night, export_query_encoder(night))
-
-
-@dg.asset(
-    deps=[ingest.memories, query_encoder],
-    kinds={"numpy", "onnx"},
-    code_version=MEMORY_VECTORS.version,
-)
-def memory_vectors(night: dg.ResourceParam[Night], workers: Workers) -> dg.MaterializeResult[Any]:
-    """One unit vector per memory, memoised by content, encoder and implementation."""
-    return report_stage(night, embed_memories(night))
-
-
-@dg.asset_check(asset=memory_vectors, blocking=True)
+@dg.asset_check(asset=MEMORY_VECTORS.name, blocking=True)
 def every_memory_vector_is_finite_and_unit(night: dg.ResourceParam[Night]) -> dg.AssetCheckResult:
     """No vector holds NaN or has a length other than 1."""
     vectors = read_array(night.work(VECTORS))
@@ -369,7 +363,7 @@ _TIER_CHECKS = {
 
 
 @dg.asset(
-    deps=[memory_vectors],
+    deps=["memory_vectors"],
     kinds={"lancedb"},
     code_version=VECTOR_TIERS.version,
     check_specs=[
@@ -387,26 +381,3 @@ def vector_tiers(night: dg.ResourceParam[Night], workers: Workers) -> Iterator[A
     for name, (fact, _) in _TIER_CHECKS.items():
         found = result.facts[fact]
         yield judge(night, VECTOR_TIERS, not any(found.values()), {fact: found}, check_name=name)
-
-
-@dg.asset(deps=[ingest.memories], kinds={"numpy"}, code_version=LEXICAL_INDEX.version)
-def lexical_index(night: dg.ResourceParam[Night], workers: Workers) -> dg.MaterializeResult[Any]:
-    """BM25 scores of every term in every memory, computed ahead of the query."""
-    return report_stage(night, index_memories(night))
-
-
-@dg.asset(deps=[ingest.memories], kinds={"sqlite"}, code_version=ACCESS_STATISTICS.version)
-def access_statistics(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """Retrievals and last access per memory, folded from the access log.
-
-    With them recall's usage.sqlite: recent retrievals, days, and what was recalled together.
-    """
-    return report_stage(night, fold_accesses(night))
-
-
-@dg.asset(
-    deps=[ingest.memories, access_statistics], kinds={"sqlite"}, code_version=LTP_SCORES.version
-)
-def ltp_scores(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """LTP multiplier, score in [0, 1] and last access of every memory, scanned in batches."""
-    return report_stage(night, score_memories(night))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +26,6 @@ from noctuary.sources.evidence import SHARES_FILE, read_evidence
 from noctuary.sources.export import ExportReport
 from noctuary.sources.source import Share
 from noctuary.work.stage import Stage, StageOutput, StageResult, forget_result
-from noctuary_assets import compact, graph, index, ingest
 from noctuary_assets.compact import SUMMARY_TABLE, TURN_CLUSTERS, accepted_summaries
 from noctuary_assets.graph import CONCEPT_GRAPH, load_tables
 from noctuary_assets.index import (
@@ -39,15 +37,26 @@ from noctuary_assets.index import (
 )
 from noctuary_assets.ingest import CORPUS, load_report, read_at_us
 from noctuary_assets.night import CLUSTERS, MEMORIES, POSTINGS, VECTORS, Night
-from noctuary_assets.reporting import report_stage
+from noctuary_assets.reporting import stage_asset
 
 SERVING_PACK = Stage("serving_pack", "3")
 
 PACKED = (CORPUS, MEMORY_VECTORS, LEXICAL_INDEX, CONCEPT_GRAPH, TURN_CLUSTERS, SUMMARY_TABLE)
 
 
+@stage_asset(
+    SERVING_PACK,
+    deps=[
+        "memories", "query_encoder", "vector_tiers", "lexical_index", "ltp_scores", "concepts",
+        "memory_concepts", "concept_edges", "edges", "supersessions", "summaries",
+    ],
+    kinds={"sqlite", "numpy"},
+)  # fmt: skip
 def build_serving_pack(night: Night) -> StageResult:
-    """Pack what the stages made into the files that recall reads."""
+    """What recall will read tonight.
+
+    Memory-mapped arrays and one SQLite file, named by their digest.
+    """
     # Nothing is built where all came out as before and the bytes are still there.
     inputs: dict[str, Any] = {stage.name: night.result_of(stage).digest for stage in PACKED}
     inputs["query_encoder"] = night.result_of(QUERY_ENCODER).digest
@@ -175,28 +184,3 @@ def _provenance(night: Night) -> Provenance:
         corpus_digest=report.corpus_digest,
         settings=night.settings.to_json(),
     )
-
-
-@dg.asset(
-    deps=[
-        ingest.memories,
-        index.query_encoder,
-        index.vector_tiers,
-        index.lexical_index,
-        index.ltp_scores,
-        graph.concepts,
-        graph.memory_concepts,
-        graph.concept_edges,
-        graph.edges,
-        graph.supersessions,
-        compact.summaries,
-    ],
-    kinds={"sqlite", "numpy"},
-    code_version=SERVING_PACK.version,
-)
-def serving_pack(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """What recall will read tonight.
-
-    Memory-mapped arrays and one SQLite file, named by their digest.
-    """
-    return report_stage(night, build_serving_pack(night))

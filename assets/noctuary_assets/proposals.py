@@ -31,20 +31,26 @@ from noctuary.curate.proposals import Proposal
 from noctuary.graph.tables import Evidence, Supersession
 from noctuary.sources.corpus import iter_records, read_column
 from noctuary.work.stage import Stage, StageOutput, StageResult
-from noctuary_assets import graph, index, ingest, publish
 from noctuary_assets.graph import CONCEPT_GRAPH, load_tables, open_extractor
 from noctuary_assets.index import LTP_SCORES, MEMORY_VECTORS
 from noctuary_assets.ingest import CORPUS
 from noctuary_assets.night import MEMORIES, VECTORS, Night, store_profile
-from noctuary_assets.reporting import report_stage
+from noctuary_assets.reporting import stage_asset
 
 # Stage curation_proposals: what could be tidied in the source; nothing is written there.
 
 CURATION = Stage("curation_proposals", "2", (PROPOSALS,))
 
 
+@stage_asset(
+    CURATION,
+    deps=["memories", "memory_vectors", "supersessions"],
+    kinds={"parquet"},
+    table=PROPOSALS,
+    columns=("proposal_id", "action", "kind", "confidence"),
+)
 def propose_curation(night: Night) -> StageResult:
-    """Look for what could be tidied, if curation.enabled; else leave an empty table and say so."""
+    """Duplicates, superseded facts, contradictions and fragments; empty unless switched on."""
     on = night.settings.curation.enabled
     inputs: dict[str, Any] = {"on": on}
     if on:
@@ -100,8 +106,15 @@ def _facts(found: Sequence[Proposal]) -> dict[str, Any]:
 PROMOTION = Stage("promotion_proposals", "2", (PROMOTIONS,))
 
 
+@stage_asset(
+    PROMOTION,
+    deps=["memories", "turns", "memory_vectors"],
+    kinds={"parquet"},
+    table=PROMOTIONS,
+    columns=("turn_id", "decision", "reason", "g", "t", "h", "r"),
+)
 def propose_promotions(night: Night) -> StageResult:
-    """Judge the turns, if promotion.enabled; else leave an empty table and say so."""
+    """Every turn that a person said with its gating scalar, and whether it is proposed."""
     chosen = night.settings.promotion
     inputs: dict[str, Any] = {"on": chosen.enabled}
     if chosen.enabled:
@@ -141,37 +154,7 @@ def propose_promotions(night: Night) -> StageResult:
     return night.finish(night.run(PROMOTION, inputs, body))
 
 
-@dg.asset(
-    deps=[ingest.memories, index.memory_vectors, graph.supersessions],
-    kinds={"parquet"},
-    code_version=CURATION.version,
-)
-def curation_proposals(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """Duplicates, superseded facts, contradictions and fragments; empty unless switched on."""
-    return report_stage(
-        night,
-        propose_curation(night),
-        table=PROPOSALS,
-        columns=("proposal_id", "action", "kind", "confidence"),
-    )
-
-
-@dg.asset(
-    deps=[ingest.memories, ingest.turns, index.memory_vectors],
-    kinds={"parquet"},
-    code_version=PROMOTION.version,
-)
-def promotion_proposals(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """Every turn that a person said with its gating scalar, and whether it is proposed."""
-    return report_stage(
-        night,
-        propose_promotions(night),
-        table=PROMOTIONS,
-        columns=("turn_id", "decision", "reason", "g", "t", "h", "r"),
-    )
-
-
-@dg.asset_check(asset=promotion_proposals)
+@dg.asset_check(asset=PROMOTION.name)
 def every_proposal_reached_the_threshold_and_says_something(
     night: dg.ResourceParam[Night],
 ) -> dg.AssetCheckResult:
@@ -196,8 +179,12 @@ _NOTHING: dict[str, Any] = {
 """What the hooks are told of an empty plan."""
 
 
+@stage_asset(COMPACTION_PLAN, deps=["snapshot", "ltp_scores"], kinds={"json"})
 def plan_compaction(night: Night) -> StageResult:
-    """Make the plan of the snapshot (empty without adaptive_compaction) and tell the hooks."""
+    """What `noctuary proposals compact --apply` would archive: candidates with reasons, in groups.
+
+    Empty unless the profile says adaptive_compaction.
+    """
     profile = store_profile(night)
     rules = archive_rules(profile.to_json(), night.settings.compaction)
     is_on = profile.adaptive_compaction
@@ -227,18 +214,7 @@ def plan_compaction(night: Night) -> StageResult:
     return night.finish(night.run(COMPACTION_PLAN, inputs, body, always=True))
 
 
-@dg.asset(
-    deps=[publish.snapshot, index.ltp_scores], kinds={"json"}, code_version=COMPACTION_PLAN.version
-)
-def compaction_plan(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """What `noctuary proposals compact --apply` would archive: candidates with reasons, in groups.
-
-    Empty unless the profile says adaptive_compaction.
-    """
-    return report_stage(night, plan_compaction(night))
-
-
-@dg.asset_check(asset=compaction_plan)
+@dg.asset_check(asset=COMPACTION_PLAN.name)
 def every_candidate_has_a_low_score_and_a_successor(
     night: dg.ResourceParam[Night],
 ) -> dg.AssetCheckResult:

@@ -52,7 +52,6 @@ from noctuary.snapshot.publish import (
     store_verdict,
 )
 from noctuary.work.stage import Stage, StageOutput, StageResult, forget_result, load_result
-from noctuary_assets import evaluate, ingest, pack
 from noctuary_assets.evaluate import (
     FUSION_DECISION,
     RECALL_EVALUATION,
@@ -65,7 +64,7 @@ from noctuary_assets.index import VECTOR_TIERS
 from noctuary_assets.ingest import load_report
 from noctuary_assets.night import COMPARISON, Night
 from noctuary_assets.pack import PACKED, SERVING_PACK, digest_of, embed_again
-from noctuary_assets.reporting import report_stage
+from noctuary_assets.reporting import report_stage, stage_asset
 
 SNAPSHOT_CANDIDATE = Stage("snapshot_candidate", "3")
 GATE_VERDICT = Stage("gate_verdict", "1")
@@ -159,8 +158,9 @@ def candidate_digest(night: Night) -> str:
 RECALL_COMPARISON = Stage("recall_comparison", "2", (COMPARISON,))
 
 
+@stage_asset(RECALL_COMPARISON, deps=["snapshot_candidate", "recall_evaluation"], kinds={"json"})
 def compare_with_serving(night: Night) -> StageResult:
-    """Ask the candidate and the serving snapshot the same queries and keep the differences."""
+    """The candidate against what serves, on the same queries; a significant loss fails the gate."""
     digest = candidate_digest(night)
     serving = _serving(night)
     known = load_result(night.paths.work, RECALL_COMPARISON)
@@ -261,7 +261,7 @@ CHECKS = {
 
 
 @dg.asset(
-    deps=[pack.serving_pack, evaluate.fusion_decision, evaluate.abstention_calibration],
+    deps=["serving_pack", "fusion_decision", "abstention_calibration"],
     kinds={"sqlite", "numpy"},
     code_version=SNAPSHOT_CANDIDATE.version,
 )
@@ -273,17 +273,7 @@ def snapshot_candidate(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[A
 
 
 @dg.asset(
-    deps=[snapshot_candidate, evaluate.recall_evaluation],
-    kinds={"json"},
-    code_version=RECALL_COMPARISON.version,
-)
-def recall_comparison(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """The candidate against what serves, on the same queries; a significant loss fails the gate."""
-    return report_stage(night, compare_with_serving(night))
-
-
-@dg.asset(
-    deps=[snapshot_candidate, recall_comparison, ingest.quarantine],
+    deps=["snapshot_candidate", "recall_comparison", "quarantine"],
     kinds={"json"},
     code_version=GATE_VERDICT.version,
     # None blocks: the page about a refused night comes after the verdict. `release` blocks.

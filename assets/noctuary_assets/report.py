@@ -25,7 +25,6 @@ from noctuary.evaluate.report import (
 )
 from noctuary.snapshot.publish import Verdict, read_verdict, serving_id
 from noctuary.work.stage import Stage, StageOutput, StageResult
-from noctuary_assets import evaluate, publish
 from noctuary_assets.evaluate import (
     FUSION_DECISION,
     RECALL_EVALUATION,
@@ -96,12 +95,7 @@ def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightRe
 
 
 @dg.asset(
-    deps=[
-        evaluate.recall_evaluation,
-        evaluate.fusion_decision,
-        publish.recall_comparison,
-        publish.gate_verdict,
-    ],
+    deps=["recall_evaluation", "fusion_decision", "recall_comparison", "gate_verdict"],
     kinds={"html"},
     code_version=EVALUATION_REPORT.version,
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,45 @@ _SAMPLE_ROWS = 5
 _NOT_PUBLISHED = (
     "nothing was published, what serves is untouched, and the next night makes it again"
 )
+
+
+STAGE_ASSETS: defaultdict[str, list[dg.AssetsDefinition]] = defaultdict(list)
+"""Assets that `stage_asset` made, by the module that declares them."""
+
+Work = Callable[[Night], StageResult]
+
+
+def stage_asset(
+    stage: Stage,
+    *,
+    deps: Collection[str],
+    kinds: Collection[str],
+    table: str | None = None,
+    columns: Sequence[str] = (),
+    workers: bool = False,
+) -> Callable[[Work], Work]:
+    """Declare the asset of a stage: named as it, described by the docstring of its function."""
+
+    def declare(work: Work) -> Work:
+        def materialize(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
+            return report_stage(night, work(night), table=table, columns=columns)
+
+        def with_workers(
+            night: dg.ResourceParam[Night], workers: Workers
+        ) -> dg.MaterializeResult[Any]:
+            return materialize(night)
+
+        asset = dg.asset(
+            name=stage.name,
+            deps=list(deps),
+            kinds=set(kinds),
+            code_version=stage.version,
+            description=inspect.getdoc(work),
+        )
+        STAGE_ASSETS[work.__module__].append(asset(with_workers if workers else materialize))
+        return work
+
+    return declare
 
 
 def report_stage(

@@ -9,9 +9,10 @@ Names are imported on first use, so that `import noctuary` costs nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # a checker takes it for true; `typing` costs a hook as much as its exchange
 if TYPE_CHECKING:
+    from typing import Any
+
     from noctuary.context.assemble import assemble
     from noctuary.context.inject import inject
     from noctuary.context.prompt import Context

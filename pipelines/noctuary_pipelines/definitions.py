@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -20,15 +21,10 @@ from noctuary_assets import (
     publish,
     report,
 )
-from noctuary_pipelines.resources import NightResource
-from noctuary_pipelines.schedules import (
-    NIGHTLY_JOB,
-    OWNER,
-    nightly_freshness,
-    nightly_schedule,
-)
+from noctuary_assets.reporting import STAGE_ASSETS
+from noctuary_pipelines.resources import NightResource, workers
+from noctuary_pipelines.schedules import NIGHTLY_JOB, OWNER, nightly_freshness, nightly_schedule
 from noctuary_pipelines.sensors import failure_sensor, missed_sensor, source_sensor
-from noctuary_pipelines.workers import workers
 
 GROUPS = {
     "ingest": [ingest],
@@ -40,6 +36,10 @@ GROUPS = {
     "proposals": [proposals],
 }
 """Asset groups and their modules, in the order in which a night goes through them."""
+
+
+def _into(group: str, spec: dg.AssetSpec) -> dg.AssetSpec:
+    return spec.replace_attributes(group_name=group)
 
 
 def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definitions:
@@ -54,12 +54,12 @@ def build_definitions(resources: Mapping[str, Any] | None = None) -> dg.Definiti
             return spec
         return spec.replace_attributes(freshness_policy=fresh)
 
-    assets = [
-        asset
-        for group, parts in GROUPS.items()
-        for asset in dg.load_assets_from_modules(parts, group_name=group)
-        if isinstance(asset, dg.AssetsDefinition)
-    ]
+    assets: list[Any] = []
+    for group, parts in GROUPS.items():
+        declared = [asset for part in parts for asset in STAGE_ASSETS[part.__name__]]
+        assets += dg.map_asset_specs(partial(_into, group), declared)
+        assets += dg.load_assets_from_modules(parts, group_name=group)
+    assets = [asset for asset in assets if isinstance(asset, dg.AssetsDefinition)]
     store = ingest.memory_store.replace_attributes(group_name="ingest")
     return dg.Definitions(
         assets=dg.map_asset_specs(complete, [store, *assets]),

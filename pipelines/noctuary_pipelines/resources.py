@@ -1,21 +1,26 @@
-"""The resource `night`: one store, held while a run lasts."""
+"""The resources: `night`, one store that is held while a run lasts, and `workers`, its Ray."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
+from noctuary.core.errors import ConfigError, StoreLockedError
 from noctuary.core.files import private_umask
+from noctuary.core.settings import RunnerSettings, Settings
+from noctuary.core.store import StorePaths, find_home
 from noctuary.work.ledger import begin_night, describe_healing, end_night, vouches_for
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
 from noctuary_assets.housekeeping import sweep
 from noctuary_assets.night import Night
-from noctuary_pipelines.dead_runs import close_dead_runs
 from noctuary_pipelines.progress import choose_progress
 from noctuary_pipelines.schedules import NIGHTLY_JOB
 from noctuary_pipelines.site import Site, resolve_site
@@ -137,3 +142,92 @@ def describe(result: StageResult, *, counters: bool = True) -> str:
     said = "; ".join(str(notes[name]) for name in ("note", "reason") if notes.get(name))
     told = " | ".join(part for part in (shown, said) if part)
     return f"{line}  {told}".rstrip()
+
+
+# Runs that still count as running although their processes are gone.
+
+_MESSAGE = "its process ended without a word (killed, or the machine went down)"
+
+
+def close_dead_runs(instance: dg.DagsterInstance, run_id: str = "") -> None:
+    """Mark runs of this store that still count as running: their processes held the lock once."""
+    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
+        if run.run_id != run_id:
+            instance.report_run_failed(run, _MESSAGE)
+
+
+def close_left_runs(paths: StorePaths) -> None:
+    """Mark the dead runs of a store on which nobody works now."""
+    with (
+        suppress(StoreLockedError),
+        hold_lock(paths.lock),
+        dg.DagsterInstance.from_config(str(paths.dagster_home)) as instance,
+    ):
+        close_dead_runs(instance)
+
+
+# The resource `workers`: a Ray for the assets that ask for it, where the settings say so.
+
+RAY = "ray"
+
+
+@dg.resource(description="Who runs the heavy steps: processes of this machine, or Ray.")
+def workers(context: dg.InitResourceContext) -> Iterator[Any]:
+    """None where `runner.kind` is "local": the night starts processes when it has work for them.
+
+    Where it is "ray", dagster-ray's resource, up for the runs whose assets ask for it and down with
+    them.
+    """
+    settings = Settings.load(home=find_home()).runner
+    if settings.kind != RAY:
+        yield None
+        return
+    with open_ray(settings).yield_for_execution(context) as ray:
+        yield ray
+
+
+def open_ray(settings: RunnerSettings) -> Any:
+    """Return a `dagster_ray.RayResource` that connects as noctuary's own runner does."""
+    if importlib.util.find_spec("dagster_ray") is None:
+        raise ConfigError(
+            'runner.kind is "ray" and dagster_ray is not installed: '
+            "pip install 'noctuary[ray]', or set runner.kind to \"local\""
+        )
+    from noctuary.work.ray import RayCluster
+
+    cluster = RayCluster(settings)
+    library: Any = importlib.import_module("dagster_ray")
+
+    class NightRay(library.RayResource):
+        """A Ray of this machine, or one that is there; both exist as soon as they answer."""
+
+        @property
+        def host(self) -> str:
+            return settings.address or "127.0.0.1"
+
+        @property
+        def ray_address(self) -> str:
+            return settings.address or "local"
+
+        @property
+        def name(self) -> str:
+            return f"Ray at {settings.address}" if settings.address else "Ray of this machine"
+
+        @property
+        def created(self) -> bool:
+            return True
+
+        @property
+        def ready(self) -> bool:
+            return True
+
+        def connect(self, context: Any) -> None:
+            cluster.connect()
+
+        def on_connect(self, context: Any) -> None:
+            context.log.info(f"{self.name}: {cluster.workers()} workers")
+
+        def delete(self, context: Any) -> None:
+            cluster.close()
+
+    return NightRay()

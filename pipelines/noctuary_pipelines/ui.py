@@ -34,8 +34,8 @@ def serve_store(source: str | None, store: str | None, *, port: int, webserver_o
     os.chdir(site.paths.dagster_home)  # Dagster reads settings of the directory it starts in
     sys.stdout.flush()
     # Imported here: Dagster takes seconds, and the lines above need not wait for it.
-    from noctuary_pipelines.dead_runs import close_left_runs
     from noctuary_pipelines.guard import serve, serve_with_daemon
+    from noctuary_pipelines.resources import close_left_runs
 
     close_left_runs(site.paths)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents.client import find_place
+from noctuary.agents.server import find_place
 from tests.support.store import Store, household, memory, renumber
 
 NOBODY = 65534

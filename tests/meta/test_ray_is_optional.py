@@ -17,7 +17,7 @@ RAY = frozenset({"ray", "lance_ray", "dagster_ray"})
 DISTRIBUTIONS = frozenset({"ray", "lance-ray", "dagster-ray", "pylance", "pandas"})
 """`pandas` as well: Ray Data brings it, and no code of ours may come to lean on it."""
 
-RESOURCE = "noctuary_pipelines.workers"
+RESOURCE = "noctuary_pipelines.resources"
 """What Dagster hands to heavy assets: nothing, or a Ray where the settings name one."""
 
 OURS = sorted(

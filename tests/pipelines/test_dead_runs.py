@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from noctuary_pipelines.dead_runs import close_dead_runs
+from noctuary_pipelines.resources import close_dead_runs
 
 
 def test_a_night_closes_dead_runs_but_not_itself() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.agents.hooks import LIFETIME_S
+from noctuary.agents.client import LIFETIME_S
 from noctuary.agents.hooks import answer as reply
 from tests.support.hook_inputs import event_name, raw_inputs
 from tests.support.hook_runner import Case, Done, run_cases

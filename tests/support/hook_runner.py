@@ -2,7 +2,7 @@
 
 A warmed parent forks them, so that ten thousand do not import numpy ten thousand times. What a
 case's process then runs is what the installed command runs behind its imports:
-`noctuary.agents.hooks.run_hook`, to the `os._exit` at its end.
+`noctuary.cli.entry.run_hook`, to the `os._exit` at its end.
 
     python -m tests.support.hook_runner < cases.jsonl > results.jsonl
 """
@@ -140,7 +140,7 @@ def _become(case: Case, stdin: int, stdout: int, others: tuple[int, ...]) -> Non
         if case.max_file_bytes is not None:
             limits = (case.max_file_bytes, case.max_file_bytes)
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        from noctuary.agents.hooks import run_hook
+        from noctuary.cli.entry import run_hook
 
         store = ["--store", case.store] if case.store else []
         run_hook(["--agent", case.agent, *store], started_s)
@@ -183,6 +183,7 @@ def _warm() -> None:
         "noctuary.context.inject",
         "noctuary.recall.api",
         "noctuary.agents.client",
+        "noctuary.cli.entry",
         "noctuary.sources.transcripts",
     ):
         import_module(name)

@@ -1,66 +1,57 @@
-"""The client of the warm server: ask it, or say that the caller has to recall itself.
+"""The client of the warm server: recalls and hooks ask it before they do anything themselves.
 
-Standard library only, without dataclasses and (where the store is named) without
-noctuary.core.store: each costs a fresh process as much as the exchange itself.
+A prompt waits for this file: of the standard library it loads what the exchange needs, and neither
+`typing` nor `pathlib`, `hashlib` or a dataclass, each of which costs as much as the exchange
+itself. What else a hook needs is behind `noctuary.agents.hooks`, where no server answers.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import stat
-import struct
+import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from hashlib import sha256
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+import zlib
+from collections import namedtuple
 
 from noctuary import __version__
 from noctuary.core.foreign_json import parse_json
 
+TYPE_CHECKING = False  # as in `noctuary`: without `typing`
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
-
+    from pathlib import Path
+    from typing import Any
 
 # Where a store's server is found: one private directory per user, file names from the store.
 
-
-_SOCKET_PATH_BYTES = 100
-"""sun_path holds 108 bytes on Linux, 104 on macOS, the closing NUL included."""
-_NAME_CHARS = 16
-"""Of the hash of the store's path: 64 bits among the stores of one user."""
+_SOCKET_PATH_BYTES = 100  # sun_path holds 108 on Linux, 104 on macOS, the closing NUL included
 _LOOSE_BITS = 0o077
 
 
-class Place(NamedTuple):
-    """The files of one store's server, named by a hash of the store's real path."""
-
-    directory: Path  # the user's own, mode 0700
-    socket: Path  # where the server listens; there while it runs, or after it was killed
-    lock: Path  # held (flock) by the running server; the file itself stays
-    fallback: Path  # the last reason worth knowing why a client recalled without the server
-
-
-def find_place(store: str | Path, environ: Mapping[str, str] | None = None) -> Place:
-    """Return the place of a store's server; two spellings of one directory have one place."""
+def locate_server(store: str | Path, environ: Mapping[str, str] | None = None) -> tuple[str, str]:
+    """Return directory and name of a server's files; two spellings of a store have one of each."""
     env = os.environ if environ is None else environ
-    name = sha256(os.fsencode(Path(store).resolve())).hexdigest()[:_NAME_CHARS]
-    own = f"noctuary-{os.geteuid()}"
-    runtime = env.get("XDG_RUNTIME_DIR", "").strip()
+    real = os.fsencode(os.path.realpath(store))
+    # 64 bits among the stores of one user; a request names its store in full.
+    name = f"{zlib.crc32(real):08x}{zlib.crc32(real[::-1]):08x}"
+    own, runtime = f"noctuary-{os.geteuid()}", env.get("XDG_RUNTIME_DIR", "").strip()
+    temporary = env.get("TMPDIR", "").strip() or "/tmp"
     # A relative one is to be ignored (XDG base directory specification).
-    directories = [Path(runtime) / "noctuary"] if runtime.startswith("/") else []
-    directories += [Path(env.get("TMPDIR", "").strip() or "/tmp") / own, Path("/tmp") / own]
-    kinds = ("sock", "lock", "fallback")
-    files = (Place(d, *(d / f"{name}.{kind}" for kind in kinds)) for d in directories)
-    return next(place for place in files if len(os.fsencode(place.socket)) <= _SOCKET_PATH_BYTES)
+    found = [os.path.join(runtime, "noctuary")] if runtime.startswith("/") else []
+    found += [os.path.join(temporary, own)]
+    longest = _SOCKET_PATH_BYTES - len(f"/{name}.sock")
+    fitting = (d for d in found if len(os.fsencode(d)) <= longest)
+    return next(fitting, os.path.join("/tmp", own)), name
 
 
-def directory_fault(directory: Path) -> str | None:
+def directory_fault(directory: str | Path) -> str | None:
     """Return why a directory must not be trusted with a socket; an `OSError` for none."""
-    found = directory.lstat()
+    found = os.lstat(directory)
     if not stat.S_ISDIR(found.st_mode):
         return f"{directory} is no directory: remove it"
     if found.st_uid != os.geteuid():
@@ -74,37 +65,81 @@ def directory_fault(directory: Path) -> str | None:
     return None
 
 
+# Which store is meant: what `noctuary.core.store` would say, which is asked where this is not sure.
+
+
+def find_store(store: str | Path | None) -> tuple[str, bool] | None:
+    """Return the store directory that is meant and whether it was a guess; None without one."""
+    named = os.environ.get("NOCTUARY_STORE", "").strip() if store is None else os.fspath(store)
+    home = plain_home()
+    if home is not None and not named.startswith("~"):
+        found = _named_store(home, named) if named or store is not None else _newest_store(home)
+        if found is not None:
+            return found
+    from noctuary.core import store as stores
+    from noctuary.core.errors import NoctuaryError
+
+    try:
+        directory, guessed = stores.find_store(store, home=stores.find_home())
+    except NoctuaryError:
+        return None
+    return str(directory), guessed
+
+
+def plain_home() -> str | None:
+    """Return noctuary's home, None where only `noctuary.core.store` can say what it is."""
+    named = os.environ.get("NOCTUARY_HOME", "").strip()
+    if named:
+        return None if named.startswith("~") else os.path.join(os.getcwd(), named)
+    data, user = os.environ.get("XDG_DATA_HOME", "").strip(), os.environ.get("HOME", "")
+    data = data or (os.path.join(user, ".local/share") if user.startswith("/") else "")
+    return os.path.join(data, "noctuary") if data else None
+
+
+def _named_store(home: str, named: str) -> tuple[str, bool] | None:
+    parts = [part for part in named.split("/") if part not in ("", ".")]
+    named = ("/" if named.startswith("/") else "") + "/".join(parts)
+    # The home first: a project that somebody else made may hold a folder of a store's name.
+    for place in (os.path.join(home, named), os.path.join(os.getcwd(), named)):
+        if os.path.isfile(f"{place}/CURRENT") or os.path.isdir(f"{place}/work"):
+            return place, False
+    return None
+
+
+def _newest_store(home: str) -> tuple[str, bool] | None:
+    found: list[tuple[int, str]] = []
+    try:
+        for name in os.listdir(home):
+            if os.path.exists(pointer := f"{home}/{name}/CURRENT"):
+                found.append((os.stat(pointer).st_mtime_ns, name))
+    except OSError:
+        return None
+    return (os.path.join(home, max(found)[1]), len(found) > 1) if found else None
+
+
 # The protocol: one JSON object on one line each way, then the connection is closed.
 #
-# A request is `{"noctuary": 1, "op": "recall" | "ping", ...}`; a response is `{"noctuary": 1,
-# "result": {...}}` or `{"noctuary": 1, "error": {"code": ..., "message": ...}}`. docs/serve.md has
-# the fields.
+# A request is `{"noctuary": 1, "op": "recall" | "hook" | "ping", ...}`; a response is `{"noctuary":
+# 1, "result": {...}}` or `{"noctuary": 1, "error": {"code": ..., "message": ...}}`. docs/serve.md
+# has the fields.
 
-
-PROTOCOL = 1
-"""Bumped when one side could not read the other's messages any more."""
-
-MAX_REQUEST_BYTES = 2 << 20
-"""A query of 100 KB is 600 KB once escaped; more protects the server's memory."""
-MAX_RESPONSE_BYTES = 256 << 20
-"""A quarter of a million memories; beyond that a server of one's own is not to be believed."""
-
-REQUEST_DEADLINE_S = 4.0
-"""From a connection's first byte to its last. Longer keeps a thread busy with one client."""
-CLIENT_WAIT_S = 5.0
-"""How long a client waits before it recalls itself: above the server's deadline, so that a server
-that is alive has always answered by then."""
+PROTOCOL = 1  # raised when one side could not read the other's messages any more
+MAX_REQUEST_BYTES = 2 << 20  # a query of 100 KB is 600 KB once escaped; protects the server
+MAX_RESPONSE_BYTES = 256 << 20  # a quarter of a million memories; beyond it nobody is believed
+REQUEST_DEADLINE_S = 4.0  # from a connection's first byte to its last: one client, one thread
+CLIENT_WAIT_S = 5.0  # above the server's deadline: one that is alive has always answered by then
 
 _CHUNK_BYTES = 1 << 16
+_CONNECT_TIMEOUT_S = 0.1  # it takes microseconds; only a full queue of a stuck server waits
+_GRACE_S = 0.25  # beyond the caller's own deadline: the way, and what no step can interrupt
 # Where the store is, is in the request; where shared models are, matters to a night only.
 _IRRELEVANT_VARIABLES = frozenset({"NOCTUARY_STORE", "NOCTUARY_SHARED"})
 
 
-class Refusal(NamedTuple):
+class Refusal(namedtuple("Refusal", ("code", "message"))):  # pyright: ignore[reportUntypedNamedTuple]
     """Why there is no answer: a stable code, and what to do; no text of a query or a memory."""
 
-    code: str
-    message: str
+    __slots__ = ()
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
@@ -116,16 +151,16 @@ def encode(message: Mapping[str, Any]) -> bytes:
 def decode(line: bytes) -> dict[str, Any] | Refusal:
     """Return the message of a line, or why it is none."""
     try:
-        message = parse_json(line)
+        message: Any = parse_json(line)
     except ValueError as error:
         return Refusal("malformed", f"expected one JSON object on one line: {type(error).__name__}")
     if not isinstance(message, dict):
         return Refusal("malformed", f"expected a JSON object, found {type(message).__name__}")
-    found: Any = message.get("noctuary")  # pyright: ignore[reportUnknownVariableType]
+    found: Any = message.get("noctuary")
     if type(found) is not int or found != PROTOCOL:
         shown = repr(found) if isinstance(found, int | float | None) else type(found).__name__
-        message = f"expected protocol {PROTOCOL}, found {shown}: restart `noctuary serve`"
-        return Refusal("protocol", message)
+        said = f"expected protocol {PROTOCOL}, found {shown}: restart `noctuary serve`"
+        return Refusal("protocol", said)
     return message
 
 
@@ -133,10 +168,7 @@ def read_line(connection: socket.socket, limit: int, until: float) -> bytes | Re
     """Read up to the first newline: at most `limit` bytes, and until this `time.monotonic()`."""
     parts: list[bytes] = []
     size = 0
-    while True:
-        left = until - time.monotonic()
-        if left <= 0:
-            return Refusal("timeout", "no whole line arrived in time")
+    while (left := until - time.monotonic()) > 0:
         connection.settimeout(left)
         try:
             part = connection.recv(_CHUNK_BYTES)
@@ -151,6 +183,7 @@ def read_line(connection: socket.socket, limit: int, until: float) -> bytes | Re
             return b"".join(parts)
         if not part:
             return Refusal("half", "the connection was closed before the end of the line")
+    return Refusal("timeout", "no whole line arrived in time")
 
 
 def settings_in_force(environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -162,8 +195,8 @@ def settings_in_force(environ: Mapping[str, str] | None = None) -> dict[str, str
         if name.startswith("NOCTUARY_") and name not in _IRRELEVANT_VARIABLES
     }
     for name in ("NOCTUARY_HOME", "NOCTUARY_CONFIG"):
-        if found.get(name, "").strip():
-            found[name] = str(Path(found[name].strip()).absolute())
+        if named := found.get(name, "").strip():
+            found[name] = os.path.normpath(os.path.join(os.getcwd(), named))
     if not found.get("NOCTUARY_HOME"):
         found.update({name: env.get(name, "") for name in ("HOME", "XDG_DATA_HOME")})
     return found
@@ -174,52 +207,8 @@ def peer_uid(connection: socket.socket) -> int | None:
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None
-    layout = "3i"
-    raw = connection.getsockopt(socket.SOL_SOCKET, option, struct.calcsize(layout))
-    return int(struct.unpack(layout, raw)[1])
-
-
-# The note of the last fallback worth knowing: written by clients, read by `noctuary doctor`.
-#
-# Best effort: a client that cannot write it recalls all the same. No text of a query is in it.
-
-
-ORDINARY = frozenset({"absent", "invalid"})
-"""Codes not worth a note: no server was started; the recall itself refuses such arguments too."""
-
-
-class Fallback(NamedTuple):
-    """Why a client recalled without the server, and when (seconds since the epoch)."""
-
-    code: str
-    message: str
-    at_s: float
-
-
-def note_fallback(place: Place, refusal: Refusal) -> None:
-    """Keep a reason worth knowing in place of the one before. Never raises."""
-    if refusal.code in ORDINARY:
-        return
-    # Here and not above: a client that the server answers never needs it.
-    from noctuary.agents.state import replace_json
-
-    with suppress(OSError):
-        if directory_fault(place.directory) is None:
-            replace_json(place.fallback, {**refusal._asdict(), "at_s": time.time()})
-
-
-def read_fallback(place: Place) -> Fallback | None:
-    """Return the last note; None if there is none that can be read."""
-    from noctuary.agents.state import read_json, read_row
-
-    found, _ = read_json(place.fallback, MAX_REQUEST_BYTES)
-    return read_row(Fallback, found)
-
-
-_CONNECT_TIMEOUT_S = 0.1
-"""Connecting to a unix socket takes microseconds; only a full queue of a stuck server waits."""
-_GRACE_S = 0.25
-"""Beyond the caller's own deadline: the way there and back and what no step can interrupt."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, option, 12)  # pid, uid, gid
+    return int.from_bytes(raw[4:8], sys.byteorder)
 
 
 def ask(
@@ -240,13 +229,12 @@ def ask(
         then call `noctuary.recall`. Never raises for a server that is absent, stuck or foreign.
     """
     try:
-        found = _find_store(store)
-        if found is None:
-            return None
-        directory, guessed = found
-        place = find_place(directory)
+        found = find_store(store)
     except (OSError, ValueError, RuntimeError):
         return None  # a path that is none, or a circle of links: the recall itself says so
+    if found is None:
+        return None
+    directory, guessed = found
     wait_s = CLIENT_WAIT_S
     if isinstance(deadline_ms, int | float) and deadline_ms >= 0:
         wait_s = min(wait_s, deadline_ms / 1000 + _GRACE_S)
@@ -261,16 +249,16 @@ def ask(
     }
     answer = exchange(directory, request, wait_s=wait_s)
     if isinstance(answer, Refusal):
-        note_fallback(place, answer)
+        note_fallback(directory, answer)
         return None
     # What only the client knows: how it came to the store.
     if answer.get("store") is not None:
-        answer["store"] = str(directory)
+        answer["store"] = directory
     if guessed:
         after_settings = sum(w["code"] == "bad_settings" for w in answer["warnings"])
         message = (
-            f"several stores exist; {directory.name} published last. Pass store= or set "
-            "NOCTUARY_STORE"
+            f"several stores exist; {os.path.basename(directory)} published last. Pass store= or "
+            "set NOCTUARY_STORE"
         )
         warning = {"code": "store_guessed", "message": message}
         answer["warnings"].insert(after_settings, warning)
@@ -279,26 +267,27 @@ def ask(
 
 def ping(store: str | Path, *, wait_s: float = 1.0) -> dict[str, Any] | Refusal:
     """Ask the server of a store directory how it is: the fields are in docs/serve.md."""
-    return exchange(Path(store), {"op": "ping"}, wait_s=wait_s)
+    return exchange(store, {"op": "ping"}, wait_s=wait_s)
 
 
 def exchange(
-    directory: Path, request: Mapping[str, Any], *, wait_s: float
+    store: str | Path, request: Mapping[str, Any], *, wait_s: float
 ) -> dict[str, Any] | Refusal:
     """Send a request, with version, settings and store; return its result, or why there is none."""
     until = time.monotonic() + wait_s
-    place = find_place(directory)
     try:
-        if not place.socket.exists():
+        directory, name = locate_server(store)
+        path = f"{directory}/{name}.sock"
+        if not os.path.exists(path):
             return Refusal("absent", "no server runs for this store")
-        fault = directory_fault(place.directory)
+        fault = directory_fault(directory)
         if fault is not None:
             return Refusal("foreign_directory", fault)
         sent = {"version": __version__, "settings": settings_in_force()}
-        line = encode({**request, **sent, "store": str(directory.resolve())})
+        line = encode({**request, **sent, "store": os.path.realpath(store)})
         if len(line) > MAX_REQUEST_BYTES:
             return Refusal("too_large", f"the request has {len(line):,} bytes")
-        message = _send(place.socket, line, until)
+        message = _send(path, line, until)
     except FileNotFoundError:
         return Refusal("absent", "no server runs for this store")
     except ConnectionRefusedError:
@@ -320,33 +309,124 @@ def _result(message: Mapping[str, Any]) -> dict[str, Any] | Refusal:
     return result
 
 
-def _send(path: Path, line: bytes, until: float) -> dict[str, Any] | Refusal:
+def _send(path: str, line: bytes, until: float) -> dict[str, Any] | Refusal:
     """Exchange one line over a connection; an `OSError` where it cannot be made or breaks."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_CONNECT_TIMEOUT_S)
-        connection.connect(str(path))
+        connection.connect(path)
         if peer_uid(connection) not in (None, os.geteuid()):
             return Refusal("foreign_server", "the server belongs to another user")
         connection.settimeout(max(until - time.monotonic(), _CONNECT_TIMEOUT_S))
-        # A server that is full answers before it has read: its answer says so.
-        with suppress(BrokenPipeError):
+        try:
             connection.sendall(line)
+        except BrokenPipeError:
+            pass  # a server that is full answers before it has read: its answer says so
         received = read_line(connection, MAX_RESPONSE_BYTES, until)
     return received if isinstance(received, Refusal) else decode(received)
 
 
-def _find_store(store: str | Path | None) -> tuple[Path, bool] | None:
-    """Return the store directory that is meant and whether it was a guess; None without one."""
-    named = str(store) if store is not None else os.environ.get("NOCTUARY_STORE", "").strip()
-    if named and not named.startswith("~"):
-        # What noctuary.core.store would answer, without its imports.
-        path = Path(named)
-        if (path / "CURRENT").is_file():
-            return path.absolute(), False
-    from noctuary.core.errors import NoctuaryError
-    from noctuary.core.store import find_home, find_store
+# Not worth a note: no server was started; the recall itself refuses such arguments too.
+_ORDINARY = frozenset({"absent", "invalid"})
+
+
+def note_fallback(store: str | Path, refusal: Refusal) -> None:
+    """Keep why no server answered, for `noctuary doctor`; no text of a query. Never raises."""
+    if refusal.code in _ORDINARY:
+        return
+    from pathlib import Path
+
+    from noctuary.agents.state import replace_json
 
     try:
-        return find_store(store, home=find_home())
-    except NoctuaryError:
+        directory, name = locate_server(store)
+        if directory_fault(directory) is None:
+            note = {**refusal._asdict(), "at_s": time.time()}
+            replace_json(Path(directory, f"{name}.fallback"), note)
+    except (OSError, ValueError):
+        pass
+
+
+# What `noctuary hook` needs before it knows whether a server answers.
+
+AGENTS = ("claude", "codex")
+
+PROMPT = "UserPromptSubmit"
+SESSION_START = "SessionStart"
+TELLING = frozenset({PROMPT, SESSION_START})
+"""Events whose answer may hold context for the model and a message for the user. All others are
+answered with nothing: what PreCompact prints may become instructions of the compaction, and nobody
+reads what SessionEnd prints."""
+
+LIFETIME_S = 3.0
+"""After this long the process ends, whatever it is doing: longer than the cold answer's deadline
+and grace, shorter than any agent's own timeout for a prompt."""
+
+MAX_EVENT_BYTES = 8_388_608  # a longer event is read to its end and answered with nothing
+
+_DEADLINE_VARIABLE, _DEADLINE_MS = "NOCTUARY_HOOK_DEADLINE_MS", 250.0  # hook.deadline_ms
+
+
+def ask_hook(agent: str, store: str | None, raw: bytes, started_s: float) -> bytes | None:
+    """Return the line that the store's server prints for an event; None where it answers none."""
+    # Only what waits for memories; all else is done here sooner than there.
+    try:
+        event: Any = json.loads(raw)
+        if not isinstance(event, dict) or event.get("hook_event_name") not in TELLING:
+            return None
+        found = find_store(store)
+        if found is None:
+            return None
+        # A longer deadline of the settings' file is honoured by who reads it, without a server.
+        deadline_ms = float(os.environ.get(_DEADLINE_VARIABLE) or _DEADLINE_MS)
+        wait_s = min(deadline_ms / 1000, CLIENT_WAIT_S) + _GRACE_S
+        request = {"op": "hook", "agent": agent, "event": event, "started_s": started_s}
+        request["give_up_at"] = started_s + wait_s
+        answer = exchange(found[0], request, wait_s=started_s + wait_s - time.monotonic())
+    except Exception:
         return None
+    if isinstance(answer, Refusal):
+        note_fallback(found[0], answer)
+        return None
+    return as_line(answer)
+
+
+def as_line(answer: Mapping[str, Any]) -> bytes:
+    """Return what a hook prints, b"" for nothing."""
+    return json.dumps(answer).encode("ascii") + b"\n" if answer else b""
+
+
+def keep_standard_handles() -> None:
+    """Put /dev/null where stdin, stdout or stderr is closed."""
+    # Else what is meant for the agent is written into the next file that is opened.
+    for handle in range(3):
+        try:
+            os.fstat(handle)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+
+
+def parse_options(arguments: Sequence[str]) -> tuple[str, str | None] | None:
+    """Return agent and store of a command line, whatever else is on it; None without an agent."""
+    found: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        name, has_value, value = rest.pop(0).partition("=")
+        if name in ("--agent", "--store"):
+            found[name] = value if has_value else (rest.pop(0) if rest else "")
+    agent = found.get("--agent", "")
+    return (agent, found.get("--store") or None) if agent in AGENTS else None
+
+
+def read_event(handle: int, until_s: float) -> bytes:
+    """Return what an agent wrote to a pipe; nothing where that exceeds `MAX_EVENT_BYTES`."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        if not select.select([handle], [], [], max(until_s - time.monotonic(), 0.0))[0]:
+            raise TimeoutError("the agent did not end its event in time")
+        part = os.read(handle, _CHUNK_BYTES)
+        if not part:
+            return b"".join(parts) if size <= MAX_EVENT_BYTES else b""
+        size += len(part)
+        if size <= MAX_EVENT_BYTES:
+            parts.append(part)

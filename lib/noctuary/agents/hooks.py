@@ -1,4 +1,4 @@
-"""One hook event in, one answer and exit code 0 out, whatever happens.
+"""What each event of an agent does, and the process of an event that no server answers.
 
 UserPromptSubmit   memories that answer the prompt and are not before the model yet
 SessionStart       after a compaction: what was injected before it, best first; else nothing
@@ -12,7 +12,7 @@ Everything beyond the standard library is imported where it is used: most events
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import re
 import stat
@@ -23,8 +23,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from noctuary.agents.client import (
+    LIFETIME_S,
+    PROMPT,
+    SESSION_START,
+    TELLING,
+    as_line,
+    find_store,
+    plain_home,
+)
 from noctuary.agents.state import (
     COUNTERS,
     HOOKS,
@@ -43,12 +52,11 @@ from noctuary.agents.state import (
     write_session,
 )
 from noctuary.core.foreign_json import parse_json
-from noctuary.sources.injected import cut_blocks, worth_injecting
-from noctuary.text.marks import visible
 
 if TYPE_CHECKING:
     from noctuary.context.inject import Injection
     from noctuary.core.settings import HookSettings, TranscriptSettings
+    from noctuary.recall.query import Mask
     from noctuary.recall.reader import SnapshotReader
 
 # The event as an agent sends it, read without trusting any of it.
@@ -57,14 +65,10 @@ if TYPE_CHECKING:
 # sdk.d.ts); Codex's `*.command.input.schema.json` (openai/codex, codex-rs/hooks/schema/generated).
 # The fields used here have the same names in both.
 
-PROMPT = "UserPromptSubmit"
-SESSION_START = "SessionStart"
 PRE_COMPACT = "PreCompact"
 POST_COMPACT = "PostCompact"
 STOP = "Stop"
 SESSION_END = "SessionEnd"
-
-AGENTS = ("claude", "codex")
 
 MAX_FIELD_CHARS = 4_096  # of a field besides the prompt; a longer one is no path and no id
 
@@ -103,21 +107,13 @@ def parse_event(value: object) -> HookEvent:
     )
 
 
-MIN_SIGNS = 4
-"""Letters and digits of the shortest prompt that is looked up; one of a script without spaces
-between words counts twice. Lower looks up "ok" and "yes", higher leaves out short questions."""
-
-MAX_QUERY_CHARS = 4_000
-"""Characters of a query: the beginning and the end of a longer prompt, where people put what they
-want. More costs time with every pasted log."""
-
+MIN_SIGNS = 4  # letters and digits of a prompt that is looked up, wide ones twice: not "ok", "yes"
+MAX_QUERY_CHARS = 4_000  # of a longer prompt its two ends, where people put what they want
 MAX_PROMPT_CHARS = 200_000  # of a prompt that are looked at at all
-
+# Claude's names of prompts that no person wrote; those of /loop and of schedules, one did.
 MACHINE_SOURCES = frozenset({"system", "poll_event"})
-"""Claude's names of prompts that no person wrote: messages of tasks and channels. Prompts of /loop
-and of schedules were written by one, and are looked up."""
 
-_COMMAND = re.compile(r"/[\w:.-]+(?:\s|\Z)")
+_COMMAND = r"/[\w:.-]+(?:\s|\Z)"
 _FIRST_WIDE = "\u2e80"
 
 
@@ -127,9 +123,11 @@ def query_of(prompt: str, source: str = "") -> str | None:
     # Blocks that noctuary injected earlier are cut out.
     if source in MACHINE_SOURCES:
         return None
+    from noctuary.sources.injected import cut_blocks
+
     text = cut_blocks(prompt[:MAX_PROMPT_CHARS]).text.strip()
     signs = islice(filter(str.isalnum, text), MIN_SIGNS)
-    if _COMMAND.match(text) or sum(1 + (sign >= _FIRST_WIDE) for sign in signs) < MIN_SIGNS:
+    if re.match(_COMMAND, text) or sum(1 + (sign >= _FIRST_WIDE) for sign in signs) < MIN_SIGNS:
         return None
     if len(text) <= MAX_QUERY_CHARS:
         return text
@@ -157,19 +155,12 @@ class Reply(NamedTuple):
 
 SKIPPED = Reply(is_counted=False)
 
+# Warnings of a recall after which there was nothing to answer from.
 BLOCKING_WARNINGS = frozenset({"no_snapshot", "store_unreadable", "snapshot_damaged"})
-"""Warnings of a recall after which there was nothing to answer from."""
-
 MAX_MESSAGE_CHARS = 400  # of a message for the user; paths in it may be long
-
-TELLING = frozenset({PROMPT, SESSION_START})
-"""Events whose answer may hold context for the model and a message for the user. All others are
-answered with nothing: what PreCompact prints may become instructions of the compaction, and nobody
-reads what SessionEnd prints."""
-
+# What an agent takes whole, at most: Codex cuts above some 2,500 tokens, Claude above 10,000
+# characters, which the block's own limit keeps.
 CONTEXT_TOKENS = {"claude": 10_000, "codex": 2_400}
-"""Tokens of context that an agent takes whole, as estimated: Codex cuts above some 2,500, Claude
-above 10,000 characters, which the block's own limit keeps. The settings' budgets are cut to it."""
 
 
 def handle(value: object, process: HookProcess) -> dict[str, Any]:
@@ -191,8 +182,10 @@ def handle(value: object, process: HookProcess) -> dict[str, Any]:
             said = " ".join(reply.failure.message.split())[:MAX_MESSAGE_CHARS]
             message = f"noctuary could not recall: {said}. This is said once; `noctuary doctor` "
             message += "says more."
-    if event.name not in TELLING:
+    if event.name not in TELLING or not (reply.context or message):
         return {}
+    from noctuary.text.marks import visible
+
     answer: dict[str, Any] = {}
     if reply.context:
         told = {"hookEventName": event.name, "additionalContext": visible(reply.context)}
@@ -233,6 +226,8 @@ def _inject_new(
     event: HookEvent, settings: HookSettings, process: HookProcess, result: Mapping[str, Any]
 ) -> str:
     """Return the block of what is new to the session, and remember it."""
+    from noctuary.sources.injected import worth_injecting
+
     state = process.read_session(event.session_id)
     new = [
         memory
@@ -312,20 +307,12 @@ _HANDLERS: Mapping[str, Callable[[HookEvent, HookProcess], Reply]] = {
 # The outside of an event, for a real process.
 
 MAX_DEADLINE_S = 20.0  # whatever the settings say: Claude drops what a prompt's hook says at 30
-
-LIFETIME_S = 3.0
-"""After this long the process ends, whatever it is doing: longer than the cold answer's deadline
-and grace, shorter than any agent's own timeout for a prompt."""
-
-_BEYOND_DEADLINE_S = LIFETIME_S - 0.25  # the same beyond a longer deadline
+_BEYOND_DEADLINE_S = LIFETIME_S - 0.25  # its life beyond a longer deadline
 _LAST_WORDS_S = 0.1  # how long counting may take when the time is up
 COLD_GRACE_S = 1.5  # for a cold process, which imports numpy: longer keeps a prompt waiting
-_ENOUGH_S = 0.005  # least time to ask a server: an answer takes a millisecond or two
 
 TOO_SLOW = Failure("timeout", "there was no answer in time; `noctuary serve` keeps a store warm")
-
 RETRY_S = 60.0  # between two starts: a server that cannot run is not tried with every prompt
-
 STAMP = f"{HOOKS}/server_started"
 
 Answer = Mapping[str, Any]  # what `RecallResult.to_json` gives
@@ -338,6 +325,7 @@ class HookProcess:
         """Look at nothing yet."""
         # A store is as `noctuary.recall` takes it; a home of None leads nowhere: then nothing is
         # counted. `started_s` is of `time.monotonic`.
+        self.give_up_s = math.inf  # after it nothing is kept: another process answers by then
         self.agent = agent
         self.event_name = ""
         self.lifetime_s = LIFETIME_S
@@ -368,17 +356,10 @@ class HookProcess:
         return self._started_s + min(deadline_ms / 1000, MAX_DEADLINE_S)
 
     def recall(self, query: str, **asked: Any) -> Answer | Failure:
-        """Return the answer of the store's server, else one from here."""
+        """Return an answer from here: no server gave one."""
         # At the deadline it is what there is: lexical, if the vectors have not been looked at.
         # `COLD_GRACE_S` later it is a failure.
         until_s = self.until_s()
-        left_s = until_s - time.monotonic()
-        if left_s > _ENOUGH_S:
-            from noctuary.agents.client import ask
-
-            answer = ask(query, **asked, store=self._store, deadline_ms=left_s * 1000)
-            if answer is not None:
-                return answer
 
         def recall_here() -> Answer:
             from noctuary.recall.api import recall
@@ -426,7 +407,7 @@ class HookProcess:
 
     def write_session(self, session_id: str, state: SessionState) -> None:
         """Remember what was injected into a session, if that is possible."""
-        if session_id and (home := self._made_home()):
+        if session_id and self._is_awaited() and (home := self._made_home()):
             write_session(session_file(home / SESSIONS, self.agent, session_id), state)
 
     def journal(self, event: HookEvent) -> Failure | None:
@@ -446,7 +427,7 @@ class HookProcess:
             offset_bytes=size,
             cwd=event.cwd,
             detail=event.trigger or event.reason,
-            store=self._store_directory(home),
+            store=self._store_directory(),
         )
         fault = append_entry(home / JOURNAL, entry)
         return None if fault is None else Failure("journal", fault)
@@ -472,16 +453,14 @@ class HookProcess:
 
     def count(self, event: str, failure: Failure | None) -> bool:
         """Count a call; True where the user is to be told of the failure now."""
-        home = self._made_home()
+        home = self._made_home() if self._is_awaited() else None
+        code = None if failure is None else failure.code
+        took_ms = (time.monotonic() - self._started_s) * 1000
+        tells = event in TELLING
         return home is not None and note_call(
-            home / COUNTERS,
-            self.agent,
-            event,
-            code=None if failure is None else failure.code,
-            took_ms=(time.monotonic() - self._started_s) * 1000,
-            now_s=time.time(),
-            may_tell=event in TELLING,
-        )
+            home / COUNTERS, self.agent, event,
+            code=code, took_ms=took_ms, now_s=time.time(), may_tell=tells,
+        )  # fmt: skip
 
     def end_in_time(self) -> None:
         """End the process when its time is up, and count that."""
@@ -517,24 +496,27 @@ class HookProcess:
         home = self._home
         return home if home is not None and make_private(home / HOOKS) else None
 
-    def _store_directory(self, home: Path) -> str:
-        """Return which store the event is for, as far as that can be said without opening it."""
-        from noctuary.core.errors import StoreError
-        from noctuary.core.store import find_store
+    def _is_awaited(self) -> bool:
+        return time.monotonic() < self.give_up_s
 
+    def _store_directory(self) -> str:
+        """Return which store the event is for, as far as that can be said without opening it."""
         try:
-            return str(find_store(self._store, home=home)[0])
-        except (StoreError, OSError, ValueError):
+            found = find_store(self._store)
+        except (OSError, ValueError, RuntimeError):
             return ""
+        return found[0] if found else ""
 
 
 def environment_home() -> Path | None:
     """Return noctuary's home, None where it leads nowhere."""
+    if (plain := plain_home()) is not None:
+        return Path(plain).absolute()
     from noctuary.core.errors import StoreError
     from noctuary.core.store import find_home
 
     try:
-        return find_home(os.environ)
+        return find_home()
     except (StoreError, OSError, ValueError):
         return None
 
@@ -543,30 +525,34 @@ def fetch_memories(
     reader: SnapshotReader, memory_ids: Sequence[str], user: str | None
 ) -> list[dict[str, Any]]:
     """Return memories and summaries that a user may see, as `to_json` names their fields."""
-    from noctuary.core.types import from_micros
     from noctuary.recall.query import Scope, build_mask
+    from noctuary.text.marks import iso
 
-    known = reader.positions_of(memory_ids)
-    summaries = (reader.summaries.position_of(i) for i in memory_ids if i not in known)
     mask, _ = build_mask(Scope(user=user), reader.facets, reader.created_at_us)
-
-    def may_be_seen(position: int) -> bool:
-        is_memory = position < reader.count
-        stands_for = [position] if is_memory else list(reader.summaries.at(position).sources)
-        return mask is None or bool(mask[stands_for].all())
-
-    positions = [p for p in (*known.values(), *summaries) if p is not None and may_be_seen(p)]
+    positions = visible_positions(reader, mask, memory_ids)
     rows, ids = reader.describe(positions), reader.public_ids(positions)
-    created = {p: from_micros(rows[p]["created_at_us"]) for p in positions}
     fields = ("content", "category", "wing", "room", "session_id", "user")
     return [
         {
             "id": ids[p],
-            "created_at": None if (moment := created[p]) is None else moment.isoformat(),
-            **{name: rows[p][name] for name in fields},
+            "created_at": iso(rows[p]["created_at_us"]),
+            **{n: rows[p][n] for n in fields},
         }
         for p in positions
     ]
+
+
+def visible_positions(
+    reader: SnapshotReader, mask: Mask | None, memory_ids: Sequence[str]
+) -> list[int]:
+    """Return where memories stand, and summaries all of whose memories may be seen."""
+    known = reader.positions_of(memory_ids)
+    summaries = (reader.summaries.position_of(i) for i in memory_ids if i not in known)
+    found = [p for p in (*known.values(), *summaries) if p is not None]
+    if mask is None:
+        return found
+    stand_for = ([p] if p < reader.count else list(reader.summaries.at(p).sources) for p in found)
+    return [p for p, held in zip(found, stand_for, strict=True) if mask[held].all()]
 
 
 def _in_time(work: Callable[[], Answer | Failure], until_s: float) -> Answer | Failure:
@@ -658,65 +644,11 @@ def capture_journalled(home: Path, store: Path, settings: TranscriptSettings) ->
     return notes
 
 
-# The process around an event: it ends in time, with exit code 0, and prints all or nothing.
-
-MAX_EVENT_BYTES = 8_388_608  # a longer event is read to its end and answered with nothing
-
-_CHUNK_BYTES = 1_048_576
-
-USAGE = "usage: noctuary hook --agent claude|codex [--store STORE] < event.json"
-
-
-def run_hook(arguments: Sequence[str], started_s: float) -> NoReturn:
-    """Answer the event on stdin and end the process, which began at `started_s`, with code 0."""
-    try:
-        keep_standard_handles()
-        options = parse_options(arguments)
-        if options is None:
-            os.write(2, f"{USAGE}\n".encode())
-        else:
-            process = HookProcess(*options, environment_home(), started_s)
-            threading.Thread(target=process.end_in_time, daemon=True).start()
-            line = answer(read_event(0), process)
-            while line:  # in one piece, as far as the system lets us
-                line = line[os.write(1, line) :]
-    except BaseException:
-        pass  # also an interrupt: whatever it is, the agent must go on
-    # Not `sys.exit`: a recall that was left behind, and SQLite's handlers, would be waited for.
-    os._exit(0)
-
-
-def keep_standard_handles() -> None:
-    """Put /dev/null where stdin, stdout or stderr is closed."""
-    # Else what is meant for the agent is written into the next file that is opened.
-    for handle in range(3):
-        try:
-            os.fstat(handle)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
-
-
-def parse_options(arguments: Sequence[str]) -> tuple[str, str | None] | None:
-    """Return agent and store of a command line, whatever else is on it; None without an agent."""
-    found: dict[str, str] = {}
-    rest = list(arguments)
-    while rest:
-        name, has_value, value = rest.pop(0).partition("=")
-        if name in ("--agent", "--store"):
-            found[name] = value if has_value else (rest.pop(0) if rest else "")
-    agent = found.get("--agent", "")
-    return (agent, found.get("--store") or None) if agent in AGENTS else None
-
-
-def read_event(handle: int) -> bytes:
-    """Return what an agent wrote to a pipe; nothing where that exceeds `MAX_EVENT_BYTES`."""
-    parts: list[bytes] = []
-    size = 0
-    while part := os.read(handle, _CHUNK_BYTES):
-        size += len(part)
-        if size <= MAX_EVENT_BYTES:
-            parts.append(part)
-    return b"".join(parts) if size <= MAX_EVENT_BYTES else b""
+def answer_in_time(agent: str, store: str | None, raw: bytes, started_s: float) -> bytes:
+    """Return the line to print for an event that no server answers; the process ends in time."""
+    process = HookProcess(agent, store, environment_home(), started_s)
+    threading.Thread(target=process.end_in_time, daemon=True).start()
+    return answer(raw, process)
 
 
 def answer(raw: bytes, process: HookProcess) -> bytes:
@@ -725,8 +657,7 @@ def answer(raw: bytes, process: HookProcess) -> bytes:
         value: Any = parse_json(raw)
     except ValueError:
         return b""
-    found = handle(value, process)
-    return json.dumps(found).encode("ascii") + b"\n" if found else b""
+    return as_line(handle(value, process))
 
 
 if __name__ == "__main__":

@@ -18,16 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from noctuary import __version__
-from noctuary.agents.hooks import (
-    AGENTS,
-    POST_COMPACT,
-    PRE_COMPACT,
-    PROMPT,
-    SESSION_END,
-    SESSION_START,
-    STOP,
-    parse_options,
-)
+from noctuary.agents.client import AGENTS, PROMPT, SESSION_START, parse_options
+from noctuary.agents.hooks import POST_COMPACT, PRE_COMPACT, SESSION_END, STOP
 from noctuary.agents.state import HOOKS, VERSION, make_private, read_json, read_rows, replace_json
 from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import replace_with, write_bytes, write_text
@@ -264,13 +256,9 @@ def add_hooks(settings: Settings, wanted: Mapping[str, Settings]) -> Settings:
 
 def remove_hooks(settings: Settings) -> Settings:
     """Return settings without noctuary's entries and without what these leave empty."""
-    ours = {event for event, _ in list_hooks(settings)}
-    if not ours:
+    if not list_hooks(settings):
         return settings
-    after = {event: _with_group(groups, None) for event, groups in _events(settings).items()}
-    after = {event: groups for event, groups in after.items() if groups or event not in ours}
-    rest = {key: value for key, value in settings.items() if key != "hooks"}
-    return {**settings, "hooks": after} if after else rest
+    return {key: value for key, value in add_hooks(settings, {}).items() if key != "hooks" or value}
 
 
 def _events(settings: Settings) -> Settings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 import os
@@ -72,12 +73,9 @@ class Workers:
         # Work that overruns cannot be stopped, only left behind: its task keeps its place, so that
         # a store that hangs ends in a clear "busy" (`OverdueError`) and not in a thousand threads.
         started, has_begun = time.monotonic(), threading.Event()
-
-        def begin() -> T:
-            has_begun.set()
-            return work()
-
-        task = asyncio.create_task(to_thread.run_sync(begin, limiter=self.places))
+        task = asyncio.create_task(
+            to_thread.run_sync(lambda: (has_begun.set(), work())[1], limiter=self.places)
+        )
         task.add_done_callback(lambda done: done.cancelled() or done.exception())  # one has looked
         try:
             with move_on_after(self.timeout_s):
@@ -90,14 +88,12 @@ class Workers:
         finally:
             if not has_begun.is_set():
                 task.cancel()
-        if has_begun.is_set():
-            raise OverdueError(
-                f"{what} was given up after {self.timeout_s:g} s; nothing was changed. The store "
-                "may be opening or busy: call it again in a few seconds, and if that fails too, go "
-                "on without memories and tell the user to run `noctuary doctor`."
-            )
         raise OverdueError(
-            f"{what} found no free place within {self.timeout_s:g} s: "
+            f"{what} was given up after {self.timeout_s:g} s; nothing was changed. The store may "
+            "be opening or busy: call it again in a few seconds, and if that fails too, go on "
+            "without memories and tell the user to run `noctuary doctor`."
+            if has_begun.is_set()
+            else f"{what} found no free place within {self.timeout_s:g} s: "
             f"{self.places.total_tokens:g} earlier calls are still running. Nothing was changed: "
             "call it again in a few seconds, fewer calls at once."
         )
@@ -107,7 +103,6 @@ class Workers:
 # the nights goes to noctuary's own files, never into that store.
 
 NAME = "noctuary"
-DEFAULT_LIMIT = 10
 
 INSTRUCTIONS = """\
 Long-term memory: what was said, decided and learned before this conversation.
@@ -122,103 +117,24 @@ _EXPECTED = (NoctuaryError, ValueError, OSError)  # told in its own words; other
 _ID = Field(description="Id of a memory or a summary, as recall returns it.")
 _AS_OF = Field(description="Only what existed then: an ISO-8601 date or time, e.g. 2026-03-01.")
 _EXPLAIN = Field(description="Also say why each memory is here: legs, score, steps.")
+_LIMIT = Field(ge=1, le=MAX_MEMORIES, description="Longest list.")
 _CONCEPT = Field(description="Name of a person, thing or topic.")
 
-Progress = Context[Any, Any]
+READS_ONLY = ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
 
 
-class Calls:
-    """Where calls of tools and resources arrive: a view, and the workers that look into it."""
+class Tools:
+    """What a server answers; signatures and docstrings tell an agent how to ask."""
 
     def __init__(self, view: View, timeout_s: float) -> None:
-        self.view = view
-        self.workers = Workers(timeout_s)
+        """Take what is seen, and the longest time of a recall."""
+        self._view = view
+        self._timeout_s = timeout_s
 
-    async def tool(
-        self, context: Progress, what: str, work: Callable[[], BaseModel]
-    ) -> CallToolResult:
-        """Return an answer both as structured content and as text, as the protocol advises."""
-        try:
-            values = await self._do(context, what, work)
-        except _EXPECTED as error:
-            raise ToolError(visible(str(error))) from error
-        content = TextContent(type="text", text=_as_text(values))
-        return CallToolResult(content=[content], structured_content=values)
-
-    async def resource(self, context: Progress, what: str, work: Callable[[], BaseModel]) -> str:
-        """Return an answer as the text of a resource; an unknown id is an error of its own."""
-        try:
-            return _as_text(await self._do(context, what, work))
-        except UnknownItemError as error:
-            raise ResourceNotFoundError(visible(str(error))) from error
-        except _EXPECTED as error:
-            raise ResourceError(visible(str(error))) from error
-
-    async def _do(
-        self, context: Progress, what: str, work: Callable[[], BaseModel]
-    ) -> dict[str, Any]:
-        async def report(waited_s: float, most_s: float) -> None:
-            await context.report_progress(round(waited_s, 3), most_s, f"{what} is still working")
-
-        return plain(await self.workers.run(work, what, report))
-
-    def recall(self, query: str, **asked: Any) -> RecallAnswer:
-        """Return the memories that answer a question."""
-        asked["timeout_s"] = self.workers.timeout_s
-        answer, found = recall_in_view(self.view, query, **asked)
-        self.view.note_handed_out(found.get("memories", ()), query)
-        return answer
-
-    def get(self, item_id: str | int) -> Item:
-        """Return one memory in full."""
-        with self.view.open() as seen:
-            found = read_item(seen, str(item_id))
-        self.view.note_handed_out([found.model_dump()])
-        return found
-
-    def cluster(self, item_id: str) -> ClusterAnswer:
-        """Return a summary with all that it stands for."""
-        with self.view.open() as seen:
-            found = read_cluster(seen, item_id)
-        self.view.note_handed_out([memory.model_dump() for memory in found.memories])
-        return found
-
-    def related(
-        self, item_id: str | int | None, concept: str | None, limit: int = DEFAULT_LIMIT
-    ) -> RelatedAnswer:
-        """Return what is connected with a memory or a concept."""
-        with self.view.open() as seen:
-            return relate(seen, None if item_id is None else str(item_id), concept, limit)
-
-
-def _as_text(values: dict[str, Any]) -> str:
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
-
-
-def build_server(view: View, timeout_s: float) -> MCPServer:
-    """Return the server of a view, ready to run on any transport."""
-    server = MCPServer(
-        NAME,
-        title="noctuary memory",
-        version=__version__,
-        instructions=INSTRUCTIONS,
-        log_level="WARNING",
-    )
-    calls = Calls(view, timeout_s)
-    _add_tools(server, calls)
-    _add_resources(server, calls)
-    return server
-
-
-def _add_tools(server: MCPServer, calls: Calls) -> None:
-    reads_only = ToolAnnotations(
-        read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-    )
-    tool = partial(server.tool, annotations=reads_only)
-
-    @tool(title="Recall memories")
-    async def recall(  # pyright: ignore[reportUnusedFunction]
-        context: Progress,
+    def recall(
+        self,
         query: Annotated[str, Field(description="What is asked, in plain words.")],
         k: Annotated[int, Field(ge=1, le=MAX_MEMORIES, description="How many at most.")] = 10,
         wing: Annotated[str | None, Field(description="Only this wing (project).")] = None,
@@ -226,70 +142,140 @@ def _add_tools(server: MCPServer, calls: Calls) -> None:
         category: Annotated[str | None, Field(description="Only this category.")] = None,
         as_of: Annotated[str | None, _AS_OF] = None,
         explain: Annotated[bool, _EXPLAIN] = False,
-    ) -> Annotated[CallToolResult, RecallAnswer]:
+    ) -> RecallAnswer:
         """Return the memories that answer a question, best first.
 
         An empty list with a warning means that nothing could be searched; without one, that nothing
         was found. Where answerability says abstain, the memories probably do not answer the query.
         """
-        asked: dict[str, Any] = {
-            "k": k, "wing": wing, "room": room, "category": category, "as_of": as_of,
-            "explain": explain,
-        }  # fmt: skip
-        return await calls.tool(context, "recall", lambda: calls.recall(query, **asked))
+        where: dict[str, Any] = {"wing": wing, "room": room, "category": category, "as_of": as_of}
+        answer, found = recall_in_view(
+            self._view, query, k, **where, explain=explain, timeout_s=self._timeout_s
+        )
+        self._view.note_handed_out(found.get("memories", ()), query)
+        return answer
 
-    @tool(title="Read one memory")
-    async def get(  # pyright: ignore[reportUnusedFunction]
-        context: Progress, id: Annotated[str | int, _ID]
-    ) -> Annotated[CallToolResult, Item]:
+    def get(self, id: Annotated[str | int, _ID]) -> Item:
         """Return one memory in full: what it says and is about, and what replaces it."""
-        return await calls.tool(context, "get", lambda: calls.get(id))
+        with self._view.open() as seen:
+            found = read_item(seen, str(id))
+        self._view.note_handed_out([found.model_dump()])
+        return found
 
-    @tool(title="Find what is connected")
-    async def related(  # pyright: ignore[reportUnusedFunction]
-        context: Progress,
+    def related(
+        self,
         id: Annotated[str | int | None, Field(description="Id of a memory or a summary.")] = None,
         concept: Annotated[str | None, _CONCEPT] = None,
-        limit: Annotated[
-            int, Field(ge=1, le=MAX_MEMORIES, description="Longest list.")
-        ] = DEFAULT_LIMIT,
-    ) -> Annotated[CallToolResult, RelatedAnswer]:
+        limit: Annotated[int, _LIMIT] = 10,
+    ) -> RelatedAnswer:
         """Return what is connected with a memory, or with a concept: give one of the two.
 
         Memories that share a subject, follow in the conversation or replace each other; concepts
         beside it; relations that memories state, with the ids of the memories that say so.
         """
-        return await calls.tool(context, "related", lambda: calls.related(id, concept, limit))
+        with self._view.open() as seen:
+            return relate(seen, None if id is None else str(id), concept, limit)
 
-    @tool(title="Memory status")
-    async def status(  # pyright: ignore[reportUnusedFunction]
-        context: Progress,
-    ) -> Annotated[CallToolResult, StatusAnswer]:
+    def status(self) -> StatusAnswer:
         """Return what serves: how old it is, how much this server may see, what is wrong."""
-        return await calls.tool(context, "status", lambda: read_state(calls.view))
+        return read_state(self._view)
+
+    def cluster(self, id: str) -> ClusterAnswer:
+        """Return a summary, by its own id or its cluster's, with every memory in full."""
+        with self._view.open() as seen:
+            found = read_cluster(seen, id)
+        self._view.note_handed_out([memory.model_dump() for memory in found.memories])
+        return found
+
+    def concept(self, name: str) -> RelatedAnswer:
+        """Return the memories, concepts and relations around a concept, by its name."""
+        return self.related(concept=name)
 
 
-def _add_resources(server: MCPServer, calls: Calls) -> None:
+def build_server(view: View, timeout_s: float) -> MCPServer:
+    """Return the server of a view, ready to run on any transport."""
+    said: dict[str, Any] = {
+        "title": "noctuary memory",
+        "version": __version__,
+        "instructions": INSTRUCTIONS,
+    }
+    server = MCPServer(NAME, **said, log_level="WARNING")
+    tools, workers = Tools(view, timeout_s), Workers(timeout_s)
+    for title, work in (
+        ("Recall memories", tools.recall),
+        ("Read one memory", tools.get),
+        ("Find what is connected", tools.related),
+        ("Memory status", tools.status),
+    ):
+        server.add_tool(_in_thread(workers, work, _as_tool), title=title, annotations=READS_ONLY)
     # Ids and names are looked up, never opened as files: "a/../b" is an id like any other.
     any_id = ResourceSecurity(
         reject_path_traversal=False, reject_absolute_paths=False, reject_null_bytes=False
     )
-    resource = partial(server.resource, mime_type="application/json", security=any_id)
+    for uri, name, title, work in (
+        (ITEM_URI, "item", "One memory in full", tools.get),
+        (CLUSTER_URI, "cluster", "A summary and all it stands for", tools.cluster),
+        (CONCEPT_URI, "concept", "A concept and what is around it", tools.concept),
+    ):
+        resource = server.resource(
+            uri, name=name, title=title, mime_type="application/json", security=any_id
+        )
+        resource(_in_thread(workers, work, _as_resource))
+    return server
 
-    @resource(ITEM_URI, name="item", title="One memory in full")
-    async def item(id: str, context: Progress) -> str:  # pyright: ignore[reportUnusedFunction]
-        """Return a memory by its id, percent-encoded."""
-        return await calls.resource(context, "get", lambda: calls.get(id))
 
-    @resource(CLUSTER_URI, name="cluster", title="A summary and all it stands for")
-    async def cluster(id: str, context: Progress) -> str:  # pyright: ignore[reportUnusedFunction]
-        """Return a summary, by its own id or its cluster's, with every memory in full."""
-        return await calls.resource(context, "cluster", lambda: calls.cluster(id))
+Answered = Callable[[], Awaitable[dict[str, Any]]]
+Progress = Context[Any, Any]
 
-    @resource(CONCEPT_URI, name="concept", title="A concept and what is around it")
-    async def concept(name: str, context: Progress) -> str:  # pyright: ignore[reportUnusedFunction]
-        """Return the memories, concepts and relations around a concept, by its name."""
-        return await calls.resource(context, "concept", lambda: calls.related(None, name))
+
+def _in_thread(
+    workers: Workers, work: Callable[..., BaseModel], answer: Callable[[Answered], Any]
+) -> Callable[..., Any]:
+    """Return a function with the signature of `work` that does it in a thread and says how long."""
+
+    async def call(context: Progress, **asked: Any) -> Any:
+        async def report(waited_s: float, most_s: float) -> None:
+            said = f"{work.__name__} is still working"
+            await context.report_progress(round(waited_s, 3), most_s, said)
+
+        async def do() -> dict[str, Any]:
+            return plain(await workers.run(partial(work, **asked), work.__name__, report))
+
+        return await answer(do)
+
+    # The SDK reads both: what a client may ask, and where the context goes.
+    signature = inspect.signature(work, eval_str=True)
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=Progress)
+    parameters = [*signature.parameters.values(), context]
+    returned = Annotated[CallToolResult, signature.return_annotation]
+    call.__dict__["__signature__"] = inspect.Signature(parameters, return_annotation=returned)
+    call.__annotations__ = {p.name: p.annotation for p in parameters}
+    call.__name__, call.__doc__ = work.__name__, inspect.getdoc(work)
+    return call
+
+
+async def _as_tool(answered: Answered) -> CallToolResult:
+    """Return an answer both as structured content and as text, as the protocol advises."""
+    try:
+        values = await answered()
+    except _EXPECTED as error:
+        raise ToolError(visible(str(error))) from error
+    content = TextContent(type="text", text=_as_text(values))
+    return CallToolResult(content=[content], structured_content=values)
+
+
+async def _as_resource(answered: Answered) -> str:
+    """Return an answer as the text of a resource; an unknown id is an error of its own."""
+    try:
+        return _as_text(await answered())
+    except UnknownItemError as error:
+        raise ResourceNotFoundError(visible(str(error))) from error
+    except _EXPECTED as error:
+        raise ResourceError(visible(str(error))) from error
+
+
+def _as_text(values: dict[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
 
 # Running the server as agents start it: standard output holds the protocol and nothing else.

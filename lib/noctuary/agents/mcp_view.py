@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from noctuary import __version__
+from noctuary.agents.hooks import visible_positions
 from noctuary.context.inject import wordings_of
 from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, StoreError
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
@@ -37,6 +38,7 @@ from noctuary.text.marks import iso, visible
 # The shapes of the answers: what a client finds in `structured_content`.
 
 MemoryId = int | str
+Fields = dict[str, Any]
 
 ITEM_URI = "memory://item/{id}"
 CLUSTER_URI = "memory://cluster/{id}"
@@ -52,7 +54,7 @@ cluster_uri = partial(_address, CLUSTER_URI)
 concept_uri = partial(_address, CONCEPT_URI)
 
 
-def plain(answer: BaseModel) -> dict[str, Any]:
+def plain(answer: BaseModel) -> Fields:
     """Return an answer as JSON values: hidden characters marked, no fields that hold nothing."""
     return _marked(answer.model_dump(mode="json", exclude_none=True))
 
@@ -63,7 +65,7 @@ def _marked(value: Any) -> Any:
     if isinstance(value, list):
         return [_marked(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {visible(key): _marked(item) for key, item in cast("dict[str, Any]", value).items()}
+        return {visible(key): _marked(item) for key, item in cast("Fields", value).items()}
     return value
 
 
@@ -125,12 +127,8 @@ class Recalled(Memory):
     support: float | None = _optional(
         "How sure it is that this one answers, in [0, 1]; below answerability.bar: rather not."
     )
-    annotations: dict[str, Any] | None = _optional(
-        'What is known beside it, e.g. {"superseded_by": 7}.'
-    )
-    legs: dict[str, Any] | None = _optional(
-        "Rank and score by leg (lexical, dense, graph), with explain."
-    )
+    annotations: Fields | None = _optional('What is known beside it, e.g. {"superseded_by": 7}.')
+    legs: Fields | None = _optional("Rank and score by leg (lexical, dense, graph), with explain.")
     steps: list[Step] | None = _optional("What every step changed, in order, with explain.")
 
 
@@ -142,12 +140,10 @@ class RecallAnswer(_OfMemory):
     warnings: list[Warned]
     snapshot_id: str | None = None
     elapsed_ms: float
-    answerability: dict[str, Any] | None = _optional(
+    answerability: Fields | None = _optional(
         'Whether the memories answer the query at all; "abstain" true: rather not.'
     )
-    explanation: dict[str, Any] | None = _optional(
-        "Profile, phases and times of the recall, with explain."
-    )
+    explanation: Fields | None = _optional("Profile, phases and times of the recall, with explain.")
 
 
 class Item(Memory, _OfMemory):
@@ -270,18 +266,8 @@ class Seen(NamedTuple):
 
     def position_of(self, item_id: str) -> int | None:
         """Return where a memory or a summary stands; None where it may not be seen."""
-        # A summary may be seen where every memory that it stands for may.
-        reader = self.recaller.reader
-        if not _is_text(item_id):
-            return None
-        position = reader.positions_of([item_id]).get(item_id)
-        if position is None:
-            position = reader.summaries.position_of(item_id)
-        if position is None:
-            return None
-        is_memory = position < reader.count
-        stands_for = [position] if is_memory else list(reader.summaries.at(position).sources)
-        return position if bool(self.allowed[stands_for].all()) else None
+        asked = [item_id] if _is_text(item_id) else []
+        return next(iter(visible_positions(self.recaller.reader, self.allowed, asked)), None)
 
     def find(self, item_id: str) -> int:
         """Return where a memory or a summary stands, or raise an `UnknownItemError`."""
@@ -427,10 +413,7 @@ class Joined(NamedTuple):
 
 def relate(seen: Seen, item_id: str | None, concept: str | None, limit: int) -> RelatedAnswer:
     """Return what is connected with a memory or summary, or with a concept: one of the two."""
-    said: dict[str, Any] = {
-        "warnings": _warned(seen.warnings),
-        "snapshot_id": seen.recaller.snapshot_id,
-    }
+    said: Fields = {"warnings": _warned(seen.warnings), "snapshot_id": seen.recaller.snapshot_id}
     with seen.graph() as (source, book):
         if item_id is not None and concept is None:
             return RelatedAnswer(**_around_memory(seen, source, book, item_id, limit), **said)
@@ -441,7 +424,7 @@ def relate(seen: Seen, item_id: str | None, concept: str | None, limit: int) -> 
 
 def _around_memory(
     seen: Seen, source: GraphSource, book: NameBook, item_id: str, limit: int
-) -> dict[str, Any]:
+) -> Fields:
     """Return what is beside a memory, strongest first; of a summary its sources by time."""
     position, reader = seen.find(item_id), seen.recaller.reader
     if position >= reader.count:
@@ -508,9 +491,8 @@ def _concepts_of(source: GraphSource, book: NameBook, position: int) -> list[Con
     places = np.flatnonzero(source.mentions["positions"] == position)
     owners = np.searchsorted(source.mentions["indptr"], places, side="right") - 1
     strongest: dict[int, int] = {}
-    for ordinal, role in zip(
-        owners.tolist(), source.mentions["roles"][places].tolist(), strict=True
-    ):
+    roles = source.mentions["roles"][places]
+    for ordinal, role in zip(owners.tolist(), roles.tolist(), strict=True):
         strongest[ordinal] = min(role, strongest.get(ordinal, role))
     held = {ordinal: int(source.holders(ordinal).size) for ordinal in strongest}
     order = sorted(strongest, key=lambda o: (strongest[o], held[o], o))
@@ -521,7 +503,7 @@ def _concepts_of(source: GraphSource, book: NameBook, position: int) -> list[Con
     ]
 
 
-def _around_concept(source: GraphSource, book: NameBook, name: str, limit: int) -> dict[str, Any]:
+def _around_concept(source: GraphSource, book: NameBook, name: str, limit: int) -> Fields:
     """Return the memories, concepts and stated relations around a concept; none names similar."""
     ordinal = book.find(name) if _is_text(name) else None
     if ordinal is None:
@@ -531,15 +513,11 @@ def _around_concept(source: GraphSource, book: NameBook, name: str, limit: int) 
     view = describe_concept(source, book, ordinal, limit)
     memories = [
         Neighbour(
-            id=held.memory_id,
-            uri=item_uri(held.memory_id),
-            relation=held.role,
-            line=held.line,
-            created_at=iso(held.created_at_us),
-            superseded_by=held.replaced_by,
+            id=held.memory_id, uri=item_uri(held.memory_id), relation=held.role, line=held.line,
+            created_at=iso(held.created_at_us), superseded_by=held.replaced_by,
         )
         for held in view.memories[:limit]
-    ]
+    ]  # fmt: skip
     relations = [
         Relation(
             subject=view.name if relation.outward else relation.other,
@@ -577,7 +555,7 @@ def read_item(seen: Seen, item_id: str) -> Item:
     """Return a memory or a summary in full, with what is known about it."""
     position = seen.find(item_id)
     reader = seen.recaller.reader
-    own: dict[str, Any] = {}
+    own: Fields = {}
     if position < reader.count:
         with seen.graph() as (source, book):
             names = [c.name for c in _concepts_of(source, book, position)[:CONCEPTS_SHOWN]]
@@ -619,7 +597,7 @@ def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
     )
 
 
-def _memory_fields(reader: SnapshotReader, position: int) -> dict[str, Any]:
+def _memory_fields(reader: SnapshotReader, position: int) -> Fields:
     row = reader.describe([position])[position]
     public = reader.public_ids([position, *row["sources"]])
     is_summary, shown = bool(row["sources"]), public[position]
@@ -635,7 +613,7 @@ def _memory_fields(reader: SnapshotReader, position: int) -> dict[str, Any]:
     }
 
 
-def _standing(seen: Seen, position: int) -> dict[str, Any]:
+def _standing(seen: Seen, position: int) -> Fields:
     """Return what replaces, hides or summarises a memory, as far as it may be seen."""
     reader, allowed = seen.recaller.reader, seen.allowed
 
@@ -666,7 +644,7 @@ def _standing(seen: Seen, position: int) -> dict[str, Any]:
 
 def read_state(view: View) -> StatusAnswer:
     """Return the state of the store; what is wrong with it is a warning."""
-    whose: dict[str, Any] = {"version": __version__, "user": view.user, "wing": view.wing}
+    whose: Fields = {"version": __version__, "user": view.user, "wing": view.wing}
     try:
         with view.open() as seen:
             return StatusAnswer(**whose, **_state(view, seen))
@@ -675,7 +653,7 @@ def read_state(view: View) -> StatusAnswer:
         return StatusAnswer(**whose, counts={}, wings={}, warnings=[warning])
 
 
-def _state(view: View, seen: Seen) -> dict[str, Any]:
+def _state(view: View, seen: Seen) -> Fields:
     reader, paths, allowed = seen.recaller.reader, seen.recaller.paths, seen.allowed
     settings, bad_settings = current_settings()
     encoder = reader.manifest.encoder
@@ -783,7 +761,7 @@ def recall_in_view(
 def _recalled(memory: Mapping[str, Any]) -> Recalled:
     content, events = str(memory["content"]), memory.get("score_events")
     uri = cluster_uri if memory["kind"] == "summary" else item_uri
-    fields: dict[str, Any] = {n: memory[n] for n in Recalled.model_fields if n in memory}
+    fields: Fields = {n: memory[n] for n in Recalled.model_fields if n in memory}
     fields |= {
         "uri": uri(memory["id"]),
         "content": content[:MAX_CONTENT_CHARS],

@@ -10,26 +10,30 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from noctuary import __version__
 from noctuary.agents.client import (
+    AGENTS,
     MAX_REQUEST_BYTES,
     REQUEST_DEADLINE_S,
-    Place,
     Refusal,
     decode,
     directory_fault,
     encode,
-    find_place,
+    locate_server,
     peer_uid,
     read_line,
     settings_in_force,
 )
+from noctuary.agents.hooks import Failure, HookProcess, environment_home, handle
+from noctuary.agents.state import read_json, read_row
 from noctuary.core.errors import EncoderError, StoreError
+from noctuary.core.settings import HookSettings
 from noctuary.recall.api import find_serving, recall
 from noctuary.recall.inputs import lean_reason
 from noctuary.recall.inputs import warm_up as load_onnx
+from noctuary.recall.profile import current_settings
 from noctuary.work.lock import hold_lock
 
 Answer = Callable[[Path, Mapping[str, Any]], "dict[str, Any] | Refusal"]
@@ -65,8 +69,8 @@ def describe_encoder(store: Path) -> dict[str, Any]:
         return {"lean_reason": str(error)}
 
 
-def answer_recall(store: Path, request: Mapping[str, Any]) -> dict[str, Any] | Refusal:
-    """Return the recall's result, or why this server must not or cannot answer the request."""
+def answer_request(store: Path, request: Mapping[str, Any]) -> dict[str, Any] | Refusal:
+    """Return the result of a recall or a hook, or why this server must not or cannot answer it."""
     refusal = _not_for_us(store, request)
     if refusal is not None:
         return refusal
@@ -75,10 +79,42 @@ def answer_recall(store: Path, request: Mapping[str, Any]) -> dict[str, Any] | R
         left_ms = min((until - time.monotonic()) * 1000, left_ms)
     if left_ms <= 0:
         return Refusal("expired", "the client has given up: the server was too busy or stopped")
+    if request.get("op") == "hook":
+        return _answer_event(store, request, left_ms)
     try:
         return recall(**_arguments(request, left_ms), store=store).to_json()
     except (ValueError, TypeError) as error:
         return Refusal("invalid", f"{type(error).__name__}: the recall refuses its arguments")
+
+
+def _answer_event(
+    store: Path, request: Mapping[str, Any], left_ms: float
+) -> dict[str, Any] | Refusal:
+    """Return what a hook prints for its event; what it keeps between events is kept from here."""
+    agent, started_s = request.get("agent"), request.get("started_s")
+    if agent not in AGENTS or not isinstance(started_s, int | float):
+        return Refusal("malformed", "expected an agent and when its hook started")
+    settings, faults = current_settings()
+    if faults:
+        return Refusal("invalid", "the settings have faults: the hook itself says which")
+    process = _ServedHook(agent, store, started_s, settings.hook)
+    process.give_up_s = time.monotonic() + left_ms / 1000
+    return handle(request.get("event"), process)
+
+
+class _ServedHook(HookProcess):
+    """The process of an event that this server answers."""
+
+    def __init__(self, agent: str, store: Path, started_s: float, settings: HookSettings) -> None:
+        super().__init__(agent, str(store), environment_home(), started_s)
+        self._settings = settings
+
+    def recall(self, query: str, **asked: Any) -> Mapping[str, Any] | Failure:
+        left_ms = max(0.0, (self.until_s() - time.monotonic()) * 1000)
+        return recall(query, **asked, store=self._store, deadline_ms=left_ms).to_json()
+
+    def start_server(self) -> None:
+        """Start none: this one answers."""
 
 
 def _not_for_us(store: Path, request: Mapping[str, Any]) -> Refusal | None:
@@ -253,8 +289,8 @@ class Server:
                 process = {"pid": os.getpid(), "version": __version__, "store": str(self._store)}
                 counted = {"started_s": self._started_s, "answered": self._answered}
                 return {**process, **counted, **self._tell(self._store)}
-            if request.get("op") != "recall":
-                return Refusal("malformed", 'expected op "recall" or "ping"')
+            if request.get("op") not in ("recall", "hook"):
+                return Refusal("malformed", 'expected op "recall", "hook" or "ping"')
             answer = self._answer(self._store, request)
         except Exception as error:
             # A defect in one request must not take the others' server away.
@@ -271,7 +307,36 @@ def _encoded(answer: dict[str, Any] | Refusal) -> bytes:
     return encode({"result": answer})
 
 
-# Taking a store's place: the private directory, the lock, the listening socket.
+# A store's place: the private directory, the lock, the listening socket, the note of a fallback.
+
+
+class Place(NamedTuple):
+    """The files of one store's server, named by a hash of the store's real path."""
+
+    directory: Path  # the user's own, mode 0700
+    socket: Path  # where the server listens; there while it runs, or after it was killed
+    lock: Path  # held (flock) by the running server; the file itself stays
+    fallback: Path  # the last reason worth knowing why a client recalled without the server
+
+
+class Fallback(NamedTuple):
+    """Why a client recalled without the server, and when (seconds since the epoch)."""
+
+    code: str
+    message: str
+    at_s: float
+
+
+def find_place(store: str | Path, environ: Mapping[str, str] | None = None) -> Place:
+    """Return the place of a store's server; two spellings of one directory have one place."""
+    directory, name = locate_server(store, environ)
+    kinds = ("sock", "lock", "fallback")
+    return Place(Path(directory), *(Path(directory, f"{name}.{kind}") for kind in kinds))
+
+
+def read_fallback(place: Place) -> Fallback | None:
+    """Return what a client noted last (`note_fallback`); None if nothing can be read."""
+    return read_row(Fallback, read_json(place.fallback, MAX_REQUEST_BYTES)[0])
 
 
 @contextmanager

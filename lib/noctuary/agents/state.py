@@ -64,7 +64,8 @@ def read_json(path: Path, max_bytes: int) -> tuple[Any, str | None]:
 
 def replace_json(path: Path, value: Any) -> bool:
     """Replace a file by a value, readable by this user only; tell whether that worked."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # A server's threads may write the same file at the same moment.
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.{os.getpid()}.tmp")
     try:
         raw = json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -90,26 +91,25 @@ def read_rows(kind: type[Row], found: Any, name: str) -> list[Row]:
 def read_row(kind: type[Row], raw: Any) -> Row | None:
     """Return an object or list as a NamedTuple; None for a wrong type or a negative number."""
     types = _types_of(kind)
-    if isinstance(raw, list):
-        values = cast("list[Any]", raw)
-        raw = dict(zip(types, values, strict=True)) if len(values) == len(types) else None
-    if not isinstance(raw, dict):
+    if isinstance(raw, list) and len(cast("list[Any]", raw)) == len(types):
+        raw = dict(zip(types, cast("list[Any]", raw), strict=True))
+    found = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
+    known = {name: value for name, value in found.items() if name in types}
+    if not all(_holds(value, *types[name]) for name, value in known.items()):
         return None
-    fields: dict[str, Any] = {}
-    for name, value in cast("dict[str, Any]", raw).items():
-        exact, is_list = types.get(name, ((), False))
-        items: Any = value if is_list else (value,)
-        if name not in types:
-            continue
-        if (is_list and type(value) is not list) or not all(
-            type(i) in exact and (type(i) not in (int, float) or 0 <= i < _BEYOND) for i in items
-        ):
-            return None
-        fields[name] = tuple(items) if is_list else value
     try:
-        return kind(**fields)
+        return kind(**{n: tuple(v) if types[n][1] else v for n, v in known.items()})
     except TypeError:  # a field without a default is missing
         return None
+
+
+def _holds(value: Any, exact: tuple[Any, ...], is_list: bool) -> bool:
+    if is_list and type(value) is not list:
+        return False
+    items = value if is_list else (value,)
+    return all(
+        type(i) in exact and (type(i) not in (int, float) or 0 <= i < _BEYOND) for i in items
+    )
 
 
 @cache
@@ -124,12 +124,11 @@ def _types_of(kind: type[Any]) -> dict[str, tuple[tuple[Any, ...], bool]]:
 
 # How the hooks fared: calls, failures and times of every agent and event, in one small file.
 
+# Upper bounds of the histogram's buckets; one more takes what is slower.
 BUCKETS_MS = (
     10, 20, 30, 50, 75, 100, 125, 150, 175, 200, 225, 250, 275, 300, 350, 400, 500, 750, 1_000,
     1_500, 2_000, 3_000, 5_000,
 )  # fmt: skip
-"""Upper bounds of the histogram's buckets; one more takes what is slower. Narrow around the 300 ms
-that a prompt may take, so that a percentile there says something."""
 
 RECENT_CALLS = 1_000  # before every bucket is halved: fewer let percentiles follow a change sooner
 TIMEOUT = "timeout"  # one busy moment can cause it; other failures stay until somebody mends them
@@ -204,8 +203,8 @@ def note_call(
     may_tell: bool = True,
 ) -> bool:
     """Count one call and say whether the user should be told of an outage now."""
-    # That is once per outage and code, where an event's answer can hold a message (`may_tell`).
-    # Nobody is told where the file cannot be written, so that nobody is told twice.
+    # Once per outage and code, where an event's answer can hold a message (`may_tell`); never where
+    # the file cannot be written, so that nobody is told twice.
     lock = _lock(path.with_suffix(".lock"))
     if lock is None:
         return False
@@ -224,12 +223,8 @@ def _counted(
     e: EventCounters, code: str | None, took_ms: float, now_s: float, may_tell: bool
 ) -> EventCounters:
     took_ms = took_ms if math.isfinite(took_ms) and took_ms > 0 else 0.0
-    e = e._replace(
-        calls=e.calls + 1,
-        last_call_at_s=now_s,
-        max_ms=max(e.max_ms, took_ms),
-        histogram=_with_time(e.histogram, took_ms),
-    )
+    slowest, times = max(e.max_ms, took_ms), _with_time(e.histogram, took_ms)
+    e = e._replace(calls=e.calls + 1, last_call_at_s=now_s, max_ms=slowest, histogram=times)
     if code is None:
         return e._replace(outage_code=None, outage_since_s=None, outage_calls=0, told=())
     calls = e.outage_calls + 1
@@ -272,9 +267,8 @@ def _lock(path: Path) -> int | None:
     return None
 
 
-# The journal: one JSON line per compaction, stop and end of a session. Paths are in it, so the file
-# is its user's alone. A PreCompact hook can do no more than this in time: what the conversation
-# held up to that byte is compacted out of band, from the transcript.
+# The journal: one JSON line per compaction, stop and end of a session. A PreCompact hook can do no
+# more in time: what the conversation held up to that byte is kept later, from the transcript.
 
 MAX_BYTES = 4_000_000  # then the journal is put aside (`journal.1.jsonl`): some 15,000 lines
 

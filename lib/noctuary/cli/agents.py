@@ -14,9 +14,10 @@ import click
 
 from noctuary.agents import install as installation
 from noctuary.agents import server as warm
-from noctuary.agents.hooks import AGENTS, run_hook
+from noctuary.agents.client import AGENTS
 from noctuary.agents.state import COUNTERS, read_counters
 from noctuary.cli import main as cli
+from noctuary.cli.entry import run_hook
 from noctuary.core.errors import SnapshotMissingError
 from noctuary.core.store import find_home, find_store
 
@@ -262,7 +263,7 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
 
     server = warm.Server(
         directory,
-        warm.answer_recall,
+        warm.answer_request,
         describe=warm.describe_encoder,
         idle_s=idle_minutes * 60,
         clients=clients,

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import time
+
+TYPE_CHECKING = False  # as in `noctuary`: without `typing`
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+USAGE = "usage: noctuary hook --agent claude|codex [--store STORE] < event.json"
 
 
 def main() -> None:
@@ -13,14 +21,37 @@ def main() -> None:
     os.umask(0o077)  # whatever a command writes holds memories
     arguments = sys.argv[1:]
     if arguments[:1] == ["hook"] and not {"-h", "--help"}.intersection(arguments):
-        from noctuary.agents.hooks import run_hook
-
         run_hook(arguments[1:], started_s)
     from noctuary.cli.main import main as run_command
     from noctuary.text.marks import show_hidden
 
     show_hidden()
     run_command()
+
+
+def run_hook(arguments: Sequence[str], started_s: float) -> NoReturn:
+    """Answer the event on stdin and end the process, which began at `started_s`, with code 0."""
+    try:
+        from noctuary.agents import client
+
+        client.keep_standard_handles()
+        options = client.parse_options(arguments)
+        if options is None:
+            os.write(2, f"{USAGE}\n".encode())
+        else:
+            raw = client.read_event(0, started_s + client.LIFETIME_S)
+            line = client.ask_hook(*options, raw, started_s)
+            if line is None:
+                gc.disable()  # the process ends before it would pay
+                from noctuary.agents.hooks import answer_in_time
+
+                line = answer_in_time(*options, raw, started_s)
+            while line:  # in one piece, as far as the system lets us
+                line = line[os.write(1, line) :]
+    except BaseException:
+        pass  # also an interrupt: whatever it is, the agent must go on
+    # Not `sys.exit`: a recall that was left behind, and SQLite's handlers, would be waited for.
+    os._exit(0)
 
 
 if __name__ == "__main__":

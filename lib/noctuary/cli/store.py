@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from noctuary.agents import client, install
-from noctuary.agents.hooks import AGENTS, PROMPT
+from noctuary.agents import client, install, server
+from noctuary.agents.client import AGENTS, PROMPT
 from noctuary.agents.state import COUNTERS, TIMEOUT, EventCounters, read_counters
 from noctuary.cli import main as cli
 from noctuary.compact.archive import ArchiveReader
@@ -786,7 +786,7 @@ _RECENT_S = 24 * _HOUR_S  # an older fallback says little; a daily look sees a y
 
 def look_at_server(store: Path) -> Finding:
     """Return how the store's server is, and whether a client had a reason not to use it."""
-    place = client.find_place(store)
+    place = server.find_place(store)
     none_runs = _ok("server", "none runs: recall answers in its own process")
     try:
         fault = client.directory_fault(place.directory)
@@ -794,7 +794,7 @@ def look_at_server(store: Path) -> Finding:
         return none_runs
     if fault is not None:
         return _warn("server unsafe", f"no server can be used: {fault}")
-    answer, fallback, told = client.ping(store), client.read_fallback(place), ""
+    answer, fallback, told = client.ping(store), server.read_fallback(place), ""
     if fallback is not None and time.time() - fallback.at_s <= _RECENT_S:
         minutes = max(time.time() - fallback.at_s, 0.0) / 60
         told = f"{minutes:.0f} min ago a client fell back ({fallback.code}): {fallback.message}"

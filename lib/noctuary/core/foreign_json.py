@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+
+TYPE_CHECKING = False  # as in `noctuary`: without `typing`
+if TYPE_CHECKING:
+    from typing import Any
 
 # Deepest nesting that is read: what walks a value (asdict, json.dumps) recurses, and Python ends at
 # some 300 levels.

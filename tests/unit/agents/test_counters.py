@@ -98,13 +98,13 @@ def test_who_cannot_write_tells_nobody_and_does_not_wait(tmp_path: Path, how: st
         if how == "locked":
             fcntl.flock(lock, fcntl.LOCK_EX)
         elif how == "unwritable":
-            (tmp_path / f".counters.json.{os.getpid()}.tmp").mkdir()
+            path.mkdir()
         else:
             path = tmp_path / "no" / "counters.json"
         before = time.monotonic()
         assert not note(path, "no_snapshot")
         assert time.monotonic() - before < 5, "the lock is never let go"
-    assert not path.exists()
+    assert not path.is_file()
 
 
 @pytest.mark.parametrize(

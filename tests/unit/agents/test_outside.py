@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,9 @@ import pytest
 
 from noctuary.agents import hooks as recalling
 from noctuary.agents import hooks as warming
-from noctuary.agents.client import Refusal, ping
+from noctuary.agents.client import LIFETIME_S, Refusal, ping
 from noctuary.agents.hooks import (
     CAPTURE,
-    LIFETIME_S,
     MAX_DEADLINE_S,
     TOO_SLOW,
     Failure,
@@ -30,29 +27,12 @@ from noctuary.agents.hooks import (
     fetch_memories,
     handle,
 )
-from noctuary.agents.server import Server, answer_recall
 from noctuary.agents.state import COUNTERS, JOURNAL, read_counters, read_journal
 from noctuary.core.settings import TranscriptSettings
 from noctuary.recall.engine import Recaller
 from tests.support.store import Store
 
 ASKED = {"k": 3, "user": None, "wing": None, "session_id": None}
-
-
-@contextmanager
-def serving(
-    store: Path, answer: Callable[..., dict[str, Any] | Refusal] = answer_recall
-) -> Generator[None]:
-    """A real server in a thread of this process."""
-    server, ready = Server(store, answer), threading.Event()
-    thread = threading.Thread(target=server.run, args=(ready.set,))
-    thread.start()
-    assert ready.wait(10)
-    try:
-        yield
-    finally:
-        server.stop()
-        thread.join(10)
 
 
 def soon(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
@@ -75,21 +55,16 @@ class Until(HookProcess):
     def __init__(self, store: str, until_s: float) -> None:
         super().__init__("claude", store, None, time.monotonic())
         self._deadline_s = until_s
-        self.was_served = True
 
     def until_s(self) -> float:
         return self._deadline_s
 
     def start_server(self) -> None:
-        self.was_served = False
+        pass
 
 
-def recall_in_time(
-    query: str, *, store: str, until_s: float
-) -> tuple[Mapping[str, Any] | Failure, bool]:
-    """The answer, and whether a server gave it."""
-    process = Until(store, until_s)
-    return process.recall(query, **ASKED), process.was_served
+def recall_in_time(query: str, *, store: str, until_s: float) -> Mapping[str, Any] | Failure:
+    return Until(store, until_s).recall(query, **ASKED)
 
 
 def ids(found: Mapping[str, Any] | Failure) -> list[Any]:
@@ -97,50 +72,12 @@ def ids(found: Mapping[str, Any] | Failure) -> list[Any]:
     return [memory["id"] for memory in found["memories"]]
 
 
-def test_a_server_and_this_process_give_one_answer(dense_store: Store, runtime: Path) -> None:
-    ask: dict[str, Any] = {"store": str(dense_store.root), "until_s": time.monotonic() + 30}
-    here, was_served = recall_in_time("spare key", **ask)
-    assert not was_served
-    with serving(dense_store.root):
-        there, was_served = recall_in_time("spare key", **ask)
-    assert was_served
-    assert ids(here) == ids(there)
-    assert ids(here)[0] == 101
-
-
-def test_behind_the_deadline_the_answer_is_the_lexical_one(
-    dense_store: Store, runtime: Path
-) -> None:
-    with serving(dense_store.root):
-        found, was_served = recall_in_time(
-            "spare key", store=str(dense_store.root), until_s=time.monotonic()
-        )
-    assert not was_served, "no time is left to ask it"
+def test_behind_the_deadline_the_answer_is_the_lexical_one(dense_store: Store) -> None:
+    found = recall_in_time("spare key", store=str(dense_store.root), until_s=time.monotonic())
     assert not isinstance(found, Failure)
     assert "deadline_dense" in {w["code"] for w in found["warnings"]}
     assert ids(found)[0] == 101
     assert all("dense" not in m["legs"] for m in found["memories"])
-
-
-def test_a_stuck_server_costs_its_wait_and_this_process_answers(
-    dense_store: Store, runtime: Path
-) -> None:
-    let_go = threading.Event()
-
-    def stuck(store: Path, request: Mapping[str, Any]) -> Refusal:
-        let_go.wait(20)
-        return Refusal("late", "stuck")
-
-    with serving(dense_store.root, stuck):
-        started = time.monotonic()
-        found, was_served = recall_in_time(
-            "spare key", store=str(dense_store.root), until_s=started + 0.1
-        )
-        took_s = time.monotonic() - started
-        let_go.set()
-    assert not was_served
-    assert ids(found)[0] == 101
-    assert took_s < 10, "the server takes 20 s"
 
 
 def test_work_that_takes_too_long_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +88,7 @@ def test_work_that_takes_too_long_is_left_behind(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("noctuary.recall.api.recall", sleep)
     started = time.monotonic()
-    found, _ = recall_in_time("spare key", store="nowhere", until_s=started)
+    found = recall_in_time("spare key", store="nowhere", until_s=started)
     assert found == TOO_SLOW
     assert time.monotonic() - started < 2
 
@@ -161,7 +98,7 @@ def test_work_that_fails_is_a_failure_with_its_reason(monkeypatch: pytest.Monkey
         raise ImportError("numpy is broken")
 
     monkeypatch.setattr("noctuary.recall.api.recall", fail)
-    found, _ = recall_in_time("x", store="nowhere", until_s=time.monotonic())
+    found = recall_in_time("x", store="nowhere", until_s=time.monotonic())
     assert found == Failure("internal", "ImportError: numpy is broken")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents.hooks import LIFETIME_S, MAX_EVENT_BYTES, parse_options
+from noctuary.agents.client import LIFETIME_S, MAX_EVENT_BYTES, parse_options
 from noctuary.agents.state import COUNTERS, JOURNAL, read_counters, read_journal
 from tests.support.hook_runner import Case, run_cases, run_installed
 from tests.support.hook_shapes import AGENTS, stdout_faults
@@ -83,11 +83,12 @@ def test_help_is_the_usual_help() -> None:
 def test_a_hook_that_gets_no_end_of_stdin_ends_by_itself(home: Path) -> None:
     code = """
 import os, time
-from noctuary.agents import hooks
-hooks.LIFETIME_S = 0.4
+from noctuary.agents import client
+from noctuary.cli import entry
+client.LIFETIME_S = 0.4
 read, write = os.pipe()
 os.dup2(read, 0)
-hooks.run_hook(["--agent", "claude"], time.monotonic())
+entry.run_hook(["--agent", "claude"], time.monotonic())
 """
     started = time.monotonic()
     done = run_script(code, NOCTUARY_HOME=str(home))
@@ -100,9 +101,10 @@ def test_a_hook_that_hangs_ends_in_time_and_counts_it(home: Path) -> None:
     code = """
 import time
 from noctuary.agents import hooks
+from noctuary.cli import entry
 hooks.LIFETIME_S = 0.4
 hooks._HANDLERS["UserPromptSubmit"] = lambda event, world: time.sleep(60)
-hooks.run_hook(["--agent", "codex"], time.monotonic())
+entry.run_hook(["--agent", "codex"], time.monotonic())
 """
     done = run_script(code, event(), NOCTUARY_HOME=str(home))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -115,10 +117,11 @@ def test_no_exception_gets_out(home: Path, error: str) -> None:
     code = f"""
 import time
 from noctuary.agents import hooks
+from noctuary.cli import entry
 def fail(event, world):
     raise {error}
 hooks._HANDLERS["UserPromptSubmit"] = fail
-hooks.run_hook(["--agent", "claude"], time.monotonic())
+entry.run_hook(["--agent", "claude"], time.monotonic())
 """
     done = run_script(code, event(), NOCTUARY_HOME=str(home))
     assert (done.returncode, done.stderr) == (0, b"")
@@ -129,11 +132,12 @@ def test_what_is_left_behind_is_not_waited_for(home: Path) -> None:
     code = """
 import threading, time
 from noctuary.agents import hooks
+from noctuary.cli import entry
 def leave_behind(event, world):
     threading.Thread(target=time.sleep, args=(60,)).start()
     return hooks.Reply("context")
 hooks._HANDLERS["UserPromptSubmit"] = leave_behind
-hooks.run_hook(["--agent", "claude"], time.monotonic())
+entry.run_hook(["--agent", "claude"], time.monotonic())
 """
     started = time.monotonic()
     done = run_script(code, event(), NOCTUARY_HOME=str(home))
@@ -149,13 +153,14 @@ def test_a_file_that_a_hook_holds_open_gets_nothing_of_what_is_printed(
     code = f"""
 import os, time
 from noctuary.agents import hooks
+from noctuary.cli import entry
 def hold(event, world):
     global held
     held = open({str(tmp_path / "file")!r}, "w")
     return hooks.Reply("context")
 hooks._HANDLERS["UserPromptSubmit"] = hold
 os.close(1)
-hooks.run_hook(["--agent", "claude"], time.monotonic())
+entry.run_hook(["--agent", "claude"], time.monotonic())
 """
     assert run_script(code, event(), NOCTUARY_HOME=str(home)).returncode == 0
     assert (tmp_path / "file").read_bytes() == b""
@@ -164,7 +169,7 @@ hooks.run_hook(["--agent", "claude"], time.monotonic())
 def test_no_file_takes_the_place_of_a_closed_stdout(tmp_path: Path) -> None:
     code = f"""
 import os
-from noctuary.agents.hooks import keep_standard_handles
+from noctuary.agents.client import keep_standard_handles
 os.close(0); os.close(1)
 keep_standard_handles()
 opened = os.open({str(tmp_path / "file")!r}, os.O_RDWR | os.O_CREAT)

@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents.hooks import (
-    MAX_FIELD_CHARS,
-    MAX_QUERY_CHARS,
-    HookEvent,
-    parse_event,
-    query_of,
-)
+from noctuary.agents.hooks import MAX_FIELD_CHARS, MAX_QUERY_CHARS, HookEvent, parse_event, query_of
 from noctuary.sources.injected import Line, render_block
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from noctuary.agents import client
-from noctuary.agents.client import Place, Refusal, find_place, note_fallback
-from noctuary.agents.server import Server, answer_recall
+from noctuary.agents.client import Refusal
+from noctuary.agents.server import Place, Server, answer_request, find_place
 from noctuary.cli.store import Finding, look_at_server
 from tests.support.store import Store
 
@@ -42,7 +42,7 @@ def place(plain_store: Store) -> Place:
 @pytest.fixture
 def running(plain_store: Store) -> Iterator[Server]:
     """A server that answers."""
-    server, ready = Server(plain_store.root, answer_recall), threading.Event()
+    server, ready = Server(plain_store.root, answer_request), threading.Event()
     thread = threading.Thread(target=server.run, args=(ready.set,))
     thread.start()
     assert ready.wait(10)
@@ -52,9 +52,8 @@ def running(plain_store: Store) -> Iterator[Server]:
 
 
 def write_note(place: Place, at_s: float) -> None:
-    note_fallback(place, Refusal("busy", "every thread is taken"))
-    found = json.loads(place.fallback.read_text())
-    place.fallback.write_text(json.dumps({**found, "at_s": at_s}))
+    note = Refusal("busy", "every thread is taken")._asdict()
+    place.fallback.write_text(json.dumps({**note, "at_s": at_s}))
 
 
 def test_no_server_is_the_ordinary_case(plain_store: Store) -> None:

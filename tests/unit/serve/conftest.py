@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from noctuary.agents.client import Refusal
-from noctuary.agents.server import Server, answer_recall
+from noctuary.agents.server import Server, answer_request
 
 Answer = Callable[[Path, Mapping[str, Any]], dict[str, Any] | Refusal]
 StartServer = Callable[..., Server]
@@ -31,7 +31,7 @@ def start() -> Iterator[StartServer]:
     """Start real servers in threads of this process; all are stopped and joined at the end."""
     started: list[tuple[Server, threading.Thread]] = []
 
-    def begin(store: Path, answer: Answer = answer_recall, **options: Any) -> Server:
+    def begin(store: Path, answer: Answer = answer_request, **options: Any) -> Server:
         server = Server(store, answer, **options)
         ready = threading.Event()
         thread = threading.Thread(target=server.run, args=(ready.set,))

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary import __version__
+from noctuary.agents import server
 from noctuary.agents.client import (
+    MAX_REQUEST_BYTES,
     Refusal,
     ask,
-    find_place,
+    ask_hook,
     note_fallback,
-    read_fallback,
     settings_in_force,
 )
-from noctuary.agents.server import Server, answer_recall
+from noctuary.agents.hooks import HookProcess, answer
+from noctuary.agents.server import Server, answer_request, find_place, read_fallback
+from noctuary.agents.state import COUNTERS, SESSIONS, read_counters
 from noctuary.recall.api import recall
 from tests.support.store import Store, household, new_store
 
@@ -170,7 +173,7 @@ def request_for(root: Path, **changes: Any) -> dict[str, Any]:
 def test_a_request_that_would_be_answered_otherwise_elsewhere_is_refused(
     plain_store: Store, changes: dict[str, Any], code: str
 ) -> None:
-    refusal = answer_recall(plain_store.root, request_for(plain_store.root, **changes))
+    refusal = answer_request(plain_store.root, request_for(plain_store.root, **changes))
     assert isinstance(refusal, Refusal)
     assert refusal.code == code
     assert not plain_store.paths.access_log.exists(), "what is not answered is not logged"
@@ -212,37 +215,162 @@ def test_a_server_that_talks_nonsense_is_no_server(plain_store: Store, reply: by
         thread.join()
 
 
-def test_the_client_imports_neither_numpy_nor_recall_nor_anything_slow(plain_store: Store) -> None:
-    code = (
-        "import sys, json; from noctuary.agents.client import ask; "
-        "ask('key', store=sys.argv[1]); print(json.dumps(sorted(sys.modules)))"
-    )
+def loaded_by(code: str, *arguments: str) -> set[str]:
+    """The modules of a fresh process after it ran some code."""
+    code = f"import sys, json; {code}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
-        [sys.executable, "-c", code, str(plain_store.root)],
-        capture_output=True, check=True, text=True,
-    )  # fmt: skip
-    loaded = set(json.loads(done.stdout))
-    assert "noctuary.agents.client" in loaded
-    slow = {
-        "numpy", "click", "sqlite3", "dataclasses", "inspect", "tempfile", "logging", "subprocess",
-        "noctuary.recall", "noctuary.core.store", "noctuary.core.settings", "noctuary.core.errors",
-        "datetime",
-    }  # fmt: skip
-    assert not loaded & slow
-    ours = {name for name in loaded if name.startswith("noctuary.")}
-    assert ours == {
+        [sys.executable, "-c", code, *arguments], capture_output=True, check=True, text=True
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+SLOW = {
+    "numpy", "click", "sqlite3", "dataclasses", "inspect", "tempfile", "logging", "subprocess",
+    "typing", "pathlib", "contextlib", "hashlib", "threading", "datetime", "urllib.parse",
+}  # fmt: skip
+"""Each costs a fresh process a tenth of a bare interpreter or more."""
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_the_client_imports_nothing_slow(
+    plain_store: Store, start: StartServer, is_named: bool
+) -> None:
+    start(plain_store.root)
+    named = str(plain_store.root) if is_named else ""
+    code = "from noctuary.agents.client import ask; assert ask('key', store=sys.argv[1] or None)"
+    loaded = loaded_by(code, named)
+    assert not loaded & SLOW
+    assert {name for name in loaded if name.startswith("noctuary.")} == {
         "noctuary.agents", "noctuary.agents.client", "noctuary.core", "noctuary.core.foreign_json",
     }  # fmt: skip
+
+
+EVENT = {
+    "hook_event_name": "UserPromptSubmit", "session_id": "s", "cwd": "/p",
+    "prompt": "where is the spare key?",
+}  # fmt: skip
+
+
+def ask_for(event: dict[str, Any], agent: str = "claude") -> bytes | None:
+    return ask_hook(agent, None, json.dumps(event).encode(), time.monotonic())
+
+
+def test_a_hook_is_answered_whole_and_imports_nothing_else(
+    home: Path, dense_store: Store, start: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "20000")
+    start(dense_store.root)
+    here = HookProcess("claude", None, None, time.monotonic())
+    expected = json.loads(answer(json.dumps(EVENT).encode(), here))
+    assert json.loads(ask_for(EVENT) or b"{}") == expected
+    assert ask_for(EVENT) == b"", "the second time the model has it already"
+    (counted,) = read_counters(home / COUNTERS).events
+    assert (counted.event, counted.calls, counted.failures) == ("UserPromptSubmit", 2, 0)
+    assert dense_store.paths.injections.exists(), "on record, not to be stored again"
+    code = (
+        "from noctuary.agents.client import ask_hook; "
+        "assert ask_hook('codex', None, sys.argv[1].encode(), 1e9)"
+    )
+    assert not loaded_by(code.replace("1e9", repr(time.monotonic() + 60)), json.dumps(EVENT)) & SLOW
+
+
+def test_what_a_compaction_took_is_restored_by_the_server(
+    home: Path, dense_store: Store, start: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "20000")
+    start(dense_store.root)
+    assert b"spare key" in (ask_for(EVENT) or b"")
+    compacted = {**EVENT, "hook_event_name": "SessionStart", "source": "compact"}
+    assert b"spare key" in (ask_for(compacted) or b"")
+
+
+def test_a_stuck_server_costs_a_hook_its_wait_and_is_noted(
+    home: Path, plain_store: Store, start: StartServer
+) -> None:
+    let_go = threading.Event()
+
+    def stuck(store: Path, request: Mapping[str, Any]) -> Refusal:
+        let_go.wait(20)
+        return Refusal("late", "stuck")
+
+    place, began = start(plain_store.root, stuck).place, time.monotonic()
+    assert ask_for(EVENT) is None
+    assert time.monotonic() - began < 5, "the server takes 20 s"
+    let_go.set()
+    note = read_fallback(place)
+    assert note is not None
+    assert note.code == "timeout"
+
+
+def test_bad_settings_are_told_by_the_hook_itself(
+    home: Path, plain_store: Store, start: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "20000")
+    start(plain_store.root)
+    (home / "noctuary.toml").write_text("[hook]\nmemories = -1\n")
+    assert ask_for(EVENT) is None
+    (home / "noctuary.toml").unlink()
+    assert ask_for(EVENT) is not None
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"{", b"[]", b"{}", b"[" * 100_000, b'{"hook_event_name": ["UserPromptSubmit"]}',
+     *(json.dumps({**EVENT, "hook_event_name": n}).encode() for n in ("PreCompact", "Stop", "X")),
+     json.dumps({**EVENT, "prompt": "x" * MAX_REQUEST_BYTES}).encode()],
+)  # fmt: skip
+def test_no_other_event_is_asked_of_a_server(
+    home: Path, plain_store: Store, start: StartServer, raw: bytes
+) -> None:
+    start(plain_store.root)
+    assert ask_hook("claude", None, raw, time.monotonic()) is None
+    assert not (home / COUNTERS).exists()
+
+
+def test_a_hook_that_has_been_given_up_leaves_nothing_behind(
+    home: Path, plain_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process answers by then, and counts; it must not find that the model knows all."""
+    request = request_for(plain_store.root, op="hook", agent="claude", event=EVENT, started_s=0.0)
+    for given_up in (0.0, 0.2):
+        until = time.monotonic() + given_up
+        monkeypatch.setattr(server, "recall", answer_late)
+        answer_request(plain_store.root, {**request, "give_up_at": until})
+        assert not (home / COUNTERS).exists()
+        assert not (home / SESSIONS).exists()
+
+
+def answer_late(*_: Any, **__: Any) -> Late:
+    time.sleep(0.3)
+    return Late()
+
+
+class Late:
+    """An answer that comes when nobody waits for it any more."""
+
+    def to_json(self) -> dict[str, Any]:
+        memory = {"id": 1, "content": "The spare key.", "final_score": 0.9}
+        return {"query": "", "memories": [memory], "warnings": []}
+
+
+@pytest.mark.parametrize("changes", [{"agent": "vim"}, {"agent": []}, {"started_s": "now"}])
+def test_a_hook_s_request_of_another_shape_is_refused(
+    plain_store: Store, changes: dict[str, Any]
+) -> None:
+    request = request_for(plain_store.root, op="hook", agent="claude", event=EVENT, started_s=0.0)
+    refusal = answer_request(plain_store.root, {**request, **changes})
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == "malformed"
 
 
 @given(code=st.text(max_size=20), message=st.text(max_size=50))
 def test_a_note_comes_back_and_is_the_owner_s(
     tmp_path_factory: pytest.TempPathFactory, code: str, message: str
 ) -> None:
-    directory = tmp_path_factory.mktemp("n", numbered=True)
-    directory.chmod(0o700)
-    place = find_place(directory)._replace(directory=directory, fallback=directory / "x.fallback")
-    note_fallback(place, Refusal(code, message))
+    store = tmp_path_factory.mktemp("n", numbered=True)
+    place = find_place(store)
+    place.directory.mkdir(mode=0o700, exist_ok=True)
+    note_fallback(store, Refusal(code, message))
     if code in {"absent", "invalid"}:
         assert read_fallback(place) is None
         return
@@ -250,7 +378,7 @@ def test_a_note_comes_back_and_is_the_owner_s(
     assert note is not None
     assert (note.code, note.message) == (code, message)
     assert place.fallback.stat().st_mode & 0o077 == 0
-    assert [p.name for p in directory.iterdir()] == [place.fallback.name]
+    assert {p.suffix for p in place.directory.iterdir()} == {".fallback"}
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"code": 1, "message": 2}', "\0"])

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents.client import directory_fault, find_place
+from noctuary.agents.client import directory_fault
+from noctuary.agents.server import find_place
 
 SUN_PATH_BYTES = 104
 """The shorter of Linux's 108 and macOS's 104, the closing NUL included."""

@@ -11,16 +11,8 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents.client import (
-    MAX_REQUEST_BYTES,
-    Refusal,
-    decode,
-    encode,
-    exchange,
-    find_place,
-    ping,
-)
-from noctuary.agents.server import Server, describe_encoder, warm_up
+from noctuary.agents.client import MAX_REQUEST_BYTES, Refusal, decode, encode, exchange, ping
+from noctuary.agents.server import Server, describe_encoder, find_place, warm_up
 from noctuary.core.errors import StoreError, StoreLockedError
 from tests.support.store import Store
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from noctuary.agents.hooks import AGENTS
+from noctuary.agents.client import AGENTS
 from noctuary.agents.install import (
     EVENTS,
     HookInstallError,

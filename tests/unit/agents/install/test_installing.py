@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.agents import install as installing
-from noctuary.agents.hooks import AGENTS
+from noctuary.agents.client import AGENTS
 from noctuary.agents.install import (
     HookInstallError,
     SettingsPlace,

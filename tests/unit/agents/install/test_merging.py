@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents.hooks import AGENTS
+from noctuary.agents.client import AGENTS
 from noctuary.agents.install import (
     EVENTS,
     HookInstallError,
