@@ -225,7 +225,6 @@ class _Named:
     beyond: Progress
 
     def update(self, task: str, done: int, total: int) -> None:
-        """Pass a report on."""
         del task
         self.beyond.update("concept_vectors", done, total)
 

@@ -373,7 +373,6 @@ def _star_links(bucket: Sequence[Traits], refused: Counter[str]) -> list[Link]:
 
 
 def _difference(left: Traits, right: Traits) -> tuple[Stage, str]:
-    """Return the one thing in which two names of a bucket differ."""
     ours, theirs = left.tokens, right.tokens
     if "".join(ours) == "".join(theirs):
         return "spacing", "spaces or hyphens"
@@ -665,8 +664,6 @@ def canonicalise(
 
 
 class _Run:
-    """One canonicalisation in the making."""
-
     def __init__(self, order: Sequence[NameStats], rules: MergeRules) -> None:
         self._rules = rules
         self._stats = {stats.name: stats for stats in order}

@@ -269,7 +269,6 @@ class _Places:
                 self._parts.append((part, first, last))
 
     def find(self, surface: str) -> list[Span]:
-        """Return where a name stands as whole words, in order, at most MAX_PLACES."""
         folded = [word.folded for word in words(surface)]
         if any(unsegmented_script(word) for word in folded):
             # Words of a script without spaces cannot be told apart.

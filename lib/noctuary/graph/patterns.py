@@ -135,7 +135,6 @@ class _Reader:
         return _OPENING.match(self.content[start:place]) is not None
 
     def _sentence(self, index: int) -> tuple[int, int]:
-        """Return where the sentence of a word begins and ends, 0 for the end of the text."""
         found = bisect_right(self._bounds, self.starts[index], 1, len(self._bounds) - 1)
         return self._bounds[found - 1], self._bounds[found]
 
@@ -194,7 +193,6 @@ class _Reader:
         return found
 
     def is_person(self, side: Side) -> bool:
-        """Say whether a side may be a person: the speaker, the user or a capitalised name."""
         if side.surface.startswith(self.holder) or fold_name(side.surface).startswith(USER):
             return True
         return any(part[:1].isupper() for part in side.surface.split())

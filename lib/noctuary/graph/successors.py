@@ -111,7 +111,6 @@ def _digest(said: Sequence[str]) -> int:
 
 
 def _mark(text: str, match: re.Match[str], *, starts: bool) -> str:
-    """Return what a word marks, "" for ordinary ones."""
     word = match.group()
     if any(char.isdigit() for char in word):
         return _ORDINAL.sub("", word.casefold())

@@ -316,7 +316,6 @@ class _Subjects:
         return [lines[user, name] for lines in self._lines if (user, name) in lines]
 
     def _names(self, extraction: Extraction) -> tuple[set[str], set[str]]:
-        """Return what a memory is about, and what it is tagged with."""
         about = {self._canonical(f.name) for f in extraction.found if f.role == "about"}
         return about, {self._canonical(f.name) for f in extraction.found if f.kind == "tag"}
 
@@ -396,7 +395,6 @@ def statements_of(
 
 
 def _slot(stated: Stated, content: str) -> tuple[str, str, bool] | None:
-    """Return slot, value and whether the slot was guessed."""
     if stated.relation in STATE_RELATIONS:
         return STATE, stated.object, False
     if stated.relation in SINGLE_VALUED:
@@ -636,7 +634,6 @@ def _statement_ends(stated: pl.DataFrame, contradicted: pl.DataFrame) -> pl.Data
 
 
 def _step_ends(edges: ArrowTable, items: pl.DataFrame, contradicted: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of memory edges that end, and when."""
     import polars as pl
 
     # Of memories on either side of a supersession: there are some millions of edges.

@@ -652,7 +652,6 @@ def relation_views(
 
 
 def _openness(v: RelationView) -> tuple[bool, int, str, bool, str]:
-    """Return the sort key that puts open relations first, then the newest."""
     return v.valid_to_us is not None, -v.valid_from_us, v.relation, not v.outward, v.other
 
 

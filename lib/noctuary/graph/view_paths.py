@@ -148,7 +148,6 @@ class _Search:
         self.gave_up = False
 
     def run(self) -> None:
-        """Find the cheapest ways of at most `max_hops` hops; start and goal differ."""
         self._costs[0, self._start] = 0
         waiting, expanded = [(0, 0, self._start)], 0
         while waiting:
@@ -165,11 +164,9 @@ class _Search:
                 heapq.heappush(waiting, (total, hops + 1, reached))
 
     def cost(self) -> int:
-        """Return what the cheapest way to the goal costs so far, in COST_UNIT."""
         return int(self._costs[:, self._goal].min())
 
     def ways(self) -> Iterator[tuple[int, ...]]:
-        """Yield the concepts of every cheapest way, ends included."""
         if self.cost() < _FAR:
             yield from self._ways(int(np.argmin(self._costs[:, self._goal])), self._goal)
 
@@ -398,7 +395,6 @@ def _hop_lines(hop: HopView) -> Iterator[str]:
 
 
 def _column(title: str, names: Sequence[str]) -> list[str]:
-    """Return a title and cut names, filled to one width."""
     cells = [cut(clean(name), NAME_COLUMNS) for name in names]
     columns = max([width(title), *map(width, cells)])
     return [pad(cell, columns) for cell in (title, *cells)]
