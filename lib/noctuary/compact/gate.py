@@ -285,7 +285,7 @@ class SourceSide:
 # Which parts of a summary are whole turns or sentences of the sources, word for word.
 
 _ENDS = ".!?…。！？"
-_PLACE = re.compile(r"\S+")
+_WORD = re.compile(r"\S+")
 _BLANKS = re.compile(r"\s*")
 _SENTENCE_KEY_CHARS = 8  # sentences are looked up by at most so many first characters
 _KEY_CHARS = 12  # by so many a turn is told to begin: enough to tell most apart
@@ -308,19 +308,17 @@ def find_verbatim(summary: str, sources: Sequence[str]) -> Parts:
     turns = [(index, turn) for index, source in enumerate(sources) if (turn := source.strip())]
     quoted: set[int] = set()
     written: list[str] = []
-    place = rest = _next_word(summary, 0)
-    follows = False  # behind a turn another one may begin whatever it ends with
-    while turns and place < len(summary):
+    rest = _next_word(summary, 0)
+    for word in _WORD.finditer(summary):
+        place = word.start()
         before = summary[max(place - 64, 0) : place].rstrip()[-1:]
-        may_begin = follows or not before or before in _ENDS
-        match = _match(summary, place, turns) if may_begin else None
-        if follows := match is not None:
-            quoted.add(match[0])
-            written.append(summary[rest:place])
-            place = rest = _next_word(summary, match[1])
-        else:
-            word = _PLACE.match(summary, place)
-            place = len(summary) if word is None else _next_word(summary, word.end())
+        # Behind a turn another one may begin whatever it ends with.
+        if place >= rest and (place == rest or before in _ENDS):
+            match = _match(summary, place, turns)
+            if match is not None:
+                quoted.add(match[0])
+                written.append(summary[rest:place])
+                rest = _next_word(summary, match[1])
     written.append(summary[rest:])
     return Parts(tuple(sorted(quoted)), tuple(part for part in written if part.strip()))
 
