@@ -106,7 +106,7 @@ def read_row(kind: type[Row], raw: Any) -> Row | None:
 def _holds(value: Any, exact: tuple[Any, ...], is_list: bool) -> bool:
     if is_list and type(value) is not list:
         return False
-    items = value if is_list else (value,)
+    items: Any = value if is_list else (value,)
     return all(
         type(i) in exact and (type(i) not in (int, float) or 0 <= i < _BEYOND) for i in items
     )
