@@ -87,12 +87,12 @@ class Postings:
 
     def ranges(self, terms: Sequence[str]) -> list[tuple[int, int]]:
         """Return the posting range [start, stop) of each term, (0, 0) for an unknown one."""
-        starts = self.starts
-        return [
-            (int(starts[i]), int(starts[i + 1])) if self.terms[i : i + 1] == [term] else (0, 0)
-            for term in terms
-            for i in [bisect_left(self.terms, term)]
-        ]
+        found = list[tuple[int, int]]()
+        for term in terms:
+            i = bisect_left(self.terms, term)
+            is_known = self.terms[i : i + 1] == [term]
+            found.append((int(self.starts[i]), int(self.starts[i + 1])) if is_known else (0, 0))
+        return found
 
 
 POSTING_FILES = ("terms.json", "starts.npy", "positions.npy", "scores.npy")

@@ -321,10 +321,7 @@ _DAY_US = 86_400_000_000
 
 
 def prune_injections(path: Path, *, used: Collection[bytes], now_us: int) -> tuple[int, str | None]:
-    """Delete wordings that were not injected for `RETENTION_DAYS` and are not in use tonight.
-
-    Returns how many, and what went wrong or None.
-    """
+    """Delete wordings not injected for `RETENTION_DAYS`, nor used tonight; how many, a fault."""
     key = "kind, text_hash, memory_hash, user_hash"
     # Read anew with every batch: a recall may have injected them again meanwhile.
     where = "last_us < ? AND lower(hex(text_hash)) NOT IN (SELECT value FROM json_each(?))"

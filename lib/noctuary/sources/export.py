@@ -172,7 +172,7 @@ def previous_export(memories: Path) -> Generator[Path | None]:
 class Tally:
     """The running counts of one pass; `retracted` rows were exported before they were sensitive."""
 
-    quarantine: Callable[[QuarantineRow], object] = bool  # Takes the rows that are set aside
+    quarantine: Callable[[QuarantineRow], object] | None = None  # Takes what is set aside
     exported: int = 0
     quarantined: Counter[str] = field(default_factory=Counter[str])
     sensitive: Counter[str] = field(default_factory=Counter[str])
@@ -187,7 +187,8 @@ class Tally:
     def set_aside(self, locator: str, reason: QuarantineReason, detail: str) -> None:
         """Count a row that is no memory, and put it into quarantine."""
         self.quarantined[reason] += 1
-        self.quarantine(QuarantineRow(locator, reason, detail))
+        if self.quarantine is not None:
+            self.quarantine(QuarantineRow(locator, reason, detail))
 
 
 def sift(

@@ -485,13 +485,15 @@ def _read_page(
     keys = [key for key, mark, size in page if mark is None and size <= MAX_ROW_BYTES]
     found = {int(row[0]): row for row in pinned.rows(sql, {"keys": keys})} if keys else {}
     for key, mark, size in page:
-        if mark is None and size > MAX_ROW_BYTES:
+        if mark is not None:
+            yield memory_row(key, _text(mark), {})
+        elif size > MAX_ROW_BYTES:
             detail = f"row: {size} bytes of text, not fetched"
             yield RawRow(f"id {key}", key, {}, QuarantineReason.CONTENT_TOO_LARGE, detail)
         else:
-            values = zip(shown, found.get(key, ()), strict=mark is None)
+            values = zip(shown, found[key], strict=True)
             fields = {name: _value(name, value) for name, value in values}
-            yield memory_row(key, None if mark is None else _text(mark), {**fields, "id": key})
+            yield memory_row(key, None, {**fields, "id": key})
 
 
 def _value(name: str, value: Any) -> object:
