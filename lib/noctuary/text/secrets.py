@@ -47,6 +47,7 @@ _UNUSUAL = f"[{_INVISIBLE}{_COMPATIBLE}{_ALIKE}]"
 _ASCII = bytes(range(128))
 _DISGUISED = f"[{_INVISIBLE}{_COMPATIBLE}]|[A-Za-z_][{_ALIKE}]|[{_ALIKE}][A-Za-z_]"
 _MIXED_WORD = f"(?=[{_ALIKE}]{{0,63}}[A-Za-z])[A-Za-z0-9{_ALIKE}]{{2,64}}"
+_ENTITY = r"&(?:#\d{2,5}|#[xX][0-9A-Fa-f]{2,4}|[A-Za-z]{2,8});"
 _PERCENT = r"%(?:25){0,4}([2-7][0-9A-Fa-f])"
 MIN_SPELLED = 8
 _SPELLED = b"\1{%d,}" % MIN_SPELLED
@@ -56,9 +57,7 @@ def find_plain(text: str) -> str:
     """Return the text as its reader sees it, the text itself where nothing is disguised."""
     plain = text
     if "&" in plain:
-        import html  # loads two thousand names, and most texts have none
-
-        plain = html.unescape(plain).replace("\xa0", " ")
+        plain = re.sub(_ENTITY, _decode_entity, plain)
     if "%" in plain and re.search(_PERCENT, plain):
         plain = re.sub(_PERCENT, lambda found: chr(int(found[1], 16)), plain)
     # One class of what is not ASCII first: it is looked for many times as fast.
@@ -100,6 +99,12 @@ def join_broken(text: str, prefixes: tuple[str, ...]) -> list[str]:
             if len(words) != 1:
                 break
     return joined
+
+
+def _decode_entity(found: re.Match[str]) -> str:
+    import html  # loads two thousand names, and most texts have none
+
+    return html.unescape(found[0]).replace("\xa0", " ").replace("\u2010", "-")
 
 
 # Secrets that a word before them tells (secret_words.txt).
