@@ -109,7 +109,7 @@ def _tokens(recaller: Recaller) -> dict[str, Any]:
     rows = reader.describe(range(reader.count))
     memories = {position: estimate_tokens(row["content"]) for position, row in rows.items()}
     held = reader.summaries
-    covered = set(held.arrays.sources.tolist())
+    covered = {source for view in held.views for source in view.sources}
     texts = reader.describe(range(reader.count, reader.count + held.size))
     summaries = sum(estimate_tokens(row["content"]) for row in texts.values())
     turns = {position for position, row in rows.items() if row["is_turn"]}

@@ -94,10 +94,9 @@ class Asking:
     def _sources(self) -> dict[str, list[str]]:
         """Public ids of the turns of every accepted summary."""
         reader = self.recaller.reader
-        sources = map(reader.summaries.arrays.sources_of, range(reader.summaries.size))
         return {
-            summary_id: [str(i) for i in reader.public_ids(found.tolist()).values()]
-            for summary_id, found in zip(reader.summaries.ids, sources, strict=True)
+            summary_id: [str(i) for i in reader.public_ids(view.sources).values()]
+            for summary_id, view in zip(reader.summaries.ids, reader.summaries.views, strict=True)
         }
 
     def _scope(self, query: Query, frame: Frame) -> Scope:

@@ -65,6 +65,11 @@ class Summaries:
         """How many summaries there are."""
         return self.arrays.size
 
+    @property
+    def views(self) -> tuple[SummaryView, ...]:
+        """What phases see of each."""
+        return tuple(self.at(self.count + i) for i in range(self.size))
+
     def at(self, position: int) -> SummaryView:
         """Return the summary at a position."""
         i = position - self.count
