@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,9 +35,10 @@ def _either(patterns: list[str], flags: int = 0, hint: str = "") -> Finder:
     return Finder(re.compile(joined, flags | re.MULTILINE), re.compile(hint, flags))
 
 
-def _read_marks() -> tuple[dict[str, str], dict[str, Finder]]:
-    """Return the pieces of patterns and the finders of marks.txt, by name."""
-    pieces, finders = dict[str, str](), dict[str, Finder]()
+@cache
+def finders() -> dict[str, Finder]:
+    """Return the finders of marks.txt by name, compiled when a text is first read."""
+    pieces, found = dict[str, str](), dict[str, Finder]()
     text = Path(__file__).with_name("marks.txt").read_text("utf-8")
     for record in text.split("\n\n"):
         said = (line.strip() for line in record.splitlines())
@@ -47,14 +49,9 @@ def _read_marks() -> tuple[dict[str, str], dict[str, Finder]]:
         elif head:
             hint = lines.pop(0).removeprefix("hint: ") if lines[0].startswith("hint: ") else ""
             flags = re.IGNORECASE if head.endswith(" any case") else 0
-            finders[head.removesuffix(" any case")] = _either(lines, flags, hint)
-    return pieces, finders
-
-
-_PIECES, FINDERS = _read_marks()
-_CALLS = [FINDERS[name].pattern.pattern for name in ("function definition", "function call")]
-FINDERS["function"] = _either(_CALLS, hint=r"\(")
-_URL = re.compile(_PIECES["url"])
+            found[head.removesuffix(" any case")] = _either(lines, flags, hint)
+    calls = [found[name].pattern.pattern for name in ("function definition", "function call")]
+    return {**found, "function": _either(calls, hint=r"\("), "url": _either([pieces["url"]])}
 
 
 class Weighed(NamedTuple):
@@ -71,8 +68,8 @@ def _weigh(
     total, names = 0.0, list[str]()
     for name, weight in marks.items():
         # The path of an address is no file.
-        read = _URL.sub(" ", text) if name == "file path" else text
-        finder = FINDERS[name]
+        read = finders()["url"].pattern.sub(" ", text) if name == "file path" else text
+        finder = finders()[name]
         if count := finder.count(read) if each else int(finder.is_in(read)):
             total += weight * count
             names.append(name)

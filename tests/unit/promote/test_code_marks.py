@@ -82,7 +82,7 @@ ENGLISH = (
 )
 """No pattern above finds anything here. The peer's own patterns did (research/peers.md 1.2)."""
 
-FINDERS = {name: signals.FINDERS[name] for name in REAL}
+FINDERS = {name: signals.finders()[name] for name in REAL}
 CASES = [(name, text) for name, texts in REAL.items() for text in texts]
 
 
