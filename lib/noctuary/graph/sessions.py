@@ -157,14 +157,18 @@ def spread(words: Floats, owners: Ints) -> Floats:
 
 def best_neighbour(talk: Talk, place: int) -> int | None:
     """Return the place of the member that lends the most words to one place, None for nobody."""
-    lent: list[tuple[float, int]] = []
-    for distance, share in enumerate(NEARBY, start=1):
-        for other in (place - distance, place + distance):
-            if 0 <= other < talk.owners.size and talk.owners[other] == talk.owners[place]:
-                more = np.maximum(share * talk.words[:, other] - talk.words[:, place], 0.0)
-                lent.append((float(more.sum()), -other))
-    best = max(lent, default=(0.0, 0))
-    return -best[1] if best[0] > 0.0 else None
+    owner, size = talk.owners[place], talk.owners.size
+    near = [
+        (other, share)
+        for distance, share in enumerate(NEARBY, start=1)
+        for other in (place - distance, place + distance)
+        if 0 <= other < size and talk.owners[other] == owner
+    ]
+    others = [other for other, _ in near]
+    shares = np.array([share for _, share in near])
+    lent = np.maximum(shares * talk.words[:, others] - talk.words[:, [place]], 0.0).sum(axis=0)
+    most = lent.max(initial=0.0)
+    return min(o for o, more in zip(others, lent, strict=True) if more == most) if most else None
 
 
 def _visible_sizes(sessions: SessionArrays, mask: NDArray[np.bool_] | None) -> Ints:
