@@ -102,7 +102,9 @@ def export_memories(night: Night) -> StageResult:
                     guard=guard,
                 )
                 said = write_evidence(source, directory)
-            write_text(directory / READ_AT_FILE, f"{read_us} {state}\n")
+            # A writer or a checkpoint may have come in between: then the next night reads again.
+            kept = state if _source_state(night) == state else None
+            write_text(directory / READ_AT_FILE, f"{read_us} {kept}\n")
             if report.retracted:
                 write_text(night.paths.purge_pending, f"{report.retracted}\n")
             changes = diff_corpora(previous, night.work(MEMORIES))._asdict()

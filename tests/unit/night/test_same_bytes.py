@@ -10,6 +10,7 @@ from pathlib import Path
 
 from noctuary.core.settings import CorpusSettings
 from noctuary.core.store import StorePaths
+from noctuary.core.types import SILENT
 from noctuary.work.stage import StageResult
 from noctuary_assets.ingest import export_memories
 from noctuary_assets.night import Night
@@ -62,3 +63,20 @@ def test_what_else_an_export_depends_on_makes_it_read(tmp_path: Path) -> None:
     assert export_memories(night).facts["quarantined_by_reason"] == {"content_too_large": 1}
     (night.paths.work / "corpus" / "memories.parquet").unlink()
     assert was_read(export_memories(night))
+
+
+def test_a_store_that_changed_while_it_was_read_is_read_again(tmp_path: Path) -> None:
+    night, source = night_over(tmp_path, "memories.jsonl")
+    before = b'{"id": 1, "content": "Bo has the spare key."}\n'
+    source.write_bytes(before)
+
+    class Writer:
+        def update(self, task: str, done: int, total: int) -> None:
+            source.write_bytes(before + b"\n")
+
+    night.progress = Writer()
+    export_memories(night)
+    source.write_bytes(before)
+    night.progress = SILENT
+    assert was_read(export_memories(night))
+    assert not was_read(export_memories(night))
