@@ -36,8 +36,6 @@ _QUIET = {
     "RAY_memory_usage_threshold": MEMORY_USAGE_THRESHOLD,
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # What its daemons say would stand in the middle of the night's own lines.
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
     "LANCE_LOG": "error",
 }
