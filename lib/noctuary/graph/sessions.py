@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -98,7 +98,7 @@ def listen(
     words, coverage = _words(terms, active, members.size, slot_of, sessions, sizes, mask)
     coverage = coverage[owners]
     speaking = sessions.speakers[members]
-    said = np.isin(speaking, np.array(list(speakers), dtype=np.int32))
+    said = spoken_by(speaking, speakers)
     company = np.zeros(members.size, dtype=bool)
     if wings is not None and said.any():
         theirs = wings[members]
@@ -119,6 +119,14 @@ def listen(
         is_turn=sessions.turns[members] != 0,
         left_out=left_out,
     )
+
+
+def spoken_by(speaking: NDArray[np.int32], speakers: Collection[int]) -> NDArray[np.bool_]:
+    """Tell which memories one of the speakers says, in the shape of `speaking`."""
+    said = np.zeros(speaking.size, dtype=np.bool_)
+    for speaker in speakers:  # a question names few: np.isin costs as much as twenty passes
+        said |= speaking == speaker
+    return said
 
 
 def lent_scores(talk: Talk, base: Floats) -> Floats:

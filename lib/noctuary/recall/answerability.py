@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
 from noctuary.graph.fold import fold_name
+from noctuary.graph.sessions import spoken_by
 from noctuary.graph.walk import link_query
 from noctuary.recall.legs import pool_candidates
 from noctuary.recall.query import Mask
@@ -273,7 +274,7 @@ def _attribute(
     if not persons or not asked:
         return 0.0
     speakers = reader.sessions.speakers
-    said = np.isin(speakers, np.array(list(persons), dtype=np.int32))
+    said = spoken_by(speakers, persons)
     others = (speakers >= 0) & ~said
     if mask is not None:
         said, others = said & mask, others & mask

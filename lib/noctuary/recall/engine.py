@@ -29,6 +29,7 @@ from noctuary.recall.candidates import (
 from noctuary.recall.inputs import GuardResult, Inputs, Usage, guard_model, look_down
 from noctuary.recall.legs import (
     GraphLeg,
+    GraphPath,
     GraphRanking,
     Leg,
     add_exact_match,
@@ -444,48 +445,73 @@ def _scale_dates(all_us: NDArray[np.int64], chosen: Positions) -> Scores:
 _SHOWN = ("content", "category", "tags", "importance", "wing", "room", "session_id", "user")
 
 
-def _describe(search: Search) -> tuple[RecalledMemory, ...]:
-    """Return the first k candidates with texts and legs; a damaged text makes room for the next."""
+class _Found(NamedTuple):
+    """Rows of what is shown and of what the graph reached it by, and these paths; by position."""
+
+    rows: dict[int, dict[str, Any]]
+    paths: dict[int, GraphPath]
+
+
+def _read(search: Search) -> _Found:
+    """Read what the first k candidates need; a damaged text makes room for the next."""
+    reader, base = search.reader, search.base
+    if base is None:
+        return _Found({}, {})
+    positions: list[int] = search.candidates.first(search.k).positions.tolist()
+    graph = base.graph
+    reached = {} if graph is None else {p: path_of(graph, p) for p in positions}
+    paths = {p: path for p, path in reached.items() if path is not None}
+    named = {path.evidence[0] for path in paths.values() if path.concept >= 0}
+    rows = reader.describe({*positions, *named})
+    damaged = [p for p in positions if rows[p]["content"] is DAMAGED_TEXT]
+    if not damaged:
+        return _Found(rows, paths)
+    ids = ", ".join(str(i) for i in reader.public_ids(damaged).values())
+    search.run.warn(
+        "snapshot_damaged",
+        f"the text of {ids} is not the one that was published and was left out: run "
+        "`noctuary doctor`",
+    )
+    search.candidates = search.candidates.keep(~np.isin(search.candidates.positions, damaged))
+    return _read(search)
+
+
+def _describe(
+    search: Search, found: _Found, supports: Sequence[float]
+) -> tuple[RecalledMemory, ...]:
+    """Return the first k candidates with texts and legs; `supports` are theirs, or empty."""
     reader, base, chosen = search.reader, search.base, search.candidates.first(search.k)
     if base is None or not chosen.size:
         return ()
     positions: list[int] = chosen.positions.tolist()
-    rows = reader.describe(positions)
-    damaged = [p for p in positions if rows[p]["content"] is DAMAGED_TEXT]
-    if damaged:
-        ids = ", ".join(str(i) for i in reader.public_ids(damaged).values())
-        search.run.warn(
-            "snapshot_damaged",
-            f"the text of {ids} is not the one that was published and "
-            "was left out: run `noctuary doctor`",
-        )
-        search.candidates = search.candidates.keep(~np.isin(search.candidates.positions, damaged))
-        return _describe(search)
     lexical, dense = (_leg_hits(leg, positions) for leg in (base.lexical, base.dense))
-    graph_hits = {} if base.graph is None else _graph_hits(reader, base.graph, rows)
+    graph_hits = _graph_hits(reader, found)
     notes = {p: n for p in positions if (n := search.ledger.annotations.get(p)) is not None}
     named = name_positions(reader, (), notes.values())[1] if notes else dict[str, Any]
-    sources = {p for row in rows.values() for p in row["sources"]}
+    sources = {p for shown in positions for p in found.rows[shown]["sources"]}
     source_ids = reader.public_ids(sources) if sources else {}
-    scored = zip(positions, chosen.scores, base.relevance_of(chosen).tolist(), strict=True)
-    return tuple(
-        RecalledMemory(
-            id=row["memory_id"] if row["sources"] else reader.public_id(row["memory_id"]),
-            created_at=from_micros(row["created_at_us"]),
-            **{name: row[name] for name in _SHOWN},
-            final_score=float(score),
-            relevance=relevance,
-            lexical=lexical.get(p),
-            dense=dense.get(p),
-            graph=graph_hits.get(p),
-            kind="summary" if row["sources"] else "memory",
-            annotations=named(notes.get(p, {})),
-            sources=tuple(source_ids[s] for s in row["sources"]),
-            live=row.get("live", False),
+    memories: list[RecalledMemory] = []
+    scored = zip(positions, chosen.scores.tolist(), base.relevance_of(chosen).tolist(), strict=True)
+    for place, (p, score, relevance) in enumerate(scored):
+        row = found.rows[p]
+        memories.append(
+            RecalledMemory(
+                id=row["memory_id"] if row["sources"] else reader.public_id(row["memory_id"]),
+                created_at=from_micros(row["created_at_us"]),
+                **{name: row[name] for name in _SHOWN},
+                final_score=score,
+                relevance=relevance,
+                lexical=lexical.get(p),
+                dense=dense.get(p),
+                graph=graph_hits.get(p),
+                kind="summary" if row["sources"] else "memory",
+                annotations=named(notes.get(p, {})),
+                sources=tuple(source_ids[s] for s in row["sources"]),
+                live=row.get("live", False),
+                support=supports[place] if supports else None,
+            )
         )
-        for p, score, relevance in scored
-        for row in (rows[p],)
-    )
+    return tuple(memories)
 
 
 def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:
@@ -498,25 +524,20 @@ def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:
     return {p: LegHit(ranks[p], score) for p, score in zip(ranked, scores, strict=True)}
 
 
-def _graph_hits(
-    reader: SnapshotReader, graph: GraphRanking, shown: dict[int, dict[str, Any]]
-) -> dict[int, GraphHit]:
+def _graph_hits(reader: SnapshotReader, found: _Found) -> dict[int, GraphHit]:
     """Return by which path the graph reached the rows that are shown."""
-    paths = {p: path for p in shown if (path := path_of(graph, p)) is not None}
     ids = reader.public_ids(
-        {p for path in paths.values() for p in (path.seed, *path.evidence) if p is not None}
+        {p for path in found.paths.values() for p in (path.seed, *path.evidence) if p is not None}
     )
-    firsts = {path.evidence[0] for path in paths.values() if path.concept >= 0}
-    rows = {**shown, **reader.describe(firsts - shown.keys())}
     hits: dict[int, GraphHit] = {}
-    for position, path in paths.items():
+    for position, path in found.paths.items():
         first, span = path.evidence[0], None
         if path.concept >= 0:
             span = mention_span(path.concept, first, reader.mentions)
         if span is None:
             concept = reader.concept_name(path.concept)
         else:  # as the evidence has it: the concept's own name may be a spelling of others only
-            concept = rows[first]["content"][slice(*span)]
+            concept = found.rows[first]["content"][slice(*span)]
         seed = None if path.seed is None else ids[path.seed]
         evidence = tuple(ids[p] for p in path.evidence)
         hits[position] = GraphHit(path.score, seed, path.relation, concept, evidence, path.shares)
@@ -607,8 +628,10 @@ class Recaller:
         search = Search(self.reader, self._graph, query, inputs, run=run)
         self._answer(search)
         with run.step("fetch"):
-            memories = _describe(search)
-        memories, answerability = self._judge(search, memories)
+            found = _read(search)
+        answerability, supports = self._judge(search)
+        with run.step("fetch"):
+            memories = _describe(search, found, supports)
         extras: dict[str, Any] = {}
         if search.wants_events or query.profile.candidate_trace or has_hooks("post_cross_wing"):
             from noctuary.recall.explain import explain
@@ -729,24 +752,21 @@ class Recaller:
         search.encode = encode
         return True
 
-    def _judge(
-        self, search: Search, memories: tuple[RecalledMemory, ...]
-    ) -> tuple[tuple[RecalledMemory, ...], Answerability | None]:
+    def _judge(self, search: Search) -> tuple[Answerability | None, Sequence[float]]:
         """Say whether there is an answer at all, and each memory's own score, where calibrated."""
-        if self.calibration is None or search.base is None:
-            return memories, None
+        base = search.base
+        if self.calibration is None or base is None:
+            return None, ()
         from noctuary.recall.answerability import score_answer
 
         with search.run.step("answerability"):
             found = score_answer(
-                search.reader, self._graph, search.query.text, search.rows.allowed, search.base,
+                search.reader, self._graph, search.query.text, search.rows.allowed, base,
                 measures=self.calibration.measures,
                 # Known from the dense leg: nobody is asked again.
                 encode=lambda text: search.inputs.query_vector(text, 0.0),
-                shown=search.candidates.positions[: len(memories)],
+                shown=search.candidates.first(search.k).positions,
             )  # fmt: skip
             if found is None:
-                return memories, None
-            scored = zip(memories, found.memories, strict=True)
-            judged = self.calibration.judge(found.score, found.signal)
-            return tuple(replace(memory, support=own) for memory, own in scored), judged
+                return None, ()
+            return self.calibration.judge(found.score, found.signal), found.memories

@@ -92,7 +92,9 @@ def rank_lexical(
         leg = join_legs(leg, scores, shown, reader.count, depth)
     if reader.live is not None:
         leg = join_live(reader, leg, reader.live.word_scores(query), depth)
-    if not coverage or not leg.ranking.size or any(script_of(char) in UNSPACED for char in query):
+    if not coverage or not leg.ranking.size:
+        return leg
+    if not query.isascii() and any(script_of(char) in UNSPACED for char in query):
         return leg
     known = [stop - start for start, stop in slices if stop > start]
     frequencies = np.array(known + [0] * (len(set(tokens)) - len(known)), dtype=np.int64)
@@ -464,14 +466,14 @@ def path_of(ranking: GraphRanking, position: int) -> GraphPath | None:
 
 def _parts(ranking: GraphRanking, position: int) -> Iterator[_Part]:
     walked, named, talk = ranking.walked, ranking.named, ranking.talk
-    for i in np.flatnonzero(walked.positions == position).tolist():
+    for i in (walked.positions == position).nonzero()[0].tolist():
         relation, seed = RELATIONS[int(walked.relations[i])], int(walked.seeds[i])
         yield float(walked.scores[i]), relation, seed, int(walked.concepts[i]), (seed,)
-    for i in np.flatnonzero(named.positions == position).tolist():
+    for i in (named.positions == position).nonzero()[0].tolist():
         score, concept = float(named.scores[i]), int(named.concepts[i])
         yield score, "named_by_query", None, concept, (position,)
     if talk is not None:
-        for place in np.flatnonzero(talk.members == position).tolist():
+        for place in (talk.members == position).nonzero()[0].tolist():
             for lent, relation, seed, concept, held in _heard(ranking, talk, place):
                 yield ranking.session_weight * lent, relation, seed, concept, held
 
@@ -479,9 +481,10 @@ def _parts(ranking: GraphRanking, position: int) -> Iterator[_Part]:
 def _heard(ranking: GraphRanking, talk: Talk, place: int) -> Iterator[_Part]:
     """Yield what the session of one member lends it, split by relation."""
     position = int(talk.members[place])
-    same = np.flatnonzero(talk.owners == talk.owners[place])
+    owner = talk.owners[place]  # members stand session by session
+    same = slice(talk.owners.searchsorted(owner), talk.owners.searchsorted(owner, "right"))
     base = ranking.before[same]
-    best = int(talk.members[same][int(np.argmax(base))])
+    best = int(talk.members[same][base.argmax()])
     # The best member of a session owes it to the query and to nobody else.
     origin = None if best == position else best
     if not talk.is_turn[place]:
@@ -494,7 +497,7 @@ def _heard(ranking: GraphRanking, talk: Talk, place: int) -> Iterator[_Part]:
     yield SPEAKER_WEIGHT * said, "said_by", None, speaker, itself
     yield COMPANY_WEIGHT * company, "in_company_of", None, NO_CONCEPT, itself
     yield CONTEXT_WEIGHT * own, "own_words", None, NO_CONCEPT, itself
-    neighbour = best_neighbour(talk, place)
+    neighbour = best_neighbour(talk, place) if talk.context[place] > own else None
     if neighbour is not None:
         near = int(talk.members[neighbour])
         relation = "previous_turn" if neighbour > place else "next_turn"

@@ -44,6 +44,10 @@ _GRAPH_FIELDS = tuple(field.name for field in fields(GraphArrays))
 _MENTION_FIELDS = tuple(field.name for field in fields(MentionArrays))
 _SESSION_FIELDS = tuple(field.name for field in fields(SessionArrays))
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
+# Tables that are asked by words, one row a word: a recall asks each of them several times for the
+# words of its question, and questions share their words.
+_BY_WORD = frozenset({"terms", "summary_terms", "link_starts", "links"})
+_KEPT_WORDS = 8_192  # some 2 MB
 _NONE = -1  # in `Summaries.summary_of`: a memory that no summary of turns covers
 
 
@@ -133,6 +137,7 @@ class SnapshotReader:
         self._snapshot: SnapshotReader | None = None
         self.id_kind = manifest.id_kind
         self._lock = threading.Lock()
+        self._words: dict[tuple[str, str], tuple[Any, ...] | None] = {}
         self._rows = connect_immutable(directory / layout.ROWS_FILE, check_same_thread=False)
         # A connection that has run a statement refers to itself: its file would stay open until
         # the collector comes by.
@@ -229,6 +234,27 @@ class SnapshotReader:
         self, table: str, key: str, columns: str, values: Sequence[Any]
     ) -> list[tuple[Any, ...]]:
         """Return columns of the rows of a table whose key is one of the values."""
+        if table in _BY_WORD:
+            return self._look_up_words(table, key, columns, values)
+        return self._select(table, key, columns, values)
+
+    def _look_up_words(
+        self, table: str, key: str, columns: str, words: Sequence[str]
+    ) -> list[tuple[Any, ...]]:
+        """Return the rows of words, from memory where they were asked before."""
+        kept = self._words
+        found = {word: kept[table, word] for word in words if (table, word) in kept}
+        if missing := [word for word in words if word not in found]:
+            rows = {row[0]: row for row in self._select(table, key, columns, missing)}
+            found.update((word, rows.get(word)) for word in missing)
+            if len(kept) > _KEPT_WORDS:
+                kept = self._words = {}  # others may still read the old one
+            kept.update(((table, word), found[word]) for word in missing)
+        return [row for row in found.values() if row is not None]
+
+    def _select(
+        self, table: str, key: str, columns: str, values: Sequence[Any]
+    ) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = []
         for start in range(0, len(values), _SQL_VARIABLES):
             chunk = values[start : start + _SQL_VARIABLES]

@@ -80,6 +80,8 @@ def script_of(char: str) -> Script:
 
 def dominant_script(text: str) -> Script:
     """Return the script of most letters of a text; OTHER without any, the first on a tie."""
+    if text.isascii():
+        return Script.LATIN if any(map(str.isalpha, text)) else Script.OTHER
     counts: dict[Script, int] = {}
     for char in text:
         script = script_of(char)
