@@ -38,6 +38,7 @@ from noctuary.recall.profile import RetrievalProfile
 from noctuary.snapshot.content_checks import UNIT_NORM_TOLERANCE
 from noctuary.sources.corpus import count_rows, read_column
 from noctuary.text.tokens import TOKENIZER_VERSION
+from noctuary.usage.reader import LTP_WINDOW_DAYS
 from noctuary.usage.statistics import ScoringRules, fold_usage, refresh_scores
 from noctuary.work.content import fill
 from noctuary.work.stage import (
@@ -282,9 +283,8 @@ def fold_accesses(night: Night) -> StageResult:
 
     def body() -> StageOutput:
         known = set(read_column(night.work(MEMORIES), "memory_id").to_pylist())
-        window_days, now_us = store_profile(night).ltp_window_days, time.time_ns() // 1000
-        folded = night.work(FOLDED)
-        return fold_usage(folded, paths.access_log, paths.usage, known, window_days, now_us)
+        folded, now_us = night.work(FOLDED), time.time_ns() // 1000
+        return fold_usage(folded, paths.access_log, paths.usage, known, LTP_WINDOW_DAYS, now_us)
 
     # The log is the outside world: it is folded on every night.
     inputs = {"corpus": night.result_of(CORPUS).digest}
@@ -300,26 +300,22 @@ LTP_SCORES = Stage("ltp_scores", "1")
 def score_memories(night: Night) -> StageResult:
     """LTP multiplier, score in [0, 1] and last access of every memory, scanned in batches."""
     # What differs is written; every night, because windows and decay move on.
-    profile = store_profile(night)
-    rules = scoring_rules(profile)
+    rules = scoring_rules(store_profile(night))
     inputs = {
         "corpus": night.result_of(CORPUS).digest,
         "usage": night.result_of(ACCESS_STATISTICS).facts["usage_digest"],
         "rules": rules._asdict(),
-        "paginated_scoring": profile.paginated_scoring,
     }
 
     def body() -> StageOutput:
         ids, created = (
             read_column(night.work(MEMORIES), n) for n in ("memory_id", "created_at_us")
         )
-        # With paginated_scoring off as a single batch.
-        size = rules.batch_size if profile.paginated_scoring else max(len(ids), 1)
         report = refresh_scores(
             night.paths.usage,
             ids,
             created.cast("int64").to_numpy(),
-            rules._replace(batch_size=size),
+            rules,
             as_of_us=time.time_ns() // 1000,
         )
         facts = {
@@ -338,9 +334,7 @@ def score_memories(night: Night) -> StageResult:
 def scoring_rules(profile: RetrievalProfile) -> ScoringRules:
     """Return what a profile says about scoring."""
     return ScoringRules(
-        batch_size=profile.batch_size,
         max_scan_depth=profile.max_scan_depth,
-        max_boost=profile.ltp_max_boost,
         decay_lambda=profile.decay_lambda if profile.decay_enabled else 0.0,
     )
 

@@ -43,13 +43,11 @@ WITHOUT: Mapping[str, Any] = {
 }
 """The baseline: the default profile with every phase that is measured here off."""
 
-LTP_BOOSTS = (2.0, 1.5, 1.2)
 DECAYS = ((90.0, 0.0), (90.0, 0.5), (90.0, 0.8), (90.0, 0.9), (7.0, 0.5), (180.0, 0.5))
 """Half-life in days and floor."""
 
 MMR_LAMBDAS = (0.95, 0.85, 0.7)
 WING_WEIGHTS = (0.0, 0.3)
-TAGGING_BOOSTS = (1.5, 1.1)
 NAMED = ("default", "off", "seed-hybrid", "libravdb", "libravdb-two-pass")
 
 
@@ -106,9 +104,7 @@ def _with(**changes: Any) -> RetrievalProfile:
 def _use() -> Iterator[Condition]:
     pasts: tuple[Use, ...] = ("once", "five", "rounds", "labels", "labels_five")
     for use in (*pasts, "again", "again_labels"):
-        for boost in LTP_BOOSTS:
-            profile = _with(ltp_enabled=True, ltp_max_boost=boost)
-            yield Condition(f"ltp {boost:g}, {use}", "use", profile, use)
+        yield Condition(f"ltp 2, {use}", "use", _with(ltp_enabled=True), use)
     for use in pasts:
         profile = _with(association_enabled=True)
         yield Condition(f"association, {use}", "use", profile, use)
@@ -128,9 +124,7 @@ def _age(frame: Frame) -> Iterator[Condition]:
 
 
 def _tagging(frame: Frame) -> Iterator[Condition]:
-    for boost in TAGGING_BOOSTS:
-        profile = _with(tagging_enabled=True, tagging_max_boost=boost)
-        yield Condition(f"tagging {boost:g}, {frame}", "age", profile, frame=frame)
+    yield Condition(f"tagging 1.5, {frame}", "age", _with(tagging_enabled=True), frame=frame)
 
 
 def _variety(frames: frozenset[Frame], *, summaries: bool) -> Iterator[Condition]:

@@ -11,10 +11,9 @@ from noctuary.core.sqlite import close_logs
 from noctuary.core.store import StorePaths
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import Inputs
-from noctuary.recall.profile import RetrievalProfile
 from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.query_log import append_query
-from noctuary.usage.reader import UsageReader
+from noctuary.usage.reader import LTP_WINDOW_DAYS, UsageReader
 from noctuary.usage.statistics import Folded, count_window, fold_access_log, write_usage
 
 _DAY_US = 86_400_000_000
@@ -85,7 +84,7 @@ class Past:
 
     def _count(self) -> None:
         """Count as a night does."""
-        now_us, days = time.time_ns() // 1000, RetrievalProfile().ltp_window_days
+        now_us, days = time.time_ns() // 1000, LTP_WINDOW_DAYS
         folded = fold_access_log(Folded(), self.paths.access_log, self._known).folded
         since_us = now_us - days * _DAY_US
         window = count_window(

@@ -19,7 +19,7 @@ CONDITIONS = (
     "query expansion, queries",
     "decay 90 d, floor 0.5, wing_after",
     "decay 90 d, floor 0.9, wing_after",
-    "tagging 1.1, wing_newest",
+    "tagging 1.5, wing_newest",
     "supersede filter, wing_after",
     "mmr 0.95, wings 0",
     "mmr 0.7, wings 0",

@@ -162,18 +162,18 @@ def test_a_summary_stands_for_its_turns(home: Path, encoder: LeanEncoder) -> Non
     store_of(home, talk, encoder)
     plain = ask("flight", 8)
     assert {m.kind for m in plain.memories} == {"memory"}
-    folded = ask("flight", 8, consolidation_enabled=True, include_consolidated_sources=True)
+    folded = ask("flight", 8, consolidation_enabled=True)
     summaries = [m for m in folded.memories if m.kind == "summary"]
     assert summaries
-    sources = summaries[0].annotations["consolidation"]["sources"]
+    sources = summaries[0].sources
     assert set(sources) <= set(ids(plain))
     assert not set(sources) & set(ids(folded))
     assert {d["memory_id"] for d in trace_of(folded, "consolidation")} >= set(sources)
 
 
 def test_pinned_memories_are_lifted(home: Path) -> None:
-    store_of(home, [memory("door key"), memory("door lock", tags="pinned")], None)
-    some: dict[str, Any] = {"importance_prior": 0.3, "pinned_boost": 0.5}
+    store_of(home, [memory("door key", tags="iron"), memory("door lock", tags="pinned")], None)
+    some: dict[str, Any] = {"importance_prior": 0.3}
     assert ids(ask("door", **some)) == [101, 102]
     pinned = ask("door", pinned_memory_enabled=True, **some)
     assert ids(pinned) == [102, 101]

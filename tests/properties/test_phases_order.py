@@ -11,10 +11,11 @@ from noctuary.core.types import UNDATED_US
 from noctuary.graph.successors import confidence_of
 from noctuary.recall.candidates import Candidates, PastQuery, PhaseOutcome
 from noctuary.recall.engine import Search
-from noctuary.recall.phases import quality, query_expansion
+from noctuary.recall.phases import EXPANSION_BOOST, quality, query_expansion
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.selection import (
     LEAST_SOURCES,
+    MOST_STALE,
     consolidation,
     cross_wing_balancing,
     mmr,
@@ -95,13 +96,8 @@ profiles = st.builds(
     wing_diversity_weight=st.one_of(st.just(0.0), weights),
     supersede_filter_enabled=st.just(True),
     supersede_action=st.sampled_from(["filter", "annotate"]),
-    supersede_similarity_threshold=shares,
-    supersede_min_age_gap_days=st.integers(0, 30),
-    supersede_max_candidates=st.integers(1, 10),
     query_expansion_enabled=st.just(True),
-    query_expansion_boost=shares,
     consolidation_enabled=st.just(True),
-    include_consolidated_summaries=st.booleans(),
     quality_penalty=shares,
 )
 sizes = st.integers(0, SIZE + 2)
@@ -183,7 +179,7 @@ def test_the_newest_is_never_superseded_and_no_score_is_lost(
     outcome = supersede(pool, asked(store, profile))
     assert is_ranked(outcome.candidates)
     assert accounts_for(outcome, pool)
-    assert len(outcome.dropped) <= profile.supersede_max_candidates
+    assert len(outcome.dropped) <= MOST_STALE
     date = {p: store.memories[p].created_at_us for p in pool.positions.tolist()}
     for gone in outcome.dropped:
         newer = gone.facts["superseded_by"].position
@@ -243,5 +239,5 @@ def test_expansion_changes_no_original_hit(
     assert originals.scores.tolist() == pool.scores.tolist()
     for position, score in scores_of(after.keep(after.expanded)).items():
         assert position not in before
-        assert score <= profile.query_expansion_boost
+        assert score <= EXPANSION_BOOST
     assert outcome.notes["results_from_expansion"] == after.size - pool.size

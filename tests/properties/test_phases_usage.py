@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +13,8 @@ from noctuary.core.types import UNDATED_US
 from noctuary.recall.candidates import Candidates, PhaseOutcome
 from noctuary.recall.engine import Search
 from noctuary.recall.phases import (
+    ASSOCIATION_MAX_BOOST,
+    TAGGING_MAX_BOOST,
     association,
     association_factor,
     choose_pinned,
@@ -29,7 +30,7 @@ from noctuary.recall.phases import (
     time_decay,
 )
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.usage.reader import ltp_multiplier
+from noctuary.usage.reader import LTP_MAX_BOOST, ltp_multiplier
 from tests.support.lookups import (
     NOW_US,
     MemoryLookups,
@@ -171,7 +172,7 @@ def recalls(draw: st.DrawFn) -> tuple[MemoryLookups, dict[int, float]]:
     return lookups, draw(st.dictionaries(places, share))
 
 
-PROFILE = replace(RetrievalProfile(), pinned_boost=0.3, pinned_max_items=2, pinned_max_tokens=110)
+PROFILE = RetrievalProfile()
 PHASES: dict[str, Callable[[Candidates, Search], PhaseOutcome]] = {
     "ltp": ltp,
     "time_decay": time_decay,
@@ -181,10 +182,10 @@ PHASES: dict[str, Callable[[Candidates, Search], PhaseOutcome]] = {
     "pinned": pinned,
 }
 HIGHEST: dict[str, Callable[[float], float]] = {
-    "ltp": lambda score: score * PROFILE.ltp_max_boost,
+    "ltp": lambda score: score * LTP_MAX_BOOST,
     "time_decay": lambda score: score,
-    "tagging": lambda score: score * PROFILE.tagging_max_boost,
-    "association": lambda score: score * PROFILE.association_max_boost,
+    "tagging": lambda score: score * TAGGING_MAX_BOOST,
+    "association": lambda score: score * ASSOCIATION_MAX_BOOST,
     "scale": lambda score: score,
     "pinned": lambda score: 1.0,
 }

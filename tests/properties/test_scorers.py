@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from noctuary.lexical.build import build_postings
 from noctuary.recall.candidates import ages_s
 from noctuary.recall.phases import (
     authority,
-    convex_weights,
     decayed,
     keyword_coverage,
     quality,
@@ -25,6 +23,8 @@ from noctuary.recall.phases import (
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.text.tokens import encode_tokens, tokenize
 from tests.support.lookups import NOW_US
+
+Three = tuple[float, float, float]
 
 share = st.floats(0, 1)
 rate = st.floats(0, 1e9)
@@ -39,22 +39,21 @@ moment = st.sampled_from([UNDATED_US, UNDATED_US + 1, 2**63 - 1]) | st.integers(
 past = st.integers(NOW_US - 10**15, NOW_US)
 profiles = st.builds(
     RetrievalProfile,
-    hybrid_similarity_weight=share,
-    hybrid_recency_weight=share,
-    hybrid_scope_weight=share,
     quality_penalty=share,
-    session_decay_per_s=rate,
-    user_decay_per_s=rate,
-    global_decay_per_s=rate,
     coarse_depth=st.integers(1, 8),
     coarse_threshold=st.floats(-1, 1),
-    keyword_gain=kappa,
-    authority_recency_weight=share,
-    authority_frequency_weight=share,
-    authority_authored_weight=share,
-    authority_decay_per_s=rate,
     authority_floor=share,
 )
+
+
+@st.composite
+def weights(draw: st.DrawFn) -> tuple[float, float, float]:
+    """Three shares that sum to 1."""
+    first, second = sorted(draw(st.tuples(share, share)))
+    return first, second - first, 1.0 - second
+
+
+rates = st.tuples(rate, rate, rate)
 memories = st.lists(
     st.tuples(cosine, moment, st.integers(0, 2), anything, st.integers(-3, 10**9), anything, share),
     max_size=8,
@@ -89,35 +88,25 @@ def lies_in(values: NDArray[np.float64], low: float, high: float) -> bool:
     return bool(np.isfinite(values).all() and (values >= low).all() and (values <= high).all())
 
 
-@given(memories, profiles)
+@given(memories, weights(), rates, share)
 def test_hybrid_scores_lie_in_the_unit_interval_whatever_comes_in(
-    rows: list[tuple[float, int, int, float, int, float, float]], profile: RetrievalProfile
-) -> None:
+    rows: list[tuple[float, int, int, float, int, float, float]],
+    mixture: Three, per_s: Three, delta: float,
+) -> None:  # fmt: skip
     cosines, created, scopes, confidences, *_ = columns(rows)
-    assert lies_in(score_hybrid(cosines, created, NOW_US, scopes, profile), 0.0, 1.0)
-    assert lies_in(quality(confidences, profile.quality_penalty), 0.0, 1.0)
+    assert lies_in(score_hybrid(cosines, created, NOW_US, scopes, mixture, per_s), 0.0, 1.0)
+    assert lies_in(quality(confidences, delta), 0.0, 1.0)
 
 
-def naive_hybrid(cosine: float, age_s: float, scope: int, profile: RetrievalProfile) -> float:
-    weights = [
-        profile.hybrid_similarity_weight,
-        profile.hybrid_recency_weight,
-        profile.hybrid_scope_weight,
-    ]
-    if sum(weights) == 0:
-        weights = [0.7, 0.2, 0.1]
-    rates = [profile.session_decay_per_s, profile.user_decay_per_s, profile.global_decay_per_s]
-    parts = [max(cosine, 0.0), math.exp(-rates[scope] * age_s), (1.0, 0.6, 0.3)[scope]]
-    return sum(w / sum(weights) * part for w, part in zip(weights, parts, strict=True))
-
-
-@given(st.floats(-1, 1), past, st.integers(0, 2), profiles)
+@given(st.floats(-1, 1), past, st.integers(0, 2), weights(), rates)
 def test_hybrid_is_the_formula(
-    cosine: float, created: int, scope: int, profile: RetrievalProfile
+    cosine: float, created: int, scope: int, mixture: Three, per_s: Three
 ) -> None:
     dates = np.array([created])
-    found = score_hybrid(np.array([cosine]), dates, NOW_US, np.array([scope]), profile)
-    naive = naive_hybrid(cosine, float(ages_s(dates, NOW_US)[0]), scope, profile)
+    found = score_hybrid(np.array([cosine]), dates, NOW_US, np.array([scope]), mixture, per_s)
+    age_s = float(ages_s(dates, NOW_US)[0])
+    parts = [max(cosine, 0.0), math.exp(-per_s[scope] * age_s), (1.0, 0.6, 0.3)[scope]]
+    naive = sum(w * part for w, part in zip(mixture, parts, strict=True))
     assert found.tolist() == pytest.approx([naive], abs=1e-12)
 
 
@@ -127,14 +116,14 @@ def test_quality_is_the_formula(confidence: float, delta: float) -> None:
     assert found.tolist() == pytest.approx([1 - delta * (1 - confidence)], abs=1e-12)
 
 
-@given(share, share, past, past, profiles)
+@given(share, share, past, past, weights(), rates)
 def test_hybrid_prefers_near_and_new(
-    one: float, other: float, date_one: int, date_other: int, profile: RetrievalProfile
+    one: float, other: float, date_one: int, date_other: int, mixture: Three, per_s: Three
 ) -> None:
     far, near = sorted((one, other))
     old, new = sorted((date_one, date_other))
     dates, scopes = np.array([old, old, new]), np.array([1, 1, 1])
-    scores = score_hybrid(np.array([far, near, near]), dates, NOW_US, scopes, profile)
+    scores = score_hybrid(np.array([far, near, near]), dates, NOW_US, scopes, mixture, per_s)
     assert (np.diff(scores) >= -1e-12).all()
 
 
@@ -145,18 +134,16 @@ def test_quality_prefers_what_is_sure(one: float, other: float, delta: float) ->
     assert (np.diff(found) >= -1e-12).all()
 
 
-@given(memories, profiles, st.integers(0, 10), st.integers(0, 10**9))
+@given(memories, profiles, weights(), kappa, st.integers(0, 10), st.integers(0, 10**9))
 def test_two_pass_scores_stay_below_authority_whatever_comes_in(
     rows: list[tuple[float, int, int, float, int, float, float]],
-    profile: RetrievalProfile,
-    k: int,
-    most: int,
-) -> None:
+    profile: RetrievalProfile, shares: Three, gain: float, k: int, most: int,
+) -> None:  # fmt: skip
     cosines, created, _, _, accesses, importance, coverage = columns(rows)
     found, scores = score_two_pass(
-        cosines, created, NOW_US, accesses, most, importance, coverage, profile, k
+        cosines, created, NOW_US, accesses, most, importance, coverage, profile, k, shares, gain
     )
-    omegas = authority(ages_s(created, NOW_US), accesses, most, importance, profile)
+    omegas = authority(ages_s(created, NOW_US), accesses, most, importance, shares)
     assert lies_in(omegas, 0.0, 1.0)
     factors = profile.authority_floor + (1.0 - profile.authority_floor) * omegas
     assert lies_in(scores, 0.0, 1.0)
@@ -167,13 +154,7 @@ def test_two_pass_scores_stay_below_authority_whatever_comes_in(
     assert (known[found] >= profile.coarse_threshold).all()
 
 
-AUTHORED_ONLY = RetrievalProfile(
-    coarse_threshold=-1.0,
-    authority_recency_weight=0.0,
-    authority_frequency_weight=0.0,
-    authority_authored_weight=1.0,
-)
-"""Authority is what is passed as authored, and the first pass lets everything through."""
+AUTHORED_ONLY = (0.0, 0.0, 1.0)  # authority is what is passed as authored
 
 
 def second_pass(
@@ -181,10 +162,12 @@ def second_pass(
 ) -> NDArray[np.float64]:
     """Return the scores by row."""
     none = np.zeros(len(cosines), dtype=np.int64)
-    profile = replace(AUTHORED_ONLY, keyword_gain=gain, authority_floor=floor)
+    # The first pass lets everything through.
+    profile = RetrievalProfile(coarse_threshold=-1.0, authority_floor=floor)
     rows, scores = score_two_pass(
-        np.array(cosines), none, NOW_US, none, 0, np.array(omegas), np.array(coverage), profile, 10
-    )
+        np.array(cosines), none, NOW_US, none, 0, np.array(omegas), np.array(coverage), profile, 10,
+        AUTHORED_ONLY, gain,
+    )  # fmt: skip
     assert rows.size == len(cosines)
     return scores[np.argsort(rows)]
 
@@ -221,7 +204,7 @@ def test_two_pass_rises_with_meaning_authority_and_words(
         assert scores[1] >= scores[0] - 1e-12
 
 
-@given(age, age, st.integers(0, 10**6), st.integers(0, 10**6), share, share, profiles)
+@given(age, age, st.integers(0, 10**6), st.integers(0, 10**6), share, share, weights(), rate)
 def test_authority_falls_with_age_and_rises_with_use_and_authorship(
     age_one: float,
     age_other: float,
@@ -229,7 +212,8 @@ def test_authority_falls_with_age_and_rises_with_use_and_authorship(
     uses_other: int,
     authored_one: float,
     authored_other: float,
-    profile: RetrievalProfile,
+    shares: Three,
+    per_s: float,
 ) -> None:
     new, old = sorted((age_one, age_other))
     few, many = sorted((uses_one, uses_other))
@@ -239,24 +223,18 @@ def test_authority_falls_with_age_and_rises_with_use_and_authorship(
         np.array([few, few, many, many]),
         10**6,
         np.array([little, little, little, much]),
-        profile,
+        shares,
+        per_s,
     )
     assert (np.diff(omegas) >= -1e-12).all()
 
 
-@given(st.integers(0, 10**6), profiles)
-def test_without_any_access_frequency_says_nothing(count: int, profile: RetrievalProfile) -> None:
+@given(st.integers(0, 10**6), weights())
+def test_without_any_access_frequency_says_nothing(count: int, shares: Three) -> None:
     none, counted = (
-        authority(np.zeros(1), np.array([n]), 0, np.zeros(1), profile) for n in (0, count)
+        authority(np.zeros(1), np.array([n]), 0, np.zeros(1), shares) for n in (0, count)
     )
     assert none.tolist() == counted.tolist()
-
-
-@given(st.lists(anything, min_size=3, max_size=3))
-def test_weights_end_on_the_unit_sum(weights: list[float]) -> None:
-    found = convex_weights(weights, (0.5, 0.2, 0.3))
-    assert lies_in(found, 0.0, 1.0)
-    assert math.fsum(found) == pytest.approx(1.0)
 
 
 @given(st.lists(anything))

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.core.types import UNDATED_US
+from noctuary.recall import selection
 from noctuary.recall.candidates import Candidates, Successor
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.selection import LEAST_CONFIDENCE, supersede
@@ -22,7 +24,7 @@ from tests.support.lookups import (
 )
 
 SIZE = 9
-FILTER = RetrievalProfile(supersede_filter_enabled=True, supersede_max_candidates=2 * SIZE)
+FILTER = RetrievalProfile(supersede_filter_enabled=True)
 
 shares = st.floats(0.0, 1.0, allow_nan=False)
 
@@ -99,9 +101,10 @@ def test_what_is_unsure_hides_nobody(store: MemoryLookups, pool: Candidates) -> 
 def test_annotate_marks_what_filter_hides_and_marks(
     store: MemoryLookups, pool: Candidates, at_most: int
 ) -> None:
-    profile = replace(FILTER, supersede_max_candidates=at_most)
-    hidden = supersede(pool, context_of(store, profile))
-    told = supersede(pool, context_of(store, replace(profile, supersede_action="annotate")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "MOST_STALE", at_most)
+        hidden = supersede(pool, context_of(store, FILTER))
+        told = supersede(pool, context_of(store, replace(FILTER, supersede_action="annotate")))
     assert scores_of(told.candidates) == scores_of(pool)
     marked = {p: f for p, f in told.annotations.items() if "superseded_by" in f}
     stayed = {p: f for p, f in hidden.annotations.items() if "superseded_by" in f}

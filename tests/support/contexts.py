@@ -27,25 +27,17 @@ def cosine(query: str, text: str) -> float:
     return len(a & b) / math.sqrt(len(a) * len(b)) if a and b else 0.0
 
 
-def omega(age_s: float, authored: float, profile: ContextProfile) -> float:
+def omega(age_s: float, authored: float) -> float:
     """Authority of what was never recalled, by section 7.3."""
-    weights = [
-        profile.authority_recency_weight,
-        profile.authority_frequency_weight,
-        profile.authority_authored_weight,
-    ]
-    if sum(weights) <= 0:
-        weights = [0.5, 0.2, 0.3]
-    recency = math.exp(-max(age_s, 0.0) * profile.authority_decay_per_s)
-    return min((weights[0] * recency + weights[2] * authored) / sum(weights), 1.0)
+    return min(0.5 * math.exp(-max(age_s, 0.0) * 1e-5) + 0.3 * authored, 1.0)
 
 
 def s_final(
     similarity: float, coverage: float, age_s: float, authored: float, profile: ContextProfile
 ) -> float:
     """S_final by section 7.5, with the floor under authority."""
-    floor, kappa = profile.authority_floor, profile.keyword_gain
-    factor = floor + (1.0 - floor) * omega(age_s, authored, profile)
+    floor, kappa = profile.authority_floor, 0.3
+    factor = floor + (1.0 - floor) * omega(age_s, authored)
     return factor * max(similarity, 0.0) * (1.0 + kappa * coverage) / (1.0 + kappa)
 
 

@@ -19,8 +19,7 @@ KEPT = RetrievalProfile(replay_log=True)
 EVERYTHING = RetrievalProfile(
     replay_log=True, time_decay_enabled=True, association_enabled=True, mmr_enabled=True,
     pinned_memory_enabled=True, query_expansion_enabled=True, supersede_filter_enabled=True,
-    supersede_min_age_gap_days=1, supersede_similarity_threshold=0.5, consolidation_enabled=True,
-    query_expansion_similarity_threshold=0.1,
+    consolidation_enabled=True,
 )  # fmt: skip
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from noctuary.core.manifest import read_pointer
 from noctuary.core.sqlite import close_logs
-from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
 from noctuary.usage.access_log import append_retrievals
+from noctuary.usage.reader import LTP_WINDOW_DAYS
 from noctuary.usage.statistics import Folded, count_window, fold_access_log, write_usage
 from tests.support.store import DAY_US, Store
 
@@ -27,9 +27,8 @@ def count_retrievals(store: Store, recalls: Sequence[Sequence[str]]) -> None:
     known = set(reader.memory_ids(range(reader.count)).values())
     reader.close()
     now_us = time.time_ns() // 1000
-    days = RetrievalProfile().ltp_window_days
     fold = fold_access_log(Folded(), store.paths.access_log, known)
-    since_us = now_us - days * DAY_US
+    since_us = now_us - LTP_WINDOW_DAYS * DAY_US
     window = count_window(
         store.paths.access_log,
         fold.folded.mark,
@@ -37,4 +36,7 @@ def count_retrievals(store: Store, recalls: Sequence[Sequence[str]]) -> None:
         recent_since_us=since_us,
         pairs_since_us=since_us,
     )
-    write_usage(store.paths.usage, fold.folded, window, known, window_days=days, as_of_us=now_us)
+    write_usage(
+        store.paths.usage, fold.folded, window, known,
+        window_days=LTP_WINDOW_DAYS, as_of_us=now_us,
+    )  # fmt: skip

@@ -43,6 +43,7 @@ from noctuary.embed.lean import HEADER_FILE, LeanEncoder
 from noctuary.graph.successors import CONFIDENCES
 from noctuary.text.marks import ends_as_question, find_speaker
 from noctuary.usage.reader import (
+    BATCH_ROWS,
     Counts,
     UsageReader,
     decayed,
@@ -60,16 +61,12 @@ class ArchiveRules:
 
     compaction_threshold: float = 0.3  # scores below it may be archived, in [0, 1]; 0 archives none
     compaction_age_days: int = 30  # least days since the last access
-    max_boost: float = 2.0  # upper bound of the LTP multiplier, >= 1: the scale of the score
     decay_lambda: float = 0.0  # decay of the score per idle day, >= 0
-    near_similarity: float = 0.86  # least cosine of a near duplicate
-    near_age_gap_days: int = 7  # least days between near duplicates
     protected_tail_turns: int = 4
     group_size: int = 20  # target members of a group, >= 1
     density: float = 0.0  # share of a group that its summary keeps; 0 for the summarizer's own
     aggressive_density: float = 0.0  # the same for the second try
     preserve_threshold: float = 0.65  # least alignment of a summary
-    batch_size: int = 5_000  # superseded memories looked at in one batch, >= 1
     max_scan_depth: int = 0  # superseded memories looked at in all, 0 for every one
 
 
@@ -78,16 +75,12 @@ def archive_rules(flags: Mapping[str, Any], compaction: CompactionSettings) -> A
     return ArchiveRules(
         compaction_threshold=flags["compaction_threshold"],
         compaction_age_days=flags["compaction_age_days"],
-        max_boost=flags["ltp_max_boost"],
         decay_lambda=flags["decay_lambda"] if flags["decay_enabled"] else 0.0,
-        near_similarity=flags["supersede_similarity_threshold"],
-        near_age_gap_days=flags["supersede_min_age_gap_days"],
         protected_tail_turns=compaction.protected_tail_turns,
         group_size=compaction.cluster_size,
         density=compaction.density,
         aggressive_density=compaction.aggressive_density,
         preserve_threshold=compaction.preserve_threshold,
-        batch_size=flags["batch_size"],
         max_scan_depth=flags["max_scan_depth"],
     )
 
@@ -154,9 +147,8 @@ SELECT o.position, o.memory_id, o.content_hash, o.created_at_us, o.user, o.wing,
     CASE WHEN o.is_turn THEN o.session_id END AS session_id, h.memory_id AS head_id,
     n.memory_id AS successor_id, n.content_hash AS successor_hash, s.reason AS supersede_reason,
     s.confidence, o.tags,
-    CASE WHEN s.reason <> 'near_duplicate' THEN s.confidence >= {LEAST_CONFIDENCE}
-        ELSE s.confidence >= {LEAST_CONFIDENCE_OF_NEAR_DUPLICATES}
-            AND ifnull(s.similarity, 0) >= ? AND s.age_gap_days >= ? END AS is_sure
+    s.confidence >= CASE WHEN s.reason = 'near_duplicate'
+        THEN {LEAST_CONFIDENCE_OF_NEAR_DUPLICATES} ELSE {LEAST_CONFIDENCE} END AS is_sure
 FROM supersessions s
 JOIN memories o ON o.position = s.older
 JOIN memories n ON n.position = s.newer
@@ -216,15 +208,14 @@ def find_candidates(
     def read(first: int, stop: int) -> Iterator[Any]:
         cursor = db.cursor()
         cursor.row_factory = sqlite3.Row
-        near = rules.near_similarity, rules.near_age_gap_days
-        yield from islice(cursor.execute(_SUPERSEDED, near), first, stop)
+        yield from islice(cursor.execute(_SUPERSEDED), first, stop)
 
     # All, or so many from the day's starting point, around the end.
     around = max(scan.first + depth - scan.total, 0)
     rows = chain(read(scan.first, scan.first + depth), read(0, around))
     found: list[Candidate] = []
     started = time.perf_counter()
-    while batch := list(islice(rows, rules.batch_size)):
+    while batch := list(islice(rows, BATCH_ROWS)):
         why_not = [_why_not(row, archived) for row in batch]
         scan.left.update(filter(None, why_not))
         checked = time.perf_counter()
@@ -265,7 +256,7 @@ def _scored(
 ) -> Iterator[Candidate]:  # fmt: skip
     recent, _, last_us = counts_of([row["memory_id"] for row in rows])
     created = np.array([row["created_at_us"] for row in rows], dtype=np.int64)
-    score = ltp_score(ltp_multiplier(recent, rules.max_boost), rules.max_boost)
+    score = ltp_score(ltp_multiplier(recent))
     # A moment without a date gives 0 days: what has no date is not known to be old.
     idle = idle_days(last_accessed(last_us, created), as_of_us)
     compared = decayed(score, idle, rules.decay_lambda)

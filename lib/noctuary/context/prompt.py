@@ -102,14 +102,9 @@ class ContextProfile:
     name: str = "default"
     coarse_depth: int = 16  # k1 of 7.4, candidates of the first pass, >= 1
     coarse_threshold: float = 0.2  # theta1 of 7.4, its least similarity, in [-1, 1]
-    keyword_gain: float = 0.3  # kappa of 7.5, >= 0; more punishes what lacks the query's words
     final_depth: int = 8  # k2 of 7.5, what the second pass keeps, in [1, coarse_depth]
     hop_decay: float = 0.5  # eta_hop of 7.7, in (0, 1): a hop target's share of its parent's score
     hop_threshold: float = 0.15  # theta_hop of 7.7, in [0, 1]: least score of a hop target
-    authority_recency_weight: float = 0.5  # alpha_r of 7.3; the three are scaled to sum to 1
-    authority_frequency_weight: float = 0.2  # alpha_f of 7.3
-    authority_authored_weight: float = 0.3  # alpha_a of 7.3
-    authority_decay_per_s: float = 1e-5  # lambda_r of 7.3; 1e-5 halves every 19 hours
     # Least factor that authority multiplies with, in [0, 1]. 0 is the reference: a memory that
     # nobody recalls or wrote by hand keeps 0.1 % of its score after a week.
     authority_floor: float = 0.5
@@ -127,11 +122,7 @@ class ContextProfile:
         return _retrieval(self)
 
 
-_SHARED = (
-    "coarse_depth", "coarse_threshold", "keyword_gain", "authority_recency_weight",
-    "authority_frequency_weight", "authority_authored_weight", "authority_decay_per_s",
-    "authority_floor",
-)  # fmt: skip
+_SHARED = ("coarse_depth", "coarse_threshold", "authority_floor")
 """The constants that a recall has as well: by the same names, in the same ranges."""
 
 

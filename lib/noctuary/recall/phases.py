@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 import time
@@ -112,7 +111,7 @@ def dates(candidates: Candidates, search: Search) -> PhaseOutcome:
 def ltp(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Multiply by `noctuary.usage.reader.ltp_multiplier` of the retrievals inside the window."""
     recent = search.usage_of(candidates.positions).recent
-    factors = ltp_multiplier(recent, search.profile.ltp_max_boost)
+    factors = ltp_multiplier(recent)
     return _multiplied(candidates, factors, lambda row: f"recalls lately: {recent[row]}")
 
 
@@ -133,7 +132,15 @@ def time_decay(candidates: Candidates, search: Search) -> PhaseOutcome:
     return _multiplied(candidates, factors, lambda row: f"{age_days[row]:.1f} days old, {said}")
 
 
-def tagging_factor(age_hours: Scores, window_hours: float, max_boost: float) -> Scores:
+TAGGING_WINDOW_HOURS = 24.0
+TAGGING_MAX_BOOST = 1.5  # of a memory filed this moment
+
+
+def tagging_factor(
+    age_hours: Scores,
+    window_hours: float = TAGGING_WINDOW_HOURS,
+    max_boost: float = TAGGING_MAX_BOOST,
+) -> Scores:
     """Return max_boost at age 0, falling linearly to 1 at the window's end."""
     with np.errstate(over="ignore"):
         elapsed = np.clip(age_hours / window_hours, 0.0, 1.0)
@@ -142,19 +149,27 @@ def tagging_factor(age_hours: Scores, window_hours: float, max_boost: float) -> 
 
 def tagging(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Multiply by `tagging_factor` of the time since filing, which is the memory's date."""
-    window_hours = search.profile.tagging_window_hours
     created = search.reader.created_at(candidates.positions)
     age_hours = ages_s(created, search.now_us) / SECONDS_PER_HOUR
-    boosts = tagging_factor(age_hours, window_hours, search.profile.tagging_max_boost)
-    factors = np.where(is_dated(created), boosts, 1.0)
-    said = [f"filed {hours:.1f} h ago, window {window_hours:g} h" for hours in age_hours.tolist()]
-    return _multiplied(candidates, factors, said.__getitem__)
+    factors = np.where(is_dated(created), tagging_factor(age_hours), 1.0)
+    window = f"window {TAGGING_WINDOW_HOURS:g} h"
+    return _multiplied(
+        candidates, factors, lambda row: f"filed {age_hours[row]:.1f} h ago, {window}"
+    )
 
 
 # Phase 2: what was recalled together with the other candidates before ranks higher.
 
 
-def association_factor(co_retrievals: Codes, coefficient: float, max_boost: float) -> Scores:
+ASSOCIATION_COEFFICIENT = 0.15  # how fast it grows
+ASSOCIATION_MAX_BOOST = 1.5
+
+
+def association_factor(
+    co_retrievals: Codes,
+    coefficient: float = ASSOCIATION_COEFFICIENT,
+    max_boost: float = ASSOCIATION_MAX_BOOST,
+) -> Scores:
     """Return clamp(1 + c ln(1 + n), 1, max_boost); below 0 n counts as 0."""
     counts = np.maximum(co_retrievals, 0).astype(np.float64)
     with np.errstate(over="ignore"):
@@ -163,11 +178,11 @@ def association_factor(co_retrievals: Codes, coefficient: float, max_boost: floa
 
 def association(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Multiply by `association_factor` of the common retrievals with all other candidates."""
-    profile, together = search.profile, search.co_retrievals(candidates.positions)
-    boost = (profile.association_coefficient, profile.association_max_boost)
-    factors = association_factor(together, *boost)
+    together = search.co_retrievals(candidates.positions)
     return _multiplied(
-        candidates, factors, lambda row: f"recalls with other candidates: {together[row]}"
+        candidates,
+        association_factor(together),
+        lambda row: f"recalls with other candidates: {together[row]}",
     )
 
 
@@ -199,6 +214,10 @@ PAST_QUERIES_AT_MOST = 20  # more smooths the choice of words, fewer keeps it to
 RESULTS_PER_QUERY = 5  # best results of one whose words count; more adds words of weaker hits
 CONTENT_CHARS = 240  # of a memory whose words count; more adds words from beside its point
 LEAST_CHARS = 2  # shorter words say too little to ask with
+MAX_TERMS = 3  # further questions at most; each costs a search
+LEAST_QUERY_SIMILARITY = 0.65  # cosine of a past query; less takes words from unrelated ones
+EXPANSION_BOOST = 0.7  # factor on what only a further question found
+LOOKBACK_DAYS = 60  # how old a past query may be
 _DAY_US = 86_400_000_000
 
 
@@ -225,10 +244,9 @@ def expansion_terms(query: str, texts: Iterable[str], at_most: int) -> list[str]
 
 def query_expansion(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Add what further questions find; what the query itself found keeps its score."""
-    asked, boost = search.query.text, search.profile.query_expansion_boost
-    similar = _similar(search)
+    asked, similar = search.query.text, _similar(search)
     texts = _texts_found(similar, search)
-    terms = expansion_terms(asked, texts, search.profile.query_expansion_max_terms)
+    terms = expansion_terms(asked, texts, MAX_TERMS)
     found = _ask(terms, candidates, search)
     after = candidates
     if found:
@@ -241,13 +259,13 @@ def query_expansion(candidates: Candidates, search: Search) -> PhaseOutcome:
         after = both.rescored(both.scores)
     return PhaseOutcome(
         after,
-        lambda position: f"found by asking again with '{found[position][1]}': x{boost:g}",
+        lambda position: f"found by asking again with '{found[position][1]}': x{EXPANSION_BOOST:g}",
         notes={
             "applied": bool(terms),
             "original_query": asked,
             "similar_past_queries": len(similar),
             "expansion_terms": terms,
-            "expansion_boost": boost,
+            "expansion_boost": EXPANSION_BOOST,
             "results_from_original": candidates.size,
             "results_from_expansion": len(found),
         },
@@ -255,12 +273,11 @@ def query_expansion(candidates: Candidates, search: Search) -> PhaseOutcome:
 
 
 def _similar(search: Search) -> list[PastQuery]:
-    profile, wording = search.profile, search.query.text.split()
-    since_us = search.now_us - profile.query_expansion_lookback_days * _DAY_US
+    wording, since_us = search.query.text.split(), search.now_us - LOOKBACK_DAYS * _DAY_US
     return [
         q
         for q in search.past_queries(since_us=since_us, limit=PAST_QUERIES_AT_MOST)
-        if q.similarity >= profile.query_expansion_similarity_threshold
+        if q.similarity >= LEAST_QUERY_SIMILARITY
         and q.asked_us <= search.now_us
         and q.text.split() != wording
     ]
@@ -283,7 +300,7 @@ def _ask(
     for term in terms:
         question = f"{search.query.text} {term}"
         positions, scores = search.search(question, max(profile.depth, search.k))
-        boosted = scores * profile.query_expansion_boost
+        boosted = scores * EXPANSION_BOOST
         for position, score in zip(positions.tolist(), boosted.tolist(), strict=True):
             if position not in known and score > found.get(position, (0.0, ""))[0]:
                 found[position] = (score, term)
@@ -306,7 +323,12 @@ def _words() -> re.Pattern[str]:
 PINNED_TAG = "pinned"  # in any case: pinned by their author
 SPREAD_GAIN = 0.2  # for one more day of use: more favours steady use over a busy day
 SPREAD_CAP_DAYS = 10  # a higher cap lets years of use crowd out this month's
-USED_PER_ITEM = 2  # most-used memories per pinned item (the reference: 10 for 5); a row each
+MOST_USED = 10  # most-used memories that may be pinned; a row each
+PINNED_BOOST = 0.04  # a pinned memory gains this share of the way to 1
+MOST_PINNED = 5
+MOST_PINNED_TOKENS = 2_000  # of all pinned memories together
+LEAST_MULTIPLIER = 1.5  # LTP multiplier from which what is used most is pinned
+NEW_HOURS = 48.0  # how long a memory is new, and pinned for that
 
 
 def pinning_score(multipliers: Scores, days: Codes) -> Scores:
@@ -336,35 +358,32 @@ def choose_pinned(
 def pinned(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Lift the candidates that are pinned by `pinned_score`.
 
-    Pinned are, best `pinning_score` first and inside the profile's budget of items and tokens: the
-    most used memories with an LTP multiplier of at least pinned_ltp_threshold, whether this query
-    found them or not, and, with pinned_include_tagged, candidates that were filed inside
-    pinned_tagged_window_hours or carry the tag "pinned". Only candidates gain score.
+    Pinned are, best `pinning_score` first, at most MOST_PINNED of MOST_PINNED_TOKENS: the most used
+    memories with an LTP multiplier of at least LEAST_MULTIPLIER, whether this query found them or
+    not, and candidates that are new or carry the tag "pinned". Only candidates gain score.
     """
     if not candidates.size:
         return PhaseOutcome(candidates)
-    profile = search.profile
-    most_used = search.most_used(USED_PER_ITEM * profile.pinned_max_items).tolist()
+    most_used = search.most_used(MOST_USED).tolist()
     # Candidates first and in their order: of equal pinning scores, the better answer is pinned.
     known = list(dict.fromkeys([*candidates.positions.tolist(), *most_used]))
     rows = search.reader.describe(known)
     usage = search.usage_of(np.array(known, dtype=np.int64))
-    multipliers, used = ltp_multiplier(usage.recent, profile.ltp_max_boost), set(most_used)
+    multipliers, used = ltp_multiplier(usage.recent), set(most_used)
     reasons = {
         p: f"recalls lately: {recent}; days with recalls: {days}"
         for p, recent, days, m in zip(known, usage.recent, usage.days, multipliers, strict=True)
-        if p in used and m >= profile.pinned_ltp_threshold
+        if p in used and m >= LEAST_MULTIPLIER
     }
-    if profile.pinned_include_tagged:
-        reasons |= _pinned_by_author(candidates.positions, rows, search)
+    reasons |= _pinned_by_author(candidates.positions, rows, search)
     places = [index for index, position in enumerate(known) if position in reasons]
     tokens = [estimate_tokens(rows[known[place]]["content"]) for place in places]
     scores = pinning_score(multipliers, usage.days)[places]
-    chosen = choose_pinned(scores, tokens, profile.pinned_max_items, profile.pinned_max_tokens)
+    chosen = choose_pinned(scores, tokens, MOST_PINNED, MOST_PINNED_TOKENS)
     lifted = np.isin(candidates.positions, [known[places[row]] for row in chosen])
     if not lifted.any():
         return PhaseOutcome(candidates)
-    gained = pinned_score(candidates.scores, profile.pinned_boost)
+    gained = pinned_score(candidates.scores, PINNED_BOOST)
     hits: list[int] = candidates.positions[lifted].tolist()
     spent = sum(tokens[row] for row in chosen)
     return PhaseOutcome(
@@ -381,14 +400,13 @@ def _pinned_by_author(
     """Return, by position, why a candidate is pinned by its tag or by when it was filed."""
     created = search.reader.created_at(positions)
     age_hours = ages_s(created, search.now_us) / SECONDS_PER_HOUR
-    window = search.profile.pinned_tagged_window_hours
-    recent = is_dated(created) & (age_hours <= window)
+    recent = is_dated(created) & (age_hours <= NEW_HOURS)
     reasons: dict[int, str] = {}
     for row, position in enumerate(positions.tolist()):
         if any(tag.strip().casefold() == PINNED_TAG for tag in rows[position]["tags"]):
             reasons[position] = f'tagged "{PINNED_TAG}"'
         elif recent[row]:
-            reasons[position] = f"filed {age_hours[row]:.1f} h ago (window {window:g} h)"
+            reasons[position] = f"filed {age_hours[row]:.1f} h ago (window {NEW_HOURS:g} h)"
     return reasons
 
 
@@ -401,7 +419,6 @@ def _pinned_by_author(
 # - The authored term a(d) is the memory's importance: the weight that whoever wrote it gave it.
 # - The largest access count is the corpus's, as the document says; the code takes that of the
 #   first pass, so that the same memory's authority would depend on the query.
-# - Authority weights that are all 0 fall back to their own defaults, not to section 1's.
 # - Authority multiplies through a floor: without one (floor 0, the reference) a memory that nobody
 #   wrote by hand or recalled keeps 0.1 % of its score after a week, whatever its similarity.
 
@@ -409,9 +426,13 @@ def _pinned_by_author(
 # others are somebody's; and S, what that closeness is worth (section 1.3: tuned, not derived).
 SCOPE_SESSION, SCOPE_USER, SCOPE_GLOBAL = 0, 1, 2
 SCOPE_WEIGHTS = (1.0, 0.6, 0.3)
-# alpha, beta, gamma and alpha_r, alpha_f, alpha_a if a profile sets all three to 0.
-DEFAULT_MIXTURE = (0.7, 0.2, 0.1)
-DEFAULT_AUTHORITY = (0.5, 0.2, 0.3)
+# alpha, beta, gamma of section 1; alpha_r, alpha_f, alpha_a of section 7, each summing to 1; kappa.
+MIXTURE = (0.7, 0.2, 0.1)
+AUTHORITY = (0.5, 0.2, 0.3)
+KEYWORD_GAIN = 0.3
+# lambda by scope: half-lives of 1.9 hours, 19 hours and 4 days; and that of authority, 19 hours.
+DECAYS_PER_S = (1e-4, 1e-5, 2e-6)
+AUTHORITY_DECAY_PER_S = 1e-5
 
 
 def score_hybrid(
@@ -419,14 +440,12 @@ def score_hybrid(
     created_at_us: Positions,
     now_us: int,
     scopes: Codes,
-    profile: RetrievalProfile,
+    mixture: tuple[float, float, float] = MIXTURE,
+    decays_per_s: tuple[float, float, float] = DECAYS_PER_S,
 ) -> Scores:
     """Return alpha cos + beta exp(-lambda age) + gamma S, in [0, 1], (m,) (sections 1, 2)."""
-    p = profile
-    mixture = (p.hybrid_similarity_weight, p.hybrid_recency_weight, p.hybrid_scope_weight)
-    rates = (p.session_decay_per_s, p.user_decay_per_s, p.global_decay_per_s)
-    alpha, beta, gamma = convex_weights(mixture, DEFAULT_MIXTURE)
-    recency = decayed(ages_s(created_at_us, now_us), np.array(rates)[scopes])
+    alpha, beta, gamma = mixture
+    recency = decayed(ages_s(created_at_us, now_us), np.array(decays_per_s)[scopes])
     closeness = np.array(SCOPE_WEIGHTS)[scopes]
     return np.minimum(alpha * unit_of(cosines) + beta * recency + gamma * closeness, 1.0)
 
@@ -441,6 +460,8 @@ def score_two_pass(
     coverage: Scores,
     profile: RetrievalProfile,
     k: int,
+    weights: tuple[float, float, float] = AUTHORITY,
+    kappa: float = KEYWORD_GAIN,
 ) -> tuple[NDArray[np.int64], Scores]:
     """Return the rows that pass the first pass, nearest first, and their scores of the second.
 
@@ -454,9 +475,8 @@ def score_two_pass(
     rows = np.argsort(-known, kind="stable")[: max(profile.coarse_depth, k)]
     rows = rows[known[rows] >= profile.coarse_threshold]
     ages = ages_s(created_at_us[rows], now_us)
-    omegas = authority(ages, access_counts[rows], max_access, authored[rows], profile)
-    floor, kappa = profile.authority_floor, profile.keyword_gain
-    factor = floor + (1.0 - floor) * omegas
+    omegas = authority(ages, access_counts[rows], max_access, authored[rows], weights)
+    factor = profile.authority_floor + (1.0 - profile.authority_floor) * omegas
     support = np.minimum((1.0 + kappa * unit_of(coverage[rows])) / (1.0 + kappa), 1.0)
     return rows, factor * np.maximum(known[rows], 0.0) * support
 
@@ -466,19 +486,18 @@ def authority(
     access_counts: Codes,
     max_access: int,
     authored: NDArray[np.floating],
-    profile: RetrievalProfile,
+    weights: tuple[float, float, float] = AUTHORITY,
+    decay_per_s: float = AUTHORITY_DECAY_PER_S,
 ) -> Scores:
     """Return omega = alpha_r exp(-lambda_r age) + alpha_f f + alpha_a a, in [0, 1] (section 7.3).
 
     f = ln(1 + count) / ln(max_access + 2); the asymmetry keeps a corpus without any access defined.
     """
-    names = ("recency", "frequency", "authored")
-    weights = [getattr(profile, f"authority_{name}_weight") for name in names]
-    alpha_r, alpha_f, alpha_a = convex_weights(weights, DEFAULT_AUTHORITY)
+    alpha_r, alpha_f, alpha_a = weights
     most = max(max_access, 0)
     counts = np.clip(access_counts, 0, most).astype(np.float64)
     frequency = np.log1p(counts) / np.log(most + 2.0)
-    recency = decayed(ages_s, profile.authority_decay_per_s)
+    recency = decayed(ages_s, decay_per_s)
     return np.minimum(alpha_r * recency + alpha_f * frequency + alpha_a * unit_of(authored), 1.0)
 
 
@@ -528,13 +547,6 @@ def unit_of(values: NDArray[np.floating]) -> Scores:
     return np.clip(np.where(np.isfinite(exact), exact, 0.0), 0.0, 1.0)
 
 
-def convex_weights(weights: Sequence[float], fallback: Sequence[float]) -> Scores:
-    """Return the weights clamped to [0, 1] and scaled to sum to 1; the fallback if all are 0."""
-    clamped = unit_of(np.array(weights, dtype=np.float64))
-    total = math.fsum(clamped)
-    return clamped / total if total > 0.0 else np.array(fallback, dtype=np.float64)
-
-
 def decayed(ages_s: Scores, rates_per_s: Scores | float) -> Scores:
     """Return exp(-rate * age), in [0, 1], exactly 1 at age 0."""
     with np.errstate(over="ignore"):
@@ -557,7 +569,7 @@ def score_candidates(search: Search, text: str, dense: Leg) -> tuple[Positions, 
             None if asking < 0 else asking,
             has_owners=bool(owners.values),
         )
-        scores = score_hybrid(cosines, created, search.now_us, scopes, profile)
+        scores = score_hybrid(cosines, created, search.now_us, scopes)
     else:
         counts, inputs = search.usage_of(positions).recent, search.inputs
         first = inputs.most_used(1) if inputs.knows_usage() else []

@@ -87,20 +87,9 @@ class RetrievalProfile:
     depth: int = _flag(50, "Candidates of each leg before fusion.", COUNT)
 
     scorer: str = _flag("fusion", "hybrid (libravdb 1), two_pass (7).", SCORERS)
-    hybrid_similarity_weight: float = _flag(0.7, "alpha of section 1: cosine.", SHARE)
-    hybrid_recency_weight: float = _flag(0.2, "beta of section 1: recency.", SHARE)
-    hybrid_scope_weight: float = _flag(0.1, "gamma of section 1: the scope.", SHARE)
     quality_penalty: float = _flag(0.5, "delta: what a summary of confidence 0 loses.", SHARE)
-    session_decay_per_s: float = _flag(1e-4, "Of the session's memories (half-life 1.9 h).", WEIGHT)
-    user_decay_per_s: float = _flag(1e-5, "Of the user's durable memories (19 h).", WEIGHT)
-    global_decay_per_s: float = _flag(2e-6, "Of nobody's among several users' (4 d).", WEIGHT)
     coarse_depth: int = _flag(16, "k1 of section 7, candidates of the first pass.", COUNT)
     coarse_threshold: float = _flag(0.2, "theta1 of section 7, its least cosine.", COSINE)
-    keyword_gain: float = _flag(0.3, "kappa of section 7, for the query's words.", WEIGHT)
-    authority_recency_weight: float = _flag(0.5, "alpha_r of section 7.", SHARE)
-    authority_frequency_weight: float = _flag(0.2, "alpha_f of section 7.", SHARE)
-    authority_authored_weight: float = _flag(0.3, "alpha_a of section 7.", SHARE)
-    authority_decay_per_s: float = _flag(1e-5, "lambda_r of section 7.", WEIGHT)
     authority_floor: float = _flag(0.5, "Least factor of authority; 0 is the reference.", SHARE)
 
     model_guard: bool = _flag(True, "Compare the query's encoder with the one of the vectors.")
@@ -113,45 +102,24 @@ class RetrievalProfile:
     date_boost: float = _flag(0.5, "For memories of the dates that the query names; 0: off.", SHARE)
 
     ltp_enabled: bool = _flag(False, "Phase 1, lift what was recalled often lately.")
-    ltp_window_days: int = _flag(30, "Retrievals of this many days count.", DAYS)
-    ltp_max_boost: float = _flag(2.0, "Largest multiplier.", BOOST)
     time_decay_enabled: bool = _flag(False, "Phase 1, let age lower the score.")
     half_life_days: float = _flag(90.0, "Age at which what decays has halved.", DURATION)
     decay_floor: float = _flag(0.9, "Share that age never takes; 0 is the reference.", SHARE)
     tagging_enabled: bool = _flag(False, "Phase 1, lift what was filed in the last hours.")
-    tagging_window_hours: float = _flag(24.0, "The boost falls to 1 until then.", DURATION)
-    tagging_max_boost: float = _flag(1.5, "Multiplier of a memory filed this moment.", BOOST)
 
     association_enabled: bool = _flag(False, "Phase 2, lift what was recalled together.")
-    association_coefficient: float = _flag(0.15, "c in 1 + c * ln(1 + co-retrievals).", WEIGHT)
-    association_max_boost: float = _flag(1.5, "Largest multiplier.", BOOST)
 
     mmr_enabled: bool = _flag(False, "Phase 5, trade relevance for diversity.")
     mmr_lambda: float = _flag(0.7, "Share of relevance; 1 leaves the order alone.", SHARE)
 
     pinned_memory_enabled: bool = _flag(False, "Phase 6, lift what was used most or filed last.")
-    pinned_boost: float = _flag(0.04, "A pinned memory gains boost * (1 - score).", SHARE)
-    pinned_max_items: int = _flag(5, "At most so many are pinned.", COUNT)
-    pinned_max_tokens: int = _flag(2000, "And at most so many tokens of them.", COUNT)
-    pinned_ltp_threshold: float = _flag(1.5, "LTP multiplier from which one may be pinned.", BOOST)
-    pinned_include_tagged: bool = _flag(True, "Pin what is new or tagged pinned.")
-    pinned_tagged_window_hours: float = _flag(48.0, "What new means.", DURATION)
 
     query_expansion_enabled: bool = _flag(False, "Phase 7, ask again with words of past finds.")
-    query_expansion_max_terms: int = _flag(3, "At most so many further questions.", COUNT)
-    query_expansion_similarity_threshold: float = _flag(0.65, "Of a past query.", SHARE)
-    query_expansion_boost: float = _flag(0.7, "Factor on what only they found.", SHARE)
-    query_expansion_lookback_days: int = _flag(60, "How old a query may be.", DAYS)
 
     supersede_filter_enabled: bool = _flag(False, "Phase 8, notice what is said anew.")
-    supersede_similarity_threshold: float = _flag(0.86, "Least cosine of the two.", SHARE)
-    supersede_min_age_gap_days: int = _flag(7, "Least days between.", DAYS_OR_NONE)
     supersede_action: str = _flag("filter", "Remove it, or say so.", SUPERSEDE_ACTIONS)
-    supersede_max_candidates: int = _flag(10, "At most so many in one recall.", COUNT)
 
     consolidation_enabled: bool = _flag(False, "Phase 9, a summary stands for its turns.")
-    include_consolidated_summaries: bool = _flag(True, "Off: turns only name it.")
-    include_consolidated_sources: bool = _flag(False, "Name the turns under it.")
     turn_view: str = _flag("raw", "Search turns, or the summaries that cover them.", TURN_VIEWS)
     summary_vectors: str = _flag("own", "By its text, or its two nearest turns.", SUMMARY_VECTORS)
     include_archived: bool = _flag(False, "Search archived memories as well.")
@@ -164,8 +132,6 @@ class RetrievalProfile:
     candidate_trace: bool = _flag(False, "Return what was dropped, where and why.")
     replay_log: bool = _flag(False, "Keep what a re-run needs, the query's text included.")
 
-    paginated_scoring: bool = _flag(True, "Phase 14, scan the store in keyset batches.")
-    batch_size: int = _flag(5000, "Rows per batch.", COUNT)
     max_scan_depth: int = _flag(0, "Rows that a scan reads at most; 0 reads all.", COUNT_OR_NONE)
 
     adaptive_compaction: bool = _flag(False, "Phase 13, choose by use what to compact.")
@@ -215,7 +181,7 @@ _HEADINGS = {
     "consolidation_enabled": "summaries (phase 9)",
     "wing_diversity_weight": "balance of wings (phase 11)",
     "explain": "explaining (phase 12)",
-    "paginated_scoring": "scans (phase 14)",
+    "max_scan_depth": "scans (phase 14)",
     "adaptive_compaction": "compaction (phase 13)",
 }
 _STARTS = [FIELD_NAMES.index(first) for first in _HEADINGS]
@@ -262,8 +228,7 @@ OFF: Mapping[str, Any] = {
     "decay_enabled": False,
 }  # fmt: skip
 """Everything that plain fusion is without, said also where the built-in default says the same: a
-layer below may have switched it on. How fast a scan reads (`paginated_scoring`) changes no result
-and stays."""
+layer below may have switched it on."""
 
 
 DEFAULT = "default"  # the profile that is always there; an unknown name falls back to it
@@ -304,13 +269,8 @@ SHIPPED: Mapping[str, Shipped] = {
     "libravdb": Shipped(
         "libravdb section 1: cosine, recency and scope, times the quality of summaries; no phases",
         {
-            **OFF, "scorer": "hybrid",
-            "hybrid_similarity_weight": 0.7, "hybrid_recency_weight": 0.2,
-            "hybrid_scope_weight": 0.1, "quality_penalty": 0.5,
-            "session_decay_per_s": 1e-4, "user_decay_per_s": 1e-5, "global_decay_per_s": 2e-6,
-            "coarse_depth": 16, "coarse_threshold": 0.2, "keyword_gain": 0.3,
-            "authority_recency_weight": 0.5, "authority_frequency_weight": 0.2,
-            "authority_authored_weight": 0.3, "authority_decay_per_s": 1e-5,
+            **OFF, "scorer": "hybrid", "quality_penalty": 0.5, "coarse_depth": 16,
+            "coarse_threshold": 0.2,
         },
     ),
     "libravdb-two-pass": Shipped(

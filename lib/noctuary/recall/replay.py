@@ -38,7 +38,7 @@ from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
 from noctuary.recall.query import Query, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallResult, RecallWarning, plain
-from noctuary.usage.reader import UsageReader
+from noctuary.usage.reader import BATCH_ROWS, UsageReader
 
 # The replay log: one packet per row, bounded in size. It holds the texts of queries, so only its
 # owner may read it, and nothing is written unless a profile says `replay_log`. Appending never
@@ -437,8 +437,8 @@ def _scan_told(recaller: Recaller, query: Query) -> dict[str, Any]:
         usage.close()
         left = usage.not_scanned
         if usage.warning is None:
-            scanned, size = max(total - left, 0), query.profile.batch_size
-            batches = -(-scanned // size) if query.profile.paginated_scoring else 1
+            scanned = max(total - left, 0)
+            batches = -(-scanned // BATCH_ROWS)
     return {
         "total": total,
         "batches_processed": batches,

@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
-from noctuary.graph.successors import CONFIDENCES, DAY_US, confidence_of, keys_of
+from noctuary.graph.successors import (
+    CONFIDENCES,
+    DAY_US,
+    LEAST_DAYS,
+    LEAST_SIMILARITY,
+    confidence_of,
+    keys_of,
+)
 from noctuary.recall.candidates import (
     Candidates,
     Dropped,
@@ -26,7 +33,6 @@ from noctuary.recall.result import RecallWarning
 
 if TYPE_CHECKING:
     from noctuary.recall.engine import Search
-    from noctuary.recall.profile import RetrievalProfile
 
 
 def quoted(text: str | None) -> str:
@@ -317,6 +323,8 @@ LEAST_CONFIDENCE = 1
 older memory and a chain goes on; below, the older is only marked. 2 leaves more stale memories in
 answers, 0 hides memories of which half the text may still hold."""
 
+MOST_STALE = 10  # of one recall; more reads more texts
+
 _ROWS_AT_ONCE = 128  # rows of the similarity matrix in memory: 10 MB at 10,000 candidates
 
 
@@ -345,16 +353,15 @@ def supersede(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Hide ("filter") or mark ("annotate") candidates that a newer memory replaces."""
     if not candidates.size:
         return PhaseOutcome(candidates)
-    profile, at_most = search.profile, search.profile.supersede_max_candidates
-    stored = _find_stale(candidates.positions, search.successors_of(candidates.positions), profile)
+    stored = _find_stale(candidates.positions, search.successors_of(candidates.positions))
     known = [stale.older for stale in stored]
     # A summary stands for many turns: that one of them is said anew must not hide the others.
     is_memory = candidates.positions < search.reader.count
     unknown = candidates.keep(is_memory & ~np.isin(candidates.positions, known))
-    stored = stored[:at_most]
-    searched, warnings = _search_stale(unknown, search, at_most - len(stored))
+    stored = stored[:MOST_STALE]
+    searched, warnings = _search_stale(unknown, search, MOST_STALE - len(stored))
     found = [*stored, *searched]
-    hides = profile.supersede_action == "filter"
+    hides = search.profile.supersede_action == "filter"
     hidden = [stale for stale in found if hides and stale.is_sure]
     marked = [stale for stale in found if not (hides and stale.is_sure)]
     rows = _predecessors(candidates.positions.tolist(), hidden)
@@ -379,7 +386,7 @@ def supersede(candidates: Candidates, search: Search) -> PhaseOutcome:
         ),
         notes={
             "checked": candidates.size,
-            "action": profile.supersede_action,
+            "action": search.profile.supersede_action,
             "superseded_filtered": len(hidden),
             "superseded_annotated": len(marked),
             "superseded_stored": len(stored),
@@ -389,24 +396,12 @@ def supersede(candidates: Candidates, search: Search) -> PhaseOutcome:
     )  # fmt: skip
 
 
-def _find_stale(
-    positions: Positions, successors: Mapping[int, Successor], profile: RetrievalProfile
-) -> list[Stale]:
+def _find_stale(positions: Positions, links: Mapping[int, Successor]) -> list[Stale]:
     """Return the candidates that have a stored successor, the surest first, then in their order.
 
     The heir is the last memory of the chain that sure links lead to. A damaged table may hold a
     cycle: none of its memories replaces another.
     """
-    links = {
-        older: link
-        for older, link in successors.items()
-        if link.reason != "near_duplicate"
-        or link.similarity is None
-        or (
-            link.similarity >= profile.supersede_similarity_threshold
-            and link.age_gap_days >= profile.supersede_min_age_gap_days
-        )
-    }
     sure = {older: link for older, link in links.items() if link.confidence >= LEAST_CONFIDENCE}
     found: list[Stale] = []
     rank = {position: row for row, position in enumerate(positions.tolist())}
@@ -446,7 +441,7 @@ def _search_stale(
     """Return those that another candidate says anew, and what kept the search from being made."""
     if candidates.size < 2 or not at_most:
         return [], ()
-    profile, reader = search.profile, search.reader
+    reader = search.reader
     vectors = reader.vectors_at(candidates.positions)
     if vectors is None:
         message = "this snapshot has no vectors: stale memories are not told from their successors"
@@ -459,9 +454,7 @@ def _search_stale(
         wing_codes([rows[p]["user"] for p in positions]),
         np.where([wing is None for wing in wings], -1, wing_codes(wings)),
         [rows[p]["content"] for p in positions],
-        least_similarity=profile.supersede_similarity_threshold,
-        least_days=profile.supersede_min_age_gap_days,
-        at_most=at_most,
+        at_most,
     )
     found: list[Stale] = []
     for pair in pairs:
@@ -484,10 +477,10 @@ def find_superseded(
     owners: NDArray[np.int64],
     wings: NDArray[np.int64],
     texts: Sequence[str],
-    *,
-    least_similarity: float,
-    least_days: int,
     at_most: int,
+    *,
+    least_similarity: float = LEAST_SIMILARITY,
+    least_days: int = LEAST_DAYS,
 ) -> list[Superseded]:
     """Return the superseded rows, those of the highest confidence first, then most similar.
 
@@ -576,8 +569,7 @@ def _marks(candidates: Candidates, marked: Iterable[Stale]) -> dict[int, dict[st
 # Phase 9: an accepted summary stands for the turns that it was made of, if at least `LEAST_SOURCES`
 # of them are candidates: one turn that is on point says more than a text about its whole stretch.
 # The reference appends the summary with a fixed 0.5; here it has the score of its best turn times
-# its quality. Without `include_consolidated_summaries` turns only name their summary. Nothing is
-# ever out of reach: a summary expands to its turns.
+# its quality. Nothing is ever out of reach: a summary expands to its turns.
 #
 # Sources: research/mempalace.md section 1, phase 9; libravdb section 1 (quality).
 
@@ -587,10 +579,6 @@ LEAST_SOURCES = 2  # more keeps more single turns, 1 would replace every turn th
 def consolidation(candidates: Candidates, search: Search) -> PhaseOutcome:
     """Replace turns by the accepted summary that they share."""
     profile, summaries = search.profile, search.summaries_of(candidates.positions)
-    if summaries and not profile.include_consolidated_summaries:
-        into = {p: {"consolidated_into": PositionRef(s.position)} for p, s in summaries.items()}
-        notes = {"applied": False, "turns_with_summary": len(summaries)}
-        return PhaseOutcome(candidates, annotations=into, notes=notes)
     positions, scores = candidates.positions.tolist(), candidates.scores.tolist()
     # Rows of the turns of each summary, best first, in the order of their best.
     rows_of: dict[SummaryView, list[int]] = {}
@@ -611,9 +599,7 @@ def consolidation(candidates: Candidates, search: Search) -> PhaseOutcome:
         )
 
     def shown(summary: SummaryView) -> dict[str, Any]:
-        told: dict[str, Any] = {"is_consolidated": True, "source_count": len(summary.sources)}
-        if profile.include_consolidated_sources:
-            told["sources"] = [PositionRef(p) for p in summary.sources]
+        told = {"is_consolidated": True, "source_count": len(summary.sources)}
         return {"consolidation": told}
 
     dropped = [

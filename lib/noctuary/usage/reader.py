@@ -41,26 +41,27 @@ AS_OF_US = "as_of_us"  # When the night counted, microseconds since the epoch
 DIGEST = "digest"  # Of window, `access` and `co_retrieval` (SHA-256): equal ones answer alike
 NOT_SCANNED = "ltp_not_scanned"  # Memories that the last scan left out because of max_scan_depth
 RESUME_AT = "ltp_resume_at"  # Position from which the next bounded scan goes on
+BATCH_ROWS = 5_000  # Of a scan: more is a little faster and takes more memory
 
 # Long-term potentiation: what is recalled often counts more. Two faces of one number: the
-# multiplier in [1, max_boost] for ranking, the score in [0, 1] for thresholds of compaction.
+# multiplier in [1, LTP_MAX_BOOST] for ranking, the score in [0, 1] for thresholds of compaction.
 
 Ints, Floats = NDArray[np.int64], NDArray[np.float64]
 
 # Weight of ln(1 + n) (MemPalace #441): with it 27 retrievals in the window double a score.
 LTP_GAIN = 0.3
+LTP_MAX_BOOST = 2.0  # of the multiplier: more favours the few that are always recalled
+LTP_WINDOW_DAYS = 30  # retrievals of this many days count; fewer forgets habits faster
 _DAY_US = 86_400_000_000
 
 
-def ltp_multiplier(retrievals: Ints, max_boost: float) -> Floats:
+def ltp_multiplier(retrievals: Ints, max_boost: float = LTP_MAX_BOOST) -> Floats:
     """Return clamp(1 + 0.3 * ln(1 + n), 1, max_boost) of n >= 0 retrievals inside the window."""
     return np.clip(1.0 + LTP_GAIN * np.log1p(np.maximum(retrievals, 0)), 1.0, max_boost)
 
 
-def ltp_score(multiplier: Floats, max_boost: float) -> Floats:
-    """Return the multiplier on a scale of [0, 1]; 0 where max_boost is 1: use says nothing then."""
-    if max_boost <= 1.0:
-        return np.zeros_like(multiplier)
+def ltp_score(multiplier: Floats, max_boost: float = LTP_MAX_BOOST) -> Floats:
+    """Return the multiplier on a scale of [0, 1]; `max_boost` is above 1."""
     return np.clip((multiplier - 1.0) / (max_boost - 1.0), 0.0, 1.0)
 
 

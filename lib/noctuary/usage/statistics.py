@@ -24,6 +24,7 @@ from noctuary.core.types import fire
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.usage.reader import (
     AS_OF_US,
+    BATCH_ROWS,
     DIGEST,
     FORMAT,
     NOT_SCANNED,
@@ -283,9 +284,7 @@ _UPSERT = """
 class ScoringRules(NamedTuple):
     """What a profile says about scoring."""
 
-    batch_size: int  # Memories per batch, >= 1
     max_scan_depth: int  # Memories scanned at most, 0 for all
-    max_boost: float  # Upper bound of the multiplier, >= 1
     decay_lambda: float  # Decay per day, >= 0; 0 where decay is off
 
 
@@ -398,7 +397,7 @@ def _pages(db: sqlite3.Connection, total: int, rules: ScoringRules) -> Iterator[
         found = db.execute("SELECT value FROM meta WHERE key = ?", [RESUME_AT]).fetchone()
         start = int(found[0]) if found and int(found[0]) < total else 0
     while left:
-        stop = min(start + rules.batch_size, start + left, total)
+        stop = min(start + BATCH_ROWS, start + left, total)
         yield slice(start, stop)
         left -= stop - start
         start = stop % total
@@ -413,8 +412,8 @@ def _score(
 ) -> Iterator[tuple[Any, ...]]:
     """Return the rows of the table `ltp` of some memories."""
     recent, _, last_us = read_counts(db, memory_ids)
-    multiplier = ltp_multiplier(recent, rules.max_boost)
-    score = ltp_score(multiplier, rules.max_boost)
+    multiplier = ltp_multiplier(recent)
+    score = ltp_score(multiplier)
     accessed_us = last_accessed(last_us, created_at_us)
     faded = decayed(score, idle_days(accessed_us, as_of_us), rules.decay_lambda)
     columns = (column.tolist() for column in (multiplier, score, faded, accessed_us))

@@ -74,7 +74,7 @@ def test_show_names_every_layer(
         "[profiles.mine]\ninherits = 'synapse'\nrrf_k = 30\n"
     )
     monkeypatch.setenv("NOCTUARY_RECALL_GRAPH_WEIGHT", "0.5")
-    plain_store.paths.profiles.write_text("[default]\nltp_window_days = 7\n")
+    plain_store.paths.profiles.write_text("[default]\nhalf_life_days = 7\n")
     found = run_json("profile", "show", "--store", str(plain_store.root))
     assert (found["requested"], found["used"], found["warnings"]) == (None, "mine", [])
     assert list(found["flags"]) == list(FIELD_NAMES)
@@ -82,7 +82,7 @@ def test_show_names_every_layer(
     assert rows["importance_prior"] == (0.2, f"config [recall] in {config}")
     assert rows["graph_weight"] == (0.5, "environment NOCTUARY_RECALL_GRAPH_WEIGHT")
     assert rows["depth"] == (40, "config [profiles.default]")
-    assert rows["ltp_window_days"] == (7, "store profiles.toml [default]")
+    assert rows["half_life_days"] == (7, "store profiles.toml [default]")
     assert rows["decay_floor"] == (0.0, "named mine (config), inherits synapse (shipped)")
     assert rows["rrf_k"] == (30, "named mine (config)")
     assert found["flags"]["rrf_k"]["built_in"] == 60

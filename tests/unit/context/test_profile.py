@@ -9,11 +9,9 @@ from noctuary.context.prompt import PROFILES, ContextProfile, profile_named
 from noctuary.recall.profile import RetrievalProfile
 
 REFERENCE = {
-    "coarse_depth": 16, "coarse_threshold": 0.2, "keyword_gain": 0.3, "final_depth": 8,
-    "hop_decay": 0.5, "hop_threshold": 0.15, "authority_recency_weight": 0.5,
-    "authority_frequency_weight": 0.2, "authority_authored_weight": 0.3,
-    "authority_decay_per_s": 1e-5, "authority_floor": 0.0, "hard_fraction": 0.0,
-    "soft_fraction": 0.3, "tail_target_tokens": 128, "min_tail_turns": 4,
+    "coarse_depth": 16, "coarse_threshold": 0.2, "final_depth": 8, "hop_decay": 0.5,
+    "hop_threshold": 0.15, "authority_floor": 0.0, "hard_fraction": 0.0, "soft_fraction": 0.3,
+    "tail_target_tokens": 128, "min_tail_turns": 4,
 }  # fmt: skip
 
 
@@ -30,18 +28,10 @@ def test_the_default_differs_from_it_in_the_floor_that_recall_has() -> None:
 
 
 def test_memories_are_ranked_by_the_same_constants_and_nothing_else() -> None:
-    profile = ContextProfile(
-        coarse_depth=9, coarse_threshold=0.4, keyword_gain=0.7, authority_recency_weight=0.1,
-        authority_frequency_weight=0.6, authority_authored_weight=0.2, authority_decay_per_s=2e-4,
-        authority_floor=0.25,
-    )  # fmt: skip
+    profile = ContextProfile(coarse_depth=9, coarse_threshold=0.4, authority_floor=0.25)
     flags = profile.retrieval()
     own = set(asdict(profile)) & set(flags.to_json())
-    assert own == {
-        "coarse_depth", "coarse_threshold", "keyword_gain", "authority_recency_weight",
-        "authority_frequency_weight", "authority_authored_weight", "authority_decay_per_s",
-        "authority_floor",
-    }  # fmt: skip
+    assert own == {"coarse_depth", "coarse_threshold", "authority_floor"}
     assert all(getattr(flags, name) == getattr(profile, name) for name in own)
     assert flags.scorer == "two_pass"
     assert flags.model_guard
@@ -59,9 +49,8 @@ def test_memories_are_ranked_by_the_same_constants_and_nothing_else() -> None:
         ({"hop_decay": 1.0}, ["hop_decay"]),
         ({"hop_decay": 0.0}, ["hop_decay"]),
         ({"hop_threshold": 1.1}, ["hop_threshold"]),
-        ({"keyword_gain": float("inf")}, ["keyword_gain"]),
-        ({"keyword_gain": float("nan")}, ["keyword_gain"]),
-        ({"authority_decay_per_s": -1e-9}, ["authority_decay_per_s"]),
+        ({"authority_floor": float("inf")}, ["authority_floor"]),
+        ({"authority_floor": float("nan")}, ["authority_floor"]),
         ({"coarse_threshold": -1.5}, ["coarse_threshold"]),
         ({"hard_fraction": 0.6, "soft_fraction": 0.5}, ["hard_fraction", "soft_fraction"]),
         ({"min_tail_turns": -1, "tail_target_tokens": 1.5}, ["min_tail_turns", "tail_target"]),

@@ -33,7 +33,7 @@ def test_what_is_far_or_too_deep_is_left_out() -> None:
 
 @given(
     st.floats(0.2, 1), share, share, st.floats(0, 400) | st.just(-3.0),
-    st.sampled_from([*PROFILES.values(), ContextProfile(keyword_gain=2.0, authority_floor=0.1)]),
+    st.sampled_from([*PROFILES.values(), ContextProfile(authority_floor=0.1)]),
 )  # fmt: skip
 def test_the_score_is_the_formula(
     similarity: float, covered: float, authored: float, age_days: float, profile: ContextProfile

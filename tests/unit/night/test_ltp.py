@@ -15,6 +15,7 @@ from noctuary.cli.store import examine
 from noctuary.core.store import StorePaths, path_of
 from noctuary.core.types import register_hook
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.usage import statistics
 from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.reader import UsageReader
 from noctuary.work.stage import StageResult
@@ -134,9 +135,9 @@ def test_deleted_and_newly_sensitive_memories_leave_the_file(night: Night) -> No
 def test_the_configured_profile_decides_how_it_is_scanned(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    configure(monkeypatch, batch_size=2, max_scan_depth=5, ltp_window_days=60, ltp_max_boost=1.1,
-              decay_enabled=True)  # fmt: skip
-    recalled(night, "1", days_ago=40)
+    monkeypatch.setattr(statistics, "BATCH_ROWS", 2)
+    configure(monkeypatch, max_scan_depth=5, decay_enabled=True)
+    recalled(night, "1", days_ago=20)
     seen: list[dict[str, Any]] = []
     remove = register_hook("post_batch", seen.append)
     _, scores = pass_night(night)
@@ -148,28 +149,15 @@ def test_the_configured_profile_decides_how_it_is_scanned(
         night.paths.usage,
         "SELECT ltp_multiplier, ltp_score, decayed_score FROM ltp WHERE ltp_score > 0",
     )
-    assert (multiplier, score) == (1.1, 1.0)
-    assert 0.66 < faded < 0.68, "exp(-0.01 * 40)"
+    assert (multiplier, score) == pytest.approx((1.208, 0.208), abs=1e-3)
+    assert faded == pytest.approx(score * 0.819, rel=1e-2), "exp(-0.01 * 20)"
     [finding] = [f for f in examine(night.paths) if f.name == "usage"]
     assert (finding.level, "2 memories" in finding.message) == ("warn", True)
     assert finding.remedy
-    configure(monkeypatch, batch_size=2)
+    configure(monkeypatch)
     pass_night(night)
     [finding] = [f for f in examine(night.paths) if f.name == "usage"]
     assert finding.level == "ok"
-
-
-def test_off_means_one_batch(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
-    configure(monkeypatch, batch_size=2, paginated_scoring=False)
-    _, scores = pass_night(night)
-    assert scores.notes["pagination_state"]["batches_processed"] == 1
-
-
-def test_a_window_beyond_the_retention_is_cut_to_it(
-    night: Night, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    configure(monkeypatch, ltp_window_days=365)
-    assert fold_accesses(night).facts["window_days"] == 90
 
 
 def test_a_failing_hook_is_a_note(night: Night) -> None:
@@ -196,5 +184,5 @@ def test_a_damaged_log_leaves_the_sums_and_counts_nothing_recent(night: Night) -
 
 def test_rules_of_a_profile() -> None:
     assert scoring_rules(RetrievalProfile())._asdict() == {
-        "batch_size": 5000, "max_scan_depth": 0, "max_boost": 2.0, "decay_lambda": 0.0,
+        "max_scan_depth": 0, "decay_lambda": 0.0,
     }  # fmt: skip

@@ -24,7 +24,7 @@ def test_every_layer_of_settings_and_store_counts(tmp_path: Path) -> None:
         recall=RecallSettings(profile="mine", importance_prior=0.1),
         profiles={"default": {"depth": 40}, "mine": {"inherits": "synapse"}},
     )
-    StorePaths(tmp_path).profiles.write_text("[default]\nrrf_k = 30\n[mine]\nltp_max_boost = 3\n")
+    StorePaths(tmp_path).profiles.write_text("[default]\nrrf_k = 30\n[mine]\nmmr_lambda = 0.3\n")
     found = night(tmp_path, settings)
     expected = RetrievalProfile(
         fusion="rrf",
@@ -32,7 +32,7 @@ def test_every_layer_of_settings_and_store_counts(tmp_path: Path) -> None:
         depth=40,
         rrf_k=30,
         ltp_enabled=True,
-        ltp_max_boost=3.0,
+        mmr_lambda=0.3,
         tagging_enabled=True,
         time_decay_enabled=True,
         decay_floor=0.0,

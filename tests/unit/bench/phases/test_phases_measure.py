@@ -18,6 +18,7 @@ from bench.results import read_result
 from bench.suite.loading import LoadedSet
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.statistics import Resampling
+from noctuary.recall import phases
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile
 from tests.support.arms import as_rows, build_context
@@ -95,15 +96,17 @@ def test_a_log_that_feeds_itself_differs_from_one_that_does_not(
     )
 
 
-def test_questions_of_the_other_half_expand_a_question(small: SmallSet, tmp_path: Path) -> None:
+def test_questions_of_the_other_half_expand_a_question(
+    small: SmallSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phases, "LEAST_QUERY_SIMILARITY", 0.1)
+    monkeypatch.setattr(phases, "EXPANSION_BOOST", 1.0)
     asking = Asking(small.loaded, Recaller.open(small.store), tmp_path / "scratch")
     # Else a small store is found whole, and there is nothing to add.
     few: dict[str, Any] = {"depth": 4, "graph_weight": 0.0}
     flags: dict[str, Any] = {
         **few,
         "query_expansion_enabled": True,
-        "query_expansion_similarity_threshold": 0.1,
-        "query_expansion_boost": 1.0,
     }
     expanding: dict[Use, bool] = {"queries": True, "none": False}
     for use, expected in expanding.items():

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from noctuary.recall.phases import association, association_factor
-from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of, scores_of
 
 STORE = [Stored() for _ in range(4)]
@@ -39,10 +37,3 @@ def test_pairs_with_memories_that_are_no_candidates_do_not_count() -> None:
     lookups = MemoryLookups(STORE, together={frozenset((0, 3)): 100})
     before = candidates_of((0, 0.6), (1, 0.5))
     assert association(before, context_of(lookups)).candidates is before
-
-
-def test_coefficient_and_bound_are_the_profiles() -> None:
-    lookups = MemoryLookups(STORE, together={frozenset((0, 1)): 1000})
-    bounded = replace(RetrievalProfile(), association_coefficient=1e9, association_max_boost=1.25)
-    found = association(candidates_of((0, 0.4), (1, 0.2)), context_of(lookups, bounded))
-    assert scores_of(found.candidates) == {0: 0.5, 1: 0.25}

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from noctuary.recall.phases import ltp
-from noctuary.recall.profile import RetrievalProfile
 from noctuary.usage.reader import ltp_multiplier
 from tests.support.lookups import (
     MemoryLookups,
@@ -40,15 +38,6 @@ def test_what_was_recalled_often_overtakes_what_was_not() -> None:
     assert scores_of(outcome.candidates) == pytest.approx({1: 0.79986, 0: 0.5}, abs=1e-5)
     assert outcome.reason_of is not None
     assert outcome.reason_of(1) == "recalls lately: 27 (factor 2.000)"
-
-
-def test_the_profile_bounds_the_boost() -> None:
-    lookups = MemoryLookups([Stored()], used={0: Used(recent=27)})
-    profile = replace(RetrievalProfile(), ltp_max_boost=1.25, ltp_window_days=7)
-    outcome = ltp(candidates_of((0, 0.4)), context_of(lookups, profile))
-    assert scores_of(outcome.candidates) == {0: 0.5}
-    assert outcome.reason_of is not None
-    assert "recalls lately: 27" in outcome.reason_of(0)
 
 
 def test_without_usage_nothing_changes() -> None:

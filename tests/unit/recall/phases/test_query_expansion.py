@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from noctuary.recall import phases
 from noctuary.recall.candidates import Candidates, PastQuery
 from noctuary.recall.phases import expansion_terms, query_expansion
 from noctuary.recall.profile import RetrievalProfile
@@ -17,7 +18,14 @@ from tests.support.lookups import (
     scores_of,
 )
 
-ON = RetrievalProfile(query_expansion_enabled=True, query_expansion_max_terms=2)
+ON = RetrievalProfile(query_expansion_enabled=True)
+
+
+@pytest.fixture(autouse=True)
+def two_terms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phases, "MAX_TERMS", 2)
+
+
 MEMORIES = [
     Stored("The visa for Cambodia: Phnom Penh embassy.", wing="flights", room="visa"),
     Stored("Embassy opening hours"),
@@ -93,12 +101,6 @@ def test_queries_that_say_nothing(query: PastQuery) -> None:
     assert outcome.candidates is BEFORE
     assert outcome.notes["applied"] is False
     assert outcome.notes["similar_past_queries"] == 0
-
-
-def test_a_boost_of_zero_adds_nobody() -> None:
-    profile = replace(ON, query_expansion_boost=0.0)
-    outcome = query_expansion(BEFORE, context_of(house(asked()), profile, query=QUERY))
-    assert outcome.candidates.size == 1
 
 
 def test_only_the_head_of_a_past_answer_counts() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from noctuary.core.types import UNDATED_US
 from noctuary.graph.successors import Keys, confidence_of, keys_of
+from noctuary.recall import selection
 from noctuary.recall.candidates import PhaseOutcome, PositionRef
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.selection import find_superseded, supersede
@@ -124,11 +125,6 @@ def test_two_memories_of_which_one_yields(older: Stored, newer: Stored) -> None:
     assert [d.position for d in run(FILTER, older, newer).dropped] == [0]
 
 
-def test_copies_of_one_moment_are_left_to_mmr() -> None:
-    profile = replace(FILTER, supersede_min_age_gap_days=0)
-    assert not run(profile, said(30), said(30)).dropped
-
-
 def test_of_a_chain_the_newest_remains_with_the_best_score() -> None:
     # The first and the last are too different to be a pair of their own.
     first, second, third = (math.cos(a) for a in (0.0, 0.4, 0.8))
@@ -139,9 +135,9 @@ def test_of_a_chain_the_newest_remains_with_the_best_score() -> None:
     assert outcome.reason_of(2) == "takes the place of the older {0}"
 
 
-def test_the_surest_come_first_and_the_bound_holds() -> None:
-    profile = replace(FILTER, supersede_max_candidates=1)
-    outcome = run(profile, said(20, 0.9), said(60, 0.95), said(1))
+def test_the_surest_come_first_and_the_bound_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "MOST_STALE", 1)
+    outcome = run(FILTER, said(20, 0.9), said(60, 0.95), said(1))
     assert [d.position for d in outcome.dropped] == [1]
     assert outcome.candidates.positions.tolist() == [0, 2]
 

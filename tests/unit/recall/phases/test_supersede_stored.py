@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from noctuary.recall import selection
 from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef, Successor
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.selection import supersede
@@ -143,24 +144,9 @@ def test_a_chain_ends_before_an_unsure_link() -> None:
     assert outcome.annotations[0]["superseded_by"] == PositionRef(2)
 
 
-@pytest.mark.parametrize(
-    ("successor", "yields"),
-    [
-        (near(1, 0.92, 30), True),
-        (near(1, 0.90, 30), False),
-        (near(1, 0.92, 19), False),
-        (link(1, age_gap_days=0), True),
-        (link(1, similarity=0.1), True),
-        (link(1, reason="explicit", age_gap_days=0), True),
-        (link(1, reason="is_now", age_gap_days=1), True),
-    ],
-)
-def test_thresholds_apply_to_near_duplicates_alone(successor: Successor, yields: bool) -> None:
-    strict = replace(FILTER, supersede_similarity_threshold=0.91, supersede_min_age_gap_days=20)
-    assert bool(run(strict, {0: successor}, (0, 0.9)).dropped) == yields
-
-
-def test_the_bound_takes_the_surest_first_and_holds_for_both_sources() -> None:
+def test_the_bound_takes_the_surest_first_and_holds_for_both_sources(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     created = NOW_US - 40 * DAY_US
     alike = [Stored(created_at_us=created, vector=(1.0, 0.0)), Stored(vector=(0.0, 1.0))]
     fresh = Stored(created_at_us=NOW_US, vector=(1.0, 0.0))
@@ -171,8 +157,8 @@ def test_the_bound_takes_the_surest_first_and_holds_for_both_sources() -> None:
     ranked = candidates_of((0, 0.9), (1, 0.8), (2, 0.7), (5, 0.6))
 
     def gone(at_most: int) -> list[int]:
-        profile = replace(FILTER, supersede_max_candidates=at_most)
-        outcome = supersede(ranked, context_of(memories, profile))
+        monkeypatch.setattr(selection, "MOST_STALE", at_most)
+        outcome = supersede(ranked, context_of(memories, FILTER))
         return [d.position for d in outcome.dropped]
 
     assert [gone(1), gone(2), gone(3), gone(9)] == [[2], [2, 1], [2, 1, 0], [2, 1, 0]]

@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from noctuary.recall.phases import tagging, tagging_factor
-from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import (
     DAY_US,
     HOUR_US,
@@ -36,13 +33,6 @@ def test_what_was_just_filed_overtakes() -> None:
     assert scores_of(outcome.candidates) == pytest.approx({1: 0.55, 0: 0.5})
     assert outcome.reason_of is not None
     assert outcome.reason_of(1) == "filed 12.0 h ago, window 24 h (factor 1.250)"
-
-
-def test_window_and_boost_are_the_profiles() -> None:
-    lookups = MemoryLookups([Stored(created_at_us=NOW_US - 24 * HOUR_US)])
-    profile = replace(RetrievalProfile(), tagging_window_hours=48.0, tagging_max_boost=3.0)
-    outcome = tagging(candidates_of((0, 0.25)), context_of(lookups, profile))
-    assert scores_of(outcome.candidates) == {0: 0.5}
 
 
 def test_a_clock_ahead_of_ours_counts_as_this_moment() -> None:

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noctuary.graph.successors import LEAST_DAYS, LEAST_SIMILARITY
+from noctuary.recall import phases, selection
 from noctuary.recall.profile import (
     CHOICES,
     FIELD_NAMES,
@@ -21,6 +23,7 @@ from noctuary.recall.profile import (
     resolve,
     value_faults,
 )
+from noctuary.usage.reader import BATCH_ROWS, LTP_MAX_BOOST, LTP_WINDOW_DAYS
 
 
 def with_flag(name: str, value: Any) -> RetrievalProfile:
@@ -134,9 +137,7 @@ def test_off_is_plain_fusion() -> None:
     switches = [n for n in FIELD_NAMES if n.endswith("_enabled")]
     assert len(switches) == 10
     assert not any(getattr(off, name) for name in switches)
-    on = [n for n in FIELD_NAMES if getattr(off, n) is True]
-    # Qualify phases that are off, or how fast a scan reads.
-    assert on == ["pinned_include_tagged", "include_consolidated_summaries", "paginated_scoring"]
+    assert [n for n in FIELD_NAMES if getattr(off, n) is True] == []
 
 
 def test_off_says_everything_that_it_needs() -> None:
@@ -144,9 +145,7 @@ def test_off_says_everything_that_it_needs() -> None:
     switches = {
         name for name in FIELD_NAMES if name.endswith("_enabled") or FIELD_TYPES[name] is bool
     }
-    left = {"pinned_include_tagged", "include_consolidated_summaries"}
-    left |= {"include_consolidated_sources", "paginated_scoring"}
-    assert switches - left <= OFF.keys()
+    assert switches <= OFF.keys()
 
 
 def test_the_groups_hold_every_flag_once_in_order() -> None:
@@ -156,35 +155,15 @@ def test_the_groups_hold_every_flag_once_in_order() -> None:
 REFERENCE: dict[str, Any] = {
     # phases 1 to 9: research notes on MemPalace, section 1, as configuration makes them effective
     "ltp_enabled": True,
-    "ltp_window_days": 30,
-    "ltp_max_boost": 2.0,
     "half_life_days": 90.0,
     "tagging_enabled": True,
-    "tagging_window_hours": 24.0,
-    "tagging_max_boost": 1.5,
     "association_enabled": False,
-    "association_coefficient": 0.15,
-    "association_max_boost": 1.5,
     "mmr_enabled": False,
     "mmr_lambda": 0.7,
     "pinned_memory_enabled": False,
-    "pinned_max_tokens": 2000,
-    "pinned_max_items": 5,
-    "pinned_ltp_threshold": 1.5,
-    "pinned_include_tagged": True,
-    "pinned_tagged_window_hours": 48.0,
     "query_expansion_enabled": False,
-    "query_expansion_max_terms": 3,
-    "query_expansion_similarity_threshold": 0.65,
-    "query_expansion_boost": 0.7,
-    "query_expansion_lookback_days": 60,
     "supersede_filter_enabled": False,
-    "supersede_similarity_threshold": 0.86,
-    "supersede_min_age_gap_days": 7,
     "supersede_action": "filter",
-    "supersede_max_candidates": 10,
-    "include_consolidated_summaries": True,
-    "include_consolidated_sources": False,
     # phases 10 to 14: RFC 914
     "model_guard": True,
     "model_guard_strict": False,
@@ -197,24 +176,25 @@ REFERENCE: dict[str, Any] = {
     "compaction_age_days": 30,
     "decay_enabled": False,
     "decay_lambda": 0.01,
-    "paginated_scoring": True,
-    "batch_size": 5000,
     # libravdb 1.3.12
-    "hybrid_similarity_weight": 0.7,
-    "hybrid_recency_weight": 0.2,
-    "hybrid_scope_weight": 0.1,
     "quality_penalty": 0.5,
-    "session_decay_per_s": 1e-4,
-    "user_decay_per_s": 1e-5,
-    "global_decay_per_s": 2e-6,
     "coarse_depth": 16,
     "coarse_threshold": 0.2,
-    "keyword_gain": 0.3,
-    "authority_recency_weight": 0.5,
-    "authority_frequency_weight": 0.2,
-    "authority_authored_weight": 0.3,
-    "authority_decay_per_s": 1e-5,
 }
+
+
+def test_the_constants_of_the_phases_are_those_of_the_references() -> None:
+    assert (phases.TAGGING_WINDOW_HOURS, phases.TAGGING_MAX_BOOST) == (24.0, 1.5)
+    assert (phases.ASSOCIATION_COEFFICIENT, phases.ASSOCIATION_MAX_BOOST) == (0.15, 1.5)
+    assert (phases.MOST_PINNED, phases.MOST_PINNED_TOKENS) == (5, 2000)
+    assert (phases.LEAST_MULTIPLIER, phases.NEW_HOURS) == (1.5, 48.0)
+    assert (phases.MAX_TERMS, phases.LEAST_QUERY_SIMILARITY) == (3, 0.65)
+    assert (phases.EXPANSION_BOOST, phases.LOOKBACK_DAYS) == (0.7, 60)
+    assert (LEAST_SIMILARITY, LEAST_DAYS, selection.MOST_STALE) == (0.86, 7, 10)
+    assert (LTP_MAX_BOOST, LTP_WINDOW_DAYS, BATCH_ROWS) == (2.0, 30, 5000)
+    assert (phases.MIXTURE, phases.DECAYS_PER_S) == ((0.7, 0.2, 0.1), (1e-4, 1e-5, 2e-6))
+    assert (phases.AUTHORITY, phases.AUTHORITY_DECAY_PER_S) == ((0.5, 0.2, 0.3), 1e-5)
+    assert phases.KEYWORD_GAIN == 0.3
 
 
 SWITCHED_OFF = ("ltp_enabled", "tagging_enabled")

@@ -148,10 +148,10 @@ def test_the_sources_read_as_documented() -> None:
             "mine": {"inherits": "synapse", "rrf_k": 30},
         },
         adopted={"dense_weight": 0.7},
-        stored={"default": {"ltp_window_days": 7}},
+        stored={"default": {"half_life_days": 7}},
     )
     found = resolve("mine", layers, {"explain": True})
-    flags = ("rerank_depth", "fusion", "graph_weight", "depth", "dense_weight", "ltp_window_days")
+    flags = ("rerank_depth", "fusion", "graph_weight", "depth", "dense_weight", "half_life_days")
     assert [found.sources[f] for f in (*flags, "decay_floor", "rrf_k", "explain")] == [
         "built-in",
         "config [recall] in /x/noctuary.toml",

@@ -37,11 +37,7 @@ GOLDEN: dict[str, dict[str, Any]] = {
     },
     "synapse": {
         "ltp_enabled": True,
-        "ltp_max_boost": 2.0,
-        "ltp_window_days": 30,
         "tagging_enabled": True,
-        "tagging_max_boost": 1.5,
-        "tagging_window_hours": 24.0,
         "time_decay_enabled": True,
         "half_life_days": 90.0,
         "decay_floor": 0.0,
@@ -53,7 +49,6 @@ GOLDEN: dict[str, dict[str, Any]] = {
         "scorer": "hybrid",
         "importance_prior": 0.0,
         "graph_weight": 0.0,
-        "hybrid_similarity_weight": 0.7,
         "authority_floor": 0.5,
     },
     "libravdb-two-pass": {
@@ -62,7 +57,6 @@ GOLDEN: dict[str, dict[str, Any]] = {
         "authority_floor": 0.0,
         "coarse_depth": 16,
         "coarse_threshold": 0.2,
-        "keyword_gain": 0.3,
     },
 }
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
-from noctuary.recall.phases import authority, score_two_pass
+from noctuary.recall.phases import AUTHORITY, authority, score_two_pass
 from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import DAY_US, NOW_US
 
@@ -24,14 +24,7 @@ def golden_rows() -> list[dict[str, str]]:
         return list(csv.DictReader(handle, delimiter="\t"))
 
 
-AUTHORED_ONLY = replace(
-    REFERENCE,
-    coarse_threshold=-1.0,
-    authority_recency_weight=0.0,
-    authority_frequency_weight=0.0,
-    authority_authored_weight=1.0,
-)
-"""Authority is what is passed as authored, and the first pass lets everything through."""
+AUTHORED_ONLY = (0.0, 0.0, 1.0)  # authority is what is passed as authored
 
 
 def second_pass(
@@ -39,10 +32,12 @@ def second_pass(
 ) -> NDArray[np.float64]:
     """Return the scores by row."""
     none = np.zeros(len(cosines), dtype=np.int64)
-    profile = replace(AUTHORED_ONLY, keyword_gain=kappa, authority_floor=floor)
+    # The first pass lets everything through.
+    profile = replace(REFERENCE, coarse_threshold=-1.0, authority_floor=floor)
     rows, scores = score_two_pass(
-        np.array(cosines), none, NOW_US, none, 0, np.array(omegas), np.array(coverage), profile, 10
-    )
+        np.array(cosines), none, NOW_US, none, 0, np.array(omegas), np.array(coverage), profile, 10,
+        AUTHORED_ONLY, kappa,
+    )  # fmt: skip
     assert rows.size == len(cosines)
     return scores[np.argsort(rows)]
 
@@ -64,9 +59,9 @@ def omega_of(
     accesses: int = 0,
     most: int = 0,
     authored: float = 0.0,
-    profile: RetrievalProfile = REFERENCE,
+    weights: tuple[float, float, float] = AUTHORITY,
 ) -> float:
-    found = authority(np.array([age_s]), np.array([accesses]), most, np.array([authored]), profile)
+    found = authority(np.array([age_s]), np.array([accesses]), most, np.array([authored]), weights)
     return float(found[0])
 
 
@@ -85,28 +80,12 @@ def test_the_floor_keeps_half_of_an_old_memory() -> None:
 
 
 def test_frequency_is_zero_without_accesses_and_grows_with_the_logarithm() -> None:
-    alone = replace(
-        REFERENCE,
-        authority_recency_weight=0.0,
-        authority_frequency_weight=1.0,
-        authority_authored_weight=0.0,
-    )
-    assert [omega_of(WEEK_S, n, 0, profile=alone) for n in (0, 7)] == [0.0, 0.0]
-    found = [omega_of(WEEK_S, n, 8, profile=alone) for n in (0, 1, 9, 8)]
+    alone = (0.0, 1.0, 0.0)
+    assert [omega_of(WEEK_S, n, 0, weights=alone) for n in (0, 7)] == [0.0, 0.0]
+    found = [omega_of(WEEK_S, n, 8, weights=alone) for n in (0, 1, 9, 8)]
     assert found == pytest.approx(
         [0.0, math.log(2) / math.log(10), math.log(9) / math.log(10), math.log(9) / math.log(10)]
     )
-
-
-def test_authority_weights_that_are_all_zero_are_their_own_defaults() -> None:
-    nothing = replace(
-        REFERENCE,
-        authority_recency_weight=0.0,
-        authority_frequency_weight=0.0,
-        authority_authored_weight=0.0,
-    )
-    assert omega_of(0.0, profile=nothing) == pytest.approx(0.5)
-    assert omega_of(1e12, authored=1.0, profile=nothing) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(
