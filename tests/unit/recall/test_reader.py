@@ -13,6 +13,7 @@ from noctuary.core.errors import SnapshotCorruptError
 from noctuary.core.files import remove_tree, write_array
 from noctuary.core.manifest import FileEntry, describe_files, read_manifest, write_manifest
 from noctuary.graph.walk import FOUND_RELATIONS
+from noctuary.recall import reader as module
 from noctuary.recall.reader import ROW_COLUMNS, SnapshotReader
 from tests.support.store import Store, household
 
@@ -56,6 +57,22 @@ def test_terms_come_in_the_order_asked_each_once_and_unknown_ones_are_left_out(
     assert door[1] - door[0] == 4
     assert reader.look_up_terms(["key", "zzz", "door", "key"]) == [key, door]
     assert reader.look_up_terms([]) == []
+
+
+def test_words_are_asked_for_once_and_only_so_many_are_kept(
+    reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["door", "zzz", "key"]
+    first = reader.look_up_terms(words)
+    reader.close()
+    assert reader.look_up_terms(words) == first, "from memory, the unknown one too"
+    with pytest.raises(sqlite3.ProgrammingError):
+        reader.look_up_terms([*words, "blue"])
+    opened = SnapshotReader.open(reader.directory)
+    monkeypatch.setattr(module, "_KEPT_WORDS", 2)
+    for _ in range(2):
+        assert opened.look_up_terms(words) == first
+        assert [opened.look_up_terms([word]) for word in words] == [first[:1], [], first[1:]]
 
 
 def test_rows_are_fetched_by_position(reader: SnapshotReader) -> None:
