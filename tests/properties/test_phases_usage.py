@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -171,7 +170,7 @@ def recalls(draw: st.DrawFn) -> tuple[MemoryLookups, dict[int, float]]:
     return lookups, draw(st.dictionaries(places, share))
 
 
-PROFILE = replace(RetrievalProfile(), pinned_boost=0.3, pinned_max_items=2, pinned_max_tokens=110)
+PROFILE = RetrievalProfile().replaced(pinned_boost=0.3, pinned_max_items=2, pinned_max_tokens=110)
 PHASES: dict[str, Callable[[Candidates, Search], PhaseOutcome]] = {
     "ltp": ltp,
     "time_decay": time_decay,

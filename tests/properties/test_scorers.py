@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -181,7 +180,7 @@ def second_pass(
 ) -> NDArray[np.float64]:
     """Return the scores by row."""
     none = np.zeros(len(cosines), dtype=np.int64)
-    profile = replace(AUTHORED_ONLY, keyword_gain=gain, authority_floor=floor)
+    profile = AUTHORED_ONLY.replaced(keyword_gain=gain, authority_floor=floor)
     rows, scores = score_two_pass(
         np.array(cosines), none, NOW_US, none, 0, np.array(omegas), np.array(coverage), profile, 10
     )

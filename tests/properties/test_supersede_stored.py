@@ -99,7 +99,7 @@ def test_what_is_unsure_hides_nobody(store: MemoryLookups, pool: Candidates) -> 
 def test_annotate_marks_what_filter_hides_and_marks(
     store: MemoryLookups, pool: Candidates, at_most: int
 ) -> None:
-    profile = replace(FILTER, supersede_max_candidates=at_most)
+    profile = FILTER.replaced(supersede_max_candidates=at_most)
     hidden = supersede(pool, context_of(store, profile))
     told = supersede(pool, context_of(store, replace(profile, supersede_action="annotate")))
     assert scores_of(told.candidates) == scores_of(pool)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,6 +42,6 @@ def test_pairs_with_memories_that_are_no_candidates_do_not_count() -> None:
 
 def test_coefficient_and_bound_are_the_profiles() -> None:
     lookups = MemoryLookups(STORE, together={frozenset((0, 1)): 1000})
-    bounded = replace(RetrievalProfile(), association_coefficient=1e9, association_max_boost=1.25)
+    bounded = RetrievalProfile().replaced(association_coefficient=1e9, association_max_boost=1.25)
     found = association(candidates_of((0, 0.4), (1, 0.2)), context_of(lookups, bounded))
     assert scores_of(found.candidates) == {0: 0.5, 1: 0.25}

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -53,13 +51,13 @@ def test_one_turn_alone_stays() -> None:
 
 
 def test_sources_are_named_if_wanted() -> None:
-    outcome = run(replace(ON, include_consolidated_sources=True), (1, 0.9), (2, 0.8))
+    outcome = run(ON.replaced(include_consolidated_sources=True), (1, 0.9), (2, 0.8))
     shown = outcome.annotations[6]["consolidation"]
     assert shown["sources"] == [PositionRef(0), PositionRef(1), PositionRef(2)]
 
 
 def test_without_summaries_in_the_answer_no_turn_is_hidden() -> None:
-    outcome = run(replace(ON, include_consolidated_summaries=False), (0, 0.9), (1, 0.8), (5, 0.7))
+    outcome = run(ON.replaced(include_consolidated_summaries=False), (0, 0.9), (1, 0.8), (5, 0.7))
     assert scores_of(outcome.candidates) == {0: 0.9, 1: 0.8, 5: 0.7}
     assert outcome.annotations == {
         0: {"consolidated_into": PositionRef(6)},

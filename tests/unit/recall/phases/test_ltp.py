@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +43,7 @@ def test_what_was_recalled_often_overtakes_what_was_not() -> None:
 
 def test_the_profile_bounds_the_boost() -> None:
     lookups = MemoryLookups([Stored()], used={0: Used(recent=27)})
-    profile = replace(RetrievalProfile(), ltp_max_boost=1.25, ltp_window_days=7)
+    profile = RetrievalProfile().replaced(ltp_max_boost=1.25, ltp_window_days=7)
     outcome = ltp(candidates_of((0, 0.4)), context_of(lookups, profile))
     assert scores_of(outcome.candidates) == {0: 0.5}
     assert outcome.reason_of is not None

@@ -19,7 +19,7 @@ from tests.support.lookups import (
     scores_of,
 )
 
-PROFILE = replace(RetrievalProfile(), pinned_memory_enabled=True, pinned_boost=0.5)
+PROFILE = RetrievalProfile().replaced(pinned_memory_enabled=True, pinned_boost=0.5)
 BOTH = candidates_of((0, 0.6), (1, 0.5))
 
 

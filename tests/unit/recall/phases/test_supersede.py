@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -23,7 +22,7 @@ from tests.support.lookups import (
 )
 
 FILTER = RetrievalProfile(supersede_filter_enabled=True)
-ANNOTATE = replace(FILTER, supersede_action="annotate")
+ANNOTATE = FILTER.replaced(supersede_action="annotate")
 
 
 def at_angle(cosine: float) -> tuple[float, float]:
@@ -125,7 +124,7 @@ def test_two_memories_of_which_one_yields(older: Stored, newer: Stored) -> None:
 
 
 def test_copies_of_one_moment_are_left_to_mmr() -> None:
-    profile = replace(FILTER, supersede_min_age_gap_days=0)
+    profile = FILTER.replaced(supersede_min_age_gap_days=0)
     assert not run(profile, said(30), said(30)).dropped
 
 
@@ -140,7 +139,7 @@ def test_of_a_chain_the_newest_remains_with_the_best_score() -> None:
 
 
 def test_the_surest_come_first_and_the_bound_holds() -> None:
-    profile = replace(FILTER, supersede_max_candidates=1)
+    profile = FILTER.replaced(supersede_max_candidates=1)
     outcome = run(profile, said(20, 0.9), said(60, 0.95), said(1))
     assert [d.position for d in outcome.dropped] == [1]
     assert outcome.candidates.positions.tolist() == [0, 2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from tests.support.lookups import (
 )
 
 FILTER = RetrievalProfile(supersede_filter_enabled=True)
-ANNOTATE = replace(FILTER, supersede_action="annotate")
+ANNOTATE = FILTER.replaced(supersede_action="annotate")
 
 
 def link(newer: int, confidence: int = 1, **changes: Any) -> Successor:
@@ -156,7 +155,7 @@ def test_a_chain_ends_before_an_unsure_link() -> None:
     ],
 )
 def test_thresholds_apply_to_near_duplicates_alone(successor: Successor, yields: bool) -> None:
-    strict = replace(FILTER, supersede_similarity_threshold=0.91, supersede_min_age_gap_days=20)
+    strict = FILTER.replaced(supersede_similarity_threshold=0.91, supersede_min_age_gap_days=20)
     assert bool(run(strict, {0: successor}, (0, 0.9)).dropped) == yields
 
 
@@ -171,7 +170,7 @@ def test_the_bound_takes_the_surest_first_and_holds_for_both_sources() -> None:
     ranked = candidates_of((0, 0.9), (1, 0.8), (2, 0.7), (5, 0.6))
 
     def gone(at_most: int) -> list[int]:
-        profile = replace(FILTER, supersede_max_candidates=at_most)
+        profile = FILTER.replaced(supersede_max_candidates=at_most)
         outcome = supersede(ranked, context_of(memories, profile))
         return [d.position for d in outcome.dropped]
 

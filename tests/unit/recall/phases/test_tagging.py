@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -40,7 +38,7 @@ def test_what_was_just_filed_overtakes() -> None:
 
 def test_window_and_boost_are_the_profiles() -> None:
     lookups = MemoryLookups([Stored(created_at_us=NOW_US - 24 * HOUR_US)])
-    profile = replace(RetrievalProfile(), tagging_window_hours=48.0, tagging_max_boost=3.0)
+    profile = RetrievalProfile().replaced(tagging_window_hours=48.0, tagging_max_boost=3.0)
     outcome = tagging(candidates_of((0, 0.25)), context_of(lookups, profile))
     assert scores_of(outcome.candidates) == {0: 0.5}
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def one(cosine: float, age_s: float, scope: int, **changes: Any) -> float:
         np.array([NOW_US - round(age_s * 1e6)]),
         NOW_US,
         np.array([scope]),
-        replace(DEFAULT, **changes),
+        DEFAULT.replaced(**changes),
     )
     return float(scores[0])
 
