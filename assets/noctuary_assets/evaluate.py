@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -106,7 +105,7 @@ def served_profile(night: Night, adopted: Mapping[str, Any] | None = None) -> Re
     """Return what answers a call that asks for nothing special, as a snapshot adopted it."""
     # Without the flags that only watch: a night has no business in the replay log.
     served = store_profile(night, adopted)
-    return replace(served, explain=False, candidate_trace=False, replay_log=False)
+    return served.replaced(explain=False, candidate_trace=False, replay_log=False)
 
 
 @stage_asset(RECALL_EVALUATION, deps=["serving_pack", "generated_queries"], kinds={"json"})

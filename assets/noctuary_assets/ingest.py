@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -151,7 +151,7 @@ def _source_state(night: Night) -> str | None:
     """Return a digest of all that an export depends on; None where only reading tells."""
     directory, settings = night.work(MEMORIES).parent, night.settings
     read = hash_bytes(night.source, directory, night.paths.turns, night.paths.injections)
-    chosen = [asdict(settings.corpus), settings.transcripts.include_sidechains]
+    chosen = [settings.corpus._asdict(), settings.transcripts.include_sidechains]
     return None if read is None else hash_json([read, chosen, rules_digest()])
 
 

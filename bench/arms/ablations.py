@@ -6,7 +6,7 @@ No retrieval.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from noctuary.core.settings import FUSIONS
@@ -45,7 +45,7 @@ def list_ablations(shipped: RetrievalProfile | None = None) -> list[Ablation]:
     seen = [centre]
     kept: list[Ablation] = []
     for name, description, changes in _grid():
-        profile = replace(centre, **changes)
+        profile = centre.replaced(**changes)
         if profile not in seen:
             seen.append(profile)
             kept.append(Ablation(name, description, profile))

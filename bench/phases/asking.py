@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -151,7 +150,7 @@ class Asking:
 
     def _found(self, query: Query, world: Inputs, *, ltp: bool = False) -> list[str]:
         """Return what a recall would have logged."""
-        profile = replace(baseline_profile(), ltp_enabled=ltp)
+        profile = baseline_profile().replaced(ltp_enabled=ltp)
         result = self.recaller.recall(
             query.text, K, profile=profile, scope=Scope(user=self._user), inputs=world
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from noctuary.recall.profile import Layers, RetrievalProfile, resolve
@@ -75,7 +75,7 @@ class Condition:
 
 def baseline_profile() -> RetrievalProfile:
     """Return the default profile without the phases that are measured."""
-    return replace(RetrievalProfile(), **WITHOUT)
+    return RetrievalProfile().replaced(**WITHOUT)
 
 
 def list_conditions(frames: frozenset[Frame], *, summaries: bool) -> list[Condition]:
@@ -98,7 +98,7 @@ def list_conditions(frames: frozenset[Frame], *, summaries: bool) -> list[Condit
 
 
 def _with(**changes: Any) -> RetrievalProfile:
-    return replace(baseline_profile(), **changes)
+    return baseline_profile().replaced(**changes)
 
 
 def _use() -> Iterator[Condition]:

@@ -67,7 +67,7 @@ def find_challengers(arms: Mapping[str, Mapping[str, Any]]) -> dict[str, str | N
     shipped = RetrievalProfile()
     found: dict[str, str | None] = {}
     for challenger in CHALLENGERS:
-        profile = replace(shipped, **challenge(challenger, shipped))
+        profile = shipped.replaced(**challenge(challenger, shipped))
         if profile != shipped:
             same = [
                 name for name, arm in arms.items() if dict(arm["settings"]) == profile.to_json()

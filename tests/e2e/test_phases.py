@@ -9,7 +9,6 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +243,7 @@ def test_the_alternative_scorers_rank_by_recency_too(
 ) -> None:
     now_us = time.time_ns() // 1000
     records = [memory("the cat", importance=0.5), memory("the cat", importance=0.5)]
-    records = [records[0], replace(records[1], created_at_us=now_us)]
+    records = [records[0], records[1]._replace(created_at_us=now_us)]
     store_of(home, records, encoder)
     assert ids(ask("cat")) == [101, 102]
     assert ids(ask("cat", scorer=scorer)) == [102, 101]

@@ -7,7 +7,6 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -62,7 +61,7 @@ class Bench:
         with closing(sqlite3.connect(self.source)) as db:
             db.execute("CREATE TABLE memories (id INTEGER PRIMARY KEY, content TEXT)")
         paths = StorePaths(directory / "store")
-        self.site = Site(directory, self.source, paths, replace(Settings(), sensor=settings))
+        self.site = Site(directory, self.source, paths, Settings()._replace(sensor=settings))
         self.now_s = 1_800_000_000.0
         self.cursor: str | None = None
         self.sensor = source_sensor(settings, lambda: self.site, lambda: self.now_s)

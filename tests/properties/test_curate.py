@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +38,7 @@ def corpora(draw: st.DrawFn) -> list[MemoryRecord]:
             created_at_us=draw(st.sampled_from([UNDATED_US, day_us(1), day_us(9)])),
             is_turn=draw(st.integers(0, 9)) == 0,
         )
-        records.append(replace(record, content_hash=content_hash(record)))
+        records.append(record._replace(content_hash=content_hash(record)))
     return records
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 
 import numpy as np
 from hypothesis import given
@@ -148,8 +147,8 @@ def test_equal_corpora_give_equal_bytes(records: list[MemoryRecord]) -> None:
     first, second = _graph(records), _graph(list(records))
     assert first == second
     pairs = zip(
-        astuple(to_arrays(to_tables(first), len(records))),
-        astuple(to_arrays(to_tables(second), len(records))),
+        to_arrays(to_tables(first), len(records)),
+        to_arrays(to_tables(second), len(records)),
         strict=True,
     )
     assert all(a.tobytes() == b.tobytes() for a, b in pairs)

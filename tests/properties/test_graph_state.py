@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,7 +54,7 @@ class _Store:
 
     @property
     def records(self) -> list[MemoryRecord]:
-        return [replace(row, position=i) for i, row in enumerate(self.rows)]
+        return [row._replace(position=i) for i, row in enumerate(self.rows)]
 
     def edit(self, data: st.DataObject) -> None:
         action = data.draw(st.sampled_from(_EDITS))
@@ -78,15 +77,15 @@ class _Store:
 
     def _changed(self, row: MemoryRecord, action: str, data: st.DataObject) -> MemoryRecord:
         if action == "text":
-            return replace(row, content=data.draw(st.sampled_from(_TEXTS)))
+            return row._replace(content=data.draw(st.sampled_from(_TEXTS)))
         if action == "session":
-            return replace(row, is_turn=True, session_id=data.draw(st.sampled_from("ab")))
+            return row._replace(is_turn=True, session_id=data.draw(st.sampled_from("ab")))
         if action == "tags":
-            return replace(row, tags=data.draw(st.sampled_from(["", "redis", "Boot Hill, redis"])))
+            return row._replace(tags=data.draw(st.sampled_from(["", "redis", "Boot Hill, redis"])))
         if action == "dates":
             when = data.draw(st.integers(0, 9))
-            return replace(row, created_at_us=when, updated_at_us=10 - when)
-        return replace(row, is_turn=not row.is_turn)
+            return row._replace(created_at_us=when, updated_at_us=10 - when)
+        return row._replace(is_turn=not row.is_turn)
 
 
 class _Night(NamedTuple):

@@ -41,7 +41,7 @@ from tests.support.replays import EVERYTHING, log_recall
 from tests.support.store import renumber
 
 AS_OF = datetime(2026, 3, 1, tzinfo=UTC)
-TELLING = replace(EVERYTHING, explain=True, candidate_trace=True, ltp_enabled=True)
+TELLING = EVERYTHING.replaced(explain=True, candidate_trace=True, ltp_enabled=True)
 BY_MEANING = replace(
     TELLING, lexical_weight=0.0, graph_weight=0.0, session_weight=0.0, exact_match_bonus=0.0
 )

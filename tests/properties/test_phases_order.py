@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from hypothesis import example, given
@@ -129,7 +128,7 @@ def test_diversity_accounts_for_everybody_and_stays_ranked(
     context = asked(store, profile, k)
     plain = mmr(pool, context)
     outcome = cross_wing_balancing(plain.candidates, context)
-    everybody = replace(outcome, dropped=(*plain.dropped, *outcome.dropped))
+    everybody = outcome._replace(dropped=(*plain.dropped, *outcome.dropped))
     assert is_ranked(plain.candidates)
     assert is_ranked(outcome.candidates)
     assert accounts_for(everybody, pool)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -156,17 +155,17 @@ class Without(SnapshotGraph):
 def edges_between(edges: GraphArrays, mask: Mask) -> GraphArrays:
     sources = np.repeat(np.arange(mask.size), np.diff(edges.indptr))
     kept = mask[sources] & mask[edges.targets]
-    columns = {f.name: getattr(edges, f.name) for f in fields(edges) if f.name != "indptr"}
+    columns = {n: rows for n, rows in edges._asdict().items() if n != "indptr"}
     indptr = np.searchsorted(sources[kept], np.arange(mask.size + 1))
-    return replace(edges, indptr=indptr, **{name: rows[kept] for name, rows in columns.items()})
+    return edges._replace(indptr=indptr, **{name: rows[kept] for name, rows in columns.items()})
 
 
 def mentions_in(mentions: MentionArrays, mask: Mask) -> MentionArrays:
     owners = np.repeat(np.arange(mentions.indptr.size - 1), np.diff(mentions.indptr))
     kept = mask[mentions.positions]
-    columns = {f.name: getattr(mentions, f.name) for f in fields(mentions) if f.name != "indptr"}
+    columns = {n: rows for n, rows in mentions._asdict().items() if n != "indptr"}
     indptr = np.searchsorted(owners[kept], np.arange(mentions.indptr.size))
-    return replace(mentions, indptr=indptr, **{name: rows[kept] for name, rows in columns.items()})
+    return mentions._replace(indptr=indptr, **{name: rows[kept] for name, rows in columns.items()})
 
 
 def sessions_of(sessions: SessionArrays, mask: Mask) -> SessionArrays:
@@ -269,7 +268,7 @@ def rewritten() -> Iterator[Recaller]:
     records = crowded()
     theirs = [r.position for r in records if r.is_turn and r.user in ("ana", "ben")]
     said = {p: records[q].content for p, q in zip(theirs, theirs[::2] + theirs[1::2], strict=True)}
-    told = [replace(r, content=said.get(r.position, r.content)) for r in records]
+    told = [r._replace(content=said.get(r.position, r.content)) for r in records]
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory) / "house"
         store = new_store(root, encoder=write_encoder(root / "encoders"))

@@ -104,7 +104,7 @@ def test_annotate_marks_what_filter_hides_and_marks(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "MOST_STALE", at_most)
         hidden = supersede(pool, context_of(store, FILTER))
-        told = supersede(pool, context_of(store, replace(FILTER, supersede_action="annotate")))
+        told = supersede(pool, context_of(store, FILTER.replaced(supersede_action="annotate")))
     assert scores_of(told.candidates) == scores_of(pool)
     marked = {p: f for p, f in told.annotations.items() if "superseded_by" in f}
     stayed = {p: f for p, f in hidden.annotations.items() if "superseded_by" in f}

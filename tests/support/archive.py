@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -167,4 +167,4 @@ def copy_archive_store(store: Store, root: Path) -> Store:
 
 
 def _row(record: MemoryRecord) -> tuple[Any, ...]:
-    return tuple(int(v) if isinstance(v, bool) else v for v in astuple(record))
+    return tuple(int(v) if isinstance(v, bool) else v for v in record)

@@ -83,7 +83,7 @@ def sign(directory: Path) -> None:
     manifest = read_manifest(directory)
     files = describe_files(directory)
     digest = compute_digest(files, manifest.counts, manifest.id_kind, manifest.encoder_digest)
-    write_manifest(directory, replace(manifest, files=files, digest=digest))
+    write_manifest(directory, manifest._replace(files=files, digest=digest))
 
 
 def sql(*statements: str) -> Edit:

@@ -7,7 +7,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ def publish_graph(store: Store, spec: GraphSpec) -> str:
     directory.mkdir(parents=True)
     _write_rows(directory / layout.ROWS_FILE, spec)
     sessions = build_sessions(spec.records)
-    lines = {f"sessions_{name}": getattr(sessions, name) for name in sessions.__slots__}
+    lines = {f"sessions_{name}": getattr(sessions, name) for name in sessions._fields}
     for name, array in {**_memory_arrays(spec), **_mentions(spec), **_steps(spec), **lines}.items():
         write_array(directory / f"{name}.npy", array)
     manifest = _manifest(directory, spec)
@@ -175,7 +175,7 @@ def _facets(spec: GraphSpec) -> dict[str, list[str]]:
 def _memory_rows(spec: GraphSpec) -> dict[str, list[tuple[Any, ...]]]:
     meta = {f"facet_{facet}": values for facet, values in _facets(spec).items()}
     return {
-        "memories": [astuple(record) for record in spec.records],
+        "memories": [tuple(record) for record in spec.records],
         "meta": [
             (k, json.dumps(v))
             for k, v in {**meta, "relations": list(RELATIONS), "summary_plans": []}.items()

@@ -53,14 +53,14 @@ def visible() -> list[MemoryRecord]:
     for user in (None, ANA):
         said = [f"{user or 'Dan'}: what of the Atlas {topic} and the {topic}?" for topic in TOPICS]
         rows += turns(SESSION, *said, user=user)
-    return [replace(row, memory_id=f"a-{i:03}") for i, row in enumerate(rows)]
+    return [row._replace(memory_id=f"a-{i:03}") for i, row in enumerate(rows)]
 
 
 def hostile(original: MemoryRecord, kind: int) -> MemoryRecord:
     """Return a memory of the neighbour that is made to get in the way of one of Ana's sight."""
     text = original.content
     topic = TOPICS[len(text) % len(TOPICS)]
-    theirs = replace(original, user=NEIGHBOUR, updated_at_us=day_us(30))
+    theirs = original._replace(user=NEIGHBOUR, updated_at_us=day_us(30))
     newer = replace(theirs, created_at_us=day_us(30), importance=1.0)
     kinds = (
         newer,
@@ -93,7 +93,7 @@ def joined(added: Sequence[tuple[int, int, int]]) -> list[MemoryRecord]:
     originals = list(rows)
     for number, (original, kind, place) in enumerate(added):
         made = hostile(originals[original % len(originals)], kind)
-        rows.insert(place % (len(rows) + 1), replace(made, memory_id=f"qzb-{number:03}"))
+        rows.insert(place % (len(rows) + 1), made._replace(memory_id=f"qzb-{number:03}"))
     return renumber(rows)
 
 

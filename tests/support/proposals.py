@@ -25,7 +25,7 @@ def ask(
 
 
 def numbered(*records: MemoryRecord) -> list[MemoryRecord]:
-    placed = [replace(r, position=n, memory_id=str(n + 1)) for n, r in enumerate(records)]
+    placed = [r._replace(position=n, memory_id=str(n + 1)) for n, r in enumerate(records)]
     return [replace(r, content_hash=content_hash(r)) for r in placed]
 
 

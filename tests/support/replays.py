@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 from noctuary.recall.engine import Recaller
@@ -50,7 +49,7 @@ def log_recall(
 
 def forget_users(store: Store) -> None:
     """Publish the household as one that has no named users: then all use counts for all."""
-    store.publish(renumber([replace(record, user=None) for record in household()]))
+    store.publish(renumber([record._replace(user=None) for record in household()]))
 
 
 def last_packet(store: Store) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def renumber(records: Sequence[MemoryRecord], first_id: int = 101) -> list[Memor
     numbered: list[MemoryRecord] = []
     for position, record in enumerate(records):
         memory_id = record.memory_id or str(first_id + position)
-        placed = replace(record, position=position, memory_id=memory_id)
+        placed = record._replace(position=position, memory_id=memory_id)
         numbered.append(replace(placed, content_hash=content_hash(placed)))
     return numbered
 

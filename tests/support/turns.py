@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ def turn(position: int, session: str | None = "s", **changes: Any) -> MemoryReco
         is_turn=True,
         content_hash=f"hash-{position}",
     )
-    return replace(record, **changes)
+    return record._replace(**changes)
 
 
 def session_turns(records: Sequence[MemoryRecord]) -> list[SessionTurn]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from noctuary.recall.engine import Recaller
@@ -19,7 +18,7 @@ def ids(result: RecallResult) -> list[str]:
 
 def deep(recaller: Recaller, query: str, profile: RetrievalProfile, **how: Any) -> RecallResult:
     """Return everything that is found at all."""
-    return recaller.recall(query, 100, profile=replace(profile, depth=1000), **how)
+    return recaller.recall(query, 100, profile=profile.replaced(depth=1000), **how)
 
 
 def archive(

@@ -405,7 +405,7 @@ def _require_known_flags(path: Path) -> None:
 
 
 def _require_published_rows(rows: sqlite3.Connection, made: manifest.Manifest) -> None:
-    names, hashes = MemoryRecord.__slots__, list[str]()
+    names, hashes = MemoryRecord._fields, list[str]()
     for row in rows.execute(f"SELECT {', '.join(names)} FROM memories ORDER BY position"):
         memory = dict(zip(names, row, strict=True))
         hashes.append(memory["content_hash"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -232,7 +231,7 @@ def show_profile(name: str | None, store: str | None) -> None:
 
 
 def _profile_lines(used: str, flags: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    meanings = {flag.name: flag.metadata["meaning"] for flag in fields(profiles.RetrievalProfile)}
+    meanings = {name: flag.meaning for name, flag in profiles.FLAGS.items()}
     rows = [
         [_marked(flag, row["value"] != row["built_in"]), _flag_text(row["value"]), row["source"]]
         for flag, row in flags.items()

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -184,7 +183,7 @@ def rollback(snapshot_id: str | None, store: str | None) -> None:
     """
     pointer = roll_back(cli.open_paths(store), snapshot_id)
     said = f"serving {pointer.snapshot_id} (before: {pointer.previous_id or 'nothing'})"
-    cli.tell(asdict(pointer), [said])
+    cli.tell(pointer._asdict(), [said])
 
 
 def describe_snapshots(paths: StorePaths) -> list[dict[str, Any]]:

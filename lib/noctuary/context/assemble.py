@@ -6,7 +6,6 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -109,10 +108,10 @@ def assemble(
         warnings.append(RecallWarning("dangling_hop_targets", message))
     recaller = search.recaller
     if recaller is not None:
-        context = replace(context, snapshot_id=recaller.snapshot_id, store=str(recaller.paths.root))
+        context = context._replace(snapshot_id=recaller.snapshot_id, store=str(recaller.paths.root))
         if memories and not dry_run:
             warnings += _record(recaller, memories, query)
-    return replace(context, warnings=tuple(dict.fromkeys(warnings)))
+    return context._replace(warnings=tuple(dict.fromkeys(warnings)))
 
 
 def _record(
@@ -206,7 +205,7 @@ def assemble_from(
     empty = Context(query, "", (), 0, 0, budget_tokens, counter.label, profile.name)
     degraded = find_degradations(hard, base, budget_tokens, profile)
     if degraded:
-        return _filled(replace(empty, degraded=degraded), (hard, base), parts), []
+        return _filled(empty._replace(degraded=degraded), (hard, base), parts), []
 
     left = budget_tokens - hard.tokens - base.tokens
     soft_room = min(_share(profile.soft_fraction, budget_tokens), left)
@@ -232,7 +231,7 @@ def assemble_from(
         Part("variant", c.source, c.id, c.text, piece, cost, c.score, c.why)
         for c, piece, cost in zip(shown, block.pieces, block.costs, strict=True)
     ]
-    context = replace(empty, warnings=tuple(warnings))
+    context = empty._replace(warnings=tuple(warnings))
     memories = [c.memory for c in shown if c.memory is not None]
     return _filled(context, (hard, base, soft, tail, block), parts), memories
 
@@ -278,8 +277,7 @@ def _parts(
 
 
 def _filled(context: Context, sections: Sequence[Section], parts: Sequence[Part]) -> Context:
-    return replace(
-        context,
+    return context._replace(
         text="".join(section.text for section in sections),
         parts=tuple(parts),
         tokens=sum(section.tokens for section in sections),
@@ -578,7 +576,7 @@ class StoreSearch:
                 return [], [refusal]
             flags = profile.retrieval()
             if not self.knows_cosines:
-                flags = replace(flags, scorer="fusion", dense_weight=0.0)
+                flags = flags.replaced(scorer="fusion", dense_weight=0.0)
             result = self._recall(recaller, query, profile.coarse_depth, flags)
         except Exception as error:
             # Damage below the reach of the quick check must not reach a prompt as a traceback.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from noctuary.core.errors import AuthoredBudgetError, AuthoredFormatError, AuthoredMissingError
 from noctuary.core.files import hash_text
-from noctuary.core.types import dataclass
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -438,8 +437,7 @@ MAX_DOCUMENT_BYTES: Final = 1_000_000
 LARGEST_SHOWN: Final = 3  # nodes that a message about a budget names, to shorten first
 
 
-@dataclass(frozen=True, slots=True)
-class Authored:
+class Authored(NamedTuple):
     """The nodes of some documents in authored order, and a digest of the sources and texts."""
 
     nodes: tuple[Node, ...]

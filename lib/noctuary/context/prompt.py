@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from itertools import accumulate, takewhile
@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, cast
 from noctuary.context.documents import Node
 from noctuary.core.errors import LineFault, SessionFileError
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.types import dataclass, to_micros
+from noctuary.core.types import to_micros
 from noctuary.embed.lean import WordPiece, split_words
 from noctuary.recall.profile import RetrievalProfile, value_faults
 from noctuary.recall.query import aware
@@ -37,8 +37,7 @@ class Turn(NamedTuple):
     bundle: str | None = None  # what belongs together, for example a tool call and its result
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One piece of the prompt."""
 
     kind: PartKind  # "I1" hard, "I2" soft, "tail" recent turns, "variant" what the query found
@@ -65,8 +64,7 @@ class Degradation(NamedTuple):
     message: str  # both in a sentence, with what to do
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """An assembled prompt."""
 
     query: str
@@ -85,7 +83,7 @@ class Context:
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return {
-            **{field.name: getattr(self, field.name) for field in fields(self)},
+            **self._asdict(),
             "parts": [part.to_json() for part in self.parts],
             "degraded": [reason._asdict() for reason in self.degraded],
             "warnings": [warning.to_json() for warning in self.warnings],
@@ -153,7 +151,7 @@ def _rules(p: ContextProfile) -> Iterator[tuple[str, bool]]:
 @lru_cache(maxsize=8)  # checking sixty flags costs half a millisecond of every assembly
 def _retrieval(profile: ContextProfile) -> RetrievalProfile:
     shared = {name: getattr(profile, name) for name in _SHARED}
-    return replace(RetrievalProfile.off(), scorer="two_pass", model_guard=True, **shared)
+    return RetrievalProfile.off().replaced(scorer="two_pass", model_guard=True, **shared)
 
 
 PROFILES: Mapping[str, ContextProfile] = {

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from noctuary.core.types import dataclass
+from typing import Any, NamedTuple
 
 FAULTS_SHOWN = 10  # in a message: enough to see a pattern; the total is always given
 
@@ -35,8 +33,7 @@ class SourceEmptyError(SourceError):
     """The source holds no row that could be exported."""
 
 
-@dataclass(frozen=True, slots=True)
-class LineFault:
+class LineFault(NamedTuple):
     """What is wrong with one line of a file."""
 
     line: int  # from 1; 0 where the file as a whole is meant

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
 from noctuary.core.files import hash_file, hash_json, write_text
@@ -18,19 +18,16 @@ from noctuary.core.store import (
     StorePaths,
     is_snapshot_id,
 )
-from noctuary.core.types import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     """Size and checksum of one file of a snapshot."""
 
     bytes: int
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(NamedTuple):
     """What a snapshot is, what it holds and what it was made from."""
 
     format_version: int  # PACK_FORMAT_VERSION
@@ -48,11 +45,11 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain dicts."""
-        return asdict(self)
+        files = {name: entry._asdict() for name, entry in self.files.items()}
+        return {**self._asdict(), "files": files}
 
 
-@dataclass(frozen=True, slots=True)
-class Pointer:
+class Pointer(NamedTuple):
     """The content of CURRENT."""
 
     snapshot_id: str  # directory name below `snapshots`
@@ -183,18 +180,15 @@ def read_pointer(paths: StorePaths) -> Pointer:
 
 def write_pointer(paths: StorePaths, pointer: Pointer) -> None:
     """Swap the serving snapshot: write, fsync, rename."""
-    write_text(paths.current, json.dumps(asdict(pointer), indent=1) + "\n")
-
-
-_KINDS = {"int": int, "str": str, "dict": dict, "list": list, "None": type(None)}
+    write_text(paths.current, json.dumps(pointer._asdict(), indent=1) + "\n")
 
 
 def _require_types(raw: Mapping[str, Any], record: Any) -> None:
     """Refuse a damaged file that is still JSON: each field holds what the class says."""
-    for declared in fields(record):
-        value, said = raw[declared.name], str(declared.type).split(" | ")
-        if not isinstance(value, tuple(_KINDS[kind.partition("[")[0]] for kind in said)):
-            raise TypeError(f"{declared.name} is {type(value).__name__}")
+    for name, said in get_type_hints(record).items():
+        kinds = get_args(said) if isinstance(said, UnionType) else (said,)
+        if not isinstance(raw[name], tuple(get_origin(kind) or kind for kind in kinds)):
+            raise TypeError(f"{name} is {type(raw[name]).__name__}")
 
 
 def _raise_if(faults: list[str], directory: Path) -> None:

@@ -4,19 +4,17 @@ docs/configuration.md says what each one means and trades; a test holds the two 
 library only, because a hook reads its settings too.
 """
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, field, fields, replace
 from math import isfinite
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from urllib.parse import urlsplit, urlunsplit
 
 from noctuary.core.errors import ConfigError
-from noctuary.core.types import dataclass
+from noctuary.core.types import NOTHING
 
 
 def nearest_names(name: str, known: Iterable[str], most: int = 1) -> list[str]:
@@ -57,228 +55,182 @@ def join_path(url: str, path: str) -> str:
     return urlunsplit(parts._replace(path=parts.path.rstrip("/") + path, fragment=""))
 
 
-# What a value must be, declared beside its default.
-
-
-def _checked(default: Any, must: str, holds: Callable[[Any], bool]) -> Any:
-    return field(default=default, metadata={"must": must, "holds": holds})
-
-
-def _at_least(low: float, default: float, why: str = "") -> Any:
-    must = "be >= 0" if low == 0 else f"be at least {low:g}{why}"
-    return _checked(default, must, lambda value: value >= low)
-
-
-def _above_zero(default: float) -> Any:
-    return _checked(default, "be > 0", lambda value: value > 0)
-
-
-def _within(low: int, high: int, default: float) -> Any:
-    return _checked(default, f"lie in [{low}, {high}]", lambda value: low <= value <= high)
-
-
-def _one_of(choices: tuple[str, ...], default: str) -> Any:
-    """Declare a text that is one of some; a fault says which one was found."""
-    told = " or ".join(f'"{choice}"' for choice in choices)
-    told = told if len(choices) == 2 else f"one of {', '.join(choices)}"
-    return _checked(default, f"be {told}", lambda value: value in choices)
-
-
 FUSIONS = ("cc", "rrf")
 PROVIDERS = ("local", "voyage", "openai", "cohere")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceSettings:
+class SourceSettings(NamedTuple):
     """The memory store to read."""
 
     path: str = ""
     user: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SensitiveSettings:
+class SensitiveSettings(NamedTuple):
     """Whether `recall_sensitive` may look into rows that never leave the store."""
 
     recall: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusSettings:
+class CorpusSettings(NamedTuple):
     """What is exported and what is set aside."""
 
     turn_categories: tuple[str, ...] = ("turn", "dialog_turn")
-    max_content_bytes: int = _at_least(1, 1_048_576)
+    max_content_bytes: int = 1_048_576
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderSettings:
+class EncoderSettings(NamedTuple):
     """The embedding model; with a hosted provider, contents and queries are sent there."""
 
     model: str = "all-MiniLM-L6-v2"
-    provider: str = _one_of(PROVIDERS, PROVIDERS[0])
+    provider: str = PROVIDERS[0]
     url: str = ""
     api_key_variable: str = ""
-    dimension: int = _at_least(0, 0)
-    budget_usd: float = _at_least(0, 5.0)
-    usd_per_million_tokens: float = _at_least(0, 0.0)
+    dimension: int = 0
+    budget_usd: float = 5.0
+    usd_per_million_tokens: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class TierSettings:
+class TierSettings(NamedTuple):
     """The LanceDB tables of vector prefixes."""
 
-    small_dims: int = _at_least(1, 64)
+    small_dims: int = 64
     medium_dims: int = 256
     uri: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionSettings:
+class CompactionSettings(NamedTuple):
     """Clusters of old turns and their summaries."""
 
     cluster_size: int = 20
-    protected_tail_turns: int = _at_least(0, 4)
-    preserve_threshold: float = _within(-1, 1, 0.65)
-    density: float = _within(0, 1, 0.0)
-    aggressive_density: float = _within(0, 1, 0.0)
-    summarizer: str = _one_of(("sentences", "extractive", "llm"), "sentences")
+    protected_tail_turns: int = 4
+    preserve_threshold: float = 0.65
+    density: float = 0.0
+    aggressive_density: float = 0.0
+    summarizer: str = "sentences"
     llm_url: str = ""
     llm_model: str = ""
     api_key_variable: str = ""
     include_named_users: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CurationSettings:
+class CurationSettings(NamedTuple):
     """Proposals for tidying the memory store itself."""
 
     enabled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotSettings:
+class SnapshotSettings(NamedTuple):
     """Publishing."""
 
-    keep: int = _at_least(2, 7, ", or rollback has nowhere to go")
+    keep: int = 7
 
 
-@dataclass(frozen=True, slots=True)
-class RecallSettings:
+class RecallSettings(NamedTuple):
     """Defaults of the read path; see noctuary.recall.profile for what each one trades."""
 
     profile: str = "default"
-    fusion: str = _one_of(FUSIONS, FUSIONS[0])
-    lexical_weight: float = _at_least(0, 0.5)
-    dense_weight: float = _at_least(0, 0.5)
-    graph_weight: float = _at_least(0, 1.0)
-    importance_prior: float = _within(0, 1, 0.3)
-    exact_match_bonus: float = _at_least(0, 0.0)
+    fusion: str = FUSIONS[0]
+    lexical_weight: float = 0.5
+    dense_weight: float = 0.5
+    graph_weight: float = 1.0
+    importance_prior: float = 0.3
+    exact_match_bonus: float = 0.0
     log_retrievals: bool = True
-    stale_after_hours: float = _at_least(0, 36.0)
+    stale_after_hours: float = 36.0
 
 
-@dataclass(frozen=True, slots=True)
-class LiveSettings:
+class LiveSettings(NamedTuple):
     """What recall sees of the store itself, since the snapshot."""
 
     enabled: bool = True
-    max_rows: int = _at_least(0, 2_000)
-    deadline_ms: float = _above_zero(50.0)
+    max_rows: int = 2_000
+    deadline_ms: float = 50.0
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationSettings:
+class EvaluationSettings(NamedTuple):
     """What is measured every night, and what follows from it."""
 
     enabled: bool = True
     queries: str = ""
-    exact_queries: int = _at_least(0, 60)
+    exact_queries: int = 60
     adopt: bool = True
-    on_drop: str = _one_of(("refuse", "report"), "refuse")
+    on_drop: str = "refuse"
     report_texts: bool = False
     generator_url: str = ""
     generator_model: str = ""
     judge_url: str = ""
     judge_model: str = ""
     api_key_variable: str = ""
-    generated_queries: int = _at_least(0, 40)
+    generated_queries: int = 40
 
 
-@dataclass(frozen=True, slots=True)
-class GraphSettings:
+class GraphSettings(NamedTuple):
     """What besides the rules finds concepts and relations."""
 
-    extractor: str = _one_of(("rules", "llm"), "rules")
+    extractor: str = "rules"
     llm_url: str = ""
     llm_model: str = ""
     api_key_variable: str = ""
-    llm_batch_memories: int = _at_least(1, 8)
+    llm_batch_memories: int = 8
     include_named_users: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TranscriptSettings:
+class TranscriptSettings(NamedTuple):
     """Conversations that agents keep as JSON lines."""
 
     path: str = ""
     include_sidechains: bool = False
-    tool_chars: int = _at_least(0, 400)
+    tool_chars: int = 400
 
 
-@dataclass(frozen=True, slots=True)
-class PromotionSettings:
+class PromotionSettings(NamedTuple):
     """Which turns are proposed as durable memories (libravdb's gating scalar)."""
 
     enabled: bool = True
-    threshold: float = _within(0, 1, 0.35)
+    threshold: float = 0.35
 
 
-@dataclass(frozen=True, slots=True)
-class HookSettings:
+class HookSettings(NamedTuple):
     """What `noctuary hook` puts into an agent's prompts."""
 
-    memories: int = _at_least(0, 3)
-    budget_tokens: int = _at_least(0, 1_500)
-    restore_tokens: int = _at_least(0, 1_500)
-    deadline_ms: float = _above_zero(250.0)
+    memories: int = 3
+    budget_tokens: int = 1_500
+    restore_tokens: int = 1_500
+    deadline_ms: float = 250.0
     abstain: bool = True
-    scope: str = _one_of(("store", "project"), "store")
+    scope: str = "store"
     user: str = ""
     in_subagents: bool = False
     capture: bool = True
     start_server: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleSettings:
+class ScheduleSettings(NamedTuple):
     """When the nightly job runs once its schedule is switched on."""
 
     cron: str = "0 3 * * *"
     timezone: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SensorSettings:
+class SensorSettings(NamedTuple):
     """When a change of the store starts a night of its own, once the sensor is switched on."""
 
-    poll_seconds: float = _at_least(1, 60.0)
-    minimum_minutes: float = _at_least(0, 15.0)
+    poll_seconds: float = 60.0
+    minimum_minutes: float = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerSettings:
+class RunnerSettings(NamedTuple):
     """Who runs the heavy steps of a night, and how much they may use."""
 
-    kind: str = _one_of(("local", "ray"), "local")
-    workers: int = _at_least(0, 0)
-    memory_mb: int = _at_least(256, 2_048)
+    kind: str = "local"
+    workers: int = 0
+    memory_mb: int = 2_048
     address: str = ""
-    object_store_mb: int = _at_least(0, 0)
+    object_store_mb: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NotifySettings:
+class NotifySettings(NamedTuple):
     """Who is told of a night that failed, or did not happen; never with a text of a memory."""
 
     command: str = ""
@@ -296,8 +248,7 @@ _PROFILES = "profiles"
 _NOT_IN_JSON = "notify"  # shapes no artifact, and an address may hold a key: no part of a manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """The whole tree; immutable, validated on load.
 
     Attributes:
@@ -307,29 +258,36 @@ class Settings:
             "environment <variable>". No part of equality or `to_json`.
     """
 
-    source: SourceSettings = field(default_factory=SourceSettings)
-    sensitive: SensitiveSettings = field(default_factory=SensitiveSettings)
-    corpus: CorpusSettings = field(default_factory=CorpusSettings)
-    encoder: EncoderSettings = field(default_factory=EncoderSettings)
-    tiers: TierSettings = field(default_factory=TierSettings)
-    compaction: CompactionSettings = field(default_factory=CompactionSettings)
-    curation: CurationSettings = field(default_factory=CurationSettings)
-    snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
-    recall: RecallSettings = field(default_factory=RecallSettings)
-    live: LiveSettings = field(default_factory=LiveSettings)
-    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
-    graph: GraphSettings = field(default_factory=GraphSettings)
-    transcripts: TranscriptSettings = field(default_factory=TranscriptSettings)
-    promotion: PromotionSettings = field(default_factory=PromotionSettings)
-    hook: HookSettings = field(default_factory=HookSettings)
-    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
-    sensor: SensorSettings = field(default_factory=SensorSettings)
-    runner: RunnerSettings = field(default_factory=RunnerSettings)
-    notify: NotifySettings = field(default_factory=NotifySettings)
-    profiles: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict[str, Mapping[str, Any]], hash=False
-    )
-    origins: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
+    source: SourceSettings = SourceSettings()
+    sensitive: SensitiveSettings = SensitiveSettings()
+    corpus: CorpusSettings = CorpusSettings()
+    encoder: EncoderSettings = EncoderSettings()
+    tiers: TierSettings = TierSettings()
+    compaction: CompactionSettings = CompactionSettings()
+    curation: CurationSettings = CurationSettings()
+    snapshot: SnapshotSettings = SnapshotSettings()
+    recall: RecallSettings = RecallSettings()
+    live: LiveSettings = LiveSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    graph: GraphSettings = GraphSettings()
+    transcripts: TranscriptSettings = TranscriptSettings()
+    promotion: PromotionSettings = PromotionSettings()
+    hook: HookSettings = HookSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    sensor: SensorSettings = SensorSettings()
+    runner: RunnerSettings = RunnerSettings()
+    notify: NotifySettings = NotifySettings()
+    profiles: Mapping[str, Mapping[str, Any]] = NOTHING
+    origins: Mapping[str, str] = NOTHING
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Settings) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-2])  # tables have no hash
 
     @staticmethod
     def load(
@@ -337,7 +295,7 @@ class Settings:
         *,
         home: Path | None = None,
         environ: Mapping[str, str] | None = None,
-    ) -> Settings:
+    ) -> "Settings":
         """Return the settings in force: later wins of defaults, TOML file and environment.
 
         Args:
@@ -367,18 +325,82 @@ class Settings:
 
     def to_json(self) -> dict[str, dict[str, Any]]:
         """Return plain nested dicts (tuples as lists), for manifests and digests."""
-        told = {name: asdict(getattr(self, name)) for name in _KEYS if name != _NOT_IN_JSON}
+        told = {name: getattr(self, name)._asdict() for name in _KEYS if name != _NOT_IN_JSON}
         told["corpus"]["turn_categories"] = list(self.corpus.turn_categories)
         return told
 
 
 _DEFAULTS = Settings()
-_KEYS = {
-    section.name: [key.name for key in fields(getattr(_DEFAULTS, section.name))]
-    for section in fields(Settings)
-    if section.name not in (_PROFILES, "origins")
+_KEYS: dict[str, tuple[str, ...]] = {
+    name: getattr(_DEFAULTS, name)._fields
+    for name in Settings._fields
+    if name not in (_PROFILES, "origins")
 }
 """The keys of every section, in declaration order."""
+
+
+# What a value must be, and whether it is.
+_Check = tuple[str, Callable[[Any], bool]]
+
+
+def _at_least(low: float, why: str = "") -> _Check:
+    return "be >= 0" if low == 0 else f"be at least {low:g}{why}", lambda value: value >= low
+
+
+def _within(low: int, high: int) -> _Check:
+    return f"lie in [{low}, {high}]", lambda value: low <= value <= high
+
+
+def _one_of(*choices: str) -> _Check:
+    told = " or ".join(f'"{choice}"' for choice in choices)
+    told = told if len(choices) == 2 else f"one of {', '.join(choices)}"
+    return f"be {told}", lambda value: value in choices
+
+
+_ABOVE_ZERO: _Check = ("be > 0", lambda value: value > 0)
+
+_CHECKS: Mapping[str, _Check] = {
+    "corpus.max_content_bytes": _at_least(1),
+    "encoder.provider": _one_of(*PROVIDERS),
+    "encoder.dimension": _at_least(0),
+    "encoder.budget_usd": _at_least(0),
+    "encoder.usd_per_million_tokens": _at_least(0),
+    "tiers.small_dims": _at_least(1),
+    "compaction.protected_tail_turns": _at_least(0),
+    "compaction.preserve_threshold": _within(-1, 1),
+    "compaction.density": _within(0, 1),
+    "compaction.aggressive_density": _within(0, 1),
+    "compaction.summarizer": _one_of("sentences", "extractive", "llm"),
+    "snapshot.keep": _at_least(2, ", or rollback has nowhere to go"),
+    "recall.fusion": _one_of(*FUSIONS),
+    "recall.lexical_weight": _at_least(0),
+    "recall.dense_weight": _at_least(0),
+    "recall.graph_weight": _at_least(0),
+    "recall.importance_prior": _within(0, 1),
+    "recall.exact_match_bonus": _at_least(0),
+    "recall.stale_after_hours": _at_least(0),
+    "live.max_rows": _at_least(0),
+    "live.deadline_ms": _ABOVE_ZERO,
+    "evaluation.exact_queries": _at_least(0),
+    "evaluation.on_drop": _one_of("refuse", "report"),
+    "evaluation.generated_queries": _at_least(0),
+    "graph.extractor": _one_of("rules", "llm"),
+    "graph.llm_batch_memories": _at_least(1),
+    "transcripts.tool_chars": _at_least(0),
+    "promotion.threshold": _within(0, 1),
+    "hook.memories": _at_least(0),
+    "hook.budget_tokens": _at_least(0),
+    "hook.restore_tokens": _at_least(0),
+    "hook.deadline_ms": _ABOVE_ZERO,
+    "hook.scope": _one_of("store", "project"),
+    "sensor.poll_seconds": _at_least(1),
+    "sensor.minimum_minutes": _at_least(0),
+    "runner.kind": _one_of("local", "ray"),
+    "runner.workers": _at_least(0),
+    "runner.memory_mb": _at_least(256),
+    "runner.object_store_mb": _at_least(0),
+}
+"""By setting; one that is not here may be any value of its type. Faults are told in this order."""
 
 
 def known_settings() -> list[str]:
@@ -440,7 +462,7 @@ def _take_profiles(settings: Settings, raw: Any, where: str, faults: list[str]) 
         if not isinstance(table, Mapping):
             kind = type(table).__name__
             faults.append(f"[{_PROFILES}.{name}] {where} must be a table, found {kind}")
-    return replace(settings, profiles={n: t for n, t in tables.items() if isinstance(t, Mapping)})
+    return settings._replace(profiles={n: t for n, t in tables.items() if isinstance(t, Mapping)})
 
 
 def _apply(settings: Settings, raw: Mapping[str, Any], file: str, faults: list[str]) -> Settings:
@@ -462,10 +484,10 @@ def _apply(settings: Settings, raw: Mapping[str, Any], file: str, faults: list[s
                 continue
             origins[name] = file or f"environment {_variable(name)}"
             try:
-                current = replace(current, **{key: _coerce(value, getattr(current, key))})
+                current = current._replace(**{key: _coerce(value, getattr(current, key))})
             except ValueError as error:
                 faults.append(f"{name} {where}: {error}")
-        settings = replace(settings, **{section: current}, origins=origins)
+        settings = settings._replace(**{section: current}, origins=origins)
     return settings
 
 
@@ -509,14 +531,12 @@ def _as_number(value: Any, kind: type[int] | type[float]) -> int | float:
 
 
 def _range_faults(settings: Settings) -> Iterable[str]:
-    """Yield a sentence for each value that is not what its declaration says."""
-    for section in _KEYS:
-        values = getattr(settings, section)
-        for declared in fields(values):
-            value = getattr(values, declared.name)
-            if declared.metadata and not declared.metadata["holds"](value):
-                found = f", found {value!r}" if isinstance(value, str) else ""
-                yield f"{section}.{declared.name} must {declared.metadata['must']}{found}"
+    """Yield a sentence for each value that is not what it must be."""
+    for name, (must, holds) in _CHECKS.items():
+        section, _, key = name.partition(".")
+        value = getattr(getattr(settings, section), key)
+        if not holds(value):
+            yield f"{name} must {must}" + (f", found {value!r}" if isinstance(value, str) else "")
 
 
 # What must hold between values, or is more than a range.

@@ -6,14 +6,13 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from noctuary.core.errors import ConfigError, SnapshotMissingError, StoreError
 from noctuary.core.files import hash_text, write_text
-from noctuary.core.types import dataclass
 
 SCHEMES = ("postgresql://", "postgres://")
 VARIABLE = "env:"
@@ -21,16 +20,18 @@ VARIABLE = "env:"
 every user of the machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseName:
+class DatabaseName(NamedTuple):
     """A PostgreSQL database."""
 
-    spec: str = field(repr=False)  # as it was named: `postgresql://...` or `env:NAME`
-    conninfo: str = field(repr=False)  # the address itself, password included
+    spec: str  # as it was named: `postgresql://...` or `env:NAME`
+    conninfo: str  # the address itself, password included
     display: str  # user, host, port and database; what its store is named after
 
     def __str__(self) -> str:
         return self.display
+
+    def __repr__(self) -> str:
+        return f"DatabaseName(display={self.display!r})"  # the others may hold a password
 
 
 SourceName = Path | DatabaseName
@@ -155,8 +156,7 @@ class _Below:
         return paths.root / self._name
 
 
-@dataclass(frozen=True, slots=True)
-class StorePaths:
+class StorePaths(NamedTuple):
     """The directories and files of one store."""
 
     root: Path

@@ -3,123 +3,18 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from noctuary.core.files import hash_text
 
-# `dataclass` for frozen classes, built in a fifth of the time. The read path defines some sixty
-# frozen dataclasses, and the standard library compiles six methods for each of them at every start
-# of Python: 45 ms of CPU where `import numpy` takes 68. This one compiles `__init__` and shares
-# the other methods, which find the fields through `__dataclass_fields__`. A class behaves as one
-# of `dataclasses.dataclass` does (`fields`, `replace`, `asdict`, pickling, matching); type
-# checkers see that decorator itself.
-
-
-def _repr(self: Any) -> str:
-    shown = (f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr)
-    return f"{type(self).__qualname__}({', '.join(shown)})"
-
-
-def _compared(self: Any) -> tuple[Any, ...]:
-    return tuple(getattr(self, f.name) for f in dataclasses.fields(self) if f.compare)
-
-
-def _eq(self: Any, other: object) -> Any:
-    if type(other) is not type(self):
-        return NotImplemented
-    return _compared(self) == _compared(other)
-
-
-def _hash(self: Any) -> int:
-    hashed = (f for f in dataclasses.fields(self) if (f.compare if f.hash is None else f.hash))
-    return hash(tuple(getattr(self, f.name) for f in hashed))
-
-
-def _setattr(self: Any, name: str, value: object) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-
-
-def _delattr(self: Any, name: str) -> None:
-    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
-
-
-def _getstate(self: Any) -> list[Any]:
-    return [getattr(self, f.name) for f in dataclasses.fields(self)]
-
-
-def _setstate(self: Any, state: list[Any]) -> None:
-    for found, value in zip(dataclasses.fields(self), state, strict=True):
-        object.__setattr__(self, found.name, value)
-
-
-def _compile_init(cls: Any) -> Any:
-    """Return `__init__`, the one method whose signature callers and tools look at."""
-    known = dataclasses.fields(cls)
-    names: dict[str, Any] = {"_put": object.__setattr__, "_zip": zip, "_made": object()}
-    names["_names"] = tuple(found.name for found in known)
-    arguments, values = [], []
-    for found in known:
-        name = value = found.name
-        if found.default is not dataclasses.MISSING:
-            names[f"_default_{name}"] = found.default
-            name += f"=_default_{name}"
-        elif found.default_factory is not dataclasses.MISSING:
-            names[f"_factory_{name}"] = found.default_factory
-            value = f"_factory_{name}() if {name} is _made else {name}"
-            name += "=_made"
-        arguments.append(name)
-        values.append(value)
-    source = (
-        f"def __init__(self, {', '.join(arguments)}):\n"
-        f" for _name, _value in _zip(_names, ({''.join(f'{value},' for value in values)})):\n"
-        "  _put(self, _name, _value)\n"
-    )
-    if hasattr(cls, "__post_init__"):
-        source += " self.__post_init__()"
-    exec(source, names)
-    init = names["__init__"]
-    init.__qualname__ = f"{cls.__qualname__}.__init__"
-    init.__annotations__ = {found.name: found.type for found in known}
-    return init
-
-
-def _build(cls: type, *, slots: bool, eq: bool) -> type:
-    # Collects the fields and compiles nothing.
-    made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(cls)
-    # The first of these are a frozen class's whatever it says; of the others its own stay.
-    forced = {"__setattr__": _setattr, "__delattr__": _delattr, "__init__": _compile_init(made)}
-    shared: dict[str, Any] = {"__repr__": _repr}
-    if slots:
-        shared |= {"__getstate__": _getstate, "__setstate__": _setstate}
-    if eq:
-        shared |= {"__eq__": _eq, "__hash__": _hash}
-    own = made.__dict__
-    for name, method in (forced | {n: m for n, m in shared.items() if own.get(n) is None}).items():
-        setattr(made, name, method)
-    return made
-
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass
-else:
-
-    def dataclass(
-        cls: type | None = None, /, *, frozen: bool = False, slots: bool = False, eq: bool = True
-    ) -> Any:
-        """Return the class as a dataclass; only frozen ones are built here."""
-        if not frozen:
-            return dataclasses.dataclass(cls, slots=slots, eq=eq)
-        if cls is None:
-            return lambda found: _build(found, slots=slots, eq=eq)
-        return _build(cls, slots=slots, eq=eq)
-
+NOTHING: Mapping[str, Any] = {}
+"""The empty mapping of a default; no proxy, which could be neither pickled nor copied."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -129,8 +24,7 @@ DAMAGED_TEXT = "(the text of this memory is damaged: `noctuary doctor` says what
 """In the place of a text that is not the one that was published."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRecord:
+class MemoryRecord(NamedTuple):
     """One exported memory: what every builder reads."""
 
     position: int  # 0-based rank in the source's key order; rows of every array of a snapshot

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError, FingerprintMismatchError
 from noctuary.core.files import hash_json
-from noctuary.core.types import dataclass
 
 DIGEST_CHARS = 16  # hex digits: 64 bits tell the models of one store apart and stay readable
 HOSTED_POOLING = "hosted"  # a provider makes the vectors and does not say how it pools
 UNIT_TOLERANCE = 1e-4  # of a returned row's length; float32 rounding is 1000 times smaller
-# By annotation. Compared exactly: bool is a subclass of int, and True is no dimension.
-FIELD_TYPES: Mapping[str, type] = {"str": str, "int": int, "bool": bool}
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderFingerprint:
+class EncoderFingerprint(NamedTuple):
     """Everything that decides which vector a text gets, up to rounding."""
 
     model: str  # as configured; of a local directory its name
@@ -45,12 +40,12 @@ class EncoderFingerprint:
 
     def to_json(self) -> dict[str, str | int | bool]:
         """Return the fields as a JSON object."""
-        return asdict(self)
+        return self._asdict()
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> EncoderFingerprint:
         """Read what `to_json` wrote; EncoderError for another set of fields or another type."""
-        types = {field.name: FIELD_TYPES[str(field.type)] for field in fields(cls)}
+        types = get_type_hints(cls)
         if set(value) != set(types):
             found = ", ".join(sorted(value)) or "nothing"
             raise EncoderError(
@@ -58,7 +53,7 @@ class EncoderFingerprint:
                 "Rebuild the vectors with this version."
             )
         for name, expected in types.items():
-            if type(value[name]) is not expected:
+            if type(value[name]) is not expected:  # exactly: True is no dimension
                 raise EncoderError(
                     f"encoder fingerprint field {name} is {value[name]!r}; expected "
                     f"{expected.__name__}. Rebuild the vectors with this version."

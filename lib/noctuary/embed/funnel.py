@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import mmap
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from noctuary.core.types import dataclass
 
 SERVING_DIM = 64  # of the short tier: fewer read less and need a longer shortlist
 FUNNEL_MIN_ROWS = 20_000  # recall searches through it from here on; exact takes 2 ms below
@@ -26,8 +25,7 @@ Positions = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PrefixTier:
+class PrefixTier(NamedTuple):
     """A short tier, its rows sorted by cell; arrays may be memory-mapped."""
 
     vectors: Floats  # normalised prefixes, shape (n, k)
@@ -54,8 +52,7 @@ class PrefixTier:
         return (head / np.sqrt(float(head @ head) + PREFIX_EPSILON**2)).astype(np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What a search found, the best first, ties by lower position, cosines above 0 only."""
 
     positions: Positions  # shape (m,)

@@ -11,10 +11,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,7 @@ from noctuary.core.errors import ConfigError, EncoderError
 from noctuary.core.files import hash_text, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import EncoderSettings, join_path, require_web_address
-from noctuary.core.types import dataclass
 from noctuary.embed.fingerprint import (
-    FIELD_TYPES,
     HOSTED_POOLING,
     EncoderFingerprint,
     require_unit_rows,
@@ -235,9 +233,9 @@ def read_description(directory: Path) -> HostedModel:
     path = directory / HOSTED_FILE
     try:
         told: Any = parse_json(path.read_text(encoding="utf-8"))
-        for field in fields(HostedModel):
-            if type(told["model"][field.name]) is not FIELD_TYPES[str(field.type)]:
-                raise TypeError(field.name)  # noqa: TRY301
+        for name, expected in get_type_hints(HostedModel).items():
+            if type(told["model"][name]) is not expected:
+                raise TypeError(name)  # noqa: TRY301
         model = HostedModel(**told["model"])
         if model.provider not in HOSTED_PROVIDERS or model.dimension < 1:
             raise ValueError(model.provider)  # noqa: TRY301

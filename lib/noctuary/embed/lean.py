@@ -14,7 +14,6 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from hashlib import sha256
 from math import prod
 from pathlib import Path
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.types import SILENT, Progress, dataclass, usable_cores
+from noctuary.core.types import SILENT, Progress, usable_cores
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same, require_unit_rows
 
 if TYPE_CHECKING:
@@ -180,8 +179,7 @@ _CLEAN = _Translation(DROPPED, IDEOGRAPH)
 _SPLIT = _Translation(MARK, PUNCTUATION)
 
 
-@dataclass(frozen=True, slots=True)
-class WordPiece:
+class WordPiece(NamedTuple):
     """A loaded vocabulary: ids by token, and those of the tokens that stand for no piece."""
 
     vocab: dict[str, int]
@@ -267,8 +265,7 @@ _FLOAT32 = np.dtype("<f4")
 _MADV_POPULATE_READ = 22  # of Linux 5.14 on; Python has no name for it yet
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(NamedTuple):
     """Sizes of a BERT encoder."""
 
     layers: int
@@ -287,8 +284,7 @@ class FileIdentity(NamedTuple):
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """What encoder.json says."""
 
     fingerprint: EncoderFingerprint
@@ -335,7 +331,7 @@ def header_text(header: Header) -> str:
     value = {
         "format_version": FORMAT_VERSION,
         "fingerprint": header.fingerprint.to_json(),
-        "architecture": asdict(header.architecture),
+        "architecture": header.architecture._asdict(),
         "weights": header.weights._asdict(),
         "vocab": header.vocab._asdict(),
         "tensors": _listed(tensor_table(header.architecture)[0]),
@@ -390,8 +386,7 @@ def _listed(table: Mapping[str, TensorPlace]) -> dict[str, list[int]]:
     return {name: [place.offset_bytes, *place.shape] for name, place in table.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class LeanEncoder:
+class LeanEncoder(NamedTuple):
     """A memory-mapped BERT encoder with mean pooling."""
 
     fingerprint: EncoderFingerprint  # of its source: the vectors agree to float32 rounding

@@ -121,7 +121,8 @@ def toolchain() -> dict[str, str] | None:
 
 def write_header(directory: Path, header: OnnxHeader) -> None:
     """Write the header; last, because it vouches for the other files."""
-    write_text(directory / HEADER_FILE, json.dumps(asdict(header), indent=1, sort_keys=True) + "\n")
+    told = {**asdict(header), "fingerprint": header.fingerprint.to_json()}
+    write_text(directory / HEADER_FILE, json.dumps(told, indent=1, sort_keys=True) + "\n")
 
 
 def read_header(directory: Path) -> OnnxHeader:

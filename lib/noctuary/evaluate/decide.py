@@ -318,15 +318,15 @@ def list_arms(served: RetrievalProfile) -> dict[str, RetrievalProfile]:
     """Return the arms by name: as configured (first), each leg alone, challengers that differ."""
     others = {
         WORDS_ARM: words_only(served),
-        "dense": replace(served, lexical_weight=0.0, dense_weight=1.0, graph_weight=0.0),
-        **{name: replace(served, **challenge(name, served)) for name in CHALLENGERS},
+        "dense": served.replaced(lexical_weight=0.0, dense_weight=1.0, graph_weight=0.0),
+        **{name: served.replaced(**challenge(name, served)) for name in CHALLENGERS},
     }
     return {SERVED: served, **{name: arm for name, arm in others.items() if arm != served}}
 
 
 def words_only(profile: RetrievalProfile) -> RetrievalProfile:
     """Return a profile as it answers without a dense leg, by the words of the query alone."""
-    return replace(profile, lexical_weight=1.0, dense_weight=0.0, graph_weight=0.0)
+    return profile.replaced(lexical_weight=1.0, dense_weight=0.0, graph_weight=0.0)
 
 
 # One snapshot and one profile as a retriever, and what is kept of its answers.

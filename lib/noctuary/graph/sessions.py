@@ -8,15 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.types import dataclass
-
 # Sessions as arrays: who follows whom, who speaks. Numpy only; made by `build.build_sessions`.
 
 MIN_MEMBERS = 2  # smallest session kept: a session of one memory relates it to nothing
 
 
-@dataclass(frozen=True, slots=True)
-class SessionArrays:
+class SessionArrays(NamedTuple):
     """Sessions of n memories, S with M members in all; one is of one owner and one wing."""
 
     codes: NDArray[np.int32]  # (n,), the session of every memory, -1 for none

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from noctuary.core.errors import StoreError
 from noctuary.core.files import read_array
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.sqlite import connect_immutable
-from noctuary.core.types import UNDATED_US, dataclass
+from noctuary.core.types import UNDATED_US
 from noctuary.graph.fold import fold_name
 from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.text.marks import ELLIPSIS, clean, iso
@@ -440,7 +440,7 @@ class View:
     def to_json(self) -> dict[str, Any]:
         """Return plain values: moments as ISO-8601, a span as one, no ordinals."""
         found: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
+        for field in fields(self):
             name, value = field.name, getattr(self, field.name)
             if name.endswith("_us"):
                 found[name.removesuffix("_us")] = iso(value)

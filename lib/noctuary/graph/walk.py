@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.types import dataclass
 from noctuary.graph.fold import Word, words
 
 # The graph as arrays: what a snapshot stores and the walk reads. Numpy only, no building.
@@ -28,8 +27,7 @@ OPEN_END_US = 2**63 - 1  # `valid_to_us` of an edge that still holds (the larges
 ROLES = ("about", "mentions", "author", "speaker")
 
 
-@dataclass(frozen=True, slots=True)
-class GraphArrays:
+class GraphArrays(NamedTuple):
     """Out-edges of every memory in compressed sparse rows, E edges over n positions."""
 
     indptr: NDArray[np.int64]  # (n+1,); the edges of position p are indptr[p]:indptr[p+1]
@@ -56,8 +54,7 @@ def relations_in_use(relations: NDArray[np.int8]) -> tuple[str, ...]:
     return RELATIONS[: max(len(FOUND_RELATIONS), last + 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class MentionArrays:
+class MentionArrays(NamedTuple):
     """Where C concepts stand, in compressed sparse rows by concept ordinal: M mentions."""
 
     indptr: NDArray[np.int64]  # (C+1,); the mentions of concept c are indptr[c]:indptr[c+1]

@@ -9,7 +9,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,7 +114,7 @@ def recall(
     if result.memories and not dry_run:
         warnings += _log(recaller, asked, result, settings, withheld=withheld)
     told = (_WITHHELD,) if withheld else ()
-    return replace(result, warnings=(*warnings, *told, *result.warnings))
+    return result._replace(warnings=(*warnings, *told, *result.warnings))
 
 
 def _ask(
@@ -174,7 +173,8 @@ def _log(
 
 def _empty(query: str, warnings: list[RecallWarning], started: float) -> RecallResult:
     elapsed = round((time.perf_counter() - started) * 1000, 3)
-    return RecallResult(query=query, warnings=tuple(warnings), phase_timing_ms={"total": elapsed})
+    timing = {"total": elapsed}
+    return RecallResult(query, (), tuple(warnings), timing, profile={}, pipeline={})
 
 
 # Which snapshot answers: the store that is meant, and its pinned recaller in this process.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import field
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.types import UNDATED_US, dataclass
+from noctuary.core.types import NOTHING, UNDATED_US
 from noctuary.recall.result import MemoryId, RecallWarning
 
 if TYPE_CHECKING:
@@ -110,8 +109,7 @@ class Dropped(NamedTuple):
     facts: Row = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseOutcome:
+class PhaseOutcome(NamedTuple):
     """What a phase made of the candidates."""
 
     candidates: Candidates
@@ -119,9 +117,9 @@ class PhaseOutcome:
     reason_of: ReasonOf | None = None
     dropped: tuple[Dropped, ...] = ()
     # Of the phase as a whole, for the pipeline trace.
-    notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    notes: Mapping[str, Any] = NOTHING
     # By position, fields to show with that memory, for example {"superseded_by": PositionRef(7)}.
-    annotations: Mapping[int, Row] = field(default_factory=dict[int, Row])
+    annotations: Mapping[int, Row] = MappingProxyType({})
     warnings: tuple[RecallWarning, ...] = ()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -260,7 +259,7 @@ class Search:
         found = quota_positions(wings, leg.all_scores, self.profile.wing_quota, mask)
         late = found[~np.isin(found, leg.ranking)]
         late = late[np.lexsort((late, -leg.all_scores[late]))]
-        return replace(leg, ranking=np.concatenate([leg.ranking, late]))
+        return leg._replace(ranking=np.concatenate([leg.ranking, late]))
 
     def _with_graph(self, text: str, ranking: BaseRanking) -> BaseRanking:
         run, profile = self.run, self.profile

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from noctuary.core.errors import EncoderError, SnapshotCorruptError, StoreError
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.types import dataclass, from_micros, has_hooks
+from noctuary.core.types import NOTHING, from_micros, has_hooks
 from noctuary.recall.candidates import (
     BREAKDOWN_KEYS,
     Dropped,
@@ -190,7 +189,7 @@ def _explain(
     shown = [(m, told.event_rows(p), p) for m, p in zip(memories, positions, strict=False)]
     if profile.explain:
         memories = tuple(
-            replace(memory, score_breakdown=told.breakdown(p), score_events=rows)
+            memory._replace(score_breakdown=told.breakdown(p), score_events=rows)
             for memory, rows, p in shown
         )
     if describes_all:
@@ -252,14 +251,13 @@ _MAY_BE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Why:
+class Why(NamedTuple):
     """The answer: a stage of those above, for a person and as numbers."""
 
     memory_id: str
     stage: str
     sentences: tuple[str, ...]  # in order
-    facts: Row = field(default_factory=dict[str, Any])  # their numbers, and more, as JSON values
+    facts: Row = NOTHING  # their numbers, and more, as JSON values
     # What each step gave the memory, and the last returned one where that one beat it.
     steps: tuple[Row, ...] = ()
     result: RecallResult | None = None  # None where the memory could not be in it
@@ -281,17 +279,17 @@ def explain_memory(
     """Say why a recall, made as a dry run, returned or did not return one memory or summary."""
     reader, inputs = recaller.reader, inputs or recaller.inputs_now(query.scope.user)
     mask, _ = build_mask(query.scope, reader.facets, reader.created_at_us)
-    profile = replace(query.profile, explain=True, candidate_trace=True, replay_log=False)
+    profile = query.profile.replaced(explain=True, candidate_trace=True, replay_log=False)
     asked = query._replace(profile=profile, dry_run=True)
     live = _of_store(reader, inputs, query.scope, mask, memory_id)
     if live is not None:
         result = recaller.ask(asked, inputs)
         if live.stage == GONE:
-            return replace(live, result=result)
+            return live._replace(result=result)
         said = "Neither its words nor its vector brought it among the candidates."
         then = _met(memory_id, result) or Why(memory_id, NOT_FOUND, (said,))
         sentences, facts = (*live.sentences, *then.sentences), {**then.facts, **live.facts}
-        return replace(then, sentences=sentences, facts=facts, result=result)
+        return then._replace(sentences=sentences, facts=facts, result=result)
     position = _position_of(reader, memory_id)
     if position is None or not _is_allowed(reader, position, _of_user(reader, query.scope.user)):
         facts = {"snapshot_id": recaller.snapshot_id, "built_at": reader.manifest.built_at}
@@ -321,7 +319,7 @@ def explain_memory(
         )
         facts = {"summarized_by": other, "summary": {"stage": then.stage, **then.facts}}
         why = Why(memory_id, BEHIND_SUMMARY, (*said, *then.sentences), facts, then.steps)
-    return replace(why, result=result)
+    return why._replace(result=result)
 
 
 def _of_store(
@@ -603,8 +601,7 @@ class UnknownSummaryError(StoreError):
     """There is no such summary, or whoever asks may not see all that it stands for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """One memory that a summary stands for, in full."""
 
     id: MemoryId
@@ -617,8 +614,7 @@ class Source:
     user: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Parent:
+class Parent(NamedTuple):
     """An earlier summary that the summarizer was shown as context."""
 
     id: str
@@ -626,8 +622,7 @@ class Parent:
     text: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
+class Expansion(NamedTuple):
     """A summary with everything that it stands for."""
 
     summary_id: str

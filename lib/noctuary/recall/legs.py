@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.types import dataclass
 from noctuary.embed.funnel import cosines_at, search
 from noctuary.graph.sessions import (
     COMPANY_WEIGHT,
@@ -45,8 +43,7 @@ ScoresAt = Callable[[NDArray[np.int64]], NDArray[np.float64]]
 Shown = NDArray[np.bool_]  # which summaries are searched, shape (s,)
 
 
-@dataclass(frozen=True, slots=True)
-class Leg:
+class Leg(NamedTuple):
     """One leg's view of a query."""
 
     ranking: NDArray[np.int64]  # its best allowed positions, best first, scores above 0 only
@@ -59,12 +56,14 @@ class Leg:
     @staticmethod
     def empty() -> Leg:
         """Return a leg that found nothing."""
-        return Leg(np.empty(0, dtype=np.int64), lambda positions: np.zeros(positions.shape))
+        none: ScoresAt = lambda positions: np.zeros(positions.shape)  # noqa: E731
+        return Leg(np.empty(0, dtype=np.int64), none)
 
     @staticmethod
     def of_scores(scores: NDArray[np.float32], ranking: NDArray[np.int64]) -> Leg:
         """Return a leg that scored every memory, shape (n,)."""
-        return Leg(ranking, lambda positions: scores[positions].astype(np.float64), scores)
+        own: ScoresAt = lambda positions: scores[positions].astype(np.float64)  # noqa: E731
+        return Leg(ranking, own, scores)
 
     def rank_of(self) -> dict[int, int]:
         """Return the 1-based rank of every ranked position."""
@@ -100,7 +99,7 @@ def rank_lexical(
     frequencies = np.array(known + [0] * (len(set(tokens)) - len(known)), dtype=np.int64)
     rarest = np.sort(idf(frequencies, reader.count))[-RAREST_WORDS:]
     share = float(leg.scores_at(leg.ranking[:1])[0] / rarest.sum())
-    return replace(leg, trust=trust_words(share, coverage))
+    return leg._replace(trust=trust_words(share, coverage))
 
 
 def trust_words(share: float, coverage: float) -> float:
@@ -139,10 +138,11 @@ def rank_dense(
     else:
         exit_at = reader.tier_exits.get(tier.vectors.shape[1]) if early_exit else None
         found = search(tier, vectors, query_vector, depth, mask, exit_at=exit_at)
-        leg = Leg(
-            found.positions,
-            lambda positions: cosines_at(vectors, positions, query_vector).astype(float),
-        )
+
+        def cosines(positions: NDArray[np.int64]) -> NDArray[np.float64]:
+            return cosines_at(vectors, positions, query_vector).astype(float)
+
+        leg = Leg(found.positions, cosines)
     if shown is None or reader.summary_vectors is None:
         return leg
     arrays = reader.summaries.arrays
@@ -178,7 +178,7 @@ def join_live(reader: SnapshotReader, leg: Leg, scores: NDArray[np.float32], dep
     everyone = np.ones(scores.size, dtype=np.bool_)
     joined = join_legs(leg, scores, everyone, reader.first_live, depth)
     # The quota of wings looks at snapshot and summaries alone.
-    return replace(joined, all_scores=leg.all_scores)
+    return joined._replace(all_scores=leg.all_scores)
 
 
 def find_exact_matches(

@@ -23,6 +23,7 @@ from noctuary.recall.candidates import (
     PastQuery,
     PhaseOutcome,
     Positions,
+    ReasonOf,
     Scores,
     ages_s,
     is_dated,
@@ -202,7 +203,8 @@ def scale(candidates: Candidates, search: Search) -> PhaseOutcome:
     if scaled is candidates.scores:
         return PhaseOutcome(candidates)
     said = f"boosts lifted the best score to {candidates.scores.max():.3f}: all are divided by it"
-    return PhaseOutcome(candidates.rescored(scaled), lambda _: said)
+    reason_of: ReasonOf = lambda _: said  # noqa: E731
+    return PhaseOutcome(candidates.rescored(scaled), reason_of)
 
 
 # Phase 7 (research/mempalace.md section 1): ask again with words of what similar queries found
@@ -257,9 +259,13 @@ def query_expansion(candidates: Candidates, search: Search) -> PhaseOutcome:
             np.concatenate([candidates.expanded, np.ones(new.size, dtype=np.bool_)]),
         )
         after = both.rescored(both.scores)
+
+    def reason_of(position: int) -> str:
+        return f"found by asking again with '{found[position][1]}': x{EXPANSION_BOOST:g}"
+
     return PhaseOutcome(
         after,
-        lambda position: f"found by asking again with '{found[position][1]}': x{EXPANSION_BOOST:g}",
+        reason_of,
         notes={
             "applied": bool(terms),
             "original_query": asked,
@@ -386,9 +392,13 @@ def pinned(candidates: Candidates, search: Search) -> PhaseOutcome:
     gained = pinned_score(candidates.scores, PINNED_BOOST)
     hits: list[int] = candidates.positions[lifted].tolist()
     spent = sum(tokens[row] for row in chosen)
+
+    def reason_of(position: int) -> str:
+        return f"pinned: {reasons[position]}"
+
     return PhaseOutcome(
         candidates.rescored(np.where(lifted, gained, candidates.scores)),
-        lambda position: f"pinned: {reasons[position]}",
+        reason_of,
         notes={"pinned": len(chosen), "pinned_candidates": len(hits), "pinned_tokens": spent},
         annotations={position: {"pinned_reason": reasons[position]} for position in hits},
     )

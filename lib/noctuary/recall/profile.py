@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +21,7 @@ from noctuary.core.settings import (
     nearest_names,
 )
 from noctuary.core.store import find_home
-from noctuary.core.types import dataclass
+from noctuary.core.types import NOTHING
 from noctuary.recall.result import RecallWarning
 
 # The flags: each with its default, what it trades, and its range or its words.
@@ -63,14 +62,23 @@ DAYS = _between(1, 1_000_000)  # 2,700 years: in microseconds still well within 
 DAYS_OR_NONE = _between(0, 1_000_000)
 
 
+class Flag(NamedTuple):
+    """What is declared of a flag: its default, what it does, and its range or its words."""
+
+    default: Any
+    meaning: str
+    among: Range | tuple[str, ...] | None = None
+
+
 def _flag(default: Any, meaning: str, among: Range | tuple[str, ...] | None = None) -> Any:
-    """Declare a flag: its default, what it does, and its range or its words."""
-    return field(default=default, metadata={"among": among, "meaning": meaning})
+    """Declare a flag; `Any`, because an instance has a value in its place."""
+    return Flag(default, meaning, among)
 
 
-@dataclass(frozen=True, slots=True)
 class RetrievalProfile:
     """How one recall ranks: immutable, validated as a whole. docs/profiles.md has every flag."""
+
+    # No dataclass: of 86 fields with their meanings and ranges it costs 5 ms in every process.
 
     fusion: str = _flag("cc", "cc keeps how much better a hit is, rrf only its rank.", FUSIONS)
     lexical_weight: float = _flag(0.5, "Of the lexical leg; 0: off.", WEIGHT)
@@ -140,30 +148,57 @@ class RetrievalProfile:
     decay_enabled: bool = _flag(False, "Let the LTP score decay since then.")
     decay_lambda: float = _flag(0.01, "Decay per day.", WEIGHT)
 
-    def __post_init__(self) -> None:
-        faults = value_faults(self.to_json())
-        if faults:
+    def __init__(self, **flags: Any) -> None:
+        if unknown := [name for name in flags if name not in FLAGS]:
+            raise TypeError(f"RetrievalProfile has no flag {', '.join(unknown)}")
+        values = {**_DEFAULTS, **flags}
+        if faults := value_faults(values):
             raise ValueError("; ".join(faults))
+        self.__dict__.update(values)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a profile cannot be changed: replaced({name}=...) returns another")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("a profile cannot be changed")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RetrievalProfile) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.__dict__.values()))
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={value!r}" for name, value in self.__dict__.items())
+        return f"RetrievalProfile({', '.join(shown)})"
 
     @staticmethod
     def off() -> RetrievalProfile:
         """Return plain fusion: both legs, no graph, no prior, every phase off."""
-        return replace(RetrievalProfile(), **OFF)
+        return RetrievalProfile(**OFF)
+
+    def replaced(self, **flags: Any) -> RetrievalProfile:
+        """Return a profile with other values of some flags; ValueError lists what is wrong."""
+        return RetrievalProfile(**{**self.__dict__, **flags})
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        # Not asdict, which copies every value: this runs with every recall.
-        return {name: getattr(self, name) for name in FIELD_NAMES}
+        return dict(self.__dict__)
 
 
-_FLAGS = fields(RetrievalProfile)
-_AMONG = {flag.name: flag.metadata["among"] for flag in _FLAGS}
-FIELD_NAMES: tuple[str, ...] = tuple(_AMONG)  # in declaration order
-FIELD_TYPES: Mapping[str, type] = {flag.name: type(flag.default) for flag in _FLAGS}
+FLAGS: Mapping[str, Flag] = {
+    name: flag for name, flag in vars(RetrievalProfile).items() if isinstance(flag, Flag)
+}
+"""By name, in declaration order."""
+_DEFAULTS = {name: flag.default for name, flag in FLAGS.items()}
+FIELD_NAMES = tuple(FLAGS)
+FIELD_TYPES: Mapping[str, type] = {name: type(default) for name, default in _DEFAULTS.items()}
 # Infinities and NaN lie in no range.
-RANGES: Mapping[str, Range] = {f: among for f, among in _AMONG.items() if isinstance(among, Range)}
-CHOICES: Mapping[str, tuple[str, ...]] = {
-    flag: among for flag, among in _AMONG.items() if among and flag not in RANGES
+RANGES = {name: flag.among for name, flag in FLAGS.items() if isinstance(flag.among, Range)}
+CHOICES = {
+    name: flag.among
+    for name, flag in FLAGS.items()
+    if flag.among and not isinstance(flag.among, Range)
 }
 
 _HEADINGS = {
@@ -292,7 +327,6 @@ GIVEN = "given"  # `ResolvedProfile.used` where the call brought a whole Retriev
 NEAREST_SHOWN = 3  # known names shown for an unknown one: enough to find a slip of the finger
 
 Tables = Mapping[str, Mapping[str, Any]]
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Layer(NamedTuple):
@@ -306,9 +340,9 @@ class Layers(NamedTuple):
     """Everything below the call; tables by name, unchecked."""
 
     recall: tuple[Layer, ...] = ()  # explicitly set [recall] values, each with its own source
-    config: Tables = _NOTHING  # [profiles.NAME] of the configuration
-    adopted: Mapping[str, Any] = _NOTHING  # by the snapshot's evaluation
-    stored: Tables = _NOTHING  # [NAME] of the store's profiles.toml
+    config: Tables = NOTHING  # [profiles.NAME] of the configuration
+    adopted: Mapping[str, Any] = NOTHING  # by the snapshot's evaluation
+    stored: Tables = NOTHING  # [NAME] of the store's profiles.toml
     chosen: str = DEFAULT  # answers when a call names none
 
     def known(self) -> list[str]:
@@ -339,7 +373,7 @@ def resolve(
     asked = _given(overrides)
     warnings: list[RecallWarning] = []
     used, named = _named_layers(layers.chosen if name is None else name, layers, warnings)
-    values: dict[str, Any] = {flag.name: flag.default for flag in _FLAGS}
+    values = dict(_DEFAULTS)
     sources = dict.fromkeys(FIELD_NAMES, "built-in")
     for layer in (*_default_layers(layers, warnings), *named, Layer(asked, "this call")):
         for flag, value in layer.values.items():
@@ -483,7 +517,7 @@ def list_profiles(layers: Layers) -> list[ProfileEntry]:
 
 # What a recall ranks with: the settings of this moment, a store's own file and a call, merged once.
 
-RECALL_FLAGS = tuple(f.name for f in fields(RecallSettings) if f.name in FIELD_TYPES)
+RECALL_FLAGS = tuple(name for name in RecallSettings._fields if name in FLAGS)
 """Keys of [recall] that are flags."""
 
 MAX_FILE_BYTES = 1 << 20  # a larger profiles.toml is not read: every process would parse it
@@ -523,7 +557,7 @@ def resolve_for_recall(
     """
     if isinstance(profile, RetrievalProfile):
         asked = _given(overrides)
-        given = replace(profile, **asked) if asked else profile
+        given = profile.replaced(**asked) if asked else profile
         return ResolvedProfile(given, None, GIVEN, dict.fromkeys(FIELD_NAMES, "this call"))
     name = profile if isinstance(profile, str) else None
     asked = overrides or {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,9 +39,9 @@ ROW_COLUMNS = (
     "session_id", "wing", "room", "user", "is_turn", "expanded_keywords", "updated_at_us",
     "content_hash",
 )  # fmt: skip
-_GRAPH_FIELDS = tuple(field.name for field in fields(GraphArrays))
-_MENTION_FIELDS = tuple(field.name for field in fields(MentionArrays))
-_SESSION_FIELDS = tuple(field.name for field in fields(SessionArrays))
+_GRAPH_FIELDS = GraphArrays._fields
+_MENTION_FIELDS = MentionArrays._fields
+_SESSION_FIELDS = SessionArrays._fields
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 # Tables that are asked by words, one row a word: a recall asks each of them several times for the
 # words of its question, and questions share their words.
@@ -179,7 +178,7 @@ class SnapshotReader:
         # What the evaluation adopted for this snapshot, and the night's thresholds for abstaining.
         self.adopted: dict[str, Any] = {} if ranking is None else parse_json(ranking)["adopted"]
         if self.adopted:
-            replace(RetrievalProfile(), **self.adopted)
+            RetrievalProfile(**self.adopted)
         self.calibration = None if calibration is None else Calibration.parse(calibration)
         self._require_shapes()
 

@@ -12,7 +12,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -375,7 +375,7 @@ def recall_and_log(
     packet = _make_packet(recaller, query, result, recording.record)
     fault = None if query.dry_run or log_path is None else append_packet(log_path, packet)
     told = () if fault is None else (RecallWarning("replay_log", fault),)
-    return replace(result, warnings=(*result.warnings, *told), replay_packet=packet)
+    return result._replace(warnings=(*result.warnings, *told), replay_packet=packet)
 
 
 def _make_packet(

@@ -1,15 +1,13 @@
 """What recall returns, and what it knows of whether there is an answer at all."""
 
-from __future__ import annotations
-
+# Not `from __future__ import annotations`: NamedTuple compiles each annotation that is a text.
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.types import dataclass
+from noctuary.core.types import NOTHING
 from noctuary.text.marks import visible_line
 
 
@@ -19,9 +17,9 @@ def plain(value: Any) -> Any:
         fields = cast("Mapping[str, Any]", value)
         return {key: plain(item) for key, item in fields.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in cast("Sequence[Any]", value)]
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        items, names = cast("Sequence[Any]", value), getattr(value, "_fields", None)
+        shown = [plain(item) for item in items]
+        return shown if names is None else dict(zip(names, shown, strict=True))
     return value.isoformat() if isinstance(value, datetime) else value
 
 
@@ -38,8 +36,7 @@ RELATIVE_BAR = 0.4
 Usual = Mapping[str, tuple[float, float]]  # by feature, mean and deviation over everyday prompts
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(NamedTuple):
     """What prompts that are nobody's memory come to on a snapshot: the zero of its scores."""
 
     usual: Mapping[str, Usual]  # by script of the prompt, and over all of them (ANY_SCRIPT)
@@ -56,7 +53,7 @@ class Measure:
         return plain(self)
 
     @staticmethod
-    def parse(raw: Mapping[str, Any]) -> Measure:
+    def parse(raw: Mapping[str, Any]) -> "Measure":
         """Read what `to_json` returned; KeyError, TypeError, ValueError for anything else."""
         usual = {
             str(script): {name: _mean_and_deviation(found[name]) for name in FEATURES}
@@ -77,8 +74,7 @@ def _mean_and_deviation(raw: Sequence[Any]) -> tuple[float, float]:
     return mean, deviation
 
 
-@dataclass(frozen=True, slots=True)
-class Answerability:
+class Answerability(NamedTuple):
     """How sure a recall is that the snapshot holds an answer; all in [0, 1]."""
 
     score: float  # 0 where nothing was found; comparable within one snapshot and signal
@@ -92,22 +88,21 @@ class Answerability:
         return plain(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(NamedTuple):
     """The thresholds of one snapshot, by signal; one that is not there was not calibrated."""
 
     thresholds: Mapping[str, float]  # each in [0, 1]
     measures: Mapping[str, Measure]  # what the scores of the same signals are measured by
     # The score that each memory must reach by itself, in [0, 1]; 0 for none.
-    bars: Mapping[str, float] = field(default_factory=dict[str, float])
+    bars: Mapping[str, float] = NOTHING
 
     @staticmethod
-    def observing(measures: Mapping[str, Measure]) -> Calibration:
+    def observing(measures: Mapping[str, Measure]) -> "Calibration":
         """Return what shows every score and abstains from nothing: what a night asks with."""
         return Calibration(dict.fromkeys(measures, 0.0), measures)
 
     @staticmethod
-    def parse(text: str) -> Calibration | None:
+    def parse(text: str) -> "Calibration | None":
         """Read an abstention.json; None where nothing was calibrated, ValueError if it is damaged.
 
         A threshold without a `measure` is of a snapshot of before, whose scores had another scale.
@@ -140,8 +135,7 @@ MemoryId = int | str
 _SHOWN_CHARS = 80  # of a text in the short form of a result
 
 
-@dataclass(frozen=True, slots=True)
-class RecallWarning:
+class RecallWarning(NamedTuple):
     """A degradation that the caller may act on."""
 
     code: str  # stable and machine-readable, for example "no_snapshot"
@@ -152,16 +146,14 @@ class RecallWarning:
         return {"code": self.code, "message": self.message}
 
 
-@dataclass(frozen=True, slots=True)
-class LegHit:
+class LegHit(NamedTuple):
     """What one leg said about a memory: 1-based rank and the leg's own score."""
 
     rank: int
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class GraphHit:
+class GraphHit(NamedTuple):
     """How the graph moved a memory: seed -> relation -> concept -> memory."""
 
     score: float  # what was added before weight and scaling, > 0
@@ -170,11 +162,10 @@ class GraphHit:
     concept: str | None  # the concept on the way; None for structural relations
     evidence: tuple[MemoryId, ...] = ()  # memories that hold the evidence
     # By relation, what each added; they sum to `score`.
-    shares: Mapping[str, float] = field(default_factory=dict[str, float])
+    shares: Mapping[str, float] = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class RecalledMemory:
+class RecalledMemory(NamedTuple):
     """One memory with why it is here."""
 
     id: MemoryId  # the source's own id, in the source's own type; a summary's own id
@@ -195,7 +186,7 @@ class RecalledMemory:
     graph: GraphHit | None = None
     kind: str = "memory"  # or "summary" where an accepted summary stands for its turns
     # What phases found out about it, for example {"superseded_by": 7}.
-    annotations: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    annotations: Mapping[str, Any] = NOTHING
     # Share of every step in the final score, and "final_score"; only with `explain`.
     score_breakdown: Mapping[str, float] | None = None
     # What every step changed, in order, with reasons; only with `explain`.
@@ -226,21 +217,20 @@ class RecalledMemory:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class RecallResult:
+class RecallResult(NamedTuple):
     """The answer to one query; always returned, whatever went wrong."""
 
     query: str
     memories: tuple[RecalledMemory, ...] = ()  # best first, at most k
     warnings: tuple[RecallWarning, ...] = ()  # every degradation on the way
-    phase_timing_ms: dict[str, float] = field(default_factory=dict[str, float])  # wall time by step
+    phase_timing_ms: Mapping[str, float] = NOTHING  # wall time by step
     snapshot_id: str | None = None  # the one snapshot that the answer comes from
     store: str | None = None  # the store directory that was asked
-    profile: dict[str, Any] = field(default_factory=dict[str, Any])  # in force, as plain values
+    profile: Mapping[str, Any] = NOTHING  # in force, as plain values
     profile_used: str = "default"  # its name
     # What the phases did: applied, skipped, how many candidates, the model guard's verdict, each
     # phase's own facts.
-    pipeline: dict[str, Any] = field(default_factory=dict[str, Any])
+    pipeline: Mapping[str, Any] = NOTHING
     # Every candidate with its breakdown, best first; only with `dry_run` and `explain` together.
     candidates: tuple[Mapping[str, Any], ...] | None = None
     # What was dropped: where, why and with which score; only with `candidate_trace`.

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from noctuary.core.types import dataclass
 
 OF_TURNS = -1
 """In `plans`: a summary that the night made of a cluster of turns, and no compaction plan did."""
@@ -31,8 +29,7 @@ def within(values: NDArray[Any], count: int) -> Mask:
     return np.asarray((values >= 0) & (values < count))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SummaryArrays:
+class SummaryArrays(NamedTuple):
     """All accepted summaries in the order of their ids; summary i of s."""
 
     # int64, shape (s + 1,): sources of summary i are `sources[indptr[i]:indptr[i + 1]]`.
@@ -76,8 +73,7 @@ class SummaryArrays:
         return covered
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ShareArrays:
+class ShareArrays(NamedTuple):
     """Shares by reader; reader i of r may read `positions[indptr[i]:indptr[i + 1]]`."""
 
     readers: Sequence[str]  # sorted, distinct, at least one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -224,8 +224,8 @@ class Candidate:
         return read_array(self.directory / name)
 
     def arrays(self, file_of: Callable[[str], str], kind: Any) -> dict[str, NDArray[Any]]:
-        """Memory-map the arrays that a dataclass of them has, by field."""
-        return {column.name: self.array(file_of(column.name)) for column in fields(kind)}
+        """Memory-map the arrays that a tuple of them has, by field."""
+        return {name: self.array(file_of(name)) for name in kind._fields}
 
     def value(self, sql: str) -> int:
         """Return the single number that a query yields."""

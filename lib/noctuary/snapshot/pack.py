@@ -9,7 +9,7 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -280,7 +280,7 @@ _SCHEMA, LINEAGE_SCHEMA = (
 )
 ROWS_SCHEMA = _SCHEMA + LINEAGE_SCHEMA  # every table of rows.sqlite
 
-_MEMORY_COLUMNS = tuple(MemoryRecord.__slots__)
+_MEMORY_COLUMNS = MemoryRecord._fields
 
 
 def _write_rows(
@@ -438,8 +438,8 @@ def _arrays(
         (layout.session_file, sessions),
         (layout.summary_file, summaries.arrays()),
     ):
-        for column in fields(arrays):
-            yield file_of(column.name), getattr(arrays, column.name)
+        for name, array in arrays._asdict().items():
+            yield file_of(name), array
     for facet, column in columns.facets.items():
         yield layout.facet_file(facet), column.codes
     yield layout.SUMMARY_POSTING_POSITIONS_FILE, summaries.postings.positions

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -354,7 +354,7 @@ def seal_candidate(
     files = describe_files(building)
     digest = compute_digest(files, manifest.counts, manifest.id_kind, manifest.encoder_digest)
     built_at = datetime.now(UTC).isoformat(timespec="seconds")
-    sealed_manifest = replace(manifest, files=files, digest=digest, built_at=built_at)
+    sealed_manifest = manifest._replace(files=files, digest=digest, built_at=built_at)
     return place_candidate(paths, building, sealed_manifest)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -48,7 +47,7 @@ ROW_GROUP_ROWS = 16_384  # larger compresses better, smaller lets readers skip a
 ROW_GROUP_BYTES = 64 * 2**20  # of text: bounds memory where rows are as large as they may be
 ZSTD_LEVEL = 3  # zstd's own default; 9 saves about 5 % of the bytes for three times the time
 _COLUMNS = {
-    MEMORIES_FILE: tuple(f.name for f in fields(MemoryRecord)),
+    MEMORIES_FILE: MemoryRecord._fields,
     TURNS_FILE: (
         "position", "memory_id", "session_id", "user", "ordinal", "speaker", "created_at_us",
     ),

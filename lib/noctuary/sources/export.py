@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -271,8 +271,8 @@ def _guarded(record: MemoryRecord, guard: EchoGuard, tally: Tally) -> MemoryReco
     tally.warnings["injected_lines_cut"] += found.lines > 0
     if found.text == record.content:
         return record
-    own = replace(record, content=found.text)
-    return replace(own, content_hash=content_hash(own))
+    own = record._replace(content=found.text)
+    return own._replace(content_hash=content_hash(own))
 
 
 def _find_made_sensitivity(row: RawRow, record: MemoryRecord) -> str | None:

@@ -215,7 +215,7 @@ def token_digest(token: str) -> str:
 
 def record_state(state: LiveState) -> dict[str, Any]:
     """Return a state for a replay packet: JSON values, tokens as digests, no text of a memory."""
-    names = [name for name in MemoryRecord.__slots__ if name not in _NOT_KEPT]
+    names = [name for name in MemoryRecord._fields if name not in _NOT_KEPT]
     shown = str if state.hashed else token_digest
     kept = [
         {

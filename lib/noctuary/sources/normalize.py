@@ -6,7 +6,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple, cast
 
@@ -128,7 +128,7 @@ def accept(row: RawRow, *, position: int, now_us: int, settings: CorpusSettings)
         is_turn=scope["session"] is not None and category in settings.turn_categories,
         content_hash="",
     )
-    return Accepted(replace(record, content_hash=content_hash(record)), true_names(warnings))
+    return Accepted(record._replace(content_hash=content_hash(record)), true_names(warnings))
 
 
 def _content(value: object, max_bytes: int) -> str:

@@ -10,14 +10,14 @@ import socket
 import threading
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple, cast
 
 from noctuary.core.errors import ConfigError, SourceError, SourceFormatError
 from noctuary.core.settings import SourceSettings
 from noctuary.core.store import DatabaseName, name_source
-from noctuary.core.types import UNDATED_US, dataclass
+from noctuary.core.types import UNDATED_US
 from noctuary.sources import sqlite
 from noctuary.sources.source import (
     KnownConcept,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -158,7 +157,7 @@ def test_a_night_between_plan_and_apply_that_changes_nothing_of_it_is_no_matter(
 
 
 def changed(records: list[MemoryRecord], memory_id: str, text: str) -> list[MemoryRecord]:
-    return renumber([replace(r, content=text) if r.memory_id == memory_id else r for r in records])
+    return renumber([r._replace(content=text) if r.memory_id == memory_id else r for r in records])
 
 
 @pytest.mark.parametrize("case", ["edited", "successor edited", "used", "another profile"])
@@ -244,7 +243,7 @@ def rest_of(
         for k in versions()[1]
         if gone not in (records[k.older].memory_id, records[k.newer].memory_id)
     ]
-    return [replace(r, position=n) for n, r in enumerate(kept)], left
+    return [r._replace(position=n) for n, r in enumerate(kept)], left
 
 
 @pytest.mark.parametrize(
@@ -282,7 +281,7 @@ def test_summaries_are_packed_while_every_source_is_archived(store: Store) -> No
     for gone in ("101", "104"):
         others, _ = rest_of(records, gone)
         assert applied_summaries(store.paths.archive, others) == [], gone
-    moved = [replace(r, position=r.position + 7) for r in records]
+    moved = [r._replace(position=r.position + 7) for r in records]
     (again,) = applied_summaries(store.paths.archive, moved)
     assert again.summary.source_positions == (7, 8, 9)
     undo_in_store(store.paths, found.plan_id, now_us=NOW_US)

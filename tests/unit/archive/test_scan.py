@@ -100,8 +100,8 @@ def test_the_threshold_is_exclusive_and_the_age_inclusive(tmp_path: Path) -> Non
 
 def test_never_recalled_counts_from_creation_and_undated_is_not_old(tmp_path: Path) -> None:
     records, links = versions()
-    records = [replace(r, created_at_us=UNDATED_US) if r.memory_id == "105" else r for r in records]
-    young = [replace(r, created_at_us=NOW_US - 29 * DAY_US) if r.memory_id == "101" else r
+    records = [r._replace(created_at_us=UNDATED_US) if r.memory_id == "105" else r for r in records]
+    young = [r._replace(created_at_us=NOW_US - 29 * DAY_US) if r.memory_id == "101" else r
              for r in records]  # fmt: skip
     found, seen = scan(tmp_path, young, links)
     assert ids(found) == ["102", "103"]
@@ -138,7 +138,7 @@ def test_only_a_sure_successor_counts(tmp_path: Path, link: Replaced, is_sure: b
 @pytest.mark.parametrize("tags", ["pinned", "key, Pinned ", "PINNED,wing:home"])
 def test_what_its_author_pinned_is_never_a_candidate(tmp_path: Path, tags: str) -> None:
     records, links = versions()
-    records = [replace(r, tags=tags) if r.memory_id == "105" else r for r in records]
+    records = [r._replace(tags=tags) if r.memory_id == "105" else r for r in records]
     found, seen = scan(tmp_path, records, links)
     assert "105" not in ids(found)
     assert seen.left == Counter(pinned=1)
@@ -146,7 +146,7 @@ def test_what_its_author_pinned_is_never_a_candidate(tmp_path: Path, tags: str) 
 
 def test_a_tag_that_only_holds_the_word_does_not_pin(tmp_path: Path) -> None:
     records, links = versions()
-    records = [replace(r, tags="pinned-down") if r.memory_id == "105" else r for r in records]
+    records = [r._replace(tags="pinned-down") if r.memory_id == "105" else r for r in records]
     assert "105" in ids(scan(tmp_path, records, links)[0])
 
 
@@ -167,7 +167,7 @@ def test_the_tail_of_a_session_is_never_a_candidate(tmp_path: Path) -> None:
 
 def test_a_shared_session_id_is_two_conversations(tmp_path: Path) -> None:
     records = renumber([*conversation("ana")[:8], *conversation("ben")])
-    records = [replace(r, memory_id=str(n), position=n) for n, r in enumerate(records)]
+    records = [r._replace(memory_id=str(n), position=n) for n, r in enumerate(records)]
     found, _ = scan(tmp_path, records, [Replaced(n, 16) for n in range(16)])
     assert ids(found) == ["0", "1", "2", "3", "8", "9", "10", "11"]
 

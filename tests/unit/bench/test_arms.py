@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,8 +111,8 @@ def test_the_references_graph_runs_on_multi_hop_sets_and_a_reranker_where_one_is
 def test_an_ablation_turns_the_knob_of_its_name_and_no_other(
     name: str, changed: dict[str, object]
 ) -> None:
-    shipped = asdict(RetrievalProfile())
-    profile = asdict(next(a for a in list_ablations() if a.name == name).profile)
+    shipped = RetrievalProfile().to_json()
+    profile = next(a for a in list_ablations() if a.name == name).profile.to_json()
     assert {key: profile[key] for key in profile if profile[key] != shipped[key]} == changed
 
 
@@ -204,7 +204,7 @@ def test_recall_is_asked_with_the_profile_and_its_warnings_are_counted(context: 
 def test_recall_is_asked_as_the_user_who_owns_most_and_baselines_as_nobody(
     tmp_path: Path,
 ) -> None:
-    owned = [replace(r, user="ben" if n < 3 else "ana") for n, r in enumerate(records(12))]
+    owned = [r._replace(user="ben" if n < 3 else "ana") for n, r in enumerate(records(12))]
     context = build_context(tmp_path, renumber(owned))
     bens = {str(row["id"]) for row in context.rows[:3]}
     arms = {arm.name: arm.make() for arm in list_arms(context)}

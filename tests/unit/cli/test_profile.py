@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from click.testing import Result
 from noctuary.core import store as layout
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.settings import CONFIG_FILE_NAME
-from noctuary.recall.profile import FIELD_NAMES, GROUPS, SHIPPED, RetrievalProfile
+from noctuary.recall.profile import FIELD_NAMES, FLAGS, GROUPS, SHIPPED, RetrievalProfile
 from noctuary.snapshot.publish import publish_candidate, seal_candidate
 from tests.support.store import Store, household
 
@@ -43,8 +42,8 @@ def test_show_says_under_each_flag_what_it_means_and_which_values_it_takes(
 ) -> None:
     lines = run("profile", "show").stdout.splitlines()
     below = {line.split()[0]: after.strip() for line, after in pairwise(lines) if line[:2] == "  "}
-    for flag in fields(RetrievalProfile):
-        assert below[flag.name].startswith(flag.metadata["meaning"])
+    for name, flag in FLAGS.items():
+        assert below[name].startswith(flag.meaning)
     assert below["importance_prior"].endswith(" From 0 to 1.")
     assert below["rrf_k"].endswith(" From 1 to 2,147,483,647.")
     assert below["fusion"].endswith(" One of cc, rrf.")

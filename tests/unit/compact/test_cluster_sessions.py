@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 from noctuary.compact.clusters import cluster_session
 from noctuary.core.types import UNDATED_US
 from tests.support.turns import HOUR_US, cluster_index, cluster_turns, session_turns, turn
@@ -75,9 +73,9 @@ def test_two_users_with_one_session_id_each_keep_their_own_tail() -> None:
 def test_an_id_is_stable_over_nights_and_changes_with_an_edit() -> None:
     records = [turn(i) for i in range(30)]
     before = cluster_turns(records)
-    moved = [replace(r, position=r.position + 7) for r in records]
+    moved = [r._replace(position=r.position + 7) for r in records]
     assert [c.cluster_id for c in cluster_turns(moved)] == [c.cluster_id for c in before]
-    edited = [replace(records[0], content_hash="edited"), *records[1:]]
+    edited = [records[0]._replace(content_hash="edited"), *records[1:]]
     after = cluster_turns(edited)
     assert after[0].cluster_id != before[0].cluster_id
     assert after[1].cluster_id == before[1].cluster_id

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from noctuary.compact.clusters import (
@@ -71,11 +69,11 @@ def test_a_cluster_says_whose_it_is_and_who_grouped_it() -> None:
 def test_an_id_depends_on_strategy_session_members_and_their_texts_alone() -> None:
     records = [turn(i) for i in range(3)]
     before = make_cluster(session_turns(records), "chronological", 0).cluster_id
-    moved = session_turns([replace(r, position=r.position + 7) for r in records])
+    moved = session_turns([r._replace(position=r.position + 7) for r in records])
     assert make_cluster(moved, "chronological", 5).cluster_id == before
     assert len(before) == 16
-    edited = session_turns([replace(records[0], content_hash="edited"), *records[1:]])
-    renamed = session_turns([replace(r, session_id="t") for r in records])
+    edited = session_turns([records[0]._replace(content_hash="edited"), *records[1:]])
+    renamed = session_turns([r._replace(session_id="t") for r in records])
     others = {
         make_cluster(edited, "chronological", 0).cluster_id,
         make_cluster(renamed, "chronological", 0).cluster_id,

@@ -6,7 +6,6 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,7 +141,7 @@ def test_configured_transcripts_are_looked_at_beside_the_store(tmp_path: Path) -
     store, folder = tmp_path / "corpus.jsonl", tmp_path / "transcripts"
     store.write_text("{}\n")
     folder.mkdir()
-    settings = replace(SETTINGS, transcripts=TranscriptSettings(path=str(folder)))
+    settings = SETTINGS._replace(transcripts=TranscriptSettings(path=str(folder)))
     before = read_marker(store, settings)
     assert before != marker(store)
     (folder / "one.jsonl").write_text("{}\n")
@@ -152,7 +151,7 @@ def test_configured_transcripts_are_looked_at_beside_the_store(tmp_path: Path) -
 def test_another_user_s_rows_are_another_source(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_text("{}\n")
-    assert read_marker(path, replace(SETTINGS, source=SourceSettings(user="ana"))) != marker(path)
+    assert read_marker(path, SETTINGS._replace(source=SourceSettings(user="ana"))) != marker(path)
 
 
 def test_a_file_that_was_replaced_is_another_state(tmp_path: Path) -> None:

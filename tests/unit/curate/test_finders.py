@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -255,11 +253,11 @@ def test_ids_are_of_contents_alone() -> None:
     records = numbered(memory("Something else."), memory(LINE), memory(LINE))
     moved = numbered(memory(LINE), memory(LINE), memory("Something else."))
     same = [
-        replace(m, memory_id=r.memory_id, content_hash=r.content_hash)
+        m._replace(memory_id=r.memory_id, content_hash=r.content_hash)
         for m, r in zip(moved, (*records[1:], records[0]), strict=True)
     ]
     assert [p.proposal_id for p in ask(records)] == [p.proposal_id for p in ask(same)]
-    edited = [replace(r, content_hash="other") for r in records]
+    edited = [r._replace(content_hash="other") for r in records]
     assert [p.proposal_id for p in ask(edited)] != [p.proposal_id for p in ask(records)]
 
 

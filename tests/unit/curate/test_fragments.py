@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -99,7 +98,7 @@ def test_titled_parts_a_week_apart_are_of_two_texts() -> None:
 @pytest.mark.parametrize("field", ["user", "wing", "room", "category"])
 def test_parts_of_two_scopes_are_not_joined(field: str) -> None:
     one, two = fragments("Rack (part 1 of 2): one", "Rack (part 2 of 2): two")
-    found = ask([one, replace(two, **{field: "other"})])
+    found = ask([one, two._replace(**{field: "other"})])
     assert [p.action for p in found] == ["NOOP", "NOOP"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +38,7 @@ def find(store: Store, name: str) -> Finding:
 
 def manifest_of(store: Store, location: Path) -> Manifest:
     manifest = read_manifest(serving(store))
-    return replace(manifest, source={**manifest.source, "location": str(location)})
+    return manifest._replace(source={**manifest.source, "location": str(location)})
 
 
 def test_a_source_that_can_be_read(dense_store: Store, tmp_path: Path) -> None:

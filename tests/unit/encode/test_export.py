@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -191,7 +190,7 @@ def test_weights_that_are_not_finite_name_the_text(tiny_model: TinyModel, tmp_pa
     lean = LeanEncoder.open(out)
     word = lean.word.copy()
     word[lean.tokenizer.vocab["x"]] = np.nan
-    broken = replace(lean, word=word)
+    broken = lean._replace(word=word)
     with pytest.raises(EncoderError, match="for text 1; expected finite numbers"):
         broken.encode_documents(["stone", "x"])
 

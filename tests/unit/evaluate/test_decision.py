@@ -270,5 +270,5 @@ def test_the_grid_holds_what_recall_can_do() -> None:
     for name in CHALLENGERS:
         changed = challenge(name, served)
         assert changed, name
-        replace(served, **changed)
+        served.replaced(**changed)
     assert {"graph_0", "sessions_0"} <= CHALLENGERS.keys()  # a night can switch either off

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -63,7 +62,7 @@ def test_a_phrase_in_the_keywords_of_another_memory_is_not_unique() -> None:
     text = "granite quarry foreman. granite quarry foreman. we had soup and bread and tea and cake"
     first, second = records(text, "Completely different matters were discussed by seven people")
     without = asked(build_exact_queries([first, second], 5))
-    taken = replace(second, expanded_keywords=without["m0"])
+    taken = second._replace(expanded_keywords=without["m0"])
     assert asked(build_exact_queries([first, taken], 5)).get("m0") != without["m0"]
 
 
@@ -71,7 +70,7 @@ def test_the_choice_depends_neither_on_the_order_nor_on_the_ids() -> None:
     memories = corpus(300)
     shuffled = random.Random(2).sample(memories, len(memories))
     assert build_exact_queries(shuffled, 30) == build_exact_queries(memories, 30)
-    renamed = [replace(m, memory_id=f"x{m.memory_id}") for m in memories]
+    renamed = [m._replace(memory_id=f"x{m.memory_id}") for m in memories]
     texts = sorted(query.text for query in build_exact_queries(renamed, 30))
     assert texts == sorted(query.text for query in build_exact_queries(memories, 30))
 
@@ -80,7 +79,7 @@ def test_an_added_memory_changes_few_choices() -> None:
     memories = corpus(1000)
     before = asked(build_exact_queries(memories, 60))
     for extra in corpus(10, seed=5):
-        grown = [*memories, replace(extra, memory_id="new")]
+        grown = [*memories, extra._replace(memory_id="new")]
         after = asked(build_exact_queries(grown, 60))
         assert len(set(after) - set(before)) <= 1
         assert len(set(after.items()) - set(before.items())) <= 6
@@ -95,7 +94,7 @@ def test_another_seed_asks_for_other_memories() -> None:
 def test_near_duplicates_are_skipped() -> None:
     text = "Maria repaired the copper boiler in the old mill house near Oslo harbour last winter"
     memories = [*records(text, f"{text} again"), *corpus(20)]
-    memories = [replace(m, memory_id=f"m{i}") for i, m in enumerate(memories)]
+    memories = [m._replace(memory_id=f"m{i}") for i, m in enumerate(memories)]
     found = build_exact_queries(memories, 60)
     assert not {"m0", "m1"} & set(asked(found))
     assert len(found) == 20
@@ -109,7 +108,7 @@ def test_short_memories_are_skipped() -> None:
 def test_memories_of_named_users_are_skipped_but_not_forgotten() -> None:
     text = "granite quarry foreman. granite quarry foreman. we had soup and bread and tea and cake"
     mine, private = records(text, f"Seven people argued about many matters and {text[:22]} said so")
-    found = build_exact_queries([mine, replace(private, user="ada")], 5)
+    found = build_exact_queries([mine, private._replace(user="ada")], 5)
     assert set(asked(found)) == {"m0"}
     assert "granite quarry foreman" not in asked(found)["m0"]
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -183,7 +183,7 @@ def test_turns_of_another_session_owner_or_wing_are_not_adjacent(
 
 def test_undated_memories_give_edges_that_always_held(record: RecordFactory) -> None:
     dated = [record(0, "Boot Hill\nBy Dana Whitfield."), record(1, "Dana Whitfield\nAn actor.")]
-    graph = _graph([replace(r, created_at_us=UNDATED_US) for r in dated])
+    graph = _graph([r._replace(created_at_us=UNDATED_US) for r in dated])
     (edge,) = graph.edges
     assert edge.holds_at(UNDATED_US)
 
@@ -273,7 +273,7 @@ def test_a_memory_reached_by_two_relations_has_a_degree_for_each(record: RecordF
 def test_arrays_have_the_stated_types_even_when_empty() -> None:
     arrays = _arrays(Graph((), (), ()), 2)
     assert arrays.indptr.tolist() == [0, 0, 0]
-    kinds = [column.dtype for column in astuple(arrays)]
+    kinds = [column.dtype for column in arrays]
     stated = [np.int64, np.int32, np.float32, np.int8, np.int32, np.int32]
     stated += [np.int64] * 4 + [np.int32] * 2
     assert kinds == [np.dtype(kind) for kind in stated]

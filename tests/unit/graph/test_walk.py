@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +51,7 @@ def test_an_arrival_has_the_closed_form() -> None:
 
 @pytest.mark.parametrize("row", [[0, 2**40, 2**40], [0, -5, 1], [-1, 1, 1], [0, 1, 2**62]])
 def test_damaged_rows_are_refused_before_they_ask_for_memory(row: list[int]) -> None:
-    arrays = replace(_arrays(2, (0, 1, 1.0, SUBJECT)), indptr=np.array(row, dtype=np.int64))
+    arrays = _arrays(2, (0, 1, 1.0, SUBJECT))._replace(indptr=np.array(row, dtype=np.int64))
     with pytest.raises(ValueError, match="damaged"):
         walk(*_seeds((0, 1.0), (1, 0.5)), arrays)
 
@@ -103,7 +102,7 @@ def test_by_default_turns_are_not_walked() -> None:
 def test_a_closed_edge_gives_way_to_the_open_one_and_back() -> None:
     # Both lead to 2; the better one ended at 200, and only before that does it carry the arrival.
     arrays = _arrays(3, (0, 2, 1.0, SUBJECT), (1, 2, 0.5, SUBJECT))
-    arrays = replace(arrays, valid_to_us=np.array([200, OPEN_END_US], dtype=np.int64))
+    arrays = arrays._replace(valid_to_us=np.array([200, OPEN_END_US], dtype=np.int64))
     seeds = _seeds((0, 1.0), (1, 1.0))
     assert walk(*seeds, arrays, as_of_us=199).seeds.tolist() == [0]
     assert walk(*seeds, arrays, as_of_us=200).seeds.tolist() == [1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ def test_a_challenger_changes_the_fields_of_its_name_and_no_other(
     served = RetrievalProfile()
     changed = challenge(name, served)
     assert changed == fields
-    plain, found = asdict(served), asdict(replace(served, **changed))
+    plain, found = served.to_json(), served.replaced(**changed).to_json()
     differing = {key: found[key] for key in found if found[key] != plain[key]}
     assert differing == {key: value for key, value in fields.items() if plain[key] != value}
     assert differing

@@ -95,7 +95,7 @@ class Nights:
         night = Night(
             StorePaths(self.root / "store"),
             self.root / "memories.jsonl",
-            settings=replace(Settings(), compaction=self.settings),
+            settings=Settings()._replace(compaction=self.settings),
         )
         night.encoder.sentence = self.encoder  # type: ignore[assignment]
         night.encoder.fingerprint = FINGERPRINT
@@ -223,7 +223,7 @@ def test_a_turn_from_the_future_is_clustered_once_its_moment_has_passed(
 def test_another_cluster_size_is_another_night_s_work(nights: Nights) -> None:
     nights.write(30)
     night, first, _ = nights.run()
-    nights.settings = replace(nights.settings, cluster_size=7)
+    nights.settings = nights.settings._replace(cluster_size=7)
     _, second, _ = nights.run()
     assert second.digest != first.digest
     assert {len(c.member_ids) for c in iter_clusters(night.work(CLUSTERS))} == {6, 7}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +56,8 @@ def night(server: EmbeddingServer, tmp_path: Path) -> Generator[Night]:
 
 def again(night: Night, **changes: Any) -> Night:
     """Return the next night on the same store."""
-    encoder = replace(night.settings.encoder, **changes)
-    return Night(night.paths, night.source, replace(night.settings, encoder=encoder))
+    encoder = night.settings.encoder._replace(**changes)
+    return Night(night.paths, night.source, night.settings._replace(encoder=encoder))
 
 
 def test_exported_memories_are_embedded_by_the_provider_and_told(
@@ -157,7 +156,7 @@ def test_vectors_of_one_encoder_are_not_mixed_with_another_s(night: Night) -> No
 def manifest_of(store: Store, night: Night) -> Manifest:
     found = read_manifest(store.snapshot(read_pointer(store.paths).snapshot_id))
     known = night.encoder.fingerprint
-    return replace(found, encoder=known.to_json(), encoder_digest=known.digest)
+    return found._replace(encoder=known.to_json(), encoder_digest=known.digest)
 
 
 def test_the_evaluation_asks_for_all_queries_at_once_and_recall_finds_them(
@@ -183,5 +182,5 @@ def test_the_evaluation_of_another_model_s_snapshot_asks_nothing_in_advance(
     assert fetch_query_vectors(again(night, dimension=512), manifest, ["x"]) == 0
     local = again(night, provider="local", model="all-MiniLM-L6-v2", dimension=0)
     assert fetch_query_vectors(local, manifest, ["x"]) == 0
-    assert fetch_query_vectors(night, replace(manifest, encoder=None), ["x"]) == 0
+    assert fetch_query_vectors(night, manifest._replace(encoder=None), ["x"]) == 0
     assert server.asked == []

@@ -60,7 +60,7 @@ def test_what_a_stopped_evaluation_was_answered_is_not_asked_again(dense_store: 
     assert whole.ask(served, QUERIES, PLAN, SILENT) == run
     assert whole.reused == len(QUERIES)
     for other, kind, plan in (
-        (replace(served.profile, lexical_weight=0.1), "x:1", PLAN),
+        (served.profile.replaced(lexical_weight=0.1), "x:1", PLAN),
         (served.profile, "x:2", PLAN),
         (served.profile, "x:1", replace(PLAN, depth=4)),
     ):

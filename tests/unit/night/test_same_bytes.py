@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from noctuary.core.settings import CorpusSettings
@@ -59,7 +58,7 @@ def test_what_else_an_export_depends_on_makes_it_read(tmp_path: Path) -> None:
     night, source = night_over(tmp_path, "memories.jsonl")
     source.write_text('{"id": 1, "content": "Bo has the spare key."}\n')
     export_memories(night)
-    night.settings = replace(night.settings, corpus=CorpusSettings(max_content_bytes=5))
+    night.settings = night.settings._replace(corpus=CorpusSettings(max_content_bytes=5))
     assert export_memories(night).facts["quarantined_by_reason"] == {"content_too_large": 1}
     (night.paths.work / "corpus" / "memories.parquet").unlink()
     assert was_read(export_memories(night))

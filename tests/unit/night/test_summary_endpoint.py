@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +61,7 @@ class Store:
         night = Night(
             StorePaths(self.root / "store"),
             self.root / "memories.jsonl",
-            settings=replace(Settings(), compaction=compaction),
+            settings=Settings()._replace(compaction=compaction),
         )
         night.encoder.sentence = Words()  # type: ignore[assignment]
         night.encoder.fingerprint = FINGERPRINT

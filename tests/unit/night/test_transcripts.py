@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +56,8 @@ class Nights:
 
     def pass_one(self, **changes: Any) -> StageResult:
         if changes:
-            transcripts = replace(self.night.settings.transcripts, **changes)
-            self.night.settings = replace(self.night.settings, transcripts=transcripts)
+            transcripts = self.night.settings.transcripts._replace(**changes)
+            self.night.settings = self.night.settings._replace(transcripts=transcripts)
         return export_memories(self.night)
 
     def records(self) -> list[MemoryRecord]:

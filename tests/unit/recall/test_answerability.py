@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +80,7 @@ def test_a_recall_says_how_sure_it_is_and_changes_nothing_else(
     plain.calibration = Calibration.parse(json.dumps(HIGH))
     after = plain.recall("spare key", profile=profile)
     own = [m.support for m in after.memories]
-    assert tuple(replace(m, support=None) for m in after.memories) == before.memories
+    assert tuple(m._replace(support=None) for m in after.memories) == before.memories
     assert before.answerability is None
     found = after.answerability
     assert found is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from noctuary.recall.answerability import (
     score_answer,
 )
 from noctuary.recall.engine import Recaller, rank_alone
-from noctuary.recall.legs import Leg
+from noctuary.recall.legs import Leg, ScoresAt
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.query import Mask, Scope
 from noctuary.recall.reader import SnapshotGraph
@@ -87,7 +86,8 @@ def with_cosines(recaller: Recaller, query: str, cosines: Sequence[float]) -> Sc
     graph = SnapshotGraph(recaller.reader)
     ranking = rank_alone(recaller.reader, graph, LEXICAL, None, None, query, 50)
     values = np.resize(np.array(cosines), recaller.reader.count)
-    leg = Leg(np.arange(3), lambda positions: values[positions])
+    scores_at: ScoresAt = lambda positions: values[positions]  # noqa: E731
+    leg = Leg(np.arange(3), scores_at)
     return scored(recaller.reader, graph, query, None, replace_dense(ranking, leg))
 
 
@@ -208,7 +208,7 @@ def test_a_recall_that_searches_summaries_counts_what_they_stand_for(dense_store
     assert recaller.reader.summaries.size > 0
     query = "which flight was booked for the ninth"
     raw = recaller.recall(query).answerability
-    views = replace(RetrievalProfile(), turn_view="summaries")
+    views = RetrievalProfile().replaced(turn_view="summaries")
     found = recaller.recall(query, profile=views)
     assert any(m.kind == "summary" for m in found.memories)
     assert found.answerability is not None

@@ -144,6 +144,6 @@ def test_a_tier_that_does_not_fit_its_vectors_is_refused(
     for path in directory.iterdir():
         (copy / path.name).write_bytes(path.read_bytes())
     write_array(copy / name, read_array(copy / name, mmap=False)[:-1])
-    write_manifest(copy, replace(read_manifest(copy), files=describe_files(copy)))
+    write_manifest(copy, read_manifest(copy)._replace(files=describe_files(copy)))
     with pytest.raises(SnapshotCorruptError, match="cannot be opened"):
         SnapshotReader.open(copy)

@@ -66,14 +66,14 @@ def test_the_dense_leg_finds_a_paraphrase_that_the_lexical_leg_misses(dense: Rec
 
 @pytest.mark.parametrize("fusion", FUSIONS)
 def test_both_legs_together_find_what_either_finds(dense: Recaller, fusion: str) -> None:
-    found = ids(dense.recall("blue cat", profile=replace(PLAIN, fusion=fusion)))
+    found = ids(dense.recall("blue cat", profile=PLAIN.replaced(fusion=fusion)))
     assert {101, 102} <= set(found)
 
 
 def test_the_graph_leg_lifts_the_memory_that_another_one_names(dense: Recaller) -> None:
     without = dense.recall("Nina", profile=LEXICAL)
     assert ids(without) == [104]
-    result = dense.recall("Nina", profile=replace(LEXICAL, graph_weight=1.0))
+    result = dense.recall("Nina", profile=LEXICAL.replaced(graph_weight=1.0))
     assert ids(result)[:2] == [104, 103]
     hit = by_id(result, 103).graph
     assert hit is not None
@@ -93,7 +93,7 @@ def test_the_graph_leg_lifts_the_memory_that_another_one_names(dense: Recaller) 
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize("query", ["spare key", "flight", "door code", "Atlas migration"])
 def test_graph_weight_zero_is_plain_fusion(dense: Recaller, query: str, fusion: str) -> None:
-    off = replace(PLAIN, fusion=fusion)
+    off = PLAIN.replaced(fusion=fusion)
     alone = replace(off, depth=200)
     assert scored(dense.recall(query, 20, profile=off)) == scored(
         dense.recall(query, 20, profile=alone)
@@ -107,9 +107,9 @@ def test_with_dense_and_graph_empty_the_order_is_the_lexical_order(
     plain: Recaller, query: str, fusion: str
 ) -> None:
     """No vectors and no arrivals: every leg is on, only one has something to say."""
-    quiet = replace(PLAIN, fusion=fusion)
+    quiet = PLAIN.replaced(fusion=fusion)
     result = plain.recall(query, 14, profile=quiet)
-    lexical = plain.recall(query, 14, profile=replace(LEXICAL, fusion=fusion))
+    lexical = plain.recall(query, 14, profile=LEXICAL.replaced(fusion=fusion))
     assert scored(result) == scored(lexical)
     hits = [m.lexical for m in result.memories]
     assert [hit.rank for hit in hits if hit] == list(range(1, len(result.memories) + 1))
@@ -118,7 +118,7 @@ def test_with_dense_and_graph_empty_the_order_is_the_lexical_order(
 def test_importance_prior_zero_means_importance_is_ignored(dense: Recaller) -> None:
     result = dense.recall("door", 14, profile=LEXICAL, scope=Scope(user="ana"))
     assert all(m.final_score == m.relevance for m in result.memories)
-    weighed = dense.recall("door", 14, profile=replace(LEXICAL, importance_prior=0.3))
+    weighed = dense.recall("door", 14, profile=LEXICAL.replaced(importance_prior=0.3))
     for m in weighed.memories:
         assert m.final_score == pytest.approx(m.relevance * (0.7 + 0.3 * m.importance))
 
@@ -183,7 +183,7 @@ def test_a_row_comes_back_as_it_was(dense: Recaller) -> None:
 
 
 def test_text_ids_stay_text(empty_store: Store) -> None:
-    record = replace(household()[0], memory_id="007")
+    record = household()[0]._replace(memory_id="007")
     empty_store.publish([replace(record, content_hash=content_hash(record))], id_kind="str")
     assert ids(Recaller.open(empty_store.root).recall("spare key")) == ["007"]
 
@@ -231,7 +231,7 @@ def test_the_graph_does_not_lead_out_of_the_scope(
     ]
     empty_store.publish(renumber(records))
     recaller = Recaller.open(empty_store.root)
-    walked = replace(LEXICAL, graph_weight=1.0)
+    walked = LEXICAL.replaced(graph_weight=1.0)
     free = recaller.recall("somebody talked", profile=walked, scope=Scope(user="ben"))
     assert ids(free) == [102, 101]
     assert ids(recaller.recall("somebody talked", profile=walked, scope=scope)) == [102]

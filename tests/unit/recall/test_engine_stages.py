@@ -17,7 +17,7 @@ from tests.support.store import Store, memory, renumber
 
 WORDS = ("river", "stone", "paper", "lamp", "window", "quartz")
 AMPLE_MS = 60_000.0
-LEXICAL = replace(RetrievalProfile.off(), dense_weight=0.0)
+LEXICAL = RetrievalProfile.off().replaced(dense_weight=0.0)
 
 
 def notes() -> list[MemoryRecord]:

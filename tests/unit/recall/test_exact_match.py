@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -85,7 +83,7 @@ def test_the_bonus_repairs_the_dip_of_rank_fusion(dense_store: Store) -> None:
     recaller = Recaller.open(dense_store.root)
     query = "boiler valve code 4417"
     plain = recaller.recall(query, 4, profile=RRF)
-    lifted = recaller.recall(query, 4, profile=replace(RRF, exact_match_bonus=1.0))
+    lifted = recaller.recall(query, 4, profile=RRF.replaced(exact_match_bonus=1.0))
     assert lifted.memories[0].id == 101
     gains = {m.id: m.relevance for m in lifted.memories}
     before = {m.id: m.relevance for m in plain.memories}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -37,7 +35,7 @@ def test_a_lift_is_a_gain_a_rescaling_a_line_of_its_own_and_looking_changes_noth
 ) -> None:
     recaller = Recaller.open(dense_store.root)
     plain = recaller.recall(query, 14, profile=profile, dry_run=True)
-    told = recaller.recall(query, 14, profile=replace(profile, explain=True), dry_run=True)
+    told = recaller.recall(query, 14, profile=profile.replaced(explain=True), dry_run=True)
     assert scores_of(told) == scores_of(plain)
     lifted_by = {m.id: profile.graph_weight * m.graph.score for m in told.memories if m.graph}
     for row in told.candidates or ():

@@ -74,7 +74,7 @@ def test_the_order_in_which_a_query_names_things_does_not_matter() -> None:
 
 def test_the_moment_is_handed_to_the_walk() -> None:
     reader = hand_reader((10, 12))
-    reader.graph_edges = replace(reader.graph_edges, valid_to_us=np.array([200], dtype=np.int64))
+    reader.graph_edges = reader.graph_edges._replace(valid_to_us=np.array([200], dtype=np.int64))
     assert AskedLeg(reader, {10: 0.8}).rank("x") is None
     assert AskedLeg(reader, {10: 0.8}, as_of_us=200).rank("x") is None
     assert AskedLeg(reader, {10: 0.8}, as_of_us=199).found("x").positions.tolist() == [10, 12]
@@ -247,7 +247,7 @@ def test_a_hidden_speaker_is_as_good_as_silent() -> None:
     base = {2: 0.6, 0: 0.3, 10: 0.7}
     reader = hand_reader(texts=texts)
     hidden = AskedLeg(reader, base, hidden=[1, 4]).scores("Nina and the pump")
-    speechless = replace(reader.sessions, speakers=np.full(N, -1, dtype=np.int32))
+    speechless = reader.sessions._replace(speakers=np.full(N, -1, dtype=np.int32))
     silent = replace(reader, sessions=speechless)
     assert hidden == AskedLeg(silent, base, hidden=[1, 4]).scores("Nina and the pump")
 

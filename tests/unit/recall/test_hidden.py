@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,7 +88,7 @@ def test_why_says_that_a_turn_is_behind_its_summary_and_what_became_of_that(
 def test_the_candidate_trace_names_what_is_hidden_and_what_stands_for_it(dense: Recaller) -> None:
     (summary,) = dense.reader.summaries.ids
     after = archive(dense, {"101": "108"})
-    profile = replace(SUMMARIES, candidate_trace=True)
+    profile = SUMMARIES.replaced(candidate_trace=True)
     rows = deep(after, "spare key morning flight", profile).candidate_trace or ()
     hidden = {str(r["memory_id"]): r for r in rows if r["dropped_at"] in {"archive", "turn_view"}}
     assert hidden["101"]["dropped_at"] == "archive"

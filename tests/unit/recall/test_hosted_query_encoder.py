@@ -63,7 +63,7 @@ def described(store: Store, model: HostedModel) -> tuple[StorePaths, Manifest]:
     fingerprint = model.fingerprint()
     write_description(store.paths.encoders / fingerprint.digest, model)
     known = fingerprint.to_json()
-    return store.paths, replace(manifest, encoder=known, encoder_digest=fingerprint.digest)
+    return store.paths, manifest._replace(encoder=known, encoder_digest=fingerprint.digest)
 
 
 def test_the_provider_of_the_snapshot_is_asked_once(

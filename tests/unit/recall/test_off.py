@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -50,7 +48,7 @@ def fused_by_hand(
 @pytest.mark.parametrize("query", QUERIES)
 def test_off_is_plain_fusion(dense_store: Store, query: str, fusion: str) -> None:
     recaller = Recaller.open(dense_store.root)
-    off = replace(RetrievalProfile.off(), fusion=fusion)
+    off = RetrievalProfile.off().replaced(fusion=fusion)
     result = recaller.recall(query, 14, profile=off, scope=Scope(user="ana"))
     assert result.memories
     found = [(str(m.id), m.final_score) for m in result.memories]

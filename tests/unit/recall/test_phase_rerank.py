@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_it_permutes_the_head_as_a_plain_sort_would(
 ) -> None:
     before = candidates_of(*((p, fused) for p, (fused, _) in enumerate(pairs)))
     logits = {p: logit for p, (_, logit) in enumerate(pairs)}
-    context = context_of(Logits([], logits=logits), replace(PROFILE, rerank_depth=depth))
+    context = context_of(Logits([], logits=logits), PROFILE.replaced(rerank_depth=depth))
     after = rerank(before, context).candidates
     was = before.positions.tolist()
     expected = sorted(was[:depth], key=lambda p: (-logits[p], was.index(p))) + was[depth:]
@@ -50,7 +50,7 @@ def test_a_head_of_one_asks_nobody() -> None:
         def rerank_scores(self, positions: Positions) -> NDArray[np.float64] | RecallWarning:
             raise AssertionError(positions)
 
-    context = context_of(Nobody([]), replace(PROFILE, rerank_depth=1))
+    context = context_of(Nobody([]), PROFILE.replaced(rerank_depth=1))
     for before in (candidates_of(), candidates_of((3, 0.5)), candidates_of((3, 0.5), (4, 0.4))):
         assert rerank(before, context).candidates is before
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +81,7 @@ def test_the_trained_model_knows_texts_it_has_never_seen(model: Path) -> None:
 def test_the_head_takes_the_known_order_and_the_tail_stays(model: Path) -> None:
     lookups = ReadLookups(store(0, 2, 1, 3, 3), model=str(model))
     before = candidates_of((0, 0.9), (1, 0.7), (2, 0.6), (3, 0.5), (4, 0.4))
-    outcome = rerank(before, context_of(lookups, replace(PROFILE, rerank_depth=4)))
+    outcome = rerank(before, context_of(lookups, PROFILE.replaced(rerank_depth=4)))
     assert outcome.candidates.positions.tolist() == [3, 1, 2, 0, 4]
     assert outcome.candidates.scores.tolist() == [0.9, 0.7, 0.6, 0.5, 0.4]
     assert outcome.warnings == ()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from noctuary.recall.result import GraphHit, LegHit, RecalledMemory, RecallResult, RecallWarning
@@ -81,12 +80,12 @@ def test_the_short_form_tells_warnings_first_and_what_a_terminal_obeys_as_text()
     assert repr(RecallResult(query="key", warnings=(missing,))) == (
         "! no_snapshot: run `noctuary nightly` first\nRecallResult for 'key': 0 memories"
     )
-    hostile = replace(FOUND, content="\x1b]0;owned\x07 " + "long " * 200)
+    hostile = FOUND._replace(content="\x1b]0;owned\x07 " + "long " * 200)
     lines = repr(RecallResult(query="key", memories=(FOUND, hostile))).splitlines()
     assert lines[1] == "0.400 [7] '钥匙'"
     assert "\\x1b" in lines[2]
     assert max(map(len, lines)) < 120
-    odd = replace(FOUND, id="a\x1b[2J\nb")
+    odd = FOUND._replace(id="a\x1b[2J\nb")
     said = RecallWarning("x", "two\nlines\u202e")
     lines = repr(RecallResult(query="key", memories=(odd,), warnings=(said,))).splitlines()
     assert lines[0] == "! x: two\\u000alines\\u202e"

@@ -55,7 +55,7 @@ def test_the_raw_view_searches_turns_and_no_summary(dense: Recaller, query: str)
 def test_the_view_of_summaries_searches_no_turn_that_one_covers(
     dense: Recaller, query: str, scorer: str
 ) -> None:
-    result = deep(dense, query, replace(SUMMARIES, scorer=scorer))
+    result = deep(dense, query, SUMMARIES.replaced(scorer=scorer))
     assert not set(ids(result)) & set(TURNS)
     assert not result.warnings[1:], "only user_required"
 
@@ -105,7 +105,7 @@ def test_no_phase_brings_a_covered_turn_back_or_fails(
     dense: Recaller, flags: dict[str, Any], sort_by: str
 ) -> None:
     for query in QUERIES:
-        result = deep(dense, query, replace(SUMMARIES, **flags), sort_by=sort_by)
+        result = deep(dense, query, SUMMARIES.replaced(**flags), sort_by=sort_by)
         assert not set(ids(result)) & set(TURNS)
         assert {w.code for w in result.warnings} <= {"user_required"}
         assert len(set(ids(result))) == len(result.memories)
@@ -114,7 +114,7 @@ def test_no_phase_brings_a_covered_turn_back_or_fails(
 def test_a_summarys_quality_is_an_event_of_its_own_and_deltas_sum_to_the_score(
     dense: Recaller,
 ) -> None:
-    profile = replace(SUMMARIES, explain=True)
+    profile = SUMMARIES.replaced(explain=True)
     memories = deep(dense, "morning flight Lisbon", profile).memories
     assert memories[0].kind == "summary"
     for m in memories:
@@ -130,7 +130,7 @@ def test_a_summarys_quality_is_an_event_of_its_own_and_deltas_sum_to_the_score(
 def with_confidence(recaller: Recaller, confidence: float) -> Recaller:
     """The same snapshot, whose one summary is worth as much as said."""
     known = recaller.reader.summaries
-    arrays = replace(known.arrays, confidences=np.array([confidence]))
+    arrays = known.arrays._replace(confidences=np.array([confidence]))
     changed = Summaries(known.count, arrays, known.plans, known.ids)
     recaller.reader.__dict__["summaries"] = changed
     return recaller
@@ -144,7 +144,7 @@ def test_more_confidence_never_lowers_a_summarys_score(dense: Recaller, scorer: 
     """confidence -> decay rate -> Q -> final score, through the whole recall."""
 
     def score(confidence: float, penalty: float, sort_by: str) -> float:
-        profile = replace(SUMMARIES, scorer=scorer, quality_penalty=penalty)
+        profile = SUMMARIES.replaced(scorer=scorer, quality_penalty=penalty)
         asked = with_confidence(dense, confidence)
         found = deep(asked, "morning flight Lisbon", profile, sort_by=sort_by).memories
         (own,) = (m for m in found if m.kind == "summary")
@@ -249,7 +249,7 @@ def test_a_plans_summary_is_searched_while_the_plan_hides_all_it_stands_for(
     found = ids(deep(applied, query, profile))
     assert found[0] == summary
     assert not {"101", "105"} & set(found)
-    widened = ids(deep(applied, query, replace(profile, include_archived=True)))
+    widened = ids(deep(applied, query, profile.replaced(include_archived=True)))
     assert summary not in widened
     assert {"101", "105"} <= set(widened)
     half = archive(recaller, {"101": "108"})

@@ -141,7 +141,7 @@ def test_a_share_of_part_of_a_summary_shows_the_part_and_not_the_summary(tmp_pat
 def test_an_earlier_summary_that_was_not_shared_is_named_without_its_text(tmp_path: Path) -> None:
     """The summarizer was shown it; only all of its turns would show it to a reader."""
     longer = [*records(), *turns("s1", *[f"Ben: more of the flight, {n}." for n in range(6)])]
-    both = renumber([replace(r, user="ben") if r.is_turn else r for r in longer])
+    both = renumber([r._replace(user="ben") if r.is_turn else r for r in longer])
     root = tmp_path / "store"
     store = new_store(root, encoder=write_encoder(root / "encoders"))
     inputs = pack_inputs(both, store.encoder)
@@ -180,11 +180,11 @@ def test_a_reader_need_not_own_anything_and_an_owner_is_no_reader(store: Store) 
 def test_a_share_supersedes_nothing_of_another_user(tmp_path: Path) -> None:
     """What Ben shares does not hide what Ana has, however alike and new it is."""
     old = memory("The key hangs at the door.", user="ana", created_at_us=day_us(1))
-    new = replace(old, user="ben", created_at_us=day_us(200), content="The key hangs at the gate.")
+    new = old._replace(user="ben", created_at_us=day_us(200), content="The key hangs at the gate.")
     root = tmp_path / "store"
     store = new_store(root, encoder=write_encoder(root / "encoders"))
     store.publish(renumber([old, new]), shares=[Share("102", "ana")])
-    profile = replace(EVERY_LEG, supersede_filter_enabled=True)
+    profile = EVERY_LEG.replaced(supersede_filter_enabled=True)
     recalled = Recaller.open(root).recall("key", profile=profile, scope=Scope(user="ana"))
     assert set(ids(recalled)) == {"101", "102"}
     assert not [m.annotations for m in recalled.memories if "superseded_by" in m.annotations]

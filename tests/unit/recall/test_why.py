@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +27,7 @@ def dense(dense_store: Store) -> Recaller:
 def ask(recaller: Recaller, query: str, memory_id: str, k: int = 10, **changes: Any) -> Why:
     scope = Scope(**changes.pop("scope", {}))
     sort_by = changes.pop("sort_by", "relevance")
-    profile = replace(DEFAULT, **changes)
+    profile = DEFAULT.replaced(**changes)
     request = Query(query, k, profile, "p", scope, sort_by, None, dry_run=True)
     return explain_memory(recaller, request, memory_id)
 
@@ -216,7 +215,7 @@ def test_a_standing_is_the_rank_of_the_leg_itself(dense_store: Store) -> None:
     dense_store.publish(sixty_memories())
     recaller = Recaller.open(dense_store.root)
     reader = recaller.reader
-    profile = replace(DEFAULT, graph_weight=0.0, depth=1000)
+    profile = DEFAULT.replaced(graph_weight=0.0, depth=1000)
     for wing in (None, "home"):
         mask = None
         if wing is not None:

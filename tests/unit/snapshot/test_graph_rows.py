@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ from noctuary.core import store as layout
 from noctuary.core.files import read_array
 from noctuary.core.types import MemoryRecord
 from noctuary.graph.build import build_sessions
-from noctuary.graph.sessions import SessionArrays
 from noctuary.snapshot.pack import graph_rows
 from tests.support.graph_objects import Concept, Graph, NameLink, to_graph, to_tables
 from tests.support.store import Store, household, memory, pack_inputs, renumber, turns
@@ -83,8 +81,7 @@ def test_a_snapshot_holds_the_sessions_of_its_memories(
     assert len(speakers) == sum(record.is_turn for record in records)
     expected = build_sessions(records, speakers)
     directory = empty_store.candidate(records)
-    for field in fields(SessionArrays):
-        stored = read_array(directory / layout.session_file(field.name))
-        wanted = getattr(expected, field.name)
+    for name, wanted in expected._asdict().items():
+        stored = read_array(directory / layout.session_file(name))
         assert stored.dtype == wanted.dtype
         assert np.array_equal(stored, wanted)

@@ -83,9 +83,9 @@ DAMAGED_POINTERS = [
     b"\xff\xfe",
     b"{}",
     b'{"snapshot_id": "a"}',
-    json.dumps({**{f: getattr(POINTER, f) for f in Pointer.__slots__}, "more": 1}).encode(),
-    json.dumps({**{f: getattr(POINTER, f) for f in Pointer.__slots__}, "snapshot_id": 5}).encode(),
-    json.dumps({**{f: getattr(POINTER, f) for f in Pointer.__slots__}, "digest": None}).encode(),
+    json.dumps({**{f: getattr(POINTER, f) for f in Pointer._fields}, "more": 1}).encode(),
+    json.dumps({**{f: getattr(POINTER, f) for f in Pointer._fields}, "snapshot_id": 5}).encode(),
+    json.dumps({**{f: getattr(POINTER, f) for f in Pointer._fields}, "digest": None}).encode(),
 ]
 
 

@@ -85,7 +85,7 @@ def test_sessions_are_those_of_a_walk_over_lists(
 ) -> None:
     heard = {position: o for position, o in speakers.items() if position < len(records)}
     found, expected = build_sessions(records, heard), naive_sessions(records, heard)
-    for name in SessionArrays.__slots__:
+    for name in SessionArrays._fields:
         left, right = getattr(found, name), getattr(expected, name)
         assert left.dtype == right.dtype, name
         assert left.tolist() == right.tolist(), name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,8 +93,8 @@ def test_the_served_profile_is_the_settings_with_what_was_adopted(
     reader = Recaller.open(empty_store.root).reader
     settings = Settings(recall=RecallSettings(importance_prior=0.1))
     served = configured_profile(settings, reader.adopted)
-    assert served == replace(
-        RetrievalProfile(), fusion="rrf", graph_weight=0.0, importance_prior=0.1
+    assert served == RetrievalProfile().replaced(
+        fusion="rrf", graph_weight=0.0, importance_prior=0.1
     )
 
 

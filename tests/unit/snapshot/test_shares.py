@@ -5,7 +5,6 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -131,7 +130,7 @@ def verdict(directory: Path) -> tuple[bool, dict[str, object]]:
     manifest = read_manifest(directory)
     files = describe_files(directory)
     digest = compute_digest(files, manifest.counts, manifest.id_kind, manifest.encoder_digest)
-    write_manifest(directory, replace(manifest, files=files, digest=digest))
+    write_manifest(directory, manifest._replace(files=files, digest=digest))
     checks = judge_candidate(directory, gate_context(directory))
     (found,) = [check for check in checks if check.name == CHECK]
     return found.passed, dict(found.found)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +114,7 @@ def test_only_what_is_new_reaches_the_encoder(path: Path) -> None:
 
 def test_another_encoder_shares_nothing(path: Path) -> None:
     embed(path, ["a"], CountingEncoder())
-    other = replace(FINGERPRINT, weights_sha256="cd" * 32)
+    other = FINGERPRINT._replace(weights_sha256="cd" * 32)
     encoder = CountingEncoder()
     embed_texts(["a"], store_at(path, other), other, encoder.encode)
     assert encoder.seen == ["a"]

@@ -46,7 +46,7 @@ def talk(tmp_path: Path) -> LoadedSet:
 
 
 def found(asking: Asking, query: Query, use: Use = "none", **flags: Any) -> list[str]:
-    profile = replace(baseline_profile(), **flags)
+    profile = baseline_profile().replaced(**flags)
     retriever = asking.retriever(Condition("c", "use", profile, use))
     return [memory_id for memory_id, _ in retriever.retrieve_hits(query, 10)]
 
@@ -88,7 +88,7 @@ def test_a_log_that_feeds_itself_differs_from_one_that_does_not(
     small: SmallSet, tmp_path: Path
 ) -> None:
     asking = Asking(small.loaded, Recaller.open(small.store), tmp_path / "scratch")
-    profile = replace(baseline_profile(), ltp_enabled=True)
+    profile = baseline_profile().replaced(ltp_enabled=True)
     five = asking.retriever(Condition("five", "use", profile, "five"))
     rounds = asking.retriever(Condition("rounds", "use", profile, "rounds"))
     assert any(
@@ -122,7 +122,7 @@ def test_a_summary_counts_as_its_turn_only_where_that_is_asked_for(
 ) -> None:
     asking = Asking(talk, build_context(tmp_path, household()).recaller, tmp_path / "scratch")
     query = next(q for q in asking.queries if q.query_id == "q0")
-    profile = replace(baseline_profile(), consolidation_enabled=True)
+    profile = baseline_profile().replaced(consolidation_enabled=True)
     condition = Condition("c", "variety", profile)
     strict = asking.retriever(condition).retrieve_hits(query, 10)
     credited = asking.retriever(replace(condition, credit_summaries=True)).retrieve_hits(query, 10)
@@ -136,7 +136,7 @@ def test_frames_ask_at_their_own_moment_and_place(talk: LoadedSet, tmp_path: Pat
     asking = Asking(talk, build_context(tmp_path, household()).recaller, tmp_path / "scratch")
     assert asking.frames() == {"everything", "after", "wing_after", "wing_newest"}
     query = asking.queries[0]
-    boosted = replace(baseline_profile(), tagging_enabled=True)
+    boosted = baseline_profile().replaced(tagging_enabled=True)
 
     def scores(condition: Condition) -> list[tuple[str, float]]:
         return asking.retriever(condition).retrieve_hits(query, 10)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -32,8 +30,8 @@ def test_the_configured_one_is_opened() -> None:
 @pytest.mark.parametrize(
     ("settings", "detail"),
     [
-        (replace(LLM, llm_url="ftp://nowhere"), "http://"),
-        (replace(LLM, api_key_variable="NOCTUARY_TEST_NO_SUCH_KEY"), "NOCTUARY_TEST_NO_SUCH_KEY"),
+        (LLM._replace(llm_url="ftp://nowhere"), "http://"),
+        (LLM._replace(api_key_variable="NOCTUARY_TEST_NO_SUCH_KEY"), "NOCTUARY_TEST_NO_SUCH_KEY"),
     ],
     ids=["address", "key"],
 )
@@ -51,7 +49,7 @@ def test_what_is_set_up_wrongly_refuses_and_the_night_goes_on(
 
 
 def test_without_its_key_earlier_summaries_are_still_used() -> None:
-    wrong = open_summarizer(replace(LLM, api_key_variable="NOCTUARY_TEST_NO_SUCH_KEY"))
+    wrong = open_summarizer(LLM._replace(api_key_variable="NOCTUARY_TEST_NO_SUCH_KEY"))
     right = open_summarizer(LLM)
     assert recipe_digest("e", summarizer=wrong) == recipe_digest("e", summarizer=right)
     assert wrong.uses_context == right.uses_context

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -216,8 +216,8 @@ def test_a_changed_memory_is_asked_about_again_and_a_changed_importance_is_not(
         return generate_queries([one], [], writer, grader, night.cache).n_requests
 
     assert run(record("boiler")) == 2
-    assert run(replace(record("boiler"), importance=0.9, tags="x")) == 0
-    assert run(replace(record("boiler"), expanded_keywords="steam")) == 2
+    assert run(record("boiler")._replace(importance=0.9, tags="x")) == 0
+    assert run(record("boiler")._replace(expanded_keywords="steam")) == 2
 
 
 def test_another_judge_grades_the_same_queries_again(night: Night) -> None:
@@ -356,7 +356,7 @@ def test_a_damaged_cache_is_asked_again(night: Night) -> None:
 
 
 def test_two_memories_of_one_text_are_asked_about_once(night: Night) -> None:
-    twin = replace(record("boiler"), memory_id="twin")
+    twin = record("boiler")._replace(memory_id="twin")
     writer, grader = (Endpoint(night.server.url, model) for model in ("writer", "grader"))
     found = generate_queries([record("boiler"), twin], [(twin, twin)], writer, grader, night.cache)
     assert set(texts(found)) == {"paraphrase-boiler", "paraphrase-twin"}

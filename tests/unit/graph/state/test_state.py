@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -121,7 +120,7 @@ def test_dates_and_sessions_are_taken_from_tonights_memories_without_reading_a_t
 def test_the_files_of_a_graph_do_not_tell_how_many_nights_it_took(tmp_path: Path) -> None:
     ridge, seen = "Blue Ridge\nHills.", "Blue Ridge is part of Boot Hill; Ana saw blue ridge."
     records = [*corpus(ridge, seen), *renumber(turns("s1", "Ana: hi", "Bo: hi"), 500)]
-    records = [replace(record, position=i) for i, record in enumerate(records)]
+    records = [record._replace(position=i) for i, record in enumerate(records)]
     files: list[dict[str, bytes]] = []
     for name, nights in (("one", [records]), ("three", [corpus("other"), records[:9], records])):
         with GraphState.open(tmp_path / name / "graph.duckdb") as state:

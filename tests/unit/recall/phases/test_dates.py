@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from noctuary import recall
@@ -30,7 +28,7 @@ def asked(empty_store: Store) -> Store:
 
 
 def answer(store: Store, query: str, **flags: float) -> RecallResult:
-    return recall(query, store=store.root, profile=replace(PLAIN, **flags))
+    return recall(query, store=store.root, profile=PLAIN.replaced(**flags))
 
 
 def test_a_date_lifts_what_was_written_then_and_hides_nothing(asked: Store) -> None:

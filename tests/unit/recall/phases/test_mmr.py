@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from noctuary.recall.candidates import PositionRef
@@ -59,7 +57,7 @@ def test_reasons_name_the_neighbour() -> None:
 
 def test_a_floor_and_a_ceiling_are_named() -> None:
     lookups = house(EAST, EAST, NORTH)
-    profile = replace(PLAIN, mmr_lambda=0.1)
+    profile = PLAIN.replaced(mmr_lambda=0.1)
     outcome = mmr(candidates_of((0, 0.9), (1, 0.8), (2, 0.7)), context_of(lookups, profile))
     assert outcome.reason_of is not None
     assert outcome.reason_of(1).endswith(", at least 0")
@@ -74,7 +72,7 @@ def test_without_vectors_nothing_is_similar_and_a_warning_says_so() -> None:
 
 def test_all_relevance_needs_no_vectors_and_changes_nothing() -> None:
     before = candidates_of((0, 0.9), (1, 0.8))
-    outcome = mmr(before, context_of(house(None, None), replace(PLAIN, mmr_lambda=1.0)))
+    outcome = mmr(before, context_of(house(None, None), PLAIN.replaced(mmr_lambda=1.0)))
     assert not outcome.warnings
     assert outcome.candidates.scores.tolist() == [0.9, 0.8]
     assert outcome.candidates.positions.tolist() == [0, 1]
@@ -102,7 +100,7 @@ def test_a_bound_that_bites_is_reported() -> None:
     size = MOST_PICKS + 1
     lookups = house(*[None] * size)
     many = candidates_of(*((p, 1 - p / 1000) for p in range(size)))
-    profile = replace(PLAIN, mmr_lambda=1.0)
+    profile = PLAIN.replaced(mmr_lambda=1.0)
     bitten = mmr(many, context_of(lookups, profile, k=size))
     assert [w.code for w in bitten.warnings] == ["mmr_bounded"]
     assert bitten.candidates.size == size

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from noctuary.recall import phases
@@ -110,7 +108,7 @@ def test_only_the_head_of_a_past_answer_counts() -> None:
 
 
 def test_a_further_question_is_as_deep_as_the_first() -> None:
-    profile = replace(ON, depth=1)
+    profile = ON.replaced(depth=1)
     shallow = query_expansion(BEFORE, context_of(house(asked()), profile, query=QUERY, k=1))
     assert scores_of(shallow.candidates) == pytest.approx({2: 0.9, 0: 0.7, 3: 0.63})
     deep = query_expansion(BEFORE, context_of(house(asked()), profile, query=QUERY, k=3))

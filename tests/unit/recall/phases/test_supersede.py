@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -24,7 +23,7 @@ from tests.support.lookups import (
 )
 
 FILTER = RetrievalProfile(supersede_filter_enabled=True)
-ANNOTATE = replace(FILTER, supersede_action="annotate")
+ANNOTATE = FILTER.replaced(supersede_action="annotate")
 
 
 def at_angle(cosine: float) -> tuple[float, float]:

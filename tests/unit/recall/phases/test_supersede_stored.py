@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from tests.support.lookups import (
 )
 
 FILTER = RetrievalProfile(supersede_filter_enabled=True)
-ANNOTATE = replace(FILTER, supersede_action="annotate")
+ANNOTATE = FILTER.replaced(supersede_action="annotate")
 
 
 def link(newer: int, confidence: int = 1, **changes: Any) -> Successor:

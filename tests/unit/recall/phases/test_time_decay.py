@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ from tests.support.lookups import (
     scores_of,
 )
 
-PROFILE = replace(RetrievalProfile(), half_life_days=90.0, decay_floor=0.5)
+PROFILE = RetrievalProfile().replaced(half_life_days=90.0, decay_floor=0.5)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import dataclasses
+import copy
 import math
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from noctuary.recall.profile import (
     CHOICES,
     FIELD_NAMES,
     FIELD_TYPES,
+    FLAGS,
     GROUPS,
     OFF,
     RANGES,
@@ -27,7 +29,7 @@ from noctuary.usage.reader import BATCH_ROWS, LTP_MAX_BOOST, LTP_WINDOW_DAYS
 
 
 def with_flag(name: str, value: Any) -> RetrievalProfile:
-    return dataclasses.replace(RetrievalProfile(), **{name: value})
+    return RetrievalProfile().replaced(**{name: value})
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def test_every_fault_is_told_at_once_whatever_its_kind() -> None:
             fusion="x",
             lexical_weight=-1,
             importance_prior=2,
-            depth="many",  # pyright: ignore[reportArgumentType]
+            depth="many",
         )
     faults = str(caught.value).split("; ")
     found = [fault.split()[0] for fault in faults]
@@ -70,8 +72,34 @@ def test_a_profile_is_plain_values() -> None:
 
 
 def test_a_profile_cannot_be_changed() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        RetrievalProfile().depth = 3  # pyright: ignore[reportAttributeAccessIssue]
+    profile = RetrievalProfile()
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        profile.depth = 3
+    with pytest.raises(AttributeError, match="cannot be changed"):
+        del profile.depth
+    assert profile.depth == 50
+
+
+def test_a_flag_that_does_not_exist_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match="no flag dept, weight"):
+        RetrievalProfile(dept=3, weight=1)
+
+
+def test_profiles_of_equal_flags_are_one_value() -> None:
+    profile, other = RetrievalProfile(depth=7), RetrievalProfile().replaced(depth=7)
+    assert profile == other != RetrievalProfile()
+    assert hash(profile) == hash(other)
+    assert profile != profile.to_json()
+    assert pickle.loads(pickle.dumps(profile)) == copy.deepcopy(profile) == profile
+    assert eval(repr(profile)) == profile
+
+
+def test_replacing_checks_as_making_does_and_leaves_the_original() -> None:
+    profile = RetrievalProfile(fusion="rrf")
+    with pytest.raises(ValueError, match=r"depth must lie in .*; mmr_lambda must lie in "):
+        profile.replaced(depth=0, mmr_lambda=2.0)
+    other = profile.replaced(depth=9)
+    assert (profile.depth, other.depth, other.fusion) == (50, 9, "rrf")
 
 
 def test_every_number_has_a_range_and_every_word_its_choices() -> None:
@@ -82,7 +110,7 @@ def test_every_number_has_a_range_and_every_word_its_choices() -> None:
 
 
 def test_every_flag_says_what_it_does() -> None:
-    assert all(flag.metadata["meaning"] for flag in dataclasses.fields(RetrievalProfile))
+    assert all(flag.meaning for flag in FLAGS.values())
 
 
 @pytest.mark.parametrize("name", sorted(RANGES))
@@ -125,7 +153,7 @@ def test_a_value_of_another_type_is_refused(name: str) -> None:
 )
 def test_flags_that_are_good_one_by_one_are_good_together(values: dict[str, Any]) -> None:
     good = {n: v for n, v in values.items() if not value_faults({n: v})}
-    assert dataclasses.replace(RetrievalProfile(), **good).to_json().items() >= good.items()
+    assert RetrievalProfile(**good).to_json().items() >= good.items()
     faults = value_faults(values)
     assert len(faults) == len(values) - len(good)
 

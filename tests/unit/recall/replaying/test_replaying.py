@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,10 +20,10 @@ from tests.support.usage import count_retrievals
 PROFILES = {
     "default": KEPT,
     "everything": EVERYTHING,
-    "off": replace(RetrievalProfile.off(), replay_log=True),
-    "rrf": replace(KEPT, fusion="rrf"),
-    "hybrid": replace(KEPT, scorer="hybrid"),
-    "two_pass": replace(KEPT, scorer="two_pass", coarse_threshold=0.0),
+    "off": RetrievalProfile.off().replaced(replay_log=True),
+    "rrf": KEPT.replaced(fusion="rrf"),
+    "hybrid": KEPT.replaced(scorer="hybrid"),
+    "two_pass": KEPT.replaced(scorer="two_pass", coarse_threshold=0.0),
 }
 
 
@@ -106,7 +105,7 @@ def test_any_packet_survives_json_and_replays_identically(
         dense_store,
         " ".join(words),
         k,
-        profile=replace(KEPT, **flags),
+        profile=KEPT.replaced(**flags),
         scope=Scope(as_of=as_of),
         sort_by=sort_by,
         dry_run=True,
@@ -180,7 +179,7 @@ def test_without_replay_log_nothing_is_kept_and_in_a_dry_run_nothing_is_written(
 
 def test_keeping_a_recall_changes_nothing_in_it(dense_store: Store) -> None:
     use(dense_store)
-    quiet = replace(EVERYTHING, replay_log=False)
+    quiet = EVERYTHING.replaced(replay_log=False)
     for query in ("Nina key", "morning flight", "", "door"):
         kept = keep(dense_store, query, profile=EVERYTHING)
         plain = keep(dense_store, query, profile=quiet)

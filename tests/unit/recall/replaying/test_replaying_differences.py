@@ -3,7 +3,6 @@ from __future__ import annotations
 import copy
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,7 +87,7 @@ def test_a_changed_packet_is_told_from_the_recall(
 def test_a_recorded_use_that_is_changed_is_a_difference(dense_store: Store) -> None:
     forget_users(dense_store)
     use(dense_store)
-    keep(dense_store, "Nina key", 2, profile=replace(KEPT, ltp_enabled=True))
+    keep(dense_store, "Nina key", 2, profile=KEPT.replaced(ltp_enabled=True))
     packet = last_packet(dense_store)
     assert "101" in packet["world"]["usage"]
     assert "102" not in packet["world"]["usage"], "memories never recalled are not kept"

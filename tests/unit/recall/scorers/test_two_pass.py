@@ -15,7 +15,7 @@ from noctuary.recall.profile import RetrievalProfile
 from tests.support.lookups import DAY_US, NOW_US
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "two_pass.tsv"
-REFERENCE = replace(RetrievalProfile(), scorer="two_pass", authority_floor=0.0)
+REFERENCE = RetrievalProfile().replaced(scorer="two_pass", authority_floor=0.0)
 WEEK_S = 7 * 86_400.0
 
 
