@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from noctuary.core.files import hash_text
+from noctuary.core.files import hash_text, sha256
 
 # `dataclass` for frozen classes, built in a fifth of the time. The read path defines some sixty
 # frozen dataclasses, and the standard library compiles six methods for each of them at every start
@@ -174,7 +173,7 @@ def content_hash(record: MemoryRecord) -> str:
 
 def corpus_digest(content_hashes: Iterable[str]) -> str:
     """Return the digest of the memories with these content hashes, in their order."""
-    digest = hashlib.sha256(CONTENT_HASH_VERSION.encode())
+    digest = sha256(CONTENT_HASH_VERSION.encode())
     for known in content_hashes:
         digest.update(bytes.fromhex(known))
     return digest.hexdigest()

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
-from hashlib import sha256
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
-from noctuary.core.files import hash_file
+from noctuary.core.files import hash_file, sha256
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import SILENT, Progress, dataclass, usable_cores
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same, require_unit_rows
@@ -156,7 +155,7 @@ SEARCHES = 500  # for tokens, before the vocabulary is parsed, which takes as lo
 
 _CONTINUATION = "##"
 _HEAD_BYTES = 8  # of a line that are compared first, as one number
-_CONTROL = re.compile("(" + "|".join(re.escape(token) for token in CONTROL_TOKENS) + ")")
+_CONTROL = "(" + "|".join(re.escape(token) for token in CONTROL_TOKENS) + ")"
 _SPACES = "".join(
     chr(code_point)
     for start, stop in zip(SPACE[::2], SPACE[1::2], strict=True)
@@ -240,7 +239,7 @@ class WordPiece:
         return ids
 
     def _ids(self, text: str) -> Iterator[list[int]]:
-        for part in _CONTROL.split(text):
+        for part in re.split(_CONTROL, text) if "[" in text else (text,):
             if part in CONTROL_TOKENS:
                 found = self.find(part)
                 yield [self.unknown_id if found is None else found]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from noctuary.core.files import sha256
 from noctuary.text.marks import SENTENCE_END, ends_as_question, unmarked, visible
 from noctuary.text.tokens import normalize
 
@@ -48,8 +48,7 @@ def hash_anchor(words: Sequence[str]) -> bytes:
 
 def hash_exact(text: str) -> bytes:
     """Return the hash of a text as it is (an id, a user), `HASH_BYTES` long."""
-    raw = text.encode("utf-8", "surrogatepass")
-    return hashlib.sha256(raw).digest()[:HASH_BYTES]
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()[:HASH_BYTES]
 
 
 def size_bytes(words: Sequence[str]) -> int:
@@ -259,7 +258,7 @@ def worth_injecting(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
     """Return whether every sentence of a prompt asks, or is made of words that were recalled."""
-    sentences = [s for s in SENTENCE_END.split(prompt) if words_of(s)]
+    sentences = [s for s in re.split(SENTENCE_END, prompt) if words_of(s)]
     told = [set(words_of(s)) for s in sentences if not ends_as_question(s)]
     known = {word for text in recalled for word in words_of(text)} if told else set[str]()
     return bool(sentences) and all(words <= known for words in told)
