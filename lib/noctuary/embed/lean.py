@@ -8,12 +8,10 @@ import json
 import math
 import mmap
 import re
-import sys
 import threading
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property
 from math import prod
@@ -288,7 +286,6 @@ ALIGNMENT_BYTES = 64  # of every tensor: one cache line, so that vector loads do
 MOST_LAYERS = 1_000  # of a header: it is checked before the size of the weights is
 
 _FLOAT32 = np.dtype("<f4")
-_MADV_POPULATE_READ = 22  # of Linux 5.14 on; Python has no name for it yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,12 +498,6 @@ def _map_weights(
         raise EncoderError(f"cannot map {path} ({error}). Export the encoder again.") from error
     _require_identity(path, FileIdentity(len(mapped), digest), identity)
     table, _ = tensor_table(arch)
-    if sys.platform == "linux":
-        # All but the word table in one call: thousands of page faults cost the first text 5 ms. An
-        # older kernel refuses; then the pages come one by one.
-        with suppress(OSError):
-            pages = table["word"].offset_bytes // mmap.PAGESIZE
-            mapped.madvise(_MADV_POPULATE_READ, 0, pages * mmap.PAGESIZE)
     return {
         name: np.frombuffer(mapped, _FLOAT32, prod(shape), offset).reshape(shape)
         for name, (offset, shape) in table.items()
