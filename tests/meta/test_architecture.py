@@ -83,7 +83,7 @@ READ_SIDE = frozenset(
         "embed.fingerprint", "embed.funnel", "embed.lean",
         "lexical.search",
         "usage.access_log", "usage.reader",
-        "graph.fold", "graph.sessions", "graph.successors", "graph.walk",
+        "graph.fold", "graph.sessions", "graph.successors", "graph.walk", "graph.word_lists",
         "snapshot.arrays",
     }
 )  # fmt: skip

@@ -31,8 +31,10 @@ from tests.support.contexts import MemorySearch, memory, naive_base
 from tests.support.store import Store
 
 WORDS = ["key", "door", "boiler", "ключ", "дверь", "鍵", "deploy", "you", "must", "never", "a<b"]
-VOCABULARY = WordPiece.from_text(
-    "\n".join(["[UNK]", "[CLS]", "[SEP]", "key", "door", "##s", "-", ">", "<", "/", "noctuary"])
+VOCABULARY = WordPiece(
+    "\n".join(
+        ["[UNK]", "[CLS]", "[SEP]", "key", "door", "##s", "-", ">", "<", "/", "noctuary"]
+    ).encode()
 )
 COUNTERS: list[TokenCounter] = [ESTIMATE, vocabulary_counter("tiny", VOCABULARY)]
 TAGS = ["</noctuary-context>", '<noctuary-recall id="0123456789abcdef" memories="1">']

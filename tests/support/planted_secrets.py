@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import ClassVar
 from urllib.parse import quote
 
-from noctuary.text.secret_forms import SEED_WORDS
+from noctuary.text.secret_forms import seed_words
 
 _ALNUM = string.ascii_letters + string.digits
 _HEX = "0123456789abcdef"
@@ -372,7 +372,8 @@ def _seed(name: str, rng: random.Random) -> str:
     checked = int.from_bytes(entropy) << (count // 3) | hashlib.sha256(entropy).digest()[0] >> (
         8 - count // 3
     )
-    words = [SEED_WORDS[checked >> (11 * at) & 2047] for at in reversed(range(count))]
+    known = list(seed_words())
+    words = [known[checked >> (11 * at) & 2047] for at in reversed(range(count))]
     if name == "seedlines":
         return "\n".join(words)
     if name == "seednumbered":

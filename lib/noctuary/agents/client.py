@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import socket
 import stat
 import sys
 import time
@@ -22,6 +21,7 @@ from noctuary.core.foreign_json import parse_json
 
 TYPE_CHECKING = False  # as in `noctuary`: without `typing`
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
@@ -204,6 +204,8 @@ def settings_in_force(environ: Mapping[str, str] | None = None) -> dict[str, str
 
 def peer_uid(connection: socket.socket) -> int | None:
     """Return the user of the process at the other end, or None where the system does not say."""
+    import socket
+
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None
@@ -311,6 +313,8 @@ def _result(message: Mapping[str, Any]) -> dict[str, Any] | Refusal:
 
 def _send(path: str, line: bytes, until: float) -> dict[str, Any] | Refusal:
     """Exchange one line over a connection; an `OSError` where it cannot be made or breaks."""
+    import socket  # not where no server runs: it takes as long as all else here
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_CONNECT_TIMEOUT_S)
         connection.connect(path)

@@ -7,7 +7,6 @@ missing. Standard library only. Nothing here raises, blocks, or holds a text of 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import math
 import os
@@ -406,14 +405,19 @@ def _injected(memory: Mapping[str, Any], best: Mapping[tuple[Any, ...], float]) 
 
 def hash_content(memory: Mapping[str, Any]) -> str:
     """Return a hash of the content of a memory of an answer."""
-    raw = str(memory.get("content", "")).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(raw).hexdigest()[:_HASH_CHARS]
+    return _hash(str(memory.get("content", "")))[:_HASH_CHARS]
 
 
 def session_file(directory: Path, agent: str, session_id: str) -> Path:
     """Return the file of a session; its name tells nothing about it."""
-    raw = f"{agent}\0{session_id}".encode("utf-8", "surrogatepass")
-    return directory / f"{hashlib.sha256(raw).hexdigest()[:_NAME_CHARS]}.json"
+    name = _hash(f"{agent}\0{session_id}")[:_NAME_CHARS]
+    return directory / f"{name}.json"
+
+
+def _hash(text: str) -> str:
+    import hashlib  # loads OpenSSL, which takes 2 ms: most events hash nothing
+
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_session(path: Path) -> SessionState:

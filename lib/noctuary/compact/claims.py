@@ -13,8 +13,9 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.graph.fold import CALENDAR_WORDS, FUNCTION_WORDS, NAME_CONNECTORS, Word, words
+from noctuary.graph.fold import Word, words
 from noctuary.graph.names import capitalised_runs
+from noctuary.graph.word_lists import CALENDAR_WORDS, FUNCTION_WORDS, NAME_CONNECTORS
 from noctuary.text.dates import MONTH_NAMES, find_dates, find_identifiers
 from noctuary.text.marks import split_speaker
 from noctuary.text.tokens import UNSPACED, is_stop_word, regex_class, stem, tokenize

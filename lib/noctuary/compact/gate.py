@@ -352,7 +352,7 @@ def is_made_of_sentences(summary: str, sources: Sequence[str]) -> bool:
     for source in sources:
         speaker, body = split_speaker(source)
         by_start = said.setdefault(speaker, {})
-        for sentence in filter(None, map(str.strip, SENTENCE_END.split(body))):
+        for sentence in filter(None, map(str.strip, re.split(SENTENCE_END, body))):
             by_start.setdefault(sentence[:_SENTENCE_KEY_CHARS], []).append(sentence)
     labels = sorted((name for name in said if name), key=len, reverse=True)
     # One sentence may begin with another, so every way to go on is tried, each place once.

@@ -203,7 +203,7 @@ def cut_sentences(texts: Sequence[str]) -> list[Sentence]:
     for turn, content in enumerate(texts):
         speaker, body = split_speaker(content)
         label = estimate_tokens(f"{speaker}: ") if speaker else 0
-        for piece in SENTENCE_END.split(body):
+        for piece in re.split(SENTENCE_END, body):
             if text := piece.strip():
                 tokens = estimate_tokens(text) + label
                 found.append(Sentence(turn, speaker, text, _worth(text), tokens))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from _hashlib import HASH
+
     from numpy.typing import NDArray
 
 
@@ -22,12 +23,19 @@ JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[st
 _CHUNK_BYTES = 1 << 20
 
 
+def sha256(raw: bytes = b"") -> HASH:
+    """Return a SHA-256 that some bytes went into."""
+    import hashlib  # loads OpenSSL, which takes 2 ms
+
+    return hashlib.sha256(raw)
+
+
 def hash_text(*parts: str) -> str:
     """Return the SHA-256 hex digest of the parts, each with its length: ab, "" is not a, b."""
     raw = [part.encode("utf-8", "surrogatepass") for part in parts]
     # At once: two updates per part cost more than the hash of a memory's fields.
     whole = b"".join([piece for r in raw for piece in (len(r).to_bytes(8, "big"), r)])
-    return hashlib.sha256(whole).hexdigest()
+    return sha256(whole).hexdigest()
 
 
 def canonical_json(value: object) -> str:
@@ -42,7 +50,7 @@ def hash_json(value: object) -> str:
 
 def hash_file(path: Path) -> str:
     """Return the SHA-256 hex digest of a file's bytes, read in chunks."""
-    digest = hashlib.sha256()
+    digest = sha256()
     with path.open("rb") as handle:
         while chunk := handle.read(_CHUNK_BYTES):
             digest.update(chunk)

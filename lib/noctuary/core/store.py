@@ -206,7 +206,7 @@ def last_night_hours(paths: StorePaths) -> float | None:
 # directory that noctuary writes for it.
 
 
-_OLD_HOME = Path(__file__).resolve().parents[3] / "data"
+_OLD_HOME = Path(__file__).parents[3] / "data"
 """Where a checkout kept its stores before all installations had one home (docs/decisions/0002)."""
 
 

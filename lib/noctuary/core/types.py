@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
-from noctuary.core.files import hash_text
+from noctuary.core.files import hash_text, sha256
 
 NOTHING: Mapping[str, Any] = {}
 """The empty mapping of a default; no proxy, which could be neither pickled nor copied."""
@@ -68,7 +67,7 @@ def content_hash(record: MemoryRecord) -> str:
 
 def corpus_digest(content_hashes: Iterable[str]) -> str:
     """Return the digest of the memories with these content hashes, in their order."""
-    digest = hashlib.sha256(CONTENT_HASH_VERSION.encode())
+    digest = sha256(CONTENT_HASH_VERSION.encode())
     for known in content_hashes:
         digest.update(bytes.fromhex(known))
     return digest.hexdigest()

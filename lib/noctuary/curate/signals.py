@@ -106,7 +106,7 @@ def declared(text: str) -> str:
     prose = _FENCED.sub("\n", text)
     kept: list[str] = []
     start = 0
-    for end in SENTENCE_END.finditer(prose + "\n"):
+    for end in re.finditer(SENTENCE_END, prose + "\n"):
         sentence = prose[start : end.start()]
         kept.append("" if _ASKED.search(sentence) else sentence)
         kept.append(prose[end.start() : end.end()])

@@ -8,13 +8,11 @@ import json
 import math
 import mmap
 import re
-import sys
 import threading
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from hashlib import sha256
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError
-from noctuary.core.files import hash_file
+from noctuary.core.files import hash_file, sha256
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import SILENT, Progress, usable_cores
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same, require_unit_rows
@@ -150,9 +148,11 @@ UNKNOWN, CLASSIFY, SEPARATE = "[UNK]", "[CLS]", "[SEP]"
 # A text may spell these out literally, as the reference tokenizer allows.
 CONTROL_TOKENS = ("[PAD]", UNKNOWN, CLASSIFY, SEPARATE, "[MASK]")
 MAX_WORD_CHARS = 100  # a longer word is one unknown token, as in the reference
+SEARCHES = 500  # for tokens, before the vocabulary is parsed, which takes as long
 
 _CONTINUATION = "##"
-_CONTROL = re.compile("(" + "|".join(re.escape(token) for token in CONTROL_TOKENS) + ")")
+_HEAD_BYTES = 8  # of a line that are compared first, as one number
+_CONTROL = "(" + "|".join(re.escape(token) for token in CONTROL_TOKENS) + ")"
 _SPACES = "".join(
     chr(code_point)
     for start, stop in zip(SPACE[::2], SPACE[1::2], strict=True)
@@ -179,27 +179,50 @@ _CLEAN = _Translation(DROPPED, IDEOGRAPH)
 _SPLIT = _Translation(MARK, PUNCTUATION)
 
 
-class WordPiece(NamedTuple):
-    """A loaded vocabulary: ids by token, and those of the tokens that stand for no piece."""
+class WordPiece:
+    """A vocabulary, and the ids of the tokens that stand for no piece."""
 
-    vocab: dict[str, int]
-    unknown_id: int
-    first_id: int
-    last_id: int
+    # To parse it takes as long as to encode a question. So a token is searched for among the
+    # first bytes of all lines at first, which costs some 10 microseconds.
 
-    @classmethod
-    def from_text(cls, text: str) -> WordPiece:
-        """Read one token per line, its id the line number from 0; EncoderError if no BERT's."""
+    def __init__(self, raw: bytes) -> None:
+        """Take one token per line, its id the line number from 0; EncoderError if no BERT's."""
         # Not splitlines: a vocabulary may hold other line separators as tokens.
-        lines = text.removesuffix("\n").split("\n")
-        vocab = dict(zip(lines, range(len(lines)), strict=True))
-        missing = [token for token in (UNKNOWN, CLASSIFY, SEPARATE) if token not in vocab]
+        self._raw = b"\n%b\n%b" % (raw.removesuffix(b"\n"), bytes(_HEAD_BYTES))
+        places = len(self._raw) - _HEAD_BYTES
+        self._breaks = np.flatnonzero(np.frombuffer(self._raw, np.uint8, places) == ord("\n"))
+        # What follows each line break as a number; it begins at any byte.
+        self._heads = np.ndarray(places, "<u8", self._raw, 1, (1,))[self._breaks]
+        self.searches_left = SEARCHES
+        self.size = self._breaks.size - 1
+        ids = {token: self.find(token) for token in (UNKNOWN, CLASSIFY, SEPARATE)}
+        missing = [token for token, found in ids.items() if found is None]
         if missing:
             raise EncoderError(
-                f"the vocabulary of {len(lines)} lines lacks {', '.join(missing)}; expected a BERT "
+                f"the vocabulary of {self.size} lines lacks {', '.join(missing)}; expected a BERT "
                 "WordPiece vocab.txt. Export the encoder again."
             )
-        return cls(vocab, vocab[UNKNOWN], vocab[CLASSIFY], vocab[SEPARATE])
+        self.unknown_id, self.first_id, self.last_id = (found or 0 for found in ids.values())
+
+    @cached_property
+    def vocab(self) -> dict[str, int]:
+        """Ids by token."""
+        lines = self._raw[1 : -_HEAD_BYTES - 1].decode("utf-8").split("\n")
+        return dict(zip(lines, range(len(lines)), strict=True))
+
+    def find(self, token: str) -> int | None:
+        """Return the id of a token; None where there is none."""
+        if self.searches_left <= 0:
+            return self.vocab.get(token)
+        self.searches_left -= 1
+        line = token.encode("utf-8", "surrogatepass") + b"\n"
+        bits = 8 * min(len(line), _HEAD_BYTES)
+        head = np.uint64(int.from_bytes(line[:_HEAD_BYTES], "little"))
+        alike = np.flatnonzero(self._heads & np.uint64((1 << bits) - 1) == head)
+        for number in reversed(alike.tolist()):  # of equal lines the last one counts
+            if self._raw.startswith(line, int(self._breaks[number]) + 1):
+                return number
+        return None
 
     def encode(self, text: str, max_tokens: int) -> list[int]:
         """Return 2 to max_tokens ids, [CLS] first and [SEP] last; reads only as far as needed."""
@@ -213,9 +236,10 @@ class WordPiece(NamedTuple):
         return ids
 
     def _ids(self, text: str) -> Iterator[list[int]]:
-        for part in _CONTROL.split(text):
+        for part in re.split(_CONTROL, text) if "[" in text else (text,):
             if part in CONTROL_TOKENS:
-                yield [self.vocab.get(part, self.unknown_id)]
+                found = self.find(part)
+                yield [self.unknown_id if found is None else found]
                 continue
             for raw in _RAW_WORD.finditer(part):
                 for word in split_words(raw.group()):
@@ -225,15 +249,14 @@ class WordPiece(NamedTuple):
         """Cover a word with vocabulary entries, the longest possible first; [UNK] if that fails."""
         if len(word) > MAX_WORD_CHARS:
             return [self.unknown_id]
-        vocab = self.vocab
-        whole = vocab.get(word)
+        whole = self.find(word)
         if whole is not None:
             return [whole]
         pieces: list[int] = []
         start, prefix = 0, ""
         while start < len(word):
             for end in range(len(word), start, -1):
-                found = vocab.get(prefix + word[start:end])
+                found = self.find(prefix + word[start:end])
                 if found is not None:
                     pieces.append(found)
                     start, prefix = end, _CONTINUATION
@@ -262,7 +285,6 @@ ALIGNMENT_BYTES = 64  # of every tensor: one cache line, so that vector loads do
 MOST_LAYERS = 1_000  # of a header: it is checked before the size of the weights is
 
 _FLOAT32 = np.dtype("<f4")
-_MADV_POPULATE_READ = 22  # of Linux 5.14 on; Python has no name for it yet
 
 
 class Architecture(NamedTuple):
@@ -451,10 +473,10 @@ def _open_vocab(path: Path, identity: FileIdentity, vocab_size: int) -> WordPiec
     except OSError as error:
         raise EncoderError(f"cannot read {path} ({error}). Export the encoder again.") from error
     _require_identity(path, FileIdentity(len(raw), sha256(raw).hexdigest()), identity)
-    tokenizer = WordPiece.from_text(raw.decode("utf-8"))
-    if len(tokenizer.vocab) != vocab_size:
+    tokenizer = WordPiece(raw)
+    if tokenizer.size != vocab_size:
         raise EncoderError(
-            f"{path} holds {len(tokenizer.vocab)} tokens; expected {vocab_size}. "
+            f"{path} holds {tokenizer.size} tokens; expected {vocab_size}. "
             "Export the encoder again."
         )
     return tokenizer
@@ -472,12 +494,6 @@ def _map_weights(
         raise EncoderError(f"cannot map {path} ({error}). Export the encoder again.") from error
     _require_identity(path, FileIdentity(len(mapped), digest), identity)
     table, _ = tensor_table(arch)
-    if sys.platform == "linux":
-        # All but the word table in one call: thousands of page faults cost the first text 5 ms. An
-        # older kernel refuses; then the pages come one by one.
-        with suppress(OSError):
-            pages = table["word"].offset_bytes // mmap.PAGESIZE
-            mapped.madvise(_MADV_POPULATE_READ, 0, pages * mmap.PAGESIZE)
     return {
         name: np.frombuffer(mapped, _FLOAT32, prod(shape), offset).reshape(shape)
         for name, (offset, shape) in table.items()

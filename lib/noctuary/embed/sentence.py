@@ -502,7 +502,7 @@ def _vocab_text(encoder: SentenceEncoder, vocab_size: int) -> str:
             "line each; the numpy encoder reads a BERT vocabulary. Choose another model."
         )
     lines = "\n".join(tokens) + "\n"
-    tokenizer, limit = WordPiece.from_text(lines), encoder.fingerprint.max_tokens
+    tokenizer, limit = WordPiece(lines.encode("utf-8")), encoder.fingerprint.max_tokens
     for text in PROBE_TEXTS:
         expected = encoder.model.tokenizer(text, truncation=True, max_length=limit)["input_ids"]
         if tokenizer.encode(text, limit) != expected:

@@ -16,19 +16,11 @@ from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_text
 from noctuary.graph import names
 from noctuary.graph import patterns as subjects
-from noctuary.graph.fold import (
-    CALENDAR_WORDS,
-    FUNCTION_WORDS,
-    SPEAKER_KEYS,
-    Word,
-    fold_name,
-    fold_word,
-    word_pattern,
-    words,
-)
+from noctuary.graph.fold import Word, fold_name, fold_word, word_pattern, words
 from noctuary.graph.names import Phrase, find_runs, has_capital, phrase_after, phrase_before
 from noctuary.graph.patterns import Statement, find_statements
 from noctuary.graph.tables import NO_SPAN, Role, StatedRelation
+from noctuary.graph.word_lists import CALENDAR_WORDS, FUNCTION_WORDS, SPEAKER_KEYS
 from noctuary.sources.corpus import iter_batches
 from noctuary.text.dates import Date, find_dates, find_identifiers
 from noctuary.text.marks import content_tags

@@ -1,15 +1,13 @@
-"""Words of a text and of a name: canonical folding, script by script, and closed word lists."""
+"""Words of a text and of a name: canonical folding, script by script."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import re
 import unicodedata
-from pathlib import Path
 from typing import NamedTuple
 
-from noctuary.text.marks import ROLES
+from noctuary.core.files import sha256
 
 # What is handled and what is declined, script by script: one table that all rules are read from.
 
@@ -116,8 +114,7 @@ def fold_name(name: str) -> str:
 @functools.lru_cache(maxsize=_TOKEN_CACHE_SIZE)
 def concept_id(folded_name: str) -> str:
     """Return the id of a folded name: 16 hex digits of its SHA-256, free of any numbering."""
-    digest = hashlib.sha256(folded_name.encode("utf-8", "surrogatepass")).hexdigest()
-    return digest[:CONCEPT_ID_HEX]
+    return sha256(folded_name.encode("utf-8", "surrogatepass")).hexdigest()[:CONCEPT_ID_HEX]
 
 
 def unsegmented_script(folded_word: str) -> str | None:
@@ -165,33 +162,3 @@ def _fold_unicode(word: str) -> str:
         folded = folded.replace(apostrophe, "")
     # A compatibility form may expand to several words (one half -> 1 2), which must fold alike.
     return " ".join(word_pattern(folded).findall(folded))
-
-
-# Closed word lists, all folded: words.txt says what each holds. Every look-up is one hash.
-
-
-def _read_word_lists() -> dict[str, tuple[str, ...]]:
-    text = Path(__file__).with_name("words.txt").read_text("ascii")
-    lists = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).strip().split("\n\n")
-    return {name: tuple(words) for name, *words in map(str.split, lists)}
-
-
-WORD_LISTS = _read_word_lists()
-
-FUNCTION_WORDS = frozenset(WORD_LISTS["function_words"])
-CALENDAR_WORDS = frozenset(WORD_LISTS["calendar_words"])
-GENERIC_KEYS = frozenset(WORD_LISTS["generic_keys"])
-SPEAKER_KEYS = ROLES  # keys that are a role in a conversation wherever they stand before a colon
-CLAUSE_WORDS = frozenset(WORD_LISTS["clause_words"])
-NAME_CONNECTORS = frozenset(WORD_LISTS["name_connectors"])
-NEGATION_WORDS = frozenset(WORD_LISTS["negation_words"])
-HEDGE_WORDS = frozenset(WORD_LISTS["hedge_words"])
-QUESTION_WORDS = frozenset(WORD_LISTS["question_words"])
-ADVERBS = frozenset(WORD_LISTS["adverbs"])
-DETERMINERS = frozenset(WORD_LISTS["determiners"])
-ATTRIBUTES = frozenset(WORD_LISTS["attributes"])
-BACKWARD_WORDS = frozenset(WORD_LISTS["backward_words"])
-SAYING_WORDS = frozenset(WORD_LISTS["saying_words"])
-STATING_WORDS = frozenset(WORD_LISTS["stating_words"])
-LY_NOUNS = frozenset(WORD_LISTS["ly_nouns"])
-VALUE_ATTRIBUTES = frozenset(WORD_LISTS["value_attributes"])

@@ -9,14 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from noctuary.graph.fold import (
-    FUNCTION_WORDS,
-    NAME_CONNECTORS,
-    WORD_LISTS,
-    fold_name,
-    fold_word,
-    word_pattern,
-)
+from noctuary.graph.fold import fold_name, fold_word, word_pattern
+from noctuary.graph.word_lists import FUNCTION_WORDS, NAME_CONNECTORS, WORD_LISTS
 from noctuary.text.dates import NUMBER_WORDS
 
 # Closed word lists of canonicalisation (words.txt).

@@ -19,8 +19,9 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import GraphSettings
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.graph.extract import Extraction, Found, Stated, found_order, sort_stated
-from noctuary.graph.fold import WORD_LISTS, fold_name, unsegmented_script, words
+from noctuary.graph.fold import fold_name, unsegmented_script, words
 from noctuary.graph.tables import ID_MARK, NO_SPAN, StatedRelation
+from noctuary.graph.word_lists import WORD_LISTS
 from noctuary.sources.source import (
     PART_OF,
     RESOLVED_BY,

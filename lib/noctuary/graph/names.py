@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from noctuary.graph.fold import (
+from noctuary.graph.fold import Word, script_of
+from noctuary.graph.word_lists import (
     ADVERBS,
     ATTRIBUTES,
     BACKWARD_WORDS,
@@ -18,8 +19,6 @@ from noctuary.graph.fold import (
     NAME_CONNECTORS,
     SAYING_WORDS,
     STATING_WORDS,
-    Word,
-    script_of,
 )
 
 # What a memory names: capitalised runs and quoted strings. Spans only, no concepts.

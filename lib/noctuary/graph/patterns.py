@@ -8,23 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from noctuary.graph.fold import (
-    ATTRIBUTES,
-    CLAUSE_WORDS,
-    FUNCTION_WORDS,
-    GENERIC_KEYS,
-    HEDGE_WORDS,
-    NAME_CONNECTORS,
-    NEGATION_WORDS,
-    QUESTION_WORDS,
-    SPEAKER_KEYS,
-    VALUE_ATTRIBUTES,
-    WORD_LISTS,
-    Word,
-    fold_name,
-    unsegmented_script,
-    words,
-)
+from noctuary.graph.fold import Word, fold_name, unsegmented_script, words
 from noctuary.graph.names import (
     Phrase,
     capitalised_runs,
@@ -36,6 +20,19 @@ from noctuary.graph.names import (
     phrase_before,
 )
 from noctuary.graph.tables import ID_MARK, NO_SPAN, StatedRelation
+from noctuary.graph.word_lists import (
+    ATTRIBUTES,
+    CLAUSE_WORDS,
+    FUNCTION_WORDS,
+    GENERIC_KEYS,
+    HEDGE_WORDS,
+    NAME_CONNECTORS,
+    NEGATION_WORDS,
+    QUESTION_WORDS,
+    SPEAKER_KEYS,
+    VALUE_ATTRIBUTES,
+    WORD_LISTS,
+)
 
 # Who and what a statement is about: the subject before a verb, the object after it.
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
-from noctuary.graph.fold import CALENDAR_WORDS, FUNCTION_WORDS, fold_name
+from noctuary.graph.fold import fold_name
+from noctuary.graph.word_lists import CALENDAR_WORDS, FUNCTION_WORDS
 from noctuary.text.dates import NUMBER_WORDS, find_dates, find_identifiers
 from noctuary.text.marks import MARK, is_tombstone
 from noctuary.text.tokens import normalize

@@ -29,13 +29,7 @@ from noctuary.graph.duplicates import (
     wings_agree,
 )
 from noctuary.graph.extract import Extraction, Stated
-from noctuary.graph.fold import (
-    FUNCTION_WORDS,
-    GENERIC_KEYS,
-    concept_id,
-    fold_name,
-    unsegmented_script,
-)
+from noctuary.graph.fold import concept_id, fold_name, unsegmented_script
 from noctuary.graph.successors import DAY_US, confidence_of
 from noctuary.graph.tables import (
     ID_MARK,
@@ -46,6 +40,7 @@ from noctuary.graph.tables import (
     Supersession,
     to_table,
 )
+from noctuary.graph.word_lists import FUNCTION_WORDS, GENERIC_KEYS
 from noctuary.text.marks import is_tombstone
 
 if TYPE_CHECKING:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from noctuary.core.files import sha256
 from noctuary.text.marks import SENTENCE_END, ends_as_question, unmarked, visible
 from noctuary.text.tokens import normalize
 
@@ -23,7 +23,7 @@ HASH_BYTES = 16  # bytes of a hash: 128 bits, so that no two of a store's wordin
 ANCHOR_WORDS = 3  # first words that a lookup begins with; fewer try more full hashes in vain
 # Bytes of an anchor: it only saves looking up full hashes, and few bytes say little of a text.
 ANCHOR_BYTES = 4
-_ESCAPED = re.compile(r"&(?:amp;)*(?:(lt;)|(gt;))|&(?:amp;)+")
+_ESCAPED = r"&(?:amp;)*(?:(lt;)|(gt;))|&(?:amp;)+"
 _QUOTES = dict.fromkeys(map(ord, "\"'`´“”„‟‘’‚‛«»‹›「」『』＂＇"))
 _EDGES = "*_~"
 _STOPS = ".,;:…。，；：、"
@@ -48,8 +48,7 @@ def hash_anchor(words: Sequence[str]) -> bytes:
 
 def hash_exact(text: str) -> bytes:
     """Return the hash of a text as it is (an id, a user), `HASH_BYTES` long."""
-    raw = text.encode("utf-8", "surrogatepass")
-    return hashlib.sha256(raw).digest()[:HASH_BYTES]
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()[:HASH_BYTES]
 
 
 def size_bytes(words: Sequence[str]) -> int:
@@ -60,7 +59,7 @@ def size_bytes(words: Sequence[str]) -> int:
 def unescaped(text: str) -> str:
     """Return the text with `&amp;`, `&lt;`, `&gt;` and marks read as signs, at any depth."""
     if "&" in text:
-        text = _ESCAPED.sub(lambda m: "<" if m[1] else ">" if m[2] else "&", text)
+        text = re.sub(_ESCAPED, lambda m: "<" if m[1] else ">" if m[2] else "&", text)
     return unmarked(text)
 
 
@@ -97,14 +96,12 @@ _OPENING = rf"<{TAG} id=[\"']?[0-9a-f]{{{_ID_CHARS}}}[\"']? memories=[\"']?(\d{{
 _CLOSING = f"</{TAG}>"
 # Characters of a block besides its memories' lines and their line breaks, at most.
 FRAME_CHARS = len(f'<{TAG} id="" memories="123456">\n{NOTE}\n{_CLOSING}') + _ID_CHARS
-_NEXT_TAG = re.compile(rf"{_OPENING}|{_CLOSING}")
+_NEXT_TAG = rf"{_OPENING}|{_CLOSING}"
 # Pattern of wing and room behind a day. Escaped, they are up to five times as long.
 PLACE = r" \([^()\n]{1,400}\)"
 # An id has at most 512 characters, and a marked one is up to twelve times as long.
-_HEAD = re.compile(
-    rf"[\s>]*- \[[^\]\n]{{0,6144}}\] (?:\d{{4}}-\d{{2}}-\d{{2}}|undated)(?:{PLACE})?: "
-)
-_BEGUN_HEAD = re.compile(
+_HEAD = rf"[\s>]*- \[[^\]\n]{{0,6144}}\] (?:\d{{4}}-\d{{2}}-\d{{2}}|undated)(?:{PLACE})?: "
+_BEGUN_HEAD = (
     r"[\s>]*-?(?: \[[^\]\n]{0,6144}(?:\](?: [\d\-a-z]{0,10}(?: \([^()\n]{0,400}\)?)?:?)?)?)?\s*\Z"
 )
 
@@ -166,7 +163,7 @@ def cut_blocks(text: str) -> Cut:
         return Cut(text, 0)
     kept: list[str] = []
     blocks = place = searched = 0
-    while (found := _NEXT_TAG.search(text, searched)) is not None:
+    while (found := re.compile(_NEXT_TAG).search(text, searched)) is not None:
         before = text[place : found.start()]
         searched = found.end()
         if found[1] is not None:
@@ -183,13 +180,13 @@ def cut_blocks(text: str) -> Cut:
 
 def _end_of_block(text: str, start: int, memories: int) -> int:
     """Return where the block ends whose opening tag ends at `start`."""
-    following = _NEXT_TAG.search(text, start)
+    following = re.compile(_NEXT_TAG).search(text, start)
     if following is not None and following[1] is None:
         return following.end()
     place, left = start, memories
     for line in text[start : following.start() if following else None].splitlines(keepends=True):
         is_last = place + len(line) == len(text)
-        if left and (_HEAD.match(line) or (is_last and _BEGUN_HEAD.match(line))):
+        if left and (re.match(_HEAD, line) or (is_last and re.match(_BEGUN_HEAD, line))):
             left -= 1
         elif line.strip() and not _is_note(line, may_be_cut=is_last and left == memories):
             break
@@ -208,7 +205,7 @@ def _without_last_lines(text: str) -> str:
     while lines and (
         not lines[-1].strip(" \t\r\n>")
         or _is_note(lines[-1], may_be_cut=False)
-        or _HEAD.match(lines[-1])
+        or re.match(_HEAD, lines[-1])
     ):
         lines.pop()
     return "".join(lines)
@@ -230,12 +227,12 @@ def _escape(text: str) -> str:
 ORIGIN_FIELD = "origin"
 # Beginning of a result in which the mark is looked for: agents wrap an answer in a list.
 LOOKED_AT_CHARS = 400
-_BEGINS = re.compile(rf'\{{\s*\\*"{ORIGIN_FIELD}\\*"\s*:\s*\\*"{TAG}\\*"')
+_BEGINS = rf'\{{\s*\\*"{ORIGIN_FIELD}\\*"\s*:\s*\\*"{TAG}\\*"'
 
 
 def is_tool_answer(text: str) -> bool:
     """Say whether a tool's result begins as an answer of the MCP server does."""
-    return _BEGINS.search(text[:LOOKED_AT_CHARS]) is not None
+    return re.search(_BEGINS, text[:LOOKED_AT_CHARS]) is not None
 
 
 # Which memories of an answer are worth a place in a prompt.
@@ -259,7 +256,7 @@ def worth_injecting(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def is_lookup(prompt: str, recalled: Iterable[str]) -> bool:
     """Return whether every sentence of a prompt asks, or is made of words that were recalled."""
-    sentences = [s for s in SENTENCE_END.split(prompt) if words_of(s)]
+    sentences = [s for s in re.split(SENTENCE_END, prompt) if words_of(s)]
     told = [set(words_of(s)) for s in sentences if not ends_as_question(s)]
     known = {word for text in recalled for word in words_of(text)} if told else set[str]()
     return bool(sentences) and all(words <= known for words in told)

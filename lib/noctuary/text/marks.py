@@ -36,7 +36,7 @@ def split_speaker(content: str) -> tuple[str | None, str]:
     return name, content[match.end() :]
 
 
-SENTENCE_END = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
+SENTENCE_END = r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+"
 """What stands between two sentences; an abbreviation's full stop cuts as well."""
 
 QUESTION_MARKS = "?？؟"

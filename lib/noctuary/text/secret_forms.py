@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import binascii
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise, takewhile
 from math import log2
 from pathlib import Path
 
+from noctuary.core.files import sha256
 from noctuary.text.tokens import STOP_WORDS
 
 MIN_TOKEN_CHARS = 15  # shortest run of any token's format (a Slack token cut off)
@@ -97,13 +97,18 @@ TOKEN_FORMATS, ALONE_FORMATS, TEXT_FORMATS, NUMBER_FORMATS = (
 )
 WORD_RULES = {known.name: known for known in _read_words()}
 
-SEED_WORDS = tuple(_read_text("bip39.txt").split())
-"""The 2,048 English words of BIP-39 in their order, which seed phrases of wallets are made of.
 
-The standard froze the list: the file's SHA-256 begins 2f5eed53. From the `mnemonic` package 0.21,
-Copyright (c) 2013-2016 Pavol Rusnak, MIT licence: permission is granted to use, copy, modify and
-distribute it provided that this notice is kept; it comes without warranty of any kind.
-"""
+@cache
+def seed_words() -> dict[str, int]:
+    """Return the 2,048 English words of BIP-39, which seed phrases of wallets are made of.
+
+    The numbers are their places, from 0. The standard froze the list: the file's SHA-256 begins
+    2f5eed53. From the `mnemonic` package 0.21, Copyright (c) 2013-2016 Pavol Rusnak, MIT licence:
+    permission is granted to use, copy, modify and distribute it provided that this notice is kept;
+    it comes without warranty of any kind.
+    """
+    return {word: number for number, word in enumerate(_read_text("bip39.txt").split())}
+
 
 _CARD_WORD = "(?i)diner|card|kart|carte|tarjeta|карт|卡"
 # ISO 13616 registry, release 98: the length, then its countries.
@@ -161,15 +166,12 @@ def judge_iban(text: str, before: str) -> bool:
     return len(joined) >= length and int("".join(str(int(c, 36)) for c in number)) % 97 == 1
 
 
-_SEED_NUMBERS = {word: number for number, word in enumerate(SEED_WORDS)}
-
-
 def find_seed_phrase(letters: list[str], words: list[str]) -> bool:
     """Tell whether twelve or more words of a wallet's list follow each other."""
     # With spaces between and a word for it beside them, whatever their checksum: other wallets draw
     # from the same list with another one, and a phrase that somebody mistyped is as good as whole.
     # Otherwise, as in a shopping list or in program text, only where the checksum of BIP-39 holds.
-    known = _SEED_NUMBERS
+    known = seed_words()
     # Of twelve in a row four are every third of the text.
     if b"\1\1\1\1" not in bytes(map(known.__contains__, letters[::3])):
         return False
@@ -209,7 +211,7 @@ def _is_checked(numbers: list[int]) -> bool:
         joined = joined << 11 | number
     bits = len(numbers) // 3
     entropy = (joined >> bits).to_bytes(len(numbers) * 4 // 3, "big")
-    return hashlib.sha256(entropy).digest()[0] >> (8 - bits) == joined & ((1 << bits) - 1)
+    return sha256(entropy).digest()[0] >> (8 - bits) == joined & ((1 << bits) - 1)
 
 
 def judge_random(word: str, before: str) -> bool:
@@ -228,7 +230,7 @@ def decode_text(encoded: str) -> str:
     plain = encoded.rstrip("=").replace("-", "+").replace("_", "/")
     plain = plain[: len(plain) - (len(plain) % 4 == 1)]
     try:
-        raw = base64.b64decode(plain + "=" * (-len(plain) % 4))
+        raw = binascii.a2b_base64(plain + "=" * (-len(plain) % 4))
         # What PowerShell encodes is UTF-16.
         text = raw.replace(b"\0", b"").decode("ascii")
     except ValueError:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import compress
 from pathlib import Path
-from string import ascii_lowercase, digits
 
 from noctuary.text.flags import find_mark
 from noctuary.text.secret_forms import (
@@ -185,10 +184,10 @@ def _hints_of(rules: Iterable[SecretRule]) -> _Hints:
 
 
 # Every byte but a small letter is a space.
-_NO_LETTERS = bytes(code if chr(code) in ascii_lowercase else 32 for code in range(256))
+_NO_LETTERS = bytes(code if "a" <= chr(code) <= "z" else 32 for code in range(256))
 # A number has zeros for its digits and a space for what stands between them.
 _SHAPE = bytes(
-    48 if chr(code) in digits else 32 if chr(code) in " -" else 120 for code in range(256)
+    48 if "0" <= chr(code) <= "9" else 32 if chr(code) in " -" else 120 for code in range(256)
 )
 # Most are tried where a text assigns something.
 _PLAIN_HINTS = _hints_of(

@@ -247,7 +247,7 @@ of R@10 on Chinese messages (6 inside one wing), one and two together lost 0.3 (
 postings. The price: a query of one character finds only memories where it stands alone."""
 _CACHED_CHUNKS = 1 << 17  # the distinct chunks of 100k memories: 40 MB when full
 
-_CONTRACTION = re.compile(r"'(?:s|re|ve|ll|d|m)\Z", re.ASCII | re.IGNORECASE)
+_CONTRACTION = r"(?ai)'(?:s|re|ve|ll|d|m)\Z"
 
 _ASCII_WORD = r"[A-Za-z0-9_]+"
 _JOINER = r"(?:[-_./:@\\'’&]{1,3}|(?<=\d),(?=\d{3}(?!\d)))"
@@ -255,9 +255,9 @@ _SUFFIX = r"(?:(?:\+\+|#)(?!\w))?"
 _ASCII_CHUNK = re.compile(f"{_ASCII_WORD}(?:{_JOINER}{_ASCII_WORD})*{_SUFFIX}", re.ASCII)
 _STRONG_JOINER = re.compile(r"[/\\:@&]+")
 _WEAK_JOINER = re.compile(r"[-_.']+")
-_CANONICAL = re.compile(r"(?<!\d)[-_']+|[-_']+(?!\d)")
+_CANONICAL = r"(?<!\d)[-_']+|[-_']+(?!\d)"
 _CAMEL = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2}[a-z]{2}")
-_CAMEL_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
+_CAMEL_PART = r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+"
 
 
 def tokenize(text: str) -> list[str]:
@@ -318,7 +318,7 @@ def _words(chunk: str) -> list[str]:
     """Return a chunk's folded words: every part and, of a joined chunk, the wholes."""
     if chunk.isalpha() and not _CAMEL.search(chunk):
         return list(filter(None, [_folded(chunk)]))
-    chunk = _CONTRACTION.sub("", chunk.replace("’", "'").replace(",", ""))
+    chunk = re.sub(_CONTRACTION, "", chunk.replace("’", "'").replace(",", ""))
     segments = [part for part in _STRONG_JOINER.split(chunk) if part]
     words = [word for segment in segments for word in _segment_words(segment)]
     if len(segments) > 1:
@@ -343,7 +343,7 @@ def _segment_words(segment: str) -> list[str]:
 def _piece_words(piece: str) -> list[str]:
     if not _CAMEL.search(piece):
         return [_folded(piece)]
-    parts = [_folded(part) for part in _CAMEL_PART.findall(piece) if len(part) > 1]
+    parts = [_folded(part) for part in re.findall(_CAMEL_PART, piece) if len(part) > 1]
     return [*parts, _folded(piece)] if len(parts) > 1 else [_folded(piece)]
 
 
@@ -351,7 +351,7 @@ def _canonical(segment: str, pieces: list[str]) -> str:
     """Return one form for all spellings of a compound; separators between digits carry meaning."""
     if all(len(piece) == 1 and piece.isalpha() for piece in pieces):
         return _folded("".join(pieces))
-    return _folded(_CANONICAL.sub("", segment))
+    return _folded(re.sub(_CANONICAL, "", segment))
 
 
 def _folded(word: str) -> str:

@@ -8,8 +8,10 @@ from noctuary.context.prompt import ESTIMATE, TokenCounter, vocabulary_counter
 from noctuary.embed.lean import WordPiece
 from noctuary.text.marks import estimate_tokens
 
-VOCABULARY = WordPiece.from_text(
-    "\n".join(["[UNK]", "[CLS]", "[SEP]", "the", "key", "##s", "un", "##lock", ".", "门", "-"])
+VOCABULARY = WordPiece(
+    "\n".join(
+        ["[UNK]", "[CLS]", "[SEP]", "the", "key", "##s", "un", "##lock", ".", "门", "-"]
+    ).encode()
 )
 pieces = st.text(max_size=40).map(lambda text: f"{text}\n")
 

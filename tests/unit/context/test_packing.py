@@ -16,8 +16,10 @@ from noctuary.embed.lean import WordPiece
 from noctuary.sources.injected import Line, render_block
 
 # Knows parts of a block's id, so that what the tags cost depends on the lines.
-VOCABULARY = WordPiece.from_text(
-    "\n".join(["[UNK]", "[CLS]", "[SEP]", *"0123456789abcdef", *(f"##{c}" for c in "0123456789")])
+VOCABULARY = WordPiece(
+    "\n".join(
+        ["[UNK]", "[CLS]", "[SEP]", *"0123456789abcdef", *(f"##{c}" for c in "0123456789")]
+    ).encode()
 )
 counters = st.sampled_from([ESTIMATE, vocabulary_counter("tiny", VOCABULARY)])
 texts = st.lists(st.text("ab 中", max_size=30).map(lambda t: f"{t}\n"), max_size=6)

