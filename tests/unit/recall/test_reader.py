@@ -110,13 +110,17 @@ def _run(sql: str) -> Callable[[Path], None]:
     return edit
 
 
+def _without(name: str) -> Callable[[Path], None]:
+    return lambda directory: drop_array(directory, name)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         _overwrite(layout.ROWS_FILE),
         _overwrite(layout.ARRAYS_FILE),
-        lambda directory: drop_array(directory, "importance"),
-        lambda directory: drop_array(directory, "graph.indptr"),
+        _without("importance"),
+        _without("graph.indptr"),
         _run("DROP TABLE meta"),
         _run("DELETE FROM meta WHERE key = 'relations'"),
         _run("UPDATE meta SET value = 'no json' WHERE key = 'facet_user'"),
