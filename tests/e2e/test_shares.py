@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from noctuary.core import store as layout
+from noctuary.core.files import group_arrays, read_arrays
 from tests.conftest import MakeDatabase
 from tests.e2e.driver import DONE, Ran, run_night
 from tests.e2e.stores import Bench
@@ -54,4 +55,5 @@ def test_a_share_of_the_server_opens_a_memory_until_it_is_revoked(
     night(bench, address)
     assert bench.serving != first, "a share alone makes another snapshot"
     assert seen(bench, "ana") == {1}
-    assert not {*layout.SHARE_FILES} & set(bench.manifest.files)
+    arrays = read_arrays(bench.paths.snapshots / bench.serving / layout.ARRAYS_FILE)
+    assert group_arrays(arrays, "shares") == {}

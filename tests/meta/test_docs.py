@@ -20,12 +20,14 @@ import pytest
 
 from noctuary.cli.main import main as noctuary_command
 from noctuary.core import store as layout
+from noctuary.core.files import read_arrays
 from noctuary.core.settings import Settings, known_settings
 from noctuary.core.store import StorePaths
 from noctuary.snapshot import pack as row_file
 from noctuary.sources.source import QuarantineReason
 from noctuary_assets.publish import CHECKS
 from noctuary_pipelines.definitions import build_definitions
+from tests.support.damage import good_candidate
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -183,11 +185,17 @@ def test_every_other_asset_check_is_documented() -> None:
 
 def test_every_file_of_a_snapshot_is_documented() -> None:
     constants = [v for k, v in sorted(vars(layout).items()) if k.endswith("_FILE")]
-    facets = [layout.facet_file(facet) for facet in layout.FACETS]
-    arrays = [layout.graph_file(field) for field in layout.GRAPH_FIELDS]
     page = (DOCS / "formats.md").read_text(encoding="utf-8")
     assert layout.ROWS_FILE in constants
-    assert [f for f in (*constants, *facets, *arrays) if f not in page] == []
+    assert [f for f in constants if f not in page] == []
+
+
+def test_every_array_of_a_snapshot_is_documented(tmp_path: Path) -> None:
+    _, directory = good_candidate(tmp_path)
+    arrays = read_arrays(directory / layout.ARRAYS_FILE)
+    page = (DOCS / "formats.md").read_text(encoding="utf-8")
+    assert {"graph.indptr", "tier.vectors", "summary_vectors"} < arrays.keys()
+    assert [name for name in arrays if f"`{name}`" not in page] == []
 
 
 def test_every_table_of_the_pack_and_its_columns_are_documented() -> None:

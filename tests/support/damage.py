@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core import store as layout
-from noctuary.core.files import read_array, write_array
+from noctuary.core.files import read_array, read_arrays, write_array, write_arrays
 from noctuary.core.manifest import compute_digest, describe_files, read_manifest, write_manifest
 from noctuary.embed.rotation import build_prefix_tier, fit
 from noctuary.graph.tables import Evidence, GraphTables, Supersession, to_table
@@ -102,13 +102,29 @@ def array(name: str, change: Change) -> Edit:
     """Return an edit that changes one array."""
 
     def edit(directory: Path) -> None:
-        before = np.array(read_array(directory / name))
-        after = change(before.copy())
-        assert not np.array_equal(before, after) or before.dtype != after.dtype
-        write_array(directory / name, after)
+        change_array(directory, name, change)
         sign(directory)
 
     return edit
+
+
+def change_array(directory: Path, name: str, change: Change) -> None:
+    """Change one array of a snapshot: by its name, or the vectors by their file."""
+    path = directory / layout.ARRAYS_FILE
+    arrays = read_arrays(path)
+    before = read_array(directory / name) if name == layout.VECTORS_FILE else arrays[name]
+    after = change(np.array(before))
+    assert not np.array_equal(before, after) or before.dtype != after.dtype
+    if name == layout.VECTORS_FILE:
+        write_array(directory / name, after)
+    else:
+        write_arrays(path, {**arrays, name: after})
+
+
+def drop_array(directory: Path, name: str) -> None:
+    """Take one array out of a snapshot."""
+    path = directory / layout.ARRAYS_FILE
+    write_arrays(path, {n: array for n, array in read_arrays(path).items() if n != name})
 
 
 def put(index: Any, value: float) -> Change:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from noctuary.core import store as layout
-from noctuary.core.files import write_array
+from noctuary.core.files import write_arrays
 from noctuary.core.manifest import Manifest, compute_digest, describe_files, write_manifest
 from noctuary.core.store import record_night
 from noctuary.core.types import UNDATED_US, MemoryRecord
@@ -125,9 +125,9 @@ def publish_graph(store: Store, spec: GraphSpec) -> str:
     directory.mkdir(parents=True)
     _write_rows(directory / layout.ROWS_FILE, spec)
     sessions = build_sessions(spec.records)
-    lines = {f"sessions_{name}": getattr(sessions, name) for name in sessions._fields}
-    for name, array in {**_memory_arrays(spec), **_mentions(spec), **_steps(spec), **lines}.items():
-        write_array(directory / f"{name}.npy", array)
+    lines = {f"sessions.{name}": array for name, array in sessions._asdict().items()}
+    arrays = {**_memory_arrays(spec), **_mentions(spec), **_steps(spec), **lines}
+    write_arrays(directory / layout.ARRAYS_FILE, arrays)
     manifest = _manifest(directory, spec)
     write_manifest(directory, manifest)
     directory.rename(directory.with_name(manifest.digest[: layout.DIGEST_NAME_CHARS]))
@@ -185,7 +185,7 @@ def _memory_rows(spec: GraphSpec) -> dict[str, list[tuple[Any, ...]]]:
 
 def _memory_arrays(spec: GraphSpec) -> dict[str, Any]:
     codes = {
-        f"facet_{facet}": np.array(
+        f"facet.{facet}": np.array(
             [values.index(v) if (v := getattr(r, facet)) else -1 for r in spec.records],
             dtype=np.int32,
         )
@@ -194,14 +194,14 @@ def _memory_arrays(spec: GraphSpec) -> dict[str, Any]:
     return {
         "created_at_us": np.array([r.created_at_us for r in spec.records], dtype=np.int64),
         "importance": np.array([r.importance for r in spec.records], dtype=np.float32),
-        "posting_positions": np.empty(0, dtype=np.int32),
-        "posting_scores": np.empty(0, dtype=np.float32),
-        "summary_posting_positions": np.empty(0, dtype=np.int32),
-        "summary_posting_scores": np.empty(0, dtype=np.float32),
-        "summary_indptr": np.zeros(1, dtype=np.int64),
-        "summary_sources": np.empty(0, dtype=np.int32),
-        "summary_confidences": np.empty(0, dtype=np.float64),
-        "summary_plans": np.empty(0, dtype=np.int32),
+        "posting.positions": np.empty(0, dtype=np.int32),
+        "posting.scores": np.empty(0, dtype=np.float32),
+        "summary_posting.positions": np.empty(0, dtype=np.int32),
+        "summary_posting.scores": np.empty(0, dtype=np.float32),
+        "summary.indptr": np.zeros(1, dtype=np.int64),
+        "summary.sources": np.empty(0, dtype=np.int32),
+        "summary.confidences": np.empty(0, dtype=np.float64),
+        "summary.plans": np.empty(0, dtype=np.int32),
         **codes,
     }
 
@@ -249,11 +249,11 @@ def _mentions(spec: GraphSpec) -> dict[str, Any]:
     table = np.array(sorted(rows), dtype=np.int64).reshape(-1, 5)
     indptr = np.searchsorted(table[:, 0], np.arange(len(spec.concepts) + 1)).astype(np.int64)
     return {
-        "mentions_indptr": indptr,
-        "mentions_positions": table[:, 1].astype(np.int32),
-        "mentions_starts": table[:, 2].astype(np.int32),
-        "mentions_ends": table[:, 3].astype(np.int32),
-        "mentions_roles": table[:, 4].astype(np.int8),
+        "mentions.indptr": indptr,
+        "mentions.positions": table[:, 1].astype(np.int32),
+        "mentions.starts": table[:, 2].astype(np.int32),
+        "mentions.ends": table[:, 3].astype(np.int32),
+        "mentions.roles": table[:, 4].astype(np.int8),
     }
 
 
@@ -281,7 +281,7 @@ def _steps(spec: GraphSpec) -> dict[str, Any]:
     }  # fmt: skip
     indptr = np.searchsorted(sources, np.arange(len(records) + 1)).astype(np.int64)
     arrays = {name: np.array(values, dtype=kind) for name, (values, kind) in columns.items()}
-    return {"graph_indptr": indptr, **{f"graph_{name}": a for name, a in arrays.items()}}
+    return {"graph.indptr": indptr, **{f"graph.{name}": a for name, a in arrays.items()}}
 
 
 def office() -> GraphSpec:

@@ -1,23 +1,31 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
 
 from noctuary.core.files import (
-    MAP_FROM_BYTES,
     fsync_dir,
     fsync_file,
+    group_arrays,
     make_private,
     open_to_others,
     read_array,
+    read_arrays,
     remove_tree,
     replace_with,
     tree_bytes,
     write_array,
     write_array_blocks,
+    write_arrays,
     write_text,
 )
 from tests.support.descriptors import open_files
@@ -134,23 +142,115 @@ def test_blocks_that_do_not_fit_leave_the_old_file(
     assert (tmp_path / "a.npy").read_text() == "old"
 
 
-@pytest.mark.parametrize("size", [3, MAP_FROM_BYTES])
-def test_an_array_cannot_be_changed(tmp_path: Path, size: int) -> None:
-    write_array(tmp_path / "a.npy", np.ones(size, dtype=np.float32))
-    array = read_array(tmp_path / "a.npy")
+@pytest.mark.parametrize("mmap", [True, False])
+def test_an_array_cannot_be_changed_and_holds_its_file_where_it_is_mapped(
+    tmp_path: Path, mmap: bool
+) -> None:
+    write_array(tmp_path / "a.npy", np.ones(3, dtype=np.float32))
+    array = read_array(tmp_path / "a.npy", mmap=mmap)
+    assert isinstance(array, np.memmap) == mmap
+    assert (str(tmp_path / "a.npy") in open_files()) == mmap
     with pytest.raises(ValueError, match="read-only"):
         array[0] = 2
 
 
-def test_only_a_large_array_is_mapped_and_holds_its_file(tmp_path: Path) -> None:
-    small, large = tmp_path / "small.npy", tmp_path / "large.npy"
-    write_array(small, np.ones(3, dtype=np.float32))
-    write_array(large, np.ones(MAP_FROM_BYTES, dtype=np.float32))
-    arrays = [read_array(small), read_array(large)]
-    assert [isinstance(array, np.memmap) for array in arrays] == [False, True]
-    assert str(small) not in open_files()
-    assert str(large) in open_files()
-    assert not isinstance(read_array(large, mmap=False), np.memmap)
+ARRAYS = {
+    "graph.indptr": np.array([0, 2, 2], dtype=np.int64),
+    "graph.targets": np.array([1, 0], dtype=np.int32),
+    "graph.relations": np.array([-1, 3, 2], dtype=np.int8),
+    "confidences": np.array([0.5], dtype=np.float64),
+    "nothing": np.empty((0, 3), dtype=np.float32),
+    "vectors": np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3)),
+}
+
+
+def test_many_arrays_round_trip_through_one_file_that_safetensors_reads_alike(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.safetensors"
+    write_arrays(path, ARRAYS)
+    found, theirs = read_arrays(path), load_file(path)
+    assert found.keys() == theirs.keys() == ARRAYS.keys()
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, ARRAYS[name], strict=True)
+        np.testing.assert_array_equal(array, theirs[name], strict=True)
+        assert array.flags.aligned
+        assert array.flags.c_contiguous
+        assert not array.flags.writeable
+    assert open_files().count(str(path)) == 1
+    assert group_arrays(found, "graph").keys() == {"indptr", "targets", "relations"}
+
+
+def test_equal_arrays_are_equal_bytes_in_whatever_order_they_come(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "a", ARRAYS)
+    write_arrays(tmp_path / "b", dict(reversed(ARRAYS.items())))
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_what_safetensors_writes_is_read(tmp_path: Path) -> None:
+    save_file({name: np.ascontiguousarray(array) for name, array in ARRAYS.items()}, tmp_path / "a")
+    for name, array in read_arrays(tmp_path / "a").items():
+        np.testing.assert_array_equal(array, ARRAYS[name], strict=True)
+
+
+@pytest.mark.parametrize("dtype", [object, np.float16, ">i4", "<U3"])
+def test_arrays_of_another_type_are_not_written(tmp_path: Path, dtype: Any) -> None:
+    with pytest.raises(KeyError):
+        write_arrays(tmp_path / "a", {"a": np.zeros(3, dtype)})
+    assert list(tmp_path.iterdir()) == []
+
+
+HEADER = {"a": {"dtype": "I32", "shape": [2, 2], "data_offsets": [0, 16]}}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"shape": [2, 3]},
+        {"shape": [2, -2]},
+        {"shape": [-2, -2]},
+        {"shape": [2**62, 4]},
+        {"shape": [0, 2**70], "data_offsets": [0, 0]},
+        {"shape": [4.0]},
+        {"shape": ["4"]},
+        {"shape": []},
+        {"shape": 4},
+        {"shape": [1] * 65 + [4]},
+        {"dtype": "O"},
+        {"dtype": "I64"},
+        {"dtype": ["I32"]},
+        {"data_offsets": [4, 20]},
+        {"data_offsets": [-16, 0]},
+        {"data_offsets": [0, 12]},
+        {"data_offsets": None},
+    ],
+)
+def test_a_header_that_lies_is_an_error(tmp_path: Path, told: dict[str, Any]) -> None:
+    for header in (HEADER, {"a": {**HEADER["a"], **told}}):
+        raw = json.dumps(header).encode()
+        (tmp_path / "a").write_bytes(len(raw).to_bytes(8, "little") + raw + bytes(16))
+        if header is HEADER:
+            assert read_arrays(tmp_path / "a")["a"].shape == (2, 2)
+    with pytest.raises((ValueError, TypeError, KeyError, OverflowError)):
+        read_arrays(tmp_path / "a")
+
+
+@given(st.data())
+def test_a_damaged_file_of_arrays_is_an_error_or_has_other_numbers(data: st.DataObject) -> None:
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "a"
+        write_arrays(path, ARRAYS)
+        whole = bytearray(path.read_bytes())
+        place = data.draw(st.integers(0, len(whole) - 1))
+        whole[place] = data.draw(st.integers(0, 255))
+        path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))] + data.draw(st.binary()))
+        try:
+            found = read_arrays(path)
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+            return
+        # Every number is inside the file: a view beyond it would end the process.
+        assert sum(array.nbytes for array in found.values()) < path.stat().st_size
+        assert all(np.array(array).shape == array.shape for array in found.values())
 
 
 def test_objects_are_neither_written_nor_read(tmp_path: Path) -> None:
@@ -220,8 +320,7 @@ def test_an_array_is_read_as_numpy_reads_it(
     path = tmp_path / "a.npy"
     write_array(path, np.arange(int(np.prod(shape))).reshape(shape).astype(dtype))
     for mmap in (True, False):
-        is_mapped = mmap and path.stat().st_size >= MAP_FROM_BYTES
-        expected = np.load(path, mmap_mode="r" if is_mapped else None)
+        expected = np.load(path, mmap_mode="r" if mmap else None)
         found = read_array(path, mmap=mmap)
         assert type(found) is type(expected)
         assert (found.dtype, found.shape) == (expected.dtype, expected.shape)

@@ -106,7 +106,7 @@ def import_store(export: Path, store: str) -> None:
 # What an export is: its files, its manifest and its version; documented in docs/exchange.md.
 
 FORMAT = "noctuary-export"
-FORMAT_VERSION = 2  # bumped when a reader of the previous version could not read the new one
+FORMAT_VERSION = 3  # bumped when a reader of the previous version could not read the new one
 
 MANIFEST = "manifest.json"
 MEMORIES, NODES, EDGES = "memories.jsonl", "graph/nodes.jsonl", "graph/edges.jsonl"
@@ -118,13 +118,11 @@ ENCODER_FILES = (lean.HEADER_FILE, lean.VOCAB_FILE, lean.WEIGHTS_FILE)
 OTHER_FILES = (layout.RANKING_FILE, layout.ABSTENTION_FILE, layout.TIER_EXITS_FILE)
 """Of a snapshot: all but its rows and its arrays."""
 
-# Of every file that may be in an export: none leads out of the directory that it is put into.
-_NAME = re.compile(
-    "|".join(
-        [*map(re.escape, LINES), rf"{SNAPSHOT}/[a-z0-9_]+\.npy"]
-        + [re.escape(f"{ENCODER}/{name}") for name in ENCODER_FILES]
-        + [re.escape(f"{SNAPSHOT}/{name}") for name in (layout.ROWS_FILE, *OTHER_FILES)]
-    )
+# Every file that may be in an export: none leads out of the directory that it is put into.
+_NAMES = frozenset(
+    [*LINES, *(f"{ENCODER}/{name}" for name in ENCODER_FILES)]
+    + [f"{SNAPSHOT}/{name}" for name in (layout.ROWS_FILE, layout.ARRAYS_FILE)]
+    + [f"{SNAPSHOT}/{name}" for name in (layout.VECTORS_FILE, *OTHER_FILES)]
 )
 
 SNAPSHOT_KEYS = (
@@ -231,7 +229,7 @@ def _faults(directory: Path, entries: Entries) -> list[str]:
     found = {p.relative_to(directory).as_posix(): p.lstat() for p in directory.rglob("*")}
     faults: list[str] = []
     for name, entry in entries.items():
-        if not _NAME.fullmatch(name):
+        if name not in _NAMES:
             faults.append(f"{name!r} is no name of a file in an export")
         elif name not in found or not S_ISREG(found[name].st_mode):
             faults.append(f"{name} is missing")
@@ -291,7 +289,6 @@ _NOT_AGAIN = frozenset({checks.DROP_CHECK, every_summary_preserves_its_sources._
 
 _NONE = type(None)
 _TYPES = {"TEXT": str, "INTEGER": int, "REAL": float}
-_DTYPES = frozenset({"<f4", "<f8", "<i8", "<i4", "|i1", "|b1"})
 _ADOPTED = frozenset({"fusion", "lexical_weight", "dense_weight", "graph_weight", "session_weight"})
 """What an evaluation may choose of a ranking: no other flag comes with a snapshot."""
 # By file, its keys, and the one of them that holds flags, with the flags that it may hold.
@@ -351,8 +348,8 @@ def require_sound_files(directory: Path, made: manifest.Manifest) -> None:
             _require_known_rows(directory / name)
         elif name in OTHER_FILES:
             _require_known_flags(directory / name)
-        else:
-            _require_plain_array(directory / name)
+        elif name == layout.VECTORS_FILE:
+            _require_plain_vectors(directory / name)
     SnapshotReader.open(directory).close()
     with closing(connect_immutable(directory / layout.ROWS_FILE)) as rows:
         _require_published_rows(rows, made)
@@ -382,13 +379,13 @@ def _require_known_rows(path: Path) -> None:
                     raise TypeError(table)
 
 
-def _require_plain_array(path: Path) -> None:
-    """Raise TypeError for an array that no snapshot has, or that is longer or shorter than told."""
+def _require_plain_vectors(path: Path) -> None:
+    """Raise TypeError for another array than a night writes, or a longer or shorter one."""
     with path.open("rb") as handle:
         is_known = npy.read_magic(handle) == (1, 0)
         shape, is_fortran, dtype = npy.read_array_header_1_0(handle)
         size = handle.tell() + dtype.itemsize * math.prod(shape)
-    is_known &= dtype.str in _DTYPES and len(shape) in (1, 2) and min(shape) >= 0
+    is_known &= dtype.str == "<f4" and len(shape) == 2 and min(shape) >= 0
     if not is_known or is_fortran or path.stat().st_size != size:
         raise TypeError(f"{path.name} is {dtype.str} of {shape}")
 

@@ -203,10 +203,6 @@ def write_array_blocks(
             raise ValueError(f"{rows} rows came for an array of shape {shape}")
 
 
-MAP_FROM_BYTES = 1 << 16
-"""Arrays below this are read: a map keeps a descriptor and its own pages for as long as it is
-used, and a snapshot has forty arrays. Higher copies more of a snapshot into every process."""
-
 _HEADER_BYTES = 128
 _HEADER = (
     rb"\x93NUMPY\x01\x00\x76\x00\{'descr': '([<|][bifu]\d)', 'fortran_order': False, "
@@ -219,19 +215,76 @@ def read_array(path: Path, *, mmap: bool = True) -> NDArray[Any]:
     import numpy as np
 
     with path.open("rb") as handle:
-        is_mapped = mmap and os.fstat(handle.fileno()).st_size >= MAP_FROM_BYTES
-        raw = handle.read(_HEADER_BYTES if is_mapped else -1)
-    header = re.match(_HEADER, raw, re.DOTALL)
-    if header is None or len(header[0]) != _HEADER_BYTES or header[2] == b"0,":
-        mode = "r" if is_mapped else None
-        array: NDArray[Any] = np.load(path, mmap_mode=mode, allow_pickle=False)
+        header = re.match(_HEADER, handle.read(_HEADER_BYTES), re.DOTALL) if mmap else None
+    if header is None or len(header[0]) != _HEADER_BYTES:
+        array: NDArray[Any] = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
         array.flags.writeable = False
         return array
-    # What `write_array` leaves: numpy reads a header as Python, which takes longer than the rest.
+    # What `write_array` leaves: numpy reads a header as Python, which takes longer than the map.
     dtype, shape = np.dtype(header[1].decode()), tuple(map(int, re.findall(rb"\d+", header[2])))
-    if is_mapped:
-        return np.memmap(path, dtype, "r", _HEADER_BYTES, shape)
-    return np.frombuffer(raw, dtype, prod(shape), _HEADER_BYTES).reshape(shape)
+    return np.memmap(path, dtype, "r", _HEADER_BYTES, shape)
+
+
+# Many arrays in one file, as safetensors has them: the header's length, a JSON header, the data
+# without gaps. One that is opened costs a descriptor and a map, not one for each array.
+
+_DTYPES = {"F64": "<f8", "I64": "<i8", "F32": "<f4", "I32": "<i4", "I8": "|i1"}
+_LENGTH_BYTES = 8
+_ALIGNED_BYTES = 64  # of the whole data; each array in it begins at a multiple of its items' size
+_MOST_HEADER_BYTES = 1 << 20  # some 4,000 are in use; a flipped bit must not read gigabytes
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Replace a file of named arrays atomically; equal arrays give equal bytes."""
+    import numpy as np
+
+    codes = {dtype: code for code, dtype in _DTYPES.items()}
+    # Widest items first, so that none needs a gap before it.
+    ordered = sorted(arrays.items(), key=lambda item: (-item[1].itemsize, item[0]))
+    header: dict[str, JsonValue] = {}
+    end = 0
+    for name, array in ordered:
+        start, end = end, end + array.nbytes
+        header[name] = {
+            "dtype": codes[array.dtype.str], "shape": array.shape, "data_offsets": [start, end],
+        }  # fmt: skip
+    raw = json.dumps(header, separators=(",", ":")).encode()
+    raw += b" " * (-(_LENGTH_BYTES + len(raw)) % _ALIGNED_BYTES)
+    with replacement(path) as tmp, tmp.open("wb") as handle:
+        handle.write(len(raw).to_bytes(_LENGTH_BYTES, "little") + raw)
+        for _, array in ordered:
+            handle.write(np.ascontiguousarray(array).data)
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Map a file of `write_arrays` read-only; ValueError or the like for what it did not write."""
+    import mmap
+
+    import numpy as np
+
+    with path.open("rb") as handle:
+        mapped = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+    data = np.frombuffer(mapped, np.uint8)
+    begin = _LENGTH_BYTES + int.from_bytes(mapped[:_LENGTH_BYTES], "little")
+    if begin > _MOST_HEADER_BYTES:
+        raise ValueError(f"{path.name} has a header of {begin} bytes")
+    arrays: dict[str, NDArray[Any]] = {}
+    end = begin
+    for name, told in json.loads(mapped[_LENGTH_BYTES:begin]).items():
+        dtype, shape = np.dtype(_DTYPES[told["dtype"]]), tuple(told["shape"])
+        start, end = end, end + dtype.itemsize * prod(shape)
+        if told["data_offsets"] != [start - begin, end - begin] or min(shape) < 0:
+            raise ValueError(f"{name} of {path.name} is not where its shape says")
+        arrays[name] = data[start:end].view(dtype).reshape(shape)
+    if end != data.size:
+        raise ValueError(f"{path.name} has {data.size} bytes, its arrays end at {end}")
+    return arrays
+
+
+def group_arrays(arrays: Mapping[str, NDArray[Any]], group: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays that are named "group.field", by field."""
+    named = ((name.partition("."), array) for name, array in arrays.items())
+    return {field: array for (found, _, field), array in named if found == group}
 
 
 def remove_tree(path: Path) -> None:

@@ -84,66 +84,29 @@ def path_of(source: SourceName) -> Path:
     return source
 
 
-PACK_FORMAT_VERSION = 3  # bumped when a reader of the previous format could not read the new one
+PACK_FORMAT_VERSION = 4  # bumped when a reader of the previous format could not read the new one
 
 DIGEST_NAME_CHARS = 16
 """Of a candidate's digest, in its directory name: 64 bits among a handful of candidates."""
 
 MANIFEST_FILE = "manifest.json"
 ROWS_FILE = "rows.sqlite"
-VECTORS_FILE = "vectors_full.npy"
-# The files of the tier are only there where a store is large enough for one.
-TIER_VECTORS_FILE = "tier_vectors.npy"
-TIER_POSITIONS_FILE = "tier_positions.npy"
-TIER_STARTS_FILE = "tier_starts.npy"
-TIER_CENTROIDS_FILE = "tier_centroids.npy"
-TIER_ROTATION_FILE = "tier_rotation.npy"
-TIER_EXITS_FILE = "tier_exits.json"
-POSTING_POSITIONS_FILE = "posting_positions.npy"
-POSTING_SCORES_FILE = "posting_scores.npy"
-CREATED_AT_FILE = "created_at_us.npy"
-IMPORTANCE_FILE = "importance.npy"
-SUMMARY_VECTORS_FILE = "summary_vectors.npy"
-SUMMARY_POSTING_POSITIONS_FILE = "summary_posting_positions.npy"
-SUMMARY_POSTING_SCORES_FILE = "summary_posting_scores.npy"
+ARRAYS_FILE = "arrays.safetensors"  # every array but the vectors, by "group.field"
+VECTORS_FILE = "vectors_full.npy"  # alone: copied as the night wrote it, read and let go by rows
+TIER_EXITS_FILE = "tier_exits.json"  # only there where a store is large enough for a tier
 # Only there where the evaluation adopted another ranking than the settings', or where labelled
 # queries told below which score nothing is an answer. A pack's digest counts neither.
 RANKING_FILE = "ranking.json"
 ABSTENTION_FILE = "abstention.json"
 SEALED_FILES = (RANKING_FILE, ABSTENTION_FILE)
-# Only there where a user of the store shares a memory with another.
-SHARE_STARTS_FILE = "shares_indptr.npy"
-SHARE_POSITIONS_FILE = "shares_positions.npy"
-SHARE_FILES = (SHARE_STARTS_FILE, SHARE_POSITIONS_FILE)
 SHARED_WITH = "shared_with"
-"""Key of table `meta`, there where the two files are: who memories are shared with, sorted."""
-TIER_FILES = {
-    "vectors": TIER_VECTORS_FILE,
-    "positions": TIER_POSITIONS_FILE,
-    "starts": TIER_STARTS_FILE,
-    "centroids": TIER_CENTROIDS_FILE,
-    "rotation": TIER_ROTATION_FILE,
-}
-"""By field of noctuary.embed.funnel.PrefixTier."""
+"""Key of table `meta`, there where arrays of shares are: who memories are shared with, sorted."""
 FACETS = ("wing", "room", "category", "user", "session_id")
-GRAPH_FIELDS = (
-    "indptr", "targets", "weights", "relations", "concepts", "in_degrees", "valid_from_us",
-    "valid_to_us", "recorded_at_us", "retracted_at_us", "evidence_starts", "evidence_ends",
-)  # fmt: skip
-SUMMARY_FIELDS = ("indptr", "sources", "confidences", "plans")
 
 
 def is_snapshot_id(name: str) -> bool:
     """Tell a published snapshot's directory name from whatever else lies beside it."""
     return re.fullmatch(r"\d{8}T\d{12}-[0-9a-f]{12}", name) is not None
-
-
-# Files of arrays, by the name of the array.
-facet_file = "facet_{}.npy".format  # int32 codes, -1 = none
-graph_file = "graph_{}.npy".format  # of the graph's compressed rows
-mention_file = "mentions_{}.npy".format
-summary_file = "summary_{}.npy".format
-session_file = "sessions_{}.npy".format
 
 
 class _Below:

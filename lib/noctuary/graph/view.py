@@ -17,21 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core import store as layout
-from noctuary.core.errors import StoreError
-from noctuary.core.files import read_array
+from noctuary.core.files import group_arrays, read_arrays
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.types import UNDATED_US
 from noctuary.graph.fold import fold_name
 from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.text.marks import ELLIPSIS, clean, iso
-
-MENTION_FIELDS = ("indptr", "positions", "roles", "starts", "ends")
-STEP_FIELDS = (
-    "indptr", "targets", "weights", "relations", "concepts", "valid_from_us", "valid_to_us",
-    "recorded_at_us", "retracted_at_us",
-)  # fmt: skip
-_TABLES = frozenset({"concepts", "concept_names", "concept_edges", "supersessions", "merges"})
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -54,25 +46,16 @@ def open_graph(
     `allowed` (None for everything) and `created_at_us` are (n,), `relations` name steps by code.
     `as_of_us` is a moment of valid time, `known_at_us` of transaction time, None for now.
     """
-    mentions = {name: directory / layout.mention_file(name) for name in MENTION_FIELDS}
-    steps = {name: directory / layout.graph_file(name) for name in STEP_FIELDS}
+    arrays = read_arrays(directory / layout.ARRAYS_FILE)
     with closing(connect_immutable(directory / layout.ROWS_FILE)) as rows:
-        missing = sorted(_TABLES - {n for (n,) in rows.execute("SELECT name FROM sqlite_master")})
-        missing += [p.name for p in (*mentions.values(), *steps.values()) if not p.exists()]
-        if missing:
-            raise StoreError(
-                f"snapshot {directory.name} has no {', '.join(missing)}: it was built before "
-                "concepts could be looked at; run the nightly job"
-            )
         seen = np.ones(created_at_us.size, np.bool_) if allowed is None else allowed
         if known_at_us is not None:
             written = rows.execute("SELECT updated_at_us FROM memories ORDER BY position")
             seen = seen & _by(np.array(written.fetchall(), np.int64)[:, 0], known_at_us)
-        # Plain views of the maps: every slice of a memmap object costs some microseconds more.
         yield GraphSource(
             rows=rows,
-            mentions={name: read_array(path).view(np.ndarray) for name, path in mentions.items()},
-            steps={name: read_array(path).view(np.ndarray) for name, path in steps.items()},
+            mentions=group_arrays(arrays, "mentions"),
+            steps=group_arrays(arrays, "graph"),
             relations=tuple(relations),
             ids_are_integers=ids_are_integers,
             allowed=seen,
@@ -92,8 +75,8 @@ class GraphSource:
     """What one scope may see of the graph of one snapshot: M mentions, E steps, C concepts."""
 
     rows: sqlite3.Connection
-    mentions: Mapping[str, NDArray[Any]]  # by MENTION_FIELDS: indptr (C+1,), the others (M,)
-    steps: Mapping[str, NDArray[Any]]  # by STEP_FIELDS: indptr (n+1,), the others (E,)
+    mentions: Mapping[str, NDArray[Any]]  # by field of MentionArrays
+    steps: Mapping[str, NDArray[Any]]  # by field of GraphArrays
     relations: tuple[str, ...]
     ids_are_integers: bool
     # (n,) where the scope allows the memory and the store had written it by `known_at_us`; what
@@ -144,7 +127,7 @@ class GraphSource:
 
     def places(self, ordinal: int, allowed: Mask) -> list[tuple[int, int, int, int]]:
         """Return position, role, start and end of each mention of a concept in some memories."""
-        rows, names = self.rows_of(ordinal), MENTION_FIELDS[1:]
+        rows, names = self.rows_of(ordinal), ("positions", "roles", "starts", "ends")
         columns = [self.mentions[name][rows].tolist() for name in names]
         return [place for place in zip(*columns, strict=True) if allowed[place[0]]]
 

@@ -179,10 +179,10 @@ def _empty(query: str, warnings: list[RecallWarning], started: float) -> RecallR
 
 # Which snapshot answers: the store that is meant, and its pinned recaller in this process.
 
-STORES_PINNED = 16
-"""Stores that one process keeps open, those asked last: a large one holds some forty descriptors,
-of the 1,024 that a process usually has. One beyond them is opened again when it is asked, which
-takes milliseconds."""
+STORES_PINNED = 32
+"""Stores that one process keeps open, those asked last: each holds six descriptors (rows, arrays,
+vectors, the access log's three), of the 256 to 1,024 that a process usually has. One beyond them
+is opened again when it is asked, which takes milliseconds."""
 
 
 class _Pinned(NamedTuple):

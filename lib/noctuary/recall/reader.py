@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
-from noctuary.core.files import read_array
+from noctuary.core.files import group_arrays, read_array, read_arrays
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import Manifest, Pointer, quick_check, read_manifest, read_pointer
 from noctuary.core.sqlite import connect_immutable
@@ -39,9 +39,6 @@ ROW_COLUMNS = (
     "session_id", "wing", "room", "user", "is_turn", "expanded_keywords", "updated_at_us",
     "content_hash",
 )  # fmt: skip
-_GRAPH_FIELDS = GraphArrays._fields
-_MENTION_FIELDS = MentionArrays._fields
-_SESSION_FIELDS = SessionArrays._fields
 _SQL_VARIABLES = 500  # below SQLite's oldest limit of 999
 # Tables that are asked by words, one row a word: a recall asks each of them several times for the
 # words of its question, and questions share their words.
@@ -141,38 +138,36 @@ class SnapshotReader:
         # A connection that has run a statement refers to itself: its file would stay open until
         # the collector comes by.
         weakref.finalize(self, self._rows.close).atexit = False
-        self.created_at_us: NDArray[np.int64] = self._array(layout.CREATED_AT_FILE)
-        self.importance: NDArray[np.float32] = self._array(layout.IMPORTANCE_FILE)
-        self.posting_positions: NDArray[np.int32] = self._array(layout.POSTING_POSITIONS_FILE)
-        self.posting_scores: NDArray[np.float32] = self._array(layout.POSTING_SCORES_FILE)
+        self._arrays = arrays = read_arrays(directory / layout.ARRAYS_FILE)
+        self.created_at_us: NDArray[np.int64] = arrays["created_at_us"]
+        self.importance: NDArray[np.float32] = arrays["importance"]
+        self.posting_positions: NDArray[np.int32] = arrays["posting.positions"]
+        self.posting_scores: NDArray[np.float32] = arrays["posting.scores"]
         self.vectors: NDArray[np.float32] | None = None
         if manifest.encoder is not None:
-            self.vectors = self._map(layout.VECTORS_FILE)
+            # The map itself: its pages are given back after a search.
+            self.vectors = read_array(directory / layout.VECTORS_FILE)
         # A small store has no short tier; its thresholds of an early exit by dimension.
         self.tier: PrefixTier | None = None
         self.tier_exits: dict[int, float | None] = {}
-        if layout.TIER_VECTORS_FILE in manifest.files:
-            files = layout.TIER_FILES.items()
-            self.tier = PrefixTier(**{name: self._array(file) for name, file in files})
+        if tier := group_arrays(arrays, "tier"):
+            self.tier = PrefixTier(**tier)
             exits = parse_json((directory / layout.TIER_EXITS_FILE).read_text(encoding="utf-8"))
             self.tier_exits = {int(dim): at for dim, at in exits.items()}
-        self.graph_edges = GraphArrays(*map(self._array, map(layout.graph_file, _GRAPH_FIELDS)))
-        self.mentions = MentionArrays(*map(self._array, map(layout.mention_file, _MENTION_FIELDS)))
-        self.sessions = SessionArrays(*map(self._array, map(layout.session_file, _SESSION_FIELDS)))
+        self.graph_edges = GraphArrays(**group_arrays(arrays, "graph"))
+        self.mentions = MentionArrays(**group_arrays(arrays, "mentions"))
+        self.sessions = SessionArrays(**group_arrays(arrays, "sessions"))
         meta = dict(self._query("SELECT key, value FROM meta"))
         self.relations: tuple[str, ...] = tuple(parse_json(meta["relations"]))
         self.compaction_plans: tuple[str, ...] = tuple(parse_json(meta["summary_plans"]))
         self.facets: dict[str, Facet] = {
-            name: Facet(
-                tuple(parse_json(meta[f"facet_{name}"])), self._array(layout.facet_file(name))
-            )
+            name: Facet(tuple(parse_json(meta[f"facet_{name}"])), arrays[f"facet.{name}"])
             for name in layout.FACETS
         }
-        if layout.SHARE_STARTS_FILE in manifest.files:
+        if held := group_arrays(arrays, "shares"):
             from noctuary.snapshot.arrays import ShareArrays
 
-            readers = parse_json(meta[layout.SHARED_WITH])
-            shares = ShareArrays(readers, *map(self._array, layout.SHARE_FILES))
+            shares = ShareArrays(parse_json(meta[layout.SHARED_WITH]), **held)
             self.facets["user"] = self.facets["user"]._replace(shared=shares.by_reader(self.count))
         ranking, calibration = self._text(layout.RANKING_FILE), self._text(layout.ABSTENTION_FILE)
         # What the evaluation adopted for this snapshot, and the night's thresholds for abstaining.
@@ -312,22 +307,21 @@ class SnapshotReader:
     @shared
     def summaries(self) -> Summaries:
         """The accepted summaries; ValueError if their arrays do not line up."""
-        arrays = SummaryArrays(*map(self._array, map(layout.summary_file, layout.SUMMARY_FIELDS)))
+        arrays = SummaryArrays(**group_arrays(self._arrays, "summary"))
         ids = self._query("SELECT summary_id FROM summaries ORDER BY ordinal")
         return Summaries(self.count, arrays, self.compaction_plans, [i for (i,) in ids])
 
     @shared
     def summary_postings(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Which summaries hold a term (ordinals, ascending inside it), and what it scores there."""
-        positions = self._array(layout.SUMMARY_POSTING_POSITIONS_FILE)
-        return positions, self._array(layout.SUMMARY_POSTING_SCORES_FILE)
+        return self._arrays["summary_posting.positions"], self._arrays["summary_posting.scores"]
 
     @shared
     def summary_vectors(self) -> NDArray[np.float32] | None:
         """Unit vectors of the summaries, (s, d); None without an encoder."""
         if self.vectors is None:
             return None
-        vectors = self._array(layout.SUMMARY_VECTORS_FILE)
+        vectors = self._arrays["summary_vectors"]
         if vectors.shape != (self.summaries.size, self.vectors.shape[1]):
             raise ValueError("vectors of summaries of another shape")
         return vectors
@@ -424,8 +418,9 @@ class SnapshotReader:
     def _require_shapes(self) -> None:
         """Refuse (ValueError) arrays that do not line up: a shorter one would shift memories."""
         per_memory = [self.created_at_us, self.importance, *(f.codes for f in self.facets.values())]
-        steps = [getattr(self.graph_edges, name) for name in _GRAPH_FIELDS if name != "indptr"]
         indptr = self.graph_edges.indptr
+        edges = group_arrays(self._arrays, "graph").items()
+        steps = [array for name, array in edges if name != "indptr"]
         held, session = self.mentions, self.sessions
         dimension = -1 if self.vectors is None else self.vectors.shape[1]
         per_memory += [session.codes, session.places, session.turns, session.speakers]
@@ -489,14 +484,6 @@ class SnapshotReader:
         if name not in self.manifest.files:
             return None
         return (self.directory / name).read_text(encoding="utf-8")
-
-    def _array(self, name: str) -> NDArray[Any]:
-        # A plain view of the map: every slice of a memmap object costs microseconds, cells' 4 ms.
-        return self._map(name).view(np.ndarray)
-
-    def _map(self, name: str) -> NDArray[Any]:
-        """Return the map itself, where its pages are given back after a search."""
-        return read_array(self.directory / name)
 
     def _query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock:

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ from numpy.typing import NDArray
 from noctuary.compact.clusters import VectorRows
 from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotCorruptError
-from noctuary.core.files import read_array
+from noctuary.core.files import group_arrays, read_array, read_arrays
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import Manifest, full_check, read_manifest
 from noctuary.core.sqlite import connect_immutable
 from noctuary.embed.funnel import PrefixTier
 from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
-from noctuary.graph.walk import ROLES, MentionArrays
+from noctuary.graph.walk import ROLES
 from noctuary.snapshot import content_checks as content
 from noctuary.snapshot.arrays import ShareArrays, is_compressed, within
 from noctuary.snapshot.content_checks import (
@@ -78,7 +79,7 @@ def every_session_holds_its_memories_in_order(c: Candidate, x: GateContext) -> J
     Each memory knows its session, its place there, whether it is a turn, and a concept that speaks
     in it, where one does.
     """
-    s = SessionArrays(**c.arrays(layout.session_file, SessionArrays))
+    s = SessionArrays(**c.group("sessions"))
     keys, created_at_us, turns = _read_memories(c)
     found: Found = {"sessions": int(s.indptr.size) - 1}
     if not _are_sessions_aligned(s, len(keys)):
@@ -139,7 +140,7 @@ def _left_out(codes: NDArray[Any], keys: Longs) -> int:
 
 def _wrong_speakers(c: Candidate, speakers: NDArray[np.int32]) -> int:
     """Count the memories whose speaker does not speak there, or that have one and name none."""
-    mentions = c.arrays(layout.mention_file, MentionArrays)
+    mentions = c.group("mentions")
     owners = np.repeat(np.arange(mentions["indptr"].size - 1), np.diff(mentions["indptr"]))
     speaking = mentions["roles"] == ROLES.index("speaker")
     positions, owners = mentions["positions"][speaking].astype(np.int64), owners[speaking]
@@ -158,14 +159,14 @@ def every_share_is_of_an_owned_memory(c: Candidate, x: GateContext) -> Judged:
 
     A snapshot without shares has neither their arrays nor a count of them.
     """
-    there = [name in c.manifest.files for name in layout.SHARE_FILES]
+    there = c.group("shares")
     named = c.rows.execute("SELECT value FROM meta WHERE key = ?", [layout.SHARED_WITH]).fetchone()
     counted = c.manifest.counts.get("shares", 0)
-    if not any(there) and named is None and counted == 0:
+    if not there and named is None and counted == 0:
         return True, {"shares": 0, "note": "nobody shares"}
-    if not all(there) or named is None:
+    if len(there) < 2 or named is None:
         return False, {"shares": counted, "fault": "parts are missing"}
-    shares = ShareArrays(parse_json(named[0]), *map(c.array, layout.SHARE_FILES))
+    shares = ShareArrays(parse_json(named[0]), **there)
     owners = [owner for (owner,) in c.rows.execute('SELECT "user" FROM memories ORDER BY position')]
     size = int(shares.positions.size)
     if not shares.is_aligned(len(owners)):
@@ -219,13 +220,14 @@ class Candidate:
     manifest: Manifest
     rows: sqlite3.Connection
 
-    def array(self, name: str) -> NDArray[Any]:
-        """Memory-map one of its arrays."""
-        return read_array(self.directory / name)
+    @cached_property
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """Its arrays by name, mapped; without the vectors of the memories."""
+        return read_arrays(self.directory / layout.ARRAYS_FILE)
 
-    def arrays(self, file_of: Callable[[str], str], kind: Any) -> dict[str, NDArray[Any]]:
-        """Memory-map the arrays that a tuple of them has, by field."""
-        return {name: self.array(file_of(name)) for name in kind._fields}
+    def group(self, name: str) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a group by field."""
+        return group_arrays(self.arrays, name)
 
     def value(self, sql: str) -> int:
         """Return the single number that a query yields."""
@@ -324,10 +326,10 @@ def every_short_tier_row_is_its_memorys_prefix(c: Candidate, x: GateContext) -> 
 
     Without a tier, every vector is scanned and there is nothing to check.
     """
-    if layout.TIER_VECTORS_FILE not in c.manifest.files:
+    held = c.group("tier")
+    if not held:
         return True, {"rows": 0, "note": "no tier: every vector is scanned"}
-    vectors = c.array(layout.VECTORS_FILE)
-    tier = PrefixTier(**{field: c.array(file) for field, file in layout.TIER_FILES.items()})
+    vectors, tier = read_array(c.directory / layout.VECTORS_FILE), PrefixTier(**held)
     if not tier.is_aligned(*vectors.shape):
         return False, {"fault": "arrays of different lengths"}
     times = np.bincount(np.clip(tier.positions, 0, len(vectors) - 1), minlength=len(vectors))
@@ -376,7 +378,7 @@ def every_posting_has_its_memory(c: Candidate, x: GateContext) -> Judged:
 
     Term slices cover them exactly, scores are finite and positive.
     """
-    positions, scores = c.array(layout.POSTING_POSITIONS_FILE), c.array(layout.POSTING_SCORES_FILE)
+    positions, scores = c.arrays["posting.positions"], c.arrays["posting.scores"]
     count = c.manifest.counts["memories"]
     found: Found = {
         "postings": int(positions.size),

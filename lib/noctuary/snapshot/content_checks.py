@@ -22,8 +22,6 @@ from noctuary.graph.walk import (
     NO_CONCEPT,
     RELATIONS,
     ROLES,
-    GraphArrays,
-    MentionArrays,
 )
 from noctuary.snapshot.arrays import OF_TURNS, Mask, SummaryArrays, is_compressed, within
 from noctuary.text.tokens import document_tokens
@@ -43,7 +41,7 @@ def every_edge_has_evidence(c: Candidate, x: GateContext) -> Judged:
     Edges between turns rest on the session and have no span; links of the store have neither span
     nor concept. No edge ends before it begins.
     """
-    arrays = c.arrays(layout.graph_file, GraphArrays)
+    arrays = c.group("graph")
     lengths = _content_lengths(c)
     rows, targets = arrays["indptr"], arrays["targets"]
     found: Found = {"edges": int(targets.size)}
@@ -67,7 +65,7 @@ def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> Judged:
 
     Every concept has a mention, and every name leads to a concept.
     """
-    arrays = c.arrays(layout.mention_file, MentionArrays)
+    arrays = c.group("mentions")
     lengths, concepts = _content_lengths(c), c.count("concepts")
     positions = arrays["positions"]
     found: Found = {"mentions": int(positions.size)}
@@ -258,8 +256,8 @@ def every_summary_reaches_its_turns_once(c: Candidate, x: GateContext) -> Judged
 def every_summary_is_searched_as_it_reads(c: Candidate, x: GateContext) -> Judged:
     """Each summary is found by the words of its text, and has a finite vector of length 1."""
     texts = [text for (text,) in c.rows.execute("SELECT text FROM summaries ORDER BY ordinal")]
-    positions = c.array(layout.SUMMARY_POSTING_POSITIONS_FILE)
-    scores = c.array(layout.SUMMARY_POSTING_SCORES_FILE)
+    held = c.group("summary_posting")
+    positions, scores = held["positions"], held["scores"]
     found: Found = {
         "summaries": len(texts),
         "bad_scores": int((~(np.isfinite(scores) & (scores > 0))).sum()),
@@ -281,7 +279,7 @@ def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> Judged:
     summaries = c.rows.execute("SELECT summary_id, text FROM summaries ORDER BY ordinal").fetchall()
     if not summaries:
         return True, {"summaries": 0}
-    stored = c.array(layout.SUMMARY_VECTORS_FILE)
+    stored = c.arrays["summary_vectors"]
     embedded = x.encode([text for _, text in summaries])
     failed: list[str] = []
     lowest, strangers = 1.0, 0
@@ -336,7 +334,7 @@ def _circles(pairs: Iterable[tuple[str, str]]) -> int:
 
 def _other_arrays(c: Candidate) -> int:
     """Return how many sources, confidences or plans the arrays have otherwise than the tables."""
-    arrays = SummaryArrays(**c.arrays(layout.summary_file, SummaryArrays))
+    arrays = SummaryArrays(**c.group("summary"))
     rows = c.rows.execute(
         "SELECT ordinal, summary_id, ifnull(confidence, 1.0), plan_id FROM summaries"
         " ORDER BY summary_id"
@@ -372,7 +370,7 @@ def _other_words(c: Candidate, texts: list[str], positions: NDArray[Any]) -> int
 
 
 def _bad_vectors(c: Candidate, count: int) -> int:
-    vectors = c.array(layout.SUMMARY_VECTORS_FILE)
+    vectors = c.arrays["summary_vectors"]
     assert c.manifest.encoder is not None
     shape = (count, int(c.manifest.encoder["dimension"]))
     if vectors.shape != shape or vectors.dtype != np.float32:

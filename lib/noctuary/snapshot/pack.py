@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from noctuary.compact.clusters import Cluster
 from noctuary.compact.summaries import Summary
 from noctuary.core import store as layout
-from noctuary.core.files import remove_tree, replacement, write_array, write_text
+from noctuary.core.files import remove_tree, replacement, write_array, write_arrays, write_text
 from noctuary.core.manifest import Manifest, compute_digest, describe_files
 from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord
@@ -374,8 +374,7 @@ def build_candidate(paths: StorePaths, inputs: PackInputs, provenance: Provenanc
             shutil.copyfile(inputs.vectors_file, tmp)
     elif inputs.vectors is not None:
         write_array(building / layout.VECTORS_FILE, inputs.vectors)
-    for name, array in _arrays(inputs, columns, summaries, shares):
-        write_array(building / name, array)
+    write_arrays(building / layout.ARRAYS_FILE, _arrays(inputs, columns, summaries, shares))
     if inputs.tier is not None:
         exits = {str(dim): inputs.exits[dim] for dim in sorted(inputs.exits)}
         write_text(building / layout.TIER_EXITS_FILE, json.dumps(exits) + "\n")
@@ -421,34 +420,27 @@ def _make_manifest(
 
 def _arrays(
     inputs: PackInputs, columns: MemoryColumns, summaries: SummaryPack, shares: ShareArrays | None
-) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield every array but the vectors of the memories, with its file."""
-    yield layout.POSTING_POSITIONS_FILE, inputs.postings.positions
-    yield layout.POSTING_SCORES_FILE, inputs.postings.scores
-    yield layout.CREATED_AT_FILE, columns.created_at_us
-    yield layout.IMPORTANCE_FILE, columns.importance
-    if inputs.tier is not None:
-        for name, file in layout.TIER_FILES.items():
-            yield file, getattr(inputs.tier, name)
+) -> dict[str, NDArray[Any]]:
+    """Return every array but the vectors of the memories, by name."""
+    found = {"created_at_us": columns.created_at_us, "importance": columns.importance}
+    found |= {f"facet.{name}": facet.codes for name, facet in columns.facets.items()}
+    for group, postings in (("posting", inputs.postings), ("summary_posting", summaries.postings)):
+        found[f"{group}.positions"], found[f"{group}.scores"] = postings.positions, postings.scores
     mentions = to_mention_arrays(inputs.graph)
     sessions = build_sessions(inputs.records, speaking_concepts(mentions))
-    for file_of, arrays in (
-        (layout.graph_file, inputs.graph_arrays),
-        (layout.mention_file, mentions),
-        (layout.session_file, sessions),
-        (layout.summary_file, summaries.arrays()),
-    ):
-        for name, array in arrays._asdict().items():
-            yield file_of(name), array
-    for facet, column in columns.facets.items():
-        yield layout.facet_file(facet), column.codes
-    yield layout.SUMMARY_POSTING_POSITIONS_FILE, summaries.postings.positions
-    yield layout.SUMMARY_POSTING_SCORES_FILE, summaries.postings.scores
+    groups: dict[str, Any] = {
+        "graph": inputs.graph_arrays, "mentions": mentions, "sessions": sessions,
+        "summary": summaries.arrays(),
+    }  # fmt: skip
+    if inputs.tier is not None:
+        groups["tier"] = inputs.tier
+    for group, arrays in groups.items():
+        found |= {f"{group}.{name}": array for name, array in arrays._asdict().items()}
     if summaries.vectors is not None:
-        yield layout.SUMMARY_VECTORS_FILE, summaries.vectors
+        found["summary_vectors"] = summaries.vectors
     if shares is not None:
-        yield layout.SHARE_STARTS_FILE, shares.indptr
-        yield layout.SHARE_POSITIONS_FILE, shares.positions
+        found |= {"shares.indptr": shares.indptr, "shares.positions": shares.positions}
+    return found
 
 
 def _meta(

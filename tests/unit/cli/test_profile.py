@@ -157,7 +157,7 @@ def test_bad_settings_and_a_damaged_snapshot_are_sentences(
     run: Run, home: Path, plain_store: Store, command: str
 ) -> None:
     snapshot = plain_store.snapshot(read_pointer(plain_store.paths).snapshot_id)
-    (snapshot / layout.IMPORTANCE_FILE).unlink()
+    (snapshot / layout.ARRAYS_FILE).unlink()
     result = run("profile", command)
     assert result.exit_code == 1
     assert result.stderr.startswith("noctuary: ")

@@ -26,7 +26,7 @@ def two(dense_store: Store) -> tuple[Store, list[str]]:
 
 
 def damage(store: Store, snapshot_id: str) -> None:
-    (store.snapshot(snapshot_id) / layout.IMPORTANCE_FILE).unlink()
+    (store.snapshot(snapshot_id) / layout.ARRAYS_FILE).unlink()
 
 
 def test_status_shows_what_serves(run: Run, dense_store: Store) -> None:

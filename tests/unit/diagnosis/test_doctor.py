@@ -93,8 +93,8 @@ def test_a_single_flipped_bit_anywhere_in_the_snapshot(dense_store: Store, name:
 
 
 def test_a_missing_file(dense_store: Store) -> None:
-    (serving(dense_store) / layout.IMPORTANCE_FILE).unlink()
-    assert layout.IMPORTANCE_FILE in assert_only(dense_store, "snapshot", "fail").message
+    (serving(dense_store) / layout.ARRAYS_FILE).unlink()
+    assert layout.ARRAYS_FILE in assert_only(dense_store, "snapshot", "fail").message
 
 
 def test_another_snapshot_under_the_serving_name(dense_store: Store) -> None:

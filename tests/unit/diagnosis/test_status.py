@@ -61,10 +61,10 @@ def test_snapshots_are_described_oldest_first(plain_store: Store) -> None:
 
 def test_a_damaged_snapshot_is_described_as_such(plain_store: Store) -> None:
     name = read_pointer(plain_store.paths).snapshot_id
-    (plain_store.snapshot(name) / layout.IMPORTANCE_FILE).unlink()
+    (plain_store.snapshot(name) / layout.ARRAYS_FILE).unlink()
     (row,) = describe_snapshots(plain_store.paths)
     assert (row["snapshot_id"], row["serving"], row["intact"]) == (name, True, False)
-    assert layout.IMPORTANCE_FILE in row["fault"]
+    assert layout.ARRAYS_FILE in row["fault"]
 
 
 def test_without_a_readable_pointer_nothing_serves(plain_store: Store) -> None:

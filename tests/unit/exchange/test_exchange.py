@@ -24,6 +24,7 @@ from noctuary.snapshot.publish import CheckResult, publish_candidate, read_verdi
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.source import open_source
+from tests.support.damage import change_array
 from tests.support.store import Store, memory, new_store, renumber
 
 QUESTIONS = ("where is the spare key", "Atlas migration", "flight to Lisbon", "door", "zzz")
@@ -197,8 +198,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another manifest": (lambda e: edit_manifest(e, digest="0"), "manifest.json was changed"),
     "no files": (lambda e: edit_manifest(e, files=None), "is damaged"),
     "another program": (lambda e: edit_manifest(e, format="x"), "its format is 'x'"),
-    "an older version": (lambda e: edit_manifest(e, format_version=1), "of version 1; this noct"),
-    "a newer version": (lambda e: edit_manifest(e, format_version=3), "of version 3; this noct"),
+    "an older version": (lambda e: edit_manifest(e, format_version=2), "of version 2; this noct"),
+    "a newer version": (lambda e: edit_manifest(e, format_version=4), "of version 4; this noct"),
     "a way out": (
         lambda e: edit_manifest(e, files={"../x": {"bytes": 0, "sha256": ""}}),
         "no name of a file in an export",
@@ -237,7 +238,7 @@ def test_lines_that_say_something_else_than_the_tables_are_refused(
 
 
 def test_tables_that_do_not_fit_each_other_do_not_serve(exported: Path, tmp_path: Path) -> None:
-    shutil.copy(exported / "snapshot/importance.npy", exported / "snapshot/mentions_ends.npy")
+    change_array(exported / "snapshot", "mentions.ends", lambda ends: ends[:-1])
     resign(exported)
     with pytest.raises((StoreError, ExportFormatError, SnapshotCorruptError)):
         import_snapshot(exported, StorePaths(tmp_path / "copy"))

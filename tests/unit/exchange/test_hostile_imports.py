@@ -24,7 +24,7 @@ from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import hash_file
 from noctuary.core.manifest import read_manifest
 from noctuary.core.settings import Settings
-from noctuary.core.store import RANKING_FILE, StorePaths
+from noctuary.core.store import ARRAYS_FILE, RANKING_FILE, VECTORS_FILE, StorePaths
 from noctuary.embed.hosted import HOSTED_FILE
 from noctuary.embed.lean import HEADER_FILE
 from noctuary.recall.engine import Recaller
@@ -191,16 +191,21 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
         "cannot be made a snapshot",
     ),
     "an array of objects": (
-        rewrites("importance.npy", lambda data: data.replace(b"'<f4'", b"'|O' ")),
+        rewrites(VECTORS_FILE, lambda data: data.replace(b"'<f4'", b"'|O' ")),
         r"snapshot of \(TypeError",
     ),
-    "an array cut short": (
-        rewrites("importance.npy", lambda data: data[:-4]), r"snapshot of \(TypeError"
+    "vectors cut short": (rewrites(VECTORS_FILE, lambda data: data[:-4]), r"of \(TypeError"),
+    "vectors and more": (rewrites(VECTORS_FILE, lambda data: data + b"x"), r"of \(TypeError"),
+    "arrays of another type": (
+        rewrites(ARRAYS_FILE, lambda data: data.replace(b'"F32"', b'"BF1"')), r"of \(KeyError"
     ),
-    "an array and more": (
-        rewrites("importance.npy", lambda data: data + b"x"), r"snapshot of \(TypeError"
+    "arrays cut short": (rewrites(ARRAYS_FILE, lambda data: data[:-4]), r"of \(ValueError"),
+    "arrays and more": (rewrites(ARRAYS_FILE, lambda data: data + b"x"), r"of \(ValueError"),
+    "a header without end": (
+        rewrites(ARRAYS_FILE, lambda data: b"\xff" * 8 + data[8:]), r"of \(ValueError"
     ),
-    "no array": (rewrites("importance.npy", lambda _: b"x"), "cannot be made a snapshot"),
+    "no arrays": (rewrites(ARRAYS_FILE, lambda _: b"x"), "cannot be made a snapshot"),
+    "an array in its own file": (holds("snapshot/importance.npy", "x"), "no name of a file"),
     "a provider": (holds(f"encoder/{HOSTED_FILE}", {"model": {}}), "no name of a file"),
     "a journal": (holds("snapshot/rows.sqlite-journal", "x"), "no name of a file"),
     "a manifest": (holds("snapshot/manifest.json", "{}"), "no name of a file"),

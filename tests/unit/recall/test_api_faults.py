@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from noctuary.core import store as layout
-from noctuary.core.files import read_array, write_array
 from noctuary.core.manifest import read_pointer
 from noctuary.recall.api import recall
 from noctuary.recall.result import RecallResult
+from tests.support.damage import change_array
 from tests.support.store import Store, household, memory, new_store, renumber
 
 QUERIES = ("spare key", "Nina leads", "flight", "door code")
@@ -148,29 +151,39 @@ def test_flipped_bytes_anywhere_in_a_file_never_reach_the_caller_as_an_exception
     assert True in outcomes
 
 
+def _places(content: bytes, name: str) -> list[int]:
+    """Return where to flip: in a header (lengths, types that do not fit), or in the values."""
+    if name == layout.VECTORS_FILE:
+        return [*range(0, 128, 8), *range(128, len(content), max((len(content) - 128) // 20, 1))]
+    begin = 8 + int.from_bytes(content[:8], "little")
+    if name == "header":
+        return [*range(8), *range(8, begin, begin // 60)]
+    start, end = json.loads(content[8:begin])[name]["data_offsets"]
+    return [*range(begin + start, begin + end, max((end - start) // 20, 1))]
+
+
 @pytest.mark.parametrize(
     "name",
     [
         layout.VECTORS_FILE,
-        layout.POSTING_POSITIONS_FILE,
-        layout.POSTING_SCORES_FILE,
-        layout.CREATED_AT_FILE,
-        layout.IMPORTANCE_FILE,
-        layout.facet_file("user"),
-        layout.graph_file("indptr"),
-        layout.graph_file("targets"),
-        layout.graph_file("relations"),
-        layout.graph_file("concepts"),
+        "header",
+        "posting.positions",
+        "posting.scores",
+        "created_at_us",
+        "importance",
+        "facet.user",
+        "graph.indptr",
+        "graph.targets",
+        "graph.relations",
+        "graph.concepts",
     ],
 )
 def test_flipped_bytes_in_an_array_never_reach_the_caller_as_an_exception(
     dense_store: Store, name: str
 ) -> None:
-    target = serving(dense_store) / name
+    target = serving(dense_store) / (name if name == layout.VECTORS_FILE else layout.ARRAYS_FILE)
     original = target.read_bytes()
-    # The header, then the values: lengths, types and numbers that do not fit one another.
-    offsets = [*range(0, 128, 8), *range(128, len(original), max((len(original) - 128) // 20, 1))]
-    for number, offset in enumerate(offsets):
+    for number, offset in enumerate(_places(original, name)):
         _flip(target, offset)
         os.utime(dense_store.paths.current, ns=(number + 1, number + 1))
         for query in QUERIES:
@@ -179,13 +192,16 @@ def test_flipped_bytes_in_an_array_never_reach_the_caller_as_an_exception(
         target.write_bytes(original)
 
 
+def _with_odd_numbers(values: NDArray[Any]) -> NDArray[Any]:
+    values.reshape(-1)[:5] = [np.nan, np.inf, -np.inf, -3.0, 1e30]
+    return values
+
+
 @pytest.mark.parametrize("sort_by", ["relevance", "importance", "recency"])
 def test_scores_stay_in_range_whatever_the_arrays_hold(dense_store: Store, sort_by: str) -> None:
     directory = serving(dense_store)
-    for name in (layout.IMPORTANCE_FILE, layout.POSTING_SCORES_FILE, layout.VECTORS_FILE):
-        values = np.array(read_array(directory / name))
-        values.reshape(-1)[:5] = [np.nan, np.inf, -np.inf, -3.0, 1e30]
-        write_array(directory / name, values)
+    for name in ("importance", "posting.scores", layout.VECTORS_FILE):
+        change_array(directory, name, _with_odd_numbers)
     os.utime(dense_store.paths.current, ns=(1, 1))
     with np.errstate(all="ignore"):
         for query in QUERIES:

@@ -25,7 +25,7 @@ def three(empty_store: Store) -> tuple[Store, list[str]]:
 
 
 def lose(store: Store, snapshot_id: str) -> None:
-    (store.snapshot(snapshot_id) / layout.IMPORTANCE_FILE).unlink()
+    (store.snapshot(snapshot_id) / layout.ARRAYS_FILE).unlink()
 
 
 def opened(store: Store) -> Opened:
@@ -47,7 +47,7 @@ def test_a_half_deleted_snapshot_falls_back_to_the_one_before(
     found = opened(store)
     assert found.snapshot_id == names[1]
     assert found.fallback_reason is not None
-    assert layout.IMPORTANCE_FILE in found.fallback_reason
+    assert layout.ARRAYS_FILE in found.fallback_reason
     lose(store, names[1])
     assert opened(store).snapshot_id == names[0]
 

@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noctuary.core import files
 from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotCorruptError
-from noctuary.core.files import remove_tree, write_array
+from noctuary.core.files import remove_tree
 from noctuary.core.manifest import FileEntry, describe_files, read_manifest, write_manifest
 from noctuary.graph.walk import FOUND_RELATIONS
 from noctuary.recall import reader as module
 from noctuary.recall.reader import ROW_COLUMNS, SnapshotReader
+from tests.support.damage import change_array, drop_array
+from tests.support.descriptors import open_files
 from tests.support.store import Store, household
 
 
@@ -38,15 +39,11 @@ def test_everything_that_was_packed_is_there(reader: SnapshotReader) -> None:
     assert reader.graph_edges.indptr.shape == (reader.count + 1,)
 
 
-@pytest.mark.parametrize("is_large", [False, True])
-def test_arrays_are_mapped_where_they_are_large_and_cannot_be_written(
-    reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch, is_large: bool
-) -> None:
-    monkeypatch.setattr(files, "MAP_FROM_BYTES", 0 if is_large else 1 << 30)
-    opened = SnapshotReader.open(reader.directory)
-    assert isinstance(opened.created_at_us.base, np.memmap) == is_large
+def test_arrays_are_views_of_one_map_and_cannot_be_written(reader: SnapshotReader) -> None:
+    held = [name for name in open_files() if name.startswith(str(reader.directory))]
+    assert sorted(Path(name).name for name in held) == [layout.ARRAYS_FILE, layout.ROWS_FILE]
     with pytest.raises(ValueError, match="read-only"):
-        opened.created_at_us[0] = 1
+        reader.created_at_us[0] = 1
 
 
 def test_terms_come_in_the_order_asked_each_once_and_unknown_ones_are_left_out(
@@ -93,8 +90,8 @@ def test_a_structural_edge_has_no_concept_name(reader: SnapshotReader) -> None:
 
 
 def test_opening_finds_a_missing_or_shortened_file(directory: Path) -> None:
-    (directory / layout.graph_file("targets")).unlink()
-    with pytest.raises(SnapshotCorruptError, match=r"graph_targets\.npy is missing"):
+    (directory / layout.ARRAYS_FILE).unlink()
+    with pytest.raises(SnapshotCorruptError, match=rf"{layout.ARRAYS_FILE} is missing"):
         SnapshotReader.open(directory)
 
 
@@ -130,16 +127,17 @@ def _run(sql: str) -> Callable[[Path], None]:
     return edit
 
 
-def _shorten(name: str) -> Callable[[Path], None]:
-    return lambda directory: write_array(directory / name, np.zeros(3, dtype=np.int32))
+def _without(name: str) -> Callable[[Path], None]:
+    return lambda directory: drop_array(directory, name)
 
 
 @pytest.mark.parametrize(
     "damage",
     [
         _overwrite(layout.ROWS_FILE),
-        _overwrite(layout.IMPORTANCE_FILE),
-        _overwrite(layout.graph_file("indptr")),
+        _overwrite(layout.ARRAYS_FILE),
+        _without("importance"),
+        _without("graph.indptr"),
         _run("DROP TABLE meta"),
         _run("DELETE FROM meta WHERE key = 'relations'"),
         _run("UPDATE meta SET value = 'no json' WHERE key = 'facet_user'"),
@@ -158,17 +156,17 @@ def test_opening_what_cannot_be_read_is_typed(
 @pytest.mark.parametrize(
     "name",
     [
-        layout.IMPORTANCE_FILE,
-        layout.CREATED_AT_FILE,
-        layout.facet_file("user"),
-        layout.POSTING_SCORES_FILE,
-        layout.graph_file("indptr"),
-        layout.graph_file("targets"),
+        "importance",
+        "created_at_us",
+        "facet.user",
+        "posting.scores",
+        "graph.indptr",
+        "graph.targets",
     ],
 )
 def test_arrays_of_another_length_are_not_opened(directory: Path, name: str) -> None:
     """A facet shorter than the store would put memories into somebody else's scope."""
-    _shorten(name)(directory)
+    change_array(directory, name, lambda array: array[:3])
     _accept_files(directory)
     with pytest.raises(SnapshotCorruptError):
         SnapshotReader.open(directory)

@@ -72,34 +72,34 @@ BAD_CANDIDATES: dict[str, tuple[str, Edit]] = {
         UNIT, array(layout.VECTORS_FILE, lambda v: v.astype(np.float64)),
     ),
     "a tier row is not a number": (
-        SHORT_TIER, array(layout.TIER_VECTORS_FILE, put((7, 0), np.nan)),
+        SHORT_TIER, array("tier.vectors", put((7, 0), np.nan)),
     ),
     "a tier row is another memory's": (
-        SHORT_TIER, array(layout.TIER_VECTORS_FILE, lambda v: np.roll(v, 1, axis=0)),
+        SHORT_TIER, array("tier.vectors", lambda v: np.roll(v, 1, axis=0)),
     ),
-    "a tier row is missing": (SHORT_TIER, array(layout.TIER_VECTORS_FILE, lambda v: v[:-1])),
+    "a tier row is missing": (SHORT_TIER, array("tier.vectors", lambda v: v[:-1])),
     "a memory is in the tier twice": (
-        SHORT_TIER, array(layout.TIER_POSITIONS_FILE, lambda v: np.append(v[:-1], v[0])),
+        SHORT_TIER, array("tier.positions", lambda v: np.append(v[:-1], v[0])),
     ),
-    "a tier row is no memory's": (SHORT_TIER, array(layout.TIER_POSITIONS_FILE, put(0, 14))),
+    "a tier row is no memory's": (SHORT_TIER, array("tier.positions", put(0, 14))),
     "a cell starts behind its end": (
-        SHORT_TIER, array(layout.TIER_STARTS_FILE, lambda v: v[[0, 2, 1, 3]]),
+        SHORT_TIER, array("tier.starts", lambda v: v[[0, 2, 1, 3]]),
     ),
-    "the first cell leaves rows out": (SHORT_TIER, array(layout.TIER_STARTS_FILE, put(0, 1))),
+    "the first cell leaves rows out": (SHORT_TIER, array("tier.starts", put(0, 1))),
     "the tier is of another rotation": (
-        SHORT_TIER, array(layout.TIER_ROTATION_FILE, lambda v: v[::-1]),
+        SHORT_TIER, array("tier.rotation", lambda v: v[::-1]),
     ),
     "a posting points behind the end": (
-        POSTINGS, array(layout.POSTING_POSITIONS_FILE, put(0, 14)),
+        POSTINGS, array("posting.positions", put(0, 14)),
     ),
     "a posting points before the start": (
-        POSTINGS, array(layout.POSTING_POSITIONS_FILE, put(0, -1)),
+        POSTINGS, array("posting.positions", put(0, -1)),
     ),
-    "a posting scores nothing": (POSTINGS, array(layout.POSTING_SCORES_FILE, put(0, 0.0))),
+    "a posting scores nothing": (POSTINGS, array("posting.scores", put(0, 0.0))),
     "a posting's score is not a number": (
-        POSTINGS, array(layout.POSTING_SCORES_FILE, put(0, np.nan)),
+        POSTINGS, array("posting.scores", put(0, np.nan)),
     ),
-    "a posting has no score": (POSTINGS, array(layout.POSTING_SCORES_FILE, lambda v: v[:-1])),
+    "a posting has no score": (POSTINGS, array("posting.scores", lambda v: v[:-1])),
     "a posting belongs to no term": (POSTINGS, sql("DELETE FROM terms WHERE start = 0")),
     "every term has its neighbour's postings": (
         POSTINGS, sql("UPDATE terms SET start = start + 1, stop = stop + 1"),
@@ -195,7 +195,7 @@ def test_two_harmless_fields_do_not_read_as_one_secret(bench: Bench) -> None:
 
 
 def test_damaged_files_are_not_looked_into(bench: Bench) -> None:
-    path = bench.directory / layout.IMPORTANCE_FILE
+    path = bench.directory / layout.ARRAYS_FILE
     path.write_bytes(path.read_bytes()[:-1])
     (result,) = bench.judge()
     assert (result.name, result.passed) == ("files_match_the_manifest", False)

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from noctuary.core import store as layout
-from noctuary.core.files import read_array
+from noctuary.core.files import read_arrays
 from noctuary.graph.walk import NO_CONCEPT, RELATIONS
 from tests.support.damage import Bench, Change, Edit, all_of, array, put, sql
 
@@ -22,36 +22,36 @@ TURNS = range(8, 14)
 """Positions of the household's only session; its memory 7 belongs to none."""
 
 BAD_CANDIDATES: dict[str, tuple[str, Edit]] = {
-    "an edge rests on no concept": (EDGES, array(layout.graph_file("concepts"), put(0, 9999))),
+    "an edge rests on no concept": (EDGES, array("graph.concepts", put(0, 9999))),
     "an edge that is no link rests on none": (
-        EDGES, array(layout.graph_file("concepts"), put(0, NO_CONCEPT)),
+        EDGES, array("graph.concepts", put(0, NO_CONCEPT)),
     ),
     "a link rests on a concept": (
-        EDGES, array(layout.graph_file("relations"), put(0, RELATIONS.index("part_of"))),
+        EDGES, array("graph.relations", put(0, RELATIONS.index("part_of"))),
     ),
     "an edge's evidence ends behind the text": (
-        EDGES, array(layout.graph_file("evidence_ends"), put(0, 9999)),
+        EDGES, array("graph.evidence_ends", put(0, 9999)),
     ),
     "an edge's evidence is empty": (
         EDGES,
-        array(layout.graph_file("evidence_ends"), put(0, 0)),
+        array("graph.evidence_ends", put(0, 0)),
     ),
     "an edge's evidence starts before the text": (
-        EDGES, array(layout.graph_file("evidence_starts"), put(0, -2)),
+        EDGES, array("graph.evidence_starts", put(0, -2)),
     ),
-    "an edge leads nowhere": (EDGES, array(layout.graph_file("targets"), put(0, 99))),
-    "an edge is of no relation": (EDGES, array(layout.graph_file("relations"), put(0, 99))),
-    "an edge ends before it begins": (EDGES, array(layout.graph_file("valid_to_us"), put(0, 0))),
-    "an edge belongs to no memory": (EDGES, array(layout.graph_file("indptr"), put(-1, 99))),
-    "an edge has no weight": (EDGES, array(layout.graph_file("weights"), lambda v: v[:-1])),
-    "a mention is in no memory": (MENTIONS, array(layout.mention_file("positions"), put(0, 99))),
-    "a mention ends behind the text": (MENTIONS, array(layout.mention_file("ends"), put(0, 9999))),
-    "a mention has an unknown role": (MENTIONS, array(layout.mention_file("roles"), put(0, 9))),
+    "an edge leads nowhere": (EDGES, array("graph.targets", put(0, 99))),
+    "an edge is of no relation": (EDGES, array("graph.relations", put(0, 99))),
+    "an edge ends before it begins": (EDGES, array("graph.valid_to_us", put(0, 0))),
+    "an edge belongs to no memory": (EDGES, array("graph.indptr", put(-1, 99))),
+    "an edge has no weight": (EDGES, array("graph.weights", lambda v: v[:-1])),
+    "a mention is in no memory": (MENTIONS, array("mentions.positions", put(0, 99))),
+    "a mention ends behind the text": (MENTIONS, array("mentions.ends", put(0, 9999))),
+    "a mention has an unknown role": (MENTIONS, array("mentions.roles", put(0, 9))),
     "a mention belongs to no concept": (
-        MENTIONS, array(layout.mention_file("indptr"), put(-1, 9999)),
+        MENTIONS, array("mentions.indptr", put(-1, 9999)),
     ),
     "a concept is mentioned nowhere": (
-        MENTIONS, array(layout.mention_file("indptr"), put(1, 0)),
+        MENTIONS, array("mentions.indptr", put(1, 0)),
     ),
     "a name leads to no concept": (
         MENTIONS, sql("INSERT INTO concept_names VALUES ('nobody', 9999)"),
@@ -86,7 +86,7 @@ BAD_CANDIDATES: dict[str, tuple[str, Edit]] = {
 
 
 def session(field: str, change: Change) -> Edit:
-    return array(layout.session_file(field), change)
+    return array(f"sessions.{field}", change)
 
 
 def swap(first: int, second: int) -> Change:
@@ -224,8 +224,9 @@ def test_the_good_candidate_has_what_the_checks_look_at(bench: Bench) -> None:
     assert counted[LINKS]["links"] == 3
     assert counted[STARTS]["first_words"] == 3
     assert counted[SESSIONS]["sessions"] == 1
-    assert read_array(bench.directory / layout.session_file("order")).tolist() == list(TURNS)
-    speakers = read_array(bench.directory / layout.session_file("speakers")).tolist()
+    arrays = read_arrays(bench.directory / layout.ARRAYS_FILE)
+    assert arrays["sessions.order"].tolist() == list(TURNS)
+    speakers = arrays["sessions.speakers"].tolist()
     assert [speaker == -1 for speaker in speakers] == [p not in TURNS for p in range(14)]
 
 

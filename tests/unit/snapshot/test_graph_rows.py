@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noctuary.core import store as layout
-from noctuary.core.files import read_array
+from noctuary.core.files import read_arrays
 from noctuary.core.types import MemoryRecord
 from noctuary.graph.build import build_sessions
 from noctuary.snapshot.pack import graph_rows
@@ -82,6 +82,6 @@ def test_a_snapshot_holds_the_sessions_of_its_memories(
     expected = build_sessions(records, speakers)
     directory = empty_store.candidate(records)
     for name, wanted in expected._asdict().items():
-        stored = read_array(directory / layout.session_file(name))
+        stored = read_arrays(directory / layout.ARRAYS_FILE)[f"sessions.{name}"]
         assert stored.dtype == wanted.dtype
         assert np.array_equal(stored, wanted)

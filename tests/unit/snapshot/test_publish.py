@@ -84,7 +84,7 @@ def test_another_candidate_in_the_judged_one_s_place_is_refused(empty_store: Sto
     assert_nothing_serves(empty_store)
 
 
-@pytest.mark.parametrize("name", [layout.ROWS_FILE, layout.IMPORTANCE_FILE])
+@pytest.mark.parametrize("name", [layout.ROWS_FILE, layout.ARRAYS_FILE])
 def test_a_candidate_changed_after_its_pass_is_refused(empty_store: Store, name: str) -> None:
     candidate = empty_store.candidate(household())
     digest = empty_store.judge(candidate)
@@ -167,7 +167,7 @@ def test_a_killed_night_s_install_is_reused_when_the_candidate_was_built_again(
 def test_a_damaged_install_is_not_reused(empty_store: Store) -> None:
     digest = empty_store.judge(empty_store.candidate(household()))
     installed = publish._install(empty_store.paths, digest)  # pyright: ignore[reportPrivateUsage]
-    (empty_store.snapshot(installed) / layout.IMPORTANCE_FILE).unlink()
+    (empty_store.snapshot(installed) / layout.ARRAYS_FILE).unlink()
     with pytest.raises(StoreError):
         publish_digest(empty_store, digest)
     empty_store.candidate(household())
@@ -179,7 +179,7 @@ def test_a_damaged_install_is_not_reused(empty_store: Store) -> None:
 @pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
 def test_publishing_again_heals_a_damaged_serving_snapshot(plain_store: Store, damage: str) -> None:
     broken = read_pointer(plain_store.paths).snapshot_id
-    path = plain_store.snapshot(broken) / layout.IMPORTANCE_FILE
+    path = plain_store.snapshot(broken) / layout.ARRAYS_FILE
     content = path.read_bytes()
     path.unlink()
     if damage == "truncated":

@@ -143,7 +143,7 @@ def test_rollback_to_an_unknown_name_says_so(three: tuple[Store, list[str]]) -> 
     assert read_pointer(store.paths).snapshot_id == names[2]
 
 
-@pytest.mark.parametrize("file", [layout.ROWS_FILE, layout.MANIFEST_FILE, layout.IMPORTANCE_FILE])
+@pytest.mark.parametrize("file", [layout.ROWS_FILE, layout.MANIFEST_FILE, layout.ARRAYS_FILE])
 def test_rollback_to_a_damaged_snapshot_refuses(three: tuple[Store, list[str]], file: str) -> None:
     store, names = three
     before = store.paths.current.read_bytes()

@@ -10,7 +10,7 @@ from noctuary.core.errors import SnapshotCorruptError, StoreError
 from noctuary.core.files import remove_tree
 from noctuary.core.manifest import full_check, pack_digest, read_manifest
 from noctuary.core.settings import RecallSettings, Settings
-from noctuary.core.store import RANKING_FILE
+from noctuary.core.store import ARRAYS_FILE, RANKING_FILE
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile, configured_profile
 from noctuary.recall.reader import SnapshotReader
@@ -66,7 +66,7 @@ def test_a_pack_is_found_inside_a_sealed_and_published_snapshot(
 
 def test_a_damaged_pack_is_not_found(empty_store: Store, pack: Path) -> None:
     digest = read_manifest(pack).digest
-    target = pack / "importance.npy"
+    target = pack / ARRAYS_FILE
     target.write_bytes(target.read_bytes()[:-1] + b"\xff")
     assert find_pack(empty_store.paths, digest) is None
     with pytest.raises(StoreError, match="run the nightly job again"):

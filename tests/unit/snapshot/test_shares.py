@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.core import store as layout
-from noctuary.core.files import read_array, write_array
+from noctuary.core.files import group_arrays, read_arrays
 from noctuary.core.manifest import compute_digest, describe_files, read_manifest, write_manifest
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.reader import SnapshotReader
@@ -21,6 +21,7 @@ from noctuary.snapshot.arrays import ShareArrays
 from noctuary.snapshot.checks import judge_candidate
 from noctuary.snapshot.pack import pack_shares
 from noctuary.sources.source import Share
+from tests.support.damage import change_array, drop_array
 from tests.support.store import Store, gate_context, memory, new_store, renumber
 
 CHECK = "every_share_is_of_an_owned_memory"
@@ -91,7 +92,7 @@ def test_a_store_without_shares_has_no_trace_of_them(
     again = store.candidate(records(), shares=[Share("101", "ana")])
     assert again.name == plain.name  # its digest
     assert {path.name for path in again.iterdir()} == set(files)
-    assert not {*layout.SHARE_FILES} & set(files)
+    assert group_arrays(read_arrays(plain / layout.ARRAYS_FILE), "shares") == {}
     assert layout.SHARED_WITH not in keys
     assert "shares" not in read_manifest(plain).counts
 
@@ -100,8 +101,9 @@ def test_a_candidate_says_who_may_read_what_and_a_reader_reads_it(
     candidates: tuple[Path, Path],
 ) -> None:
     directory = candidates[0]
-    assert read_array(directory / layout.SHARE_STARTS_FILE).tolist() == [0, 1, 3, 4]
-    assert read_array(directory / layout.SHARE_POSITIONS_FILE).tolist() == [5, 1, 3, 1]
+    arrays = read_arrays(directory / layout.ARRAYS_FILE)
+    assert arrays["shares.indptr"].tolist() == [0, 1, 3, 4]
+    assert arrays["shares.positions"].tolist() == [5, 1, 3, 1]
     assert read_manifest(directory).counts["shares"] == len(SHARES)
     reader = SnapshotReader.open(directory)
     shared = reader.facets["user"].shared
@@ -137,13 +139,11 @@ def verdict(directory: Path) -> tuple[bool, dict[str, object]]:
 
 
 def _positions(*values: int) -> Callable[[Path], None]:
-    array = np.array(values, dtype=np.int32)
-    return lambda d: write_array(d / layout.SHARE_POSITIONS_FILE, array)
+    return lambda d: change_array(d, "shares.positions", lambda was: np.array(values, was.dtype))
 
 
 def _starts(*values: int) -> Callable[[Path], None]:
-    array = np.array(values, dtype=np.int64)
-    return lambda d: write_array(d / layout.SHARE_STARTS_FILE, array)
+    return lambda d: change_array(d, "shares.indptr", lambda was: np.array(values, was.dtype))
 
 
 def _readers(names: list[str] | None) -> Callable[[Path], None]:
@@ -163,10 +163,6 @@ def _one_less(directory: Path) -> None:
     _positions(5, 1, 1)(directory)
 
 
-def _without(name: str) -> Callable[[Path], None]:
-    return lambda d: (d / name).unlink()
-
-
 BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "of nobody": (_positions(5, 1, 3, 0), "of_nobody"),
     "of an empty owner": (_positions(5, 1, 4, 1), "of_nobody"),
@@ -176,8 +172,8 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "a reader twice": (_readers(["ana", "ben", "ben"]), "fault"),
     "too few readers": (_readers(["ana", "ben"]), "fault"),
     "no readers": (_readers(None), "fault"),
-    "no starts": (_without(layout.SHARE_STARTS_FILE), "fault"),
-    "no positions": (_without(layout.SHARE_POSITIONS_FILE), "fault"),
+    "no starts": (lambda d: drop_array(d, "shares.indptr"), "fault"),
+    "no positions": (lambda d: drop_array(d, "shares.positions"), "fault"),
     "beyond the memories": (_positions(5, 1, 6, 1), "fault"),
     "before the memories": (_positions(5, 1, -1, 1), "fault"),
     "a reader of nothing": (_starts(0, 1, 1, 4), "fault"),

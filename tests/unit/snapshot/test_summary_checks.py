@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from noctuary.core import store as layout
 from tests.support.damage import Bench, Edit, all_of, array, put, sql
 
 SOURCES = "every_summary_names_its_sources"
@@ -73,35 +72,35 @@ BAD: dict[str, tuple[str, Edit]] = {
         sql("INSERT INTO summary_parents VALUES ('a', 0, 'b'), ('b', 0, 'c'), ('c', 0, 'a')"),
     ),
     "an array has another source": (
-        ONCE, array(layout.summary_file("sources"), lambda v: v[::-1].copy()),
+        ONCE, array("summary.sources", lambda v: v[::-1].copy()),
     ),
     "an array has another confidence": (
-        ONCE, array(layout.summary_file("confidences"), put(0, 0.5)),
+        ONCE, array("summary.confidences", put(0, 0.5)),
     ),
-    "an array names a plan": (ONCE, array(layout.summary_file("plans"), put(0, 0))),
-    "an array is cut": (ONCE, array(layout.summary_file("indptr"), lambda v: v[:-1])),
+    "an array names a plan": (ONCE, array("summary.plans", put(0, 0))),
+    "an array is cut": (ONCE, array("summary.indptr", lambda v: v[:-1])),
     "a plan is not listed": (ONCE, sql("UPDATE summaries SET plan_id = 'p1'")),
     "a posting belongs to no summary": (
-        READS, array(layout.SUMMARY_POSTING_POSITIONS_FILE, put(0, 5)),
+        READS, array("summary_posting.positions", put(0, 5)),
     ),
     "a posting has no finite score": (
-        READS, array(layout.SUMMARY_POSTING_SCORES_FILE, put(0, np.nan)),
+        READS, array("summary_posting.scores", put(0, np.nan)),
     ),
     "a posting has no score at all": (
-        READS, array(layout.SUMMARY_POSTING_SCORES_FILE, lambda v: v[:-1]),
+        READS, array("summary_posting.scores", lambda v: v[:-1]),
     ),
     "a term is missing": (READS, sql("DELETE FROM summary_terms WHERE start = 0")),
     "a term is another word": (READS, sql("UPDATE summary_terms SET term = 'x' WHERE start = 0")),
     "a vector is not of length 1": (
-        READS, array(layout.SUMMARY_VECTORS_FILE, lambda v: v * np.float32(2)),
+        READS, array("summary_vectors", lambda v: v * np.float32(2)),
     ),
-    "a vector is not finite": (READS, array(layout.SUMMARY_VECTORS_FILE, put((0, 0), np.inf))),
-    "a vector is missing": (READS, array(layout.SUMMARY_VECTORS_FILE, lambda v: v[:-1])),
+    "a vector is not finite": (READS, array("summary_vectors", put((0, 0), np.inf))),
+    "a vector is missing": (READS, array("summary_vectors", lambda v: v[:-1])),
     "a summary says something else": (
         PRESERVED, sql("UPDATE summaries SET text = 'deploy the release, deploy'"),
     ),
     "a vector is of another text": (
-        PRESERVED, array(layout.SUMMARY_VECTORS_FILE, lambda v: np.roll(v, 1, axis=1)),
+        PRESERVED, array("summary_vectors", lambda v: np.roll(v, 1, axis=1)),
     ),
 }  # fmt: skip
 

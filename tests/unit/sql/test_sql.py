@@ -29,7 +29,7 @@ from noctuary.cli.sql import (
     to_json,
 )
 from noctuary.core import store as layout
-from noctuary.core.files import read_array
+from noctuary.core.files import read_array, read_arrays
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.sqlite import close_logs
 from noctuary.core.types import UNDATED_US
@@ -106,8 +106,8 @@ def test_counts_are_the_manifest_s(dense_store: Store) -> None:
 
 def test_edges_are_the_arrays_edges(dense_store: Store) -> None:
     directory, ids = snapshot_of(dense_store), [r.memory_id for r in household()]
-    starts = read_array(directory / layout.graph_file("indptr"))
-    targets = read_array(directory / layout.graph_file("targets"))
+    arrays = read_arrays(directory / layout.ARRAYS_FILE)
+    starts, targets = arrays["graph.indptr"], arrays["graph.targets"]
     expected = Counter(
         (ids[source], ids[target])
         for source in range(len(ids))

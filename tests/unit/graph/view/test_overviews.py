@@ -2,24 +2,17 @@ from __future__ import annotations
 
 import json
 import tomllib
-from pathlib import Path
 
-import pytest
-
-from noctuary.core import store as layout
-from noctuary.core.errors import StoreError
 from noctuary.graph.view import (
     MergeView,
     NameBook,
     TopView,
     kinds_of,
     list_merges,
-    open_graph,
     top_concepts,
     undo_line,
 )
 from noctuary.graph.view_paths import merge_lines, top_lines
-from noctuary.recall.reader import SnapshotReader
 from tests.support.graph_look import Look, Publish
 from tests.support.graph_snapshot import GraphSpec
 from tests.support.store import day_us, memory, renumber
@@ -88,22 +81,6 @@ def test_a_graph_without_concepts(publish: Publish) -> None:
     assert kinds_of(source) == ()
     assert list_merges(source, book) == []
     assert (book.find("x"), book.nearest("x")) == (None, ())
-
-
-def test_a_snapshot_without_the_tables_says_what_to_do(
-    look: Look, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = look()
-    directory = next(iter(source.query("PRAGMA database_list")))[2]
-    snapshot = Path(directory).parent
-    reader = SnapshotReader.open(snapshot)
-    monkeypatch.setattr(layout, "mention_file", "older_{}.npy".format)
-    with (
-        pytest.raises(StoreError, match=r"no older_indptr\.npy.*run the nightly job"),
-        open_graph(snapshot, None, reader.created_at_us, reader.relations, ids_are_integers=True),
-    ):
-        pass
-    reader.close()
 
 
 def test_views_are_plain_values(look: Look) -> None:
