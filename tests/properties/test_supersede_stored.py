@@ -101,7 +101,7 @@ def test_annotate_marks_what_filter_hides_and_marks(
 ) -> None:
     profile = FILTER.replaced(supersede_max_candidates=at_most)
     hidden = supersede(pool, context_of(store, profile))
-    told = supersede(pool, context_of(store, replace(profile, supersede_action="annotate")))
+    told = supersede(pool, context_of(store, profile.replaced(supersede_action="annotate")))
     assert scores_of(told.candidates) == scores_of(pool)
     marked = {p: f for p, f in told.annotations.items() if "superseded_by" in f}
     stayed = {p: f for p, f in hidden.annotations.items() if "superseded_by" in f}

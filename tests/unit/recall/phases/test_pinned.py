@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -48,13 +46,13 @@ def test_four_recalls_are_no_habit_yet_and_five_are() -> None:
 
 def test_the_threshold_itself_pins() -> None:
     lookups = MemoryLookups([Stored(), Stored()], used={1: Used(recent=1000)})
-    at_the_ceiling = replace(PROFILE, pinned_ltp_threshold=2.0)
+    at_the_ceiling = PROFILE.replaced(pinned_ltp_threshold=2.0)
     assert lifted(pinned(BOTH, context_of(lookups, at_the_ceiling))) == [1]
 
 
 def test_a_ceiling_below_the_threshold_pins_no_habit() -> None:
     lookups = MemoryLookups([Stored(), Stored()], used={1: Used(recent=1000)})
-    low = replace(PROFILE, ltp_max_boost=1.4)
+    low = PROFILE.replaced(ltp_max_boost=1.4)
     assert pinned(BOTH, context_of(lookups, low)).candidates is BOTH
 
 
@@ -73,7 +71,7 @@ def test_the_tag_and_the_date_pin_unless_the_profile_says_no() -> None:
         0: {"pinned_reason": 'tagged "pinned"'},
         1: {"pinned_reason": "filed 48.0 h ago (window 48 h)"},
     }
-    without = replace(PROFILE, pinned_include_tagged=False)
+    without = PROFILE.replaced(pinned_include_tagged=False)
     assert pinned(four, context_of(lookups, without)).candidates is four
 
 
@@ -86,7 +84,7 @@ def test_only_what_the_query_found_is_lifted_and_nothing_is_inserted() -> None:
 def test_days_of_use_decide_who_gets_the_last_place() -> None:
     used = {0: Used(recent=20, days=1), 1: Used(recent=10, days=9)}
     lookups = MemoryLookups([Stored(), Stored()], used=used)
-    one = replace(PROFILE, pinned_max_items=1)
+    one = PROFILE.replaced(pinned_max_items=1)
     assert lifted(pinned(BOTH, context_of(lookups, one))) == [1]
 
 
@@ -100,7 +98,7 @@ def test_days_of_use_decide_who_gets_the_last_place() -> None:
     ids=["tagged", "used"],
 )
 def test_of_equal_pinning_scores_the_better_answer_is_pinned(lookups: MemoryLookups) -> None:
-    one = replace(PROFILE, pinned_max_items=1)
+    one = PROFILE.replaced(pinned_max_items=1)
     assert lifted(pinned(candidates_of((1, 0.6), (0, 0.5)), context_of(lookups, one))) == [1]
 
 
@@ -115,7 +113,7 @@ def test_one_that_is_too_long_does_not_end_the_list() -> None:
 def test_the_budget_is_of_tokens_by_script() -> None:
     used = {0: Used(recent=50), 1: Used(recent=50)}
     lookups = MemoryLookups([Stored("语" * 16), Stored("word" * 4)], used=used)
-    ten = replace(PROFILE, pinned_max_tokens=10)
+    ten = PROFILE.replaced(pinned_max_tokens=10)
     outcome = pinned(BOTH, context_of(lookups, ten))
     assert (lifted(outcome), outcome.notes["pinned_tokens"]) == ([0], 10)
 
