@@ -82,6 +82,8 @@ assert not result.warnings, result.warnings
     assert "noctuary.recall.engine" in added
     assert not {name for name in added if name.split(".")[0] in HEAVY}
     assert not {name for name in added if name.startswith(BUILDERS)}
+    # One class of it costs as much as five named tuples.
+    assert "dataclasses" not in added
     # With nothing archived, and turns searched as they are, neither costs more than a look.
     unused = ("noctuary.compact", "noctuary.recall.live")
     assert not {name for name in added if name.startswith(unused)}

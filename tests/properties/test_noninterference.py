@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,17 +41,17 @@ from tests.support.store import renumber
 
 AS_OF = datetime(2026, 3, 1, tzinfo=UTC)
 TELLING = EVERYTHING.replaced(explain=True, candidate_trace=True, ltp_enabled=True)
-BY_MEANING = replace(
-    TELLING, lexical_weight=0.0, graph_weight=0.0, session_weight=0.0, exact_match_bonus=0.0
+BY_MEANING = TELLING.replaced(
+    lexical_weight=0.0, graph_weight=0.0, session_weight=0.0, exact_match_bonus=0.0
 )
 """Rests on no count over all texts: neither how rare a word is nor how many hold a name."""
 
 PROFILES = {
     "everything": TELLING,
-    "summaries": replace(TELLING, turn_view="summaries"),
-    "rrf": replace(TELLING, fusion="rrf", dense_weight=0.2),
-    "hybrid": replace(TELLING, scorer="hybrid"),
-    "two_pass": replace(TELLING, scorer="two_pass", coarse_threshold=0.0),
+    "summaries": TELLING.replaced(turn_view="summaries"),
+    "rrf": TELLING.replaced(fusion="rrf", dense_weight=0.2),
+    "hybrid": TELLING.replaced(scorer="hybrid"),
+    "two_pass": TELLING.replaced(scorer="two_pass", coarse_threshold=0.0),
     "by_meaning": BY_MEANING,
 }
 QUERIES = (

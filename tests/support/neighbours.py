@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +60,16 @@ def hostile(original: MemoryRecord, kind: int) -> MemoryRecord:
     text = original.content
     topic = TOPICS[len(text) % len(TOPICS)]
     theirs = original._replace(user=NEIGHBOUR, updated_at_us=day_us(30))
-    newer = replace(theirs, created_at_us=day_us(30), importance=1.0)
+    newer = theirs._replace(created_at_us=day_us(30), importance=1.0)
     kinds = (
         newer,
-        replace(newer, content=f"{text} qzbtail"),
-        replace(theirs, content=f"Qzborlun Works\nSupplies the Atlas {topic} to Nina.", wing=None),
-        replace(theirs, content=f"Atlas, also known as Qzbatlas, is the {topic} project."),
-        replace(newer, content="Nina no longer works on Atlas. Qzbnina leads Atlas now."),
-        replace(theirs, wing="qzbwing", room="qzbroom", category="qzbcategory"),
-        replace(theirs, tags="pinned,qzbtag", content=f"qzbword {topic} " * 9),
-        replace(
-            theirs, content=f"Qzbspeaker: the Atlas {topic}? Ask ana.", session_id=SESSION,
+        newer._replace(content=f"{text} qzbtail"),
+        theirs._replace(content=f"Qzborlun Works\nSupplies the Atlas {topic} to Nina.", wing=None),
+        theirs._replace(content=f"Atlas, also known as Qzbatlas, is the {topic} project."),
+        newer._replace(content="Nina no longer works on Atlas. Qzbnina leads Atlas now."),
+        theirs._replace(wing="qzbwing", room="qzbroom", category="qzbcategory"),
+        theirs._replace(tags="pinned,qzbtag", content=f"qzbword {topic} " * 9),
+        theirs._replace(content=f"Qzbspeaker: the Atlas {topic}? Ask ana.", session_id=SESSION,
             is_turn=True, category="turn", wing="home", created_at_us=day_us(20),
         ),
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ def ask(
 
 def numbered(*records: MemoryRecord) -> list[MemoryRecord]:
     placed = [r._replace(position=n, memory_id=str(n + 1)) for n, r in enumerate(records)]
-    return [replace(r, content_hash=content_hash(r)) for r in placed]
+    return [r._replace(content_hash=content_hash(r)) for r in placed]
 
 
 def told(proposals: Sequence[Proposal]) -> list[tuple[str, str, list[tuple[str, str]]]]:

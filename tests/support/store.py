@@ -65,7 +65,7 @@ def renumber(records: Sequence[MemoryRecord], first_id: int = 101) -> list[Memor
     for position, record in enumerate(records):
         memory_id = record.memory_id or str(first_id + position)
         placed = record._replace(position=position, memory_id=memory_id)
-        numbered.append(replace(placed, content_hash=content_hash(placed)))
+        numbered.append(placed._replace(content_hash=content_hash(placed)))
     return numbered
 
 

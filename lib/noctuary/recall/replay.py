@@ -12,7 +12,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -454,8 +453,7 @@ _NOT_REPLAYED = frozenset({"hook_failed", "replay_log"})
 Rows = Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(NamedTuple):
     """What a re-run came to."""
 
     identical: bool  # the same memories in the same order, scores, events and warnings

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from noctuary.core.errors import ConfigError, CurationRefusedError, StoreError
-from noctuary.core.store import names_postgres
+from noctuary.core.store import name_source, names_postgres
 from noctuary.curate.apply import (
     ProposalTable,
     chosen,
@@ -105,6 +105,7 @@ def test_an_address_comes_from_a_variable_and_shows_no_password() -> None:
     assert address.conninfo == dsn
     assert address.display == "postgresql://ann@db.local:5433/memory"
     assert "s3cret" not in repr(address)
+    assert "s3cret" not in repr(name_source(dsn)) + str(name_source(dsn))
     assert address.cleaned(f"no: s3cret\n at {dsn}") == "no: *** at ***"
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -94,7 +93,7 @@ def test_the_graph_leg_lifts_the_memory_that_another_one_names(dense: Recaller) 
 @pytest.mark.parametrize("query", ["spare key", "flight", "door code", "Atlas migration"])
 def test_graph_weight_zero_is_plain_fusion(dense: Recaller, query: str, fusion: str) -> None:
     off = PLAIN.replaced(fusion=fusion)
-    alone = replace(off, depth=200)
+    alone = off.replaced(depth=200)
     assert scored(dense.recall(query, 20, profile=off)) == scored(
         dense.recall(query, 20, profile=alone)
     )
@@ -184,7 +183,7 @@ def test_a_row_comes_back_as_it_was(dense: Recaller) -> None:
 
 def test_text_ids_stay_text(empty_store: Store) -> None:
     record = household()[0]._replace(memory_id="007")
-    empty_store.publish([replace(record, content_hash=content_hash(record))], id_kind="str")
+    empty_store.publish([record._replace(content_hash=content_hash(record))], id_kind="str")
     assert ids(Recaller.open(empty_store.root).recall("spare key")) == ["007"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +58,7 @@ def test_the_cross_encoder_lifts_what_it_was_trained_to_lift(
     recaller: Recaller, model: Path
 ) -> None:
     marked = {r.position + 101 for r in notes() if MARKER in r.content}
-    stage2 = replace(LEXICAL, reranker=str(model), rerank_timeout_ms=AMPLE_MS, rerank_depth=20)
+    stage2 = LEXICAL.replaced(reranker=str(model), rerank_timeout_ms=AMPLE_MS, rerank_depth=20)
     fused = recaller.recall("river paper", 30, profile=LEXICAL)
     found = recaller.recall("river paper", 30, profile=stage2)
     assert not found.warnings
@@ -75,7 +74,7 @@ def test_the_cross_encoder_lifts_what_it_was_trained_to_lift(
 def test_another_order_than_relevance_is_not_reranked(
     recaller: Recaller, model: Path, sort_by: str
 ) -> None:
-    stage2 = replace(LEXICAL, reranker=str(model), rerank_timeout_ms=AMPLE_MS)
+    stage2 = LEXICAL.replaced(reranker=str(model), rerank_timeout_ms=AMPLE_MS)
     fused = recaller.recall("river paper", 30, profile=LEXICAL, sort_by=sort_by)
     assert ids(recaller.recall("river paper", 30, profile=stage2, sort_by=sort_by)) == ids(fused)
 
@@ -90,9 +89,9 @@ def test_another_order_than_relevance_is_not_reranked(
 def test_without_an_answer_the_fused_order_stands(
     recaller: Recaller, model: Path, changes: dict[str, object], codes: set[str]
 ) -> None:
-    stage2 = replace(LEXICAL, reranker=str(model), rerank_timeout_ms=AMPLE_MS)
+    stage2 = LEXICAL.replaced(reranker=str(model), rerank_timeout_ms=AMPLE_MS)
     fused = recaller.recall("river paper", 30, profile=LEXICAL)
-    found = recaller.recall("river paper", 30, profile=replace(stage2, **changes))
+    found = recaller.recall("river paper", 30, profile=stage2.replaced(**changes))
     assert (ids(found), scores(found)) == (ids(fused), scores(fused))
     assert {w.code for w in found.warnings} <= codes
     assert len(found.warnings) == 1

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +32,7 @@ def second_pass(
     """Return the scores by row."""
     none = np.zeros(len(cosines), dtype=np.int64)
     # The first pass lets everything through.
-    profile = replace(REFERENCE, coarse_threshold=-1.0, authority_floor=floor)
+    profile = REFERENCE.replaced(coarse_threshold=-1.0, authority_floor=floor)
     rows, scores = score_two_pass(
         np.array(cosines), none, NOW_US, none, 0, np.array(omegas), np.array(coverage), profile, 10,
         AUTHORED_ONLY, kappa,
@@ -100,7 +99,7 @@ def test_frequency_is_zero_without_accesses_and_grows_with_the_logarithm() -> No
 )
 def test_first_pass(depth: int, threshold: float, rows: list[int]) -> None:
     cosines = np.array([0.5, -0.5, 0.2, 0.6, math.nan, math.inf])
-    profile = replace(REFERENCE, coarse_depth=depth, coarse_threshold=threshold)
+    profile = REFERENCE.replaced(coarse_depth=depth, coarse_threshold=threshold)
     none, nothing = np.zeros(6, dtype=np.int64), np.zeros(6)
     found, _ = score_two_pass(cosines, none, NOW_US, none, 0, nothing, nothing, profile, 0)
     assert found.tolist() == rows
@@ -127,13 +126,13 @@ def test_the_reference_buries_the_best_match_for_its_age_and_the_floor_brings_it
     positions, scores = ranked(REFERENCE)
     assert positions == [8, 6, 5]
     assert scores == pytest.approx([0.25, 0.25 / 1.3, 0.0], abs=1e-9)
-    positions, scores = ranked(replace(REFERENCE, authority_floor=0.5))
+    positions, scores = ranked(REFERENCE.replaced(authority_floor=0.5))
     assert positions == [8, 5, 6]
     assert scores == pytest.approx([0.375, 0.45 / 1.3, 0.375 / 1.3], abs=1e-9)
 
 
 def test_the_first_pass_keeps_as_many_as_were_asked_for() -> None:
-    narrow = replace(REFERENCE, coarse_depth=1)
+    narrow = REFERENCE.replaced(coarse_depth=1)
     assert ranked(narrow, k=1)[0] == [5]
     assert len(ranked(narrow, k=3)[0]) == 3
 
