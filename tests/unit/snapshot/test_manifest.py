@@ -231,7 +231,7 @@ def test_a_fault_names_at_most_ten_files(candidate: Path) -> None:
     manifest = read_manifest(candidate)
     told = {f"file_{n}": FileEntry(1, "ab") for n in range(11)}
     with pytest.raises(SnapshotCorruptError) as caught:
-        quick_check(candidate, replace(manifest, files=told))
+        quick_check(candidate, manifest._replace(files=told))
     assert str(caught.value).count("is missing") == 10
 
 
