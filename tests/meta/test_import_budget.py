@@ -85,8 +85,12 @@ assert not result.warnings, result.warnings
     # One class of it costs as much as five named tuples.
     assert "dataclasses" not in added
     # With nothing archived, and turns searched as they are, neither costs more than a look.
-    unused = ("noctuary.compact", "noctuary.recall.live")
+    unused = ("noctuary.compact", "noctuary.recall.live", "noctuary.graph.word_lists")
     assert not {name for name in added if name.startswith(unused)}
+
+
+def test_importing_recall_loads_no_hashes_of_openssl() -> None:
+    assert "_hashlib" not in loaded_after("import noctuary.recall.api") - bare()
 
 
 def test_a_recall_that_finds_no_store_loads_no_heavy_module(dense_store: Store) -> None:

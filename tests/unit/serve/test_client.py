@@ -245,6 +245,14 @@ def test_the_client_imports_nothing_slow(
     }  # fmt: skip
 
 
+def test_where_no_server_runs_no_socket_is_loaded(home: Path, plain_store: Store) -> None:
+    code = (
+        "from noctuary.agents.client import ask, ask_hook; assert ask('key') is None; "
+        "assert ask_hook('codex', None, sys.argv[1].encode(), 1e9) is None"
+    )
+    assert not loaded_by(code, json.dumps(EVENT)) & {*SLOW, "socket", "_socket", "selectors"}
+
+
 EVENT = {
     "hook_event_name": "UserPromptSubmit", "session_id": "s", "cwd": "/p",
     "prompt": "where is the spare key?",
