@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.types import MemoryRecord
+from noctuary.core.types import MemoryRecord, content_hash
 from noctuary.text.tokens import tokenize
 
 WORDS_MIN, WORDS_MAX = 20, 60
@@ -158,25 +158,24 @@ def make_records(corpus: Corpus) -> list[MemoryRecord]:
         block = position // SESSION_TURNS
         in_session = is_session_block(block)
         when_us = FIRST_DAY_US + position * step_us
-        records.append(
-            MemoryRecord(
-                position=position,
-                memory_id=str(position + 1),
-                content=corpus.text(position),
-                category="turn" if in_session else CATEGORIES[kind_list[position]],
-                tags="",
-                expanded_keywords="",
-                importance=importance_list[position],
-                created_at_us=when_us,
-                updated_at_us=when_us,
-                session_id=f"s{block}" if in_session else None,
-                wing=f"wing-{wing_list[position]:02d}",
-                room=f"room-{room_list[position]:02d}",
-                user=None,
-                is_turn=in_session,
-                content_hash=f"{position:064x}",
-            )
+        record = MemoryRecord(
+            position=position,
+            memory_id=str(position + 1),
+            content=corpus.text(position),
+            category="turn" if in_session else CATEGORIES[kind_list[position]],
+            tags="",
+            expanded_keywords="",
+            importance=importance_list[position],
+            created_at_us=when_us,
+            updated_at_us=when_us,
+            session_id=f"s{block}" if in_session else None,
+            wing=f"wing-{wing_list[position]:02d}",
+            room=f"room-{room_list[position]:02d}",
+            user=None,
+            is_turn=in_session,
+            content_hash="",
         )
+        records.append(record._replace(content_hash=content_hash(record)))
     return records
 
 
