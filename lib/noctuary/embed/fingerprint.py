@@ -45,20 +45,22 @@ class EncoderFingerprint(NamedTuple):
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> EncoderFingerprint:
         """Read what `to_json` wrote; EncoderError for another set of fields or another type."""
-        types = get_type_hints(cls)
-        if set(value) != set(types):
+        if set(value) != set(_TYPES):
             found = ", ".join(sorted(value)) or "nothing"
             raise EncoderError(
-                f"encoder fingerprint has the fields {found}; expected {', '.join(sorted(types))}. "
-                "Rebuild the vectors with this version."
+                f"encoder fingerprint has the fields {found}; expected "
+                f"{', '.join(sorted(_TYPES))}. Rebuild the vectors with this version."
             )
-        for name, expected in types.items():
+        for name, expected in _TYPES.items():
             if type(value[name]) is not expected:  # exactly: True is no dimension
                 raise EncoderError(
                     f"encoder fingerprint field {name} is {value[name]!r}; expected "
                     f"{expected.__name__}. Rebuild the vectors with this version."
                 )
         return cls(**value)
+
+
+_TYPES = get_type_hints(EncoderFingerprint)
 
 
 def require_same(expected: EncoderFingerprint, found: EncoderFingerprint) -> None:
