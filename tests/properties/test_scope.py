@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US, MemoryRecord, to_micros
 from noctuary.graph.sessions import MIN_MEMBERS, Posting, SessionArrays
-from noctuary.graph.walk import OPEN_END_US, GraphArrays, MentionArrays, link_query
+from noctuary.graph.walk import (
+    OPEN_END_US,
+    ROLES,
+    GraphArrays,
+    MentionArrays,
+    Name,
+    link_query,
+)
 from noctuary.recall.engine import Recaller
 from noctuary.recall.legs import GraphLeg, GraphRanking, path_of
 from noctuary.recall.profile import RetrievalProfile
@@ -145,6 +152,13 @@ class Without(SnapshotGraph):
     @property
     def edges(self) -> GraphArrays:
         return self._steps
+
+    def _named(self, names: Sequence[str]) -> Mapping[str, Name]:
+        """A name that nothing visible is about and nobody says anything under is none either."""
+        rows = np.repeat(np.arange(self.mentions.indptr.size - 1), np.diff(self.mentions.indptr))
+        held = {*rows[self.mentions.roles == ROLES.index("about")].tolist()}
+        held |= {*self.sessions.speakers.tolist()}
+        return {n: name for n, name in super()._named(names).items() if name.ordinal in held}
 
     def postings(self, terms: Sequence[str]) -> list[Posting]:
         found = super().postings(terms)

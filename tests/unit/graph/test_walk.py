@@ -161,7 +161,6 @@ def test_the_read_side_loads_neither_builders_nor_extractors() -> None:
             "noctuary",
             "noctuary.core",
             "noctuary.core.files",
-            "noctuary.core.types",
             "noctuary.graph",
             "noctuary.graph.fold",
             "noctuary.graph.walk",
