@@ -56,13 +56,19 @@ class Leg(NamedTuple):
     @staticmethod
     def empty() -> Leg:
         """Return a leg that found nothing."""
-        none: ScoresAt = lambda positions: np.zeros(positions.shape)  # noqa: E731
+
+        def none(positions: NDArray[np.int64]) -> NDArray[np.float64]:
+            return np.zeros(positions.shape)
+
         return Leg(np.empty(0, dtype=np.int64), none)
 
     @staticmethod
     def of_scores(scores: NDArray[np.float32], ranking: NDArray[np.int64]) -> Leg:
         """Return a leg that scored every memory, shape (n,)."""
-        own: ScoresAt = lambda positions: scores[positions].astype(np.float64)  # noqa: E731
+
+        def own(positions: NDArray[np.int64]) -> NDArray[np.float64]:
+            return scores[positions].astype(np.float64)
+
         return Leg(ranking, own, scores)
 
     def rank_of(self) -> dict[int, int]:

@@ -23,7 +23,6 @@ from noctuary.recall.candidates import (
     PastQuery,
     PhaseOutcome,
     Positions,
-    ReasonOf,
     Scores,
     ages_s,
     is_dated,
@@ -203,7 +202,10 @@ def scale(candidates: Candidates, search: Search) -> PhaseOutcome:
     if scaled is candidates.scores:
         return PhaseOutcome(candidates)
     said = f"boosts lifted the best score to {candidates.scores.max():.3f}: all are divided by it"
-    reason_of: ReasonOf = lambda _: said  # noqa: E731
+
+    def reason_of(_: int) -> str:
+        return said
+
     return PhaseOutcome(candidates.rescored(scaled), reason_of)
 
 

@@ -10,6 +10,7 @@ import pytest
 from bench.speed.corpus import WORDS_MAX, WORDS_MIN, make_corpus, make_questions, make_records
 from bench.speed.pack import build_store, make_graph, noisy_copies
 from noctuary.core.errors import StoreError
+from noctuary.core.types import content_hash
 from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.engine import Recaller
 from noctuary.text.tokens import document_tokens
@@ -21,6 +22,11 @@ def test_a_corpus_depends_on_nothing_but_size_and_seed() -> None:
     assert make_records(one) == make_records(again)
     assert make_questions(one, 5)[0] == make_questions(again, 5)[0]
     assert one.text(0) != other.text(0)
+
+
+def test_a_recall_finds_the_texts_as_they_were_published() -> None:
+    """A text whose hash is of another row is left out of every answer as damaged."""
+    assert all(r.content_hash == content_hash(r) for r in make_records(make_corpus(50)))
 
 
 def test_tokens_are_those_that_the_library_indexes() -> None:
