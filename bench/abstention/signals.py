@@ -94,8 +94,9 @@ class Asker:
 
     def _scores(self, ranking: BaseRanking, mask: Mask | None) -> dict[str, float]:
         final = np.sort(ranking.final)[::-1]
-        cosines = np.asarray(ranking.dense.all_scores, dtype=np.float64)
-        lexical = np.asarray(ranking.lexical.all_scores, dtype=np.float64)
+        memories = np.arange(self.recaller.reader.count)
+        cosines = ranking.dense.scores_at(memories)
+        lexical = ranking.lexical.scores_at(memories)
         if mask is not None:
             cosines, lexical = cosines[mask], lexical[mask]
         near = np.sort(cosines)[::-1]

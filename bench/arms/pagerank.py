@@ -28,7 +28,7 @@ from noctuary.recall.legs import (
     rank_lexical,
 )
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Mask
+from noctuary.recall.query import Mask, Rows
 from noctuary.recall.reader import SnapshotGraph
 
 DAMPING = 0.5
@@ -184,9 +184,10 @@ class PageRankRetriever(ArmRetriever):
         """Return the first k memories."""
         reader, profile = self._views.recaller.reader, self._profile
         mask, depth = self._views.recall_mask(query), max(k, profile.depth)
+        searched = Rows.of(reader, mask, mask).searched
         legs = (
-            rank_lexical(reader, query.text, mask, depth),
-            rank_dense(reader, self._views.encode(query), mask, depth),
+            rank_lexical(reader, query.text, searched, depth),
+            rank_dense(reader, self._views.encode(query), searched, depth),
         )
         pool = pool_candidates([leg.ranking for leg in legs])
         scores = fuse(pool, legs, profile)

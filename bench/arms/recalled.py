@@ -14,6 +14,7 @@ from noctuary.evaluate.labels import Query
 from noctuary.recall.engine import fuse
 from noctuary.recall.legs import GraphLeg, pool_candidates, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Rows
 from noctuary.recall.reader import SnapshotGraph
 
 
@@ -62,8 +63,9 @@ class GraphOnlyRetriever(ArmRetriever):
         """Return the k memories with the strongest arrivals, ties by position."""
         reader, profile = self._views.recaller.reader, self._profile
         mask, depth = self._views.recall_mask(query), max(k, profile.depth)
-        lexical = rank_lexical(reader, query.text, mask, depth)
-        dense = rank_dense(reader, self._views.encode(query), mask, depth)
+        searched = Rows.of(reader, mask, mask).searched
+        lexical = rank_lexical(reader, query.text, searched, depth)
+        dense = rank_dense(reader, self._views.encode(query), searched, depth)
         legs = (lexical, dense)
         pool = pool_candidates([leg.ranking for leg in legs])
         base = fuse(pool, legs, profile)

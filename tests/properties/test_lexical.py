@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from noctuary.lexical import search
 from noctuary.lexical.build import build_postings
-from noctuary.lexical.search import rank, score, top_positions
+from noctuary.lexical.search import add_scores, best_positions, top_positions
 from noctuary.text.tokens import MAX_TOKEN_CHARS, encode_tokens, normalize, tokenize
 
 words = st.sampled_from(["a", "b", "c", "d", "е", "使用", "v1.2", "zz"])
@@ -39,7 +39,9 @@ def test_scores_equal_a_loop_over_documents(
     corpus: list[list[str]], query: list[str], k1: float, b: float
 ) -> None:
     postings = build_postings(map(encode_tokens, corpus), k1, b)
-    found = score(query, postings.ranges, postings.positions, postings.scores, len(corpus))
+    found = np.zeros(len(corpus), dtype=np.float32)
+    ranges = postings.ranges(sorted(set(query)))
+    add_scores(found, ranges, postings.positions, postings.scores)
     assert found.tolist() == pytest.approx(naive_bm25(query, corpus, k1, b), rel=1e-5)
     assert (found >= 0).all()
 
@@ -80,13 +82,13 @@ def test_the_bounded_ranking_is_the_exhaustive_one_to_the_last_bit(
 ) -> None:
     postings = build_postings(map(encode_tokens, corpus))
     mask = np.array([bool(mask_bits >> i & 1) for i in range(len(corpus))])
-    arguments = (query, postings.ranges, postings.positions, postings.scores, len(corpus))
+    slices, scores = postings.ranges(sorted(set(query))), np.zeros(len(corpus), dtype=np.float32)
+    add_scores(scores, slices, postings.positions, postings.scores)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "FLOOR_FROM", 1)
         patch.setattr(search, "SAMPLED_POSTINGS", sampled)
         for allowed in (None, mask):
-            scores, ranking = rank(*arguments, depth, allowed)
-            assert np.array_equal(scores, score(*arguments))
+            ranking = best_positions(scores, slices, postings.positions, depth, allowed)
             assert np.array_equal(ranking, top_positions(scores, depth, allowed))
 
 
@@ -100,15 +102,13 @@ def test_the_ranking_of_a_large_store_is_the_exhaustive_one() -> None:
     weights = [rng.integers(1, 9, n) / (8 * np.log(n)) for n in sizes.values()]
     scores = np.concatenate(weights).astype(np.float32)
 
-    def lookup(terms: list[str]) -> list[tuple[int, int]]:
-        return [(starts[t], starts[t] + sizes[t]) for t in terms]
-
     mask = rng.random(count) < 0.3
     for terms in (["rare"], ["most"], ["some", "often"], list(sizes)):
+        slices = [(starts[t], starts[t] + sizes[t]) for t in terms]
+        totals = np.zeros(count, dtype=np.float32)
+        add_scores(totals, slices, positions, scores)
         for depth, allowed in ((10, None), (50, mask), (2_000, None), (count, mask)):
-            arguments = (terms, lookup, positions, scores, count)
-            totals, ranking = rank(*arguments, depth, allowed)
-            assert np.array_equal(totals, score(*arguments))
+            ranking = best_positions(totals, slices, positions, depth, allowed)
             assert np.array_equal(ranking, top_positions(totals, depth, allowed))
 
 

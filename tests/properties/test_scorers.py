@@ -9,19 +9,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
-from noctuary.lexical.build import build_postings
 from noctuary.recall.candidates import ages_s
 from noctuary.recall.phases import (
     authority,
     decayed,
-    keyword_coverage,
     quality,
     score_hybrid,
     score_two_pass,
     unit_of,
 )
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.text.tokens import encode_tokens, tokenize
 from tests.support.lookups import NOW_US
 
 Three = tuple[float, float, float]
@@ -246,17 +243,3 @@ def test_what_is_no_number_is_nothing(values: list[float]) -> None:
 @given(st.floats(0, 1e300), st.floats(0, 1e308))
 def test_decay_is_finite_for_any_age_and_rate(age_s: float, per_s: float) -> None:
     assert lies_in(decayed(np.array([0.0, age_s]), per_s), 0.0, 1.0)
-
-
-words = st.sampled_from(["refund", "invoice", "Berlin", "退款", "врач", "the", "billing-api"])
-texts = st.lists(words, max_size=6).map(" ".join)
-
-
-@given(st.lists(texts, min_size=1, max_size=8), texts)
-def test_coverage_equals_counting_the_words_of_every_text(contents: list[str], query: str) -> None:
-    postings = build_postings(encode_tokens(tokenize(content)) for content in contents)
-    positions = np.arange(len(contents))[::-1].astype(np.int64)
-    found = keyword_coverage(tokenize(query), postings.ranges, postings.positions, positions)
-    keywords = set(tokenize(query))
-    naive = [len(keywords & set(tokenize(contents[p]))) / max(len(keywords), 1) for p in positions]
-    assert found.tolist() == naive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +37,6 @@ def saturation(
 
 # Reading pre-scored postings.
 
-TermLookup = Callable[[list[str]], Sequence[tuple[int, int]]]
-"""Posting ranges [start, stop) of terms; an unknown term is (0, 0) or left out."""
-
-# Fewest distinct tokens that an exact match is told by; one would lift every mention of a name.
-MIN_EXACT_TOKENS = 2
 # Memories from which the last place's score is bounded before the best are looked for: below, the
 # bound costs as much (0.05 ms) as it saves.
 FLOOR_FROM = 50_000
@@ -50,63 +45,46 @@ FLOOR_FROM = 50_000
 SAMPLED_POSTINGS = 4_000
 
 
-def score(
-    query_tokens: Sequence[str],
-    lookup: TermLookup,
+def add_scores(
+    totals: NDArray[np.float32],
+    slices: Iterable[tuple[int, int]],
     positions: NDArray[np.int32],
     scores: NDArray[np.float32],
-    n_memories: int,
-) -> NDArray[np.float32]:
-    """Return the BM25 score of every memory for a query's tokens, shape (n,), 0 where none occurs.
+) -> None:
+    """Add the postings [start, stop) of each term to the totals, shape (n,).
 
-    A token counts once however often the query repeats it. The distinct tokens are looked up in
-    code point order; that order decides the last float32 digit.
+    The order of the terms decides the last float32 digit: code point order, each term once.
     """
-    return _add_up(lookup(sorted(set(query_tokens))), positions, scores, n_memories)
+    for start, stop in slices:
+        # At least as fast as bincount, without a copy of the postings; equal types keep it fast.
+        np.add.at(totals, positions[start:stop], scores[start:stop])
 
 
-def rank(
-    query_tokens: Sequence[str],
-    lookup: TermLookup,
+def best_positions(
+    totals: NDArray[np.float32],
+    slices: Iterable[tuple[int, int]],
     positions: NDArray[np.int32],
-    scores: NDArray[np.float32],
-    n_memories: int,
     depth: int,
     mask: NDArray[np.bool_] | None = None,
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return what `score` says of a query and `top_positions` of those scores, sooner.
+) -> NDArray[np.int64]:
+    """Return what `top_positions` says of the totals of some postings, sooner.
 
     Memories that hold the rarest terms bound the score of the last place from below, and only what
     reaches the bound is sorted.
     """
-    slices = lookup(sorted(set(query_tokens)))
-    totals = _add_up(slices, positions, scores, n_memories)
-    is_large = n_memories >= FLOOR_FROM and depth > 0
+    is_large = totals.size >= FLOOR_FROM and depth > 0
     floor = _floor(totals, slices, positions, depth, mask) if is_large else 0
     if floor <= 0:
-        return totals, top_positions(totals, depth, mask)
+        return top_positions(totals, depth, mask)
     candidates = np.flatnonzero(totals >= floor)
     if mask is not None:
         candidates = candidates[mask.take(candidates)]
-    return totals, candidates[top_positions(totals.take(candidates), depth)]
-
-
-def _add_up(
-    slices: Sequence[tuple[int, int]],
-    positions: NDArray[np.int32],
-    scores: NDArray[np.float32],
-    n_memories: int,
-) -> NDArray[np.float32]:
-    totals = np.zeros(n_memories, dtype=np.float32)
-    for start, stop in slices:
-        # At least as fast as bincount, without a copy of the postings; equal types keep it fast.
-        np.add.at(totals, positions[start:stop], scores[start:stop])
-    return totals
+    return candidates[top_positions(totals.take(candidates), depth)]
 
 
 def _floor(
     totals: NDArray[np.float32],
-    slices: Sequence[tuple[int, int]],
+    slices: Iterable[tuple[int, int]],
     positions: NDArray[np.int32],
     depth: int,
     mask: NDArray[np.bool_] | None,
@@ -126,20 +104,6 @@ def _floor(
             # The memories of one term are distinct.
             floor = max(floor, np.partition(values, last_place)[last_place])
     return floor
-
-
-def hold_every_token(
-    query_tokens: Sequence[str], lookup: TermLookup, positions: NDArray[np.int32], n_memories: int
-) -> NDArray[np.bool_]:
-    """Tell which memories (n,) hold every token of a query of MIN_EXACT_TOKENS or more."""
-    tokens = sorted(set(query_tokens))
-    slices = [(start, stop) for start, stop in lookup(tokens) if stop > start]
-    if len(tokens) < MIN_EXACT_TOKENS or len(slices) < len(tokens):
-        return np.zeros(n_memories, dtype=np.bool_)
-    held = np.zeros(n_memories, dtype=np.int32)
-    for start, stop in slices:
-        held[positions[start:stop]] += 1
-    return held == len(tokens)
 
 
 def top_positions(

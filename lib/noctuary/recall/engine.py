@@ -36,7 +36,6 @@ from noctuary.recall.legs import (
     find_exact_matches,
     fuse_convex,
     fuse_rrf,
-    join_live,
     path_of,
     pool_candidates,
     quota_positions,
@@ -192,7 +191,7 @@ class Search:
                 exact = find_exact_matches(reader, text, ranking.positions)
                 matched = add_exact_match(ranking.with_graph, exact, profile.exact_match_bonus)
                 ranking = ranking._replace(matched=matched, relevance=matched, exact=exact)
-        if self.rows.summaries is not None:
+        if ranking.positions.size and int(ranking.positions[-1]) >= reader.count:
             from noctuary.recall.phases import quality
 
             confidences = reader.confidences_at(ranking.positions)
@@ -204,7 +203,8 @@ class Search:
 
     def unhidden(self) -> BaseRanking:
         """Return the ranking if all that the scope shows of the snapshot were searched."""
-        rows, whole = Rows(self.rows.allowed, self.rows.allowed), self.reader.whole
+        whole = self.reader.whole
+        rows = Rows.of(whole, self.rows.allowed, self.rows.allowed)
         # Its own clock and warnings: it explains the recall and is no part of it.
         apart = Search(whole, self.graph, self.query, self.inputs, rows=rows, encode=self.encode)
         live = self.reader.end - self.reader.first_live
@@ -212,13 +212,11 @@ class Search:
 
     def _legs(self, text: str, depth: int) -> tuple[Leg, Leg]:
         lexical = dense = Leg.empty()
-        profile, rows = self.profile, self.rows
+        profile, searched = self.profile, self.rows.searched
         if profile.lexical_weight > 0:
             with self.run.step("lexical"):
-                lexical = rank_lexical(
-                    self.reader, text, rows.memories, depth, rows.summaries,
-                    profile.lexical_coverage,
-                )  # fmt: skip
+                coverage = profile.lexical_coverage
+                lexical = rank_lexical(self.reader, text, searched, depth, coverage)
         if profile.dense_weight > 0 and self.encode is not None:
             dense = self._dense_leg(self.encode, text, depth)
         if profile.mmr_enabled and profile.wing_diversity_weight > 0 and profile.wing_quota > 0:
@@ -226,7 +224,7 @@ class Search:
         return lexical, dense
 
     def _dense_leg(self, encode: QueryVector, text: str, depth: int) -> Leg:
-        run, reader, rows = self.run, self.reader, self.rows
+        run, reader = self.run, self.reader
         if run.late():
             run.warn("deadline_dense", "the deadline passed before the dense leg; it was skipped")
             return Leg.empty()
@@ -234,14 +232,11 @@ class Search:
         try:
             with run.step("encode"):
                 vector = encode(text)
+            if reader.live is not None:
+                with run.step("live"):
+                    reader.live.encode(text)
             with run.step("dense"):
-                leg = rank_dense(
-                    reader, vector, rows.memories, depth, rows.summaries, by_turns=by_turns
-                )
-            if reader.live is None:
-                return leg
-            with run.step("live"):
-                return join_live(reader, leg, reader.live.cosines(text, vector), depth)
+                return rank_dense(reader, vector, self.rows.searched, depth, by_turns=by_turns)
         except (EncoderError, OSError, ValueError) as error:
             run.warn("dense_unavailable", f"answered without the dense leg: {error}")
             return Leg.empty()
@@ -250,13 +245,11 @@ class Search:
         """Return the leg with the best of every wing behind its ranking, best first."""
         if leg.all_scores is None:
             return leg
-        wings, mask = self.reader.facets["wing"].codes, self.rows.memories
-        if self.rows.summaries is not None:
-            summaries = self.reader.summaries.arrays
-            wings = np.concatenate([wings, wings[summaries.first_sources()]])
-            seen = np.ones(self.reader.count, dtype=np.bool_) if mask is None else mask
-            mask = np.concatenate([seen, self.rows.summaries])
-        found = quota_positions(wings, leg.all_scores, self.profile.wing_quota, mask)
+        # Live rows are few, and stand in the pool anyway.
+        end, searched = self.reader.first_live, self.rows.searched
+        mask = None if searched is None else searched[:end]
+        quota, wings = self.profile.wing_quota, self.reader.wing_codes
+        found = quota_positions(wings, leg.all_scores[:end], quota, mask)
         late = found[~np.isin(found, leg.ranking)]
         late = late[np.lexsort((late, -leg.all_scores[late]))]
         return leg._replace(ranking=np.concatenate([leg.ranking, late]))
@@ -404,7 +397,7 @@ def rank_alone(
 ) -> BaseRanking:
     """Return the ranking of a snapshot by itself: no phases, no live rows, nothing that changes."""
     query, nothing = Query(text, depth, profile, dry_run=True), cast("Inputs", None)
-    search = Search(reader, graph, query, nothing, rows=Rows(mask, mask), encode=encode)
+    search = Search(reader, graph, query, nothing, rows=Rows.of(reader, mask, mask), encode=encode)
     return search.rank(text, depth)
 
 
@@ -698,26 +691,30 @@ class Recaller:
 
                 mask, warnings = lay_over(search, state, mask, warnings)
             run.extend(warnings)
-            search.rows = Rows(mask, mask)
-            has_live = search.reader.live is not None
-            if search.rows.is_empty and not has_live:
+            if mask is not None and not mask.any() and search.reader.live is None:
                 return False
-            search.rows = self.find_rows(query.profile, search.inputs, mask)
+            search.rows = self.find_rows(query.profile, search.inputs, mask, search.reader)
         if self._archive is not None and self._archive.warning is not None:
             run.warn("archive_unreadable", self._archive.warning)
-        return has_live or not search.rows.is_empty
+        return not search.rows.is_empty
 
-    def find_rows(self, profile: RetrievalProfile, inputs: Inputs, mask: Mask | None) -> Rows:
-        """Return which of the memories that the scope shows (n,) are searched."""
-        state = None if profile.include_archived else inputs.archive()
+    def find_rows(
+        self,
+        profile: RetrievalProfile,
+        inputs: Inputs,
+        mask: Mask | None,
+        view: SnapshotReader | None = None,
+    ) -> Rows:
+        """Return which rows are searched, of the memories that the scope shows (n,) and a view."""
+        state, reader = None if profile.include_archived else inputs.archive(), view or self.reader
         if state is None:
             if profile.turn_view == RAW:
-                return Rows(mask, mask)
-            return find_rows(self.reader, mask, profile.turn_view, None, frozenset())
+                return Rows.of(reader, mask, mask)
+            return find_rows(reader, mask, profile.turn_view, None, frozenset())
         known = self._archived
         if known is None or known[0] != state.key:
             known = self._archived = (state.key, find_archived(self.reader, state))
-        return find_rows(self.reader, mask, profile.turn_view, known[1], state.plans)
+        return find_rows(reader, mask, profile.turn_view, known[1], state.plans)
 
     def _archive_now(self) -> ArchiveReader | None:
         """Return the archive that is there now; None where nothing was ever archived."""

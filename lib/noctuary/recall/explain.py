@@ -419,8 +419,8 @@ def _follow(
         told = [w.message for w in result.warnings if w.code != "user_required"]
         why = "; ".join(told) if told else f"k is {query.k}: nothing was asked for"
         return Why(memory_id, NOT_ANSWERED, (f"The recall was not answered at all: {why}.",))
-    ordinal = position - recaller.reader.count
-    if ordinal >= 0 and (rows.summaries is None or not rows.summaries[ordinal]):
+    is_summary, searched = position >= recaller.reader.count, rows.searched
+    if is_summary and (searched is None or not searched[position]):
         return _summary_unsearched(recaller.reader, query.profile, memory_id, position)
     return _not_found(recaller, query, rows, memory_id, position)
 
@@ -509,8 +509,7 @@ def _summary_unsearched(
 
 def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, position: int) -> Why:
     profile, count = query.profile, recaller.reader.count
-    allowed = count if rows.memories is None else int(rows.memories.sum())
-    allowed += 0 if rows.summaries is None else int(rows.summaries.sum())
+    allowed = count if rows.searched is None else int(rows.searched.sum())
     # Of what may be seen: how many memories others have is theirs.
     depth = query.depth(allowed)
     standings = list(find_standings(recaller, profile, rows, query.text, position))
@@ -560,7 +559,7 @@ def find_standings(
     elif profile.lexical_weight <= 0:
         yield Standing("lexical", None, None, 0, "off (lexical_weight 0)")
     else:
-        found = rank_lexical(reader, query, rows.memories, reader.end, rows.summaries)
+        found = rank_lexical(reader, query, rows.searched, reader.end)
         yield stand("lexical", found)
     fault = None if profile.dense_weight > 0 else "off (dense_weight 0)"
     if fault is None and reader.vectors is None:
@@ -568,7 +567,7 @@ def find_standings(
     if fault is None:
         try:
             vector = recaller.inputs_now().query_vector(query)
-            found = rank_dense(reader, vector, rows.memories, reader.end, rows.summaries)
+            found = rank_dense(reader, vector, rows.searched, reader.end)
             yield stand("dense", found)
         except (EncoderError, OSError, ValueError) as error:
             fault = f"could not be asked: {error}"

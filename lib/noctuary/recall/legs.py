@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,7 @@ from noctuary.graph.sessions import (
     listen,
 )
 from noctuary.graph.walk import RELATIONS, Link, Named, Walk, link_query, name_subjects, walk
-from noctuary.lexical.search import (
-    MIN_EXACT_TOKENS,
-    hold_every_token,
-    idf,
-    rank,
-    score,
-    top_positions,
-)
+from noctuary.lexical.search import add_scores, best_positions, idf, top_positions
 from noctuary.recall.candidates import Positions, Scores
 from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
@@ -48,8 +41,7 @@ class Leg(NamedTuple):
 
     ranking: NDArray[np.int64]  # its best allowed positions, best first, scores above 0 only
     scores_at: ScoresAt  # its own score of any positions, ranked or not; compared within the leg
-    # The same for every memory, shape (n,), where the leg has scored them all; where summaries are
-    # searched they follow, shape (n + s,).
+    # The same for every row, shape (reader.end,), where the leg has scored them all.
     all_scores: NDArray[np.float32] | None = None
     trust: float = 1.0  # factor of its weight in the fusion, in [0, 1]: how much it has to say
 
@@ -64,7 +56,7 @@ class Leg(NamedTuple):
 
     @staticmethod
     def of_scores(scores: NDArray[np.float32], ranking: NDArray[np.int64]) -> Leg:
-        """Return a leg that scored every memory, shape (n,)."""
+        """Return a leg that scored every row, shape (reader.end,)."""
 
         def own(positions: NDArray[np.int64]) -> NDArray[np.float64]:
             return scores[positions].astype(np.float64)
@@ -80,29 +72,30 @@ RAREST_WORDS = 6
 
 
 def rank_lexical(
-    reader: SnapshotReader, query: str, mask: Mask | None, depth: int, shown: Shown | None = None,
-    coverage: float = 0.0,
-) -> Leg:  # fmt: skip
-    """Score every memory by BM25 over the query's tokens and rank the best allowed rows."""
-    tokens = tokenize(query)
-    slices = reader.look_up_terms(sorted(set(tokens)))
-    scores, ranking = rank(
-        tokens, lambda _: slices, reader.posting_positions, reader.posting_scores,
-        reader.count, depth, mask,
-    )  # fmt: skip
-    leg = Leg.of_scores(scores, ranking)
-    if shown is not None:
-        postings = reader.summary_postings
-        scores = score(tokens, reader.look_up_summary_terms, *postings, shown.size)
-        leg = join_legs(leg, scores, shown, reader.count, depth)
+    reader: SnapshotReader, query: str, mask: Mask | None, depth: int, coverage: float = 0.0
+) -> Leg:
+    """Score every row by BM25 over the query's tokens and rank the best that are searched.
+
+    `mask` says which rows are searched, as `Rows.searched`.
+    """
+    asked = sorted(set(tokenize(query)))
+    slices = reader.look_up_terms(asked)
+    scores = np.zeros(reader.end, dtype=np.float32)
+    add_scores(scores, slices, reader.posting_positions, reader.posting_scores)
+    if reader.summaries_in(mask) is not None:
+        beyond = scores[reader.count :]
+        add_scores(beyond, reader.look_up_summary_terms(asked), *reader.summary_postings)
     if reader.live is not None:
-        leg = join_live(reader, leg, reader.live.word_scores(query), depth)
+        scores[reader.first_live :] = reader.live.word_scores(query)
+    leg = Leg.of_scores(
+        scores, best_positions(scores, slices, reader.posting_positions, depth, mask)
+    )
     if not coverage or not leg.ranking.size:
         return leg
     if not query.isascii() and any(script_of(char) in UNSPACED for char in query):
         return leg
     known = [stop - start for start, stop in slices if stop > start]
-    frequencies = np.array(known + [0] * (len(set(tokens)) - len(known)), dtype=np.int64)
+    frequencies = np.array(known + [0] * (len(asked) - len(known)), dtype=np.int64)
     rarest = np.sort(idf(frequencies, reader.count))[-RAREST_WORDS:]
     share = float(leg.scores_at(leg.ranking[:1])[0] / rarest.sum())
     return leg._replace(trust=trust_words(share, coverage))
@@ -123,85 +116,85 @@ def rank_dense(
     query_vector: NDArray[np.float32],
     mask: Mask | None,
     depth: int,
-    shown: Shown | None = None,
     *,
     by_turns: bool = False,
     early_exit: bool = False,
 ) -> Leg:
-    """Rank the allowed memories and summaries by cosine to the query and return the best of them.
+    """Rank the rows that are searched by cosine to the query and return the best of them.
 
-    From `noctuary.embed.funnel.FUNNEL_MIN_ROWS` memories on the ranking is that of the funnel
-    (docs/decisions/0004); below, every memory is scored and the leg has `all_scores`. `early_exit`
+    From `noctuary.embed.funnel.FUNNEL_MIN_ROWS` memories on theirs is the ranking of the funnel
+    (docs/decisions/0004); below, every row is scored and the leg has `all_scores`. `early_exit`
     lets the tier answer alone where the threshold derived for it is reached. `by_turns` compares
     with a summary's turns instead of with its own vector.
     """
-    vectors, tier = reader.vectors, reader.tier
+    vectors, tier, count = reader.vectors, reader.tier, reader.count
     if vectors is None:
         return Leg.empty()
     if tier is None:
-        scores: NDArray[np.float32] = np.asarray(vectors @ query_vector, dtype=np.float32)
-        leg = Leg.of_scores(scores, top_positions(scores, depth, mask))
-    else:
-        exit_at = reader.tier_exits.get(tier.vectors.shape[1]) if early_exit else None
-        found = search(tier, vectors, query_vector, depth, mask, exit_at=exit_at)
+        scores = np.zeros(reader.end, dtype=np.float32)
+        scores[:count] = vectors @ query_vector
+        near = scores[:count]
+        scores[count:] = _score_beyond(reader, query_vector, mask, depth, near, by_turns=by_turns)
+        return Leg.of_scores(scores, top_positions(scores, depth, mask))
+    exit_at = reader.tier_exits.get(tier.vectors.shape[1]) if early_exit else None
+    inside = None if mask is None else mask[:count]
+    found = search(tier, vectors, query_vector, depth, inside, exit_at=exit_at).positions
+    rest = _score_beyond(reader, query_vector, mask, depth, None, by_turns=by_turns)
 
-        def cosines(positions: NDArray[np.int64]) -> NDArray[np.float64]:
-            return cosines_at(vectors, positions, query_vector).astype(float)
+    def cosines(positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        values, is_memory = np.empty(positions.shape), positions < count
+        values[is_memory] = cosines_at(vectors, positions[is_memory], query_vector)
+        values[~is_memory] = rest[positions[~is_memory] - count]
+        return values
 
-        leg = Leg(found.positions, cosines)
-    if shown is None or reader.summary_vectors is None:
-        return leg
-    arrays = reader.summaries.arrays
-    if by_turns and leg.all_scores is not None:
-        scores = score_all(arrays, leg.all_scores)
-    else:
-        scores = np.asarray(reader.summary_vectors @ query_vector, dtype=np.float32)
-        if by_turns:
-            scores = score_shortlist(arrays, vectors, query_vector, scores, shown, depth)
-    return join_legs(leg, scores, shown, reader.count, depth)
-
-
-def join_legs(leg: Leg, scores: NDArray[np.float32], shown: Shown, first: int, depth: int) -> Leg:
-    """Return one leg over what it had and the shown rows from `first` on, of scores (s,)."""
-    best = top_positions(scores, depth, shown)
-    ranking = np.concatenate([leg.ranking, best + first])
-    values = np.concatenate([leg.scores_at(leg.ranking), scores[best].astype(np.float64)])
-    ranking = ranking[np.lexsort((ranking, -values))[:depth]]
-
-    def scores_at(positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        found = np.zeros(positions.shape, dtype=np.float64)
-        inside = positions < first
-        found[inside] = leg.scores_at(positions[inside])
-        found[~inside] = scores[positions[~inside] - first]
-        return found
-
-    everyone = None if leg.all_scores is None else np.concatenate([leg.all_scores, scores])
-    return Leg(ranking, scores_at, everyone)
+    if rest.size:
+        best = top_positions(rest, depth, None if mask is None else mask[count:])
+        found = np.concatenate([found, best + count])
+        found = found[np.lexsort((found, -cosines(found)))[:depth]]
+    return Leg(found, cosines)
 
 
-def join_live(reader: SnapshotReader, leg: Leg, scores: NDArray[np.float32], depth: int) -> Leg:
-    """Return one leg over the snapshot and all live rows."""
-    everyone = np.ones(scores.size, dtype=np.bool_)
-    joined = join_legs(leg, scores, everyone, reader.first_live, depth)
-    # The quota of wings looks at snapshot and summaries alone.
-    return joined._replace(all_scores=leg.all_scores)
+def _score_beyond(
+    reader: SnapshotReader,
+    query_vector: NDArray[np.float32],
+    mask: Mask | None,
+    depth: int,
+    near: NDArray[np.float32] | None,
+    *,
+    by_turns: bool,
+) -> NDArray[np.float32]:
+    """Return the scores of summaries, 0 where none is searched, and of live rows behind them.
+
+    `near` are the cosines of all memories (n,); None where they are not known.
+    """
+    scores = np.zeros(reader.end - reader.count, dtype=np.float32)
+    summaries, live = np.split(scores, [reader.first_live - reader.count])
+    shown = reader.summaries_in(mask)
+    if shown is not None and by_turns and near is not None:
+        summaries[:] = score_all(reader.summaries.arrays, near)
+    elif shown is not None:
+        summaries[:] = reader.summary_vectors @ query_vector
+    if shown is not None and by_turns and near is None:
+        arrays, vectors = reader.summaries.arrays, cast("NDArray[np.float32]", reader.vectors)
+        summaries[:] = score_shortlist(arrays, vectors, query_vector, summaries, shown, depth)
+    if reader.live is not None:
+        live[:] = reader.live.vectors @ query_vector
+    return scores
+
+
+# An exact match is told by so many distinct tokens at least; one would lift every mention of a
+# name.
+MIN_EXACT_TOKENS = 2
 
 
 def find_exact_matches(
     reader: SnapshotReader, query: str, positions: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Tell which of the positions hold every token of the query, shape of `positions`."""
-    tokens = tokenize(query)
-    held = hold_every_token(tokens, reader.look_up_terms, reader.posting_positions, reader.count)
-    if positions.size and int(positions.max()) >= reader.count:
-        of_summaries = hold_every_token(
-            tokens, reader.look_up_summary_terms, reader.summary_postings[0], reader.summaries.size
-        )
-        of_live = np.zeros(reader.end - reader.first_live, dtype=np.bool_)
-        if reader.live is not None and len(set(tokens)) >= MIN_EXACT_TOKENS:
-            of_live = np.logical_and.reduce(reader.live.held(sorted(set(tokens))))
-        held = np.concatenate([held, of_summaries, of_live])
-    return held[positions]
+    tokens = sorted(set(tokenize(query)))
+    if len(tokens) < MIN_EXACT_TOKENS:
+        return np.zeros(positions.shape, dtype=np.bool_)
+    return np.logical_and.reduce(reader.holding(tokens, positions))
 
 
 # How near a summary's turns are to a query: the mean of the nearest two. One vector for a text of

@@ -161,18 +161,18 @@ class LiveRows:
         weights = idf(np.array(seen, dtype=np.int64), visible)
         return np.minimum(weights @ self.held(asked) / weights.sum(), 1.0)
 
-    def cosines(self, query: str, query_vector: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return every row's cosine to the query, (l,); 0 where there was no time for one."""
-        if not self._is_encoded:
-            self._is_encoded = True
-            scores = self.word_scores(query)
-            # Then the newest: rows stand by ascending id.
-            order = np.lexsort((-np.arange(scores.size), -scores))
-            found = self._encode([self.rows[i] for i in order.tolist()])
-            for place, row in enumerate(self.rows):
-                if row.content_hash in found:
-                    self.vectors[place] = found[row.content_hash]
-        return np.asarray(self.vectors @ query_vector, dtype=np.float32)
+    def encode(self, query: str) -> None:
+        """Encode the rows, once: as many as there is time for, what fits the query best first."""
+        if self._is_encoded:
+            return
+        self._is_encoded = True
+        scores = self.word_scores(query)
+        # Then the newest: rows stand by ascending id.
+        order = np.lexsort((-np.arange(scores.size), -scores))
+        found = self._encode([self.rows[i] for i in order.tolist()])
+        for place, row in enumerate(self.rows):
+            if row.content_hash in found:
+                self.vectors[place] = found[row.content_hash]
 
 
 class Seen(NamedTuple):

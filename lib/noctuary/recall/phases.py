@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.lexical.search import TermLookup
 from noctuary.recall.candidates import (
     SECONDS_PER_DAY,
     SECONDS_PER_HOUR,
@@ -530,27 +529,15 @@ def scope_codes(
 
 
 def keyword_coverage(
-    query_tokens: Sequence[str],
-    lookup: TermLookup,
-    posting_positions: NDArray[np.int32],
-    positions: Positions,
+    reader: SnapshotReader, query_tokens: Iterable[str], positions: Positions
 ) -> Scores:
-    """Return |K and terms(d)| / max(|K|, 1) of every memory asked for, in [0, 1] (section 7.5).
+    """Return |K and terms(d)| / max(|K|, 1) of every row asked for, in [0, 1] (section 7.5).
 
     K are the distinct tokens of the query as the index has them. The reference keeps only a-z, 0-9
     and underscores, so that a query in another script has no keywords there.
     """
-    held = np.zeros(positions.size, dtype=np.float64)
     tokens = sorted(set(query_tokens))
-    # Of the postings' own type: searching them by another one would copy them.
-    wanted = positions.astype(posting_positions.dtype)
-    for start, stop in lookup(tokens):
-        holders = posting_positions[start:stop]
-        if holders.size:
-            # A search for few candidates in a long, sorted list instead of a pass over all of it.
-            places = np.minimum(np.searchsorted(holders, wanted), holders.size - 1)
-            held += holders[places] == wanted
-    return held / max(len(tokens), 1)
+    return reader.holding(tokens, positions).sum(axis=0) / max(len(tokens), 1)
 
 
 def unit_of(values: NDArray[np.floating]) -> Scores:
@@ -588,25 +575,11 @@ def score_candidates(search: Search, text: str, dense: Leg) -> tuple[Positions, 
         most = int(inputs.usage_of(first).recent.max()) if first else 0
         rows, scores = score_two_pass(
             cosines, created, search.now_us, counts, most, reader.importance_at(positions),
-            _coverage(reader, text, positions), profile, search.k,
+            keyword_coverage(reader, tokenize(text), positions), profile, search.k,
         )  # fmt: skip
         positions = positions[rows]
     order = np.argsort(positions)
     return positions[order], scores[order]
-
-
-def _coverage(reader: SnapshotReader, text: str, positions: Positions) -> Scores:
-    tokens, held = tokenize(text), reader.posting_positions
-    coverage = keyword_coverage(tokens, reader.look_up_terms, held, positions)
-    inside = (positions >= reader.count) & (positions < reader.first_live)
-    if inside.any():
-        ordinals, words = positions[inside] - reader.count, reader.summary_postings[0]
-        coverage[inside] = keyword_coverage(tokens, reader.look_up_summary_terms, words, ordinals)
-    if reader.live is not None:
-        asked, live = sorted(set(tokens)), positions >= reader.first_live
-        shares = reader.live.held(asked).sum(axis=0) / max(len(asked), 1)
-        coverage[live] = shares[positions[live] - reader.first_live]
-    return coverage
 
 
 # A cross-encoder behind a hard time limit: reads query and memory together, scores each pair.

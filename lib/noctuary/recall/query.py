@@ -131,20 +131,35 @@ def _unknown(name: str, wanted: str, facet: Facet, own: Mask | None) -> RecallWa
 
 
 class Rows(NamedTuple):
-    """Which rows of the table one recall searches; live rows in its view are all searched."""
+    """Which rows of the table one recall searches."""
 
     allowed: Mask | None = None  # memories that the scope allows, shape (n,); None for all
     memories: Mask | None = None  # those that are searched, shape (n,); None for all
-    summaries: Mask | None = None  # summaries that are searched, shape (s,); None where none is
+    # All rows that are searched, shape (reader.end,); None for every memory, every live row and no
+    # summary.
+    searched: Mask | None = None
     hidden: NDArray[np.int64] | None = None  # positions of allowed memories that are not searched
     stands: NDArray[np.int64] | None = None  # what is searched in the place of each of these
 
+    @staticmethod
+    def of(
+        reader: SnapshotReader, allowed: Mask | None, memories: Mask | None,
+        summaries: Mask | None = None,
+    ) -> Rows:  # fmt: skip
+        """Return rows that search these memories (n,), these summaries (s,) and all live rows."""
+        if memories is None or reader.end == reader.count:
+            return Rows(allowed, memories, memories)
+        searched = np.zeros(reader.end, dtype=np.bool_)
+        searched[: reader.count] = memories
+        if summaries is not None:
+            searched[reader.count : reader.first_live] = summaries
+        searched[reader.first_live :] = True
+        return Rows(allowed, searched[: reader.count], searched)
+
     @property
     def is_empty(self) -> bool:
-        """Say whether nothing of the snapshot is searched."""
-        if self.summaries is not None and self.summaries.any():
-            return False
-        return self.memories is not None and not self.memories.any()
+        """Say whether nothing is searched."""
+        return self.searched is not None and not self.searched.any()
 
     def stands_for(self, position: int) -> int | None:
         """Return what is searched in the place of a memory; None where it is searched itself."""
@@ -203,7 +218,8 @@ def find_rows(
             hidden = np.concatenate([hidden, turns])
             summaries = reader.summaries.summary_of[turns].astype(np.int64)
             stands = np.concatenate([stands, reader.count + summaries])
-    return Rows(allowed, memories, shown, hidden if hidden.size else None, stands)
+    rows = Rows.of(reader, allowed, memories, shown)
+    return rows._replace(hidden=hidden if hidden.size else None, stands=stands)
 
 
 def through_hidden(

@@ -218,6 +218,29 @@ class SnapshotReader:
         """Return the slice of `summary_postings` of every known term, in the order asked."""
         return self._slices("summary_terms", terms)
 
+    def holding(self, tokens: Sequence[str], positions: NDArray[np.int64]) -> Mask:
+        """Tell which distinct token stands at which position, shape (tokens, positions)."""
+        held = np.zeros((len(tokens), positions.size), dtype=np.bool_)
+        for table, first, end in (
+            ("terms", 0, self.count), ("summary_terms", self.count, self.first_live)
+        ):  # fmt: skip
+            inside = np.flatnonzero((positions >= first) & (positions < end))
+            if not inside.size:
+                continue
+            postings = self.posting_positions if first == 0 else self.summary_postings[0]
+            # Of the postings' own type: searching them by another one would copy them.
+            wanted = (positions[inside] - first).astype(postings.dtype)
+            places = {token: place for place, token in enumerate(tokens)}
+            for token, start, stop in self.look_up(table, "term", "term, start, stop", tokens):
+                holders = postings[start:stop]
+                if holders.size:
+                    at = np.minimum(np.searchsorted(holders, wanted), holders.size - 1)
+                    held[places[token], inside] = holders[at] == wanted
+        if self.live is not None:
+            beyond = np.flatnonzero(positions >= self.first_live)
+            held[:, beyond] = self.live.held(tokens)[:, positions[beyond] - self.first_live]
+        return held
+
     def _slices(self, table: str, terms: Sequence[str]) -> list[tuple[int, int]]:
         distinct = list(dict.fromkeys(terms))
         rows = self.look_up(table, "term", "term, start, stop", distinct)
@@ -317,12 +340,10 @@ class SnapshotReader:
         return self._arrays["summary_posting.positions"], self._arrays["summary_posting.scores"]
 
     @shared
-    def summary_vectors(self) -> NDArray[np.float32] | None:
-        """Unit vectors of the summaries, (s, d); None without an encoder."""
-        if self.vectors is None:
-            return None
+    def summary_vectors(self) -> NDArray[np.float32]:
+        """Unit vectors of the summaries, (s, d), of a snapshot with vectors."""
         vectors = self._arrays["summary_vectors"]
-        if vectors.shape != (self.summaries.size, self.vectors.shape[1]):
+        if self.vectors is None or vectors.shape != (self.summaries.size, self.vectors.shape[1]):
             raise ValueError("vectors of summaries of another shape")
         return vectors
 
@@ -346,6 +367,19 @@ class SnapshotReader:
             found[inside] = self.summaries.arrays.confidences[positions[inside] - self.count]
         return found
 
+    def summaries_in(self, searched: Mask | None) -> Mask | None:
+        """Return which summaries (s,) are among rows that are searched; None where none is."""
+        shown = None if searched is None else searched[self.count : self.first_live]
+        return shown if shown is not None and shown.any() else None
+
+    @shared
+    def wing_codes(self) -> NDArray[np.int32]:
+        """Codes of the wings of memories and summaries, (first_live,)."""
+        codes = self.facets["wing"].codes
+        if self.first_live == self.count:
+            return codes
+        return np.concatenate([codes, codes[self.summaries.arrays.first_sources()]])
+
     def _are_summaries(self, positions: NDArray[np.int64]) -> Mask:
         return (positions >= self.count) & (positions < self.first_live)
 
@@ -357,9 +391,7 @@ class SnapshotReader:
         rows = vectors[np.minimum(positions, self.count - 1)].astype(np.float32)
         inside = (positions >= self.count) & (positions < self.first_live)
         if inside.any():
-            of_summaries = self.summary_vectors
-            assert of_summaries is not None
-            rows[inside] = of_summaries[positions[inside] - self.count]
+            rows[inside] = self.summary_vectors[positions[inside] - self.count]
         if self.live is not None:
             beyond = positions >= self.first_live
             rows[beyond] = self.live.vectors[positions[beyond] - self.first_live]

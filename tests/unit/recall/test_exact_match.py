@@ -7,42 +7,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.lexical.search import hold_every_token
 from noctuary.recall.engine import Recaller
-from noctuary.recall.legs import add_exact_match
+from noctuary.recall.legs import add_exact_match, find_exact_matches
 from noctuary.recall.profile import RetrievalProfile
 from tests.support.store import Store, memory, renumber
 
-POSTINGS = {"cat": [0, 1, 3], "eats": [1, 3], "fish": [3]}
 RRF = RetrievalProfile(fusion="rrf", graph_weight=0.0, importance_prior=0.0)
 
 
-def lookup(terms: list[str]) -> list[tuple[int, int]]:
-    starts, at = {}, 0
-    for term, places in POSTINGS.items():
-        starts[term] = (at, at + len(places))
-        at += len(places)
-    return [starts[t] for t in terms if t in starts]
-
-
-ALL = np.array([p for places in POSTINGS.values() for p in places], dtype=np.int32)
-
-
 @pytest.mark.parametrize(
-    ("tokens", "holders"),
+    ("query", "holders"),
     [
-        (["cat", "eats"], [1, 3]),
-        (["eats", "cat", "eats"], [1, 3]),
-        (["cat", "eats", "fish"], [3]),
-        (["cat"], []),
-        (["cat", "cat"], []),
-        (["cat", "unheard"], []),
-        ([], []),
+        ("cat eats", [1, 3]),
+        ("eats cat eats", [1, 3]),
+        ("cat eats fish", [3]),
+        ("cat", []),
+        ("cat cat", []),
+        ("cat unheard", []),
+        ("", []),
     ],
 )
-def test_holders_hold_every_distinct_token(tokens: list[str], holders: list[int]) -> None:
-    held = hold_every_token(tokens, lookup, ALL, 4)
-    assert np.flatnonzero(held).tolist() == holders
+def test_an_exact_match_holds_every_distinct_token(
+    dense_store: Store, query: str, holders: list[int]
+) -> None:
+    texts = ["cat", "cat eats", "bird", "fish cat eats"]
+    dense_store.publish(renumber([memory(text) for text in texts]))
+    reader = Recaller.open(dense_store.root).reader
+    found = find_exact_matches(reader, query, np.arange(4)[::-1])
+    assert np.flatnonzero(found[::-1]).tolist() == holders
 
 
 unit = st.floats(0, 1)

@@ -11,7 +11,7 @@ from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import encode_query
 from noctuary.recall.legs import fuse_convex, fuse_rrf, pool_candidates, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Scope, build_mask
+from noctuary.recall.query import Rows, Scope, build_mask
 from tests.support.store import Store
 
 QUERIES = (
@@ -30,9 +30,10 @@ def fused_by_hand(
     """Legs, fusion, order: nothing else."""
     reader, profile = recaller.reader, RetrievalProfile.off()
     mask, _ = build_mask(Scope(user=user), reader.facets, reader.created_at_us)
-    depth = min(profile.depth, reader.count)
+    depth, searched = min(profile.depth, reader.count), Rows.of(reader, mask, mask).searched
     vector = encode_query(recaller.paths, reader.manifest, query)
-    legs = (rank_lexical(reader, query, mask, depth), rank_dense(reader, vector, mask, depth))
+    lexical = rank_lexical(reader, query, searched, depth)
+    legs = (lexical, rank_dense(reader, vector, searched, depth))
     pool = pool_candidates([leg.ranking for leg in legs])
     weights = (profile.lexical_weight, profile.dense_weight)
     if fusion == "rrf":

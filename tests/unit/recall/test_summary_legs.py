@@ -1,4 +1,4 @@
-"""One ranking of memories and summaries, against a plain sort of both."""
+"""The words of summaries, and masks over summaries, against plain loops."""
 
 from __future__ import annotations
 
@@ -10,37 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.lexical.build import build_postings, build_postings_beside
-from noctuary.lexical.search import K1, B, score, top_positions
-from noctuary.recall.legs import Leg, join_legs
+from noctuary.lexical.search import K1, B, add_scores
 from noctuary.snapshot.arrays import SummaryArrays
 from noctuary.text.tokens import encode_tokens
 
-grades = st.sampled_from([-0.5, 0.0, 0.25, 0.5, 0.75, 1.0])
 words = st.lists(st.sampled_from(["a", "b", "c", "d", "e"]), max_size=6)
-
-
-@given(
-    st.lists(grades, min_size=1, max_size=12),
-    st.lists(st.tuples(grades, st.booleans()), max_size=8),
-    st.integers(1, 15),
-)
-def test_both_kinds_are_ranked_by_score_then_position(
-    memories: list[float], summaries: list[tuple[float, bool]], depth: int
-) -> None:
-    of_memories = np.array(memories, dtype=np.float32)
-    scores = np.array([s for s, _ in summaries], dtype=np.float32)
-    shown = np.array([b for _, b in summaries], dtype=np.bool_)
-    count = len(memories)
-    leg = Leg.of_scores(of_memories, top_positions(of_memories, depth))
-    joined = join_legs(leg, scores, shown, count, depth)
-    everyone = [(-s, p) for p, s in enumerate(memories) if s > 0]
-    everyone += [(-s, count + i) for i, (s, b) in enumerate(summaries) if b and s > 0]
-    assert joined.ranking.tolist() == [p for _, p in sorted(everyone)][:depth]
-    positions = np.arange(count + scores.size)
-    expected = np.concatenate([of_memories, scores]).astype(np.float64)
-    assert joined.scores_at(positions).tolist() == expected.tolist()
-    assert joined.all_scores is not None
-    assert joined.all_scores.tolist() == expected.tolist()
 
 
 @given(st.lists(words, min_size=1, max_size=8), st.lists(words, min_size=1, max_size=4), words)
@@ -51,7 +25,9 @@ def test_a_summarys_words_weigh_what_they_weigh_in_the_corpus(
     beside = build_postings_beside(
         map(encode_tokens, texts), build_postings(map(encode_tokens, corpus))
     )
-    found = score(query, beside.ranges, beside.positions, beside.scores, len(texts))
+    found = np.zeros(len(texts), dtype=np.float32)
+    ranges = beside.ranges(sorted(set(query)))
+    add_scores(found, ranges, beside.positions, beside.scores)
     mean = sum(map(len, texts)) / len(texts)
     for i, text in enumerate(texts):
         counts, expected = Counter(text), 0.0

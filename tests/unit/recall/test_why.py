@@ -221,7 +221,7 @@ def test_a_standing_is_the_rank_of_the_leg_itself(dense_store: Store) -> None:
         if wing is not None:
             codes = reader.facets["wing"].codes
             mask = np.asarray(codes == reader.facets["wing"].values.index(wing))
-        searched = Rows(mask, mask)
+        searched = Rows(mask, mask, mask)
         for query in ("kitten violin", "trip walnut meadow"):
             found = recaller.recall(query, 100, profile=profile, scope=Scope(wing=wing)).memories
             assert found

@@ -159,7 +159,7 @@ def test_successors_come_with_their_evidence_and_in_chains(home: Path) -> None:
     def successors(mask: list[bool] | None) -> dict[int, tuple[int, str, int]]:
         shown = None if mask is None else np.array(mask)
         query = Query("", 1, RetrievalProfile(), "test", Scope(), "relevance", None, True)
-        graph, rows = SnapshotGraph(recaller.reader), Rows(shown, shown)
+        graph, rows = SnapshotGraph(recaller.reader), Rows(shown, shown, shown)
         search = Search(recaller.reader, graph, query, recaller.inputs_now(), rows=rows)
         found = search.successors_of(np.array([0], dtype=np.int64))
         return {older: (s.newer, s.reason, s.evidence) for older, s in found.items()}
