@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from hypothesis import given
