@@ -80,7 +80,7 @@ READ_SIDE = frozenset(
         "core.settings", "core.sqlite", "core.store", "core.types",
         "text.dates", "text.flags", "text.marks", "text.tokens",
         "sources.live",
-        "embed.fingerprint", "embed.funnel", "embed.lean",
+        "embed.fingerprint", "embed.lean",
         "lexical.search",
         "usage.access_log", "usage.reader",
         "graph.fold", "graph.sessions", "graph.successors", "graph.walk", "graph.word_lists",
@@ -93,6 +93,8 @@ READ_SIDE_LAZILY = frozenset(
     {
         # Where something was archived; without archive.sqlite it is not loaded.
         "compact.archive",
+        # Where the store is large enough for a short tier.
+        "embed.funnel",
         # Where a provider made the snapshot's vectors, it is asked for the query's.
         "embed.hosted", "work.http",
         # Where the store has something that the snapshot lacks.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError
 from noctuary.core.manifest import Manifest
 from noctuary.core.store import StorePaths
-from noctuary.core.types import UNDATED_US, MemoryRecord
+from noctuary.core.types import LIVE_KINDS, UNDATED_US, MemoryRecord
 from noctuary.embed.fingerprint import HOSTED_POOLING, EncoderFingerprint, require_same
 from noctuary.embed.lean import HEADER_FILE, LeanEncoder, WarmEncoder, read_header
 from noctuary.recall.query import Mask
@@ -108,7 +108,7 @@ class Inputs(NamedTuple):
 
     def with_store(self, settings: Settings) -> Inputs:
         """Return the inputs of a recall that people ask for: the store itself among them."""
-        if not settings.live.enabled:
+        if not settings.live.enabled or self.reader.manifest.source.get("kind") not in LIVE_KINDS:
             return self
 
         def look() -> LiveState | None:

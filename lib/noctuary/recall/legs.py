@@ -8,7 +8,6 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.embed.funnel import cosines_at, search
 from noctuary.graph.sessions import (
     COMPANY_WEIGHT,
     CONTEXT_WEIGHT,
@@ -136,6 +135,8 @@ def rank_dense(
         near = scores[:count]
         scores[count:] = _score_beyond(reader, query_vector, mask, depth, near, by_turns=by_turns)
         return Leg.of_scores(scores, top_positions(scores, depth, mask))
+    from noctuary.embed.funnel import cosines_at, search
+
     exit_at = reader.tier_exits.get(tier.vectors.shape[1]) if early_exit else None
     inside = None if mask is None else mask[:count]
     found = search(tier, vectors, query_vector, depth, inside, exit_at=exit_at).positions
@@ -231,6 +232,8 @@ def score_shortlist(
     depth: int,
 ) -> NDArray[np.float32]:
     """Return scores (s,): by their turns for the best by their `own` vectors, 0 for others."""
+    from noctuary.embed.funnel import cosines_at
+
     found = np.sort(top_positions(own, SHORTLIST_FACTOR * depth, shown))
     scores = np.zeros(own.size, dtype=np.float32)
     if found.size:

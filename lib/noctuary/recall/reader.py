@@ -20,7 +20,6 @@ from noctuary.core.manifest import Manifest, Pointer, quick_check, read_manifest
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import StorePaths, is_snapshot_id
 from noctuary.core.types import DAMAGED_TEXT, published_text, summary_id
-from noctuary.embed.funnel import PrefixTier
 from noctuary.graph.sessions import Posting, SessionArrays
 from noctuary.graph.walk import GraphArrays, MentionArrays, Name, NameTable, subjects_of
 from noctuary.recall.candidates import SummaryView
@@ -30,6 +29,7 @@ from noctuary.recall.result import Calibration
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
 
 if TYPE_CHECKING:
+    from noctuary.embed.funnel import PrefixTier
     from noctuary.graph.successors import SupersessionIndex
     from noctuary.recall.live import LiveRows
 
@@ -151,6 +151,8 @@ class SnapshotReader:
         self.tier: PrefixTier | None = None
         self.tier_exits: dict[int, float | None] = {}
         if tier := group_arrays(arrays, "tier"):
+            from noctuary.embed.funnel import PrefixTier
+
             self.tier = PrefixTier(**tier)
             exits = parse_json((directory / layout.TIER_EXITS_FILE).read_text(encoding="utf-8"))
             self.tier_exits = {int(dim): at for dim, at in exits.items()}

@@ -22,7 +22,7 @@ from noctuary.core.manifest import Manifest
 from noctuary.core.settings import CorpusSettings, LiveSettings, SourceSettings
 from noctuary.core.sqlite import FileIdentity, identify, open_foreign
 from noctuary.core.store import DatabaseName, StorePaths, name_source, names_postgres
-from noctuary.core.types import MemoryRecord
+from noctuary.core.types import LIVE_KINDS, MemoryRecord
 from noctuary.text.flags import MARKS, mark_sql, rows_sql
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ KEPT = 32  # snapshots whose last look is remembered: a process serves one store
 # A file last written this long before the night read it holds nothing that the night missed.
 _READ_MARGIN_US = 120_000_000
 
-_SQLITE, _POSTGRES = "claude-memory-sqlite", "claude-memory-postgres"
+_SQLITE = LIVE_KINDS[0]
 
 _Key = tuple[str, str, LiveSettings]
 # The state of the store's files, until when the look counts (`time.monotonic`), and what it saw.
@@ -337,7 +337,7 @@ def look_now(
     """Return what the store has beyond a snapshot, None where nothing; a fault is part of it."""
     made_of = snapshot.manifest.source
     since, kind = _since(made_of), made_of.get("kind")
-    if not live.enabled or since is None or kind not in (_SQLITE, _POSTGRES):
+    if not live.enabled or since is None or kind not in LIVE_KINDS:
         return None
     key = (str(paths.root), snapshot.manifest.digest, live)
     path = Path(str(made_of["location"])) if kind == _SQLITE else None
