@@ -70,10 +70,11 @@ class Asker:
         ranking = rank_alone(
             reader, self._graph, RetrievalProfile(), mask, self._inputs.query_vector, text, DEPTH
         )
+        vector = self._inputs.query_vector(text)
         begin = time.perf_counter()
-        calibration, encode = self.recaller.calibration, self._inputs.query_vector
+        calibration = self.recaller.calibration
         measures = {} if calibration is None else calibration.measures
-        how: Any = {"measures": measures, "encode": encode}
+        how: Any = {"measures": measures, "vector": vector}
         shipped = score_answer(reader, self._graph, text, mask, ranking, **how)
         self.score_ms.append((time.perf_counter() - begin) * 1000)
         alone = ranking._replace(dense=Leg.empty())

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.core.errors import EncoderError
 from noctuary.graph.fold import fold_name
 from noctuary.graph.sessions import spoken_by
 from noctuary.graph.walk import link_query
@@ -142,7 +140,7 @@ def score_answer(
     ranking: BaseRanking,
     *,
     measures: Mapping[str, Measure],
-    encode: Callable[[str], NDArray[np.float32]] | None = None,
+    vector: NDArray[np.float32] | None = None,
     shown: NDArray[np.int64] = _NONE,
 ) -> Scored | None:
     """Return how sure the snapshot may be that it holds an answer; None where none can tell.
@@ -151,18 +149,17 @@ def score_answer(
     hides counts, because it can be had.
 
     `mask` (n,) is what the scope allows; a dense leg that ranked nothing leaves words alone.
-    `measures` says by signal what scores are measured by; another signal is not scored. `encode`
-    returns the query's vector, which is known by now; `shown` are the positions, summaries and live
-    rows among them, whose own scores are wanted.
+    `measures` says by signal what scores are measured by; another signal is not scored. `vector` is
+    the query's, if it has one; `shown` are the positions, summaries and live rows among them, whose
+    own scores are wanted.
     """
     found = read_features(reader, query, mask, ranking, shown)
     measure = measures.get(found.signal)
     if measure is None:
         return None
     likeness = None
-    if encode is not None and measure.direction and found.signal == WORDS_AND_VECTORS:
-        with suppress(EncoderError, OSError, ValueError):  # without it, as usual as any prompt
-            likeness = find_likeness(encode(query), measure)
+    if vector is not None and measure.direction and found.signal == WORDS_AND_VECTORS:
+        likeness = find_likeness(vector, measure)
     supports = find_supports(found, measure, likeness)
     attribution = _attribute(reader, graph, query, mask)
     best = float(supports.max(initial=-math.inf))

@@ -149,6 +149,7 @@ class Search:
         self.guard: GuardResult | None = None
         self.base: BaseRanking | None = None  # the ranking before the phases
         self.ledger = Ledger()
+        self.vectors: dict[str, NDArray[np.float32]] = {}  # of the texts that were asked
         self.total_in = 0
         self._ids: dict[int, str] = {}
 
@@ -742,8 +743,12 @@ class Recaller:
                 run.warn(code, f"{guard.message}; {rest}")
                 return not strict
 
+        vectors = search.vectors
+
         def encode(text: str) -> NDArray[np.float32]:
-            return inputs.query_vector(text, run.left_ms())
+            if text not in vectors:
+                vectors[text] = inputs.query_vector(text, run.left_ms())
+            return vectors[text]
 
         search.encode = encode
         return True
@@ -759,8 +764,7 @@ class Recaller:
             found = score_answer(
                 search.reader, self._graph, search.query.text, search.rows.allowed, base,
                 measures=self.calibration.measures,
-                # Known from the dense leg: nobody is asked again.
-                encode=lambda text: search.inputs.query_vector(text, 0.0),
+                vector=search.vectors.get(search.query.text),
                 shown=search.candidates.first(search.k).positions,
             )  # fmt: skip
             if found is None:
