@@ -1,0 +1,698 @@
+"""`recall` as hooks and agents call it: arguments, faults, logs, results."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import noctuary
+from noctuary.core import store as layout
+from noctuary.core.manifest import read_pointer
+from noctuary.core.sqlite import WAIT_AT_MOST_S
+from noctuary.recall import api
+from noctuary.recall.api import recall
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.result import GraphHit, LegHit, RecalledMemory, RecallResult, RecallWarning
+from noctuary.snapshot.publish import rollback
+from noctuary.text import secrets as sensitivity
+from tests.support.damage import change_array
+from tests.support.store import Store, household, memory, new_store, renumber
+
+
+def codes(result: RecallResult) -> list[str]:
+    return [w.code for w in result.warnings]
+
+
+def ids(result: RecallResult) -> list[int | str]:
+    return [m.id for m in result.memories]
+
+
+def logged(store: Store) -> list[tuple[str, int, str]]:
+    with closing(sqlite3.connect(store.paths.access_log)) as log:
+        return log.execute(
+            "SELECT memory_id, rank, snapshot_id FROM retrievals ORDER BY position"
+        ).fetchall()
+
+
+def files_below(root: Path) -> dict[str, tuple[int, int]]:
+    return {
+        str(p.relative_to(root)): (p.stat().st_size, p.stat().st_mtime_ns)
+        for p in root.rglob("*")
+        if p.is_file()
+    }
+
+
+def test_the_only_store_answers(dense_store: Store) -> None:
+    result = recall("spare key")
+    assert ids(result)[0] == 101
+    assert result.store == str(dense_store.root)
+    assert codes(result) == ["user_required"]
+
+
+@pytest.mark.parametrize("name", ["path", "text", "name"])
+def test_a_store_is_named_by_path_or_name(dense_store: Store, name: str) -> None:
+    store = {"path": dense_store.root, "text": str(dense_store.root), "name": "house"}[name]
+    assert ids(recall("spare key", store=store))[0] == 101
+
+
+def test_every_argument_reaches_the_ranking(dense_store: Store) -> None:
+    assert len(recall("door", 1).memories) == 1
+    assert {m.wing for m in recall("door flight", wing="home").memories} == {"home"}
+    assert {m.wing for m in recall("flight Atlas", wing="work").memories} == {"work"}
+    assert {m.room for m in recall("key", room="hall").memories} == {"hall"}
+    assert {m.category for m in recall("flight", category="turn").memories} == {"turn"}
+    assert 106 in ids(recall("door code", user="ana"))
+    assert 106 not in ids(recall("door code", user="ben"))
+    assert ids(recall("door", sort_by="recency", user="ben", deadline_ms=0.0))[0] == 107
+    early = datetime(2026, 1, 3, tzinfo=UTC)
+    assert 104 not in ids(recall("Nina", as_of=early))
+    assert ids(recall("cat", profile=RetrievalProfile(dense_weight=0.0))) == []
+    assert "deadline_dense" in codes(recall("cat", deadline_ms=0.0))
+
+
+def test_configured_ranking_is_used_unless_a_profile_is_given(
+    dense_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCTUARY_RECALL_FUSION", "rrf")
+    assert recall("key").profile["fusion"] == "rrf"
+    assert recall("key", profile=RetrievalProfile(fusion="cc")).profile["fusion"] == "cc"
+    assert recall("key", profile={"rrf_k": 10}).profile["fusion"] == "rrf"
+
+
+@pytest.mark.parametrize(("argument", "value"), [("k", -1), ("sort_by", "date")])
+def test_arguments_that_no_store_could_honour_are_errors(
+    dense_store: Store, argument: str, value: object
+) -> None:
+    arguments: dict[str, object] = {argument: value}
+    with pytest.raises(ValueError, match=argument):
+        recall("key", **arguments)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(("argument", "value"), [("k", -1), ("sort_by", "date")])
+def test_they_are_errors_in_a_home_without_a_store_too(
+    home: Path, argument: str, value: object
+) -> None:
+    arguments: dict[str, object] = {argument: value}
+    with pytest.raises(ValueError, match=argument):
+        recall("key", **arguments)  # pyright: ignore[reportArgumentType]
+
+
+def test_what_was_recalled_is_logged_in_order(dense_store: Store) -> None:
+    result = recall("spare key flight", 3)
+    expected = [
+        (str(m.id), rank, result.snapshot_id) for rank, m in enumerate(result.memories, start=1)
+    ]
+    assert logged(dense_store) == expected
+
+
+def test_a_dry_run_writes_nothing_at_all(dense_store: Store) -> None:
+    before = files_below(dense_store.root)
+    assert recall("spare key", dry_run=True).memories
+    assert files_below(dense_store.root) == before
+
+
+def test_logging_can_be_switched_off(dense_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOCTUARY_RECALL_LOG_RETRIEVALS", "no")
+    before = files_below(dense_store.root)
+    assert recall("spare key").memories
+    assert files_below(dense_store.root) == before
+
+
+def test_an_empty_answer_is_not_logged(dense_store: Store) -> None:
+    recall("spare key", wing="elsewhere")
+    recall("")
+    assert not dense_store.paths.access_log.exists()
+
+
+def test_recall_writes_only_to_the_access_log(dense_store: Store) -> None:
+    before = set(files_below(dense_store.root))
+    recall("spare key")
+    assert {p.split("-")[0] for p in set(files_below(dense_store.root)) - before} == {
+        "access.sqlite"
+    }
+
+
+def test_a_snapshot_published_meanwhile_is_picked_up(dense_store: Store) -> None:
+    first = recall("spare key")
+    new = dense_store.publish(renumber([memory("The spare key is at the neighbour's.")], 500))
+    second = recall("spare key")
+    assert (second.snapshot_id, ids(second)) == (new, [500])
+    assert second.snapshot_id != first.snapshot_id
+
+
+def test_a_rollback_is_picked_up(dense_store: Store) -> None:
+    first = read_pointer(dense_store.paths).snapshot_id
+    dense_store.publish(renumber([memory("The spare key is at the neighbour's.")], 500))
+    assert ids(recall("spare key")) == [500]
+    rollback(dense_store.paths)
+    result = recall("spare key")
+    assert result.snapshot_id == first
+    assert ids(result)[0] == 101
+
+
+def test_several_stores_are_a_warning_and_the_last_published_answers(
+    home: Path, dense_store: Store
+) -> None:
+    other = new_store(home / "other")
+    other.publish(renumber([memory("The spare key is under the mat.")], 900))
+    os.utime(dense_store.paths.current, ns=(1, 1))
+    result = recall("spare key")
+    assert ids(result) == [900]
+    assert "store_guessed" in codes(result)
+    (warning,) = (w for w in result.warnings if w.code == "store_guessed")
+    assert "other" in warning.message
+    assert "store_guessed" not in codes(recall("spare key", store="other"))
+
+
+def test_the_store_variable_decides_among_several(
+    home: Path, dense_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_store(home / "other").publish(renumber([memory("Another spare key.")], 900))
+    monkeypatch.setenv("NOCTUARY_STORE", "house")
+    result = recall("spare key")
+    assert ids(result)[0] == 101
+    assert "store_guessed" not in codes(result)
+
+
+def test_package_function_and_attribute_are_all_callable(dense_store: Store) -> None:
+    from noctuary import recall as attribute
+
+    package = importlib.import_module("noctuary.recall")
+    wanted = ids(recall("spare key"))
+    assert ids(attribute("spare key")) == wanted
+    assert ids(package("spare key")) == wanted  # pyright: ignore[reportCallIssue]
+    assert ids(noctuary.recall("spare key")) == wanted
+    assert package.api is api
+
+
+def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="remember"):
+        _ = noctuary.remember  # pyright: ignore[reportAttributeAccessIssue]
+    assert set(noctuary.__all__) == {
+        "Context", "Expansion", "RecallResult", "RecallWarning", "RecalledMemory",
+        "RetrievalProfile", "SensitiveAnswer", "SensitiveMemory", "__version__", "assemble",
+        "expand", "inject", "recall", "recall_sensitive", "register_hook",
+    }  # fmt: skip
+    assert noctuary.RecallResult is RecallResult
+
+
+@pytest.mark.parametrize(
+    ("flags", "dry_run", "scans"),
+    [
+        ({}, False, 0),
+        ({"replay_log": True, "query_expansion_enabled": True}, False, 1),
+        ({"replay_log": True, "query_expansion_enabled": True}, True, 0),
+    ],
+)
+def test_a_question_is_scanned_once_and_only_where_it_would_be_kept(
+    dense_store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: dict[str, bool],
+    dry_run: bool,
+    scans: int,
+) -> None:
+    scanned: list[str] = []
+    monkeypatch.setattr(sensitivity, "find_text_sensitivity", scanned.append)
+    assert recall("spare key", profile=flags, dry_run=dry_run).memories
+    assert scanned == ["spare key"] * scans
+
+
+QUERIES = ("spare key", "Nina leads", "flight", "door code")
+
+
+def message(result: RecallResult, code: str) -> str:
+    return next(w.message for w in result.warnings if w.code == code)
+
+
+def serving(store: Store) -> Path:
+    return store.snapshot(read_pointer(store.paths).snapshot_id)
+
+
+def test_an_empty_home_says_what_to_run(home: Path) -> None:
+    result = recall("key")
+    assert result.memories == ()
+    assert codes(result) == ["no_snapshot"]
+    assert "noctuary nightly" in message(result, "no_snapshot")
+    assert result.phase_timing_ms["total"] >= 0
+
+
+def test_a_home_that_does_not_exist_is_an_empty_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCTUARY_HOME", str(home / "nowhere"))
+    assert codes(recall("key")) == ["no_snapshot"]
+    assert not (home / "nowhere").exists()
+
+
+@pytest.mark.parametrize("value", ["~nobody-of-that-name/x", "relative/home", "/dev/null", "/"])
+def test_any_home_is_answered(home: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("NOCTUARY_HOME", value)
+    result = recall("key")
+    assert result.memories == ()
+    assert codes(result)[-1] in {"no_snapshot", "store_unreadable"}
+
+
+@pytest.mark.parametrize("name", ["nowhere", "/no/such/store", "../x", "", ".", "/dev/null"])
+def test_a_store_that_is_not_there_is_answered(home: Path, name: str) -> None:
+    result = recall("key", store=name)
+    assert result.memories == ()
+    assert codes(result)[-1] in {"no_snapshot", "store_unreadable"}
+
+
+def test_a_store_that_never_published_is_answered(empty_store: Store) -> None:
+    assert codes(recall("key", store=empty_store.root)) == ["no_snapshot"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"null", b"\x00" * 64, b"\xff", b'{"snapshot_id": 5}'],
+)
+def test_a_corrupt_pointer_falls_back_to_what_is_published(
+    dense_store: Store, content: bytes
+) -> None:
+    dense_store.paths.current.write_bytes(content)
+    result = recall("spare key")
+    assert result.memories[0].id == 101
+    assert "snapshot_fallback" in codes(result)
+
+
+def test_a_pointer_with_a_number_for_a_name_falls_back(dense_store: Store) -> None:
+    pointer = dense_store.paths.current
+    pointer.write_text(pointer.read_text().replace('"publish"', "7"))
+    assert "snapshot_fallback" in codes(recall("spare key"))
+
+
+def test_a_pointer_that_is_a_directory_is_answered(dense_store: Store) -> None:
+    dense_store.paths.current.unlink()
+    dense_store.paths.current.mkdir()
+    assert recall("spare key", store=dense_store.root).memories[0].id == 101
+
+
+def test_a_half_deleted_snapshot_falls_back_to_the_older(dense_store: Store) -> None:
+    older = read_pointer(dense_store.paths).snapshot_id
+    dense_store.publish(renumber([memory("Another spare key.")], 900))
+    (serving(dense_store) / layout.ROWS_FILE).unlink()
+    result = recall("spare key")
+    assert (result.snapshot_id, result.memories[0].id) == (older, 101)
+    assert layout.ROWS_FILE in message(result, "snapshot_fallback")
+    assert "snapshot_fallback" in codes(recall("spare key"))
+
+
+@pytest.mark.parametrize("damage", ["empty", "gone", "all gone"])
+def test_with_everything_damaged_the_answer_is_a_warning(dense_store: Store, damage: str) -> None:
+    dense_store.publish(renumber([memory("Another spare key.")], 900))
+    for directory in dense_store.paths.snapshots.iterdir():
+        if damage == "empty":
+            shutil.rmtree(directory)
+            directory.mkdir()
+        elif damage == "gone":
+            (directory / layout.MANIFEST_FILE).unlink()
+        else:
+            shutil.rmtree(directory)
+    result = recall("spare key")
+    assert result.memories == ()
+    assert codes(result) == ["store_unreadable"]
+    assert "noctuary" in message(result, "store_unreadable")
+
+
+def _flip(path: Path, offset: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 0x55
+    path.chmod(0o644)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("file", [layout.ROWS_FILE, layout.MANIFEST_FILE, "CURRENT"])
+def test_flipped_bytes_anywhere_in_a_file_never_reach_the_caller_as_an_exception(
+    home: Path, dense_store: Store, file: str
+) -> None:
+    """Sizes stay, so the quick check sees nothing; what opens must still answer or warn."""
+    directory = serving(dense_store)
+    target = dense_store.paths.current if file == "CURRENT" else directory / file
+    original, stamp = target.read_bytes(), target.stat().st_mtime_ns
+    step = max(len(original) // 60, 1)
+    outcomes: set[bool] = set()
+    for number, offset in enumerate(range(0, len(original), step)):
+        _flip(target, offset)
+        # Another stamp of the pointer, so that the snapshot is opened afresh.
+        os.utime(dense_store.paths.current, ns=(number + 1, number + 1))
+        for query in QUERIES:
+            result = recall(query, user="ana", dry_run=True)
+            assert isinstance(result, RecallResult)
+            outcomes.add(bool(result.memories))
+        target.write_bytes(original)
+    os.utime(target, ns=(stamp, stamp))
+    assert True in outcomes
+
+
+def _places(content: bytes, name: str) -> list[int]:
+    """Return where to flip: in a header (lengths, types that do not fit), or in the values."""
+    if name == layout.VECTORS_FILE:
+        return [*range(0, 128, 8), *range(128, len(content), max((len(content) - 128) // 20, 1))]
+    begin = 8 + int.from_bytes(content[:8], "little")
+    if name == "header":
+        return [*range(8), *range(8, begin, begin // 60)]
+    start, end = json.loads(content[8:begin])[name]["data_offsets"]
+    return [*range(begin + start, begin + end, max((end - start) // 20, 1))]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        layout.VECTORS_FILE,
+        "header",
+        "posting.positions",
+        "posting.scores",
+        "created_at_us",
+        "importance",
+        "facet.user",
+        "graph.indptr",
+        "graph.targets",
+        "graph.relations",
+        "graph.concepts",
+    ],
+)
+def test_flipped_bytes_in_an_array_never_reach_the_caller_as_an_exception(
+    dense_store: Store, name: str
+) -> None:
+    target = serving(dense_store) / (name if name == layout.VECTORS_FILE else layout.ARRAYS_FILE)
+    original = target.read_bytes()
+    for number, offset in enumerate(_places(original, name)):
+        _flip(target, offset)
+        os.utime(dense_store.paths.current, ns=(number + 1, number + 1))
+        for query in QUERIES:
+            result = recall(query, user="ana", dry_run=True)
+            assert all(0.0 <= m.final_score <= 1.0 for m in result.memories)
+        target.write_bytes(original)
+
+
+def _with_odd_numbers(values: NDArray[Any]) -> NDArray[Any]:
+    values.reshape(-1)[:5] = [np.nan, np.inf, -np.inf, -3.0, 1e30]
+    return values
+
+
+@pytest.mark.parametrize("sort_by", ["relevance", "importance", "recency"])
+def test_scores_stay_in_range_whatever_the_arrays_hold(dense_store: Store, sort_by: str) -> None:
+    directory = serving(dense_store)
+    for name in ("importance", "posting.scores", layout.VECTORS_FILE):
+        change_array(directory, name, _with_odd_numbers)
+    os.utime(dense_store.paths.current, ns=(1, 1))
+    with np.errstate(all="ignore"):
+        for query in QUERIES:
+            result = recall(query, 14, sort_by=sort_by, user="ana", dry_run=True)
+            assert all(0.0 <= m.final_score <= 1.0 for m in result.memories)
+            assert all(0.0 <= m.relevance <= 1.0 for m in result.memories)
+
+
+def test_damage_below_the_quick_check_is_a_warning_that_names_the_snapshot(
+    dense_store: Store,
+) -> None:
+    path = serving(dense_store) / layout.ROWS_FILE
+    path.chmod(0o644)
+    with closing(sqlite3.connect(path)) as rows, rows:
+        rows.execute("UPDATE memories SET memory_id = 'not a number' WHERE position = 0")
+    result = recall("spare key", wing="home")
+    assert result.memories == ()
+    assert serving(dense_store).name in message(result, "snapshot_damaged")
+
+
+def test_bad_settings_leave_the_defaults_in_force(
+    dense_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCTUARY_RECALL_FUSION", "sum")
+    result = recall("spare key")
+    assert result.memories[0].id == 101
+    assert result.profile["fusion"] == "cc"
+    assert "recall.fusion" in message(result, "bad_settings")
+
+
+@pytest.mark.parametrize("content", ["[recall", "recall = 1", "[recal]\nfusion = 'cc'", "\x00"])
+def test_a_bad_settings_file_is_a_warning(home: Path, dense_store: Store, content: str) -> None:
+    (home / "noctuary.toml").write_text(content)
+    result = recall("spare key")
+    assert result.memories[0].id == 101
+    assert "bad_settings" in codes(result)
+
+
+def test_a_settings_file_that_is_not_there_is_a_warning(
+    home: Path, dense_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (home / "nothing.toml", home):
+        monkeypatch.setenv("NOCTUARY_CONFIG", str(path))
+        assert "bad_settings" in codes(recall("spare key"))
+
+
+def test_a_warning_of_the_build_is_not_lost(home: Path) -> None:
+    store = new_store(home / "house")
+    store.publish(household())
+    assert "dense_unavailable" in codes(recall("spare key"))
+
+
+NOBODY = 65534
+
+
+def fault(result: RecallResult) -> str:
+    assert result.memories[0].id == 101
+    (warning,) = (w for w in result.warnings if w.code == "access_log")
+    return warning.message
+
+
+def test_a_locked_log_is_a_warning_and_does_not_stall(plain_store: Store) -> None:
+    recall("spare key")
+    with closing(sqlite3.connect(plain_store.paths.access_log)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        started = time.perf_counter()
+        assert "locked" in fault(recall("spare key"))
+        assert time.perf_counter() - started < WAIT_AT_MOST_S + 1.0
+        other.rollback()
+    result = recall("spare key")
+    assert "access_log" not in [w.code for w in result.warnings]
+    with closing(sqlite3.connect(plain_store.paths.access_log)) as log:
+        ranks = [row[0] for row in log.execute("SELECT rank FROM retrievals ORDER BY position")]
+    # What the lock kept out has landed with the next.
+    assert ranks == [*range(1, len(result.memories) + 1)] * 3
+
+
+def test_a_locked_new_log_is_a_warning(plain_store: Store) -> None:
+    with closing(sqlite3.connect(plain_store.paths.access_log)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        assert "locked" in fault(recall("spare key"))
+        other.rollback()
+
+
+def test_a_damaged_log_is_a_warning(plain_store: Store) -> None:
+    plain_store.paths.access_log.write_bytes(b"this is no database, however long it is" * 100)
+    assert "not a database" in fault(recall("spare key"))
+
+
+def test_a_log_without_its_table_is_a_warning(plain_store: Store) -> None:
+    recall("spare key")
+    with closing(sqlite3.connect(plain_store.paths.access_log)) as other, other:
+        other.execute("DROP TABLE retrievals")
+    assert "no such table" in fault(recall("spare key"))
+
+
+def test_a_directory_in_the_log_s_place_is_a_warning(plain_store: Store) -> None:
+    plain_store.paths.access_log.mkdir()
+    assert "unable to open" in fault(recall("spare key"))
+
+
+@pytest.fixture
+def shared_home() -> Iterator[Path]:
+    """A home that another user may read: pytest's own directories are closed to others."""
+    home = Path(tempfile.mkdtemp(prefix="noctuary-home-"))
+    home.chmod(0o755)
+    new_store(home / "house").publish(household())
+    for path in home.rglob("*"):
+        path.chmod(path.stat().st_mode | (0o055 if path.is_dir() else 0o044))
+    yield home
+    shutil.rmtree(home)
+
+
+def recall_elsewhere(home: Path, first: str) -> RecallResult | dict[str, object]:
+    """Recall in a process of its own after running `first` there; the result as JSON values.
+
+    The snapshot is opened before: another user may not be able to import anything.
+    """
+    code = f"""
+import json, os, resource
+from noctuary import recall
+recall("spare key", dry_run=True)
+{first}
+result = recall("spare key")
+print(json.dumps(result.to_json()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "NOCTUARY_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd="/",
+    )
+    return json.loads(done.stdout)
+
+
+def logged_fault(result: object) -> str:
+    assert isinstance(result, dict)
+    assert result["memories"][0]["id"] == 101
+    (text,) = (w["message"] for w in result["warnings"] if w["code"] == "access_log")
+    return text
+
+
+def test_a_full_disk_is_a_warning(shared_home: Path) -> None:
+    """No file of that process may grow beyond a kilobyte: less than SQLite's first page."""
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))"
+    assert "not logged" in logged_fault(recall_elsewhere(shared_home, limit))
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_read_only_store_is_a_warning(shared_home: Path, exists: bool) -> None:
+    if exists:
+        assert isinstance(recall_elsewhere(shared_home, ""), dict)
+    for directory in (shared_home, shared_home / "house"):
+        directory.chmod(0o555)
+    log = shared_home / "house" / "access.sqlite"
+    if exists:
+        log.chmod(0o444)
+    become = f"os.setuid({NOBODY}) if os.geteuid() == 0 else None"
+    assert "not logged" in logged_fault(recall_elsewhere(shared_home, become))
+
+
+def stale_messages(store: Store, hours_ago: float) -> list[str]:
+    moment = time.time() - hours_ago * 3600
+    os.utime(store.paths.last_night, (moment, moment))
+    result = recall("spare key")
+    assert result.memories[0].id == 101
+    return [w.message for w in result.warnings if w.code == "stale_snapshot"]
+
+
+@pytest.mark.parametrize(("hours_ago", "stale"), [(0, False), (35, False), (37, True), (-9, False)])
+def test_a_night_that_did_not_come_is_a_warning(
+    plain_store: Store, hours_ago: float, stale: bool
+) -> None:
+    assert bool(stale_messages(plain_store, hours_ago)) is stale
+
+
+def test_the_warning_says_how_long_and_what_to_do(plain_store: Store) -> None:
+    (message,) = stale_messages(plain_store, 100)
+    assert "100 h" in message
+    assert "noctuary doctor" in message
+
+
+def test_the_limit_is_a_setting_and_zero_never_warns(
+    plain_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCTUARY_RECALL_STALE_AFTER_HOURS", "10")
+    assert stale_messages(plain_store, 11)
+    assert not stale_messages(plain_store, 9)
+    monkeypatch.setenv("NOCTUARY_RECALL_STALE_AFTER_HOURS", "0")
+    assert not stale_messages(plain_store, 1000)
+
+
+def test_a_store_from_before_nights_were_noted_does_not_warn(plain_store: Store) -> None:
+    plain_store.paths.last_night.unlink()
+    assert "stale_snapshot" not in [w.code for w in recall("spare key").warnings]
+
+
+FOUND = RecalledMemory(
+    id=7,
+    content="钥匙",
+    category="fact",
+    tags=("a", "b"),
+    importance=0.5,
+    created_at=datetime(2026, 5, 1, tzinfo=UTC),
+    wing=None,
+    room=None,
+    session_id=None,
+    user=None,
+    final_score=0.4,
+    relevance=0.8,
+    lexical=LegHit(1, 2.5),
+    graph=GraphHit(
+        score=0.1,
+        seed_id="s-9",
+        relation="next_turn",
+        concept=None,
+        evidence=("s-9", 4),
+        shares={"next_turn": 0.075, "in_session": 0.025},
+    ),
+)
+
+
+def test_a_result_survives_json() -> None:
+    result = RecallResult(
+        query="key",
+        memories=(FOUND,),
+        warnings=(RecallWarning("code", "text"),),
+        phase_timing_ms={"total": 1.5},
+        snapshot_id="s",
+        store="/x",
+        profile={"fusion": "cc"},
+    )
+    value = json.loads(json.dumps(result.to_json()))
+    assert value["warnings"] == [{"code": "code", "message": "text"}]
+    assert value["phase_timing_ms"] == {"total": 1.5}
+    (memory,) = value["memories"]
+    assert memory["created_at"] == "2026-05-01T00:00:00+00:00"
+    assert memory["content"] == "钥匙"
+    assert memory["tags"] == ["a", "b"]
+    assert memory["legs"] == {
+        "lexical": {"rank": 1, "score": 2.5},
+        "graph": {
+            "score": 0.1,
+            "seed_id": "s-9",
+            "relation": "next_turn",
+            "concept": None,
+            "evidence": ["s-9", 4],
+            "shares": {"next_turn": 0.075, "in_session": 0.025},
+        },
+    }
+
+
+def test_an_empty_result_is_complete() -> None:
+    value = RecallResult(query="x").to_json()
+    assert value == {
+        "query": "x",
+        "memories": [],
+        "warnings": [],
+        "phase_timing_ms": {},
+        "snapshot_id": None,
+        "store": None,
+        "profile": {},
+        "profile_used": "default",
+        "pipeline": {},
+    }
+
+
+def test_the_short_form_tells_warnings_first_and_what_a_terminal_obeys_as_text() -> None:
+    missing = RecallWarning("no_snapshot", "run `noctuary nightly` first")
+    assert repr(RecallResult(query="key", warnings=(missing,))) == (
+        "! no_snapshot: run `noctuary nightly` first\nRecallResult for 'key': 0 memories"
+    )
+    hostile = FOUND._replace(content="\x1b]0;owned\x07 " + "long " * 200)
+    lines = repr(RecallResult(query="key", memories=(FOUND, hostile))).splitlines()
+    assert lines[1] == "0.400 [7] '钥匙'"
+    assert "\\x1b" in lines[2]
+    assert max(map(len, lines)) < 120
+    odd = FOUND._replace(id="a\x1b[2J\nb")
+    said = RecallWarning("x", "two\nlines\u202e")
+    lines = repr(RecallResult(query="key", memories=(odd,), warnings=(said,))).splitlines()
+    assert lines[0] == "! x: two\\u000alines\\u202e"
+    assert lines[2].startswith("0.400 [a\\u001b[2J\\u000ab] ")

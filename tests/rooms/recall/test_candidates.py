@@ -1,0 +1,866 @@
+"""What a recall may see and search: scopes, shares, summaries, archived memories."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from noctuary.agents.mcp_view import View
+from noctuary.compact.summaries import Summary
+from noctuary.core.types import UNDATED_US, MemoryRecord, summary_id, to_micros
+from noctuary.recall import explain as explaining
+from noctuary.recall.candidates import ages_s, is_dated
+from noctuary.recall.engine import Recaller
+from noctuary.recall.explain import UnknownSummaryError, Why, expand_from, explain_memory
+from noctuary.recall.legs import GraphPath, GraphRanking, path_of
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Facet, Mask, Query, Scope, build_mask, private_mask
+from noctuary.recall.reader import SnapshotReader, Summaries
+from noctuary.recall.replay import rerun
+from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
+from noctuary.snapshot.pack import build_candidate
+from noctuary.snapshot.publish import publish_candidate
+from noctuary.sources.source import Share
+from tests.support.lean import write_encoder
+from tests.support.lookups import HOUR_US, NOW_US
+from tests.support.replays import log_recall
+from tests.support.store import (
+    Store,
+    day_us,
+    household,
+    memory,
+    new_store,
+    pack_inputs,
+    provenance,
+    renumber,
+    summary_vectors,
+    turns,
+)
+from tests.support.views import archive, deep, ids
+
+CREATED = np.array(
+    [NOW_US - HOUR_US, NOW_US, NOW_US + HOUR_US, UNDATED_US, UNDATED_US + 1, 2**63 - 1]
+)
+
+
+def test_ages_are_never_negative_and_the_oldest_date_does_not_overflow() -> None:
+    ages = ages_s(CREATED, NOW_US)
+    assert ages[:4].tolist() == [3600.0, 0.0, 0.0, 0.0]
+    assert ages[4] > 1e12
+    assert ages[5] == 0.0
+
+
+def test_only_the_smallest_number_means_no_date() -> None:
+    assert is_dated(CREATED).tolist() == [True, True, True, False, True, True]
+
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+HOUR = timedelta(hours=1)
+
+
+def facet(*values: str | None) -> Facet:
+    known = tuple(sorted({v for v in values if v is not None}))
+    codes = [known.index(v) if v is not None else -1 for v in values]
+    return Facet(known, np.array(codes, dtype=np.int32))
+
+
+WINGS = facet("home", "work", None, "work")
+
+
+FACETS = {
+    "wing": WINGS,
+    "room": facet("hall", None, None, "atlas"),
+    "category": facet("fact", "fact", "turn", "decision"),
+    "user": facet(None, None, None, None),
+}
+
+
+DATES = np.array(
+    [to_micros(NOON - HOUR), to_micros(NOON), to_micros(NOON + HOUR), UNDATED_US], dtype=np.int64
+)
+
+
+def seen(mask: Mask | None) -> list[int]:
+    return list(range(4)) if mask is None else np.flatnonzero(mask).tolist()
+
+
+def masked(scope: Scope, **facets: Facet) -> tuple[list[int], list[str]]:
+    mask, warnings = build_mask(scope, {**FACETS, **facets}, DATES)
+    return seen(mask), [w.code for w in warnings]
+
+
+def test_no_filter_hides_nothing_and_makes_no_mask() -> None:
+    mask, warnings = build_mask(Scope(), FACETS, DATES)
+    assert mask is None
+    assert warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("scope", "positions"),
+    [
+        (Scope(wing="work"), [1, 3]),
+        (Scope(room="hall"), [0]),
+        (Scope(category="fact"), [0, 1]),
+        (Scope(wing="work", category="fact"), [1]),
+        (Scope(wing="home", room="atlas"), []),
+    ],
+)
+def test_filters_are_joined_by_and(scope: Scope, positions: list[int]) -> None:
+    assert masked(scope) == (positions, [])
+
+
+@pytest.mark.parametrize(
+    ("scope", "code"),
+    [
+        (Scope(wing="elsewhere"), "unknown_wing"),
+        (Scope(room="elsewhere"), "unknown_room"),
+        (Scope(category="elsewhere"), "unknown_category"),
+    ],
+)
+def test_an_unknown_value_hides_everything_and_is_reported(scope: Scope, code: str) -> None:
+    assert masked(scope) == ([], [code])
+
+
+def test_an_unknown_value_names_near_ones() -> None:
+    _, (warning,) = build_mask(Scope(wing="wrok"), FACETS, DATES)
+    assert warning.message == "no memory has wing 'wrok'; near: work"
+    _, (warning,) = build_mask(Scope(wing="zzz"), FACETS, DATES)
+    assert warning.message == "no memory has wing 'zzz'; there are 2"
+
+
+def test_an_empty_name_is_a_name_that_nobody_has() -> None:
+    assert masked(Scope(wing="")) == ([], ["unknown_wing"])
+
+
+OWNED = facet(None, "ana", "ben", "ana")
+
+
+@pytest.mark.parametrize(
+    ("user", "positions", "codes"),
+    [
+        (None, [0], ["user_required"]),
+        ("ana", [0, 1, 3], []),
+        ("ben", [0, 2], []),
+        ("eve", [0], []),
+        ("", [0], []),
+        ("Ana", [0], []),
+    ],
+)
+def test_users_are_denied_by_default(
+    user: str | None, positions: list[int], codes: list[str]
+) -> None:
+    assert masked(Scope(user=user), user=OWNED) == (positions, codes)
+
+
+def test_an_unknown_user_is_not_told_the_names_of_others() -> None:
+    _, warnings = build_mask(Scope(user="anna"), {**FACETS, "user": OWNED}, DATES)
+    assert not any("ana" in w.message.replace("anna", "") for w in warnings)
+
+
+def test_a_store_without_named_users_does_not_ask_for_one() -> None:
+    assert masked(Scope(user="ana")) == ([0, 1, 2, 3], [])
+
+
+@pytest.mark.parametrize(
+    ("as_of", "positions"),
+    [
+        (NOON, [0, 1, 3]),
+        (NOON - timedelta(microseconds=1), [0, 3]),
+        (NOON - 2 * HOUR, [3]),
+        (NOON + 2 * HOUR, [0, 1, 2, 3]),
+        (NOON.replace(tzinfo=None), [0, 1, 3]),
+        (NOON.astimezone(timezone(timedelta(hours=-7))), [0, 1, 3]),
+        (datetime.min.replace(tzinfo=UTC), [3]),
+        (datetime.max.replace(tzinfo=UTC), [0, 1, 2, 3]),
+    ],
+)
+def test_as_of_keeps_what_existed_then_and_what_has_no_date(
+    as_of: datetime, positions: list[int]
+) -> None:
+    assert masked(Scope(as_of=as_of)) == (positions, [])
+
+
+def test_as_of_and_user_hold_together() -> None:
+    assert masked(Scope(user="ana", as_of=NOON), user=OWNED) == ([0, 1, 3], [])
+    assert masked(Scope(user="ben", as_of=NOON), user=OWNED) == ([0], [])
+
+
+@pytest.mark.parametrize(
+    ("user", "codes", "message"),
+    [
+        ("ben", [], None),
+        ("ana", ["unknown_wing"], "no memory has wing 'work'; there are 2"),
+        ("eve", ["unknown_wing"], "no memory has wing 'work'; there are 1"),
+    ],
+)
+def test_a_wing_that_only_others_have_is_unknown_and_not_suggested(
+    user: str, codes: list[str], message: str | None
+) -> None:
+    facets = {**FACETS, "user": OWNED, "wing": facet("home", "shed", "work", "shed")}
+    mask, warnings = build_mask(Scope(wing="work", user=user), facets, DATES)
+    assert [w.code for w in warnings] == codes
+    assert [w.message for w in warnings if w.code == "unknown_wing"] == [message] * len(codes)
+    assert seen(mask) == ([2] if user == "ben" else [])
+    _, told = build_mask(Scope(wing="wrok", user=user), facets, DATES)
+    assert ("near: work" in told[0].message) is (user == "ben")
+
+
+names = st.sampled_from(["ana", "ben", "eva"])
+
+
+owned = st.lists(st.one_of(st.none(), names), min_size=4, max_size=4)
+
+
+shares = st.sets(st.tuples(st.integers(0, 3), names))
+
+
+def with_shares(owners: list[str | None], shared: set[tuple[int, str]]) -> Facet:
+    """Return the owners and what they share, of which some is with themselves or of nobody."""
+    by_reader: dict[str, list[int]] = {}
+    for position, reader in sorted(shared):
+        by_reader.setdefault(reader, []).append(position)
+    positions = {r: np.array(p, dtype=np.int32) for r, p in by_reader.items()}
+    return facet(*owners)._replace(shared=positions or None)
+
+
+@given(owned, shares, st.one_of(st.none(), names, st.just("zoe")))
+def test_who_sees_what_equals_a_loop_over_owners_and_shares(
+    owners: list[str | None], shared: set[tuple[int, str]], user: str | None
+) -> None:
+    facets = {"user": with_shares(owners, shared)}
+    expected = [
+        position
+        for position, owner in enumerate(owners)
+        if owner is None or owner == user or (position, user) in shared
+    ]
+    if any(owners):
+        assert masked(Scope(user=user), **facets)[0] == expected
+    else:
+        assert masked(Scope(user=user), **facets) == ([0, 1, 2, 3], [])
+
+
+@given(owned, shares, st.one_of(st.none(), names, st.just("zoe")))
+def test_what_only_one_user_sees_equals_a_loop_over_owners_and_shares(
+    owners: list[str | None], shared: set[tuple[int, str]], user: str | None
+) -> None:
+    mask = private_mask(with_shares(owners, shared), user)
+    shared_at = {position for position, _ in shared}
+    if not any(owners):
+        assert mask is None
+        return
+    expected = [
+        position
+        for position, owner in enumerate(owners)
+        if owner is not None and owner == user and position not in shared_at
+    ]
+    assert seen(mask) == expected
+
+
+def test_a_share_opens_no_wing_of_others_to_suggestions() -> None:
+    owners = with_shares(["ana", "ben", "ben", None], {(1, "ana")})
+    wings = facet("home", "workshop", "warehouse", "garden")
+    _, (warning,) = build_mask(
+        Scope(user="ana", wing="workship"), {**FACETS, "user": owners, "wing": wings}, DATES
+    )
+    assert warning.message == "no memory has wing 'workship'; near: workshop"
+    _, (warning,) = build_mask(
+        Scope(user="ana", wing="warehouse"), {**FACETS, "user": owners, "wing": wings}, DATES
+    )
+    assert "warehouse'; there are 3" in warning.message
+
+
+def test_masks_never_change_the_arrays_of_a_snapshot() -> None:
+    owners = with_shares(["ana", "ben", None, "ben"], {(1, "ana"), (0, "ben")})
+    before = owners.codes.copy()
+    owners.codes.flags.writeable = False
+    for user in (None, "ana", "ben"):
+        build_mask(Scope(user=user), {**FACETS, "user": owners}, DATES)
+        private_mask(owners, user)
+    assert owners.codes.tolist() == before.tolist()
+
+
+COUNT = 8
+
+
+lineages = st.lists(
+    st.lists(st.integers(0, COUNT - 1), min_size=1, max_size=4, unique=True), min_size=1, max_size=4
+)
+
+
+def summaries_of(sources: list[list[int]], plans: list[int] | None = None) -> Summaries:
+    lengths = [len(s) for s in sources]
+    arrays = SummaryArrays(
+        indptr=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        sources=np.array([p for s in sources for p in s], dtype=np.int32),
+        confidences=np.linspace(0.1, 0.9, len(sources)),
+        plans=np.array(plans or [OF_TURNS] * len(sources), dtype=np.int32),
+    )
+    return Summaries(COUNT, arrays, ("p0",), [f"s{i}" for i in range(len(sources))])
+
+
+@given(lineages, st.lists(st.integers(0, 3), max_size=9))
+def test_values_of_summaries_are_those_of_their_sources(
+    sources: list[list[int]], asked: list[int]
+) -> None:
+    summaries = summaries_of(sources)
+    ordinals = np.array([i for i in asked if i < len(sources)], dtype=np.int64)
+    values = np.array([5, 3, 8, 1, 9, 2, 7, 4], dtype=np.int64)
+    expected = [max(int(values[s]) for s in sources[i]) for i in ordinals.tolist()]
+    assert summaries.largest(values, ordinals).tolist() == expected
+    assert summaries.largest(values, ordinals).dtype == values.dtype
+
+
+def test_a_turn_leads_to_its_summary_of_turns_and_never_to_that_of_a_plan() -> None:
+    summaries = summaries_of([[0, 1], [1, 2]], plans=[OF_TURNS, 0])
+    found = summaries.of_sources(np.array([0, 1, 2, 3, COUNT]))
+    assert {p: view.position for p, view in found.items()} == {0: COUNT, 1: COUNT}
+    assert summaries.plan_of(COUNT) is None
+    assert summaries.plan_of(COUNT + 1) == "p0"
+    assert summaries.position_of("s1") == COUNT + 1
+    assert summaries.position_of("s2") is None
+
+
+def test_arrays_of_different_lengths_are_refused() -> None:
+    good = summaries_of([[0, 1], [2]])
+    with pytest.raises(ValueError, match="different lengths"):
+        Summaries(COUNT, good.arrays, (), ["only one"])
+    with pytest.raises(ValueError, match="different lengths"):
+        Summaries(2, good.arrays, (), good.ids)
+
+
+TURNS = ("109", "110", "111", "112")
+
+
+TAIL = ("113", "114")
+
+
+NIGHT = datetime(2026, 1, 20, tzinfo=UTC)
+
+
+SUMMARIES = RetrievalProfile(turn_view="summaries")
+
+
+QUERIES = ("morning flight Lisbon", "the invoice", "booked for the ninth", "Bot: done.", "cat key")
+
+
+@pytest.fixture(name="dense")
+def _dense(dense_store: Store) -> Recaller:
+    return Recaller.open(dense_store.root)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_raw_view_searches_turns_and_no_summary(dense: Recaller, query: str) -> None:
+    result = deep(dense, query, RetrievalProfile())
+    assert {m.kind for m in result.memories} == {"memory"}
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("scorer", ["fusion", "hybrid", "two_pass"])
+def test_the_view_of_summaries_searches_no_turn_that_one_covers(
+    dense: Recaller, query: str, scorer: str
+) -> None:
+    result = deep(dense, query, SUMMARIES.replaced(scorer=scorer))
+    assert not set(ids(result)) & set(TURNS)
+    assert not result.warnings[1:], "only user_required"
+
+
+def test_a_summary_is_found_by_words_and_by_vector_and_lists_its_turns(dense: Recaller) -> None:
+    result = dense.recall("morning flight Lisbon", 3, profile=SUMMARIES)
+    best = result.memories[0]
+    assert (best.kind, best.category) == ("summary", "summary")
+    assert best.lexical is not None
+    assert best.dense is not None
+    assert tuple(map(str, best.sources)) == TURNS
+    assert best.created_at == NIGHT + timedelta(minutes=3), "its last turn's, not the night's"
+    assert (best.wing, best.session_id) == ("home", "s1")
+    assert best.to_json()["sources"] == list(best.sources)
+
+
+def test_turns_that_no_summary_covers_are_searched_in_both_views(dense: Recaller) -> None:
+    for profile in (RetrievalProfile(), SUMMARIES):
+        assert "113" in ids(deep(dense, "invoice shared folder", profile))
+
+
+def test_where_a_recall_may_not_see_every_turn_it_searches_those_it_may(dense: Recaller) -> None:
+    """As of the second turn the summary tells of later ones."""
+    scope = Scope(as_of=NIGHT + timedelta(minutes=1))
+    result = deep(dense, "morning flight Lisbon", SUMMARIES, scope=scope)
+    assert {m.kind for m in result.memories} == {"memory"}
+    assert {"109", "110"} <= set(ids(result))
+    assert not {"111", "112"} & set(ids(result))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"mmr_enabled": True},
+        {"mmr_enabled": True, "wing_diversity_weight": 0.5, "wing_quota": 3},
+        {"supersede_filter_enabled": True},
+        {"consolidation_enabled": True},
+        {"pinned_memory_enabled": True, "ltp_enabled": True, "association_enabled": True},
+        {"time_decay_enabled": True, "tagging_enabled": True},
+        {"fusion": "rrf", "exact_match_bonus": 0.5},
+        {"graph_weight": 0.0},
+        {"query_expansion_enabled": True},
+    ],
+)
+@pytest.mark.parametrize("sort_by", ["relevance", "importance", "recency"])
+def test_no_phase_brings_a_covered_turn_back_or_fails(
+    dense: Recaller, flags: dict[str, Any], sort_by: str
+) -> None:
+    for query in QUERIES:
+        result = deep(dense, query, SUMMARIES.replaced(**flags), sort_by=sort_by)
+        assert not set(ids(result)) & set(TURNS)
+        assert {w.code for w in result.warnings} <= {"user_required"}
+        assert len(set(ids(result))) == len(result.memories)
+
+
+def test_a_summarys_quality_is_an_event_of_its_own_and_deltas_sum_to_the_score(
+    dense: Recaller,
+) -> None:
+    profile = SUMMARIES.replaced(explain=True)
+    memories = deep(dense, "morning flight Lisbon", profile).memories
+    assert memories[0].kind == "summary"
+    for m in memories:
+        events = m.score_events or ()
+        assert sum(e["delta"] for e in events) == pytest.approx(m.final_score, abs=1e-12)
+        assert ("summary_quality" in [e["phase"] for e in events]) == (m.kind == "summary")
+        assert m.score_breakdown is not None
+    own = next(e for e in memories[0].score_events or () if e["phase"] == "summary_quality")
+    assert own["delta"] < 0
+    assert own["reason"].startswith("x quality 0.")
+
+
+def with_confidence(recaller: Recaller, confidence: float) -> Recaller:
+    """The same snapshot, whose one summary is worth as much as said."""
+    known = recaller.reader.summaries
+    arrays = known.arrays._replace(confidences=np.array([confidence]))
+    changed = Summaries(known.count, arrays, known.plans, known.ids)
+    recaller.reader.__dict__["summaries"] = changed
+    return recaller
+
+
+confidences = st.floats(0.0, 1.0, allow_nan=False)
+
+
+@pytest.mark.parametrize("scorer", ["fusion", "hybrid", "two_pass"])
+def test_more_confidence_never_lowers_a_summarys_score(dense: Recaller, scorer: str) -> None:
+    """confidence -> decay rate -> Q -> final score, through the whole recall."""
+
+    def score(confidence: float, penalty: float, sort_by: str) -> float:
+        profile = SUMMARIES.replaced(scorer=scorer, quality_penalty=penalty)
+        asked = with_confidence(dense, confidence)
+        found = deep(asked, "morning flight Lisbon", profile, sort_by=sort_by).memories
+        (own,) = (m for m in found if m.kind == "summary")
+        return own.final_score
+
+    @settings(max_examples=25, deadline=None)
+    @given(
+        st.tuples(confidences, confidences).map(sorted),
+        st.floats(0.0, 1.0),
+        st.sampled_from(["relevance", "importance"]),
+    )
+    def holds(pair: list[float], penalty: float, sort_by: str) -> None:
+        low, high = (score(c, penalty, sort_by) for c in pair)
+        assert 0.0 <= low <= high <= 1.0
+        if penalty * (pair[1] - pair[0]) > 1e-6:
+            assert low < high
+
+    holds()
+
+
+def test_an_archived_memory_is_out_of_every_recall_that_sees_its_successor(dense: Recaller) -> None:
+    query = "spare key blue door"
+    before = deep(dense, query, RetrievalProfile())
+    assert ids(before)[0] == "101"
+    after = archive(dense, {"101": "108"})
+    assert "101" not in ids(deep(after, query, RetrievalProfile()))
+    assert not [w for w in deep(after, query, RetrievalProfile()).warnings if "archive" in w.code]
+    shown = deep(after, query, RetrievalProfile(include_archived=True))
+    assert shown.memories == before.memories
+
+
+def test_nothing_is_hidden_from_one_who_cannot_see_what_replaced_it(dense: Recaller) -> None:
+    after = archive(dense, {"101": "105"})
+    early = Scope(as_of=datetime(2026, 1, 3, tzinfo=UTC))  # before 105
+    assert "101" in ids(deep(after, "spare key", RetrievalProfile(), scope=early))
+    assert "101" not in ids(deep(after, "spare key", RetrievalProfile()))
+    assert "101" in ids(deep(after, "spare key", RetrievalProfile(), scope=Scope(room="hall")))
+
+
+def test_an_undone_plan_hides_nothing_and_the_answer_is_as_before(dense: Recaller) -> None:
+    before = deep(dense, "spare key", RetrievalProfile())
+    undone = archive(dense, {"101": "108"}, [(1, 2)])
+    assert deep(undone, "spare key", RetrievalProfile()).memories == before.memories
+
+
+def test_a_recaller_notices_that_something_was_archived_or_undone(dense: Recaller) -> None:
+    assert "101" in ids(deep(dense, "spare key", RetrievalProfile()))
+    archive(dense, {"101": "108"})
+    assert "101" not in ids(deep(dense, "spare key", RetrievalProfile()))
+    archive(dense, {"101": "108"}, [(1, 2)])
+    assert "101" in ids(deep(dense, "spare key", RetrievalProfile()))
+
+
+def test_an_unreadable_archive_hides_nothing_and_is_a_warning(dense: Recaller) -> None:
+    dense.paths.archive.write_bytes(b"no database")
+    result = deep(dense, "spare key", RetrievalProfile())
+    assert ids(result)[0] == "101"
+    assert "archive_unreadable" in [w.code for w in result.warnings]
+
+
+def test_a_summary_of_an_archived_turn_gives_way_to_the_other_turns(dense: Recaller) -> None:
+    after = archive(dense, {"110": "112"})
+    result = deep(after, "morning flight Lisbon", SUMMARIES)
+    assert {m.kind for m in result.memories} == {"memory"}
+    assert {"109", "111", "112"} <= set(ids(result))
+    assert "110" not in ids(result)
+
+
+def plan_store(store: Store) -> tuple[Recaller, str]:
+    """The household with a summary of plan p1 for two memories beside that of the turns."""
+    text = "The spare key and the boiler."
+    assert store.encoder is not None
+    inputs = pack_inputs(household(), store.encoder)
+    (of_turns,) = inputs.summaries
+    first, second = (inputs.records[p] for p in (0, 4))
+    of_plan = replace(
+        of_turns,
+        summary_id=summary_id(of_turns.cluster_id, of_turns.method, text),
+        text=text,
+        source_ids=(first.memory_id, second.memory_id),
+        source_positions=(0, 4),
+        first_us=first.created_at_us,
+        last_us=second.created_at_us,
+    )
+    both: list[Summary] = [of_plan, of_turns]
+    vectors = summary_vectors(store.encoder, both)
+    changed = replace(
+        inputs, summaries=both, summary_vectors=vectors, plan_of={of_plan.summary_id: "p1"}
+    )
+    candidate = build_candidate(store.paths, changed, provenance(store.encoder))
+    publish_candidate(store.paths, store.judge(candidate), store.keep)
+    return Recaller.open(store.root), of_plan.summary_id
+
+
+@pytest.mark.parametrize("profile", [RetrievalProfile(), SUMMARIES], ids=["raw", "summaries"])
+def test_a_plans_summary_is_searched_while_the_plan_hides_all_it_stands_for(
+    dense_store: Store, profile: RetrievalProfile
+) -> None:
+    (recaller, summary), query = plan_store(dense_store), "spare key and the boiler"
+    assert summary not in ids(deep(recaller, query, profile)), "not in force"
+    applied = archive(recaller, {"101": "108", "105": "108"})
+    found = ids(deep(applied, query, profile))
+    assert found[0] == summary
+    assert not {"101", "105"} & set(found)
+    widened = ids(deep(applied, query, profile.replaced(include_archived=True)))
+    assert summary not in widened
+    assert {"101", "105"} <= set(widened)
+    half = archive(recaller, {"101": "108"})
+    found = ids(deep(half, query, profile))
+    assert summary not in found
+    assert "105" in found
+    undone = archive(recaller, {"101": "108", "105": "108"}, [(1, 2)])
+    assert summary not in ids(deep(undone, query, profile))
+
+
+def chain() -> list[MemoryRecord]:
+    """A memory, its successor, and the successor of that; ids from 101."""
+    return renumber(
+        [
+            memory("The cat sleeps in the hall.", created_at_us=day_us(1)),
+            memory("The kitten sleeps in the hall.", created_at_us=day_us(30)),
+            memory("The feline sleeps in the hall.", created_at_us=day_us(60)),
+        ]
+    )
+
+
+def test_an_archived_successor_is_passed_through(dense_store: Store) -> None:
+    dense_store.publish(chain())
+    recaller = Recaller.open(dense_store.root)
+    profile = RetrievalProfile(supersede_filter_enabled=True)
+    assert ids(deep(recaller, "cat", profile)) == ["103"]
+    after = archive(recaller, {"102": "103"})
+    assert ids(deep(after, "cat", profile)) == ["103"]
+
+
+def test_views_never_mix_users(dense_store: Store) -> None:
+    """A summary of one user's turns is as invisible as the turns, its text included."""
+    texts = ("Ana: the secret flight.", "Bot: which flight?", "Ana: the flight to Rome.",
+             "Bot: noted, flight to Rome.", "Ana: thanks.", "Bot: done.")  # fmt: skip
+    owned = turns("s1", *texts, user="ana")
+    dense_store.publish(renumber(owned))
+    recaller = Recaller.open(dense_store.root)
+    assert recaller.reader.summaries.size == 1
+    assert not deep(recaller, "secret flight", SUMMARIES).memories
+    assert not deep(recaller, "secret flight", SUMMARIES, scope=Scope(user="ben")).memories
+    found = deep(recaller, "secret flight", SUMMARIES, scope=Scope(user="ana")).memories
+    assert found[0].kind == "summary"
+
+
+def explain(recaller: Recaller, query: str, memory_id: str, **flags: Any) -> Why:
+    profile = RetrievalProfile(**flags)
+    return explain_memory(
+        recaller,
+        Query(query, 5, profile, "test", Scope(), "relevance", None, dry_run=True),
+        memory_id,
+    )
+
+
+def test_replay_answers_as_then_whatever_was_applied_or_undone_since(dense: Recaller) -> None:
+    applied = archive(dense, {"101": "108"})
+    profile = RetrievalProfile(replay_log=True, explain=True)
+    how: dict[str, Any] = {"log_path": None, "profile": profile, "profile_used": "x"}
+    then = log_recall(applied, "spare key", 5, scope=Scope(), **how)
+    assert then.replay_packet is not None
+    assert "101" not in ids(then)
+    now_us = time.time_ns() // 1000
+    undone = archive(dense, {"101": "108"}, [(1, now_us)])
+    assert rerun(undone, then.replay_packet).identical
+    later = log_recall(undone, "spare key", 5, scope=Scope(), **how)
+    assert later.replay_packet is not None
+    assert "101" in ids(later)
+    again = archive(dense, {"101": "108"}, [(1, now_us), (time.time_ns() // 1000 + 1, None)])
+    assert rerun(again, later.replay_packet).identical
+    assert rerun(again, then.replay_packet).identical
+    dense.paths.archive.unlink()
+    lost = rerun(Recaller.open(dense.paths.root), then.replay_packet)
+    assert not lost.identical
+    assert "plans p1 were in force then" in lost.differences[0]
+
+
+def test_why_says_that_a_memory_is_archived_and_by_what(dense: Recaller) -> None:
+    after = archive(dense, {"101": "108"})
+    why = explain(after, "spare key", "101")
+    assert why.stage == "archived"
+    assert "compaction plan p1" in why.sentences[0]
+    assert "[108] stands for it" in why.sentences[0]
+    assert "noctuary proposals compact --undo p1" in why.sentences[1]
+    assert explain(after, "spare key", "101", include_archived=True).stage == "returned"
+
+
+def test_why_says_that_a_turn_is_behind_its_summary_and_what_became_of_that(
+    dense: Recaller,
+) -> None:
+    (summary,) = dense.reader.summaries.ids
+    why = explain(dense, "morning flight", "110", turn_view="summaries")
+    assert why.stage == "behind_summary"
+    assert f"[{summary}]" in why.sentences[0]
+    assert any(f"[{summary}] came back at place 1" in said for said in why.sentences)
+    own = explain(dense, "morning flight", summary, turn_view="summaries")
+    assert own.stage == "returned"
+    far = explain(dense, "cat", summary, turn_view="summaries", depth=1, graph_weight=0.0)
+    assert far.stage in {"not_found", "below_limit"}
+
+
+def test_the_candidate_trace_names_what_is_hidden_and_what_stands_for_it(dense: Recaller) -> None:
+    (summary,) = dense.reader.summaries.ids
+    after = archive(dense, {"101": "108"})
+    profile = SUMMARIES.replaced(candidate_trace=True)
+    rows = deep(after, "spare key morning flight", profile).candidate_trace or ()
+    hidden = {str(r["memory_id"]): r for r in rows if r["dropped_at"] in {"archive", "turn_view"}}
+    assert hidden["101"]["dropped_at"] == "archive"
+    assert hidden["101"]["archived_behind"] == 108
+    assert hidden["110"]["summarized_by"] == summary
+    assert 0.0 < hidden["110"]["score"] <= 1.0
+
+
+def test_candidates_whose_score_stayed_at_zero_are_described_as_well(dense_store: Store) -> None:
+    """Members of a session come in with whatever score they have, 0 as well."""
+    texts = ["Ana: where is the lantern?", *(f"Bot: {word}." for word in ("hm", "well", "so"))]
+    dense_store.publish(renumber(turns("s1", *texts)))
+    profile = RetrievalProfile(explain=True, candidate_trace=True, dense_weight=0.0)
+    result = Recaller.open(dense_store.root).recall("lantern", 1, profile=profile, dry_run=True)
+    rows = [row for row in result.candidates or () if "place" in row]
+    assert len(rows) == result.pipeline["total_candidates_in"]
+    assert any(row["final_score"] == 0.0 for row in rows)
+
+
+def test_reasons_are_made_for_what_is_described_and_for_nothing_else(
+    dense: Recaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def counting(ranking: GraphRanking, position: int) -> GraphPath | None:
+        asked.append(position)
+        return path_of(ranking, position)
+
+    monkeypatch.setattr(explaining, "path_of", counting)
+    profile = RetrievalProfile(explain=True, candidate_trace=True)
+    result = dense.recall("morning flight", 1, profile=profile)
+    assert result.pipeline["total_candidates_in"] > 3
+    assert len(set(asked)) <= 1
+    dense.recall("morning flight", 1, profile=profile, dry_run=True)
+    assert len(set(asked)) > 1, "every candidate is described then"
+
+
+EVERY_LEG = RetrievalProfile(depth=500, graph_weight=2.0)
+
+
+SAID = (
+    "Ben: we need a flight to Lisbon in June.",
+    "Bot: the morning flight is cheaper.",
+    "Ben: then book the morning flight.",
+    "Bot: the flight is booked for the ninth.",
+    "Ben: put the invoice into the shared folder.",
+    "Bot: done.",
+)
+
+
+def records() -> list[MemoryRecord]:
+    """Ids from 101: one of nobody, one of Ana, three of Ben, Ben's conversation (106 to 111)."""
+    return renumber(
+        [
+            memory("The spare key hangs behind the door.", created_at_us=day_us(2)),
+            memory("Ana has a key for the boiler room.", user="ana", created_at_us=day_us(3)),
+            memory(
+                "# Zephyr Works\nBen's key supplier.",
+                user="ben",
+                wing="shop",
+                created_at_us=day_us(4),
+            ),
+            memory("Ben hides a key at Zephyr Works.", user="ben", created_at_us=day_us(5)),
+            memory("Ben's key code is under the mat.", user="ben", created_at_us=day_us(6)),
+            *turns("s1", *SAID, user="ben"),
+        ]
+    )
+
+
+def publish(root: Path, shared: Sequence[tuple[str, str]]) -> Store:
+    store = new_store(root, encoder=write_encoder(root / "encoders"))
+    store.publish(records(), shares=[Share(*share) for share in shared])
+    return store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Ben shares two memories with Ana and his conversation, but for its end, with Eva."""
+    talk = [(str(n), "eva") for n in range(106, 110)]
+    root = tmp_path_factory.mktemp("sharing") / "store"
+    return publish(root, [("103", "ana"), ("104", "ana"), *talk])
+
+
+def found(store: Store, query: str, user: str | None, wing: str | None = None) -> set[str]:
+    recaller = Recaller.open(store.root)
+    asked = Scope(user=user, wing=wing)
+    return set(ids(recaller.recall(query, 100, profile=EVERY_LEG, scope=asked)))
+
+
+def test_who_a_memory_is_shared_with_finds_it_and_nobody_else_does(store: Store) -> None:
+    facts = {str(n) for n in range(101, 106)}
+    assert found(store, "key", "ana") & facts == {"101", "102", "103", "104"}
+    assert found(store, "key", "ben") & facts == {"101", "103", "104", "105"}
+    assert found(store, "key", "eva") & facts == {"101"}
+    assert found(store, "key", None) == {"101"}
+
+
+def test_other_filters_hold_for_what_is_shared(store: Store) -> None:
+    assert found(store, "key", "ana", wing="shop") == {"103"}
+    assert found(store, "key", "eva", wing="shop") == set()
+
+
+def test_the_graph_walks_between_shared_memories(store: Store) -> None:
+    result = Recaller.open(store.root).recall(
+        "Zephyr Works", 100, profile=EVERY_LEG, scope=Scope(user="ana")
+    )
+    told = {str(m.id): m.graph for m in result.memories}
+    assert told["103"] is not None
+    assert told["103"].concept == "Zephyr Works"
+    with View(store.root, user="eva").open() as seen, seen.graph() as (_, book):
+        assert book.find("Zephyr Works") is None
+
+
+def test_a_shared_memory_keeps_its_owner(store: Store) -> None:
+    result = Recaller.open(store.root).recall("Zephyr", 100, scope=Scope(user="ana"))
+    assert {m.user for m in result.memories if str(m.id) in ("103", "104")} == {"ben"}
+
+
+def test_a_summary_is_seen_by_who_may_see_all_that_it_stands_for(store: Store) -> None:
+    recaller = Recaller.open(store.root)
+    reader = recaller.reader
+    by_turns = {tuple(reader.memory_ids(v.sources).values()): v for v in reader.summaries.views}
+    ((turns_of, view),) = by_turns.items()
+    assert set(turns_of) <= {str(n) for n in range(106, 110)}
+    summary = reader.summaries.ids[view.position - reader.count]
+    for user in ("eva", "ben"):
+        recalled = ids(recaller.recall("flight", profile=SUMMARIES, scope=Scope(user=user)))
+        assert summary in recalled
+        assert [str(s.id) for s in expand_from(reader, "s", summary, user).sources] == list(
+            turns_of
+        )
+    for user in ("ana", None):
+        assert found(store, "flight", user) & {*turns_of, summary} == set()
+        with pytest.raises(UnknownSummaryError):
+            expand_from(reader, "s", summary, user)
+
+
+def test_a_share_of_part_of_a_summary_shows_the_part_and_not_the_summary(tmp_path: Path) -> None:
+    store = publish(tmp_path / "store", [("106", "eva"), ("107", "eva")])
+    recaller = Recaller.open(store.root)
+    recalled = ids(recaller.recall("flight", profile=SUMMARIES, scope=Scope(user="eva")))
+    assert set(recalled) & {str(n) for n in range(106, 112)} == {"106", "107"}
+    (summary,) = recaller.reader.summaries.ids
+    assert summary not in recalled
+
+
+def test_an_earlier_summary_that_was_not_shared_is_named_without_its_text(tmp_path: Path) -> None:
+    """The summarizer was shown it; only all of its turns would show it to a reader."""
+    longer = [*records(), *turns("s1", *[f"Ben: more of the flight, {n}." for n in range(6)])]
+    both = renumber([r._replace(user="ben") if r.is_turn else r for r in longer])
+    root = tmp_path / "store"
+    store = new_store(root, encoder=write_encoder(root / "encoders"))
+    inputs = pack_inputs(both, store.encoder)
+    first, *_, last = sorted(inputs.summaries, key=lambda s: s.first_us)
+    child = replace(last, parent_ids=(first.summary_id,))
+    packed = replace(
+        inputs,
+        summaries=[child if s is last else s for s in inputs.summaries],
+        shares=[Share(i, "eva") for i in last.source_ids],
+    )
+    directory = build_candidate(store.paths, packed, provenance(store.encoder))
+    reader = SnapshotReader.open(directory)
+    texts = {
+        user: [p.text for p in expand_from(reader, "s", last.summary_id, user).parents]
+        for user in ("ben", "eva")
+    }
+    assert texts == {"ben": [first.text], "eva": [None]}
+    reader.close()
+
+
+def test_a_revoked_share_goes_with_the_next_snapshot(tmp_path: Path) -> None:
+    store = publish(tmp_path / "store", [("103", "ana")])
+    assert "103" in found(store, "key", "ana")
+    store.publish(records())
+    assert "103" not in found(store, "key", "ana")
+
+
+def test_a_reader_need_not_own_anything_and_an_owner_is_no_reader(store: Store) -> None:
+    shared = Recaller.open(store.root).reader.facets["user"].shared
+    assert shared is not None
+    assert "eva" not in Recaller.open(store.root).reader.facets["user"].values
+    assert found(store, "flight", "eva") >= {str(n) for n in range(106, 110)}
+    assert not found(store, "flight", "eva") & {"110", "111"}
+
+
+def test_a_share_supersedes_nothing_of_another_user(tmp_path: Path) -> None:
+    """What Ben shares does not hide what Ana has, however alike and new it is."""
+    old = memory("The key hangs at the door.", user="ana", created_at_us=day_us(1))
+    new = old._replace(user="ben", created_at_us=day_us(200), content="The key hangs at the gate.")
+    root = tmp_path / "store"
+    store = new_store(root, encoder=write_encoder(root / "encoders"))
+    store.publish(renumber([old, new]), shares=[Share("102", "ana")])
+    profile = EVERY_LEG.replaced(supersede_filter_enabled=True)
+    recalled = Recaller.open(root).recall("key", profile=profile, scope=Scope(user="ana"))
+    assert set(ids(recalled)) == {"101", "102"}
+    assert not [m.annotations for m in recalled.memories if "superseded_by" in m.annotations]

@@ -1,0 +1,606 @@
+"""What the graph adds to a ranking, and by which path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from noctuary.graph.sessions import (
+    COMPANY_WEIGHT,
+    CONTEXT_WEIGHT,
+    FACT_COVERAGE_WEIGHT,
+    NEARBY,
+    SESSION_WEIGHT,
+    SPEAKER_WEIGHT,
+    Posting,
+    SessionArrays,
+    lent_scores,
+    listen,
+)
+from noctuary.graph.walk import NAMED_WEIGHT, RELATIONS, Named, Walk
+from noctuary.recall.legs import NO_CONCEPT, GraphPath, GraphRanking, path_of
+from tests.support.hand_graph import (
+    GARDEN,
+    LINKS,
+    NINA,
+    ORBIT,
+    SPOKEN,
+    STARTS,
+    TURNS,
+    AskedLeg,
+    N,
+    hand_graph,
+    hand_reader,
+)
+
+TALK = {0: "why did the pump fail", 1: "a valve was stuck", 2: "thanks", 4: "the pump again"}
+
+
+ASKED = {2: 0.6, 1: 0.5, 4: 0.5, 10: 0.7}
+
+
+@pytest.mark.parametrize("query", ["pump", "orbit", "Nina", "", "garden"])
+def test_the_leg_abstains_where_nothing_links_leads_or_talks(query: str) -> None:
+    reader = hand_reader((0, 9), texts=TALK)
+    assert AskedLeg(reader, {10: 0.9, 12: 0.3}).rank(query) is None
+
+
+def test_the_leg_abstains_where_all_it_could_add_is_hidden() -> None:
+    reader = hand_reader((10, 12), texts=TALK)
+    assert AskedLeg(reader, {10: 0.9}, hidden=[9, 12]).rank("Orbit project") is None
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+def test_what_hits_lead_to_is_added(weight: float) -> None:
+    asked = AskedLeg(hand_reader((10, 12)), {10: 0.8, 11: 0.4}, weight=weight)
+    asked.base[12] = 0.1
+    ranking = asked.found("anything")
+    assert ranking.positions.tolist() == [10, 11, 12]
+    assert ranking.fused.tolist() == [0.8, 0.4, 0.1]
+    arriving = weight * 0.8 / 2**0.25
+    expected = [0.8 / (1 + weight), 0.4 / (1 + weight), (0.1 + arriving) / (1 + weight)]
+    assert ranking.scores.tolist() == pytest.approx(expected)
+    assert (ranking.talk, ranking.lent.size) == (None, 0)
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+@pytest.mark.parametrize("seed", [0.4, 0.8])
+def test_what_the_query_names_is_added_to_what_arrives(weight: float, seed: float) -> None:
+    asked = AskedLeg(hand_reader((10, 9)), {10: seed}, weight=weight)
+    arriving = seed / 2**0.25 + NAMED_WEIGHT * 0.5
+    scale = 1 + weight * max(1.0, arriving)  # together they bring more than 1 once
+    expected = {9: weight * arriving / scale, 10: seed / scale}
+    assert asked.scores("the Orbit Project?") == pytest.approx(expected)
+
+
+def test_the_order_in_which_a_query_names_things_does_not_matter() -> None:
+    abouts = [(ORBIT, 9), (GARDEN, 9), (GARDEN, 11)]
+    asked = AskedLeg(hand_reader((10, 9), texts=TALK, abouts=abouts), ASKED)
+    expected = asked.scores("Orbit project, Garden, pump")
+    # A concept that is named twice is still named once.
+    for query in ("pump, Garden, Orbit project", "Garden pump Garden, Orbit project and garden"):
+        assert asked.scores(query) == pytest.approx(expected)
+    assert expected[9] > expected[11] > 0.0
+
+
+def test_the_moment_is_handed_to_the_walk() -> None:
+    reader = hand_reader((10, 12))
+    reader.graph_edges = reader.graph_edges._replace(valid_to_us=np.array([200], dtype=np.int64))
+    assert AskedLeg(reader, {10: 0.8}).rank("x") is None
+    assert AskedLeg(reader, {10: 0.8}, as_of_us=200).rank("x") is None
+    assert AskedLeg(reader, {10: 0.8}, as_of_us=199).found("x").positions.tolist() == [10, 12]
+
+
+def test_hidden_memories_are_neither_brought_in_nor_walked_from() -> None:
+    reader = hand_reader((10, 12), (11, 13))
+    asked = AskedLeg(reader, {10: 0.8, 11: 0.4}, hidden=[12, 9])
+    assert asked.found("Orbit project").positions.tolist() == [10, 11, 13]
+
+
+def test_turns_change_order_and_their_best_keeps_its_score() -> None:
+    ranking = AskedLeg(hand_reader(texts=TALK), ASKED).found("pump valve")
+    scores = dict(zip(ranking.positions.tolist(), ranking.scores.tolist(), strict=True))
+    assert set(scores) == {0, 1, 2, 3, 4, 5, 10}
+    # By base 2 leads; 1 holds a word of its own and stands beside the other.
+    best = max(TURNS, key=lambda position: scores[position])
+    assert best == 1
+    assert scores[1] == pytest.approx(0.6)
+    assert scores[2] < 0.6  # what 1 had
+    assert scores[10] == 0.7  # said in no conversation: not touched, not scaled
+    assert ranking.scores.max() <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("weight", "session_weight"), [(1.0, 1.0), (0.5, 1.0), (1.0, 0.5), (0.5, 0.5)]
+)
+def test_what_sessions_lend_is_weighed_and_calibrated(weight: float, session_weight: float) -> None:
+    asked = AskedLeg(hand_reader(texts=TALK), ASKED, weight=weight, session_weight=session_weight)
+    ranking = asked.found("pump valve")
+    talk = ranking.talk
+    assert talk is not None
+    base = ranking.fused[np.searchsorted(ranking.positions, talk.members)]
+    assert ranking.before.tolist() == base.tolist()
+    assert ranking.session_weight == session_weight
+    assert ranking.lent.tolist() == (session_weight * lent_scores(talk, base)).tolist()
+    raised = base + weight * session_weight * lent_scores(talk, base)
+    in_order = sorted(range(base.size), key=lambda i: (-raised[i], -base[i]))
+    given = dict(zip(in_order, sorted(base.tolist(), reverse=True), strict=True))
+    expected = [given[i] for i in range(base.size)]
+    members = np.searchsorted(ranking.positions, talk.members)
+    assert ranking.scores[members].tolist() == expected
+
+
+def test_at_weight_zero_sessions_are_not_asked() -> None:
+    assert AskedLeg(hand_reader(texts=TALK), ASKED, session_weight=0.0).rank("pump") is None
+    ranking = AskedLeg(hand_reader((10, 12), texts=TALK), ASKED, session_weight=0.0).found("pump")
+    assert (ranking.talk, ranking.positions.tolist()) == (None, [1, 2, 4, 10, 12])
+
+
+def test_facts_of_a_session_are_ordered_among_themselves() -> None:
+    base = {4: 0.1, 5: 0.05, 6: 0.9, 7: 0.2, 10: 0.5}
+    ranking = AskedLeg(hand_reader(texts={**TALK, 7: "pump"}), base).found("pump")
+    assert ranking.fused.tolist() == list(base.values())  # left alone beside the new scores
+    assert ranking.scores[[2, 4]].tolist() == pytest.approx([0.9, 0.5])
+    assert ranking.scores[[3, 0, 1]].tolist() == [0.2, 0.1, 0.05]
+
+
+def test_a_session_is_heard_where_a_step_leads() -> None:
+    ranking = AskedLeg(hand_reader((10, 4), texts=TALK), {10: 0.8}).found("pump")
+    assert ranking.positions.tolist() == [4, 5, 10]
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+def test_who_a_session_brings_in_carries_its_fused_base(weight: float) -> None:
+    # The session of 6 brings in 7. Nobody says a word of the query, so nothing is lent to either,
+    # and the walk that scaled the pool scales the newcomer alike.
+    asked = AskedLeg(hand_reader((10, 12)), {6: 0.9, 10: 0.6}, weight=weight)
+    asked.base[7] = 0.3
+    ranking = asked.found("unheard")
+    assert ranking.positions.tolist() == [6, 7, 10, 12]
+    assert ranking.fused.tolist() == [0.9, 0.3, 0.6, 0.0]
+    arrived = weight * (0.6 / 2**0.5) / 2**0.25
+    scaled = [x / (1 + weight) for x in (0.9, 0.3, 0.6, arrived)]
+    assert ranking.scores.tolist() == pytest.approx(scaled)
+
+
+@pytest.mark.parametrize("weight", [0.5, 1.0, 4.0])
+def test_newcomers_are_divided_by_the_scale_of_the_pool(weight: float) -> None:
+    # Step and name bring more than 1 to 9; 7, as good as 6, must not gain by coming late.
+    asked = AskedLeg(hand_reader((10, 9)), {6: 0.9, 10: 1.0}, weight=weight)
+    asked.base[7] = 0.9
+    ranking = asked.found("unheard Orbit project")
+    arriving = 1.0 / 2**0.25 + NAMED_WEIGHT * 0.5
+    scale = 1 + weight * arriving
+    assert arriving > 1.0
+    assert ranking.positions.tolist() == [6, 7, 9, 10]
+    expected = [x / scale for x in (0.9, 0.9, weight * arriving, 1.0)]
+    assert ranking.scores.tolist() == pytest.approx(expected)
+    assert ranking.before.tolist() == pytest.approx([0.9 / scale] * 2)
+
+
+def test_without_a_walk_newcomers_are_not_scaled() -> None:
+    asked = AskedLeg(hand_reader(), {6: 0.9, 10: 0.6})
+    asked.base[7] = 0.3
+    ranking = asked.found("unheard")
+    assert ranking.fused.tolist() == ranking.scores.tolist() == [0.9, 0.3, 0.6]
+    assert (ranking.walked.is_empty, ranking.named.positions.size) == (True, 0)
+
+
+def test_newcomers_raise_what_the_session_lends() -> None:
+    asked = AskedLeg(hand_reader(texts=TALK), {0: 0.2, 4: 0.4})
+    asked.base[3] = 0.9
+    ranking = asked.found("pump")
+    assert ranking.talk is not None
+    # The best of the first session is the newcomer 3, as good as a candidate.
+    base = ranking.fused[np.searchsorted(ranking.positions, ranking.talk.members)]
+    assert base.tolist() == [0.2, 0.0, 0.0, 0.9, 0.4, 0.0]
+    assert ranking.lent.tolist() == lent_scores(ranking.talk, base).tolist()
+    assert ranking.scores.max() == pytest.approx(0.9)
+
+
+def test_positions_are_ascending_and_distinct_and_the_pool_stays_as_it_was() -> None:
+    asked = AskedLeg(hand_reader((10, 1), (10, 12), (4, 9), texts=TALK), {**ASKED, 7: 0.2})
+    pool, base = asked.pool.tolist(), asked.base.tolist()
+    ranking = asked.found("pump of the Orbit project")
+    assert ranking.positions.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 12]
+    assert ranking.fused.shape == ranking.scores.shape == ranking.positions.shape
+    assert (asked.pool.tolist(), asked.base.tolist()) == (pool, base)
+    assert ((ranking.scores >= 0.0) & (ranking.scores <= 1.0)).all()
+
+
+def test_who_speaks_is_lent_to_and_is_no_word() -> None:
+    texts = {**TALK, 3: "Nina, are you there"}
+    talk = AskedLeg(hand_reader(texts=texts), ASKED).found("what did Nina say of the pump").talk
+    assert talk is not None
+    assert talk.members[talk.said].tolist() == [1, 4]
+    # 3 holds the name, but its only word of the query would be who speaks.
+    assert talk.words[:, 3].tolist() == [0.0] * talk.words.shape[0]
+    alone = AskedLeg(hand_reader(texts=texts), ASKED).found("Nina?").talk
+    assert alone is not None
+    assert alone.words[:, 3].max() > 0.0
+
+
+def test_a_name_that_speaks_nowhere_stays_a_word() -> None:
+    talk = AskedLeg(hand_reader(texts={3: "orbit project"}), ASKED).found("Orbit project").talk
+    assert talk is not None
+    assert not talk.said.any()
+    assert talk.own[3] == 1.0
+
+
+@pytest.mark.parametrize("wings", [(), ("work",)])
+def test_company_needs_wings(wings: tuple[str, ...]) -> None:
+    talk = AskedLeg(hand_reader(texts=TALK, wings=wings), ASKED).found("Nina on the pump").talk
+    assert talk is not None
+    assert talk.company.tolist() == [bool(wings)] * 6
+
+
+@pytest.mark.parametrize("query", ["pump valve", "Nina on a stuck valve", "Orbit project pump", ""])
+@pytest.mark.parametrize("hidden", [0, 1, 4, 5, 6, 9, 12])  # 4..5 and 6..7 are sessions of two
+def test_a_hidden_memory_is_as_good_as_absent(query: str, hidden: int) -> None:
+    edges = [(10, 12), (1, 13), (10, 1), (2, 5), (10, 9), (6, 11)]
+    abouts = [(ORBIT, 9), (ORBIT, 1), (ORBIT, 4), (GARDEN, 6)]
+    base = {p: score for p, score in {**ASKED, 6: 0.3, 9: 0.2}.items() if p != hidden}
+    whole = hand_reader(*edges, texts=TALK, abouts=abouts, wings=["work"])
+    bare = hand_reader(*edges, texts=TALK, abouts=abouts, wings=["work"], absent=hidden)
+    seen, absent = (
+        AskedLeg(whole, base, hidden=[hidden]).found(query),
+        AskedLeg(bare, base).found(query),
+    )
+    assert hidden not in seen.positions.tolist()
+    assert seen.positions.tolist() == absent.positions.tolist()
+    assert seen.scores.tolist() == absent.scores.tolist()
+    for position in seen.positions.tolist():
+        assert path_of(seen, position) == path_of(absent, position)
+
+
+def test_a_hidden_speaker_is_as_good_as_silent() -> None:
+    texts = {**TALK, 3: "Nina left"}
+    base = {2: 0.6, 0: 0.3, 10: 0.7}
+    reader = hand_reader(texts=texts)
+    hidden = AskedLeg(reader, base, hidden=[1, 4]).scores("Nina and the pump")
+    speechless = reader.sessions._replace(speakers=np.full(N, -1, dtype=np.int32))
+    silent = replace(reader, sessions=speechless)
+    assert hidden == AskedLeg(silent, base, hidden=[1, 4]).scores("Nina and the pump")
+
+
+@pytest.mark.parametrize("session_weight", [1.0, 0.5])
+def test_paths_sum_to_what_the_session_lent_after_a_walk(session_weight: float) -> None:
+    reader = hand_reader((10, 1), texts=TALK)
+    asked = AskedLeg(reader, {**ASKED, 10: 0.9}, session_weight=session_weight)
+    ranking = asked.found("pump")
+    assert ranking.talk is not None
+    lent = dict(zip(ranking.talk.members.tolist(), ranking.lent.tolist(), strict=True))
+    for position in TURNS:
+        path = path_of(ranking, position)
+        assert path is not None
+        walked = path.shares.get("mentions_subject", 0.0)
+        assert (walked > 0.0) == (position == 1)
+        assert path.score == pytest.approx(lent[position] + walked)
+        assert path.score == pytest.approx(sum(path.shares.values()))
+    # By base 2 leads its session; after the walk 1 does, and owes that to none of it.
+    assert ranking.fused[ranking.positions.tolist().index(2)] == 0.6
+    others = [path_of(ranking, position) for position in (0, 2, 3)]
+    assert {p.seed for p in others if p is not None and p.relation == "in_session"} <= {1}
+    session = ranking._replace(walked=ranking.walked._replace(scores=ranking.walked.scores * 0.0))
+    best = path_of(session, 1)
+    assert best is not None
+    assert best.seed != 1
+
+
+@pytest.mark.parametrize("weight", [0.1, 1.0, 7.0])
+def test_scores_stay_in_the_unit_interval_whatever_arrives(weight: float) -> None:
+    abouts = [(ORBIT, 9), (GARDEN, 9)]
+    reader = hand_reader((10, 9), abouts=abouts, texts=TALK)
+    asked = AskedLeg(reader, {9: 1.0, 10: 1.0, 0: 1.0, 6: 1.0}, weight=weight)
+    scores = asked.scores("Orbit project in the Garden, pump")
+    assert min(scores.values()) >= 0.0
+    assert scores[9] == max(scores.values()) <= 1.0
+
+
+def test_a_name_that_nobody_may_see_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LINKS, "garden wall", (ORBIT, 1.0, 0))
+    monkeypatch.setitem(STARTS, "garden", 2)
+    reader = hand_reader(abouts=[(ORBIT, 9), (GARDEN, 11)])
+    hidden = AskedLeg(reader, {10: 0.5}, hidden=[9])
+    assert hidden.rank("the Garden wall") is not None
+
+
+def test_the_graph_looks_names_up_in_the_snapshot() -> None:
+    graph = hand_graph(hand_reader())
+    assert graph.names_seen(None).longest(["orbit", "pump"]) == {"orbit": 2}
+    found = graph.names_seen(None).names(["garden", "unknown"])
+    assert [(name, tuple(found[name])) for name in found] == [("garden", (GARDEN, 1.0, True))]
+    assert isinstance(found["garden"].cased, bool)
+
+
+def test_the_graph_hands_out_postings_of_known_terms() -> None:
+    reader = hand_reader(texts={3: "pump", 1: "pump valve"})
+    found = hand_graph(reader).postings(["unknown", "pump"])
+    assert [(positions.tolist(), scores.tolist()) for positions, scores in found] == [
+        ([1, 3], [1.0, 1.0])
+    ]
+
+
+def test_the_graph_knows_who_speaks_and_whether_there_are_wings() -> None:
+    graph = hand_graph(hand_reader())
+    assert [graph.speaks(ordinal) for ordinal in (-1, NINA, ORBIT)] == [False, True, False]
+    assert graph.wings is None
+    shown = np.ones(N, dtype=bool)
+    assert [graph.speaks(ordinal, shown) for ordinal in (-1, NINA, ORBIT)] == [False, True, False]
+    shown[SPOKEN[0]] = False
+    assert graph.speaks(NINA, shown)
+    shown[list(SPOKEN)] = False
+    assert not graph.speaks(NINA, shown)
+    assert not graph.speaks(-1, shown)
+    wings = hand_graph(hand_reader(wings=["work"])).wings
+    assert wings is not None
+    assert wings.tolist() == [0] * N
+
+
+NINA_ID = 5
+
+
+SUBJECT, TAG = RELATIONS.index("mentions_subject"), RELATIONS.index("mentions_tag")
+
+
+SIZE = 8
+
+
+# 0..4 is a conversation in which Nina says 3, 5..6 facts of one session, 7 a fact of none.
+SESSIONS = SessionArrays(
+    codes=np.array([0, 0, 0, 0, 0, 1, 1, -1], dtype=np.int32),
+    places=np.array([0, 1, 2, 3, 4, 5, 6, -1], dtype=np.int32),
+    order=np.arange(7, dtype=np.int32),
+    indptr=np.array([0, 5, 7], dtype=np.int64),
+    turns=np.array([1, 1, 1, 1, 1, 0, 0, 0], dtype=np.int8),
+    speakers=np.array([-1, -1, -1, NINA_ID, -1, -1, -1, -1], dtype=np.int32),
+)
+
+
+BASE = (0.2, 0.0, 0.9, 0.3, 0.0, 0.1, 0.4, 0.5)
+
+
+Arrival = tuple[int, float, int, int, int]
+
+
+"""Target, score, seed, relation, concept."""
+
+
+def _walk(arrivals: Sequence[Arrival]) -> Walk:
+    columns = np.array(arrivals, dtype=np.float64).reshape(-1, 5).T
+    return Walk(
+        columns[0].astype(np.int64), columns[1], columns[2].astype(np.int64),
+        columns[3].astype(np.int8), columns[4].astype(np.int32),
+    )  # fmt: skip
+
+
+def _named(names: Mapping[int, tuple[float, int]]) -> Named:
+    return Named(
+        np.array(list(names), dtype=np.int64),
+        np.array([score for score, _ in names.values()], dtype=np.float64),
+        np.array([concept for _, concept in names.values()], dtype=np.int64),
+    )
+
+
+def _ranking(
+    *arrivals: Arrival,
+    named: Mapping[int, tuple[float, int]] | None = None,
+    terms: Sequence[Mapping[int, float]] | None = None,
+    base: Sequence[float] = BASE,
+    speakers: Sequence[int] = (),
+    wings: NDArray[np.int32] | None = None,
+    walked: Sequence[float] | None = None,
+    session_weight: float = 1.0,
+) -> GraphRanking:
+    """A ranking of all memories by hand; sessions are heard where terms are given.
+
+    `walked` are the scores that sessions add to, where they are not the fused ones.
+    """
+    positions, fused = np.arange(SIZE, dtype=np.int64), np.array(base)
+    with_walk = np.array(base if walked is None else walked)
+    talk, before, lent = None, np.empty(0), np.empty(0)
+    if terms is not None:
+        postings: list[Posting] = [
+            (np.array(list(t), dtype=np.int32), np.array(list(t.values()), dtype=np.float32))
+            for t in terms
+        ]
+        talk = listen(positions, with_walk, SESSIONS, postings, speakers=speakers, wings=wings)
+        assert talk is not None
+        before = with_walk[talk.members]
+        lent = session_weight * lent_scores(talk, before)
+    return GraphRanking(
+        positions, fused, fused, _walk(arrivals), _named(named or {}), talk, lent, before,
+        session_weight,
+    )  # fmt: skip
+
+
+def _path(ranking: GraphRanking, position: int) -> GraphPath:
+    path = path_of(ranking, position)
+    assert path is not None
+    return path
+
+
+def test_what_the_graph_did_not_move_has_no_path() -> None:
+    ranking = _ranking((1, 0.4, 2, SUBJECT, 6), named={3: (0.2, 4)}, terms=[{0: 1.0}])
+    assert path_of(ranking, 7) is None
+    assert path_of(ranking, 99) is None
+    # Facts whose session holds no word of the query are lent nothing.
+    assert path_of(ranking, 5) is None
+
+
+def test_a_step_goes_from_its_seed_over_its_concept() -> None:
+    path = _path(_ranking((7, 0.4, 2, SUBJECT, 6), (1, 0.3, 0, TAG, 8)), 7)
+    assert path == GraphPath(0.4, 2, "mentions_subject", 6, (2,), {"mentions_subject": 0.4})
+    assert path.reason == "reached over the graph from {2} by mentions_subject"
+    tagged = _path(_ranking((7, 0.4, 2, SUBJECT, 6), (1, 0.3, 0, TAG, 8)), 1)
+    assert (tagged.seed, tagged.relation, tagged.concept) == (0, "mentions_tag", 8)
+
+
+def test_a_named_memory_comes_from_the_query_and_is_its_own_evidence() -> None:
+    path = _path(_ranking(named={6: (0.1, 9), 7: (0.25, 4)}), 7)
+    assert path == GraphPath(0.25, None, "named_by_query", 4, (7,), {"named_by_query": 0.25})
+    assert path.reason == "reached over the graph from the query by named_by_query"
+
+
+@pytest.mark.parametrize(
+    ("walked", "relation", "seed", "concept", "evidence"),
+    [(0.4, "mentions_subject", 2, 6, (2,)), (0.1, "named_by_query", None, 4, (7,))],
+)
+def test_the_strongest_part_gives_the_path(
+    walked: float, relation: str, seed: int | None, concept: int, evidence: tuple[int, ...]
+) -> None:
+    path = _path(_ranking((7, walked, 2, SUBJECT, 6), named={7: (0.25, 4)}), 7)
+    assert (path.relation, path.seed, path.concept) == (relation, seed, concept)
+    assert path.evidence == evidence
+    assert path.shares == {"mentions_subject": walked, "named_by_query": 0.25}
+    assert path.score == pytest.approx(walked + 0.25)
+    assert path.reason.count("also ") == 1
+
+
+def test_a_word_said_before_makes_this_the_next_turn() -> None:
+    path = _path(_ranking(terms=[{0: 2.0}], base=[0.01] * SIZE), 1)
+    assert (path.relation, path.seed, path.evidence) == ("next_turn", 0, (0,))
+    assert path.concept == NO_CONCEPT
+    assert path.shares["next_turn"] == pytest.approx(CONTEXT_WEIGHT * NEARBY[0])
+    assert "previous_turn" not in path.shares
+    assert path.reason == "reached over the graph from {0} by next_turn, also in_session"
+
+
+def test_a_word_said_after_makes_this_the_previous_turn() -> None:
+    path = _path(_ranking(terms=[{3: 2.0}], base=[0.01] * SIZE), 1)
+    assert (path.relation, path.seed, path.evidence) == ("previous_turn", 3, (3,))
+    assert path.shares["previous_turn"] == pytest.approx(CONTEXT_WEIGHT * NEARBY[1])
+
+
+def test_own_words_are_told_from_those_nearby() -> None:
+    # 1 holds half of what is heard best (at 0), and hears the rest of it from there.
+    path = _path(_ranking(terms=[{0: 2.0, 1: 1.0}], base=[0.01] * SIZE), 1)
+    assert path.shares["own_words"] == pytest.approx(CONTEXT_WEIGHT * 0.5)
+    assert path.shares["next_turn"] == pytest.approx(CONTEXT_WEIGHT * (NEARBY[0] - 0.5))
+    alone = _path(_ranking(terms=[{0: 2.0}], base=[0.01] * SIZE), 0)
+    assert (alone.relation, alone.seed, alone.evidence) == ("own_words", None, (0,))
+    assert set(alone.shares) == {"own_words", "in_session"}
+
+
+def test_the_session_comes_from_its_best_member() -> None:
+    path = _path(_ranking(terms=[{7: 1.0}]), 4)
+    assert (path.relation, path.seed, path.concept) == ("in_session", 2, NO_CONCEPT)
+    assert path.evidence == (2,)
+    assert path.shares == {"in_session": pytest.approx(SESSION_WEIGHT * 0.9)}
+
+
+def test_the_best_member_of_a_session_owes_it_to_nobody_else() -> None:
+    path = _path(_ranking(terms=[{7: 1.0}]), 2)
+    assert (path.relation, path.seed, path.evidence) == ("in_session", None, (2,))
+    assert path.reason == "reached over the graph from the query by in_session"
+    fact = _path(_ranking(terms=[{5: 1.0}]), 6)
+    assert (fact.relation, fact.seed, fact.evidence) == ("in_session", None, (6,))
+
+
+def test_the_best_member_is_the_best_after_the_walk() -> None:
+    walked = (0.2, 0.95, 0.9, 0.3, 0.0, 0.5, 0.4, 0.5)
+    ranking = _ranking(terms=[{7: 1.0}, {5: 1.0}], walked=walked)
+    path = _path(ranking, 4)
+    assert path.seed == 1
+    assert path.shares == {"in_session": pytest.approx(SESSION_WEIGHT * 0.95)}
+    assert _path(ranking, 6).seed == 5
+    assert [_path(ranking, best).seed for best in (1, 5)] == [None, None]
+
+
+def test_turns_are_lent_nothing_of_their_session_as_one_document() -> None:
+    path = _path(_ranking(terms=[{0: 1.0}]), 0)
+    assert path.shares == {
+        "in_session": pytest.approx(SESSION_WEIGHT * 0.9),
+        "own_words": pytest.approx(CONTEXT_WEIGHT),
+    }
+
+
+def test_facts_are_reached_by_their_session_alone() -> None:
+    path = _path(_ranking(terms=[{5: 1.0}], speakers=[NINA_ID]), 5)
+    assert path == GraphPath(
+        FACT_COVERAGE_WEIGHT, 6, "in_session", NO_CONCEPT, (6,),
+        {"in_session": FACT_COVERAGE_WEIGHT},
+    )  # fmt: skip
+
+
+def test_who_speaks_is_the_concept_on_the_way() -> None:
+    path = _path(_ranking(terms=[{7: 1.0}], speakers=[NINA_ID]), 3)
+    assert (path.relation, path.seed, path.concept) == ("said_by", None, NINA_ID)
+    assert path.evidence == (3,)
+    assert path.shares["said_by"] == SPEAKER_WEIGHT
+    other = _path(_ranking(terms=[{7: 1.0}], speakers=[NINA_ID]), 4)
+    assert "said_by" not in other.shares
+
+
+def test_company_is_told_from_who_speaks() -> None:
+    wings = np.array([0, 0, 0, 0, -1, 0, 0, 0], dtype=np.int32)
+    ranking = _ranking(terms=[{7: 1.0}], speakers=[NINA_ID], wings=wings)
+    path = _path(ranking, 1)
+    assert (path.relation, path.seed, path.concept) == ("in_company_of", None, NO_CONCEPT)
+    assert path.shares["in_company_of"] == COMPANY_WEIGHT
+    assert path.evidence == (1,)
+    assert "in_company_of" not in _path(ranking, 4).shares
+    assert path_of(ranking, 5) is None  # a fact, and its session holds no word
+
+
+TERMS = [{0: 2.0, 2: 1.0, 5: 1.0}, {3: 1.5, 1: 0.5}]
+
+
+@pytest.mark.parametrize("position", range(SIZE - 1))
+def test_shares_sum_to_the_score_and_are_what_sessions_lend(position: int) -> None:
+    wings = np.zeros(SIZE, dtype=np.int32)
+    ranking = _ranking(terms=TERMS, speakers=[NINA_ID], wings=wings)
+    path = _path(ranking, position)
+    assert path.score == pytest.approx(sum(path.shares.values()))
+    assert path.score == pytest.approx(float(ranking.lent[position]))
+    assert min(path.shares.values()) > 0.0
+    assert path.relation in path.shares
+
+
+@pytest.mark.parametrize("position", range(SIZE - 1))
+def test_walk_and_names_add_to_what_sessions_lend(position: int) -> None:
+    arrivals = [(p, 0.3, 7, SUBJECT, 6) for p in range(SIZE)]
+    ranking = _ranking(*arrivals, named={p: (0.2, 4) for p in range(SIZE)}, terms=TERMS)
+    path = _path(ranking, position)
+    assert path.score == pytest.approx(float(ranking.lent[position]) + 0.5)
+    assert path.shares["mentions_subject"] == 0.3
+    assert path.shares["named_by_query"] == 0.2
+
+
+@pytest.mark.parametrize("position", range(SIZE - 1))
+def test_shares_carry_the_session_weight_and_those_of_walk_and_names_do_not(position: int) -> None:
+    wings = np.zeros(SIZE, dtype=np.int32)
+    arrivals = [(p, 0.3, 7, SUBJECT, 6) for p in range(SIZE)]
+    whole, half = (
+        _ranking(
+            *arrivals, named={p: (0.2, 4) for p in range(SIZE)}, terms=TERMS, speakers=[NINA_ID],
+            wings=wings, session_weight=weight,
+        )
+        for weight in (1.0, 0.5)
+    )  # fmt: skip
+    full, found = _path(whole, position).shares, _path(half, position).shares
+    own = {"mentions_subject": 0.3, "named_by_query": 0.2}
+    assert found == pytest.approx({name: own.get(name, full[name] / 2) for name in full})
+    assert sum(found.values()) == pytest.approx(float(half.lent[position]) + 0.5)
+
+
+def test_the_session_weight_can_change_which_part_is_strongest() -> None:
+    arrival = (1, 0.2, 7, SUBJECT, 6)
+    assert _path(_ranking(arrival, terms=[{7: 1.0}]), 1).relation == "in_session"
+    path = _path(_ranking(arrival, terms=[{7: 1.0}], session_weight=0.5), 1)
+    assert (path.relation, path.seed) == ("mentions_subject", 7)
+
+
+def test_members_are_found_by_position_and_not_by_place_in_the_ranking() -> None:
+    whole = _ranking(terms=[{6: 1.0}])
+    assert whole.talk is not None
+    talk = whole.talk._replace(members=whole.talk.members + 2)
+    moved = whole._replace(
+        positions=whole.positions[:7] + 2, fused=whole.fused[:7], scores=whole.scores[:7], talk=talk
+    )
+    assert _path(moved, 7).seed == 8
+    assert _path(moved, 6).seed == 4

@@ -1,0 +1,326 @@
+"""What a store has beyond its snapshot, told without reading it whole."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from noctuary.core import sqlite as foreign_file
+from noctuary.core.settings import SourceSettings
+from noctuary.core.store import name_source
+from noctuary.recall.api import recall
+from noctuary.recall.result import RecallResult
+from noctuary.sources import live as looking
+from noctuary.sources.corpus import read_records
+from noctuary.sources.export import export_corpus
+from noctuary.sources.live import Limits, Since, stamp_of
+from noctuary.sources.live import look_into_sqlite as look
+from noctuary.sources.source import open_source
+from tests.support.live import LONG_AGO, ROWS, Cache, make_cache
+from tests.support.store import Store, new_store
+
+
+def since(cache: Cache) -> Since:
+    with closing(sqlite3.connect(cache.path)) as db:
+        rows, last = db.execute("SELECT count(*), max(id) FROM memories").fetchone()
+    return Since(last, rows, time.time_ns() // 1000)
+
+
+def limits(rows: int = 100, seconds: float = 10.0) -> Limits:
+    return Limits(rows, time.perf_counter() + seconds)
+
+
+@pytest.fixture(params=[True, False], ids=["wal", "journal"])
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Cache:
+    return make_cache(tmp_path / "memory.db", wal=request.param)
+
+
+def test_nothing_new_is_nothing(store: Cache) -> None:
+    found = look(store.path, since(store), limits())
+    assert (found.rows, found.withheld, found.ids, found.missed) == ({}, (), None, "")
+
+
+def test_new_changed_and_lost_rows_are_found(store: Cache) -> None:
+    then = since(store)
+    new = store.add("A new one.")
+    store.edit(2, content="The feline eats three times a day.")
+    store.delete(5)
+    found = look(store.path, then, limits())
+    assert set(found.rows) == {2, new}
+    assert found.rows[2]["content"] == "The feline eats three times a day."
+    assert found.ids == {str(key) for key in range(1, new + 1)} - {"5"}
+    assert found.missed == ""
+
+
+def test_a_marked_row_leaves_its_id_only(store: Cache) -> None:
+    then = since(store)
+    secret = store.add("CANARY-7Q", is_sensitive=1)
+    worded = store.add("CANARY-8Q", is_sensitive="yes")
+    store.edit(1, is_sensitive=1)
+    found = look(store.path, then, limits())
+    assert sorted(found.withheld) == [1, secret, worded]
+    assert found.rows == {}
+    assert "CANARY" not in repr(found)
+
+
+def test_a_mark_is_seen_whatever_the_stamp_says(store: Cache) -> None:
+    then = since(store)
+    store.run("UPDATE memories SET is_sensitive = 1 WHERE id = 3")
+    assert look(store.path, then, limits()).withheld == (3,)
+
+
+def test_a_change_that_keeps_its_old_stamp_waits_for_the_night(store: Cache) -> None:
+    """The limit of looking by stamp: nothing tells such a row from the others."""
+    then = since(store)
+    store.edit(3, content="Changed behind the stamp.", updated_at=LONG_AGO)
+    assert look(store.path, then, limits()).rows == {}
+
+
+def test_the_newest_rows_are_taken_where_there_are_too_many(store: Cache) -> None:
+    then = since(store)
+    keys = [store.add(f"Number {i}.") for i in range(5)]
+    found = look(store.path, then, limits(rows=2))
+    assert sorted(found.rows) == keys[-2:]
+    assert "newest 2 new rows" in found.missed
+
+
+def test_changed_rows_share_the_bound(store: Cache) -> None:
+    then = since(store)
+    new = store.add("A new one.")
+    for key in (1, 2, 3):
+        store.edit(key, content=f"Changed {key}.")
+    found = look(store.path, then, limits(rows=3))
+    assert len(found.rows) == 3
+    assert new in found.rows
+    assert "live.max_rows" in found.missed
+
+
+def test_a_row_stamped_shortly_before_the_reading_is_compared(store: Cache) -> None:
+    """It may have been committed after the night had looked."""
+    then = since(store)
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(then.read_us / 1e6 - 60))
+    store.edit(4, updated_at=moment)
+    store.edit(3, updated_at=moment.replace("T", " "))
+    store.edit(2, updated_at=LONG_AGO)
+    assert set(look(store.path, then, limits()).rows) == {3, 4}
+
+
+def test_a_store_that_was_all_rewritten_counts_its_losses(store: Cache) -> None:
+    then = since(store)
+    store.run("DELETE FROM memories")
+    new = store.add("The only one.")
+    found = look(store.path, then, limits())
+    assert found.ids == {str(new)}
+    assert set(found.rows) == {new}
+
+
+def test_losses_are_looked_for_where_the_count_of_then_is_unknown(store: Cache) -> None:
+    found = look(store.path, since(store)._replace(rows=None), limits())
+    assert found.ids == {str(key) for key in range(1, len(ROWS) + 1)}
+
+
+def test_passes_end_at_the_deadline_and_new_rows_are_kept(tmp_path: Path) -> None:
+    store = make_cache(tmp_path / "memory.db", [])
+    with closing(sqlite3.connect(store.path)) as db, db:
+        rows = [(f"Row {i} {'x' * 200}", LONG_AGO, LONG_AGO) for i in range(60_000)]
+        db.executemany("INSERT INTO memories(content, created_at, updated_at) VALUES(?,?,?)", rows)
+    then = since(store)
+    new = store.add("A new one.")
+    started = time.perf_counter()
+    found = look(store.path, then, limits(seconds=0.004))
+    assert time.perf_counter() - started < 1.0
+    assert set(found.rows) == {new}
+    assert "the time was over" in found.missed
+
+
+def test_what_was_found_before_the_deadline_counts(tmp_path: Path) -> None:
+    """The pass begins at the newest rows; here it ends somewhere on the way down."""
+    store = make_cache(tmp_path / "memory.db", [])
+    with closing(sqlite3.connect(store.path)) as db, db:
+        rows = [(f"Row {i} {'x' * 200}", LONG_AGO, LONG_AGO) for i in range(40_000)]
+        db.executemany("INSERT INTO memories(content, created_at, updated_at) VALUES(?,?,?)", rows)
+    then = since(store)
+    store.edit(39_999, content="Changed lately.")
+    store.edit(1, content="Changed at the other end.")
+    whole = look(store.path, then, limits())
+    assert set(whole.rows) == {1, 39_999}
+    found = [set(look(store.path, then, limits(seconds=s / 1000)).rows) for s in range(1, 20)]
+    assert all(rows in (set(), {39_999}, {1, 39_999}) for rows in found)
+
+
+def test_a_locked_store_is_not_waited_for_longer_than_allowed(tmp_path: Path) -> None:
+    store = make_cache(tmp_path / "memory.db", wal=False)
+    then = since(store)
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        started = time.perf_counter()
+        with pytest.raises(sqlite3.OperationalError):
+            look(store.path, then, limits(seconds=0.05))
+        assert time.perf_counter() - started < 2.0
+
+
+def test_another_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("CREATE TABLE memories(id INTEGER PRIMARY KEY, content TEXT)")
+    with pytest.raises(ValueError, match="is_sensitive, updated_at"):
+        look(path, Since(0, 0, 0), limits())
+
+
+def test_the_stamp_sees_the_write_ahead_log(tmp_path: Path) -> None:
+    store = make_cache(tmp_path / "memory.db")
+    with closing(sqlite3.connect(store.path)) as reader:
+        reader.execute("SELECT count(*) FROM memories").fetchone()
+        before = stamp_of(store.path)
+        store.add("Stays in the log while another client is connected.")
+        after = stamp_of(store.path)
+    assert before != after
+    assert before[0] == after[0], "the file itself was not written"
+    with pytest.raises(FileNotFoundError):
+        stamp_of(tmp_path / "none.db")
+
+
+def test_looking_changes_no_row_and_no_file(store: Cache) -> None:
+    then = since(store)
+    store.add("A new one.")
+    before = store.path.read_bytes()
+    look(store.path, then, limits())
+    assert store.path.read_bytes() == before
+
+
+def test_the_text_of_a_marked_row_is_not_even_fetched(
+    store: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[bytes] = []
+    decode = foreign_file.decode_text
+
+    def spy(raw: bytes) -> str | bytes:
+        fetched.append(raw)
+        return decode(raw)
+
+    monkeypatch.setattr(foreign_file, "decode_text", spy)
+    then = since(store)
+    marked = store.add("CANARY of a new row", is_sensitive=1, tags="CANARY")
+    store.edit(1, content="CANARY of a changed row", is_sensitive=1)
+    store.add("a public row")
+    found = look(store.path, then, limits())
+    assert set(found.withheld) == {marked, 1}
+    assert b"a public row" in fetched, "the spy sees what is fetched"
+    assert not [raw for raw in fetched if b"CANARY" in raw]
+
+
+MakeDatabase = Callable[..., str]
+
+
+@pytest.fixture
+def address(database: MakeDatabase, monkeypatch: pytest.MonkeyPatch) -> str:
+    made = database()
+    with psycopg.connect(made, autocommit=True) as db:
+        for content in ("The spare key hangs behind the blue door.", "The boiler needs a valve."):
+            db.execute(
+                "INSERT INTO memories(content, updated_at) VALUES (%s, '2026-01-05')", [content]
+            )
+    monkeypatch.setattr(looking, "ASK_AGAIN_S", 0.0)
+    return made
+
+
+@pytest.fixture
+def served_database(address: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    store = new_store(home / "house")
+    read_us = time.time_ns() // 1000
+    with open_source(name_source(address), SourceSettings()) as source:
+        report = export_corpus(source, store.paths.work / "corpus")
+    identity = report.identity
+    store.publish(
+        read_records(store.paths.work / "corpus"),
+        source={"kind": identity.kind, "location": identity.location, "read_us": read_us},
+    )
+    monkeypatch.setenv("NOCTUARY_SOURCE_PATH", address)
+    # A first connection on a busy machine takes longer than a prompt would wait.
+    monkeypatch.setenv("NOCTUARY_LIVE_DEADLINE_MS", "20000")
+    return store
+
+
+def write(address: str, sql: str) -> None:
+    with psycopg.connect(address, autocommit=True) as db:
+        db.execute(sql.encode())
+
+
+def codes(result: RecallResult) -> list[str]:
+    return [w.code for w in result.warnings]
+
+
+def by_id(result: RecallResult) -> dict[Any, Any]:
+    return {m.id: m for m in result.memories}
+
+
+def test_new_changed_and_tombstoned_rows_are_seen(served_database: Store, address: str) -> None:
+    assert "live_overlay" not in codes(recall("spare key"))
+    write(address, "INSERT INTO memories(content) VALUES ('The spare key is with Nina.')")
+    write(address, "UPDATE memories SET deleted_at = now(), updated_at = now() WHERE id = 2")
+    found = recall("spare key boiler valve")
+    assert by_id(found)[3].live
+    assert 2 not in by_id(found)
+    (told,) = [w.message for w in found.warnings if w.code == "live_overlay"]
+    assert "1 new, 0 changed, 1 gone" in told
+
+
+def test_a_marked_row_never_comes(served_database: Store, address: str) -> None:
+    write(
+        address,
+        "INSERT INTO memories(content, is_sensitive) VALUES ('spare key CANARY-9', true)",
+    )
+    write(address, "UPDATE memories SET is_sensitive = true, updated_at = now() WHERE id = 1")
+    found = recall("spare key canary", explain=True, candidate_trace=True)
+    assert not found.memories
+    assert "CANARY" not in str(found.to_json())
+
+
+def test_a_database_that_is_none_any_more_costs_nothing_but_a_warning(
+    served_database: Store, address: str
+) -> None:
+    before = [m.id for m in recall("spare key").memories]
+    write(address, "ALTER TABLE memories RENAME TO elsewhere")
+    found = recall("spare key")
+    assert [m.id for m in found.memories] == before
+    assert "live_unreachable" in codes(found)
+    assert address not in str(found.to_json())
+
+
+def test_a_server_that_hangs_is_left_at_the_deadline(
+    served_database: Store, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCTUARY_LIVE_DEADLINE_MS", "100")
+    with psycopg.connect(address) as db:
+        db.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
+        started = time.perf_counter()
+        found = recall("spare key")
+        assert time.perf_counter() - started < 5.0
+    assert "live_unreachable" in codes(found)
+    assert found.memories
+
+
+def test_without_its_address_the_snapshot_answers(
+    served_database: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCTUARY_SOURCE_PATH", "")
+    found = recall("spare key")
+    assert found.memories
+    (told,) = [w.message for w in found.warnings if w.code == "live_unreachable"]
+    assert "source.path" in told
+
+
+def test_an_answer_is_used_again_for_a_moment(
+    served_database: Store, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "ASK_AGAIN_S", 60.0)
+    recall("spare key")
+    write(address, "INSERT INTO memories(content) VALUES ('The spare key is with Nina.')")
+    assert "live_overlay" not in codes(recall("spare key"))
