@@ -56,7 +56,7 @@ _WINGS = "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORD
 @click.command()
 @cli.store_options
 def status(store: str | None) -> None:
-    """Show the serving snapshot: identity, age, source, encoder and counts."""
+    """Show the current snapshot: identity, age, source, encoder and counts."""
     found = read_status(cli.open_paths(store))
     cli.tell(found, _status_lines(found))
 
@@ -155,7 +155,7 @@ def _ask_rows(rows_file: Path, sql: str) -> list[tuple[str, Any]]:
 @click.command()
 @cli.store_options
 def snapshots(store: str | None) -> None:
-    """List the published snapshots, oldest first; * marks the one that serves."""
+    """List the published snapshots, oldest first; * marks the current one."""
     found = describe_snapshots(cli.open_paths(store))
     marked = [("*" if row["serving"] else " ", row) for row in found]
     lines = [f"{mark} {row['snapshot_id']}  {_state(row)}" for mark, row in marked]
@@ -176,7 +176,7 @@ def _state(row: Mapping[str, Any]) -> str:
 @click.argument("snapshot_id", required=False)
 @cli.store_options
 def rollback(snapshot_id: str | None, store: str | None) -> None:
-    """Serve an older snapshot: SNAPSHOT_ID, or the newest one older than the serving one.
+    """Serve an older snapshot: SNAPSHOT_ID, or the newest one older than the current.
 
     Every byte of it is verified first. The next night publishes again if the source differs from
     it.
@@ -217,11 +217,10 @@ def _describe(directory: Path) -> dict[str, Any]:
 @click.command()
 @cli.json_option
 def stores() -> None:
-    """List the stores of noctuary's home: source, size, what serves, how old, what is wrong.
+    """List the stores in noctuary's home: source, size, current snapshot, age and faults.
 
-    * marks the one that commands use by default. Pass such a name to --store; its beginning is
-    enough if no other name begins like it. The home is NOCTUARY_HOME, else noctuary in your data
-    directory (~/.local/share/noctuary).
+    * marks the default store. Pass such a name to --store; its beginning is enough if it is unique.
+    The home is NOCTUARY_HOME, else noctuary in your data directory (~/.local/share/noctuary).
     """
     home = find_home()
     found = describe_stores(home)
@@ -290,12 +289,12 @@ def _describe_serving(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
 @cli.flag("--fix", "First make the store's files readable by you only.")
 @cli.store_options
 def doctor(fix: bool, store: str | None) -> None:
-    """Look for what is wrong and say what to do about it.
+    """Look for faults and say how to fix them.
 
-    Checks the settings, who may read the store, the pointer, every checksum of the serving
+    Checks the settings, who may read the store, the pointer, every checksum of the current
     snapshot, its age and vectors, the encoder, the source, the transcripts, the schedule, the last
-    verdict, the indexes, the logs, the warm server, the hooks in agents' settings and how they
-    fare, and the MCP server.
+    verdict, the indexes, the logs, the warm server, the agents' hooks and their performance, and
+    the MCP server.
 
     Exit code 1 if anything fails; warnings alone are 0.
     """
