@@ -335,7 +335,7 @@ def read_settings(path: Path) -> SettingsFile:
     try:
         real = path.resolve()
         if real.exists() and not real.is_file():
-            raise HookInstallError(f"{real} is no regular file; nothing was changed")
+            raise HookInstallError(f"{real} is not a regular file; nothing was changed")
     except (OSError, RuntimeError) as error:
         raise HookInstallError(f"{path} cannot be reached: {error}; nothing was changed") from None
     raw = _read(real)
@@ -384,7 +384,7 @@ def _read(path: Path) -> bytes | None:
         raise HookInstallError(f"{path} cannot be read: {error.strerror}") from None
     if len(raw) > MAX_BYTES:
         raise HookInstallError(
-            f"{path} has more than {MAX_BYTES:,} bytes: that is no settings file"
+            f"{path} has more than {MAX_BYTES:,} bytes: this is not a settings file"
         )
     return raw
 
@@ -411,7 +411,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> Settings:
     keys = [key for key, _ in pairs]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} stands twice in one object")
+        raise ValueError(f"the key {twice!r} appears twice in one object")
     return dict(pairs)
 
 
@@ -737,7 +737,7 @@ def plugin_files(program: Sequence[str], store: str | None = None) -> dict[str, 
 def write_plugin(folder: Path, files: dict[str, str]) -> tuple[Path, ...]:
     """Write `plugin_files` below a folder; return the paths of those that differed."""
     if folder.exists() and not folder.is_dir():
-        raise HookInstallError(f"{folder} is no folder: name a new or an empty one")
+        raise HookInstallError(f"{folder} is not a folder: name a new or an empty one")
     if folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder):
         raise HookInstallError(
             f"{folder} holds other things than noctuary's plugin: name a new or an empty folder"

@@ -567,7 +567,7 @@ def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
     """Return a summary, by its own id or its cluster's, and every memory that it stands for."""
     reader = seen.recaller.reader
     if not _is_text(item_id):
-        raise UnknownItemError(f"{item_id!r} is no id of a cluster: it is no text")
+        raise UnknownItemError(f"{item_id!r} is not the id of a cluster: it is not text")
     columns = "summary_id, cluster_id, session_id"
     found = [
         *reader.look_up("summaries", "summary_id", columns, [item_id]),

@@ -215,7 +215,7 @@ def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]
     named = str(directory.absolute())
     if (directory / "CURRENT").is_file():
         return named, []
-    return named, [f"there is no store {directory} yet: until a night has run, hooks say nothing"]
+    return named, [f"there is no store {directory} yet: until a night has run, hooks add nothing"]
 
 
 # `noctuary serve`: keep snapshot and encoder open for clients on a unix socket.

@@ -196,7 +196,7 @@ def read_export_manifest(directory: Path) -> ExportManifest:
     """Read the manifest and check every byte of the export."""
     if not directory.is_dir():
         raise errors.SourceMissingError(f"there is no export at {directory}: expected a directory")
-    path, not_ours = directory / MANIFEST, f"{directory} is no export of noctuary"
+    path, not_ours = directory / MANIFEST, f"{directory} is not a noctuary export"
     try:
         stat = path.lstat()
         is_read = S_ISREG(stat.st_mode) and stat.st_size <= _MOST_MANIFEST_BYTES
@@ -230,7 +230,7 @@ def _faults(directory: Path, entries: Entries) -> list[str]:
     faults: list[str] = []
     for name, entry in entries.items():
         if name not in _NAMES:
-            faults.append(f"{name!r} is no name of a file in an export")
+            faults.append(f"{name!r} is not the name of a file in an export")
         elif name not in found or not S_ISREG(found[name].st_mode):
             faults.append(f"{name} is missing")
         elif not _is_as_described(directory / name, entry):
@@ -597,7 +597,7 @@ def _judge(paths: StorePaths, directory: Path, made: manifest.Manifest) -> None:
         results = [checks.run_check(check, *opened) for check in wanted]
     if store_verdict(paths, made.digest, results).outcome != PASS:
         failed = ", ".join(result.name for result in results if not result.passed)
-        raise errors.StoreError(f"what the export holds may not serve: {failed} failed")
+        raise errors.StoreError(f"the export's snapshot is not fit to serve: {failed} failed")
 
 
 def _import_encoder(export: Path, told: ExportManifest, paths: StorePaths) -> None:

@@ -105,7 +105,7 @@ def compact(
             cli.tell({"plans": [plan.to_json() for plan in plans]}, _history_lines(plans, limit))
         elif undo_id is not None:
             at_us = archive_apply.undo_in_store(paths, undo_id, now_us=now_us)
-            said = f"plan {undo_id} is undone: what it archived is found again from now on"
+            said = f"plan {undo_id} is undone: recalls find its memories again from now on"
             cli.tell({"plan_id": undo_id, "undone_at_us": at_us}, [said])
         elif apply_id is not None:
             named, rules = None if apply_id == _CURRENT else apply_id, _rules(paths, profile)

@@ -622,7 +622,7 @@ def _require_one_query(db: duckdb.DuckDBPyConnection, query: str) -> None:
     # PIVOT and the like become several statements; they begin with a type of their own.
     if kind not in _QUERIES:
         raise QueryError(
-            f"{kind} is no query: the tables are read-only; write SELECT, WITH, FROM, DESCRIBE, "
+            f"{kind} is not a query: the tables are read-only; write SELECT, WITH, FROM, DESCRIBE, "
             "SUMMARIZE or EXPLAIN"
         )
 

@@ -335,9 +335,9 @@ class Finding(NamedTuple):
 
 # What to do, by the name of a finding and, where there are several, what it is about.
 _REMEDIES = {
-    "settings": "correct the file or the variable; until then defaults are in force",
+    "settings": "correct the file or the variable; until then defaults apply",
     "privacy": "run `noctuary doctor --fix`",
-    "profiles": "correct them; a recall leaves the layer out and warns",
+    "profiles": "correct them; until then a recall skips the layer and warns",
     "pointer": "run `noctuary nightly`, or `noctuary rollback`",
     "snapshot": "run `noctuary rollback`, then `noctuary nightly`",
     "age": "check that the schedule is on (`noctuary ui`) or that cron runs `noctuary nightly`",
@@ -345,19 +345,19 @@ _REMEDIES = {
     "encoder description": "run `noctuary nightly`: it describes the encoder again",
     "encoder key": "set {variable} where recall runs, hooks and servers included",
     "vectors": "run `noctuary rollback`, then `noctuary nightly`",
-    "source": "the next night cannot run; recall still answers. Put it back, or set source.path",
+    "source": "the next night cannot run; recall still answers. Restore it, or set source.path",
     "abstention": "run `noctuary nightly`: each night calibrates (docs/abstention.md)",
     "transcripts": "correct transcripts.path: agents delete old transcripts, unread or not",
     "gate": "read {verdict}; the snapshot before it keeps serving",
     "gate never": "run `noctuary nightly`",
-    "index": "run `noctuary nightly`: it takes them in; recall reads the snapshot and misses none",
-    "injections": "move {file} away; what was injected before is known by its tag alone",
-    "usage": "run `noctuary nightly`: it writes the file anew",
+    "index": "run `noctuary nightly`: it adds them; recall reads the snapshot and misses none",
+    "injections": "move {file} away; only tags identify earlier injections then",
+    "usage": "run `noctuary nightly`: it rewrites the file",
     "usage depth": "set max_scan_depth to 0, or leave it: each night goes on where the last one "
     "stopped",
-    "archive": "put the file back from a backup, or remove it: then nothing is archived any more",
+    "archive": "restore the file from a backup, or remove it: then nothing is archived any more",
     "files": "run `noctuary nightly`: it makes them again",
-    "candidates": "a night failed or was stopped; the next one builds on what is there",
+    "candidates": "a night failed or was stopped; the next one continues from there",
     "schedule": "switch nightly_schedule on in `noctuary ui` under Automation, or let cron run "
     "`noctuary nightly`",
     "schedule unreadable": "see age; move {home} away and the next night makes a new one",
@@ -366,9 +366,9 @@ _REMEDIES = {
     "server unsafe": "recall answers without one",
     "server fallback": "see docs/serve.md, Falling back",
     "hooks": "`noctuary hooks status` shows every event",
-    "hooks counters": "remove {file}; the next hook begins it anew",
+    "hooks counters": "remove {file}; the next hook starts a new one",
     "hooks install": "`{install}`",
-    "hooks unreadable": "mend it, then `{install}`",
+    "hooks unreadable": "fix it, then `{install}`",
     "hooks outdated": "`{install}` renews them",
     "hooks off": "remove that line",
     "hooks twice": "`noctuary hooks uninstall --agent {agent}`",
@@ -377,9 +377,9 @@ _REMEDIES = {
     "hooks store_unreadable": "see the findings above",
     "hooks snapshot_damaged": "run `noctuary rollback`, then `noctuary nightly`",
     "hooks bad_settings": "correct noctuary.toml or the variable: see settings",
-    "hooks journal": "make room, and make the directory writable for you",
-    "hooks capture": "make room for another process; `noctuary nightly` reads the transcripts as "
-    "well",
+    "hooks journal": "free disk space, and make the directory writable",
+    "hooks capture": "free memory for another process; `noctuary nightly` reads the transcripts "
+    "too",
     "mcp": "{remedy}",
 }
 
@@ -587,7 +587,7 @@ def _reading_fault(path: Path) -> str | None:
         elif path.is_file():
             path.open("rb").close()
         else:
-            return f"{path} {'is no file and no folder' if path.exists() else 'is gone'}"
+            return f"{path} {'is neither a file nor a folder' if path.exists() else 'is gone'}"
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}"
     return None
@@ -618,7 +618,7 @@ def look_at_transcripts(path: str) -> Finding:
     from noctuary.sources.transcripts import is_transcripts
 
     if not path:
-        return _ok("transcripts", "no folder is set: only what the Stop hook keeps is remembered")
+        return _ok("transcripts", "no folder is set: only the Stop hook keeps turns")
     try:
         place = layout.expand_user(path)
     except errors.StoreError as error:

@@ -69,7 +69,7 @@ def apply_in_store(
     with _writing(paths) as reader:
         if plan_id is not None and plan_id in reader.applied_plans_at(None):
             undo = f"`noctuary proposals compact --undo {plan_id}` ends it"
-            raise PlanRefusedError(f"plan {plan_id} is in force already: {undo}")
+            raise PlanRefusedError(f"plan {plan_id} is already in force: {undo}")
         plan = plan_store(paths, rules, progress)
         if plan_id is not None and plan_id != plan.plan_id:
             count = len(plan.archived)
@@ -189,7 +189,7 @@ def _rewrite(
                 db.execute("VACUUM")
             found = db.execute("PRAGMA quick_check").fetchall()
             if found != [("ok",)]:
-                raise StoreError(f"{path} is damaged ({found[0][0]}): put back a copy of it")
+                raise StoreError(f"{path} is damaged ({found[0][0]}): restore a copy of it")
 
     replace_with(path, write)
 
@@ -337,7 +337,7 @@ def list_plans(path: Path) -> list[PlanHistory]:
             plans = db.execute("SELECT plan_id, snapshot_id, rules FROM plans").fetchall()
             found = [_history(db, reader, *plan) for plan in plans]
     except (sqlite3.Error, ValueError) as error:
-        raise StoreError(f"{path} cannot be read ({error}): put back a copy of it") from error
+        raise StoreError(f"{path} cannot be read ({error}): restore a copy of it") from error
     return sorted(found, key=lambda plan: plan.applications[0].applied_at_us)
 
 

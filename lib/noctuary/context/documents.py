@@ -167,7 +167,7 @@ _SWITCHES: Final = {
     **dict.fromkeys(("false", "no", "off", "0"), 0.0),
 }
 _NULL: Final = frozenset({"", "~", "null"})
-_REMEDY: Final = 'Mend it, or put an empty line before the first "---" if it is no front matter.'
+_REMEDY: Final = 'Fix it, or put an empty line before the first "---" if it is not front matter.'
 
 
 class FrontMatter(NamedTuple):
@@ -536,7 +536,7 @@ def _read_text(path: Path) -> str:
     if len(raw) > MAX_DOCUMENT_BYTES:
         raise AuthoredFormatError(
             f"{path} is too large: more than {MAX_DOCUMENT_BYTES:,} bytes. "
-            "Split it, or leave it out: it is no set of instructions."
+            "Split it, or leave it out: it is not a set of instructions."
         )
     if b"\0" in raw:
         fault = f"is binary: its byte {raw.index(0)} is zero. Give Markdown in UTF-8."

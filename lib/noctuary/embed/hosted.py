@@ -417,7 +417,7 @@ def _numbers(raw: Any, place: int, model: HostedModel) -> NDArray[np.float64]:
             raw = np.frombuffer(base64.b64decode(raw, validate=True), dtype="<f4")
         vector = np.asarray(raw, dtype=np.float64)
     except (ValueError, TypeError, OverflowError):
-        raise BadVectorsError(f"the vector of text {place} is no list of numbers") from None
+        raise BadVectorsError(f"the vector of text {place} is not a list of numbers") from None
     if vector.shape != (model.dimension,):
         raise BadVectorsError(
             f"the vector of text {place} has the shape {vector.shape}; expected "

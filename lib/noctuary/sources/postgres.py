@@ -316,7 +316,7 @@ def _read_columns(pinned: Pinned) -> dict[str, str]:
     if missing:
         found = f"no column {', '.join(missing)} in it" if columns else "no such table"
         raise SourceFormatError(
-            f"{pinned.display} is no claude-memory database: expected a table '{MEMORIES}' with "
+            f"{pinned.display} is not a claude-memory database: expected a table '{MEMORIES}' with "
             f"{', '.join(REQUIRED_COLUMNS)}; found {found}. Check the database's name and that "
             f"this user has USAGE on its schema."
         )

@@ -140,7 +140,7 @@ def test_what_is_applied_is_in_no_later_plan(store: Store) -> None:
     found = apply(store)
     assert plan(store).archived == ()
     assert plan(store).scan.left["archived"] == 4
-    with pytest.raises(PlanRefusedError, match="in force already"):
+    with pytest.raises(PlanRefusedError, match="already in force"):
         apply(store, found.plan_id)
     assert apply_in_store(store.paths, RULES, None, now_us=NOW_US).applied_at_us is None
 

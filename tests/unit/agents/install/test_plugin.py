@@ -61,7 +61,7 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     with pytest.raises(HookInstallError, match="holds other things"):
         write_plugin(folder, plugin_files(PROGRAM))
     assert [p.name for p in folder.iterdir()] == ["notes.md"]
-    with pytest.raises(HookInstallError, match="no folder"):
+    with pytest.raises(HookInstallError, match="not a folder"):
         write_plugin(folder / "notes.md", plugin_files(PROGRAM))
 
 
