@@ -782,5 +782,5 @@ def _read_moment(text: str | None) -> datetime | None:
         return None if text is None else datetime.fromisoformat(text)
     except ValueError:
         raise AskedWronglyError(
-            f"as_of {text!r} is no ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z"
+            f"as_of {text!r} is not an ISO-8601 date or time, e.g. 2026-03-01T08:00:00Z"
         ) from None

@@ -93,7 +93,7 @@ def read_moment(text: str, hint: str | None = None) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError:
         wanted = "ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z"
-        raise click.BadParameter(f"{text!r} is no {wanted}", param_hint=hint) from None
+        raise click.BadParameter(f"{text!r} is not an {wanted}", param_hint=hint) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

@@ -495,7 +495,7 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
         full_check(directory, manifest)
         if manifest.digest != pointer.digest:
             raise errors.SnapshotCorruptError(
-                f"snapshot {pointer.snapshot_id} is whole, but not the one that was published"
+                f"snapshot {pointer.snapshot_id} is intact, but not the published one"
             )
     except errors.NoctuaryError as error:
         yield _fail("snapshot", str(error))

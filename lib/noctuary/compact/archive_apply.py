@@ -77,8 +77,8 @@ def apply_in_store(
             reason = f" ({plan.warning})" if plan.warning else ""
             raise PlanRefusedError(
                 f"plan {plan_id} no longer fits: the snapshot, the use of memories, the profile or "
-                f"the archive changed since, and what would be archived now is {now}{reason}. "
-                "Nothing was archived; look at `noctuary proposals compact` again"
+                f"the archive changed since, and the plan is now {now}{reason}. Nothing was "
+                "archived; look at `noctuary proposals compact` again"
             )
         if not plan.archived:
             return Applied(plan, None)
@@ -142,8 +142,8 @@ def _recalled_since(access_log: Path, since_us: int) -> set[str]:
             return {memory_id for (memory_id,) in log.execute(sql, [since_us])}
     except sqlite3.Error as error:
         raise StoreError(
-            f"{access_log.name} cannot be read ({error}), so it is not known what was recalled "
-            "since the night: run the night, then try again"
+            f"{access_log.name} cannot be read ({error}), so recalls since the night "
+            "are unknown: run the night, then try again"
         ) from error
 
 

@@ -324,7 +324,7 @@ def _read_columns(pinned: Pinned) -> dict[str, str]:
         # A mark that cannot be read could be set.
         raise SourceError(
             f"{pinned.display}: this user may not read {', '.join(unreadable)} of "
-            f"'{MEMORIES}'. Grant SELECT on the whole table; what is marked sensitive stays there."
+            f"'{MEMORIES}'. Grant SELECT on the whole table; marked rows stay there."
         )
     if columns["id"] not in ("smallint", "integer", "bigint") or not known["id"][2]:
         raise SourceFormatError(

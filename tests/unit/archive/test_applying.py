@@ -189,7 +189,7 @@ def test_a_plan_is_refused_when_a_memory_was_recalled_since_the_night(store: Sto
 
 def test_nothing_is_applied_where_nobody_can_tell_what_was_recalled(store: Store) -> None:
     store.paths.access_log.write_bytes(b"x" * 4096)
-    with pytest.raises(StoreError, match="not known what was recalled"):
+    with pytest.raises(StoreError, match="recalls since the night are unknown"):
         apply(store)
     assert not store.paths.archive.exists()
 

@@ -187,7 +187,7 @@ def test_links_are_followed_and_permissions_stay(tmp_path: Path, noctuary_home: 
         (b"[]", "holds list"),
         (b"null", "holds NoneType"),
         (b'"text"', "holds str"),
-        (b'{"a": "\xff"}', "no UTF-8"),
+        (b'{"a": "\xff"}', "not UTF-8"),
         (b'{"hooks": []}', "an array"),
         (b'{"hooks": {"Stop": {}}}', "an object"),
         (b'{"a":' * 200_000, "not"),
@@ -224,7 +224,7 @@ def test_what_is_no_file_is_refused(place: SettingsPlace, noctuary_home: Path) -
 def test_a_file_that_changes_meanwhile_is_not_overwritten(place: SettingsPlace) -> None:
     before = read_settings(place.path)
     place.path.write_text('{"by": "the agent"}')
-    with pytest.raises(HookInstallError, match="changed by somebody else"):
+    with pytest.raises(HookInstallError, match="changed by another program"):
         write_settings(before, b"{}")
     assert place.path.read_text() == '{"by": "the agent"}'
     assert backups(place) == []
