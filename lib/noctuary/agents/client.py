@@ -227,8 +227,8 @@ def ask(
     The arguments are those of `noctuary.recall`; a store directory is the cheapest to look up.
 
     Returns:
-        `RecallResult.to_json()` as `noctuary.recall` would give it, or None if no server answered:
-        then call `noctuary.recall`. Never raises for a server that is absent, stuck or foreign.
+        `RecallResult.to_json()` as `noctuary.recall` would give it. None if no server answered:
+        then call `noctuary.recall`. Never raises because a server is absent, stuck or foreign.
     """
     try:
         found = find_store(store)

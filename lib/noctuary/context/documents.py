@@ -472,15 +472,16 @@ NO_DOCUMENTS: Final = Authored((), hash_text())  # what loading no file gives
 
 
 def load_documents(paths: Sequence[str | os.PathLike[str]], *, core: bool = True) -> Authored:
-    """Return the nodes of some Markdown files in UTF-8, in the order given.
+    """Return the nodes of Markdown files in UTF-8, in the order given.
 
-    A node's source is the path as given, with forward slashes. A file that was given before, also
-    under another name (CLAUDE.md is often a link to AGENTS.md), is read once, at its first place.
-    `core` is as for `parse_document`.
+    A node's source is the path as given, with forward slashes. A file given twice, even under
+    another name (CLAUDE.md is often a link to AGENTS.md), is read once, at its first place. `core`
+    is as for `parse_document`.
 
     Raises:
-        AuthoredMissingError: Nothing is there.
-        AuthoredFormatError: It is no Markdown in UTF-8, too large, or its front matter is wrong.
+        AuthoredMissingError: Nothing is at the path.
+        AuthoredFormatError: It is not Markdown in UTF-8, it is too large, or its front matter is
+            wrong.
     """
     nodes: list[Node] = []
     hashed: list[str] = []
