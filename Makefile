@@ -43,19 +43,19 @@ $(READY): $(ROOT)/pyproject.toml
 	@$(VENV)/bin/pip install --quiet --editable "$(ROOT)[pipelines,dev]"
 	@touch $(READY)
 
-setup-ray: $(READY) ## Install the runner beyond one machine as well: the extra [ray], 1.5 GB
+setup-ray: $(READY) ## Also install the runner for several machines: the extra [ray], 1.5 GB
 	@$(PY) -c "import ray, lance_ray, dagster_ray" 2>/dev/null || $(VENV)/bin/pip install --quiet --editable "$(ROOT)[ray]"
 
 nightly: $(READY) ## Run the whole night on STORE and publish a snapshot
 	@$(VENV)/bin/noctuary nightly $(if $(SOURCE),"$(SOURCE)",)
 
-recall: $(READY) ## Ask the published snapshot: make recall Q="..." [STORE=...]
+recall: $(READY) ## Search the published snapshot: make recall Q="..." [STORE=...]
 	@$(VENV)/bin/noctuary recall "$(Q)" --explain $(if $(SOURCE),--store "$(SOURCE)",)
 
-status: $(READY) ## Show what serves
+status: $(READY) ## Show the current snapshot
 	@$(VENV)/bin/noctuary status $(if $(SOURCE),--store "$(SOURCE)",)
 
-doctor: $(READY) ## Look for what is wrong
+doctor: $(READY) ## Look for faults and say how to fix them
 	@$(VENV)/bin/noctuary doctor $(if $(SOURCE),--store "$(SOURCE)",)
 
 # The files of a suite go to the workers whole and in order: the long end-to-end ones first
@@ -64,10 +64,10 @@ test: $(READY) test-server ## Run the default test suite (under 10 minutes on 2 
 	@cd $(ROOT) && $(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Installs nothing where this user may not; the tests that need a server then skip and say so.
-test-server: $(READY) ## Install the PostgreSQL server that tests start (Debian package), if need be
+test-server: $(READY) ## Install the PostgreSQL server for the tests (Debian package), if needed
 	@cd $(ROOT) && $(PY) -m tests.support.postgres
 
-test-ray: setup-ray ## Run the tests in which Ray works: the same night by both runners, workers killed
+test-ray: setup-ray ## Run the tests of Ray: the same night with both runners, killed workers
 	@cd $(ROOT) && $(PY) -m pytest -q -m slow tests/e2e/test_ray.py tests/unit/shards
 
 # The slow tests kill, measure and open browsers: one at a time. Those of test-ray are among them.
@@ -103,18 +103,18 @@ bench-scale: $(READY) ## Measure whole nights of 10,000 to 1,000,000 memories wi
 bench-tables: $(READY) ## Generate the tables of docs/benchmarks from the committed JSON
 	@cd $(ROOT) && $(PY) -m bench.tables
 
-docs: setup-docs ## Serve the documentation at http://127.0.0.1:8000, fresh as you write
+docs: setup-docs ## Serve the documentation at http://127.0.0.1:8000 and reload it as you write
 	@cd $(ROOT) && $(PY) -m mkdocs serve
 
 docs-build: setup-docs ## Build the documentation into artifacts/site; a broken link fails
 	@cd $(ROOT) && $(PY) -m mkdocs build --quiet
 
-setup-docs: $(READY) ## Install what `make docs` needs: the extra [docs], 60 MB
+setup-docs: $(READY) ## Install the extra [docs] for `make docs`, 60 MB
 	@$(PY) -c "import material, mkdocstrings" 2>/dev/null || $(VENV)/bin/pip install --quiet --editable "$(ROOT)[docs]"
 
 ui: $(READY) ## Open the Dagster UI on STORE (http://127.0.0.1:3000): lineage, runs, schedule
 	@$(VENV)/bin/noctuary ui $(if $(SOURCE),"$(SOURCE)",)
 
-clean: ## Remove the virtual environment, caches and measurements (never a store, wherever it lies)
+clean: ## Remove the virtual environment, caches and measurements (never a store)
 	@rm -rf $(VENV) $(ROOT)/.pytest_cache $(ROOT)/.ruff_cache $(ROOT)/.hypothesis $(ROOT)/artifacts
 	@find $(ROOT) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Writes the page of commands while mkdocs builds: the help that each command prints."""
+"""Completes two pages while mkdocs builds: the help of each command, and the columns for SQL."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from typing import Any
 import click
 
 from noctuary.cli.main import main
+from noctuary.cli.sql import TABLES
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Append to the page of commands a section for each command; mkdocs calls this per page."""
-    if page.file.src_uri != "cli.md":
-        return markdown
-    return "\n".join([markdown, *_sections(click.Context(main, info_name="noctuary"))])
+    """Append the generated sections of a page; mkdocs calls this for each one."""
+    added = {"cli.md": commands, "sql.md": columns}.get(page.file.src_uri)
+    return markdown if added is None else "\n".join([markdown, *added()])
+
+
+def commands() -> Iterator[str]:
+    """Yield a section for each command: the help that it prints."""
+    return _sections(click.Context(main, info_name="noctuary"))
 
 
 def _sections(context: click.Context) -> Iterator[str]:
@@ -25,3 +30,10 @@ def _sections(context: click.Context) -> Iterator[str]:
             command = context.command.get_command(context, name)
             if command is not None and not command.hidden:
                 yield from _sections(click.Context(command, context, info_name=name))
+
+
+def columns() -> Iterator[str]:
+    """Yield a section for each table that `noctuary sql` reads: its columns and their meanings."""
+    for table in TABLES:
+        yield f"\n### {table.name}\n\n| column | type | meaning |\n|---|---|---|"
+        yield from (f"| `{c.name}` | {c.type} | {c.about} |" for c in table.columns)

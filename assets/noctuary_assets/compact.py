@@ -42,7 +42,7 @@ SUMMARY_TABLE = Stage("summaries", "2", (SUMMARIES, ATTEMPTS))
     columns=("cluster_id", "session_id", "ordinal", "trivial"),
 )
 def cluster_old_turns(night: Night) -> StageResult:
-    """Clusters of the turns outside each session's protected tail."""
+    """Clusters of turns outside each session's protected tail."""
     size = night.settings.compaction.cluster_size
     tail = night.settings.compaction.protected_tail_turns
     now_us = time.time_ns() // 1000

@@ -73,7 +73,7 @@ GENERATED_QUERIES = Stage("generated_queries", "1", (GENERATED,))
 
 @stage_asset(GENERATED_QUERIES, deps=["memories", "edges"], kinds={"json"})
 def write_queries(night: Night) -> StageResult:
-    """Queries that a language model wrote and another one graded; empty unless configured."""
+    """Queries written by one language model and graded by another; empty unless configured."""
     # On every night while switched on, as an endpoint may have been down; what is known stays.
     chosen = night.settings.evaluation
     on = bool(chosen.enabled and chosen.generator_url)
@@ -110,7 +110,7 @@ def served_profile(night: Night, adopted: Mapping[str, Any] | None = None) -> Re
 
 @stage_asset(RECALL_EVALUATION, deps=["serving_pack", "generated_queries"], kinds={"json"})
 def evaluate_pack(night: Night) -> StageResult:
-    """The pack's recall on phrases of its own and on labelled queries: served, legs, challengers.
+    """The pack's recall on its own phrases and on labelled queries: served, legs, challengers.
 
     The exact group is built from the corpus's own words and favours lexical search.
     """
@@ -168,7 +168,7 @@ FUSION_DECISION = Stage("fusion_decision", "1", (DECISION,))
 
 @stage_asset(FUSION_DECISION, deps=["recall_evaluation"], kinds={"json"})
 def decide_fusion(night: Night) -> StageResult:
-    """Fusion and graph weight of tonight's snapshot: the settings', unless another one is proven.
+    """Fusion and graph weight of tonight's snapshot: yours, unless another is proven better.
 
     Proven means that its interval excludes zero on queries it was not chosen on.
     """
@@ -251,7 +251,7 @@ def read_judged(night: Night) -> dict[str, dict[str, Any]]:
     code_version=ABSTENTION_CALIBRATION.version,
 )
 def abstention_calibration(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """Below which score the snapshot has no answer, and the bar of a single memory.
+    """The score below which the snapshot has no answer, and the bar of a single memory.
 
     Chosen by everyday prompts, by questions that the night makes of the store's own memories and,
     where there are some, by the owner's labels. Its plots are with the night that chose it.

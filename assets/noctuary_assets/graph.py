@@ -178,11 +178,11 @@ _TABLES = {
     ),
 }
 _DESCRIPTIONS = {
-    "concepts": "What memories are about or name, many names merged into one concept each.",
+    "concepts": "Subjects and names in the memories, with the names of one concept merged.",
     "memory_concepts": "Where a memory holds a concept: role and evidence span.",
-    "concept_edges": "What memories state between two concepts, every place counted and dated.",
+    "concept_edges": "Statements of memories about two concepts, each counted and dated.",
     "edges": "Typed, directed, dated steps from memory to memory, each with its evidence.",
-    "supersessions": "Memories that a newer one replaces, with the reason and the newest of all.",
+    "supersessions": "Memories that a newer one replaces, with the reason and the newest version.",
 }
 
 
@@ -201,7 +201,7 @@ concepts, memory_concepts, concept_edges, edges, supersessions = map(_spec, _TAB
 _CHECKS = {
     "every_edge_names_its_evidence": (
         "edges",
-        "Every edge has a memory that says so and a concept that exists.",
+        "Every edge has a memory as evidence and an existing concept.",
     ),
     "every_statement_joins_two_concepts": (
         "concept_edges",
@@ -209,7 +209,7 @@ _CHECKS = {
     ),
     "every_successor_chain_ends": (
         "supersessions",
-        "The newest memory of every chain is replaced by no other.",
+        "No memory replaces the newest one of a chain.",
     ),
 }
 

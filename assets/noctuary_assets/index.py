@@ -109,7 +109,7 @@ def chosen_backend(night: Night) -> Backend:
 
 @stage_asset(QUERY_ENCODER, deps=["memories"], kinds={"numpy"})
 def export_query_encoder(night: Night) -> StageResult:
-    """The same model for the read side, without torch; agreement with the original is measured."""
+    """The same model for the read side, without torch, checked against the original."""
     # Before hours of embedding: what is published must be able to encode a question.
     encoder = night.encoder
     directory = night.paths.encoders / encoder.fingerprint.digest
@@ -240,7 +240,7 @@ LEXICAL_INDEX = Stage("lexical_index", "1", tuple(f"{POSTINGS}/{name}" for name 
 
 @stage_asset(LEXICAL_INDEX, deps=["memories"], kinds={"numpy"}, workers=True)
 def index_memories(night: Night) -> StageResult:
-    """BM25 scores of every term in every memory, computed ahead of the query."""
+    """Precomputed BM25 scores of every term in every memory."""
 
     def body() -> StageOutput:
         memories, tokens, task = (
@@ -350,7 +350,7 @@ def every_memory_vector_is_finite_and_unit(night: dg.ResourceParam[Night]) -> dg
 _TIER_CHECKS = {
     "every_tier_holds_every_memory_once": (
         "faults",
-        "No tier row lacks its memory and no memory lacks its tier row.",
+        "Every tier row has its memory, and every memory its tier row.",
     ),
     "no_tier_has_unindexed_rows": ("unindexed_rows", "Every index covers every row."),
 }

@@ -232,7 +232,9 @@ memories = _spec(
 )
 turns = _spec("turns", {"parquet"}, "The memories that are turns of a conversation, by session.")
 quarantine = _spec(
-    "quarantine", {"parquet"}, "Rows that could not be exported, with the reason; no content."
+    "quarantine",
+    {"parquet"},
+    "Rows that could not be exported, with the reason but without content.",
 )
 
 # The fact that counts the rows of each asset, its file, and the columns that the UI shows.
@@ -244,7 +246,7 @@ _TABLES = {
 
 _CHECKS = {
     "exported_quarantined_and_sensitive_add_up_to_source": (
-        "Every row of the source was exported, put into quarantine or left out as sensitive."
+        "Every row of the source was exported, quarantined or left out as sensitive."
     ),
     "no_exported_memory_is_sensitive": (
         "No text of the exported tables looks redacted or like a secret."

@@ -53,7 +53,7 @@ PACKED = (CORPUS, MEMORY_VECTORS, LEXICAL_INDEX, CONCEPT_GRAPH, TURN_CLUSTERS, S
     kinds={"sqlite", "numpy"},
 )  # fmt: skip
 def build_serving_pack(night: Night) -> StageResult:
-    """What recall will read tonight.
+    """The files that recall will read tonight.
 
     Memory-mapped arrays and one SQLite file, named by their digest.
     """

@@ -114,7 +114,7 @@ PROMOTION = Stage("promotion_proposals", "2", (PROMOTIONS,))
     columns=("turn_id", "decision", "reason", "g", "t", "h", "r"),
 )
 def propose_promotions(night: Night) -> StageResult:
-    """Every turn that a person said with its gating scalar, and whether it is proposed."""
+    """Every turn of a person with its score G, and whether it is proposed."""
     chosen = night.settings.promotion
     inputs: dict[str, Any] = {"on": chosen.enabled}
     if chosen.enabled:
@@ -158,7 +158,7 @@ def propose_promotions(night: Night) -> StageResult:
 def every_proposal_reached_the_threshold_and_says_something(
     night: dg.ResourceParam[Night],
 ) -> dg.AssetCheckResult:
-    """Every proposal has G at the threshold or above, marks of its own and no self as neighbour."""
+    """Every proposal reaches the threshold, has its own marks, and is not its own neighbour."""
     counts = count_faults(night.work(PROMOTIONS))
     passed = not any(counts[name] for name in FAULTS)
     return dg.AssetCheckResult(passed=passed, severity=dg.AssetCheckSeverity.WARN, metadata=counts)
@@ -181,9 +181,9 @@ _NOTHING: dict[str, Any] = {
 
 @stage_asset(COMPACTION_PLAN, deps=["snapshot", "ltp_scores"], kinds={"json"})
 def plan_compaction(night: Night) -> StageResult:
-    """What `noctuary proposals compact --apply` would archive: candidates with reasons, in groups.
+    """The plan of `noctuary proposals compact --apply`: candidates with reasons, in groups.
 
-    Empty unless the profile says adaptive_compaction.
+    Empty unless the profile sets adaptive_compaction.
     """
     profile = store_profile(night)
     rules = archive_rules(profile.to_json(), night.settings.compaction)
@@ -218,7 +218,7 @@ def plan_compaction(night: Night) -> StageResult:
 def every_candidate_has_a_low_score_and_a_successor(
     night: dg.ResourceParam[Night],
 ) -> dg.AssetCheckResult:
-    """No candidate is used, none is without a successor, none was accessed too recently."""
+    """Every candidate is little used, has a successor and was not accessed recently."""
     plan = json.loads(night.work(PLAN).read_text(encoding="utf-8"))
     bad = [c["memory_id"] for c in plan["candidates"] if not _is_justified(c, plan["rules"])]
     return dg.AssetCheckResult(

@@ -160,7 +160,7 @@ RECALL_COMPARISON = Stage("recall_comparison", "2", (COMPARISON,))
 
 @stage_asset(RECALL_COMPARISON, deps=["snapshot_candidate", "recall_evaluation"], kinds={"json"})
 def compare_with_serving(night: Night) -> StageResult:
-    """The candidate against what serves, on the same queries; a significant loss fails the gate."""
+    """The candidate against the current snapshot; a significant loss fails the gate."""
     digest = candidate_digest(night)
     serving = _serving(night)
     known = load_result(night.paths.work, RECALL_COMPARISON)
@@ -254,7 +254,7 @@ def _compare(
 
 
 CHECKS = {
-    "files_match_the_manifest": "Every file has the size and the digest that the manifest says.",
+    "files_match_the_manifest": "Every file has the size and digest in the manifest.",
     **{check.__name__: str(check.__doc__).partition("\n")[0] for check in GATE_CHECKS},
 }
 """What the gate checks, in order, with a sentence each."""
@@ -315,12 +315,12 @@ def gate_verdict(night: dg.ResourceParam[Night]) -> Iterator[Any]:
             "the_gate_passed_this_candidate",
             asset="release",
             blocking=True,
-            description="A PASS verdict names tonight's candidate; else nothing is published.",
+            description="A PASS verdict names tonight's candidate; otherwise nothing is published.",
         )
     ],
 )
 def release(night: dg.ResourceParam[Night]) -> Iterator[Any]:
-    """Whether tonight's candidate may serve: what stops a refused night before it publishes."""
+    """Whether tonight's candidate may be published; stops a refused night before it publishes."""
     digest = candidate_digest(night)
     refusal = find_refusal(night.paths, digest)
     outcome = FAIL if refusal else PASS
@@ -335,9 +335,9 @@ def release(night: dg.ResourceParam[Night]) -> Iterator[Any]:
 
 @dg.asset(deps=[release], kinds={"sqlite", "numpy"}, code_version=SNAPSHOT.version)
 def snapshot(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """What recall reads: the candidate, once a PASS verdict names it.
+    """The snapshot that recall reads: the candidate, once a PASS verdict names it.
 
-    Else yesterday's snapshot stays.
+    Otherwise yesterday's snapshot stays.
     """
     try:
         publication = publish_snapshot(night)

@@ -100,7 +100,7 @@ def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightRe
     code_version=EVALUATION_REPORT.version,
 )
 def evaluation_report(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """One HTML page about tonight's evaluation and the verdict; nothing in it needs a network.
+    """One HTML page about tonight's evaluation and the verdict; it needs no network.
 
     Its plots are with the night that measured something.
     """

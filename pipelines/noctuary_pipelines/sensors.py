@@ -85,7 +85,7 @@ def source_sensor(
         job=NIGHTLY_JOB,
         minimum_interval_seconds=max(int(settings.poll_seconds), 1),
         default_status=dg.DefaultSensorStatus.STOPPED,
-        description="Asks for a night when the source has changed; off until switched on.",
+        description="Requests a night when the source has changed; off until switched on.",
     )
     def source_changed(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:
@@ -126,7 +126,7 @@ def failure_sensor(
         name="night_failed",
         monitored_jobs=[NIGHTLY_JOB],
         default_status=_status(settings),
-        description="Tells whoever notify.command and notify.webhook name of a night that failed.",
+        description="Reports a failed night to notify.command and notify.webhook.",
     )
     def night_failed(context: dg.RunFailureSensorContext) -> None:
         steps = [event.step_key for event in context.get_step_failure_events()]
@@ -148,7 +148,7 @@ def missed_sensor(
         name="night_missed",
         minimum_interval_seconds=LATE_S // 12,
         default_status=_status(settings),
-        description="Tells the same of a night that was due and did not begin; once for each.",
+        description="Reports, once, a night that was due and did not begin.",
     )
     def night_missed(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         try:

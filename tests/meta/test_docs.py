@@ -20,6 +20,7 @@ import pytest
 
 from noctuary.cli.main import main as noctuary_command
 from noctuary.core import store as layout
+from noctuary.core.errors import ConfigError
 from noctuary.core.files import read_arrays
 from noctuary.core.settings import Settings, known_settings
 from noctuary.core.store import StorePaths
@@ -129,12 +130,16 @@ def test_every_make_target_has_a_line_of_help() -> None:
     )
 
 
-def test_every_setting_and_its_variable_are_in_the_configuration_page() -> None:
+def test_every_setting_is_in_the_configuration_page_and_has_the_variable_of_its_rule() -> None:
     page = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    assert "`NOCTUARY_<SECTION>_<KEY>`" in page
     names = known_settings()
-    variables = [f"NOCTUARY_{name.replace('.', '_').upper()}" for name in names]
     assert names
-    assert [n for n in (*names, *variables) if f"`{n}`" not in page] == []
+    assert [n for n in names if f"`{n}`" not in page] == []
+    variables = {f"NOCTUARY_{name.replace('.', '_').upper()}": "\0" for name in names}
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(environ={**variables, "NOCTUARY_NO_SUCH": "1"})
+    assert re.findall(r"unknown variable (\w+)", str(caught.value)) == ["NOCTUARY_NO_SUCH"]
 
 
 def test_the_configuration_page_names_no_setting_that_is_gone() -> None:
@@ -149,7 +154,7 @@ def test_the_configuration_page_has_the_real_defaults() -> None:
         for key, default in keys.items():
             row = re.search(rf"^\| `{section}\.{key}` \|.*$", page, re.MULTILINE)
             assert row is not None
-            shown = row.group().split("|")[4]
+            shown = row.group().split("|")[2]
             words = default if isinstance(default, list) else [default]
             assert all(str(w) in shown or json.dumps(w) in shown for w in words), f"{section}.{key}"
 

@@ -53,7 +53,7 @@ def directory_fault(directory: str | Path) -> str | None:
     """Return why a directory must not be trusted with a socket; an `OSError` for none."""
     found = os.lstat(directory)
     if not stat.S_ISDIR(found.st_mode):
-        return f"{directory} is no directory: remove it"
+        return f"{directory} is not a directory: remove it"
     if found.st_uid != os.geteuid():
         return (
             f"{directory} belongs to user {found.st_uid}, not to {os.geteuid()}: remove it, or set "
@@ -227,8 +227,8 @@ def ask(
     The arguments are those of `noctuary.recall`; a store directory is the cheapest to look up.
 
     Returns:
-        `RecallResult.to_json()` as `noctuary.recall` would give it, or None if no server answered:
-        then call `noctuary.recall`. Never raises for a server that is absent, stuck or foreign.
+        `RecallResult.to_json()` as `noctuary.recall` would give it. None if no server answered:
+        then call `noctuary.recall`. Never raises because a server is absent, stuck or foreign.
     """
     try:
         found = find_store(store)

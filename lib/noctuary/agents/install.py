@@ -190,7 +190,7 @@ def require_utf8(word: str) -> None:
         word.encode("utf-8")
     except UnicodeEncodeError:
         raise HookInstallError(
-            f"{word!r} is no UTF-8 and cannot stand in an agent's settings: move it to another path"
+            f"{word!r} is not UTF-8, which an agent's settings need: move it to another path"
         ) from None
 
 
@@ -335,7 +335,7 @@ def read_settings(path: Path) -> SettingsFile:
     try:
         real = path.resolve()
         if real.exists() and not real.is_file():
-            raise HookInstallError(f"{real} is no regular file; nothing was changed")
+            raise HookInstallError(f"{real} is not a regular file; nothing was changed")
     except (OSError, RuntimeError) as error:
         raise HookInstallError(f"{path} cannot be reached: {error}; nothing was changed") from None
     raw = _read(real)
@@ -343,7 +343,7 @@ def read_settings(path: Path) -> SettingsFile:
         text = (raw or b"").decode("utf-8").removeprefix(_BOM)
     except UnicodeDecodeError as error:
         raise HookInstallError(
-            f"{path} is no UTF-8 from byte {error.start} on: save it as UTF-8; nothing was changed"
+            f"{path} is not UTF-8 from byte {error.start} on: save it as UTF-8; nothing was changed"
         ) from None
     return SettingsFile(real, raw, _parse(path, text) if text.strip() else {})
 
@@ -353,9 +353,7 @@ def write_settings(before: SettingsFile, data: bytes | None) -> str | None:
     # They are kept beside it, once for every content. Permissions stay; a new file is its user's.
     path, raw = before.path, before.raw
     if _read(path) != raw:
-        raise HookInstallError(
-            f"{path} was changed by somebody else just now: run the command again"
-        )
+        raise HookInstallError(f"{path} was just changed by another program: run the command again")
     if data is None:
         path.unlink()
         return None
@@ -384,7 +382,7 @@ def _read(path: Path) -> bytes | None:
         raise HookInstallError(f"{path} cannot be read: {error.strerror}") from None
     if len(raw) > MAX_BYTES:
         raise HookInstallError(
-            f"{path} has more than {MAX_BYTES:,} bytes: that is no settings file"
+            f"{path} has more than {MAX_BYTES:,} bytes: this is not a settings file"
         )
     return raw
 
@@ -411,7 +409,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> Settings:
     keys = [key for key, _ in pairs]
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} stands twice in one object")
+        raise ValueError(f"the key {twice!r} appears twice in one object")
     return dict(pairs)
 
 
@@ -737,10 +735,10 @@ def plugin_files(program: Sequence[str], store: str | None = None) -> dict[str, 
 def write_plugin(folder: Path, files: dict[str, str]) -> tuple[Path, ...]:
     """Write `plugin_files` below a folder; return the paths of those that differed."""
     if folder.exists() and not folder.is_dir():
-        raise HookInstallError(f"{folder} is no folder: name a new or an empty one")
+        raise HookInstallError(f"{folder} is not a folder: name a new or an empty one")
     if folder.is_dir() and any(folder.iterdir()) and not _is_ours(folder):
         raise HookInstallError(
-            f"{folder} holds other things than noctuary's plugin: name a new or an empty folder"
+            f"{folder} holds more than noctuary's plugin: name a new or an empty folder"
         )
     written: list[Path] = []
     for name, text in files.items():

@@ -105,10 +105,12 @@ class Memory(_Shape):
     """One memory, or a summary that stands for several."""
 
     id: MemoryId
-    uri: str = Field(description="Resource with the whole memory, or with all that it stands for.")
+    uri: str = Field(
+        description="Resource with the whole memory, or with all memories of a summary."
+    )
     kind: str = Field(description='"memory" or "summary".')
     content: str
-    truncated: bool | None = _optional("True where content is cut: `get` returns it whole.")
+    truncated: bool | None = _optional("True if content is cut: `get` returns it whole.")
     category: str
     tags: list[str]
     importance: float
@@ -117,7 +119,7 @@ class Memory(_Shape):
     room: str | None = None
     session_id: str | None = None
     user: str | None = None
-    sources: list[MemoryId] | None = _optional("Ids of the memories that a summary stands for.")
+    sources: list[MemoryId] | None = _optional("Ids of the memories behind a summary.")
 
 
 class Recalled(Memory):
@@ -127,9 +129,9 @@ class Recalled(Memory):
     support: float | None = _optional(
         "How sure it is that this one answers, in [0, 1]; below answerability.bar: rather not."
     )
-    annotations: Fields | None = _optional('What is known beside it, e.g. {"superseded_by": 7}.')
+    annotations: Fields | None = _optional('Findings about it, e.g. {"superseded_by": 7}.')
     legs: Fields | None = _optional("Rank and score by leg (lexical, dense, graph), with explain.")
-    steps: list[Step] | None = _optional("What every step changed, in order, with explain.")
+    steps: list[Step] | None = _optional("The change of every step, in order, with explain.")
 
 
 class RecallAnswer(_OfMemory):
@@ -150,11 +152,13 @@ class Item(Memory, _OfMemory):
     """One memory in full, with what is known about it."""
 
     snapshot_id: str
-    superseded_by: MemoryId | None = _optional("What replaces it.")
-    supersedes: list[MemoryId] | None = _optional("What it replaces.")
-    archived_behind: MemoryId | None = _optional("It is archived; this stands for it in a recall.")
-    summarized_by: str | None = _optional("Id of the summary of its stretch of conversation.")
-    concepts: list[str] | None = _optional("What it is about or names.")
+    superseded_by: MemoryId | None = _optional("The newer version of it.")
+    supersedes: list[MemoryId] | None = _optional("Older versions of it.")
+    archived_behind: MemoryId | None = _optional(
+        "It is archived; a recall returns this in its place."
+    )
+    summarized_by: str | None = _optional("Id of the summary of its part of the conversation.")
+    concepts: list[str] | None = _optional("Its subjects and names.")
 
 
 class Neighbour(_Shape):
@@ -168,8 +172,8 @@ class Neighbour(_Shape):
     )
     line: str = Field(description="The line that shows the connection, or its first line.")
     created_at: str | None = None
-    weight: float | None = _optional("Strength in (0, 1]; absent where others share the store.")
-    concept: str | None = _optional("What connects them.")
+    weight: float | None = _optional("Strength in (0, 1]; absent if others share the store.")
+    concept: str | None = _optional("The concept that connects them.")
     superseded_by: MemoryId | None = None
 
 
@@ -179,8 +183,8 @@ class ConceptBeside(_Shape):
     name: str
     uri: str
     kind: str | None = None
-    role: str | None = _optional("How the memory holds it.")
-    shared: int | None = _optional("Memories that hold both.")
+    role: str | None = _optional("The role of the concept in the memory.")
+    shared: int | None = _optional("Memories with both.")
 
 
 class Relation(_Shape):
@@ -189,7 +193,7 @@ class Relation(_Shape):
     subject: str
     relation: str
     object: str
-    open: bool = Field(description="Whether it still holds.")
+    open: bool = Field(description="Whether it is still true.")
     valid_from: str | None = None
     valid_to: str | None = None
     evidence: list[MemoryId] = Field(description="Ids of the memories that state it.")
@@ -220,7 +224,7 @@ class ClusterAnswer(_OfMemory):
     first_at: str | None = None
     last_at: str | None = None
     confidence: float | None = None
-    plan_id: str | None = _optional("Compaction plan, where it is of one.")
+    plan_id: str | None = _optional("Its compaction plan, if any.")
     memories: list[Memory]
     snapshot_id: str
 
@@ -232,7 +236,7 @@ class StatusAnswer(_Shape):
     store: str | None = None
     snapshot_id: str | None = None
     built_at: str | None = None
-    last_night_hours: float | None = _optional("How long ago a nightly run went through.")
+    last_night_hours: float | None = _optional("Hours since the last successful nightly run.")
     user: str | None = None
     wing: str | None = None
     counts: dict[str, int]
@@ -567,7 +571,7 @@ def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
     """Return a summary, by its own id or its cluster's, and every memory that it stands for."""
     reader = seen.recaller.reader
     if not _is_text(item_id):
-        raise UnknownItemError(f"{item_id!r} is no id of a cluster: it is no text")
+        raise UnknownItemError(f"{item_id!r} is not the id of a cluster: it is not text")
     columns = "summary_id, cluster_id, session_id"
     found = [
         *reader.look_up("summaries", "summary_id", columns, [item_id]),
@@ -782,5 +786,5 @@ def _read_moment(text: str | None) -> datetime | None:
         return None if text is None else datetime.fromisoformat(text)
     except ValueError:
         raise AskedWronglyError(
-            f"as_of {text!r} is no ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z"
+            f"as_of {text!r} is not an ISO-8601 date or time, e.g. 2026-03-01T08:00:00Z"
         ) from None

@@ -148,7 +148,7 @@ def _arguments(request: Mapping[str, Any], left_ms: float) -> dict[str, Any]:
         or (isinstance(value, bool) and kind is not bool)
     ]
     if wrong:
-        raise ValueError(f"no argument or of a wrong type: {', '.join(wrong)}")
+        raise ValueError(f"unknown arguments, or wrong types: {', '.join(wrong)}")
     as_of, deadline_ms = asked.get("as_of"), asked.get("deadline_ms")
     asked["as_of"] = None if as_of is None else datetime.fromisoformat(as_of)
     asked["deadline_ms"] = left_ms if deadline_ms is None else min(deadline_ms, left_ms)

@@ -28,17 +28,17 @@ from noctuary.core.store import find_home, find_store
     hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
 )
 @cli.option("--agent claude|codex", "Who runs the hook.")
-@cli.option("--store STORE", "A store directory, its name, or the source it was built from.")
+@cli.option("--store STORE", "A store directory, its name, or its source.")
 @click.pass_context
 def hook(context: click.Context, agent: str | None, store: str | None) -> None:
     """Answer one event of a coding agent: one JSON object on stdin, one or nothing on stdout.
 
-    Agents run this; `noctuary hooks install` tells them to. It recalls for prompts, restores after
-    a compaction what was injected before it, writes compactions to a journal and keeps the turns of
-    a session that stops. It never stops an agent, whatever goes wrong: the counters say what did
-    (`noctuary doctor`).
+    Agents run this; `noctuary hooks install` tells them to. It adds memories to prompts, restores
+    them after a compaction, notes compactions in a journal, and keeps the turns of a session that
+    stops. It never stops an agent, whatever goes wrong. Its counters record failures (`noctuary
+    doctor`).
 
-    Exit code always 0. To see what it would inject:
+    The exit code is always 0. To see what it would inject:
 
     \b
     echo '{"hook_event_name": "UserPromptSubmit", "prompt": "where is the spare key?"}' |
@@ -54,16 +54,16 @@ def hook(context: click.Context, agent: str | None, store: str | None) -> None:
 
 @click.group(cls=cli.NamedGroup)
 def hooks() -> None:
-    """Install hooks into an agent, so that its prompts get memories, or take them out again.
+    """Add memories to an agent's prompts by installing hooks, or remove the hooks.
 
     \b
     noctuary hooks install --agent claude           memories in every prompt of Claude Code
     noctuary hooks install --agent codex --project  in this project's sessions of Codex
-    noctuary hooks status                           where hooks are, and how they fare
-    noctuary hooks uninstall --agent claude         take them out again
+    noctuary hooks status                           where hooks are, and how they perform
+    noctuary hooks uninstall --agent claude         remove them
     noctuary hooks plugin DIR                       the same as a plugin folder for both agents
 
-    The agent then runs `noctuary hook` at its events; you never need to.
+    The agent then runs `noctuary hook` on its events; you never need to.
     """  # noqa: D301 (click wants the control character)
 
 
@@ -95,12 +95,12 @@ _change_options = cli.add_options(
 @_store_option
 @_change_options
 def install(agent: str, scope: str, folder: Path, store: str | None, dry_run: bool) -> None:
-    """Put noctuary's hooks into an agent's settings file.
+    """Add noctuary's hooks to an agent's settings file.
 
-    All other settings stay; the old file is kept beside it. A second time changes nothing; entries
-    of an older version are renewed. A file that is no plain JSON is refused.
+    All other settings stay, and the old file is kept beside it. Installing again changes nothing,
+    or renews entries of an older version. A file that is not plain JSON is refused.
 
-    Exit code 1 when nothing could be installed.
+    Exit code 1 if nothing could be installed.
     """
     home, program = find_home(), installation.find_program()
     place = installation.find_place(agent, scope, folder)
@@ -112,11 +112,11 @@ def install(agent: str, scope: str, folder: Path, store: str | None, dry_run: bo
 @hooks.command()
 @_change_options
 def uninstall(agent: str, scope: str, folder: Path, dry_run: bool) -> None:
-    """Take noctuary's hooks out of an agent's settings file, and nothing else.
+    """Remove noctuary's hooks from an agent's settings file, and nothing else.
 
-    Where nobody changed the file since they were installed, every byte is as before.
+    If nobody changed the file since the installation, it is restored byte for byte.
 
-    Exit code 1 when the file could not be read or written.
+    Exit code 1 if the file could not be read or written.
     """
     place = installation.find_place(agent, scope, folder)
     change = installation.uninstall_hooks(place, home=find_home(), dry_run=dry_run)
@@ -137,11 +137,11 @@ def _show(change: installation.HookChange, notes: Sequence[str]) -> None:
 @_folder_option
 @cli.json_option
 def status(folder: Path) -> None:
-    """Show where hooks are installed and how they fare.
+    """Show where hooks are installed and how they perform.
 
-    Looks at the user's settings, those of --folder, and wherever else they were installed.
+    Looks at the user's settings, those of --folder, and every other place of an installation.
 
-    Exit code 1 when a settings file names a program that is gone, or cannot be read.
+    Exit code 1 if a settings file names a missing program, or cannot be read.
     """
     home = find_home()
     states = installation.look_at_places(home, folder)
@@ -183,7 +183,7 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
 @hooks.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @_store_option
-@cli.flag("--portable", "Start `noctuary` from the PATH: for other machines.")
+@cli.flag("--portable", "Start `noctuary` from the PATH, for other machines.")
 @cli.json_option
 def plugin(folder: Path, store: str | None, portable: bool) -> None:
     """Write a plugin folder for both agents to FOLDER: hooks and the MCP server.
@@ -193,9 +193,9 @@ def plugin(folder: Path, store: str | None, portable: bool) -> None:
     claude plugin marketplace add FOLDER   install it: then `claude plugin install noctuary`
     codex plugin marketplace add FOLDER    the same with Codex
 
-    Install either the plugin or the hooks, not both: both would run.
+    Install either the plugin or the hooks, not both: otherwise both run.
 
-    Exit code 1 when the folder holds something else, or cannot be written.
+    Exit code 1 if the folder holds anything else, or cannot be written.
     """  # noqa: D301 (click wants the control character)
     named, notes = _resolve_store(store, find_home())
     program = ("noctuary",) if portable else installation.find_program()
@@ -215,7 +215,7 @@ def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]
     named = str(directory.absolute())
     if (directory / "CURRENT").is_file():
         return named, []
-    return named, [f"there is no store {directory} yet: until a night has run, hooks say nothing"]
+    return named, [f"there is no store {directory} yet: until a night has run, hooks add nothing"]
 
 
 # `noctuary serve`: keep snapshot and encoder open for clients on a unix socket.
@@ -236,7 +236,7 @@ _WHY = {
 )
 @cli.option(
     "--clients",
-    "Requests answered at once; others wait a moment and then recall themselves.",
+    "Requests at once; other clients wait a moment, then recall by themselves.",
     default=8,
     type=click.IntRange(min=1, max=64),
 )
@@ -244,10 +244,10 @@ _WHY = {
 def serve(idle_minutes: float, clients: int, store: str | None) -> None:
     """Answer recalls of one store from a warm process, for this user only.
 
-    `noctuary recall` uses it where it runs and recalls itself where it does not. Ctrl-C or SIGTERM
-    stops it after the requests that have arrived.
+    `noctuary recall` uses the server if it runs, and otherwise recalls by itself. Ctrl-C or SIGTERM
+    stops it after the open requests.
 
-    Exit code 0 when it was stopped or idle, 1 when it cannot run, 4 when the store has a server.
+    Exit code 0 if it was stopped or idle, 1 if it cannot run, 4 if the store already has a server.
     """
     directory = cli.open_paths(store).root
     if not directory.is_dir():
@@ -278,11 +278,11 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
 
 
 @click.command()
-@cli.option("--user", "Whose memories, besides those of nobody; no call can change it.")
+@cli.option("--user", "Whose memories, besides those without an owner; no call can change it.")
 @cli.option("--wing", "Only this wing; no call can ask for another.")
 @cli.option(
     "--timeout-s",
-    "Longest time of one call; then the client is told to try again.",
+    "Longest time of one call; after it the client is told to retry.",
     default=10.0,
     type=click.FloatRange(min=0.1, max=600),
 )
@@ -290,15 +290,15 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
 def mcp(user: str | None, wing: str | None, timeout_s: float, store: str | None) -> None:
     """Serve recall, get, related and status to one agent, over standard input and output.
 
-    An agent starts this command itself; in its configuration:
+    An agent starts this command itself, with this configuration:
 
     \b
     {"mcpServers": {"noctuary": {"command": "noctuary", "args": ["mcp", "--store", "NAME"]}}}
 
-    It only reads, and shows what --user and --wing allow: without --user, memories that belong to
-    nobody. --json prints what it would answer for, and leaves.
+    It only reads, and shows what --user and --wing allow. Without --user, it shows memories without
+    an owner. --json prints its state and exits.
 
-    Exit code 0 when the client has left, 1 when it cannot run (the extra `mcp` is missing).
+    Exit code 0 when the client has left, 1 if it cannot run (the extra `mcp` is missing).
     """  # noqa: D301 (click wants the control character)
     fault = cli.find_sdk_fault()
     if fault is not None:

@@ -45,7 +45,7 @@ class _Measuring(cli.NamedGroup):
 
 @click.group(cls=_Measuring)
 def evaluate() -> None:
-    """Measure recall on labelled sets, and judge whether a difference is real.
+    """Measure recall on labelled sets, and test whether a difference is real.
 
     \b
     noctuary evaluate check SET                        does the set load; every fault with its line
@@ -98,7 +98,7 @@ def _ends(found: statistics.Interval | None, sign: str = "") -> str:
 @click.argument("sets", metavar="SET...", nargs=-1, required=True, type=PATH)
 @cli.json_option
 def check(sets: tuple[Path, ...]) -> None:
-    """Load every SET and say what it holds, or which lines are wrong.
+    """Load every SET and describe it, or name the faulty lines.
 
     \b
     noctuary evaluate check data/locomo data/scifact
@@ -158,12 +158,12 @@ DEPTH = 50  # results wanted in all, at least: of the deepest default metric
 @evaluate.command("run")
 @click.argument("set_", metavar="SET", type=PATH)
 @cli.option(
-    "--retriever MODULE:NAME", "A class, object or function to ask [default: the serving snapshot]."
+    "--retriever MODULE:NAME", "A class, object or function to ask [default: the current snapshot]."
 )
-@cli.option("--name", "What the run is called [default: the retriever's own name].")
+@cli.option("--name", "Name of the run [default: the retriever's own name].")
 @cli.flag("--in-wing", "Search only the wing that a query names.")
-@cli.option("-k", "Results asked for in the timed call.", default=10, type=cli.AT_LEAST_1)
-@cli.option("--limit", "Only the first so many queries.", type=cli.AT_LEAST_1)
+@cli.option("-k", "Results per timed call.", default=10, type=cli.AT_LEAST_1)
+@cli.option("--limit", "Ask only this many queries, from the first.", type=cli.AT_LEAST_1)
 @_metric_option
 @cli.option("--out", "Keep the run in this file; compressed if it ends in .gz.", type=PATH)
 @cli.store_options
@@ -185,9 +185,9 @@ def run_set(
     noctuary evaluate run data/locomo --out ours.json
     noctuary evaluate run data/locomo --retriever my_search:Bm25 --out bm25.json.gz
 
-    Without --retriever the serving snapshot of --store is asked; by default that is the store built
-    from SET. A retriever has retrieve(query, k) and returns ids, best first; a function of query
-    and k will do. Queries that nothing answers are asked as well and judged apart.
+    Without --retriever this asks the current snapshot of --store, by default the store built from
+    SET. A retriever is a function of query and k, or has retrieve(query, k); it returns ids, best
+    first. Unanswerable queries are asked as well and judged apart.
     """  # noqa: D301 (click wants the control character)
     if retriever is not None and (store is not None or in_wing):
         raise click.UsageError("--store and --in-wing are for the snapshot, not for --retriever")
@@ -384,7 +384,7 @@ HEADER = ("", "difference", "95 % interval", "p", "Holm", "detectable", "n", "wo
 @click.argument("run_b", metavar="RUN_B", type=PATH)
 @cli.option(
     "--queries FILE",
-    "The labelled queries that both runs were asked, or the folder of their set.",
+    "The labelled queries of both runs, or the folder of their set.",
     required=True,
     type=PATH,
 )
@@ -396,10 +396,10 @@ def compare(run_a: Path, run_b: Path, queries: Path, wanted: tuple[str, ...]) ->
     \b
     noctuary evaluate compare ours.json bm25.json --queries data/locomo --metric recall@10
 
-    Per metric and stratum: the mean difference with its BCa bootstrap interval, the p-value of a
-    paired permutation test, the same after Holm's correction over the strata, and the smallest true
-    difference that this many queries would find four times out of five. * marks differences whose
-    interval excludes zero and whose corrected p-value is below 0.05.
+    Per metric and stratum you get the mean difference with its BCa bootstrap interval, the p-value
+    of a paired permutation test, the same after Holm's correction over the strata, and the smallest
+    true difference that this many queries would find four times out of five. * marks differences
+    whose interval excludes zero and whose corrected p-value is below 0.05.
     """  # noqa: D301 (click wants the control character)
     ours, baseline = run.read_run(run_a)[0], run.read_run(run_b)[0]
     file = queries / labels.QUERIES_FILE if queries.is_dir() else queries
@@ -472,7 +472,7 @@ def _row(name: str, found: metrics.Difference, holm: str) -> list[str]:
 _runs = cli.add_options(
     click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=PATH),
     # Deeper pools cost judgements in proportion.
-    cli.option("-k", "How many of each run's first results.", default=10, type=cli.AT_LEAST_1),
+    cli.option("-k", "First results of each run to use.", default=10, type=cli.AT_LEAST_1),
 )
 
 
@@ -481,8 +481,8 @@ _runs = cli.add_options(
 @click.argument("second", metavar="B", type=PATH)
 @cli.option(
     "--threshold GRADE",
-    "Count grades of at least this as relevant, all others as not [default: every grade is a class "
-    "of its own].",
+    "Count this grade and above as relevant, others as not [default: every grade is its own "
+    "class].",
     type=int,
 )
 @cli.json_option
@@ -523,13 +523,13 @@ def kappa(first: Path, second: Path, threshold: int | None) -> None:
 @cli.flag("--found-by", "Also write which runs found each memory (not for judges).")
 @cli.json_option
 def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool) -> None:
-    """Collect what is to be judged: the first results of every RUN, without saying whose.
+    """Collect the results to judge: the first ones of every RUN, without saying whose.
 
     \b
     noctuary evaluate pool fts.json ours.json -k 10 --out judge.jsonl
     {"query_id": "q1", "grades": {"17": null, "204": null}}
 
-    Write an integer in the place of every null (0: not relevant) and the file is a qrels file.
+    Replace every null by an integer (0: not relevant) to get a qrels file.
     """  # noqa: D301 (click wants the control character)
     built = run.build_pool(_read_runs(runs, k), k)
     rows = [
@@ -547,10 +547,10 @@ def pool(runs: tuple[Path, ...], k: int, out: Path, found_by: bool) -> None:
 
 @evaluate.command()
 @_runs
-@cli.option("--judged QRELS", "What was judged, in any format.", required=True, type=PATH)
+@cli.option("--judged QRELS", "Judgements, in any format.", required=True, type=PATH)
 @cli.json_option
 def holes(runs: tuple[Path, ...], judged: Path, k: int) -> None:
-    """Say how much of the first results of every RUN nobody judged (unjudged@k).
+    """Show how much of the first results of every RUN nobody judged (unjudged@k).
 
     \b
     noctuary evaluate holes fts.json ours.json --judged ann.jsonl
@@ -558,8 +558,7 @@ def holes(runs: tuple[Path, ...], judged: Path, k: int) -> None:
     fts         0.000  [0.000, 0.000]    0      100
     ours        0.214  [0.187, 0.243]  214      100
 
-    What nobody judged counts as wrong: a run with many more holes than another was not given the
-    same chance.
+    Unjudged results count as wrong, so a run with many more holes than another had no fair chance.
     """  # noqa: D301 (click wants the control character)
     known = labels.read_qrels(judged)
     rows = [["run", f"unjudged@{k}", "", "ids", "queries"]]

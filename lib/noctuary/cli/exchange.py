@@ -44,24 +44,24 @@ from noctuary.snapshot.publish import PASS, publish_candidate, store_verdict
 @cli.option(
     "--encoder/--no-encoder",
     "with_encoder",
-    "Also what an imported store needs to answer by meaning (90 MB).",
+    "Include the encoder, so that the imported store can answer by meaning (90 MB).",
     default=True,
 )
 @cli.store_options
 def export(directory: Path, with_encoder: bool, store: str | None) -> None:
-    """Write the snapshot that serves into DIRECTORY, which must not exist or be empty.
+    """Write the current snapshot to DIRECTORY, which must not exist or be empty.
 
-    Everything is in formats that other programs read: memories.jsonl (also a source for `noctuary
+    The formats are readable by other programs: memories.jsonl (also a source for `noctuary
     nightly`), graph/nodes.jsonl and graph/edges.jsonl, summaries.jsonl, and the snapshot's own
-    SQLite file and arrays, of which `noctuary import` makes a store that answers alike. Equal
-    snapshots give equal bytes. Sensitive memories are in no snapshot; if a text looks sensitive by
-    the rules of today, nothing is exported.
+    SQLite file and arrays. `noctuary import` turns them into a store that gives the same answers.
+    Equal snapshots give equal bytes. Snapshots hold no sensitive memories. If a text looks
+    sensitive by today's rules, nothing is exported.
 
     \b
     noctuary export ~/memories-2026-03
     noctuary import ~/memories-2026-03 --store copy
 
-    Exit code 1 when nothing was written.
+    Exit code 1 if nothing was written.
     """  # noqa: D301 (click wants the control character)
     target = directory.absolute()
     found = export_snapshot(
@@ -81,17 +81,17 @@ def export(directory: Path, with_encoder: bool, store: str | None) -> None:
 )
 @cli.json_option
 def import_store(export: Path, store: str) -> None:
-    """Make a new store that serves the snapshot in the directory EXPORT.
+    """Make a new store from the export in the directory EXPORT.
 
-    Every byte of the export is checked first; a damaged or foreign one, or one of another version,
-    is refused and nothing is left behind. What was built is judged as a night judges it, compared
-    with the export's own lines, and answers as the exported store did.
+    Every byte of the export is checked first. A damaged or foreign export, or another version, is
+    refused and leaves nothing behind. The new snapshot passes the night's checks, is compared with
+    the export's own lines, and gives the same answers as the exported store.
 
     \b
     noctuary import ~/memories-2026-03 --store copy
     noctuary recall "spare key" --store copy
 
-    Exit code 1 when no store was made.
+    Exit code 1 if no store was made.
     """  # noqa: D301 (click wants the control character)
     named = layout.expand_user(store)
     root = layout.find_home() / named if len(named.parts) == 1 else named.absolute()
@@ -196,7 +196,7 @@ def read_export_manifest(directory: Path) -> ExportManifest:
     """Read the manifest and check every byte of the export."""
     if not directory.is_dir():
         raise errors.SourceMissingError(f"there is no export at {directory}: expected a directory")
-    path, not_ours = directory / MANIFEST, f"{directory} is no export of noctuary"
+    path, not_ours = directory / MANIFEST, f"{directory} is not a noctuary export"
     try:
         stat = path.lstat()
         is_read = S_ISREG(stat.st_mode) and stat.st_size <= _MOST_MANIFEST_BYTES
@@ -230,7 +230,7 @@ def _faults(directory: Path, entries: Entries) -> list[str]:
     faults: list[str] = []
     for name, entry in entries.items():
         if name not in _NAMES:
-            faults.append(f"{name!r} is no name of a file in an export")
+            faults.append(f"{name!r} is not the name of a file in an export")
         elif name not in found or not S_ISREG(found[name].st_mode):
             faults.append(f"{name} is missing")
         elif not _is_as_described(directory / name, entry):
@@ -597,7 +597,7 @@ def _judge(paths: StorePaths, directory: Path, made: manifest.Manifest) -> None:
         results = [checks.run_check(check, *opened) for check in wanted]
     if store_verdict(paths, made.digest, results).outcome != PASS:
         failed = ", ".join(result.name for result in results if not result.passed)
-        raise errors.StoreError(f"what the export holds may not serve: {failed} failed")
+        raise errors.StoreError(f"the export's snapshot is not fit to serve: {failed} failed")
 
 
 def _import_encoder(export: Path, told: ExportManifest, paths: StorePaths) -> None:

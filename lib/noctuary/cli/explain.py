@@ -40,7 +40,7 @@ _SECOND_CHARS = len("2026-03-01T08:00:00")
 @cli.option(
     "--replay [REPLAY_ID]",
     "replay_id",
-    "Run a kept recall again, against its own snapshot; without an id list the kept ones.",
+    "Repeat a kept recall against its own snapshot; without an id, list the kept recalls.",
     is_flag=False,
     flag_value=_LIST,
 )
@@ -57,18 +57,18 @@ def why(
 ) -> None:
     """Say why a recall of QUERY does not return memory ID, or why it does.
 
-    The recall is made with the options given here, and nothing of it is logged.
+    The recall uses the options given here and is not logged.
 
-    With --replay a recall that was kept runs again: those are kept where the profile says
-    replay_log. Their ids may be shortened.
+    With --replay, noctuary repeats a kept recall. It keeps recalls if the profile sets replay_log.
+    You may shorten their ids.
 
     \b
     noctuary why "spare key" 17         about one memory
     noctuary why --replay               which recalls were kept
-    noctuary why --replay 40ab          is it still answered alike?
+    noctuary why --replay 40ab          does it still get the same answer?
 
-    Exit code 0 when the store could answer, 1 when it could not, or when a re-run differs or cannot
-    be made.
+    Exit code 0 if the store could answer. Exit code 1 if it could not, or if a replay differs or is
+    impossible.
     """  # noqa: D301 (click wants the control character)
     if replay_id is not None:
         source = click.get_current_context().get_parameter_source
@@ -168,11 +168,12 @@ def _shortened(query: Any) -> str:
 @cli.user_option
 @cli.store_options
 def expand(summary_id: str, user: str | None, store: str | None) -> None:
-    """Show every memory that summary ID stands for, in order of time.
+    """Show every memory behind the summary ID, in order of time.
 
-    A recall with turn_view=summaries, or with consolidation_enabled, returns summaries; this shows
-    what each was made of, how it was judged, and the plan that it belongs to, if any. Exit code 0
-    when the summary was found, 1 when it was not.
+    Recalls with turn_view=summaries or consolidation_enabled return summaries. This shows the
+    sources of one, how it was judged, and the compaction plan it belongs to, if any.
+
+    Exit code 0 if the summary was found, else 1.
     """
     found = explain.expand(summary_id, user=user, store=store)
     cli.tell(found.to_json(), map(visible_line, _expansion_lines(found)))
@@ -202,7 +203,7 @@ CHANGED = "*"  # marks a value that is not the built-in one
 
 @click.group()
 def profile() -> None:
-    """Show the profiles that a recall can rank with. Flags and layers: docs/profiles.md."""
+    """Show the profiles that a recall can use. Flags and layers: docs/profiles.md."""
 
 
 @profile.command("show")
@@ -211,9 +212,9 @@ def profile() -> None:
 def show_profile(name: str | None, store: str | None) -> None:
     """Show every value of the profile NAME and where it comes from [default: the configured one].
 
-    Under each flag stands what it means and which values it takes.
+    Below each flag you see its meaning and range.
 
-    Exit code 1 when there is no such profile; what a recall would then use is shown.
+    Exit code 1 if there is no such profile; you then see what a recall would use.
     """
     layers, said = _find_layers(store)
     resolved = profiles.resolve(name, layers)
@@ -269,7 +270,7 @@ def _values_text(flag: str) -> str:
 @profile.command("list")
 @cli.store_options
 def list_(store: str | None) -> None:
-    """List every profile, where it is defined, and what is wrong with it."""
+    """List every profile, where it is defined, and its faults."""
     layers, said = _find_layers(store)
     entries = profiles.list_profiles(layers)
     rows: list[list[str]] = []
@@ -315,23 +316,23 @@ def _moment_us(context: click.Context, parameter: click.Parameter, text: str | N
 
 _scope_options = cli.add_options(
     cli.user_option,
-    *(cli.option(f"--{n}", f"Only what memories of this {n} say.") for n in asking.FILTERS[:3]),
+    *(cli.option(f"--{n}", f"Only memories of this {n}.") for n in asking.FILTERS[:3]),
     cli.store_options,
 )
 _time_options = cli.add_options(
     cli.option(
         "--as-of ISO",
-        "What held at this moment, e.g. 2026-03-01 [default: now].",
+        "Show what held then, e.g. 2026-03-01 [default: now].",
         callback=_moment_us,
     ),
     cli.option(
         "--known-at ISO",
-        "Only what the store had written by this moment [default: now].",
+        "Use only what the store had written by then [default: now].",
         callback=_moment_us,
     ),
 )
 _limit_option = cli.option(
-    "--limit", "Longest list shown; totals are counted whole.", default=10, type=cli.AT_LEAST_0
+    "--limit", "Entries per list; totals still count everything.", default=10, type=cli.AT_LEAST_0
 )
 _mermaid_option = cli.flag("--mermaid", "Print a Mermaid flowchart instead of text.")
 
@@ -343,7 +344,7 @@ def _refuse_two_formats(mermaid: bool) -> None:
 
 @click.group(cls=cli.NamedGroup)
 def graph() -> None:
-    """Look at the concepts that memories are about, and at what connects them.
+    """Look at the concepts in your memories, and at their connections.
 
     \b
     noctuary graph top                        the most connected concepts
@@ -365,15 +366,15 @@ def show_concept(
 ) -> None:
     """Show CONCEPT, found by its name or an alias, with everything around it.
 
-    Memories that hold it, with the evidence marked; relations that memories state, with the time
-    they hold and the memories that say so; concepts that the same memories hold; memories that it
-    leads to. Upper case, punctuation and spacing of the name make no difference.
+    You see the memories that hold it, with the evidence marked; its stated relations, with their
+    dates and memories; concepts in the same memories; and memories that it leads to. Case,
+    punctuation and spacing of the name make no difference.
 
     \b
     noctuary graph show "atlas migration" --as-of 2026-03-01
 
-    Exit code 3 when no concept has this name (similar names are listed), 1 when the store could
-    not answer.
+    Exit code 3 if no concept has this name (you see similar names), 1 if the store could not
+    answer.
     """  # noqa: D301 (click wants the control character)
     _refuse_two_formats(mermaid)
     with _look(store, options) as seen:
@@ -385,7 +386,7 @@ def show_concept(
 @graph.command()
 @click.argument("start", metavar="A")
 @click.argument("goal", metavar="B")
-@cli.option("--max-hops", "Longest path that is looked for.", default=4, type=click.IntRange(1, 8))
+@cli.option("--max-hops", "Hops of a path at most.", default=4, type=click.IntRange(1, 8))
 @_time_options
 @_mermaid_option
 @_scope_options
@@ -394,14 +395,14 @@ def path(
 ) -> None:
     """Explain how the concepts A and B are connected.
 
-    A hop is a relation that memories state, or memories that hold both ends; stated relations are
-    cheap, memories that many concepts share are dear. Equally cheap paths are all found.
+    A hop is a relation that memories state, or memories that hold both ends. Stated relations are
+    cheap; memories with common concepts are expensive. You see all equally cheap paths.
 
     \b
     noctuary graph path "Nina" "spare key"
 
-    Exit code 0 with or without a path, 3 when there is no concept of either name, 1 when the store
-    could not answer.
+    Exit code 0 with or without a path, 3 if either name has no concept, 1 if the store could not
+    answer.
     """  # noqa: D301 (click wants the control character)
     _refuse_two_formats(mermaid)
     with _look(store, options) as seen:
@@ -436,9 +437,9 @@ def top(kind: str | None, limit: int, store: str | None, **options: Any) -> None
 @_limit_option
 @_scope_options
 def merges(limit: int, store: str | None, **options: Any) -> None:
-    """List which names were merged into one concept, why, and how to undo that.
+    """List the names merged into one concept, why, and how to undo that.
 
-    A merge is undone by a rule in STORE/merges.toml, which the next night follows:
+    To undo a merge, add a rule to STORE/merges.toml; the next night follows it:
 
     \b
     never = [["atlas", "project atlas"]]

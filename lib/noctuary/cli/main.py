@@ -58,12 +58,12 @@ json_option = flag("--json", "Print one JSON object.", expose_value=False, callb
 store_options = add_options(
     option(
         "--store STORE",
-        "The store: its directory, the beginning of its name, or the source it was built from; "
-        "`noctuary stores` lists them [default: NOCTUARY_STORE, else the only one].",
+        "The store: its directory, the beginning of its name, or its source; `noctuary stores` "
+        "lists them [default: NOCTUARY_STORE, else the only one].",
     ),
     json_option,
 )
-user_option = option("--user", "Whose memories; those of other named users are never shown.")
+user_option = option("--user", "Whose memories; you never see those of other named users.")
 
 
 class NamedGroup(click.Group):
@@ -93,7 +93,7 @@ def read_moment(text: str, hint: str | None = None) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError:
         wanted = "ISO-8601 date or time, e.g. 2026-03-01 or 2026-03-01T08:00:00Z"
-        raise click.BadParameter(f"{text!r} is no {wanted}", param_hint=hint) from None
+        raise click.BadParameter(f"{text!r} is not an {wanted}", param_hint=hint) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -307,21 +307,21 @@ def main() -> None:
     \b
     noctuary nightly                    build and publish a snapshot of the bundled sample store
     noctuary nightly memory.db          the same for your own memory store
-    noctuary recall "spare key"         ask the published snapshot
+    noctuary recall "spare key"         search the snapshot
     noctuary why "spare key" ID         why a memory did not come back
     noctuary context "key" --budget N   a prompt's rules, last turns and memories, in N tokens
-    noctuary status                     what serves, how old it is, what it holds
-    noctuary doctor                     what is wrong and what to do about it
-    noctuary hooks install --agent A    memories in the prompts of a coding agent; status, uninstall
+    noctuary status                     the current snapshot: its age and contents
+    noctuary doctor                     faults and how to fix them
+    noctuary hooks install --agent A    add memories to a coding agent's prompts; status, uninstall
     noctuary ui memory.db               lineage, runs and schedule in the Dagster UI
 
     \b
     Look closer:
-      expand ID                every memory that a summary stands for
-      why --replay             kept recalls, run again against their snapshot
+      expand ID                every memory behind a summary
+      why --replay             repeat kept recalls on their own snapshots
       graph show CONCEPT       what memories say about a concept, as text or a chart
-      sql "select ..."         a read-only query on memories, concepts, edges, use
-      sensitive "alarm code"   rows that never leave the store, asked in the store itself
+      sql "select ..."         a read-only query on memories, concepts, edges, usage
+      sensitive "alarm code"   search rows that never leave the store, in the store itself
 
     \b
     For agents:
@@ -330,25 +330,25 @@ def main() -> None:
 
     \b
     Tidy up:
-      proposals compact        what could be archived, and why; --apply, --undo
-      proposals curate         what could be tidied in your memory store; --apply, --undo
-      proposals promotions     what was said that should be remembered for good
+      proposals compact        memories you could archive, and why; --apply, --undo
+      proposals curate         rows you could tidy in your memory store; --apply, --undo
+      proposals promotions     turns worth remembering for good
 
     \b
     Stores and snapshots:
-      stores                   which stores there are
-      snapshots                what was published, and what serves
-      rollback                 serve an older snapshot
-      export DIR               what serves, as files that other programs read
-      import DIR               a new store that serves an export
+      stores                   list the stores
+      snapshots                list the published snapshots
+      rollback                 go back to an older snapshot
+      export DIR               write the current snapshot as files for other programs
+      import DIR               make a new store from an export
 
     \b
     Tune and measure:
-      profile show             how it ranks, what each flag means, which layer says so
-      evaluate run SET         how well it recalls, measured on labelled queries
+      profile show             how recall ranks, what each flag means, which layer sets it
+      evaluate run SET         measure recall on labelled queries
 
-    `noctuary COMMAND --help` explains each. Those that read a store take --store: its directory,
-    the beginning of its name, or the source it was built from. --json prints one JSON object.
+    `noctuary COMMAND --help` explains each command. Those that read a store take --store: its
+    directory, the beginning of its name, or its source. --json prints one JSON object.
     """  # noqa: D301 (click wants the control character)
 
 
@@ -366,23 +366,23 @@ _built_options = add_options(
 @main.command()
 @_built_options
 @json_option
-@flag("-v", "--verbose", "Show what every stage counted.")
+@flag("-v", "--verbose", "Show every stage's counts.")
 def nightly(source: str | None, store: str | None, verbose: bool) -> None:
     """Run the whole night on SOURCE and publish a snapshot of it.
 
-    SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, a folder that holds one, a
-    MemPalace palace, or env:NAME of a variable that holds postgresql://... It is only ever read.
-    Without it the configured source is read (source.path in noctuary.toml, or
+    SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, a folder with one of them,
+    a MemPalace palace, or env:NAME, where the variable NAME holds postgresql://... A night never
+    writes to it. The default is the configured source (source.path in noctuary.toml, or
     NOCTUARY_SOURCE_PATH), else the bundled sample.
 
     \b
-    noctuary nightly                       the bundled sample, to try things out
+    noctuary nightly                       the bundled sample
     noctuary nightly ~/notes/memory.db     your own memories
     0 3 * * *  noctuary nightly SOURCE     every night, by cron
 
-    Exit codes: 0 published, or nothing to do; 1 failed; 2 wrong arguments, or the extra
-    `pipelines` is missing; 3 the gate refused, yesterday's snapshot keeps serving; 4 another night
-    is running on this store; 130 stopped by Ctrl-C.
+    Exit codes: 0 published, or nothing to do; 1 failed; 2 wrong arguments, or the extra `pipelines`
+    is missing; 3 the gate refused, and yesterday's snapshot keeps serving; 4 another night is
+    running on this store; 130 stopped by Ctrl-C.
     """  # noqa: D301 (click wants the control character)
     _load("nightly", "dagster").run(source, store, as_json=is_json(), verbose=verbose)
 
@@ -390,15 +390,15 @@ def nightly(source: str | None, store: str | None, verbose: bool) -> None:
 @main.command()
 @_built_options
 @option("--port", "Port on 127.0.0.1.", default=3000, type=click.IntRange(1, 65535))
-@flag("--webserver-only", "Without the daemon: lighter, but schedules do not tick.")
+@flag("--webserver-only", "Without the daemon: lighter, but schedules do not run.")
 def ui(source: str | None, store: str | None, port: int, webserver_only: bool) -> None:
     """Serve the Dagster UI for SOURCE's store: lineage, runs, checks, the schedule.
 
     A run started there works exactly like `noctuary nightly`.
 
-    The nightly schedule (03:00 local) is off until you switch it on under Automation. Only pages
-    of the UI itself are answered, at 127.0.0.1 or localhost: no other page in your browser can
-    start anything. Ctrl-C ends it.
+    The nightly schedule (03:00 local) is off until you switch it on under Automation. The server
+    answers only the UI's own pages, at 127.0.0.1 or localhost: no other page in your browser can
+    start anything. Press Ctrl-C to stop it.
     """
     served = _load("ui", "dagster_webserver")
     served.serve_store(source, store, port=port, webserver_only=webserver_only)

@@ -35,14 +35,14 @@ from noctuary.text.marks import clean, visible_line
 
 @click.group(cls=cli.NamedGroup)
 def proposals() -> None:
-    """Look at what the nights propose; carry it out, or take that back.
+    """Show what the nights propose; apply it, or undo that.
 
     \b
     noctuary proposals compact       memories to archive: replaced, little used, long idle
     noctuary proposals curate        rows of your memory store to tidy: duplicates, fragments
     noctuary proposals promotions    turns of conversations to remember for good
 
-    Each shows and writes nothing, unless you say --apply. Nothing is ever deleted.
+    Each shows its proposals and writes nothing without --apply. Nothing is ever deleted.
     """  # noqa: D301 (click wants the control character)
 
 
@@ -56,16 +56,16 @@ _CURRENT = "\0current"  # stands for `--apply` without a plan id; no id holds it
 @cli.option(
     "--apply [PLAN_ID]",
     "apply_id",
-    "Archive what the plan names; with an id only if the plan is still that one.",
+    "Archive the plan's memories; with an id, only if it is still the current plan.",
     is_flag=False,
     flag_value=_CURRENT,
 )
-@cli.option("--undo PLAN_ID", "undo_id", "Take an applied plan back.")
-@cli.flag("--list", "is_list", "List the plans that were applied.")
-@cli.option("--profile NAME", "Profile whose compaction flags decide.")
+@cli.option("--undo PLAN_ID", "undo_id", "Undo an applied plan.")
+@cli.flag("--list", "is_list", "List the applied plans.")
+@cli.option("--profile NAME", "Use the compaction flags of this profile.")
 @cli.option(
     "--limit",
-    "Most memories shown, by plan; totals are counted whole, --json shows all.",
+    "Memories to show per plan; totals count everything, --json shows all.",
     default=20,
     type=cli.AT_LEAST_0,
 )
@@ -83,18 +83,18 @@ def compact(
 ) -> None:
     """Archive memories that were replaced and are no longer used; nothing is ever deleted.
 
-    A memory is a candidate if a newer one surely replaced it, its score by use is below
-    compaction_threshold and it was not recalled for compaction_age_days. What is archived is left
-    out of recalls that can see its successor; profiles with include_archived still find it.
+    A memory is a candidate if a newer one surely replaced it, its usage score is below
+    compaction_threshold and no recall returned it for compaction_age_days. Recalls leave out an
+    archived memory if they can see its successor; profiles with include_archived still find it.
 
     \b
-    noctuary proposals compact                   what would be archived, and why; writes nothing
+    noctuary proposals compact                   the plan and its reasons; writes nothing
     noctuary proposals compact --apply 1f0c...   archive exactly that plan, or nothing if it changed
     noctuary proposals compact --list            plans that were applied, and when
     noctuary proposals compact --undo 1f0c...    as if it had never been applied
 
-    Exit code 3 when a plan no longer fits or is not in force, 4 while a night is running, 1 when
-    the store could not answer.
+    Exit code 3 if a plan no longer fits or is not in force, 4 while a night is running, 1 if the
+    store could not answer.
     """  # noqa: D301 (click wants the control character)
     if is_plan + (apply_id is not None) + (undo_id is not None) + is_list > 1:
         raise click.UsageError("give one of --plan, --apply, --undo and --list")
@@ -105,7 +105,7 @@ def compact(
             cli.tell({"plans": [plan.to_json() for plan in plans]}, _history_lines(plans, limit))
         elif undo_id is not None:
             at_us = archive_apply.undo_in_store(paths, undo_id, now_us=now_us)
-            said = f"plan {undo_id} is undone: what it archived is found again from now on"
+            said = f"plan {undo_id} is undone: recalls find its memories again from now on"
             cli.tell({"plan_id": undo_id, "undone_at_us": at_us}, [said])
         elif apply_id is not None:
             named, rules = None if apply_id == _CURRENT else apply_id, _rules(paths, profile)
@@ -236,17 +236,20 @@ _SHOWN_CHARS = 100  # of a memory's text, in a list: about a line beside its id 
 @proposals.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @cli.flag("--list", "as_list", "Show the proposals. The default.")
-@cli.flag("--all", "with_noop", "List what was left alone as well (NOOP).")
-@cli.flag("--apply", "do_apply", "Write the named ones, or all, to SOURCE.")
-@cli.option("--undo JOURNAL_ID", "Take one application back, exactly.", type=int)
-@cli.flag("--journal", "Show what was applied, and what was undone.")
+@cli.flag("--all", "with_noop", "Also list rows to leave alone (NOOP).")
+@cli.flag("--apply", "do_apply", "Write the named proposals, or all, to SOURCE.")
+@cli.option("--undo JOURNAL_ID", "Undo one application exactly.", type=int)
+@cli.flag("--journal", "Show applications and undos.")
 @cli.option(
-    "--min-confidence", "With --apply and no ID: at least this sure.", type=float, default=0.0
+    "--min-confidence",
+    "With --apply and no ID: only proposals at least this sure.",
+    type=float,
+    default=0.0,
 )
 @cli.option(
     "--source SOURCE",
-    "SQLite file, postgresql://..., or env:NAME (a variable that holds that address, so that no "
-    "password is on the command line) [default: what the night read].",
+    "SQLite file, postgresql://..., or env:NAME (a variable with that address, which keeps the "
+    "password off the command line) [default: the source of the night].",
 )
 @cli.store_options
 def curate(
@@ -260,18 +263,18 @@ def curate(
     source: str | None,
     store: str | None,
 ) -> None:
-    """Show what the last night would tidy in the memory store, apply it, or undo that.
+    """Show the last night's proposals for tidying the memory store, apply them, or undo that.
 
     \b
-    noctuary proposals curate                     duplicates, fragments, what was superseded
+    noctuary proposals curate                     duplicates, fragments, superseded memories
     noctuary proposals curate --apply 3f2a 91bc   write two of them
     noctuary proposals curate --apply             write all that would change something
-    noctuary proposals curate --journal           what was written, by journal id
-    noctuary proposals curate --undo 1            every touched row as it was
+    noctuary proposals curate --journal           applied changes, by journal id
+    noctuary proposals curate --undo 1            restore every touched row
 
-    The night proposes where curation.enabled is set, and writes nothing. --apply marks rows with
-    [SUPERSEDED] and importance 0.3, in one transaction; nothing is deleted. It refuses, as a whole,
-    if a row changed since that night.
+    With curation.enabled, the night proposes and writes nothing. --apply marks rows with
+    [SUPERSEDED] and importance 0.3, in one transaction, and deletes nothing. If a row changed since
+    that night, it refuses as a whole.
     """  # noqa: D301 (click wants the control character)
     if do_apply + (undo is not None) + journal + as_list > 1:
         raise click.UsageError("--list, --apply, --undo and --journal exclude each other")
@@ -379,20 +382,20 @@ _TURN_CHARS = 200  # of a turn's text, in the list: two lines of a terminal
 
 @proposals.command()
 @cli.option("-n", "limit", "Rows.", default=20, type=cli.AT_LEAST_0)
-@cli.flag("--all", "with_left", "List what was left alone as well.")
-@cli.option("--user", "Whose turns [default: those of nobody in particular].")
+@cli.flag("--all", "with_left", "Also list turns it left alone.")
+@cli.option("--user", "Whose turns [default: those without a user].")
 @cli.store_options
 def promotions(limit: int, with_left: bool, user: str | None, store: str | None) -> None:
     """Show which turns the last night proposes to remember for good, and why.
 
     \b
     noctuary proposals promotions                 the best proposals, highest score first
-    noctuary proposals promotions -n 100 --all    the rest as well, with what kept it below
+    noctuary proposals promotions -n 100 --all    also the others, and why they stayed below
     noctuary proposals promotions --json          every number of the gate, for a program
 
-    A score G mixes two branches by how technical a turn is: novelty, repetition and what it states
-    (conversation), or how specific, actionable and structured it is (code). Nothing is written to
-    the source: what you want to keep, save it there. Exit code 1 only if there is no table.
+    The score G mixes two branches by how technical a turn is: novelty, repetition and statements
+    (conversation), or how specific, actionable and structured it is (code). noctuary never writes
+    them to the source: save the ones you want there. Exit code 1 only if there is no table.
     """  # noqa: D301 (click wants the control character)
     work = cli.open_paths(store).work
     found = list_promotions(work, user=user, with_left=with_left, limit=limit)

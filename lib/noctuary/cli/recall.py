@@ -38,9 +38,9 @@ recall_options = cli.add_options(
     click.option(
         "--sort-by", type=click.Choice(["relevance", "importance", "recency"]), default="relevance"
     ),
-    cli.option("--as-of ISO", "Only what existed at this moment, e.g. 2026-03-01."),
-    cli.option("--session ID", "session_id", "The conversation that asks."),
-    cli.option("--profile NAME", "profile_name", "Rank as this profile says [configured]."),
+    cli.option("--as-of ISO", "Only memories that existed then, e.g. 2026-03-01."),
+    cli.option("--session ID", "session_id", "The current conversation."),
+    cli.option("--profile NAME", "profile_name", "Rank by this profile [configured]."),
     cli.option(
         "--set FLAG=VALUE",
         "flags",
@@ -49,7 +49,7 @@ recall_options = cli.add_options(
     ),
     cli.option(
         "--fusion",
-        "How the legs are fused; the same as --set fusion=... [default: configured].",
+        "How to fuse the legs; same as --set fusion=... [default: configured].",
         type=click.Choice(FUSIONS),
     ),
 )
@@ -111,28 +111,28 @@ _DAY_CHARS = len("2026-03-01")
 @click.command()
 @click.argument("query")
 @recall_options
-@cli.option("--deadline-ms", "Answer with what there is after this long.", type=float)
-@cli.flag("--explain", "Show what each step made of every score, the phases and the times.")
-@cli.flag("--candidate-trace", "Show what was dropped, where and why.")
+@cli.option("--deadline-ms", "Stop searching and answer after this long.", type=float)
+@cli.flag("--explain", "Show each step of every score, the phases and the times.")
+@cli.flag("--candidate-trace", "Show dropped memories, where and why.")
 @cli.flag(
     "--all-candidates",
-    "Show the parts of every candidate's score; means --explain and --dry-run.",
+    "Show the score parts of every candidate; implies --explain and --dry-run.",
 )
 @cli.flag("--dry-run", "Write nothing: no access log, query log or replay log.")
 @cli.flag(
     "--inject",
     "for_prompt",
-    "Print the block for a prompt, of 3 memories unless -k says more, and record hashes of it so "
-    "that it is not stored again.",
+    "Print a block for a prompt (3 memories unless you pass -k), and record its hashes so that it "
+    "is not stored again.",
 )
 @cli.flag("--no-server", "Recall in this process even if a server runs.")
 @cli.store_options
 def recall(
     query: str, explain: bool, all_candidates: bool, for_prompt: bool, no_server: bool, **given: Any
 ) -> None:
-    """Return the memories that answer QUERY, best first.
+    """Find the memories relevant to QUERY, best first.
 
-    Exit code 0 when the store could answer (even with nothing), 1 when it could not.
+    Exit code 0 if the store could answer (even with nothing), else 1.
     """
     name, flags = profile_of(given)
     asked: dict[str, Any] = {
@@ -353,7 +353,7 @@ def _short(value: Any) -> str:
 @cli.option(
     "--budget TOKENS",
     "budget_tokens",
-    "Tokens of the whole text, tags included.",
+    "Tokens of the whole text, including tags.",
     required=True,
     type=cli.AT_LEAST_0,
 )
@@ -375,19 +375,19 @@ def _short(value: Any) -> str:
 @cli.user_option
 @cli.option("--as-of ISO", "Only memories that existed at this moment.")
 @cli.option("--deadline-ms", "Look up nothing more after this long.", type=float)
-@cli.flag("--parts", "Show what each part costs and why it is there.")
+@cli.flag("--parts", "Show the cost of each part and its reason.")
 @cli.flag("--dry-run", "Write nothing: no access log, no injection record.")
 @cli.store_options
 def context(
     query: str, budget_tokens: int, session_file: str | None, parts: bool, **given: Any
 ) -> None:
-    """Print what belongs into a prompt about QUERY, within a budget of tokens.
+    """Print the context for a prompt about QUERY, within a budget of tokens.
 
-    First the rules of the documents (list items, front matter) and the last four turns, whole; then
-    guidance, more turns, and what QUERY finds in documents, earlier turns and memories.
+    The rules of the documents (list items, front matter) and the last four turns come first, whole.
+    Then come guidance, more turns, and relevant parts of documents, earlier turns and memories.
 
-    Exit code 0 when it fits, 3 when rules and last turns alone exceed the budget (they are printed
-    uncut), 1 when a file cannot be read or there is no store and nothing else to print.
+    Exit code 0 if it fits, 3 if rules and last turns alone exceed the budget (you get them uncut),
+    1 if a file cannot be read, or if there is no store and nothing else to print.
     """
     from noctuary.context.assemble import assemble
     from noctuary.context.prompt import read_session
@@ -431,17 +431,17 @@ _FROM_STDIN = "-"
 
 @click.command()
 @click.argument("query")
-@cli.option("-k", "At most so many.", default=5, type=cli.AT_LEAST_0)
-@cli.option("--user NAME", "Who asks; rows of other named users are never shown.")
+@cli.option("-k", "How many rows at most.", default=5, type=cli.AT_LEAST_0)
+@cli.option("--user NAME", "Whose rows; you never see those of other named users.")
 @cli.store_options
 def sensitive(query: str, k: int, user: str | None, store: str | None) -> None:
-    """Recall rows that are marked sensitive or hold a secret, by their words.
+    """Search rows that are marked sensitive or hold a secret, by their words.
 
-    Off unless `sensitive.recall` is true. The memory store is read at this moment; neither the
-    QUERY nor what it finds is kept or logged by noctuary. Your shell may keep the command line:
-    QUERY `-` reads the question from standard input. What is printed is yours to keep safe.
+    Off unless `sensitive.recall` is true. It reads the memory store now, and noctuary neither keeps
+    nor logs the QUERY or its results. Your shell may keep the command line: with QUERY `-` the
+    question comes from standard input. Keep the output safe.
 
-    Exit code 0 when the store could answer, 1 when it could not or sensitive recall is off.
+    Exit code 0 if the store could answer, 1 if it could not or sensitive recall is off.
     """
     from noctuary.recall.sensitive import recall_sensitive
 

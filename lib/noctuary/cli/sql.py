@@ -42,32 +42,32 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("query", required=False)
-@cli.flag("--schema", "List tables and columns, or QUERY's.")
-@cli.flag("--csv", "as_csv", "Print CSV; values are never shortened.")
-@cli.option("--limit", "Most rows printed; 0 prints every row.", default=1_000, type=cli.AT_LEAST_0)
+@cli.flag("--schema", "List all tables and columns, or those of the table QUERY.")
+@cli.flag("--csv", "as_csv", "Print CSV with whole values.")
+@cli.option("--limit", "Rows to print at most; 0 prints all.", default=1_000, type=cli.AT_LEAST_0)
 @cli.option(
     "--user NAME",
-    "Only what this user may see: their own memories, nobody's, and what is shared with them.",
+    "Only what this user may see: their own memories, shared ones, and those without an owner.",
 )
 @cli.store_options
 def sql(
     query: str | None, schema: bool, as_csv: bool, limit: int, user: str | None, store: str | None
 ) -> None:
-    """Run one read-only SQL QUERY (DuckDB's dialect) on the snapshot that serves.
+    """Run one read-only SQL QUERY (DuckDB's dialect) on the current snapshot.
 
-    A tool of the store's owner: without --user it shows everybody's memories. QUERY is read from
-    standard input where it is "-". Nothing is written, neither to the store nor to a temporary
-    file, and a query can reach no file and no network.
+    A tool for the store's owner: without --user it shows everybody's memories. If QUERY is "-", it
+    comes from standard input. The query writes nothing, not even temporary files, and reaches no
+    file and no network.
 
     \b
     noctuary sql --schema                                   tables, columns, types, meanings
-    noctuary sql --schema edges                             of one table
+    noctuary sql --schema edges                             one table
     noctuary sql "select wing, count(*) from memories group by all"
     noctuary sql "from summaries select text" --csv > summaries.csv
 
-    Text output shortens values and prints --limit rows. CSV in a file holds every value as it is;
-    on a terminal or in a pipe, control and direction characters show as marks (\\u001b). Exit code
-    1 when the query is wrong or the store cannot answer, 130 when it was stopped by Ctrl-C.
+    Text output shortens values and prints --limit rows. CSV in a file holds the exact values; a
+    terminal or pipe shows control and direction characters as marks (\\u001b). Exit code 1 if the
+    query is wrong or the store cannot answer, 130 after Ctrl-C.
     """  # noqa: D301 (click wants the control character)
     if as_csv and cli.is_json():
         raise click.UsageError("give one of --csv and --json")
@@ -622,7 +622,7 @@ def _require_one_query(db: duckdb.DuckDBPyConnection, query: str) -> None:
     # PIVOT and the like become several statements; they begin with a type of their own.
     if kind not in _QUERIES:
         raise QueryError(
-            f"{kind} is no query: the tables are read-only; write SELECT, WITH, FROM, DESCRIBE, "
+            f"{kind} is not a query: the tables are read-only; write SELECT, WITH, FROM, DESCRIBE, "
             "SUMMARIZE or EXPLAIN"
         )
 

@@ -56,7 +56,7 @@ _WINGS = "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORD
 @click.command()
 @cli.store_options
 def status(store: str | None) -> None:
-    """Show the serving snapshot: identity, age, source, encoder and counts."""
+    """Show the current snapshot: identity, age, source, encoder and counts."""
     found = read_status(cli.open_paths(store))
     cli.tell(found, _status_lines(found))
 
@@ -155,7 +155,7 @@ def _ask_rows(rows_file: Path, sql: str) -> list[tuple[str, Any]]:
 @click.command()
 @cli.store_options
 def snapshots(store: str | None) -> None:
-    """List the published snapshots, oldest first; * marks the one that serves."""
+    """List the published snapshots, oldest first; * marks the current one."""
     found = describe_snapshots(cli.open_paths(store))
     marked = [("*" if row["serving"] else " ", row) for row in found]
     lines = [f"{mark} {row['snapshot_id']}  {_state(row)}" for mark, row in marked]
@@ -176,7 +176,7 @@ def _state(row: Mapping[str, Any]) -> str:
 @click.argument("snapshot_id", required=False)
 @cli.store_options
 def rollback(snapshot_id: str | None, store: str | None) -> None:
-    """Serve an older snapshot: SNAPSHOT_ID, or the newest one older than the serving one.
+    """Serve an older snapshot: SNAPSHOT_ID, or the newest one older than the current.
 
     Every byte of it is verified first. The next night publishes again if the source differs from
     it.
@@ -217,11 +217,10 @@ def _describe(directory: Path) -> dict[str, Any]:
 @click.command()
 @cli.json_option
 def stores() -> None:
-    """List the stores of noctuary's home: source, size, what serves, how old, what is wrong.
+    """List the stores in noctuary's home: source, size, current snapshot, age and faults.
 
-    * marks the one that commands use by default. Pass such a name to --store; its beginning is
-    enough if no other name begins like it. The home is NOCTUARY_HOME, else noctuary in your data
-    directory (~/.local/share/noctuary).
+    * marks the default store. Pass such a name to --store; its beginning is enough if it is unique.
+    The home is NOCTUARY_HOME, else noctuary in your data directory (~/.local/share/noctuary).
     """
     home = find_home()
     found = describe_stores(home)
@@ -290,12 +289,12 @@ def _describe_serving(paths: StorePaths, limit_hours: float) -> dict[str, Any]:
 @cli.flag("--fix", "First make the store's files readable by you only.")
 @cli.store_options
 def doctor(fix: bool, store: str | None) -> None:
-    """Look for what is wrong and say what to do about it.
+    """Look for faults and say how to fix them.
 
-    Checks the settings, who may read the store, the pointer, every checksum of the serving
+    Checks the settings, who may read the store, the pointer, every checksum of the current
     snapshot, its age and vectors, the encoder, the source, the transcripts, the schedule, the last
-    verdict, the indexes, the logs, the warm server, the hooks in agents' settings and how they
-    fare, and the MCP server.
+    verdict, the indexes, the logs, the warm server, the agents' hooks and their performance, and
+    the MCP server.
 
     Exit code 1 if anything fails; warnings alone are 0.
     """
@@ -336,9 +335,9 @@ class Finding(NamedTuple):
 
 # What to do, by the name of a finding and, where there are several, what it is about.
 _REMEDIES = {
-    "settings": "correct the file or the variable; until then defaults are in force",
+    "settings": "correct the file or the variable; until then defaults apply",
     "privacy": "run `noctuary doctor --fix`",
-    "profiles": "correct them; a recall leaves the layer out and warns",
+    "profiles": "correct them; until then a recall skips the layer and warns",
     "pointer": "run `noctuary nightly`, or `noctuary rollback`",
     "snapshot": "run `noctuary rollback`, then `noctuary nightly`",
     "age": "check that the schedule is on (`noctuary ui`) or that cron runs `noctuary nightly`",
@@ -346,19 +345,19 @@ _REMEDIES = {
     "encoder description": "run `noctuary nightly`: it describes the encoder again",
     "encoder key": "set {variable} where recall runs, hooks and servers included",
     "vectors": "run `noctuary rollback`, then `noctuary nightly`",
-    "source": "the next night cannot run; recall still answers. Put it back, or set source.path",
+    "source": "the next night cannot run; recall still answers. Restore it, or set source.path",
     "abstention": "run `noctuary nightly`: each night calibrates (docs/abstention.md)",
     "transcripts": "correct transcripts.path: agents delete old transcripts, unread or not",
     "gate": "read {verdict}; the snapshot before it keeps serving",
     "gate never": "run `noctuary nightly`",
-    "index": "run `noctuary nightly`: it takes them in; recall reads the snapshot and misses none",
-    "injections": "move {file} away; what was injected before is known by its tag alone",
-    "usage": "run `noctuary nightly`: it writes the file anew",
+    "index": "run `noctuary nightly`: it adds them; recall reads the snapshot and misses none",
+    "injections": "move {file} away; only tags identify earlier injections then",
+    "usage": "run `noctuary nightly`: it rewrites the file",
     "usage depth": "set max_scan_depth to 0, or leave it: each night goes on where the last one "
     "stopped",
-    "archive": "put the file back from a backup, or remove it: then nothing is archived any more",
+    "archive": "restore the file from a backup, or remove it: then nothing is archived any more",
     "files": "run `noctuary nightly`: it makes them again",
-    "candidates": "a night failed or was stopped; the next one builds on what is there",
+    "candidates": "a night failed or was stopped; the next one continues from there",
     "schedule": "switch nightly_schedule on in `noctuary ui` under Automation, or let cron run "
     "`noctuary nightly`",
     "schedule unreadable": "see age; move {home} away and the next night makes a new one",
@@ -367,9 +366,9 @@ _REMEDIES = {
     "server unsafe": "recall answers without one",
     "server fallback": "see docs/serve.md, Falling back",
     "hooks": "`noctuary hooks status` shows every event",
-    "hooks counters": "remove {file}; the next hook begins it anew",
+    "hooks counters": "remove {file}; the next hook starts a new one",
     "hooks install": "`{install}`",
-    "hooks unreadable": "mend it, then `{install}`",
+    "hooks unreadable": "fix it, then `{install}`",
     "hooks outdated": "`{install}` renews them",
     "hooks off": "remove that line",
     "hooks twice": "`noctuary hooks uninstall --agent {agent}`",
@@ -378,9 +377,9 @@ _REMEDIES = {
     "hooks store_unreadable": "see the findings above",
     "hooks snapshot_damaged": "run `noctuary rollback`, then `noctuary nightly`",
     "hooks bad_settings": "correct noctuary.toml or the variable: see settings",
-    "hooks journal": "make room, and make the directory writable for you",
-    "hooks capture": "make room for another process; `noctuary nightly` reads the transcripts as "
-    "well",
+    "hooks journal": "free disk space, and make the directory writable",
+    "hooks capture": "free memory for another process; `noctuary nightly` reads the transcripts "
+    "too",
     "mcp": "{remedy}",
 }
 
@@ -496,7 +495,7 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
         full_check(directory, manifest)
         if manifest.digest != pointer.digest:
             raise errors.SnapshotCorruptError(
-                f"snapshot {pointer.snapshot_id} is whole, but not the one that was published"
+                f"snapshot {pointer.snapshot_id} is intact, but not the published one"
             )
     except errors.NoctuaryError as error:
         yield _fail("snapshot", str(error))
@@ -588,7 +587,7 @@ def _reading_fault(path: Path) -> str | None:
         elif path.is_file():
             path.open("rb").close()
         else:
-            return f"{path} {'is no file and no folder' if path.exists() else 'is gone'}"
+            return f"{path} {'is neither a file nor a folder' if path.exists() else 'is gone'}"
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}"
     return None
@@ -619,7 +618,7 @@ def look_at_transcripts(path: str) -> Finding:
     from noctuary.sources.transcripts import is_transcripts
 
     if not path:
-        return _ok("transcripts", "no folder is set: only what the Stop hook keeps is remembered")
+        return _ok("transcripts", "no folder is set: only the Stop hook keeps turns")
     try:
         place = layout.expand_user(path)
     except errors.StoreError as error:

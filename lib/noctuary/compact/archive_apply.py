@@ -69,7 +69,7 @@ def apply_in_store(
     with _writing(paths) as reader:
         if plan_id is not None and plan_id in reader.applied_plans_at(None):
             undo = f"`noctuary proposals compact --undo {plan_id}` ends it"
-            raise PlanRefusedError(f"plan {plan_id} is in force already: {undo}")
+            raise PlanRefusedError(f"plan {plan_id} is already in force: {undo}")
         plan = plan_store(paths, rules, progress)
         if plan_id is not None and plan_id != plan.plan_id:
             count = len(plan.archived)
@@ -77,8 +77,8 @@ def apply_in_store(
             reason = f" ({plan.warning})" if plan.warning else ""
             raise PlanRefusedError(
                 f"plan {plan_id} no longer fits: the snapshot, the use of memories, the profile or "
-                f"the archive changed since, and what would be archived now is {now}{reason}. "
-                "Nothing was archived; look at `noctuary proposals compact` again"
+                f"the archive changed since, and the plan is now {now}{reason}. Nothing was "
+                "archived; look at `noctuary proposals compact` again"
             )
         if not plan.archived:
             return Applied(plan, None)
@@ -142,8 +142,8 @@ def _recalled_since(access_log: Path, since_us: int) -> set[str]:
             return {memory_id for (memory_id,) in log.execute(sql, [since_us])}
     except sqlite3.Error as error:
         raise StoreError(
-            f"{access_log.name} cannot be read ({error}), so it is not known what was recalled "
-            "since the night: run the night, then try again"
+            f"{access_log.name} cannot be read ({error}), so recalls since the night "
+            "are unknown: run the night, then try again"
         ) from error
 
 
@@ -189,7 +189,7 @@ def _rewrite(
                 db.execute("VACUUM")
             found = db.execute("PRAGMA quick_check").fetchall()
             if found != [("ok",)]:
-                raise StoreError(f"{path} is damaged ({found[0][0]}): put back a copy of it")
+                raise StoreError(f"{path} is damaged ({found[0][0]}): restore a copy of it")
 
     replace_with(path, write)
 
@@ -337,7 +337,7 @@ def list_plans(path: Path) -> list[PlanHistory]:
             plans = db.execute("SELECT plan_id, snapshot_id, rules FROM plans").fetchall()
             found = [_history(db, reader, *plan) for plan in plans]
     except (sqlite3.Error, ValueError) as error:
-        raise StoreError(f"{path} cannot be read ({error}): put back a copy of it") from error
+        raise StoreError(f"{path} cannot be read ({error}): restore a copy of it") from error
     return sorted(found, key=lambda plan: plan.applications[0].applied_at_us)
 
 

@@ -61,35 +61,35 @@ def assemble(
     deadline_ms: float | None = None,
     dry_run: bool = False,
 ) -> Context:
-    """Return what goes into a prompt, within a token budget: rules, last turns, what is relevant.
+    """Return the context for a prompt within a token budget: rules, last turns, relevant memories.
 
-    Hard nodes of the documents and the last turns are always whole. The rest is filled in order:
-    soft nodes, more turns, then what the query finds among the documents' other nodes, earlier
-    turns and the memories of the store, by one score.
+    Hard nodes of the documents and the last turns are always whole. Then come, in this order, soft
+    nodes, more turns, and the query's results among the documents' other nodes, earlier turns and
+    the memories of the store, ranked by one score.
 
     Args:
         query: Any text.
-        budget_tokens: Tokens of the whole text, tags included, >= 0.
+        budget_tokens: Tokens of the whole text, including tags, >= 0.
         session: The turns so far, oldest first.
-        documents: Markdown files for the agent, in order, or what `load_documents` returned.
+        documents: Markdown files for the agent, in order, or the result of `load_documents`.
         profile: "default", "reference" (libravdb's constants) or a `ContextProfile`.
         store: As in `noctuary.recall`.
-        user: Whose memories; those of other named users are never there.
+        user: Whose memories; those of other named users never appear.
         wing: Only memories of this wing.
         as_of: Only memories that existed at this moment, and ages as of it; naive times are UTC.
-        deadline_ms: After this much wall time nothing more is looked up.
-        dry_run: Write nothing: neither the access log nor the record of injections.
+        deadline_ms: Stop looking things up after this much wall time.
+        dry_run: Write neither the access log nor the record of injections.
 
     Returns:
-        Always a context: a missing or damaged store, no encoder and a passed deadline are warnings
-        in it. Where hard nodes and the last turns exceed the budget, `degraded` says so and they
-        are all there is.
+        Always a context. A missing or damaged store, no encoder and a passed deadline are warnings
+        in it. If hard nodes and the last turns exceed the budget, it contains only those, and
+        `degraded` says so.
 
     Raises:
-        ValueError: For arguments that nothing could be assembled from, listing every fault.
-        AuthoredError: A document that was given as a path cannot be read, or its hard nodes exceed
-            the profile's `hard_fraction` of the budget. Documents that were loaded before make a
-            degraded context in the latter case.
+        ValueError: Arguments that no context could be assembled from, listing every fault.
+        AuthoredError: A document given as a path cannot be read, or its hard nodes exceed the
+            profile's `hard_fraction` of the budget. With loaded documents, the latter makes a
+            degraded context instead.
     """
     scope = Scope(wing=wing, user=user, as_of=as_of)
     _check(query, budget_tokens, session, documents, scope, deadline_ms)

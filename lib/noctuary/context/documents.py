@@ -167,7 +167,7 @@ _SWITCHES: Final = {
     **dict.fromkeys(("false", "no", "off", "0"), 0.0),
 }
 _NULL: Final = frozenset({"", "~", "null"})
-_REMEDY: Final = 'Mend it, or put an empty line before the first "---" if it is no front matter.'
+_REMEDY: Final = 'Fix it, or put an empty line before the first "---" if it is not front matter.'
 
 
 class FrontMatter(NamedTuple):
@@ -472,15 +472,16 @@ NO_DOCUMENTS: Final = Authored((), hash_text())  # what loading no file gives
 
 
 def load_documents(paths: Sequence[str | os.PathLike[str]], *, core: bool = True) -> Authored:
-    """Return the nodes of some Markdown files in UTF-8, in the order given.
+    """Return the nodes of Markdown files in UTF-8, in the order given.
 
-    A node's source is the path as given, with forward slashes. A file that was given before, also
-    under another name (CLAUDE.md is often a link to AGENTS.md), is read once, at its first place.
-    `core` is as for `parse_document`.
+    A node's source is the path as given, with forward slashes. A file given twice, even under
+    another name (CLAUDE.md is often a link to AGENTS.md), is read once, at its first place. `core`
+    is as for `parse_document`.
 
     Raises:
-        AuthoredMissingError: Nothing is there.
-        AuthoredFormatError: It is no Markdown in UTF-8, too large, or its front matter is wrong.
+        AuthoredMissingError: Nothing is at the path.
+        AuthoredFormatError: It is not Markdown in UTF-8, it is too large, or its front matter is
+            wrong.
     """
     nodes: list[Node] = []
     hashed: list[str] = []
@@ -536,7 +537,7 @@ def _read_text(path: Path) -> str:
     if len(raw) > MAX_DOCUMENT_BYTES:
         raise AuthoredFormatError(
             f"{path} is too large: more than {MAX_DOCUMENT_BYTES:,} bytes. "
-            "Split it, or leave it out: it is no set of instructions."
+            "Split it, or leave it out: it is not a set of instructions."
         )
     if b"\0" in raw:
         fault = f"is binary: its byte {raw.index(0)} is zero. Give Markdown in UTF-8."

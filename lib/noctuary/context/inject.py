@@ -51,16 +51,16 @@ def inject(
     max_tokens: int | None = None,
     on_record: bool = True,
 ) -> Injection:
-    """Return the block that a hook puts into a prompt, and record what it holds.
+    """Return the block that a hook puts into a prompt, and record hashes of it.
 
-    Only memories that clear the bar which came with the answer (`worth_injecting`).
+    Only memories that reach the answer's bar are in it (`worth_injecting`).
 
     Args:
-        result: A `RecallResult`, or what its `to_json` gave.
+        result: A `RecallResult`, or its `to_json()`.
         max_chars: Longest block, > 0.
         max_tokens: Most tokens of it, as `noctuary.text.marks` estimates them; None for no limit.
-        on_record: Write hashes of it to the store's `injected.sqlite`; off leaves no trace, and
-            what loses its tag is not known again.
+        on_record: Write hashes of it to the store's `injected.sqlite`. If off, noctuary cannot
+            recognise the text once it has lost its tag.
     """
     plain = result if isinstance(result, Mapping) else result.to_json()
     found = injected.worth_injecting(plain)

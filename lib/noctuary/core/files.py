@@ -196,7 +196,7 @@ def write_array_blocks(
         np.lib.format.write_array_header_1_0(handle, header)
         for block in blocks:
             if block.shape[1:] != shape[1:]:
-                raise ValueError(f"a block of shape {block.shape} is no part of {shape}")
+                raise ValueError(f"a block of shape {block.shape} is not part of {shape}")
             rows += len(block)
             handle.write(np.ascontiguousarray(block, dtype=dtype).data)
         if rows != shape[0]:

@@ -46,7 +46,7 @@ def require_web_address(url: str) -> None:
     try:
         _ = parts.port
     except ValueError as error:
-        raise ValueError("an endpoint's URL has a port that is no number up to 65535") from error
+        raise ValueError("an endpoint's URL has a port that is not a number up to 65535") from error
 
 
 def join_path(url: str, path: str) -> str:

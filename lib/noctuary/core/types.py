@@ -152,15 +152,15 @@ _lock = threading.Lock()
 
 
 def register_hook(name: str, function: Hook) -> Callable[[], None]:
-    """Call a function with a dictionary of facts whenever something happened, in this process.
+    """Call a function with a dictionary of facts whenever an event occurs in this process.
 
     Args:
         name: One of `HOOK_NAMES`.
-        function: Takes one dictionary. What it returns is ignored, what it raises becomes a
-            warning of the recall ("hook_failed").
+        function: Takes one dictionary. Its return value is ignored; if it raises, the recall gets
+            the warning "hook_failed".
 
     Returns:
-        A function that takes the hook away again; calling it twice is harmless.
+        A function that removes the hook; calling it twice is harmless.
 
     Raises:
         ValueError: If there is no such hook.

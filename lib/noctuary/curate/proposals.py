@@ -138,7 +138,8 @@ def open_noted(path: Path, missing: str, kind: str) -> Generator[tuple[Any, dict
     except FileNotFoundError:
         raise StoreError(missing) from None
     except (pa.ArrowInvalid, OSError, KeyError, TypeError, ValueError):
-        raise StoreError(f"{path} is no readable table of {kind}: run the night again.") from None
+        told = f"{path} cannot be read as a table of {kind}: run the night again."
+        raise StoreError(told) from None
 
 
 # Which memories may be looked at together: of one user and one wing, no turns, no tombstones.

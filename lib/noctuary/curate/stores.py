@@ -323,7 +323,7 @@ class SqliteStore(_Rows):
             "closed": f"cannot be written ({name}). Nothing was; check the permissions of the file "
             "and of its folder.",
             # The error's text may quote a row.
-            "damaged": f"refused what was to be written ({name}). Nothing was; run 'PRAGMA "
+            "damaged": f"refused the write ({name}). Nothing was; run 'PRAGMA "
             "integrity_check' on a copy of it.",
         }
         return SourceError(f"{self.display} {told[fault]}")
@@ -431,8 +431,8 @@ class PostgresStore(_Rows):
         if missing:
             found = "no table 'memories'" if not rows else f"no column {', '.join(missing)} in it"
             raise SourceFormatError(
-                f"{self.display} is no claude-memory database of version 003 or later: expected a "
-                f"table 'memories' with {', '.join(sorted(_REQUIRED))}; found {found}."
+                f"{self.display} is not a claude-memory database of version 003 or later: expected "
+                f"a table 'memories' with {', '.join(sorted(_REQUIRED))}; found {found}."
             )
         return {
             str(name): f"CAST(? AS {kind})"
@@ -449,7 +449,7 @@ class PostgresStore(_Rows):
             )
         # The message of a failed statement may quote a row.
         return SourceError(
-            f"{self.display} refused what was to be written ({code}). Nothing was; check that this "
+            f"{self.display} refused the write ({code}). Nothing was; check that this "
             f"user may write to 'memories' and create a table (the journal, once)."
         )
 

@@ -276,7 +276,7 @@ _HINTS = {
 
 
 class ProviderDownError(EncoderError):
-    """A provider gives no answer now; a later try may get one. What came before is kept."""
+    """A provider gives no answer now; a later try may get one. Earlier vectors are kept."""
 
 
 class ProviderRefusedError(EncoderError):
@@ -348,8 +348,7 @@ class HostedClient:
             raise EncoderError(f"{self.model.title} cannot be asked: {error}") from None
         except ImportError as error:
             raise EncoderError(
-                f"httpx is not installed, by which {self.model.provider} is asked: install "
-                "noctuary[hosted]"
+                f"{self.model.provider} needs httpx, which is missing: install noctuary[hosted]"
             ) from error
 
 
@@ -417,7 +416,7 @@ def _numbers(raw: Any, place: int, model: HostedModel) -> NDArray[np.float64]:
             raw = np.frombuffer(base64.b64decode(raw, validate=True), dtype="<f4")
         vector = np.asarray(raw, dtype=np.float64)
     except (ValueError, TypeError, OverflowError):
-        raise BadVectorsError(f"the vector of text {place} is no list of numbers") from None
+        raise BadVectorsError(f"the vector of text {place} is not a list of numbers") from None
     if vector.shape != (model.dimension,):
         raise BadVectorsError(
             f"the vector of text {place} has the shape {vector.shape}; expected "
@@ -534,8 +533,8 @@ class HostedEncoder:
             raise EncoderError(f"{self.model.title} cannot be asked: {NOT_INSTALLED}") from None
         except GaveUpError as error:
             raise ProviderDownError(
-                f"{self.model.title} gives no vectors: {error}. What came before is kept: run the "
-                "night again later and it goes on from there."
+                f"{self.model.title} gives no vectors: {error}. Earlier vectors are kept: run the "
+                "night again later, and it continues from there."
             ) from None
         self.spending.tokens += estimate if found.tokens is None else found.tokens
         self.spending.requests += 1

@@ -483,11 +483,11 @@ def load_labelled_set(directory: Path) -> LabelledSet:
 def find_corpus(directory: Path) -> Path:
     """Return the corpus file of a set's folder; an error if there is none, or both forms."""
     if not directory.is_dir():
-        raise errors.SourceMissingError(f"{directory} is no folder; a labelled set is one")
+        raise errors.SourceMissingError(f"{directory} is not a folder; a labelled set is a folder")
     found = [path for name in CORPUS_FILES if (path := directory / name).is_file()]
     if not found:
         raise errors.SourceMissingError(
-            f"{directory} is no labelled set: it lacks {CORPUS_FILES[0]}"
+            f"{directory} is not a labelled set: it lacks {CORPUS_FILES[0]}"
         )
     if len(found) > 1:
         raise errors.SourceFormatError(

@@ -418,7 +418,7 @@ def _check_scores(name: str, scores: Floats) -> None:
         raise ValueError(f"{name} needs one score per query, at least one; got {scores.shape}")
     if np.isnan(scores).any():
         n_missing = int(np.count_nonzero(np.isnan(scores)))
-        raise ValueError(f"{name} holds {n_missing} scores that are no numbers (NaN)")
+        raise ValueError(f"{name} holds {n_missing} scores that are not numbers (NaN)")
 
 
 def auroc(answerable: Floats, unanswerable: Floats) -> float:

@@ -18,14 +18,14 @@ from noctuary.work.stage import StageResult
 _REPEATS = (QuarantineReason.INJECTED_BLOCK, QuarantineReason.INJECTED_LINES)
 
 _RUN_AGAIN = (
-    "run the night again, which makes everything of the candidate anew; if it is refused again, "
+    "run the night again, which rebuilds the candidate; if it is refused again, "
     "`noctuary doctor` looks for the cause"
 )
 
 _REMEDIES = {
     DROP_CHECK: (
-        "look at the report; if the loss is meant, set evaluation.on_drop to report and run the "
-        "night again"
+        "look at the report; if you intended the loss, set evaluation.on_drop to report and run "
+        "the night again"
     ),
     "counts_are_conserved_from_source_to_snapshot": (
         "keep the store and report the numbers: this is a defect of noctuary"
@@ -166,7 +166,7 @@ def _note_recall(done: Done) -> Iterator[str]:
     if found := [_against(compared, group) for group in groups if _difference(group) in compared]:
         losses = compared["dropped"]
         lost = f"; {plural(losses, 'significant loss', 'significant losses')}" if losses else ""
-        yield f"Against what served, on the same questions: {', '.join(found)}{lost}."
+        yield f"Compared with the last snapshot, on the same questions: {', '.join(found)}{lost}."
     if missing := _news(done, "recall_evaluation").get("note"):
         yield f"Questions: {missing}."
 
@@ -219,13 +219,13 @@ def _note_warnings(done: Done) -> Iterator[str]:
     found = [" ".join(warning.split()) for warning in warnings if warning]
     yield from (f"Warning: {warning}." for warning in found)
     if found:
-        yield "`noctuary doctor` says how the store is."
+        yield "`noctuary doctor` checks the store."
 
 
 def _note_refusal(verdict: Verdict | None) -> Iterator[str]:
     failed = [check for check in verdict.checks if not check.passed] if verdict is not None else []
     if failed:
-        yield "The gate refused tonight's candidate: what served keeps serving."
+        yield "The gate refused tonight's candidate; the current snapshot stays."
     for check in failed:
         numbers = ", ".join(f"{spoken(name)} {value}" for name, value in check.found.items())
         if "dropped" in check.found:

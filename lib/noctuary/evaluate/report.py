@@ -122,8 +122,8 @@ class GateOutcome(NamedTuple):
         elif compared.note:
             said += f"; recall was not compared: {compared.note}."
         else:
-            said += f": none of {compared.tested} comparisons with what serves shows a significant "
-            said += "loss."
+            said += f": none of {compared.tested} comparisons with the current snapshot shows a "
+            said += "significant loss."
         return GateOutcome(not failed, said, compared.drops)
 
 
@@ -273,7 +273,7 @@ def drops_table(drops: Sequence[Drop]) -> Table:
         ]
         for drop in drops
     ]
-    caption = "Significant losses against what serves, corrected over everything tested"
+    caption = "Significant losses against the current snapshot, corrected for all tests"
     return Table(caption, ("group", "metric", "difference", "interval", "Holm p", "n"), rows)
 
 
@@ -287,7 +287,7 @@ def decision_table(decision: RankingDecision) -> Table:
 
     columns = [*decision.tested[0]] if decision.tested else []
     rows = [[plain(row[column]) for column in columns] for row in decision.tested]
-    return Table("What was tested before deciding", columns, rows)
+    return Table("Tests behind the decision", columns, rows)
 
 
 def queries_table(
@@ -383,8 +383,8 @@ def _baselines(comparisons: Sequence[Comparison]) -> str:
 GOOD, BAD, OPEN = "good", "bad", "open"
 
 EXACT_BIAS = (
-    "Built from the corpus's own words: it favours lexical search. It shows that what is stored "
-    "can be found again, not which ranking answers real questions better."
+    "Built from the corpus's own words: it favours lexical search. It shows that stored "
+    "memories can be found, not which ranking answers real questions better."
 )
 
 
@@ -425,13 +425,14 @@ def difference_sentence(found: Difference) -> str:
     if found.significant:
         side = "better" if found.mean > 0 else "worse"
         return (
-            f"significantly {side} than what serves, by {as_mean(abs(found.mean))} "
+            f"significantly {side} than the current snapshot, by {as_mean(abs(found.mean))} "
             f"({numbers}, Holm p {as_p(found.p_holm)})."
         )
     unseen = ""
     if found.minimum_detectable:
         unseen = f"; a true difference below {as_mean(found.minimum_detectable)} is easily missed"
-    return f"no significant difference to what serves ({as_signed(found.mean)}, {numbers}){unseen}."
+    said = f"{as_signed(found.mean)}, {numbers}"
+    return f"no significant difference from the current snapshot ({said}){unseen}."
 
 
 def bias_note(*names: str) -> str:
@@ -468,7 +469,7 @@ def night_plots(report: NightReport) -> dict[str, Plot]:
             strata = serving.strata if serving is not None and len(serving.strata) > 1 else {}
             arms = {c.ours: c.overall for c in group.comparisons}
             for name, words, parts in (
-                ("against_serving", "tonight against what serves, by stratum", strata),
+                ("against_serving", "tonight against the current snapshot, by stratum", strata),
                 ("differences", "every arm against the served one", arms),
             ):
                 rows = {label: part[metric] for label, part in parts.items() if metric in part}

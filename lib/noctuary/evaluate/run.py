@@ -298,7 +298,7 @@ def _refuse_repeats(query_ids: Sequence[str]) -> None:
     repeats = [query_id for query_id, times in Counter(query_ids).items() if times > 1]
     if repeats:
         raise ValueError(
-            f"{len(repeats)} query ids stand more than once, the first: {repeats[:FAULTS_SHOWN]}; "
+            f"{len(repeats)} query ids repeat, the first: {repeats[:FAULTS_SHOWN]}; "
             "expected each query once"
         )
 
@@ -395,7 +395,7 @@ def read_run(path: Path) -> tuple[Run, dict[str, Any]]:
         text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
         return _parse(parse_json(text))
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise SourceMissingError(f"no run file at {path}; expected one of write_run") from error
+        raise SourceMissingError(f"no run file at {path}; expected a file of write_run") from error
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise SourceFormatError(f"{path} holds no run: {error}; write it again") from error
 

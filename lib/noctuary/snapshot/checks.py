@@ -74,7 +74,7 @@ Longs = NDArray[np.int64]
 
 
 def every_session_holds_its_memories_in_order(c: Candidate, x: GateContext) -> Judged:
-    """Each session is all memories of one owner, wing and session id, by time, then by position.
+    """Each session contains all memories of one owner, wing and session id, by time, then position.
 
     Each memory knows its session, its place there, whether it is a turn, and a concept that speaks
     in it, where one does.
@@ -155,7 +155,7 @@ def _wrong_speakers(c: Candidate, speakers: NDArray[np.int32]) -> int:
 
 
 def every_share_is_of_an_owned_memory(c: Candidate, x: GateContext) -> Judged:
-    """Each share opens a memory that belongs to a named user, to another one, and once.
+    """Each share opens a named user's memory to another user, once.
 
     A snapshot without shares has neither their arrays nor a count of them.
     """
@@ -391,7 +391,7 @@ def every_posting_has_its_memory(c: Candidate, x: GateContext) -> Judged:
 
 
 def recall_has_not_dropped_significantly(c: Candidate, x: GateContext) -> Judged:
-    """No group or stratum of queries recalls significantly worse than in what serves.
+    """No group or stratum of queries recalls significantly worse than in the current snapshot.
 
     Significant: the paired 95 % interval lies below zero and the permutation p, corrected over
     everything that was tested (Holm), is below .05.

@@ -61,7 +61,7 @@ def every_edge_has_evidence(c: Candidate, x: GateContext) -> Judged:
 
 
 def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> Judged:
-    """Each mention names a memory, and its span lies inside that memory's text or is none.
+    """Each mention names a memory, and its span, if any, is inside that memory's text.
 
     Every concept has a mention, and every name leads to a concept.
     """
@@ -105,7 +105,7 @@ def every_concept_edge_is_stated_somewhere(c: Candidate, x: GateContext) -> Judg
 
 
 def every_supersession_leads_to_a_head(c: Candidate, x: GateContext) -> Judged:
-    """Each superseded memory has one successor, successors make no circle, and the head ends it.
+    """Each superseded memory has one successor, and each chain ends at its head, without cycles.
 
     Both memories, the evidence's and the concept exist.
     """
@@ -132,7 +132,7 @@ def every_supersession_leads_to_a_head(c: Candidate, x: GateContext) -> Judged:
 
 
 def every_link_leads_to_a_concept(c: Candidate, x: GateContext) -> Judged:
-    """Each name that a query may link to names a concept that exists, and weighs 0 to 1."""
+    """Each name that a query may link to names an existing concept and weighs 0 to 1."""
     found: Found = {
         "links": c.count("links"),
         "of_no_concept": c.count(f"links l WHERE {_NO_CONCEPT} = l.ordinal)"),
@@ -145,7 +145,7 @@ def every_link_leads_to_a_concept(c: Candidate, x: GateContext) -> Judged:
 
 
 def every_link_is_found_by_its_first_word(c: Candidate, x: GateContext) -> Judged:
-    """Each such name's first word is known to begin a name of at least that many words."""
+    """The first word of each such name is registered for names of that many words or more."""
     found: Found = {
         "first_words": c.count("link_starts"),
         "unreachable": c.count(
@@ -216,7 +216,7 @@ def every_summary_names_its_sources(c: Candidate, x: GateContext) -> Judged:
 
 
 def every_summary_reaches_its_turns_once(c: Candidate, x: GateContext) -> Judged:
-    """Lineage loses nothing and goes round in no circle.
+    """Lineage is complete and has no cycles.
 
     Each source is named once per summary, in order of time, and stands in one summary of turns at
     most; all belong to one user and one wing; a summary's span is that of its sources and not of
@@ -254,7 +254,7 @@ def every_summary_reaches_its_turns_once(c: Candidate, x: GateContext) -> Judged
 
 
 def every_summary_is_searched_as_it_reads(c: Candidate, x: GateContext) -> Judged:
-    """Each summary is found by the words of its text, and has a finite vector of length 1."""
+    """Each summary is indexed by the words of its text and has a finite vector of length 1."""
     texts = [text for (text,) in c.rows.execute("SELECT text FROM summaries ORDER BY ordinal")]
     held = c.group("summary_posting")
     positions, scores = held["positions"], held["scores"]
@@ -272,7 +272,7 @@ def every_summary_is_searched_as_it_reads(c: Candidate, x: GateContext) -> Judge
 
 
 def every_summary_preserves_its_sources(c: Candidate, x: GateContext) -> Judged:
-    """Each summary's text, embedded again here, has Q_align >= the threshold with its sources.
+    """Each summary's text, embedded again, reaches the Q_align threshold with its sources.
 
     And its stored vector is that of its text (libravdb 5.3).
     """

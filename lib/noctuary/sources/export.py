@@ -106,7 +106,7 @@ def read_report(out_dir: Path) -> ExportReport:
         path = out_dir / name
         if not path.is_file() or hash_file(path) != digest:
             raise StoreError(
-                f"{path} is missing or not the one that {REPORT_FILE} beside it tells about: an "
+                f"{path} is missing or does not match {REPORT_FILE} beside it: an "
                 f"export was interrupted or a file was changed. Run the export again."
             )
     return report

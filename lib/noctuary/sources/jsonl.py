@@ -89,7 +89,7 @@ class JsonlSource(Source):
         if path.suffix == ".gz" and not self._is_gzip:
             self.close()
             raise SourceFormatError(
-                f"{path} is named .gz but is no gzip archive ({self._stat.st_size} bytes, no "
+                f"{path} is named .gz but is not a gzip archive ({self._stat.st_size} bytes, no "
                 f"gzip header). Export it again, or rename it to .jsonl if it is plain text."
             )
 

@@ -316,7 +316,7 @@ def _read_columns(pinned: Pinned) -> dict[str, str]:
     if missing:
         found = f"no column {', '.join(missing)} in it" if columns else "no such table"
         raise SourceFormatError(
-            f"{pinned.display} is no claude-memory database: expected a table '{MEMORIES}' with "
+            f"{pinned.display} is not a claude-memory database: expected a table '{MEMORIES}' with "
             f"{', '.join(REQUIRED_COLUMNS)}; found {found}. Check the database's name and that "
             f"this user has USAGE on its schema."
         )
@@ -324,7 +324,7 @@ def _read_columns(pinned: Pinned) -> dict[str, str]:
         # A mark that cannot be read could be set.
         raise SourceError(
             f"{pinned.display}: this user may not read {', '.join(unreadable)} of "
-            f"'{MEMORIES}'. Grant SELECT on the whole table; what is marked sensitive stays there."
+            f"'{MEMORIES}'. Grant SELECT on the whole table; marked rows stay there."
         )
     if columns["id"] not in ("smallint", "integer", "bigint") or not known["id"][2]:
         raise SourceFormatError(

@@ -286,7 +286,7 @@ def _look(path: Path) -> list[Any]:
             return [_look_at(store) for store in stores_in(path)] or _look_below(path)
         return _look_at(path)
     except PermissionError as error:
-        raise SourceError(f"{path} cannot be looked at ({error.strerror})") from None
+        raise SourceError(f"{path} cannot be read ({error.strerror})") from None
 
 
 def _look_at(file: Path) -> list[Any]:

@@ -303,8 +303,8 @@ def _column(fragment: Shard, name: str) -> Any:
         column = open_table(fragment.path)[name]
     except (OSError, pa.ArrowInvalid) as error:
         raise ShardError(
-            f"{fragment.path} is gone or damaged since it was opened: run again, what it held is "
-            "computed again"
+            f"{fragment.path} is gone or damaged since it was opened: run again to recompute "
+            "its contents"
         ) from error
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 

@@ -82,7 +82,7 @@ def _take(path: Path, said: Callable[[str], str]) -> int:
                     "keep the store on a local disk"
                 )
             raise StoreError(fault) from None
-    raise StoreError(f"{path} is removed again and again: find out who removes it")
+    raise StoreError(f"{path} keeps being removed: find out what removes it")
 
 
 def _open(path: Path) -> int:

@@ -236,7 +236,7 @@ def _fragments(
         said = str(error).strip().rpartition("\n")[2]
         raise ShardError(
             f"{task.name}: Ray gave up after {ATTEMPTS} attempts: {said}: most often there was not "
-            "enough memory. What the other shards became is kept; lower runner.workers and run "
+            "enough memory. The other shards' results are kept; lower runner.workers and run "
             "again."
         ) from error
 

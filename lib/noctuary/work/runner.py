@@ -58,7 +58,7 @@ class ShardWorker:
         except Exception as error:
             raise ShardError(
                 f"{self.task.name}: {shard.rows} rows ({shard.path.name}) failed: "
-                f"{type(error).__name__}: {error}. What the other shards became is kept; remove "
+                f"{type(error).__name__}: {error}. The other shards' results are kept; remove "
                 "the cause and run again."
             ) from error
 
@@ -180,7 +180,7 @@ def _work_in_processes(
                     raise ShardError(
                         f"{task.name}: the process that worked on {shard.path.name} ({shard.rows} "
                         f"rows) died {ATTEMPTS} times: most often there was not enough memory. "
-                        "What the other shards became is kept; lower runner.workers and run again."
+                        "The other shards' results are kept; lower runner.workers and run again."
                     )
 
 

@@ -140,7 +140,7 @@ def test_what_is_applied_is_in_no_later_plan(store: Store) -> None:
     found = apply(store)
     assert plan(store).archived == ()
     assert plan(store).scan.left["archived"] == 4
-    with pytest.raises(PlanRefusedError, match="in force already"):
+    with pytest.raises(PlanRefusedError, match="already in force"):
         apply(store, found.plan_id)
     assert apply_in_store(store.paths, RULES, None, now_us=NOW_US).applied_at_us is None
 
@@ -189,7 +189,7 @@ def test_a_plan_is_refused_when_a_memory_was_recalled_since_the_night(store: Sto
 
 def test_nothing_is_applied_where_nobody_can_tell_what_was_recalled(store: Store) -> None:
     store.paths.access_log.write_bytes(b"x" * 4096)
-    with pytest.raises(StoreError, match="not known what was recalled"):
+    with pytest.raises(StoreError, match="recalls since the night are unknown"):
         apply(store)
     assert not store.paths.archive.exists()
 

@@ -116,7 +116,7 @@ def test_broken_front_matter_says_what_is_wrong_and_what_to_do(yaml: str, found:
     with pytest.raises(AuthoredFormatError, match=found) as caught:
         read_front_matter(yaml, "docs/a.md")
     assert "front matter of docs/a.md is wrong" in str(caught.value)
-    assert "Mend it, or put an empty line" in str(caught.value)
+    assert "Fix it, or put an empty line" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

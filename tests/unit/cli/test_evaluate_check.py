@@ -79,8 +79,8 @@ def test_a_set_that_cannot_load_is_named_with_its_lines_and_others_are_checked(
 def test_a_folder_that_is_no_set_is_a_sentence(run: Run, tmp_path: Path) -> None:
     result = run("evaluate", "check", str(tmp_path), str(tmp_path / "gone"))
     assert result.exit_code == 1
-    assert "is no labelled set: it lacks corpus.jsonl.gz" in result.stdout
-    assert "gone is no folder" in result.stdout
+    assert "is not a labelled set: it lacks corpus.jsonl.gz" in result.stdout
+    assert "gone is not a folder" in result.stdout
 
 
 def test_check_as_json(run_json: RunJson, sets: tuple[Path, Path]) -> None:

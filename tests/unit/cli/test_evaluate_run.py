@@ -182,7 +182,7 @@ def test_without_a_snapshot_or_a_set_it_says_what_to_run(
     result = run("evaluate", "run", str(house_set))
     assert result.exit_code == 1
     assert "noctuary nightly" in result.stderr
-    assert "is no folder" in run("evaluate", "run", str(tmp_path / "gone")).stderr
+    assert "is not a folder" in run("evaluate", "run", str(tmp_path / "gone")).stderr
 
 
 def test_the_store_that_was_built_from_the_set_comes_first(

@@ -53,7 +53,7 @@ def test_help_lists_every_command_and_shows_how_to_begin(run: Run) -> None:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("recall", "answer QUERY, best first"),
+        ("recall", "relevant to QUERY, best first"),
         ("why", "does not return memory ID, or why it does"),
         ("why", "against its own snapshot"),
         ("serve", "from a warm process, for this user only"),

@@ -229,7 +229,7 @@ def test_an_unknown_wing_is_a_success_with_a_warning(run: Run, dense_store: Stor
 def test_a_date_that_is_none_is_a_sentence(run: Run, dense_store: Store, moment: str) -> None:
     result = run("recall", "key", "--as-of", moment)
     assert result.exit_code == 2
-    assert "no ISO-8601 date" in result.output
+    assert "not an ISO-8601 date" in result.output
 
 
 def test_no_store_is_exit_code_1(run: Run, run_json: RunJson, home: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_guessed_store_is_said(run: Run, home: Path, dense_store: Store) -> No
 
 
 def test_any_bytes_on_the_command_line_are_a_question(dense_store: Store) -> None:
-    """What is no UTF-8 arrives as lone surrogates; the JSON that repeats it is valid."""
+    """What is not UTF-8 arrives as lone surrogates; the JSON that repeats it is valid."""
     command = [os.fsencode(sys.executable), b"-m", b"noctuary.cli.main", b"recall", b"key \xff\xfe"]
     explained = [b"--explain", b"--candidate-trace", b"--profile", b"synapse"]
     for options in ([], [b"--json"], [b"--wing", b"\xff"], explained):

@@ -86,7 +86,7 @@ def test_a_user_is_the_only_one_shown(run: Run, plain_store: Store) -> None:
     [
         (["sql"], 2, "give a query, or --schema"),
         (["sql", "select 1", "--csv", "--json"], 2, "one of --csv and --json"),
-        (["sql", "drop table memories"], 1, "DROP is no query"),
+        (["sql", "drop table memories"], 1, "DROP is not a query"),
         (["sql", "select 1", "--store", "nowhere"], 1, "noctuary nightly"),
     ],
 )

@@ -66,7 +66,7 @@ def test_what_is_not_a_database_is_refused(tmp_path: Path, data: bytes) -> None:
 def test_a_plain_file_named_gz_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl.gz"
     path.write_bytes(b'{"id": 1, "content": "a"}\n')
-    with pytest.raises(SourceFormatError, match=r"named \.gz but is no gzip archive"):
+    with pytest.raises(SourceFormatError, match=r"named \.gz but is not a gzip archive"):
         open_source(path)
 
 

@@ -197,7 +197,7 @@ def test_no_query_and_repeated_ids_are_errors() -> None:
     with pytest.raises(ValueError, match="there is no query to ask"):
         run_retriever(lambda text, k: [], [])
     repeated = [query(n) for n in range(12)] * 2
-    with pytest.raises(ValueError, match="12 query ids stand more than once") as caught:
+    with pytest.raises(ValueError, match="12 query ids repeat") as caught:
         run_retriever(lambda text, k: [], repeated)
     assert "'q9'" in str(caught.value)
     assert "'q10'" not in str(caught.value)
@@ -252,7 +252,7 @@ WHOLE = Run("r", 1, 2, ("q1", "q2"), (("a", "b"), ()), (0.5, None), (1.0, 2.0), 
         ("k", True, "k of a run must be int"),
         ("query_ids", None, "query_ids of a run must hold"),
         ("query_ids", ["q1", 2], "query_ids of a run must hold"),
-        ("query_ids", ["q1", "q1"], "1 query ids stand more than once"),
+        ("query_ids", ["q1", "q1"], "1 query ids repeat"),
         ("rankings", [["a"]], "2 queries, 1 rankings"),
         ("rankings", ["ab", "c"], "rankings of a run must hold"),
         ("top_scores", [0.5], "1 top scores"),

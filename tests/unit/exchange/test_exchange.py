@@ -202,7 +202,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a newer version": (lambda e: edit_manifest(e, format_version=4), "of version 4; this noct"),
     "a way out": (
         lambda e: edit_manifest(e, files={"../x": {"bytes": 0, "sha256": ""}}),
-        "no name of a file in an export",
+        "not the name of a file in an export",
     ),
 }
 

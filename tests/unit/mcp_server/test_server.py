@@ -116,7 +116,7 @@ def test_what_goes_wrong_is_told_in_words(owned_store: Store, mode: str) -> None
         assert "there is no memory 'x' here" in await refusal(client, "get", id="x")
         assert "near:" in await refusal(client, "related", concept="atlsa")
         assert "either the id" in await refusal(client, "related")
-        assert "no ISO-8601" in await refusal(client, "recall", query="key", as_of="soon")
+        assert "not an ISO-8601" in await refusal(client, "recall", query="key", as_of="soon")
         for wrong in ({}, {"query": "key", "k": 0}, {"query": "key", "k": 51}, {"query": 7}):
             assert "validation error" in await refusal(client, "recall", **wrong)
         for uri in (item_uri("x"), cluster_uri("x"), concept_uri("qq"), "memory://item/", "x://y"):

@@ -103,5 +103,5 @@ def test_a_missing_or_damaged_table_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="run the night"):
         count_faults(tmp_path / "nothing")
     (tmp_path / "table").write_bytes(b"PAR1 no")
-    with pytest.raises(StoreError, match="no readable table"):
+    with pytest.raises(StoreError, match="cannot be read as a table"):
         count_faults(tmp_path / "table")

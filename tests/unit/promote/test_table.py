@@ -86,5 +86,5 @@ def test_a_missing_and_a_damaged_table_are_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="run the night"):
         read_table(tmp_path / "t")
     (tmp_path / "t").write_bytes(b"PAR1 no")
-    with pytest.raises(StoreError, match="no readable table"):
+    with pytest.raises(StoreError, match="cannot be read as a table"):
         read_table(tmp_path / "t")

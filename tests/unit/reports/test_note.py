@@ -84,14 +84,14 @@ CASES: list[tuple[list[StageResult], str]] = [
         Summaries: 1 (\u22122) stands for 20 turns and saves 1 token (1%).
         1 summary was declined; the turns stay.
         Warning: the summaries' model gave no answer for 1 group of turns; asked again next night.
-        `noctuary doctor` says how the store is.""",
+        `noctuary doctor` checks the store.""",
     ),
     (
         [stage("summaries", SUMMARIES)],
         """Summaries: 1 stands for 20 turns and saves 1 token (1%).
         1 summary was declined; the turns stay.
         Warning: the summaries' model gave no answer for 1 group of turns; asked again next night.
-        `noctuary doctor` says how the store is.""",
+        `noctuary doctor` checks the store.""",
     ),
     (
         [
@@ -100,8 +100,8 @@ CASES: list[tuple[list[StageResult], str]] = [
             stage("fusion_decision", {"adopted": "rrf", "reason": "it is better"}),
         ],
         """Recall@10: labelled 0.500.
-        Against what served, on the same questions: labelled \u22120.013 (\u22120.031 to +0.010); 1
-          significant loss.
+        Compared with the last snapshot, on the same questions: labelled \u22120.013 (\u22120.031 to
+          +0.010); 1 significant loss.
         Ranking: rrf is adopted; it is better.""",
     ),
     (
@@ -121,7 +121,7 @@ CASES: list[tuple[list[StageResult], str]] = [
         ],
         """Warning: it was given up.
         Warning: access statistics: the log is damaged.
-        `noctuary doctor` says how the store is.""",
+        `noctuary doctor` checks the store.""",
     ),
 ]
 
@@ -147,7 +147,7 @@ def test_checks_with_the_same_remedy_name_it_once() -> None:
     broken = CheckResult(BROKEN, False, {"edges": 9, "dangling": 1})
     note = write_note([], refusal(lying, broken))
     assert note[:3] == [
-        "The gate refused tonight's candidate: what served keeps serving.",
+        "The gate refused tonight's candidate; the current snapshot stays.",
         f"{LYING} found summaries 19, failed 1, ids s-7.",
         f"{BROKEN} found edges 9, dangling 1.",
     ]

@@ -44,7 +44,7 @@ def test_the_gates_sentence_is_the_verdict() -> None:
 
 def test_a_loss_is_told_with_its_numbers() -> None:
     assert difference_sentence(WORSE) == (
-        "significantly worse than what serves, by 0.041 "
+        "significantly worse than the current snapshot, by 0.041 "
         "(95% interval \u22120.070 to \u22120.012, n = 40, Holm p 0.0031)."
     )
 
@@ -52,7 +52,9 @@ def test_a_loss_is_told_with_its_numbers() -> None:
 def test_no_difference_is_told_with_what_could_not_be_seen() -> None:
     found = difference(0.003, -0.01, 0.016)
     sentence = difference_sentence(found)
-    assert sentence.startswith("no significant difference to what serves (+0.003, 95% interval")
+    assert sentence.startswith(
+        "no significant difference from the current snapshot (+0.003, 95% interval"
+    )
     assert sentence.endswith("; a true difference below 0.062 is easily missed.")
 
 

@@ -57,8 +57,8 @@ def test_a_link_or_a_file_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "mine")
     (tmp_path / "file").touch()
-    assert "no directory" in str(directory_fault(tmp_path / "link"))
-    assert "no directory" in str(directory_fault(tmp_path / "file"))
+    assert "not a directory" in str(directory_fault(tmp_path / "link"))
+    assert "not a directory" in str(directory_fault(tmp_path / "file"))
     with pytest.raises(FileNotFoundError):
         directory_fault(tmp_path / "nothing")
 

@@ -139,5 +139,5 @@ def test_an_unknown_agent_and_an_empty_program_are_refused() -> None:
 
 
 def test_a_path_that_is_no_utf8_is_refused() -> None:
-    with pytest.raises(HookInstallError, match="no UTF-8"):
+    with pytest.raises(HookInstallError, match="not UTF-8"):
         require_utf8("/opt/\udcff/noctuary")

@@ -182,12 +182,12 @@ def test_links_are_followed_and_permissions_stay(tmp_path: Path, noctuary_home: 
         (b'{"a": 1,}', "not valid JSON"),
         (b'{// mine\n"a": 1}', "JSON has no comments"),
         (b'{"a": NaN}', "NaN is no JSON"),
-        (b'{"a": 1, "a": 2}', "stands twice"),
-        (b'{"hooks": {"Stop": [], "Stop": []}}', "stands twice"),
+        (b'{"a": 1, "a": 2}', "appears twice"),
+        (b'{"hooks": {"Stop": [], "Stop": []}}', "appears twice"),
         (b"[]", "holds list"),
         (b"null", "holds NoneType"),
         (b'"text"', "holds str"),
-        (b'{"a": "\xff"}', "no UTF-8"),
+        (b'{"a": "\xff"}', "not UTF-8"),
         (b'{"hooks": []}', "an array"),
         (b'{"hooks": {"Stop": {}}}', "an object"),
         (b'{"a":' * 200_000, "not"),
@@ -209,11 +209,11 @@ def test_a_file_that_is_not_understood_is_refused_and_stays(
 def test_what_is_no_file_is_refused(place: SettingsPlace, noctuary_home: Path) -> None:
     place.path.unlink()
     place.path.mkdir()
-    with pytest.raises(HookInstallError, match="no regular file"):
+    with pytest.raises(HookInstallError, match="not a regular file"):
         install_hooks(place, PROGRAM, home=noctuary_home)
     place.path.rmdir()
     os.mkfifo(place.path)
-    with pytest.raises(HookInstallError, match="no regular file"):
+    with pytest.raises(HookInstallError, match="not a regular file"):
         install_hooks(place, PROGRAM, home=noctuary_home)
     place.path.unlink()
     place.path.symlink_to(place.path)
@@ -224,7 +224,7 @@ def test_what_is_no_file_is_refused(place: SettingsPlace, noctuary_home: Path) -
 def test_a_file_that_changes_meanwhile_is_not_overwritten(place: SettingsPlace) -> None:
     before = read_settings(place.path)
     place.path.write_text('{"by": "the agent"}')
-    with pytest.raises(HookInstallError, match="changed by somebody else"):
+    with pytest.raises(HookInstallError, match="changed by another program"):
         write_settings(before, b"{}")
     assert place.path.read_text() == '{"by": "the agent"}'
     assert backups(place) == []

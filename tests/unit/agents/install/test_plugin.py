@@ -58,10 +58,10 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "notes.md").write_text("mine")
-    with pytest.raises(HookInstallError, match="holds other things"):
+    with pytest.raises(HookInstallError, match="holds more than"):
         write_plugin(folder, plugin_files(PROGRAM))
     assert [p.name for p in folder.iterdir()] == ["notes.md"]
-    with pytest.raises(HookInstallError, match="no folder"):
+    with pytest.raises(HookInstallError, match="not a folder"):
         write_plugin(folder / "notes.md", plugin_files(PROGRAM))
 
 
@@ -70,7 +70,7 @@ def test_a_folder_with_another_plugin_is_left_alone(tmp_path: Path, manifest: st
     path = tmp_path / "noctuary" / ".claude-plugin" / "plugin.json"
     path.parent.mkdir(parents=True)
     path.write_text(manifest)
-    with pytest.raises(HookInstallError, match="holds other things"):
+    with pytest.raises(HookInstallError, match="holds more than"):
         write_plugin(tmp_path, plugin_files(PROGRAM))
 
 

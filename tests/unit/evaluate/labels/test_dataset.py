@@ -100,7 +100,7 @@ def test_rows_keep_every_key_and_their_order(folder: Path) -> None:
 
 
 def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SourceMissingError, match="is no folder"):
+    with pytest.raises(SourceMissingError, match="is not a folder"):
         load_labelled_set(tmp_path / "gone")
     (folder / "queries.jsonl").unlink()
     with pytest.raises(SourceMissingError, match=r"no query file at .*queries\.jsonl"):
