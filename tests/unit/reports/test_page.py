@@ -19,7 +19,6 @@ from noctuary.evaluate.report import (
     NightReport,
     PerQuery,
     QueryGroup,
-    RankingDecision,
     as_data_uri,
     as_markdown_image,
     difference_cells,
@@ -33,6 +32,7 @@ from tests.unit.reports.builders import (
     abstention,
     arms,
     comparison,
+    decision,
     difference,
     random_scores,
     scores,
@@ -102,7 +102,7 @@ def full_report() -> NightReport:
         counts={"memories": 18234},
         query_counts=[("labelled", "temporal", 20), ("exact", "exact", 40)],
         groups=[group(), group("exact")],
-        decision=RankingDecision("rrf", "proven", [{"challenger": "rrf", "gain": 0.5}]),
+        decision=decision("rrf", "proven", rrf=0.5),
         gate=GateOutcome(
             False, "It was refused.", [Drop("labelled", "recall@10", -0.1, -0.2, -0.05, 40, 0.01)]
         ),
@@ -134,7 +134,7 @@ def hostile_report() -> NightReport:
                 PerQuery(ours, theirs, {f"q {HOSTILE}": [HOSTILE]}),
             )
         ],
-        decision=RankingDecision(HOSTILE, HOSTILE, [{HOSTILE: HOSTILE}]),
+        decision=decision(HOSTILE, HOSTILE, **{HOSTILE: 0.5}),
         gate=GateOutcome(False, HOSTILE, [Drop(HOSTILE, HOSTILE, -0.1, -0.2, -0.1, 2, 0.1)]),
         abstention=replace(abstention(), name=HOSTILE),
         query_texts={f"q {HOSTILE}": HOSTILE},
