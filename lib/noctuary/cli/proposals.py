@@ -284,12 +284,13 @@ def curate(
         with closing(_open(source, work)) as opened:
             found = opened.applications()
         lines = [
-            f"{a.journal_id:>4}  {a.applied_at}  {a.proposals} proposals, {a.rows} rows  "
-            + (f"undone {a.undone_at}" if a.undone_at else "holds")
-            + ("" if a.undoable or a.undone_at else ", cannot be undone any more")
-            for a in found
+            f"{one['journal_id']:>4}  {one['applied_at']}  {one['proposals']} proposals, "
+            f"{one['rows']} rows  "
+            + (f"undone {one['undone_at']}" if one["undone_at"] else "holds")
+            + ("" if one["undoable"] or one["undone_at"] else ", cannot be undone any more")
+            for one in found
         ] or ["nothing was ever applied to this source"]
-        cli.tell({"source": opened.display, "journal": [a._asdict() for a in found]}, lines)
+        cli.tell({"source": opened.display, "journal": found}, lines)
     else:
         _list(work, ids, with_noop)
 
@@ -311,7 +312,7 @@ def _list(work: Path, ids: tuple[str, ...], with_noop: bool) -> None:
 
 
 def _proposal_lines(
-    chosen: Sequence[Proposal], found: curation.Proposed, added: Mapping[str, str | None]
+    chosen: Sequence[Proposal], found: curation.ProposalTable, added: Mapping[str, str | None]
 ) -> Iterator[str]:
     for proposal in chosen:
         yield (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -547,10 +546,8 @@ def _label(text: str) -> str:
 
 # The page: one static HTML file about a night, complete in itself.
 
-_BREAKS_MARKDOWN = re.compile(r"[\[\]()<>!`\\\s]+")
 
-
-def render_page(report: NightReport, plots: Mapping[str, Plot]) -> str:
+def render_page(report: NightReport) -> str:
     """Return a night's report as one HTML document that loads nothing; all texts are escaped."""
     import jinja2
 
@@ -581,7 +578,7 @@ def render_page(report: NightReport, plots: Mapping[str, Plot]) -> str:
     return environment.get_template("template.html.j2").render(
         report=report,
         verdict=word_verdict(report),
-        plots=plots,
+        plots=night_plots(report),
         settings=STANDARD,
         exact_bias=EXACT_BIAS,
         **{make.__name__: make for make in (*tables, decision_sentence, as_data_uri)},
@@ -591,11 +588,6 @@ def render_page(report: NightReport, plots: Mapping[str, Plot]) -> str:
 def as_data_uri(png: bytes) -> str:
     """Return a PNG as a data URI (RFC 2397), a third longer than its bytes."""
     return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
-
-
-def as_markdown_image(png: bytes, alt: str) -> str:
-    """Return a Markdown image that holds its own bytes; under 100 KB, as Dagster keeps it."""
-    return f"![{_BREAKS_MARKDOWN.sub(' ', alt).strip()}]({as_data_uri(png)})"
 
 
 def counts_table(counts: Sequence[tuple[str, str, int]]) -> Table:
