@@ -58,6 +58,10 @@ def test_an_empty_table_says_whether_it_was_off(tmp_path: Path) -> None:
     assert read_table(tmp_path / "t") == PromotionTable((), False, 0.0, "")
 
 
+def no_records(_: Path) -> tuple[()]:
+    return ()
+
+
 def listed(work: Path, *rows: Row, **asked: Any) -> list[Row]:
     (work / PROMOTIONS).parent.mkdir()
     write_table(work / PROMOTIONS, rows)
@@ -67,7 +71,7 @@ def listed(work: Path, *rows: Row, **asked: Any) -> list[Row]:
 def test_proposals_are_the_highest_first_and_of_equal_ones_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(promotions, "iter_records", lambda _: ())
+    monkeypatch.setattr(promotions, "iter_records", no_records)
     rows = (row("a", 0.5), row("b", 0.7), row("c", 0.5, created_at_us=9), row("d", 1, "leave"))
     assert [r["turn_id"] for r in listed(tmp_path, *rows)] == ["b", "c", "a"]
     every = list_promotions(tmp_path, with_left=True)["promotions"]
@@ -77,7 +81,7 @@ def test_proposals_are_the_highest_first_and_of_equal_ones_the_newest(
 def test_a_listed_row_has_every_score_and_no_date_where_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(promotions, "iter_records", lambda _: ())
+    monkeypatch.setattr(promotions, "iter_records", no_records)
     (found,) = listed(tmp_path, ROWS[2])
     assert found == {**ROWS[2], "created_at_us": None, "text": None}
 
