@@ -7,8 +7,6 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
-import dagster as dg
-
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, hash_text, read_json, write_json
 from noctuary.core.manifest import Manifest
@@ -37,12 +35,7 @@ from noctuary.evaluate.queries import (
     gather_questions,
     read_everyday,
 )
-from noctuary.evaluate.report import (
-    as_markdown_image,
-    plot_risk_coverage,
-    report_arms,
-    served_means,
-)
+from noctuary.evaluate.report import report_arms, served_means
 from noctuary.evaluate.run import Run
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import remember_query, warm_up
@@ -64,7 +57,7 @@ from noctuary_assets.night import (
     store_profile,
 )
 from noctuary_assets.pack import SERVING_PACK, pack_path
-from noctuary_assets.reporting import report_stage, stage_asset
+from noctuary_assets.reporting import stage_asset
 
 # Stage generated_queries: queries that a language model wrote about tonight's corpus.
 
@@ -199,8 +192,17 @@ def decide_fusion(night: Night) -> StageResult:
 ABSTENTION_CALIBRATION = Stage("abstention_calibration", "3", (ABSTENTION,))
 
 
+@stage_asset(
+    ABSTENTION_CALIBRATION,
+    deps=["serving_pack", "recall_evaluation", "fusion_decision"],
+    kinds={"json"},
+)
 def calibrate_abstention(night: Night) -> StageResult:
-    """Choose tonight's thresholds: by everyday prompts, own questions and labels if there are."""
+    """Below which score the snapshot has no answer, and the bar of a single memory.
+
+    Chosen by everyday prompts, by questions that the night makes of the store's own memories and,
+    where there are some, by the owner's labels.
+    """
     decision = night.result_of(FUSION_DECISION)
     inputs = {
         "pack": night.result_of(SERVING_PACK).facts["digest"],
@@ -236,33 +238,6 @@ def calibrate_abstention(night: Night) -> StageResult:
 def read_calibration(night: Night) -> dict[str, Any]:
     """Return `sealed` (what the snapshot carries, or None) and `said` (one sentence per signal)."""
     return read_json(night.work(ABSTENTION))
-
-
-def read_judged(night: Night) -> dict[str, dict[str, Any]]:
-    """Return AUROC and risk-coverage of every signal that queries calibrated, as plain values."""
-    sealed = read_calibration(night)["sealed"]
-    signals = sealed["signals"] if sealed else {}
-    return {name: found for name, found in signals.items() if "auroc" in found}
-
-
-@dg.asset(
-    deps=["serving_pack", "recall_evaluation", "fusion_decision"],
-    kinds={"json"},
-    code_version=ABSTENTION_CALIBRATION.version,
-)
-def abstention_calibration(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """The score below which the snapshot has no answer, and the bar of a single memory.
-
-    Chosen by everyday prompts, by questions that the night makes of the store's own memories and,
-    where there are some, by the owner's labels. Its plots are with the night that chose it.
-    """
-    result = calibrate_abstention(night)
-    judged = {} if result.reused else read_judged(night)
-    plots = {
-        f"plot_{name}": dg.MetadataValue.md(as_markdown_image(plot_risk_coverage(found), name))
-        for name, found in judged.items()
-    }
-    return report_stage(night, result, more=plots)
 
 
 def fetch_query_vectors(night: Night, manifest: Manifest, texts: Sequence[str]) -> int:

@@ -190,18 +190,17 @@ def plan_compaction(night: Night) -> StageResult:
     is_on = profile.adaptive_compaction
 
     def body() -> StageOutput:
-        said = plan_store(night.paths, rules, night.progress).to_json() if is_on else _NOTHING
+        off = {"note": OFF, **_NOTHING}
+        said = plan_store(night.paths, rules, night.progress).to_json() if is_on else off
         context = {name: said[name] for name in _NOTHING}
-        counts = len(said["candidates"]), len(said["groups"]), *list(context.values())[2:]
-        facts, notes = dict[str, Any](zip(_NOTHING, counts, strict=True)), dict[str, Any]()
-        if is_on:
-            facts |= {name: said[name] for name in ("plan_id", "superseded", "not_candidates")}
-            notes |= {name: said[name] for name in (*_TIMES, "warning")}
-            # What differs between two nights that find the same is not kept.
-            kept = {n: v for n, v in said.items() if n not in ("as_of_us", *_TIMES)}
-        else:
-            kept = {"note": OFF, **said}
-            facts["note"] = OFF
+        facts: dict[str, Any] = {
+            n: len(v) if isinstance(v, list) else v for n, v in context.items()
+        }
+        own = ("plan_id", "superseded", "not_candidates") if is_on else ("note",)
+        facts |= {name: said[name] for name in own}
+        notes = {name: said[name] for name in (*_TIMES, "warning") if is_on}
+        # What differs between two nights that find the same is not kept.
+        kept = {n: v for n, v in said.items() if n not in ("as_of_us", *_TIMES)}
         text = json.dumps({"is_on": is_on, **kept}, indent=1, sort_keys=True)
         # Last, on copies: what a hook makes of them is its own.
         faults = fire(PLAN_HOOK, deepcopy(context)) if has_hooks(PLAN_HOOK) else ()

@@ -15,12 +15,8 @@ from noctuary.evaluate.note import write_note
 from noctuary.evaluate.report import (
     GateOutcome,
     NightReport,
-    Plot,
-    RankingDecision,
-    as_markdown_image,
     count_queries,
     gather_groups,
-    night_plots,
     render_page,
 )
 from noctuary.snapshot.publish import Verdict, read_verdict, serving_id
@@ -43,8 +39,8 @@ KEPT_REPORTS = 30  # pages that stay: a month of nights, some 300 KB each
 _ID_CHARS = 12
 
 
-def report_night(night: Night) -> tuple[StageResult, dict[str, Plot]]:
-    """Write tonight's page, if tonight measured anything new; return its plots by name as well."""
+def report_night(night: Night) -> StageResult:
+    """Write tonight's page, if tonight measured anything new."""
     digest = candidate_digest(night)
     verdict = read_verdict(night.paths, digest)
     inputs = {
@@ -54,20 +50,18 @@ def report_night(night: Night) -> tuple[StageResult, dict[str, Plot]]:
         "outcome": verdict.outcome if verdict else None,
         "texts": night.settings.evaluation.report_texts,
     }
-    plots: dict[str, Plot] = {}
 
     def body() -> StageOutput:
         now = datetime.now(UTC)
         report = gather_report(night, now.isoformat(timespec="seconds"), verdict)
-        plots.update(night_plots(report))
         path = night.paths.reports / f"{now:%Y%m%dT%H%M%S%f}-{digest[:_ID_CHARS]}.html"
         path.parent.mkdir(exist_ok=True)
-        write_text(path, render_page(report, plots))
+        write_text(path, render_page(report))
         for old in sorted(night.paths.reports.glob("*.html"))[:-KEPT_REPORTS]:
             old.unlink()
         return StageOutput(1, {"page": str(path)})
 
-    return night.finish(night.run(EVALUATION_REPORT, inputs, body)), plots
+    return night.finish(night.run(EVALUATION_REPORT, inputs, body))
 
 
 def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightReport:
@@ -86,7 +80,7 @@ def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightRe
         counts=manifest.counts,
         query_counts=count_queries(questions),
         groups=gather_groups(questions, runs, measured, read_comparisons(night)),
-        decision=RankingDecision.of(read_json(night.work(DECISION))),
+        decision=read_json(night.work(DECISION)),
         gate=None if verdict is None else GateOutcome.of(verdict, read_drops(night)),
         abstention=measure_abstention(questions, runs),
         query_texts=texts if night.settings.evaluation.report_texts else None,
@@ -100,19 +94,12 @@ def gather_report(night: Night, moment: str, verdict: Verdict | None) -> NightRe
     code_version=EVALUATION_REPORT.version,
 )
 def evaluation_report(night: dg.ResourceParam[Night]) -> dg.MaterializeResult[Any]:
-    """One HTML page about tonight's evaluation and the verdict; it needs no network.
-
-    Its plots are with the night that measured something.
-    """
-    result, plots = report_night(night)
-    images = {
-        name: dg.MetadataValue.md(as_markdown_image(p.png, p.alt)) for name, p in plots.items()
-    }
+    """One HTML page about tonight's evaluation and the verdict; it needs no network."""
+    result = report_night(night)
     page = Path(result.facts["page"])
     verdict = read_verdict(night.paths, candidate_digest(night))
     more = {
         "morning_note": dg.MetadataValue.text("\n".join(write_note(night.results, verdict))),
-        **images,
         # `noctuary ui` serves the page; by its own path it opens without.
         "page": dg.MetadataValue.url(f"/reports/{page.name}"),
         "dagster/uri": page.as_uri(),

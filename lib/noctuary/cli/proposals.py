@@ -19,13 +19,7 @@ from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home
 from noctuary.core.types import from_micros
 from noctuary.curate import apply as curation
-from noctuary.curate.promotions import (
-    NOTHING_SAID,
-    PromotionRow,
-    Promotions,
-    list_promotions,
-    row_json,
-)
+from noctuary.curate.promotions import NOTHING_SAID, list_promotions
 from noctuary.curate.proposals import Proposal
 from noctuary.curate.stores import Store, open_writable
 from noctuary.recall.profile import current_settings, read_store_profiles, resolve_for_recall
@@ -293,12 +287,13 @@ def curate(
         with closing(_open(source, work)) as opened:
             found = opened.applications()
         lines = [
-            f"{a.journal_id:>4}  {a.applied_at}  {a.proposals} proposals, {a.rows} rows  "
-            + (f"undone {a.undone_at}" if a.undone_at else "holds")
-            + ("" if a.undoable or a.undone_at else ", cannot be undone any more")
-            for a in found
+            f"{one['journal_id']:>4}  {one['applied_at']}  {one['proposals']} proposals, "
+            f"{one['rows']} rows  "
+            + (f"undone {one['undone_at']}" if one["undone_at"] else "holds")
+            + ("" if one["undoable"] or one["undone_at"] else ", cannot be undone any more")
+            for one in found
         ] or ["nothing was ever applied to this source"]
-        cli.tell({"source": opened.display, "journal": [a._asdict() for a in found]}, lines)
+        cli.tell({"source": opened.display, "journal": found}, lines)
     else:
         _list(work, ids, with_noop)
 
@@ -320,7 +315,7 @@ def _list(work: Path, ids: tuple[str, ...], with_noop: bool) -> None:
 
 
 def _proposal_lines(
-    chosen: Sequence[Proposal], found: curation.Proposed, added: Mapping[str, str | None]
+    chosen: Sequence[Proposal], found: curation.ProposalTable, added: Mapping[str, str | None]
 ) -> Iterator[str]:
     for proposal in chosen:
         yield (
@@ -399,50 +394,44 @@ def promotions(limit: int, with_left: bool, user: str | None, store: str | None)
     """  # noqa: D301 (click wants the control character)
     work = cli.open_paths(store).work
     found = list_promotions(work, user=user, with_left=with_left, limit=limit)
-    shown = {
-        "enabled": found.is_on,
-        "threshold": found.threshold,
-        "counts": dict(found.counts),
-        "promotions": [
-            {**row_json(row), "text": found.text_of.get(row.turn_id)} for row in found.rows
-        ],
-    }
-    cli.tell(shown, _promotion_lines(found))
+    cli.tell(found, _promotion_lines(found))
 
 
-def _why(row: PromotionRow) -> str:
+def _why(row: Mapping[str, Any]) -> str:
     """Return what speaks for a turn or against it, in words."""
-    if row.reason == NOTHING_SAID:
+    if row["reason"] == NOTHING_SAID:
         return "says nothing that stands alone"
-    alike = sum(near.kind == "repeated" for near in row.neighbours)
+    alike = sum(near["kind"] == "repeated" for near in row["neighbours"])
     said = f", like {alike} earlier turns" if alike else ""
-    return ("new" if row.scores["h"] >= 0.5 else "close") + f" to what you keep{said}"
+    return ("new" if row["h"] >= 0.5 else "close") + f" to what you keep{said}"
 
 
-def _promotion_lines(found: Promotions) -> Iterator[str]:
-    for row in found.rows:
-        said, moment = row.scores, from_micros(row.created_at_us)
-        day = "" if moment is None else f"{moment:%Y-%m-%d}  "
+def _promotion_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    for row in found["promotions"]:
+        moment = row["created_at_us"]
+        day = "" if moment is None else f"{from_micros(moment):%Y-%m-%d}  "
+        wing = f"({row['wing']})  " if row["wing"] else ""
         yield visible_line(
-            f"[{row.turn_id}]  {row.decision}  G {said['g']:.2f}  {day}"
-            f"{f'({row.wing})  ' if row.wing else ''}{', '.join(row.marks) or '-'}"
+            f"[{row['turn_id']}]  {row['decision']}  G {row['g']:.2f}  {day}"
+            f"{wing}{', '.join(row['marks']) or '-'}"
         )
-        yield visible_line(f"    {_shorten(found.text_of.get(row.turn_id), _TURN_CHARS)}")
+        yield visible_line(f"    {_shorten(row['text'], _TURN_CHARS)}")
         yield (
-            f"    {_why(row)}; technical {said['t']:.2f}; "
-            f"conversation {said['gconv']:.2f} (novelty {said['h']:.2f}, "
-            f"repetition {said['r']:.2f}, statements {said['d']:.2f}); "
-            f"code {said['gtech']:.2f} (specific {said['p']:.2f}, "
-            f"action {said['a']:.2f}, structure {said['dtech']:.2f})"
+            f"    {_why(row)}; technical {row['t']:.2f}; "
+            f"conversation {row['gconv']:.2f} (novelty {row['h']:.2f}, "
+            f"repetition {row['r']:.2f}, statements {row['d']:.2f}); "
+            f"code {row['gtech']:.2f} (specific {row['p']:.2f}, "
+            f"action {row['a']:.2f}, structure {row['dtech']:.2f})"
         )
-    if not found.is_on:
+    if not found["enabled"]:
         yield (
             "promotion is off: set promotion.enabled (NOCTUARY_PROMOTION_ENABLED=true), "
             "run the night"
         )
         return
+    counts = found["counts"]
     yield (
-        f"{found.counts.get('proposed', 0)} of {sum(found.counts.values())} turns are proposed (G "
-        f"of {found.threshold:g} and more); {len(found.rows)} shown. Nothing is written to your "
-        "memory store."
+        f"{counts.get('proposed', 0)} of {sum(counts.values())} turns are proposed (G "
+        f"of {found['threshold']:g} and more); {len(found['promotions'])} shown. Nothing is "
+        "written to your memory store."
     )

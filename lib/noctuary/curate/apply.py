@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from noctuary.core.errors import ConfigError, CurationRefusedError
@@ -25,7 +26,7 @@ from noctuary.curate.proposals import (
     open_noted,
     united,
 )
-from noctuary.curate.stores import Change, Entry, Store, StoredRow
+from noctuary.curate.stores import MISSING, TABLE, Change, Entry, Store
 from noctuary.sources.corpus import iter_records
 from noctuary.sources.export import read_report
 from noctuary.text.marks import TOMBSTONE_IMPORTANCE, buried
@@ -44,6 +45,9 @@ class ProposalTable(NamedTuple):
     proposals: tuple[Proposal, ...]  # in the order of `propose`
     is_on: bool  # False where curation.enabled was off, and nothing was looked for
     corpus: str  # digest of the corpus that they were made from; "" where it was off
+    source: str = ""  # where the night read the memories, once `read_proposed` has looked
+    # Contents by memory id, of every target that is still what it was, likewise
+    text_of: Mapping[str, str] = MappingProxyType({})
 
 
 def write_proposals(path: Path, table: ProposalTable) -> None:
@@ -84,22 +88,9 @@ def _proposal(row: dict[str, Any]) -> Proposal:
     return Proposal(**value)
 
 
-# What the last night proposed, with the texts that it is about: for people, and for other sources.
-
-
-class Proposed(NamedTuple):
-    """The last night's proposals."""
-
-    proposals: tuple[Proposal, ...]  # in order of the table
-    is_on: bool  # False where that night did not look
-    source: str  # where the night read the memories
-    text_of: Mapping[str, str]  # contents by memory id, of every target that is still what it was
-
-
-def read_proposed(work: Path) -> Proposed:
-    """Return what the last night proposed."""
+def read_proposed(work: Path) -> ProposalTable:
+    """Return what the last night proposed, with the texts: for people, and for other sources."""
     table = read_proposals(work / PROPOSALS)
-    report = read_report(work / "corpus")
     hashes = {t.memory_id: t.text_hash for p in table.proposals for t in p.targets}
     texts = {
         record.memory_id: record.content
@@ -107,7 +98,8 @@ def read_proposed(work: Path) -> Proposed:
         for record in batch
         if record.memory_id in hashes and hash_text(record.content) == hashes[record.memory_id]
     }
-    return Proposed(table.proposals, table.is_on, report.identity.location, texts)
+    source = read_report(work / "corpus").identity.location
+    return table._replace(source=source, text_of=texts)
 
 
 def replacement_text(proposal: Proposal, text_of: Mapping[str, str]) -> str | None:
@@ -148,7 +140,7 @@ def chosen(
 _ROW_ID = re.compile(r"-?[0-9]{1,19}")
 
 Matched = Mapping[str, MemoryRecord]  # what a target is in the source that is written, by its id
-_Found = dict[str, StoredRow | None]
+_Found = Mapping[str, MemoryRecord | str]  # the same, or what is wrong with it
 
 
 class Where(NamedTuple):
@@ -161,14 +153,14 @@ class Where(NamedTuple):
 def match(proposal: Proposal, store: Store, where: Where) -> Matched:
     """Return the row of every target, locked; CurationRefusedError if one is not as it was."""
     ids = [target.memory_id for target in proposal.targets]
-    found: _Found = {i: store.row(int(i)) if _is_row_id(i) else None for i in ids}
+    found: _Found = {i: store.row(int(i)) if _is_row_id(i) else MISSING for i in ids}
     wrong = _first_wrong(proposal, found, where)
     if wrong is not None and not where.is_own:
         found = _by_text(proposal, store, where)
         wrong = _first_wrong(proposal, found, where)
     if wrong is not None:
         raise CurationRefusedError(f"{proposal.proposal_id}: memory {wrong}")
-    matched = {i: row.record for i, row in found.items() if row is not None and row.record}
+    matched = {i: record for i, record in found.items() if not isinstance(record, str)}
     users = {record.user for record in matched.values()}
     if len(users) > 1 or (proposal.user is not None and users != {proposal.user}):
         raise CurationRefusedError(
@@ -185,33 +177,33 @@ def _by_text(proposal: Proposal, store: Store, where: Where) -> _Found:
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for target in proposal.targets:
         groups[target.text_hash].append(target.memory_id)
-    found: _Found = {}
+    found: dict[str, MemoryRecord | str] = {}
     for ids in groups.values():
         text = where.text_of.get(ids[0])
-        same = map(store.row, () if text is None else store.ids_with_text(text))
-        rows = [row for row in same if row and row.record and _is_in_scope(row.record, proposal)]
+        rows = [
+            row
+            for row in map(store.row, () if text is None else store.ids_with_text(text))
+            if not isinstance(row, str)
+            and row.wing == proposal.wing
+            and proposal.user in (None, row.user)
+        ]
         # More rows than targets: which are meant cannot be told.
-        found.update(zip(ids, rows if len(rows) == len(ids) else [None] * len(ids), strict=True))
+        same: list[MemoryRecord | str] = [*rows] if len(rows) == len(ids) else [MISSING] * len(ids)
+        found.update(zip(ids, same, strict=True))
     return found
-
-
-def _is_in_scope(record: MemoryRecord, proposal: Proposal) -> bool:
-    return record.wing == proposal.wing and proposal.user in (None, record.user)
 
 
 def _first_wrong(proposal: Proposal, found: _Found, where: Where) -> str | None:
     """Return what is wrong with the first target that is not as it was, or None."""
     for target in proposal.targets:
-        row = found[target.memory_id]
-        if row is None:
-            return f"{target.memory_id} is not there, or not exactly once"
-        if row.record is None:
-            return f"{target.memory_id} is sensitive, deleted or damaged by now"
-        if where.is_own and row.record.content_hash != target.content_hash:
+        record = found[target.memory_id]
+        if isinstance(record, str):
+            return f"{target.memory_id} {record}"
+        if where.is_own and record.content_hash != target.content_hash:
             return f"{target.memory_id} was changed since"
-        if hash_text(row.record.content) != target.text_hash:
+        if hash_text(record.content) != target.text_hash:
             return f"{target.memory_id} has another text by now"
-        if row.record.wing != proposal.wing:
+        if record.wing != proposal.wing:
             return f"{target.memory_id} is of another wing"
     return None
 
@@ -221,6 +213,7 @@ def _first_wrong(proposal: Proposal, found: _Found, where: Where) -> str | None:
 # Everything is compared before anything is written, so that proposals that share a row agree with
 # the state that they were made from.
 
+_NAMES = ", ".join(Entry._fields)
 SHOWN = 5  # refusals, and rows, spelled out in a message; the number of all is given
 
 
@@ -258,8 +251,13 @@ def apply_proposals(
     moment = (now or datetime.now(UTC)).isoformat()
     with store.transaction():
         store.open_journal()
-        ids, holding = [p.proposal_id for p in proposals], store.applied_proposals()
-        held = {proposal_id: holding[proposal_id] for proposal_id in ids if proposal_id in holding}
+        holding = store.execute(
+            f"SELECT proposal_id, max(journal_id) FROM {TABLE} WHERE undone_at IS NULL "
+            "GROUP BY proposal_id"
+        )
+        journal_of = {str(name): int(journal_id) for name, journal_id in holding}
+        ids = [proposal.proposal_id for proposal in proposals]
+        held = {name: journal_of[name] for name in ids if name in journal_of}
         due = [proposal for proposal in proposals if proposal.proposal_id not in held]
         matched = _match_all(due, store, where)
         writes = [w for p, rows in zip(due, matched, strict=True) for w in _writes(p, rows)]
@@ -308,7 +306,8 @@ def _writes(proposal: Proposal, rows: Matched) -> Iterator[_Write]:
 def _write(
     store: Store, writes: Sequence[_Write], held: Mapping[str, int], moment: str
 ) -> AppliedProposals:
-    journal_id = store.next_id()
+    sql = f"SELECT coalesce(max(journal_id), 0) + 1 FROM {TABLE}"
+    journal_id = int(store.execute(sql)[0][0])
     touched: dict[Change, list[int]] = {"tombstone": [], "update": [], "add": []}
     for number, (proposal_id, change, row_id, changed) in enumerate(writes):
         before, values = None, {**changed, "updated_at": moment}
@@ -320,7 +319,9 @@ def _write(
         after = hash_text(store.image(row_id) or "")
         touched[change].append(row_id)
         where = journal_id, number, proposal_id, row_id
-        store.write_entry(Entry(*where, change, before, after, moment, None))
+        entry = Entry(*where, change, before, after, moment, None)
+        marks = ", ".join("?" * len(entry))
+        store.execute(f"INSERT INTO {TABLE} ({_NAMES}) VALUES ({marks})", entry)
     written = tuple(dict.fromkeys(write.proposal_id for write in writes))
     return AppliedProposals(journal_id, written, held, *map(tuple, touched.values()))
 
@@ -345,11 +346,12 @@ def undo(store: Store, journal_id: int, *, now: datetime | None = None) -> Undon
     moment = (now or datetime.now(UTC)).isoformat()
     with store.transaction():
         store.open_journal()
-        entries = store.entries_of(journal_id)
+        sql = f"SELECT {_NAMES} FROM {TABLE} WHERE journal_id = ? ORDER BY entry"
+        entries = [Entry(*row) for row in store.execute(sql, (journal_id,))]
         _check(store, journal_id, entries)
         for entry in reversed(entries):
             if entry.before_image is None:
-                store.take_back(entry.row_id)
+                store.execute(store.take_back, (entry.row_id,))
             else:
                 store.restore(entry.row_id, entry.before_image)
         # Roll back rather than leave a row that is not exactly what it was.
@@ -358,7 +360,9 @@ def undo(store: Store, journal_id: int, *, now: datetime | None = None) -> Undon
             [e.row_id for e in images if store.image(e.row_id) != e.before_image],
             "did not come back as they were (does a trigger change them?)",
         )
-        store.mark_undone(journal_id, moment)
+        # Its images are of no more use and go.
+        sql = f"UPDATE {TABLE} SET undone_at = ?, before_image = NULL WHERE journal_id = ?"
+        store.execute(sql, (moment, journal_id))
     restored = tuple(entry.row_id for entry in entries if entry.change != "add")
     return Undone(journal_id, restored, tuple(e.row_id for e in entries if e.change == "add"))
 

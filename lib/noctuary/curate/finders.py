@@ -316,15 +316,15 @@ def superseded_facts(
             continue
         if scope_of(older) != scope_of(newer):
             continue
-        is_sure = found.confidence >= LEAST_GRADE
         said_by = newer if found.evidence.position == newer.position else older
-        span = Span(said_by.memory_id, found.evidence.start, found.evidence.end)
-        unsure = "" if is_sure else " Not sure enough: it says much else besides, or is guessed."
-        evidence = Evidence(_SAID[found.reason] + unsure, (span,), found.similarity)
-        confidence = CONFIDENCE[found.confidence]
-        if is_sure:
+        spans = (Span(said_by.memory_id, found.evidence.start, found.evidence.end),)
+        confidence, reason = CONFIDENCE[found.confidence], _SAID[found.reason]
+        if found.confidence >= LEAST_GRADE:
+            evidence = Evidence(reason, spans, found.similarity)
             yield _replace("superseded", confidence, older, newer, evidence)
         else:
+            reason += " Not sure enough: it says much else besides, or is guessed."
+            evidence = Evidence(reason, spans, found.similarity)
             yield _leave("superseded", confidence, (older, newer), evidence)
 
 
@@ -354,7 +354,12 @@ def near_duplicates(
     and of taken memories are left out. Vectors, unit rows by position, give the evidence a cosine.
     """
     free = {r.position: r for r in records if r.position not in taken}
-    pairs = {pair for pair in cosine_pairs if _is_pair(pair, free)}
+    pairs = {
+        (older.position, newer.position)
+        for older, newer in (map(free.get, pair) for pair in cosine_pairs)
+        if older and newer and scope_of(older) == scope_of(newer)
+        if age_key(older) < age_key(newer)
+    }
     for scope in by_scope(free.values()):
         pairs.update(shingle_pairs(scope))
     # The newest first among those that may stand for an older one.
@@ -383,13 +388,6 @@ def _shingled(record: MemoryRecord) -> str | None:
         return None
     text = normalised(record.content).casefold()
     return text if may_compare(text) else None
-
-
-def _is_pair(pair: Pair, free: Mapping[int, MemoryRecord]) -> bool:
-    older, newer = (free.get(position) for position in pair)
-    if older is None or newer is None:
-        return False
-    return scope_of(older) == scope_of(newer) and age_key(older) < age_key(newer)
 
 
 def _compare(
@@ -525,9 +523,5 @@ def propose(materials: Materials) -> list[Proposal]:
     for record in materials.records:
         if not record.is_turn and is_tombstone(record.content):
             found.append(_leave("tombstone", TOMBSTONE, [record], gone))
-    return sorted(found, key=_order)
-
-
-def _order(proposal: Proposal) -> tuple[int, list[int], str]:
-    positions = [target.position for target in proposal.targets]
-    return KINDS.index(proposal.kind), positions, proposal.proposal_id
+    places = {p.proposal_id: [target.position for target in p.targets] for p in found}
+    return sorted(found, key=lambda p: (KINDS.index(p.kind), places[p.proposal_id], p.proposal_id))

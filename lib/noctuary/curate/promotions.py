@@ -60,15 +60,15 @@ def read_statement(content: str) -> str | None:
 
 
 class Heard(NamedTuple):
-    """A turn that a person said: what the table knows of it. No text."""
+    """A turn that a person said: the first columns of its row in the table, and no text."""
 
-    position: int
-    memory_id: str
+    turn_id: str  # the source's id
+    content_hash: str  # so that a listing can tell whether it is still the same
     user: str | None
     wing: str | None
     session_id: str | None
     created_at_us: int  # UNDATED_US where unknown
-    content_hash: str  # so that a listing can tell whether it is still the same
+    position: int
     signals: Signals
 
 
@@ -96,8 +96,8 @@ def find_candidates(records: Iterable[MemoryRecord]) -> Candidates:
         elif (statement := read_statement(r.content)) is None:
             unheard += 1
         else:
-            where = r.position, r.memory_id, r.user, r.wing, r.session_id, r.created_at_us
-            heard[r.user].append(Heard(*where, r.content_hash, read_signals(statement)))
+            named = r.memory_id, r.content_hash, r.user, r.wing, r.session_id, r.created_at_us
+            heard[r.user].append(Heard(*named, r.position, read_signals(statement)))
     for turns in heard.values():
         turns.sort(key=lambda turn: (turn.created_at_us, turn.position))
     return Candidates(heard, memories, unheard)
@@ -339,82 +339,41 @@ KEPT_NEIGHBOURS = 5  # of each kind, in the table: as many as repetition counts
 SCORES = ("g", "t", "h", "r", "d", "p", "a", "dtech", "gconv", "gtech")
 """As libravdb stores them beside a durable record: G, T, H, R, D, P, A, Dt and both branches."""
 
-
-class Relation(NamedTuple):
-    """A row that a turn was compared with."""
-
-    memory_id: str  # of a durable memory, an earlier proposal or an earlier turn
-    kind: str  # "durable" (what novelty is against) or "repeated" (what is said again)
-    cosine: float  # in [-1, 1]
-
-
-class PromotionRow(NamedTuple):
-    """A turn and its judgement."""
-
-    turn_id: str  # the source's id
-    content_hash: str  # of the record that was judged
-    user: str | None
-    wing: str | None
-    session_id: str | None
-    created_at_us: int  # UNDATED_US where unknown
-    scores: Mapping[str, float]  # by the names in `SCORES`, each in [0, 1]
-    marks: tuple[str, ...]  # what its words hold ("date", "preference", ...), sorted
-    # What it was compared with, nearest first, durable ones before repeated ones
-    neighbours: tuple[Relation, ...]
-    decision: str  # "propose" or "leave"
-    reason: str  # "proposed", "below_threshold" or "nothing_said"
-
-
-def _best_first(row: PromotionRow) -> tuple[float, int, str]:
-    return -row.scores["g"], -row.created_at_us, row.turn_id
+Row = dict[str, Any]  # a turn and its judgement, as the table has it and `--json` shows it
 
 
 class PromotionTable(NamedTuple):
     """What a night judged."""
 
-    rows: tuple[PromotionRow, ...]  # by user, nobody first, then by time
+    rows: tuple[Row, ...]  # by user, nobody first, then by time
     is_on: bool  # False where promotion.enabled was off, and nothing was judged
     threshold: float  # least G of a proposal
     corpus: str  # digest of the corpus that was judged; "" where it was off
 
-    def proposals(self) -> list[PromotionRow]:
-        """Return what is proposed, highest G first; of equal ones, the newest first."""
-        return sorted((row for row in self.rows if row.decision == PROPOSE), key=_best_first)
 
-
-def make_row(heard: Heard, judged: Judged, id_of: Callable[[int], str]) -> PromotionRow:
+def make_row(heard: Heard, judged: Judged, id_of: Callable[[int], str]) -> Row:
     """Return the row of a judged turn."""
     s, (g, gconv, gtech) = heard.signals, judged.gate
     numbers = g, s.t, judged.h, judged.r, s.d, s.p, s.a, s.dtech, gconv, gtech
-    near = tuple(
-        Relation(id_of(n.position), kind, n.cosine)
+    # What it was compared with: durable memories and earlier proposals, and what is said again.
+    near = [
+        {"memory_id": id_of(n.position), "kind": kind, "cosine": n.cosine}
         for kind, found in (("durable", judged.durable), ("repeated", judged.repeated))
         for n in found[:KEPT_NEIGHBOURS]
-    )
-    decision = PROPOSE if judged.reason == PROPOSED else LEAVE
-    return PromotionRow(
-        heard.memory_id, heard.content_hash, heard.user, heard.wing, heard.session_id,
-        heard.created_at_us, dict(zip(SCORES, numbers, strict=True)), s.marks, near, decision,
-        judged.reason,
-    )  # fmt: skip
-
-
-def row_json(row: PromotionRow) -> dict[str, Any]:
-    """Return a row as plain values: scores as fields of their own, UNDATED_US as None."""
-    dated = None if row.created_at_us == UNDATED_US else row.created_at_us
-    return {**_plain(row), "created_at_us": dated}
-
-
-def _plain(row: PromotionRow) -> dict[str, Any]:
-    fields = row._asdict()
-    scores: Mapping[str, float] = fields.pop("scores")
-    near = [n._asdict() for n in row.neighbours]
-    return {**fields, **scores, "marks": list(row.marks), "neighbours": near}
+    ]
+    return {
+        **dict(zip(Heard._fields, heard[:6], strict=False)),
+        **dict(zip(SCORES, numbers, strict=True)),
+        "marks": list(s.marks),
+        "neighbours": near,
+        "decision": PROPOSE if judged.reason == PROPOSED else LEAVE,
+        "reason": judged.reason,
+    }
 
 
 def write_table(
     path: Path,
-    rows: Iterable[PromotionRow],
+    rows: Iterable[Row],
     *,
     is_on: bool = True,
     threshold: float = 0.0,
@@ -425,8 +384,8 @@ def write_table(
     schema, counts = _schema().with_metadata({NOTES: notes}), Counter[str]()
     with replacement(path) as tmp, write_rows(tmp, schema) as add:
         for row in rows:
-            counts[row.reason] += 1
-            add(_plain(row))
+            counts[row["reason"]] += 1
+            add(row)
     return dict(sorted(counts.items()))
 
 
@@ -446,16 +405,8 @@ def _schema() -> Any:
 def read_table(path: Path) -> PromotionTable:
     """Read what `write_table` wrote."""
     with _open(path) as (file, notes):
-        rows = tuple(map(_row, file.read().to_pylist()))
         said = bool(notes["on"]), float(notes["threshold"]), str(notes["corpus"])
-        return PromotionTable(rows, *said)
-
-
-def _row(found: dict[str, Any]) -> PromotionRow:
-    scores = {name: found.pop(name) for name in SCORES}
-    marks = tuple(found.pop("marks"))
-    near = tuple(Relation(**n) for n in found.pop("neighbours"))
-    return PromotionRow(**found, scores=scores, marks=marks, neighbours=near)
+        return PromotionTable(tuple(file.read().to_pylist()), *said)
 
 
 def _open(path: Path) -> AbstractContextManager[tuple[Any, dict[str, Any]]]:
@@ -502,33 +453,33 @@ def _holds(condition: pl.Expr) -> pl.Expr:
 # The night's proposals with their texts, for people.
 
 
-class Promotions(NamedTuple):
-    """What a night proposed to one user."""
-
-    rows: tuple[PromotionRow, ...]  # highest G first; proposals only, or everything that was judged
-    # Contents by turn id, of every row whose turn is still what was judged
-    text_of: Mapping[str, str]
-    is_on: bool  # False where that night did not judge
-    threshold: float  # least G of a proposal
-    counts: Mapping[str, int]  # by reason, of all turns of this user, listed or not
-
-
 def list_promotions(
     work: Path, *, user: str | None = None, with_left: bool = False, limit: int | None = None
-) -> Promotions:
-    """Return what the last night proposed to a user; None is nobody, never everybody."""
+) -> dict[str, Any]:
+    """Return what the last night proposed to a user (None is nobody, never everybody), as JSON."""
     table = read_table(work / PROMOTIONS)
-    own = table._replace(rows=tuple(row for row in table.rows if row.user == user))
-    rows = own.proposals()
-    if with_left:
-        rows += sorted((row for row in own.rows if row.decision != PROPOSE), key=_best_first)
-    chosen = tuple(rows[:limit])
-    hashes = {row.turn_id: row.content_hash for row in chosen}
+    own = [row for row in table.rows if row["user"] == user]
+    wanted = [row for row in own if with_left or row["decision"] == PROPOSE]
+    chosen = sorted(wanted, key=_best_first)[:limit]
+    hashes = {row["turn_id"]: row["content_hash"] for row in chosen}
     texts = {
         record.memory_id: record.content
         for batch in (iter_records(work / "corpus") if hashes else ())
         for record in batch
         if hashes.get(record.memory_id) == record.content_hash
     }
-    counts = Counter(row.reason for row in own.rows)
-    return Promotions(chosen, texts, table.is_on, table.threshold, dict(sorted(counts.items())))
+    for row in chosen:
+        dated = None if row["created_at_us"] == UNDATED_US else row["created_at_us"]
+        row.update(created_at_us=dated, text=texts.get(row["turn_id"]))
+    counts = Counter(row["reason"] for row in own)
+    return {
+        "enabled": table.is_on,
+        "threshold": table.threshold,
+        "counts": dict(sorted(counts.items())),
+        "promotions": chosen,
+    }
+
+
+def _best_first(row: Row) -> tuple[bool, float, int, str]:
+    """Proposals before the rest, the highest G first; of equal ones, the newest first."""
+    return row["decision"] != PROPOSE, -row["g"], -row["created_at_us"], row["turn_id"]

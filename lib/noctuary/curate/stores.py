@@ -68,21 +68,8 @@ class Entry(NamedTuple):
     undone_at: str | None  # likewise, or None while it holds
 
 
-class Application(NamedTuple):
-    """One journal_id at a glance."""
-
-    journal_id: int
-    applied_at: str
-    undone_at: str | None
-    proposals: int  # how many it wrote
-    rows: int  # how many it touched
-    undoable: bool  # False where images were forgotten, or it is undone already
-
-
-class StoredRow(NamedTuple):
-    """A row of the source, locked by this transaction."""
-
-    record: MemoryRecord | None  # None where it is sensitive, deleted or damaged
+MISSING = "is not there, or not exactly once"
+UNFIT = "is sensitive, deleted or damaged by now"
 
 
 class _Rows:
@@ -100,7 +87,7 @@ class _Rows:
     _never_copied: frozenset[str]
     _there = "true"  # condition on a row that is not removed
     _find_table: str  # gives a row where there is a table of a name
-    _take_back: str  # removes a row in the way of the source's own clients
+    take_back: str  # removes a row in the way of the source's own clients
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""
@@ -114,17 +101,17 @@ class _Rows:
         """Return the condition on rows that are neither sensitive nor removed."""
         raise NotImplementedError
 
-    def row(self, row_id: int) -> StoredRow | None:
-        """Return a row with the memory that an export of it would give, or None without one."""
+    def row(self, row_id: int) -> MemoryRecord | str:
+        """Return the memory that an export of a row would give, or why there is none."""
         fields = self._fields(row_id)
         if fields is None:
-            return None
+            return MISSING
         raw = RawRow(locator=f"id {row_id}", key=row_id, fields=fields)
         if find_sensitivity(raw) is not None:
-            return StoredRow(None)
+            return UNFIT
         now_us = time.time_ns() // 1000
         verdict = normalize(raw, position=0, now_us=now_us, settings=self._settings)
-        return StoredRow(verdict.record if isinstance(verdict, Accepted) else None)
+        return verdict.record if isinstance(verdict, Accepted) else UNFIT
 
     def ids_with_text(self, content: str) -> list[int]:
         """Return the ids of all rows with exactly this content, ascending."""
@@ -152,14 +139,6 @@ class _Rows:
         )
         return int(found[0])
 
-    def take_back(self, row_id: int) -> None:
-        """Remove a row that `copy` made."""
-        self.execute(self._take_back, (row_id,))
-
-    def has_journal(self) -> bool:
-        """Say whether anything was ever written; takes no lock."""
-        return self._has_table(TABLE)
-
     def open_journal(self) -> None:
         """Create the journal if it is not there; drop images of rows that are sensitive or gone."""
         self.execute(_CREATE)
@@ -168,45 +147,21 @@ class _Rows:
             f"IN (SELECT id FROM memories WHERE {self._lasting()})"
         )
 
-    def next_id(self) -> int:
-        """Return the id of the next application; the caller holds the write lock."""
-        sql = f"SELECT coalesce(max(journal_id), 0) + 1 FROM {TABLE}"
-        return int(self.execute(sql)[0][0])
+    def applications(self) -> list[dict[str, Any]]:
+        """Return every application at a glance, oldest first; takes no lock.
 
-    def write_entry(self, entry: Entry) -> None:
-        """Append an entry to the journal."""
-        marks = ", ".join("?" * len(entry))
-        self.execute(f"INSERT INTO {TABLE} ({', '.join(Entry._fields)}) VALUES ({marks})", entry)
-
-    def entries_of(self, journal_id: int) -> list[Entry]:
-        """Return the entries of an application in order; empty where there is no such one."""
-        names = ", ".join(Entry._fields)
-        sql = f"SELECT {names} FROM {TABLE} WHERE journal_id = ? ORDER BY entry"
-        return [Entry(*row) for row in self.execute(sql, (journal_id,))]
-
-    def applied_proposals(self) -> dict[str, int]:
-        """Return journal ids by proposal id, of what holds."""
-        rows = self.execute(
-            f"SELECT proposal_id, max(journal_id) FROM {TABLE} WHERE undone_at IS NULL "
-            "GROUP BY proposal_id"
-        )
-        return {str(proposal_id): int(journal_id) for proposal_id, journal_id in rows}
-
-    def mark_undone(self, journal_id: int, moment: str) -> None:
-        """Note that an application was taken back; its images are of no more use and go."""
-        sql = f"UPDATE {TABLE} SET undone_at = ?, before_image = NULL WHERE journal_id = ?"
-        self.execute(sql, (moment, journal_id))
-
-    def applications(self) -> list[Application]:
-        """Return every application, oldest first; none where nothing was ever written."""
-        if not self.has_journal():
+        Undoable is False where images were forgotten, or it is undone already.
+        """
+        if not self._has_table(TABLE):
             return []
         rows = self.execute(
             "SELECT journal_id, min(applied_at), min(undone_at), count(DISTINCT proposal_id), "
             "count(*), min(CASE WHEN undone_at IS NULL AND (change = 'add' OR before_image IS NOT "
             f"NULL) THEN 1 ELSE 0 END) FROM {TABLE} GROUP BY journal_id ORDER BY journal_id"
         )
-        return [Application(*row[:-1], undoable=bool(row[-1])) for row in rows]
+        names = ("journal_id", "applied_at", "undone_at", "proposals", "rows", "undoable")
+        found = [dict(zip(names, row, strict=True)) for row in rows]
+        return [{**one, "undoable": bool(one["undoable"])} for one in found]
 
     def _has_table(self, name: str) -> bool:
         return bool(self.execute(self._find_table, (name,)))
@@ -224,7 +179,7 @@ class SqliteStore(_Rows):
 
     _never_copied = frozenset({"id", "server_id"})  # a copy is a row of this store's own
     _find_table = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-    _take_back = "DELETE FROM memories WHERE id = ?"  # it has no other way (research/peers.md 2.1)
+    take_back = "DELETE FROM memories WHERE id = ?"  # it has no other way (research/peers.md 2.1)
 
     def __init__(
         self, path: Path, settings: CorpusSettings, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
@@ -347,7 +302,7 @@ class PostgresStore(_Rows):
     _there = "deleted_at IS NULL"
     _find_table = "SELECT 1 WHERE to_regclass(?) IS NOT NULL"
     # Clients that have the row learn of it that way.
-    _take_back = "UPDATE memories SET deleted_at = now(), updated_at = now() WHERE id = ?"
+    take_back = "UPDATE memories SET deleted_at = now(), updated_at = now() WHERE id = ?"
 
     def __init__(
         self, address: Address, settings: CorpusSettings, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS

@@ -40,6 +40,7 @@ from noctuary.evaluate.statistics import (
     Result,
     chunks,
     draw_counts,
+    to_plain,
 )
 from noctuary.recall.answerability import Features, combine, find_supports, read_features
 from noctuary.recall.engine import Recaller, rank_alone
@@ -88,12 +89,11 @@ def judge_abstention(
     # A query that found nothing has the lowest confidence (-inf): the arm abstained by itself.
     correct = scores.column(metric) > 0.0
     known = _confidences(answerable, scores.query_ids)
-    unknown = np.empty(0)
-    if unanswerable is not None:
-        unknown = _confidences(unanswerable, unanswerable.query_ids)
-    if known is None or unknown is None:
+    unknown = _confidences(unanswerable, unanswerable.query_ids) if unanswerable else []
+    if None in known or None in unknown:
         return None
-    return judge_confidences(answerable.name, metric, known, unknown, correct, resampling)
+    sure, unsure = np.array(known, dtype=np.float64), np.array(unknown, dtype=np.float64)
+    return judge_confidences(answerable.name, metric, sure, unsure, correct, resampling)
 
 
 def judge_confidences(
@@ -105,6 +105,7 @@ def judge_confidences(
     resampling: Resampling = STANDARD,
 ) -> Abstention:
     """Judge any confidence, shapes (n,) and (m,), as a sign that there is an answer."""
+    is_right = np.concatenate([correct, np.zeros(unknown.size, dtype=np.bool_)])
     return Abstention(
         name=name,
         metric=metric,
@@ -112,15 +113,12 @@ def judge_confidences(
         interval=_auroc_interval(known, unknown, resampling),
         n_answerable=known.size,
         n_unanswerable=unknown.size,
-        curve=risk_coverage(
-            np.concatenate([known, unknown]),
-            np.concatenate([correct, np.zeros(unknown.size, dtype=np.bool_)]),
-        ),
+        curve=risk_coverage(np.concatenate([known, unknown]), is_right),
     )
 
 
-def _confidences(run: Run, query_ids: Sequence[str]) -> Floats | None:
-    """Return the top score per query, -inf where nothing was found; None if one is unknown."""
+def _confidences(run: Run, query_ids: Sequence[str]) -> list[float | None]:
+    """Return the top score per query, -inf where nothing was found, None where it is unknown."""
     rows = zip(run.query_ids, run.rankings, run.top_scores, strict=True)
     found = {query_id: score if ranking else -math.inf for query_id, ranking, score in rows}
     if missing := [query_id for query_id in query_ids if query_id not in found]:
@@ -128,8 +126,7 @@ def _confidences(run: Run, query_ids: Sequence[str]) -> Floats | None:
             f"run {run.name!r} lacks {len(missing)} of the scored queries, the first: "
             f"{missing[:FAULTS_SHOWN]}"
         )
-    chosen = [found[query_id] for query_id in query_ids]
-    return None if None in chosen else np.array(chosen, dtype=np.float64)
+    return [found[query_id] for query_id in query_ids]
 
 
 def _auroc_interval(known: Floats, unknown: Floats, resampling: Resampling) -> Interval | None:
@@ -156,43 +153,11 @@ SCORE_DIGITS = 5  # decimals that count, rounded down: equal nights choose equal
 CURVE_POINTS = 40  # points kept of a curve: a snapshot carries them, and a plot shows no more
 
 
-@dataclass(frozen=True, slots=True)
-class Calibrated(Result):
-    """A threshold, with what it does to the queries that it was chosen on."""
-
-    threshold: float  # in [0, 1]; a query is abstained from where its score is below
-    recall: float  # of the answerable queries when every one is answered, in (0, 1]
-    recall_kept: float  # when those below the threshold find nothing
-    answerable_abstained: float  # share below the threshold
-    unanswerable_abstained: float | None  # None where there is none
-    judged: Abstention
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values in one row; the curve with at most CURVE_POINTS points."""
-        thin = replace(self.judged, curve=thin_curve(self.judged.curve))
-        own = Result.to_json(replace(self, judged=thin))
-        judged = own.pop("judged")
-        return {**own, **judged}
-
-    def describe(self, asked: str = "answerable queries") -> str:
-        """Return in words what the threshold costs; `asked` says what was asked."""
-        known = round(self.answerable_abstained * self.judged.n_answerable)
-        return (
-            f"{self.judged.name}: below {self.threshold:.3f} nothing is an answer, which drops "
-            f"{known} of {self.judged.n_answerable} {asked} and keeps "
-            f"{self.recall_kept / self.recall:.1%} of their recall"
-        )
-
-    def describe_unanswerable(self) -> str:
-        """Return in words what it saves."""
-        judged = self.judged
-        if self.unanswerable_abstained is None or judged.auroc is None:
-            return "no unanswerable query tells what that is good for"
-        caught = round(self.unanswerable_abstained * judged.n_unanswerable)
-        return (
-            f"{caught} of {judged.n_unanswerable} unanswerable queries are dropped "
-            f"(AUROC {judged.auroc:.3f})"
-        )
+Calibrated = dict[str, Any]
+"""A threshold as a snapshot seals it: `threshold`, in [0, 1], below which a query is abstained
+from; `recall` of the answerable queries when every one is answered and `recall_kept` by the others;
+the shares `answerable_abstained` and `unanswerable_abstained` (None where there is none); and the
+values of an `Abstention`, its curve with at most CURVE_POINTS points."""
 
 
 def calibrate(
@@ -221,14 +186,34 @@ def calibrate(
         return f"{signal} tells nothing here: its AUROC is {judged.auroc:.3f}"
     threshold = min(max(choose_threshold(known, found), within[0]), within[1])
     kept = known >= threshold
-    return Calibrated(
-        threshold=threshold,
-        recall=float(found.mean()),
-        recall_kept=float((found * kept).mean()),
-        answerable_abstained=float(np.mean(~kept)),
-        unanswerable_abstained=float(np.mean(unknown < threshold)) if unknown.size else None,
-        judged=judged,
+    costs = {
+        "threshold": threshold,
+        "recall": float(found.mean()),
+        "recall_kept": float((found * kept).mean()),
+        "answerable_abstained": float(np.mean(~kept)),
+        "unanswerable_abstained": float(np.mean(unknown < threshold)) if unknown.size else None,
+    }
+    told = replace(judged, curve=thin_curve(judged.curve)).to_json()
+    return {name: to_plain(value) for name, value in costs.items()} | told
+
+
+def describe(found: Calibrated, asked: str = "answerable queries") -> str:
+    """Return in words what a threshold costs; `asked` says what was asked."""
+    known = round(found["answerable_abstained"] * found["n_answerable"])
+    return (
+        f"{found['name']}: below {found['threshold']:.3f} nothing is an answer, which drops "
+        f"{known} of {found['n_answerable']} {asked} and keeps "
+        f"{found['recall_kept'] / found['recall']:.1%} of their recall"
     )
+
+
+def describe_unanswerable(found: Calibrated) -> str:
+    """Return in words what it saves."""
+    share, n = found["unanswerable_abstained"], found["n_unanswerable"]
+    if share is None:
+        return "no unanswerable query tells what that is good for"
+    dropped = f"{round(share * n)} of {n} unanswerable queries are dropped"
+    return f"{dropped} (AUROC {found['auroc']:.3f})"
 
 
 def choose_threshold(
@@ -259,10 +244,10 @@ def floor_score(score: float) -> float:
 def thin_curve(curve: RiskCoverage, points: int = CURVE_POINTS) -> RiskCoverage:
     """Return at most `points` (2 or more) of a curve's points, evenly chosen, both ends kept."""
     size = len(curve.thresholds)
-    if size <= points:
-        return curve
-    places = [round(i * (size - 1) / (points - 1)) for i in range(points)]
-    lists = (curve.thresholds, curve.coverage, curve.risk)
+    places = range(size)
+    if size > points:
+        places = [round(i * (size - 1) / (points - 1)) for i in range(points)]
+    lists = curve.thresholds, curve.coverage, curve.risk
     thresholds, coverage, risk = (tuple(values[i] for i in places) for values in lists)
     return RiskCoverage(thresholds, coverage, risk, curve.area)
 
@@ -493,18 +478,19 @@ def _seal(
 ) -> tuple[dict[str, Any], str]:
     """Return what is sealed of a signal, and why: by labels, own questions or prompts."""
     scores = prompted.scores
-    chosen = next((found for found in (by_labels, by_own) if isinstance(found, Calibrated)), None)
-    threshold = chosen.threshold if chosen else reached_by(scores, LET_THROUGH)
-    if isinstance(by_labels, Calibrated):
-        told = [by_labels.describe(), by_labels.describe_unanswerable()]
-    elif isinstance(by_own, Calibrated):
-        told = [by_own.describe("questions that the night made"), by_labels]
+    chosen: Calibrated = {}
+    if not isinstance(by_labels, str):
+        chosen, told = by_labels, [describe(by_labels), describe_unanswerable(by_labels)]
+    elif by_own is not None and not isinstance(by_own, str):
+        chosen, told = by_own, [describe(by_own, "questions that the night made"), by_labels]
     else:
-        told = [f"{prompted.signal}: below {threshold:.3f} nothing is an answer", by_labels]
+        usual = reached_by(scores, LET_THROUGH)
+        told = [f"{prompted.signal}: below {usual:.3f} nothing is an answer", by_labels]
         told += [f"by its own questions: {by_own}"] if by_own else []
+    threshold = chosen["threshold"] if chosen else reached_by(scores, LET_THROUGH)
     let = sum(score >= threshold for score in scores)
     sealed = {
-        **(chosen.to_json() if chosen else {}),
+        **chosen,
         "threshold": threshold,
         "bar": reached_by(scores, BAR_SHARE),
         "measure": prompted.measure.to_json(),

@@ -20,7 +20,9 @@ from noctuary.evaluate.metrics import (
     Difference,
     Scores,
     compare,
+    difference_columns,
     score_run,
+    subtract,
 )
 from noctuary.evaluate.queries import EXACT, GENERATED, LABELLED, UNANSWERABLE, Questions
 from noctuary.evaluate.run import Run, RunPlan, run_retriever
@@ -211,16 +213,9 @@ def _compare(
     default: Scores, challengers: Mapping[str, Scores], resampling: Resampling, metric: str
 ) -> dict[str, Difference]:
     """Return challenger minus default per challenger; all share one resampling."""
-
-    def only(scores: Scores) -> Scores:
-        """One metric and one stratum: nothing else is looked at here."""
-        values = scores.column(metric)[:, None]
-        strata = ("all",) * len(scores.query_ids)
-        return replace(scores, metrics=(metric,), values=values, strata=strata)
-
-    baseline = only(default)
-    found = compare([(only(scores), baseline) for scores in challengers.values()], resampling)
-    return {name: c.overall[metric] for name, c in zip(challengers, found, strict=True)}
+    gains = [subtract(scores, default).column(metric) for scores in challengers.values()]
+    found = difference_columns(np.column_stack(gains), resampling) if gains else []
+    return dict(zip(challengers, found, strict=True))
 
 
 def _vetoes(

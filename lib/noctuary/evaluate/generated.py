@@ -74,64 +74,66 @@ def read_grade(value: object) -> int | None:
     return value if 0 <= value <= MAX_GRADE else None
 
 
+READERS: dict[str, tuple[Callable[[object], Value | None], str]] = {
+    "query": (read_query, '"query": "..."'),
+    "grade": (read_grade, '"grade": 0'),
+}
+"""By the key of an answer in every item, what reads it (None: not usable), and an example."""
+
+
 class Prompt(NamedTuple):
     """One kind of question to a model."""
 
     name: str  # part of the keys under which answers are memoised
-    value_key: str  # holds the answer in every item
-    read: Callable[[object], Value | None]  # returns the answer, or None where it is not usable
+    key: str  # of READERS
     task: str
-    example: str
 
     @property
     def system(self) -> str:
         """The instruction."""
-        return f'{self.task} {http.DATA_RULE}{{"items": [{{"id": "1", {self.example}}}]}}'
+        return f'{self.task} {http.DATA_RULE}{{"items": [{{"id": "1", {READERS[self.key][1]}}}]}}'
 
+    def read(self, value: object) -> Value | None:
+        """Return an answer, or None where it is not usable."""
+        return READERS[self.key][0](value)
+
+
+_WRITE = "You write test queries for the search of a personal memory store. For each item write"
 
 PARAPHRASE = Prompt(
     "paraphrase",
     "query",
-    read_query,
-    "You write test queries for the search of a personal memory store. For each item write one "
-    "question or request, in the language of its memory, that this memory answers and that "
-    "somebody would ask who remembers the matter but not the wording. Use synonyms and "
+    f"{_WRITE} one question or request, in the language of its memory, that this memory answers "
+    "and that somebody would ask who remembers the matter but not the wording. Use synonyms and "
     "descriptions: no noun, verb, adjective, name or number of the memory may appear in the "
     "query. At most 25 words.",
-    '"query": "..."',
 )
 
 MULTI_HOP = Prompt(
     "multihop",
     "query",
-    read_query,
-    "You write test queries for the search of a personal memory store. For each item write one "
-    "question, in the language of its memories, that can only be answered with both memories "
-    "together: each holds a part of the answer that the other lacks. Ask for what joins them, and "
-    "use the memories' own words as little as possible. At most 30 words.",
-    '"query": "..."',
+    f"{_WRITE} one question, in the language of its memories, that can only be answered with both "
+    "memories together: each holds a part of the answer that the other lacks. Ask for what joins "
+    "them, and use the memories' own words as little as possible. At most 30 words.",
 )
 
 # The scale of UMBRELA (Upadhyay et al. 2024).
 GRADE = Prompt(
     "grade",
     "grade",
-    read_grade,
     "You judge how well a memory serves a query. For each item give one integer grade. "
     "0: the memory has nothing to do with the query. "
     "1: it is on the topic and does not answer any part of the query. "
     "2: it answers a part of the query, or all of it unclearly or among other things. "
     "3: it is about the query and holds the exact answer. "
     "Be strict: between two grades give the lower one.",
-    '"grade": 0',
 )
 
 
 def parse_answers(content: str, n_items: int, prompt: Prompt) -> http.Answers[Value]:
     """Return every usable value of an answer whose items had the ids "1" to "n_items"."""
-    return http.parse_batch(
-        content, http.numbered(n_items), lambda row: prompt.read(row.get(prompt.value_key))
-    )
+    ids = http.numbered(n_items)
+    return http.parse_batch(content, ids, lambda row: prompt.read(row.get(prompt.key)))
 
 
 # What has been answered before, so that a night asks only for what is new. Kept answers tell of
@@ -268,11 +270,9 @@ class _Draft(NamedTuple):
 
     def shown(self) -> dict[str, str]:
         """Return the memories as a prompt shows them."""
-        if len(self.records) == 1:
-            return {"memory": http.clip_text(self.records[0].content)}
-        return {
-            f"memory_{n}": http.clip_text(r.content) for n, r in enumerate(self.records, start=1)
-        }
+        names = ("memory",) if len(self.records) == 1 else ("memory_1", "memory_2")
+        texts = (http.clip_text(record.content) for record in self.records)
+        return dict(zip(names, texts, strict=True))
 
     def overlap_fault(self) -> str | None:
         """Return why the text is too close to its memories or no query, None if it is neither."""
@@ -397,11 +397,13 @@ def _write(wanted: Sequence[_Draft], writer: _Asker) -> list[_Draft]:
     for prompt in (PARAPHRASE, MULTI_HOP):
         # The judge is no part of a key: another judge grades the same queries again.
         asked = ("written", PROMPT_VERSION, prompt.name, writer.endpoint.model)
-        drafts = [draft for draft in wanted if draft.prompt is prompt]
-        keys = [hash_text(*asked, *map(_hash_memory, draft.records)) for draft in drafts]
-        pairs = list(zip(keys, drafts, strict=True))
-        texts = writer.ask(prompt, {key: draft.shown() for key, draft in pairs})
-        written += [d._replace(text=str(texts[key])) for key, d in pairs if key in texts]
+        keyed = {
+            draft: hash_text(*asked, *map(_hash_memory, draft.records))
+            for draft in wanted
+            if draft.prompt is prompt
+        }
+        texts = writer.ask(prompt, {key: draft.shown() for draft, key in keyed.items()})
+        written += [d._replace(text=str(texts[key])) for d, key in keyed.items() if key in texts]
     return written
 
 
@@ -409,9 +411,9 @@ def _grade(
     drafts: Sequence[_Draft], grader: _Asker, generator_model: str
 ) -> dict[tuple[str, str], int]:
     """Return the grades that are known by now, by query and memory id."""
+    asked = ("grade", PROMPT_VERSION, generator_model, grader.endpoint.model)
     keys: dict[tuple[str, str], str] = {}
     items: dict[str, dict[str, str]] = {}
-    asked = ("grade", PROMPT_VERSION, generator_model, grader.endpoint.model)
     for draft in drafts:
         for record in draft.records:
             key = hash_text(*asked, draft.text, _hash_memory(record))

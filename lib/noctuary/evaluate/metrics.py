@@ -277,15 +277,15 @@ def compare(
     """Compare pairs of (ours, baseline) over the same queries, strata and metrics."""
     # Pairs over the same queries share one resampling and one set of sign flips per stratum, so
     # drawn p-values can move by their sampling error when other pairs are compared along with them.
-    differences = [_subtract(ours, baseline) for ours, baseline in pairs]
-    measured = _measure(differences, lambda values: _differences(values, resampling))
+    differences = [subtract(ours, baseline) for ours, baseline in pairs]
+    measured = _measure(differences, lambda values: difference_columns(values, resampling))
     return [
         Comparison(ours.name, baseline.name, overall, _adjust(strata))
         for (ours, baseline), (overall, strata) in zip(pairs, measured, strict=True)
     ]
 
 
-def _subtract(ours: Scores, baseline: Scores) -> Scores:
+def subtract(ours: Scores, baseline: Scores) -> Scores:
     """Return ours - baseline as one table, after checking that the rows mean the same queries."""
     of_ours, of_baseline = ((a.query_ids, a.strata, a.metrics) for a in (ours, baseline))
     if of_ours != of_baseline or not ours.query_ids:
@@ -296,7 +296,7 @@ def _subtract(ours: Scores, baseline: Scores) -> Scores:
     return replace(ours, values=ours.values - baseline.values)
 
 
-def _differences(values: Floats, resampling: Resampling) -> list[Difference]:
+def difference_columns(values: Floats, resampling: Resampling = STANDARD) -> list[Difference]:
     """Return the difference of every column, p-values not yet adjusted."""
     intervals = column_intervals(values, resampling)
     p_values = permutation_p_values(values, resampling).tolist()

@@ -44,7 +44,7 @@ def write_note(stages: Sequence[StageResult], verdict: Verdict | None = None) ->
     # Of a stage that is missing nothing is said, nor of what is zero.
     done = {stage.name: stage for stage in stages}
     parts = (
-        _note_corpus, _note_withheld, _note_graph, _note_summaries, _note_recall, _note_ranking,
+        _note_corpus, _note_withheld, _note_graph, _note_summaries, _note_recall,
         _note_proposals, _note_warnings,
     )  # fmt: skip
     lines = [line for part in parts for line in part(done)]
@@ -163,31 +163,25 @@ def _note_recall(done: Done) -> Iterator[str]:
         if "note" in compared:
             shown += f"; not compared with the last night: {compared['note']}"
         yield f"{HEADLINE_METRIC.capitalize()}: {shown}."
-    if found := [_against(compared, group) for group in groups if _difference(group) in compared]:
+    both = [group for group in groups if f"{group} {HEADLINE_METRIC}" in compared]
+    if found := [_against(compared, group) for group in both]:
         losses = compared["dropped"]
         lost = f"; {plural(losses, 'significant loss', 'significant losses')}" if losses else ""
         yield f"Compared with the last snapshot, on the same questions: {', '.join(found)}{lost}."
     if missing := _news(done, "recall_evaluation").get("note"):
         yield f"Questions: {missing}."
-
-
-def _difference(group: str) -> str:
-    return f"{group} {HEADLINE_METRIC}"
+    ranking = _news(done, "fusion_decision")
+    if ranking.get("adopted"):
+        yield f"Ranking: {ranking['adopted']} is adopted; {ranking['reason']}."
 
 
 def _against(compared: Mapping[str, Any], group: str) -> str:
     """Return the difference of a group to what serves, with its interval where it has one."""
-    difference, ends = compared[_difference(group)], compared["intervals"].get(group)
+    difference, ends = compared[f"{group} {HEADLINE_METRIC}"], compared["intervals"].get(group)
     if not difference and not any(ends or ()):
         return f"{group} no different"
     shown = f" ({as_signed(ends[0])} to {as_signed(ends[1])})" if ends else ""
     return f"{group} {as_signed(difference)}{shown}"
-
-
-def _note_ranking(done: Done) -> Iterator[str]:
-    told = _news(done, "fusion_decision")
-    if told.get("adopted"):
-        yield f"Ranking: {told['adopted']} is adopted; {told['reason']}."
 
 
 def _note_proposals(done: Done) -> Iterator[str]:

@@ -9,7 +9,6 @@ import unicodedata
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -201,29 +200,23 @@ def make_questions(
         if len(words) >= MIN_QUESTION_WORDS and asked < memories:
             asked += 1
             rest = words[1:]  # without the rarest
-            few = [*rest[len(rest) // 3 :][:2], _name(reader, position) or rest[0]]
+            held = np.flatnonzero(reader.mentions.positions == position)[:1]
+            concept = np.searchsorted(reader.mentions.indptr, held, side="right") - 1
+            names = (reader.concept_name(ordinal) for ordinal in concept.tolist())
+            few = [*rest[len(rest) // 3 :][:2], next(filter(None, names), rest[0])]
             for some in (rest[:MAX_QUESTION_WORDS], rest[::2][:MAX_QUESTION_WORDS], few):
                 yield " ".join(sorted(some, key=hash_text)), named[position]
 
 
 def _words(reader: SnapshotReader, text: str) -> list[str]:
     """Return the distinct content words of a text, the rarest first."""
-    unspaced = regex_class(UNSPACED)
-    pieces = re.findall(rf"[{unspaced}]{{2,{_PIECE_CHARS}}}|[^\W{unspaced}]+", text)
+    pieces = re.findall(rf"[{_UNSPACED}]{{2,{_PIECE_CHARS}}}|[^\W{_UNSPACED}]+", text)
     rarity: dict[str, float] = {}
     for piece in dict.fromkeys(pieces):
         slices = reader.look_up_terms(tokenize(piece))
         if slices and not (len(piece) < 3 and piece.isascii() and piece.isalpha()):
             rarity[piece] = min(stop - start for start, stop in slices)
     return sorted(rarity, key=lambda piece: (rarity[piece], hash_text(piece)))
-
-
-def _name(reader: SnapshotReader, position: int) -> str | None:
-    places = np.flatnonzero(reader.mentions.positions == position)
-    if not places.size:
-        return None
-    ordinal = np.searchsorted(reader.mentions.indptr, places[0], side="right") - 1
-    return reader.concept_name(int(ordinal))
 
 
 # Phrases of a text, as written: contiguous words, or characters where spaces separate none.
@@ -236,6 +229,11 @@ MAX_PHRASE_CHARS = 120  # longer phrases hold URLs or encoded data, which nobody
 
 _JOINED = r"(?:[-_./:@'’]{w}+)*"
 _ASCII_WORD = re.compile(r"\w+" + _JOINED.format(w=r"\w"), re.ASCII)
+_UNSPACED = regex_class(UNSPACED)
+_LETTER = rf"(?:[^\W{_UNSPACED}]|[{MARKS}])"
+_WORD_OR_RUN = re.compile(
+    f"(?P<run>[{_UNSPACED}]+)|(?P<word>{_LETTER}+{_JOINED.format(w=_LETTER)})"
+)
 _BREAK = re.compile(r"[\n\r.!?;…。！？；，、\x00-\x08\ud800-\udfff]")
 """Between two words: a phrase does not run from one sentence or line into the next (Chinese and
 Japanese: clause), nor over a character that cannot be stored."""
@@ -312,11 +310,7 @@ def _trim(window: Sequence[Unit]) -> Sequence[Unit]:
 
 
 def _units(text: str) -> Iterator[Unit]:
-    if text.isascii():
-        for match in _ASCII_WORD.finditer(text):
-            yield Unit(match.start(), match.end(), match.group().lower())
-        return
-    for match in _word_or_run().finditer(text):
+    for match in _WORD_OR_RUN.finditer(text):
         start, end = match.span()
         if match.lastgroup == "run":
             for at in range(start, max(end - NGRAM_CHARS, start) + 1):
@@ -324,15 +318,6 @@ def _units(text: str) -> Iterator[Unit]:
                 yield Unit(at, stop, text[at:stop])
         else:
             yield Unit(start, end, match.group().casefold())
-
-
-@cache
-def _word_or_run() -> re.Pattern[str]:
-    """Return what is compiled at the first text that is not ASCII."""
-    unspaced = regex_class(UNSPACED)
-    letter = rf"(?:[^\W{unspaced}]|[{MARKS}])"
-    word = f"{letter}+" + _JOINED.format(w=letter)
-    return re.compile(f"(?P<run>[{unspaced}]+)|(?P<word>{word})")
 
 
 # What the exact stratum asks of a whole corpus, in some 500 bytes a memory: the folded texts as

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,37 +71,6 @@ class QueryGroup:
         return [metric for metric in HEADLINE_METRICS if metric in measured] or measured[:1]
 
 
-class RankingDecision(NamedTuple):
-    """The challenger that replaces the configured ranking, if any, and why, in a sentence."""
-
-    adopted: str | None
-    reason: str
-    tested: Sequence[Mapping[str, Any]] = ()  # keys are columns, the same in every row
-
-    @staticmethod
-    def of(document: Mapping[str, Any]) -> RankingDecision:
-        """Return what the night wrote of its decision."""
-        found: dict[str, Any] = document["decision"] or {"adopted": None, "tested": ()}
-        rows = [
-            {
-                "challenger": row["name"],
-                "gain, all queries": row["difference"]["mean"],
-                "low": row["difference"]["low"],
-                "high": row["difference"]["high"],
-                "p (Holm)": row["difference"]["p_holm"],
-                "gain where chosen": row["selection_gain"],
-                "gain where confirmed": (row["confirmation"] or {"mean": None})["mean"],
-                "vetoes": "; ".join(row["vetoes"]),
-            }
-            for row in found["tested"]
-        ]
-        return RankingDecision(found["adopted"], document["reason"], rows)
-
-    def sentence(self) -> str:
-        """Return the reason, which says by itself if the configured ranking stays."""
-        return self.reason if self.adopted is None else f"{self.adopted} is adopted: {self.reason}"
-
-
 class GateOutcome(NamedTuple):
     """Whether the candidate may serve, why in a sentence, and the losses that this rests on."""
 
@@ -140,7 +108,7 @@ class NightReport:
     counts: Mapping[str, int] = field(default_factory=dict[str, int])  # for example memories
     query_counts: Sequence[tuple[str, str, int]] = ()  # group, stratum, how many were asked
     groups: Sequence[QueryGroup] = ()  # in the order of the page; names differ
-    decision: RankingDecision | None = None
+    decision: Mapping[str, Any] | None = None  # as the night wrote it
     gate: GateOutcome | None = None
     abstention: Abstention | None = None  # of the served arm
     query_texts: Mapping[str, str] | None = None  # by query id; None shows ids only
@@ -277,17 +245,28 @@ def drops_table(drops: Sequence[Drop]) -> Table:
     return Table(caption, ("group", "metric", "difference", "interval", "Holm p", "n"), rows)
 
 
-def decision_table(decision: RankingDecision) -> Table:
+DECISION_COLUMNS = (
+    "challenger", "gain, all queries", "low", "high", "p (Holm)", "gain where chosen",
+    "gain where confirmed", "vetoes",
+)  # fmt: skip
+
+
+def decision_table(document: Mapping[str, Any]) -> Table:
     """Return what was tested before a ranking was chosen."""
+    rows: list[list[str]] = []
+    for tested in (document["decision"] or {"tested": ()})["tested"]:
+        numbers = [tested["difference"][name] for name in ("mean", "low", "high", "p_holm")]
+        confirmed = tested["confirmation"] or {"mean": None}
+        numbers += [tested["selection_gain"], confirmed["mean"]]
+        cells = [NONE if number is None else _minus(f"{number:.4f}") for number in numbers]
+        rows.append([tested["name"], *cells, "; ".join(tested["vetoes"])])
+    return Table("Tests behind the decision", DECISION_COLUMNS, rows)
 
-    def plain(value: Any) -> str:
-        if isinstance(value, float):
-            return _minus(f"{value:.4f}")
-        return NONE if value is None else str(value)
 
-    columns = [*decision.tested[0]] if decision.tested else []
-    rows = [[plain(row[column]) for column in columns] for row in decision.tested]
-    return Table("Tests behind the decision", columns, rows)
+def decision_sentence(document: Mapping[str, Any]) -> str:
+    """Return the reason, which says by itself if the configured ranking stays."""
+    adopted = document["decision"] and document["decision"]["adopted"]
+    return f"{adopted} is adopted: {document['reason']}" if adopted else document["reason"]
 
 
 def queries_table(
@@ -407,7 +386,7 @@ def word_verdict(report: NightReport) -> Verdict:
         if (found := group.against_serving.overall.get(metric)) is not None
     ]
     if report.decision is not None:
-        details.append(f"Ranking: {report.decision.sentence()}")
+        details.append(f"Ranking: {decision_sentence(report.decision)}")
     gate = report.gate
     if gate is None:
         return Verdict(OPEN, "Not judged", "The gate has not judged this candidate.", details)
@@ -568,10 +547,8 @@ def _label(text: str) -> str:
 
 # The page: one static HTML file about a night, complete in itself.
 
-_BREAKS_MARKDOWN = re.compile(r"[\[\]()<>!`\\\s]+")
 
-
-def render_page(report: NightReport, plots: Mapping[str, Plot]) -> str:
+def render_page(report: NightReport) -> str:
     """Return a night's report as one HTML document that loads nothing; all texts are escaped."""
     import jinja2
 
@@ -591,25 +568,27 @@ def render_page(report: NightReport, plots: Mapping[str, Plot]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["count_text"] = as_count
-    tables = (counts_table, drops_table, group_tables, group_notes, decision_table)
+    tables = (
+        counts_table,
+        drops_table,
+        group_tables,
+        group_notes,
+        decision_table,
+        abstention_table,
+    )
     return environment.get_template("template.html.j2").render(
         report=report,
         verdict=word_verdict(report),
-        plots=plots,
+        plots=night_plots(report),
         settings=STANDARD,
         exact_bias=EXACT_BIAS,
-        **{make.__name__: make for make in (*tables, abstention_table, as_data_uri)},
+        **{make.__name__: make for make in (*tables, decision_sentence, as_data_uri)},
     )
 
 
 def as_data_uri(png: bytes) -> str:
     """Return a PNG as a data URI (RFC 2397), a third longer than its bytes."""
     return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
-
-
-def as_markdown_image(png: bytes, alt: str) -> str:
-    """Return a Markdown image that holds its own bytes; under 100 KB, as Dagster keeps it."""
-    return f"![{_BREAKS_MARKDOWN.sub(' ', alt).strip()}]({as_data_uri(png)})"
 
 
 def counts_table(counts: Sequence[tuple[str, str, int]]) -> Table:

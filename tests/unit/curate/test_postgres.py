@@ -81,7 +81,7 @@ def test_proposals_of_a_cache_are_written_to_the_server_by_content(
         "Tides: high at six.\nlow at noon.",
     ]
     assert [round(row[2], 6) for row in found[4:]] == [0.3, 0.9, 0.1, 0.3, 0.4]
-    assert store.applications()[0].undoable
+    assert store.applications()[0]["undoable"]
     assert undo(store, 1).taken_back == applied.added
     # The added row is deleted the server's way, so that its clients learn of it; nothing else is.
     assert everything(dsn)[:-1] == before
@@ -123,7 +123,7 @@ def test_a_row_that_is_not_what_it_was_refuses_everything(
     store = opened(dsn)
     with pytest.raises(CurationRefusedError, match="Nothing was written"):
         apply_proposals(store, *local)
-    assert not store.has_journal()
+    assert not store.applications()
     store.close()
     assert everything(dsn) == before
 

@@ -47,7 +47,7 @@ def test_a_named_person_is_heard_and_nothing_else(content: str, statement: str |
 
 def test_both_of_two_people_are_heard() -> None:
     found = find_candidates(renumber([said("Ana: hi"), said("Ben: hi", 1)]))
-    assert [turn.memory_id for turn in found.heard[None]] == ["101", "102"]
+    assert [turn.turn_id for turn in found.heard[None]] == ["101", "102"]
 
 
 def test_turns_are_in_order_of_time_undated_ones_first() -> None:
@@ -80,7 +80,7 @@ def judged_ids(records: Sequence[MemoryRecord], seed: int) -> dict[str, tuple[ob
     by_position = np.stack([rows[r.memory_id] for r in records])
     names = {r.position: r.memory_id for r in records}
     return {
-        heard.memory_id: (
+        heard.turn_id: (
             *judged[1:5],
             *([(n.cosine, names[n.position]) for n in found] for found in judged[5:]),
         )
@@ -125,7 +125,7 @@ def test_removing_another_user_leaves_the_numbers() -> None:
     def numbers(records: Sequence[MemoryRecord]) -> dict[str, tuple[float, ...]]:
         own = np.stack([vectors[int(r.memory_id)] for r in records])
         return {
-            heard.memory_id: (judged.h, judged.r, judged.gate.g)
+            heard.turn_id: (judged.h, judged.r, judged.gate.g)
             for heard, judged in judge_turns(find_candidates(records), own, 0.35)
         }
 

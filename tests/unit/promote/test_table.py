@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from noctuary.compact import clusters as tables
 from noctuary.core.errors import StoreError
 from noctuary.core.types import UNDATED_US
+from noctuary.curate import promotions
 from noctuary.curate.promotions import (
+    PROMOTIONS,
     SCORES,
-    PromotionRow,
     PromotionTable,
-    Relation,
+    Row,
+    list_promotions,
     read_table,
-    row_json,
     write_table,
 )
 
 
-def row(turn_id: str, g: float = 0.5, decision: str = "propose", **fields: object) -> PromotionRow:
-    values = {
+def row(turn_id: str, g: float = 0.5, decision: str = "propose", **fields: object) -> Row:
+    return {
         "turn_id": turn_id, "content_hash": "h", "user": None, "wing": "w", "session_id": "s",
-        "created_at_us": 5, "scores": dict.fromkeys(SCORES, 0.25) | {"g": g},
-        "marks": ("date", "fact"), "neighbours": (Relation("9", "durable", 0.5),),
+        "created_at_us": 5, **dict.fromkeys(SCORES, 0.25), "g": g, "marks": ["date", "fact"],
+        "neighbours": [{"memory_id": "9", "kind": "durable", "cosine": 0.5}],
         "decision": decision, "reason": "proposed", **fields,
     }  # fmt: skip
-    return PromotionRow(**values)  # pyright: ignore[reportArgumentType]
 
 
 ROWS = (
     row("1", user="ana"),
-    row("2", 0.1, "leave", reason="below_threshold", marks=(), neighbours=()),
+    row("2", 0.1, "leave", reason="below_threshold", marks=[], neighbours=[]),
     row("ü/3", 0.9, wing=None, session_id=None, created_at_us=UNDATED_US),
 )
 
@@ -57,17 +58,32 @@ def test_an_empty_table_says_whether_it_was_off(tmp_path: Path) -> None:
     assert read_table(tmp_path / "t") == PromotionTable((), False, 0.0, "")
 
 
-def test_proposals_are_the_highest_first_and_of_equal_ones_the_newest() -> None:
+def no_records(_: Path) -> tuple[()]:
+    return ()
+
+
+def listed(work: Path, *rows: Row, **asked: Any) -> list[Row]:
+    (work / PROMOTIONS).parent.mkdir()
+    write_table(work / PROMOTIONS, rows)
+    return list_promotions(work, **asked)["promotions"]
+
+
+def test_proposals_are_the_highest_first_and_of_equal_ones_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promotions, "iter_records", no_records)
     rows = (row("a", 0.5), row("b", 0.7), row("c", 0.5, created_at_us=9), row("d", 1, "leave"))
-    assert [r.turn_id for r in PromotionTable(rows, True, 0.35, "").proposals()] == ["b", "c", "a"]
+    assert [r["turn_id"] for r in listed(tmp_path, *rows)] == ["b", "c", "a"]
+    every = list_promotions(tmp_path, with_left=True)["promotions"]
+    assert [r["turn_id"] for r in every] == ["b", "c", "a", "d"]
 
 
-def test_a_row_as_json_has_every_score_and_no_date_where_there_is_none() -> None:
-    found = row_json(ROWS[2])
-    assert set(SCORES) <= set(found)
-    assert "scores" not in found
-    assert found["created_at_us"] is None
-    assert found["neighbours"] == [{"memory_id": "9", "kind": "durable", "cosine": 0.5}]
+def test_a_listed_row_has_every_score_and_no_date_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promotions, "iter_records", no_records)
+    (found,) = listed(tmp_path, ROWS[2])
+    assert found == {**ROWS[2], "created_at_us": None, "text": None}
 
 
 def test_a_failed_night_leaves_the_table_of_the_last(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -76,3 +77,18 @@ def abstention(n: int = 300, seed: int = 5) -> Abstention:
         n_unanswerable=50,
         curve=risk_coverage(confidence, rng.random(n) < confidence),
     )
+
+
+def decision(adopted: str | None, reason: str, **tested: float) -> dict[str, Any]:
+    """Return a decision as the night writes it; what was tested, by name, with its gain."""
+    rows = [
+        {
+            "name": name,
+            "difference": {"mean": gain, "low": -0.01234, "high": None, "p_holm": 0.5},
+            "selection_gain": gain,
+            "confirmation": {"mean": 0.25} if gain > 0 else None,
+            "vetoes": [],
+        }
+        for name, gain in tested.items()
+    ]
+    return {"reason": reason, "decision": {"adopted": adopted, "tested": rows}}

@@ -13,7 +13,6 @@ from noctuary.evaluate.report import (
     MAX_QUERIES,
     MAX_STRATUM_ROWS,
     PerQuery,
-    RankingDecision,
     Table,
     arms_table,
     as_count,
@@ -31,7 +30,15 @@ from noctuary.evaluate.report import (
 )
 from noctuary.evaluate.statistics import Interval
 from noctuary.snapshot.checks import Drop
-from tests.unit.reports.builders import METRICS, arms, comparison, difference, random_scores, scores
+from tests.unit.reports.builders import (
+    METRICS,
+    arms,
+    comparison,
+    decision,
+    difference,
+    random_scores,
+    scores,
+)
 
 
 def texts(table: Table) -> list[list[str]]:
@@ -168,14 +175,12 @@ def test_the_gates_losses_keep_their_own_correction() -> None:
 
 
 def test_a_decisions_rows_are_shown_as_text() -> None:
-    rows = [
-        {"challenger": "rrf", "gain": -0.01234, "confirmed": None},
-        {"challenger": "graph_0", "gain": 0.5, "confirmed": 0.25},
+    table = decision_table(decision(None, "because", rrf=-0.5, graph_0=0.5))
+    assert texts(table) == [
+        ["rrf", "\u22120.5000", "\u22120.0123", "none", "0.5000", "\u22120.5000", "none", ""],
+        ["graph_0", "0.5000", "\u22120.0123", "none", "0.5000", "0.5000", "0.2500", ""],
     ]
-    table = decision_table(RankingDecision(None, "because", rows))
-    assert table.columns == ["challenger", "gain", "confirmed"]
-    assert texts(table) == [["rrf", "\u22120.0123", "none"], ["graph_0", "0.5000", "0.2500"]]
-    assert not decision_table(RankingDecision(None, "because")).rows
+    assert not decision_table({"reason": "off", "decision": None}).rows
 
 
 def plain(text: str) -> float:

@@ -11,13 +11,12 @@ from noctuary.evaluate.report import (
     GateOutcome,
     NightReport,
     QueryGroup,
-    RankingDecision,
     bias_note,
     difference_sentence,
     render_page,
     word_verdict,
 )
-from tests.unit.reports.builders import comparison, difference
+from tests.unit.reports.builders import comparison, decision, difference
 
 EMPTY = NightReport("store", "tonight")
 WORSE = difference(-0.041, -0.07, -0.012, p=0.0031)
@@ -65,9 +64,9 @@ def test_one_query_is_too_few() -> None:
 
 
 def test_the_decisions_reason_is_among_the_details() -> None:
-    kept = word_verdict(replace(EMPTY, decision=RankingDecision(None, "the settings stay")))
+    kept = word_verdict(replace(EMPTY, decision=decision(None, "the settings stay")))
     assert kept.details == ["Ranking: the settings stay"]
-    taken = word_verdict(replace(EMPTY, decision=RankingDecision("rrf", "it is better")))
+    taken = word_verdict(replace(EMPTY, decision=decision("rrf", "it is better")))
     assert taken.details == ["Ranking: rrf is adopted: it is better"]
 
 
@@ -78,7 +77,7 @@ def test_the_bias_of_exact_queries_is_stated() -> None:
 
 
 def test_explanations_carry_the_settings_that_were_used() -> None:
-    page = render_page(EMPTY, {})
+    page = render_page(EMPTY)
     assert "95% bootstrap interval" in page
     assert "10\u202f000 draws" in page
     assert "below 0.05." in page
