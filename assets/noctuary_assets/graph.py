@@ -22,7 +22,6 @@ from noctuary.graph.build import (
     encoder_failed,
 )
 from noctuary.graph.canonical import MergeRules
-from noctuary.graph.duplicates import NEAR_KIND, read_near_memo, write_near_memo
 from noctuary.graph.extract import EXTRACTION_KIND, EXTRACTOR_VERSION, ExtractMemories
 from noctuary.graph.fold import concept_id
 from noctuary.graph.llm import TRIPLES_KIND, extend_extractions, llm_inputs
@@ -68,7 +67,7 @@ def _build(night: Night) -> StageOutput:
     rules = MergeRules.read(night.paths.merges)
     records = RecordFile(night.work(MEMORIES))
     found = open_extractions(night, records)
-    backend, known = _backend(night), night.content(NEAR_KIND)
+    backend = _backend(night)
     encode = None if backend is None else partial(night.encoder.embed, backend)
     names = NameEncoder(night.content(names_kind(night)), encode, night.progress)
     with GraphState.open(night.work(GRAPH_STATE), night.settings.runner.memory_mb) as state:
@@ -79,10 +78,8 @@ def _build(night: Night) -> StageOutput:
             rules=rules,
             vectors=read_array(night.work(VECTORS)),
             embed_names=names.embed,
-            near_memo=read_near_memo(known),
         )
     names.keep()
-    write_near_memo(known, built.near_memo)
     write_tables(built.tables, night.work(GRAPH))
     notes = {
         "memories_extracted": found.extracted,

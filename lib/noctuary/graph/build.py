@@ -16,7 +16,7 @@ from noctuary.core.files import hash_text
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.embed.documents import Embedded, text_key
 from noctuary.graph.canonical import MergeRules, canonicalise, keep_runs
-from noctuary.graph.duplicates import Corpus, NearMemo
+from noctuary.graph.duplicates import Corpus
 from noctuary.graph.extract import (
     EXTRACTION_COLUMNS,
     Extraction,
@@ -245,7 +245,6 @@ class Built:
     unmerged: Mapping[str, int]  # pairs of names that were not merged, by the guard that bit
     rejected: Mapping[str, int]  # statements and links that superseded nothing, by reason
     unknown_names: tuple[str, ...]
-    near_memo: NearMemo
 
 
 def build_graph(
@@ -255,12 +254,10 @@ def build_graph(
     rules: MergeRules = _NO_RULES,
     vectors: NDArray[np.float32] | None = None,
     embed_names: NameEmbedder | None = None,
-    near_memo: NearMemo | None = None,
 ) -> Built:
     """Build the graph of the records that the state was last brought in step with.
 
-    `vectors` are unit rows by position, (n, d); None finds no near duplicates. `near_memo`, of the
-    last search with vectors of the same encoder, makes this one quicker, never another.
+    `vectors` are unit rows by position, (n, d); None finds no near duplicates.
     """
     state.place(keep_runs(state.runs(), len(records)))
     names = list(state.names())
@@ -269,14 +266,13 @@ def build_graph(
     del names  # hundreds of thousands of objects
     tables = state.fold(merged.canonical_of, merged.merges)
     corpus = Corpus.read(records, state.iter_outlines)
-    replaced = find_supersessions(corpus, merged.canonical_of, vectors, near_memo)
+    replaced = find_supersessions(corpus, merged.canonical_of, vectors)
     tables = replace(tables, supersessions=to_table("supersessions", replaced.found))
     return Built(
         tables=close_intervals(tables, (*replaced.found, *replaced.others)),
         unmerged=merged.refused,
         rejected=replaced.rejected,
         unknown_names=merged.unknown_names,
-        near_memo=replaced.near_memo,
     )
 
 

@@ -20,8 +20,6 @@ from noctuary.graph.duplicates import (
     Memory,
     MemoryColumns,
     Moment,
-    NearDuplicates,
-    NearMemo,
     Sighting,
     Timeline,
     find_near_duplicates,
@@ -64,36 +62,28 @@ class Supersessions(NamedTuple):
     # memories): not for recall, but `close_intervals` needs them. Sorted, then by strength.
     others: tuple[Supersession, ...]
     rejected: Mapping[str, int]  # statements and links that came to nothing, by reason, sorted
-    near_memo: NearMemo  # what to hand in as `known_near` next time
-    pairs_asked: int  # pairs of vectors that had to be considered
 
 
 def find_supersessions(
-    corpus: Corpus,
-    canonical_of: Mapping[str, str],
-    vectors: NDArray[np.float32] | None,
-    known_near: NearMemo | None = None,
+    corpus: Corpus, canonical_of: Mapping[str, str], vectors: NDArray[np.float32] | None
 ) -> Supersessions:
     """Return which memories are superseded; the order of the input makes no difference.
 
-    `vectors` are unit rows by position, (n, d), None leaves near duplicates out; `known_near` is
-    the `near_memo` of an earlier call with vectors of the same encoder.
+    `vectors` are unit rows by position, (n, d); None leaves near duplicates out.
     """
     memories = corpus.columns
-    near = NearDuplicates((), {}, 0)
-    if vectors is not None:
-        if vectors.ndim != 2 or len(vectors) < len(memories):
-            raise ValueError(
-                f"found vectors of shape {vectors.shape}, expected ({len(memories)}, d): one row "
-                "per position"
-            )
-        near = find_near_duplicates(memories, vectors, known_near)
+    if vectors is not None and (vectors.ndim != 2 or len(vectors) < len(memories)):
+        raise ValueError(
+            f"found vectors of shape {vectors.shape}, expected ({len(memories)}, d): one row per "
+            "position"
+        )
     rejected: Counter[str] = Counter()
     links = [
         *explicit_links(corpus, canonical_of, rejected),
         *value_links(corpus.stating, canonical_of, rejected),
     ]
-    for older, newer, similarity in near.pairs:
+    near = [] if vectors is None else find_near_duplicates(memories, vectors)
+    for older, newer, similarity in near:
         confidence = confidence_of(similarity, _age_gap_days(older, newer, memories))
         reason, evidence = "near_duplicate", Evidence(newer, NO_SPAN, NO_SPAN)
         if memories.marks[older] != memories.marks[newer]:
@@ -114,8 +104,7 @@ def find_supersessions(
         )  # fmt: skip
 
     found = tuple(to_row(chosen[older]) for older in sorted(chosen))
-    counts = dict(sorted(rejected.items()))
-    return Supersessions(found, tuple(map(to_row, others)), counts, near.memo, near.asked)
+    return Supersessions(found, tuple(map(to_row, others)), dict(sorted(rejected.items())))
 
 
 def _age_gap_days(older: int, newer: int, memories: MemoryColumns) -> int:
