@@ -134,11 +134,11 @@ def _holdings(
             record, name, names.get(name, name), "mentions", "name", start, end,
             record.content[start:end], by_match=True,
         )  # fmt: skip
-    for name, start, end, surface in sorted(set(_ends(record.content, extraction))):
+    for name, surface in sorted(set(_ends(extraction))):
         if name not in held_names:
             yield _Held(
-                record, name, names.get(name, name), "mentions", "stated", start, end, surface,
-                by_match=False,
+                record, name, names.get(name, name), "mentions", "stated", NO_SPAN, NO_SPAN,
+                surface, by_match=False,
             )  # fmt: skip
     session = _session_name(record)
     if session is not None:
@@ -148,21 +148,11 @@ def _holdings(
         )  # fmt: skip
 
 
-def _ends(content: str, extraction: Extraction) -> Iterator[tuple[str, int, int, str]]:
+def _ends(extraction: Extraction) -> Iterator[tuple[str, str]]:
     for item in extraction.stated:
-        if not _joins_names(item.subject, item.object):
-            continue
-        for name, surface, find in (
-            (item.subject, item.subject_surface, content.find),
-            (item.object, item.object_surface, content.rfind),
-        ):
-            text = surface or name
-            start = find(surface, item.start, item.end) if surface and item.start >= 0 else NO_SPAN
-            yield (
-                (name, start, start + len(text), text)
-                if start >= 0
-                else (name, NO_SPAN, NO_SPAN, text)
-            )
+        if _joins_names(item.subject, item.object):
+            yield item.subject, item.subject_surface or item.subject
+            yield item.object, item.object_surface or item.object
 
 
 def _joins_names(subject: str, thing: str) -> bool:
