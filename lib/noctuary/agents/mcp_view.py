@@ -434,8 +434,8 @@ def _around_memory(
         found, concepts = joined_with(source, position), _concepts_of(source, book, position)
     shown = found[:limit]
     positions = [joined.position for joined in shown]
-    ids, contents = source.ids(positions), source.contents(positions)
-    created = source.created_at_us(positions)
+    ids, contents = source.ids(positions), source.column("content", positions)
+    created = source.column("created_at_us", positions)
     memories = [
         Neighbour(
             id=ids[joined.position],

@@ -389,7 +389,8 @@ def _slot(stated: Stated, content: str) -> tuple[str, str, bool] | None:
     preference = read_preference(stated.object, "" if rest is None else fold_name(rest.group()))
     if preference is None:
         return None
-    return f"prefers {preference.topic}", preference.value, not preference.is_stated
+    topic, value, is_stated = preference
+    return f"prefers {topic}", value, not is_stated
 
 
 def _word_count(folded: str) -> int:
@@ -410,30 +411,23 @@ _STARTS = tuple(f"{word} " for word in (*_CONTRASTS, *_PURPOSES))
 _DENIALS = frozenset({"not", "no", "never", "without", "longer", "isnt", "off", "non"})
 
 
-class Preference(NamedTuple):
-    """A topic and what is preferred there."""
+def read_preference(name: str, after: str = "") -> tuple[str, str, bool] | None:
+    """Return topic and value of a folded object and the rest of its clause, or None.
 
-    topic: str  # what two preferences must share to contradict each other
-    value: str
-    is_stated: bool  # False where the topic is only the last word ("dark theme", "light theme")
-
-
-def read_preference(name: str, after: str = "") -> Preference | None:
-    """Return topic and value of a folded object and the rest of its clause, or None."""
+    The last is False where the topic is only the last word ("dark theme", "light theme").
+    """
     whole = f"{name} {after}" if after.startswith(_STARTS) else name
     for word in _CONTRASTS:
         value, _, other = whole.partition(f" {word} ")
         if other:
             # Both ways round it is one question: tea or coffee.
-            return Preference("|".join(sorted((value, other))), value, is_stated=True)
+            return "|".join(sorted((value, other))), value, True
     for word in _PURPOSES:
         value, _, purpose = whole.partition(f" {word} ")
         if purpose:
-            return Preference(f"{word} {purpose}", value, is_stated=True)
+            return f"{word} {purpose}", value, True
     value, _, head = name.rpartition(" ")
-    if not value or head in FUNCTION_WORDS:
-        return None
-    return Preference(head, value, is_stated=False)
+    return None if not value or head in FUNCTION_WORDS else (head, value, False)
 
 
 def restates(one: str, other: str) -> bool:

@@ -104,7 +104,7 @@ class GraphSource:
         return self.query(f"{sql} (SELECT value FROM json_each(?))", [wanted])
 
     def column(self, name: str, positions: Iterable[int]) -> dict[int, Any]:
-        """Return a column of some memories, by position."""
+        """Return a column of some memories, by position: moments in microseconds or UNDATED_US."""
         sql = f"SELECT position, {name} FROM memories WHERE position IN"
         return dict(self.query_in(sql, map(int, positions)))
 
@@ -112,14 +112,6 @@ class GraphSource:
         """Return the public id of each position."""
         found = self.column("memory_id", positions)
         return {p: int(i) for p, i in found.items()} if self.ids_are_integers else found
-
-    def contents(self, positions: Iterable[int]) -> dict[int, str]:
-        """Return the text of each position."""
-        return self.column("content", positions)
-
-    def created_at_us(self, positions: Iterable[int]) -> dict[int, int]:
-        """Return when each position came about, in microseconds; UNDATED_US where unknown."""
-        return self.column("created_at_us", positions)
 
     def rows_of(self, ordinal: int) -> slice:
         """Return where the mentions of a concept lie."""
@@ -285,7 +277,7 @@ class NameBook:
         """Return how often each spelling stands in a memory that may be seen."""
         source = self.source
         places = source.places(ordinal, source.allowed)[:SURFACES_READ]
-        contents = source.contents(p for p, _, start, _ in places if start >= 0)
+        contents = source.column("content", (p for p, _, start, _ in places if start >= 0))
         sql = f"SELECT position, {_AUTHOR_FIELDS} FROM memories WHERE position IN"
         authored = source.query_in(sql, (p for p, _, start, _ in places if start < 0))
         fields = {position: "\n".join(filter(None, values)) for position, *values in authored}
@@ -365,7 +357,7 @@ def _as_seen(
     positions = tuple(p for p in stated_by if source.seen[p])
     if len(positions) < len(stated_by):
         weight = 1.0 - 1.0 / (1.0 + len(positions))
-        valid_from = min(source.created_at_us(positions).values())
+        valid_from = min(source.column("created_at_us", positions).values())
     if source.known_at_us is not None and (retracted or 0) > source.known_at_us:
         valid_to = None
     ended = () if valid_to is None else ((p, valid_to) for p in stated_by)
@@ -430,7 +422,7 @@ def describe_concept(source: GraphSource, book: NameBook, ordinal: int, limit: i
     best: dict[int, tuple[int, int, int, int]] = {}
     for place in sorted(seen, key=lambda at: (at[1], at[2] < 0, at[2])):
         best.setdefault(place[0], place)
-    created = source.created_at_us(best)
+    created = source.column("created_at_us", best)
     places = sorted(best.values(), key=lambda at: (at[1], -created[at[0]], at[0]))
     sql = f"SELECT {_MERGE_COLUMNS} FROM merges WHERE canonical IN"
     merges = [_merge(*row) for row in sorted(source.query_in(sql, sorted(names.folded)))]
@@ -472,7 +464,7 @@ def _memories(
         if happened and source.allowed[newer]:
             replaced[older] = max(replaced.get(older, (when, newer)), (when, newer))
     ids = source.ids([*positions, *(newer for _, newer in replaced.values())])
-    contents = source.contents(positions)
+    contents = source.column("content", positions)
     found: list[Shown] = []
     for position, role, start, end in places:
         when, newer = replaced.get(position, (None, None))
@@ -554,7 +546,8 @@ def _steps(source: GraphSource, ordinal: int, limit: int) -> tuple[list[Shown], 
     sources = np.unique(pairs[0], return_counts=True)[1]
     ranked = np.lexsort((positions, -weights[best], -sources))[:limit].tolist()
     shown = positions[ranked].tolist()
-    ids, contents, created = source.ids(shown), source.contents(shown), source.created_at_us(shown)
+    ids, contents = source.ids(shown), source.column("content", shown)
+    created = source.column("created_at_us", shown)
     found = [
         {
             "id": ids[position], "created_at": iso(created[position]),

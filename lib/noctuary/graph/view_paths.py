@@ -81,7 +81,7 @@ def _hop(source: GraphSource, ends: tuple[int, int], name: Callable[[int], str])
     found = stated_relations(source, ends[:1])
     stated = [r for r in found if {r.src, r.dst} == set(ends) and r.holds(source.as_of_us)]
     both = np.intersect1d(source.holders(ends[0]), source.holders(ends[1]))
-    created = {} if stated else source.created_at_us(both.tolist())
+    created = {} if stated else source.column("created_at_us", both.tolist())
     newest = sorted(created, key=lambda p: (-created[p], p))[:EVIDENCE_SHOWN]
     start, end = map(name, ends)
     return {
