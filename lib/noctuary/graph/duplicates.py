@@ -7,8 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import merge
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -195,11 +194,12 @@ class Timeline:
         for line in self._by_wing.values():
             line.sort()
 
-    def later(self, at: Sighting) -> Iterator[int]:
-        """Yield the positions of strictly later memories in scope, the earliest first."""
+    def first_after(self, at: Sighting) -> int | None:
+        """Return the oldest strictly later memory in scope, or None."""
         after = (at.created_at_us, _LAST)
-        tails = (islice(line, bisect_right(line, after), None) for line in self._lines(at.wing))
-        yield from (position for _, position in merge(*tails))
+        starts = [(line, bisect_right(line, after)) for line in self._lines(at.wing)]
+        oldest = min((line[i] for line, i in starts if i < len(line)), default=None)
+        return None if oldest is None else oldest[1]
 
     def last_before(self, at: Sighting) -> int | None:
         """Return the newest strictly earlier memory in scope, or None."""

@@ -288,8 +288,8 @@ class _Subjects:
         own = set[str]().union(*self._names(memory.extraction))
         tells_of_itself = thing in own and subject and subject not in own
         if stated.object == ID_MARK or tells_of_itself:
-            lines = self._of(at.user, subject)
-            newer = next((p for line in lines for p in line.later(at)), None)
+            afters = (line.first_after(at) for line in self._of(at.user, subject))
+            newer = next((p for p in afters if p is not None), None)
             return "no_target" if newer is None else (at.position, newer, _BY_SUBJECT)
         confidence = _BY_SUBJECT if not subject or subject in own else _BY_OBJECT_ONLY
         befores = (line.last_before(at) for line in self._of(at.user, thing))
@@ -520,7 +520,8 @@ class _Group:
                 for p in self._by_wing.get(wing, ())
                 if not any(restates(older.value, said) for said in self._said[p])
             )
-        return next((self._ending[position] for position in self._lines[key].later(at)), None)
+        newer = self._lines[key].first_after(at)
+        return None if newer is None else self._ending[newer]
 
 
 def _confidence(older: Statement, newer: Statement) -> int:
