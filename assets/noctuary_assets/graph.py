@@ -17,7 +17,6 @@ from noctuary.graph.build import (
     Extractions,
     Extractor,
     build_graph,
-    embedded_names_kind,
 )
 from noctuary.graph.canonical import MergeRules
 from noctuary.graph.extract import EXTRACTION_KIND, EXTRACTOR_VERSION, ExtractMemories
@@ -142,9 +141,8 @@ def open_extractions(night: Night, records: Sequence[MemoryRecord]) -> Extractio
 def names_kind(night: Night) -> str:
     """Return the kind of what is known of embedded names, by encoder."""
     backend = _backend(night)
-    return embedded_names_kind(
-        "" if backend is None else vector_kind(night.encoder.fingerprint, backend.tag)
-    )
+    vectors = "" if backend is None else vector_kind(night.encoder.fingerprint, backend.tag)
+    return f"embedded_names:1:{vectors}"
 
 
 def _backend(night: Night) -> Backend | None:

@@ -148,7 +148,7 @@ def _keys_of(records: Sequence[MemoryRecord]) -> KeyRows:
     return np.concatenate([*keys, as_rows([])])
 
 
-# Vectors of the names of concepts: which names get one, and what of them outlives a night.
+# Which names of concepts get a vector.
 
 # Most names that are embedded, those in most memories first. More finds more synonyms among rare
 # names; the first night pays some 2 ms a name, and every new name is compared with all others.
@@ -168,11 +168,6 @@ def choose_names(names: Sequence[NameStats]) -> list[str]:
     merging = (item for item in names if family(item.kind) in _MERGING_FAMILIES)
     wanted = [item for item in merging if item.df >= SHARED_DF or item.kind in AUTHOR_KINDS]
     return [item.name for item in ranked(wanted)[:NAMES_MAX]]
-
-
-def embedded_names_kind(vectors: str) -> str:
-    """Return the kind of what is known of embedded names, by the kind of their vectors."""
-    return f"embedded_names:1:{vectors}"
 
 
 @dataclass(frozen=True, slots=True)
