@@ -30,7 +30,7 @@ from noctuary.graph.state import (
     LONG_LEADING_WORTH,
     LOWER_CASE_WORTH,
 )
-from noctuary.graph.tables import NO_SPAN, Evidence, Merge, Relation, Role, StatedRelation
+from noctuary.graph.tables import NO_SPAN, Evidence, Merge, Role, StatedRelation
 from noctuary.graph.walk import RELATIONS
 from tests.support.graph_objects import Concept, ConceptEdge, Edge, Graph, Mention, NameLink
 
@@ -256,7 +256,7 @@ def _subject_edges(
 ) -> list[Edge]:
     targets = _targets(held)
     hub_limit = _mention_limit(len(records))
-    best: dict[tuple[int, int, Relation], Edge] = {}
+    best: dict[tuple[int, int, str], Edge] = {}
     for name, mentions in _named(held).items():
         leads_to = targets[name]
         is_hub = len({m.position for m in mentions}) > hub_limit
@@ -275,8 +275,8 @@ def _subject_edges(
     return list(best.values())
 
 
-def _targets(held: Sequence[_Held]) -> Mapping[str, dict[int, Relation]]:
-    targets: dict[str, dict[int, Relation]] = defaultdict(dict)
+def _targets(held: Sequence[_Held]) -> Mapping[str, dict[int, str]]:
+    targets: dict[str, dict[int, str]] = defaultdict(dict)
     for item in held:
         if item.role == "about":
             targets[item.canonical][item.record.position] = "mentions_subject"
@@ -297,7 +297,7 @@ def _named(held: Sequence[_Held]) -> Mapping[str, set[Mention]]:
 def _edge(
     source: MemoryRecord,
     target: MemoryRecord,
-    relation: Relation,
+    relation: str,
     weight: float,
     concept: str,
     span: tuple[int, int],
