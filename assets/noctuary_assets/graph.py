@@ -11,18 +11,14 @@ import dagster as dg
 
 from noctuary.core.files import hash_file, read_array
 from noctuary.core.types import MemoryRecord
-from noctuary.embed.documents import Backend, vector_kind
+from noctuary.embed.documents import Backend, text_key, vector_kind
 from noctuary.graph.build import (
     Built,
     Extractions,
     Extractor,
-    NameEncoder,
     build_graph,
-    embedded_names_kind,
-    encoder_failed,
 )
 from noctuary.graph.canonical import MergeRules
-from noctuary.graph.duplicates import NEAR_KIND, read_near_memo, write_near_memo
 from noctuary.graph.extract import EXTRACTION_KIND, EXTRACTOR_VERSION, ExtractMemories
 from noctuary.graph.fold import concept_id
 from noctuary.graph.llm import TRIPLES_KIND, extend_extractions, llm_inputs
@@ -43,6 +39,9 @@ if TYPE_CHECKING:
 CONCEPT_GRAPH = Stage("concept_graph", "8", tuple(f"{GRAPH}/{file}" for file in FILES.values()))
 
 
+_NO_ENCODER = "names_not_embedded"  # fact of a graph whose names another night may embed
+
+
 def connect_memories(night: Night) -> StageResult:
     """Extract what each memory is about, names and states, and connect memories and concepts."""
     merges = night.paths.merges
@@ -59,7 +58,7 @@ def connect_memories(night: Night) -> StageResult:
     places = (night.work(GRAPH_STATE),)
     # With a model the stage runs every night: its endpoint may be back.
     last = load_result(night.paths.work, CONCEPT_GRAPH)
-    again = bool(of_model) or (last is not None and encoder_failed(last.facts))
+    again = bool(of_model) or (last is not None and _NO_ENCODER in last.facts)
     body = partial(_build, night)
     return night.finish(night.run(CONCEPT_GRAPH, inputs, body, always=again, places=places))
 
@@ -68,9 +67,8 @@ def _build(night: Night) -> StageOutput:
     rules = MergeRules.read(night.paths.merges)
     records = RecordFile(night.work(MEMORIES))
     found = open_extractions(night, records)
-    backend, known = _backend(night), night.content(NEAR_KIND)
+    backend = _backend(night)
     encode = None if backend is None else partial(night.encoder.embed, backend)
-    names = NameEncoder(night.content(names_kind(night)), encode, night.progress)
     with GraphState.open(night.work(GRAPH_STATE), night.settings.runner.memory_mb) as state:
         synced = state.sync(records, found.keys, found.load)
         built = build_graph(
@@ -78,21 +76,21 @@ def _build(night: Night) -> StageOutput:
             records,
             rules=rules,
             vectors=read_array(night.work(VECTORS)),
-            embed_names=names.embed,
-            near_memo=read_near_memo(known),
+            encode=encode,
+            progress=night.progress,
         )
-    names.keep()
-    write_near_memo(known, built.near_memo)
+    keys = list(map(text_key, built.embedded_names))
+    night.content(names_kind(night)).replace(keys, [b""] * len(keys))
     write_tables(built.tables, night.work(GRAPH))
     notes = {
         "memories_extracted": found.extracted,
         "memories_touched": synced.touched,
         "memories_rematched": synced.rematched,
         "names_changed": synced.changed_names,
-        "names_embedded": names.computed,
+        "names_embedded": built.names_computed,
         **found.notes,
     }
-    facts = {**_graph_facts(built), **names.to_facts(), **found.facts}
+    facts = {**_graph_facts(built), **found.facts}
     return StageOutput(built.tables.edges.num_rows, facts, notes)
 
 
@@ -122,6 +120,7 @@ def _graph_facts(built: Built) -> dict[str, Any]:
         "merges_refused": dict(built.unmerged),
         "unknown_names_in_rules": len(built.unknown_names),
         "supersessions_rejected": dict(built.rejected),
+        **({_NO_ENCODER: built.encoder_failure} if built.encoder_failure else {}),
     }
 
 
@@ -142,9 +141,8 @@ def open_extractions(night: Night, records: Sequence[MemoryRecord]) -> Extractio
 def names_kind(night: Night) -> str:
     """Return the kind of what is known of embedded names, by encoder."""
     backend = _backend(night)
-    return embedded_names_kind(
-        "" if backend is None else vector_kind(night.encoder.fingerprint, backend.tag)
-    )
+    vectors = "" if backend is None else vector_kind(night.encoder.fingerprint, backend.tag)
+    return f"embedded_names:1:{vectors}"
 
 
 def _backend(night: Night) -> Backend | None:

@@ -17,7 +17,6 @@ from noctuary.embed.documents import keyed_memories, text_key, vector_kind
 from noctuary.embed.sentence import FINGERPRINT_KIND
 from noctuary.evaluate.abstain import everyday_keys, everyday_kind
 from noctuary.evaluate.generated import WRITTEN_ANSWERS_KIND, read_generated
-from noctuary.graph.duplicates import NEAR_KIND
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.graph.llm import TRIPLES_KIND, live_triples
@@ -92,7 +91,6 @@ def _live_keys(night: Night) -> dict[str, Callable[[], Keys] | None]:
         TRIPLES_KIND: lambda: live_triples(night.settings.graph, RecordFile(memories)),
         summary_kind(recipe): None,
         names_kind(night): None,
-        NEAR_KIND: None,
         FINGERPRINT_KIND: None,
     }
 

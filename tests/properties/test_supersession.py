@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US, MemoryRecord
-from noctuary.graph.duplicates import NearMemo
 from noctuary.graph.extract import Extraction, Stated
 from noctuary.graph.fold import concept_id
 from noctuary.graph.successors import DAY_US, SupersessionIndex, SupersessionRow
@@ -72,10 +70,10 @@ def rows_of(store: list[Drawn]) -> NDArray[np.float32]:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-def find(store: list[Drawn], known: NearMemo | None = None) -> Supersessions:
+def find(store: list[Drawn]) -> Supersessions:
     records = [record_of(d, p) for p, d in enumerate(store)]
     extractions = [extraction_of(d) for d in store]
-    return find_supersessions(corpus_of(records, extractions), {}, rows_of(store), known)
+    return find_supersessions(corpus_of(records, extractions), {}, rows_of(store))
 
 
 @given(STORES)
@@ -129,15 +127,6 @@ def test_the_order_of_the_input_makes_no_difference(store: list[Drawn], random: 
     corpus = corpus_of(records, [extraction_of(store[p]) for p in order])
     shuffled = find_supersessions(corpus, {}, rows_of(store))
     assert shuffled == find(store)
-
-
-@given(STORES, STORES)
-def test_last_nights_pairs_give_what_a_rebuild_gives(before: list[Drawn], now: list[Drawn]) -> None:
-    memo = json.loads(json.dumps(find(before).near_memo))
-    updated, rebuilt = find(now, memo), find(now)
-    assert updated._replace(pairs_asked=0) == rebuilt._replace(pairs_asked=0)
-    assert updated.pairs_asked <= rebuilt.pairs_asked
-    assert find(now, rebuilt.near_memo).pairs_asked == 0
 
 
 def graph_of(store: list[Drawn]) -> Graph:

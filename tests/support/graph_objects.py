@@ -13,7 +13,6 @@ from noctuary.graph.tables import (
     Evidence,
     GraphTables,
     Merge,
-    Relation,
     Role,
     StatedRelation,
     Supersession,
@@ -50,7 +49,7 @@ class Edge:
 
     src_position: int
     dst_position: int
-    relation: Relation
+    relation: str
 
     weight: float
 

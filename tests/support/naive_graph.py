@@ -30,7 +30,7 @@ from noctuary.graph.state import (
     LONG_LEADING_WORTH,
     LOWER_CASE_WORTH,
 )
-from noctuary.graph.tables import NO_SPAN, Evidence, Merge, Relation, Role, StatedRelation
+from noctuary.graph.tables import NO_SPAN, Evidence, Merge, Role, StatedRelation
 from noctuary.graph.walk import RELATIONS
 from tests.support.graph_objects import Concept, ConceptEdge, Edge, Graph, Mention, NameLink
 
@@ -134,11 +134,11 @@ def _holdings(
             record, name, names.get(name, name), "mentions", "name", start, end,
             record.content[start:end], by_match=True,
         )  # fmt: skip
-    for name, start, end, surface in sorted(set(_ends(record.content, extraction))):
+    for name, surface in sorted(set(_ends(extraction))):
         if name not in held_names:
             yield _Held(
-                record, name, names.get(name, name), "mentions", "stated", start, end, surface,
-                by_match=False,
+                record, name, names.get(name, name), "mentions", "stated", NO_SPAN, NO_SPAN,
+                surface, by_match=False,
             )  # fmt: skip
     session = _session_name(record)
     if session is not None:
@@ -148,21 +148,11 @@ def _holdings(
         )  # fmt: skip
 
 
-def _ends(content: str, extraction: Extraction) -> Iterator[tuple[str, int, int, str]]:
+def _ends(extraction: Extraction) -> Iterator[tuple[str, str]]:
     for item in extraction.stated:
-        if not _joins_names(item.subject, item.object):
-            continue
-        for name, surface, find in (
-            (item.subject, item.subject_surface, content.find),
-            (item.object, item.object_surface, content.rfind),
-        ):
-            text = surface or name
-            start = find(surface, item.start, item.end) if surface and item.start >= 0 else NO_SPAN
-            yield (
-                (name, start, start + len(text), text)
-                if start >= 0
-                else (name, NO_SPAN, NO_SPAN, text)
-            )
+        if _joins_names(item.subject, item.object):
+            yield item.subject, item.subject_surface or item.subject
+            yield item.object, item.object_surface or item.object
 
 
 def _joins_names(subject: str, thing: str) -> bool:
@@ -266,7 +256,7 @@ def _subject_edges(
 ) -> list[Edge]:
     targets = _targets(held)
     hub_limit = _mention_limit(len(records))
-    best: dict[tuple[int, int, Relation], Edge] = {}
+    best: dict[tuple[int, int, str], Edge] = {}
     for name, mentions in _named(held).items():
         leads_to = targets[name]
         is_hub = len({m.position for m in mentions}) > hub_limit
@@ -285,8 +275,8 @@ def _subject_edges(
     return list(best.values())
 
 
-def _targets(held: Sequence[_Held]) -> Mapping[str, dict[int, Relation]]:
-    targets: dict[str, dict[int, Relation]] = defaultdict(dict)
+def _targets(held: Sequence[_Held]) -> Mapping[str, dict[int, str]]:
+    targets: dict[str, dict[int, str]] = defaultdict(dict)
     for item in held:
         if item.role == "about":
             targets[item.canonical][item.record.position] = "mentions_subject"
@@ -307,7 +297,7 @@ def _named(held: Sequence[_Held]) -> Mapping[str, set[Mention]]:
 def _edge(
     source: MemoryRecord,
     target: MemoryRecord,
-    relation: Relation,
+    relation: str,
     weight: float,
     concept: str,
     span: tuple[int, int],

@@ -438,15 +438,15 @@ def _around_memory(
         found, concepts = joined_with(source, position), _concepts_of(source, book, position)
     shown = found[:limit]
     positions = [joined.position for joined in shown]
-    ids, contents = source.ids(positions), source.contents(positions)
-    created = source.created_at_us(positions)
+    ids, contents = source.ids(positions), source.column("content", positions)
+    created = source.column("created_at_us", positions)
     memories = [
         Neighbour(
             id=ids[joined.position],
             uri=item_uri(ids[joined.position]),
             relation=joined.relation,
             direction="out" if joined.outward else "in",
-            line=evidence_line(contents[joined.position], -1, -1).text,
+            line=evidence_line(contents[joined.position], -1, -1)[0],
             created_at=iso(created[joined.position]),
             # Shared out over all memories about the concept: it would tell how many others have.
             weight=None if source.hides else round(joined.weight, 6),
@@ -514,35 +514,35 @@ def _around_concept(source: GraphSource, book: NameBook, name: str, limit: int) 
         near = book.nearest(name) if _is_text(name) else ()
         hint = f"; near: {', '.join(near)}" if near else ""
         raise UnknownItemError(f"no concept here has the name {name!r}{hint}")
-    view = describe_concept(source, book, ordinal, limit)
+    shown = describe_concept(source, book, ordinal, limit)
+    about, aliases = shown["concept"]["name"], shown["concept"]["aliases"]
     memories = [
         Neighbour(
-            id=held.memory_id, uri=item_uri(held.memory_id), relation=held.role, line=held.line,
-            created_at=iso(held.created_at_us), superseded_by=held.replaced_by,
+            id=held["id"], uri=item_uri(held["id"]), relation=held["role"], line=held["line"],
+            created_at=held["created_at"], superseded_by=held["replaced_by"],
         )
-        for held in view.memories[:limit]
+        for held in shown["memories"]
     ]  # fmt: skip
+    same = ("relation", "open", "valid_from", "valid_to", "evidence")
     relations = [
         Relation(
-            subject=view.name if relation.outward else relation.other,
-            relation=relation.relation,
-            object=relation.other if relation.outward else view.name,
-            open=relation.valid_to_us is None,
-            valid_from=iso(relation.valid_from_us),
-            valid_to=iso(relation.valid_to_us),
-            evidence=list(relation.evidence),
+            subject=about if stated["direction"] == "out" else stated["other"],
+            object=stated["other"] if stated["direction"] == "out" else about,
+            **{name: stated[name] for name in same},
         )
-        for relation in view.relations[:limit]
+        for stated in shown["relations"]
     ]
     concepts = [
-        ConceptBeside(name=n.name, uri=concept_uri(n.name), kind=n.kind, shared=n.shared)
-        for n in view.neighbours[:limit]
+        ConceptBeside(
+            name=n["name"], uri=concept_uri(n["name"]), kind=n["kind"], shared=n["shared"]
+        )
+        for n in shown["neighbours"]
     ]
     lists = {"memories": "memories", "concepts": "neighbours", "relations": "relations"}
     return {
-        "about": view.name, "kind": "concept", "aliases": list(view.aliases) or None,
+        "about": about, "kind": "concept", "aliases": aliases or None,
         "memories": memories, "concepts": concepts, "relations": relations,
-        "totals": {name: view.totals[of_view] for name, of_view in lists.items()},
+        "totals": {name: shown["totals"][of_shown] for name, of_shown in lists.items()},
     }  # fmt: skip
 
 

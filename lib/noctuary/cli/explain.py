@@ -380,7 +380,7 @@ def show_concept(
     with _look(store, options) as seen:
         found = view.describe_concept(seen.source, seen.book, seen.find(concept), limit)
         lines = view_paths.concept_chart if mermaid else view_paths.concept_lines
-        seen.tell(found.to_json(), lines(found))
+        seen.tell(found, lines(found))
 
 
 @graph.command()
@@ -409,7 +409,7 @@ def path(
         ends = (seen.find(start), seen.find(goal))
         found = view_paths.find_paths(seen.source, seen.book, *ends, max_hops)
         lines = view_paths.path_chart if mermaid else view_paths.path_lines
-        seen.tell(found.to_json(), lines(found))
+        seen.tell(found, lines(found))
         for line in view_paths.bound_lines(found) if mermaid else ():
             click.echo(line, err=True)
 
@@ -429,7 +429,7 @@ def top(kind: str | None, limit: int, store: str | None, **options: Any) -> None
         concepts = view.top_concepts(seen.source, seen.book, limit, kind)
         kinds = view.kinds_of(seen.source)
         nothing = f"no such concept; kinds there are: {', '.join(kinds) or 'none'}"
-        found = {"concepts": [one.to_json() for one in concepts], "kinds": list(kinds)}
+        found = {"concepts": concepts, "kinds": list(kinds)}
         seen.tell(found, view_paths.top_lines(concepts) if concepts else [nothing])
 
 
@@ -446,8 +446,7 @@ def merges(limit: int, store: str | None, **options: Any) -> None:
     """  # noqa: D301 (click wants the control character)
     with _look(store, options) as seen:
         found, rules = view.list_merges(seen.source, seen.book), str(seen.rules_file)
-        rows = [{**m.to_json(), "undo": view.undo_line(m)} for m in found[:limit]]
-        said = {"merges": rows, "total": len(found), "rules_file": rules}
+        said = {"merges": found[:limit], "total": len(found), "rules_file": rules}
         seen.tell(said, view_paths.merge_lines(found[:limit], len(found), rules))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError, StoreError
 from noctuary.core.files import hash_text
 from noctuary.core.types import SILENT, MemoryRecord, Progress
-from noctuary.embed.documents import Embedded, text_key
+from noctuary.embed.documents import Embedded
 from noctuary.graph.canonical import MergeRules, canonicalise, keep_runs
-from noctuary.graph.duplicates import Corpus, NearMemo
+from noctuary.graph.duplicates import Corpus
 from noctuary.graph.extract import (
     EXTRACTION_COLUMNS,
     Extraction,
@@ -148,7 +148,7 @@ def _keys_of(records: Sequence[MemoryRecord]) -> KeyRows:
     return np.concatenate([*keys, as_rows([])])
 
 
-# Vectors of the names of concepts: which names get one, and what of them outlives a night.
+# Which names of concepts get a vector.
 
 # Most names that are embedded, those in most memories first. More finds more synonyms among rare
 # names; the first night pays some 2 ms a name, and every new name is compared with all others.
@@ -158,10 +158,7 @@ SHARED_DF = 2
 # Kinds that an author gave on purpose: embedded even where one memory has them.
 AUTHOR_KINDS = frozenset({"title", "heading", "key", "label", "tag"})
 _MERGING_FAMILIES = frozenset({"words", "speaker"})
-_FAILURE = "names_not_embedded"
 
-# By folded name, a unit vector of shape (dimension,).
-NameVectors = Mapping[str, NDArray[np.float32]]
 # Gives the vectors of texts, and tells a progress of them.
 Encode = Callable[[Sequence[str], Progress], Embedded]
 
@@ -171,51 +168,6 @@ def choose_names(names: Sequence[NameStats]) -> list[str]:
     merging = (item for item in names if family(item.kind) in _MERGING_FAMILIES)
     wanted = [item for item in merging if item.df >= SHARED_DF or item.kind in AUTHOR_KINDS]
     return [item.name for item in ranked(wanted)[:NAMES_MAX]]
-
-
-@dataclass
-class NameEncoder:
-    """Embeds the names of one night."""
-
-    store: ContentStore
-    encode: Encode | None  # the night's encoder; None without one
-    progress: Progress = SILENT
-    # filled by `embed`
-    by_name: NameVectors = field(default_factory=dict[str, NDArray[np.float32]])
-    computed: int = 0
-    failure: str = ""  # why there are none; empty where there is nothing to tell
-
-    def embed(self, names: Sequence[NameStats]) -> NameVectors | None:
-        """Return vectors of the chosen names; None without an encoder, whose failure is noted."""
-        if self.encode is None:
-            return None
-        chosen = choose_names(names)
-        try:
-            embedded = self.encode(chosen, _Named(self.progress))
-        except (EncoderError, OSError) as error:
-            self.failure = f"{type(error).__name__}: {error}"
-            return None
-        self.computed = embedded.computed
-        self.by_name = dict(zip(chosen, embedded.vectors, strict=True))
-        return self.by_name
-
-    def to_facts(self) -> dict[str, str]:
-        """Return what the stage's facts say; `encoder_failed` reads it back."""
-        return {_FAILURE: self.failure} if self.failure else {}
-
-    def keep(self) -> None:
-        """Keep which names were embedded: their vectors stay as long."""
-        self.store.replace(list(map(text_key, self.by_name)), [b""] * len(self.by_name))
-
-
-def embedded_names_kind(vectors: str) -> str:
-    """Return the kind of what is known of embedded names, by the kind of their vectors."""
-    return f"embedded_names:1:{vectors}"
-
-
-def encoder_failed(facts: Mapping[str, Any]) -> bool:
-    """Say whether a graph had to do without vectors that another night may get."""
-    return _FAILURE in facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +185,6 @@ class _Named:
 
 _NO_RULES = MergeRules()
 
-# Gives vectors, shape (dimension,), by folded name, best rank first; None without an encoder.
-NameEmbedder = Callable[[Sequence[NameStats]], NameVectors | None]
-
 
 @dataclass(frozen=True, slots=True)
 class Built:
@@ -245,7 +194,9 @@ class Built:
     unmerged: Mapping[str, int]  # pairs of names that were not merged, by the guard that bit
     rejected: Mapping[str, int]  # statements and links that superseded nothing, by reason
     unknown_names: tuple[str, ...]
-    near_memo: NearMemo
+    embedded_names: tuple[str, ...]  # whose vectors stay as long as they are
+    names_computed: int  # of them, those whose vectors are of tonight
+    encoder_failure: str  # why no name has a vector; empty where there is nothing to tell
 
 
 def build_graph(
@@ -254,30 +205,46 @@ def build_graph(
     *,
     rules: MergeRules = _NO_RULES,
     vectors: NDArray[np.float32] | None = None,
-    embed_names: NameEmbedder | None = None,
-    near_memo: NearMemo | None = None,
+    encode: Encode | None = None,
+    progress: Progress = SILENT,
 ) -> Built:
     """Build the graph of the records that the state was last brought in step with.
 
-    `vectors` are unit rows by position, (n, d); None finds no near duplicates. `near_memo`, of the
-    last search with vectors of the same encoder, makes this one quicker, never another.
+    `vectors` are unit rows by position, (n, d); None finds no near duplicates. Without an encoder,
+    or with one that fails, no names are one for what they mean.
     """
     state.place(keep_runs(state.runs(), len(records)))
     names = list(state.names())
-    vectors_of = None if embed_names is None else embed_names(names)
-    merged = canonicalise(names, state.aliases(), rules, vectors_of)
+    by_name, computed, failure = _embed(names, encode, progress)
+    merged = canonicalise(names, state.aliases(), rules, by_name)
     del names  # hundreds of thousands of objects
     tables = state.fold(merged.canonical_of, merged.merges)
     corpus = Corpus.read(records, state.iter_outlines)
-    replaced = find_supersessions(corpus, merged.canonical_of, vectors, near_memo)
+    replaced = find_supersessions(corpus, merged.canonical_of, vectors)
     tables = replace(tables, supersessions=to_table("supersessions", replaced.found))
     return Built(
         tables=close_intervals(tables, (*replaced.found, *replaced.others)),
         unmerged=merged.refused,
         rejected=replaced.rejected,
         unknown_names=merged.unknown_names,
-        near_memo=replaced.near_memo,
+        embedded_names=tuple(by_name),
+        names_computed=computed,
+        encoder_failure=failure,
     )
+
+
+def _embed(
+    names: Sequence[NameStats], encode: Encode | None, progress: Progress
+) -> tuple[dict[str, NDArray[np.float32]], int, str]:
+    """Return vectors by name, how many of them are of tonight, and why there are none."""
+    if encode is None:
+        return {}, 0, ""
+    chosen = choose_names(names)
+    try:
+        embedded = encode(chosen, _Named(progress))
+    except (EncoderError, OSError) as error:
+        return {}, 0, f"{type(error).__name__}: {error}"
+    return dict(zip(chosen, embedded.vectors, strict=True)), embedded.computed, ""
 
 
 # The graph's edges and mentions as arrays: recall knows these and no tables.

@@ -547,9 +547,7 @@ class MergeRules:
     same: tuple[Pair, ...] = ()
 
     def __post_init__(self) -> None:
-        faults = _conflicts(self.never, self.same)
-        if faults:
-            raise ConfigError(_message("the merge rules", faults))
+        _refuse("the merge rules", _conflicts(self.never, self.same))
 
     @classmethod
     def read(cls, path: Path) -> MergeRules:
@@ -558,9 +556,7 @@ class MergeRules:
         unknown = (key for key in raw if key not in _KEYS)
         faults = [f"unknown key {key!r}{nearest_hint(key, _KEYS)}" for key in unknown]
         never, same = (_read_pairs(key, raw.get(key, []), faults) for key in _KEYS)
-        faults += _conflicts(never, same)
-        if faults:
-            raise ConfigError(_message(str(path), faults))
+        _refuse(str(path), [*faults, *_conflicts(never, same)])
         return cls(never, same)
 
     def names(self) -> frozenset[str]:
@@ -623,11 +619,13 @@ def _read_pairs(key: str, value: Any, faults: list[str]) -> tuple[Pair, ...]:
     return tuple(sorted(pairs))
 
 
-def _message(where: str, faults: list[str]) -> str:
-    shown = "\n".join(f"  {fault}" for fault in faults[:FAULTS_SHOWN])
+def _refuse(where: str, faults: list[str]) -> None:
+    if not faults:
+        return
     rest = len(faults) - FAULTS_SHOWN
-    more = f"\n  ... and {rest} more" if rest > 0 else ""
-    return f"{where} cannot be used:\n{shown}{more}"
+    more = [f"... and {rest} more"] if rest > 0 else []
+    shown = "\n".join(f"  {line}" for line in (*faults[:FAULTS_SHOWN], *more))
+    raise ConfigError(f"{where} cannot be used:\n{shown}")
 
 
 # From names to canonical names, stage by stage. Strong links (rules, given aliases, one spelling)

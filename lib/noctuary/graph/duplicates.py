@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import merge
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US, MemoryRecord
-from noctuary.embed.documents import text_key
 from noctuary.embed.funnel import release_pages
 from noctuary.graph.extract import Extraction
 from noctuary.graph.successors import DAY_US, LEAST_DAYS, LEAST_SIMILARITY, Keys, keys_of
 from noctuary.graph.tables import Evidence
 from noctuary.sources.corpus import MEMORIES_FILE, arrow_schema, column_batches, column_names
 from noctuary.text.marks import is_tombstone
-from noctuary.work.content import ContentStore
 
 if TYPE_CHECKING:
     import polars as pl
@@ -199,11 +194,12 @@ class Timeline:
         for line in self._by_wing.values():
             line.sort()
 
-    def later(self, at: Sighting) -> Iterator[int]:
-        """Yield the positions of strictly later memories in scope, the earliest first."""
+    def first_after(self, at: Sighting) -> int | None:
+        """Return the oldest strictly later memory in scope, or None."""
         after = (at.created_at_us, _LAST)
-        tails = (islice(line, bisect_right(line, after), None) for line in self._lines(at.wing))
-        yield from (position for _, position in merge(*tails))
+        starts = [(line, bisect_right(line, after)) for line in self._lines(at.wing)]
+        oldest = min((line[i] for line, i in starts if i < len(line)), default=None)
+        return None if oldest is None else oldest[1]
 
     def last_before(self, at: Sighting) -> int | None:
         """Return the newest strictly earlier memory in scope, or None."""
@@ -320,13 +316,14 @@ def shared_cells(
 EXACT_PAIRS = 12_288 * 12_288
 # Older rows compared at once. Fewer skip more columns that are not late enough for any of them;
 # more make larger products.
-_BLOCK_ROWS = 128
-# Newer rows compared at once: bounds memory to a megabyte per array, and what is computed beyond
-# the first match.
+_BLOCK_ROWS = 512
+# Newer rows compared at once: bounds memory to some megabytes per array, and what is computed
+# beyond the first match.
 _BLOCK_COLUMNS = 2_048
 # Above the rounding of a float32 product, whose order of summation depends on the block.
 _SLACK = 1e-4
 _DIGITS = 6
+_MAPPED_ROWS = 16_384  # rows of vectors that stay mapped: 25 MB at 384 dimensions
 
 Floats = NDArray[np.float32]
 
@@ -384,16 +381,30 @@ def exact_cosine(one: Floats, other: Floats) -> float:
     return min(round(float(products.sum()), _DIGITS), 1.0)
 
 
+def find_near_duplicates(memories: MemoryColumns, vectors: Floats) -> list[NearPair]:
+    """Return the newest near duplicates, at most two per older memory; vectors are unit rows."""
+    pairs: list[NearPair] = []
+    read = 0
+    for comparison in comparisons(memories):
+        pairs += newest_near_duplicates(comparison, vectors, memories.created_at_us)
+        # Groups are many and mostly small.
+        read += len(comparison.olders) + len(comparison.newers)
+        if read >= _MAPPED_ROWS:
+            read = 0
+            release_pages(vectors)
+    release_pages(vectors)
+    return sorted(pairs)
+
+
 def newest_near_duplicates(
     comparison: Comparison, vectors: Floats, created_at_us: Ints
 ) -> list[NearPair]:
-    """Return the newest near duplicate of every older row that has one; vectors are unit rows."""
+    """Return the newest near duplicate of every older row that has one."""
     search = _Search(comparison, vectors, created_at_us)
     for olders, newers in _cells(comparison, vectors):
         # Both ascend, that is, are in order of moment.
         for start in range(0, len(olders), _BLOCK_ROWS):
-            rows = olders[start : start + _BLOCK_ROWS]
-            search.compare(rows, newers[search.late_enough(rows[0], newers) :][::-1])
+            search.compare(olders[start : start + _BLOCK_ROWS], newers)
     return search.pairs()
 
 
@@ -414,9 +425,11 @@ class _Search:
     """The newest near duplicate of every older row so far. Rows are indices of the comparison."""
 
     def __init__(self, comparison: Comparison, vectors: Floats, created_at_us: Ints) -> None:
-        self._olders, self._newers = comparison.olders, comparison.newers
+        self._olders, self._newers, _ = comparison
         self._vectors = vectors
-        self._older_us, self._newer_us = created_at_us[self._olders], created_at_us[self._newers]
+        self._older_us = created_at_us[self._olders]
+        # the latest moment of a memory that each newer row may replace
+        self._until_us = created_at_us[self._newers] - LEAST_DAYS * DAY_US
         self._best = np.full(len(self._olders), -1, dtype=np.int64)
         self._similarity = np.zeros(len(self._olders))
 
@@ -425,13 +438,11 @@ class _Search:
         columns = self._olders[found], self._newers[self._best[found]], self._similarity[found]
         return list(map(NearPair, *(column.tolist() for column in columns)))
 
-    def late_enough(self, row: int, newers: Ints) -> int:
-        earliest = int(self._older_us[row]) + LEAST_DAYS * DAY_US
-        return int(np.searchsorted(self._newer_us[newers], earliest))
-
-    def compare(self, rows: Ints, newest_first: Ints) -> None:
+    def compare(self, rows: Ints, newers: Ints) -> None:
         # A row that has met its newest near duplicate is done, so a thousand copies of one text
         # cost one block of columns and not a thousand rows.
+        late_enough = int(np.searchsorted(self._until_us[newers], self._older_us[rows[0]]))
+        newest_first = newers[late_enough:][::-1]
         for start in range(0, len(newest_first), _BLOCK_COLUMNS):
             columns = newest_first[start : start + _BLOCK_COLUMNS]
             rows = rows[self._best[rows] < columns[0]]
@@ -442,11 +453,11 @@ class _Search:
     def _match(self, rows: Ints, columns: Ints) -> None:
         """Note the first column that is near each row and newer than what it has."""
         some, others = self._vectors[self._olders[rows]], self._vectors[self._newers[columns]]
-        near = np.nan_to_num(some @ others.T) >= LEAST_SIMILARITY - _SLACK
+        near = some @ others.T >= LEAST_SIMILARITY - _SLACK
         if not near.any():
             return
-        gaps = self._newer_us[columns][None, :] - self._older_us[rows][:, None]
-        near &= (gaps >= LEAST_DAYS * DAY_US) & (columns[None, :] > self._best[rows][:, None])
+        near &= self._older_us[rows][:, None] <= self._until_us[columns]
+        near &= columns > self._best[rows][:, None]
         for place in np.flatnonzero(near.any(axis=1)).tolist():
             for column in np.flatnonzero(near[place]).tolist():
                 similarity = exact_cosine(some[place], others[column])
@@ -454,136 +465,3 @@ class _Search:
                     self._best[rows[place]] = columns[column]
                     self._similarity[rows[place]] = similarity
                     break
-
-
-# Near duplicates kept from night to night: a changed memory is compared, the others are not again.
-#
-# An added or edited memory is compared with its group in both directions; a memory whose successor
-# was deleted or edited is asked anew; every other pair is taken over. The result is that of a
-# rebuild, since whether two rows are compared never depends on a third one, but for the size of
-# their group: one that outgrows exact comparison is looked at as a whole, once.
-
-_KEY_BYTES = 16
-_KEYS_AT_ONCE = 16_384  # rows of vectors that are mapped: 25 MB at 384 dimensions
-
-# Content key of every memory that was compared -> keys of its newest near duplicates, one per
-# comparison in which it was the older ("" for none). JSON-able.
-NearMemo = Mapping[str, Sequence[str]]
-NEAR_KIND = "near_duplicates:1"  # kind under which the memo is kept, by a key of memory and vector
-
-
-def read_near_memo(store: ContentStore) -> NearMemo:
-    """Return what the store, of NEAR_KIND, holds."""
-    return dict(map(json.loads, store.values()))
-
-
-def write_near_memo(store: ContentStore, memo: NearMemo) -> None:
-    """Keep a memo and nothing else."""
-    items = sorted(memo.items())
-    keys = [text_key(key) for key, _ in items]
-    store.replace(keys, [json.dumps(item).encode() for item in items])
-
-
-class NearDuplicates(NamedTuple):
-    """What was found, and what to keep for the next night."""
-
-    pairs: tuple[NearPair, ...]  # sorted by older and newer position; at most two per older memory
-    memo: NearMemo
-    asked: int
-
-
-def find_near_duplicates(
-    memories: MemoryColumns,
-    vectors: NDArray[np.float32],
-    known: NearMemo | None = None,
-    *,
-    exact_pairs: int = EXACT_PAIRS,
-) -> NearDuplicates:
-    """Return the newest near duplicates of every memory; `known` is the memo of an earlier call."""
-    night = _Night(memories, vectors, known or {}, exact_pairs)
-    for comparison in night.comparisons:
-        night.examine(comparison)
-    pairs = sorted(pair for found in night.found.values() for pair in found if pair is not None)
-    memo = {
-        key: tuple(_NOBODY if pair is None else night.keys[pair.newer] for pair in night.found[p])
-        for p, key in sorted(night.keys.items())
-    }
-    return NearDuplicates(tuple(pairs), memo, night.asked)
-
-
-class _Night:
-    def __init__(
-        self, memories: MemoryColumns, vectors: Floats, known: NearMemo, exact_pairs: int
-    ) -> None:
-        self.comparisons = list(comparisons(memories, exact_pairs=exact_pairs))
-        self.found: defaultdict[int, list[NearPair | None]] = defaultdict(list)
-        self.asked = self._touched = 0
-        self._vectors, self._known, self._created = vectors, known, memories.created_at_us
-        self.keys = self._content_keys(memories)
-        self._position_of = {key: position for position, key in self.keys.items()}
-
-    def examine(self, comparison: Comparison) -> None:
-        """Add what one comparison finds for each of its older rows."""
-        olders, newers = comparison.olders.tolist(), comparison.newers.tolist()
-        kept = {p: self._kept(p, len(self.found[p])) for p in olders}
-        anew = np.array([kept[p] is None for p in olders], dtype=np.bool_)
-        fresh = np.array([self.keys[p] not in self._known for p in newers], dtype=np.bool_)
-        best = {p: pair for p, pair in kept.items() if isinstance(pair, NearPair)}
-        for pair in self._ask(comparison, comparison.olders[anew], comparison.newers):
-            best[pair.older] = pair
-        for pair in self._ask(comparison, comparison.olders[~anew], comparison.newers[fresh]):
-            known = best.get(pair.older, pair)
-            best[pair.older] = max(known, pair, key=lambda p: (self._created[p.newer], p.newer))
-        for position in olders:
-            self.found[position].append(best.get(position))
-        # Groups are many and mostly small.
-        self._touched += len(olders) + len(newers)
-        if self._touched >= _KEYS_AT_ONCE:
-            self._touched = 0
-            release_pages(self._vectors)
-
-    def _ask(self, comparison: Comparison, olders: Ints, newers: Ints) -> list[NearPair]:
-        if not len(olders) or not len(newers):
-            return []
-        self.asked += len(olders) * len(newers)
-        part = Comparison(olders, newers, comparison.bits)
-        return newest_near_duplicates(part, self._vectors, self._created)
-
-    def _kept(self, position: int, slot: int) -> NearPair | str | None:
-        """Return last night's pair, "" where it had none, or None where it must be asked anew."""
-        known = self._known.get(self.keys[position])
-        if known is None:
-            return None
-        newer = known[slot] if slot < len(known) else _NOBODY
-        other = self._position_of.get(newer)
-        if other is None:
-            return None if newer else _NOBODY
-        similarity = exact_cosine(self._vectors[position], self._vectors[other])
-        return NearPair(position, other, similarity)
-
-    def _content_keys(self, memories: MemoryColumns) -> dict[int, str]:
-        bits: defaultdict[int, list[int]] = defaultdict(list)
-        for comparison in self.comparisons:
-            for position in comparison.olders.tolist():
-                bits[position].append(comparison.bits)
-        positions = iter(sorted(bits))
-        keys: dict[int, str] = {}
-        while chosen := list(islice(positions, _KEYS_AT_ONCE)):
-            ids = memories.memory_ids.gather(chosen).to_list()
-            for position, memory_id in zip(chosen, ids, strict=True):
-                keys[position] = self._key(memories, position, memory_id, bits[position])
-            release_pages(self._vectors)
-        return keys
-
-    def _key(
-        self, memories: MemoryColumns, position: int, memory_id: str, bits: Sequence[int]
-    ) -> str:
-        # How a memory is compared is part of its key: rows of a group that outgrew exact comparison
-        # are all new. A trailing 0 is left out, so that a first memory without a wing, which adds a
-        # comparison, makes nothing else new.
-        _, user, wing, when = memories.sighting(position)
-        scope = [memory_id, user, wing, str(when), str(memories.alike[position])]
-        methods = [str(b) for b in bits[:1]] + [str(b) for b in bits[1:] if b]
-        digest = hashlib.sha256("\0".join([*scope, *methods]).encode("utf-8", "surrogatepass"))
-        digest.update(np.ascontiguousarray(self._vectors[position]).tobytes())
-        return digest.hexdigest()[: 2 * _KEY_BYTES]

@@ -459,26 +459,19 @@ class TripleReader:
     def warnings(self) -> list[dict[str, str]]:
         """Return what went wrong as a whole, as {"code", "message"}."""
         unanswered = sum(isinstance(value, int) for value in self.kept.values())
-        if self.given_up is None and not unanswered:
-            return []
+        model = f"the model of the graph ({self.endpoint.model})"
         waiting = f"{unanswered} memories have only what the rules found in them"
         if self.given_up is not None:
-            code, more = (
-                ENDPOINT_DOWN,
-                (
-                    f"was given up for tonight: {self.given_up}; {waiting}; they are asked about "
-                    "the next night (graph.llm_url)"
-                ),
+            message = (
+                f"{model} was given up for tonight: {self.given_up}; {waiting}; they are asked "
+                "about the next night (graph.llm_url)"
             )
-        else:
-            code, more = (
-                UNANSWERED,
-                (
-                    f"gave no usable answer to some memories: {waiting}; each is asked about on "
-                    f"{MAX_FAILED_NIGHTS} nights"
-                ),
-            )
-        return [{"code": code, "message": f"the model of the graph ({self.endpoint.model}) {more}"}]
+            return [{"code": ENDPOINT_DOWN, "message": message}]
+        message = (
+            f"{model} gave no usable answer to some memories: {waiting}; each is asked about on "
+            f"{MAX_FAILED_NIGHTS} nights"
+        )
+        return [{"code": UNANSWERED, "message": message}] if unanswered else []
 
 
 def extend_extractions(
@@ -571,7 +564,6 @@ def _shown(settings: GraphSettings, records: Sequence[MemoryRecord]) -> list[Mem
 
 # Raised when the same tables may give other findings; part of the stage's inputs.
 TOLD_VERSION = "1"
-# What a link states, by its type. `has` between memories is a plain link, as in a text.
 # What a link states, by its type. `has` between memories is a plain link, as in a text.
 LINK_RELATIONS: Mapping[str, StatedRelation] = {
     SUPERSEDES: "supersedes", PART_OF: "part_of", SEE_ALSO: "has", RESOLVED_BY: "resolved_by",

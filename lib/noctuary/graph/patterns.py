@@ -167,7 +167,7 @@ class _Reader:
         phrase = phrase_after(self.content, self.tokens, place, index)
         return phrase and self.side(phrase)
 
-    def objects(self, place: int) -> list[Side]:
+    def objects(self, place: int, most: int = OBJECTS_MAX) -> list[Side]:
         """Return the objects of a list that begins at an offset.
 
         A further one counts only where the list or the clause ends after it: in "depends on A and
@@ -175,7 +175,7 @@ class _Reader:
         """
         first = self.object(place)
         found = [] if first is None else [first]
-        while found and len(found) < OBJECTS_MAX:
+        while found and len(found) < most:
             index = bisect_left(self.starts, found[-1].end)
             place = self.starts[index] if index < len(self.tokens) else found[-1].end
             gap = self.content[found[-1].end : place]
@@ -368,15 +368,13 @@ def _left_out(reader: _Reader, index: int, *, personal: bool) -> Side | None:
     return Side(surface, NO_SPAN, NO_SPAN) if surface else None
 
 
-def _plain(relation: StatedRelation, *, reverse: bool = False, several: bool = False) -> _Read:
+def _plain(relation: StatedRelation, *, reverse: bool = False, most: int = 1) -> _Read:
     """Return a reader of `subject verb object` about things."""
 
     def read(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
         subject = reader.subject(index) or _left_out(reader, index, personal=False)
-        things = reader.objects(cue.end()) if several else [reader.object(cue.end())]
-        for thing in things:
-            if thing is not None:
-                yield from _of_things(subject, relation, thing, cue, reverse)
+        for thing in reader.objects(cue.end(), most):
+            yield from _of_things(subject, relation, thing, cue, reverse)
 
     return read
 
@@ -399,18 +397,18 @@ def _of_things(
 def _requires(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
     subject = reader.subject(index)
     if subject is None or subject.surface not in (reader.holder, USER, USER.capitalize()):
-        yield from _plain("depends_on", several=True)(reader, index, cue)
+        yield from _plain("depends_on", most=OBJECTS_MAX)(reader, index, cue)
 
 
-def _personal(relation: StatedRelation, *, proper: bool, several: bool = False) -> _Read:
+def _personal(relation: StatedRelation, *, proper: bool, most: int = 1) -> _Read:
     """Return a reader of `somebody verb object`; `proper` asks for a capitalised object."""
 
     def read(reader: _Reader, index: int, cue: re.Match[str]) -> Iterator[Statement]:
         subject = reader.subject(index) or _left_out(reader, index, personal=True)
         if subject is None or not reader.is_person(subject) or _is_noun(reader, index, subject):
             return
-        for thing in reader.objects(cue.end()) if several else [reader.object(cue.end())]:
-            if thing is not None and (reader.is_proper(thing) or not proper):
+        for thing in reader.objects(cue.end(), most):
+            if reader.is_proper(thing) or not proper:
                 yield _statement(subject, relation, thing, cue)
 
     return read
@@ -580,13 +578,13 @@ _TABLE: tuple[tuple[str, str, _Read], ...] = (
     ("no", rf"no\slonger\s{_USING}", _no_longer),
     ("is are", r"\w+\snow(?=\s)(?:\s(?:called|named|known\sas)(?=\s))?", _is_now),
     ("depends depend relies rely",
-     r"\w+\s(?:(?:heavily|only|also|directly)\s)?on(?=\s)", _plain("depends_on", several=True)),
+     r"\w+\s(?:(?:heavily|only|also|directly)\s)?on(?=\s)", _plain("depends_on", most=OBJECTS_MAX)),
     ("requires require", r"\w+(?=\s)", _requires),
     ("is are was were", rf"\w+\s{_STILL}(?:an?\s)?part\sof(?=\s)", _plain("part_of")),
     ("belongs belong", r"\w+\sto(?=\s)", _plain("part_of")),
     ("is was am im", r"[\w'’]+\san?(?=\s)", _is_a),
     ("prefers prefer",
-     r"\w+(?:\s(?:to\suse|using))?(?=\s)", _personal("prefers", proper=False, several=True)),
+     r"\w+(?:\s(?:to\suse|using))?(?=\s)", _personal("prefers", proper=False, most=OBJECTS_MAX)),
     ("likes like", r"\w+(?=\s)", _likes_better),
     ("works work working",
      r"\w+\s(?:at(?=\s)|for(?=\s(?:an?\s|the\s|(?-i:[A-Z]))))",

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 # The file of the contributions: one DuckDB database, rebuilt whenever it is not ours.
 
 # Of the tables and of what is stored in them; another one means that the file is rebuilt.
-STATE_VERSION = f"2:{EXTRACTOR_VERSION}:{hash_text(*KINDS)[:8]}"
+STATE_VERSION = f"3:{EXTRACTOR_VERSION}:{hash_text(*KINDS)[:8]}"
 # What DuckDB may hold before it spills, where no setting says; more keeps the sorts of a million
 # memories in memory.
 MEMORY_MB = 2_048
@@ -66,14 +66,13 @@ CREATE TABLE found (mid BIGINT, role UTINYINT, kind UTINYINT, look TINYINT, name
     start INTEGER, stop INTEGER, surface VARCHAR);
 CREATE TABLE stated (mid BIGINT, subject VARCHAR, relation VARCHAR, object VARCHAR,
     start INTEGER, stop INTEGER, subject_surface VARCHAR, object_surface VARCHAR);
-CREATE TABLE stated_end (mid BIGINT, name VARCHAR, start INTEGER, stop INTEGER, surface VARCHAR);
 CREATE TABLE alias (mid BIGINT, alias VARCHAR, canonical VARCHAR, detail VARCHAR);
 CREATE TABLE word (mid BIGINT, word UINTEGER);
 CREATE TABLE dictionary (name VARCHAR, cased BOOLEAN);
 CREATE TABLE matched (mid BIGINT, name VARCHAR, start INTEGER, stop INTEGER, surface VARCHAR);
 CREATE TABLE meta (version VARCHAR, has_leftovers BOOLEAN);
 """
-_OWN_TABLES = ("memory", "found", "stated", "stated_end", "alias", "word", "matched")
+_OWN_TABLES = ("memory", "found", "stated", "alias", "word", "matched")
 
 
 def open_database(path: Path, memory_mb: int = MEMORY_MB) -> DuckDBPyConnection:
@@ -302,16 +301,13 @@ class GraphState:
         load: Load,
     ) -> None:
         mids, extractions = count(first), iter(load(fresh.tolist()))
-        columns = ("position", "memory_id", "content")
-        for batch in take_columns(records, fresh, columns):
-            rows: dict[str, Rows] = {table: [] for table in _OWN_TABLES[:5]}
-            texts = (batch.column(name).to_pylist() for name in columns)
-            for position, memory_id, content in zip(*texts, strict=True):
+        for batch in take_columns(records, fresh, ("position", "memory_id")):
+            rows: dict[str, Rows] = {table: [] for table in ("memory", "found", "stated", "alias")}
+            for position, memory_id in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                 mid, extraction = next(mids), next(extractions)
                 rows["memory"].append((mid, memory_id, keys[position]))
                 rows["found"] += ((mid, *_found_row(item)) for item in extraction.found)
                 rows["stated"] += ((mid, *item) for item in extraction.stated)
-                rows["stated_end"] += ((mid, *end) for end in _ends_of(content, extraction.stated))
                 rows["alias"] += ((mid, *alias) for alias in extraction.aliases)
             for table, found in rows.items():
                 self._insert(table, found)
@@ -464,24 +460,6 @@ def _found_row(item: Found) -> tuple[int, int, int | None, str, int, int, str]:
     return _ROLE_CODES[role], _KIND_CODES[kind], look, name, start, end, surface
 
 
-def _ends_of(content: str, stated: Iterable[Stated]) -> Iterator[tuple[str, int, int, str]]:
-    """Yield name, span and surface of both ends of every statement between two names.
-
-    The span is that of the surface inside the statement, the first for the subject and the last for
-    the object; NO_SPAN where it does not stand there as such.
-    """
-    for item in stated:
-        if not item.subject or not item.object or "#" in (item.subject[0], item.object[0]):
-            continue  # about a memory itself
-        where = (item.start, item.end) if item.start >= 0 else (0, 0)
-        for name, surface, find in (
-            (item.subject, item.subject_surface, content.find),
-            (item.object, item.object_surface, content.rfind),
-        ):
-            start, text = find(surface, *where) if surface else NO_SPAN, surface or name
-            yield name, start, start + len(text) if start >= 0 else NO_SPAN, text
-
-
 def search_texts(
     texts: Iterable[tuple[int, str, Collection[str]]], dictionary: Dictionary, *, words: bool
 ) -> dict[str, Rows]:
@@ -621,8 +599,8 @@ _PLACE = """
 CREATE OR REPLACE TEMP TABLE place AS
 SELECT memory.mid, current.* EXCLUDE (memory_id, key) FROM memory JOIN current USING (memory_id)
 """
-# A statement makes its ends concepts, but counts as a mention only where the memory does not hold
-# the name anyway.
+# A statement between two names makes them concepts, but counts as a mention only where the memory
+# does not hold the name anyway: where the store and not the text states it.
 _HOLDING = f"""
 CREATE OR REPLACE TEMP TABLE holding AS
 WITH own AS (
@@ -632,8 +610,12 @@ WITH own AS (
     SELECT place.position, {_MENTIONS}, {_NAME}, name, start, stop, surface, true
     FROM matched JOIN place USING (mid)
 ), ends AS (
-    SELECT DISTINCT place.position, {_MENTIONS}, {_STATED}, name, start, stop, surface, false
-    FROM stated_end JOIN place USING (mid)
+    SELECT DISTINCT position, {_MENTIONS}, {_STATED}, name, {NO_SPAN}, {NO_SPAN},
+        coalesce(nullif(surface, ''), name), false
+    FROM (SELECT mid, unnest([subject, object]) AS name,
+            unnest([subject_surface, object_surface]) AS surface
+        FROM stated WHERE '' NOT IN (subject, object) AND '#' NOT IN (subject[1], object[1]))
+    JOIN place USING (mid)
 )
 SELECT * FROM own
 UNION ALL SELECT * FROM ends WHERE NOT EXISTS (

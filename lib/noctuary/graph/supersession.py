@@ -20,8 +20,6 @@ from noctuary.graph.duplicates import (
     Memory,
     MemoryColumns,
     Moment,
-    NearDuplicates,
-    NearMemo,
     Sighting,
     Timeline,
     find_near_duplicates,
@@ -64,36 +62,28 @@ class Supersessions(NamedTuple):
     # memories): not for recall, but `close_intervals` needs them. Sorted, then by strength.
     others: tuple[Supersession, ...]
     rejected: Mapping[str, int]  # statements and links that came to nothing, by reason, sorted
-    near_memo: NearMemo  # what to hand in as `known_near` next time
-    pairs_asked: int  # pairs of vectors that had to be considered
 
 
 def find_supersessions(
-    corpus: Corpus,
-    canonical_of: Mapping[str, str],
-    vectors: NDArray[np.float32] | None,
-    known_near: NearMemo | None = None,
+    corpus: Corpus, canonical_of: Mapping[str, str], vectors: NDArray[np.float32] | None
 ) -> Supersessions:
     """Return which memories are superseded; the order of the input makes no difference.
 
-    `vectors` are unit rows by position, (n, d), None leaves near duplicates out; `known_near` is
-    the `near_memo` of an earlier call with vectors of the same encoder.
+    `vectors` are unit rows by position, (n, d); None leaves near duplicates out.
     """
     memories = corpus.columns
-    near = NearDuplicates((), {}, 0)
-    if vectors is not None:
-        if vectors.ndim != 2 or len(vectors) < len(memories):
-            raise ValueError(
-                f"found vectors of shape {vectors.shape}, expected ({len(memories)}, d): one row "
-                "per position"
-            )
-        near = find_near_duplicates(memories, vectors, known_near)
+    if vectors is not None and (vectors.ndim != 2 or len(vectors) < len(memories)):
+        raise ValueError(
+            f"found vectors of shape {vectors.shape}, expected ({len(memories)}, d): one row per "
+            "position"
+        )
     rejected: Counter[str] = Counter()
     links = [
         *explicit_links(corpus, canonical_of, rejected),
         *value_links(corpus.stating, canonical_of, rejected),
     ]
-    for older, newer, similarity in near.pairs:
+    near = [] if vectors is None else find_near_duplicates(memories, vectors)
+    for older, newer, similarity in near:
         confidence = confidence_of(similarity, _age_gap_days(older, newer, memories))
         reason, evidence = "near_duplicate", Evidence(newer, NO_SPAN, NO_SPAN)
         if memories.marks[older] != memories.marks[newer]:
@@ -114,8 +104,7 @@ def find_supersessions(
         )  # fmt: skip
 
     found = tuple(to_row(chosen[older]) for older in sorted(chosen))
-    counts = dict(sorted(rejected.items()))
-    return Supersessions(found, tuple(map(to_row, others)), counts, near.memo, near.asked)
+    return Supersessions(found, tuple(map(to_row, others)), dict(sorted(rejected.items())))
 
 
 def _age_gap_days(older: int, newer: int, memories: MemoryColumns) -> int:
@@ -299,8 +288,8 @@ class _Subjects:
         own = set[str]().union(*self._names(memory.extraction))
         tells_of_itself = thing in own and subject and subject not in own
         if stated.object == ID_MARK or tells_of_itself:
-            lines = self._of(at.user, subject)
-            newer = next((p for line in lines for p in line.later(at)), None)
+            afters = (line.first_after(at) for line in self._of(at.user, subject))
+            newer = next((p for p in afters if p is not None), None)
             return "no_target" if newer is None else (at.position, newer, _BY_SUBJECT)
         confidence = _BY_SUBJECT if not subject or subject in own else _BY_OBJECT_ONLY
         befores = (line.last_before(at) for line in self._of(at.user, thing))
@@ -400,7 +389,8 @@ def _slot(stated: Stated, content: str) -> tuple[str, str, bool] | None:
     preference = read_preference(stated.object, "" if rest is None else fold_name(rest.group()))
     if preference is None:
         return None
-    return f"prefers {preference.topic}", preference.value, not preference.is_stated
+    topic, value, is_stated = preference
+    return f"prefers {topic}", value, not is_stated
 
 
 def _word_count(folded: str) -> int:
@@ -421,30 +411,23 @@ _STARTS = tuple(f"{word} " for word in (*_CONTRASTS, *_PURPOSES))
 _DENIALS = frozenset({"not", "no", "never", "without", "longer", "isnt", "off", "non"})
 
 
-class Preference(NamedTuple):
-    """A topic and what is preferred there."""
+def read_preference(name: str, after: str = "") -> tuple[str, str, bool] | None:
+    """Return topic and value of a folded object and the rest of its clause, or None.
 
-    topic: str  # what two preferences must share to contradict each other
-    value: str
-    is_stated: bool  # False where the topic is only the last word ("dark theme", "light theme")
-
-
-def read_preference(name: str, after: str = "") -> Preference | None:
-    """Return topic and value of a folded object and the rest of its clause, or None."""
+    The last is False where the topic is only the last word ("dark theme", "light theme").
+    """
     whole = f"{name} {after}" if after.startswith(_STARTS) else name
     for word in _CONTRASTS:
         value, _, other = whole.partition(f" {word} ")
         if other:
             # Both ways round it is one question: tea or coffee.
-            return Preference("|".join(sorted((value, other))), value, is_stated=True)
+            return "|".join(sorted((value, other))), value, True
     for word in _PURPOSES:
         value, _, purpose = whole.partition(f" {word} ")
         if purpose:
-            return Preference(f"{word} {purpose}", value, is_stated=True)
+            return f"{word} {purpose}", value, True
     value, _, head = name.rpartition(" ")
-    if not value or head in FUNCTION_WORDS:
-        return None
-    return Preference(head, value, is_stated=False)
+    return None if not value or head in FUNCTION_WORDS else (head, value, False)
 
 
 def restates(one: str, other: str) -> bool:
@@ -537,7 +520,8 @@ class _Group:
                 for p in self._by_wing.get(wing, ())
                 if not any(restates(older.value, said) for said in self._said[p])
             )
-        return next((self._ending[position] for position in self._lines[key].later(at)), None)
+        newer = self._lines[key].first_after(at)
+        return None if newer is None else self._ending[newer]
 
 
 def _confidence(older: Statement, newer: Statement) -> int:

@@ -12,11 +12,6 @@ from noctuary.core.errors import StoreError
 from noctuary.core.files import replace_with
 
 Role = Literal["about", "mentions", "author", "speaker"]
-Relation = Literal[
-    "mentions_subject", "mentions_tag", "next_turn", "previous_turn", "part_of", "see_also",
-    "resolved_by",
-]  # fmt: skip
-
 # What a text may state between two concepts: `subject relation object`. Only a store's own edges
 # (`noctuary.graph.llm`) are `related_to`: their relation has no word here.
 StatedRelation = Literal[

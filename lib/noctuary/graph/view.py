@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -104,7 +104,7 @@ class GraphSource:
         return self.query(f"{sql} (SELECT value FROM json_each(?))", [wanted])
 
     def column(self, name: str, positions: Iterable[int]) -> dict[int, Any]:
-        """Return a column of some memories, by position."""
+        """Return a column of some memories, by position: moments in microseconds or UNDATED_US."""
         sql = f"SELECT position, {name} FROM memories WHERE position IN"
         return dict(self.query_in(sql, map(int, positions)))
 
@@ -112,14 +112,6 @@ class GraphSource:
         """Return the public id of each position."""
         found = self.column("memory_id", positions)
         return {p: int(i) for p, i in found.items()} if self.ids_are_integers else found
-
-    def contents(self, positions: Iterable[int]) -> dict[int, str]:
-        """Return the text of each position."""
-        return self.column("content", positions)
-
-    def created_at_us(self, positions: Iterable[int]) -> dict[int, int]:
-        """Return when each position came about, in microseconds; UNDATED_US where unknown."""
-        return self.column("created_at_us", positions)
 
     def rows_of(self, ordinal: int) -> slice:
         """Return where the mentions of a concept lie."""
@@ -285,7 +277,7 @@ class NameBook:
         """Return how often each spelling stands in a memory that may be seen."""
         source = self.source
         places = source.places(ordinal, source.allowed)[:SURFACES_READ]
-        contents = source.contents(p for p, _, start, _ in places if start >= 0)
+        contents = source.column("content", (p for p, _, start, _ in places if start >= 0))
         sql = f"SELECT position, {_AUTHOR_FIELDS} FROM memories WHERE position IN"
         authored = source.query_in(sql, (p for p, _, start, _ in places if start < 0))
         fields = {position: "\n".join(filter(None, values)) for position, *values in authored}
@@ -365,7 +357,7 @@ def _as_seen(
     positions = tuple(p for p in stated_by if source.seen[p])
     if len(positions) < len(stated_by):
         weight = 1.0 - 1.0 / (1.0 + len(positions))
-        valid_from = min(source.created_at_us(positions).values())
+        valid_from = min(source.column("created_at_us", positions).values())
     if source.known_at_us is not None and (retracted or 0) > source.known_at_us:
         valid_to = None
     ended = () if valid_to is None else ((p, valid_to) for p in stated_by)
@@ -384,20 +376,15 @@ BEFORE_CHARACTERS = 60  # kept of the line before the evidence; less keeps one r
 LINE_CHARACTERS = 160  # longest line; of longer ones the part around the evidence is kept
 
 
-class Line(NamedTuple):
-    """A line of a memory, with nothing in it that steers a terminal."""
+def evidence_line(content: str, start: int, end: int) -> tuple[str, list[int] | None]:
+    """Return the line of a content that holds a span, and the span in it, steering no terminal.
 
-    text: str  # at most about LINE_CHARACTERS
-    start: int = -1  # first character of the evidence in it, or -1
-    end: int = -1
-
-
-def evidence_line(content: str, start: int, end: int) -> Line:
-    """Return the line of a content that holds a span; without one (start < 0), the first line."""
+    Without a span (start < 0) it is the first line, and the span is None.
+    """
     if not 0 <= start < end <= len(content):
         first = next(filter(None, map(clean, content.split("\n"))), "")
         fits = len(first) <= LINE_CHARACTERS
-        return Line(first if fits else first[:LINE_CHARACTERS].rstrip() + ELLIPSIS)
+        return first if fits else first[:LINE_CHARACTERS].rstrip() + ELLIPSIS, None
     begin = content.rfind("\n", 0, start) + 1
     stop = content.find("\n", end)
     before = clean(content[begin:start] + "|")[:-1]
@@ -408,139 +395,13 @@ def evidence_line(content: str, start: int, end: int) -> Line:
     room = max(0, LINE_CHARACTERS - len(before) - len(inside))
     if len(after) > room:
         after = after[:room].rstrip() + ELLIPSIS
-    return Line(before + inside + after, len(before), len(before) + len(inside))
+    return before + inside + after, [len(before), len(before) + len(inside)]
 
 
-# One concept with everything around it: plain values that texts, charts and JSON are made of.
-#
-# Moments are microseconds since the epoch; None where there is none. Ids are the source's own.
+# One concept with everything around it, as the plain values that `--json` prints and that texts and
+# charts are made of: moments are ISO-8601 or None, ids the source's own.
 
-
-@dataclass(frozen=True)
-class View:
-    """What is shown; `to_json` gives it as plain values."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values: moments as ISO-8601, a span as one, no ordinals."""
-        found: dict[str, Any] = {}
-        for field in fields(self):
-            name, value = field.name, getattr(self, field.name)
-            if name.endswith("_us"):
-                found[name.removesuffix("_us")] = iso(value)
-            elif name in ("start", "end") and isinstance(value, int):
-                found["span"] = None if value < 0 else [*found.get("span", ()), value]
-            elif name == "outward":
-                found["direction"] = "out" if value else "in"
-            elif not name.endswith("ordinal"):
-                found[_JSON_NAMES.get(name, name)] = _plain(value)
-        return found
-
-
-_JSON_NAMES = {"memory_id": "id", "start": "from", "end": "to"}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, View):
-        return value.to_json()
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    return value
-
-
-@dataclass(frozen=True)
-class MergeView(View):
-    """Two names that are one concept, and why; as `noctuary.graph.tables.Merge`."""
-
-    name: str
-    canonical: str
-    reason: str
-    score: float
-    detail: str
-
-
-@dataclass(frozen=True)
-class MemoryView(View):
-    """One memory that holds the concept."""
-
-    memory_id: MemoryId
-    created_at_us: int
-    role: str  # its strongest
-    line: str  # of its content: the one that holds the evidence, else the first
-    start: int  # first character of the evidence in the line, or -1 for an author field
-    end: int
-    replaced_by: MemoryId | None  # the memory that superseded it
-    replaced_at_us: int | None
-
-
-@dataclass(frozen=True)
-class RelationView(View):
-    """A `SeenRelation` from the side of one of its concepts."""
-
-    relation: str
-    outward: bool  # whether the concept is its subject
-    other: str  # name of the other concept
-    other_ordinal: int
-    weight: float
-    evidence: tuple[MemoryId, ...]
-    valid_from_us: int
-    valid_to_us: int | None
-    closed_by: MemoryId | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**super().to_json(), "open": self.valid_to_us is None}
-
-
-@dataclass(frozen=True)
-class NeighbourView(View):
-    """A concept that the same memories hold."""
-
-    name: str
-    ordinal: int
-    kind: str
-    shared: int  # memories that hold both
-    held: int  # memories that hold it
-    score: float  # shared / held ** SPECIFICITY_POWER
-
-
-@dataclass(frozen=True)
-class StepView(View):
-    """A memory that others lead to over the concept."""
-
-    memory_id: MemoryId
-    created_at_us: int
-    line: str  # its first
-    relation: str  # the type of the strongest step
-    sources: int  # number of memories that lead there
-    weight: float  # the strongest step's, in (0, 1]
-
-
-@dataclass(frozen=True)
-class ConceptView(View):
-    """One concept with everything around it; lists are cut to a limit, totals are not."""
-
-    name: str
-    kind: str  # its strongest
-    concept_id: str  # 16 hex digits
-    aliases: tuple[str, ...]  # sorted
-    held: int  # memories that hold it
-    roles: dict[str, int]  # number of those memories by role, strongest role first
-    merges: tuple[MergeView, ...]
-    memories: tuple[MemoryView, ...]  # by role, then newest first
-    relations: tuple[RelationView, ...]  # open ones first, then the newest
-    neighbours: tuple[NeighbourView, ...]  # best score first
-    steps: tuple[StepView, ...]  # most sources first
-    totals: dict[str, int]  # length of each list before it was cut, by name
-    as_of_us: int | None = None  # the moment of valid time that is shown, or None for now
-    known_at_us: int | None = None  # the moment of transaction time, or None for now
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        found = super().to_json()
-        concept = {name: found.pop(name) for name in ("name", "kind", "concept_id", "aliases")}
-        concept |= {"memories": found.pop("held"), "roles": found.pop("roles")}
-        return {"concept": concept, **found}
-
+Shown = dict[str, Any]
 
 _DIGITS = 6  # of weights and scores
 
@@ -549,8 +410,8 @@ _DIGITS = 6  # of weights and scores
 SPECIFICITY_POWER = 0.5
 
 
-def describe_concept(source: GraphSource, book: NameBook, ordinal: int, limit: int) -> ConceptView:
-    """Return a concept that `book.find` found, its lists cut to a limit (>= 0)."""
+def describe_concept(source: GraphSource, book: NameBook, ordinal: int, limit: int) -> Shown:
+    """Return a concept that `book.find` found, its lists cut to a limit (>= 0), not its totals."""
     names = book.names(ordinal)
     if names is None:
         raise ValueError(f"found concept {ordinal}, expected one that may be seen")
@@ -561,39 +422,39 @@ def describe_concept(source: GraphSource, book: NameBook, ordinal: int, limit: i
     best: dict[int, tuple[int, int, int, int]] = {}
     for place in sorted(seen, key=lambda at: (at[1], at[2] < 0, at[2])):
         best.setdefault(place[0], place)
-    created = source.created_at_us(best)
+    created = source.column("created_at_us", best)
     places = sorted(best.values(), key=lambda at: (at[1], -created[at[0]], at[0]))
-    sql = "SELECT name, canonical, reason, score, detail FROM merges WHERE canonical IN"
-    merges = [MergeView(*row) for row in sorted(source.query_in(sql, sorted(names.folded)))]
-    merges = [merge for merge in merges if names.may_tell(merge.name, merge.canonical)]
-    found = stated_relations(source, [ordinal])
-    relations = sorted(relation_views(source, ordinal, found, book.shown), key=_openness)
+    sql = f"SELECT {_MERGE_COLUMNS} FROM merges WHERE canonical IN"
+    merges = [_merge(*row) for row in sorted(source.query_in(sql, sorted(names.folded)))]
+    merges = [merge for merge in merges if names.may_tell(merge["name"], merge["canonical"])]
+    said = [(r, book.shown(_other(r, ordinal))) for r in stated_relations(source, [ordinal])]
+    relations = [(r, name) for r, name in said if name is not None]
+    relations.sort(key=lambda at: (*_openness(at[0], ordinal), at[1]))
     neighbours, neighbour_count = _neighbours(source, book, ordinal, limit)
     steps, step_count = _steps(source, ordinal, limit)
-    return ConceptView(
-        name=names.shown,
-        kind=str(kind),
-        concept_id=str(concept_id),
-        aliases=names.aliases,
-        held=len(places),
-        roles={ROLES[code]: counts[code] for code in sorted(counts)},
-        merges=tuple(merges),
-        memories=_memories(source, places[:limit], created),
-        relations=tuple(relations[:limit]),
-        neighbours=neighbours,
-        steps=steps,
-        totals={
+    return {
+        "concept": {
+            "name": names.shown, "kind": str(kind), "concept_id": str(concept_id),
+            "aliases": list(names.aliases), "memories": len(places),
+            "roles": {ROLES[code]: counts[code] for code in sorted(counts)},
+        },
+        "merges": merges,
+        "memories": _memories(source, places[:limit], created),
+        "relations": show_relations(source, ordinal, relations[:limit]),
+        "neighbours": neighbours,
+        "steps": steps,
+        "totals": {
             "merges": len(merges), "memories": len(places), "relations": len(relations),
             "neighbours": neighbour_count, "steps": step_count,
         },
-        as_of_us=source.as_of_us,
-        known_at_us=source.known_at_us,
-    )  # fmt: skip
+        "as_of": iso(source.as_of_us),
+        "known_at": iso(source.known_at_us),
+    }  # fmt: skip
 
 
 def _memories(
     source: GraphSource, places: Sequence[tuple[int, int, int, int]], created: Mapping[int, int]
-) -> tuple[MemoryView, ...]:
+) -> list[Shown]:
     positions = [position for position, *_ in places]
     # When and by which newest memory that may be seen each of them was replaced.
     replaced: dict[int, tuple[int, int]] = {}
@@ -603,44 +464,48 @@ def _memories(
         if happened and source.allowed[newer]:
             replaced[older] = max(replaced.get(older, (when, newer)), (when, newer))
     ids = source.ids([*positions, *(newer for _, newer in replaced.values())])
-    contents = source.contents(positions)
-    found: list[MemoryView] = []
+    contents = source.column("content", positions)
+    found: list[Shown] = []
     for position, role, start, end in places:
         when, newer = replaced.get(position, (None, None))
-        line = evidence_line(contents[position], start, end)
-        by = None if newer is None else ids[newer]
-        found.append(MemoryView(ids[position], created[position], ROLES[role], *line, by, when))
-    return tuple(found)
+        line, span = evidence_line(contents[position], start, end)
+        found.append({
+            "id": ids[position], "created_at": iso(created[position]), "role": ROLES[role],
+            "line": line, "span": span, "replaced_by": None if newer is None else ids[newer],
+            "replaced_at": iso(when),
+        })  # fmt: skip
+    return found
 
 
-def relation_views(
-    source: GraphSource,
-    ordinal: int,
-    found: Sequence[SeenRelation],
-    name_of: Callable[[int], str | None],
-) -> list[RelationView]:
-    """Return relations as seen from one of their concepts, where the other may be named."""
-    closers = (r.closer for r in found if r.closer is not None)
-    ids = source.ids([*closers, *(p for r in found for p in r.positions)])
-    views: list[RelationView] = []
-    for r in found:
-        outward = r.src == ordinal
-        other = r.dst if outward else r.src
-        if (name := name_of(other)) is not None:
-            said = tuple(ids[p] for p in r.positions)
-            times = r.valid_from_us, r.valid_to_us, None if r.closer is None else ids[r.closer]
-            weight = round(r.weight, _DIGITS)
-            views.append(RelationView(r.relation, outward, name, other, weight, said, *times))
-    return views
+def show_relations(
+    source: GraphSource, ordinal: int, named: Sequence[tuple[SeenRelation, str]]
+) -> list[Shown]:
+    """Return relations as seen from one of their concepts, each given with the other's name."""
+    closers = (r.closer for r, _ in named if r.closer is not None)
+    ids = source.ids([*closers, *(p for r, _ in named for p in r.positions)])
+    return [
+        {
+            "relation": r.relation, "direction": "out" if r.src == ordinal else "in", "other": name,
+            "weight": round(r.weight, _DIGITS), "evidence": [ids[p] for p in r.positions],
+            "valid_from": iso(r.valid_from_us), "valid_to": iso(r.valid_to_us),
+            "closed_by": None if r.closer is None else ids[r.closer],
+            "open": r.valid_to_us is None,
+        }
+        for r, name in named
+    ]  # fmt: skip
 
 
-def _openness(v: RelationView) -> tuple[bool, int, str, bool, str]:
-    return v.valid_to_us is not None, -v.valid_from_us, v.relation, not v.outward, v.other
+def _other(r: SeenRelation, ordinal: int) -> int:
+    return r.dst if r.src == ordinal else r.src
+
+
+def _openness(r: SeenRelation, ordinal: int) -> tuple[bool, int, str, bool]:
+    return r.valid_to_us is not None, -r.valid_from_us, r.relation, r.src != ordinal
 
 
 def _neighbours(
     source: GraphSource, book: NameBook, ordinal: int, limit: int
-) -> tuple[tuple[NeighbourView, ...], int]:
+) -> tuple[list[Shown], int]:
     """Return the neighbours that may be named, best score first, and how many there are in all."""
     member = np.zeros(source.seen.size, dtype=np.bool_)
     member[source.holders(ordinal)] = True
@@ -651,15 +516,23 @@ def _neighbours(
     scores = np.zeros(shared.size)
     scores[beside] = shared[beside] / held[beside] ** SPECIFICITY_POWER
     best_first = beside[np.lexsort((beside, -shared[beside], -scores[beside]))].tolist()
-    views: list[NeighbourView] = []
-    for other, name in book.named(best_first, limit):
-        ((kind,),) = source.query("SELECT kind FROM concepts WHERE ordinal = ?", [other])
-        counted = int(shared[other]), int(held[other]), round(float(scores[other]), _DIGITS)
-        views.append(NeighbourView(name, other, str(kind), *counted))
-    return tuple(views), int(beside.size)
+    named = list(book.named(best_first, limit))
+    kinds = dict(
+        source.query_in(
+            "SELECT ordinal, kind FROM concepts WHERE ordinal IN", (i for i, _ in named)
+        )
+    )
+    found = [
+        {
+            "name": name, "kind": str(kinds[i]), "shared": int(shared[i]), "held": int(held[i]),
+            "score": round(float(scores[i]), _DIGITS),
+        }
+        for i, name in named
+    ]  # fmt: skip
+    return found, int(beside.size)
 
 
-def _steps(source: GraphSource, ordinal: int, limit: int) -> tuple[tuple[StepView, ...], int]:
+def _steps(source: GraphSource, ordinal: int, limit: int) -> tuple[list[Shown], int]:
     """Return the memories that steps over a concept reach, and how many there are in all."""
     chosen = source.steps_that_hold
     chosen = chosen[source.steps["concepts"][chosen] == ordinal]
@@ -673,55 +546,51 @@ def _steps(source: GraphSource, ordinal: int, limit: int) -> tuple[tuple[StepVie
     sources = np.unique(pairs[0], return_counts=True)[1]
     ranked = np.lexsort((positions, -weights[best], -sources))[:limit].tolist()
     shown = positions[ranked].tolist()
-    ids, contents, created = source.ids(shown), source.contents(shown), source.created_at_us(shown)
-    views = tuple(
-        StepView(
-            memory_id=ids[position],
-            created_at_us=created[position],
-            line=evidence_line(contents[position], -1, -1).text,
-            relation=source.relations[int(relations[best[i]])],
-            sources=int(sources[i]),
-            weight=round(float(weights[best[i]]), _DIGITS),
-        )
+    ids, contents = source.ids(shown), source.column("content", shown)
+    created = source.column("created_at_us", shown)
+    found = [
+        {
+            "id": ids[position], "created_at": iso(created[position]),
+            "line": evidence_line(contents[position], -1, -1)[0],
+            "relation": source.relations[int(relations[best[i]])], "sources": int(sources[i]),
+            "weight": round(float(weights[best[i]]), _DIGITS),
+        }
         for i, position in zip(ranked, shown, strict=True)
-    )
-    return views, int(positions.size)
+    ]  # fmt: skip
+    return found, int(positions.size)
 
 
 # Merge decisions, and the most connected concepts.
 
+_MERGE_COLUMNS = "merges.name, canonical, reason, score, detail"
 
-def list_merges(source: GraphSource, book: NameBook) -> list[MergeView]:
+
+def list_merges(source: GraphSource, book: NameBook) -> list[Shown]:
     """Return every merge whose two names may be seen, by canonical name, then name."""
     rows = source.query(
-        "SELECT merges.name, canonical, reason, score, detail, ordinal FROM merges "
+        f"SELECT {_MERGE_COLUMNS}, ordinal FROM merges "
         "JOIN concept_names ON concept_names.name = merges.canonical"
     )
-    pairs = [(MergeView(*row), book.names(ordinal)) for *row, ordinal in rows]
-    found = [m for m, names in pairs if names is not None and names.may_tell(m.name, m.canonical)]
-    return sorted(found, key=lambda m: (m.canonical, m.name))
+    found = [
+        {**_merge(name, canonical, *why), "undo": undo_line(name, canonical)}
+        for name, canonical, *why, ordinal in rows
+        if (names := book.names(ordinal)) is not None and names.may_tell(name, canonical)
+    ]
+    return sorted(found, key=lambda m: (m["canonical"], m["name"]))
 
 
-def undo_line(merge: MergeView) -> str:
+def _merge(*row: Any) -> Shown:
+    return dict(zip(("name", "canonical", "reason", "score", "detail"), row, strict=True))
+
+
+def undo_line(name: str, canonical: str) -> str:
     """Return the line of `merges.toml` that keeps two names apart from the next night on."""
-    pair = ", ".join(json.dumps(name, ensure_ascii=False) for name in (merge.name, merge.canonical))
-    return f"never = [[{pair}]]"
-
-
-@dataclass(frozen=True)
-class TopView(View):
-    """A concept and how it is connected."""
-
-    name: str
-    kind: str
-    memories: int  # that hold it
-    relations: int  # stated ones from or to it that hold
-    steps: int  # between memories, that rest on it and hold
+    return f"never = [{json.dumps([name, canonical], ensure_ascii=False)}]"
 
 
 def top_concepts(
     source: GraphSource, book: NameBook, limit: int, kind: str | None = None
-) -> tuple[TopView, ...]:
+) -> list[Shown]:
     """Return the concepts (of one kind) with most relations and steps, at most `limit`."""
     held, size = source.frequencies, len(source)
     relations = np.zeros(size, dtype=np.int64)
@@ -733,10 +602,13 @@ def top_concepts(
     kinds: dict[int, str] = dict(source.query("SELECT ordinal, kind FROM concepts"))
     chosen = [i for i in np.flatnonzero(held).tolist() if kind in (None, kinds[i])]
     chosen.sort(key=lambda i: (-int(relations[i] + steps[i]), -int(held[i]), i))
-    return tuple(
-        TopView(name, kinds[i], int(held[i]), int(relations[i]), int(steps[i]))
+    return [
+        {
+            "name": name, "kind": kinds[i], "memories": int(held[i]),
+            "relations": int(relations[i]), "steps": int(steps[i]),
+        }
         for i, name in book.named(chosen, limit)
-    )
+    ]  # fmt: skip
 
 
 def kinds_of(source: GraphSource) -> tuple[str, ...]:

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import cached_property
 from itertools import islice, pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.graph.view import (
-    ConceptView,
-    GraphSource,
-    MemoryId,
-    MemoryView,
-    MergeView,
-    NameBook,
-    NeighbourView,
-    RelationView,
-    StepView,
-    TopView,
-    View,
-    relation_views,
-    stated_relations,
-    undo_line,
-)
+from noctuary.core.types import to_micros
+from noctuary.graph.view import GraphSource, NameBook, Shown, show_relations, stated_relations
 from noctuary.graph.walk import ROLES
 from noctuary.text.marks import clean, cut, day, memories, pad, plural, spoken, width
 
@@ -55,50 +40,26 @@ _HUBS_NAMED = 3
 _UNNAMED = "(a name that only hidden memories hold)"
 
 
-@dataclass(frozen=True)
-class HopView(View):
-    """One hop of a path."""
+def find_paths(source: GraphSource, book: NameBook, start: int, goal: int, max_hops: int) -> Shown:
+    """Return the cheapest paths between two concepts of at most `max_hops` hops (>= 1).
 
-    start: str  # name of the concept it leaves
-    end: str
-    # What is stated between the two and holds; empty where shared memories join them.
-    relations: tuple[RelationView, ...]
-    shared: tuple[MemoryId, ...]  # newest memories that hold both; empty beside relations
-    shared_count: int  # how many memories hold both
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**super().to_json(), "type": "stated" if self.relations else "shared_memories"}
-
-
-@dataclass(frozen=True)
-class PathView(View):
-    """How two concepts are connected."""
-
-    start: str  # name of the first concept
-    end: str
-    paths: tuple[tuple[HopView, ...], ...]  # equally cheap, by their names, at most PATHS_SHOWN
-    found: int  # how many there are (at most MAX_WAYS are counted)
-    cost: float  # of each; 0 where there is none
-    max_hops: int  # longest path that was looked for
-    # What cut the search short, in words; with any, "none" means "none was found".
-    bounds: tuple[str, ...]
-
-
-def find_paths(
-    source: GraphSource, book: NameBook, start: int, goal: int, max_hops: int
-) -> PathView:
-    """Return the cheapest paths between two concepts of at most `max_hops` hops (>= 1)."""
+    The first PATHS_SHOWN of equally cheap ones, by their names, are lists of hops; `bounds` say in
+    words what cut the search short: with any, "none" means "none was found".
+    """
 
     def name(ordinal: int) -> str:
         return book.shown(ordinal) or _UNNAMED
 
+    shown: Shown = {
+        "from": name(start), "to": name(goal), "paths": [], "found": 0, "cost": 0.0,
+        "max_hops": max_hops, "bounds": [],
+    }  # fmt: skip
     if start == goal:
-        return PathView(name(start), name(goal), (), 0, 0.0, max_hops, ())
+        return shown
     search = _Search(source, start, goal, max_hops)
     search.run()
     ways = list(islice(search.ways(), MAX_WAYS + 1))
-    bounds: list[str] = []
+    bounds: list[str] = shown["bounds"]
     if search.gave_up:
         bounds.append(f"stopped after looking at {MAX_EXPANDED:,} concepts")
     if search.hubs:
@@ -108,32 +69,27 @@ def find_paths(
         bounds.append(f"walked through only the first {memories(MAX_HOLDERS)} of {named}{rest}")
     if len(ways) > MAX_WAYS:
         bounds.append(f"counted only {MAX_WAYS} of the equally short paths")
+    if not ways:
+        return shown
     ways = sorted(ways[:MAX_WAYS], key=lambda way: ([name(c) for c in way], way))
-    return PathView(
-        name(start),
-        name(goal),
-        paths=tuple(
-            tuple(_hop(source, (a, b), (name(a), name(b))) for a, b in pairwise(way))
-            for way in ways[:PATHS_SHOWN]
-        ),
-        found=len(ways),
-        cost=search.cost() / COST_UNIT if ways else 0.0,
-        max_hops=max_hops,
-        bounds=tuple(bounds),
-    )
+    paths = [[_hop(source, hop, name) for hop in pairwise(way)] for way in ways[:PATHS_SHOWN]]
+    return {**shown, "paths": paths, "found": len(ways), "cost": search.cost() / COST_UNIT}
 
 
-def _hop(source: GraphSource, ends: tuple[int, int], names: tuple[str, str]) -> HopView:
+def _hop(source: GraphSource, ends: tuple[int, int], name: Callable[[int], str]) -> Shown:
+    """Return what is stated between two concepts and holds, else the newest they share."""
     found = stated_relations(source, ends[:1])
     stated = [r for r in found if {r.src, r.dst} == set(ends) and r.holds(source.as_of_us)]
     both = np.intersect1d(source.holders(ends[0]), source.holders(ends[1]))
-    if stated:
-        relations = relation_views(source, ends[0], stated, lambda _: names[1])
-        return HopView(*names, tuple(relations), (), int(both.size))
-    created = source.created_at_us(both.tolist())
+    created = {} if stated else source.column("created_at_us", both.tolist())
     newest = sorted(created, key=lambda p: (-created[p], p))[:EVIDENCE_SHOWN]
-    ids = source.ids(newest)
-    return HopView(*names, (), tuple(ids[p] for p in newest), int(both.size))
+    start, end = map(name, ends)
+    return {
+        "from": start, "to": end,
+        "relations": show_relations(source, ends[0], [(r, end) for r in stated]),
+        "shared": list(map(source.ids(newest).__getitem__, newest)), "shared_count": int(both.size),
+        "type": "stated" if stated else "shared_memories",
+    }  # fmt: skip
 
 
 class _Search:
@@ -238,39 +194,44 @@ _INDENT = "  "
 _ROLE_COLUMNS = max(map(len, ROLES))
 
 
-def concept_lines(view: ConceptView) -> Iterator[str]:
+def concept_lines(shown: Shown) -> Iterator[str]:
     """Yield one concept with everything around it."""
-    yield f"{clean(view.name)}  ({view.kind}, {memories(view.held)})"
-    if view.as_of_us is not None:
-        yield f"{_INDENT}as of {day(view.as_of_us)}"
-    if view.known_at_us is not None:
-        yield f"{_INDENT}as the store knew it on {day(view.known_at_us)}"
-    if view.aliases:
-        yield f"{_INDENT}also: {_first(view.aliases, ALIASES_SHOWN, ', ')}"
-    yield f"{_INDENT}held as: {', '.join(f'{role} {n}' for role, n in view.roles.items())}"
-    for merge in view.merges:
+    concept, totals = shown["concept"], shown["totals"]
+    yield f"{clean(concept['name'])}  ({concept['kind']}, {memories(concept['memories'])})"
+    if shown["as_of"] is not None:
+        yield f"{_INDENT}as of {_day(shown['as_of'])}"
+    if shown["known_at"] is not None:
+        yield f"{_INDENT}as the store knew it on {_day(shown['known_at'])}"
+    if concept["aliases"]:
+        yield f"{_INDENT}also: {_first(concept['aliases'], ALIASES_SHOWN, ', ')}"
+    yield f"{_INDENT}held as: {', '.join(f'{role} {n}' for role, n in concept['roles'].items())}"
+    for merge in shown["merges"]:
         yield f"{_INDENT}merged: {_merge_text(merge)}"
-    yield from _block("memories", map(_memory_line, view.memories), view.totals["memories"])
-    yield from _block("stated relations", _relation_lines(view), view.totals["relations"])
-    yield from _block("near", _neighbour_lines(view.neighbours), view.totals["neighbours"])
-    yield from _block("leads to", map(_step_line, view.steps), view.totals["steps"])
+    yield from _block("memories", map(_memory_line, shown["memories"]), totals["memories"])
+    yield from _block("stated relations", _relation_lines(shown), totals["relations"])
+    yield from _block("near", _neighbour_lines(shown["neighbours"]), totals["neighbours"])
+    yield from _block("leads to", map(_step_line, shown["steps"]), totals["steps"])
 
 
-def _merge_text(merge: MergeView) -> str:
-    why = f"{merge.reason} {merge.score:.2f}"
-    detail = f": {clean(merge.detail)}" if merge.detail else ""
-    return f'"{clean(merge.name)}" is "{clean(merge.canonical)}" ({why}{detail})'
+def _day(moment: str | None) -> str:
+    return day(None if moment is None else to_micros(datetime.fromisoformat(moment)))
 
 
-def _interval_text(relation: RelationView) -> str:
-    since = day(relation.valid_from_us)
-    if relation.valid_to_us is None:
+def _merge_text(merge: Shown) -> str:
+    detail = f": {clean(merge['detail'])}" if merge["detail"] else ""
+    names = f'"{clean(merge["name"])}" is "{clean(merge["canonical"])}"'
+    return f"{names} ({merge['reason']} {merge['score']:.2f}{detail})"
+
+
+def _interval_text(relation: Shown) -> str:
+    since = _day(relation["valid_from"])
+    if relation["open"]:
         return f"since {since}, open"
-    by = "" if relation.closed_by is None else f" by {_id_text(relation.closed_by)}"
-    return f"{since} to {day(relation.valid_to_us)}, closed{by}"
+    by = "" if relation["closed_by"] is None else f" by {_id_text(relation['closed_by'])}"
+    return f"{since} to {_day(relation['valid_to'])}, closed{by}"
 
 
-def _evidence_text(ids: Sequence[MemoryId]) -> str:
+def _evidence_text(ids: Sequence[int | str]) -> str:
     return _first([_id_text(item) for item in ids], EVIDENCE_IDS_SHOWN, " ")
 
 
@@ -280,47 +241,44 @@ def _first(texts: Sequence[str], count: int, between: str) -> str:
     return f"{shown} and {rest} more" if rest > 0 else shown
 
 
-def _id_text(memory_id: MemoryId) -> str:
+def _id_text(memory_id: int | str) -> str:
     return f"[{clean(str(memory_id))}]"
 
 
-def path_lines(view: PathView) -> Iterator[str]:
+def path_lines(shown: Shown) -> Iterator[str]:
     """Yield the paths between two concepts, or that there is none."""
-    start, end = clean(view.start), clean(view.end)
-    if start == end and not view.paths:
+    start, end, paths = clean(shown["from"]), clean(shown["to"]), shown["paths"]
+    if start == end and not paths:
         yield f"{start}: both names mean this one concept"
-    elif not view.paths:
-        found = "found no path" if view.bounds else "there is no path"
-        yield f"{start} to {end}: {found} of at most {plural(view.max_hops, 'hop')}"
-    for number, path in enumerate(view.paths, start=1):
-        which = f", {number} of {view.found}" if view.found > 1 else ""
-        hops = plural(len(path), "hop")
-        yield f"{start} to {end}: {hops}, cost {view.cost:.2f}{which}"
+    elif not paths:
+        found = "found no path" if shown["bounds"] else "there is no path"
+        yield f"{start} to {end}: {found} of at most {plural(shown['max_hops'], 'hop')}"
+    for number, path in enumerate(paths, start=1):
+        which = f", {number} of {shown['found']}" if shown["found"] > 1 else ""
+        yield f"{start} to {end}: {plural(len(path), 'hop')}, cost {shown['cost']:.2f}{which}"
         for hop in path:
             yield from _hop_lines(hop)
-    yield from bound_lines(view)
+    yield from bound_lines(shown)
 
 
-def bound_lines(view: PathView) -> Iterator[str]:
+def bound_lines(shown: Shown) -> Iterator[str]:
     """Yield what cut the search for paths short."""
-    for bound in view.bounds:
-        yield f"! bound: {clean(bound)}"
+    yield from (f"! bound: {clean(bound)}" for bound in shown["bounds"])
 
 
-def top_lines(views: Sequence[TopView]) -> Iterator[str]:
+def top_lines(concepts: Sequence[Shown]) -> Iterator[str]:
     """Yield a table of concepts."""
-    names = _column("concept", [view.name for view in views])
-    kinds = _column("kind", [view.kind for view in views])
-    rows = [("memories", "relations", "steps")]
-    rows += [(f"{v.memories:,}", f"{v.relations:,}", f"{v.steps:,}") for v in views]
+    names = _column("concept", [concept["name"] for concept in concepts])
+    kinds = _column("kind", [concept["kind"] for concept in concepts])
+    counts = ("memories", "relations", "steps")
+    rows = [counts, *([f"{concept[name]:,}" for name in counts] for concept in concepts)]
     for name, kind, (held, relations, steps) in zip(names, kinds, rows, strict=True):
         yield f"{name}  {kind}  {held:>8}  {relations:>9}  {steps:>8}".rstrip()
 
 
-def merge_lines(merges: Sequence[MergeView], total: int, rules_file: str) -> Iterator[str]:
+def merge_lines(merges: Sequence[Shown], total: int, rules_file: str) -> Iterator[str]:
     """Yield merges and how to undo one."""
-    for merge in merges:
-        yield _merge_text(merge)
+    yield from map(_merge_text, merges)
     if total > len(merges):
         yield f"... and {total - len(merges):,} more (--limit)"
     if not merges:
@@ -328,7 +286,7 @@ def merge_lines(merges: Sequence[MergeView], total: int, rules_file: str) -> Ite
         return
     yield ""
     yield f"to undo one, add its pair to `never` in {clean(rules_file)}; it holds from the next"
-    yield f"night on. For the first: {clean(undo_line(merges[0]))}"
+    yield f"night on. For the first: {clean(merges[0]['undo'])}"
 
 
 def _block(title: str, lines: Iterator[str], total: int) -> Iterator[str]:
@@ -336,61 +294,66 @@ def _block(title: str, lines: Iterator[str], total: int) -> Iterator[str]:
     if not total:
         return
     count = f"{len(shown):,} of {total:,}" if len(shown) < total else f"{total:,}"
-    yield ""
-    yield f"{title} ({count})"
-    for line in shown:
-        yield f"{_INDENT}{line}"
+    yield from ("", f"{title} ({count})", *(f"{_INDENT}{line}" for line in shown))
 
 
-def _memory_line(memory: MemoryView) -> str:
-    text = cut(marked(memory), LINE_COLUMNS)
-    role = f"{memory.role:<{_ROLE_COLUMNS}}"
-    line = f"{_id_text(memory.memory_id)}  {day(memory.created_at_us)}  {role}  {text}"
-    if memory.replaced_by is None:
+def _memory_line(memory: Shown) -> str:
+    text = cut(_marked(memory), LINE_COLUMNS)
+    role = f"{memory['role']:<{_ROLE_COLUMNS}}"
+    line = f"{_id_text(memory['id'])}  {_day(memory['created_at'])}  {role}  {text}"
+    if memory["replaced_by"] is None:
         return line
-    return f"{line}  (superseded {day(memory.replaced_at_us)} by {_id_text(memory.replaced_by)})"
+    when = _day(memory["replaced_at"])
+    return f"{line}  (superseded {when} by {_id_text(memory['replaced_by'])})"
 
 
-def marked(memory: MemoryView) -> str:
+def _marked(memory: Shown) -> str:
     """Return the line of a memory with marks around its evidence."""
-    if memory.start < 0:
-        return memory.line
-    before, inside = memory.line[: memory.start], memory.line[memory.start : memory.end]
-    return f"{before}{MARKS[0]}{inside}{MARKS[1]}{memory.line[memory.end :]}"
+    line, span = memory["line"], memory["span"]
+    if span is None:
+        return line
+    start, end = span
+    return f"{line[:start]}{MARKS[0]}{line[start:end]}{MARKS[1]}{line[end:]}"
 
 
-def _relation_lines(view: ConceptView) -> Iterator[str]:
-    verbs = _column("", [spoken(r.relation) for r in view.relations])[1:]
-    others = _column("", [r.other for r in view.relations])[1:]
-    for verb, other, relation in zip(verbs, others, view.relations, strict=True):
-        yield f"{'->' if relation.outward else '<-'} {verb}  {other}  {_said(relation)}"
+def _relation_lines(shown: Shown) -> Iterator[str]:
+    relations = shown["relations"]
+    verbs = _column("", [spoken(r["relation"]) for r in relations])[1:]
+    others = _column("", [r["other"] for r in relations])[1:]
+    for verb, other, relation in zip(verbs, others, relations, strict=True):
+        arrow = "->" if relation["direction"] == "out" else "<-"
+        yield f"{arrow} {verb}  {other}  {_said(relation)}"
 
 
-def _said(relation: RelationView) -> str:
-    return f"{_interval_text(relation)}; said by {_evidence_text(relation.evidence)}"
+def _said(relation: Shown) -> str:
+    return f"{_interval_text(relation)}; said by {_evidence_text(relation['evidence'])}"
 
 
-def _neighbour_lines(neighbours: Sequence[NeighbourView]) -> Iterator[str]:
-    names = _column("", [n.name for n in neighbours])[1:]
-    for name, found in zip(names, neighbours, strict=True):
-        shared = f"shares {found.shared:,} of its {memories(found.held)}"
-        yield f"{found.score:6.2f}  {name}  {found.kind}, {shared}"
+def _neighbour_lines(neighbours: Sequence[Shown]) -> Iterator[str]:
+    names = _column("", [n["name"] for n in neighbours])[1:]
+    for name, near in zip(names, neighbours, strict=True):
+        yield f"{near['score']:6.2f}  {name}  {near['kind']}, {_shares(near)}"
 
 
-def _step_line(step: StepView) -> str:
-    head = f"{_id_text(step.memory_id)}  {day(step.created_at_us)}"
-    return f"{head}  from {memories(step.sources)}  {cut(step.line, LINE_COLUMNS)}"
+def _shares(near: Shown) -> str:
+    return f"shares {near['shared']:,} of its {memories(near['held'])}"
 
 
-def _hop_lines(hop: HopView) -> Iterator[str]:
-    start, end = clean(hop.start), clean(hop.end)
-    for relation in hop.relations:
-        subject, thing = (start, end) if relation.outward else (end, start)
-        yield f"{_INDENT}{subject} --{spoken(relation.relation)}--> {thing}  ({_said(relation)})"
-    if not hop.relations:
-        rest = hop.shared_count - len(hop.shared)
+def _step_line(step: Shown) -> str:
+    head = f"{_id_text(step['id'])}  {_day(step['created_at'])}"
+    return f"{head}  from {memories(step['sources'])}  {cut(step['line'], LINE_COLUMNS)}"
+
+
+def _hop_lines(hop: Shown) -> Iterator[str]:
+    start, end = clean(hop["from"]), clean(hop["to"])
+    for relation in hop["relations"]:
+        subject, thing = (start, end) if relation["direction"] == "out" else (end, start)
+        verb = spoken(relation["relation"])
+        yield f"{_INDENT}{subject} --{verb}--> {thing}  ({_said(relation)})"
+    if not hop["relations"]:
+        rest = hop["shared_count"] - len(hop["shared"])
         more = f" and {rest:,} more" if rest else ""
-        ids = " ".join(map(_id_text, hop.shared))
+        ids = " ".join(map(_id_text, hop["shared"]))
         yield f"{_INDENT}{start} -- {end}  (both in {ids}{more})"
 
 
@@ -409,37 +372,36 @@ LABEL_COLUMNS = 60  # longest text of a memory in a label; longer ones are cut
 _READ_BY_MERMAID = re.compile(r"(?!(?<=\w)[-.](?=\w))[^\w ,]|_")
 
 
-def concept_chart(view: ConceptView) -> Iterator[str]:
+def concept_chart(shown: Shown) -> Iterator[str]:
     """Yield one concept with what stands around it; lists are cut as in the text."""
-    chart = _Chart()
-    middle = chart.node("concept", view.name)
-    for relation in view.relations:
-        chart.relation(middle, relation, chart.node(relation.other_ordinal, relation.other))
-    for near in view.neighbours:
-        other = chart.node(near.ordinal, near.name)
-        chart.edge(middle, "-.-", other, f"shares {near.shared:,} of its {memories(near.held)}")
-    for memory in view.memories:
-        text = f"{_id_text(memory.memory_id)} {cut(marked(memory), LABEL_COLUMNS)}"
-        node = chart.node(("memory", memory.memory_id), text)
-        chart.edge(middle, "---", node, f"{memory.role}, {day(memory.created_at_us)}")
-    for step in view.steps:
-        text = f"{_id_text(step.memory_id)} {cut(step.line, LABEL_COLUMNS)}"
-        node = chart.node(("memory", step.memory_id), text)
-        chart.edge(middle, "-->", node, f"leads to, from {memories(step.sources)}")
+    chart, name = _Chart(), shown["concept"]["name"]
+    middle = chart.concept(name)
+    for relation in shown["relations"]:
+        chart.relation(middle, relation, chart.concept(relation["other"]))
+    for near in shown["neighbours"]:
+        chart.edge(middle, "-.-", chart.concept(near["name"]), _shares(near))
+    for memory in shown["memories"]:
+        text = f"{memory['role']}, {_day(memory['created_at'])}"
+        chart.edge(middle, "---", chart.memory(memory["id"], _marked(memory)), text)
+    for step in shown["steps"]:
+        text = f"leads to, from {memories(step['sources'])}"
+        chart.edge(middle, "-->", chart.memory(step["id"], step["line"]), text)
     yield from chart.lines
 
 
-def path_chart(view: PathView) -> Iterator[str]:
+def path_chart(shown: Shown) -> Iterator[str]:
     """Yield the paths between two concepts; without one, the concepts alone."""
     chart = _Chart()
-    for name in (view.start, view.end):
-        chart.node(name, name)
-    for hop in {hop: None for path in view.paths for hop in path}:
-        start, end = (chart.node(name, name) for name in (hop.start, hop.end))
-        for relation in hop.relations:
+    for name in (shown["from"], shown["to"]):
+        chart.concept(name)
+    drawn: list[Shown] = []
+    for hop in (hop for path in shown["paths"] for hop in path if hop not in drawn):
+        drawn.append(hop)
+        start, end = chart.concept(hop["from"]), chart.concept(hop["to"])
+        for relation in hop["relations"]:
             chart.relation(start, relation, end)
-        if not hop.relations:
-            chart.edge(start, "---", end, f"both in {_evidence_text(hop.shared)}")
+        if not hop["relations"]:
+            chart.edge(start, "---", end, f"both in {_evidence_text(hop['shared'])}")
     yield from chart.lines
 
 
@@ -448,23 +410,31 @@ class _Chart:
 
     def __init__(self) -> None:
         self.lines = ["flowchart LR"]
-        self._nodes: dict[Hashable, str] = {}
+        self._nodes: dict[tuple[str, int | str], str] = {}
 
-    def node(self, key: Hashable, text: str) -> str:
-        """Return the name of the node with this key, which is added at first sight."""
-        if key not in self._nodes:
-            self._nodes[key] = f"n{len(self._nodes)}"
-            self.lines.append(f'    {self._nodes[key]}["{_label(text)}"]')
-        return self._nodes[key]
+    def concept(self, name: str) -> str:
+        """Return the node of a concept, which is added at first sight."""
+        return self._node(("concept", name), name)
+
+    def memory(self, memory_id: int | str, line: str) -> str:
+        """Return the node of a memory, which is added at first sight."""
+        text = f"{_id_text(memory_id)} {cut(line, LABEL_COLUMNS)}"
+        return self._node(("memory", memory_id), text)
 
     def edge(self, start: str, line: str, end: str, text: str) -> None:
         self.lines.append(f'    {start} {line}|"{_label(text)}"| {end}')
 
-    def relation(self, start: str, relation: RelationView, other: str) -> None:
+    def relation(self, start: str, relation: Shown, other: str) -> None:
         """Add a stated relation from its subject to its object, dotted once it has ended."""
-        start, other = (start, other) if relation.outward else (other, start)
-        line = "-->" if relation.valid_to_us is None else "-.->"
-        self.edge(start, line, other, f"{spoken(relation.relation)}, {_interval_text(relation)}")
+        start, other = (start, other) if relation["direction"] == "out" else (other, start)
+        text = f"{spoken(relation['relation'])}, {_interval_text(relation)}"
+        self.edge(start, "-->" if relation["open"] else "-.->", other, text)
+
+    def _node(self, key: tuple[str, int | str], text: str) -> str:
+        if key not in self._nodes:
+            self._nodes[key] = f"n{len(self._nodes)}"
+            self.lines.append(f'    {self._nodes[key]}["{_label(text)}"]')
+        return self._nodes[key]
 
 
 def _label(text: str) -> str:

@@ -9,7 +9,6 @@ import pytest
 
 from noctuary.embed.documents import keyed_memories, put_vectors, text_key, vector_kind
 from noctuary.evaluate.abstain import everyday_kind
-from noctuary.graph.duplicates import NEAR_KIND
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.graph.llm import TRIPLES_KIND
@@ -169,11 +168,10 @@ def test_vectors_of_summaries_and_names_stay_while_these_are_there(tmp_path: Pat
     vectors = night.content(vector_kind(ENCODER, "onnx"))
     put_vectors(vectors, {text_key(t): np.ones(DIM, np.float32) for t in ("a summary", "a name")})
     night.content(names_kind(night)).put([text_key("a name")], [b""])
-    night.content(NEAR_KIND).put([text_key("near")], [b'["near", []]'])
     housekeeping.tidy(night)
     found = night.content(vectors.kind).find([text_key("a summary"), text_key("a name")])
     assert (found >= 0).tolist() == [False, True]
-    assert night.content(NEAR_KIND).rows == night.content(names_kind(night)).rows == 1
+    assert night.content(names_kind(night)).rows == 1
     night.content(names_kind(night)).replace([], [])
     housekeeping.tidy(night)
     assert night.content(vectors.kind).find([text_key("a name")]).tolist() == [-1]

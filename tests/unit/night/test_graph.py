@@ -13,8 +13,6 @@ from noctuary.core.errors import ConfigError
 from noctuary.core.files import write_array
 from noctuary.core.store import StorePaths
 from noctuary.embed.fingerprint import EncoderFingerprint
-from noctuary.graph.duplicates import NEAR_KIND
-from noctuary.work.content import MANIFEST_FILE
 from noctuary.work.stage import StageOutput, StageResult
 from noctuary_assets.graph import connect_memories, linked_pairs, load_tables
 from noctuary_assets.index import MEMORY_VECTORS
@@ -127,9 +125,8 @@ def test_a_rule_file_that_cannot_be_read_stops_the_night_by_name(source: Source)
 
 
 def test_a_lost_state_is_only_a_slower_night(source: Source) -> None:
-    night, first = source.night(TEXTS)
+    _, first = source.night(TEXTS)
     (source.paths.work / GRAPH_STATE).unlink()
-    (night.content(NEAR_KIND).directory / MANIFEST_FILE).write_text("[")
     assert source.night(TEXTS)[1].reused
     _, again = source.night((*TEXTS, "one more"))
     assert again.notes["memories_touched"] == len(TEXTS) + 1

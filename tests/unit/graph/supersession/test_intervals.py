@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from noctuary.graph.fold import concept_id
-from noctuary.graph.tables import Evidence, Relation, StatedRelation, Supersession
+from noctuary.graph.tables import Evidence, StatedRelation, Supersession
 from tests.support.graph_objects import ConceptEdge, Edge, Graph, close_graph
 
 
@@ -17,7 +17,7 @@ def states(subject: str, relation: StatedRelation, thing: str, *positions: int) 
 
 
 def step(
-    source: int, target: int, concept: str, start: int = 5, relation: Relation = "mentions_subject"
+    source: int, target: int, concept: str, start: int = 5, relation: str = "mentions_subject"
 ) -> Edge:
     return Edge(
         source, target, relation, 0.5, concept_id(concept), source, start, start + 4, 10, None, 11

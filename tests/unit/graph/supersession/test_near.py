@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from noctuary.graph.duplicates import (
     LEAST_RECALL,
     MemoryColumns,
     comparisons,
+    find_near_duplicates,
     newest_near_duplicates,
     signatures,
     tables_for,
@@ -138,3 +141,16 @@ def test_a_cell_depends_on_its_row_alone() -> None:
 def test_more_hyperplanes_need_more_sets_of_cells() -> None:
     counts = [tables_for(bits) for bits in range(1, 14)]
     assert counts == sorted(set(counts))
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells")
+def test_vectors_that_were_read_do_not_stay_mapped(tmp_path: Path) -> None:
+    path, rows = tmp_path / "vectors.npy", 20_000
+    np.save(path, np.full((rows, 384), 384**-0.5, dtype=np.float32))
+    records = [Note(f"Room {p // 2} is dark", p % 2 * 30).record(p) for p in range(rows)]
+    vectors = np.load(path, mmap_mode="r")
+    assert len(find_near_duplicates(MemoryColumns.read(records), vectors)) == rows // 2
+    told = Path("/proc/self/smaps").read_text(encoding="utf-8")
+    _, _, mine = told.partition(str(path))
+    assert path.stat().st_size > 30_000_000
+    assert 0 <= int(mine.partition("Rss:")[2].split()[0]) < 5_000

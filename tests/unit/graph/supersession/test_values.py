@@ -195,7 +195,7 @@ def test_a_guessed_topic_is_of_low_confidence(find: Find) -> None:
 )
 def test_topics_of_preferences(name: str, after: str, topic: str | None) -> None:
     found = read_preference(name, after)
-    assert (None if found is None else found.topic) == topic
+    assert (None if found is None else found[0]) == topic
 
 
 def test_denials_are_no_confirmation() -> None:

@@ -1,27 +1,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from noctuary.graph.view import (
-    ConceptView,
-    MemoryView,
-    NeighbourView,
-    RelationView,
-    StepView,
-    describe_concept,
-)
-from noctuary.graph.view_paths import (
-    HopView,
-    PathView,
-    concept_chart,
-    find_paths,
-    path_chart,
-)
+from noctuary.graph.view import Shown, describe_concept
+from noctuary.graph.view_paths import concept_chart, find_paths, path_chart
+from noctuary.text.marks import iso
 from tests.support.graph_look import Look, find
 from tests.support.store import day_us
 
@@ -46,11 +33,12 @@ def labels(lines: list[str]) -> list[str]:
     return [re.sub(r"#(\d+);", lambda m: chr(int(m[1])), label) for label in written]
 
 
-def relation_of(relation: str, other: str, closed_by: str, index: int) -> RelationView:
-    end = day_us(3) if index == 1 else None
-    return RelationView(
-        relation, index == 0, other, index, 0.5, (closed_by,), day_us(1), end, closed_by
-    )
+def relation_of(relation: str, other: str, closed_by: str, index: int) -> Shown:
+    return {
+        "relation": relation, "direction": "in" if index else "out", "other": f"{other}{index}",
+        "weight": 0.5, "evidence": [closed_by], "valid_from": iso(day_us(1)),
+        "valid_to": iso(day_us(3)), "closed_by": closed_by, "open": index != 1,
+    }  # fmt: skip
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
@@ -58,17 +46,20 @@ def relation_of(relation: str, other: str, closed_by: str, index: int) -> Relati
 def test_no_text_breaks_out_of_a_label(texts: list[str]) -> None:
     """Whatever a memory holds: one line per node and edge, nothing in a label but plain signs."""
     name, kind, line, memory_id, relation, other = texts
-    relations = tuple(relation_of(relation, other, memory_id, i) for i in range(3))
-    view = ConceptView(
-        name=name, kind=kind, concept_id="0" * 16, aliases=(name,), held=2, roles={"about": 2},
-        merges=(), relations=relations, totals={},
-        memories=(MemoryView(memory_id, day_us(1), kind, line, -1, -1, None, None),),
-        neighbours=(NeighbourView(other, 7, kind, 1, 2, 0.5),),
-        steps=(StepView(memory_id + "x", day_us(1), line, relation, 2, 0.5),),
-    )  # fmt: skip
-    assert len(labels(list(concept_chart(view)))) == 13
-    hops = (HopView(name, other, relations, (), 1), HopView(other, name, (), (memory_id,), 1))
-    path = PathView(name, other, (hops,), 1, 1.0, 4, ())
+    relations = [relation_of(relation, other, memory_id, i) for i in range(3)]
+    memory = {"id": memory_id, "created_at": None, "role": kind, "line": line, "span": None}
+    shown = {
+        "concept": {"name": name}, "relations": relations, "memories": [memory],
+        "neighbours": [{"name": f"{other}7", "shared": 1, "held": 2}],
+        "steps": [{"id": memory_id + "x", "line": line, "sources": 2}],
+    }  # fmt: skip
+    nodes = {name, f"{other}7", *(r["other"] for r in relations)}
+    assert len(labels(list(concept_chart(shown)))) == len(nodes) + 8
+    hops = [
+        {"from": name, "to": other, "relations": relations, "shared": []},
+        {"from": other, "to": name, "relations": [], "shared": [memory_id]},
+    ]
+    path = {"from": name, "to": other, "paths": [hops]}
     assert len(labels(list(path_chart(path)))) == len({name, other}) + 4
 
 
@@ -97,5 +88,5 @@ def test_a_concept_that_several_paths_pass_is_one_node(look: Look) -> None:
     view = find_paths(source, book, start, find(source, "москва")[1], 4)
     shown = labels(list(path_chart(view)))
     assert shown.count("Platform") == shown.count("Nina") == 1
-    alone = list(path_chart(replace(view, paths=(), found=0)))
+    alone = list(path_chart({**view, "paths": []}))
     assert labels(alone) == ["boiler", "Москва"]
