@@ -1,3 +1,5 @@
+"""Tests of the benchmarks are slow ones: nobody's memories depend on them (DESIGN section 2)."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -6,6 +8,16 @@ import pytest
 
 from bench.suite.evaluation import EvaluatedSet, EvaluationOptions, evaluate_set
 from tests.support.labelled_set import SmallSet, small_set
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark them before pytest chooses by marks."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
@@ -17,15 +29,5 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> SmallSet:
 @pytest.fixture(scope="session")
 def evaluated(small: SmallSet, tmp_path_factory: pytest.TempPathFactory) -> EvaluatedSet:
     """Every arm's runs over the small set."""
-    runs = tmp_path_factory.mktemp("runs")
-    return evaluate_set(small.loaded, small.store, runs, quiet())
-
-
-def quiet(*arms: str) -> EvaluationOptions:
-    return EvaluationOptions(arms=arms or ("*",), log=lambda text: None)
-
-
-@pytest.fixture
-def runs_directory(tmp_path: Path) -> Path:
-    """Where finished runs go."""
-    return tmp_path / "runs"
+    options = EvaluationOptions(("*",), log=lambda text: None)
+    return evaluate_set(small.loaded, small.store, tmp_path_factory.mktemp("runs"), options)

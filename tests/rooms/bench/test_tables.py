@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from bench.results import write_result
-from bench.tables import pages
+from bench.tables import pages, quality
 from bench.tables.markdown import commits, short, table
+from noctuary.evaluate.metrics import Difference
+from noctuary.evaluate.statistics import Interval
 
 MANIFEST = {
     "commit": "0123456789abcdef",
@@ -59,30 +61,6 @@ def docs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_cost_and_latency_have_their_tables(docs: Path) -> None:
-    page = pages.render("results", docs / "json")
-    cost_row = "| tiny | 1.50 | 2.50 | 3.2 | 2.0 |"
-    latency_row = "| tiny | 12 | 2.0 / 3.0 | 5.0 / 9.0 | 2.50 | 200 (180) | 1.50 |"
-    assert cost_row in page
-    assert latency_row in page
-
-
-def test_an_engine_that_was_not_measured_has_empty_cells(docs: Path) -> None:
-    engine = {"p50_ms": 1.234, "recall@10": 0.97}
-    environment = {"OPENBLAS_NUM_THREADS": "1"}
-    document = {
-        "kind": "engines",
-        "manifest": {**MANIFEST, "queries": 200, "depth": 50, "environment": environment},
-        "sets": [
-            {"vectors": "made", "rows": 10_000, "engines": {"exact": engine, "funnel": engine}}
-        ],
-    }
-    write_result(docs / "json" / "engines.json", document)
-    page = pages.render("results", docs / "json")
-    assert "| made | 10,000 | 1.23 | 1.23 |  | 0.970 |  |" in page
-    assert "OPENBLAS_NUM_THREADS=1" in page
-
-
 def test_check_passes_on_what_was_written_and_fails_on_a_drift(
     docs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,14 +90,27 @@ def test_the_committed_pages_are_what_the_committed_files_say() -> None:
     assert pages.main(["--check"]) == 0
 
 
-def test_a_page_without_results_is_only_its_header(tmp_path: Path) -> None:
-    rendered = {name: pages.render(name, tmp_path) for name in pages.PAGES}
-    assert [name for name, page in rendered.items() if page.count("\n") != 3] == []
-
-
 def test_cells_are_written_as_they_are_read() -> None:
     assert table([{"a": "x", "b": "1"}]) == "| a | b |\n| --- | ---: |\n| x | 1 |"
     assert [short(m) for m in ("recall@5", "ndcg@10", "mrr@10")] == ["R@5", "nDCG@10", "MRR@10"]
     changed = {"manifest": {**MANIFEST, "dirty": True}}
     said = "Measured on commit 0123456789ab with local changes, commit 0123456789ab."
     assert commits([changed, {"manifest": MANIFEST}, changed]) == said
+
+
+def gains_of(name: str, p: float) -> dict[str, Any]:
+    """A set in which the shipped arm gains .1 with this p."""
+    gain = Difference(4, 0.1, Interval(0.1, 0.05, 0.15, 4), p, p, 0.1, 3, 1, 0)
+    compared = {"fts_seed": {"overall": {"recall@10": gain.to_json()}}}
+    reports = {"noctuary": {"n": 4, "overall": {}}}
+    scope = {"reports": reports, "comparisons": {"noctuary": compared}}
+    return {"dataset": name, "scopes": {"all": scope}}
+
+
+def test_p_is_corrected_over_the_sets() -> None:
+    """The committed sets are far from the limit: no page of theirs would show it."""
+    one, other = gains_of("a", 0.03), gains_of("b", 0.04)
+    cells = [row["Δ R@10 to fts_seed"] for row in quality._gains([one, other])]  # pyright: ignore[reportPrivateUsage]
+    assert cells == ["+0.100 [+0.050, +0.150]"] * 2, "each is below .05 alone, two together not"
+    (alone,) = quality._gains([one])  # pyright: ignore[reportPrivateUsage]
+    assert alone["Δ R@10 to fts_seed"] == "**+0.100 [+0.050, +0.150]**"

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.feedback.days import NEW_MEMORIES_A_DAY, Row, hold_out, prompts_of
+from bench.feedback.days import NEW_MEMORIES_A_DAY, Row, hold_out
 from bench.feedback.measure import count_near
 from bench.feedback.nights import guarded
-from bench.feedback.plot import write_plot
 from bench.feedback.repeats import count_repeats
 from bench.feedback.simulate import Plan, simulate
 from noctuary.core.store import StorePaths
@@ -115,12 +114,6 @@ def test_without_the_guard_the_same_month_grows(source: Path, tmp_path: Path) ->
     assert nights[-1]["set_aside"] == {}
 
 
-def test_no_two_days_ask_the_same() -> None:
-    memories = [f"memory number {i} about {'x' * i}" for i in range(40)]
-    asked = [q for day in range(10) for q in prompts_of(["a?", "b?"], memories, day)]
-    assert len(set(asked)) == len(asked)
-
-
 def test_held_out_memories_leave_the_source(source: Path) -> None:
     new = hold_out(source, 5)
     with closing(sqlite3.connect(source)) as db:
@@ -137,14 +130,6 @@ def test_near_duplicates_are_those_with_an_earlier_one_nearby() -> None:
     assert count_near(vectors, 0.75) == 3
     many = np.eye(600, dtype=np.float32)[[*range(600), 3, 599]]
     assert count_near(many, 0.95) == 2
-
-
-def test_the_plot_is_a_picture_of_every_arm(tmp_path: Path) -> None:
-    night = {
-        "rows_not_own": 1, "chars_not_own": 5, "exact_duplicates": 0.1, "near_duplicates": 0.1
-    }  # fmt: skip
-    write_plot(tmp_path / "p.png", {"on": [night] * 2, "off": [night] * 2})
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_copies_are_known_and_originals_are_not_taken_for_them() -> None:

@@ -5,16 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bench.datasets import Dataset
-from bench.phases import __main__ as command
-from bench.phases.asking import Asking, sample_queries
-from bench.phases.grid import Condition, Frame, Use, baseline_profile, list_conditions
+from bench.phases.asking import Asking
+from bench.phases.grid import Condition, Frame, Use, baseline_profile
 from bench.phases.measure import measure_set
 from bench.phases.past import Past
-from bench.results import read_result
 from bench.suite.loading import LoadedSet
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.statistics import Resampling
@@ -49,14 +45,6 @@ def found(asking: Asking, query: Query, use: Use = "none", **flags: Any) -> list
     profile = baseline_profile().replaced(**flags)
     retriever = asking.retriever(Condition("c", "use", profile, use))
     return [memory_id for memory_id, _ in retriever.retrieve_hits(query, 10)]
-
-
-@given(count=st.integers(1, 60), at_most=st.integers(1, 80), seed=st.integers(0, 9))
-def test_a_sample_is_a_random_part_without_repeats(count: int, at_most: int, seed: int) -> None:
-    queries = [Query(f"q{i}", "text", "a", ("1",)) for i in range(count)]
-    sample = sample_queries(queries, at_most, seed)
-    assert len({q.query_id for q in sample}) == len(sample) == min(count, at_most)
-    assert sample == sample_queries(queries, at_most, seed)
 
 
 def test_a_past_counts_what_was_logged_and_how_often(small: SmallSet, tmp_path: Path) -> None:
@@ -168,16 +156,6 @@ def test_questions_with_a_moment_of_their_own_see_what_existed_then(
     assert not ids & {str(i) for i in range(109, 115)}  # the conversation of day 20
 
 
-def test_conditions_have_names_of_their_own_and_differ_from_the_baseline() -> None:
-    every = frozenset(("everything", "after", "wing_after", "wing_newest", "asked"))
-    conditions = list_conditions(every, summaries=True)
-    assert len({c.name for c in conditions}) == len(conditions)
-    assert all(c.profile != baseline_profile() for c in conditions if "default" not in c.name)
-    undated = list_conditions(frozenset(("everything",)), summaries=False)
-    assert {c.frame for c in undated} == {"everything"}
-    assert {c.name for c in undated} < {c.name for c in conditions}
-
-
 def test_a_set_becomes_a_document_and_its_store_stays_as_it_was(
     small: SmallSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,14 +179,3 @@ def test_a_set_becomes_a_document_and_its_store_stays_as_it_was(
     assert again["differences"]["ndcg@10"]["mean"] > 0.0
     means = [document["baselines"]["everything"]["means"]["ndcg@10"], again["means"]["ndcg@10"]]
     assert means[1] - means[0] == pytest.approx(again["differences"]["ndcg@10"]["mean"], abs=2e-6)
-
-
-def test_the_command_writes_one_file_per_set(
-    small: SmallSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = small.loaded.dataset.directory.parents[1]
-    monkeypatch.setenv("NOCTUARY_SHARED", str(shared))
-    options = ["--stores", str(small.store.parent), "--out", str(tmp_path), "--sample", "4"]
-    assert command.main([*options, "--sets", "tiny"]) == 0
-    assert read_result(tmp_path / "phases-tiny.json")["dataset"] == "tiny"
-    assert command.main([*options, "--sets", "no-such-set"]) == 1
