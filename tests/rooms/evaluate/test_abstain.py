@@ -1,3 +1,5 @@
+"""The rule for a threshold: what it may cost, who has a say and who a veto."""
+
 from __future__ import annotations
 
 import json
@@ -9,8 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.abstain import Abstention, judge_abstention
-from noctuary.evaluate.metrics import Scores
+from noctuary.evaluate.abstain import (
+    CURVE_POINTS,
+    MAX_RECALL_LOSS,
+    MIN_ANSWERABLE,
+    Abstention,
+    Calibrated,
+    calibrate,
+    choose_threshold,
+    floor_score,
+    judge_abstention,
+    thin_curve,
+)
+from noctuary.evaluate.metrics import Scores, risk_coverage
 from noctuary.evaluate.run import Run
 from noctuary.evaluate.statistics import Resampling
 
@@ -71,17 +84,6 @@ def test_without_unanswerable_queries_there_is_a_curve_and_no_auroc(nothing: Run
     assert found.curve.risk == (0.0, 0.5)
 
 
-def test_only_the_scored_queries_count_and_in_their_order() -> None:
-    run = run_of("a", 0.9, 0.5, 0.2)
-    some = scores_of(run, 1.0, 0.0, 1.0).select(np.array([False, True, True]))
-    turned = replace(some, query_ids=some.query_ids[::-1], values=some.values[::-1])
-    for scores in (some, turned):
-        found = judge_abstention(run, None, scores, resampling=FAST)
-        assert found is not None
-        assert found.curve.thresholds == (0.5, 0.2)
-        assert found.curve.risk == (1.0, 0.5)
-
-
 def test_scores_of_another_run_or_without_the_metric_are_refused() -> None:
     run = run_of("a", 0.9)
     with pytest.raises(ValueError, match=r"lacks 1 of the scored queries, the first: \['b0'\]"):
@@ -119,12 +121,6 @@ def test_the_interval_matches_a_plain_resampling_of_every_pair() -> None:
     assert [found.interval.low, found.interval.high] == pytest.approx(expected, abs=0.03)
 
 
-def test_scores_that_are_all_equal_say_nothing_in_every_resample() -> None:
-    found = judge(run_of("a", 1.0, 1.0, 1.0), run_of("u", 1.0, 1.0), 1.0, 1.0, 1.0)
-    assert found.interval is not None
-    assert (found.auroc, found.interval.low, found.interval.high) == (0.5, 0.5, 0.5)
-
-
 def test_too_few_of_a_kind_have_no_interval_and_full_separation_has_no_width() -> None:
     assert judge(run_of("a", 0.9, 0.8), run_of("u", 0.1), 1.0, 1.0).interval is None
     apart = judge(run_of("a", 0.9, 0.8), run_of("u", 0.1, 0.2), 1.0, 1.0).interval
@@ -156,3 +152,106 @@ def test_a_judgement_keeps_its_bounds_and_survives_json(
     assert json.loads(json.dumps(written, allow_nan=False)) == written
     thresholds = [-math.inf if t is None else t for t in written["curve"]["thresholds"]]
     assert thresholds == pytest.approx(list(found.curve.thresholds))
+
+
+FEW_DRAWS = Resampling(draws=200)
+TWENTY = [0.05 * n + 0.01 for n in range(20)]
+
+
+def calibrated(
+    answerable: list[float], recalls: list[float], unanswerable: list[float]
+) -> Calibrated:
+    found = calibrate("words", "recall@10", answerable, recalls, unanswerable, resampling=FEW_DRAWS)
+    assert isinstance(found, Calibrated), found
+    return found
+
+
+def test_one_of_twenty_may_be_lost_and_not_two() -> None:
+    found = calibrated(TWENTY, [1.0] * 20, [0.0, 0.03, 0.5])
+    assert found.threshold == pytest.approx(0.06)
+    assert found.answerable_abstained == pytest.approx(1 / 20)
+    assert found.recall_kept == pytest.approx(0.95)
+    assert found.unanswerable_abstained == pytest.approx(2 / 3)
+
+
+def test_queries_that_found_nothing_cost_nothing() -> None:
+    recalls = [0.0] * 6 + [1.0] * 14
+    assert calibrated(TWENTY, recalls, [0.0]).threshold == pytest.approx(TWENTY[6], abs=1e-5)
+    # With less than 5 % of the recall in one query the next one may go as well.
+    recalls[6] = 0.5
+    assert calibrated(TWENTY, recalls, [0.0]).threshold == pytest.approx(TWENTY[7], abs=1e-5)
+
+
+def test_unanswerable_queries_do_not_move_the_threshold() -> None:
+    recalls = [1.0] * 20
+    alone = calibrated(TWENTY, recalls, [])
+    assert alone.threshold == calibrated(TWENTY, recalls, [0.02, 0.6]).threshold
+    assert alone.unanswerable_abstained is None
+    assert alone.judged.auroc is None
+    assert "no unanswerable query" in alone.describe_unanswerable()
+
+
+def test_a_signal_that_tells_nothing_gets_no_threshold() -> None:
+    said = calibrate("words", "recall@10", TWENTY, [1.0] * 20, [0.99, 0.98], resampling=FEW_DRAWS)
+    assert isinstance(said, str)
+    assert "words tells nothing" in said
+
+
+def test_too_few_queries_or_none_that_finds_anything_say_so() -> None:
+    few = calibrate("words", "recall@10", TWENTY[:-1], [1.0] * 19)
+    assert few == f"19 queries are too few to calibrate by, {MIN_ANSWERABLE} are needed"
+    blind = calibrate("words", "recall@10", TWENTY, [0.0] * 20)
+    assert isinstance(blind, str)
+    assert "no recall to keep" in blind
+
+
+def test_ties_are_kept_together() -> None:
+    scores = np.array([0.2] * 3 + [0.5] * 17)
+    assert choose_threshold(scores, np.ones(20), 0.05) == 0.2
+    assert choose_threshold(scores, np.ones(20), 0.15) == 0.5
+
+
+def test_a_threshold_is_never_above_the_score_that_it_was_chosen_at() -> None:
+    score = 0.123456789
+    assert floor_score(score) == 0.12345 <= score
+    assert floor_score(1.0) == 1.0
+    found = calibrated([score] * 20, [1.0] * 20, [])
+    assert found.threshold <= score
+
+
+def test_what_is_written_says_it_all() -> None:
+    rng = np.random.default_rng(1)
+    known = rng.uniform(0.2, 1.0, 300).tolist()
+    found = calibrated(known, [1.0] * 300, rng.uniform(0.0, 0.8, 90).tolist())
+    raw = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert raw["threshold"] == found.threshold
+    assert raw["recall_kept"] >= (1 - MAX_RECALL_LOSS) * raw["recall"]
+    assert len(raw["curve"]["coverage"]) == CURVE_POINTS
+    assert raw["curve"]["coverage"][-1] == 1.0
+    assert (raw["name"], raw["n_answerable"], raw["n_unanswerable"]) == ("words", 300, 90)
+    assert raw["low"] < raw["auroc"] < raw["high"]
+    assert "15 of 300 answerable queries" in found.describe()
+    assert "15 of 300 of its own" in found.describe("of its own")
+    assert "of 90 unanswerable queries are dropped" in found.describe_unanswerable()
+
+
+def test_a_thinned_curve_keeps_its_ends_its_order_and_its_area() -> None:
+    rng = np.random.default_rng(2)
+    curve = risk_coverage(rng.uniform(size=200), rng.uniform(size=200) < 0.7)
+    thin = thin_curve(curve, 9)
+    assert len(thin.thresholds) == len(thin.coverage) == len(thin.risk) == 9
+    assert (thin.coverage[0], thin.coverage[-1]) == (curve.coverage[0], curve.coverage[-1])
+    assert list(thin.thresholds) == sorted(thin.thresholds, reverse=True)
+    assert thin.area == curve.area
+    assert set(zip(thin.coverage, thin.risk, strict=True)) <= set(
+        zip(curve.coverage, curve.risk, strict=True)
+    )
+    assert thin_curve(thin, 9) is thin
+
+
+@pytest.mark.parametrize("scores", [[1.5] * 20, [-0.1] * 20])
+def test_scores_outside_their_range_are_refused(scores: list[float]) -> None:
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        calibrate("words", "recall@10", scores, [1.0] * 20)
+    with pytest.raises(ValueError, match="one recall per score"):
+        calibrate("words", "recall@10", TWENTY, [1.0] * 19)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.evaluate.metrics import Comparison, Difference, Scores, compare
+from noctuary.evaluate.metrics import (
+    Comparison,
+    Difference,
+    Latency,
+    Mean,
+    Report,
+    Scores,
+    compare,
+    latency_of,
+    summarize,
+)
+from noctuary.evaluate.run import Run
 from noctuary.evaluate.statistics import Interval, Resampling, mean_interval, permutation_p_values
 
 FAST = Resampling(draws=200)
@@ -54,18 +64,6 @@ def test_rounding_is_a_tie() -> None:
     assert (difference.wins, difference.losses, difference.ties) == (0, 0, 2)
 
 
-def test_swapping_the_arms_turns_every_sign() -> None:
-    rng = np.random.default_rng(8)
-    ours = scores("ours", rng.random(30).tolist())
-    base = scores("base", rng.random(30).tolist())
-    there, back = compare([(ours, base), (base, ours)], FAST)
-    forth, reverse = there.overall[METRIC], back.overall[METRIC]
-    assert reverse.mean == pytest.approx(-forth.mean)
-    assert (reverse.wins, reverse.losses) == (forth.losses, forth.wins)
-    assert reverse.p_value == forth.p_value
-    assert reverse.minimum_detectable == pytest.approx(forth.minimum_detectable)
-
-
 def test_p_values_are_adjusted_across_the_strata_and_not_overall() -> None:
     """a: six equal gains, p = 2/64. b: three, p = 2/8. c: nothing differs, p = 1."""
     found = against_zero([1.0] * 6 + [1.0] * 3 + [0.0] * 2, "aaaaaabbbcc")
@@ -108,15 +106,6 @@ def test_the_same_gain_is_significant_overall_and_not_in_one_stratum_of_three() 
     assert found.overall[METRIC].significant
     assert not found.strata["a"][METRIC].significant
     assert not against_zero([1.0] * 6, alpha=0.03).overall[METRIC].significant
-
-
-def test_the_minimum_detectable_difference_is_that_of_the_queries_at_hand() -> None:
-    """Differences 1, 0, 1, 0: sd = sqrt(1/3), n = 4; z(0.975) + z(0.8) = 2.801585."""
-    differences = [1.0, 0.0, 1.0, 0.0]
-    found = against_zero(differences).overall[METRIC]
-    assert found.minimum_detectable == pytest.approx(2.801585 * math.sqrt(1 / 3) / 2, abs=1e-6)
-    stronger = against_zero(differences, power=0.9).overall[METRIC]
-    assert stronger.minimum_detectable == pytest.approx(3.241515 * math.sqrt(1 / 3) / 2, abs=1e-6)
 
 
 def test_one_query_has_no_interval_and_no_power_and_is_never_significant() -> None:
@@ -183,3 +172,101 @@ def test_every_difference_keeps_its_bounds_and_survives_json(
         assert 0.0 < mine.p_value <= mine.p_holm <= 1.0
         assert theirs.mean == pytest.approx(mine.mean, abs=1e-6)
         assert not theirs.significant or mine.significant, "rounding must not add significance"
+
+
+METRICS = ("recall@5", "ndcg@10")
+
+
+def scores_of(name: str, *rows: tuple[str, float, float]) -> Scores:
+    """One row per (stratum, recall@5, ndcg@10)."""
+    return Scores(
+        name=name,
+        metrics=METRICS,
+        query_ids=tuple(f"q{number}" for number in range(len(rows))),
+        strata=tuple(row[0] for row in rows),
+        values=np.array([row[1:] for row in rows], dtype=np.float64).reshape(len(rows), 2),
+    )
+
+
+ROWS = (("exact", 1.0, 0.5), ("exact", 0.0, 0.0), ("multihop", 0.0, 0.1), ("exact", 1.0, 1.0))
+
+
+def test_overall_counts_every_query_and_macro_every_stratum_once() -> None:
+    (report,) = summarize([scores_of("arm", *ROWS)], FAST)
+    assert (report.name, report.n) == ("arm", 4)
+    assert report.overall["recall@5"].mean == 2 / 4
+    assert report.overall["ndcg@10"].mean == pytest.approx(1.6 / 4)
+    assert list(report.strata) == ["exact", "multihop"]
+    assert report.strata["exact"]["recall@5"].mean == pytest.approx(2 / 3)
+    assert report.strata["exact"]["recall@5"].n == 3
+    assert report.macro["recall@5"] == pytest.approx((2 / 3 + 0.0) / 2)
+    assert report.macro["ndcg@10"] == pytest.approx((0.5 + 0.1) / 2)
+    assert report.latency is None
+
+
+def test_every_mean_has_an_interval_except_that_of_a_single_query() -> None:
+    (report,) = summarize([scores_of("arm", *ROWS)], FAST)
+    interval = report.overall["recall@5"].interval
+    assert interval is not None
+    assert interval.low <= interval.mean <= interval.high
+    assert interval.n == 4
+    assert report.strata["multihop"]["recall@5"] == Mean(0.0, None, 1)
+
+
+def test_arms_summarized_together_get_the_numbers_they_get_alone() -> None:
+    rng = np.random.default_rng(6)
+    arms = [
+        scores_of(f"arm{arm}", *(("ab"[row % 2], *rng.random(2)) for row in range(20)))
+        for arm in range(3)
+    ]
+    shorter = scores_of("short", *ROWS)
+    together = summarize([arms[0], shorter, arms[1], arms[2]], FAST)
+    assert [report.name for report in together] == ["arm0", "short", "arm1", "arm2"]
+    for arm, report in zip([arms[0], shorter, arms[1], arms[2]], together, strict=True):
+        (alone,) = summarize([arm], FAST)
+        assert report.to_json() == alone.to_json()
+
+
+def test_arms_may_have_metrics_of_their_own() -> None:
+    wide = scores_of("wide", *ROWS)
+    narrow = Scores("narrow", ("mrr@5",), wide.query_ids, wide.strata, wide.values[:, :1] / 2)
+    reports = summarize([narrow, wide], FAST)
+    assert reports[0].overall["mrr@5"].mean == 0.25
+    assert reports[1].overall["ndcg@10"].mean == pytest.approx(0.4)
+    assert list(reports[0].overall) == ["mrr@5"]
+
+
+def timed(*latency_ms: float) -> Run:
+    ids = tuple(str(number) for number in range(len(latency_ms)))
+    n = len(ids)
+    return Run("arm", 1, 1, ids, ((),) * n, (None,) * n, latency_ms, None, None, 0)
+
+
+def test_latency_percentiles_are_interpolated() -> None:
+    found = latency_of(timed(3.0, 1.0, 2.00049))
+    assert found == Latency(2.0, 2.9, 3)  # to the microsecond
+    assert latency_of(replace(timed(1.0), latency_ms=None)) is None
+    assert latency_of(timed()) is None
+
+
+def test_json_holds_everything_and_is_rounded() -> None:
+    third = scores_of("arm", ("a", 1 / 3, 0.0), ("a", 1 / 3, 1.0))
+    (report,) = summarize([third], FAST)
+    found = json.loads(json.dumps(replace(report, latency=Latency(1.235, 2.0, 2)).to_json()))
+    mean = {"mean": 0.333333, "low": 0.333333, "high": 0.333333, "n": 2}
+    assert (found["name"], found["n"]) == ("arm", 2)
+    assert found["overall"]["recall@5"] == mean
+    assert found["strata"]["a"]["recall@5"] == mean
+    assert found["macro"] == {"recall@5": 0.333333, "ndcg@10": 0.5}
+    assert found["latency"] == {"p50_ms": 1.235, "p95_ms": 2.0, "n": 2}
+
+
+@given(rows=st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 1), st.floats(0, 1)),
+                     min_size=1, max_size=8), is_timed=st.booleans())  # fmt: skip
+def test_a_report_survives_json(rows: list[tuple[str, float, float]], is_timed: bool) -> None:
+    (report,) = summarize([scores_of("arm", *rows)], Resampling(draws=20))
+    written = replace(report, latency=Latency(1.5, 2.5, 3) if is_timed else None).to_json()
+    read = Report.from_json(json.loads(json.dumps(written)))
+    assert read.to_json() == written
+    assert read.overall["recall@5"].mean == pytest.approx(report.overall["recall@5"].mean, abs=1e-6)
+    assert (read.latency is not None) == is_timed

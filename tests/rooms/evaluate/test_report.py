@@ -1,33 +1,63 @@
 from __future__ import annotations
 
-import base64
+import io
+import math
 import re
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from importlib import resources
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
-from noctuary.evaluate.metrics import compare, summarize
+from noctuary.evaluate.metrics import Difference, RiskCoverage, compare, summarize
 from noctuary.evaluate.report import (
+    BAD,
+    DIFFERENCE_COLUMNS,
     EXACT_BIAS,
+    GOOD,
+    MAX_IDS,
+    MAX_QUERIES,
+    OPEN,
     GateOutcome,
     NightReport,
     PerQuery,
     QueryGroup,
     RankingDecision,
+    Table,
+    arms_table,
     as_data_uri,
+    as_interval,
     as_markdown_image,
+    as_mean,
+    as_p,
+    as_signed,
+    bias_note,
+    decision_table,
     difference_cells,
+    difference_sentence,
+    drops_table,
+    means_table,
+    metrics_table,
     night_plots,
+    plot_differences,
+    plot_risk_coverage,
+    queries_table,
     render_page,
+    strata_table,
+    word_verdict,
 )
+from noctuary.evaluate.statistics import Interval
 from noctuary.snapshot.checks import Drop
-from tests.unit.reports.builders import (
+from tests.support.reports import (
     FEW_DRAWS,
     METRICS,
     abstention,
@@ -287,15 +317,6 @@ def test_tables_hold_the_inputs_numbers() -> None:
             assert [arm.name, str(arm.n), *cells] in rows
 
 
-def test_every_pair_of_candidate_and_serving_is_shown_in_every_metric() -> None:
-    report = replace(EMPTY, groups=[group()])
-    serving = report.groups[0].against_serving
-    assert serving is not None
-    rows = Page(rendered(report)).rows
-    for metric, found in serving.overall.items():
-        assert [metric, *difference_cells(found)] in rows
-
-
 def test_the_note_comes_first_then_the_verdict_then_folded_statistics() -> None:
     html = page_of(full_report)
     note, word, verdict = map(html.index, ("3 new, 18,234 in all", "Refused.", "It was refused."))
@@ -352,11 +373,6 @@ def test_hundreds_of_strata_make_a_page_below_three_megabytes() -> None:
     assert "1500 of 1600 rows are shown" in Page(html).text
 
 
-def test_template_and_style_are_found_as_package_resources() -> None:
-    folder = resources.files("noctuary.evaluate")
-    assert {"template.html.j2", "style.css"} <= {entry.name for entry in folder.iterdir()}
-
-
 def luminance(colour: str) -> float:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
@@ -379,18 +395,330 @@ def test_text_has_the_contrast_that_wcag_asks_for_in_light_dark_and_print() -> N
             assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, page
 
 
-@given(st.binary(max_size=200))
-def test_a_data_uri_holds_the_bytes(png: bytes) -> None:
-    head, _, body = as_data_uri(png).partition(",")
-    assert head == "data:image/png;base64"
-    assert base64.b64decode(body, validate=True) == png
-
-
 @given(st.text(max_size=60))
 def test_whatever_the_alternative_text_it_is_one_markdown_image(alt: str) -> None:
     image = as_markdown_image(b"\x89PNG", alt)
     assert re.fullmatch(r"!\[[^\[\]()<>\n]*\]\(data:image/png;base64,iVBORw==\)", image)
 
 
-def test_plain_alternative_texts_stay() -> None:
-    assert as_markdown_image(b"", "recall@10 of 3 arms").startswith("![recall@10 of 3 arms](")
+def texts(table: Table) -> list[list[str]]:
+    return [list(row) for row in table.rows]
+
+
+def pair(ours: Sequence[float], baseline: Sequence[float]) -> PerQuery:
+    """Return two arms that differ in recall@10 only."""
+    return PerQuery(
+        scores("ours", [[value, 0.5] for value in ours]),
+        scores("theirs", [[value, 0.5] for value in baseline]),
+        {"q0": ["m1", "m2"]},
+    )
+
+
+def test_every_row_is_as_long_as_the_heads() -> None:
+    reports, comparisons = arms(3)
+    both = PerQuery(random_scores("a", 9, 1), random_scores("b", 9, 2))
+    for table in (
+        means_table(reports, "recall@10"),
+        arms_table(comparisons, "recall@10", folded=False),
+        metrics_table(comparisons[0]),
+        strata_table(comparisons, "recall@10"),
+        queries_table(both, "ndcg@10", None, losers=True),
+        queries_table(both, "ndcg@10", {}, losers=False),
+    ):
+        assert table.rows
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_a_difference_is_shown_with_everything_that_is_known_of_it() -> None:
+    cells = difference_cells(difference(-0.041, -0.07, -0.012, p=0.0031))
+    assert dict(zip(DIFFERENCE_COLUMNS, cells, strict=True)) == {
+        "difference": "\u22120.041",
+        "interval": "\u22120.070 to \u22120.012",
+        "p": "0.0031",
+        "Holm p": "0.0031",
+        "detectable": "0.062",
+        "n": "40",
+        "better": "7",
+        "worse": "5",
+        "same": "28",
+        "verdict": "▼ worse",
+    }
+
+
+def test_the_verdict_needs_significance() -> None:
+    found = [difference(0.1, 0.05, 0.2, p=0.01), difference(0.1, 0.05, 0.2), difference(0.1)]
+    assert [difference_cells(one)[-1] for one in found] == [
+        "▲ better",
+        "○ not significant",
+        "○ not significant",
+    ]
+
+
+def test_arms_are_sorted_by_their_difference() -> None:
+    found = [comparison(str(mean), difference(mean)) for mean in (0.1, -0.2, 0.3)]
+    assert [row[0] for row in texts(arms_table(found, "recall@10", folded=True))] == [
+        "0.3",
+        "0.1",
+        "-0.2",
+    ]
+
+
+def test_losers_and_winners_are_the_largest_changes_first() -> None:
+    both = pair([0.0, 1.0, 0.5, 0.2, 1.0], [1.0, 0.0, 0.5, 0.5, 0.75])
+    losers = texts(queries_table(both, "recall@10", None, losers=True))
+    winners = texts(queries_table(both, "recall@10", None, losers=False))
+    assert losers == [
+        ["q0", "all", "0.000", "1.000", "\u22121.000", "m1, m2"],
+        ["q3", "all", "0.200", "0.500", "\u22120.300", ""],
+    ]
+    assert [row[0] for row in winners] == ["q1", "q4"]
+
+
+def test_equal_changes_are_in_the_order_of_their_ids_and_cut_with_a_word() -> None:
+    n = MAX_QUERIES + 5
+    table = queries_table(pair([0.0] * n, [1.0] * n), "recall@10", None, losers=True)
+    assert [row[0] for row in texts(table)] == sorted(f"q{i}" for i in range(n))[:MAX_QUERIES]
+    assert table.footnote == f"{MAX_QUERIES} of {n} shown, the largest changes first."
+
+
+def test_texts_are_shown_only_if_given() -> None:
+    both = pair([0.0], [1.0])
+    assert "text" not in queries_table(both, "recall@10", None, losers=True).columns
+    shown = queries_table(both, "recall@10", {"q0": "where?"}, losers=True)
+    assert (shown.columns[-1], texts(shown)[0][-1]) == ("text", "where?")
+
+
+def test_many_relevant_ids_are_counted() -> None:
+    both = replace(pair([0.0], [1.0]), relevant_ids={"q0": [f"m{i}" for i in range(MAX_IDS + 3)]})
+    shown = texts(queries_table(both, "recall@10", None, losers=True))[0][-1]
+    assert shown.endswith(f"m{MAX_IDS - 1} and 3 more")
+
+
+def test_the_gates_losses_keep_their_own_correction() -> None:
+    drop = Drop("labelled: temporal", "recall@10", -0.04, -0.07, -0.012, 74, 0.0031)
+    assert texts(drops_table([drop])) == [
+        [
+            "labelled: temporal",
+            "recall@10",
+            "\u22120.040",
+            "\u22120.070 to \u22120.012",
+            "0.0031",
+            "74",
+        ]
+    ]
+
+
+def test_a_decisions_rows_are_shown_as_text() -> None:
+    rows = [
+        {"challenger": "rrf", "gain": -0.01234, "confirmed": None},
+        {"challenger": "graph_0", "gain": 0.5, "confirmed": 0.25},
+    ]
+    table = decision_table(RankingDecision(None, "because", rows))
+    assert table.columns == ["challenger", "gain", "confirmed"]
+    assert texts(table) == [["rrf", "\u22120.0123", "none"], ["graph_0", "0.5000", "0.2500"]]
+    assert not decision_table(RankingDecision(None, "because")).rows
+
+
+def plain(text: str) -> float:
+    return float(text.replace("\u2212", "-"))
+
+
+@given(st.floats(-1, 1))
+def test_numbers_are_rounded_to_three_decimals_and_nothing_else(value: float) -> None:
+    for text in (as_mean(value), as_signed(value)):
+        assert plain(text) == pytest.approx(value, abs=0.0005 + 1e-12)
+        assert "-" not in text, "a hyphen is no minus"
+
+
+@given(st.floats(-1, 1).filter(lambda value: abs(value) >= 0.0006))
+def test_differences_carry_their_sign(value: float) -> None:
+    assert as_signed(value)[0] == ("+" if value > 0 else "\u2212")
+
+
+def test_a_difference_that_rounds_to_zero_has_no_sign() -> None:
+    assert as_signed(-0.0004) == as_signed(0.0004) == as_signed(0.0) == "0.000"
+
+
+@given(st.floats(0, 1))
+def test_p_values_never_look_like_zero(value: float) -> None:
+    text = as_p(value)
+    if text == "<0.0001":
+        assert value < 0.0001
+    else:
+        assert float(text) > 0
+        assert float(text) == pytest.approx(value, abs=0.00005 + 1e-12)
+
+
+def test_intervals_name_both_ends() -> None:
+    assert as_interval(Interval(0.5, 0.4, 0.6, 9)) == "0.400 to 0.600"
+    assert as_interval(Interval(0.0, -0.1, 0.1, 9), signed=True) == "\u22120.100 to +0.100"
+
+
+BLUE, VERMILLION = (0, 114, 178), (196, 78, 0)
+BETTER = difference(0.1, 0.05, 0.15, p=0.001)
+WORSE = difference(-0.1, -0.15, -0.05, p=0.001)
+NEITHER = difference(0.1, -0.05, 0.25)
+
+
+def pixels_of(png: bytes, colour: tuple[int, int, int]) -> list[int]:
+    """Return the rows of pixels that hold a colour, from the top; few colours stand for all."""
+    picture = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), dtype=np.int64)
+    seen: Any = np.abs(picture - np.array(colour)) < 24
+    return np.flatnonzero(seen.all(axis=2).any(axis=1)).tolist()
+
+
+def test_hundreds_of_rows_with_long_names_stay_below_100_kb() -> None:
+    _, comparisons = arms(300, n=6)
+    name = "convex_combination dense_share/0.35 graph_weight " * 4
+    rows = {f"{i} {name} {i}": c.overall["recall@10"] for i, c in enumerate(comparisons)}
+    assert len(plot_differences(rows, "recall@10", "many " * 30)) < 100_000
+    assert len(plot_risk_coverage(abstention(n=5_000).to_json())) < 100_000
+
+
+def test_equal_input_gives_equal_bytes_whatever_its_order() -> None:
+    rows = {"a": BETTER, "b": WORSE, "c": NEITHER}
+    first = plot_differences(rows, "recall@10", "title")
+    assert first == plot_differences(dict(reversed(rows.items())), "recall@10", "title")
+    assert b"Software" not in first
+
+
+def test_drawing_neither_needs_pyplot_nor_changes_matplotlibs_settings() -> None:
+    program = (
+        "import sys; from noctuary.evaluate.report import plot_differences\n"
+        "assert not {'matplotlib', 'PIL', 'jinja2'} & set(sys.modules), 'imported too early'\n"
+        "import matplotlib; before = matplotlib.rcParams.copy()\n"
+        "plot_differences({}, 'recall@10', 'empty')\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "assert matplotlib.rcParams.copy() == before\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("found", "blue", "vermillion"),
+    [
+        (BETTER, True, False),
+        (WORSE, False, True),
+        (NEITHER, False, False),
+        (difference(0.1, 0.05, 0.15, p=0.06), False, False),
+        (difference(0.1, n=13), False, False),
+    ],
+)
+def test_significance_shows_in_colour_and_the_sign_in_which(
+    found: Difference, blue: bool, vermillion: bool
+) -> None:
+    png = plot_differences({"a": found}, "recall@10", "t")
+    assert (bool(pixels_of(png, BLUE)), bool(pixels_of(png, VERMILLION))) == (blue, vermillion)
+
+
+def test_the_best_row_is_at_the_top() -> None:
+    png = plot_differences({"worse": WORSE, "better": BETTER}, "recall@10", "t")
+    assert max(pixels_of(png, BLUE)) < min(pixels_of(png, VERMILLION))
+
+
+def test_a_curve_of_a_single_point_is_drawn() -> None:
+    point = replace(
+        abstention(),
+        auroc=None,
+        interval=None,
+        curve=RiskCoverage((-math.inf,), (1.0,), (0.0,), 0.0),
+    )
+    assert pixels_of(plot_risk_coverage(point.to_json()), BLUE)
+
+
+def test_names_in_any_script_and_with_mathematics_are_drawn() -> None:
+    names = ["$x_1$ \\frac{", "\u4e2d\u6587", "\u05e9\u05dc\u05d5\u05dd", "\x00\n\ud800", ""]
+    drawn = [plot_differences({name: NEITHER}, "recall@10", name) for name in names]
+    assert len(set(drawn)) == len(names)
+
+
+def test_a_night_has_its_groups_plots_and_the_curve_under_stable_names() -> None:
+    reports, comparisons = arms(2)
+    serving = replace(comparisons[0], ours="candidate", baseline="serving")
+    report = NightReport(
+        title="store",
+        night="2026-11-20",
+        groups=[
+            QueryGroup("labelled", reports, comparisons, serving),
+            QueryGroup("exact", reports, comparisons),
+            QueryGroup("generated"),
+        ],
+        abstention=abstention(),
+    )
+    plots = night_plots(report)
+    assert list(plots) == [
+        "labelled_against_serving", "labelled_differences", "exact_differences", "risk_coverage",
+    ]  # fmt: skip
+    assert all(0 < len(plot.png) < 100_000 for plot in plots.values())
+    assert night_plots(NightReport("store", "tonight")) == {}
+
+
+def test_alternative_texts_count_what_is_significant() -> None:
+    found = {"a": BETTER, "b": WORSE, "c": difference(-0.2, -0.25, -0.15, p=0.001), "d": NEITHER}
+    group = QueryGroup("x", comparisons=[comparison(name, row) for name, row in found.items()])
+    (plot,) = night_plots(NightReport("store", "tonight", groups=[group])).values()
+    assert "4 rows, 1 significantly better, 2 significantly worse" in plot.alt
+
+
+BLANK = NightReport("store", "tonight")
+LOSS = difference(-0.041, -0.07, -0.012, p=0.0031)
+
+
+def against(found: Difference) -> NightReport:
+    group = QueryGroup("labelled", against_serving=comparison("candidate", found, "serving"))
+    return replace(BLANK, groups=(group,))
+
+
+def test_only_a_gate_passes_or_refuses_a_candidate() -> None:
+    for found in (LOSS, difference(0.1, 0.05, 0.15, p=0.001), difference(-1.0, n=13)):
+        verdict = word_verdict(against(found))
+        assert (verdict.kind, verdict.word) == (OPEN, "Not judged")
+        assert verdict.details == [f"labelled, recall@10: {difference_sentence(found)}"]
+    assert not word_verdict(BLANK).details
+
+
+def test_the_gates_sentence_is_the_verdict() -> None:
+    for passed, kind in ((True, GOOD), (False, BAD)):
+        verdict = word_verdict(replace(BLANK, gate=GateOutcome(passed, "said by the gate")))
+        assert (verdict.kind, verdict.sentence) == (kind, "said by the gate")
+
+
+def test_a_loss_is_told_with_its_numbers() -> None:
+    assert difference_sentence(LOSS) == (
+        "significantly worse than what serves, by 0.041 "
+        "(95% interval \u22120.070 to \u22120.012, n = 40, Holm p 0.0031)."
+    )
+
+
+def test_no_difference_is_told_with_what_could_not_be_seen() -> None:
+    found = difference(0.003, -0.01, 0.016)
+    sentence = difference_sentence(found)
+    assert sentence.startswith("no significant difference to what serves (+0.003, 95% interval")
+    assert sentence.endswith("; a true difference below 0.062 is easily missed.")
+
+
+def test_one_query_is_too_few() -> None:
+    assert difference_sentence(difference(0.5, n=13)) == (
+        "too few queries to say anything (+0.500, n = 13)."
+    )
+
+
+def test_the_decisions_reason_is_among_the_details() -> None:
+    kept = word_verdict(replace(BLANK, decision=RankingDecision(None, "the settings stay")))
+    assert kept.details == ["Ranking: the settings stay"]
+    taken = word_verdict(replace(BLANK, decision=RankingDecision("rrf", "it is better")))
+    assert taken.details == ["Ranking: rrf is adopted: it is better"]
+
+
+def test_the_bias_of_exact_queries_is_stated() -> None:
+    assert "built from the corpus's own words: it favours lexical search" in EXACT_BIAS.lower()
+    assert bias_note("exact") == bias_note("labelled", "exact") == EXACT_BIAS
+    assert bias_note("labelled", "all") == ""
+
+
+def test_explanations_carry_the_settings_that_were_used() -> None:
+    page = render_page(BLANK, {})
+    assert "95% bootstrap interval" in page
+    assert "10\u202f000 draws" in page
+    assert "below 0.05." in page
+    assert "80% of the time" in page
