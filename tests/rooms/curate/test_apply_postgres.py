@@ -16,8 +16,8 @@ from noctuary.curate.proposals import Proposal
 from noctuary.curate.stores import TABLE, PostgresStore, open_writable
 from noctuary.sources.postgres import read_address
 from noctuary.sources.sqlite import SqliteSource
+from tests.rooms.curate.conftest import MakePostgres, MakeSqlite
 from tests.support.claude_memory import proposals_for, records_of
-from tests.unit.curate.conftest import MakePostgres, MakeSqlite
 
 TEXT = "The harbour master answers on channel 12."
 PARTS = ("Tides (part 1 of 2): high at six.", "Tides (part 2 of 2): low at noon.")
