@@ -1,18 +1,29 @@
+"""Tokens of memories by key: what the task gives is what the fields say."""
+
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.lexical import build
-from noctuary.lexical.build import Postings, build_postings
+from noctuary.lexical.build import (
+    Postings,
+    TokenizeMemories,
+    build_postings,
+    iter_keyed,
+    tokens_key,
+)
 from noctuary.lexical.search import K1, B, idf, saturation
-from noctuary.text.tokens import encode_tokens
+from noctuary.sources.corpus import MEMORIES_FILE, open_table
+from noctuary.text.tokens import document_tokens, encode_tokens
 
 DOCUMENTS = [b"cat\ndog\ncat", b"dog", b"", b"bird\ndog"]
 MEAN_TOKENS = 6 / 4
@@ -122,3 +133,40 @@ def test_nothing_to_index(documents: list[bytes]) -> None:
 def test_parameters_out_of_range(k1: float, b: float) -> None:
     with pytest.raises(ValueError, match="k1 >= 0"):
         build_postings(DOCUMENTS, k1=k1, b=b)
+
+
+ROWS = [
+    ("The billing-api is down", "wing:a, urgent", "outage", "facts"),
+    ("the of and", "", "", "facts"),
+    ("", "", "", ""),
+    ("東京タワー", "", "tower", "notes"),
+]
+
+
+@pytest.fixture
+def memories(tmp_path: Path) -> Path:
+    path = tmp_path / MEMORIES_FILE
+    with open_table(path, MEMORIES_FILE) as add:
+        for n, (content, tags, keywords, category) in enumerate(ROWS):
+            row = (n, str(n), content, category, tags, keywords, 0.5, 0, 0)
+            add((*row, None, None, None, None, False, "h"))
+    return path
+
+
+def test_every_memory_gets_its_key_and_its_tokens(memories: Path) -> None:
+    (batch,) = iter_keyed(memories)
+    found = TokenizeMemories().open(1)(batch)
+    assert found.schema.names == ["key", "value"]
+    assert found.column("key").type == pa.binary(32)
+    assert found.column("key").to_pylist() == [tokens_key(*row) for row in ROWS]
+    values = [value.decode().split() for value in found.column("value").to_pylist()]
+    assert values == [document_tokens(content, tags, k, c) for content, tags, k, c in ROWS]
+    assert values[0]
+    assert not values[2]
+
+
+def test_every_field_tells_keys_apart() -> None:
+    one = ("content", "tags", "keywords", "category")
+    changed = [[*one[:n], "x", *one[n + 1 :]] for n in range(4)]
+    assert len({tokens_key(*fields) for fields in (list(one), *changed)}) == 5
+    assert tokens_key("ab", "", "", "") != tokens_key("a", "b", "", "")

@@ -3,11 +3,12 @@ from __future__ import annotations
 import json
 import unicodedata
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from noctuary.sources.injected import words_of
-from noctuary.text.marks import unmarked, visible, visible_line
+from noctuary.text.marks import chars_per_token, estimate_tokens, unmarked, visible, visible_line
 from tests.support.terminal import BIDI, H
 
 HOSTILE = f"{H}\r\ud800{BIDI}"
@@ -48,3 +49,34 @@ def test_a_mark_is_the_character_as_json_writes_it() -> None:
     assert visible("\x1b[31m") == "\\u001b[31m"
     assert visible("a\U000e0041") == "a\\udb40\\udc41"
     assert visible("x\ufe0f\ufe01\U000e0100") == "x\ufe0f\\ufe01\\udb40\\udd00"
+
+
+@pytest.mark.parametrize(
+    ("text", "ratio"),
+    [
+        ("plain English", 4.0),
+        ("naïve café", 4.0),
+        ("one 字 is enough", 1.6),
+        ("カタカナ", 1.6),
+        ("한국어", 1.6),
+        ("один Привет", 2.5),
+        ("שלום", 2.5),
+        ("مرحبا", 2.5),
+        ("Привет 字", 1.6),
+    ],
+)
+def test_a_script_decides_by_being_there(text: str, ratio: float) -> None:
+    assert chars_per_token(text) == ratio
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("", 0), ("a", 1), ("word", 1), ("words", 2), ("字字字字", 3), ("Привет", 3), ("é" * 8, 2)],
+)
+def test_a_token_begun_counts_whole(text: str, tokens: int) -> None:
+    assert estimate_tokens(text) == tokens
+
+
+def test_length_is_in_utf16_units_and_a_lone_surrogate_is_one() -> None:
+    assert estimate_tokens("\U0001f600" * 4) == 2
+    assert estimate_tokens("\ud800abc") == 1
