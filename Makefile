@@ -68,7 +68,7 @@ test-server: $(READY) ## Install the PostgreSQL server that tests start (Debian 
 	@cd $(ROOT) && $(PY) -m tests.support.postgres
 
 test-ray: setup-ray ## Run the tests in which Ray works: the same night by both runners, workers killed
-	@cd $(ROOT) && $(PY) -m pytest -q -m slow tests/e2e/test_ray.py tests/unit/shards
+	@cd $(ROOT) && $(PY) -m pytest -q -m slow tests/e2e/test_ray.py tests/rooms/work/test_ray.py tests/rooms/work/test_runner.py
 
 # The slow tests kill, measure and open browsers: one at a time. Those of test-ray are among them.
 test-all: test setup-ray ## Run every test: kills, browser, real data sets, many examples of each property

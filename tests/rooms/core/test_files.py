@@ -1,7 +1,11 @@
+"""JSON that somebody else wrote: every reader says what is wrong, and none recurses into it."""
+
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,10 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
+from noctuary.agents.hooks import answer
+from noctuary.agents.state import read_json
+from noctuary.cli.exchange import ExportFormatError
+from noctuary.cli.exchange import read_export_manifest as read_export
+from noctuary.core.errors import ConfigError, EncoderError, SnapshotCorruptError
 from noctuary.core.files import (
+    canonical_json,
     fsync_dir,
     fsync_file,
     group_arrays,
+    hash_file,
+    hash_json,
+    hash_text,
     make_private,
     open_to_others,
     read_array,
@@ -28,7 +41,18 @@ from noctuary.core.files import (
     write_arrays,
     write_text,
 )
+from noctuary.core.foreign_json import MOST_LEVELS, parse_json
+from noctuary.core.manifest import read_manifest, read_pointer
+from noctuary.core.settings import Settings
+from noctuary.core.store import MANIFEST_FILE, StorePaths
+from noctuary.embed.hosted import HOSTED_FILE, read_description
+from noctuary.embed.lean import HEADER_FILE, read_header
+from noctuary.recall.result import Calibration
+from noctuary.snapshot.publish import read_verdict
+from noctuary.sources.palace import _ids  # pyright: ignore[reportPrivateUsage]
+from noctuary.sources.transcripts import FileContext, parse_object
 from tests.support.descriptors import open_files
+from tests.support.hook_worlds import MemoryWorld
 
 
 def test_a_file_is_made_with_its_folders(tmp_path: Path) -> None:
@@ -338,3 +362,114 @@ def test_a_torn_array_is_an_error(tmp_path: Path, kept: int, mmap: bool) -> None
         path.write_bytes(path.read_bytes()[:kept])
         with pytest.raises((ValueError, EOFError)):
             read_array(path, mmap=mmap)
+
+
+anything = st.text(st.characters(exclude_categories=()), max_size=30)
+
+
+def test_hash_text_is_sha256_over_length_prefixed_parts() -> None:
+    raw = (3).to_bytes(8, "big") + b"abc" + (2).to_bytes(8, "big") + "é".encode()
+    assert hash_text("abc", "é") == hashlib.sha256(raw).hexdigest()
+    assert hash_text() == hashlib.sha256(b"").hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [(("ab", ""), ("a", "b")), (("ab",), ("ab", "")), (("",), ()), (("a", "b"), ("b", "a"))],
+)
+def test_parts_do_not_run_together(left: tuple[str, ...], right: tuple[str, ...]) -> None:
+    assert hash_text(*left) != hash_text(*right)
+
+
+@given(st.lists(anything, max_size=4), st.lists(anything, max_size=4))
+def test_only_equal_parts_hash_alike(left: list[str], right: list[str]) -> None:
+    assert (hash_text(*left) == hash_text(*right)) == (left == right)
+
+
+def test_a_lone_surrogate_can_be_hashed() -> None:
+    assert hash_text("\ud800") != hash_text("\ud801")
+
+
+def test_canonical_json_sorts_keys_and_keeps_text_as_it_is() -> None:
+    assert canonical_json({"b": [1, 2.5, None], "a": {"z": True, "é": "🔑"}}) == (
+        '{"a":{"z":true,"é":"🔑"},"b":[1,2.5,null]}'
+    )
+
+
+@given(st.dictionaries(anything, st.one_of(st.integers(), anything, st.none()), max_size=6))
+def test_the_order_of_keys_does_not_change_the_hash(value: dict[str, object]) -> None:
+    backwards = dict(reversed(list(value.items())))
+    assert hash_json(backwards) == hash_json(value)
+
+
+def test_a_file_is_hashed_by_its_bytes_in_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for size in (0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1):
+        content = b"x" * size
+        path.write_bytes(content)
+        assert hash_file(path) == hashlib.sha256(content).hexdigest()
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def nested(levels: int) -> str:
+    return '{"a":' * levels + "[1, 2]" + "}" * levels
+
+
+@given(st.integers(0, 3 * MOST_LEVELS), st.booleans())
+def test_what_is_nested_deeper_than_the_limit_is_no_json(levels: int, as_bytes: bool) -> None:
+    text = nested(levels)
+    given_text = text.encode() if as_bytes else text
+    if levels < MOST_LEVELS:
+        assert parse_json(given_text) == json.loads(text)
+    else:
+        with pytest.raises(ValueError, match="nested too deeply"):
+            parse_json(given_text)
+
+
+def test_brackets_in_a_text_and_beside_each_other_are_not_nesting() -> None:
+    value = {"text": "[{" * 10_000, "rows": [[] for _ in range(10_000)]}
+    assert parse_json(json.dumps(value)) == value
+
+
+def file(path: Path, text: str = DEEP) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def in_config(path: Path) -> Any:
+    return Settings.load(file(path / "noctuary.toml", f"a = {DEEP}"), environ={})
+
+
+READERS: dict[str, tuple[Callable[[Path], Any], type[Exception] | None]] = {
+    "a pointer": (
+        lambda p: read_pointer(StorePaths(file(p / "CURRENT").parent)), SnapshotCorruptError
+    ),
+    "a manifest": (lambda p: read_manifest(file(p / MANIFEST_FILE).parent), SnapshotCorruptError),
+    "an export's": (lambda p: read_export(file(p / MANIFEST_FILE).parent), ExportFormatError),
+    "an encoder": (lambda p: read_header(file(p / HEADER_FILE).parent), EncoderError),
+    "a provider": (lambda p: read_description(file(p / HOSTED_FILE).parent), EncoderError),
+    "a calibration": (lambda p: Calibration.parse(DEEP), ValueError),
+    "settings": (in_config, ConfigError),
+    "a verdict": (lambda p: read_verdict(StorePaths(file(p / "verdicts/x.json").parents[1]), "x"),
+                  None),
+    "a hook's event": (lambda p: answer(DEEP.encode(), MemoryWorld()) or None, None),
+    "a hook's notes": (lambda p: read_json(file(p / "x.json"), 1 << 20)[0], None),
+    "a transcript": (lambda p: parse_object(DEEP.encode()), None),
+    "a transcript's context": (
+        lambda p: None if FileContext.from_json(DEEP) == FileContext() else DEEP, None
+    ),
+    "a palace's marks": (lambda p: _ids(DEEP) or None, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_no_reader_recurses_into_what_is_nested_without_end(tmp_path: Path, name: str) -> None:
+    read, raises = READERS[name]
+    if raises is None:
+        assert read(tmp_path) is None
+        return
+    with pytest.raises(raises):
+        read(tmp_path)

@@ -1,3 +1,5 @@
+"""How often, after how long, and when it is enough."""
+
 from __future__ import annotations
 
 import json
@@ -5,16 +7,23 @@ import math
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from noctuary.work.http import (
+    FIRST_WAIT_S,
     MAX_ANSWER_BYTES,
+    MAX_WAIT_S,
     AnswerFault,
     BadAnswerError,
     Endpoint,
     EndpointDownError,
+    GaveUpError,
+    PassingFaultError,
+    Patience,
     complete,
 )
 from noctuary.work.http import ask as ask_model
@@ -231,3 +240,119 @@ def test_without_the_extra_the_endpoint_is_down_and_the_extra_is_named(
     with pytest.raises(EndpointDownError, match=r"install noctuary\[hosted\]"):
         ask(server)
     assert server.asked == []
+
+
+def test_the_key_is_in_no_repr() -> None:
+    endpoint = Endpoint("http://127.0.0.1:1/v1", "m", KEY)
+    assert KEY not in f"{endpoint!r} {endpoint}"
+    assert endpoint.api_key == KEY
+
+
+def test_a_key_read_with_its_line_end_is_stripped_and_a_blank_one_is_none() -> None:
+    assert Endpoint("http://h/v1", "m", f" {KEY}\n").api_key == KEY
+    assert Endpoint("http://h/v1", "m", " \n").api_key is None
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\nX-Evil: 1", f"{KEY}é", f"{KEY}\x00"])
+def test_a_key_that_is_no_header_is_refused_without_being_quoted(key: str) -> None:
+    with pytest.raises(ValueError, match="cannot stand in an HTTP header") as caught:
+        Endpoint("http://h/v1", "m", key)
+    assert KEY not in repr(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "h/v1", "file:///etc/passwd", "ftp://h", "http://", "http://h:99999/v1"),
+        *("http://h:x/v1", "http://us:pw-secret@h/v1", "http://h/a b", "http://h/ü", "http://h/\n"),
+    ],
+)
+def test_what_is_no_address_is_refused_without_being_quoted(url: str) -> None:
+    with pytest.raises(ValueError, match="endpoint's URL") as caught:
+        Endpoint(url, "m")
+    assert "pw-secret" not in repr(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://h:1/v1", "http://h:1/v1/chat/completions"),
+        ("https://h/v1/", "https://h/v1/chat/completions"),
+        ("https://h", "https://h/chat/completions"),
+        ("https://h/v1?api-version=2", "https://h/v1/chat/completions?api-version=2"),
+    ],
+)
+def test_prompts_go_to_chat_completions_below_the_base(url: str, expected: str) -> None:
+    assert Endpoint(url, "m").completions_url() == expected
+
+
+def test_a_model_needs_a_name_and_an_answer_some_time() -> None:
+    with pytest.raises(ValueError, match="name of a model"):
+        Endpoint("http://h", " ")
+    with pytest.raises(ValueError, match="timeout_s must be above 0, got 0"):
+        Endpoint("http://h", "m", timeout_s=0.0)
+
+
+RETRIES, LONGEST_S = 6, 120.0
+
+
+def failing(times: int, wait_s: float | None = None) -> Callable[[], str]:
+    tries = iter(range(times))
+
+    def ask() -> str:
+        if next(tries, None) is not None:
+            raise PassingFaultError("it answered HTTP 503", wait_s)
+        return "vectors"
+
+    return ask
+
+
+def patience(waits: list[float], left_s: float = 1e6, spread: float = 0.0) -> Patience:
+    return Patience(RETRIES, LONGEST_S, spread, left_s, waits.append)
+
+
+def test_a_passing_fault_is_tried_again_after_doubling_waits() -> None:
+    waits: list[float] = []
+    assert patience(waits).ask(failing(RETRIES)) == "vectors"
+    assert waits == [1, 2, 4, 8, 16, 32]
+
+
+def test_enough_is_enough_and_the_sentence_says_why() -> None:
+    waits: list[float] = []
+    with pytest.raises(GaveUpError, match=r"HTTP 503, 7 times in a row"):
+        patience(waits).ask(failing(RETRIES + 1))
+    assert len(waits) == RETRIES
+
+
+def test_patience_is_one_for_all_requests() -> None:
+    waits: list[float] = []
+    shared = patience(waits, left_s=50.0)
+    shared.ask(failing(2, wait_s=20.0))
+    assert shared.left_s == pytest.approx(10.0)
+    with pytest.raises(GaveUpError, match="waiting another 20 s is more than is left"):
+        shared.ask(failing(1, wait_s=20.0))
+    assert waits == [20.0, 20.0]
+    assert shared.ask(failing(1)) == "vectors", "a short wait is still left"
+
+
+def test_other_errors_are_not_tried_again() -> None:
+    def ask() -> str:
+        raise KeyError("once")
+
+    waits: list[float] = []
+    with pytest.raises(KeyError):
+        patience(waits).ask(ask)
+    assert waits == []
+
+
+@given(st.none() | st.floats(0, 1e9), st.floats(0, 1))
+def test_every_wait_lies_within_its_bounds(asked_s: float | None, spread: float) -> None:
+    waits: list[float] = []
+    patience(waits, spread=spread).ask(failing(RETRIES, asked_s))
+    for number, found in enumerate(waits):
+        if asked_s is None:
+            step = min(FIRST_WAIT_S * 2**number, MAX_WAIT_S)
+            assert step * (1 - spread) <= found <= step
+        else:
+            assert min(asked_s, LONGEST_S) <= found <= min(asked_s, LONGEST_S) + FIRST_WAIT_S

@@ -176,7 +176,7 @@ def night(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that runs a slow task in two workers, until it is killed."""
     marks = marks_of(tmp_path, 0)
     program = (
-        "from pathlib import Path; from tests.unit.shards.test_runners import *;"
+        "from pathlib import Path; from tests.rooms.work.test_runner import *;"
         f"TWO.run(DieOnce(Path({str(marks)!r}), 0.5), shards_of(Path({str(tmp_path)!r}),"
         f" TEXTS * 9), Path({str(tmp_path / 'fragments')!r}))"
     )

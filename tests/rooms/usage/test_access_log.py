@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from noctuary.core.sqlite import WAIT_AT_MOST_S, close_logs
+from noctuary.core.sqlite import WAIT_AT_MOST_S, close_logs, filling
 from noctuary.usage.access_log import append_retrievals
+from tests.support.usage_file import NOW_US, rows, write
 
 # What a busy machine may add to a wait that is bounded.
 SLACK_S = 2.0
@@ -260,3 +261,70 @@ assert atexit._ncallbacks() == before
 assert not {"numpy", "random", "multiprocessing", "concurrent"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+USE = {"1": (9, 3, 4, 50), "2": (5, 5, 2, 70)}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "usage.sqlite"
+
+
+def score(log: Path, *memory_ids: str) -> None:
+    with filling(log) as db:
+        db.executemany("INSERT INTO ltp VALUES (?, 1.5, 0.5, 0.4, 7)", [(m,) for m in memory_ids])
+        db.execute("INSERT INTO meta VALUES ('ltp_resume_at', 12)")
+
+
+def test_only_memories_that_exist_are_written(log: Path) -> None:
+    write(log, USE, [("1", "2", 3)], known=["2"])
+    assert rows(log, "SELECT * FROM access") == [("2", 5, 5, 2, 70)]
+    assert rows(log, "SELECT * FROM co_retrieval") == []
+
+
+def test_a_memory_that_is_gone_leaves_every_table_and_every_byte(log: Path) -> None:
+    secret = "turned-sensitive-77"
+    write(log, {**USE, secret: (2, 2, 1, 5)}, [("1", secret, 3)])
+    score(log, "1", secret)
+    assert secret.encode() in log.read_bytes()
+    write(log, {**USE, secret: (2, 2, 1, 5)}, [("1", secret, 3)], known=USE)
+    assert secret.encode() not in log.read_bytes()
+    assert rows(log, "SELECT memory_id FROM ltp") == [("1",)]
+
+
+def test_scores_and_the_place_of_the_scan_are_carried_on(log: Path) -> None:
+    write(log, USE)
+    score(log, "1", "2")
+    write(log, {"1": (10, 4, 5, 60)}, known=USE, as_of_us=NOW_US + 9)
+    assert rows(log, "SELECT * FROM ltp") == [(m, 1.5, 0.5, 0.4, 7) for m in ("1", "2")]
+    meta = dict(rows(log, "SELECT * FROM meta"))
+    assert (meta["ltp_resume_at"], meta["as_of_us"]) == (12, NOW_US + 9)
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\x00" + b"\x00" * 4080])
+def test_a_damaged_file_is_replaced(log: Path, content: bytes) -> None:
+    log.write_bytes(content)
+    write(log, USE)
+    assert rows(log, "SELECT memory_id FROM access") == [("1",), ("2",)]
+    assert rows(log, "SELECT * FROM ltp") == []
+
+
+def test_a_file_with_a_damaged_table_gives_what_can_be_read(log: Path) -> None:
+    write(log, USE)
+    score(log, "1", "2")
+    [(page,)] = rows(log, "SELECT rootpage FROM sqlite_master WHERE name = 'ltp'")
+    content = bytearray(log.read_bytes())
+    content[(page - 1) * 4096 : page * 4096] = b"\xa5" * 4096
+    log.write_bytes(content)
+    write(log, USE)
+    assert rows(log, "SELECT * FROM ltp") == []
+    assert len(rows(log, "SELECT * FROM access")) == 2
+
+
+def test_equal_counts_give_equal_bytes_and_nothing_lies_beside(log: Path) -> None:
+    write(log, USE, [("1", "2", 3)])
+    before = log.read_bytes()
+    write(log, USE, [("1", "2", 3)])
+    assert log.read_bytes() == before
+    assert [p.name for p in log.parent.iterdir()] == [log.name]

@@ -29,7 +29,6 @@ from tests.support.store import Store, household, new_store
 POINTER = Pointer(
     f"20260101T030000000000-{'d' * 12}", "d" * 64, "2026-01-01T03:00:00+00:00", None, "publish"
 )
-HELD_FILE = layout.ARRAYS_FILE
 
 
 @pytest.fixture(scope="module")
