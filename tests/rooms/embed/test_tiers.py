@@ -1,17 +1,34 @@
+"""Which index a tier gets, and that it finds what an exact scan finds."""
+
 from __future__ import annotations
 
 import gzip
 import json
 import os
+import shutil
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import lancedb
 import numpy as np
 import pytest
+from lancedb.index import HnswSq
 
 from noctuary.embed import tiers
 from noctuary.embed.rotation import Rotation, fit, identity, rotate, rotated_prefix
-from noctuary.embed.tiers import FULL_TIER, TableHome, sync_tiers, tier_tables, tiers_match
+from noctuary.embed.tiers import (
+    FULL_TIER,
+    TableHome,
+    TablesUnreachableError,
+    TierReport,
+    connect,
+    index_spec,
+    sync_tiers,
+    tier_tables,
+    tiers_match,
+)
+from noctuary.work.shards import IndexSpec
 from tests.support.tier_store import DIM, ROWS, Floats, TierStore, clustered, counts, search_tier
 
 
@@ -327,3 +344,249 @@ def test_a_deleted_first_memory_rewrites_no_other_row(store: TierStore) -> None:
     store.drop(0)
     assert [counts(t) for t in store.sync().tiers] == [(0, 0, 1)] * 3
     store.assert_equal_to_corpus()
+
+
+def test_a_lost_tier_is_backfilled_and_no_other_is_touched(store: TierStore) -> None:
+    first = store.sync()
+    shutil.rmtree(store.lance / "memory_vectors_64.lance")
+    report = store.sync()
+    assert [t.action for t in report.tiers] == ["unchanged", "created", "unchanged"]
+    (_, backfilled, _) = report.tiers
+    assert counts(backfilled) == (ROWS, 0, 0)
+    assert "not found" in backfilled.reason
+    versions = [t.version for t in report.tiers]
+    assert (versions[0], versions[2]) == (first.tiers[0].version, first.tiers[2].version)
+    store.assert_equal_to_corpus()
+
+
+def test_a_tier_that_a_night_left_half_written_is_rebuilt(store: TierStore) -> None:
+    store.sync()
+    store.home.mark_path("memory_vectors_64").write_text("left by a killed night")
+    report = store.sync()
+    assert [t.action for t in report.tiers] == ["unchanged", "rebuilt", "unchanged"]
+    assert "was being written" in report.tiers[1].reason
+    assert {t.action for t in store.sync().tiers} == {"unchanged"}, "the mark is gone"
+    store.assert_equal_to_corpus()
+
+
+@pytest.mark.parametrize("step", ["_create", "_apply", "settle_index"])
+def test_a_write_that_fails_leaves_its_mark_and_the_next_night_repairs_it(
+    store: TierStore, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    if step != "_create":
+        store.sync()
+        store.hashes[3] = "edited"
+    real = vars(tiers)[step]
+
+    def full_disk(*arguments: Any, **named: Any) -> Any:
+        real(*arguments, **named)
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tiers, step, full_disk)
+        with pytest.raises(OSError, match="no space"):
+            store.sync()
+    assert store.home.is_dirty("memory_vectors_32")
+    assert not store.home.is_dirty(FULL_TIER), "it was not begun"
+    first, *others = store.sync().tiers
+    assert first.action == "rebuilt"
+    assert "was being written" in first.reason
+    assert {t.action for t in others} == {"created" if step == "_create" else "synced"}
+    assert not store.home.is_dirty("memory_vectors_32")
+    store.assert_equal_to_corpus()
+
+
+def test_marks_leave_with_the_tiers_of_other_dimensions(store: TierStore) -> None:
+    store.sync()
+    store.home.mark_path("memory_vectors_32").write_text("left by a killed night")
+    store.sync(dims=(64,))
+    assert not store.home.is_dirty("memory_vectors_32")
+
+
+def test_a_night_without_change_writes_no_mark(
+    store: TierStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.sync()
+
+    def never(*_: Any) -> None:
+        raise AssertionError("nothing is written")
+
+    monkeypatch.setattr(TableHome, "marked", never)
+    assert {t.action for t in store.sync().tiers} == {"unchanged"}
+
+
+def test_long_vectors_get_codes_and_short_ones_a_byte_a_dimension() -> None:
+    assert index_spec(384, 1_000_000) == IndexSpec("IVF_RQ", 15, bits=2)
+    assert index_spec(256, 65_535) == IndexSpec("IVF_RQ", 1, bits=2)
+    assert index_spec(255, 10) == IndexSpec("IVF_SQ", 1)
+    assert index_spec(64, 131_072) == IndexSpec("IVF_SQ", 2)
+    assert index_spec(300, 1).kind == "IVF_SQ", "codes fill whole bytes"
+
+
+def test_a_tier_of_codes_finds_the_true_neighbours(store: TierStore) -> None:
+    large = TierStore(store.lance, clustered(1_500, dim=256, seed=3))
+    report = large.sync(dims=(), index_min_rows=100)
+    assert [(t.name, t.index, t.unindexed_rows) for t in report.tiers] == [(FULL_TIER, "IVF_RQ", 0)]
+    found = 0
+    for query in clustered(20, dim=256, seed=3):
+        truth = set(np.argsort(-(large.vectors @ query), kind="stable")[:10].tolist())
+        hits = search_tier(large.home, 256, rotate(query, large.rotation), 10)
+        found += len(truth & {int(hit.memory_id[1:]) for hit in hits})
+    assert found >= 0.95 * 200
+
+
+def test_an_index_of_an_earlier_version_is_replaced(store: TierStore) -> None:
+    store.sync()
+    table = lancedb.connect(str(store.lance)).open_table(FULL_TIER)
+    table.create_index("vector", config=HnswSq("cosine", num_partitions=1))
+    state = store.sync(index_min_rows=ROWS).tiers[-1]
+    assert (state.index, state.unindexed_rows, state.rows) == ("IVF_SQ", 0, ROWS)
+    version = state.version
+    again = store.sync(index_min_rows=ROWS).tiers[-1]
+    assert (again.index, again.version, again.action) == ("IVF_SQ", version, "unchanged")
+    hits = search_tier(store.home, DIM, rotate(store.vectors[3], store.rotation), 1)
+    assert hits[0].memory_id == "m3"
+
+
+DIMS = (32, 64)
+KEY, SECRET = "AKIAOFTHETESTS", "s3cr3t-of-the-tests"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> TableHome:
+    (tmp_path / "tables").mkdir()
+    return TableHome(tmp_path / "marks", (tmp_path / "tables").as_uri())
+
+
+def sync(store: TierStore, home: TableHome, **options: Any) -> TierReport:
+    columns = store.ids, store.hashes, store.vectors, store.rotation
+    return sync_tiers(home, *columns, DIMS, **options)
+
+
+def rows_of(home: TableHome, name: str) -> list[dict[str, Any]]:
+    table = home.connect().open_table(name).to_arrow()
+    return sorted(table.to_pylist(), key=lambda row: row["memory_id"])
+
+
+def test_the_tables_are_those_of_a_directory(store: TierStore, home: TableHome) -> None:
+    report = sync(store, home)
+    assert [state.action for state in report.tiers] == ["created"] * 3
+    store.sync()
+    for name in tier_tables(DIM, DIMS):
+        assert rows_of(home, name) == rows_of(store.home, name)
+    assert home.list_tables("memory_vectors_") == sorted(tier_tables(DIM, DIMS))
+    assert list(home.directory.iterdir()) == []
+    assert all(match.ok and match.rows == ROWS for match in tiers_match(home, store.ids))
+    query = rotate(store.vectors[7], store.rotation)
+    assert search_tier(home, DIM, query, 5) == search_tier(store.home, DIM, query, 5)
+
+
+def test_only_what_changed_is_written_and_stale_tables_go(
+    store: TierStore, home: TableHome
+) -> None:
+    sync(store, home)
+    assert {state.action for state in sync(store, home).tiers} == {"unchanged"}
+    store.drop(5)
+    store.hashes[9] = "edited"
+    report = sync(store, home)
+    assert {counts(state) for state in report.tiers} == {(0, 1, 1)}
+    assert {state.rows for state in report.tiers} == {ROWS - 1}
+    arguments = home, store.ids, store.hashes, store.vectors, store.rotation
+    assert sync_tiers(*arguments, (32,)).dropped == ("memory_vectors_64",)
+    assert "memory_vectors_64" not in home.list_tables("")
+
+
+@pytest.mark.slow
+def test_a_table_with_an_index_answers_as_one_without(store: TierStore, home: TableHome) -> None:
+    (_, _, full) = sync(store, home, index_min_rows=ROWS).tiers
+    assert full.index.startswith("IVF")
+    query = rotate(store.vectors[3], store.rotation)
+    store.sync()
+    exact = [hit.memory_id for hit in search_tier(store.home, DIM, query, 3)]
+    assert [hit.memory_id for hit in search_tier(home, DIM, query, 3)] == exact
+
+
+@pytest.mark.parametrize("step", ["_create", "_apply"])
+def test_a_remote_write_that_fails_leaves_its_mark_and_is_repaired(
+    store: TierStore, home: TableHome, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    if step != "_create":
+        sync(store, home)
+        store.hashes[3] = "edited"
+    real = vars(tiers)[step]
+
+    def killed(*arguments: Any) -> Any:
+        real(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tiers, step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            sync(store, home)
+    assert home.is_dirty("memory_vectors_32")
+    assert not home.is_dirty(FULL_TIER), "it was not begun"
+    first, *_ = sync(store, home).tiers
+    assert first.action == "rebuilt"
+    assert "was being written" in first.reason
+    assert not home.is_dirty("memory_vectors_32")
+
+
+def test_a_damaged_table_is_written_again(
+    store: TierStore, home: TableHome, tmp_path: Path
+) -> None:
+    sync(store, home)
+    for path in (tmp_path / "tables" / f"{FULL_TIER}.lance" / "data").iterdir():
+        path.write_bytes(b"not lance")
+    report = sync(store, home)
+    assert [state.action for state in report.tiers] == ["unchanged", "unchanged", "rebuilt"]
+    assert all(match.ok for match in tiers_match(home, store.ids))
+
+
+def test_a_removed_home_leaves_no_table_and_no_mark(
+    store: TierStore, home: TableHome, tmp_path: Path
+) -> None:
+    sync(store, home)
+    with pytest.raises(KeyboardInterrupt), home.marked("memory_vectors_32"):
+        raise KeyboardInterrupt
+    home.remove_all()
+    assert list((tmp_path / "tables").iterdir()) == []
+    assert not home.is_dirty("memory_vectors_32")
+    home.remove_all()
+    home.remove_table(FULL_TIER)
+    assert home.list_tables("") == []
+
+
+def test_a_server_that_is_not_there_is_one_sentence_without_secrets(
+    store: TierStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT": "http://127.0.0.1:1", "AWS_ALLOW_HTTP": "true",
+        # Lance tries ten times before it says so.
+        "OBJECT_STORE_CLIENT_MAX_RETRIES": "0", "OBJECT_STORE_CLIENT_RETRY_TIMEOUT": "1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    lost = TableHome(tmp_path / "marks", "s3://bucket/stores/one")
+    for call in (
+        lambda: sync(store, lost),
+        lambda: tiers_match(lost, store.ids),
+        lost.remove_all,
+    ):
+        with pytest.raises(TablesUnreachableError) as caught:
+            call()
+        said = str(caught.value)
+        assert "s3://bucket/stores/one (tiers.uri) cannot be reached" in said
+        assert "\n" not in said
+        assert SECRET not in said
+        assert KEY not in said
+        assert caught.value.__cause__ is None
+
+
+def test_the_setting_chooses_the_place(tmp_path: Path) -> None:
+    assert TableHome(tmp_path).uri == str(tmp_path)
+    home = TableHome(tmp_path, "s3://bucket/stores/one")
+    assert home.uri == "s3://bucket/stores/one"
+
+
+def test_a_directory_is_opened_as_it_is(tmp_path: Path) -> None:
+    assert connect(tmp_path).uri == str(tmp_path)

@@ -11,21 +11,38 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file
+from noctuary.embed.lean import LeanEncoder
 from noctuary.embed.onnx import (
+    BATCH_SIZE,
+    CHARS_PER_TOKEN,
     HEADER_FILE,
+    MARGIN_TOKENS,
+    MAX_HEAD_CHARS,
     MODEL_FILE,
     OnnxEncoder,
     OnnxHeader,
     known_header,
     onnx_directory,
     read_header,
+    readable_head,
     toolchain,
 )
-from noctuary.embed.sentence import SentenceEncoder, export_onnx, open_sentence_encoder
+from noctuary.embed.sentence import (
+    MIN_COSINE,
+    PROBE_TEXTS,
+    SentenceEncoder,
+    export_lean,
+    export_onnx,
+    fill_batch,
+    measure_agreement,
+    open_sentence_encoder,
+    plan_batches,
+)
 
 TinyModel = Callable[..., Path]
 WORDS = ["river", "stone", "северный", "北京", "quartz-like", "🙂", "don't", "window!"]
@@ -239,3 +256,113 @@ def test_the_tag_tells_runtimes_and_graphs_apart(exported: Path) -> None:
     other = {**header.files, MODEL_FILE: "0"}
     assert len({tag(), tag(toolchain=newer), tag(files=other)}) == 3
     assert tag() == header.tag
+
+
+def _words(text: str) -> int:
+    return len(text.split())
+
+
+def test_a_short_text_is_whole_and_not_even_counted() -> None:
+    def refuse(text: str) -> int:
+        raise AssertionError(text)
+
+    text = "a" * (CHARS_PER_TOKEN * 10)
+    assert readable_head(text, 10, refuse) is text
+
+
+def test_a_long_text_is_cut_behind_the_margin() -> None:
+    head = readable_head("ab " * 100_000, 256, _words)
+    assert len(head) == CHARS_PER_TOKEN * 256
+    assert _words(head) > 256 + MARGIN_TOKENS
+
+
+@pytest.mark.parametrize("gap", [1_000, 30_000])
+def test_the_head_grows_until_it_holds_enough_tokens(gap: int) -> None:
+    head = readable_head(" " * gap + "ab " * 100_000, 256, _words)
+    assert len(head) < 150_000
+    assert _words(head) > 256 + MARGIN_TOKENS
+
+
+def test_a_text_of_few_tokens_stays_whole() -> None:
+    text = "x" * 100_000
+    assert readable_head(text, 256, _words) is text
+
+
+def test_a_huge_blob_is_cut_at_the_bound() -> None:
+    assert len(readable_head("x" * 10_000_000, 256, _words)) == MAX_HEAD_CHARS
+
+
+def test_equal_counts_go_together_longest_first() -> None:
+    assert plan_batches([3, 9, 3, 5, 9, 3], 2) == [[1, 4], [3], [0, 2], [5]]
+
+
+def test_default_batch_size() -> None:
+    assert [len(batch) for batch in plan_batches([4] * (BATCH_SIZE + 1))] == [BATCH_SIZE, 1]
+
+
+def test_no_texts_no_batches() -> None:
+    assert plan_batches([]) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "token_count", "rows"),
+    [
+        (["a"], 256, 2),
+        (["a", "b"], 256, 2),
+        (["a"], 20, 4),
+        (["a", "b", "c"], 2, 32),
+        (["a"], 0, 64),
+    ],
+)
+def test_small_batches_are_filled_with_repeats(
+    texts: list[str], token_count: int, rows: int
+) -> None:
+    filled = fill_batch(texts, token_count)
+    assert len(filled) == rows
+    assert filled == (texts * rows)[:rows]
+
+
+class ForgetsThePrefix(SentenceEncoder):
+    """Its documents are right; a query loses what the model wants before it."""
+
+    def encode_query(self, text: str) -> NDArray[np.float32]:
+        return self.encode_documents([text])[0]
+
+
+@pytest.fixture
+def prompted(tiny_model: TinyModel) -> SentenceEncoder:
+    directory = tiny_model("prompted")
+    prompts = '{"prompts": {"query": "tell me of the long river and its stone: "}}'
+    (directory / "config_sentence_transformers.json").write_text(prompts)
+    return open_sentence_encoder(str(directory))
+
+
+def forgetful(encoder: SentenceEncoder) -> SentenceEncoder:
+    return ForgetsThePrefix(encoder.model, encoder.model_dir, encoder.fingerprint)
+
+
+def test_all_three_faces_agree_on_documents_and_on_queries(
+    prompted: SentenceEncoder, tmp_path: Path
+) -> None:
+    export_lean(prompted, tmp_path / "lean", [])
+    assert not export_onnx(prompted, tmp_path / "m.onnx", []).declined
+    texts = ["a river", "a stone and a lamp", *PROBE_TEXTS]
+    for face in (LeanEncoder.open(tmp_path / "lean"), OnnxEncoder.open(tmp_path / "m.onnx")):
+        cosines = measure_agreement(prompted, face, texts)
+        assert cosines.shape == (len(texts) + len(PROBE_TEXTS),)
+        assert float(cosines.min()) >= MIN_COSINE
+
+
+def test_a_numpy_encoder_that_disagrees_on_queries_only_is_refused(
+    prompted: SentenceEncoder, tmp_path: Path
+) -> None:
+    with pytest.raises(EncoderError, match=r"on query \d: cosine"):
+        export_lean(forgetful(prompted), tmp_path / "lean", ["a river"])
+    assert list(tmp_path.glob("lean*")) == []
+
+
+def test_an_onnx_encoder_that_disagrees_on_queries_only_is_declined(
+    prompted: SentenceEncoder, tmp_path: Path
+) -> None:
+    header = export_onnx(forgetful(prompted), tmp_path / "m.onnx", ["a river"])
+    assert "disagrees with prompted on query" in header.declined

