@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,11 +14,225 @@ from click.testing import Result
 
 from noctuary.core import store as layout
 from noctuary.core.manifest import read_pointer
+from noctuary.core.sqlite import append_rows
+from noctuary.recall.engine import Recaller
+from noctuary.recall.profile import RetrievalProfile
+from noctuary.recall.query import Scope
+from noctuary.recall.replay import REPLAY_LOG, append_packet, list_packets
 from tests.support.graph_snapshot import GraphSpec, office, publish_graph
+from tests.support.replays import log_recall
 from tests.support.store import Store, memory, new_store, renumber
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
+
+
+def test_a_memory_below_k_is_printed_beside_the_last_returned_one(
+    run: Run, run_json: RunJson, dense_store: Store
+) -> None:
+    result = run("why", "Nina key", "103", "-k", "2")
+    steps = {s["phase"]: s for s in run_json("why", "Nina key", "103", "-k", "2")["steps"]}
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "[103] was found, at place 3 of 12; 2 were asked for."
+    assert lines[2].split() == ["[103]", "[104]"]
+    assert lines[3].split() == ["lexical", "+0.000", "+0.385"]
+    gain, others = (steps["graph"][name] for name in ("delta", "delta_of_last_returned"))
+    assert gain > 0.0 == others
+    assert max(steps["graph_scale"][n] for n in ("delta", "delta_of_last_returned")) < 0.0
+    assert lines[5].split()[:3] == ["graph", f"{gain:+.3f}", f"{others:+.3f}"]
+    assert lines[5].endswith("reached over the graph from [104] by mentions_subject")
+    assert "! user_required" in result.stderr
+
+
+def test_a_returned_memory_is_printed_with_its_running_sum(run: Run, dense_store: Store) -> None:
+    lines = run("why", "Nina key", "101").stdout.splitlines()
+    assert lines[0].startswith("[101] came back at place 1 of 10")
+    assert lines[1].split() == ["score", "change", "step", "why"]
+    assert lines[2].split()[:3] == ["0.500", "+0.500", "lexical"]
+    assert lines[-1].split()[:3] == ["0.485", "-0.015", "importance"]
+
+
+def test_filters_profiles_and_flags_are_those_of_recall(
+    run: Run, run_json: RunJson, dense_store: Store
+) -> None:
+    assert "Its wing is 'home'" in run("why", "key", "101", "--wing", "work").stdout
+    assert "It was created 2026-01-02" in run("why", "key", "101", "--as-of", "2026-01-01").stdout
+    stage = run_json("why", "door code", "107")["stage"]
+    assert stage == "unknown"
+    assert run_json("why", "door code", "107", "--user", "ben")["stage"] == "returned"
+    recency = run_json("why", "key", "101", "-k", "1", "--sort-by", "recency")
+    assert recency["steps"][-1]["phase"] == "sort_by"
+    off = run_json("why", "Nina", "103", "--profile", "off", "--set", "dense_weight=0")
+    assert off["stage"] == "not_found"
+    assert off["sentences"][2] == "dense: off (dense_weight 0)."
+    assert off["sentences"][3] == "graph: off (graph_weight 0)."
+    aged = run_json("why", "key", "101", "--profile", "synapse")
+    assert {"time_decay"} <= {step["phase"] for step in aged["steps"]}
+    assert "unknown_profile" in run("why", "key", "101", "--profile", "nope").stderr
+
+
+def test_json_is_the_whole_answer(run_json: RunJson, dense_store: Store) -> None:
+    found = run_json("why", "Nina key", "103", "-k", "2")
+    assert set(found) == {"memory_id", "stage", "sentences", "facts", "steps", "warnings"}
+    assert found["warnings"][0]["code"] == "user_required"
+    assert found["facts"]["place"] == 3
+
+
+def test_nothing_is_logged(run: Run, dense_store: Store) -> None:
+    for memory_id in ("101", "103"):
+        assert run("why", "Nina key", memory_id, "--set", "replay_log=true").exit_code == 0
+    assert not dense_store.paths.access_log.exists()
+    assert not dense_store.paths.replays.exists()
+    assert not dense_store.paths.queries.exists()
+
+
+@pytest.mark.parametrize("arguments", [["--set", "depth"], ["--set", "depht=3"], ["--as-of", "x"]])
+def test_arguments_that_mean_nothing_are_exit_code_2(
+    run: Run, dense_store: Store, arguments: list[str]
+) -> None:
+    assert run("why", "key", "101", *arguments).exit_code == 2
+
+
+def test_no_store_is_exit_code_1(run: Run, run_json: RunJson, home: Path) -> None:
+    assert run("why", "key", "101").exit_code == 1
+    assert run_json("why", "key", "101", code=1)["error"] == "SnapshotMissingError"
+
+
+def test_a_snapshot_that_is_damaged_inside_is_a_sentence(run: Run, dense_store: Store) -> None:
+    rows = dense_store.snapshot(read_pointer(dense_store.paths).snapshot_id) / layout.ROWS_FILE
+    content = bytearray(rows.read_bytes())
+    content[8192:] = bytes(len(content) - 8192)
+    rows.write_bytes(content)
+    result = run("why", "key", "101")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("noctuary: ")
+    assert "noctuary doctor" in result.stderr
+
+
+def test_any_bytes_on_the_command_line_are_a_question(dense_store: Store) -> None:
+    command = [
+        os.fsencode(sys.executable),
+        b"-m",
+        b"noctuary.cli.main",
+        b"why",
+        b"key \xff",
+        b"\xfe",
+    ]
+    for options in ([], [b"--json"]):
+        done = subprocess.run([*command, *options], capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert b"Traceback" not in done.stderr
+
+
+def keep(store: Store, query: str, k: int = 3) -> dict[str, Any]:
+    """Recall and keep it; the packet."""
+    log_recall(
+        Recaller.open(store.root),
+        query,
+        k,
+        log_path=store.paths.replays,
+        profile=RetrievalProfile(replay_log=True),
+        profile_used="default",
+        scope=Scope(user="ana"),
+    )
+    return list_packets(store.paths.replays, 1).packets[0]
+
+
+def test_without_an_id_the_kept_recalls_are_listed_oldest_first(
+    run: Run, run_json: RunJson, dense_store: Store
+) -> None:
+    first, second = keep(dense_store, "spare key"), keep(dense_store, "x " * 60 + "\udcff", 7)
+    lines = run("why", "--replay").stdout.splitlines()
+    assert len(lines) == 2
+    snapshot = first["snapshot_id"]
+    moment = first["made_at"][:19]
+    assert lines[0] == f"{first['replay_id']}  {moment}  k 3      3 found  {snapshot}  spare key"
+    assert lines[1].endswith(" ...")
+    found = run_json("why", "--replay", "--last", "1")
+    assert [p["replay_id"] for p in found["packets"]] == [second["replay_id"]]
+    assert found["unreadable"] == 0
+
+
+def test_a_store_that_kept_nothing_says_how_to(
+    run: Run, run_json: RunJson, dense_store: Store
+) -> None:
+    result = run("why", "--replay")
+    assert result.exit_code == 0
+    assert "--set replay_log=true" in result.stdout
+    assert run_json("why", "--replay") == {"packets": [], "unreadable": 0}
+
+
+def test_a_row_that_holds_no_packet_is_reported(run: Run, dense_store: Store) -> None:
+    keep(dense_store, "key")
+    append_rows(dense_store.paths.replays, REPLAY_LOG, [("00", '{"format":1,', 12)])
+    result = run("why", "--replay")
+    assert len(result.stdout.splitlines()) == 1
+    assert "! 1 of the last packets cannot be read" in result.stderr
+
+
+def test_a_replay_is_identical_also_when_a_newer_snapshot_serves(
+    run: Run, run_json: RunJson, dense_store: Store
+) -> None:
+    packet = keep(dense_store, "spare key")
+    for _ in range(2):
+        result = run("why", "--replay", packet["replay_id"][:6])
+        assert result.exit_code == 0
+        assert result.stdout == "identical: 3 memories, same order, same scores\n"
+        assert result.stderr == ""
+        dense_store.publish(renumber([memory("Another spare key.")], 900))
+    assert run_json("why", "--replay", packet["replay_id"]) == {
+        "replay_id": packet["replay_id"], "made_at": packet["made_at"], "query": "spare key",
+        "k": 3, "snapshot_id": packet["snapshot_id"], "results": 3, "identical": True,
+        "differences": [], "notes": [], "memories": 3,
+    }  # fmt: skip
+
+
+def test_each_difference_is_a_line_and_the_exit_code_is_1(
+    run: Run, run_json: RunJson, dense_store: Store
+) -> None:
+    packet = keep(dense_store, "spare key")
+    packet["replay_id"] = "ffff00000000"
+    packet["results"][0]["final_score"] = 0.125
+    packet["made_by"] = "0.0.1"
+    append_packet(dense_store.paths.replays, packet)
+    result = run("why", "--replay", "ffff")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("[101] has another score: 0.125 then, ")
+    assert "! the packet was made by noctuary 0.0.1" in result.stderr
+    assert run_json("why", "--replay", "ffff", code=1)["identical"] is False
+
+
+def test_a_snapshot_that_is_gone_is_a_sentence(run: Run, dense_store: Store) -> None:
+    packet = keep(dense_store, "spare key")
+    dense_store.publish(renumber([memory("Another spare key.")], 900))
+    shutil.rmtree(dense_store.snapshot(packet["snapshot_id"]))
+    result = run("why", "--replay", packet["replay_id"])
+    assert result.exit_code == 1
+    assert f"snapshot {packet['snapshot_id']} is gone" in result.stdout
+
+
+@pytest.mark.parametrize("wrong", ["abc", "ж", "\udcff", '"'])
+def test_an_id_that_is_not_kept_is_exit_code_1(
+    run: Run, run_json: RunJson, dense_store: Store, wrong: str
+) -> None:
+    keep(dense_store, "key")
+    result = run("why", "--replay", wrong)
+    assert result.exit_code == 1
+    assert "noctuary: no packet" in result.stderr
+    assert run_json("why", "--replay", wrong, code=1)["error"] == "StoreError"
+
+
+def test_without_a_store_a_replay_is_exit_code_1(run: Run, home: Any) -> None:
+    assert run("why", "--replay").exit_code == 1
+
+
+def test_a_log_that_cannot_be_read_is_a_sentence(run: Run, dense_store: Store) -> None:
+    dense_store.paths.replays.mkdir()
+    for arguments in ([], ["abc"]):
+        result = run("why", "--replay", *arguments)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("noctuary: ")
 
 
 @pytest.fixture
@@ -198,17 +414,17 @@ def test_a_graph_without_concepts_answers(run: Run, run_json: RunJson, home: Pat
     ],
 )
 @pytest.mark.usefixtures("office_store")
-def test_arguments_that_mean_nothing_are_exit_code_2(run: Run, arguments: list[str]) -> None:
+def test_graph_arguments_that_mean_nothing_are_exit_code_2(run: Run, arguments: list[str]) -> None:
     assert run("graph", *arguments).exit_code == 2
 
 
 @pytest.mark.usefixtures("home")
-def test_no_store_is_exit_code_1(run: Run, run_json: RunJson) -> None:
+def test_without_a_store_a_graph_is_exit_code_1(run: Run, run_json: RunJson) -> None:
     assert run("graph", "top").exit_code == 1
     assert run_json("graph", "show", "x", code=1)["error"] == "SnapshotMissingError"
 
 
-def test_a_snapshot_that_is_damaged_inside_is_a_sentence(run: Run, office_store: Store) -> None:
+def test_a_graph_that_is_damaged_inside_is_a_sentence(run: Run, office_store: Store) -> None:
     snapshot = office_store.snapshot(read_pointer(office_store.paths).snapshot_id)
     rows = snapshot / layout.ROWS_FILE
     content = bytearray(rows.read_bytes())
