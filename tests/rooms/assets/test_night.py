@@ -1,4 +1,4 @@
-"""What the corpus lost leaves no byte in the content store, nor do kinds that nobody asks for."""
+"""From the marks of a real palace to the graph of a night, and back when they are taken off."""
 
 from __future__ import annotations
 
@@ -7,24 +7,125 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from noctuary.core.files import write_array
+from noctuary.core.store import StorePaths
 from noctuary.embed.documents import keyed_memories, put_vectors, text_key, vector_kind
+from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.evaluate.abstain import everyday_kind
 from noctuary.graph.duplicates import NEAR_KIND
 from noctuary.graph.extract import EXTRACTION_KIND
 from noctuary.graph.extract import iter_keyed as keyed_extractions
 from noctuary.graph.llm import TRIPLES_KIND
 from noctuary.lexical.build import TOKENS_KIND
+from noctuary.sources.evidence import EVIDENCE_FILES
 from noctuary.work.content import KEY, ContentStore, Keys
 from noctuary.work.shards import fragment_path
-from noctuary.work.stage import StageOutput
+from noctuary.work.stage import Stage, StageOutput, StageResult
 from noctuary_assets import housekeeping
+from noctuary_assets import night as context
 from noctuary_assets.evaluate import WRITTEN_ANSWERS_KIND
-from noctuary_assets.graph import names_kind, open_extractor
+from noctuary_assets.graph import connect_memories, load_tables, names_kind, open_extractor
 from noctuary_assets.index import MEMORY_VECTORS, index_memories
-from noctuary_assets.ingest import CORPUS, export_memories
-from noctuary_assets.night import CONTENT, MEMORIES, SHARDS, SUMMARIES, Night
+from noctuary_assets.ingest import CORPUS, export_memories, told_inputs
+from noctuary_assets.night import CONTENT, GRAPH, MEMORIES, SHARDS, SUMMARIES, VECTORS, Night
 from tests.support.clusters import write_summaries
+from tests.support.graph_objects import Graph, to_graph
+from tests.support.palaces import drawer, make_palace, update_drawers
 from tests.support.promotions import DIM, ENCODER, Nights, turn
+
+TOLD_DIM = 8
+TOLD_ENCODER = EncoderFingerprint("m", "0" * 64, TOLD_DIM, "mean", True, "", "", 64)
+DRAWERS = (
+    drawer("a_old", "We deploy with Jenkins."),
+    drawer("b_new", "Deployments go through the runners.", filed_at="2026-05-01T00:00:00"),
+    drawer("c_part", "Lunch is at noon."),
+    drawer("d_sum", "What the week was like."),
+)
+MARKS = {
+    "a_old": {"superseded_by": "b_new"},
+    "c_part": {"status": "consolidated", "consolidated_into": "d_sum"},
+}
+
+
+def night(root: Path) -> tuple[Night, StageResult]:
+    """Export, embed so that nothing is near anything, and connect."""
+    night = Night(StorePaths(root / "store"), root / "palace")
+    night.encoder.fingerprint = TOLD_ENCODER
+    export_memories(night)
+
+    def body() -> StageOutput:
+        write_array(night.work(VECTORS), np.eye(len(DRAWERS), TOLD_DIM, dtype=np.float32))
+        return StageOutput(len(DRAWERS), {})
+
+    night.run(MEMORY_VECTORS, {}, body)
+    return night, connect_memories(night)
+
+
+def graph_files(night: Night) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in night.work(GRAPH).iterdir()}
+
+
+def graph_of(night: Night) -> Graph:
+    return to_graph(load_tables(night))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make_palace(tmp_path / "palace", DRAWERS)
+    return tmp_path
+
+
+def test_a_mark_reaches_the_graph_and_leaves_it_with_the_next_night(root: Path) -> None:
+    plain, first = night(root)
+    unmarked = graph_files(plain)
+    assert told_inputs(plain) == {}
+    assert not [name for name in EVIDENCE_FILES if (plain.work("corpus") / name).exists()]
+    update_drawers(root / "palace", MARKS)
+    told, marked = night(root)
+    graph = graph_of(told)
+    assert [(s.older_position, s.newer_position) for s in graph.supersessions] == [(0, 1)]
+    assert [(e.src_position, e.relation, e.dst_position) for e in graph.edges] == [
+        (2, "part_of", 3)
+    ]
+    assert not marked.reused
+    assert marked.notes["memories_extracted"] == 0, "no text was read for it"
+    assert marked.notes["memories_touched"] == 2
+    assert night(root)[1].reused
+    none = {name: dict.fromkeys(marks) for name, marks in MARKS.items()}
+    update_drawers(root / "palace", none)
+    cleared, last = night(root)
+    assert graph_files(cleared) == unmarked
+    assert (last.digest, last.facts) == (first.digest, first.facts)
+
+
+def test_nights_with_changing_marks_end_as_a_first_night(root: Path, tmp_path: Path) -> None:
+    night(root)
+    update_drawers(root / "palace", {**MARKS, "b_new": {"superseded_by": "d_sum"}})
+    night(root)
+    update_drawers(root / "palace", {"b_new": {"superseded_by": None, "supersedes": "d_sum"}})
+    kept, _ = night(root)
+    fresh = Path(tmp_path / "fresh")
+    fresh.mkdir()
+    (fresh / "palace").symlink_to(root / "palace")
+    anew, _ = night(fresh)
+    assert graph_files(kept) == graph_files(anew)
+    assert len(graph_of(kept).supersessions) == 2
+
+
+def test_after_a_stage_that_worked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nights, done = Nights(tmp_path), list[str]()
+    monkeypatch.setattr(context, "give_back", lambda: done.append("given back"))
+    night = Night(nights.paths, nights.source)
+
+    def body() -> StageOutput:
+        done.append("worked")
+        return StageOutput(1, {})
+
+    night.run(Stage("letters", "1"), {"of": 1}, body)
+    assert done == ["worked", "given back"]
+    assert night.run(Stage("letters", "1"), {"of": 1}, body).reused
+    assert done == ["worked", "given back"], "nothing was freed"
+
 
 CANARY = "zyzzyvacanary"
 KEPT = {"content": "Nina keeps bees in Ulm.", "category": "facts"}
