@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.transcripts import ClaudeSession, Folder, said_session
+
 # The columns of the two schema versions of claude-memory's local store.
 _COLUMNS = """
     id INTEGER PRIMARY KEY AUTOINCREMENT, content TEXT NOT NULL, category TEXT DEFAULT 'facts',
@@ -71,3 +73,13 @@ def make_jsonl(tmp_path: Path) -> MakeJsonl:
         return path
 
     return make
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def session() -> ClaudeSession:
+    return said_session()

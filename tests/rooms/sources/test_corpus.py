@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,12 +21,17 @@ from noctuary.sources.corpus import (
     MEMORIES_FILE,
     RecordFile,
     column_batches,
+    count_rows,
     iter_batches,
+    iter_records,
     open_table,
+    read_column,
     read_records,
     record_row,
     take_columns,
 )
+from noctuary.sources.export import export_corpus
+from noctuary.sources.source import open_source
 from tests.support.store import memory, renumber
 
 GROUP_ROWS = 7
@@ -128,3 +136,95 @@ def test_a_damaged_file_is_one_sentence_without_its_texts(path: Path, tmp_path: 
             look()
         assert str(damaged) in str(error.value)
         assert "Zanzibar" not in str(error.value)
+
+
+Make = Callable[..., Path]
+
+
+def test_batches_cover_all_records_in_order(make_store: Make, tmp_path: Path) -> None:
+    with open_source(make_store([{"content": f"{i}"} for i in range(10)])) as source:
+        export_corpus(source, tmp_path)
+    batches = list(iter_records(tmp_path, 4))
+    assert [len(batch) for batch in batches] == [4, 4, 2]
+    records = [record for batch in batches for record in batch]
+    assert [record.position for record in records] == list(range(10))
+    assert records == read_records(tmp_path / "memories.parquet")
+
+
+CANARY = "canary-in-the-table"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "t.parquet"
+    rows = pa.table({"a": list(range(10)), "b": [f"{CANARY}-{n}" for n in range(10)]})
+    pq.write_table(rows, path, row_group_size=4)
+    return path
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 100])
+def test_batches_hold_the_named_columns_in_the_named_order(table: Path, rows: int) -> None:
+    batches = list(iter_batches(table, ["b", "a"], rows))
+    assert all(batch.schema.names == ["b", "a"] for batch in batches)
+    assert max(batch.num_rows for batch in batches) <= rows
+    assert [n for batch in batches for n in batch.column("a").to_pylist()] == list(range(10))
+
+
+def test_a_whole_column_and_the_number_of_rows(table: Path, tmp_path: Path) -> None:
+    assert read_column(table, "a").to_pylist() == list(range(10))
+    assert count_rows(table) == 10
+    empty = tmp_path / "empty.parquet"
+    pq.write_table(pa.table({"a": pa.array([], pa.int64())}), empty)
+    assert len(read_column(empty, "a")) == count_rows(empty) == 0
+
+
+def test_a_column_that_is_not_there_is_an_error(table: Path) -> None:
+    with pytest.raises(StoreError, match="nightly job"):
+        list(iter_batches(table, ["a", "c"]))
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "overwritten"])
+def test_a_damaged_table_is_named_and_not_quoted(table: Path, damage: str) -> None:
+    whole = table.read_bytes()
+    if damage == "gone":
+        table.unlink()
+    elif damage == "cut":
+        table.write_bytes(whole[: len(whole) // 2])
+    else:
+        table.write_bytes(CANARY.encode() * 40)
+    for read in (
+        lambda: list(iter_batches(table, ["b"])),
+        lambda: read_column(table, "b"),
+        lambda: count_rows(table),
+    ):
+        with pytest.raises(StoreError) as error:
+            read()
+        assert str(table) in str(error.value)
+        assert CANARY not in str(error.value)
+        assert error.value.__cause__ is None
+
+
+SHARED = Path(os.environ.get("NOCTUARY_SHARED", Path(__file__).parents[4] / "shared")) / "data"
+
+
+def sets() -> list[str]:
+    if not (SHARED / "MANIFEST.json").is_file():
+        return []
+    return sorted(json.loads((SHARED / "MANIFEST.json").read_text()))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sets(), reason=f"no evaluation data at {SHARED} (set NOCTUARY_SHARED)")
+@pytest.mark.parametrize("name", sets())
+def test_every_row_of_every_set_is_exported(name: str, tmp_path: Path) -> None:
+    expected = json.loads((SHARED / "MANIFEST.json").read_text())[name]["corpus.jsonl.gz"]
+    with open_source(SHARED / name) as source:
+        report = export_corpus(source, tmp_path)
+    assert report.identity.marker["sha256"] == expected["sha256"]
+    assert report.exported == report.source_rows == expected["lines"]
+    records = read_records(tmp_path)
+    ids = [int(record.memory_id) for record in records]
+    assert ids == sorted(ids)
+    assert report.turns == (len(records) if name == "locomo" else 0)
+    if name == "locomo":
+        assert None not in pq.read_table(tmp_path / "turns.parquet").column("speaker").to_pylist()

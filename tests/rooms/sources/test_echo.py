@@ -1,13 +1,28 @@
+"""What an earlier export held, against a plain dictionary."""
+
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from noctuary.core.types import UNDATED_US, MemoryRecord
-from noctuary.sources.echo import CLOCK_OFFSET_US, MOSTLY
+from noctuary.sources import echo as exported
+from noctuary.sources.echo import (
+    CLOCK_OFFSET_US,
+    MOSTLY,
+    RETENTION_DAYS,
+    ExportedContents,
+    KnownInjections,
+    prune_injections,
+    read_injections,
+)
 from noctuary.sources.injected import NOTE, hash_exact
-from tests.support.injections import INJECTED_US, guard_of, memory, put_in_prompt, row
+from tests.support.injections import DAY_US, INJECTED_US, guard_of, memory, put_in_prompt, row
 
 KEY = "The spare key hangs in the pantry, left of the door."
 TRAM = "Line 4 leaves Harbour Square every 12 minutes until midnight."
@@ -141,10 +156,6 @@ def test_without_a_record_only_blocks_are_known(tmp_path: Path) -> None:
     assert not is_echo(tmp_path, row(KEY))
 
 
-def test_a_new_memory_that_repeats_what_was_never_injected_stays(store: Path) -> None:
-    assert not is_echo(store, row("The tram pass is renewed on the first of every month."))
-
-
 # The original of an injected line, by any clock.
 
 
@@ -223,3 +234,98 @@ def test_the_guard_tells_which_wordings_it_needed(store: Path) -> None:
     assert guard.used == set()
     guard.judge(row(KEY))
     assert len(guard.used) == 1
+
+
+EXPIRES_US = INJECTED_US + RETENTION_DAYS * DAY_US
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    put_in_prompt(tmp_path, memory(17, KEY))
+    put_in_prompt(tmp_path, memory(18, TRAM))
+    return tmp_path / "injected.sqlite"
+
+
+def test_what_is_old_and_unused_is_forgotten(path: Path) -> None:
+    guard = guard_of(path.parent)
+    assert guard.judge(row(KEY)).text is None
+    assert prune_injections(path, used=guard.used, now_us=EXPIRES_US) == (0, None)
+    assert prune_injections(path, used=guard.used, now_us=EXPIRES_US + 1) == (1, None)
+    later = guard_of(path.parent)
+    assert later.judge(row(KEY)).text is None
+    assert later.judge(row(TRAM)).text == TRAM
+
+
+def test_no_record_is_an_empty_one(tmp_path: Path) -> None:
+    gone = tmp_path / "injected.sqlite"
+    assert read_injections(gone) == KnownInjections()
+    assert prune_injections(gone, used=(), now_us=EXPIRES_US) == (0, None)
+    assert not gone.exists()
+
+
+def test_a_damaged_record_is_an_empty_one_with_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "injected.sqlite"
+    path.write_bytes(b"x" * 5000)
+    known = read_injections(path)
+    assert not known.occurrences
+    assert known.fault is not None
+    assert "injected.sqlite cannot be read" in known.fault
+    deleted, fault = prune_injections(path, used=(), now_us=EXPIRES_US)
+    assert deleted == 0
+    assert fault is not None
+
+
+def test_a_record_of_a_newer_version_is_left_alone(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as record:
+        record.execute("PRAGMA user_version=9")
+    fault = read_injections(path).fault
+    assert fault is not None
+    assert "format 9, expected 1" in fault
+    deleted, fault = prune_injections(path, used=(), now_us=EXPIRES_US * 2)
+    assert deleted == 0
+    assert fault is not None
+    assert "format 9, expected 1" in fault
+
+
+def test_a_locked_record_is_pruned_another_night(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("noctuary.core.sqlite.WAIT_S", 0.01)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        deleted, fault = prune_injections(path, used=(), now_us=EXPIRES_US * 2)
+        assert deleted == 0
+        assert fault is not None
+        assert "locked" in fault
+    assert prune_injections(path, used=(), now_us=EXPIRES_US * 2) == (2, None)
+
+
+@given(st.dictionaries(st.text(max_size=4), st.text(max_size=8)), st.lists(st.text(max_size=4)))
+def test_it_answers_as_a_dictionary_of_hashes(rows: dict[str, str], others: list[str]) -> None:
+    held = ExportedContents(rows.items())
+    assert len(held) == len(rows)
+    for memory_id in (*rows, *others):
+        known = rows.get(memory_id)
+        assert held.get(memory_id) == (None if known is None else hash_exact(known))
+        assert (memory_id in held) == (memory_id in rows)
+
+
+def test_ids_of_which_the_first_half_of_the_hash_is_equal_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def same_half(text: str) -> bytes:
+        return b"8 bytes." + hash_exact(text)[:8]
+
+    monkeypatch.setattr(exported, "hash_exact", same_half)
+    rows = {str(n): f"content {n}" for n in range(20)}
+    held = ExportedContents(rows.items())
+    assert [held.get(n) for n in rows] == [same_half(text) for text in rows.values()]
+    assert "21" not in held
+    assert 3 not in held
+
+
+def test_an_export_that_is_not_there_or_damaged_held_nothing(tmp_path: Path) -> None:
+    damaged = tmp_path / "memories.parquet"
+    damaged.write_bytes(b"no parquet")
+    for path in (None, tmp_path / "gone.parquet", damaged):
+        assert len(ExportedContents.read(path)) == 0

@@ -23,15 +23,8 @@ from noctuary.sources.evidence import (
 from noctuary.sources.export import export_corpus
 from noctuary.sources.ingest import CombinedSource
 from noctuary.sources.jsonl import JsonlSource
-from noctuary.sources.source import (
-    KnownConcept,
-    KnownEdge,
-    KnownMention,
-    MemoryLink,
-    Share,
-    Told,
-)
-from tests.unit.corpus.conftest import MakeJsonl
+from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share, Told
+from tests.rooms.sources.conftest import MakeJsonl
 
 
 class Known(NamedTuple):

@@ -1,18 +1,34 @@
 from __future__ import annotations
 
-import pytest
+import json
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noctuary.agents.mcp_view import RecallAnswer, plain
 from noctuary.sources.injected import (
+    ANCHOR_BYTES,
     FRAME_CHARS,
+    HASH_BYTES,
+    LOOKED_AT_CHARS,
     MAX_MEMORY_CHARS,
     MAX_PLACE_CHARS,
     NOTE,
     NOTES,
+    ORIGIN_FIELD,
+    TAG,
     Line,
     cut_blocks,
+    hash_anchor,
+    hash_words,
+    is_tool_answer,
     one_line,
     place_of,
     render_block,
+    size_bytes,
+    unescaped,
+    words_of,
 )
 from noctuary.text.marks import visible
 
@@ -177,3 +193,112 @@ def test_the_first_line_says_that_it_is_data_and_no_memory_can_add_or_hide_one()
 def test_blocks_of_before_are_cut_as_well() -> None:
     torn = BLOCK.replace(NOTE, NOTES[1]).removesuffix(CLOSING)
     assert cut_blocks(f"mine\n{torn}\nmine too").text == "mine\nmine too"
+
+
+BEGINNING = f'{{"{ORIGIN_FIELD}":"{TAG}"'
+
+
+def answer(query: str) -> str:
+    found = RecallAnswer(query=query, memories=[], warnings=[], elapsed_ms=1.0)
+    return json.dumps(plain(found), ensure_ascii=False, separators=(",", ":"))
+
+
+@given(query=st.text(), cut=st.integers(min_value=len(BEGINNING), max_value=500))
+def test_an_answer_is_known_whole_and_cut_and_indented(query: str, cut: int) -> None:
+    text = answer(query)
+    assert is_tool_answer(text)
+    assert is_tool_answer(text[:cut])
+    assert is_tool_answer("\n " + json.dumps(json.loads(text), indent=2))
+
+
+@given(query=st.text())
+def test_an_answer_is_known_in_the_list_that_agents_wrap_it_in(query: str) -> None:
+    wrapped = {"content": [{"type": "text", "text": answer(query)}], "isError": False}
+    assert is_tool_answer(json.dumps(wrapped))
+    assert is_tool_answer(json.dumps(json.dumps(wrapped)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        BEGINNING[:-2],
+        f'{{"query":"{ORIGIN_FIELD}","{ORIGIN_FIELD}":"{TAG}"}}',
+        f'{{"{ORIGIN_FIELD}":"{TAG}er"}}',
+        f'"{ORIGIN_FIELD}":"{TAG}"',
+        "x" * LOOKED_AT_CHARS + BEGINNING,
+    ],
+)
+def test_what_only_speaks_of_it_is_no_answer(text: str) -> None:
+    assert not is_tool_answer(text)
+
+
+TEXT = 'Ana said: the spare key hangs in the "pantry", left of A & B <here>.'
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        "  Ana said:\n the spare key\thangs in the pantry,\nleft of A & B <here>",
+        "- Ana said: the spare key hangs in the 'pantry', left of A &amp; B &lt;here&gt;.",
+        "> **Ana said: the spare key hangs in the “pantry”, left of A & B <here>.**",
+        "ana said - the spare key hangs in the «pantry», left of A &amp;amp; B &lt;here>",
+        "Ana said: the _spare key_ hangs in the `pantry`, left of A & B <here>…",
+        "Ana said: the spare\u00a0key hangs in the pan\u200btry, left of A & B <here>",
+        "Ａna said: the spare key hangs in the pantry, left of A & B <here>",
+    ],
+)
+def test_copying_changes_no_word(copied: str) -> None:
+    assert words_of(copied) == words_of(TEXT)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("the limit is 5", "the limit is -5"),
+        ("the key is there", "the key is there?"),
+        ("written in C", "written in C++"),
+        ("at 12:30", "at 1230"),
+        ("v1.2", "v12"),
+        ("snake_case", "snakecase"),
+        ("2*3", "23"),
+        ("a b", "ab"),
+        ("Ñandú", "Nandu"),
+    ],
+)
+def test_what_may_be_news_stays(one: str, other: str) -> None:
+    assert words_of(one) != words_of(other)
+
+
+def test_texts_without_words_have_none() -> None:
+    assert words_of("") == words_of(' \n> - * "" … ``` ---') == []
+    assert words_of("👍") == ["👍"]
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("&lt;b&gt; &amp; c", "<b> & c"),
+        ("&amp;amp;lt;", "<"),
+        ("&amp;quot;", "&quot;"),
+        ("AT&T; &", "AT&T; &"),
+        ("nothing", "nothing"),
+    ],
+)
+def test_escapes_are_read_however_deep(text: str, plain: str) -> None:
+    assert unescaped(text) == plain
+
+
+def test_hashes_depend_on_words_alone() -> None:
+    assert hash_words(["a", "b"]) == hash_words(("a", "b"))
+    assert hash_words(["a", "b"]) != hash_words(["ab"])
+    assert len(hash_words(["a"])) == HASH_BYTES
+    assert hash_anchor(["a", "b", "c", "d"]) == hash_anchor(["a", "b", "c", "e"])
+    assert hash_anchor(["a", "b"]) != hash_anchor(["a", "b", "c"])
+    assert len(hash_anchor(["a"])) == ANCHOR_BYTES
+
+
+def test_size_counts_bytes_without_spaces() -> None:
+    assert size_bytes(words_of("a bc.")) == 3
+    assert size_bytes(words_of("钥匙")) == 6
