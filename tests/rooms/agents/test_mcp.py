@@ -7,7 +7,9 @@ import json
 import sqlite3
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from mcp.types import CallToolResult
 from noctuary import __version__
 from noctuary.agents import mcp as bounded
 from noctuary.agents import mcp as server_module
-from noctuary.agents.mcp import INSTRUCTIONS
+from noctuary.agents.mcp import INSTRUCTIONS, OverdueError, Workers
 from noctuary.agents.mcp_view import (
     CLUSTER_URI,
     CONCEPT_URI,
@@ -29,10 +31,12 @@ from noctuary.agents.mcp_view import (
     cluster_uri,
     concept_uri,
     item_uri,
+    read_state,
 )
 from noctuary.sources.injected import is_tool_answer
 from noctuary.text.marks import visible
-from tests.support.mcp import call, read, refusal, text, values, with_client
+from tests.support.lean import write_encoder
+from tests.support.mcp import OWNERS, call, owned, read, refusal, text, values, with_client
 from tests.support.store import Store, memory, new_store, renumber
 from tests.support.terminal import H
 
@@ -346,3 +350,318 @@ def test_no_answer_holds_what_a_terminal_obeys(owned_store: Store) -> None:
     said = with_client(View(owned_store.root), look)
     assert [s for s in said if visible(s) != s] == []
     assert "\\\\u202e" in said[0]
+
+
+PATIENT_S = 30.0
+
+
+def threads_at_work() -> int:
+    return sum(t.name == "AnyIO worker thread" for t in threading.enumerate())
+
+
+def until_no_thread_is_left() -> None:
+    """Behind the end of a loop: an idle thread ends with it, a busy one with its work."""
+    end = time.monotonic() + 10
+    while threads_at_work():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_work_is_done_in_another_thread_and_its_result_returned() -> None:
+    async def run() -> tuple[int, str]:
+        ident = await Workers(PATIENT_S).run(threading.get_ident, "it")
+        return ident, threading.current_thread().name
+
+    ident, _ = asyncio.run(run())
+    assert ident != threading.get_ident()
+
+
+def test_what_the_work_raises_is_raised_here() -> None:
+    def fail() -> None:
+        raise LookupError("gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        asyncio.run(Workers(PATIENT_S).run(fail, "it"))
+
+
+def test_overdue_work_ends_in_a_sentence_while_the_loop_goes_on() -> None:
+    go = threading.Event()
+
+    workers = Workers(0.2)
+
+    async def run() -> tuple[str, int]:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.01)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        with pytest.raises(OverdueError) as raised:
+            await workers.run(lambda: go.wait(10), "recall")
+        ticking.cancel()
+        return str(raised.value), ticks
+
+    started = time.monotonic()
+    said, ticks = asyncio.run(run())
+    assert 0.2 <= time.monotonic() - started < 5
+    assert "recall was given up after 0.2 s; nothing was changed" in said
+    assert "call it again in a few seconds" in said
+    assert ticks >= 3
+    go.set()
+    until_no_thread_is_left()
+
+
+def test_the_time_limit_holds_while_every_place_is_taken_and_places_come_back() -> None:
+    go = threading.Event()
+    workers = Workers(0.15, at_once=2)
+
+    async def run() -> list[str]:
+        waiting = [workers.run(lambda: go.wait(10), "get") for _ in range(5)]
+        overdue = await asyncio.gather(*waiting, return_exceptions=True)
+        assert threads_at_work() == 2, "what was given up keeps its place until it is over"
+        assert workers.places.borrowed_tokens == 2
+        go.set()
+        while workers.places.borrowed_tokens:
+            await asyncio.sleep(0.005)
+        assert await workers.run(lambda: 7, "get") == 7
+        return sorted(str(error) for error in overdue)
+
+    said = asyncio.run(run())
+    assert [s.split(" within")[0] for s in said[:3]] == ["get found no free place"] * 3
+    assert all("2 earlier calls are still running" in s for s in said[:3])
+    assert all("given up" in s for s in said[3:])
+
+
+def test_more_calls_than_places_are_all_answered() -> None:
+    async def run() -> list[int]:
+        workers = Workers(PATIENT_S, at_once=3)
+
+        def work(number: int) -> Callable[[], int]:
+            def do() -> int:
+                time.sleep(0.002)
+                return number * number
+
+            return do
+
+        return await asyncio.gather(*(workers.run(work(n), "it") for n in range(30)))
+
+    assert asyncio.run(run()) == [n * n for n in range(30)]
+
+
+def test_progress_grows_and_is_silent_about_fast_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "PROGRESS_EVERY_S", 0.1)
+    reports: list[tuple[float, float]] = []
+
+    async def report(waited_s: float, most_s: float) -> None:
+        reports.append((waited_s, most_s))
+
+    async def run() -> None:
+        workers = Workers(PATIENT_S)
+        await workers.run(lambda: None, "it", report)
+        assert reports == []
+        await workers.run(lambda: time.sleep(0.35), "it", report)
+
+    asyncio.run(run())
+    waited = [w for w, _ in reports]
+    assert len(waited) >= 2
+    assert waited == sorted(set(waited))
+    assert all(0 < w < most == PATIENT_S for w, most in reports)
+
+
+def test_a_caller_that_goes_away_leaves_nothing_behind() -> None:
+    go = threading.Event()
+    workers = Workers(PATIENT_S, at_once=1)
+
+    def fail_late() -> None:
+        go.wait(10)
+        raise LookupError("nobody hears this")
+
+    async def run() -> int:
+        task = asyncio.create_task(workers.run(fail_late, "it"))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go.set()
+        return await workers.run(lambda: 3, "it")
+
+    assert asyncio.run(run()) == 3
+
+
+def test_work_that_outlives_the_loop_ends_quietly() -> None:
+    go = threading.Event()
+
+    async def run() -> None:
+        with pytest.raises(OverdueError):
+            await Workers(0.05).run(lambda: go.wait(10), "it")
+
+    asyncio.run(run())
+    go.set()
+    until_no_thread_is_left()
+
+
+VIEWS = [
+    (None, None, {"zany"}),
+    ("ana", None, {"zana", "zany"}),
+    ("nobody-of-this-name", None, {"zany"}),
+    ("ana", "zanawing", {"zana"}),
+    ("ana", "zanywing", {"zany"}),
+    ("ana", "zbenwing", set[str]()),
+]
+QUERIES = ("spare key door", "Who leads the Atlas migration?", "flight to Lisbon", "Nina", "")
+IDS = [str(i) for i in range(101, 101 + 27, 2)]
+"""Every other one: of each owner keys, decisions and turns."""
+
+
+def facts_of(store: Store) -> tuple[list[str], list[str]]:
+    """Ids of all summaries and clusters, and every name of a concept."""
+    with View(store.root, user="ana").open() as seen:
+        reader = seen.recaller.reader
+        ids = [i for row in reader.look_up("clusters", "trivial", "cluster_id", ["0"]) for i in row]
+        with seen.graph() as (source, _):
+            rows = source.query("SELECT canonical_name, aliases FROM concepts")
+    names = [name for row in rows for name in (row[0], *json.loads(row[1]))]
+    return [*reader.summaries.ids, *ids], names
+
+
+def calls(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every tool, asked for everything that the store holds."""
+    clusters, names = facts_of(store)
+    for query in QUERIES:
+        yield "recall", {"query": query, "k": 50, "explain": True}
+    for owner in OWNERS:
+        yield "recall", {"query": f"{owner} spare key", "k": 50}
+        for facet in ("wing", "room", "category"):
+            for value in (f"{owner}{facet}", f"{owner}{facet}s"):
+                yield "recall", {"query": "key", facet: value}
+    yield "recall", {"query": "key", "as_of": "2026-01-05", "explain": True}
+    for item in (*IDS, *clusters, "999"):
+        yield "get", {"id": item}
+        yield "related", {"id": item, "limit": 50}
+    for name in (*names, "zan", "zbe"):
+        yield "related", {"concept": name, "limit": 50}
+    yield "status", {}
+
+
+def addresses(store: Store) -> Iterator[tuple[str, str]]:
+    clusters, names = facts_of(store)
+    for item in IDS:
+        yield item_uri(item), item
+    for item in clusters:
+        yield item_uri(item), item
+        yield cluster_uri(item), item
+    for name in names:
+        yield concept_uri(name), name
+
+
+async def everything_said(client: Client, store: Store) -> str:
+    """All that a server says, without what the caller said first."""
+    said: list[str] = []
+    for tool, arguments in calls(store):
+        answer = (await client.call_tool(tool, arguments)).model_dump_json()
+        asked = [v for v in arguments.values() if isinstance(v, str) and v]
+        for word in asked:
+            answer = answer.replace(word, "")
+        said.append(answer)
+    for uri, asked in addresses(store):
+        try:
+            answer = (await client.read_resource(uri)).model_dump_json()
+        except MCPError as error:
+            answer = f"{error.message} {error.data}"
+        said.append(answer.replace(uri, "").replace(asked, ""))
+    return "\n".join(said).casefold()
+
+
+@pytest.mark.parametrize(("user", "wing", "visible"), VIEWS)
+def test_a_server_says_nothing_of_other_owners(
+    owned_store: Store, user: str | None, wing: str | None, visible: set[str]
+) -> None:
+    view = View(owned_store.root, user=user, wing=wing)
+    said = with_client(view, lambda client: everything_said(client, owned_store))
+    heard = {owner for owner in OWNERS if owner in said.replace(f"{wing}", "")}
+    assert heard == visible, "what may be seen is heard, and nothing else"
+
+
+@pytest.mark.parametrize("wing", [None, "zanywing"])
+def test_what_is_hidden_is_refused_in_the_words_for_what_is_not_there(
+    owned_store: Store, wing: str | None
+) -> None:
+    view = View(owned_store.root, user="ana", wing=wing)
+    clusters, _ = facts_of(owned_store)
+    hidden = ["110", next(i for i in clusters if not seen_by(view, i))]
+
+    async def ask(client: Client) -> None:
+        for tool in ("get", "related"):
+            unknown = await refusal(client, tool, id="nope")
+            for item in hidden:
+                assert await refusal(client, tool, id=item) == unknown.replace("nope", item)
+
+    with_client(view, ask)
+
+
+def seen_by(view: View, item: str) -> bool:
+    with view.open() as seen:
+        return seen.position_of(item) is not None
+
+
+def test_no_argument_changes_whose_memories_are_seen(owned_store: Store) -> None:
+    """A tool has no such argument; one that is passed all the same has no effect."""
+    view = View(owned_store.root, user="ana")
+
+    async def ask(client: Client) -> None:
+        for tool in (await client.list_tools()).tools:
+            assert not {"user", "store", "scope"} & set(tool.input_schema["properties"])
+        arguments = {"query": "spare key", "k": 50, "user": "ben", "store": "/", "wing": None}
+        result = await client.call_tool("recall", arguments)
+        assert "zana" in result.model_dump_json()
+        assert "zben" not in result.model_dump_json()
+
+    with_client(view, ask)
+
+
+def test_another_wing_than_the_server_s_is_refused_in_words(owned_store: Store) -> None:
+    view = View(owned_store.root, user="ana", wing="zanawing")
+
+    async def ask(client: Client) -> None:
+        said = await refusal(client, "recall", query="key", wing="zanywing")
+        assert "answers for the wing 'zanawing' only" in said
+        assert "leave wing out" in said
+        same = await client.call_tool("recall", {"query": "key", "wing": "zanawing"})
+        assert not same.is_error
+
+    with_client(view, ask)
+
+
+@pytest.mark.parametrize(("user", "wing", "visible"), [VIEWS[1], VIEWS[3], VIEWS[5]])
+def test_counts_are_those_of_a_store_with_nothing_else_in_it(
+    home: Path, owned_store: Store, user: str | None, wing: str | None, visible: set[str]
+) -> None:
+    view = View(owned_store.root, user=user, wing=wing)
+    found = read_state(view)
+    if not visible:
+        assert set(found.counts.values()) == {0}
+        assert [w.code for w in found.warnings if w.code == "nothing_visible"]
+        return
+    root = home / "alone"
+    alone = new_store(root, encoder=write_encoder(root / "encoders"))
+    alone.publish(
+        renumber([r for o, u in OWNERS.items() if o in visible for r in owned(o, u, f"{o}wing")])
+    )
+    expected = read_state(View(root, user=user, wing=wing))
+    assert found.wings == expected.wings
+    # Which concepts there are is decided by the whole corpus; here only which of them show.
+    assert found.counts == {**expected.counts, "concepts": concepts_held(view)}
+    assert found.counts["memories"] == 9 * len(visible)
+
+
+def concepts_held(view: View) -> int:
+    """Count the concepts that a visible memory holds, one by one."""
+    with view.open() as seen:
+        held = seen.recaller.reader.mentions
+        return sum(
+            any(seen.allowed[p] for p in held.positions[start:stop])
+            for start, stop in pairwise(held.indptr.tolist())
+        )
