@@ -161,9 +161,7 @@ def accepted_count(facts: dict[str, Any]) -> int:
     return sum(facts["by_method"].values())
 
 
-def test_the_question_of_the_tail_s_first_answer_is_protected_too(
-    nights: Nights,
-) -> None:
+def test_the_question_of_the_tail_s_first_answer_is_protected_too(nights: Nights) -> None:
     nights.write(30, a025={"content": "Bo: Will it rain?"})
     night, clusters, _ = nights.run()
     assert clusters.facts["bundled_turns"] == 1
@@ -391,9 +389,7 @@ def test_the_tables_are_those_made_in_this_process(
     assert first.notes["summaries_made"] == first.rows
 
 
-def test_what_the_pack_and_the_gate_need_is_not_embedded_again(
-    kept_nights: Nights,
-) -> None:
+def test_what_the_pack_and_the_gate_need_is_not_embedded_again(kept_nights: Nights) -> None:
     kept_nights.write(30)
     night, _, _ = kept_nights.run()
     judged = {s.text for s in iter_summaries(night.work(SUMMARIES))} & set(Export.seen)
@@ -404,9 +400,7 @@ def test_what_the_pack_and_the_gate_need_is_not_embedded_again(
     assert not kept_nights.encoder.seen
 
 
-def test_only_new_clusters_are_summarised_and_old_ones_keep_every_byte(
-    kept_nights: Nights,
-) -> None:
+def test_only_new_clusters_are_summarised_and_old_ones_keep_every_byte(kept_nights: Nights) -> None:
     kept_nights.write(17)
     kept_nights.run()
     Export.seen.clear()
@@ -449,9 +443,7 @@ def test_a_killed_night_goes_on_with_what_was_made(
     assert len(list(iter_summaries(night.work(SUMMARIES)))) == result.rows > 0
 
 
-def test_nothing_is_left_of_summaries_that_are_gone_and_no_shards(
-    kept_nights: Nights,
-) -> None:
+def test_nothing_is_left_of_summaries_that_are_gone_and_no_shards(kept_nights: Nights) -> None:
     kept_nights.write(30)
     night, _, first = kept_nights.run()
     old = {s.text for s in iter_summaries(night.work(SUMMARIES))}

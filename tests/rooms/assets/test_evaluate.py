@@ -392,16 +392,7 @@ def test_one_query_or_none_cannot_show_a_loss(n: int) -> None:
 
 PLAN = RunPlan(k=3, depth=5, timed=False)
 STOPPED_AT = KEPT_PER_WRITE
-ASKED = (
-    "key",
-    "feline",
-    "Atlas",
-    "Nina",
-    "boiler",
-    "door code",
-    "Lisbon flight",
-    "nothing known",
-)
+ASKED = ("key", "feline", "Atlas", "Nina", "boiler", "door code", "Lisbon flight", "nothing known")
 QUERIES = [
     Query(
         query_id=f"q{i}",

@@ -32,13 +32,7 @@ from noctuary.graph.build import Extractions, choose_names
 from noctuary.graph.duplicates import NEAR_KIND
 from noctuary.graph.extract import EXTRACTION_KIND, Extraction, extract, extraction_key
 from noctuary.graph.guards import NameStats
-from noctuary.graph.llm import (
-    TRIPLES_KIND,
-    Extended,
-    extend_extractions,
-    live_triples,
-    llm_inputs,
-)
+from noctuary.graph.llm import TRIPLES_KIND, Extended, extend_extractions, live_triples, llm_inputs
 from noctuary.graph.tables import FILES, GraphTables, schema_of
 from noctuary.sources.corpus import RecordFile, read_records
 from noctuary.work.content import MANIFEST_FILE, as_rows
@@ -225,11 +219,7 @@ def test_faulty_rows_are_those_that_one_row_at_a_time_gives(
 
 NAMES_DIM = 16
 NAMED_BY = EncoderFingerprint("m", "0" * 64, NAMES_DIM, "mean", True, "", "", 64)
-NAMED = (
-    "error handling: we retry.",
-    "handling of errors: we log.",
-    "night shift: Dana.",
-)
+NAMED = ("error handling: we retry.", "handling of errors: we log.", "night shift: Dana.")
 NAMES = ["error handling", "handling of errors", "night shift"]
 
 
@@ -598,14 +588,7 @@ print(json.dumps([found.facts["answered"], sum(len(e.stated) for e in found.extr
 
 def start(root: Path, server: TripleServer) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            SCRIPT,
-            str(root),
-            server.url,
-            json.dumps(TOLD),
-        ],
+        [sys.executable, "-c", SCRIPT, str(root), server.url, json.dumps(TOLD)],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -630,10 +613,7 @@ def test_a_killed_night_goes_on_where_it_stopped(tmp_path: Path) -> None:
     with TripleServer() as server:
         out, _ = start(tmp_path, server).communicate(timeout=60)
         asked_after = [text for batch in server.texts for text in batch]
-    assert json.loads(out) == [
-        len(TOLD),
-        len(TOLD),
-    ]
+    assert json.loads(out) == [len(TOLD), len(TOLD)]
     again = set(asked_before) & set(asked_after)
     assert len(again) == 2 * BATCH, "only what hung is asked again"
     assert set(asked_before) | set(asked_after) == set(TOLD)

@@ -34,12 +34,7 @@ from tests.support.edit_scripts import PostgresStore
 from tests.support.injections import DAY_US, INJECTED_US, memory, put_in_prompt
 from tests.support.postgres import Cluster
 from tests.support.promotions import ENCODER, Nights
-from tests.support.transcripts import (
-    ClaudeSession,
-    call,
-    text,
-    write_session,
-)
+from tests.support.transcripts import ClaudeSession, call, text, write_session
 
 MakeNight = Callable[..., Night]
 LONG_AGO_US = 30 * 3_600_000_000

@@ -75,9 +75,7 @@ def scan(night: Night) -> tuple[StageResult, list[dict[str, Any]]]:
         remove()
 
 
-def test_every_row_is_exported_and_every_wing_is_there(
-    exported: tuple[Night, StageResult],
-) -> None:
+def test_every_row_is_exported_and_every_wing_is_there(exported: tuple[Night, StageResult]) -> None:
     night, result = exported
     assert (result.facts["source_rows"], result.facts["exported"], result.rows) == (COUNT,) * 3
     assert result.notes["source_batches"]["batches"] == COUNT // 1000

@@ -323,10 +323,7 @@ def test_the_table_of_promotions_holds_no_text(promoted: PromotionNights) -> Non
 def test_the_source_is_not_touched(promoted: PromotionNights) -> None:
     before = promoted.source.read_bytes(), promoted.source.stat().st_mtime_ns
     promoted.run()
-    assert (
-        promoted.source.read_bytes(),
-        promoted.source.stat().st_mtime_ns,
-    ) == before
+    assert (promoted.source.read_bytes(), promoted.source.stat().st_mtime_ns) == before
 
 
 def test_a_store_without_turns_or_memories(promoted: PromotionNights) -> None:

@@ -20,12 +20,7 @@ from bench.arms.fts_seed import IMPORTANCE_BLEND, Blend, FtsSeed, SeedMode
 from bench.arms.keyword import KeywordRetriever, distinct_words
 from bench.arms.recalled import GraphOnlyRetriever, RecallRetriever
 from bench.arms.reranker import RERANKED
-from bench.arms.tiers import (
-    CascadeRetriever,
-    RescoredCascadeRetriever,
-    TierRetriever,
-    TierViews,
-)
+from bench.arms.tiers import CascadeRetriever, RescoredCascadeRetriever, TierRetriever, TierViews
 from bench.datasets import Dataset, find_shared, open_dataset, read_baseline, read_corpus
 from noctuary.embed import rotation
 from noctuary.evaluate.labels import Query, read_queries
@@ -168,9 +163,7 @@ def test_recall_is_asked_with_the_profile_and_its_warnings_are_counted(context: 
     assert dict(retriever.warnings) == {"unknown_wing": 1}
 
 
-def test_recall_is_asked_as_the_user_who_owns_most_and_baselines_as_nobody(
-    tmp_path: Path,
-) -> None:
+def test_recall_is_asked_as_the_user_who_owns_most_and_baselines_as_nobody(tmp_path: Path) -> None:
     owned = [r._replace(user="ben" if n < 3 else "ana") for n, r in enumerate(records(12))]
     context = build_context(tmp_path, renumber(owned))
     bens = {str(row["id"]) for row in context.rows[:3]}
@@ -227,11 +220,7 @@ def turned(tmp_path_factory: pytest.TempPathFactory) -> SetContext:
     return made
 
 
-@given(
-    st.lists(st.integers(-3, 3), max_size=40),
-    st.integers(-1, 45),
-    st.integers(0, 2**40 - 1),
-)
+@given(st.lists(st.integers(-3, 3), max_size=40), st.integers(-1, 45), st.integers(0, 2**40 - 1))
 def test_the_best_positions_are_those_of_a_full_sort(values: list[int], k: int, bits: int) -> None:
     scores = np.array(values, dtype=np.float32)
     mask = np.array([bool(bits >> i & 1) for i in range(len(values))], dtype=bool)
@@ -283,9 +272,7 @@ def test_a_cascade_answers_with_the_first_tier_that_is_sure_enough(
     assert dict(cascade.exits) == {answers: 1}
 
 
-def test_a_rescored_cascade_orders_the_short_tiers_list_by_full_cosines(
-    turned: SetContext,
-) -> None:
+def test_a_rescored_cascade_orders_the_short_tiers_list_by_full_cosines(turned: SetContext) -> None:
     tiers, query = TierViews(CorpusViews(turned)), ask(TEXT)
     rescored = RescoredCascadeRetriever("rescored", tiers, 2, 12)
     shortlist = ids(TierRetriever("tier", tiers, 2), query, 12)

@@ -235,11 +235,7 @@ def test_the_fusion_is_the_sum_of_reciprocal_ranks_times_the_prior() -> None:
     importance = [1.0, 0.0, 0.5, 0.5]
     ranked = dict(fuse_seed([0, 1], [1, 2], importance))
     assert ranked == pytest.approx(
-        {
-            0: (1 / 61) * 1.0,
-            1: (1 / 62 + 1 / 61) * 0.7,
-            2: (1 / 62) * 0.85,
-        }
+        {0: (1 / 61) * 1.0, 1: (1 / 62 + 1 / 61) * 0.7, 2: (1 / 62) * 0.85}
     )
     assert [row for row, _ in fuse_seed([0, 1], [1, 2], importance)] == [1, 0, 2]
 
@@ -258,11 +254,7 @@ def test_the_flawed_graph_never_changes_the_top_k_whatever_it_finds(
 
 @given(legs, legs, graph_legs, importances, st.floats(0.01, 5.0))
 def test_the_repaired_graph_is_a_leg_like_the_others(
-    keyword: list[int],
-    dense: list[int],
-    graph: list[int],
-    importance: list[float],
-    weight: float,
+    keyword: list[int], dense: list[int], graph: list[int], importance: list[float], weight: float
 ) -> None:
     assert fuse_repaired(keyword, dense, graph, importance, 0.0) == fuse_seed(
         keyword, dense, importance

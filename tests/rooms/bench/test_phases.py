@@ -92,10 +92,7 @@ def test_questions_of_the_other_half_expand_a_question(
     asking = Asking(small.loaded, Recaller.open(small.store), tmp_path / "scratch")
     # Else a small store is found whole, and there is nothing to add.
     few: dict[str, Any] = {"depth": 4, "graph_weight": 0.0}
-    flags: dict[str, Any] = {
-        **few,
-        "query_expansion_enabled": True,
-    }
+    flags: dict[str, Any] = {**few, "query_expansion_enabled": True}
     expanding: dict[Use, bool] = {"queries": True, "none": False}
     for use, expected in expanding.items():
         changed = [

@@ -90,9 +90,7 @@ def test_a_good_store_has_nothing_but_good_findings(dense_store: Store) -> None:
     assert found["access_log"].message == "nothing has been recalled yet"
 
 
-def test_every_finding_that_is_not_ok_says_what_to_do_or_why_it_is_so(
-    dense_store: Store,
-) -> None:
+def test_every_finding_that_is_not_ok_says_what_to_do_or_why_it_is_so(dense_store: Store) -> None:
     remove_tree(dense_store.paths.snapshots)
     for finding in examine(dense_store.paths):
         assert finding.level in {"ok", "warn", "fail"}

@@ -604,14 +604,7 @@ def test_runs_of_one_name_cannot_be_told_apart_in_a_pool(
     run: Run, runs_of_two: tuple[str, str], tmp_path: Path
 ) -> None:
     result = run(
-        "evaluate",
-        "pool",
-        runs_of_two[0],
-        runs_of_two[0],
-        "-k",
-        "1",
-        "--out",
-        str(tmp_path / "o"),
+        "evaluate", "pool", runs_of_two[0], runs_of_two[0], "-k", "1", "--out", str(tmp_path / "o")
     )
     assert result.exit_code == 1
     assert "names of their own" in result.stderr

@@ -378,11 +378,7 @@ def test_show_knows_what_the_evaluation_adopted(run_json: RunJson, empty_store: 
     sealed = seal_candidate(empty_store.paths, pack.digest, {"adopted": {"fusion": "rrf"}})
     publish_candidate(empty_store.paths, empty_store.judge(sealed), 7)
     row = run_json("profile", "show", "--store", str(empty_store.root))["flags"]["fusion"]
-    assert row == {
-        "value": "rrf",
-        "built_in": "cc",
-        "source": "store: adopted by its evaluation",
-    }
+    assert row == {"value": "rrf", "built_in": "cc", "source": "store: adopted by its evaluation"}
 
 
 def test_an_unknown_profile_is_said_and_the_default_shown(

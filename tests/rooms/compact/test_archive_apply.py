@@ -28,13 +28,7 @@ from noctuary.core.types import MemoryRecord
 from noctuary.recall.engine import Recaller
 from noctuary.usage.access_log import append_retrievals
 from noctuary.work.lock import hold_lock
-from tests.support.archive import (
-    NOW_US,
-    Replaced,
-    count_use,
-    publish,
-    versions,
-)
+from tests.support.archive import NOW_US, Replaced, count_use, publish, versions
 from tests.support.store import DAY_US, Store, day_us, memory, new_store, renumber
 
 RULES = ArchiveRules()

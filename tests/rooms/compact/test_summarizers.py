@@ -362,9 +362,7 @@ def test_without_log_probabilities_the_confidence_is_not_known(server: SummarySe
     assert draft_by(summarizer(server)) == Draft(TURNS[0], None)
 
 
-def test_an_endpoint_that_refuses_log_probabilities_is_asked_without(
-    server: SummaryServer,
-) -> None:
+def test_an_endpoint_that_refuses_log_probabilities_is_asked_without(server: SummaryServer) -> None:
     server.faults = [Fault(400)]
     writer = summarizer(server)
     assert isinstance(draft_by(writer), Draft)
@@ -383,11 +381,7 @@ def test_earlier_summaries_stand_apart_from_the_turns(server: SummaryServer) -> 
 
 
 def test_each_cluster_is_asked_about_alone(server: SummaryServer) -> None:
-    draft_by(
-        summarizer(server),
-        asking(["Ann: a", "Ann: b"]),
-        asking(["Bob: c", "Bob: d"]),
-    )
+    draft_by(summarizer(server), asking(["Ann: a", "Ann: b"]), asking(["Bob: c", "Bob: d"]))
     assert [asked.items[0]["turns"] for asked in server.asked] == [
         "Ann: a\nAnn: b",
         "Bob: c\nBob: d",
@@ -407,10 +401,7 @@ def test_turns_of_named_users_are_shown_only_where_that_is_allowed(server: Summa
 
 @pytest.mark.parametrize(
     "turns",
-    [
-        ["Ann: password: hunter2hunter2", "Bob: ok"],
-        ["Ann: the password:", "hunter2hunter2"],
-    ],
+    [["Ann: password: hunter2hunter2", "Bob: ok"], ["Ann: the password:", "hunter2hunter2"]],
     ids=["in one turn", "joined"],
 )
 def test_what_reads_like_a_secret_is_never_sent(server: SummaryServer, turns: list[str]) -> None:

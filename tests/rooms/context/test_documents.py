@@ -207,8 +207,7 @@ def test_a_reserve_is_a_number_of_tokens(reserve: float) -> None:
 
 
 @given(
-    st.lists(st.text(alphabet="ab й漢 ", min_size=1, max_size=30), max_size=8),
-    st.integers(0, 120),
+    st.lists(st.text(alphabet="ab й漢 ", min_size=1, max_size=30), max_size=8), st.integers(0, 120)
 )
 def test_hard_nodes_fit_or_are_refused(items: list[str], reserve: int) -> None:
     nodes = parse_document("\n".join(f"- {item}" for item in items), "a.md")

@@ -68,10 +68,7 @@ def test_the_record_has_hashes_and_no_text(tmp_path: Path) -> None:
     before = time.time_ns() // 1000
     query = "where exactly is the spare key to the shed?"
     found = answer(
-        tmp_path,
-        memory(17, KEY, user="ana"),
-        memory("t9", TURN, session_id="s"),
-        query=query,
+        tmp_path, memory(17, KEY, user="ana"), memory("t9", TURN, session_id="s"), query=query
     )
     assert inject(found).warning is None
     rows = rows_of(tmp_path)

@@ -346,13 +346,7 @@ def test_nothing_to_judge() -> None:
     chunk=st.sampled_from([1, 5, 64]),
 )
 def test_blocks_and_chunks_give_what_a_double_loop_gives(
-    turns: int,
-    memories: int,
-    seed: int,
-    spread: float,
-    threshold: float,
-    block: int,
-    chunk: int,
+    turns: int, memories: int, seed: int, spread: float, threshold: float, block: int, chunk: int
 ) -> None:
     vectors = unit_rows(turns + memories, 6, seed, spread)
     # A third of the numbers are 0: texts without a date, without code.

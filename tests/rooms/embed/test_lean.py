@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -46,7 +47,7 @@ from noctuary.embed.lean import (
 )
 from noctuary.embed.onnx import MODEL_FILE, OnnxEncoder, onnx_directory
 from noctuary.embed.sentence import export_lean, export_onnx, open_sentence_encoder
-from tests.rooms.embed.conftest import TinyModel
+from tests.rooms.embed.conftest import TinyModel, write_tiny_model
 
 ARCH = Architecture(2, 4, 32, 64, 100, 16, 1e-12)
 HEADER = Header(
@@ -338,14 +339,22 @@ def test_layer_leaves_its_input_alone() -> None:
     assert result.dtype == np.float32
 
 
-@pytest.fixture
-def faces(tiny_model: TinyModel, tmp_path: Path) -> SimpleNamespace:
-    """A small model with its lean and its ONNX export."""
-    source = open_sentence_encoder(str(tiny_model("tiny")))
-    lean = tmp_path / "encoders" / source.fingerprint.digest
-    onnx = onnx_directory(tmp_path / "encoders", source.fingerprint)
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The lean and the ONNX export of a small model. Not to be changed: copy them."""
+    root = tmp_path_factory.mktemp("exported")
+    source = open_sentence_encoder(str(write_tiny_model(root / "tiny")))
+    lean = root / "encoders" / source.fingerprint.digest
+    onnx = onnx_directory(root / "encoders", source.fingerprint)
     export_lean(source, lean, ["a sample"])
     assert not export_onnx(source, onnx, ["a sample"]).declined
+    return lean, onnx
+
+
+@pytest.fixture
+def faces(exported: tuple[Path, Path], tmp_path: Path) -> SimpleNamespace:
+    """A small model with its lean and its ONNX export."""
+    lean, onnx = (shutil.copytree(one, tmp_path / "encoders" / one.name) for one in exported)
     return SimpleNamespace(lean=LeanEncoder.open(lean), onnx=onnx)
 
 

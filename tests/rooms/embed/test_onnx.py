@@ -103,9 +103,7 @@ def test_a_huge_text_is_encoded_by_its_head(one: OnnxEncoder) -> None:
 
 
 @settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.text(max_size=200), min_size=1, max_size=12), st.randoms(use_true_random=False))
 def test_a_vector_is_the_same_to_the_last_bit_whatever_surrounds_it(

@@ -118,11 +118,7 @@ def test_vectors_are_those_of_the_library(minilm: SentenceEncoder) -> None:
 def test_batches_come_longest_first_and_cover_every_text_once(minilm: SentenceEncoder) -> None:
     texts = ["a b c", "a", "d e f", *["x"] * 9]
     found = list(minilm.iter_document_batches(texts))
-    assert [positions for positions, _ in found] == [
-        [0, 2],
-        [1, 3, 4, 5, 6, 7, 8, 9],
-        [10, 11],
-    ]
+    assert [positions for positions, _ in found] == [[0, 2], [1, 3, 4, 5, 6, 7, 8, 9], [10, 11]]
     assert [vectors.shape for _, vectors in found] == [(2, 384), (8, 384), (2, 384)]
 
 
@@ -428,10 +424,7 @@ def test_prefixes_are_applied(tiny_model: TinyModel, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"pooling": "cls"}, "with cls pooling"),
-        ({"hidden_act": "relu"}, "hidden_act 'relu'"),
-    ],
+    [({"pooling": "cls"}, "with cls pooling"), ({"hidden_act": "relu"}, "hidden_act 'relu'")],
 )
 def test_other_architectures_are_unsupported(
     tiny_model: TinyModel, tmp_path: Path, options: dict[str, str], message: str

@@ -567,11 +567,7 @@ def test_a_server_that_is_not_there_is_one_sentence_without_secrets(
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     lost = TableHome(tmp_path / "marks", "s3://bucket/stores/one")
-    for call in (
-        lambda: sync(store, lost),
-        lambda: tiers_match(lost, store.ids),
-        lost.remove_all,
-    ):
+    for call in (lambda: sync(store, lost), lambda: tiers_match(lost, store.ids), lost.remove_all):
         with pytest.raises(TablesUnreachableError) as caught:
             call()
         said = str(caught.value)

@@ -421,7 +421,7 @@ def kinds(qrels: Path) -> list[tuple[int, str]]:
 def test_relevant_ids_are_grade_one_and_grades_keep_their_zeros(qrels: Path) -> None:
     qrels.write_text(
         '{"query_id": "q1", "relevant_ids": [1, "b", 1]}\n\n'
-        '{"query_id": "q2", "grades": {"1": 0, "2": 3}, "note": "ignored"}\n',
+        '{"query_id": "q2", "grades": {"1": 0, "2": 3}, "note": "ignored"}\n'
     )
     assert read_qrels(qrels) == {"q1": {"1": 1, "b": 1}, "q2": {"1": 0, "2": 3}}
 

@@ -70,10 +70,7 @@ CASES: list[tuple[list[StageResult], str]] = [
         Withheld: 1 sensitive row (1 flagged), 1 quarantined row (1 bad id), 3 repeats of what
           recall had injected.""",
     ),
-    (
-        [stage("concept_graph", GRAPH)],
-        "Graph: 1 concept, 1 merged name, 1 superseded memory.",
-    ),
+    ([stage("concept_graph", GRAPH)], "Graph: 1 concept, 1 merged name, 1 superseded memory."),
     ([stage("concept_graph", GRAPH, reused=True)], ""),
     (
         [

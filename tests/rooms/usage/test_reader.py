@@ -278,10 +278,7 @@ def test_decay_keeps_the_range_and_falls_with_time(
     assert np.all(np.diff(faded) <= 0.0)
 
 
-@given(
-    st.lists(st.integers(-(2**63), 2**62), min_size=1, max_size=20),
-    st.integers(0, 2**62),
-)
+@given(st.lists(st.integers(-(2**63), 2**62), min_size=1, max_size=20), st.integers(0, 2**62))
 def test_idle_days_are_finite_and_never_negative(moments: list[int], now_us: int) -> None:
     days = idle_days(np.array(moments, dtype=np.int64), now_us)
     assert np.all(np.isfinite(days))
@@ -477,11 +474,7 @@ NIGHT = st.tuples(USES, st.integers(0, 12), st.integers(0, 40))
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    st.lists(NIGHT, min_size=1, max_size=4),
-    st.integers(1, 5),
-    st.sampled_from([0.0, 0.01]),
-)
+@given(st.lists(NIGHT, min_size=1, max_size=4), st.integers(1, 5), st.sampled_from([0.0, 0.01]))
 def test_night_by_night_equals_scoring_everything_anew(
     nights: list[tuple[dict[str, Use], int, int]], batch_size: int, decay_lambda: float
 ) -> None:

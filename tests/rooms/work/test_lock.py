@@ -78,11 +78,7 @@ def test_the_lock_is_free_after_the_block_and_after_an_error(path: Path) -> None
 
 
 def test_one_process_cannot_hold_it_twice(path: Path) -> None:
-    with (
-        hold_lock(path),
-        pytest.raises(StoreLockedError, match=str(os.getpid())),
-        hold_lock(path),
-    ):
+    with hold_lock(path), pytest.raises(StoreLockedError, match=str(os.getpid())), hold_lock(path):
         pass
 
 

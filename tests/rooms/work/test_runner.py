@@ -17,13 +17,7 @@ from noctuary.core.errors import EncoderError, ShardError
 from noctuary.work.content import VALUE
 from noctuary.work.runner import ATTEMPTS, LocalRunner
 from noctuary.work.shards import BatchTask, Shard, list_shards, open_table
-from tests.support.batch_tasks import (
-    DieOnce,
-    Fail,
-    NameProcess,
-    ShoutTexts,
-    batches_of,
-)
+from tests.support.batch_tasks import DieOnce, Fail, NameProcess, ShoutTexts, batches_of
 
 TEXTS = [f"memory {number}" for number in range(40)]
 ONE, TWO = LocalRunner(workers=1), LocalRunner(workers=2)
