@@ -26,6 +26,7 @@ from noctuary.evaluate.report import (
     GOOD,
     MAX_IDS,
     MAX_QUERIES,
+    MAX_ROWS,
     OPEN,
     GateOutcome,
     NightReport,
@@ -430,14 +431,15 @@ def test_every_row_is_as_long_as_the_heads() -> None:
 
 
 def test_a_difference_is_shown_with_everything_that_is_known_of_it() -> None:
-    cells = difference_cells(difference(-0.041, -0.07, -0.012, p=0.0031))
+    found = replace(difference(-0.041, -0.07, -0.012, p=0.0031), p_value=0.0008, n=12_040)
+    cells = difference_cells(found)
     assert dict(zip(DIFFERENCE_COLUMNS, cells, strict=True)) == {
         "difference": "\u22120.041",
         "interval": "\u22120.070 to \u22120.012",
-        "p": "0.0031",
+        "p": "0.0008",
         "Holm p": "0.0031",
         "detectable": "0.062",
-        "n": "40",
+        "n": "12\u202f040",
         "better": "7",
         "worse": "5",
         "same": "28",
@@ -452,6 +454,14 @@ def test_the_verdict_needs_significance() -> None:
         "○ not significant",
         "○ not significant",
     ]
+
+
+def test_means_are_sorted_by_the_first_metric() -> None:
+    reports, _ = arms(4)
+    table = means_table(reports, "recall@10")
+    shown = [float(row[2].split()[0]) for row in table.rows]
+    assert shown == sorted(shown, reverse=True)
+    assert table.columns == ("arm", "n", *METRICS)
 
 
 def test_arms_are_sorted_by_their_difference() -> None:
@@ -573,6 +583,12 @@ def test_hundreds_of_rows_with_long_names_stay_below_100_kb() -> None:
     rows = {f"{i} {name} {i}": c.overall["recall@10"] for i, c in enumerate(comparisons)}
     assert len(plot_differences(rows, "recall@10", "many " * 30)) < 100_000
     assert len(plot_risk_coverage(abstention(n=5_000).to_json())) < 100_000
+
+
+def test_the_largest_differences_are_drawn() -> None:
+    rows = {f"small {i}": NEITHER for i in range(MAX_ROWS)}
+    largest = {"largest": difference(-0.4, -0.5, -0.3, p=0.001)}
+    assert pixels_of(plot_differences({**rows, **largest}, "recall@10", "t"), VERMILLION)
 
 
 def test_equal_input_gives_equal_bytes_whatever_its_order() -> None:

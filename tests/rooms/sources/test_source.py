@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from noctuary.core.errors import SourceFormatError, SourceMissingError
+from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingError
 from noctuary.core.settings import Settings, SourceSettings, TranscriptSettings
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
@@ -117,6 +117,13 @@ def test_rows_without_an_id_stay_behind_their_neighbour(make_jsonl: Make) -> Non
         assert keys(source) == [1, None, 2, 4]
 
 
+def test_an_empty_side_changes_nothing(make_jsonl: Make, make_store: Make) -> None:
+    rows = make_jsonl([{"id": 3, "content": "a"}], "a.jsonl")
+    for parts in (make_store(), rows), (rows, make_jsonl([], "empty.jsonl")):
+        with combined(*parts) as source:
+            assert keys(source) == [3]
+
+
 def test_of_one_id_the_stores_row_is_the_memory(make_jsonl: Make, tmp_path: Path) -> None:
     one = make_jsonl([{"id": "x", "content": "the store's"}], "a.jsonl")
     other = make_jsonl([{"id": "x", "content": "the other"}], "b.jsonl")
@@ -132,6 +139,14 @@ def test_it_is_named_as_the_store_with_both_states(make_jsonl: Make, make_store:
         identity = source.identity()
     assert (identity.kind, identity.location) == ("claude-memory-sqlite", str(store))
     assert (identity.marker["rows"], identity.marker["jsonl_rows"]) == (1, 1)
+
+
+def test_both_are_closed(make_store: Make, tmp_path: Path) -> None:
+    parts = [open_source(make_store([{}], path=tmp_path / name)) for name in ("a.db", "b.db")]
+    CombinedSource(*parts).close()
+    for part in parts:
+        with pytest.raises(SourceError):
+            part.count()
 
 
 SETTINGS = Settings()
