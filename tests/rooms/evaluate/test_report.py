@@ -34,6 +34,7 @@ from noctuary.evaluate.report import (
     QueryGroup,
     RankingDecision,
     Table,
+    abstention_table,
     arms_table,
     as_data_uri,
     as_interval,
@@ -498,10 +499,26 @@ def test_texts_are_shown_only_if_given() -> None:
     assert (shown.columns[-1], texts(shown)[0][-1]) == ("text", "where?")
 
 
-def test_many_relevant_ids_are_counted() -> None:
-    both = replace(pair([0.0], [1.0]), relevant_ids={"q0": [f"m{i}" for i in range(MAX_IDS + 3)]})
-    shown = texts(queries_table(both, "recall@10", None, losers=True))[0][-1]
-    assert shown.endswith(f"m{MAX_IDS - 1} and 3 more")
+@pytest.mark.parametrize(
+    ("n", "end"), [(MAX_IDS, f"m{MAX_IDS - 1}"), (MAX_IDS + 3, f"m{MAX_IDS - 1} and 3 more")]
+)
+def test_relevant_ids_beyond_the_shown_are_counted(n: int, end: str) -> None:
+    both = replace(pair([0.0], [1.0]), relevant_ids={"q0": [f"m{i}" for i in range(n)]})
+    assert texts(queries_table(both, "recall@10", None, losers=True))[0][-1].endswith(end)
+
+
+def test_what_is_unknown_is_none_and_not_zero() -> None:
+    cells = difference_cells(replace(difference(0.1), minimum_detectable=None))
+    assert dict(zip(DIFFERENCE_COLUMNS, cells, strict=True))["detectable"] == "none"
+    assert as_interval(None) == "none"
+
+
+def test_abstention_counts_the_answerable_before_the_unanswerable() -> None:
+    table = abstention_table(replace(abstention(), n_answerable=31, n_unanswerable=17))
+    assert dict(zip(table.columns, texts(table)[0], strict=True)).items() >= {
+        ("answerable", "31"),
+        ("unanswerable", "17"),
+    }
 
 
 def test_the_gates_losses_keep_their_own_correction() -> None:
