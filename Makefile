@@ -68,7 +68,7 @@ test-server: $(READY) ## Install the PostgreSQL server for the tests (Debian pac
 	@cd $(ROOT) && $(PY) -m tests.support.postgres
 
 test-ray: setup-ray ## Run the tests of Ray: the same night with both runners, killed workers
-	@cd $(ROOT) && $(PY) -m pytest -q -m slow tests/e2e/test_ray.py tests/unit/shards
+	@cd $(ROOT) && $(PY) -m pytest -q -m slow tests/e2e/test_ray.py tests/rooms/work/test_ray.py tests/rooms/work/test_runner.py
 
 # The slow tests kill, measure and open browsers: one at a time. Those of test-ray are among them.
 test-all: test setup-ray ## Run every test: kills, browser, real data sets, many examples of each property

@@ -17,7 +17,7 @@ from tests.support.store import Store, household, new_store
 
 # An example that is slow on a busy machine is no failure; a hanging one meets pytest's timeout.
 # `make test-all` asks for "thorough"; tests that say themselves how many they need are not changed.
-settings.register_profile("noctuary", deadline=None, max_examples=50)
+settings.register_profile("noctuary", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=400)
 settings.load_profile("noctuary")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.driver import DONE, Ran, end_forks, run_night
-from tests.e2e.stores import Bench, build_full_source, build_small_source
+from tests.e2e.stores import Bench, build_full_source, build_small_source, give_encoder
 from tests.support.shared import build_once
 
 _TIMEOUT_S = 1200
@@ -45,15 +45,25 @@ def _forks_end() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
 
 
 @pytest.fixture(scope="session")
-def full_night(tmp_path_factory: pytest.TempPathFactory) -> FirstNight:
-    """The whole sample after its first night."""
-    return _first_night(tmp_path_factory, "full", build_full_source)
+def full_night(tmp_path_factory: pytest.TempPathFactory, small_night: FirstNight) -> FirstNight:
+    """The whole sample after its first night, with the encoder that the small one exported."""
+
+    def build(directory: Path) -> Ran:
+        give_encoder(directory / "store", small_night.bench)
+        as_shipped = {"NOCTUARY_EVALUATION_EXACT_QUERIES": "60"}
+        return run_night(build_full_source(directory), directory / "store", extra=as_shipped)
+
+    return _first_night(tmp_path_factory, "full", build)
 
 
 @pytest.fixture(scope="session")
 def small_night(tmp_path_factory: pytest.TempPathFactory) -> FirstNight:
-    """A tenth of the sample after its first night."""
-    return _first_night(tmp_path_factory, "small", build_small_source)
+    """A tenth of the sample after its first night, in a process and a store with nothing in it."""
+
+    def build(directory: Path) -> Ran:
+        return run_night(build_small_source(directory), directory / "store", fresh=True)
+
+    return _first_night(tmp_path_factory, "small", build)
 
 
 @pytest.fixture
@@ -63,12 +73,12 @@ def small(small_night: FirstNight, tmp_path: Path) -> Bench:
 
 
 def _first_night(
-    factory: pytest.TempPathFactory, name: str, build_source: Callable[[Path], Path]
+    factory: pytest.TempPathFactory, name: str, run: Callable[[Path], Ran]
 ) -> FirstNight:
     """Run a first night, or take what another worker of this run has run."""
 
     def build(directory: Path) -> None:
-        ran = run_night(build_source(directory), directory / "store", fresh=True)
+        ran = run(directory)
         assert ran.code == DONE, ran.says
         (directory / "ran.json").write_text(json.dumps(asdict(ran)), encoding="utf-8")
 

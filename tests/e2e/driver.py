@@ -56,11 +56,13 @@ def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     """Return this process's environment without what points at a store or says that make runs.
 
     One thread per process: several spin on each other where the machine is busy, and the vectors
-    must not depend on it (test_incremental rebuilds with two).
+    must not depend on it (test_incremental rebuilds with two). Fewer exact queries than by default:
+    every night of a changed source asks them anew, and only test_evaluation looks at what they say.
     """
     foreign = ("NOCTUARY_", "DAGSTER_", "MAKE", "MFLAGS")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return {**kept, "OMP_NUM_THREADS": "1", "NOCTUARY_HOME": str(home), **(extra or {})}
+    told = {"OMP_NUM_THREADS": "1", "NOCTUARY_EVALUATION_EXACT_QUERIES": "8"}
+    return {**kept, **told, "NOCTUARY_HOME": str(home), **(extra or {})}
 
 
 def night_words(source: Path | None, store: Path, *options: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Every command of bench, run on a made-up set of some memories: it ends well, and no more.
 
 In a copy of the checkout, so that nothing is written where results are committed. A new command
-without a line here, and without one that starts it, fails the first test. Those that run whole
-nights or load the big library several times are slow ones.
+without a line here, and without one that starts it, fails the first test. The others are slow ones:
+nobody's memories depend on them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.driver import DONE, ROOT, environment, run_night
+from tests.rooms.embed.conftest import write_tiny_model
 from tests.support.arms import as_rows, records
 from tests.support.labelled_set import write_lines, write_set
 from tests.support.shared import build_once
-from tests.unit.encode.conftest import write_tiny_model
 
 SET = "locomo"
 SETS = (SET, "realmem", "hotpotqa", "scifact")
@@ -45,10 +45,6 @@ RUNS: dict[str, list[str]] = {
     "bench.speed.resident": [STORE, "questions.json"],
     "bench.speed.warm": [STORE, "questions.json", "--fts", "8"],
     "bench.tables": [],
-}
-"""Module -> its arguments."""
-
-SLOW: dict[str, list[str]] = {
     "bench": ["--sets", "realmem"],
     "bench.abstention.silence": ["--stores", "silent", "--sets", SET, "--out", "silence.json"],
     "bench.compaction": ["--stores", "compacted", "--sets", SET, "--arms", "sentences"],
@@ -67,6 +63,7 @@ SLOW: dict[str, list[str]] = {
     "bench.suite": ["--sets", SET, "--stores", STORES],
     "bench.verify": ["--sets", SET, "--stores", STORES, "--accept", "another set by this name"],
 }
+"""Module -> its arguments."""
 
 STARTED_BY = {
     "bench.compaction_growth.corpus": "bench.compaction_growth",
@@ -84,11 +81,11 @@ def entry_points() -> set[str]:
 
 
 def test_no_command_is_forgotten() -> None:
-    assert entry_points() == RUNS.keys() | SLOW.keys() | STARTED_BY.keys()
-    assert set(STARTED_BY.values()) <= RUNS.keys() | SLOW.keys()
+    assert entry_points() == RUNS.keys() | STARTED_BY.keys()
+    assert set(STARTED_BY.values()) <= RUNS.keys()
     targets = set(re.findall(r"-m (bench[\w.]*)", (ROOT / "Makefile").read_text()))
     assert targets
-    assert targets <= RUNS.keys() | SLOW.keys()
+    assert targets <= RUNS.keys()
 
 
 @pytest.fixture(scope="module")
@@ -125,12 +122,11 @@ def _told(checkout: Path) -> dict[str, str]:
     return {"NOCTUARY_ENCODER_MODEL": model, "NOCTUARY_EVALUATION_ENABLED": "false"}
 
 
-@pytest.mark.parametrize(
-    "module", [*RUNS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("module", RUNS)
 def test_a_command_of_bench_ends_well(checkout: Path, module: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", module, *{**RUNS, **SLOW}[module]], cwd=checkout,
+        [sys.executable, "-m", module, *RUNS[module]], cwd=checkout,
         env=environment(checkout / "home", _told(checkout)),
         capture_output=True, text=True, check=False,
     )  # fmt: skip

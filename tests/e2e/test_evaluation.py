@@ -138,7 +138,7 @@ def test_without_usable_labels_the_exact_group_is_asked_alone(
     give_encoder(bench.store, small_night.bench)
     broken = {"query_id": "q1", "text": ["a value of the owner"], "relevant_ids": [1]}
     (bench.source / "queries.jsonl").write_text(json.dumps(broken) + "\n", encoding="utf-8")
-    ran = run_night(bench.source, bench.store)
+    ran = run_night(bench.source, bench.store, extra={"NOCTUARY_EVALUATION_EXACT_QUERIES": "60"})
     assert ran.code == DONE, ran.says
     note = facts(ran, "recall_evaluation")["note"]
     assert "queries.jsonl is not used: 1 faults, the first on line 1" in note

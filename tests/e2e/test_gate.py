@@ -100,6 +100,7 @@ def test_the_command_says_that_the_gate_refused(small: Bench) -> None:
     assert "Traceback" not in ran.says
 
 
+@pytest.mark.slow
 def test_a_damaged_summary_table_is_made_again(small: Bench) -> None:
     """Readable, but not what its stamp says: nothing of it may be taken over."""
     _replace_a_summary(small)

@@ -37,7 +37,15 @@ from noctuary_assets.night import CLUSTERS, CONTENT, MEMORIES, VECTORS
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, Ran, run_night
-from tests.e2e.stores import Bench, answers, checksums, editing, labelled_queries, leftovers
+from tests.e2e.stores import (
+    Bench,
+    answers,
+    checksums,
+    editing,
+    give_encoder,
+    labelled_queries,
+    leftovers,
+)
 
 CHANGED = 7
 """One per cent of 665, for each kind of change."""
@@ -102,6 +110,7 @@ def nights(full_night: FirstNight, tmp_path_factory: pytest.TempPathFactory) -> 
         writer.rollback()
     assert ran.code == DONE, ran.says
     rebuilt = Bench(grown.source, directory / "rebuilt" / "store")
+    give_encoder(rebuilt.store, grown)
     again = run_night(rebuilt.source, rebuilt.store, extra=_TWO_THREADS, fresh=True)
     assert again.code == DONE, again.says
     return Nights(grown, before, clusters_before, ran, rebuilt, edit, uncommitted)

@@ -24,6 +24,7 @@ from tests.support.mcp import call, read, refusal, stdio
 from tests.support.store import Store, household, memory, new_store, renumber
 
 MODES = ["auto", "legacy"]
+LEGACY_IS_SLOW = ["auto", pytest.param("legacy", marks=pytest.mark.slow)]
 NOTE_PID = 'echo $$ > "$PID_FILE"; exec "$@"'
 """A shell line: the process that follows has the shell's id."""
 
@@ -112,7 +113,7 @@ def test_twenty_calls_at_once_get_their_own_answers(dense_store: Store) -> None:
     connected(stdio(dense_store.root), ask)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", LEGACY_IS_SLOW)
 def test_a_killed_server_is_an_error_and_a_new_one_answers(
     plain_store: Store, pid_file: Path, mode: str
 ) -> None:
@@ -155,7 +156,7 @@ def test_a_published_snapshot_is_answered_from_without_a_restart(plain_store: St
     connected(stdio(plain_store.root), ask)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", LEGACY_IS_SLOW)
 def test_a_store_that_hangs_is_told_to_try_again_and_answers_later(
     plain_store: Store, pid_file: Path, mode: str
 ) -> None:

@@ -1,7 +1,7 @@
 """The same night by processes of this machine and by Ray, and with workers killed in its middle.
 
 Ray really runs: started by the night itself, on this machine. What each runner does with a shard is
-tested in tests/unit/shards.
+tested in tests/rooms/work.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from noctuary.core.store import StorePaths, record_night
 from noctuary.core.types import MemoryRecord, content_hash, corpus_digest
 from noctuary.embed.lean import LeanEncoder
 from noctuary.graph.build import to_arrays
+from noctuary.graph.tables import GraphTables
 from noctuary.lexical.build import build_postings
 from noctuary.snapshot.checks import DropReport, GateContext, judge_candidate
 from noctuary.snapshot.pack import PackInputs, Provenance, build_candidate
@@ -135,7 +137,7 @@ def pack_inputs(
     records: Sequence[MemoryRecord], encoder: LeanEncoder | None = None, **changes: Any
 ) -> PackInputs:
     """Return what a night would pack; without an encoder there are no vectors and no summaries."""
-    graph = graph_tables(records)
+    graph = _graph_of(tuple(records))
     clusters = cluster_turns(records, target=4, protected_tail=2)
     vectors = None if encoder is None else encoder.encode_documents([r.content for r in records])
     summaries = [] if encoder is None else _summaries(records, clusters, encoder)
@@ -153,6 +155,12 @@ def pack_inputs(
         summary_vectors=summary_vectors(encoder, summaries),
     )
     return replace(inputs, **changes)
+
+
+@lru_cache(maxsize=256)
+def _graph_of(records: tuple[MemoryRecord, ...]) -> GraphTables:
+    """Return the tables of some memories' graph: most of the time of a publication."""
+    return graph_tables(records)
 
 
 def summary_vectors(

@@ -1,0 +1,656 @@
+"""The real outside: stores, servers, files and processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noctuary.agents import hooks as recalling
+from noctuary.agents import hooks as warming
+from noctuary.agents.client import LIFETIME_S, Refusal, ping
+from noctuary.agents.hooks import (
+    CAPTURE,
+    MAX_DEADLINE_S,
+    MAX_FIELD_CHARS,
+    MAX_MESSAGE_CHARS,
+    MAX_QUERY_CHARS,
+    TOO_SLOW,
+    Failure,
+    HookEvent,
+    HookProcess,
+    capture,
+    capture_journalled,
+    environment_home,
+    fetch_memories,
+    handle,
+    parse_event,
+    query_of,
+)
+from noctuary.agents.state import COUNTERS, JOURNAL, read_counters, read_journal
+from noctuary.core.settings import TranscriptSettings
+from noctuary.recall.engine import Recaller
+from noctuary.sources.injected import Line, cut_blocks, render_block
+from noctuary.text.marks import estimate_tokens
+from tests.support.hook_shapes import AGENTS, shape_faults
+from tests.support.hook_worlds import MemoryWorld, answer, memory
+from tests.support.store import Store
+
+KEY = memory(17, "The spare key hangs in the pantry.", 0.9, wing="home", room="kitchen")
+BOILER = memory("t9", "Mira: The boiler shows error F22.", 0.4, session_id="old")
+DOG = memory(3, "The dog is called Pixel.", 0.6)
+
+
+def prompt(text: str = "where is the spare key?", **fields: Any) -> dict[str, Any]:
+    return {
+        "hook_event_name": "UserPromptSubmit", "session_id": "s", "cwd": "/srv/ana/atlas",
+        "transcript_path": "/t.jsonl", "prompt": text, **fields,
+    }  # fmt: skip
+
+
+def start(source: str, **fields: Any) -> dict[str, Any]:
+    return {"hook_event_name": "SessionStart", "session_id": "s", "source": source, **fields}
+
+
+def context_of(output: dict[str, Any]) -> str:
+    return output.get("hookSpecificOutput", {}).get("additionalContext", "")
+
+
+def ask(world: MemoryWorld, event: object) -> str:
+    return context_of(handle(event, world))
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_prompt_gets_its_memories_tagged_with_id_and_provenance(agent: str) -> None:
+    world = MemoryWorld(agent)
+    world.result = answer(KEY, BOILER)
+    output = handle(prompt(), world)
+    assert shape_faults(agent, "UserPromptSubmit", output) == []
+    block = context_of(output)
+    assert "- [17] 2026-03-01 (home/kitchen): The spare key hangs in the pantry." in block
+    assert "- [t9] 2026-03-01: Mira: The boiler shows error F22." in block
+    assert cut_blocks(block) == ("", 1)
+    assert world.counted == [("UserPromptSubmit", None)]
+    assert world.asked == [
+        {"query": "where is the spare key?", "k": 3, "user": None, "wing": None, "session_id": "s"}
+    ]
+
+
+def test_settings_say_whose_memories_of_where_and_how_many() -> None:
+    world = MemoryWorld(user="ana", scope="project", memories=3)
+    ask(world, prompt())
+    (asked,) = world.asked
+    assert (asked["user"], asked["wing"], asked["k"]) == ("ana", "atlas", 3)
+
+
+@pytest.mark.parametrize("cwd", ["", "/", None, 7])
+def test_no_project_is_no_recall_where_the_scope_is_the_project(cwd: Any) -> None:
+    world = MemoryWorld(scope="project")
+    world.result = answer(KEY)
+    assert ask(world, prompt(cwd=cwd)) == ""
+    assert world.asked == []
+
+
+def test_a_memory_is_injected_once_per_session_until_its_text_changes() -> None:
+    world = MemoryWorld()
+    world.result = answer(KEY, DOG)
+    assert "[17]" in ask(world, prompt())
+    assert ask(world, prompt("and again?")) == ""
+    world.result = answer(KEY, BOILER)
+    second = ask(world, prompt("what else?"))
+    assert "[17]" not in second
+    assert "[t9]" in second
+    world.result = answer({**KEY, "content": "The spare key is lost."})
+    assert "is lost" in ask(world, prompt("really?"))
+    world.result = answer(KEY)
+    assert "[17]" in ask(world, prompt(session_id="another"))
+
+
+def test_what_was_said_in_the_session_itself_is_not_repeated_until_it_compacts() -> None:
+    world = MemoryWorld()
+    world.result = answer({**BOILER, "session_id": "s"}, DOG)
+    assert "[t9]" not in ask(world, prompt())
+    ask(world, start("compact"))
+    assert "[t9]" in ask(world, prompt("what did the boiler show?"))
+
+
+def test_what_did_not_fit_may_come_later() -> None:
+    long = memory(5, "word " * 200)
+    world = MemoryWorld(budget_tokens=120)
+    world.result = answer(KEY, long)
+    first = ask(world, prompt())
+    assert "[17]" in first
+    assert "[5]" not in first
+    assert [i.memory_id for i in world.sessions["s"].injected] == ["17"]
+
+
+@pytest.mark.parametrize(("agent", "limit"), [("claude", 5_000), ("codex", 2_400)])
+def test_the_budget_is_kept_and_no_larger_than_the_agent_takes(agent: str, limit: int) -> None:
+    world = MemoryWorld(agent, memories=50, budget_tokens=5_000)
+    world.result = answer(*(memory(i, f"钥匙 {i} " * 60) for i in range(50)))
+    block = ask(world, prompt())
+    assert 0.5 * min(limit, 4_600) < estimate_tokens(block) <= limit
+    assert len(block) < 8_000
+    for budget in (0, 10, 39):
+        small = MemoryWorld(agent, budget_tokens=budget)
+        small.result = answer(KEY)
+        assert ask(small, prompt()) == ""
+
+
+@pytest.mark.parametrize("abstain", [True, False])
+def test_below_the_calibrated_score_nothing_is_injected(abstain: bool) -> None:
+    world = MemoryWorld(abstain=abstain)
+    world.result = answer(KEY, answerability={"score": 0.1, "threshold": 0.3, "abstain": True})
+    assert bool(ask(world, prompt())) is not abstain
+    assert world.counted == [("UserPromptSubmit", None)], "abstaining is no failure"
+    world.result = answer(DOG, answerability={"score": 0.5, "threshold": 0.3, "abstain": False})
+    assert "[3]" in ask(world, prompt())
+
+
+@pytest.mark.parametrize("abstain", [True, False])
+def test_a_memory_below_its_bar_is_neither_injected_nor_taken_for_known(abstain: bool) -> None:
+    world = MemoryWorld(abstain=abstain)
+    world.result = answer(
+        {**KEY, "support": 0.2}, {**DOG, "support": 0.6},
+        answerability={"score": 0.6, "threshold": 0.3, "abstain": False, "bar": 0.5},
+    )  # fmt: skip
+    text = ask(world, prompt())
+    assert f"[{DOG['id']}]" in text
+    assert (f"[{KEY['id']}]" in text) is not abstain
+    (state,) = world.sessions.values()
+    assert state.knows(KEY) is not abstain
+    assert state.knows(DOG)
+
+
+@pytest.mark.parametrize("name", ["UserPromptSubmit", "SessionStart"])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_subagents_get_nothing_unless_the_settings_say_so(name: str, allowed: bool) -> None:
+    world = MemoryWorld(in_subagents=allowed)
+    world.result = answer(KEY)
+    got = ask(world, {**prompt(), "hook_event_name": name, "agent_id": "sub", "source": "user"})
+    assert bool(got) is (allowed and name == "UserPromptSubmit")
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "ok", "yes", "/compact", "/mcp__x:y now", "??? !"])
+def test_nothing_is_asked_for_what_is_no_question(text: str) -> None:
+    world = MemoryWorld()
+    world.result = answer(KEY)
+    assert ask(world, prompt(text)) == ""
+    assert world.asked == []
+    assert world.counted == [], "a skipped prompt must not end an outage"
+
+
+@pytest.mark.parametrize("source", ["startup", "resume", "clear", "fork", "", "tomorrow"])
+def test_a_start_that_is_no_compaction_injects_nothing(source: str) -> None:
+    world = MemoryWorld()
+    world.known = answer(KEY)
+    ask(world, prompt())
+    assert ask(world, start(source)) == ""
+    assert "prepare" in world.calls
+
+
+def test_after_a_compaction_the_best_of_what_was_injected_comes_back() -> None:
+    world = MemoryWorld()
+    world.known = answer(DOG, KEY, BOILER)
+    world.result = answer(BOILER, DOG)
+    ask(world, prompt())
+    world.result = answer(KEY)
+    ask(world, prompt("second question"))
+    restored = ask(world, start("compact"))
+    places = [restored.index(f"[{i}]") for i in ("17", "3", "t9")]
+    assert places == sorted(places)
+    world.result = answer(KEY, DOG)
+    assert ask(world, prompt("third question")) == "", "restored memories are before the model"
+
+
+def test_a_compaction_takes_away_what_was_not_restored() -> None:
+    world = MemoryWorld(restore_tokens=60)
+    world.known = answer(KEY, DOG)
+    world.result = answer(DOG, KEY)
+    ask(world, prompt())
+    restored = ask(world, start("compact"))
+    assert "[17]" in restored
+    assert "[3]" not in restored
+    assert estimate_tokens(restored) <= 60
+    again = ask(world, prompt("and the dog?"))
+    assert "[3]" in again
+    assert "[17]" not in again
+
+
+def test_what_is_gone_or_was_edited_is_not_restored() -> None:
+    world = MemoryWorld()
+    world.result = answer(KEY, DOG)
+    ask(world, prompt())
+    world.known = answer({**KEY, "content": "Another text under this id."})
+    assert ask(world, start("compact")) == ""
+
+
+def test_nothing_injected_is_nothing_to_restore() -> None:
+    world = MemoryWorld()
+    assert ask(world, start("compact")) == ""
+    assert "fetch" not in world.calls
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    ("name", "fields", "detail"),
+    [
+        ("PreCompact", {"trigger": "auto"}, "auto"),
+        ("PostCompact", {"trigger": "manual", "compact_summary": "x"}, "manual"),
+        ("SessionEnd", {"reason": "logout"}, "logout"),
+        ("Stop", {}, ""),
+    ],
+)
+def test_what_happens_to_a_session_is_journalled_and_answered_with_nothing(
+    agent: str, name: str, fields: dict[str, str], detail: str
+) -> None:
+    world = MemoryWorld(agent)
+    event = {"hook_event_name": name, "session_id": "s", "transcript_path": "/t.jsonl", **fields}
+    assert handle(event, world) == {}
+    (entry,) = world.entries
+    assert (entry.name, entry.session_id, entry.trigger or entry.reason) == (name, "s", detail)
+    assert entry.transcript_path == "/t.jsonl"
+    assert world.captured == (["/t.jsonl"] if name == "Stop" else [])
+
+
+def test_a_compaction_is_journalled_and_nothing_else() -> None:
+    """Not even the settings are read: it has 200 ms."""
+    world = MemoryWorld()
+    handle({"hook_event_name": "PreCompact", "transcript_path": "/t"}, world)
+    assert set(world.calls) == {"journal", "count"}
+
+
+def test_capture_is_off_where_the_settings_say_so_or_there_is_no_transcript() -> None:
+    off = MemoryWorld(capture=False)
+    handle({"hook_event_name": "Stop", "transcript_path": "/t"}, off)
+    none = MemoryWorld()
+    handle({"hook_event_name": "Stop", "transcript_path": None}, none)
+    assert off.captured == none.captured == []
+    assert len(off.entries) == len(none.entries) == 1
+
+
+@pytest.mark.parametrize("code", ["no_snapshot", "store_unreadable", "snapshot_damaged"])
+def test_a_recall_without_a_snapshot_is_a_failure_that_is_told(code: str) -> None:
+    world = MemoryWorld()
+    world.result = answer(warnings=[{"code": code, "message": "run `noctuary nightly`"}])
+    output = handle(prompt(), world)
+    assert world.counted == [("UserPromptSubmit", code)]
+    assert output == {
+        "systemMessage": "noctuary could not recall: run `noctuary nightly`. This is said once; "
+        "`noctuary doctor` says more."
+    }
+    assert shape_faults("codex", "UserPromptSubmit", output) == []
+    world.tells = False
+    assert handle(prompt(), world) == {}
+
+
+def test_other_warnings_are_no_failure() -> None:
+    world = MemoryWorld()
+    world.result = answer(KEY, warnings=[{"code": "deadline_dense", "message": "late"}])
+    assert "[17]" in ask(world, prompt())
+    assert world.counted == [("UserPromptSubmit", None)]
+
+
+def test_a_message_is_one_line_and_bounded() -> None:
+    world = MemoryWorld()
+    world.result = Failure("store_unreadable", "a\nlong " * 500)
+    message = handle(prompt(), world)["systemMessage"]
+    assert "\n" not in message
+    assert len(message) < MAX_MESSAGE_CHARS + 100
+
+
+def test_bad_settings_inject_nothing_as_nobody_knows_whose_memories_are_meant() -> None:
+    world = MemoryWorld()
+    world.result = answer(KEY)
+    world.hook_settings = Failure("bad_settings", "hook.user: a fault")
+    assert ask(world, prompt()) == ""
+    assert world.asked == []
+    assert world.counted == [("UserPromptSubmit", "bad_settings")]
+
+
+def test_what_nobody_expected_is_counted_as_internal() -> None:
+    class Raising(MemoryWorld):
+        def recall(self, query: str, **asked: Any) -> dict[str, Any]:
+            raise ZeroDivisionError
+
+    world = Raising()
+    output = handle(prompt(), world)
+    assert world.counted == [("UserPromptSubmit", "internal")]
+    assert "ZeroDivisionError" in output["systemMessage"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [None, [], "UserPromptSubmit", {}, {"hook_event_name": "PreToolUse"}, {"hook_event_name": 3}],
+)
+def test_what_is_no_event_of_ours_touches_nothing(event: object) -> None:
+    world = MemoryWorld()
+    assert handle(event, world) == {}
+    assert world.calls == []
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["where is it?", "/etc/hosts is broken", "go on", "钥匙", "Ключ?", "a b c d", "what is 42"],
+)
+def test_questions_are_asked_as_they_are(prompt: str) -> None:
+    assert query_of(prompt) == prompt
+    assert query_of(f"  {prompt}\n") == prompt
+
+
+@pytest.mark.parametrize(
+    "prompt", ["", " ", "ok", "yes", "y?", "…", "/clear", "/plugin:do it now", "/x\n/y", "匙"]
+)
+def test_what_is_too_short_or_a_command_is_not_asked(prompt: str) -> None:
+    assert query_of(prompt) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [("", True), ("user", True), ("sdk", True), ("loop_wakeup", True), ("schedule_wakeup", True),
+     ("new", True), ("system", False), ("poll_event", False)],
+)  # fmt: skip
+def test_machines_are_not_answered(source: str, asked: bool) -> None:
+    assert (query_of("the task has ended", source) is not None) is asked
+
+
+def test_what_noctuary_injected_is_not_asked_again() -> None:
+    block = render_block([Line("1", "undated", "The spare key hangs in the pantry.")])
+    assert query_of(f"{block}\nand the dog?") == "and the dog?"
+    assert query_of(block) is None
+
+
+@given(st.text(min_size=4).map(lambda t: t * 700))
+def test_a_query_is_bounded_and_keeps_both_ends(prompt: str) -> None:
+    found = query_of(f"begin {prompt} end")
+    assert found is not None
+    assert len(found) <= MAX_QUERY_CHARS
+    assert found.startswith("begin ")
+    assert found.endswith(" end")
+
+
+def test_an_event_is_read_with_its_fields() -> None:
+    raw = {
+        "hook_event_name": "UserPromptSubmit", "session_id": "s", "transcript_path": "/t",
+        "cwd": "/c", "prompt": "hello\ud800", "source": "user", "agent_id": "a", "new": 1,
+    }  # fmt: skip
+    assert parse_event(raw) == HookEvent(
+        "UserPromptSubmit", "s", "/t", "/c", "hello?", "user", is_subagent=True
+    )
+    for absent in (None, ""):
+        assert not parse_event({**raw, "agent_id": absent}).is_subagent
+
+
+@pytest.mark.parametrize("value", [None, 3, ["x"], {}, "x" * (MAX_FIELD_CHARS + 1), "a\0b"])
+def test_a_field_that_cannot_be_used_counts_as_missing(value: object) -> None:
+    names = ("session_id", "transcript_path", "cwd", "source", "trigger", "reason")
+    raw = {"hook_event_name": "Stop", **dict.fromkeys(names, value)}
+    assert parse_event(raw) == HookEvent("Stop")
+
+
+@pytest.mark.parametrize("value", [None, 1, [], "Stop", {}, {"hook_event_name": "stop"}])
+def test_what_is_no_event_has_no_name(value: object) -> None:
+    assert parse_event(value) == HookEvent("")
+
+
+ASKED = {"k": 3, "user": None, "wing": None, "session_id": None}
+
+
+def soon(condition: Callable[[], bool], seconds: float = 15.0) -> bool:
+    """Wait for what another process brings about."""
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def world_of(home: Path | None, store: str | None = None) -> HookProcess:
+    return HookProcess("claude", store, home, time.monotonic())
+
+
+class Until(HookProcess):
+    """A process with a deadline of the test's own, which starts no server."""
+
+    def __init__(self, store: str, until_s: float) -> None:
+        super().__init__("claude", store, None, time.monotonic())
+        self._deadline_s = until_s
+
+    def until_s(self) -> float:
+        return self._deadline_s
+
+    def start_server(self) -> None:
+        pass
+
+
+def recall_in_time(query: str, *, store: str, until_s: float) -> Mapping[str, Any] | Failure:
+    return Until(store, until_s).recall(query, **ASKED)
+
+
+def ids(found: Mapping[str, Any] | Failure) -> list[Any]:
+    assert not isinstance(found, Failure)
+    return [memory["id"] for memory in found["memories"]]
+
+
+def test_behind_the_deadline_the_answer_is_the_lexical_one(dense_store: Store) -> None:
+    found = recall_in_time("spare key", store=str(dense_store.root), until_s=time.monotonic())
+    assert not isinstance(found, Failure)
+    assert "deadline_dense" in {w["code"] for w in found["warnings"]}
+    assert ids(found)[0] == 101
+    assert all("dense" not in m["legs"] for m in found["memories"])
+
+
+def test_work_that_takes_too_long_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recalling, "COLD_GRACE_S", 0.1)
+
+    def sleep(*_: Any, **__: Any) -> None:
+        time.sleep(30)
+
+    monkeypatch.setattr("noctuary.recall.api.recall", sleep)
+    started = time.monotonic()
+    found = recall_in_time("spare key", store="nowhere", until_s=started)
+    assert found == TOO_SLOW
+    assert time.monotonic() - started < 2
+
+
+def test_work_that_fails_is_a_failure_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ImportError("numpy is broken")
+
+    monkeypatch.setattr("noctuary.recall.api.recall", fail)
+    found = recall_in_time("x", store="nowhere", until_s=time.monotonic())
+    assert found == Failure("internal", "ImportError: numpy is broken")
+
+
+def test_memories_by_id_are_those_of_the_user_and_of_nobody(dense_store: Store) -> None:
+    reader = Recaller.open(dense_store.root).reader
+    summary = reader.summaries.ids[0]
+    asked = ["101", "106", "107", summary, "999", "no id"]
+    for user, own in ((None, []), ("ana", [106]), ("ben", [107]), ("eve", [])):
+        found = {m["id"]: m for m in fetch_memories(reader, asked, user)}
+        assert set(found) == {101, summary, *own}
+    by_id = {m["id"]: m for m in fetch_memories(reader, asked, "ana")}
+    recalled = Recaller.open(dense_store.root).recall("spare key", 1).memories[0].to_json()
+    assert by_id[101] == {name: recalled[name] for name in by_id[101]}
+
+
+@pytest.mark.parametrize("code", ["no_snapshot", "store_unreadable"])
+def test_what_cannot_be_fetched_is_a_failure(plain_store: Store, code: str) -> None:
+    if code == "no_snapshot":
+        (plain_store.root / "CURRENT").unlink()
+        (plain_store.root / "snapshots").rename(plain_store.root / "elsewhere")
+    else:
+        for path in plain_store.root.rglob("*"):
+            if path.is_file():
+                path.write_bytes(b"x")
+    until_s = time.monotonic() + 10
+    found = Until(str(plain_store.root), until_s).fetch(["101"], user=None)
+    assert isinstance(found, Failure)
+    assert found.code == code
+
+
+def test_without_a_home_nothing_is_counted_and_nothing_raises(plain_store: Store) -> None:
+    world = HookProcess("claude", str(plain_store.root), None, time.monotonic())
+    world.write_session("s", world.read_session("s"))
+    world.prepare()
+    assert not world.count("Stop", Failure("x", "y"))
+    prompt = {"hook_event_name": "UserPromptSubmit", "prompt": "where is the spare key?"}
+    output = handle(prompt, world)
+    assert "spare key" in output["hookSpecificOutput"]["additionalContext"]
+
+
+def test_a_home_that_leads_nowhere_is_none(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    assert environment_home() == home
+    monkeypatch.setenv("NOCTUARY_HOME", "~nobody-of-that-name/x")
+    assert environment_home() is None
+
+
+def test_bad_settings_are_a_failure_and_a_long_deadline_gets_its_time(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, float] = {}
+    for deadline_ms in ("100", "4000", "4e9"):
+        monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", deadline_ms)
+        world = world_of(home)
+        world.settings()
+        given[deadline_ms] = world.lifetime_s
+    assert given["100"] == LIFETIME_S
+    assert 4 < given["4000"] < 4 + LIFETIME_S
+    assert MAX_DEADLINE_S < given["4e9"] < MAX_DEADLINE_S + LIFETIME_S
+    monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "soon")
+    found = world_of(home).settings()
+    assert isinstance(found, Failure)
+    assert found.code == "bad_settings"
+    assert "hook.deadline_ms" in found.message
+
+
+def test_a_transcript_is_measured_where_that_is_possible(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "t").write_bytes(b"12345")
+    for path in (str(tmp_path / "t"), "/no/such/file", "a\0b", ""):
+        event = HookEvent("PreCompact", transcript_path=path, trigger="auto")
+        assert world_of(home).journal(event) is None
+    entries = read_journal(home / JOURNAL)
+    assert [entry.offset_bytes for entry in entries] == [5, None, None, None]
+    assert {(entry.agent, entry.event, entry.detail) for entry in entries} == {
+        ("claude", "PreCompact", "auto")
+    }
+
+
+def test_no_server_is_started_unless_the_settings_say_so(
+    plain_store: Store, home: Path, runtime: Path
+) -> None:
+    world_of(home).prepare()
+    assert not (home / warming.STAMP).exists()
+
+
+def test_a_server_is_started_once_and_then_answers(
+    plain_store: Store, home: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCTUARY_HOOK_START_SERVER", "true")
+    started: list[tuple[str, ...]] = []
+    real = warming.start_detached
+
+    def start(module: str, arguments: Sequence[str]) -> bool:
+        started.append((module, *arguments))
+        return real(module, arguments) if len(started) == 1 else True
+
+    monkeypatch.setattr(warming, "start_detached", start)
+    store = str(plain_store.root)
+    world_of(home, store=store).prepare()
+    world_of(home, store=store).prepare()
+    assert started == [("noctuary.cli.main", "serve", "--store", store)]
+    assert soon(lambda: not isinstance(ping(store), Refusal))
+    found = ping(store)
+    assert not isinstance(found, Refusal)
+    pid = found["pid"]
+    assert os.getsid(pid) == pid, "a session of its own"
+    os.kill(pid, 15)
+    assert soon(lambda: isinstance(ping(store), Refusal))
+    stamp = home / warming.STAMP
+    old = time.time() - warming.RETRY_S - 1
+    os.utime(stamp, (old, old))
+    world_of(home, store=store).prepare()
+    assert len(started) == 2
+
+
+def transcript(folder: Path, *texts: str) -> Path:
+    """A small transcript in Claude's shape."""
+    path = folder / "11111111-2222-3333-4444-555555555555.jsonl"
+    lines = [
+        {
+            "type": "user", "uuid": f"u{i}", "parentUuid": None, "sessionId": path.stem,
+            "timestamp": f"2026-11-20T10:0{i}:00.000Z", "cwd": "/srv/ana/atlas",
+            "isSidechain": False, "message": {"role": "user", "content": text},
+        }
+        for i, text in enumerate(texts)
+    ]  # fmt: skip
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def captured(home: Path) -> int:
+    events = read_counters(home / COUNTERS).events
+    return sum(e.calls for e in events if e.event == CAPTURE)
+
+
+def test_a_stop_keeps_what_was_said_and_does_not_wait_for_it(
+    plain_store: Store, home: Path, tmp_path: Path
+) -> None:
+    path = transcript(tmp_path, "My locker code changed to the blue one.")
+    world = world_of(home, store=str(plain_store.root))
+    stop = {"hook_event_name": "Stop", "session_id": path.stem, "transcript_path": str(path)}
+    assert handle(stop, world) == {}
+    assert soon(lambda: captured(home) == 1)
+    (counted,) = [e for e in read_counters(home / COUNTERS).events if e.event == CAPTURE]
+    assert (counted.failures, counted.last_error_code) == (0, None)
+    assert b"locker code changed" in plain_store.paths.turns.read_bytes()
+
+
+def test_what_cannot_be_captured_is_counted(plain_store: Store, home: Path, tmp_path: Path) -> None:
+    plain_store.paths.turns.mkdir()
+    path = transcript(tmp_path, "My locker code changed to the blue one.")
+    assert capture("codex", str(path), str(plain_store.root)) is not None
+    events = read_counters(home / COUNTERS).events
+    (counted,) = [event for event in events if event.outage_code is not None]
+    assert (counted.agent, counted.event, counted.outage_code) == ("codex", CAPTURE, "capture")
+
+
+@pytest.mark.parametrize("store", [None, "nowhere", "/no/such/store"])
+def test_without_a_store_the_night_captures_from_the_journal(
+    home: Path, tmp_path: Path, store: str | None
+) -> None:
+    assert capture("claude", str(transcript(tmp_path, "something")), store) is None
+    assert not list(home.rglob("turns.sqlite"))
+
+
+def test_the_night_keeps_what_the_journal_names_for_its_store(
+    plain_store: Store, home: Path, tmp_path: Path
+) -> None:
+    path = transcript(tmp_path, "My locker code changed to the blue one.")
+    compact = {"hook_event_name": "PreCompact", "transcript_path": str(path)}
+    handle(compact, world_of(home))
+    (tmp_path / "other").mkdir()
+    for store, turns in ((tmp_path / "other", 0), (plain_store.root, 1), (plain_store.root, 0)):
+        notes = capture_journalled(home, store, TranscriptSettings())
+        assert notes == {"transcripts": int(store == plain_store.root), "turns": turns, "faults": 0}
+    path.unlink()
+    assert capture_journalled(home, plain_store.root, TranscriptSettings())["transcripts"] == 0
+
+
+@pytest.mark.parametrize("path", ["/no/such/file", "/dev/zero", "/tmp", "a\0b"])
+def test_no_process_is_started_for_what_is_no_transcript(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(module: str, arguments: Any) -> bool:
+        raise AssertionError(module)
+
+    monkeypatch.setattr("noctuary.agents.hooks.start_detached", refuse)
+    assert world_of(None).capture(path) is None

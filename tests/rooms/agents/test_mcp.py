@@ -1,0 +1,667 @@
+"""The server as a client sees it: names, shapes, errors, progress, in both protocol eras."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mcp import Client, MCPError
+from mcp.types import CallToolResult
+
+from noctuary import __version__
+from noctuary.agents import mcp as bounded
+from noctuary.agents import mcp as server_module
+from noctuary.agents.mcp import INSTRUCTIONS, OverdueError, Workers
+from noctuary.agents.mcp_view import (
+    CLUSTER_URI,
+    CONCEPT_URI,
+    ITEM_URI,
+    View,
+    cluster_uri,
+    concept_uri,
+    item_uri,
+    read_state,
+)
+from noctuary.sources.injected import is_tool_answer
+from noctuary.text.marks import visible
+from tests.support.lean import write_encoder
+from tests.support.mcp import OWNERS, call, owned, read, refusal, text, values, with_client
+from tests.support.store import Store, memory, new_store, renumber
+from tests.support.terminal import H
+
+MODES = ["auto", "legacy"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_server_says_what_it_is_and_what_it_offers(owned_store: Store, mode: str) -> None:
+    async def look(client: Client) -> None:
+        assert client.server_info is not None
+        assert (client.server_info.name, client.server_info.version) == ("noctuary", __version__)
+        assert client.instructions == INSTRUCTIONS
+        assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == {"recall", "get", "related", "status"}
+        for tool in tools.values():
+            assert tool.annotations is not None
+            assert tool.annotations.read_only_hint is True
+            assert tool.annotations.destructive_hint is False
+            assert tool.annotations.idempotent_hint is True
+            assert tool.annotations.open_world_hint is False
+            assert tool.title
+            assert tool.description
+            assert tool.output_schema is not None
+            assert tool.output_schema["additionalProperties"] is False
+        asked = tools["recall"].input_schema["properties"]
+        assert set(asked) == {"query", "k", "wing", "room", "category", "as_of", "explain"}
+        assert (asked["k"]["minimum"], asked["k"]["maximum"], asked["k"]["default"]) == (1, 50, 10)
+        assert all(field.get("description") for field in asked.values())
+        templates = (await client.list_resource_templates()).resource_templates
+        assert {t.uri_template for t in templates} == {ITEM_URI, CLUSTER_URI, CONCEPT_URI}
+        assert {t.mime_type for t in templates} == {"application/json"}
+
+    with_client(View(owned_store.root, user="ana"), look, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_tool_and_resource_answers_in_both_eras(owned_store: Store, mode: str) -> None:
+    async def look(client: Client) -> None:
+        found = await call(client, "recall", query="spare key", k=2, explain=True)
+        assert [m["id"] for m in found["memories"]] == [119, 101]
+        first = found["memories"][0]
+        item = await read(client, first["uri"])
+        assert item == await call(client, "get", id=first["id"])
+        assert item == await call(client, "get", id=str(first["id"])), "ids as text are the same"
+        assert item["content"] == first["content"]
+        turn = await call(client, "get", id=105)
+        cluster = await read(client, cluster_uri(turn["summarized_by"]))
+        assert [m["id"] for m in cluster["memories"]] == [104, 105, 106, 107]
+        concept = await read(client, concept_uri("Atlas migration"))
+        assert concept == await call(client, "related", concept="Atlas migration")
+        assert (await call(client, "status"))["counts"]["memories"] == 18
+
+    with_client(View(owned_store.root, user="ana"), look, mode)
+
+
+def test_every_answer_with_texts_of_memories_is_known_again_in_a_transcript(
+    owned_store: Store,
+) -> None:
+    async def look(client: Client) -> None:
+        answers = [
+            await client.call_tool("recall", {"query": "spare key", "explain": True}),
+            await client.call_tool("get", {"id": 105}),
+            await client.call_tool("related", {"id": 105}),
+            await client.call_tool("related", {"concept": "atlas"}),
+        ]
+        for result in answers:
+            assert is_tool_answer(text(result))
+            assert is_tool_answer(json.dumps(result.structured_content)), "also as sent beside it"
+        summary = values(answers[1])["summarized_by"]
+        for uri in (item_uri(105), cluster_uri(summary), concept_uri("atlas")):
+            assert is_tool_answer(json.dumps(await read(client, uri)))
+        assert not is_tool_answer(text(await client.call_tool("status", {})))
+
+    with_client(View(owned_store.root, user="ana"), look)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_goes_wrong_is_told_in_words(owned_store: Store, mode: str) -> None:
+    async def look(client: Client) -> None:
+        assert "there is no memory 'x' here" in await refusal(client, "get", id="x")
+        assert "near:" in await refusal(client, "related", concept="atlsa")
+        assert "either the id" in await refusal(client, "related")
+        assert "not an ISO-8601" in await refusal(client, "recall", query="key", as_of="soon")
+        for wrong in ({}, {"query": "key", "k": 0}, {"query": "key", "k": 51}, {"query": 7}):
+            assert "validation error" in await refusal(client, "recall", **wrong)
+        for uri in (item_uri("x"), cluster_uri("x"), concept_uri("qq"), "memory://item/", "x://y"):
+            with pytest.raises(MCPError) as raised:
+                await client.read_resource(uri)
+            assert raised.value.code == -32602
+        with pytest.raises(MCPError, match="there is no memory 'x' here"):
+            await client.read_resource(item_uri("x"))
+
+    with_client(View(owned_store.root, user="ana"), look, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_addresses_hold_ids_of_any_script(home: Path, mode: str) -> None:
+    identifiers = ["ключ/№1", "日本 語", "a/../b", "/etc/x", "5%25", "é?#&", "{id}"]
+    store = new_store(home / "texts")
+    records = [memory(f"The spare key number {i}.", memory_id=i) for i in identifiers]
+    store.publish(renumber(records), id_kind="text")
+
+    async def look(client: Client) -> None:
+        found = await call(client, "recall", query="spare key", k=50)
+        assert {m["id"] for m in found["memories"]} == set(identifiers)
+        for one in found["memories"]:
+            assert (await read(client, one["uri"]))["id"] == one["id"]
+            assert (await call(client, "get", id=one["id"]))["uri"] == one["uri"]
+
+    with_client(View(store.root), look, mode)
+
+
+def test_without_a_store_calls_say_what_to_run(home: Path) -> None:
+    async def look(client: Client) -> None:
+        assert "noctuary nightly" in await refusal(client, "get", id=1)
+        assert "noctuary nightly" in (await call(client, "status"))["warnings"][0]["message"]
+        found = await call(client, "recall", query="key")
+        assert found["memories"] == []
+        assert "noctuary nightly" in found["warnings"][0]["message"]
+        with pytest.raises(MCPError, match="noctuary nightly") as raised:
+            await client.read_resource(item_uri(1))
+        assert raised.value.code == -32603, "not that it is not there, but that it cannot be read"
+
+    with_client(View(), look)
+
+
+class Blocked(View):
+    """A view of a store on a disk that hangs."""
+
+    def __init__(self, store: Path) -> None:
+        super().__init__(store)
+        self.go = threading.Event()
+
+    def store(self) -> Path:
+        self.go.wait(20)
+        return super().store()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_call_that_takes_too_long_is_told_to_try_again_and_then_works(
+    plain_store: Store, mode: str
+) -> None:
+    view = Blocked(plain_store.root)
+
+    async def look(client: Client) -> None:
+        started = time.monotonic()
+        for tool, arguments in (("recall", {"query": "key"}), ("get", {"id": 101}), ("status", {})):
+            said = await refusal(client, tool, **arguments)
+            assert f"{tool} was given up after 0.2 s; nothing was changed" in said
+            assert "call it again in a few seconds" in said
+        with pytest.raises(MCPError, match="given up after 0"):
+            await client.read_resource(item_uri(101))
+        assert time.monotonic() - started < 10
+        view.go.set()
+        until = time.monotonic() + 10  # the calls that were left behind are over by then
+        while (await client.call_tool("get", {"id": 101})).is_error:
+            assert time.monotonic() < until
+            await asyncio.sleep(0.05)
+
+    with_client(view, look, mode, timeout_s=0.2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_long_calls_report_progress_to_who_asks_for_it(
+    plain_store: Store, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "PROGRESS_EVERY_S", 0.05)
+    view = Blocked(plain_store.root)
+    heard: list[tuple[float, float | None, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total, message))
+        if len(heard) == 2:
+            view.go.set()
+
+    async def look(client: Client) -> CallToolResult:
+        return await client.call_tool("get", {"id": 101}, progress_callback=hear)
+
+    assert not with_client(view, look, mode).is_error
+    assert [done for done, _, _ in heard] == sorted({done for done, _, _ in heard})
+    assert {(total, message) for _, total, message in heard} == {(30.0, "get is still working")}
+
+
+def test_a_defect_is_not_told_to_the_client(
+    plain_store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise LookupError("a secret of the implementation")
+
+    monkeypatch.setattr(server_module, "read_state", fail)
+    said = with_client(View(plain_store.root), lambda client: refusal(client, "status"))
+    assert said == "Error executing tool status"
+    assert "a secret of the implementation" in caplog.text
+
+
+def logged(path: Path, table: str) -> int:
+    if not path.exists():
+        return 0
+    with closing(sqlite3.connect(path)) as log:
+        return log.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0]
+
+
+def test_what_is_handed_out_is_on_record_and_the_source_is_not_touched(owned_store: Store) -> None:
+    before = {p: p.stat().st_mtime_ns for p in owned_store.paths.snapshots.rglob("*")}
+
+    async def look(client: Client) -> None:
+        found = await call(client, "recall", query="spare key", k=1)
+        assert logged(owned_store.paths.access_log, "retrievals") == len(found["memories"])
+        recorded = logged(owned_store.paths.injections, "injected")
+        assert recorded >= len(found["memories"])
+        await call(client, "status")
+        await call(client, "get", id=102)
+        assert logged(owned_store.paths.injections, "injected") > recorded
+        turn = await call(client, "get", id=105)
+        recorded = logged(owned_store.paths.injections, "injected")
+        await read(client, cluster_uri(turn["summarized_by"]))
+        assert logged(owned_store.paths.injections, "injected") > recorded
+        assert logged(owned_store.paths.access_log, "retrievals") == len(found["memories"])
+
+    with_client(View(owned_store.root, user="ana"), look)
+    assert {p: p.stat().st_mtime_ns for p in owned_store.paths.snapshots.rglob("*")} == before
+
+
+def test_a_store_that_cannot_be_written_is_answered_from(
+    plain_store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    for log in (plain_store.paths.injections, plain_store.paths.access_log):
+        log.mkdir()  # nobody, root included, can write a file there
+
+    async def look(client: Client) -> None:
+        found = await call(client, "recall", query="spare key", k=1)
+        assert found["memories"]
+        assert "access_log" in {w["code"] for w in found["warnings"]}
+
+    with_client(View(plain_store.root), look)
+    assert "this injection was not logged" in caplog.text
+
+
+def test_twenty_calls_at_once_get_their_own_answers(owned_store: Store) -> None:
+    async def look(client: Client) -> None:
+        ids = [101 + n % 9 for n in range(20)]
+        answers = await asyncio.gather(*(call(client, "get", id=i) for i in ids))
+        assert [a["id"] for a in answers] == ids
+
+    with_client(View(owned_store.root, user="ana"), look)
+
+
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    asked=st.lists(
+        st.tuples(st.text(max_size=60), st.integers(1, 50), st.booleans()), min_size=10, max_size=12
+    )
+)
+def test_any_question_has_an_answer_that_fits_its_schema(
+    plain_store: Store, asked: list[tuple[str, int, bool]]
+) -> None:
+    async def look(client: Client) -> None:
+        for query, k, explain in asked:
+            found = await call(client, "recall", query=query, k=k, explain=explain)
+            assert found["query"] == visible(query)
+            assert len(found["memories"]) <= k
+
+    with_client(View(plain_store.root), look)
+
+
+def is_taken_as_json(name: str) -> bool:
+    """Say whether the SDK hands on null, a list or an object in the place of this text."""
+    try:
+        return not isinstance(json.loads(name), str | int | float)
+    except (ValueError, RecursionError):
+        return False
+
+
+NAMES = st.text(max_size=40).filter(lambda name: not is_taken_as_json(name))
+
+
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(asked=st.lists(NAMES | st.integers(), min_size=10, max_size=12))
+def test_any_id_or_name_is_answered_or_refused_and_never_a_defect(
+    plain_store: Store, asked: list[str | int]
+) -> None:
+    async def look(client: Client) -> None:
+        for name in asked:
+            for arguments in ({"id": name}, {"concept": str(name)}):
+                result = await client.call_tool("related", arguments)
+                assert not result.is_error or " here" in text(result)
+            result = await client.call_tool("get", {"id": name})
+            assert not result.is_error or "there is no memory" in text(result)
+
+    with_client(View(plain_store.root), look)
+
+
+def test_no_answer_holds_what_a_terminal_obeys(owned_store: Store) -> None:
+    hostile = f"key {H}"
+    talk = memory(hostile, memory_id=f"x{hostile}", wing=hostile, room=hostile, category=hostile)
+    owned_store.publish(renumber([talk]), id_kind="str")
+
+    async def look(client: Client) -> list[str]:
+        done = [
+            await client.call_tool("recall", {"query": f"key {hostile}", "explain": True}),
+            await client.call_tool("get", {"id": f"x{hostile}"}),
+            await client.call_tool("get", {"id": hostile}),
+            await client.call_tool("related", {"concept": hostile}),
+        ]
+        found = await read(client, item_uri(f"x{hostile}"))
+        said = [str(json.loads(text(d))) if not d.is_error else text(d) for d in done]
+        told = json.dumps([values(d) for d in done if not d.is_error] + [found], ensure_ascii=False)
+        return [*said, told.replace("\\n", " ")]
+
+    said = with_client(View(owned_store.root), look)
+    assert [s for s in said if visible(s) != s] == []
+    assert "\\\\u202e" in said[0]
+
+
+PATIENT_S = 30.0
+
+
+def threads_at_work() -> int:
+    return sum(t.name == "AnyIO worker thread" for t in threading.enumerate())
+
+
+def until_no_thread_is_left() -> None:
+    """Behind the end of a loop: an idle thread ends with it, a busy one with its work."""
+    end = time.monotonic() + 10
+    while threads_at_work():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_work_is_done_in_another_thread_and_its_result_returned() -> None:
+    async def run() -> tuple[int, str]:
+        ident = await Workers(PATIENT_S).run(threading.get_ident, "it")
+        return ident, threading.current_thread().name
+
+    ident, _ = asyncio.run(run())
+    assert ident != threading.get_ident()
+
+
+def test_what_the_work_raises_is_raised_here() -> None:
+    def fail() -> None:
+        raise LookupError("gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        asyncio.run(Workers(PATIENT_S).run(fail, "it"))
+
+
+def test_overdue_work_ends_in_a_sentence_while_the_loop_goes_on() -> None:
+    go = threading.Event()
+
+    workers = Workers(0.2)
+
+    async def run() -> tuple[str, int]:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                await asyncio.sleep(0.01)
+                ticks += 1
+
+        ticking = asyncio.create_task(tick())
+        with pytest.raises(OverdueError) as raised:
+            await workers.run(lambda: go.wait(10), "recall")
+        ticking.cancel()
+        return str(raised.value), ticks
+
+    started = time.monotonic()
+    said, ticks = asyncio.run(run())
+    assert 0.2 <= time.monotonic() - started < 5
+    assert "recall was given up after 0.2 s; nothing was changed" in said
+    assert "call it again in a few seconds" in said
+    assert ticks >= 3
+    go.set()
+    until_no_thread_is_left()
+
+
+def test_the_time_limit_holds_while_every_place_is_taken_and_places_come_back() -> None:
+    go = threading.Event()
+    workers = Workers(0.15, at_once=2)
+
+    async def run() -> list[str]:
+        waiting = [workers.run(lambda: go.wait(10), "get") for _ in range(5)]
+        overdue = await asyncio.gather(*waiting, return_exceptions=True)
+        assert threads_at_work() == 2, "what was given up keeps its place until it is over"
+        assert workers.places.borrowed_tokens == 2
+        go.set()
+        while workers.places.borrowed_tokens:
+            await asyncio.sleep(0.005)
+        assert await workers.run(lambda: 7, "get") == 7
+        return sorted(str(error) for error in overdue)
+
+    said = asyncio.run(run())
+    assert [s.split(" within")[0] for s in said[:3]] == ["get found no free place"] * 3
+    assert all("2 earlier calls are still running" in s for s in said[:3])
+    assert all("given up" in s for s in said[3:])
+
+
+def test_more_calls_than_places_are_all_answered() -> None:
+    async def run() -> list[int]:
+        workers = Workers(PATIENT_S, at_once=3)
+
+        def work(number: int) -> Callable[[], int]:
+            def do() -> int:
+                time.sleep(0.002)
+                return number * number
+
+            return do
+
+        return await asyncio.gather(*(workers.run(work(n), "it") for n in range(30)))
+
+    assert asyncio.run(run()) == [n * n for n in range(30)]
+
+
+def test_progress_grows_and_is_silent_about_fast_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "PROGRESS_EVERY_S", 0.1)
+    reports: list[tuple[float, float]] = []
+
+    async def report(waited_s: float, most_s: float) -> None:
+        reports.append((waited_s, most_s))
+
+    async def run() -> None:
+        workers = Workers(PATIENT_S)
+        await workers.run(lambda: None, "it", report)
+        assert reports == []
+        await workers.run(lambda: time.sleep(0.35), "it", report)
+
+    asyncio.run(run())
+    waited = [w for w, _ in reports]
+    assert len(waited) >= 2
+    assert waited == sorted(set(waited))
+    assert all(0 < w < most == PATIENT_S for w, most in reports)
+
+
+def test_a_caller_that_goes_away_leaves_nothing_behind() -> None:
+    go = threading.Event()
+    workers = Workers(PATIENT_S, at_once=1)
+
+    def fail_late() -> None:
+        go.wait(10)
+        raise LookupError("nobody hears this")
+
+    async def run() -> int:
+        task = asyncio.create_task(workers.run(fail_late, "it"))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go.set()
+        return await workers.run(lambda: 3, "it")
+
+    assert asyncio.run(run()) == 3
+
+
+def test_work_that_outlives_the_loop_ends_quietly() -> None:
+    go = threading.Event()
+
+    async def run() -> None:
+        with pytest.raises(OverdueError):
+            await Workers(0.05).run(lambda: go.wait(10), "it")
+
+    asyncio.run(run())
+    go.set()
+    until_no_thread_is_left()
+
+
+VIEWS = [
+    (None, None, {"zany"}),
+    ("ana", None, {"zana", "zany"}),
+    ("nobody-of-this-name", None, {"zany"}),
+    ("ana", "zanawing", {"zana"}),
+    ("ana", "zanywing", {"zany"}),
+    ("ana", "zbenwing", set[str]()),
+]
+QUERIES = ("spare key door", "Who leads the Atlas migration?", "flight to Lisbon", "Nina", "")
+IDS = [str(i) for i in range(101, 101 + 27, 2)]
+"""Every other one: of each owner keys, decisions and turns."""
+
+
+def facts_of(store: Store) -> tuple[list[str], list[str]]:
+    """Ids of all summaries and clusters, and every name of a concept."""
+    with View(store.root, user="ana").open() as seen:
+        reader = seen.recaller.reader
+        ids = [i for row in reader.look_up("clusters", "trivial", "cluster_id", ["0"]) for i in row]
+        with seen.graph() as (source, _):
+            rows = source.query("SELECT canonical_name, aliases FROM concepts")
+    names = [name for row in rows for name in (row[0], *json.loads(row[1]))]
+    return [*reader.summaries.ids, *ids], names
+
+
+def calls(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every tool, asked for everything that the store holds."""
+    clusters, names = facts_of(store)
+    for query in QUERIES:
+        yield "recall", {"query": query, "k": 50, "explain": True}
+    for owner in OWNERS:
+        yield "recall", {"query": f"{owner} spare key", "k": 50}
+        for facet in ("wing", "room", "category"):
+            for value in (f"{owner}{facet}", f"{owner}{facet}s"):
+                yield "recall", {"query": "key", facet: value}
+    yield "recall", {"query": "key", "as_of": "2026-01-05", "explain": True}
+    for item in (*IDS, *clusters, "999"):
+        yield "get", {"id": item}
+        yield "related", {"id": item, "limit": 50}
+    for name in (*names, "zan", "zbe"):
+        yield "related", {"concept": name, "limit": 50}
+    yield "status", {}
+
+
+def addresses(store: Store) -> Iterator[tuple[str, str]]:
+    clusters, names = facts_of(store)
+    for item in IDS:
+        yield item_uri(item), item
+    for item in clusters:
+        yield item_uri(item), item
+        yield cluster_uri(item), item
+    for name in names:
+        yield concept_uri(name), name
+
+
+async def everything_said(client: Client, store: Store) -> str:
+    """All that a server says, without what the caller said first."""
+    said: list[str] = []
+    for tool, arguments in calls(store):
+        answer = (await client.call_tool(tool, arguments)).model_dump_json()
+        asked = [v for v in arguments.values() if isinstance(v, str) and v]
+        for word in asked:
+            answer = answer.replace(word, "")
+        said.append(answer)
+    for uri, asked in addresses(store):
+        try:
+            answer = (await client.read_resource(uri)).model_dump_json()
+        except MCPError as error:
+            answer = f"{error.message} {error.data}"
+        said.append(answer.replace(uri, "").replace(asked, ""))
+    return "\n".join(said).casefold()
+
+
+@pytest.mark.parametrize(("user", "wing", "visible"), VIEWS)
+def test_a_server_says_nothing_of_other_owners(
+    owned_store: Store, user: str | None, wing: str | None, visible: set[str]
+) -> None:
+    view = View(owned_store.root, user=user, wing=wing)
+    said = with_client(view, lambda client: everything_said(client, owned_store))
+    heard = {owner for owner in OWNERS if owner in said.replace(f"{wing}", "")}
+    assert heard == visible, "what may be seen is heard, and nothing else"
+
+
+@pytest.mark.parametrize("wing", [None, "zanywing"])
+def test_what_is_hidden_is_refused_in_the_words_for_what_is_not_there(
+    owned_store: Store, wing: str | None
+) -> None:
+    view = View(owned_store.root, user="ana", wing=wing)
+    clusters, _ = facts_of(owned_store)
+    hidden = ["110", next(i for i in clusters if not seen_by(view, i))]
+
+    async def ask(client: Client) -> None:
+        for tool in ("get", "related"):
+            unknown = await refusal(client, tool, id="nope")
+            for item in hidden:
+                assert await refusal(client, tool, id=item) == unknown.replace("nope", item)
+
+    with_client(view, ask)
+
+
+def seen_by(view: View, item: str) -> bool:
+    with view.open() as seen:
+        return seen.position_of(item) is not None
+
+
+def test_no_argument_changes_whose_memories_are_seen(owned_store: Store) -> None:
+    """A tool has no such argument; one that is passed all the same has no effect."""
+    view = View(owned_store.root, user="ana")
+
+    async def ask(client: Client) -> None:
+        for tool in (await client.list_tools()).tools:
+            assert not {"user", "store", "scope"} & set(tool.input_schema["properties"])
+        arguments = {"query": "spare key", "k": 50, "user": "ben", "store": "/", "wing": None}
+        result = await client.call_tool("recall", arguments)
+        assert "zana" in result.model_dump_json()
+        assert "zben" not in result.model_dump_json()
+
+    with_client(view, ask)
+
+
+def test_another_wing_than_the_server_s_is_refused_in_words(owned_store: Store) -> None:
+    view = View(owned_store.root, user="ana", wing="zanawing")
+
+    async def ask(client: Client) -> None:
+        said = await refusal(client, "recall", query="key", wing="zanywing")
+        assert "answers for the wing 'zanawing' only" in said
+        assert "leave wing out" in said
+        same = await client.call_tool("recall", {"query": "key", "wing": "zanawing"})
+        assert not same.is_error
+
+    with_client(view, ask)
+
+
+@pytest.mark.parametrize(("user", "wing", "visible"), [VIEWS[1], VIEWS[3], VIEWS[5]])
+def test_counts_are_those_of_a_store_with_nothing_else_in_it(
+    home: Path, owned_store: Store, user: str | None, wing: str | None, visible: set[str]
+) -> None:
+    view = View(owned_store.root, user=user, wing=wing)
+    found = read_state(view)
+    if not visible:
+        assert set(found.counts.values()) == {0}
+        assert [w.code for w in found.warnings if w.code == "nothing_visible"]
+        return
+    root = home / "alone"
+    alone = new_store(root, encoder=write_encoder(root / "encoders"))
+    alone.publish(
+        renumber([r for o, u in OWNERS.items() if o in visible for r in owned(o, u, f"{o}wing")])
+    )
+    expected = read_state(View(root, user=user, wing=wing))
+    assert found.wings == expected.wings
+    # Which concepts there are is decided by the whole corpus; here only which of them show.
+    assert found.counts == {**expected.counts, "concepts": concepts_held(view)}
+    assert found.counts["memories"] == 9 * len(visible)
+
+
+def concepts_held(view: View) -> int:
+    """Count the concepts that a visible memory holds, one by one."""
+    with view.open() as seen:
+        held = seen.recaller.reader.mentions
+        return sum(
+            any(seen.allowed[p] for p in held.positions[start:stop])
+            for start, stop in pairwise(held.indptr.tolist())
+        )

@@ -1,0 +1,542 @@
+"""The stage corpus_export over a database, night after night."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from noctuary.agents.state import HOOKS, JOURNAL, JournalEntry, append_entry
+from noctuary.core.errors import SourceEmptyError, SourceMissingError, StoreError
+from noctuary.core.manifest import Manifest, Pointer, write_manifest, write_pointer
+from noctuary.core.settings import CorpusSettings, HookSettings, Settings, TranscriptSettings
+from noctuary.core.store import PACK_FORMAT_VERSION, DatabaseName, StorePaths, path_of
+from noctuary.core.types import SILENT, MemoryRecord
+from noctuary.sources import export as table_scan
+from noctuary.sources.corpus import open_table, read_records
+from noctuary.sources.echo import RETENTION_DAYS, read_injections
+from noctuary.sources.export import read_report, scan_tables
+from noctuary.sources.ingest import capture_session
+from noctuary.text import secret_forms as seed_words
+from noctuary.text import secrets as disguises
+from noctuary.work.stage import StageResult
+from noctuary_assets import ingest as export_scan
+from noctuary_assets.ingest import export_memories, scan_export
+from noctuary_assets.night import MEMORIES, Night
+from tests.support.claude_memory import make_sqlite
+from tests.support.edit_scripts import PostgresStore
+from tests.support.injections import DAY_US, INJECTED_US, memory, put_in_prompt
+from tests.support.postgres import Cluster
+from tests.support.promotions import ENCODER, Nights
+from tests.support.transcripts import ClaudeSession, call, text, write_session
+
+MakeNight = Callable[..., Night]
+LONG_AGO_US = 30 * 3_600_000_000
+
+
+@pytest.fixture
+def make_night(server: Cluster, tmp_path: Path) -> MakeNight:
+    """A night over the server's database, into a store of some name."""
+
+    def make(store: str = "store") -> Night:
+        (tmp_path / store).mkdir(exist_ok=True)
+        dsn = server.dsn("postgres")
+        source = DatabaseName(dsn, dsn, "postgresql://tester@test/postgres")
+        return Night(StorePaths(tmp_path / store), source)
+
+    return make
+
+
+def tables(night: Night) -> dict[str, bytes]:
+    folder = night.paths.work / "corpus"
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix == ".parquet"}
+
+
+def test_a_second_night_finds_what_changed_and_makes_the_same_corpus(
+    server: Cluster, make_night: MakeNight
+) -> None:
+    with closing(PostgresStore(server.dsn("postgres"))) as store:
+        for number in range(6):
+            store.insert(f"The lamp number {number} is lit.", age_us=LONG_AGO_US)
+        store.update(6, {"is_sensitive": True}, age_us=LONG_AGO_US)
+        night = make_night()
+        first = export_memories(night)
+        assert first.facts["sensitive"] == 1
+
+        store.update(2, {"content": "The lamp number 1 is out."})
+        store.update(3, {"is_sensitive": True})
+        store.delete(1)
+        store.insert("The candle is new.")
+        second = export_memories(night)
+        assert second.notes["turned_sensitive"] == 1
+        assert (second.notes["edited"], second.notes["added"]) == (1, 1)
+
+        fresh = make_night("fresh")
+        assert export_memories(fresh).digest == second.digest
+        assert tables(night) == tables(fresh)
+
+
+KEPT = {"content": "Nina keeps bees in Ulm.", "category": "facts"}
+TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+class Scans:
+    """A store, and how often its export was looked through."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.nights = Nights(root)
+        self.nights.write(KEPT)
+        self.looks = 0
+        monkeypatch.setattr(export_scan, "scan_tables", self._scan)
+
+    def _scan(self, directory: Path) -> dict[str, Any]:
+        self.looks += 1
+        return scan_tables(directory)
+
+    def export(self) -> Night:
+        night = Night(self.nights.paths, self.nights.source)
+        night.encoder.fingerprint = ENCODER
+        export_memories(night)
+        return night
+
+
+@pytest.fixture
+def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scans:
+    return Scans(tmp_path, monkeypatch)
+
+
+def test_an_unchanged_export_is_not_looked_through_again(scans: Scans) -> None:
+    first, second = scan_export(scans.export()), scan_export(scans.export())
+    assert first == second
+    assert (first["found"], first["texts"] > 0, scans.looks) == (0, True, 1)
+    scans.nights.write(KEPT, {"content": "Another one.", "category": "facts"})
+    assert scan_export(scans.export())["texts"] > first["texts"]
+    assert scans.looks == 2
+
+
+def test_another_rule_looks_again(scans: Scans, monkeypatch: pytest.MonkeyPatch) -> None:
+    night = scans.export()
+    scan_export(night)
+    monkeypatch.setattr(export_scan, "rules_digest", lambda: "of tomorrow")
+    scan_export(night)
+    assert scans.looks == 2
+
+
+@pytest.mark.parametrize("which", [disguises, seed_words, table_scan])
+def test_the_rules_are_known_by_their_lines(
+    monkeypatch: pytest.MonkeyPatch, which: ModuleType
+) -> None:
+    before = export_scan.rules_digest()
+    lines = Path.read_text
+
+    def edited(path: Path, *encoding: str) -> str:
+        return lines(path, *encoding) + ("# a line more" if str(path) == which.__file__ else "")
+
+    monkeypatch.setattr(Path, "read_text", edited)
+    assert export_scan.rules_digest() != before
+
+
+def test_what_was_found_stays_found(scans: Scans) -> None:
+    night = scans.export()
+    memories = night.work(MEMORIES)
+    with open_table(memories.with_name("planted.parquet"), "quarantine.parquet") as add:
+        add(("line 1", "bad_field", TOKEN))
+    assert [scan_export(night)["found"] for _ in range(2)] == [1, 1]
+    assert scans.looks == 1
+    assert TOKEN not in "".join(p.read_text() for p in (night.paths.work / "stamps").iterdir())
+
+
+KEY = "The spare key hangs in the pantry, left of the door."
+TRAM = "Line 4 leaves Harbour Square every 12 minutes until midnight."
+ORIGINALS = {"1": KEY, "2": TRAM}
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Night:
+    (tmp_path / "store").mkdir()
+    return Night(StorePaths(tmp_path / "store"), tmp_path / "memories.jsonl")
+
+
+def pass_night(night: Night, rows: dict[str, str]) -> StageResult:
+    """Let the source hold undated rows, and export it; an empty line more makes it be read."""
+    lines = [json.dumps({"id": i, "content": text}) for i, text in rows.items()]
+    source = path_of(night.source)
+    blank = len(source.read_bytes()) - len(source.read_bytes().rstrip()) if source.exists() else 0
+    source.write_text("\n".join(lines) + "\n" * (blank + 1))
+    return export_memories(night)
+
+
+def injected(night: Night) -> None:
+    found: list[dict[str, Any]] = [memory(i, text) for i, text in ORIGINALS.items()]
+    put_in_prompt(night.paths.root, *found)
+
+
+def kept(night: Night) -> dict[str, str]:
+    return {r.memory_id: r.content for r in read_records(night.paths.work / "corpus")}
+
+
+def test_an_injection_without_an_echo_changes_nothing(night: Night) -> None:
+    first = pass_night(night, ORIGINALS)
+    injected(night)
+    second = pass_night(night, ORIGINALS)
+    assert second.reused
+    assert second.digest == first.digest
+    assert (second.notes["added"], second.notes["deleted"]) == (0, 0)
+
+
+def test_echoes_stay_out_night_after_night_and_originals_stay_in(night: Night) -> None:
+    pass_night(night, ORIGINALS)
+    injected(night)
+    rows = {**ORIGINALS, "3": f"- {KEY}\n- {TRAM}", "4": f"{KEY}\n{TRAM}\nAna has it."}
+    first = pass_night(night, rows)
+    assert first.facts["quarantined_by_reason"] == {"injected_lines": 1}
+    assert kept(night) == {**ORIGINALS, "4": "Ana has it."}
+    for _ in range(2):
+        again = pass_night(night, rows)
+        assert again.reused
+        assert again.digest == first.digest
+        assert again.notes["edited"] == 0
+
+
+def test_echoes_stay_out_after_the_retention(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    pass_night(night, ORIGINALS)
+    injected(night)
+    rows = {**ORIGINALS, "3": KEY}
+    pass_night(night, rows)
+    later_us = INJECTED_US + (RETENTION_DAYS + 1) * DAY_US
+    monkeypatch.setattr("noctuary_assets.ingest.time.time_ns", lambda: later_us * 1000)
+    assert pass_night(night, rows).notes["injections_pruned"] == 2, "the block and the other line"
+    assert pass_night(night, rows).facts["quarantined_by_reason"] == {"injected_lines": 1}
+    assert len(read_injections(night.paths.injections).occurrences) == 1
+    assert pass_night(night, ORIGINALS).notes["injections_pruned"] == 1
+
+
+def test_what_a_damaged_record_knew_is_not_known_and_the_night_says_so(night: Night) -> None:
+    night.paths.injections.write_bytes(b"x" * 5000)
+    result = pass_night(night, ORIGINALS)
+    assert kept(night) == ORIGINALS
+    assert "injected.sqlite cannot be read" in result.notes["injections_fault"]
+    assert "injections_fault" not in result.facts, "facts are equal for equal rows"
+
+
+def test_an_edited_original_stays(night: Night) -> None:
+    pass_night(night, ORIGINALS)
+    injected(night)
+    edited = {**ORIGINALS, "1": KEY.replace("pantry", "garage")}
+    pass_night(night, edited)
+    assert kept(night) == edited
+    pass_night(night, ORIGINALS)
+    assert kept(night) == ORIGINALS
+
+
+@pytest.mark.parametrize("capture", [True, False])
+def test_a_session_that_was_compacted_and_never_stopped_is_kept(
+    home: Path, tmp_path: Path, capture: bool
+) -> None:
+    session = ClaudeSession()
+    session.user("Which carrier delivers on Saturday?")
+    path = tmp_path / "projects" / "-home-me-shop" / "s.jsonl"
+    write_session(path, session.lines)
+    store, source = home / "store", tmp_path / "memories.jsonl"
+    store.mkdir()
+    source.write_text('{"id": 1, "content": "memory 1"}\n')
+    (home / HOOKS).mkdir()
+    entry = JournalEntry(1, "claude", "PreCompact", "s", str(path), 9, store=str(store))
+    assert append_entry(home / JOURNAL, entry) is None
+    settings = Settings(hook=HookSettings(capture=capture))
+    night = Night(StorePaths(store), source, settings)
+    export_memories(night)
+    texts = [record.content for record in read_records(night.work("corpus/memories.parquet"))]
+    assert ("User: Which carrier delivers on Saturday?" in texts) is capture
+    assert "memory 1" in texts
+
+
+def was_read(result: StageResult) -> bool:
+    return "source_batches" in result.notes
+
+
+def night_over(folder: Path, name: str) -> tuple[Night, Path]:
+    (folder / "store").mkdir()
+    return Night(StorePaths(folder / "store"), folder / name), folder / name
+
+
+def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
+    night, source = night_over(tmp_path, "memories.jsonl")
+    row = json.dumps({"id": 1, "content": "The spare key hangs in the pantry."})
+    source.write_text(f"{row}\n")
+    first = export_memories(night)
+    assert first.notes["source_batches"]["batches"] == 1
+    again = export_memories(night)
+    assert (again.reused, again.digest, was_read(again)) == (True, first.digest, False)
+    source.write_text(f"{row}\n\n")
+    blank = export_memories(night)
+    assert (blank.reused, blank.digest, was_read(blank)) == (True, first.digest, True)
+    source.write_text("{}\n".format(row.replace("pantry", "garage")))
+    assert export_memories(night).notes["edited"] == 1
+
+
+def test_a_commit_that_lies_in_the_log_alone_is_read(tmp_path: Path) -> None:
+    night, source = night_over(tmp_path, "memory.db")
+    make_sqlite(source, [{"id": 1, "content": "Bo has the spare key."}])
+    with closing(sqlite3.connect(source, isolation_level=None)) as writer:
+        writer.execute("PRAGMA wal_autocheckpoint = 0")
+        export_memories(night)
+        assert not was_read(export_memories(night))
+        before = source.read_bytes()
+        writer.execute("UPDATE memories SET content = 'Ana has the spare key.'")
+        assert source.read_bytes() == before
+        assert export_memories(night).notes["edited"] == 1
+        assert not was_read(export_memories(night))
+
+
+def test_what_else_an_export_depends_on_makes_it_read(tmp_path: Path) -> None:
+    night, source = night_over(tmp_path, "memories.jsonl")
+    source.write_text('{"id": 1, "content": "Bo has the spare key."}\n')
+    export_memories(night)
+    night.settings = night.settings._replace(corpus=CorpusSettings(max_content_bytes=5))
+    assert export_memories(night).facts["quarantined_by_reason"] == {"content_too_large": 1}
+    (night.paths.work / "corpus" / "memories.parquet").unlink()
+    assert was_read(export_memories(night))
+
+
+def test_a_store_that_changed_while_it_was_read_is_read_again(tmp_path: Path) -> None:
+    night, source = night_over(tmp_path, "memories.jsonl")
+    before = b'{"id": 1, "content": "Bo has the spare key."}\n'
+    source.write_bytes(before)
+
+    class Writer:
+        def update(self, task: str, done: int, total: int) -> None:
+            source.write_bytes(before + b"\n")
+
+    night.progress = Writer()
+    export_memories(night)
+    source.write_bytes(before)
+    night.progress = SILENT
+    assert was_read(export_memories(night))
+    assert not was_read(export_memories(night))
+
+
+SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def never(_: str) -> None:
+    """Find nothing objectionable, as rules of long ago."""
+
+
+class TalkNights:
+    """A store, a source of two memories and a folder of transcripts."""
+
+    def __init__(self, path: Path, *ids: object) -> None:
+        self.transcripts = path / "projects"
+        self.session = ClaudeSession()
+        self.session.user("Which carrier delivers on Saturday?")
+        self.session.assistant(text("Nordpost does."), call("Bash", "t1", command="ls"))
+        self.write()
+        (path / "store").mkdir()
+        settings = Settings(transcripts=TranscriptSettings(path=str(self.transcripts)))
+        self.night = Night(StorePaths(path / "store"), path / "memories.jsonl", settings)
+        self.fill(*(ids or (1, 2)))
+
+    def fill(self, *ids: object) -> None:
+        rows = [{"id": i, "content": f"memory {i}"} for i in ids]
+        path_of(self.night.source).write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def write(self) -> None:
+        write_session(self.transcripts / "-home-me-shop" / "s.jsonl", self.session.lines)
+
+    def pass_one(self, **changes: Any) -> StageResult:
+        if changes:
+            transcripts = self.night.settings.transcripts._replace(**changes)
+            self.night.settings = self.night.settings._replace(transcripts=transcripts)
+        return export_memories(self.night)
+
+    def records(self) -> list[MemoryRecord]:
+        return read_records(self.night.paths.work / "corpus")
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> TalkNights:
+    return TalkNights(tmp_path)
+
+
+def test_turns_join_the_source_as_turns(nights: TalkNights) -> None:
+    result = nights.pass_one()
+    (ingested,) = result.notes["transcripts"]
+    assert (ingested["turns"], ingested["faults"]) == (2, [])
+    assert (result.facts["source_rows"], result.facts["turns"]) == (4, 2)
+    records = nights.records()
+    assert [r.memory_id for r in records if not r.is_turn] == ["1", "2"]
+    said = {r.content: r for r in records if r.is_turn}
+    prompt = said["User: Which carrier delivers on Saturday?"]
+    assert int(prompt.memory_id) < 0
+    assert (prompt.category, prompt.session_id, prompt.wing) == (
+        "turn",
+        nights.session.session,
+        "shop",
+    )
+    assert prompt.user is None
+    assert "Assistant: Nordpost does.\n[Bash: ls]" in said
+
+
+def test_where_ids_are_texts_those_of_turns_are(tmp_path: Path) -> None:
+    nights = TalkNights(tmp_path, "a", "z")
+    nights.pass_one()
+    ids = [r.memory_id for r in nights.records()]
+    assert (ids[0], ids[-1]) == ("a", "z")
+    assert all(i.startswith("turn-") for i in ids[1:-1])
+
+
+def test_ids_stay_night_after_night(nights: TalkNights) -> None:
+    first = nights.pass_one()
+    second = nights.pass_one()
+    assert second.reused
+    assert second.digest == first.digest
+    nights.session.user("And on Sunday?")
+    nights.write()
+    third = nights.pass_one()
+    assert (third.notes["added"], third.notes["edited"], third.notes["deleted"]) == (1, 0, 0)
+
+
+def test_turns_outlive_their_transcripts(nights: TalkNights) -> None:
+    nights.pass_one()
+    (nights.transcripts / "-home-me-shop" / "s.jsonl").unlink()
+    assert nights.pass_one().reused
+    nights.transcripts.joinpath("-home-me-shop").rmdir()
+    nights.transcripts.rmdir()
+    result = nights.pass_one()
+    assert result.reused
+    assert "cannot be read" in result.notes["transcripts"][0]["faults"][0]
+
+
+def test_what_a_hook_captured_joins_without_a_setting(nights: TalkNights) -> None:
+    file = nights.transcripts / "-home-me-shop" / "s.jsonl"
+    capture_session(file, nights.night.paths.turns)
+    result = nights.pass_one(path="")
+    assert result.facts["turns"] == 2
+    assert "transcripts" not in result.notes
+
+
+def test_a_store_without_transcripts_is_as_it_was(nights: TalkNights) -> None:
+    result = nights.pass_one(path="")
+    assert result.facts["source_rows"] == 2
+    assert not nights.night.paths.turns.exists()
+    assert "transcripts" not in result.notes
+
+
+def test_a_turn_whose_id_the_source_has_counts_as_a_duplicate(nights: TalkNights) -> None:
+    nights.pass_one()
+    turn = min(int(r.memory_id) for r in nights.records())
+    nights.fill(turn, 1)
+    result = nights.pass_one()
+    assert result.facts["quarantined_by_reason"] == {"duplicate_id": 1}
+    records = {r.memory_id: r.content for r in nights.records()}
+    assert records[str(turn)] == f"memory {turn}"
+    assert len(records) == 3
+
+
+def test_a_turn_that_turned_sensitive_is_taken_back(
+    nights: TalkNights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("sources.transcripts", "sources.ingest", "sources.normalize", "text.secrets"):
+        monkeypatch.setattr(f"noctuary.{module}.find_text_sensitivity", never)
+    monkeypatch.setattr("noctuary.sources.ingest.read_rules", lambda: ("old rules",))
+    nights.session.user(f"use {SECRET}")
+    nights.write()
+    assert nights.pass_one().facts["turns"] == 3
+    monkeypatch.undo()
+    result = nights.pass_one()
+    assert result.notes["turns_forgotten"] == 1
+    assert result.notes["turned_sensitive"] == 1
+    assert result.facts["sensitive"] == 1
+    assert nights.night.paths.purge_pending.is_file()
+    assert not any(SECRET in r.content for r in nights.records())
+    files = [f for f in nights.night.paths.root.rglob("*") if f.is_file()]
+    assert not any(SECRET.encode() in f.read_bytes() for f in files)
+
+
+def test_a_source_that_was_emptied_is_refused_in_spite_of_turns(nights: TalkNights) -> None:
+    nights.pass_one()
+    _publish(nights.night.paths)
+    nights.fill()
+    with pytest.raises(SourceEmptyError, match="holds no row any more"):
+        nights.pass_one()
+
+
+def test_a_source_that_never_had_a_row_is_not(nights: TalkNights) -> None:
+    nights.fill()
+    nights.pass_one()
+    _publish(nights.night.paths)
+    assert nights.pass_one().facts["turns"] == 2
+
+
+def test_a_damaged_file_of_turns_stops_the_night(nights: TalkNights) -> None:
+    nights.night.paths.turns.write_bytes(b"no database" * 500)
+    with pytest.raises(StoreError, match=r"turns\.sqlite cannot be used"):
+        nights.pass_one()
+    with pytest.raises(StoreError, match=r"turns\.sqlite cannot be used"):
+        nights.pass_one(path="")
+
+
+class TestTranscriptsAlone:
+    """`noctuary nightly folder-of-transcripts`."""
+
+    @pytest.fixture
+    def night(self, nights: TalkNights) -> Night:
+        return Night(nights.night.paths, nights.transcripts)
+
+    def test_they_are_a_source(self, night: Night, nights: TalkNights) -> None:
+        result = export_memories(night)
+        assert (result.facts["exported"], result.facts["turns"]) == (2, 2)
+        assert all(r.memory_id.startswith("turn-") for r in nights.records())
+        identity = read_report(night.paths.work / "corpus").identity
+        assert (identity.kind, identity.location) == ("transcripts", str(night.source))
+
+    def test_one_file_is_one_too(self, night: Night) -> None:
+        night.source = next(path_of(night.source).rglob("*.jsonl"))
+        assert export_memories(night).facts["turns"] == 2
+
+    def test_an_empty_folder_serves_on_where_transcripts_were(self, night: Night) -> None:
+        export_memories(night)
+        next(path_of(night.source).rglob("*.jsonl")).unlink()
+        assert export_memories(night).reused
+        fresh = Night(StorePaths(night.paths.root.with_name("fresh")), night.source)
+        with pytest.raises(SourceMissingError, match=r"or transcripts of an agent"):
+            export_memories(fresh)
+
+    def test_a_store_among_transcripts_is_the_source(self, night: Night) -> None:
+        (path_of(night.source) / "corpus.jsonl").write_text('{"id": 1, "content": "a"}\n')
+        result = export_memories(night)
+        assert (result.facts["exported"], result.facts["turns"]) == (1, 0)
+
+    def test_a_folder_that_is_also_configured_is_read_once(self, night: Night) -> None:
+        night.settings = Settings(transcripts=TranscriptSettings(path=str(night.source)))
+        result = export_memories(night)
+        assert [r["bytes_read"] > 0 for r in result.notes["transcripts"]] == [True]
+
+
+def _publish(paths: StorePaths) -> None:
+    """Let a snapshot of four memories serve, as far as the export looks at it."""
+    manifest = Manifest(
+        PACK_FORMAT_VERSION,
+        "d" * 64,
+        {},
+        {"memories": 4},
+        "int",
+        None,
+        None,
+        {},
+        "c",
+        {},
+        [],
+        "now",
+    )
+    name = f"20260101T030000000000-{'d' * 12}"
+    (paths.snapshots / name).mkdir(parents=True)
+    write_manifest(paths.snapshots / name, manifest)
+    write_pointer(paths, Pointer(name, "d" * 64, "now", None, "publish"))

@@ -1,0 +1,651 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import Result
+
+from noctuary.cli.evaluate import evaluate
+from noctuary.evaluate.labels import read_qrels
+from noctuary.evaluate.run import Run as RetrieverRun
+from noctuary.evaluate.run import read_run, write_run
+from tests.support.store import Store
+
+Run = Callable[..., Result]
+RunJson = Callable[..., Any]
+
+SEARCH = '''
+class Shared:
+    """Ranks by shared words; ids by name where nothing is shared."""
+
+    name = "shared_words"
+
+    def build_index(self, corpus):
+        self.texts = {row["id"]: set(row["content"].lower().split()) for row in corpus}
+
+    def retrieve(self, query, k):
+        words = set(query.lower().split())
+        return sorted(self.texts, key=lambda i: (-len(words & self.texts[i]), i))[:k]
+
+    @property
+    def index_size_bytes(self):
+        return 2_500_000
+
+
+def always_one(query, k):
+    return [101]
+
+
+class Broken:
+    def retrieve(self, query, k):
+        raise KeyError("lost")
+
+
+class NoList:
+    def retrieve(self, query, k):
+        return None
+
+
+class Unmakeable:
+    def __init__(self):
+        raise RuntimeError("no model")
+'''
+
+
+@pytest.fixture
+def house_set(tmp_path: Path) -> Path:
+    """Queries over the household store of the fixtures; ids from 101."""
+    folder = tmp_path / "household"
+    folder.mkdir()
+    corpus = [{"id": i, "content": f"Text {i}"} for i in range(101, 115)]
+    corpus[0]["content"] = "the spare key"
+    queries = [
+        {"query_id": "q1", "text": "spare key", "stratum": "exact", "relevant_ids": [101]},
+        {
+            "query_id": "q2", "text": "Atlas migration", "stratum": "work", "relevant_ids": [103],
+            "wing": "work",
+        },
+        {"query_id": "q3", "text": "feline", "stratum": "exact", "relevant_ids": [102]},
+    ]  # fmt: skip
+    adversarial = [
+        {"query_id": "a1", "text": "zeppelin", "relevant_ids": []},
+        {"query_id": "a2", "text": "submarine", "relevant_ids": []},
+    ]
+    for name, rows in (("corpus", corpus), ("queries", queries), ("adversarial", adversarial)):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module in the current directory, importable for this test alone."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny_searches.py").write_text(SEARCH)
+    yield
+    sys.modules.pop("tiny_searches", None)
+
+
+def test_the_serving_snapshot_is_asked_and_scored_with_intervals(
+    run: Run, dense_store: Store, house_set: Path
+) -> None:
+    result = run("evaluate", "run", str(house_set))
+    assert result.exit_code == 0
+    assert "noctuary on 3 queries" in result.stdout
+    header, _, recall = (line.split() for line in result.stdout.splitlines()[2:5])
+    assert header == ["metric", "mean", "95", "%", "interval", "macro"]
+    assert recall == ["recall@10", "1.000", "[1.000,", "1.000]", "1.000"]
+    assert "exact (2 queries)" in result.stdout
+    assert "work (1 queries)" in result.stdout
+    assert "latency at k=10: p50 " in result.stdout
+    assert "index size " in result.stdout
+    assert "abstention: AUROC of the top score " in result.stdout
+    assert "3 answerable and 2 unanswerable queries" in result.stdout
+
+
+def test_the_run_is_kept_with_its_manifest_and_without_a_path(
+    run: Run, run_json: RunJson, dense_store: Store, house_set: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "ours.json.gz"
+    value = run_json(
+        "evaluate", "run", str(house_set), "--out", str(out), "--name", "ours", "-k", "2",
+        "--metric", "recall@1", "--metric", "ndcg@100",
+    )  # fmt: skip
+    kept, manifest = read_run(out)
+    assert (kept.name, kept.k, kept.depth) == ("ours", 2, 100)
+    assert kept.query_ids == ("q1", "q2", "q3", "a1", "a2")
+    assert kept.latency_ms is not None
+    assert kept.index_bytes == value["index_bytes"]
+    assert list(value["report"]["overall"]) == ["recall@1", "ndcg@100"]
+    assert value["report"]["name"] == "ours"
+    assert value["manifest"] == manifest
+    assert manifest["set"] == "household"
+    assert manifest["encoder_digest"] is not None
+    assert manifest["asked"]["profile"]["fusion"] == "cc"
+    assert set(manifest["query_digests"]) == {"queries.jsonl", "adversarial.jsonl"}
+    assert str(tmp_path) not in json.dumps(manifest)
+
+
+def test_labels_and_moments_reach_the_snapshot_and_the_wing_only_when_asked(
+    run_json: RunJson, dense_store: Store, house_set: Path, tmp_path: Path
+) -> None:
+    everywhere, inside = tmp_path / "everywhere.json", tmp_path / "inside.json"
+    run_json("evaluate", "run", str(house_set), "--out", str(everywhere))
+    run_json("evaluate", "run", str(house_set), "--out", str(inside), "--in-wing")
+    wide, narrow = read_run(everywhere)[0].rankings[1], read_run(inside)[0].rankings[1]
+    assert set(narrow) < set(wide)
+    queries = house_set / "queries.jsonl"
+    row = json.loads(queries.read_text().splitlines()[0])
+    queries.write_text(json.dumps({**row, "as_of": "2025-01-01"}) + "\n")
+    before = tmp_path / "before.json"
+    value = run_json("evaluate", "run", str(house_set), "--out", str(before))
+    assert "101" not in read_run(before)[0].rankings[0]
+    assert value["report"]["overall"]["recall@10"]["mean"] == 0.0
+
+
+def test_only_the_first_queries(run_json: RunJson, dense_store: Store, house_set: Path) -> None:
+    value = run_json("evaluate", "run", str(house_set), "--limit", "1")
+    assert value["report"]["n"] == 1
+    assert value["report"]["overall"]["recall@10"]["low"] is None
+    assert value["abstention"]["n_unanswerable"] == 1
+
+
+def test_a_snapshot_of_another_source_is_refused(
+    run: Run, dense_store: Store, house_set: Path
+) -> None:
+    for name in ("corpus", "queries"):
+        path = house_set / f"{name}.jsonl"
+        path.write_text(path.read_text().replace("10", "90"))
+    result = run("evaluate", "run", str(house_set))
+    assert result.exit_code == 1
+    assert "holds none of the 3 labelled memories of household" in result.stderr
+    assert "noctuary nightly " in result.stderr
+
+
+def test_labels_that_the_snapshot_lacks_are_said(
+    run: Run, dense_store: Store, house_set: Path
+) -> None:
+    for name in ("corpus", "queries"):
+        path = house_set / f"{name}.jsonl"
+        path.write_text(path.read_text().replace("103", "903"))
+    result = run("evaluate", "run", str(house_set))
+    assert result.exit_code == 0
+    assert "! labels_not_in_snapshot: " in result.stderr
+    assert "lacks 1 of 3 labelled memories" in result.stderr
+
+
+def test_without_a_snapshot_or_a_set_it_says_what_to_run(
+    run: Run, home: Path, house_set: Path, tmp_path: Path
+) -> None:
+    result = run("evaluate", "run", str(house_set))
+    assert result.exit_code == 1
+    assert "noctuary nightly" in result.stderr
+    assert "is not a folder" in run("evaluate", "run", str(tmp_path / "gone")).stderr
+
+
+def test_the_store_that_was_built_from_the_set_comes_first(
+    run: Run, dense_store: Store, house_set: Path
+) -> None:
+    from noctuary.core.store import find_home, store_for_source
+
+    other = store_for_source(find_home(), house_set)
+    dense_store.root.rename(other)
+    (find_home() / "newer").mkdir()
+    (find_home() / "newer" / "CURRENT").write_text("{}")
+    result = run("evaluate", "run", str(house_set))
+    assert result.exit_code == 0
+    assert "store_guessed" not in result.stderr
+
+
+@pytest.mark.usefixtures("searches", "home")
+def test_a_retriever_of_the_current_directory_is_built_asked_and_scored(
+    run: Run, house_set: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "words.json"
+    spec = "tiny_searches:Shared"
+    result = run("evaluate", "run", str(house_set), "--retriever", spec, "--out", str(out))
+    assert result.exit_code == 0
+    assert "shared_words on 3 queries" in result.stdout
+    assert "index built in " in result.stdout
+    assert "index size 2.50 MB" in result.stdout
+    assert "gives no scores" in result.stdout
+    kept, manifest = read_run(out)
+    assert kept.rankings[0][0] == "101"
+    assert manifest["asked"] == {"retriever": "tiny_searches:Shared"}
+
+
+@pytest.mark.usefixtures("searches", "home")
+def test_a_function_will_do(run_json: RunJson, house_set: Path) -> None:
+    value = run_json("evaluate", "run", str(house_set), "--retriever", "tiny_searches:always_one")
+    assert value["report"]["name"] == "always_one"
+    assert value["report"]["overall"]["recall@10"]["mean"] == pytest.approx(1 / 3, abs=1e-6)
+    assert value["report"]["macro"]["recall@10"] == pytest.approx(1 / 4)
+
+
+@pytest.mark.usefixtures("searches", "home")
+@pytest.mark.parametrize(
+    ("spec", "code", "says"),
+    [
+        ("tiny_searches:Broken", 1, "! caused by KeyError: 'lost'"),
+        ("tiny_searches:Broken", 1, "failed on query 'q1'"),
+        ("tiny_searches:NoList", 1, "returned None; expected a list of ids"),
+        ("tiny_searches:SEARCHES", 2, "AttributeError"),
+        ("tiny_searches:Unmakeable", 2, "RuntimeError: no model"),
+        ("no_such_module:Search", 2, "ModuleNotFoundError"),
+        ("tiny_searches", 2, "is not module:name"),
+    ],
+)
+def test_a_retriever_that_fails_is_a_sentence(
+    run: Run, house_set: Path, spec: str, code: int, says: str
+) -> None:
+    result = run("evaluate", "run", str(house_set), "--retriever", spec)
+    assert result.exit_code == code
+    assert says in " ".join(result.stderr.split())
+
+
+@pytest.mark.usefixtures("home")
+def test_a_set_without_any_label_has_nothing_to_score(run: Run, house_set: Path) -> None:
+    (house_set / "queries.jsonl").write_text('{"query_id": "q", "text": "?", "relevant_ids": []}')
+    result = run("evaluate", "run", str(house_set))
+    assert result.exit_code == 1
+    assert "nothing to score" in result.stderr
+
+
+N = 40
+
+
+def keep_run(path: Path, name: str, found_at: Sequence[int], ids: Sequence[int] = ()) -> str:
+    """Write a run that finds the relevant memory of each query at a rank; 0 means not at all."""
+    numbers = list(ids) or list(range(len(found_at)))
+    rankings = [
+        tuple("hit" if rank == wanted else f"miss{rank}" for rank in range(1, 51))
+        for wanted in found_at
+    ]
+    run = RetrieverRun(
+        name=name,
+        k=10,
+        depth=50,
+        query_ids=tuple(f"q{i}" for i in numbers),
+        rankings=tuple(rankings),
+        top_scores=(None,) * len(rankings),
+        latency_ms=None,
+        build_ms=None,
+        index_bytes=None,
+        unstable_prefixes=0,
+    )
+    write_run(path, run, {})
+    return str(path)
+
+
+@pytest.fixture
+def queries(tmp_path: Path) -> Path:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    rows = [
+        {
+            "query_id": f"q{i}",
+            "text": "?",
+            "stratum": "even" if i % 2 == 0 else "odd",
+            "relevant_ids": ["hit"],
+        }
+        for i in range(N)
+    ]
+    rows.append({"query_id": "none", "text": "?", "relevant_ids": []})
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "queries.jsonl"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[str, str]:
+    """Ours finds every second one first and the rest nowhere; the baseline finds nothing."""
+    ours = keep_run(tmp_path / "ours.json", "ours", [1 - i % 2 for i in range(N)])
+    return ours, keep_run(tmp_path / "none.json", "none", [0] * N)
+
+
+def test_a_difference_is_shown_with_interval_p_holm_and_power(
+    run: Run, runs: tuple[str, str], queries: Path
+) -> None:
+    result = run("evaluate", "compare", *runs, "--queries", str(queries), "--metric", "recall@5")
+    assert result.exit_code == 0
+    title, _, header, overall, even, odd = result.stdout.splitlines()
+    assert title == "ours - none"
+    for word in ("difference", "95 % interval", "p", "Holm", "detectable", "won/lost/tied"):
+        assert word in header
+    assert overall.split()[:2] == ["recall@5", "+0.500"]
+    assert overall.split()[-2:] == ["20/0/20", "*"]
+    assert even.split() == [
+        "even", "+1.000", "[+1.000,", "+1.000]", "0.0001", "0.0002", "0.000", "20", "20/0/0", "*",
+    ]  # fmt: skip
+    assert odd.split()[:2] == ["odd", "+0.000"]
+    assert odd.split()[-1] == "0/0/20"
+
+
+def test_the_sign_is_that_of_the_first_run(
+    run_json: RunJson, runs: tuple[str, str], queries: Path
+) -> None:
+    ours, none = runs
+    arguments = ("--queries", str(queries.parent), "--metric", "mrr@50")
+    value = run_json("evaluate", "compare", ours, none, *arguments)
+    assert (value["ours"], value["baseline"]) == ("ours", "none")
+    assert (value["queries"], value["of"]) == (N, N)
+    overall = value["overall"]["mrr@50"]
+    assert (overall["mean"], overall["wins"]) == (0.5, 20)
+    assert 0.0 < overall["low"] < 0.5 < overall["high"] < 1.0
+    assert overall["minimum_detectable"] == pytest.approx(2.801585 * 0.506370 / N**0.5, abs=1e-4)
+    swapped = run_json("evaluate", "compare", none, ours, *arguments)["overall"]["mrr@50"]
+    assert (swapped["mean"], swapped["losses"]) == (-0.5, 20)
+
+
+def test_every_default_metric_is_compared(
+    run_json: RunJson, runs: tuple[str, str], queries: Path
+) -> None:
+    value = run_json("evaluate", "compare", *runs, "--queries", str(queries))
+    assert list(value["overall"]) == [
+        "recall@5", "recall@10", "all_relevant@10", "precision@5", "ndcg@10", "mrr@50", "map@50",
+    ]  # fmt: skip
+    assert set(value["strata"]) == {"even", "odd"}
+
+
+def test_queries_that_neither_was_asked_are_left_out_and_said(
+    run: Run, tmp_path: Path, queries: Path
+) -> None:
+    pair = [keep_run(tmp_path / f"{name}.json", name, [1, 2]) for name in ("a", "b")]
+    result = run("evaluate", "compare", *pair, "--queries", str(queries))
+    assert result.exit_code == 0
+    assert "! some_queries_not_asked: compared on 2 of 40" in result.stderr
+
+
+def test_runs_over_different_queries_are_refused(run: Run, tmp_path: Path, queries: Path) -> None:
+    a = keep_run(tmp_path / "a.json", "a", [1, 1, 1])
+    b = keep_run(tmp_path / "b.json", "b", [1, 1])
+    result = run("evaluate", "compare", a, b, "--queries", str(queries))
+    assert result.exit_code == 1
+    assert "1 labelled queries were asked of only one of 'a' and 'b'" in result.stderr
+    assert "['q2']" in result.stderr
+    other = keep_run(tmp_path / "c.json", "c", [1], ids=[900])
+    result = run("evaluate", "compare", other, other, "--queries", str(queries))
+    assert result.exit_code == 1
+    assert "are they runs of another set?" in result.stderr
+
+
+def test_files_that_are_missing_or_too_shallow_are_a_sentence(
+    run: Run, run_json: RunJson, runs: tuple[str, str], tmp_path: Path, queries: Path
+) -> None:
+    gone = str(tmp_path / "gone.json")
+    assert "no run file at" in run("evaluate", "compare", runs[0], gone, "--queries", gone).stderr
+    assert "no query file" in run("evaluate", "compare", *runs, "--queries", gone).stderr
+    deep = ("--metric", "recall@100")
+    value = run_json("evaluate", "compare", *runs, "--queries", str(queries), *deep, code=1)
+    assert "too shallow" in value["message"]
+
+
+COMMANDS = {"check", "run", "compare", "pool", "holes", "kappa"}
+
+
+@pytest.fixture
+def sets(tmp_path: Path) -> tuple[Path, Path]:
+    """A set that loads and one with two faults."""
+    for name, label in (("good", 1), ("broken", 9)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "corpus.jsonl").write_text('{"id": 1, "content": "The key."}\n')
+        rows = [
+            {"query_id": "q1", "text": "Key?", "stratum": "exact", "relevant_ids": [1]},
+            {"query_id": "q2", "text": "Key?", "stratum": "vague", "relevant_ids": [label]},
+            {"query_id": "q3", "text": "Boat?", "relevant_ids": []},
+        ]
+        (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with (tmp_path / "broken" / "queries.jsonl").open("a") as handle:
+        handle.write('{"query_id": "q4", "text": "Wh')
+    (tmp_path / "good" / "qrels.jsonl").write_text("q1 0 1 2\n")
+    return tmp_path / "good", tmp_path / "broken"
+
+
+def test_the_commands_of_the_group_are_these() -> None:
+    assert set(evaluate.commands) == COMMANDS
+
+
+def test_the_group_shows_how_to_begin_one_command_a_line(run: Run) -> None:
+    result = run("evaluate", "--help")
+    assert result.exit_code == 0
+    assert "\n  noctuary evaluate run SET --out ours.json " in result.output
+    assert "\\b" not in result.output
+    assert all(f"\n  noctuary evaluate {name} " in result.output for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_teaches_with_an_example_and_takes_json(run: Run, command: str) -> None:
+    result = run("evaluate", command, "--help")
+    assert result.exit_code == 0
+    assert f"\n  noctuary evaluate {command} " in result.output
+    assert "--json" in result.output
+    options = [p for p in evaluate.commands[command].params if isinstance(p, click.Option)]
+    assert all(option.help for option in options)
+
+
+def test_a_line_says_what_a_set_holds(run: Run, sets: tuple[Path, Path]) -> None:
+    result = run("evaluate", "check", str(sets[0]))
+    assert result.exit_code == 0
+    said = " ".join(result.stdout.split())
+    assert said == "good ok 1 memories 2 queries in 2 strata 1 unanswerable 1 judgements"
+
+
+def test_a_set_that_cannot_load_is_named_with_its_lines_and_others_are_checked(
+    run: Run, sets: tuple[Path, Path]
+) -> None:
+    good, broken = sets
+    result = run("evaluate", "check", str(broken), str(good))
+    assert result.exit_code == 1
+    assert f"broken  FAIL  {broken / 'queries.jsonl'} has 2 faults:" in result.stdout
+    assert "line 2: query 'q2' names ids that the corpus lacks: ['9']" in result.stdout
+    assert "line 4: half-written or not JSON" in result.stdout
+    assert "good    ok " in result.stdout
+
+
+def test_a_folder_that_is_no_set_is_a_sentence(run: Run, tmp_path: Path) -> None:
+    result = run("evaluate", "check", str(tmp_path), str(tmp_path / "gone"))
+    assert result.exit_code == 1
+    assert "is not a labelled set: it lacks corpus.jsonl.gz" in result.stdout
+    assert "gone is not a folder" in result.stdout
+
+
+def test_check_as_json(run_json: RunJson, sets: tuple[Path, Path]) -> None:
+    good, broken = run_json("evaluate", "check", *map(str, sets), code=1)["sets"]
+    assert good == {
+        "name": "good",
+        "memories": 1,
+        "queries": 2,
+        "strata": {"exact": 1, "vague": 1},
+        "unanswerable": 1,
+        "judgements": 1,
+    }
+    assert broken["error"] == "QueryFileError"
+    assert [(f["line"], f["kind"]) for f in broken["faults"]] == [
+        (2, "unknown_label"),
+        (4, "half_written_line"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check",),
+        ("run",),
+        ("run", "set", "-k", "0"),
+        ("run", "set", "--limit", "0"),
+        ("run", "set", "--metric", "recall"),
+        ("run", "set", "--metric", "accuracy@5"),
+        ("run", "set", "--retriever", "a:b", "--store", "house"),
+        ("run", "set", "--retriever", "a:b", "--in-wing"),
+        ("compare", "a.json", "b.json"),
+        ("pool", "a.json"),
+        ("holes", "a.json"),
+        ("holes", "--judged", "q.jsonl"),
+        ("kappa", "a.jsonl"),
+        ("kappa", "a.jsonl", "b.jsonl", "--threshold", "high"),
+    ],
+)
+def test_a_wrong_call_is_exit_code_2_and_a_sentence(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run("evaluate", *arguments)
+    assert result.exit_code == 2
+    assert "Error: " in result.output
+
+
+def keep_judged(path: Path, name: str, rankings: Sequence[str], depth: int = 3) -> str:
+    """Write a run over q1, q2, ... whose rankings are spelled letter by letter."""
+    run = RetrieverRun(
+        name=name,
+        k=depth,
+        depth=depth,
+        query_ids=tuple(f"q{i}" for i in range(1, len(rankings) + 1)),
+        rankings=tuple(tuple(ranking) for ranking in rankings),
+        top_scores=(None,) * len(rankings),
+        latency_ms=None,
+        build_ms=None,
+        index_bytes=None,
+        unstable_prefixes=0,
+    )
+    write_run(path, run, {})
+    return str(path)
+
+
+@pytest.fixture
+def runs_of_two(tmp_path: Path) -> tuple[str, str]:
+    return (
+        keep_judged(tmp_path / "fts.json", "fts", ["ab", "x"]),
+        keep_judged(tmp_path / "ours.json.gz", "ours", ["bc", ""]),
+    )
+
+
+def qrels(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+def test_kappa_says_over_what_and_what_did_not_count(
+    run: Run, run_json: RunJson, tmp_path: Path
+) -> None:
+    a = qrels(tmp_path / "a", "q1 0 1 3\nq1 0 2 0\nq2 0 1 2\nq2 0 4 0\nq3 0 9 1\n")
+    b = qrels(tmp_path / "b", "q1 0 1 2\nq1 0 2 0\nq2 0 1 0\nq2 0 4 1\n")
+    result = run("evaluate", "kappa", a, b, "--threshold", "2")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("kappa 0.500 [")
+    assert " over 4 pairs of 2 queries\n" in result.stdout
+    assert "observed agreement 0.750, expected by chance 0.500" in result.stdout
+    assert "not counted: 1 in A, 0 in B" in result.stdout
+    value = run_json("evaluate", "kappa", a, b)
+    assert value["kappa"] == pytest.approx((1 / 4 - 5 / 16) / (11 / 16))
+    assert (value["n_pairs"], value["is_degenerate"]) == (4, False)
+
+
+def test_files_without_zeros_are_called_degenerate(run: Run, tmp_path: Path) -> None:
+    file = qrels(tmp_path / "a", '{"query_id": "q1", "relevant_ids": [1, 2]}\n')
+    result = run("evaluate", "kappa", file, file)
+    assert result.exit_code == 0
+    assert "kappa 1.000 over 2 pairs" in result.stdout
+    assert "! degenerate: " in result.stderr
+
+
+def test_judgements_that_cannot_be_compared_are_a_sentence(
+    run: Run, run_json: RunJson, tmp_path: Path
+) -> None:
+    a, b = qrels(tmp_path / "a", "q1 0 1 1\n"), qrels(tmp_path / "b", "q1 0 2 1\n")
+    result = run("evaluate", "kappa", a, b)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("noctuary: no pair of query and memory is judged in both")
+    bad = qrels(tmp_path / "bad", "q1 0 1\n")
+    assert "line 1: found 3 fields" in run_json("evaluate", "kappa", a, bad, code=1)["message"]
+    assert "no file of judgements" in run("evaluate", "kappa", a, str(tmp_path / "no")).stderr
+
+
+def test_a_pool_waits_for_judgements_and_becomes_a_qrels_file(
+    run: Run, runs_of_two: tuple[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "judge.jsonl"
+    result = run("evaluate", "pool", *runs_of_two, "-k", "2", "--out", str(out))
+    assert result.exit_code == 0
+    assert "4 pairs of 2 queries to judge, from the first 2 of 2 runs" in result.stdout
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert lines == [
+        {"query_id": "q1", "grades": {"a": None, "b": None, "c": None}},
+        {"query_id": "q2", "grades": {"x": None}},
+    ]
+    out.write_text(out.read_text().replace("null", "0"))
+    assert read_qrels(out) == {"q1": {"a": 0, "b": 0, "c": 0}, "q2": {"x": 0}}
+
+
+def test_a_pool_that_nobody_judged_is_refused_as_judgements(
+    run: Run, runs_of_two: tuple[str, str], tmp_path: Path
+) -> None:
+    out = str(tmp_path / "judge.jsonl")
+    run("evaluate", "pool", *runs_of_two, "-k", "1", "--out", out)
+    result = run("evaluate", "holes", *runs_of_two, "--judged", out, "-k", "1")
+    assert result.exit_code == 1
+    assert "grades must be integers >= 0 of ids, found ['a: None', 'b: None']" in result.stderr
+
+
+def test_who_found_what_is_written_only_when_asked(
+    run_json: RunJson, runs_of_two: tuple[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / "judge.jsonl"
+    value = run_json("evaluate", "pool", *runs_of_two, "-k", "1", "--out", str(out), "--found-by")
+    assert value == {"k": 1, "runs": 2, "queries": 2, "pairs": 3}
+    first = json.loads(out.read_text().splitlines()[0])
+    assert first["found_by"] == {"a": ["fts"], "b": ["ours"]}
+
+
+def test_runs_of_one_name_cannot_be_told_apart_in_a_pool(
+    run: Run, runs_of_two: tuple[str, str], tmp_path: Path
+) -> None:
+    result = run(
+        "evaluate", "pool", runs_of_two[0], runs_of_two[0], "-k", "1", "--out", str(tmp_path / "o")
+    )
+    assert result.exit_code == 1
+    assert "names of their own" in result.stderr
+    assert not (tmp_path / "o").exists()
+
+
+def test_holes_are_a_line_per_run(
+    run: Run, run_json: RunJson, runs_of_two: tuple[str, str], tmp_path: Path
+) -> None:
+    judged = qrels(tmp_path / "qrels", "q1 0 a 1\nq1 0 b 0\nq2 0 x 1\n")
+    result = run("evaluate", "holes", *runs_of_two, "--judged", judged, "-k", "2")
+    assert result.exit_code == 0
+    header, fts, ours = (line.split() for line in result.stdout.splitlines())
+    assert header == ["run", "unjudged@2", "ids", "queries"]
+    assert fts == ["fts", "0.000", "[0.000,", "0.000]", "0", "2"]
+    assert (ours[:2], ours[-2:]) == (["ours", "0.250"], ["1", "2"])
+    value = run_json("evaluate", "holes", *runs_of_two, "--judged", judged, "-k", "2")
+    assert value["runs"][1]["per_query"] == {"q1": 0.5, "q2": 0.0}
+    assert value["runs"][1]["n_unjudged"] == 1
+
+
+def test_queries_that_nobody_judged_are_said(
+    run: Run, runs_of_two: tuple[str, str], tmp_path: Path
+) -> None:
+    judged = qrels(tmp_path / "qrels", "q1 0 a 1\n")
+    result = run("evaluate", "holes", runs_of_two[0], "--judged", judged, "-k", "2")
+    assert "! fts: 1 queries have no judgement at all" in result.stderr
+    nothing = qrels(tmp_path / "other", "q9 0 a 1\n")
+    result = run("evaluate", "holes", runs_of_two[0], "--judged", nothing, "-k", "2")
+    assert result.stdout.splitlines()[1].split() == ["fts", "-", "-", "0", "0"]
+
+
+@pytest.mark.parametrize("command", ["pool", "holes"])
+def test_a_run_that_is_too_shallow_or_no_run_is_a_sentence(
+    run: Run, runs_of_two: tuple[str, str], tmp_path: Path, command: str
+) -> None:
+    judged = qrels(tmp_path / "qrels", "q1 0 a 1\n")
+    rest = ["--out", str(tmp_path / "o")] if command == "pool" else ["--judged", judged]
+    result = run("evaluate", command, runs_of_two[0], *rest)
+    assert result.exit_code == 1
+    assert "is a run of depth 3; -k 10 looks deeper" in result.stderr
+    result = run("evaluate", command, judged, "-k", "1", *rest)
+    assert result.exit_code == 1
+    assert "holds no run" in result.stderr

@@ -1,0 +1,238 @@
+"""What only asks memory is no memory: the rule, and what the night does with such a turn."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noctuary.context.inject import ECHO_BYTES, MAX_BLOCK_CHARS, inject
+from noctuary.core.types import UNDATED_US
+from noctuary.recall.result import RecalledMemory, RecallResult
+from noctuary.sources.echo import CLOCK_OFFSET_US
+from noctuary.sources.injected import NOTE, hash_exact, hash_words, is_lookup, words_of
+from tests.support.injections import INJECTED_US, answer, guard_of, memory, put_in_prompt, row
+
+KEY = "The spare key hangs in the pantry, left of the door."
+TURN = "Mira: The boiler shows error F22 again, the pressure is low."
+
+
+def rows_of(store: Path) -> list[dict[str, Any]]:
+    with closing(sqlite3.connect(store / "injected.sqlite")) as record:
+        record.row_factory = sqlite3.Row
+        return [dict(row) for row in record.execute("SELECT * FROM injected ORDER BY kind")]
+
+
+def test_a_result_and_its_json_give_one_block(tmp_path: Path) -> None:
+    one = RecalledMemory(
+        id=17,
+        content=KEY,
+        category="facts",
+        tags=(),
+        importance=0.5,
+        created_at=datetime(2026, 3, 1, tzinfo=UTC),
+        wing=None,
+        room=None,
+        session_id=None,
+        user=None,
+        final_score=1.0,
+        relevance=1.0,
+    )
+    result = RecallResult("where is the key?", (one,), store=str(tmp_path))
+    done = inject(result)
+    assert done == inject(result.to_json())
+    assert done.text.splitlines()[1:3] == [NOTE, f"- [17] 2026-03-01: {KEY}"]
+    assert done[1:] == (1, 0, None)
+
+
+def test_a_memory_below_the_bar_stays_out_and_all_do_where_the_answer_abstains(
+    tmp_path: Path,
+) -> None:
+    found = answer(tmp_path, memory(17, KEY, support=0.6), memory(18, TURN, support=0.4))
+    judged = {"abstain": False, "bar": 0.5}
+    done = inject({**found, "answerability": judged})
+    assert (done.memories, done.left_out) == (1, 0)
+    assert "[17]" in done.text
+    assert "[18]" not in done.text
+    assert hash_words(words_of(TURN)) not in {row["text_hash"] for row in rows_of(tmp_path)}
+    assert inject({**found, "answerability": {**judged, "abstain": True}}).text == ""
+    assert inject(found).memories == 2
+
+
+def test_the_record_has_hashes_and_no_text(tmp_path: Path) -> None:
+    before = time.time_ns() // 1000
+    query = "where exactly is the spare key to the shed?"
+    found = answer(
+        tmp_path, memory(17, KEY, user="ana"), memory("t9", TURN, session_id="s"), query=query
+    )
+    assert inject(found).warning is None
+    rows = rows_of(tmp_path)
+    assert [row["kind"] for row in rows] == ["asked", "block", "line", "line", "line", "lookup"]
+    hashes = {row["text_hash"]: row for row in rows}
+    assert hashes.keys() == {
+        hash_words(words_of(text))
+        for text in (KEY, TURN, TURN.removeprefix("Mira: "), f"{KEY} {TURN}", query)
+    }
+    key = hashes[hash_words(words_of(KEY))]
+    assert (key["memory_hash"], key["user_hash"]) == (hash_exact("17"), hash_exact("ana"))
+    assert hashes[hash_words(words_of(TURN))]["user_hash"] == b""
+    assert before <= key["first_us"] == key["last_us"] <= time.time_ns() // 1000
+    stored = b"".join(p.read_bytes() for p in tmp_path.iterdir())
+    for text in ("pantry", "boiler", "spare", "ana", "t9"):
+        assert text.encode() not in stored
+
+
+@pytest.mark.parametrize(
+    ("query", "session", "kept"),
+    [
+        ("what did the boiler show when Mira looked at it?", "s", True),
+        ("what did the boiler show when Mira looked at it?", None, False),
+        ("is the boiler's password: Xk9#mPq2vL8wRt5z still right?", "s", False),
+    ],
+)
+def test_a_question_is_recorded_where_turns_are_and_it_is_no_secret(
+    tmp_path: Path, query: str, session: str | None, kept: bool
+) -> None:
+    inject(answer(tmp_path, memory("t9", TURN, session_id=session), query=query))
+    assert ("asked" in {row["kind"] for row in rows_of(tmp_path)}) is kept
+
+
+def test_injecting_again_adds_no_row_and_moves_the_last_time(tmp_path: Path) -> None:
+    found = answer(tmp_path, memory(17, KEY))
+    inject(found)
+    (first,) = rows_of(tmp_path)
+    inject(found)
+    (second,) = rows_of(tmp_path)
+    assert second["first_us"] == first["first_us"]
+    assert second["last_us"] > first["last_us"]
+
+
+def test_short_texts_are_recorded_as_such_and_with_their_id_and_day(tmp_path: Path) -> None:
+    short = "Thanks, that was really helpful!"
+    assert len(short.replace(" ", "")) <= ECHO_BYTES
+    inject(answer(tmp_path, memory(1, short), memory(2, "Bye now."), query="hm"))
+    assert {(row["kind"], row["text_hash"]) for row in rows_of(tmp_path)} == {
+        ("block", hash_words(words_of(f"{short} Bye now."))),
+        ("short", hash_words(words_of(short))),
+        ("short", hash_words(words_of("Bye now."))),
+        ("line", hash_words(words_of(f"[1] 2026-03-01: {short}"))),
+        ("line", hash_words(words_of("[2] 2026-03-01: Bye now."))),
+    }
+
+
+def test_nothing_found_is_nothing_to_inject(tmp_path: Path) -> None:
+    assert inject(answer(tmp_path, query=KEY)) == ("", 0, 0, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_off_the_record_leaves_no_trace(tmp_path: Path) -> None:
+    assert inject(answer(tmp_path, memory(17, KEY)), on_record=False).memories == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_does_not_fit_is_left_out_and_not_recorded(tmp_path: Path) -> None:
+    memories = [memory(i, f"memory number {i} says {'word ' * 250}") for i in range(20)]
+    done = inject(answer(tmp_path, *memories))
+    assert 0 < done.memories < 20
+    assert done.memories + done.left_out == 20
+    assert len(done.text) <= MAX_BLOCK_CHARS
+    lines = [row for row in rows_of(tmp_path) if row["kind"] == "line"]
+    assert len(lines) == done.memories
+    assert inject(answer(tmp_path, *memories), max_chars=100) == ("", 0, 20, None)
+
+
+@pytest.mark.parametrize("store", [None, "/dev/null/no", "gone"])
+def test_a_record_that_cannot_be_written_is_a_warning(tmp_path: Path, store: str | None) -> None:
+    found = answer(tmp_path, memory(17, KEY))
+    found["store"] = None if store is None else str(tmp_path / store)
+    done = inject(found)
+    assert KEY in done.text
+    assert done.warning is not None
+    assert done.warning.startswith("this injection was not logged: ")
+
+
+def test_a_lone_surrogate_is_no_obstacle(tmp_path: Path) -> None:
+    done = inject(answer(tmp_path, memory("a\ud800", KEY + "\ud800", user="\ud800")))
+    assert done.warning is None
+    assert len(rows_of(tmp_path)) == 1
+
+
+SECRET = "AKIA" + "Q7ZV3M5RT2XW9KDB"
+ASKED = "Where does the spare key hang?"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "is_one"),
+    [
+        (ASKED, True),
+        ("Where is the key? And where is the *ladder*?", True),
+        ("钥匙在哪里？", True),
+        ("spare key pantry", True),
+        ("spare key cellar", False),
+        ("We moved. Where is the spare key?", False),
+        ("Where is the spare key? It is not in the pantry.", False),
+        ("The spare key. Where is it?", True),
+        ("Ana has the spare key now.", False),
+        ("", False),
+        ("...", False),
+        ("?", True),
+    ],
+)
+def test_a_prompt_that_tells_nothing_is_a_lookup(prompt: str, is_one: bool) -> None:
+    assert is_lookup(prompt, [KEY]) is is_one
+
+
+def is_set_aside(store: Path, text: str, exported: bool = False, **fields: Any) -> bool:
+    record = row(f"User: {text}", is_turn=True, session_id="s", **fields)
+    before = {record.memory_id: hash_exact(record.content)} if exported else {}
+    found = guard_of(store, before).judge(record)
+    assert found.text in (None, record.content)
+    return found.text is None
+
+
+def test_the_turn_of_a_lookup_is_set_aside(tmp_path: Path) -> None:
+    put_in_prompt(tmp_path, memory(17, KEY), query=ASKED)
+    assert is_set_aside(tmp_path, ASKED)
+    assert is_set_aside(tmp_path, f"> {ASKED.upper()}")
+    assert is_set_aside(tmp_path, ASKED, created_at_us=UNDATED_US)
+    assert not is_set_aside(tmp_path, f"{ASKED} Ana has it.")
+    assert not is_set_aside(tmp_path, "Where does the other key hang?")
+
+
+def test_it_stays_where_it_was_before(tmp_path: Path) -> None:
+    put_in_prompt(tmp_path, memory(17, KEY), query=ASKED)
+    assert not is_set_aside(tmp_path, ASKED, exported=True)
+    long_ago = INJECTED_US - CLOCK_OFFSET_US - 1
+    assert not is_set_aside(tmp_path, ASKED, created_at_us=long_ago)
+    assert is_set_aside(tmp_path, ASKED, created_at_us=long_ago + 1)
+
+
+def test_a_stored_question_that_is_no_turn_stays(tmp_path: Path) -> None:
+    put_in_prompt(tmp_path, memory(17, KEY), query=ASKED)
+    assert guard_of(tmp_path).judge(row(ASKED)).text == ASKED
+
+
+def test_what_found_nothing_is_a_lookup_too(tmp_path: Path) -> None:
+    done = inject(answer(tmp_path, query=ASKED))
+    assert done == ("", 0, 0, None)
+    assert is_set_aside(tmp_path, ASKED, created_at_us=UNDATED_US)
+    inject(answer(tmp_path, query="boiler pressure"))
+    assert not is_set_aside(tmp_path, "boiler pressure", created_at_us=UNDATED_US)
+
+
+def test_nothing_of_it_is_on_record_where_nothing_is_to_be(tmp_path: Path) -> None:
+    inject(answer(tmp_path, query=ASKED), on_record=False)
+    inject(answer(tmp_path, query=f"Is {SECRET} still valid?"))
+    assert not (tmp_path / "injected.sqlite").exists()
+
+
+def test_the_record_keeps_what_still_sets_a_turn_aside(tmp_path: Path) -> None:
+    put_in_prompt(tmp_path, memory(17, KEY), query=ASKED)
+    guard = guard_of(tmp_path)
+    guard.judge(row(f"User: {ASKED}", is_turn=True, session_id="s"))
+    assert guard.used == {hash_words(words_of(ASKED))}

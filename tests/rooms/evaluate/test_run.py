@@ -1,0 +1,635 @@
+from __future__ import annotations
+
+import gzip
+import json
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ir_measures
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ir_measures import Judged
+
+from noctuary.core.errors import SourceFormatError, SourceMissingError
+from noctuary.evaluate import run as manifest
+from noctuary.evaluate.labels import Query
+from noctuary.evaluate.run import (
+    RetrievalError,
+    Run,
+    RunPlan,
+    asker_of,
+    build_pool,
+    describe_code,
+    describe_run,
+    index_builder_of,
+    index_bytes_of,
+    library_versions,
+    read_answer,
+    read_run,
+    retriever_name,
+    run_retriever,
+    unjudged_at_k,
+    write_run,
+)
+
+
+def query(number: int, *relevant: str, stratum: str = "a") -> Query:
+    return Query(f"q{number}", f"text {number}", stratum, relevant)
+
+
+QUERIES = [query(n, "a") for n in (1, 2, 3)]
+
+
+class TickingClock:
+    """A clock that only moves when the retriever under test moves it."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class Recorder:
+    """Answers from a table of (text, k), remembers every call, and takes a given time for each."""
+
+    def __init__(self, clock: TickingClock, took_ms: Mapping[int, Sequence[int]]) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self._clock = clock
+        self._took_ms = {k: iter(times) for k, times in took_ms.items()}
+
+    def retrieve(self, query: str, k: int) -> list[str]:
+        self.calls.append((query, k))
+        self._clock.now_ns += next(self._took_ms[k]) * 10**6
+        return [f"m{rank}" for rank in range(k)]
+
+
+def test_only_the_call_at_k_is_timed_and_the_warm_up_is_not() -> None:
+    clock = TickingClock()
+    recorder = Recorder(clock, {2: [900, 900, 1, 2, 3], 4: [5000, 5000, 5000]})
+    run = run_retriever(recorder, QUERIES, RunPlan(k=2, depth=4, warm_up=2), clock=clock)
+    assert recorder.calls[:2] == [("text 1", 2), ("text 2", 2)]
+    assert recorder.calls[2:] == [(f"text {n}", k) for n in (1, 2, 3) for k in (2, 4)]
+    assert run.latency_ms == (1.0, 2.0, 3.0)
+    assert run.query_ids == ("q1", "q2", "q3")
+    assert run.rankings == (("m0", "m1", "m2", "m3"),) * 3
+    assert (run.name, run.k, run.depth) == ("Recorder", 2, 4)
+    assert (run.build_ms, run.index_bytes, run.unstable_prefixes) == (None, None, 0)
+    assert run.top_scores == (None, None, None)
+
+
+def test_without_a_deeper_list_there_is_one_call_per_query() -> None:
+    clock = TickingClock()
+    recorder = Recorder(clock, {3: [1, 1, 1]})
+    run_retriever(recorder, QUERIES, RunPlan(k=3, depth=3, warm_up=0), clock=clock)
+    assert recorder.calls == [(f"text {n}", 3) for n in (1, 2, 3)]
+
+
+def test_an_untimed_run_asks_once_at_depth_and_says_so() -> None:
+    clock = TickingClock()
+    recorder = Recorder(clock, {4: [1, 1, 1]})
+    plan = RunPlan(k=2, depth=4, warm_up=2, timed=False)
+    run = run_retriever(recorder, QUERIES, plan, clock=clock)
+    assert recorder.calls == [(f"text {n}", 4) for n in (1, 2, 3)]
+    assert run.latency_ms is None
+    assert (run.k, run.depth) == (4, 4)
+
+
+def from_lists(lists: Mapping[int, Sequence[int | str]]) -> Run:
+    """Ask one query; the answer depends on the depth alone."""
+    return run_retriever(lambda text, k: lists[k], QUERIES[:1], RunPlan(k=2, depth=5, warm_up=0))
+
+
+def test_the_first_k_are_those_of_the_list_at_k_continued_by_what_it_lacks() -> None:
+    run = from_lists({2: ["a", "b"], 5: ["c", "a", "d", "b", "e"]})
+    assert run.rankings == (("a", "b", "c", "d", "e"),)
+    assert run.unstable_prefixes == 1
+
+
+def test_a_stable_deeper_list_is_taken_as_it_is_repeats_and_all() -> None:
+    run = from_lists({2: ["a", "b"], 5: ["a", "b", "a", "c", "c"]})
+    assert run.rankings == (("a", "b", "a", "c", "c"),)
+    assert run.unstable_prefixes == 0
+
+
+def test_a_list_shorter_than_k_is_not_continued_into_ranks_that_its_user_never_saw() -> None:
+    run = from_lists({2: ["a"], 5: ["b", "a", "c"]})
+    assert run.rankings == (("a",),)
+    assert run.unstable_prefixes == 1
+
+
+def test_results_beyond_the_depth_are_ignored() -> None:
+    run = from_lists({2: ["a", "b", "x"], 5: list("abcdefgh")})
+    assert run.rankings == (("a", "b", "c", "d", "e"),)
+    assert run.unstable_prefixes == 0
+
+
+def test_ids_become_text() -> None:
+    run = from_lists({2: [1, "2"], 5: [1, 2, 3]})
+    assert run.rankings == (("1", "2", "3"),)
+
+
+class Index:
+    """Everything optional: a name, an index with a size, hits with scores."""
+
+    name = "index"
+
+    def __init__(self, clock: TickingClock) -> None:
+        self._clock = clock
+        self._rows: list[Mapping[str, Any]] = []
+
+    def build_index(self, corpus: Sequence[Mapping[str, Any]]) -> None:
+        self._clock.now_ns += 40 * 10**6
+        self._rows = list(corpus)
+
+    def index_size_bytes(self) -> int:
+        return 100 * len(self._rows)
+
+    def retrieve(self, query: str, k: int) -> list[str]:
+        raise AssertionError("retrieve_hits comes first")
+
+    def retrieve_hits(self, query: Query, k: int) -> list[tuple[int, float]]:
+        self._clock.now_ns += 10**6
+        wing = [row for row in self._rows if row["wing"] == query.wing]
+        return [(row["id"], 1.0 / rank) for rank, row in enumerate(wing, 2)][:k]
+
+
+CORPUS = [{"id": 1, "wing": "home"}, {"id": 2, "wing": "work"}, {"id": 3, "wing": "home"}]
+
+
+def test_the_index_is_built_once_timed_apart_and_its_size_is_read_afterwards() -> None:
+    clock = TickingClock()
+    asked = [replace(query(1), wing="home"), replace(query(2), wing="away")]
+    plan = RunPlan(k=2, depth=2)
+    run = run_retriever(Index(clock), asked, plan, corpus=CORPUS, clock=clock)
+    assert run.name == "index"
+    assert (run.build_ms, run.index_bytes) == (40.0, 300)
+    assert run.latency_ms == (1.0, 1.0)
+    assert run.rankings == (("1", "3"), ())
+    assert run.top_scores == (0.5, None)
+
+
+def test_without_a_corpus_no_index_is_built() -> None:
+    clock = TickingClock()
+    run = run_retriever(Index(clock), QUERIES, RunPlan(), clock=clock, name="renamed")
+    assert (run.name, run.build_ms, run.index_bytes) == ("renamed", None, 0)
+
+
+def test_progress_hears_of_every_query() -> None:
+    heard: list[tuple[str, int, int]] = []
+
+    class Listener:
+        def update(self, task: str, done: int, total: int) -> None:
+            heard.append((task, done, total))
+
+    run_retriever(lambda text, k: ["a"], QUERIES, progress=Listener())
+    assert heard == [("evaluate", n, 3) for n in (1, 2, 3)]
+
+
+def test_a_retriever_that_raises_is_named_with_the_query_id_and_never_its_text() -> None:
+    def fails(text: str, k: int) -> list[str]:
+        if text == "text 2":
+            raise KeyError(text)
+        return []
+
+    with pytest.raises(RetrievalError) as caught:
+        run_retriever(fails, QUERIES, RunPlan(k=5, warm_up=0))
+    assert str(caught.value) == "retriever 'fails' failed on query 'q2' at k=5: KeyError"
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_an_index_that_cannot_be_built_is_named() -> None:
+    class Broken(Index):
+        def build_index(self, corpus: Sequence[Mapping[str, Any]]) -> None:
+            raise OSError("disk full")
+
+    with pytest.raises(RetrievalError, match="'index' failed to build its index: OSError"):
+        run_retriever(Broken(TickingClock()), QUERIES, corpus=CORPUS)
+
+
+def test_a_wrong_answer_names_the_retriever() -> None:
+    none: Any = None
+    with pytest.raises(TypeError, match="'bad arm' returned None"):
+        run_retriever(lambda text, k: none, QUERIES, name="bad arm")
+
+
+def test_no_query_and_repeated_ids_are_errors() -> None:
+    with pytest.raises(ValueError, match="there is no query to ask"):
+        run_retriever(lambda text, k: [], [])
+    repeated = [query(n) for n in range(12)] * 2
+    with pytest.raises(ValueError, match="12 query ids repeat") as caught:
+        run_retriever(lambda text, k: [], repeated)
+    assert "'q9'" in str(caught.value)
+    assert "'q10'" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("k", "depth", "warm_up"), [(0, 5, 0), (6, 5, 0), (1, 1, -1)])
+def test_a_plan_checks_its_numbers(k: int, depth: int, warm_up: int) -> None:
+    with pytest.raises(ValueError, match=r"1 <= k <= depth|starts at 0"):
+        RunPlan(k=k, depth=depth, warm_up=warm_up)
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+ids = st.text(max_size=8)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    query_ids = draw(st.lists(ids, max_size=5, unique=True))
+    n = len(query_ids)
+
+    def each(values: st.SearchStrategy[Any]) -> tuple[Any, ...]:
+        return tuple(draw(st.lists(values, min_size=n, max_size=n)))
+
+    return Run(
+        name=draw(ids),
+        k=draw(st.integers(1, 50)),
+        depth=draw(st.integers(1, 50)),
+        query_ids=tuple(query_ids),
+        rankings=each(st.lists(ids, max_size=4).map(tuple)),
+        top_scores=each(st.none() | finite),
+        latency_ms=each(finite) if draw(st.booleans()) else None,
+        build_ms=draw(st.none() | finite),
+        index_bytes=draw(st.none() | st.integers(0, 2**60)),
+        unstable_prefixes=draw(st.integers(0, 5)),
+    )
+
+
+@given(run=runs())
+def test_a_run_survives_json(run: Run) -> None:
+    text = json.dumps(run.to_json(), allow_nan=False)
+    assert Run.from_json(json.loads(text)) == run
+
+
+WHOLE = Run("r", 1, 2, ("q1", "q2"), (("a", "b"), ()), (0.5, None), (1.0, 2.0), 3.0, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("name", None, "name of a run must be str"),
+        ("k", "1", "k of a run must be int"),
+        ("k", True, "k of a run must be int"),
+        ("query_ids", None, "query_ids of a run must hold"),
+        ("query_ids", ["q1", 2], "query_ids of a run must hold"),
+        ("query_ids", ["q1", "q1"], "1 query ids repeat"),
+        ("rankings", [["a"]], "2 queries, 1 rankings"),
+        ("rankings", ["ab", "c"], "rankings of a run must hold"),
+        ("top_scores", [0.5], "1 top scores"),
+        ("top_scores", [0.5, "0.5"], "top_scores of a run must hold finite numbers"),
+        ("top_scores", [0.5, float("nan")], "top_scores of a run must hold finite numbers"),
+        ("latency_ms", [1.0], "1 times"),
+        ("latency_ms", [1.0, None], "latency_ms of a run must hold a number"),
+        ("build_ms", "1", "build_ms of a run must hold finite numbers"),
+        ("index_bytes", 1.5, "index_bytes of a run must be int"),
+        ("unstable_prefixes", None, "unstable_prefixes of a run must be int"),
+    ],
+)
+def test_a_damaged_run_is_refused_with_the_key(key: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Run.from_json({**WHOLE.to_json(), key: value})
+
+
+def test_what_is_no_object_is_no_run() -> None:
+    with pytest.raises(ValueError, match="a run is a JSON object, found list"):
+        Run.from_json([])
+
+
+RUN = Run("arm", 1, 2, ("q1", "q2"), (("a", "ü"), ()), (0.1, None), (1.5, 2.5), 3.0, 4, 1)
+MANIFEST = {"commit": "abc", "seed": 7, "libraries": {"python": "3.11"}}
+
+
+@pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
+def test_a_run_and_its_manifest_survive_a_file(tmp_path: Path, name: str) -> None:
+    write_run(tmp_path / name, RUN, MANIFEST)
+    assert read_run(tmp_path / name) == (RUN, MANIFEST)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_the_file_is_one_json_object_that_says_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "run.json.gz"
+    write_run(path, RUN, MANIFEST)
+    found = json.loads(gzip.decompress(path.read_bytes()))
+    assert found == {
+        "kind": "run",
+        "schema_version": 1,
+        "manifest": MANIFEST,
+        "run": json.loads(json.dumps(RUN.to_json())),
+    }
+
+
+@pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
+def test_equal_content_gives_equal_bytes_whatever_the_name_the_time_or_the_order(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path / name, RUN, MANIFEST)
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    other = tmp_path / f"other-{name}"
+    write_run(other, RUN, dict(reversed(MANIFEST.items())))
+    assert other.read_bytes() == (tmp_path / name).read_bytes()
+    write_run(other, replace(RUN, name="another"), MANIFEST)
+    assert other.read_bytes() != (tmp_path / name).read_bytes()
+
+
+def test_every_cut_of_a_file_is_refused_by_name(tmp_path: Path) -> None:
+    for name in ("run.json", "run.json.gz"):
+        path = tmp_path / name
+        write_run(path, RUN, MANIFEST)
+        whole = path.read_bytes()
+        for size in range(len(whole)):
+            path.write_bytes(whole[:size])
+            with pytest.raises(SourceFormatError, match=name):
+                read_run(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "expected a JSON object, found list"),
+        ('{"kind": "report", "schema_version": 1}', "found 'report' of 1"),
+        ('{"kind": "run", "schema_version": 2}', "found 'run' of 2"),
+        ('{"kind": "run", "schema_version": 1}', "expected a manifest object, found NoneType"),
+        ('{"kind": "run", "schema_version": 1, "manifest": {}}', "a run is a JSON object"),
+    ],
+)
+def test_another_kind_of_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SourceFormatError, match=message):
+        read_run(path)
+
+
+def test_bytes_that_are_no_utf8_or_no_gzip_are_refused(tmp_path: Path) -> None:
+    for name in ("x.json", "x.json.gz"):
+        (tmp_path / name).write_bytes(b"\xff\xfe\x00")
+        with pytest.raises(SourceFormatError, match=f"{name} holds no run"):
+            read_run(tmp_path / name)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceMissingError, match=r"no run file at .*absent\.json"):
+        read_run(tmp_path / "absent.json")
+
+
+def git(directory: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.invalid")
+    settings = (*identity, "-c", "commit.gpgsign=false")
+    done = subprocess.run(
+        ["git", "-C", str(directory), *settings, *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    """A tracked file in a repository of its own."""
+    path = tmp_path / "module.py"
+    path.write_text("x = 1\n", encoding="utf-8")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "module.py")
+    git(tmp_path, "commit", "--quiet", "--message", "first")
+    return path
+
+
+def test_the_commit_is_that_of_the_checkout_and_a_change_makes_it_dirty(module: Path) -> None:
+    commit = git(module.parent, "rev-parse", "HEAD")
+    assert describe_code(module) == {"commit": commit, "dirty": False}
+    module.write_text("x = 2\n", encoding="utf-8")
+    assert describe_code(module) == {"commit": commit, "dirty": True}
+
+
+def test_a_copy_installed_inside_a_foreign_repository_has_no_commit(module: Path) -> None:
+    installed = module.parent / "venv" / "module.py"
+    installed.parent.mkdir()
+    installed.write_text("", encoding="utf-8")
+    assert describe_code(installed) == {"commit": None, "dirty": None}
+
+
+def test_without_git_there_is_no_commit(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert describe_code(module) == {"commit": None, "dirty": None}
+
+
+def test_versions_are_those_installed_and_absent_libraries_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(manifest, "_LIBRARIES", ("numpy", "no-such-library"))
+    found = library_versions()
+    assert found["numpy"] == np.__version__
+    assert found["python"] == platform.python_version()
+    assert "no-such-library" not in found
+
+
+def test_a_manifest_holds_seed_digests_moment_and_further_facts_as_plain_json() -> None:
+    found = describe_run(7, "c0", None, queries_digest="d1")
+    assert json.loads(json.dumps(found)) == found
+    assert (found["seed"], found["corpus_digest"], found["encoder_digest"]) == (7, "c0", None)
+    assert found["queries_digest"] == "d1"
+    # Every key is listed: none of them holds a path, a host or a user.
+    assert set(found) == {
+        *("commit", "dirty", "seed", "corpus_digest", "encoder_digest", "measured_at"),
+        *("machine", "libraries", "queries_digest"),
+    }
+
+
+QUERY = Query("q1", "what did we eat", "a", ("m1",), wing="home")
+
+
+class Plain:
+    def retrieve(self, query: str, k: int) -> list[str]:
+        return [query] * k
+
+
+class Scored(Plain):
+    name = "with scores"
+
+    def retrieve_hits(self, query: Query, k: int) -> list[tuple[str, float]]:
+        return [(str(query.wing), 2.5)][:k]
+
+
+def bare(query: str, k: int) -> list[str]:
+    return [query, str(k)]
+
+
+def test_a_name_is_the_attribute_then_the_function_then_the_class() -> None:
+    assert retriever_name(Scored()) == "with scores"
+    assert retriever_name(bare) == "bare"
+    assert retriever_name(Plain()) == "Plain"
+
+
+def test_a_retriever_gets_the_text_and_retrieve_hits_gets_the_whole_query() -> None:
+    assert asker_of(Plain(), "x")(QUERY, 2) == [QUERY.text, QUERY.text]
+    assert asker_of(bare, "x")(QUERY, 7) == [QUERY.text, "7"]
+    assert asker_of(Scored(), "x")(QUERY, 2) == [("home", 2.5)]
+
+
+def test_what_cannot_be_asked_is_named() -> None:
+    broken: Any = object()
+    with pytest.raises(TypeError, match=r"'broken' is a object; expected an object with retrieve"):
+        asker_of(broken, "broken")
+
+
+@pytest.mark.parametrize(
+    ("answer", "ids"),
+    [
+        ([], ()),
+        (["a", 7, np.int64(8)], ("a", "7", "8")),
+        (("a", "a", "b"), ("a", "a", "b")),
+        (["a", "b", "c", "beyond k"], ("a", "b", "c")),
+    ],
+)
+def test_integer_and_text_ids_become_text_and_repeats_stay(
+    answer: Sequence[object], ids: tuple[str, ...]
+) -> None:
+    assert read_answer(answer, 3, "x", scored=False) == (ids, None)
+
+
+def test_hits_give_ids_and_the_score_of_the_first() -> None:
+    hits = [(7, np.float32(0.5)), ("b", 0)]
+    assert read_answer(hits, 3, "x", scored=True) == (("7", "b"), 0.5)
+    assert read_answer([], 3, "x", scored=True) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (None, "'arm' returned None; expected a list of ids"),
+        ("m1", "'arm' returned a value of type str; expected a list of ids"),
+        (b"m1", "'arm' returned a value of type bytes"),
+        ({"m1": 1.0}, "'arm' returned a value of type dict"),
+        (iter(["m1"]), "'arm' returned a value of type list_iterator"),
+        (["m1", None], "'arm' returned None as the id at rank 2"),
+        (["m1", True], "'arm' returned a value of type bool as the id at rank 2"),
+        ([{"text": "a secret"}], "'arm' returned a value of type dict as the id at rank 1"),
+        ([1.0], "'arm' returned a value of type float as the id at rank 1"),
+    ],
+)
+def test_an_answer_of_the_wrong_kind_is_named_without_its_content(
+    answer: object, message: str
+) -> None:
+    with pytest.raises(TypeError, match=message) as caught:
+        read_answer(answer, 10, "arm", scored=False)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answer", [["m1"], [("m1",)], [("m1", "0.5")], [("m1", float("nan"))], [("m1", None)]]
+)
+def test_hits_that_are_no_pairs_of_id_and_finite_score_are_refused(answer: object) -> None:
+    with pytest.raises(TypeError, match=r"'arm' returned .* at rank 1; retrieve_hits must return"):
+        read_answer(answer, 10, "arm", scored=True)
+    with pytest.raises(TypeError, match=r"returned None; expected a list of \(id, score\) pairs"):
+        read_answer(None, 10, "arm", scored=True)
+
+
+class Sized:
+    def __init__(self, index_size_bytes: object) -> None:
+        self.index_size_bytes = index_size_bytes
+
+
+def test_the_index_size_is_a_number_or_a_function() -> None:
+    assert index_bytes_of(Sized(12), "x") == 12
+    assert index_bytes_of(Sized(lambda: 34), "x") == 34
+    assert index_bytes_of(Sized(None), "x") is None
+    assert index_bytes_of(object(), "x") is None
+    for wrong in ("12", 1.5, True):
+        with pytest.raises(TypeError, match="index_size_bytes of retriever 'x' is a value of type"):
+            index_bytes_of(Sized(wrong), "x")
+
+
+def test_only_a_callable_build_index_counts() -> None:
+    class Built(Plain):
+        build_index = 3
+
+    assert index_builder_of(Plain()) is None
+    assert index_builder_of(Built()) is None
+
+
+def run_of(name: str, query_ids: tuple[str, ...], rankings: tuple[tuple[str, ...], ...]) -> Run:
+    """Return a run; pooling looks at these three fields alone."""
+    return Run(
+        name, 10, 10, query_ids, rankings, (None,) * len(query_ids), latency_ms=None, build_ms=None,
+        index_bytes=None, unstable_prefixes=0,
+    )  # fmt: skip
+
+
+FTS = run_of("fts", ("q1", "q2"), (("3", "1", "2"), ("7",)))
+OURS = run_of("ours", ("q1", "q3"), (("1", "4", "3"), ()))
+
+
+def test_a_pool_is_the_union_of_the_first_k_with_who_found_what() -> None:
+    assert build_pool([FTS, OURS], 2) == {
+        "q1": {"1": ("fts", "ours"), "3": ("fts",), "4": ("ours",)},
+        "q2": {"7": ("fts",)},
+        "q3": {},
+    }
+    assert list(build_pool([FTS, OURS], 2)["q1"]) == ["1", "3", "4"]
+
+
+def test_the_order_of_the_pool_tells_nothing_about_the_order_of_a_run() -> None:
+    swapped = run_of("fts", ("q1",), (("1", "2", "3"),))
+    assert list(build_pool([swapped], 3)["q1"]) == list(
+        build_pool([run_of("fts", ("q1",), (("3", "2", "1"),))], 3)["q1"]
+    )
+
+
+def test_a_repeated_id_is_judged_once_and_still_takes_its_rank() -> None:
+    run = run_of("a", ("q1",), (("1", "1", "2"),))
+    assert build_pool([run], 2) == {"q1": {"1": ("a",)}}
+    assert unjudged_at_k(run, {"q1": ["2"]}, 2).per_query == {"q1": 1.0}
+
+
+def test_holes_are_the_share_of_what_was_returned() -> None:
+    found = unjudged_at_k(FTS, {"q1": {"1": 0, "9": 1}, "q2": {"7": 1}}, 3)
+    assert found.per_query == {"q1": pytest.approx(2 / 3), "q2": 0.0}
+    assert found.mean == pytest.approx(1 / 3)
+    assert (found.name, found.n_unjudged, found.without_judgements) == ("fts", 2, 0)
+
+
+def test_queries_that_nobody_judged_are_counted_and_left_out_of_the_mean() -> None:
+    found = unjudged_at_k(FTS, {"q2": []}, 3)
+    assert (found.per_query, found.mean, found.without_judgements) == ({"q2": 1.0}, 1.0, 1)
+    nothing = unjudged_at_k(FTS, {}, 3)
+    assert (nothing.per_query, nothing.mean, nothing.without_judgements) == ({}, None, 2)
+
+
+IDS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8).map(tuple)
+
+
+@given(st.lists(st.tuples(IDS, IDS), min_size=1, max_size=4), st.integers(1, 8))
+def test_what_fed_a_pool_has_no_holes_in_it(
+    rankings: list[tuple[tuple[str, ...], tuple[str, ...]]], k: int
+) -> None:
+    query_ids = tuple(f"q{i}" for i in range(len(rankings)))
+    runs = [run_of(str(arm), query_ids, tuple(pair[arm] for pair in rankings)) for arm in (0, 1)]
+    pool = build_pool(runs, k)
+    assert all(unjudged_at_k(run, pool, k).mean == 0.0 for run in runs)
+    assert all(len(ids) <= 2 * k for ids in pool.values())
+
+
+@given(
+    st.lists(st.tuples(IDS.filter(bool), IDS.filter(bool)), min_size=1, max_size=4),
+    st.integers(1, 8),
+)
+def test_holes_are_one_minus_judged_of_ir_measures(
+    rows: list[tuple[tuple[str, ...], tuple[str, ...]]], k: int
+) -> None:
+    query_ids = tuple(f"q{i}" for i in range(len(rows)))
+    run = run_of("a", query_ids, tuple(ranking for ranking, _ in rows))
+    qrels = {q: dict.fromkeys(judged, 1) for q, (_, judged) in zip(query_ids, rows, strict=True)}
+    scored = {
+        q: {found: -float(rank) for rank, found in enumerate(ranking)}
+        for q, (ranking, _) in zip(query_ids, rows, strict=True)
+    }
+    theirs = {m.query_id: m.value for m in ir_measures.iter_calc([Judged @ k], qrels, scored)}
+    ours = unjudged_at_k(run, qrels, k).per_query
+    assert ours == {q: pytest.approx(1.0 - value) for q, value in theirs.items()}

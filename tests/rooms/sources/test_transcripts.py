@@ -1,0 +1,659 @@
+"""What a line of a Claude Code transcript comes to."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noctuary.agents.mcp_view import RelatedAnswer, plain
+from noctuary.sources import transcripts as module
+from noctuary.sources.injected import TAG, Line, render_block
+from noctuary.sources.transcripts import (
+    MAX_PROJECT_CHARS,
+    MAX_SKEW_US,
+    FileContext,
+    Message,
+    Part,
+    Skip,
+    call_texts,
+    is_codex,
+    parse_moment,
+    parse_object,
+    place_after,
+    project_of,
+    read_claude,
+    read_codex,
+    read_lines,
+    render_tool,
+    shorten,
+    strip_wrappers,
+    vet_part,
+)
+from tests.support.transcripts import (
+    JSON_VALUES,
+    ClaudeSession,
+    CodexSession,
+    call,
+    dump,
+    text,
+    thinking,
+    working_session,
+    write_megabytes,
+)
+
+
+@pytest.fixture
+def session() -> ClaudeSession:
+    return ClaudeSession()
+
+
+def read(line: dict[str, Any], context: FileContext | None = None) -> list[Message | Skip]:
+    return read_claude(line, context or FileContext())
+
+
+def only(line: dict[str, Any], context: FileContext | None = None) -> Message:
+    (found,) = read(line, context)
+    assert isinstance(found, Message)
+    return found
+
+
+def test_a_prompt_is_a_turn_of_its_user(session: ClaudeSession) -> None:
+    line = session.user("Which carrier delivers on Saturday?")
+    message = only(line)
+    assert message.role == "user"
+    assert message.native_id == line["uuid"]
+    assert (message.session, message.project) == (session.session, "shop")
+    assert message.at_us == 1_793_610_000_000_000
+    assert message.parts == (
+        Part(f"{line['uuid']}:0", "text", "", ("Which carrier delivers on Saturday?",)),
+    )
+
+
+def test_lines_of_one_answer_share_an_id_that_is_not_the_lines(session: ClaudeSession) -> None:
+    one = only(session.assistant(text("I look."), message="msg_1"))
+    two = only(session.assistant(call("Bash", "toolu_1", command="ls"), message="msg_1"))
+    assert one.native_id == two.native_id == "msg_1"
+    assert two.parts == (Part("call:toolu_1", "call", "Bash", ("ls",)),)
+
+
+def test_without_a_message_id_the_request_names_the_answer(session: ClaudeSession) -> None:
+    line = session.assistant(text("I look."), requestId="req_7")
+    del line["message"]["id"]
+    assert only(line).native_id == "req_7"
+    del line["requestId"]
+    assert only(line).native_id == line["uuid"]
+
+
+def test_a_result_belongs_to_its_call(session: ClaudeSession) -> None:
+    blocks = [text("3 files"), {"type": "image", "source": {}}, text("done")]
+    message = only(session.result("toolu_1", blocks, is_error=True))
+    assert message.native_id == ""
+    assert message.parts == (
+        Part("result:toolu_1", "result", "", ("3 files", "done"), is_error=True),
+    )
+
+
+def test_words_beside_a_result_are_a_turn_of_their_own(session: ClaudeSession) -> None:
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "3 files"}
+    found = read(session.user([result, text("and now the tax code")]))
+    assert [(m.native_id != "", m.parts[0].kind) for m in found if isinstance(m, Message)] == [
+        (False, "result"),
+        (True, "text"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"isMeta": True}, Skip.META),
+        ({"isVisibleInTranscriptOnly": True}, Skip.META),
+        ({"isCompactSummary": True}, Skip.COMPACT_SUMMARY),
+        ({"isCompactSummary": True, "isMeta": True}, Skip.COMPACT_SUMMARY),
+        ({"isApiErrorMessage": True}, Skip.SYNTHETIC),
+        ({"type": "summary"}, Skip.OTHER_TYPE),
+        ({"type": "attachment"}, Skip.OTHER_TYPE),
+        ({"type": "system", "subtype": "compact_boundary"}, Skip.COMPACT_BOUNDARY),
+        ({"type": None}, Skip.OTHER_TYPE),
+        ({"message": "words"}, Skip.NO_CONTENT),
+        ({"message": {"content": None}}, Skip.NO_CONTENT),
+        ({"message": {"content": [3, None, {"type": "new"}]}}, Skip.NO_CONTENT),
+    ],
+)
+def test_what_nobody_said_is_no_turn(
+    session: ClaudeSession, fields: dict[str, Any], reason: Skip
+) -> None:
+    assert read(session.user("words") | fields) == [reason]
+
+
+def test_errors_in_an_answers_place_and_reasoning_are_no_turns(session: ClaudeSession) -> None:
+    line = session.assistant(text("API Error: 529 Overloaded"))
+    line["message"]["model"] = "<synthetic>"
+    assert read(line) == [Skip.SYNTHETIC]
+    assert read(session.assistant(thinking("perhaps"))) == [Skip.NO_CONTENT]
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"isSidechain": True}, "sidechain"),
+        ({"isSidechain": True, "agentId": "a1"}, "a1"),
+        ({"agentId": "a1"}, "a1"),
+        ({"teamName": "reviewers"}, "sidechain"),
+    ],
+)
+def test_subagents_are_sidechains_with_sessions_of_their_own(
+    session: ClaudeSession, fields: dict[str, Any], name: str
+) -> None:
+    message = only(session.user("look at the tests") | fields)
+    assert message.is_sidechain
+    assert message.session == f"{session.session}/{name}"
+
+
+def test_the_project_is_the_folder_that_the_session_began_in(session: ClaudeSession) -> None:
+    context = FileContext()
+    read(session.other("system"), context)
+    assert only(session.user("words") | {"cwd": "/home/me/shop/src"}, context).project == "shop"
+
+
+def test_a_copied_line_of_a_fork_is_the_turn_that_it_copies(session: ClaudeSession) -> None:
+    line = session.user("words")
+    copied = line | {"uuid": "new", "forkedFrom": {"sessionId": "s", "messageUuid": line["uuid"]}}
+    assert only(copied).native_id == line["uuid"]
+
+
+def test_lines_without_an_id_are_told_apart(session: ClaudeSession) -> None:
+    lines = [session.user("one"), session.user("two")]
+    for line in lines:
+        del line["uuid"]
+    first, second, again = only(lines[0]), only(lines[1]), only(dict(lines[0]))
+    assert first.native_id == again.native_id != second.native_id
+    assert first.parts[0].key != second.parts[0].key
+
+
+_FIELDS = st.sampled_from(
+    ["type", "message", "uuid", "timestamp", "sessionId", "cwd", "isSidechain", "forkedFrom",
+     "content", "payload", "agentId"]
+)  # fmt: skip
+
+
+@given(st.sampled_from(["user", "assistant"]), st.dictionaries(_FIELDS, JSON_VALUES), JSON_VALUES)
+def test_any_object_is_read_without_an_error(kind: str, line: dict[str, Any], inner: Any) -> None:
+    found = read({"message": {"content": [inner, {"type": "text", "text": inner}]}, **line})
+    assert found
+    assert read({**line, "type": kind})
+
+
+def read_all(session: CodexSession, context: FileContext | None = None) -> list[Message]:
+    context = context or FileContext()
+    found = [r for line in session.lines for r in read_codex(line, context)]
+    return [r for r in found if isinstance(r, Message)]
+
+
+def test_what_is_said_twice_is_one_turn_each() -> None:
+    session = CodexSession()
+    session.user("Which depot?")
+    session.assistant("D17.")
+    messages = read_all(session)
+    assert [(m.role, m.parts[0].texts) for m in messages] == [
+        ("user", ("Which depot?",)),
+        ("assistant", ("D17.",)),
+    ]
+    assert {(m.agent, m.session, m.project) for m in messages} == {
+        ("codex", "01990000-aaaa-7bbb-8ccc-dddddddddddd", "depot")
+    }
+
+
+def test_calls_belong_to_the_answer_before_them_until_a_result() -> None:
+    session = CodexSession()
+    session.user("Which depot?")
+    session.assistant("I look.")
+    session.called("c1", "shell", command=["ls"])
+    session.called("c2", "shell", command=["pwd"])
+    session.returned("c1", "a")
+    session.returned("c2", {"content": "/srv", "success": False})
+    session.called("c3", "shell", command=["id"])
+    said, answer, one, two, out, failed, three = read_all(session)
+    assert answer.native_id == one.native_id == two.native_id
+    assert len({said.native_id, answer.native_id, three.native_id}) == 3
+    assert out.native_id == failed.native_id == ""
+    assert out.parts == (Part("result:c1", "result", "", ("a",)),)
+    assert failed.parts == (Part("result:c2", "result", "", ("/srv",), is_error=True),)
+
+
+@pytest.mark.parametrize(
+    ("item", "part"),
+    [
+        (
+            {
+                "type": "custom_tool_call",
+                "call_id": "c",
+                "name": "apply_patch",
+                "input": "*** Begin",
+            },
+            Part("call:c", "call", "apply_patch", ("*** Begin",)),
+        ),
+        (
+            {"type": "local_shell_call", "call_id": "c", "action": {"command": ["ls", "-a"]}},
+            Part("call:c", "call", "shell", ('["ls", "-a"]',)),
+        ),
+        (
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": "x"}'},
+            Part("call:c", "call", "f", ("x",)),
+        ),
+        (
+            {"type": "custom_tool_call_output", "call_id": "c", "output": [{"text": "a"}, 3]},
+            Part("result:c", "result", "", ("a",)),
+        ),
+    ],
+)
+def test_every_kind_of_call_is_read(item: dict[str, Any], part: Part) -> None:
+    session = CodexSession()
+    session.add("response_item", item)
+    assert read_all(session)[0].parts == (part,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "reason"),
+    [
+        ("compacted", {"message": "so far"}, Skip.COMPACT_SUMMARY),
+        ("event_msg", {"type": "context_compacted"}, Skip.COMPACT_BOUNDARY),
+        ("event_msg", {"type": "token_count"}, Skip.OTHER_TYPE),
+        ("event_msg", {"type": "agent_message", "message": "again"}, Skip.OTHER_TYPE),
+        ("event_msg", {"type": "user_message", "message": " "}, Skip.NO_CONTENT),
+        ("turn_context", {"cwd": "/x"}, Skip.OTHER_TYPE),
+        ("response_item", {"type": "message", "role": "user", "content": []}, Skip.META),
+        ("response_item", {"type": "message", "role": "developer"}, Skip.META),
+        ("response_item", {"type": "reasoning", "summary": []}, Skip.OTHER_TYPE),
+        ("response_item", {"type": "function_call", "name": "f"}, Skip.NO_CONTENT),
+    ],
+)
+def test_what_nobody_said_in_a_rollout_is_no_turn(
+    kind: str, payload: dict[str, Any], reason: Skip
+) -> None:
+    line = CodexSession().add(kind, payload)
+    assert read_codex(line, FileContext()) == [reason]
+
+
+def test_a_fork_repeats_its_parents_turns_under_its_own_session() -> None:
+    parent = CodexSession()
+    parent.user("Which depot?")
+    fork = CodexSession(session="fork", cwd="/home/me/other")
+    fork.lines += parent.lines
+    (original,), (copied,) = read_all(parent), read_all(fork)
+    assert copied.native_id == original.native_id
+    assert (copied.session, copied.project) == ("fork", "other")
+
+
+@pytest.mark.parametrize("source", [{"subagent": {"thread_spawn": {}}}, "subagent"])
+def test_a_subagents_rollout_is_a_sidechain(source: object) -> None:
+    session = CodexSession(source=source)
+    session.user("look at the tests")
+    assert [m.is_sidechain for m in read_all(session)] == [True]
+
+
+def test_the_shapes_are_told_apart() -> None:
+    assert is_codex(CodexSession().lines[0])
+    assert not is_codex(ClaudeSession().user("words"))
+    assert not is_codex({"type": "event_msg", "payload": "words"})
+
+
+_TYPES = st.sampled_from(["session_meta", "response_item", "event_msg", "compacted"])
+_INNER = st.sampled_from(
+    ["message", "function_call", "function_call_output", "local_shell_call", "user_message"]
+)
+
+
+_KEYS = st.sampled_from(
+    ["id", "call_id", "message", "output", "content", "action", "arguments", "source", "cwd"]
+)
+
+
+@given(_TYPES, _INNER, st.dictionaries(_KEYS, JSON_VALUES))
+def test_any_object_of_a_rollout_is_read_without_an_error(
+    kind: str, inner: str, payload: dict[str, Any]
+) -> None:
+    line = {"type": kind, "payload": {**payload, "type": inner, "role": "assistant"}}
+    assert read_codex(line, FileContext())
+
+
+@given(st.binary(max_size=200), st.integers(0, 200))
+def test_lines_from_any_offset_cover_every_byte_once(data: bytes, start: int) -> None:
+    start = min(start, len(data))
+    found = list(read_lines(io.BytesIO(data), start, len(data)))
+    assert sum(line.size_bytes for line in found) == len(data) - start
+    assert [line.end for line in found] == [
+        start + sum(x.size_bytes for x in found[: i + 1]) for i in range(len(found))
+    ]
+    assert all(line.is_ended for line in found[:-1])
+    expected = [raw.strip(b" \t\r\n\0") for raw in data[start:].split(b"\n")]
+    if expected[-1] == b"" and (not data[start:] or data.endswith(b"\n")):
+        expected.pop()
+    assert [line.data for line in found] == expected
+
+
+def test_bytes_behind_the_stop_are_not_read() -> None:
+    found = list(read_lines(io.BytesIO(b"one\ntwo\nthree\n"), 0, 6))
+    assert [(x.data, x.is_ended) for x in found] == [(b"one", True), (b"tw", False)]
+
+
+def test_a_line_that_is_too_long_is_passed_over_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_READ_BYTES", 16)
+    monkeypatch.setattr(module, "_CHUNK_BYTES", 7)
+    data = b"x" * 40 + b"\nshort\n" + b"y" * 40
+    found = list(read_lines(io.BytesIO(data), 0, len(data)))
+    assert [(x.data, x.size_bytes, x.is_ended) for x in found] == [
+        (None, 41, True),
+        (b"short", 6, True),
+        (None, 40, False),
+    ]
+
+
+def test_a_parsed_line_is_bounded_but_for_encoded_images() -> None:
+    image = {"type": "image", "source": {"data": "iVBORw0KGgo" * 500_000}}
+    spoken = {"type": "text", "text": "what is on this picture?"}
+    data = json.dumps([spoken, image]).encode() + b"\n"
+    assert len(data) > module.MAX_LINE_BYTES
+    (line,) = read_lines(io.BytesIO(data), 0, len(data))
+    assert line.data is not None
+    assert json.loads(line.data)[0] == spoken
+    words = json.dumps({"text": "some words " * 500_000}).encode()
+    (line,) = read_lines(io.BytesIO(words), 0, len(words))
+    assert line.data is None
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[1]", b"null", b'{"a": nope}', b"[" * 100_000, b'{"a": ' + b"1" * 5_000 + b"}"],
+    ids=["empty", "cut", "array", "null", "word", "deep", "huge number"],
+)
+def test_what_is_no_object_is_none(data: bytes) -> None:
+    assert parse_object(data) is None
+
+
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    assert parse_object(b'{"a": "x\xffy"}') == {"a": "x\ufffdy"}
+
+
+NINE_US = 1_793_610_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("stamp", "at_us"),
+    [
+        ("2026-11-02T09:00:00Z", NINE_US),
+        ("2026-11-02T09:00:00.000Z", NINE_US),
+        ("2026-11-02T10:00:00+01:00", NINE_US),
+        ("2026-11-02T09:00:00", NINE_US),
+        ("1969-12-31T23:00:00Z", None),
+        ("1970-01-01T00:30:00+01:00", None),
+        ("2300-01-01T00:00:00Z", None),
+        ("9999-12-31T23:59:59-12:00", None),
+        ("0001-01-01T00:00:00+14:00", None),
+        ("yesterday", None),
+        ("", None),
+        (1_793_610_000, None),
+        (None, None),
+    ],
+)
+def test_stamps_are_read_or_are_none(stamp: object, at_us: int | None) -> None:
+    assert parse_moment(stamp) == at_us
+
+
+@given(st.text(max_size=45))
+def test_any_text_is_a_moment_or_none(stamp: str) -> None:
+    found = parse_moment(stamp)
+    assert found is None or 0 <= found < 7_289_654_400_000_000
+
+
+moments = st.one_of(st.none(), st.integers(0, 4 * MAX_SKEW_US))
+
+
+@given(st.lists(moments, max_size=12))
+def test_turns_of_one_clock_sort_as_they_lie(stamps: list[int | None]) -> None:
+    last: int | None = None
+    for stamp in stamps:
+        at = place_after(stamp, last)
+        if last is not None:
+            assert at is not None
+            if stamp is None or stamp >= last - MAX_SKEW_US:
+                assert at > last
+            else:
+                assert at == stamp, "a clock that was set back far is believed"
+        if stamp is not None and at is not None:
+            assert at >= stamp
+        last = at
+
+
+ANSWER = json.dumps(
+    plain(
+        RelatedAnswer(
+            about="spare key", kind="concept", memories=[], concepts=[], relations=[], totals={},
+            warnings=[], snapshot_id="s",
+        )
+    )
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("said", [ANSWER, json.dumps([{"type": "text", "text": ANSWER}])])
+def test_an_answer_of_our_own_is_not_kept(said: str) -> None:
+    kept = vet_part(Part("result:1", "result", "", (said,)), 500)
+    assert kept is not None
+    assert kept.text == ""
+
+
+def test_other_results_and_what_people_quote_are_kept() -> None:
+    result = vet_part(Part("result:1", "result", "", ("3 files", ANSWER)), 500)
+    assert result is not None
+    assert result.text == "[tool result: 3 files]"
+    quoted = vet_part(Part("t:0", "text", "", (ANSWER,)), 500)
+    assert quoted is not None
+    assert quoted.text == ANSWER
+    call = vet_part(Part("call:1", "call", "mcp__noctuary__recall", ("spare key",)), 500)
+    assert call is not None
+    assert "spare key" in call.text
+
+
+@pytest.mark.parametrize(
+    ("folder", "project"),
+    [
+        ("/home/me/shop", "shop"),
+        ("/home/me/shop/", "shop"),
+        ("/home/me/./shop/.", "shop"),
+        ("/home/me/My Shop v2.1", "My Shop v2.1"),
+        ("C:\\Users\\ana\\shop", "shop"),
+        ("C:/Users/ana/shop", "shop"),
+        ("\\\\server\\share\\shop", "shop"),
+        ("/home/me/back\\slash", "back\\slash"),
+        ("/home/me/shop/.claude/worktrees/fix-tax", "shop"),
+        ("/home/me/.claude", ".claude"),
+        ("/home/me/.codex/worktrees/1f2e/shop", "shop"),
+        ("-home-me-shop", "home-me-shop"),
+        ("/srv/-dash", "-dash"),
+        ("/srv/e\u0301tude", "\u00e9tude"),
+        ("/srv/a\nb\x00c", "a b c"),
+        ("/", ""),
+        ("C:\\", ""),
+        ("~", ""),
+        ("", ""),
+    ],
+)
+def test_the_last_folder_is_the_project(folder: str, project: str) -> None:
+    assert project_of(folder) == project
+
+
+@given(st.text())
+def test_any_text_gives_a_short_printable_name(folder: str) -> None:
+    name = project_of(folder)
+    assert len(name) <= MAX_PROJECT_CHARS
+    assert name == name.strip()
+    assert "\n" not in name
+    assert "\x00" not in name
+    assert "/" not in name
+
+
+@given(st.text(max_size=3_000), st.integers(0, 500))
+def test_a_shortened_text_is_one_line_within_its_bound(text: str, chars: int) -> None:
+    short = shorten(text, chars)
+    assert len(short) <= chars
+    assert len(short.splitlines()) <= 1
+    whole = " ".join(text.split())
+    if len(whole) <= chars and len(text) <= 8 * chars:
+        assert short == whole
+
+
+def test_beginning_and_end_of_a_long_text_are_kept() -> None:
+    short = shorten("begin " + "x" * 10_000 + " Error: no such table", 60)
+    assert short.startswith("begin xxx")
+    assert short.endswith("o such table")
+    assert " ... " in short
+    assert len(short) == 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "texts"),
+    [
+        ({"command": "ls -la"}, ("ls -la",)),
+        ({"path": "a.py", "limit": 3}, ("path=a.py", "limit=3")),
+        ({"todos": [{"id": 1}]}, ('[{"id": 1}]',)),
+        ({}, ()),
+        (None, ()),
+        ('{"command": ["ls", "-la"]}', ('["ls", "-la"]',)),
+        ("*** Begin Patch", ("*** Begin Patch",)),
+        ("[1, 2]", ("[1, 2]",)),
+    ],
+)
+def test_arguments_are_texts_in_their_order(arguments: object, texts: tuple[str, ...]) -> None:
+    assert call_texts(arguments) == texts
+
+
+def test_arguments_that_nest_too_deep_are_nothing_to_show() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert call_texts({"a": deep, "b": "x"}) == ("a=", "b=x")
+
+
+def test_calls_and_results_are_named() -> None:
+    call, result = Part("call:1", "call", "", ()), Part("result:1", "result", "", ())
+    failed = result._replace(is_error=True)
+    assert render_tool(call, "Bash", ("ls", "-la"), 20) == "[Bash: ls; -la]"
+    assert render_tool(call, "Bash", ("ls -la",), 0) == "[Bash]"
+    assert render_tool(call, "", (), 20) == "[tool]"
+    assert render_tool(result, "Bash", ("a", "b"), 20) == "[Bash result: a b]"
+    assert render_tool(failed, "Bash", ("boom",), 20) == "[Bash failed: boom]"
+    assert render_tool(result, "Bash", ("a",), 0) == ""
+
+
+BLOCK = render_block([Line("17", "2026-03-01", "The spare key hangs in the pantry.")])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("plain words", "plain words"),
+        ("<system-reminder>be brief</system-reminder>", ""),
+        ("<system-reminder>be brief</system-reminder>\nfix the tax", "fix the tax"),
+        ("fix <system-reminder>a\nb</system-reminder>the tax", "fix the tax"),
+        ("<local-command-stdout>3 files</local-command-stdout>", ""),
+        ("<local-command-caveat>careful</local-command-caveat>", ""),
+        (
+            """<command-message>review is running</command-message>
+<command-name>/review</command-name>
+<command-args>only the tax code</command-args>""",
+            "only the tax code",
+        ),
+        ("<command-name>/clear</command-name><command-args></command-args>", ""),
+        ("<bash-input>ls</bash-input><bash-stdout>a</bash-stdout>", ""),
+        ("<ide_opened_file>x.py</ide_opened_file> what is this?", "what is this?"),
+        ("<task-notification>done</task-notification>", ""),
+        ("[Request interrupted by user for tool use]", ""),
+        ("[Request interrupted by user]stop", "stop"),
+        ("<system-reminder>torn off", ""),
+        ("What does <system-reminder> mean?", "What does <system-reminder> mean?"),
+        ("if a<b and c>d: use <b>bold</b>", "if a<b and c>d: use <b>bold</b>"),
+        (BLOCK, ""),
+        (f"{BLOCK}\nWhere is the key?", "Where is the key?"),
+        (f"<system-reminder>{BLOCK}</system-reminder>Where?", "Where?"),
+    ],
+)
+def test_only_what_was_said_stays(text: str, said: str) -> None:
+    assert strip_wrappers(text) == said
+
+
+_PIECES = st.sampled_from(
+    ["<system-reminder>", "</system-reminder>", "<command-args>", "</command-args>", "word ",
+     "<tick>", "</tick>", "\n", f"<{TAG}", BLOCK]
+)  # fmt: skip
+
+
+@given(st.lists(_PIECES, max_size=12).map("".join))
+def test_any_nesting_ends_and_adds_nothing(text: str) -> None:
+    said = strip_wrappers(text)
+    assert len(said) <= len(text)
+    assert said == said.strip()
+    rest = iter(text)
+    assert all(c in rest for c in said), "what stays is in its order"
+
+
+@pytest.mark.parametrize(
+    "piece", ["<system-reminder>", "<tick><goal>", "</goal>", "<command-args>"]
+)
+def test_a_hostile_megabyte_takes_linear_time(piece: str) -> None:
+    text = "a" + piece * (10**6 // len(piece))
+    started = time.process_time()
+    strip_wrappers(text)
+    assert time.process_time() - started < 2
+
+
+SIZE_BYTES = 200 * 2**20
+GROWTH_MIB = 40
+"""What the ingest may add to an interpreter that has imported it: a batch, its messages, SQLite's
+cache. Measured: 7 MiB."""
+
+_CHILD = """
+import json, resource, sys
+from pathlib import Path
+from noctuary.sources.ingest import ingest_transcripts
+
+def peak_kib():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+before = peak_kib()
+report = ingest_transcripts(Path(sys.argv[1]), Path(sys.argv[2])).to_json()
+print(json.dumps({**report, "growth_mib": (peak_kib() - before) / 1024}))
+"""
+
+
+def ingest(root: Path, turns: Path) -> dict[str, Any]:
+    command = [sys.executable, "-c", _CHILD, str(root), str(turns)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file_bytes", [8 * 2**20, SIZE_BYTES], ids=["25 files", "one file"])
+def test_200_mb_are_read_once_in_bounded_memory(tmp_path: Path, file_bytes: int) -> None:
+    root, turns = tmp_path / "projects", tmp_path / "turns.sqlite"
+    files = list(write_megabytes(root, SIZE_BYTES, file_bytes))
+    size = sum(f.stat().st_size for f in files)
+    assert size >= SIZE_BYTES
+    first = ingest(root, turns)
+    assert (first["bytes_read"], first["faults"]) == (size, [])
+    assert first["turns"] > 90_000
+    assert first["growth_mib"] < GROWTH_MIB
+    assert ingest(root, turns)["bytes_read"] == 0
+    more = dump(working_session(10**6, 3).lines)
+    with files[0].open("ab") as handle:
+        handle.write(more)
+    grown = ingest(root, turns)
+    assert (grown["bytes_read"], grown["turns"]) == (len(more), 9)
+    assert grown["unchanged"] == len(files) - 1
