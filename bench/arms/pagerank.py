@@ -19,6 +19,7 @@ from bench.arms.corpus_views import CorpusViews
 from noctuary.evaluate.labels import Query
 from noctuary.graph.state import hub_limits
 from noctuary.graph.walk import ROLES, SEED_COUNT, MentionArrays, Walk, choose_seeds, link_query
+from noctuary.recall.candidates import Mask, Rows
 from noctuary.recall.engine import fuse, importance_of
 from noctuary.recall.legs import (
     GraphLeg,
@@ -28,7 +29,6 @@ from noctuary.recall.legs import (
     rank_lexical,
 )
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Mask, Rows
 from noctuary.recall.reader import SnapshotGraph
 
 DAMPING = 0.5

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.lexical.build import Postings, build_postings, build_postings_beside
+from noctuary.recall.candidates import Rows
 from noctuary.recall.legs import find_exact_matches, rank_dense, rank_lexical
 from noctuary.recall.phases import keyword_coverage
-from noctuary.recall.query import Rows
 from noctuary.recall.reader import SnapshotReader
 from noctuary.text.tokens import encode_tokens, tokenize
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
 from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
+from noctuary.recall.candidates import Facet
 from noctuary.recall.legs import GraphLeg, GraphRanking
-from noctuary.recall.query import Facet
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.text.tokens import tokenize
 

@@ -15,6 +15,8 @@ from noctuary.recall.candidates import (
     Candidates,
     PastQuery,
     Positions,
+    Query,
+    Scope,
     Scores,
     Successor,
     SummaryView,
@@ -22,7 +24,6 @@ from noctuary.recall.candidates import (
 from noctuary.recall.engine import Search
 from noctuary.recall.inputs import Usage
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Query, Scope
 from noctuary.recall.result import RecallWarning
 
 NOW_US = 1_800_000_000_000_000

@@ -26,10 +26,10 @@ from noctuary.core.store import StorePaths, find_home, find_store, last_night_ho
 from noctuary.graph.view import GraphSource, NameBook, describe_concept, evidence_line, open_graph
 from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.recall.api import find_serving, recall, staleness
+from noctuary.recall.candidates import Mask, Scope, build_mask
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import expand_from
 from noctuary.recall.profile import RetrievalProfile, current_settings
-from noctuary.recall.query import Mask, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallWarning
 from noctuary.sources.injected import TAG, append_injection
@@ -246,7 +246,7 @@ class StatusAnswer(_Shape):
 
 
 # What one server may see: a store, a user and a wing, fixed when it starts. Who calls the server
-# chooses nothing of it; default deny as in every recall (`noctuary.recall.query`).
+# chooses nothing of it; default deny as in every recall (`noctuary.recall.candidates`).
 
 FACETS = ("wing", "room", "category")  # what a recall may be narrowed to
 _NEAR_SHOWN = 3  # similar values offered where one is unknown

@@ -22,9 +22,9 @@ from noctuary.core.settings import Settings
 from noctuary.core.store import find_home, store_for_source
 from noctuary.evaluate import labels, metrics, run, statistics
 from noctuary.evaluate.abstain import Abstention, judge_abstention
+from noctuary.recall.candidates import Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import RetrievalProfile, configured_profile, read_store_profiles
-from noctuary.recall.query import Scope
 
 # The group, and what its commands share.
 

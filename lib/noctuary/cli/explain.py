@@ -20,8 +20,8 @@ from noctuary.core.types import to_micros
 from noctuary.graph import view, view_paths
 from noctuary.recall import explain, replay
 from noctuary.recall import profile as profiles
+from noctuary.recall.candidates import Query, Scope, build_mask
 from noctuary.recall.engine import Recaller
-from noctuary.recall.query import Query, Scope, build_mask
 from noctuary.recall.reader import open_serving
 from noctuary.recall.result import RecallWarning
 from noctuary.text.marks import visible_line

@@ -21,6 +21,7 @@ from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
 from noctuary.core.types import UNDATED_US, to_micros
 from noctuary.embed.lean import LeanEncoder
 from noctuary.recall.api import find_serving, staleness
+from noctuary.recall.candidates import Scope, aware, check_arguments
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import encode_query, text_encoder
 from noctuary.recall.phases import score_two_pass, unit_of
@@ -30,7 +31,6 @@ from noctuary.recall.profile import (
     read_store_profiles,
     resolve_for_recall,
 )
-from noctuary.recall.query import Scope, aware, check_arguments
 from noctuary.recall.result import RecallResult, RecallWarning
 from noctuary.sources.injected import Line, append_injection
 from noctuary.text.marks import split_speaker

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from noctuary.graph.fold import fold_name
 from noctuary.graph.sessions import spoken_by
 from noctuary.graph.walk import link_query
+from noctuary.recall.candidates import Mask
 from noctuary.recall.legs import pool_candidates
-from noctuary.recall.query import Mask
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.recall.result import (
     COSINE,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
+from noctuary.recall.candidates import Query, Scope, check_arguments
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import (
     RetrievalProfile,
@@ -23,7 +24,6 @@ from noctuary.recall.profile import (
     read_store_profiles,
     resolve_for_recall,
 )
-from noctuary.recall.query import Query, Scope, check_arguments
 from noctuary.recall.reader import open_serving
 from noctuary.recall.result import RecallResult, RecallWarning
 from noctuary.usage.access_log import append_retrievals

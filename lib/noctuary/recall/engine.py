@@ -15,15 +15,28 @@ from noctuary.core.store import StorePaths
 from noctuary.core.types import DAMAGED_TEXT, UNDATED_US, from_micros, has_hooks, to_micros
 from noctuary.graph.walk import mention_span
 from noctuary.recall.candidates import (
+    Archived,
     Candidates,
     Ledger,
+    Mask,
     PastQuery,
     Positions,
+    Query,
+    RecallRun,
+    Rows,
+    Scope,
     Scores,
     Successor,
     SummaryView,
+    aware,
+    build_mask,
+    check_arguments,
+    find_archived,
+    find_rows,
     name_positions,
+    private_mask,
     run_phases,
+    through_hidden,
 )
 from noctuary.recall.inputs import GuardResult, Inputs, Usage, guard_model, look_down
 from noctuary.recall.legs import (
@@ -43,21 +56,6 @@ from noctuary.recall.legs import (
     rank_lexical,
 )
 from noctuary.recall.profile import RAW, TURNS, RetrievalProfile
-from noctuary.recall.query import (
-    Archived,
-    Mask,
-    Query,
-    RecallRun,
-    Rows,
-    Scope,
-    aware,
-    build_mask,
-    check_arguments,
-    find_archived,
-    find_rows,
-    private_mask,
-    through_hidden,
-)
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader, open_serving
 from noctuary.recall.result import (
     Answerability,

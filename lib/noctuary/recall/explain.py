@@ -15,16 +15,20 @@ from noctuary.recall.candidates import (
     BREAKDOWN_KEYS,
     Dropped,
     Ledger,
+    Mask,
     PositionRef,
+    Query,
+    Rows,
+    Scope,
     ScoreEvent,
     Scores,
+    build_mask,
     name_positions,
 )
 from noctuary.recall.engine import BaseRanking, Recaller, Search, fuse
 from noctuary.recall.inputs import Inputs
 from noctuary.recall.legs import Leg, path_of, rank_dense, rank_lexical
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Mask, Query, Rows, Scope, build_mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import MemoryId, RecalledMemory, RecallResult, RecallWarning, plain
 

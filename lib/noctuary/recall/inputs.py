@@ -22,7 +22,7 @@ from noctuary.core.store import StorePaths
 from noctuary.core.types import LIVE_KINDS, UNDATED_US, MemoryRecord
 from noctuary.embed.fingerprint import HOSTED_POOLING, EncoderFingerprint, require_same
 from noctuary.embed.lean import HEADER_FILE, LeanEncoder, WarmEncoder, read_header
-from noctuary.recall.query import Mask
+from noctuary.recall.candidates import Mask
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallWarning
 

@@ -22,8 +22,7 @@ from noctuary.graph.sessions import (
 )
 from noctuary.graph.walk import RELATIONS, Link, Named, Walk, link_query, name_subjects, walk
 from noctuary.lexical.search import add_scores, best_positions, idf, top_positions
-from noctuary.recall.candidates import Positions, Scores
-from noctuary.recall.query import Mask
+from noctuary.recall.candidates import Mask, Positions, Scores
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.snapshot.arrays import SummaryArrays
 from noctuary.text.tokens import UNSPACED, script_of, tokenize

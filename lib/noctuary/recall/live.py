@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US, MemoryRecord, to_micros
 from noctuary.lexical.search import K1, B, idf, saturation
-from noctuary.recall.query import Facet, Mask, Scope, aware
+from noctuary.recall.candidates import Facet, Mask, Scope, aware
 from noctuary.recall.result import RecallWarning
 from noctuary.sources.live import LiveState, token_digest
 from noctuary.text.tokens import document_tokens, tokenize

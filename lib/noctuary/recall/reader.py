@@ -22,9 +22,8 @@ from noctuary.core.store import StorePaths, is_snapshot_id
 from noctuary.core.types import DAMAGED_TEXT, published_text, summary_id
 from noctuary.graph.sessions import Posting, SessionArrays
 from noctuary.graph.walk import GraphArrays, MentionArrays, Name, NameTable, subjects_of
-from noctuary.recall.candidates import SummaryView
+from noctuary.recall.candidates import Facet, Mask, SummaryView
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Facet, Mask
 from noctuary.recall.result import Calibration
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
 

@@ -77,7 +77,7 @@ def test_options() -> None:
 def test_help_is_the_usual_help() -> None:
     done = run_installed(Case("claude", b"", {}), arguments=("--help",))
     assert done.code == 0
-    assert b"Exit code always 0" in done.stdout
+    assert b"The exit code is always 0" in done.stdout
 
 
 def test_a_hook_that_gets_no_end_of_stdin_ends_by_itself(home: Path) -> None:

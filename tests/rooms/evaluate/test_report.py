@@ -743,7 +743,7 @@ def test_the_bias_of_exact_queries_is_stated() -> None:
 
 
 def test_explanations_carry_the_settings_that_were_used() -> None:
-    page = render_page(BLANK, {})
+    page = render_page(BLANK)
     assert "95% bootstrap interval" in page
     assert "10\u202f000 draws" in page
     assert "below 0.05." in page

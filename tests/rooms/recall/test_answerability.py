@@ -29,10 +29,10 @@ from noctuary.recall.answerability import (
     read_words,
     score_answer,
 )
+from noctuary.recall.candidates import Mask, Scope
 from noctuary.recall.engine import Recaller, rank_alone
 from noctuary.recall.legs import Leg, ScoresAt
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Mask, Scope
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.recall.result import (
     COSINE,

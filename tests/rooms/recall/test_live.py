@@ -24,6 +24,7 @@ from noctuary.core.types import MemoryRecord
 from noctuary.lexical.build import build_postings, build_postings_beside
 from noctuary.recall import inputs as live_vectors
 from noctuary.recall.api import recall
+from noctuary.recall.candidates import Query, Scope
 from noctuary.recall.engine import Recaller
 from noctuary.recall.explain import (
     BELOW_LIMIT,
@@ -37,7 +38,6 @@ from noctuary.recall.explain import (
 from noctuary.recall.inputs import Inputs
 from noctuary.recall.live import document_frequencies, held_words, mean_length, score_rows
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Query, Scope
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.replay import list_packets, replay
 from noctuary.recall.result import RecallResult

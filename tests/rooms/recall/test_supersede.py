@@ -15,10 +15,17 @@ from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.graph.successors import Keys, confidence_of, keys_of
 from noctuary.recall import selection
 from noctuary.recall.api import recall
-from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef, Successor
+from noctuary.recall.candidates import (
+    Candidates,
+    PhaseOutcome,
+    PositionRef,
+    Query,
+    Rows,
+    Scope,
+    Successor,
+)
 from noctuary.recall.engine import Recaller, Search
 from noctuary.recall.profile import RetrievalProfile
-from noctuary.recall.query import Query, Rows, Scope
 from noctuary.recall.reader import SnapshotGraph
 from noctuary.recall.replay import replay
 from noctuary.recall.result import RecallResult

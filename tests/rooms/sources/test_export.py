@@ -485,7 +485,7 @@ def test_a_table_of_another_export_is_noticed(make_store: Make, tmp_path: Path, 
     export_now(make_store(rows), tmp_path / "a")
     export_now(make_store(path=tmp_path / "other.db"), tmp_path / "b")
     (tmp_path / "b" / name).replace(tmp_path / "a" / name)
-    with pytest.raises(StoreError, match=rf"{name} is missing or not the one"):
+    with pytest.raises(StoreError, match=rf"{name} is missing or does not match"):
         read_report(tmp_path / "a")
 
 
