@@ -1,10 +1,23 @@
+"""What keeps two names apart: a predicate, an example, a line."""
+
 from __future__ import annotations
 
 import pytest
 
 from noctuary.graph import guards
 from noctuary.graph.fold import fold_name
-from noctuary.graph.guards import GUARDS, Guard, NameStats, Traits, read_traits, refusal
+from noctuary.graph.guards import (
+    GUARDS,
+    Guard,
+    NameStats,
+    Traits,
+    joined,
+    read_traits,
+    refusal,
+    singular,
+    spelling_key,
+    stem,
+)
 
 
 def _traits(*surfaces: str, kind: str = "name", df: int = 1) -> Traits:
@@ -171,6 +184,8 @@ def test_the_first_guard_that_bites_gives_the_reason() -> None:
 
 
 GUARD = {"left": "Traits", "right": "Traits", "return": "bool"}
+
+
 """How a guard is declared: two names, and whether they must stay two."""
 
 
@@ -197,3 +212,57 @@ def test_every_guard_is_asked_by_some_stage() -> None:
 )
 def test_a_swapped_word_needs_nearer_vectors(right: str, cosine: float, unlike: bool) -> None:
     assert guards.unlike_words(_traits("error handling"), _traits(right), cosine) is unlike
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("gotchas", "gotcha"),
+        ("tags", "tag"),
+        ("dependencies", "dependency"),
+        ("classes", "class"),
+        ("branches", "branch"),
+        ("boxes", "box"),
+        ("ties", "tie"),
+        ("redis", "redis"),
+        ("class", "class"),
+        ("status", "status"),
+        ("news", "news"),
+        ("gas", "gas"),
+    ],
+)
+def test_singular(word: str, expected: str) -> None:
+    assert singular(word) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("making", "mak"),
+        ("make", "mak"),
+        ("planned", "plan"),
+        ("finds", "find"),
+        ("bring", "bring"),
+        ("tie", "tie"),
+    ],
+)
+def test_forms_of_a_verb_share_a_stem(word: str, expected: str) -> None:
+    assert stem(word) == expected
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [("e mail", "email"), ("the api keys", "api key"), ("beyoncé", "beyonce")],
+)
+def test_spellings_share_a_key(left: str, right: str) -> None:
+    assert spelling_key(left) == spelling_key(right)
+
+
+def test_an_article_alone_is_a_name() -> None:
+    assert spelling_key("the") == "the"
+
+
+def test_accents_go_from_latin_letters_only() -> None:
+    assert joined(["từ", "dũ"]) == "tudu"
+    assert joined(["чай"]) == "чай"
+    assert joined(["ガイド"]) == "ガイド"

@@ -1,12 +1,31 @@
+"""What `noctuary graph` shows of a concept, of all concepts and of merges."""
+
 from __future__ import annotations
 
+import json
+import tomllib
+import unicodedata
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from noctuary.graph.view import NameBook, Shown, describe_concept
-from noctuary.graph.view_paths import concept_lines
-from noctuary.text.marks import iso
+from noctuary.core.types import UNDATED_US
+from noctuary.graph.view import (
+    LINE_CHARACTERS,
+    NEAREST_SHOWN,
+    NameBook,
+    Shown,
+    describe_concept,
+    evidence_line,
+    kinds_of,
+    list_merges,
+    top_concepts,
+    undo_line,
+)
+from noctuary.graph.view_paths import concept_lines, merge_lines, top_lines
+from noctuary.text.marks import clean, cut, day, iso, pad, width
 from tests.support.graph_look import Look, Publish, find
 from tests.support.graph_snapshot import ConceptSpec, GraphSpec, RelationSpec, office
 from tests.support.store import day_us, memory, renumber
@@ -241,3 +260,196 @@ def test_nothing_is_described_that_may_not_be_seen(look: Look) -> None:
     hidden = look()
     with pytest.raises(ValueError, match="expected one that may be seen"):
         describe_concept(hidden, NameBook(hidden), ordinal, 10)
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("globx", "Globex"),
+        ("lobex", "Globex"),
+        ("migration", "Atlas migration"),
+        ("Атлас Москва", "Москва"),
+    ],
+)
+def test_an_unknown_name_has_similar_ones(look: Look, typed: str, expected: str) -> None:
+    book = NameBook(look())
+    assert book.find(typed) is None
+    assert expected in book.nearest(typed)
+
+
+@pytest.mark.parametrize("typed", ["", "!!!", "zzzzzzzzzzzz", "\ud800"])
+def test_a_name_like_no_other_has_none(look: Look, typed: str) -> None:
+    book = NameBook(look())
+    assert book.find(typed) is None
+    assert book.nearest(typed) == ()
+
+
+def test_hidden_names_are_not_offered(look: Look) -> None:
+    assert NameBook(look()).nearest("secret gardn") == ()
+    assert NameBook(look()).nearest("ninotchk") == ("Initech",)
+    assert NameBook(look(user="ana")).nearest("ninotchk")[0] == "Nina"
+    assert NameBook(look(user="ana")).nearest("secret gardn") == ("Secret Garden",)
+    assert NameBook(look()).find("ninotchka") is None
+    assert NameBook(look(user="ana")).find("ninotchka") is not None
+
+
+def test_of_two_concepts_the_one_of_that_name_comes_first(publish: Publish) -> None:
+    """An alias of a large concept must not hide the small one that is called so."""
+    records = renumber([memory("Mercury rises."), memory("Venus, or Mercury."), memory("Venus.")])
+    spec = GraphSpec(
+        records,
+        [
+            ConceptSpec("Venus", "name", ((1, "about", "Venus"), (2, "about", "Venus")),
+                        ("mercury",)),
+            ConceptSpec("Mercury", "name", ((0, "about", "Mercury"),)),
+        ],
+    )  # fmt: skip
+    book = NameBook(publish(spec)())
+    found = book.find("mercury")
+    assert found is not None
+    assert book.shown(found) == "Mercury"
+
+
+def test_the_offer_is_short(publish: Publish) -> None:
+    names = [f"alpha {i}" for i in range(20)]
+    records = renumber([memory(f"{name}.") for name in names])
+    spec = GraphSpec(
+        records,
+        [ConceptSpec(name, "name", ((i, "about", name),)) for i, name in enumerate(names)],
+    )
+    assert len(NameBook(publish(spec)()).nearest("alpha")) == NEAREST_SHOWN
+
+
+def top(look: Look, limit: int = 3, kind: str | None = None, **scope: object) -> list[Shown]:
+    source = look(**scope)
+    return top_concepts(source, NameBook(source), limit, kind)
+
+
+def connected(name: str, kind: str, memories: int, relations: int, steps: int) -> Shown:
+    counts = {"memories": memories, "relations": relations, "steps": steps}
+    return {"name": name, "kind": kind, **counts}
+
+
+def test_the_most_connected_come_first(look: Look) -> None:
+    assert top(look) == [
+        connected("Nina", "name", memories=4, relations=1, steps=2),
+        connected("Atlas migration", "heading", memories=2, relations=1, steps=1),
+        connected("Globex", "name", memories=3, relations=1, steps=0),
+    ]
+    assert top(look, user="ana")[0] == connected("Nina", "name", memories=5, relations=2, steps=3)
+    assert top(look, as_of_us=day_us(30))[0]["memories"] == 2
+
+
+def test_a_kind_narrows_and_the_kinds_are_those_that_may_be_seen(look: Look) -> None:
+    assert [one["name"] for one in top(look, kind="tag")] == ["Platform", "boiler"]
+    assert top(look, kind="nothing") == []
+    assert kinds_of(look()) == ("heading", "name", "tag")
+    assert kinds_of(look(wing="home")) == ("tag",)
+
+
+def test_the_table_is_aligned(look: Look) -> None:
+    lines = list(top_lines(top(look, limit=10)))
+    assert lines[0] == "concept          kind     memories  relations     steps"
+    assert lines[1] == "Nina             name            4          1         2"
+    assert "東京             name            1          0         0" in lines, "Han is two wide"
+
+
+def test_merges_are_those_of_names_that_may_be_seen(look: Look) -> None:
+    def names(**scope: object) -> list[str]:
+        source = look(**scope)
+        return [merge["name"] for merge in list_merges(source, NameBook(source))]
+
+    assert names() == ["atlas"]
+    assert names(user="ana") == ["atlas", "ninotchka"]
+    assert names(wing="home") == []
+
+
+def test_the_line_that_undoes_a_merge_is_toml() -> None:
+    pair = ['a "quoted" \\ name', "имя"]
+    assert tomllib.loads(undo_line(*pair)) == {"never": [pair]}
+
+
+def test_merges_as_text() -> None:
+    merge = {
+        "name": "atlas", "canonical": "atlas migration", "reason": "alias", "score": 1.0,
+        "detail": "Atlas migration (Atlas)", "undo": 'never = [["atlas", "atlas migration"]]',
+    }  # fmt: skip
+    assert list(merge_lines([merge], 3, "store/merges.toml")) == [
+        '"atlas" is "atlas migration" (alias 1.00: Atlas migration (Atlas))',
+        "... and 2 more (--limit)",
+        "",
+        "to undo one, add its pair to `never` in store/merges.toml; it holds from the next",
+        'night on. For the first: never = [["atlas", "atlas migration"]]',
+    ]
+    assert list(merge_lines([], 0, "merges.toml")) == ["no names were merged"]
+
+
+def test_a_graph_without_concepts(publish: Publish) -> None:
+    source = publish(GraphSpec(renumber([memory("Nothing named.")])))()
+    book = NameBook(source)
+    assert top_concepts(source, book, 10) == []
+    assert kinds_of(source) == ()
+    assert list_merges(source, book) == []
+    assert (book.find("x"), book.nearest("x")) == (None, ())
+
+
+def test_views_are_plain_values(look: Look) -> None:
+    source = look()
+    book = NameBook(source)
+    rows = [*top_concepts(source, book, 10), *list_merges(source, book)]
+    assert json.loads(json.dumps(rows)) == rows
+
+
+ANY_TEXT = st.text(st.characters())  # lone surrogates included
+
+
+@given(ANY_TEXT)
+def test_a_clean_text_is_one_line_that_steers_nothing(text: str) -> None:
+    shown = clean(text)
+    assert not any(unicodedata.category(c) in ("Cc", "Cs") for c in shown)
+    assert not set(shown) & set("\u202e\u2066\n\r\x1b")
+    assert clean(shown) == shown
+    shown.encode("utf-8")
+
+
+@given(ANY_TEXT.map(clean), st.integers(1, 30))
+def test_a_cut_text_fits(text: str, columns: int) -> None:
+    assert width(cut(text, columns)) <= columns
+    assert (cut(text, columns) == text) == (width(text) <= columns)
+    assert width(pad(cut(text, columns), columns)) == columns
+
+
+def test_wide_letters_take_two_columns_and_marks_none() -> None:
+    assert (width("東京"), width("Москва"), width("e\u0301")) == (4, 6, 1)
+    assert cut("東京オフィス", 5) == "東京…"
+
+
+def test_dates() -> None:
+    assert (day(day_us(2)), day(day_us(2) + 90_000_000)) == ("2026-01-02", "2026-01-02 00:01")
+    assert (day(UNDATED_US), iso(UNDATED_US)) == ("undated", None)
+    assert (day(2**62), iso(2**62), iso(None)) == ("undated", None, None)
+    assert iso(day_us(2)) == "2026-01-02T00:00:00+00:00"
+
+
+@given(ANY_TEXT, st.integers(-1, 300), st.integers(-1, 300))
+def test_the_evidence_stands_where_the_line_says(content: str, start: int, end: int) -> None:
+    line, span = evidence_line(content, start, end)
+    if 0 <= start < end <= len(content):
+        assert span is not None
+        assert line[slice(*span)] == clean(content[start:end])
+    else:
+        assert span is None
+        assert len(line) <= LINE_CHARACTERS + 1
+
+
+def test_a_long_line_keeps_what_is_around_the_evidence() -> None:
+    content = "first line\n" + "before " * 40 + "HERE" + " after" * 40 + "\nlast line"
+    at = content.index("HERE")
+    line, span = evidence_line(content, at, at + 4)
+    assert span is not None
+    assert line[slice(*span)] == "HERE"
+    assert line.startswith("…")
+    assert line.endswith("…")
+    assert "first" not in line
+    assert len(line) <= LINE_CHARACTERS + 2
+    assert evidence_line("\n  \n# Title\nbody", -1, -1) == ("# Title", None)

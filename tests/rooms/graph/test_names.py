@@ -1,3 +1,5 @@
+"""Which words make a name."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

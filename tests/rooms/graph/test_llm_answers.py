@@ -1,3 +1,5 @@
+"""What a model answers, and what of it a memory's text supports."""
+
 from __future__ import annotations
 
 import json
@@ -6,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from noctuary.graph.fold import fold_name
 from noctuary.graph.llm import (
     MAX_NAMES,
+    MAX_PLACES,
     RELATION_NAMES,
     SYSTEM,
+    Grounded,
     RawAnswer,
     decode,
     encode,
@@ -120,3 +125,84 @@ def test_ids_of_a_batch_are_distinct_even_when_keys_begin_alike() -> None:
     assert item_ids(["b" * 64, keys[0]]) == ("mbbbbbbbb", "maaaaaaaa")
     with pytest.raises(ValueError, match="the same key"):
         item_ids([keys[0], keys[0]])
+
+
+def check(content: str, *said: str | tuple[str, str]) -> Grounded:
+    """Ground names, and pairs of names of which one works at the other."""
+    names = tuple(item for item in said if isinstance(item, str))
+    triples = tuple((item[0], "works at", item[1]) for item in said if isinstance(item, tuple))
+    return ground(content, RawAnswer(names, triples))
+
+
+def test_a_name_gets_the_span_of_every_place_in_its_spelling_there() -> None:
+    content = "ACME hired Maria. Maria's badge says Acme."
+    kept = check(content, "acme", "maria").extraction.found
+    assert [(f.surface, f.name) for f in kept] == [
+        *[("ACME", "acme"), ("Maria", "maria"), ("Maria's", "maria"), ("Acme", "acme")]
+    ]
+    assert all(content[f.start : f.end] == f.surface for f in kept)
+
+
+@pytest.mark.parametrize(
+    ("surface", "reason"),
+    [
+        ("Globex", "not_in_text"),
+        ("Mar", "not_in_text"),  # a part of a word
+        ("Maria hired", "not_in_text"),  # both words, not together
+        ("she", "not_a_name"),
+        ("2024", "not_a_name"),
+        ("#12", "not_a_name"),
+        ("", "not_a_name"),
+        ("Maria joined Acme in 2024 and she said 12", "too_long"),
+    ],
+)
+def test_what_does_not_stand_there_or_is_no_name_is_dropped_and_counted(
+    surface: str, reason: str
+) -> None:
+    content = "Maria joined Acme in 2024 and she said 12. It hired her."
+    found = check(content, surface, (surface, "Acme"))
+    assert found.extraction.stated == ()
+    assert {f.name for f in found.extraction.found} == {"acme"}
+    assert found.dropped == {reason: 2}
+
+
+def test_a_statement_spans_from_one_end_to_the_other_of_the_closest_places() -> None:
+    content = "Maria left. Later, Maria joined Acme. Globex and Acme merged."
+    (kept,) = check(content, ("maria", "ACME")).extraction.stated
+    assert content[kept.start : kept.end] == "Maria joined Acme"
+    assert kept[:3] == ("maria", "works_at", "acme")
+    assert kept[5:] == ("Maria", "Acme")
+
+
+def test_a_statement_needs_two_names_in_two_places() -> None:
+    content = "Acme Labs hired Maria"
+    assert check(content, ("Acme", "acme")).dropped == {"same_name": 1}
+    assert check(content, ("Acme", "Acme Labs")).dropped == {"overlapping": 1}
+    assert check(content, ("Maria", "Globex")).dropped == {"not_in_text": 2}, "the name, too"
+
+
+def test_scripts_without_spaces_are_looked_for_as_written() -> None:
+    content = "マリアは東京都に住む。Bob in Москва"
+    found = check(content, "東京都", "МОСКВА", "大阪").extraction.found
+    assert [f.surface for f in found] == ["東京都", "Москва"]
+
+
+def test_places_of_a_name_are_bounded() -> None:
+    assert len(check("Acme, " * 100, "Acme").extraction.found) == MAX_PLACES
+    assert len(check("東京。" * 100, "東京").extraction.found) == MAX_PLACES
+
+
+TEXTS = st.text(st.sampled_from("abAB½ﬁ's’.-_東京ß é"), max_size=30)
+
+
+@given(TEXTS, TEXTS, TEXTS)
+def test_whatever_is_kept_stands_in_the_text(content: str, left: str, right: str) -> None:
+    kept = check(content, left, (left, right)).extraction
+    for item in kept.found:
+        assert content[item.start : item.end] == item.surface
+        assert fold_name(item.surface) == item.name != ""
+    for statement in kept.stated:
+        evidence = content[statement.start : statement.end]
+        assert statement.subject_surface in evidence
+        assert statement.object_surface in evidence
+        assert fold_name(statement.subject_surface) == statement.subject
