@@ -61,7 +61,7 @@ class Watched:
     def night(self, *before: str) -> Ran:
         """Run a night, or with `before` a program that runs one."""
         words = night_words(self.bench.source, self.bench.store, "--json")
-        return self.run([sys.executable, *before, *words[3:]] if before else words)
+        return self.run([sys.executable, *before, *words[4:]] if before else words)
 
     def noctuary(self, *words: str, stdin: str = "") -> Ran:
         """Run a command of noctuary's on the store."""
