@@ -244,7 +244,7 @@ class Search:
         """Return the leg with the best of every wing behind its ranking, best first."""
         if leg.all_scores is None:
             return leg
-        # Live rows are few, and stand in the pool anyway.
+        # Rows of the snapshot only: live ones have no part in the quota.
         end, searched = self.reader.first_live, self.rows.searched
         mask = None if searched is None else searched[:end]
         quota, wings = self.profile.wing_quota, self.reader.wing_codes

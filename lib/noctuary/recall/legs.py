@@ -173,17 +173,17 @@ def _score_beyond(
     if shown is not None and by_turns and near is not None:
         summaries[:] = score_all(reader.summaries.arrays, near)
     elif shown is not None:
-        summaries[:] = reader.summary_vectors @ query_vector
-    if shown is not None and by_turns and near is None:
-        arrays, vectors = reader.summaries.arrays, cast("NDArray[np.float32]", reader.vectors)
-        summaries[:] = score_shortlist(arrays, vectors, query_vector, summaries, shown, depth)
+        own = reader.summary_vectors @ query_vector
+        if by_turns:
+            arrays, vectors = reader.summaries.arrays, cast("NDArray[np.float32]", reader.vectors)
+            own = score_shortlist(arrays, vectors, query_vector, own, shown, depth)
+        summaries[:] = own
     if reader.live is not None:
         live[:] = reader.live.vectors @ query_vector
     return scores
 
 
-# An exact match is told by so many distinct tokens at least; one would lift every mention of a
-# name.
+# An exact match needs this many distinct tokens: a single one would lift every mention of a name.
 MIN_EXACT_TOKENS = 2
 
 
