@@ -1,4 +1,4 @@
-"""Completes two pages while mkdocs builds: the help of each command, and the columns for SQL."""
+"""Completes three pages while mkdocs builds: commands' help, columns for SQL, profiles' flags."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import click
 
 from noctuary.cli.main import main
 from noctuary.cli.sql import TABLES
+from noctuary.recall import profile
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Append the generated sections of a page; mkdocs calls this for each one."""
-    added = {"cli.md": commands, "sql.md": columns}.get(page.file.src_uri)
+    added = {"cli.md": commands, "sql.md": columns, "profiles.md": flags}.get(page.file.src_uri)
     return markdown if added is None else "\n".join([markdown, *added()])
 
 
@@ -37,3 +38,22 @@ def columns() -> Iterator[str]:
     for table in TABLES:
         yield f"\n### {table.name}\n\n| column | type | meaning |\n|---|---|---|"
         yield from (f"| `{c.name}` | {c.type} | {c.about} |" for c in table.columns)
+
+
+def flags() -> Iterator[str]:
+    """Yield a section for each group of flags: their defaults, ranges and meanings."""
+    for heading, names in profile.GROUPS.items():
+        yield f"\n### {heading[0].upper()}{heading[1:]}\n"
+        yield "| flag | default | range | meaning |\n|---|---|---|---|"
+        for name in names:
+            flag = profile.FLAGS[name]
+            default = str(flag.default).lower() if flag.default != "" else "empty"
+            yield f"| `{name}` | `{default}` | {_range(name)} | {flag.meaning} |"
+
+
+def _range(name: str) -> str:
+    if name in profile.CHOICES:
+        return " or ".join(f"`{choice}`" for choice in profile.CHOICES[name])
+    if name in profile.RANGES:
+        return f"{profile.RANGES[name].low:.10g} to {profile.RANGES[name].high:.10g}"
+    return "true or false" if profile.FIELD_TYPES[name] is bool else "text"

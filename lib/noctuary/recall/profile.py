@@ -80,73 +80,147 @@ class RetrievalProfile:
 
     # No dataclass: of 86 fields with their meanings and ranges it costs 5 ms in every process.
 
-    fusion: str = _flag("cc", "cc keeps how much better a hit is, rrf only its rank.", FUSIONS)
-    lexical_weight: float = _flag(0.5, "Of the lexical leg; 0: off.", WEIGHT)
-    dense_weight: float = _flag(0.5, "Of the dense leg; 0: off.", WEIGHT)
+    fusion: str = _flag("cc", "cc adds up score differences; rrf sees only ranks.", FUSIONS)
+    lexical_weight: float = _flag(
+        0.5,
+        "Weighs words against vectors; more favours names, codes and rare words. 0: off.",
+        WEIGHT,
+    )
+    dense_weight: float = _flag(
+        0.5, "Weighs vectors against words; more favours paraphrases. 0: off.", WEIGHT
+    )
     lexical_coverage: float = _flag(
-        0.3, "Share of the rarest words' idf from which words have their full weight; 0: always.",
+        0.3, "Words count less if the best hit has less of the rarest words than this. 0: never.",
         SHARE,
     )  # fmt: skip
-    graph_weight: float = _flag(1.0, "Factor on all that the concept graph adds; 0: off.", WEIGHT)
-    session_weight: float = _flag(1.0, "Further factor on what sessions lend; 0: off.", WEIGHT)
-    importance_prior: float = _flag(0.3, "p in score * ((1 - p) + p * importance).", SHARE)
-    exact_match_bonus: float = _flag(0.0, "For a memory with every word of the query.", WEIGHT)
-    rrf_k: int = _flag(60, "Rank offset of RRF; larger flattens the head (Cormack: 60).", COUNT)
-    depth: int = _flag(50, "Candidates of each leg before fusion.", COUNT)
+    graph_weight: float = _flag(
+        1.0, "Weighs the graph; more lifts linked memories, including chance ones. 0: off.", WEIGHT
+    )
+    session_weight: float = _flag(
+        1.0, "Weighs sessions further; more orders turns by their context. 0: off.", WEIGHT
+    )
+    importance_prior: float = _flag(
+        0.3, "Share of its score that a memory of importance 0 loses.", SHARE
+    )
+    exact_match_bonus: float = _flag(
+        0.0, "Lifts memories that contain every query word, long ones too. 0: off.", WEIGHT
+    )
+    rrf_k: int = _flag(60, "Flattens the first ranks of rrf.", COUNT)
+    depth: int = _flag(50, "Candidates per leg; more finds more and takes longer.", COUNT)
 
-    scorer: str = _flag("fusion", "hybrid (libravdb 1), two_pass (7).", SCORERS)
-    quality_penalty: float = _flag(0.5, "delta: what a summary of confidence 0 loses.", SHARE)
-    coarse_depth: int = _flag(16, "k1 of section 7, candidates of the first pass.", COUNT)
-    coarse_threshold: float = _flag(0.2, "theta1 of section 7, its least cosine.", COSINE)
-    authority_floor: float = _flag(0.5, "Least factor of authority; 0 is the reference.", SHARE)
+    scorer: str = _flag(
+        "fusion",
+        "fusion is the group above; hybrid and two_pass rank by cosine and need vectors.",
+        SCORERS,
+    )
+    quality_penalty: float = _flag(
+        0.5, "Share of its score that a summary of confidence 0 loses.", SHARE
+    )
+    coarse_depth: int = _flag(
+        16, "Candidates of two_pass's first pass; more is slower and loses less.", COUNT
+    )
+    coarse_threshold: float = _flag(0.2, "Lowest cosine of that pass; higher keeps fewer.", COSINE)
+    authority_floor: float = _flag(
+        0.5, "Lowest factor of authority; with the reference's 0, memories fade within days.", SHARE
+    )
 
-    model_guard: bool = _flag(True, "Compare the query's encoder with the one of the vectors.")
-    model_guard_strict: bool = _flag(False, "Answer with nothing on a mismatch.")
+    model_guard: bool = _flag(
+        True, "Compare the query's encoder with the vectors'; off risks nonsense."
+    )
+    model_guard_strict: bool = _flag(
+        False, "Return nothing on a mismatch. Off: use words only, with a warning."
+    )
 
-    reranker: str = _flag("", "Name or directory of a cross-encoder; empty: none.")
-    rerank_depth: int = _flag(30, "Memories that it reads.", COUNT)
-    rerank_timeout_ms: float = _flag(1500.0, "After this the fused order stands.", DURATION)
+    reranker: str = _flag(
+        "", "Name or directory of a cross-encoder: better order, much slower. Empty: none."
+    )
+    rerank_depth: int = _flag(
+        30, "Memories that the reranker reads; time grows in proportion.", COUNT
+    )
+    rerank_timeout_ms: float = _flag(
+        1500.0, "After this time the fused order stands, with a warning.", DURATION
+    )
 
-    date_boost: float = _flag(0.5, "For memories of the dates that the query names; 0: off.", SHARE)
+    date_boost: float = _flag(
+        0.5, "Lifts memories from the query's dates by this share. 0: off.", SHARE
+    )
 
-    ltp_enabled: bool = _flag(False, "Phase 1, lift what was recalled often lately.")
-    time_decay_enabled: bool = _flag(False, "Phase 1, let age lower the score.")
-    half_life_days: float = _flag(90.0, "Age at which what decays has halved.", DURATION)
-    decay_floor: float = _flag(0.9, "Share that age never takes; 0 is the reference.", SHARE)
-    tagging_enabled: bool = _flag(False, "Phase 1, lift what was filed in the last hours.")
+    ltp_enabled: bool = _flag(False, "Lift memories recalled often lately; needs the access log.")
+    time_decay_enabled: bool = _flag(False, "Lower old memories; hurts if old facts stay true.")
+    half_life_days: float = _flag(90.0, "Age at which the decaying share has halved.", DURATION)
+    decay_floor: float = _flag(
+        0.9, "Share of its score that a memory keeps at any age; the reference has 0.", SHARE
+    )
+    tagging_enabled: bool = _flag(False, "Lift memories filed in the last 24 hours.")
 
-    association_enabled: bool = _flag(False, "Phase 2, lift what was recalled together.")
+    association_enabled: bool = _flag(
+        False, "Lift memories recalled together with other candidates."
+    )
 
-    mmr_enabled: bool = _flag(False, "Phase 5, trade relevance for diversity.")
-    mmr_lambda: float = _flag(0.7, "Share of relevance; 1 leaves the order alone.", SHARE)
+    mmr_enabled: bool = _flag(False, "Trade relevance for diversity; near duplicates drop out.")
+    mmr_lambda: float = _flag(
+        0.7, "Share of relevance; 1 keeps the order, less diversifies more.", SHARE
+    )
 
-    pinned_memory_enabled: bool = _flag(False, "Phase 6, lift what was used most or filed last.")
+    pinned_memory_enabled: bool = _flag(
+        False, "Lift the most used, new and tagged memories for every query."
+    )
 
-    query_expansion_enabled: bool = _flag(False, "Phase 7, ask again with words of past finds.")
+    query_expansion_enabled: bool = _flag(
+        False, "Search again with words from past results; finds more, some irrelevant."
+    )
 
-    supersede_filter_enabled: bool = _flag(False, "Phase 8, notice what is said anew.")
-    supersede_action: str = _flag("filter", "Remove it, or say so.", SUPERSEDE_ACTIONS)
+    supersede_filter_enabled: bool = _flag(False, "Replace memories with their newer version.")
+    supersede_action: str = _flag(
+        "filter", "filter removes the older memory; annotate marks both.", SUPERSEDE_ACTIONS
+    )
 
-    consolidation_enabled: bool = _flag(False, "Phase 9, a summary stands for its turns.")
-    turn_view: str = _flag("raw", "Search turns, or the summaries that cover them.", TURN_VIEWS)
-    summary_vectors: str = _flag("own", "By its text, or its two nearest turns.", SUMMARY_VECTORS)
-    include_archived: bool = _flag(False, "Search archived memories as well.")
+    consolidation_enabled: bool = _flag(
+        False, "Let a summary replace its turns: shorter, but further from the original words."
+    )
+    turn_view: str = _flag(
+        "raw",
+        "Search turns, or their summaries: fewer tokens, but details are harder to find.",
+        TURN_VIEWS,
+    )
+    summary_vectors: str = _flag(
+        "own",
+        "Compare a summary by its own text, or by its two nearest turns: finds and reads more.",
+        SUMMARY_VECTORS,
+    )
+    include_archived: bool = _flag(
+        False, "Search archived memories too; finds more, replaced ones included."
+    )
 
-    wing_diversity_weight: float = _flag(0.3, "Phase 11, gamma of saturation's penalty.", WEIGHT)
-    candidate_pool_multiplier: int = _flag(1, "Candidates per leg, in multiples of depth.", COUNT)
-    wing_quota: int = _flag(2, "Best of every wing that always enter the pool.", COUNT_OR_NONE)
+    wing_diversity_weight: float = _flag(
+        0.3, "Penalty on a wing that fills the answer; only with mmr_enabled.", WEIGHT
+    )
+    candidate_pool_multiplier: int = _flag(
+        1, "Multiplies depth; more lets small wings in and takes longer.", COUNT
+    )
+    wing_quota: int = _flag(
+        2,
+        "Memories of every wing that always enter the pool; only with the penalty.",
+        COUNT_OR_NONE,
+    )
 
-    explain: bool = _flag(False, "Phase 12, return a score breakdown.")
-    candidate_trace: bool = _flag(False, "Return what was dropped, where and why.")
-    replay_log: bool = _flag(False, "Keep what a re-run needs, the query's text included.")
+    explain: bool = _flag(False, "Return every phase's effect on every score.")
+    candidate_trace: bool = _flag(False, "Return the dropped memories, where and why.")
+    replay_log: bool = _flag(False, "Keep everything a repetition needs, including the query.")
 
-    max_scan_depth: int = _flag(0, "Rows that a scan reads at most; 0 reads all.", COUNT_OR_NONE)
+    max_scan_depth: int = _flag(
+        0, "Most rows scored per night; the next night continues there. 0: all.", COUNT_OR_NONE
+    )
 
-    adaptive_compaction: bool = _flag(False, "Phase 13, choose by use what to compact.")
-    compaction_threshold: float = _flag(0.3, "LTP score below which one may be compacted.", SHARE)
-    compaction_age_days: int = _flag(30, "Least days since its last retrieval.", DAYS_OR_NONE)
-    decay_enabled: bool = _flag(False, "Let the LTP score decay since then.")
-    decay_lambda: float = _flag(0.01, "Decay per day.", WEIGHT)
+    adaptive_compaction: bool = _flag(
+        False, "Plan an archive every night; only `proposals compact --apply` archives."
+    )
+    compaction_threshold: float = _flag(
+        0.3, "A replaced memory with a lower LTP score may be archived; more archives more.", SHARE
+    )
+    compaction_age_days: int = _flag(30, "Fewest days since its last recall.", DAYS_OR_NONE)
+    decay_enabled: bool = _flag(False, "Let that LTP score fall with those days.")
+    decay_lambda: float = _flag(0.01, "How fast it falls, per day.", WEIGHT)
 
     def __init__(self, **flags: Any) -> None:
         if unknown := [name for name in flags if name not in FLAGS]:
@@ -279,10 +353,10 @@ class Shipped(NamedTuple):
 
 
 SHIPPED: Mapping[str, Shipped] = {
-    DEFAULT: Shipped("the built-in values, and what configuration and store say", {}),
-    "off": Shipped("plain fusion: no graph, no importance, every phase off", OFF),
+    DEFAULT: Shipped("the built-in values with your configuration and the store's", {}),
+    "off": Shipped("plain fusion, with your weights: no graph, no importance, no phases", OFF),
     "seed-hybrid": Shipped(
-        "the reference hybrid: RRF (k 60, depth 50, weights 1 and 1) of words and cosine, then "
+        "the reference design: RRF (k 60, depth 50, weights 1 and 1) of words and cosine, then "
         "importance",
         {
             **OFF, "fusion": "rrf", "lexical_weight": 1.0, "dense_weight": 1.0, "rrf_k": 60,
@@ -290,26 +364,26 @@ SHIPPED: Mapping[str, Shipped] = {
         },
     ),
     "synapse": Shipped(
-        "the reference pipeline's own defaults: use, age without a floor and the first day count",
+        "the reference pipeline with its own switches: use, age without a floor, newness",
         {
             "ltp_enabled": True, "tagging_enabled": True, "time_decay_enabled": True,
             "decay_floor": 0.0,
         },
     ),
     "compact": Shipped(
-        "old turns by their summaries alone: fewer tokens searched and more shown per result",
+        "searches summaries in place of their old turns",
         # The reference's penalty of .5 puts a summary behind every turn that stays as it is.
         {"turn_view": SUMMARIES, "summary_vectors": TURNS, "quality_penalty": 0.05},
     ),
     "libravdb": Shipped(
-        "libravdb section 1: cosine, recency and scope, times the quality of summaries; no phases",
+        "libravdb section 1: cosine, recency and scope, times a summary's quality; no phases",
         {
             **OFF, "scorer": "hybrid", "quality_penalty": 0.5, "coarse_depth": 16,
             "coarse_threshold": 0.2,
         },
     ),
     "libravdb-two-pass": Shipped(
-        "libravdb section 7 without noctuary's floor: authority erases what is days old",
+        "libravdb section 7 without a floor: days-old memories fade to nothing, so only compare",
         {INHERITS: "libravdb", "scorer": "two_pass", "authority_floor": 0.0},
     ),
 }  # fmt: skip
