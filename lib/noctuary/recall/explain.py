@@ -62,28 +62,32 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
         if graph is not None and graph.scale > 1.0:
             said.append(f"all scores are divided by {graph.scale:.3f}")
         if graph is not None and graph.talk is not None and position in graph.talk.members:
-            said.append("members of sessions share out the scores that they had")
+            said.append("session members exchange their scores")
         return "; ".join(said)
 
     def quality_reason(position: int) -> str:
         place = int(np.searchsorted(base.positions, position))
         quality = base.relevance[place] / base.matched[place]
-        return f"x quality {quality:.3f}: a summary counts for what it preserves of its sources"
+        return f"x quality {quality:.3f}: the summary preserves part of its sources"
 
     steps: list[tuple[str, Scores, Callable[[int], str]]] = [
-        ("lexical", share, lambda p: f"lexical rank {lexical.get(p, 'none')}{said_trust}"),
+        ("lexical", share, lambda p: _say_rank("lexical", lexical, p) + said_trust),
         ("dense" if fusion else "scorer", base.fused,
-         lambda p: f"dense rank {dense.get(p, 'none')}"),
+         lambda p: _say_rank("dense", dense, p)),
         ("graph", lifted, graph_reason),
         ("graph_scale", base.with_graph, scale_reason),
         ("exact_match", base.with_graph + exact,
-         lambda _: "bonus for holding every word of the query"),
+         lambda _: "bonus for containing every query word"),
         ("exact_match_scale", base.matched, lambda _: f"all scores are divided by {1 + bonus:.3f}"),
         ("summary_quality", base.relevance, quality_reason),
-        ("importance", base.final, lambda _: "importance below 1 takes its share"),
+        ("importance", base.final, lambda _: "importance below 1 lowers the score"),
     ]  # fmt: skip
     for phase, scores, reason_of in steps:
         ledger.record(phase, base.positions, scores, reason_of)
+
+
+def _say_rank(leg: str, ranks: Mapping[int, int], position: int) -> str:
+    return f"{leg} rank {ranks[position]}" if position in ranks else f"no {leg} hit"
 
 
 # Phase 12: score breakdowns and the candidate trace, in the shapes of RFC 914.
@@ -225,10 +229,10 @@ def _find_hidden(search: Search) -> Iterator[Dropped]:
         stands = rows.stands_for(position)
         if stands is None:
             continue
-        phase, reason, fact = ARCHIVE, f"archived: {{{stands}}} stands for it", "archived_behind"
+        phase, reason, fact = ARCHIVE, f"archived: {{{stands}}} replaces it", "archived_behind"
         if stands >= search.reader.count:
             phase, fact = TURN_VIEW, "summarized_by"
-            reason = f"its summary {{{stands}}} is searched in its place"
+            reason = f"the recall searched its summary {{{stands}}} instead"
         yield Dropped(phase, position, reason, score, {fact: PositionRef(stands)})
 
 
@@ -249,9 +253,8 @@ BEHIND_SUMMARY = "behind_summary"
 GONE = "gone_since"  # the store removed the memory since the snapshot, or may not show it any more
 
 _MAY_BE = (
-    "It is unknown or deleted, or newer than the snapshot, or the night kept it out as sensitive "
-    "or unreadable, or it belongs to another user than the one who asks (--user); which of these "
-    "is not told."
+    "It is unknown, deleted, or newer than the snapshot; or the night kept it out as sensitive or "
+    "unreadable; or it belongs to another user (--user). noctuary does not say which."
 )
 
 
@@ -299,9 +302,9 @@ def explain_memory(
         facts = {"snapshot_id": recaller.snapshot_id, "built_at": reader.manifest.built_at}
         where = f"snapshot {facts['snapshot_id']}, built {facts['built_at']}"
         said = (
-            f"There is no memory [{memory_id}] that this recall could see in {where}.",
+            f"This recall can see no memory [{memory_id}] in {where}.",
             _MAY_BE,
-            "If it is new, or was changed since, run the night (`noctuary nightly`).",
+            "If it is new or has changed, run the night (`noctuary nightly`).",
         )
         return Why(memory_id, UNKNOWN, said, facts)
     if not _is_allowed(reader, position, mask):
@@ -318,7 +321,7 @@ def explain_memory(
         other = str(reader.public_ids([stands])[stands])
         then = _follow(recaller, query, rows, other, stands, result)
         said = (
-            f"[{memory_id}] is a turn of a summary that is searched in its place: [{other}].",
+            f"[{memory_id}] is a turn of the summary [{other}], which the recall searched instead.",
             f"turn_view is summaries; raw searches the turns. `noctuary expand {other}` shows it.",
         )
         facts = {"summarized_by": other, "summary": {"stage": then.stage, **then.facts}}
@@ -339,12 +342,12 @@ def _of_store(
     was_seen = place is not None and (mask is None or bool(mask[place]))
     if any(row.memory.memory_id == memory_id for row in seen.state.rows):
         how = "changed" if was_seen else "new"
-        said = f"[{memory_id}] is {how} since the snapshot and was read from the store itself."
+        said = f"[{memory_id}] is {how} since the snapshot; recall read it from the store itself."
         return Why(memory_id, RETURNED, (said,), {"live": how})
     if place is not None and was_seen and seen.mask is not None and not seen.mask[np.intp(place)]:
         said = (
-            f"[{memory_id}] is in the snapshot, but the store removed it since, or marked it "
-            "sensitive, or gave it to somebody else: it is not searched any more."
+            f"[{memory_id}] is in the snapshot, but the store has since removed it, marked it "
+            "sensitive, or given it to somebody else, so recall ignores it."
         )
         return Why(memory_id, GONE, (said,), {"live": "gone"})
     return None
@@ -382,11 +385,11 @@ def _out_of_scope(reader: SnapshotReader, scope: Scope, memory_id: str, position
             continue
         if name == "as_of":
             asked, has = asked.isoformat(), created.isoformat() if created else None
-            said.append(f"It was created {has}, and the recall asks for what was by {asked}.")
+            said.append(f"It was created {has}, but the recall asks for {asked} and before.")
         else:
             has = row[name]
             shown = "none" if has is None else repr(has)
-            said.append(f"Its {name} is {shown}, and the recall asks for {asked!r}.")
+            said.append(f"Its {name} is {shown}, but the recall asks for {asked!r}.")
         filters.append({"filter": name, "asked": asked, "memory_has": has})
     return Why(memory_id, OUT_OF_SCOPE, tuple(said), {"filters": filters})
 
@@ -404,8 +407,8 @@ def _archived(reader: SnapshotReader, inputs: Inputs, memory_id: str, stands: in
     by = "by compaction" if plan is None else f"by compaction plan {plan}"
     back = f"noctuary proposals compact --undo {'PLAN_ID' if plan is None else plan}"
     said = (
-        f"[{memory_id}] is archived {by}: [{other}] stands for it.",
-        f"include_archived=true searches it all the same; `{back}` takes it out of the archive.",
+        f"[{memory_id}] is archived {by}: [{other}] replaces it.",
+        f"include_archived=true searches it too; `{back}` takes it out of the archive.",
     )
     return Why(memory_id, ARCHIVED, said, {"archived_behind": other, "plan_id": plan})
 
@@ -422,7 +425,7 @@ def _follow(
     if not result.memories and (query.k == 0 or not query.text.strip() or blocked):
         told = [w.message for w in result.warnings if w.code != "user_required"]
         why = "; ".join(told) if told else f"k is {query.k}: nothing was asked for"
-        return Why(memory_id, NOT_ANSWERED, (f"The recall was not answered at all: {why}.",))
+        return Why(memory_id, NOT_ANSWERED, (f"The recall returned nothing: {why}.",))
     is_summary, searched = position >= recaller.reader.count, rows.searched
     if is_summary and (searched is None or not searched[position]):
         return _summary_unsearched(recaller.reader, query.profile, memory_id, position)
@@ -445,7 +448,7 @@ def _met(memory_id: str, result: RecallResult) -> Why | None:
         return _below_limit(memory_id, result)
     row = rows[-1]
     said = (
-        f"[{memory_id}] was found, and dropped by {row['dropped_at']}: {row['reason']}.",
+        f"[{memory_id}] was found, then dropped by {row['dropped_at']}: {row['reason']}.",
         f"Its score was {row['score']:.3f} then.",
     )
     parts = [(p, delta) for p, delta in row["score_at_drop"].items() if p != "partial_score"]
@@ -517,7 +520,7 @@ def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, pos
     # Of what may be seen: how many memories others have is theirs.
     depth = query.depth(allowed)
     standings = list(find_standings(recaller, profile, rows, query.text, position))
-    beyond = "graph: nothing that was found led to it."
+    beyond = "graph: no hit led to it."
     if profile.scorer == "two_pass":
         beyond = (
             "The scorer two_pass looks at the dense leg alone, and there at the best "
@@ -528,7 +531,7 @@ def _not_found(recaller: Recaller, query: Query, rows: Rows, memory_id: str, pos
     elif profile.graph_weight == 0:
         beyond = "graph: off (graph_weight 0)."
     sentences = (
-        f"[{memory_id}] was not among the candidates that the legs found.",
+        f"[{memory_id}] was found by no leg.",
         *(f"{s.leg}: {_say_standing(s, allowed, depth)}." for s in standings),
         beyond,
     )
@@ -585,7 +588,7 @@ def _say_standing(standing: Standing, allowed: int, depth: int) -> str:
         return standing.fault
     is_lexical, score = standing.leg == "lexical", f"{standing.score:.3f}"
     if standing.rank is None:
-        away = f"points away from the query (cosine {score}); only above 0 is taken"
+        away = f"points away from the query (cosine {score}); only cosines above 0 count"
         return "shares no word with the query" if is_lexical else away
     of = f"{allowed:,} (cosine {score})"
     if is_lexical:

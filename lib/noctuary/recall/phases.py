@@ -200,7 +200,7 @@ def scale(candidates: Candidates, search: Search) -> PhaseOutcome:
     scaled = scaled_to_unit(candidates.scores)
     if scaled is candidates.scores:
         return PhaseOutcome(candidates)
-    said = f"boosts lifted the best score to {candidates.scores.max():.3f}: all are divided by it"
+    said = f"all scores are divided by the best, {candidates.scores.max():.3f}"
 
     def reason_of(_: int) -> str:
         return said
@@ -262,7 +262,7 @@ def query_expansion(candidates: Candidates, search: Search) -> PhaseOutcome:
         after = both.rescored(both.scores)
 
     def reason_of(position: int) -> str:
-        return f"found by asking again with '{found[position][1]}': x{EXPANSION_BOOST:g}"
+        return f"found by searching again with '{found[position][1]}': x{EXPANSION_BOOST:g}"
 
     return PhaseOutcome(
         after,

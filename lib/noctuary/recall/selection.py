@@ -207,7 +207,7 @@ def _diversity_vectors(
     vectors = search.reader.vectors_at(candidates.positions)
     if vectors is not None:
         return vectors, ()
-    said = "this snapshot has no vectors: near-copies are not told apart, only wings are balanced"
+    said = "this snapshot has no vectors: near copies stay, and only wings are balanced"
     return None, (RecallWarning("mmr_without_vectors", said),)
 
 
@@ -368,7 +368,7 @@ def supersede(candidates: Candidates, search: Search) -> PhaseOutcome:
     after, score_of = candidates, candidates.score_of()
 
     def reason_of(heir: int) -> str:
-        return f"takes the place of the older {{{candidates.positions[rows[heir][0]]}}}"
+        return f"replaces the older {{{candidates.positions[rows[heir][0]]}}}"
 
     if hidden:
         gone = np.isin(candidates.positions, [stale.older for stale in hidden])
@@ -444,7 +444,7 @@ def _search_stale(
     reader = search.reader
     vectors = reader.vectors_at(candidates.positions)
     if vectors is None:
-        message = "this snapshot has no vectors: stale memories are not told from their successors"
+        message = "this snapshot has no vectors: only the night's successors replace memories"
         return [], (RecallWarning("supersede_without_vectors", message),)
     positions: list[int] = candidates.positions.tolist()
     rows, wings = reader.describe(positions), search.wings_of(candidates.positions)
@@ -460,7 +460,7 @@ def _search_stale(
     for pair in pairs:
         heir, confidence = positions[pair.newer], CONFIDENCES[pair.confidence]
         said = f"similarity {pair.similarity:.2f}, {pair.age_gap_days} days"
-        note = f"a newer memory says this anew: {said} later, confidence {confidence}"
+        note = f"a newer memory says the same: {said} later, confidence {confidence}"
         facts = {
             "superseded_by": PositionRef(heir),
             "similarity": pair.similarity,
@@ -604,7 +604,7 @@ def consolidation(candidates: Candidates, search: Search) -> PhaseOutcome:
 
     dropped = [
         Dropped(
-            "consolidation", positions[row], f"stands behind summary {{{p}}}", scores[row],
+            "consolidation", positions[row], f"summary {{{p}}} replaces it", scores[row],
             {"consolidated_into": PositionRef(p)},
         )
         for p, (_, rows) in replaced.items()

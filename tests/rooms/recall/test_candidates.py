@@ -653,7 +653,7 @@ def test_why_says_that_a_memory_is_archived_and_by_what(dense: Recaller) -> None
     why = explain(after, "spare key", "101")
     assert why.stage == "archived"
     assert "compaction plan p1" in why.sentences[0]
-    assert "[108] stands for it" in why.sentences[0]
+    assert "[108] replaces it" in why.sentences[0]
     assert "noctuary proposals compact --undo p1" in why.sentences[1]
     assert explain(after, "spare key", "101", include_archived=True).stage == "returned"
 

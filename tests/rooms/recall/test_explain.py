@@ -80,7 +80,7 @@ def test_a_memory_that_a_phase_dropped_says_which_and_why(dense_store: Store) ->
     why = ask(recaller, "cat", "101", supersede_filter_enabled=True)
     assert why.stage == "dropped"
     assert why.facts["dropped_at"] == "supersede"
-    assert why.sentences[0].startswith("[101] was found, and dropped by supersede: ")
+    assert why.sentences[0].startswith("[101] was found, then dropped by supersede: ")
     assert "[102]" in why.sentences[0]
     assert why.sentences[1].startswith("Its score was ")
     assert {"lexical_match", "cosine_similarity"} <= {step["phase"] for step in why.steps}
@@ -103,15 +103,15 @@ def test_a_turn_behind_its_summary_is_dropped_by_consolidation(dense: Recaller) 
 @pytest.mark.parametrize(
     ("scope", "has"),
     [
-        ({"wing": "work"}, "Its wing is 'home', and the recall asks for 'work'."),
-        ({"room": "atlas"}, "Its room is 'hall', and the recall asks for 'atlas'."),
-        ({"category": "decision"}, "Its category is 'fact', and the recall asks for 'decision'."),
+        ({"wing": "work"}, "Its wing is 'home', but the recall asks for 'work'."),
+        ({"room": "atlas"}, "Its room is 'hall', but the recall asks for 'atlas'."),
+        ({"category": "decision"}, "Its category is 'fact', but the recall asks for 'decision'."),
         (
             {"as_of": datetime(2026, 1, 1, tzinfo=UTC)},
-            f"It was created {DAYS[2]}, and the recall asks for what was by {DAYS[1]}.",
+            f"It was created {DAYS[2]}, but the recall asks for {DAYS[1]} and before.",
         ),
         ({"as_of": datetime(2026, 1, 1)}, None),  # noqa: DTZ001 (naive on purpose)
-        ({"wing": "nowhere"}, "Its wing is 'home', and the recall asks for 'nowhere'."),
+        ({"wing": "nowhere"}, "Its wing is 'home', but the recall asks for 'nowhere'."),
     ],
 )
 def test_a_filter_that_hides_it_is_named(
@@ -162,10 +162,10 @@ def test_a_memory_that_no_leg_found_says_where_it_stands_in_each(empty_store: St
     why = ask(recaller, "lake", "101", 5)
     assert why.stage == "not_found"
     assert why.sentences == (
-        "[101] was not among the candidates that the legs found.",
+        "[101] was found by no leg.",
         "lexical: shares no word with the query.",
         "dense: the snapshot has no vectors.",
-        "graph: nothing that was found led to it.",
+        "graph: no hit led to it.",
     )
     deep = ask(recaller, "lake", "181", 5, graph_weight=0.0, dense_weight=0.0)
     assert deep.sentences[1].startswith("lexical: rank 80 of 80 that share a word with the query (")
@@ -196,7 +196,7 @@ def test_a_recall_that_was_not_answered_says_so(dense: Recaller, dense_store: St
     blank = ask(dense, " ", "101")
     assert (blank.stage, blank.sentences[0]) == (
         "not_answered",
-        "The recall was not answered at all: the query holds no text.",
+        "The recall returned nothing: the query holds no text.",
     )
 
 

@@ -251,7 +251,7 @@ def test_boosted_scores_come_back_into_range_with_their_ratios() -> None:
     assert scores_of(outcome.candidates) == pytest.approx({7: 1.0, 3: 0.5, 5: 0.25})
     assert outcome.candidates.positions.tolist() == [7, 3, 5]
     assert outcome.reason_of is not None
-    assert outcome.reason_of(3) == "boosts lifted the best score to 1.600: all are divided by it"
+    assert outcome.reason_of(3) == "all scores are divided by the best, 1.600"
 
 
 @pytest.mark.parametrize("best", [1.0, 0.3, 0.0])
@@ -326,8 +326,8 @@ def test_words_of_what_similar_queries_found_bring_new_memories() -> None:
         "results_from_expansion": 3,
     }
     assert outcome.reason_of is not None
-    assert outcome.reason_of(3) == "found by asking again with 'embassy': x0.7"
-    assert outcome.reason_of(0) == "found by asking again with 'visa': x0.7"
+    assert outcome.reason_of(3) == "found by searching again with 'embassy': x0.7"
+    assert outcome.reason_of(0) == "found by searching again with 'visa': x0.7"
 
 
 def test_what_the_query_found_itself_keeps_its_score() -> None:

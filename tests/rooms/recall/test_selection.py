@@ -406,7 +406,7 @@ def test_two_turns_are_replaced_by_their_summary() -> None:
     assert scores_of(outcome.candidates) == pytest.approx({5: 0.85, 6: 0.81, 4: 0.6})
     assert outcome.candidates.positions.tolist() == [5, 6, 4]
     assert [(d.position, d.score) for d in outcome.dropped] == [(0, 0.9), (2, 0.7)]
-    assert {d.reason for d in outcome.dropped} == {"stands behind summary {6}"}
+    assert {d.reason for d in outcome.dropped} == {"summary {6} replaces it"}
     assert {d.facts["consolidated_into"] for d in outcome.dropped} == {PositionRef(6)}
     assert outcome.reason_of is not None
     assert outcome.reason_of(6) == (

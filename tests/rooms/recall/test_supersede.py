@@ -86,7 +86,7 @@ def test_a_stale_fact_yields_its_place_to_its_successor() -> None:
         "confidence": "medium",
     }
     assert outcome.reason_of is not None
-    assert outcome.reason_of(2) == "takes the place of the older {0}"
+    assert outcome.reason_of(2) == "replaces the older {0}"
 
 
 def test_a_successor_that_ranks_higher_keeps_its_score() -> None:
@@ -98,7 +98,7 @@ def test_annotate_marks_both_and_changes_no_score() -> None:
     assert scores_of(outcome.candidates) == pytest.approx({0: 0.9, 1: 0.8, 2: 0.7})
     assert outcome.annotations[0]["superseded_by"] == PositionRef(2)
     assert outcome.annotations[0]["supersede_note"] == (
-        "a newer memory says this anew: similarity 1.00, 39 days later, confidence high"
+        "a newer memory says the same: similarity 1.00, 39 days later, confidence high"
     )
     assert outcome.annotations[2]["supersedes"] == [PositionRef(0), PositionRef(1)]
     assert not outcome.dropped
@@ -153,7 +153,7 @@ def test_of_a_chain_the_newest_remains_with_the_best_score() -> None:
     assert scores_of(outcome.candidates) == {2: 0.9}
     assert {d.position: d.facts["superseded_by"].position for d in outcome.dropped} == {0: 1, 1: 2}
     assert outcome.reason_of is not None
-    assert outcome.reason_of(2) == "takes the place of the older {0}"
+    assert outcome.reason_of(2) == "replaces the older {0}"
 
 
 def test_the_surest_come_first_and_the_bound_holds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +259,7 @@ def test_the_successor_comes_in_where_the_older_was() -> None:
         "age_gap_days": 30,
     }
     assert outcome.reason_of is not None
-    assert outcome.reason_of(3) == "takes the place of the older {0}"
+    assert outcome.reason_of(3) == "replaces the older {0}"
     assert outcome.notes == {
         "checked": 3,
         "action": "filter",
@@ -282,7 +282,7 @@ def test_several_older_ones_leave_one_head_with_the_largest_score() -> None:
         0: 3, 1: 3, 2: 3,
     }  # fmt: skip
     assert outcome.reason_of is not None
-    assert outcome.reason_of(3) == "takes the place of the older {0}"
+    assert outcome.reason_of(3) == "replaces the older {0}"
 
 
 def test_a_head_that_is_a_candidate_keeps_the_larger_score() -> None:
@@ -453,7 +453,7 @@ def test_filter_returns_what_holds_now() -> None:
         {
             "phase": "supersede",
             "delta": found.final_score,
-            "reason": "takes the place of the older [101]",
+            "reason": "replaces the older [101]",
         }
     ]
     (row,) = (r for r in filtered.candidate_trace or () if r["dropped_at"] == "supersede")
