@@ -97,8 +97,8 @@ _change_options = cli.add_options(
 def install(agent: str, scope: str, folder: Path, store: str | None, dry_run: bool) -> None:
     """Add noctuary's hooks to an agent's settings file.
 
-    All other settings stay, and the old file is kept beside it. Installing again changes nothing,
-    or renews entries of an older version. A file that is not plain JSON is refused.
+    noctuary keeps all other settings, and a copy of the old file. Installing again changes nothing,
+    or updates entries of an older version. It refuses a file that is not plain JSON.
 
     Exit code 1 if nothing could be installed.
     """

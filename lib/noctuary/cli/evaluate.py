@@ -187,7 +187,7 @@ def run_set(
 
     Without --retriever this asks the current snapshot of --store, by default the store built from
     SET. A retriever is a function of query and k, or has retrieve(query, k); it returns ids, best
-    first. Unanswerable queries are asked as well and judged apart.
+    first. It also asks unanswerable queries, and judges them apart.
     """  # noqa: D301 (click wants the control character)
     if retriever is not None and (store is not None or in_wing):
         raise click.UsageError("--store and --in-wing are for the snapshot, not for --retriever")

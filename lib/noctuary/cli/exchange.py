@@ -83,9 +83,9 @@ def export(directory: Path, with_encoder: bool, store: str | None) -> None:
 def import_store(export: Path, store: str) -> None:
     """Make a new store from the export in the directory EXPORT.
 
-    Every byte of the export is checked first. A damaged or foreign export, or another version, is
-    refused and leaves nothing behind. The new snapshot passes the night's checks, is compared with
-    the export's own lines, and gives the same answers as the exported store.
+    noctuary checks every byte first. It refuses a damaged or foreign export and other versions, and
+    then leaves nothing behind. The new snapshot passes the night's checks and gives the same
+    answers as the exported store.
 
     \b
     noctuary import ~/memories-2026-03 --store copy

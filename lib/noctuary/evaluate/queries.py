@@ -106,8 +106,8 @@ def gather_questions(
     if not exact:
         notes.append("the exact group is switched off (evaluation.exact_queries = 0)")
     elif len(phrases) < exact:
-        asked_some = f"only {len(phrases)} exact phrases could be asked instead of {exact}"
-        notes.append(f"{asked_some}: the others stand in more than one memory")
+        asked_some = f"only {len(phrases)} of {exact} exact phrases"
+        notes.append(f"{asked_some}, because too few phrases are in one memory only")
     groups = {
         LABELLED: _ask_as_owner(labelled, owners),
         GENERATED: _ask_as_owner(_answerable(written, owners)[0], owners),
@@ -120,7 +120,7 @@ def gather_questions(
 def _read_labelled(path: Path | None) -> tuple[QuerySet, list[str]]:
     """Return what the owner's file holds, and why it is not used if it is not."""
     if path is None:
-        note = f"no {QUERIES_FILE} beside the source: only the corpus's own phrases are asked"
+        note = f"no {QUERIES_FILE} next to the source, so the night asks only phrases of its own"
     else:
         try:
             return read_queries(path), []
