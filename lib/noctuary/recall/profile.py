@@ -110,7 +110,7 @@ class RetrievalProfile:
 
     scorer: str = _flag(
         "fusion",
-        "fusion is the group above; hybrid and two_pass rank by cosine and need vectors.",
+        "hybrid and two_pass replace the group above with cosine formulas; they need vectors.",
         SCORERS,
     )
     quality_penalty: float = _flag(

@@ -333,7 +333,9 @@ def test_show_says_under_each_flag_what_it_means_and_which_values_it_takes(
     assert below["importance_prior"].endswith(" From 0 to 1.")
     assert below["rrf_k"].endswith(" From 1 to 2,147,483,647.")
     assert below["fusion"].endswith(" One of cc, rrf.")
-    assert below["model_guard"] == "Compare the query's encoder with the one of the vectors."
+    assert below["model_guard"] == (
+        "Compare the query's encoder with the vectors'; off risks nonsense."
+    )
 
 
 def test_show_marks_what_is_not_built_in(run: Run, plain_store: Store) -> None:
