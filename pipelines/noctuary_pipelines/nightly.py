@@ -20,6 +20,7 @@ from noctuary.core.files import remove_tree
 from noctuary.core.manifest import read_manifest
 from noctuary.core.store import StorePaths
 from noctuary.snapshot.publish import read_verdict, serving_id
+from noctuary.text.marks import plural
 from noctuary.work.ledger import LEDGER, record_dagster
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
@@ -186,7 +187,8 @@ def _record_instance(site: Site) -> None:
 def _success(site: Site, before: str | None, stages: list[StageResult]) -> Outcome:
     now = serving_id(site.paths)
     counts = read_manifest(site.paths.snapshots / str(now)).counts
-    held = ", ".join(f"{counts[name]:,} {name}" for name in ("memories", "edges", "summaries"))
+    nouns = (("memory", "memories"), ("edge", "edges"), ("summary", "summaries"))
+    held = ", ".join(plural(counts[many], one, many) for one, many in nouns)
     if now == before:
         message = f"nothing changed: snapshot {now} keeps serving ({held}); nothing was published"
         return Outcome(EXIT_DONE, "unchanged", message, stages)
