@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US, MemoryRecord, to_micros
 from noctuary.graph.sessions import MIN_MEMBERS, Posting, SessionArrays
-from noctuary.graph.walk import (
-    OPEN_END_US,
-    ROLES,
-    GraphArrays,
-    MentionArrays,
-    Name,
-    link_query,
-)
+from noctuary.graph.walk import OPEN_END_US, ROLES, GraphArrays, MentionArrays, Name, link_query
 from noctuary.recall.candidates import Facet, Mask, Scope, build_mask
 from noctuary.recall.engine import Recaller
 from noctuary.recall.legs import GraphLeg, GraphRanking, path_of

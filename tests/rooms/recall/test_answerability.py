@@ -437,9 +437,7 @@ def test_a_word_that_stands_alone_is_doubted(recaller: Recaller) -> None:
     assert found[0].known == pytest.approx(short)
 
 
-def test_chinese_and_japanese_are_one_script_and_what_is_unknown_is_any(
-    recaller: Recaller,
-) -> None:
+def test_chinese_and_japanese_are_one_script_and_what_is_unknown_is_any(recaller: Recaller) -> None:
     graph = SnapshotGraph(recaller.reader)
     for query, script in (("写一首诗", "han"), ("ひらがな", "han"), ("стих", "cyrillic")):
         ranking = rank_alone(recaller.reader, graph, LEXICAL, None, None, query, 50)

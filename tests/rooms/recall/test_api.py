@@ -280,8 +280,7 @@ def test_a_store_that_never_published_is_answered(empty_store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b"null", b"\x00" * 64, b"\xff", b'{"snapshot_id": 5}'],
+    "content", [b"", b"{", b"[]", b"null", b"\x00" * 64, b"\xff", b'{"snapshot_id": 5}']
 )
 def test_a_corrupt_pointer_falls_back_to_what_is_published(
     dense_store: Store, content: bytes

@@ -92,11 +92,7 @@ def test_the_graph_leg_lifts_the_memory_that_another_one_names(dense: Recaller) 
     assert ids(result)[:2] == [104, 103]
     hit = by_id(result, 103).graph
     assert hit is not None
-    assert (hit.seed_id, hit.relation, hit.concept) == (
-        104,
-        "mentions_subject",
-        "Atlas migration",
-    )
+    assert (hit.seed_id, hit.relation, hit.concept) == (104, "mentions_subject", "Atlas migration")
     # Seed score 1, rank 1, one arriving edge of a name that shows no capital in its second word:
     # its worth / 2^0.25; over 1 + weight.
     assert hit.score == pytest.approx(LOWER_CASE_WORTH * 2**-0.25)

@@ -274,8 +274,7 @@ def test_new_changed_and_tombstoned_rows_are_seen(served_database: Store, addres
 
 def test_a_marked_row_never_comes(served_database: Store, address: str) -> None:
     write(
-        address,
-        "INSERT INTO memories(content, is_sensitive) VALUES ('spare key CANARY-9', true)",
+        address, "INSERT INTO memories(content, is_sensitive) VALUES ('spare key CANARY-9', true)"
     )
     write(address, "UPDATE memories SET is_sensitive = true, updated_at = now() WHERE id = 1")
     found = recall("spare key canary", explain=True, candidate_trace=True)

@@ -393,8 +393,7 @@ class TestTerms:
 
 def test_candidates_stay_sorted_and_distinct() -> None:
     after: Candidates = query_expansion(
-        BEFORE,
-        context_of(house(past(), past(0.7, 2, "papers")), ON, query=QUERY),
+        BEFORE, context_of(house(past(), past(0.7, 2, "papers")), ON, query=QUERY)
     ).candidates
     assert sorted(set(after.positions.tolist())) == sorted(after.positions.tolist())
     assert after.scores.tolist() == sorted(after.scores.tolist(), reverse=True)

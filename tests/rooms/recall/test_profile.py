@@ -70,12 +70,7 @@ def test_what_cannot_rank_is_refused_by_name(
 
 def test_every_fault_is_told_at_once_whatever_its_kind() -> None:
     with pytest.raises(ValueError, match="lexical_weight") as caught:
-        RetrievalProfile(
-            fusion="x",
-            lexical_weight=-1,
-            importance_prior=2,
-            depth="many",
-        )
+        RetrievalProfile(fusion="x", lexical_weight=-1, importance_prior=2, depth="many")
     faults = str(caught.value).split("; ")
     found = [fault.split()[0] for fault in faults]
     assert found == ["fusion", "lexical_weight", "importance_prior", "depth"]
@@ -394,10 +389,7 @@ def test_the_sources_read_as_documented() -> None:
             Layer({"fusion": "rrf"}, "config [recall] in /x/noctuary.toml"),
             Layer({"graph_weight": 0.5}, "environment NOCTUARY_RECALL_GRAPH_WEIGHT"),
         ),
-        config={
-            "default": {"depth": 40},
-            "mine": {"inherits": "synapse", "rrf_k": 30},
-        },
+        config={"default": {"depth": 40}, "mine": {"inherits": "synapse", "rrf_k": 30}},
         adopted={"dense_weight": 0.7},
         stored={"default": {"half_life_days": 7}},
     )
@@ -448,11 +440,7 @@ BAD_FAULTS = ("unknown flag 'depht'; the nearest known one is depth", "mmr_lambd
         (Layers(adopted=BAD), None, "what the store's evaluation adopted"),
         (Layers(config={"synapse": BAD}), "synapse", "profile synapse (config)"),
         (Layers(stored={"synapse": BAD}), "synapse", "profile synapse (store)"),
-        (
-            Layers(config={"mine": {"inherits": "up"}, "up": BAD}),
-            "mine",
-            "profile up (config)",
-        ),
+        (Layers(config={"mine": {"inherits": "up"}, "up": BAD}), "mine", "profile up (config)"),
     ],
 )
 def test_a_bad_layer_is_left_out_with_all_its_faults(
@@ -556,15 +544,7 @@ def test_the_list_of_profiles_says_where_and_what_is_wrong() -> None:
     assert all(not entry.faults for name, entry in entries.items() if name != "mine")
 
 
-NAMES = [
-    "default",
-    "off",
-    "seed-hybrid",
-    "synapse",
-    "compact",
-    "libravdb",
-    "libravdb-two-pass",
-]
+NAMES = ["default", "off", "seed-hybrid", "synapse", "compact", "libravdb", "libravdb-two-pass"]
 
 
 PHASES_OFF: dict[str, Any] = {

@@ -245,9 +245,7 @@ def test_a_half_deleted_snapshot_falls_back_to_the_one_before(
     assert opened(store).snapshot_id == names[0]
 
 
-def test_a_snapshot_under_another_name_is_not_served_for_it(
-    three: tuple[Store, list[str]],
-) -> None:
+def test_a_snapshot_under_another_name_is_not_served_for_it(three: tuple[Store, list[str]]) -> None:
     store, names = three
     shutil.rmtree(store.snapshot(names[2]))
     shutil.copytree(store.snapshot(names[0]), store.snapshot(names[2]))
@@ -257,9 +255,7 @@ def test_a_snapshot_under_another_name_is_not_served_for_it(
     assert found.snapshot_id == names[1]
 
 
-def test_a_fallback_never_serves_what_was_rolled_back_from(
-    three: tuple[Store, list[str]],
-) -> None:
+def test_a_fallback_never_serves_what_was_rolled_back_from(three: tuple[Store, list[str]]) -> None:
     store, names = three
     rollback(store.paths, names[1])
     lose(store, names[1])
@@ -483,9 +479,7 @@ def test_no_field_of_a_memory_can_change_unnoticed(dense_store: Store, change: s
     assert "snapshot_damaged" in {w.code for w in found.warnings}
 
 
-def test_every_path_that_shows_a_text_shows_none_that_was_not_published(
-    dense_store: Store,
-) -> None:
+def test_every_path_that_shows_a_text_shows_none_that_was_not_published(dense_store: Store) -> None:
     reader = Recaller.open(dense_store.root).reader
     text = reader.describe([reader.count])[reader.count]["content"]
     summary = reader.summaries.ids[0]

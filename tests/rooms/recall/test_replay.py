@@ -592,18 +592,12 @@ CHANGES: list[tuple[Damage, str]] = [
         lambda p: p["warnings"].append("dense_unavailable"),
         "the warning dense_unavailable came then and does not now",
     ),
-    (
-        lambda p: p.update(warnings=[]),
-        "the warning user_required comes now and did not then",
-    ),
+    (lambda p: p.update(warnings=[]), "the warning user_required comes now and did not then"),
     (
         lambda p: p.update(model_guard_result="UNKNOWN"),
         "the model guard said UNKNOWN, now it says MATCH",
     ),
-    (
-        lambda p: p["world"].update(encoder=None),
-        "the model guard said MATCH, now it says UNKNOWN",
-    ),
+    (lambda p: p["world"].update(encoder=None), "the model guard said MATCH, now it says UNKNOWN"),
     (
         lambda p: p["world"].update(vectors={}),
         "the warning dense_unavailable comes now and did not then",

@@ -22,12 +22,7 @@ from noctuary.recall.candidates import Positions
 from noctuary.recall.phases import Reranker, open_reranker, rerank
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
-from tests.support.cross_encoder import (
-    MOST_MARKERS,
-    any_query,
-    marked_text,
-    write_cross_encoder,
-)
+from tests.support.cross_encoder import MOST_MARKERS, any_query, marked_text, write_cross_encoder
 from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of
 
 PROFILE = RetrievalProfile()

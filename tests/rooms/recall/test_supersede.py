@@ -349,8 +349,7 @@ def test_the_bound_takes_the_surest_first_and_holds_for_both_sources(
     alike = [Stored(created_at_us=created, vector=(1.0, 0.0)), Stored(vector=(0.0, 1.0))]
     fresh = Stored(created_at_us=NOW_US, vector=(1.0, 0.0))
     memories = MemoryLookups(
-        [*alike, alike[1], alike[1], alike[1], fresh],
-        successors={1: link(3), 2: link(4, 2)},
+        [*alike, alike[1], alike[1], alike[1], fresh], successors={1: link(3), 2: link(4, 2)}
     )
     ranked = candidates_of((0, 0.9), (1, 0.8), (2, 0.7), (5, 0.6))
 
