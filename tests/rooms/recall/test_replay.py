@@ -12,7 +12,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from noctuary.core.errors import EncoderError, FingerprintMismatchError, StoreError
 from noctuary.core.sqlite import append_rows
-from noctuary.core.types import UNDATED_US, MemoryRecord, from_micros, register_hook
+from noctuary.core.types import UNDATED_US, from_micros, register_hook
 from noctuary.recall import replay as log
 from noctuary.recall.candidates import Scope
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import ArchiveState, Inputs, Usage
+from noctuary.recall.inputs import Inputs, Usage
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.replay import (
     REPLAY_LOG,
@@ -45,7 +45,6 @@ from noctuary.recall.replay import (
     rerun,
 )
 from noctuary.recall.result import RecallWarning
-from noctuary.sources.live import LiveState
 from noctuary.usage.query_log import LoggedQuery
 from tests.support.replays import EVERYTHING, KEPT, forget_users, keep, last_packet, use
 from tests.support.store import Store, day_us, household, memory, renumber
@@ -69,22 +68,22 @@ def change_the_world(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", PROFILES)
-@pytest.mark.parametrize("query", ["Nina key", "morning flight", "door code", "zebra"])
 def test_a_kept_recall_is_identical_whatever_happens_to_the_store_afterwards(
-    dense_store: Store, name: str, query: str
+    dense_store: Store, name: str
 ) -> None:
     use(dense_store)
-    scope = Scope(user="ana")
-    then = keep(dense_store, query, profile=PROFILES[name], scope=scope)
-    assert then.warnings == ()
-    packet = last_packet(dense_store)
+    packets: list[dict[str, Any]] = []
+    for query in ("Nina key", "morning flight", "door code", "zebra"):
+        then = keep(dense_store, query, profile=PROFILES[name], scope=Scope(user="ana"))
+        assert then.warnings == ()
+        packets.append(last_packet(dense_store))
+        assert len(packets[-1]["results"]) == len(then.memories)
     change_the_world(dense_store)
-    now = Recaller.open(dense_store.root)
-    assert now.snapshot_id != packet["snapshot_id"]
-    compared = replay(dense_store.paths, packet)
-    assert compared.differences == ()
-    assert compared.identical
-    assert compared.memories == len(then.memories)
+    assert Recaller.open(dense_store.root).snapshot_id != packets[0]["snapshot_id"]
+    for packet in packets:
+        compared = replay(dense_store.paths, packet)
+        assert (compared.differences, compared.identical) == ((), True)
+        assert compared.memories == len(packet["results"])
 
 
 def test_the_same_recall_is_another_one_after_the_change(dense_store: Store) -> None:
@@ -115,7 +114,7 @@ _flags = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     words=st.lists(
         st.sampled_from(["key", "cat", "Atlas", "flight", "door", "🔑\udcff"]), max_size=4
@@ -244,27 +243,12 @@ class SmallInputs:
             raise self.fault
         return np.array([len(text), 1 / 3, -np.float32(1e-40)], dtype=np.float32)
 
-    def archive(self) -> ArchiveState | None:
-        return None
-
-    def live(self) -> LiveState | None:
-        return None
-
-    def live_vectors(
-        self, rows: Sequence[MemoryRecord], within_ms: float = math.inf
-    ) -> Mapping[str, NDArray[np.float32]]:
-        raise AssertionError("there is no live row")
-
     def knows_usage(self) -> bool:
         return True
 
     def usage_of(self, memory_ids: Sequence[str]) -> Usage:
-        used = [m == "7" for m in memory_ids]
-        return Usage(
-            np.array([3 * u for u in used], dtype=np.int64),
-            np.array([2 * u for u in used], dtype=np.int64),
-            np.array([99 if u else UNDATED_US for u in used], dtype=np.int64),
-        )
+        used = np.array([m == "7" for m in memory_ids], dtype=np.int64)
+        return Usage(used * 3, used * 2, np.where(used > 0, 99, UNDATED_US))
 
     def most_used(self, limit: int) -> list[str]:
         return ["7", "9"][:limit]
@@ -296,45 +280,32 @@ def again(recording: RecordingInputs) -> RecordedInputs:
 def test_every_answer_comes_back_exactly() -> None:
     recording = recording_of(SmallInputs())
     ids = ["7", "8", "9"]
-    now, vector = recording.now_us(), recording.query_vector("a query")
-    used, together = recording.usage_of(ids), recording.co_retrieved(ids)
-    past = recording.past_queries("a query", since_us=5, limit=2, user="ana")
-    scores = recording.rerank("ce", "a query", ["one", "two"], 10.0)
-    assert isinstance(scores, np.ndarray)
-    assert (recording.encoder(), recording.most_used(1)) == (SmallInputs().encoder(), ["7"])
-    assert recording.knows_usage()
 
-    world = again(recording)
-    assert world.now_us() == now == recording.now_us(), "one clock for one recall"
-    assert world.encoder() == SmallInputs().encoder()
-    assert world.knows_usage()
-    assert world.query_vector("a query").tobytes() == vector.tobytes()
-    assert world.query_vector("a query").dtype == np.float32
-    found = world.usage_of(ids)
-    for name in ("recent", "days", "last_us"):
-        assert getattr(found, name).tolist() == getattr(used, name).tolist()
-        assert getattr(found, name).dtype == np.int64
-    assert world.co_retrieved(ids).tolist() == together.tolist() == [3, 0, 0]
-    assert world.most_used(1) == ["7"]
-    assert world.past_queries("a query", since_us=5, limit=2, user="ana") == past
-    reranked = world.rerank("ce", "a query", ["one", "two"], 0.0)
-    assert isinstance(reranked, np.ndarray)
-    assert reranked.tobytes() == scores.tobytes()
+    def ask(world: Any) -> list[Any]:
+        usage = world.usage_of(ids)
+        arrays = [getattr(usage, name) for name in Usage._fields]
+        arrays += [world.query_vector("a query"), world.co_retrieved(ids)]
+        arrays.append(world.rerank("ce", "a query", ["one", "two"], 10.0))
+        past = world.past_queries("a query", since_us=5, limit=2, user="ana")
+        plain = [world.now_us(), world.encoder(), world.knows_usage(), world.most_used(1), past]
+        return [*plain, *((array.dtype, array.tobytes()) for array in arrays)]
+
+    first = ask(recording)
+    assert ask(again(recording)) == first
+    assert recording.now_us() == first[0], "one clock for one recall"
 
 
 def test_what_was_not_asked_is_unknown() -> None:
     recording = recording_of(SmallInputs())
     recording.past_queries("a query", since_us=5, limit=2, user="ana")
     world = again(recording)
-    assert world.encoder() is None
-    assert not world.knows_usage()
-    assert world.usage_of(["7"]).recent.tolist() == [0]
-    assert world.usage_of(["7"]).last_us.tolist() == [UNDATED_US]
+    assert (world.encoder(), world.knows_usage(), world.most_used(3)) == (None, False, [])
+    found = world.usage_of(["7"])
+    assert (found.recent.tolist(), found.last_us.tolist()) == ([0], [UNDATED_US])
     assert world.usage_of([]).recent.shape == (0,)
     assert world.co_retrieved(["7", "8"]).tolist() == [0, 0]
-    assert world.most_used(3) == []
-    assert world.past_queries("a query", since_us=5, limit=2, user=None) == ([], None)
-    assert world.past_queries("another", since_us=5, limit=2, user="ana") == ([], None)
+    for text, user in (("a query", None), ("another", "ana")):
+        assert world.past_queries(text, since_us=5, limit=2, user=user) == ([], None)
     assert isinstance(world.rerank("ce", "a query", ["one"], 10.0), RecallWarning)
     with pytest.raises(EncoderError):
         world.query_vector("a query")
@@ -365,17 +336,12 @@ def test_a_fault_comes_back_as_the_same_fault(fault: Exception) -> None:
         assert str(raised.value) == str(fault)
 
 
-def test_a_warning_of_the_reranker_comes_back() -> None:
+def test_a_warning_of_the_reranker_comes_back_and_no_text_that_was_read() -> None:
     late = RecallWarning("reranker_timeout", "too slow")
     recording = recording_of(SmallInputs(reranked=late))
-    assert recording.rerank("ce", "q", ["one"], 1.0) == late
-    assert again(recording).rerank("ce", "q", ["one"], 1.0) == late
-
-
-def test_what_was_read_of_memories_is_not_in_the_record() -> None:
-    recording = recording_of(SmallInputs())
     recording.query_vector("a query pantry")
-    recording.rerank("ce", "a query", ["the secret of the pantry"], 1.0)
+    assert recording.rerank("ce", "q", ["the secret of the pantry"], 1.0) == late
+    assert again(recording).rerank("ce", "q", ["the secret of the pantry"], 1.0) == late
     assert "pantry" not in json.dumps(recording.record)
 
 
@@ -441,7 +407,7 @@ def test_a_full_log_drops_its_oldest_and_stays_whole(
 ) -> None:
     cap, kept = 4_000, list[int]()
     monkeypatch.setattr(log, "REPLAY_LOG", log_format(cap))
-    for number in range(500):
+    for number in range(150):
         assert append_packet(path, packet(number, filler="x" * (number % 90))) is None
         kept = numbers(path)
         assert kept == list(range(kept[0], number + 1)), "the newest, without a gap"
@@ -533,15 +499,12 @@ def test_whatever_stands_in_the_place_of_the_log_is_a_fault(path: Path, kind: st
         os.mkfifo(path)
     elif kind == "device":
         path.symlink_to("/dev/full")
-    elif kind == "file_above":
-        path.write_text("")
-        path = path / "replays.sqlite"
     else:
-        path = path.parent / "nowhere" / "replays.sqlite"
+        if kind == "file_above":
+            path.write_text("")
+        path = path / "replays.sqlite"
     mode = Path("/dev/full").stat().st_mode
-    fault = append_packet(path, packet(1))
-    assert fault is not None
-    assert "was not logged" in fault
+    assert "was not logged" in (append_packet(path, packet(1)) or "")
     assert Path("/dev/full").stat().st_mode == mode
 
 
@@ -567,56 +530,40 @@ def first_event(packet: dict[str, Any], phase: str) -> dict[str, Any]:
 
 CHANGES: list[tuple[Damage, str]] = [
     (lambda p: p["results"].pop(0), "[101] is new, at place 1 (0.485)"),
-    (
-        lambda p: p["results"].insert(0, {"id": 999, "final_score": 0.75}),
-        "[999] does not come back; it was at place 1 (0.75)",
-    ),
+    (lambda p: p["results"].insert(0, {"id": 999, "final_score": 0.75}),
+     "[999] does not come back; it was at place 1 (0.75)"),
     (lambda p: p["results"].reverse(), "[101] moved from place 2 to place 1"),
-    (
-        lambda p: p["results"][0].update(final_score=0.25),
-        "[101] has another score: 0.25 then, 0.485 now (changed by +0.235)",
-    ),
-    (
-        lambda p: first_event(p, "dense").update(delta=0.25),
-        "[101] dense: 0.25 then, 0.5 now (changed by +0.25)",
-    ),
-    (
-        lambda p: first_event(p, "dense").update(phase="ltp"),
-        "[101] ltp: 0.5 then, 0 now (changed by -0.5)",
-    ),
-    (
-        lambda p: first_event(p, "dense").update(reason="luck"),
-        "[101] dense: the reason was 'luck', now it is 'dense rank 1'",
-    ),
-    (
-        lambda p: p["warnings"].append("dense_unavailable"),
-        "the warning dense_unavailable came then and does not now",
-    ),
+    (lambda p: p["results"][0].update(final_score=0.25),
+     "[101] has another score: 0.25 then, 0.485 now (changed by +0.235)"),
+    (lambda p: first_event(p, "dense").update(delta=0.25),
+     "[101] dense: 0.25 then, 0.5 now (changed by +0.25)"),
+    (lambda p: first_event(p, "dense").update(phase="ltp"),
+     "[101] ltp: 0.5 then, 0 now (changed by -0.5)"),
+    (lambda p: first_event(p, "dense").update(reason="luck"),
+     "[101] dense: the reason was 'luck', now it is 'dense rank 1'"),
+    (lambda p: p["warnings"].append("dense_unavailable"),
+     "the warning dense_unavailable came then and does not now"),
     (lambda p: p.update(warnings=[]), "the warning user_required comes now and did not then"),
-    (
-        lambda p: p.update(model_guard_result="UNKNOWN"),
-        "the model guard said UNKNOWN, now it says MATCH",
-    ),
-    (lambda p: p["world"].update(encoder=None), "the model guard said MATCH, now it says UNKNOWN"),
-    (
-        lambda p: p["world"].update(vectors={}),
-        "the warning dense_unavailable comes now and did not then",
-    ),
+    (lambda p: p.update(model_guard_result="UNKNOWN"),
+     "the model guard said UNKNOWN, now it says MATCH"),
+    (lambda p: p["world"].update(encoder=None),
+     "the model guard said MATCH, now it says UNKNOWN"),
+    (lambda p: p["world"].update(vectors={}),
+     "the warning dense_unavailable comes now and did not then"),
     (lambda p: p.update(k=1), "[104] does not come back; it was at place 2 (0.196635)"),
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "said"), CHANGES)
-def test_a_changed_packet_is_told_from_the_recall(
-    dense_store: Store, change: Damage, said: str
-) -> None:
+def test_a_changed_packet_is_told_from_the_recall(dense_store: Store) -> None:
     keep(dense_store, "Nina key", 2)
     packet = last_packet(dense_store)
-    assert replay(dense_store.paths, copy.deepcopy(packet)).identical
-    change(packet)
-    compared = replay(dense_store.paths, packet)
-    assert not compared.identical
-    assert said in compared.differences
+    assert replay(dense_store.paths, packet).identical
+    for change, said in CHANGES:
+        changed = copy.deepcopy(packet)
+        change(changed)
+        compared = replay(dense_store.paths, changed)
+        assert not compared.identical
+        assert said in compared.differences
 
 
 def test_a_recorded_use_that_is_changed_is_a_difference(dense_store: Store) -> None:
@@ -631,24 +578,19 @@ def test_a_recorded_use_that_is_changed_is_a_difference(dense_store: Store) -> N
     assert any(d.startswith("[101] ltp: ") for d in differences)
 
 
-def test_a_snapshot_that_is_gone_is_named_with_what_to_do(dense_store: Store) -> None:
-    keep(dense_store, "key")
-    packet = last_packet(dense_store)
-    shutil.rmtree(dense_store.snapshot(packet["snapshot_id"]))
-    (said,) = replay(dense_store.paths, packet).differences
-    assert packet["snapshot_id"] in said
-    assert "snapshot.keep" in said
-    escaping = {**packet, "snapshot_id": "../.."}
-    assert "is gone" in replay(dense_store.paths, escaping).differences[0]
-
-
-def test_another_snapshot_is_a_difference(dense_store: Store) -> None:
+def test_another_snapshot_is_a_difference_and_one_that_is_gone_is_named(dense_store: Store) -> None:
     keep(dense_store, "key")
     packet = last_packet(dense_store)
     dense_store.publish(renumber([memory("Another spare key.")]))
     recaller = Recaller.open(dense_store.root)
     said = rerun(recaller, packet).differences[0]
     assert said == f"run against snapshot {recaller.snapshot_id} instead of {packet['snapshot_id']}"
+    shutil.rmtree(dense_store.snapshot(packet["snapshot_id"]))
+    (said,) = replay(dense_store.paths, packet).differences
+    assert packet["snapshot_id"] in said
+    assert "snapshot.keep" in said
+    escaping = {**packet, "snapshot_id": "../.."}
+    assert "is gone" in replay(dense_store.paths, escaping).differences[0]
 
 
 def test_a_deadline_is_not_replayed_and_that_is_said(dense_store: Store) -> None:
@@ -706,24 +648,24 @@ DAMAGE: list[Damage] = [
 ]
 
 
-@pytest.mark.parametrize("change", DAMAGE)
-def test_a_damaged_packet_is_one_sentence(dense_store: Store, change: Damage) -> None:
-    keep(dense_store, "key")
+def test_a_damaged_packet_is_one_sentence_and_one_of_another_version_is_said(
+    dense_store: Store,
+) -> None:
+    result = keep(dense_store, "Nina key")
     packet = last_packet(dense_store)
-    change(packet)
-    with pytest.raises(StoreError, match=packet["replay_id"]):
-        replay(dense_store.paths, packet)
-
-
-def test_flags_of_another_version_are_said(dense_store: Store) -> None:
-    keep(dense_store, "key")
-    packet = last_packet(dense_store)
+    kept = np.array([row["final_score"] for row in packet["results"]])
+    assert kept.tobytes() == np.array([m.final_score for m in result.memories]).tobytes()
+    for change in DAMAGE:
+        damaged = copy.deepcopy(packet)
+        change(damaged)
+        with pytest.raises(StoreError, match=packet["replay_id"]):
+            replay(dense_store.paths, damaged)
     packet["profile"]["flag_of_tomorrow"] = True
     packet["made_by"] = "99.0"
     compared = replay(dense_store.paths, packet)
     assert compared.identical
-    assert any("flag_of_tomorrow" in note for note in compared.notes)
-    assert any("noctuary 99.0" in note for note in compared.notes)
+    for told in ("flag_of_tomorrow", "noctuary 99.0"):
+        assert any(told in note for note in compared.notes)
 
 
 def test_a_log_that_cannot_be_written_is_a_warning_and_no_more(dense_store: Store) -> None:
@@ -731,10 +673,3 @@ def test_a_log_that_cannot_be_written_is_a_warning_and_no_more(dense_store: Stor
     result = keep(dense_store, "spare key", scope=Scope(user="ana"))
     assert [w.code for w in result.warnings] == ["replay_log"]
     assert result.memories[0].id == 101
-
-
-def test_scores_are_kept_to_the_last_bit(dense_store: Store) -> None:
-    result = keep(dense_store, "Nina key")
-    packet = last_packet(dense_store)
-    kept = np.array([row["final_score"] for row in packet["results"]])
-    assert kept.tobytes() == np.array([m.final_score for m in result.memories]).tobytes()
