@@ -257,15 +257,16 @@ def test_a_server_that_hangs_is_left_at_the_deadline(
     assert found.memories
 
 
-def test_an_answer_is_used_again_for_a_moment_and_without_an_address_the_snapshot_answers(
+def test_without_an_address_the_snapshot_answers_and_an_answer_is_used_again_for_a_moment(
     served_database: Store, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(looking, "ASK_AGAIN_S", 60.0)
-    recall("spare key")
-    write(address, "INSERT INTO memories(content) VALUES ('The spare key is with Nina.')")
-    assert "live_overlay" not in codes(recall("spare key"))
     monkeypatch.setenv("NOCTUARY_SOURCE_PATH", "")
     found = recall("spare key")
     assert found.memories
     (told,) = [w.message for w in found.warnings if w.code == "live_unreachable"]
     assert "source.path" in told
+    monkeypatch.setenv("NOCTUARY_SOURCE_PATH", address)
+    monkeypatch.setattr(looking, "ASK_AGAIN_S", 60.0)
+    recall("spare key")
+    write(address, "INSERT INTO memories(content) VALUES ('The spare key is with Nina.')")
+    assert "live_overlay" not in codes(recall("spare key"))
