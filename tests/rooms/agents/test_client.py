@@ -208,9 +208,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-def test_the_client_imports_nothing_slow(
-    plain_store: Store, start: StartServer, is_named: bool
-) -> None:
+def test_the_client_imports_nothing(plain_store: Store, start: StartServer, is_named: bool) -> None:
     start(plain_store.root)
     named = str(plain_store.root) if is_named else ""
     code = "from noctuary.agents.client import ask; assert ask('key', store=sys.argv[1] or None)"
@@ -290,9 +288,7 @@ def test_a_stuck_server_costs_a_hook_its_wait_and_is_noted(
     assert note.code == "timeout"
 
 
-def test_no_other_event_is_asked_of_a_server(
-    home: Path, plain_store: Store, start: StartServer
-) -> None:
+def test_no_other_event_is_asked_for(home: Path, plain_store: Store, start: StartServer) -> None:
     start(plain_store.root)
     others = [{**EVENT, "hook_event_name": n} for n in ("PreCompact", "Stop", "X")]
     others.append({**EVENT, "prompt": "x" * MAX_REQUEST_BYTES})

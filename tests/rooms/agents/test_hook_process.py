@@ -68,7 +68,7 @@ def test_options() -> None:
     assert parse_options(["--store=/s", "--new", "--agent=claude", "x"]) == ("claude", "/s")
     assert parse_options(["--agent", "claude", "--store"]) == ("claude", None)
     for wrong in (["--agent="], ["--store", "x"]):
-        assert parse_options(wrong)[0] not in AGENTS
+        assert parse_options(wrong) is None
 
 
 def test_help_is_the_usual_help() -> None:
@@ -127,9 +127,7 @@ def test_what_is_left_behind_is_not_waited_for(home: Path) -> None:
     assert time.monotonic() - started < 20
 
 
-def test_a_file_that_a_hook_holds_open_gets_nothing_of_what_is_printed(
-    home: Path, tmp_path: Path
-) -> None:
+def test_nothing_is_printed_into_a_file_that_a_hook_holds_open(home: Path, tmp_path: Path) -> None:
     hold = f"global held; held = open({str(tmp_path / 'file')!r}, 'w')"
     done = run_handler(home, f"{hold}; return hooks.Reply('context')", before="os.close(1)")
     assert done.returncode == 0
@@ -150,9 +148,7 @@ os._exit(opened)
     assert (tmp_path / "file").read_bytes() == b""
 
 
-def test_an_event_that_is_too_long_is_read_to_its_end_and_passed_over(
-    plain_store: Store, home: Path
-) -> None:
+def test_an_event_that_is_too_long_is_read_and_passed_over(plain_store: Store, home: Path) -> None:
     environ = {"NOCTUARY_HOME": str(home)}
     long = event(x="x" * MAX_EVENT_BYTES)
     just = event(x="x" * (MAX_EVENT_BYTES - len(event(x=""))))
@@ -209,9 +205,7 @@ def test_a_session_from_its_first_prompt_over_a_compaction_to_its_end(
     assert {(e.transcript_path, e.offset_bytes) for e in entries} == {(str(transcript), 1_234)}
 
 
-def test_memories_of_another_user_are_neither_injected_nor_restored(
-    dense_store: Store, home: Path
-) -> None:
+def test_nothing_of_another_user_is_injected_or_restored(dense_store: Store, home: Path) -> None:
     own = {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_USER": "ana"}
     other = {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_USER": "ben"}
     ask = event(prompt="what does Ana say about the locker code of the gym?")

@@ -168,9 +168,7 @@ def test_without_the_receipt_every_entry_goes_all_the_same(
     assert json.loads(place.path.read_bytes()) == {"a": 1}
 
 
-def test_an_older_installation_is_renewed_and_still_comes_out(
-    place: SettingsPlace, install: Install
-) -> None:
+def test_an_older_installation_is_renewed_and_goes(place: SettingsPlace, install: Install) -> None:
     place.path.unlink()
     install(("/old/noctuary",))
     assert install().action == "renewed"
@@ -180,9 +178,7 @@ def test_an_older_installation_is_renewed_and_still_comes_out(
 
 
 @pytest.mark.parametrize("undo", [False, True])
-def test_a_dry_run_writes_nothing_and_says_the_same(
-    install: Install, tmp_path: Path, undo: bool
-) -> None:
+def test_a_dry_run_only_says_what_it_would(install: Install, tmp_path: Path, undo: bool) -> None:
     if undo:
         install()
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
@@ -273,9 +269,7 @@ def test_a_failed_replacement_leaves_the_old_file(
     assert read_receipts(noctuary_home) == {}
 
 
-def test_both_scopes_at_once_are_told(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_scopes_are_told(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -359,9 +353,7 @@ def without_empty(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(settings_values, agents)
-def test_adding_and_removing_gives_the_settings_of_before(
-    settings: dict[str, Any], agent: str
-) -> None:
+def test_removing_gives_the_settings_of_before(settings: dict[str, Any], agent: str) -> None:
     kept = copy.deepcopy(settings)
     groups = hook_groups(agent, ["/bin/noctuary"])
     added = add_hooks(settings, groups)
@@ -371,9 +363,7 @@ def test_adding_and_removing_gives_the_settings_of_before(
 
 
 @given(settings_values, agents)
-def test_each_event_has_one_entry_of_ours_and_all_of_the_others(
-    settings: dict[str, Any], agent: str
-) -> None:
+def test_each_event_has_one_of_ours_and_all_others(settings: dict[str, Any], agent: str) -> None:
     wanted = hook_groups(agent, ["/bin/noctuary"])
     added = add_hooks(settings, wanted)
     assert sorted(event for event, _ in list_hooks(added)) == sorted(e.name for e in EVENTS)
@@ -443,9 +433,7 @@ ONLY_NOCTUARY = ("/opt/my tools/noctuary",)
 
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize("store", [None, "/data/my store"])
-def test_every_entry_has_the_published_form_and_gives_its_words_back(
-    agent: str, store: str | None
-) -> None:
+def test_every_entry_is_as_published_and_gives_its_words(agent: str, store: str | None) -> None:
     groups = hook_groups(agent, ONLY_NOCTUARY, store)
     assert hook_faults(agent, {event: [group] for event, group in groups.items()}) == []
     assert set(groups) == {
@@ -641,7 +629,7 @@ def test_a_program_that_is_gone_is_broken(settings: SettingsPlace, tmp_path: Pat
     assert look_at_place(settings).state == INSTALLED
 
 
-def test_other_entries_are_outdated_disabled_or_unreadable(
+def test_others_are_outdated_disabled_or_unreadable(
     settings: SettingsPlace, tmp_path: Path
 ) -> None:
     install_hooks(settings, RUNS, home=tmp_path)
@@ -661,7 +649,7 @@ def test_other_entries_are_outdated_disabled_or_unreadable(
     assert "not valid JSON" in found.message
 
 
-def test_every_place_is_looked_at_and_other_projects_by_their_receipts(
+def test_every_place_is_looked_at_and_projects_by_their_receipts(
     home: Path, tmp_path: Path
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"

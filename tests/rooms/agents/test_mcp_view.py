@@ -183,9 +183,7 @@ def naive_neighbours(seen: Seen, position: int) -> set[int]:
 
 
 @pytest.mark.parametrize("user", [None, "ana"])
-def test_what_is_related_to_a_memory_is_every_step_from_or_to_it(
-    owned_store: Store, user: str | None
-) -> None:
+def test_related_is_every_step_from_or_to_a_memory(owned_store: Store, user: str | None) -> None:
     with View(owned_store.root, user=user).open() as seen:
         reader = seen.recaller.reader
         for position in np.flatnonzero(seen.allowed).tolist():
@@ -302,9 +300,7 @@ def test_a_store_that_comes_later_is_found_then(home: Path) -> None:
     assert answer.memories
 
 
-def test_a_new_snapshot_is_answered_from_and_the_old_one_s_files_are_closed(
-    plain_store: Store,
-) -> None:
+def test_a_new_snapshot_answers_and_the_old_one_s_files_are_closed(plain_store: Store) -> None:
     view = View(plain_store.root)
     with view.open() as seen:
         first = seen.recaller.snapshot_id
@@ -333,6 +329,9 @@ def test_damage_is_said_as_what_it_is(plain_store: Store) -> None:
     said = r"KeyError in .*: run `noctuary doctor`"
     with pytest.raises(SnapshotCorruptError, match=said), View(plain_store.root).open():
         raise KeyError("somewhere inside")
+
+
+def test_an_unreadable_snapshot_is_a_warning_or_a_sentence(plain_store: Store) -> None:
     view = View(plain_store.root)
     (snapshot,) = plain_store.paths.snapshots.iterdir()
     (snapshot / layout.ROWS_FILE).write_bytes(b"")

@@ -116,9 +116,7 @@ BAD_REQUESTS = [
 ]  # fmt: skip
 
 
-def test_a_bad_request_is_answered_with_an_error_and_harms_nobody(
-    tmp_path: Path, start: StartServer
-) -> None:
+def test_a_bad_request_is_an_error_and_harms_nobody(tmp_path: Path, start: StartServer) -> None:
     start(tmp_path, echo)
     for sent, code in BAD_REQUESTS:
         error = send_raw(tmp_path, sent)["error"]
@@ -138,9 +136,7 @@ def test_clients_that_leave_early_harm_nobody(tmp_path: Path, start: StartServer
     assert isinstance(ping(tmp_path, wait_s=10), dict)
 
 
-def test_a_defect_in_a_request_is_an_error_without_its_text(
-    tmp_path: Path, start: StartServer
-) -> None:
+def test_a_defect_is_an_error_without_its_text(tmp_path: Path, start: StartServer) -> None:
     def defect(_: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         raise RuntimeError(request["query"])
 
@@ -177,9 +173,7 @@ def _ask_until_busy(store: Path) -> Any:
     return answer
 
 
-def test_stopping_finishes_what_runs_and_removes_the_socket(
-    tmp_path: Path, start: StartServer
-) -> None:
+def test_stopping_finishes_what_runs(tmp_path: Path, start: StartServer) -> None:
     entered, gate = threading.Event(), threading.Event()
 
     def slow(*_: Any) -> dict[str, Any]:
@@ -226,9 +220,7 @@ def pinged(store: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_ping_says_who_answers_and_counts_recalls_only(
-    tmp_path: Path, start: StartServer
-) -> None:
+def test_a_ping_says_who_answers_and_counts_recalls(tmp_path: Path, start: StartServer) -> None:
     start(tmp_path, echo)
     ask_echo(tmp_path, "x")
     ping(tmp_path)

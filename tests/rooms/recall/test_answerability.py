@@ -91,9 +91,7 @@ def test_without_a_calibration_nothing_is_said(plain_store: Store) -> None:
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_a_recall_says_how_sure_it_is_and_changes_nothing_else(
-    dense_store: Store, dense: bool
-) -> None:
+def test_a_recall_says_how_sure_it_is_and_no_more(dense_store: Store, dense: bool) -> None:
     profile = RetrievalProfile() if dense else RetrievalProfile(dense_weight=0.0)
     plain = Recaller.open(dense_store.root)
     before = plain.recall("spare key", profile=profile)
@@ -113,9 +111,7 @@ def test_a_recall_says_how_sure_it_is_and_changes_nothing_else(
     assert max(score for score in own if score is not None) == found.score
 
 
-def test_the_published_thresholds_are_in_force_but_for_those_of_another_scale(
-    empty_store: Store,
-) -> None:
+def test_published_thresholds_hold_but_for_those_of_another_scale(empty_store: Store) -> None:
     found = sealed(empty_store, LOW).recall("spare key").answerability
     assert found is not None
     assert not found.abstain
@@ -146,9 +142,7 @@ def test_each_memory_has_its_own_score_where_a_damaged_one_drops_out(
     assert len({m.support for m in whole}) > 1
 
 
-def test_where_nothing_is_searched_nothing_is_said_and_nothing_found_scores_zero(
-    plain_store: Store,
-) -> None:
+def test_nothing_searched_says_nothing_and_nothing_found_scores_zero(plain_store: Store) -> None:
     recaller = Recaller.open(plain_store.root)
     recaller.calibration = Calibration({WORDS: 0.00001}, MEASURES)
     for query, k, scope in (("  ", 10, Scope()), ("key", 0, Scope()), ("key", 10, NOWHERE)):
@@ -277,9 +271,7 @@ def test_the_right_person_scores_above_the_wrong_one(recaller: Recaller) -> None
      # Said in another wing: it speaks neither for nor against anybody here.
      "Did Caroline deploy the worker?"],
 )  # fmt: skip
-def test_where_nobody_else_could_be_meant_attribution_is_neutral(
-    recaller: Recaller, query: str
-) -> None:
+def test_attribution_is_neutral_where_nobody_is_meant(recaller: Recaller, query: str) -> None:
     assert score(recaller, query).attribution == 0.0
 
 

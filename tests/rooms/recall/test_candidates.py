@@ -140,22 +140,11 @@ def test_no_filter_makes_no_mask() -> None:
 OWNED = facet(None, "ana", "ben", "ana")
 
 
-@pytest.mark.parametrize(
-    ("scope", "positions", "codes"),
-    [
-        (Scope(), [0], ["user_required"]),
-        (Scope(user="ben"), [0, 2], []),
-        (Scope(user=""), [0], []),
-        (Scope(user="Ana"), [0], []),
-        (Scope(user="ana", as_of=NOON), [0, 1, 3], []),
-        (Scope(user="ben", as_of=NOON), [0], []),
-    ],
-)
-def test_users_are_denied_by_default(scope: Scope, positions: list[int], codes: list[str]) -> None:
-    assert masked(scope, user=OWNED) == (positions, codes)
-
-
-OWNED = facet(None, "ana", "ben", "ana")
+def test_users_are_denied_by_default() -> None:
+    assert masked(Scope(), user=OWNED) == ([0], ["user_required"])
+    seen_by = {"ben": [0, 2], "": [0], "Ana": [0]}
+    assert {u: masked(Scope(user=u), user=OWNED)[0] for u in seen_by} == seen_by
+    assert masked(Scope(user="ben", as_of=NOON), user=OWNED) == ([0], [])
 
 
 @pytest.mark.parametrize(
@@ -168,9 +157,7 @@ OWNED = facet(None, "ana", "ben", "ana")
         ("wrok", "ana", "no memory has wing 'wrok'; there are 2"),
     ],
 )
-def test_a_wing_that_only_others_have_is_unknown_and_not_suggested(
-    wing: str, user: str, message: str
-) -> None:
+def test_a_wing_that_only_others_have_is_unknown(wing: str, user: str, message: str) -> None:
     facets = {**FACETS, "user": OWNED, "wing": facet("home", "shed", "work", "shed")}
     mask, (warning,) = build_mask(Scope(wing=wing, user=user), facets, DATES)
     assert (seen(mask), warning) == ([], RecallWarning("unknown_wing", message))
@@ -237,9 +224,7 @@ def summaries_of(sources: list[list[int]], plans: list[int] | None = None) -> Su
 
 
 @given(lineages, st.lists(st.integers(0, 3), max_size=9))
-def test_values_of_summaries_are_those_of_their_sources(
-    sources: list[list[int]], asked: list[int]
-) -> None:
+def test_summaries_have_values_of_sources(sources: list[list[int]], asked: list[int]) -> None:
     ordinals = np.array([i for i in asked if i < len(sources)], dtype=np.int64)
     values = np.array([5, 3, 8, 1, 9, 2, 7, 4], dtype=np.int64)
     found = summaries_of(sources).largest(values, ordinals)
@@ -276,14 +261,8 @@ def _dense(dense_store: Store) -> Recaller:
     return Recaller.open(dense_store.root)
 
 
-def test_the_raw_view_searches_turns_and_no_summary(dense: Recaller) -> None:
-    for query in QUERIES:
-        assert {m.kind for m in deep(dense, query, RetrievalProfile()).memories} == {"memory"}
-
-
 def test_a_summary_is_found_by_words_and_by_vector_and_lists_its_turns(dense: Recaller) -> None:
-    result = dense.recall("morning flight Lisbon", 3, profile=SUMMARIES)
-    best = result.memories[0]
+    best = dense.recall("morning flight Lisbon", 3, profile=SUMMARIES).memories[0]
     assert (best.kind, best.category) == ("summary", "summary")
     assert best.lexical is not None
     assert best.dense is not None
@@ -294,15 +273,23 @@ def test_a_summary_is_found_by_words_and_by_vector_and_lists_its_turns(dense: Re
     for profile in (RetrievalProfile(), SUMMARIES):
         found = ids(deep(dense, "invoice shared folder", profile))
         assert "113" in found, "a turn that no summary covers"
+    for query in QUERIES:
+        assert {m.kind for m in deep(dense, query, RetrievalProfile()).memories} == {"memory"}
 
 
-def test_where_a_recall_may_not_see_every_turn_it_searches_those_it_may(dense: Recaller) -> None:
-    """As of the second turn the summary tells of later ones."""
-    scope = Scope(as_of=NIGHT + timedelta(minutes=1))
-    result = deep(dense, "morning flight Lisbon", SUMMARIES, scope=scope)
+@pytest.mark.parametrize(
+    ("until", "archived", "shown"),
+    [(NIGHT + timedelta(minutes=1), {}, {"109", "110"}),
+     (None, {"110": "112"}, {"109", "111", "112"})],
+    ids=["as of the second turn the summary tells of later ones", "one of its turns is archived"],
+)  # fmt: skip
+def test_a_summary_of_which_a_turn_is_hidden_gives_way_to_the_other_turns(
+    dense: Recaller, until: datetime | None, archived: dict[str, str], shown: set[str]
+) -> None:
+    asked = archive(dense, archived) if archived else dense
+    result = deep(asked, "morning flight Lisbon", SUMMARIES, scope=Scope(as_of=until))
     assert {m.kind for m in result.memories} == {"memory"}
-    assert {"109", "110"} <= set(ids(result))
-    assert not {"111", "112"} & set(ids(result))
+    assert set(ids(result)) & set(TURNS) == shown
 
 
 @pytest.mark.parametrize(
@@ -330,9 +317,7 @@ def test_no_scorer_and_no_phase_brings_a_covered_turn_back(
         assert len(set(ids(result))) == len(result.memories)
 
 
-def test_a_summarys_quality_is_an_event_of_its_own_and_deltas_sum_to_the_score(
-    dense: Recaller,
-) -> None:
+def test_a_summarys_quality_is_an_event_and_deltas_sum_to_the_score(dense: Recaller) -> None:
     profile = SUMMARIES.replaced(explain=True)
     memories = deep(dense, "morning flight Lisbon", profile).memories
     assert memories[0].kind == "summary"
@@ -413,14 +398,6 @@ def test_an_unreadable_archive_hides_nothing_and_is_a_warning(dense: Recaller) -
     assert "archive_unreadable" in [w.code for w in result.warnings]
 
 
-def test_a_summary_of_an_archived_turn_gives_way_to_the_other_turns(dense: Recaller) -> None:
-    after = archive(dense, {"110": "112"})
-    result = deep(after, "morning flight Lisbon", SUMMARIES)
-    assert {m.kind for m in result.memories} == {"memory"}
-    assert {"109", "111", "112"} <= set(ids(result))
-    assert "110" not in ids(result)
-
-
 def plan_store(store: Store) -> tuple[Recaller, str]:
     """The household with a summary of plan p1 for two memories beside that of the turns."""
     text = "The spare key and the boiler."
@@ -468,19 +445,12 @@ def test_a_plans_summary_is_searched_while_the_plan_hides_all_it_stands_for(
     assert summary not in ids(deep(undone, query, profile))
 
 
-def chain() -> list[MemoryRecord]:
-    """A memory, its successor, and the successor of that; ids from 101."""
-    return renumber(
-        [
-            memory("The cat sleeps in the hall.", created_at_us=day_us(1)),
-            memory("The kitten sleeps in the hall.", created_at_us=day_us(30)),
-            memory("The feline sleeps in the hall.", created_at_us=day_us(60)),
-        ]
-    )
-
-
 def test_an_archived_successor_is_passed_through(dense_store: Store) -> None:
-    dense_store.publish(chain())
+    said = {"cat": 1, "kitten": 30, "feline": 60}
+    chain = [
+        memory(f"The {w} sleeps in the hall.", created_at_us=day_us(d)) for w, d in said.items()
+    ]
+    dense_store.publish(renumber(chain))
     recaller = Recaller.open(dense_store.root)
     profile = RetrievalProfile(supersede_filter_enabled=True)
     assert ids(deep(recaller, "cat", profile)) == ["103"]
@@ -537,29 +507,20 @@ def test_why_says_that_a_memory_is_archived_and_by_what(dense: Recaller) -> None
     assert explain(after, "spare key", "101", include_archived=True).stage == "returned"
 
 
-def test_why_says_that_a_turn_is_behind_its_summary_and_what_became_of_that(
-    dense: Recaller,
-) -> None:
+def test_why_says_that_a_turn_is_behind_its_summary_and_so_does_the_trace(dense: Recaller) -> None:
     (summary,) = dense.reader.summaries.ids
     why = explain(dense, "morning flight", "110", turn_view="summaries")
     assert why.stage == "behind_summary"
     assert f"[{summary}]" in why.sentences[0]
     assert any(f"[{summary}] came back at place 1" in said for said in why.sentences)
-    own = explain(dense, "morning flight", summary, turn_view="summaries")
-    assert own.stage == "returned"
+    assert explain(dense, "morning flight", summary, turn_view="summaries").stage == "returned"
     far = explain(dense, "cat", summary, turn_view="summaries", depth=1, graph_weight=0.0)
     assert far.stage in {"not_found", "below_limit"}
-
-
-def test_the_candidate_trace_names_what_is_hidden_and_what_stands_for_it(dense: Recaller) -> None:
-    (summary,) = dense.reader.summaries.ids
-    after = archive(dense, {"101": "108"})
     profile = SUMMARIES.replaced(candidate_trace=True)
-    rows = deep(after, "spare key morning flight", profile).candidate_trace or ()
-    hidden = {str(r["memory_id"]): r for r in rows if r["dropped_at"] in {"archive", "turn_view"}}
-    assert hidden["101"]["dropped_at"] == "archive"
-    assert hidden["101"]["archived_behind"] == 108
-    assert hidden["110"]["summarized_by"] == summary
+    after = deep(archive(dense, {"101": "108"}), "spare key morning flight", profile)
+    hidden = {str(row["memory_id"]): row for row in after.candidate_trace or ()}
+    assert (hidden["101"]["dropped_at"], hidden["101"]["archived_behind"]) == ("archive", 108)
+    assert (hidden["110"]["dropped_at"], hidden["110"]["summarized_by"]) == ("turn_view", summary)
     assert 0.0 < hidden["110"]["score"] <= 1.0
 
 
@@ -585,21 +546,15 @@ SAID = (
 
 def records() -> list[MemoryRecord]:
     """Ids from 101: one of nobody, one of Ana, three of Ben, Ben's conversation (106 to 111)."""
-    return renumber(
-        [
-            memory("The spare key hangs behind the door.", created_at_us=day_us(2)),
-            memory("Ana has a key for the boiler room.", user="ana", created_at_us=day_us(3)),
-            memory(
-                "# Zephyr Works\nBen's key supplier.",
-                user="ben",
-                wing="shop",
-                created_at_us=day_us(4),
-            ),
-            memory("Ben hides a key at Zephyr Works.", user="ben", created_at_us=day_us(5)),
-            memory("Ben's key code is under the mat.", user="ben", created_at_us=day_us(6)),
-            *turns("s1", *SAID, user="ben"),
-        ]
-    )
+    facts = [
+        memory("The spare key hangs behind the door."),
+        memory("Ana has a key for the boiler room.", user="ana"),
+        memory("# Zephyr Works\nBen's key supplier.", user="ben", wing="shop"),
+        memory("Ben hides a key at Zephyr Works.", user="ben"),
+        memory("Ben's key code is under the mat.", user="ben"),
+    ]
+    dated = [r._replace(created_at_us=day_us(day)) for day, r in enumerate(facts, start=2)]
+    return renumber([*dated, *turns("s1", *SAID, user="ben")])
 
 
 def publish(root: Path, shared: Sequence[tuple[str, str]]) -> Store:
@@ -669,13 +624,23 @@ def test_a_summary_is_seen_by_who_may_see_all_that_it_stands_for(store: Store) -
             expand_from(reader, "s", summary, user)
 
 
-def test_a_share_of_part_of_a_summary_shows_the_part_and_not_the_summary(tmp_path: Path) -> None:
+def test_a_share_of_part_shows_the_part_and_a_revoked_one_nothing(tmp_path: Path) -> None:
     store = publish(tmp_path / "store", [("106", "eva"), ("107", "eva")])
     recaller = Recaller.open(store.root)
     recalled = ids(recaller.recall("flight", profile=SUMMARIES, scope=Scope(user="eva")))
     assert set(recalled) & {str(n) for n in range(106, 112)} == {"106", "107"}
     (summary,) = recaller.reader.summaries.ids
     assert summary not in recalled
+    store.publish(records())
+    assert not found(store, "flight", "eva") & {"106", "107"}
+
+
+def test_a_reader_need_not_own_anything_and_an_owner_is_no_reader(store: Store) -> None:
+    owners = Recaller.open(store.root).reader.facets["user"]
+    assert owners.shared is not None
+    assert "eva" not in owners.values
+    talk = found(store, "flight", "eva") & {str(n) for n in range(106, 112)}
+    assert talk == {"106", "107", "108", "109"}
 
 
 def test_an_earlier_summary_that_was_not_shared_is_named_without_its_text(tmp_path: Path) -> None:
@@ -700,21 +665,6 @@ def test_an_earlier_summary_that_was_not_shared_is_named_without_its_text(tmp_pa
     }
     assert texts == {"ben": [first.text], "eva": [None]}
     reader.close()
-
-
-def test_a_revoked_share_goes_with_the_next_snapshot(tmp_path: Path) -> None:
-    store = publish(tmp_path / "store", [("103", "ana")])
-    assert "103" in found(store, "key", "ana")
-    store.publish(records())
-    assert "103" not in found(store, "key", "ana")
-
-
-def test_a_reader_need_not_own_anything_and_an_owner_is_no_reader(store: Store) -> None:
-    shared = Recaller.open(store.root).reader.facets["user"].shared
-    assert shared is not None
-    assert "eva" not in Recaller.open(store.root).reader.facets["user"].values
-    assert found(store, "flight", "eva") >= {str(n) for n in range(106, 110)}
-    assert not found(store, "flight", "eva") & {"110", "111"}
 
 
 def test_a_share_supersedes_nothing_of_another_user(tmp_path: Path) -> None:

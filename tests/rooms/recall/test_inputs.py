@@ -61,9 +61,7 @@ def codes(store: Store) -> list[str]:
     return [w.code for w in Recaller.open(store.root).recall("spare key").warnings]
 
 
-def test_a_query_gets_the_vector_of_the_snapshot_s_own_encoder_once(
-    dense_store: Store,
-) -> None:
+def test_a_query_gets_the_vector_of_the_snapshot_s_own_encoder_once(dense_store: Store) -> None:
     assert dense_store.encoder is not None
     manifest = manifest_of(dense_store)
     vector = encode_query(dense_store.paths, manifest, "cat")
@@ -78,9 +76,7 @@ def test_a_snapshot_without_vectors_has_no_query_vector(plain_store: Store) -> N
 
 
 @pytest.mark.parametrize("damage", ["gone", "header", "weights"])
-def test_without_a_usable_encoder_recall_answers_and_says_so(
-    dense_store: Store, damage: str
-) -> None:
+def test_without_an_encoder_recall_answers_and_says_so(dense_store: Store, damage: str) -> None:
     (directory,) = dense_store.paths.encoders.iterdir()
     if damage == "gone":
         remove_tree(directory)
@@ -177,9 +173,7 @@ def described(store: Store, model: HostedModel) -> tuple[StorePaths, Manifest]:
     return store.paths, manifest._replace(encoder=known, encoder_digest=fingerprint.digest)
 
 
-def test_the_provider_of_the_snapshot_is_asked_once(
-    plain_store: Store, server: EmbeddingServer
-) -> None:
+def test_the_snapshot_s_provider_is_asked_once(plain_store: Store, server: EmbeddingServer) -> None:
     place = described(plain_store, hosted(server))
     found = encode_query(*place, "where is the key")
     wanted = vector_of("where is the key", 256, "query")
@@ -196,9 +190,7 @@ def test_the_provider_of_the_snapshot_is_asked_once(
         encode_query(*place, "slow", within_ms=100)
 
 
-def test_a_new_address_is_used_without_a_restart(
-    plain_store: Store, server: EmbeddingServer
-) -> None:
+def test_a_new_address_needs_no_restart(plain_store: Store, server: EmbeddingServer) -> None:
     nobody = replace(hosted(server), url="http://127.0.0.1:9/v1")
     place = described(plain_store, nobody)
     with pytest.raises(ProviderDownError):
@@ -316,9 +308,7 @@ def own(private: Sequence[bool]) -> Inputs:
 
 
 @given(asked, masks)
-def test_counts_and_pairs_are_those_of_private_memories_alone(
-    ids: list[str], private: list[bool]
-) -> None:
+def test_counts_and_pairs_are_of_private_memories(ids: list[str], private: list[bool]) -> None:
     kept = {i for i, mine in zip(IDS, private, strict=True) if mine}
     mine = [i for i in ids if i in kept]
     recent, days, last_us = own(private).usage_of(ids)

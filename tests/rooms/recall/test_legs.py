@@ -27,7 +27,6 @@ from noctuary.recall.legs import (
     add_exact_match,
     add_graph,
     apply_importance,
-    find_exact_matches,
     fuse_convex,
     fuse_rrf,
     mean_of_best_two,
@@ -69,9 +68,7 @@ def query(*values: float) -> NDArray[np.float32]:
     return np.array(values, dtype=np.float32)
 
 
-def test_dense_scores_are_cosines_and_depth_and_mask_come_before_the_ranks(
-    reader: SnapshotReader,
-) -> None:
+def test_dense_scores_are_cosines_and_ranks_come_after_the_mask(reader: SnapshotReader) -> None:
     leg = rank_dense(reader, query(1, 0, 0), None, 10)
     assert scores_of(leg, 4) == pytest.approx([1.0, 0.6, 0.0, -1.0])
     assert leg.ranking.tolist() == [0, 1], "only positive ones rank"
@@ -81,9 +78,7 @@ def test_dense_scores_are_cosines_and_depth_and_mask_come_before_the_ranks(
     assert rank_dense(reader, query(0, 1, 0), mask, 1).ranking.tolist() == [1]
 
 
-def test_lexical_ranks_by_bm25_and_depth_and_mask_come_before_the_ranks(
-    reader: SnapshotReader,
-) -> None:
+def test_lexical_ranks_by_bm25_after_depth_and_mask(reader: SnapshotReader) -> None:
     leg = rank_lexical(reader, "boat house", None, 10)
     assert leg.ranking.tolist()[0] == 1
     assert scores_of(leg, 4)[3] == 0.0
@@ -93,9 +88,7 @@ def test_lexical_ranks_by_bm25_and_depth_and_mask_come_before_the_ranks(
     assert rank_lexical(reader, "house", mask, 1).ranking.tolist() == [2]
 
 
-def test_a_leg_that_finds_nothing_scores_everything_zero(
-    reader: SnapshotReader, empty_store: Store
-) -> None:
+def test_a_leg_that_finds_nothing_scores_zero(reader: SnapshotReader, empty_store: Store) -> None:
     bare = SnapshotReader.open(empty_store.candidate(household()))
     for leg in (
         Leg.empty(),
@@ -209,9 +202,7 @@ def test_the_funnel_scores_only_what_it_is_asked_for(tiered: SnapshotReader) -> 
     np.testing.assert_allclose(leg.scores_at(unranked), expected, atol=1e-6)
 
 
-def test_an_early_exit_happens_only_when_asked_for_and_keeps_exact_scores(
-    tiered: SnapshotReader,
-) -> None:
+def test_an_early_exit_is_asked_for_and_keeps_exact_scores(tiered: SnapshotReader) -> None:
     assert tiered.tier is not None
     assert tiered.vectors is not None
     exact, left = (rank_dense(tiered, QUERY, None, 10, early_exit=asked) for asked in (False, True))
@@ -224,18 +215,14 @@ def test_an_early_exit_happens_only_when_asked_for_and_keeps_exact_scores(
     assert np.array_equal(left.scores_at(everything), exact.scores_at(everything))
 
 
-def test_a_query_of_another_dimension_is_refused(
-    exact: SnapshotReader, tiered: SnapshotReader
-) -> None:
+def test_another_dimension_is_refused(exact: SnapshotReader, tiered: SnapshotReader) -> None:
     for reader in (exact, tiered):
         with pytest.raises(ValueError, match="mismatch"):
             rank_dense(reader, np.ones(DIMENSION + 1, dtype=np.float32), None, 10)
 
 
 @pytest.mark.parametrize("name", ["vectors", "positions", "starts", "centroids", "rotation"])
-def test_a_tier_that_does_not_fit_its_vectors_is_refused(
-    directory: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_tier_that_does_not_fit_is_refused(directory: Path, tmp_path: Path, name: str) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
     for path in directory.iterdir():
@@ -247,30 +234,6 @@ def test_a_tier_that_does_not_fit_its_vectors_is_refused(
 
 
 RRF = RetrievalProfile(fusion="rrf", graph_weight=0.0, importance_prior=0.0)
-
-
-@pytest.mark.parametrize(
-    ("query", "holders"),
-    [
-        ("cat eats", [1, 3]),
-        ("eats cat eats", [1, 3]),
-        ("cat eats fish", [3]),
-        ("cat", []),
-        ("cat cat", []),
-        ("cat unheard", []),
-        ("", []),
-    ],
-)
-def test_an_exact_match_holds_every_distinct_token(
-    dense_store: Store, query: str, holders: list[int]
-) -> None:
-    texts = ["cat", "cat eats", "bird", "fish cat eats"]
-    dense_store.publish(renumber([memory(text) for text in texts]))
-    reader = Recaller.open(dense_store.root).reader
-    found = find_exact_matches(reader, query, np.arange(4)[::-1])
-    assert np.flatnonzero(found[::-1]).tolist() == holders
-
-
 unit = st.floats(0, 1)
 rows = st.lists(st.tuples(unit, st.booleans()), min_size=1, max_size=20)
 
@@ -383,9 +346,7 @@ def summaries(sources: list[list[int]]) -> SummaryArrays:
 
 
 @given(groups)
-def test_the_mean_of_the_best_two_is_the_naive_one_and_stays_in_range(
-    found: list[list[float]],
-) -> None:
+def test_the_mean_of_the_best_two_is_the_naive_one(found: list[list[float]]) -> None:
     expected = [np.float32(np.mean(sorted(group)[-2:])) for group in found]
     scores = mean_of_best_two(*flat(found))
     np.testing.assert_allclose(scores, expected, atol=1e-6)

@@ -299,7 +299,7 @@ def test_only_the_head_of_a_past_answer_counts_and_depth_is_that_of_the_question
     ],
     ids=["frequent first", "at most", "no function words", "forms", "n-grams", "marks"],
 )
-def test_terms_are_the_most_frequent_words(
+def test_terms_are_frequent_words(
     query: str, texts: list[str], most: int, terms: list[str]
 ) -> None:
     assert expansion_terms(query, texts, most) == terms
@@ -457,9 +457,7 @@ def test_who_is_pinned(
     assert (outcome.candidates is BOTH) is not lifted
 
 
-def test_of_equal_pinning_scores_the_better_answer_is_pinned(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_equal_scores_the_better_answer_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phases, "MOST_PINNED", 1)
     tagged = MemoryLookups([Stored(tags=("pinned",))] * 2)
     # Both at the ceiling of the multiplier: more recalls say nothing more.

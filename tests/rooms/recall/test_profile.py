@@ -47,12 +47,16 @@ def with_flag(name: str, value: Any) -> RetrievalProfile:
     return RetrievalProfile().replaced(**{name: value})
 
 
-def test_every_fault_is_told_at_once_whatever_its_kind() -> None:
+def test_every_fault_is_told_at_once_and_replacing_checks_as_making_does() -> None:
     with pytest.raises(ValueError, match="lexical_weight") as caught:
         RetrievalProfile(fusion="x", lexical_weight=-1, importance_prior=2, depth="many")
-    faults = str(caught.value).split("; ")
-    found = [fault.split()[0] for fault in faults]
+    found = [fault.split()[0] for fault in str(caught.value).split("; ")]
     assert found == ["fusion", "lexical_weight", "importance_prior", "depth"]
+    profile = RetrievalProfile(fusion="rrf")
+    with pytest.raises(ValueError, match=r"depth must lie in .*; mmr_lambda must lie in "):
+        profile.replaced(depth=0, mmr_lambda=2.0)
+    other = profile.replaced(depth=9)
+    assert (profile.depth, other.depth, other.fusion) == (50, 9, "rrf")
 
 
 def test_a_profile_is_a_value_that_cannot_be_changed() -> None:
@@ -69,14 +73,6 @@ def test_a_profile_is_a_value_that_cannot_be_changed() -> None:
     assert profile.depth == 7
     with pytest.raises(TypeError, match="no flag dept, weight"):
         RetrievalProfile(dept=3, weight=1)
-
-
-def test_replacing_checks_as_making_does_and_leaves_the_original() -> None:
-    profile = RetrievalProfile(fusion="rrf")
-    with pytest.raises(ValueError, match=r"depth must lie in .*; mmr_lambda must lie in "):
-        profile.replaced(depth=0, mmr_lambda=2.0)
-    other = profile.replaced(depth=9)
-    assert (profile.depth, other.depth, other.fusion) == (50, 9, "rrf")
 
 
 def test_every_flag_says_what_it_does_and_has_a_range_or_choices() -> None:
@@ -141,33 +137,18 @@ def test_off_is_plain_fusion_and_says_everything_that_it_needs() -> None:
 
 REFERENCE: dict[str, Any] = {
     # phases 1 to 9: research notes on MemPalace, section 1, as configuration makes them effective
-    "ltp_enabled": True,
-    "half_life_days": 90.0,
-    "tagging_enabled": True,
-    "association_enabled": False,
-    "mmr_enabled": False,
-    "mmr_lambda": 0.7,
-    "pinned_memory_enabled": False,
-    "query_expansion_enabled": False,
-    "supersede_filter_enabled": False,
-    "supersede_action": "filter",
+    "ltp_enabled": True, "half_life_days": 90.0, "tagging_enabled": True,
+    "association_enabled": False, "mmr_enabled": False, "mmr_lambda": 0.7,
+    "pinned_memory_enabled": False, "query_expansion_enabled": False,
+    "supersede_filter_enabled": False, "supersede_action": "filter",
     # phases 10 to 14: RFC 914
-    "model_guard": True,
-    "model_guard_strict": False,
-    "wing_diversity_weight": 0.3,
-    "candidate_pool_multiplier": 1,
-    "explain": False,
-    "candidate_trace": False,
-    "adaptive_compaction": False,
-    "compaction_threshold": 0.3,
-    "compaction_age_days": 30,
-    "decay_enabled": False,
-    "decay_lambda": 0.01,
+    "model_guard": True, "model_guard_strict": False, "wing_diversity_weight": 0.3,
+    "candidate_pool_multiplier": 1, "explain": False, "candidate_trace": False,
+    "adaptive_compaction": False, "compaction_threshold": 0.3, "compaction_age_days": 30,
+    "decay_enabled": False, "decay_lambda": 0.01,
     # libravdb 1.3.12
-    "quality_penalty": 0.5,
-    "coarse_depth": 16,
-    "coarse_threshold": 0.2,
-}
+    "quality_penalty": 0.5, "coarse_depth": 16, "coarse_threshold": 0.2,
+}  # fmt: skip
 
 
 def test_the_constants_of_the_phases_are_those_of_the_references() -> None:
@@ -212,10 +193,8 @@ def good_value(flag: str) -> st.SearchStrategy[Any]:
     kind = FIELD_TYPES[flag]
     if flag in CHOICES:
         return st.sampled_from(CHOICES[flag])
-    if kind is bool:
-        return st.booleans()
-    if kind is str:
-        return st.text(max_size=3)
+    if kind in (bool, str):
+        return st.booleans() if kind is bool else st.text(max_size=3)
     low, high, _ = RANGES[flag]
     if kind is int:
         return st.integers(int(low), int(high))
@@ -365,12 +344,6 @@ def test_faults_of_inheritance(name: str | None, tables: dict[str, Any], fault: 
     assert found.profile == RetrievalProfile()
 
 
-def test_what_a_call_does_not_give_is_not_given() -> None:
-    found = resolve("synapse", Layers(), {"decay_floor": None, "depth": 3})
-    assert (found.profile.decay_floor, found.profile.depth) == (0.0, 3)
-    assert found.sources["decay_floor"] == "named synapse (shipped)"
-
-
 def test_faults_of_a_call_are_an_error_that_lists_them_all() -> None:
     with pytest.raises(ValueError, match="depht") as caught:
         resolve(None, Layers(), {**BAD, "inherits": "off"})
@@ -378,6 +351,9 @@ def test_faults_of_a_call_are_an_error_that_lists_them_all() -> None:
     assert all(any(f.startswith(part) for f in faults) for part in ("mmr_lambda", "explain"))
     assert "the nearest known one is depth" in faults
     assert "unknown flag 'inherits'" in faults
+    found = resolve("synapse", Layers(), {"decay_floor": None, "depth": 3})
+    assert (found.profile.decay_floor, found.profile.depth) == (0.0, 3), "None is not given"
+    assert found.sources["decay_floor"] == "named synapse (shipped)"
 
 
 def test_the_list_of_profiles_says_where_and_what_is_wrong() -> None:
@@ -489,13 +465,10 @@ def test_only_what_was_set_counts_as_configured(tmp_path: Path) -> None:
     assert found.profile == RetrievalProfile(importance_prior=0.2, rrf_k=30)
 
 
-def test_settings_made_in_code_count_where_they_differ() -> None:
-    found = resolve_for_recall(Settings(recall=RecallSettings(fusion="rrf")), {}, {})
-    assert found.sources["fusion"] == "config [recall]"
-    assert found.sources["graph_weight"] == "built-in"
-
-
 def test_the_configured_profile_answers_when_none_is_named(tmp_path: Path) -> None:
+    in_code = resolve_for_recall(Settings(recall=RecallSettings(fusion="rrf")), {}, {})
+    assert in_code.sources["fusion"] == "config [recall]", "where it differs from the default"
+    assert in_code.sources["graph_weight"] == "built-in"
     settings = load(tmp_path, "[recall]\nprofile = 'mine'\n[profiles.mine]\ninherits = 'synapse'")
     found = resolve_for_recall(settings, {}, {})
     assert (found.requested, found.used, found.profile.decay_floor) == (None, "mine", 0.0)
@@ -525,14 +498,11 @@ def test_a_whole_profile_is_taken_as_it_is() -> None:
     assert changed.profile == RetrievalProfile(depth=7, explain=True)
 
 
-@pytest.mark.parametrize("profile", [None, "synapse", RetrievalProfile()])
-def test_faults_of_the_call_are_an_error_every_time(profile: Any) -> None:
-    for _ in range(2):
+def test_faults_of_the_call_are_an_error_every_time() -> None:
+    for profile in (None, "synapse", RetrievalProfile()) * 2:
         with pytest.raises(ValueError, match=r"unknown flag 'flavour'.*; depth must lie"):
             resolve_for_recall(Settings(), {}, {}, profile, {"flavour": 1, "depth": 0})
-
-
-def test_equal_values_of_another_type_are_not_taken_from_memory() -> None:
+    # Equal values of another type are not taken from memory.
     assert resolve_for_recall(Settings(), {}, {}, {"explain": True}).profile.explain
     with pytest.raises(ValueError, match="explain must be bool, found 1"):
         resolve_for_recall(Settings(), {}, {}, {"explain": 1})
@@ -571,9 +541,7 @@ def test_a_store_without_the_file_says_nothing(file: Path) -> None:
         ("directory", "no regular file"),
     ],
 )  # fmt: skip
-def test_a_file_that_cannot_be_read_is_a_warning(
-    file: Path, content: bytes | str, said: str
-) -> None:
+def test_a_file_not_to_be_read_is_a_warning(file: Path, content: bytes | str, said: str) -> None:
     if isinstance(content, bytes):
         file.write_bytes(content)
     elif content == "fifo":

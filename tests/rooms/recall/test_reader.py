@@ -64,9 +64,7 @@ def test_everything_that_was_packed_is_there_and_cannot_be_written(reader: Snaps
         reader.created_at_us[0] = 1
 
 
-def test_terms_come_in_the_order_asked_each_once_and_unknown_ones_are_left_out(
-    reader: SnapshotReader,
-) -> None:
+def test_terms_come_in_the_order_asked_each_once(reader: SnapshotReader) -> None:
     (door,) = reader.look_up_terms(["door"])
     (key,) = reader.look_up_terms(["key"])
     assert door[1] - door[0] == 4
@@ -160,9 +158,7 @@ def _shortened(name: str) -> Callable[[Path], object]:
         _run("UPDATE meta SET value = '5' WHERE key = 'facet_user'"),
     ],
 )  # fmt: skip
-def test_opening_what_cannot_be_read_is_typed(
-    directory: Path, damage: Callable[[Path], object]
-) -> None:
+def test_opening_damage_is_typed(directory: Path, damage: Callable[[Path], object]) -> None:
     damage(directory)
     _accept_files(directory)
     with pytest.raises(SnapshotCorruptError, match="cannot be opened"):
@@ -201,9 +197,7 @@ def opened(store: Store) -> Opened:
     return open_serving(store.paths)
 
 
-def test_the_pointer_decides_and_a_fallback_never_serves_what_was_rolled_back_from(
-    three: Nights,
-) -> None:
+def test_a_fallback_never_serves_what_was_rolled_back_from(three: Nights) -> None:
     store, names = three
     rollback(store.paths, names[0])
     found = opened(store)

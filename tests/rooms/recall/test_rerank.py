@@ -45,9 +45,7 @@ class Logits(MemoryLookups):
 
 
 @given(st.lists(st.tuples(FUSED, LOGITS), max_size=12), st.integers(1, 14))
-def test_it_permutes_the_head_as_a_plain_sort_would(
-    pairs: list[tuple[float, float]], depth: int
-) -> None:
+def test_it_permutes_the_head_as_a_sort_would(pairs: list[tuple[float, float]], depth: int) -> None:
     before = candidates_of(*((p, fused) for p, (fused, _) in enumerate(pairs)))
     logits = {p: logit for p, (_, logit) in enumerate(pairs)}
     context = context_of(Logits([], logits=logits), PROFILE.replaced(rerank_depth=depth))
@@ -213,9 +211,7 @@ def test_odd_texts_are_scored_by_one_model_per_process_and_name(model: Path) -> 
     assert open_reranker(str(model)) is not open_reranker("another")
 
 
-def test_a_damaged_model_is_a_warning_and_the_fused_order_stands(
-    model: Path, tmp_path: Path
-) -> None:
+def test_with_a_damaged_model_the_fused_order_stands(model: Path, tmp_path: Path) -> None:
     damaged = shutil.copytree(model, tmp_path / "damaged")
     (damaged / WEIGHTS).write_bytes((model / WEIGHTS).read_bytes()[:100])
     lookups = ReadLookups(store(0, 3), model=str(damaged))

@@ -217,7 +217,7 @@ def test_reasons_name_the_neighbour_and_the_floor() -> None:
     ("share", "scores", "codes"),
     [(0.7, [0.63, 0.56], ["mmr_without_vectors"]), (1.0, [0.9, 0.8], [])],
 )
-def test_only_all_relevance_needs_no_vectors(
+def test_all_relevance_needs_no_vectors(
     share: float, scores: list[float], codes: list[str]
 ) -> None:
     profile = PLAIN.replaced(mmr_lambda=share)
@@ -377,9 +377,7 @@ def test_one_turn_alone_stays() -> None:
 
 
 @pytest.mark.parametrize(("other", "expected"), [(True, True), (False, False)])
-def test_a_summary_is_found_by_expansion_only_if_all_its_turns_were(
-    other: bool, expected: bool
-) -> None:
+def test_a_summary_is_expanded_only_if_all_its_turns_were(other: bool, expected: bool) -> None:
     found = candidates_of((0, 0.9), (1, 0.8))
     found.expanded[:] = [True, other]
     outcome = consolidation(found, context_of(HOUSE, ON))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +91,11 @@ def test_a_stale_fact_yields_its_place_to_its_successor() -> None:
 def test_annotate_marks_both_and_changes_no_score() -> None:
     outcome = run(ANNOTATE, said(40), said(20), said(1))
     assert scores_of(outcome.candidates) == pytest.approx({0: 0.9, 1: 0.8, 2: 0.7})
-    assert outcome.annotations[0]["superseded_by"] == PositionRef(2)
-    assert outcome.annotations[0]["supersede_note"] == (
-        "a newer memory says this anew: similarity 1.00, 39 days later, confidence high"
-    )
+    assert outcome.annotations[0] == {
+        "superseded_by": PositionRef(2),
+        "supersede_note": "a newer memory says this anew: similarity 1.00, 39 days later, "
+        "confidence high",
+    }
     assert outcome.annotations[2]["supersedes"] == [PositionRef(0), PositionRef(1)]
     assert not outcome.dropped
     assert outcome.notes == {
@@ -123,9 +124,7 @@ def test_annotate_marks_both_and_changes_no_score() -> None:
         (said(30, text="The port is 8080"), said(1, text="The port: 8080"), True),
     ],
 )
-def test_of_two_memories_the_older_yields_or_both_stay(
-    older: Stored, newer: Stored, yields: bool
-) -> None:
+def test_of_two_the_older_yields_or_both_stay(older: Stored, newer: Stored, yields: bool) -> None:
     outcome = run(FILTER, older, newer)
     assert heirs(outcome) == ({0: 1} if yields else {})
     assert outcome.candidates.positions.tolist() == ([1] if yields else [0, 1])
@@ -155,12 +154,11 @@ def test_confidence_as_in_the_reference(similarity: float, days: int, confidence
 
 
 def test_blocks_of_rows_find_what_one_by_one_finds() -> None:
-    generator = np.random.default_rng(5)
-    size = 300
+    generator, size = np.random.default_rng(5), 300
     raw = generator.normal(size=(size, 3))
     vectors = (raw / np.linalg.norm(raw, axis=1, keepdims=True)).astype(np.float32)
     days = generator.integers(0, 100, size)
-    created = NOW_US - days * int(timedelta(days=1).total_seconds() * 1e6)
+    created = NOW_US - days * DAY_US
     created[::17] = UNDATED_US
     owners, wings = generator.integers(-1, 2, size), generator.integers(-1, 2, size)
     texts = [f"The port is 808{n}" for n in generator.integers(0, 2, size).tolist()]
@@ -201,23 +199,21 @@ def test_only_texts_that_are_near_another_are_read(monkeypatch: pytest.MonkeyPat
     assert sorted(texts) == ["new", "old"]
 
 
+Links = Mapping[int, Successor]
+Pairs = Sequence[tuple[int, float]]
+
+
 def link(newer: int, confidence: int = 1, **changes: Any) -> Successor:
     return Successor(newer, "newer_value", confidence, None, 30, newer)._replace(**changes)
 
 
-def near(newer: int, similarity: float = 0.9, days: int = 30, confidence: int = 1) -> Successor:
-    return Successor(newer, "near_duplicate", confidence, similarity, days, newer)
-
-
-def store(links: Mapping[int, Successor], count: int = 6) -> MemoryLookups:
+def store(links: Links, count: int = 6) -> MemoryLookups:
     """Memories that no search would pair: none has a date."""
     memories = [Stored(vector=(1.0, float(i))) for i in range(count)]
     return MemoryLookups(memories, successors=links)
 
 
-def run_stored(
-    profile: RetrievalProfile, links: Mapping[int, Successor], *scored: tuple[int, float]
-) -> PhaseOutcome:
+def run_stored(profile: RetrievalProfile, links: Links, *scored: tuple[int, float]) -> PhaseOutcome:
     return supersede(candidates_of(*scored), context_of(store(links), profile))
 
 
@@ -238,10 +234,6 @@ def test_the_successor_comes_in_where_the_older_was() -> None:
         "superseded_stored": 1,
     }  # fmt: skip
     assert not outcome.annotations
-
-
-Links = Mapping[int, Successor]
-Pairs = Sequence[tuple[int, float]]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +270,8 @@ def test_who_comes_in_for_expanded_candidates_alone_is_expanded() -> None:
 
 def test_annotate_names_the_head_on_the_older_and_the_older_on_a_head_that_was_found() -> None:
     first = link(1, 2, reason="explicit", evidence=0, age_gap_days=0)
-    links = {0: first, 1: near(2), 3: link(4)}
+    near = link(2, reason="near_duplicate", similarity=0.9)
+    links = {0: first, 1: near, 3: link(4)}
     outcome = run_stored(ANNOTATE, links, (0, 0.9), (1, 0.8), (2, 0.7), (3, 0.6))
     assert scores_of(outcome.candidates) == {0: 0.9, 1: 0.8, 2: 0.7, 3: 0.6}
     assert not outcome.dropped
@@ -311,9 +304,7 @@ def test_what_is_unsure_is_marked_and_stays() -> None:
     assert further.annotations[0]["superseded_by"] == PositionRef(2), "the head of the chain"
 
 
-def test_the_bound_takes_the_surest_first_and_holds_for_both_sources(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_bound_takes_the_surest_first_of_both_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     created = NOW_US - 40 * DAY_US
     alike = [Stored(created_at_us=created, vector=(1.0, 0.0)), Stored(vector=(0.0, 1.0))]
     fresh = Stored(created_at_us=NOW_US, vector=(1.0, 0.0))
@@ -330,7 +321,7 @@ def test_the_bound_takes_the_surest_first_and_holds_for_both_sources(
     assert [gone(1), gone(2), gone(3), gone(9)] == [[2], [2, 1], [2, 1, 0], [2, 1, 0]]
 
 
-def alike(*days_ago: int, links: Mapping[int, Successor]) -> MemoryLookups:
+def alike(*days_ago: int, links: Links) -> MemoryLookups:
     memories = [Stored(created_at_us=NOW_US - d * DAY_US, vector=(1.0, 0.0)) for d in days_ago]
     return MemoryLookups(memories, successors=links)
 
@@ -369,17 +360,14 @@ ALONE = {"graph_weight": 0.0, "importance_prior": 0.0}  # only the legs and the 
 ACME, GLOBEX, PLAN, NEW_PLAN = 101, 102, 104, 105
 
 
-def jobs(**scope: Any) -> list[MemoryRecord]:
+def jobs(**of_globex: Any) -> list[MemoryRecord]:
     """Two jobs of Lena, thirty days apart, and a plan that another with no word of it replaces."""
-    return renumber(
-        [
-            memory("Lena works at Acme.", created_at_us=day_us(2), **scope),
-            memory("Lena works at Globex.", created_at_us=day_us(32), **scope),
-            memory("The boiler needs a new valve.", created_at_us=day_us(3)),
-            memory("Deploys go out weekly.", created_at_us=day_us(4)),
-            memory("Nightly from May on. Supersedes #104", created_at_us=day_us(60)),
-        ]
-    )
+    said = {2: "Lena works at Acme.", 32: "Lena works at Globex.",
+            3: "The boiler needs a new valve.", 4: "Deploys go out weekly.",
+            60: "Nightly from May on. Supersedes #104"}  # fmt: skip
+    records = [memory(text, created_at_us=day_us(day)) for day, text in said.items()]
+    records[1] = records[1]._replace(**of_globex)
+    return renumber(records)
 
 
 @pytest.fixture
@@ -457,11 +445,8 @@ def test_what_came_after_as_of_replaces_nothing(action: str) -> None:
 
 @pytest.mark.parametrize("action", ["filter", "annotate"])
 def test_a_successor_out_of_scope_replaces_nothing(home: Path, action: str) -> None:
-    records = jobs()
-    made = new_store(home / "house")
     # A memory without a wing may be replaced by one of any.
-    records[1] = memory("Lena works at Globex.", created_at_us=day_us(32), category="note")
-    made.publish(renumber(records))
+    new_store(home / "house").publish(jobs(category="note"))
     assert GLOBEX in ids(ask("Lena works", action))
     (found,) = ask("Lena works", action, category="fact").memories
     assert (found.id, found.annotations) == (ACME, {})
