@@ -102,19 +102,6 @@ def test_no_leg_lets_anything_out_of_scope_through(
             assert found.created_at <= scope.as_of
 
 
-@pytest.mark.parametrize("user", [None, *USERS])
-@pytest.mark.parametrize("fusion", ["cc", "rrf"])
-def test_the_graph_walks_across_users_nowhere(
-    recaller: Recaller, user: str | None, fusion: str
-) -> None:
-    """Every turn names a memory of every user, so each of these walks would cross if it could."""
-    walked = RetrievalProfile(fusion=fusion, dense_weight=0.0, graph_weight=5.0)
-    for word in WORDS:
-        question = f"what about the Atlas {word}"
-        found = recaller.recall(question, 200, profile=walked, scope=Scope(user=user)).memories
-        assert {m.user for m in found} <= {None, user}
-
-
 @given(query=queries, scope=scopes, profile=profiles)
 def test_an_explanation_never_names_a_memory_out_of_scope(
     recaller: Recaller, query: str, scope: Scope, profile: RetrievalProfile

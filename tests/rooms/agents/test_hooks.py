@@ -34,7 +34,7 @@ from noctuary.agents.hooks import (
     parse_event,
     query_of,
 )
-from noctuary.agents.state import COUNTERS, JOURNAL, read_counters, read_journal
+from noctuary.agents.state import COUNTERS, JOURNAL, EventCounters, read_counters, read_journal
 from noctuary.core.settings import TranscriptSettings
 from noctuary.recall.engine import Recaller
 from noctuary.sources.injected import Line, cut_blocks, render_block
@@ -344,13 +344,10 @@ def test_an_event_is_read_with_its_fields() -> None:
     )
     for absent in (None, ""):
         assert not parse_event({**raw, "agent_id": absent}).is_subagent
-
-
-@pytest.mark.parametrize("value", [None, 3, ["x"], {}, "x" * (MAX_FIELD_CHARS + 1), "a\0b"])
-def test_a_field_that_cannot_be_used_counts_as_missing(value: object) -> None:
     names = ("session_id", "transcript_path", "cwd", "source", "trigger", "reason")
-    raw = {"hook_event_name": "Stop", **dict.fromkeys(names, value)}
-    assert parse_event(raw) == HookEvent("Stop")
+    for unusable in (None, 3, ["x"], {}, "x" * (MAX_FIELD_CHARS + 1), "a\0b"):
+        fields = dict.fromkeys(names, unusable)
+        assert parse_event({"hook_event_name": "Stop", **fields}) == HookEvent("Stop")
 
 
 ASKED = {"k": 3, "user": None, "wing": None, "session_id": None}
@@ -527,31 +524,26 @@ def transcript(folder: Path, *texts: str) -> Path:
     return path
 
 
-def captured(home: Path) -> int:
-    events = read_counters(home / COUNTERS).events
-    return sum(e.calls for e in events if e.event == CAPTURE)
+def captures(home: Path) -> list[EventCounters]:
+    return [e for e in read_counters(home / COUNTERS).events if e.event == CAPTURE]
 
 
-def test_a_stop_keeps_what_was_said_and_does_not_wait_for_it(
+def test_a_stop_keeps_what_was_said_and_counts_what_it_cannot(
     plain_store: Store, home: Path, tmp_path: Path
 ) -> None:
-    path = transcript(tmp_path, "My locker code changed to the blue one.")
-    world = world_of(home, store=str(plain_store.root))
+    """The hook does not wait for it: another process does it."""
+    path, store = transcript(tmp_path, "My locker code changed to the blue one."), plain_store
     stop = {"hook_event_name": "Stop", "session_id": path.stem, "transcript_path": str(path)}
-    assert handle(stop, world) == {}
-    assert soon(lambda: captured(home) == 1)
-    (counted,) = [e for e in read_counters(home / COUNTERS).events if e.event == CAPTURE]
-    assert (counted.failures, counted.last_error_code) == (0, None)
-    assert b"locker code changed" in plain_store.paths.turns.read_bytes()
-
-
-def test_what_cannot_be_captured_is_counted(plain_store: Store, home: Path, tmp_path: Path) -> None:
-    plain_store.paths.turns.mkdir()
-    path = transcript(tmp_path, "My locker code changed to the blue one.")
-    assert capture("codex", str(path), str(plain_store.root)) is not None
-    events = read_counters(home / COUNTERS).events
-    (counted,) = [event for event in events if event.outage_code is not None]
-    assert (counted.agent, counted.event, counted.outage_code) == ("codex", CAPTURE, "capture")
+    assert handle(stop, world_of(home, store=str(store.root))) == {}
+    assert soon(lambda: bool(captures(home)))
+    (counted,) = captures(home)
+    assert (counted.calls, counted.failures, counted.last_error_code) == (1, 0, None)
+    assert b"locker code changed" in store.paths.turns.read_bytes()
+    store.paths.turns.unlink()
+    store.paths.turns.mkdir()
+    assert capture("codex", str(path), str(store.root)) is not None
+    (failed,) = [event for event in captures(home) if event.outage_code is not None]
+    assert (failed.agent, failed.outage_code) == ("codex", "capture")
 
 
 def test_without_a_store_the_night_captures_from_the_journal(home: Path, tmp_path: Path) -> None:

@@ -190,21 +190,20 @@ def test_a_dry_run_only_says_what_it_would(install: Install, tmp_path: Path, und
     assert dry.dry_run
 
 
-def test_links_are_followed_and_permissions_stay(tmp_path: Path, noctuary_home: Path) -> None:
-    target = tmp_path / "dotfiles" / "settings.json"
+def test_links_are_followed_and_permissions_stay(place: SettingsPlace, install: Install) -> None:
+    target = place.path.parent.with_name("dotfiles") / "settings.json"
     target.parent.mkdir()
+    place.path.unlink()
+    place.path.symlink_to(target)
     target.write_text("{}\n")
     target.chmod(0o640)
-    link = tmp_path / ".claude" / "settings.json"
-    link.parent.mkdir()
-    link.symlink_to(target)
-    change = install_hooks(SettingsPlace("claude", "user", link), PROGRAM, home=noctuary_home)
-    assert link.is_symlink()
+    change = install()
+    assert place.path.is_symlink()
     assert "UserPromptSubmit" in target.read_text()
-    assert stat.S_IMODE(target.stat().st_mode) == 0o640
     assert change.backup is not None
     assert Path(change.backup).parent == target.parent
-    assert stat.S_IMODE(Path(change.backup).stat().st_mode) == 0o640
+    for path in (target, Path(change.backup)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert not list(target.parent.glob("*.tmp"))
 
 
@@ -256,34 +255,33 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(place: SettingsPlace) 
 
 
 def test_a_failed_replacement_leaves_the_old_file(
-    place: SettingsPlace, monkeypatch: pytest.MonkeyPatch, noctuary_home: Path
+    place: SettingsPlace, monkeypatch: pytest.MonkeyPatch, noctuary_home: Path, install: Install
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space"):
-        install_hooks(place, PROGRAM, home=noctuary_home)
+        install()
     assert place.path.read_text(encoding="utf-8") == OWN
     assert [p.name for p in place.path.parent.iterdir()] == [place.path.name]
     assert read_receipts(noctuary_home) == {}
 
 
-def test_both_scopes_are_told(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_scopes_and_switched_off_hooks_are_told(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    user = install_hooks(find_place("claude", "user", folder), PROGRAM, home=home)
-    assert user.notes == ()
+    user = find_place("claude", "user", folder)
+    assert install_hooks(user, PROGRAM, home=home).notes == ()
     project = install_hooks(find_place("claude", "project", folder), PROGRAM, home=home)
     assert any("both run" in note and str(tmp_path / "claude") in note for note in project.notes)
     assert installing.environment_notes({}) == ()
     assert "start the agent with it" in installing.environment_notes({"NOCTUARY_HOME": "/m"})[0]
-
-
-def test_switched_off_hooks_are_told(place: SettingsPlace, noctuary_home: Path) -> None:
-    place.path.write_text('{"disableAllHooks": true}')
-    notes = install_hooks(place, PROGRAM, home=noctuary_home).notes
+    user.path.write_text('{"disableAllHooks": true}')
+    notes = install_hooks(user, PROGRAM, home=home).notes
     assert any("no hook runs" in note for note in notes)
 
 
@@ -537,14 +535,10 @@ def test_every_file_has_the_published_form(program: tuple[str, ...], store: str 
     assert [server["command"], *server["args"]][: len(program) + 1] == [*program, "mcp"]
     assert ("--store" in server["args"]) == (store is not None)
     assert all(text.endswith("\n") for text in files.values())
-
-
-def test_each_agent_reads_hooks_of_its_own_and_the_version_of_noctuary() -> None:
-    files = plugin_files(PLUGGED)
     manifests = {a: json.loads(files[f"noctuary/.{a}-plugin/plugin.json"]) for a in AGENTS}
     assert {manifest["version"] for manifest in manifests.values()} == {__version__}
     codex = manifests["codex"]["hooks"].removeprefix("./")
-    assert "--agent codex" in files[f"noctuary/{codex}"]
+    assert "--agent codex" in files[f"noctuary/{codex}"], "each agent reads hooks of its own"
     assert '"claude"' in files["noctuary/hooks/hooks.json"]
     assert "codex" not in files["noctuary/hooks/hooks.json"]
 
@@ -619,13 +613,14 @@ def test_installed_and_taken_out(settings: SettingsPlace, tmp_path: Path) -> Non
 
 
 def test_a_program_that_is_gone_is_broken(settings: SettingsPlace, tmp_path: Path) -> None:
-    install_hooks(settings, (str(tmp_path / "noctuary"),), home=tmp_path)
+    program = tmp_path / "noctuary"
+    install_hooks(settings, (str(program),), home=tmp_path)
     found = look_at_place(settings)
     assert found.state == BROKEN
     assert "hooks install --agent claude --user" in found.message
-    (tmp_path / "noctuary").write_text("#!/bin/sh\n")
+    program.write_text("#!/bin/sh\n")
     assert look_at_place(settings).state == BROKEN  # not executable
-    (tmp_path / "noctuary").chmod(0o755)
+    program.chmod(0o755)
     assert look_at_place(settings).state == INSTALLED
 
 
@@ -692,10 +687,9 @@ def test_a_switched_on_plugin_is_found(tmp_path: Path, home: Path) -> None:
         assert enabled_plugin(agent, tmp_path) is None
 
 
-@pytest.mark.parametrize("text", ["{", "plugins = 3", "[plugins]\nnoctuary = 3", "\xff"])
-def test_damaged_files_hold_no_plugin(tmp_path: Path, home: Path, text: str) -> None:
-    for name in ("claude/settings.json", "codex/config.toml"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text(text, encoding="latin-1")
-    assert enabled_plugin("claude", tmp_path) is None
-    assert enabled_plugin("codex", tmp_path) is None
+def test_damaged_files_hold_no_plugin(tmp_path: Path, home: Path) -> None:
+    for agent, name in (("claude", "settings.json"), ("codex", "config.toml")):
+        (tmp_path / agent).mkdir()
+        for text in ("{", "plugins = 3", "[plugins]\nnoctuary = 3", "\xff"):
+            (tmp_path / agent / name).write_text(text, encoding="latin-1")
+            assert enabled_plugin(agent, tmp_path) is None

@@ -25,7 +25,6 @@ from noctuary.recall.answerability import (
     find_attribution,
     find_supports,
     read_features,
-    read_words,
     score_answer,
 )
 from noctuary.recall.candidates import Mask, Scope
@@ -46,7 +45,6 @@ from noctuary.recall.result import (
     Measure,
 )
 from noctuary.snapshot.publish import publish_candidate, seal_candidate
-from noctuary.text.tokens import tokenize
 from tests.support.calibration import MEASURE, MEASURES
 from tests.support.store import Store, household, memory, new_store, renumber, turns
 
@@ -345,18 +343,6 @@ def test_a_recall_that_searches_summaries_counts_what_they_stand_for(dense_store
     assert found.answerability is not None
     assert raw is not None
     assert found.answerability.score == pytest.approx(raw.score, abs=0.02)
-
-
-def test_coverage_is_the_share_of_idf_that_a_memory_holds(recaller: Recaller) -> None:
-    reader = recaller.reader
-    words = read_words(reader, tokenize("ferry island zeppelin ferry"), None)
-    idf = [np.log1p((reader.count - df + 0.5) / (df + 0.5)) for df in (1, 1, 0)]
-    (ferry,) = (p for p, row in reader.describe(range(reader.count)).items()
-                if "ferry" in row["content"])  # fmt: skip
-    expected = (idf[0] + idf[1]) / sum(idf)
-    assert words.coverage_at(np.array([ferry, 0])).tolist() == pytest.approx([expected, 0.0])
-    assert words.coverage(reader.count)[ferry] == pytest.approx(expected)
-    assert read_words(reader, [], None).coverage_at(np.array([0])).tolist() == [0.0]
 
 
 def test_support_is_the_best_single_memory_not_the_best_of_each() -> None:

@@ -35,10 +35,7 @@ from noctuary.snapshot.publish import rollback
 from noctuary.text import secrets as sensitivity
 from tests.support.damage import change_array
 from tests.support.store import Store, household, memory, new_store, renumber
-
-
-def codes(result: RecallResult) -> list[str]:
-    return [w.code for w in result.warnings]
+from tests.support.views import codes, said
 
 
 def ids(result: RecallResult) -> list[int | str]:
@@ -138,7 +135,7 @@ def test_several_stores_are_a_warning_and_the_last_published_answers(
     os.utime(dense_store.paths.current, ns=(1, 1))
     result = recall("spare key")
     assert ids(result) == [900]
-    assert "other" in message(result, "store_guessed")
+    assert "other" in said(result, "store_guessed")
     assert "store_guessed" not in codes(recall("spare key", store="other"))
     monkeypatch.setenv("NOCTUARY_STORE", "house")
     result = recall("spare key")
@@ -175,10 +172,6 @@ def test_a_question_is_scanned_once_and_only_where_it_would_be_kept(
 QUERIES = ("spare key", "Nina leads", "flight", "door code")
 
 
-def message(result: RecallResult, code: str) -> str:
-    return next(w.message for w in result.warnings if w.code == code)
-
-
 def serving(store: Store) -> Path:
     return store.snapshot(read_pointer(store.paths).snapshot_id)
 
@@ -187,7 +180,7 @@ def test_an_empty_home_says_what_to_run(home: Path, monkeypatch: pytest.MonkeyPa
     result = recall("key")
     assert result.memories == ()
     assert codes(result) == ["no_snapshot"]
-    assert "noctuary nightly" in message(result, "no_snapshot")
+    assert "noctuary nightly" in said(result, "no_snapshot")
     assert result.phase_timing_ms["total"] >= 0
     monkeypatch.setenv("NOCTUARY_HOME", str(home / "nowhere"))
     assert codes(recall("key")) == ["no_snapshot"]
@@ -225,16 +218,6 @@ def test_a_corrupt_pointer_falls_back_to_what_is_published(dense_store: Store) -
     assert recall("spare key", store=dense_store.root).memories[0].id == 101
 
 
-def test_a_half_deleted_snapshot_falls_back_to_the_older(dense_store: Store) -> None:
-    older = read_pointer(dense_store.paths).snapshot_id
-    dense_store.publish(renumber([memory("Another spare key.")], 900))
-    (serving(dense_store) / layout.ROWS_FILE).unlink()
-    result = recall("spare key")
-    assert (result.snapshot_id, result.memories[0].id) == (older, 101)
-    assert layout.ROWS_FILE in message(result, "snapshot_fallback")
-    assert "snapshot_fallback" in codes(recall("spare key"))
-
-
 @pytest.mark.parametrize("damage", ["empty", "gone", "all gone"])
 def test_with_everything_damaged_the_answer_is_a_warning(dense_store: Store, damage: str) -> None:
     dense_store.publish(renumber([memory("Another spare key.")], 900))
@@ -248,7 +231,7 @@ def test_with_everything_damaged_the_answer_is_a_warning(dense_store: Store, dam
     result = recall("spare key")
     assert result.memories == ()
     assert codes(result) == ["store_unreadable"]
-    assert "noctuary" in message(result, "store_unreadable")
+    assert "noctuary" in said(result, "store_unreadable")
 
 
 def recalls_with_flipped_bytes(
@@ -331,7 +314,7 @@ def test_damage_below_the_quick_check_names_the_snapshot(dense_store: Store) -> 
         rows.execute("UPDATE memories SET memory_id = 'not a number' WHERE position = 0")
     result = recall("spare key", wing="home")
     assert result.memories == ()
-    assert serving(dense_store).name in message(result, "snapshot_damaged")
+    assert serving(dense_store).name in said(result, "snapshot_damaged")
 
 
 def test_bad_settings_leave_the_defaults_in_force(
@@ -350,7 +333,7 @@ def test_bad_settings_leave_the_defaults_in_force(
     monkeypatch.setenv("NOCTUARY_RECALL_FUSION", "sum")
     result = recall("spare key")
     assert (result.memories[0].id, result.profile["fusion"]) == (101, "cc")
-    assert "recall.fusion" in message(result, "bad_settings")
+    assert "recall.fusion" in said(result, "bad_settings")
 
 
 def test_a_warning_of_the_build_is_not_lost(plain_store: Store) -> None:

@@ -49,10 +49,7 @@ from noctuary.sources.source import open_source
 from noctuary.text.tokens import document_tokens, encode_tokens
 from tests.support.live import Cache, age, make_cache, publish_from
 from tests.support.store import Store, household, memory, new_store, renumber
-
-
-def codes(result: RecallResult) -> list[str]:
-    return [w.code for w in result.warnings]
+from tests.support.views import codes, said
 
 
 def ids(result: RecallResult) -> list[Any]:
@@ -61,11 +58,6 @@ def ids(result: RecallResult) -> list[Any]:
 
 def live_ids(result: RecallResult) -> list[Any]:
     return [m.id for m in result.memories if m.live]
-
-
-def said(result: RecallResult, code: str) -> str:
-    (message,) = [w.message for w in result.warnings if w.code == code]
-    return message
 
 
 def plain(result: RecallResult) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from noctuary.sources.live import look_into_sqlite as look
 from noctuary.sources.source import open_source
 from tests.support.live import LONG_AGO, ROWS, Cache, make_cache
 from tests.support.store import Store, new_store
+from tests.support.views import codes, said
 
 
 def since(cache: Cache) -> Since:
@@ -204,10 +205,6 @@ def write(address: str, sql: str) -> None:
         db.execute(sql.encode())
 
 
-def codes(result: RecallResult) -> list[str]:
-    return [w.code for w in result.warnings]
-
-
 def by_id(result: RecallResult) -> dict[Any, Any]:
     return {m.id: m for m in result.memories}
 
@@ -219,7 +216,7 @@ def test_new_changed_and_tombstoned_rows_are_seen(served_database: Store, addres
     found = recall("spare key boiler valve")
     assert by_id(found)[3].live
     assert 2 not in by_id(found)
-    (told,) = [w.message for w in found.warnings if w.code == "live_overlay"]
+    told = said(found, "live_overlay")
     assert "1 new, 0 changed, 1 gone" in told
 
 
@@ -263,7 +260,7 @@ def test_without_an_address_the_snapshot_answers_and_an_answer_is_used_again_for
     monkeypatch.setenv("NOCTUARY_SOURCE_PATH", "")
     found = recall("spare key")
     assert found.memories
-    (told,) = [w.message for w in found.warnings if w.code == "live_unreachable"]
+    told = said(found, "live_unreachable")
     assert "source.path" in told
     monkeypatch.setenv("NOCTUARY_SOURCE_PATH", address)
     monkeypatch.setattr(looking, "ASK_AGAIN_S", 60.0)

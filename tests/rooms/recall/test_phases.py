@@ -53,6 +53,7 @@ from tests.support.lookups import (
     Used,
     candidates_of,
     context_of,
+    reason_of,
     scores_of,
 )
 from tests.support.store import Store, day_us, memory, renumber, turns
@@ -176,8 +177,7 @@ def test_a_phase_moves_scores_and_says_why(case: str) -> None:
     outcome = phase(candidates_of(*before), context_of(lookups, DECAYING))
     assert outcome.candidates.positions.tolist() == [p for p, _ in after]
     assert scores_of(outcome.candidates) == pytest.approx(dict(after), abs=1e-5)
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(position) == reason
+    assert reason_of(outcome, position) == reason
 
 
 @pytest.mark.parametrize(
@@ -258,9 +258,8 @@ def test_words_of_what_similar_queries_found_bring_new_memories() -> None:
         "expansion_terms": ["visa", "embassy"], "expansion_boost": 0.7,
         "results_from_original": 1, "results_from_expansion": 3,
     }  # fmt: skip
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(3) == "found by asking again with 'embassy': x0.7"
-    assert outcome.reason_of(0) == "found by asking again with 'visa': x0.7"
+    assert reason_of(outcome, 3) == "found by asking again with 'embassy': x0.7"
+    assert reason_of(outcome, 0) == "found by asking again with 'visa': x0.7"
 
 
 @pytest.mark.parametrize(
@@ -408,8 +407,7 @@ def test_a_habit_is_lifted_by_its_share_of_what_is_missing() -> None:
     reason = "recalls lately: 14; days with recalls: 6"
     assert outcome.annotations == {1: {"pinned_reason": reason}}
     assert outcome.notes == {"pinned": 1, "pinned_candidates": 1, "pinned_tokens": 2}
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(1) == f"pinned: {reason}"
+    assert reason_of(outcome, 1) == f"pinned: {reason}"
 
 
 def test_the_tag_and_the_date_pin() -> None:

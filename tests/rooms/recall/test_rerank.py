@@ -24,7 +24,7 @@ from noctuary.recall.phases import Reranker, open_reranker, rerank
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
 from tests.support.cross_encoder import MOST_MARKERS, any_query, marked_text, write_cross_encoder
-from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of
+from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of, reason_of
 
 PROFILE = RetrievalProfile()
 
@@ -71,8 +71,7 @@ def test_the_reason_names_places_from_one_and_the_score(logit: float, text: str)
     before = candidates_of(*((p, 1 - p / 10) for p in range(8)))
     logits = {p: -100.0 - p for p in range(8)} | {0: 50.0, 6: logit}
     outcome = rerank(before, context_of(Logits([], logits=logits)))
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(6) == f"cross-encoder moved it from place 7 to 2 (score {text})"
+    assert reason_of(outcome, 6) == f"cross-encoder moved it from place 7 to 2 (score {text})"
     assert outcome.notes == {"read": 8, "moved": 6}
 
 
@@ -137,9 +136,8 @@ def test_the_head_takes_the_known_order_and_the_tail_stays(model: Path) -> None:
     assert outcome.candidates.scores.tolist() == [0.9, 0.7, 0.6, 0.5, 0.4]
     assert outcome.candidates.expanded.tolist() == [False, False, False, True, False]
     assert outcome.warnings == ()
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(3).startswith("cross-encoder moved it from place 4 to 1 (score 0.9")
-    assert outcome.reason_of(0).startswith("cross-encoder moved it from place 1 to 4 (score 0.0")
+    assert reason_of(outcome, 3).startswith("cross-encoder moved it from place 4 to 1 (score 0.9")
+    assert reason_of(outcome, 0).startswith("cross-encoder moved it from place 1 to 4 (score 0.0")
 
 
 def test_out_of_time_the_fused_order_stands_with_a_warning(model: Path) -> None:

@@ -32,6 +32,7 @@ from tests.support.lookups import (
     StoredSummary,
     candidates_of,
     context_of,
+    reason_of,
     scores_of,
 )
 
@@ -176,11 +177,6 @@ def selected(
     lookups: MemoryLookups, *scores: float, k: int = 10, profile: RetrievalProfile = PLAIN
 ) -> PhaseOutcome:
     return mmr(candidates_of(*enumerate(scores)), context_of(lookups, profile, k=k))
-
-
-def reason_of(outcome: PhaseOutcome, position: int) -> str:
-    assert outcome.reason_of is not None
-    return outcome.reason_of(position)
 
 
 def test_a_near_copy_makes_room_for_something_else_and_says_so() -> None:

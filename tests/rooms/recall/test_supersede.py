@@ -29,6 +29,7 @@ from tests.support.lookups import (
     Stored,
     candidates_of,
     context_of,
+    reason_of,
     scores_of,
 )
 from tests.support.replays import keep, last_packet
@@ -60,11 +61,6 @@ def run(profile: RetrievalProfile, *memories: Stored) -> PhaseOutcome:
     """Candidates in the order given, scores 0.9, 0.8 and so on."""
     ranked = candidates_of(*((i, 0.9 - i / 10) for i in range(len(memories))))
     return supersede(ranked, context_of(MemoryLookups(memories), profile))
-
-
-def reason_of(outcome: PhaseOutcome, position: int) -> str:
-    assert outcome.reason_of is not None
-    return outcome.reason_of(position)
 
 
 def heirs(outcome: PhaseOutcome) -> dict[int, int]:
