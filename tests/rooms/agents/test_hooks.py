@@ -283,8 +283,11 @@ def test_bad_settings_inject_nothing_as_nobody_knows_whose_memories_are_meant() 
 
 
 def test_what_nobody_expected_is_counted_as_internal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
     world = MemoryWorld()
-    monkeypatch.setattr(world, "recall", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr(world, "recall", fail)
     output = handle(prompt(), world)
     assert world.counted == [("UserPromptSubmit", "internal")]
     assert "ZeroDivisionError" in output["systemMessage"]
@@ -399,11 +402,14 @@ def test_work_that_takes_too_long_is_left_behind_and_work_that_fails_says_why(
     def fail(*_: Any, **__: Any) -> None:
         raise ImportError("numpy is broken")
 
+    def sleep(*_: Any, **__: Any) -> None:
+        time.sleep(30)
+
     monkeypatch.setattr("noctuary.recall.api.recall", fail)
     found = recall_in_time("x", store="nowhere", until_s=time.monotonic())
     assert found == Failure("internal", "ImportError: numpy is broken")
     monkeypatch.setattr(hooks, "COLD_GRACE_S", 0.1)
-    monkeypatch.setattr("noctuary.recall.api.recall", lambda *_, **__: time.sleep(30))
+    monkeypatch.setattr("noctuary.recall.api.recall", sleep)
     started = time.monotonic()
     assert recall_in_time("spare key", store="nowhere", until_s=started) == TOO_SLOW
     assert time.monotonic() - started < 2

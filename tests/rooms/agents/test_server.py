@@ -128,7 +128,10 @@ def test_a_bad_request_is_an_error_and_harms_nobody(tmp_path: Path, start: Start
 
 
 def test_clients_that_leave_early_harm_nobody(tmp_path: Path, start: StartServer) -> None:
-    start(tmp_path, lambda *_: {"big": "x" * 10_000_000})
+    def answer_at_length(*_: Any) -> dict[str, Any]:
+        return {"big": "x" * 10_000_000}
+
+    start(tmp_path, answer_at_length)
     for _ in range(20):
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(find_place(tmp_path).socket))

@@ -29,7 +29,7 @@ from noctuary.recall.answerability import (
 )
 from noctuary.recall.candidates import Mask, Scope
 from noctuary.recall.engine import Recaller, rank_alone
-from noctuary.recall.legs import Leg
+from noctuary.recall.legs import Leg, ScoresAt
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
 from noctuary.recall.result import (
@@ -239,8 +239,8 @@ def with_cosines(recaller: Recaller, query: str, cosines: Sequence[float]) -> Sc
     """Return the score when the dense leg says the same cosines of whatever it is asked."""
     values = np.resize(np.array(cosines), recaller.reader.count)
     *asked, ranking = ranked(recaller, query)
-    leg = Leg(np.arange(3), lambda positions: values[positions])
-    return scored(*asked, ranking._replace(dense=leg))
+    scores_at: ScoresAt = lambda positions: values[positions]  # noqa: E731
+    return scored(*asked, ranking._replace(dense=Leg(np.arange(3), scores_at)))
 
 
 def features(recaller: Recaller, query: str) -> Features:
