@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,24 +79,24 @@ def test_help_is_the_usual_help() -> None:
 
 
 def run_handler(
-    home: Path, body: str, *, agent: str = "claude", before: str = ""
+    home: Path, *body: str, agent: str = "claude", before: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a hook process in which some code handles the prompt."""
-    code = f"""
-import os, threading, time
-from noctuary.agents import client, hooks
-from noctuary.cli import entry
-def handler(event, world):
-    {body}
-hooks._HANDLERS["UserPromptSubmit"] = handler
-{before}
-entry.run_hook(["--agent", {agent!r}], time.monotonic())
-"""
-    return run_script(code, event(), NOCTUARY_HOME=str(home))
+    """Run a hook process in which some lines of code handle the prompt."""
+    lines = [
+        "import os, threading, time",
+        "from noctuary.agents import client, hooks",
+        "from noctuary.cli import entry",
+        "def handler(event, world):",
+        *(f"    {line}" for line in body),
+        "hooks._HANDLERS['UserPromptSubmit'] = handler",
+        *before,
+        f"entry.run_hook(['--agent', {agent!r}], time.monotonic())",
+    ]
+    return run_script("\n".join(lines), event(), NOCTUARY_HOME=str(home))
 
 
 def test_a_hook_that_gets_no_end_of_stdin_ends_by_itself(home: Path) -> None:
-    endless = "client.LIFETIME_S = 0.4; read, write = os.pipe(); os.dup2(read, 0)"
+    endless = ("client.LIFETIME_S = 0.4", "read, write = os.pipe()", "os.dup2(read, 0)")
     started = time.monotonic()
     done = run_handler(home, "pass", before=endless)
     assert (done.returncode, done.stdout) == (0, b"")
@@ -104,7 +105,7 @@ def test_a_hook_that_gets_no_end_of_stdin_ends_by_itself(home: Path) -> None:
 
 def test_a_hook_that_hangs_ends_in_time_and_counts_it(home: Path) -> None:
     """In the middle of its work, behind everything that could catch it."""
-    done = run_handler(home, "time.sleep(60)", agent="codex", before="hooks.LIFETIME_S = 0.4")
+    done = run_handler(home, "time.sleep(60)", agent="codex", before=["hooks.LIFETIME_S = 0.4"])
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     (counted,) = read_counters(home / COUNTERS).events
     assert (counted.agent, counted.timeouts, counted.last_error_code) == ("codex", 1, "timeout")
@@ -119,8 +120,8 @@ def test_no_exception_gets_out(home: Path, error: str) -> None:
 
 def test_what_is_left_behind_is_not_waited_for(home: Path) -> None:
     started = time.monotonic()
-    sleep = "threading.Thread(target=time.sleep, args=(60,)).start(); return hooks.Reply('context')"
-    done = run_handler(home, sleep)
+    sleep = "threading.Thread(target=time.sleep, args=(60,)).start()"
+    done = run_handler(home, sleep, "return hooks.Reply('context')")
     assert (done.returncode, done.stderr) == (0, b"")
     assert stdout_faults("claude", "UserPromptSubmit", done.stdout) == []
     assert b"context" in done.stdout
@@ -128,8 +129,9 @@ def test_what_is_left_behind_is_not_waited_for(home: Path) -> None:
 
 
 def test_nothing_is_printed_into_a_file_that_a_hook_holds_open(home: Path, tmp_path: Path) -> None:
-    hold = f"global held; held = open({str(tmp_path / 'file')!r}, 'w')"
-    done = run_handler(home, f"{hold}; return hooks.Reply('context')", before="os.close(1)")
+    hold = f"held = open({str(tmp_path / 'file')!r}, 'w')"
+    reply = "return hooks.Reply('context')"
+    done = run_handler(home, "global held", hold, reply, before=["os.close(1)"])
     assert done.returncode == 0
     assert (tmp_path / "file").read_bytes() == b""
 
