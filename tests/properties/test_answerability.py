@@ -166,10 +166,7 @@ def test_at_most_the_share_of_prompts_reaches_the_threshold_and_fewer_reach_a_st
     assert (reached_by(scores, other) >= at) == (other <= share) or reached_by(scores, other) == at
 
 
-@given(
-    st.lists(st.sampled_from(("latin", "han")), min_size=1, max_size=20),
-    st.floats(0.0, 1.0),
-)
+@given(st.lists(st.sampled_from(("latin", "han")), min_size=1, max_size=20), st.floats(0.0, 1.0))
 def test_what_is_usual_can_be_measured_by_whatever_the_prompts_were(
     scripts: list[str], value: float
 ) -> None:

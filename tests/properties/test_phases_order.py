@@ -10,7 +10,7 @@ from noctuary.core.types import UNDATED_US
 from noctuary.graph.successors import confidence_of
 from noctuary.recall.candidates import Candidates, PastQuery, PhaseOutcome
 from noctuary.recall.engine import Search
-from noctuary.recall.phases import EXPANSION_BOOST, quality, query_expansion
+from noctuary.recall.phases import EXPANSION_BOOST, query_expansion
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.selection import (
     LEAST_SOURCES,
@@ -216,13 +216,6 @@ def test_every_turn_that_goes_is_behind_a_summary_that_is_there(
     stayed = {p for p in after if p < store.count}
     assert stayed | {p for turns in behind.values() for p in turns} == set(scores_of(pool))
     assert {p for p in after if p >= store.count} == set(behind)
-
-
-@given(shares, shares, shares)
-def test_quality_is_bounded_and_grows_with_confidence(one: float, two: float, loss: float) -> None:
-    low, high = sorted((one, two))
-    worse, better = quality(np.array([low, high]), loss)
-    assert 1.0 - loss <= worse <= better <= 1.0
 
 
 @given(stores(), pools, profiles)

@@ -62,43 +62,33 @@ def lies_in(values: FloatArray, low: float, high: float) -> bool:
     return bool(np.isfinite(values).all() and (values >= low).all() and (values <= high).all())
 
 
-@given(counts, boost)
-def test_ltp_rises_with_use_inside_its_bounds(n: NDArray[np.int64], most: float) -> None:
-    multipliers = ltp_multiplier(n, most)
-    assert lies_in(multipliers, 1.0, most)
-    assert rises(multipliers)
-    naive = [min(max(1 + 0.3 * math.log(1 + int(c)), 1.0), most) for c in n]
-    assert multipliers.tolist() == pytest.approx(naive)
-    assert ltp_multiplier(np.zeros(1, dtype=np.int64), most).tolist() == [1.0]
-
-
-@given(amounts, positive, share)
-def test_decay_falls_with_age_to_its_floor(
-    ages: FloatArray, half_life: float, floor: float
+@given(counts, boost, st.floats(0, 1e308))
+def test_boosts_rise_with_use_inside_their_bounds(
+    n: NDArray[np.int64], most: float, coefficient: float
 ) -> None:
-    factors = decay_factor(ages, half_life, floor)
-    assert lies_in(factors, floor, 1.0)
-    assert rises(factors[::-1])
-    assert decay_factor(np.zeros(1), half_life, floor).tolist() == [1.0]
+    for found, factor in (
+        (ltp_multiplier(n, most), 0.3),
+        (association_factor(n, coefficient, most), coefficient),
+    ):
+        assert lies_in(found, 1.0, most)
+        assert rises(found)
+        naive = [min(1 + factor * math.log1p(int(count)), most) for count in n]
+        assert found.tolist() == pytest.approx(naive)
 
 
-@given(amounts, positive, boost)
-def test_tagging_falls_with_age_to_one(ages: FloatArray, window: float, most: float) -> None:
-    factors = tagging_factor(ages, window, most)
-    assert lies_in(factors, 1.0, most)
-    assert rises(factors[::-1])
-    assert tagging_factor(np.zeros(1), window, most).tolist() == [most]
-    assert (factors[ages >= window] == 1.0).all()
-
-
-@given(counts, st.floats(0, 1e308), boost)
-def test_association_rises_with_common_use_inside_its_bounds(
-    n: NDArray[np.int64], coefficient: float, most: float
+@given(amounts, positive, share, boost)
+def test_factors_of_age_fall_to_their_floor(
+    ages: FloatArray, duration: float, floor: float, most: float
 ) -> None:
-    factors = association_factor(n, coefficient, most)
-    assert lies_in(factors, 1.0, most)
-    assert rises(factors)
-    assert association_factor(np.zeros(1, dtype=np.int64), coefficient, most).tolist() == [1.0]
+    oldest_last = np.array([0.0, *ages])
+    decays = decay_factor(oldest_last, duration, floor)
+    boosts = tagging_factor(oldest_last, duration, most)
+    assert lies_in(decays, floor, 1.0)
+    assert lies_in(boosts, 1.0, most)
+    assert (decays[0], boosts[0]) == (1.0, most)
+    assert rises(decays[::-1])
+    assert rises(boosts[::-1])
+    assert (boosts[oldest_last >= duration] == 1.0).all()
 
 
 @given(amounts)
@@ -173,50 +163,31 @@ def recalls(draw: st.DrawFn) -> tuple[MemoryLookups, dict[int, float]]:
 
 
 PROFILE = RetrievalProfile()
-PHASES: dict[str, Callable[[Candidates, Search], PhaseOutcome]] = {
-    "ltp": ltp,
-    "time_decay": time_decay,
-    "tagging": tagging,
-    "association": association,
-    "scale": scale,
-    "pinned": pinned,
-}
-HIGHEST: dict[str, Callable[[float], float]] = {
-    "ltp": lambda score: score * LTP_MAX_BOOST,
-    "time_decay": lambda score: score,
-    "tagging": lambda score: score * TAGGING_MAX_BOOST,
-    "association": lambda score: score * ASSOCIATION_MAX_BOOST,
-    "scale": lambda score: score,
-    "pinned": lambda score: 1.0,
+Phase = Callable[[Candidates, Search], PhaseOutcome]
+# With the largest score that each makes of one.
+PHASES: dict[Phase, Callable[[float], float]] = {
+    ltp: lambda score: score * LTP_MAX_BOOST,
+    time_decay: lambda score: score,
+    tagging: lambda score: score * TAGGING_MAX_BOOST,
+    association: lambda score: score * ASSOCIATION_MAX_BOOST,
+    scale: lambda score: score,
+    pinned: lambda score: 1.0,
 }
 
 
-@pytest.mark.parametrize("name", list(PHASES))
+@pytest.mark.parametrize("phase", PHASES)
 @given(recalls())
 def test_a_phase_keeps_the_candidates_and_explains_every_change(
-    name: str, recall: tuple[MemoryLookups, dict[int, float]]
+    phase: Phase, recall: tuple[MemoryLookups, dict[int, float]]
 ) -> None:
     lookups, found = recall
-    before = candidates_of(*found.items())
-    outcome = PHASES[name](before, context_of(lookups, PROFILE))
+    outcome = phase(candidates_of(*found.items()), context_of(lookups, PROFILE))
     after = scores_of(outcome.candidates)
     assert after.keys() == found.keys()
     assert rises(outcome.candidates.scores[::-1])
     for position, score in after.items():
-        low = PROFILE.decay_floor * found[position] if name == "time_decay" else found[position]
-        assert low <= score <= HIGHEST[name](found[position])
+        low = PROFILE.decay_floor * found[position] if phase is time_decay else found[position]
+        assert low <= score <= PHASES[phase](found[position])
         if score != found[position]:
             assert outcome.reason_of is not None
             assert outcome.reason_of(position)
-
-
-@pytest.mark.parametrize("name", list(PHASES))
-@given(recalls())
-def test_a_phase_gives_the_same_twice(
-    name: str, recall: tuple[MemoryLookups, dict[int, float]]
-) -> None:
-    lookups, found = recall
-    before = candidates_of(*found.items())
-    first, second = (PHASES[name](before, context_of(lookups, PROFILE)) for _ in range(2))
-    assert first.candidates.positions.tobytes() == second.candidates.positions.tobytes()
-    assert first.candidates.scores.tobytes() == second.candidates.scores.tobytes()

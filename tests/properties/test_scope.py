@@ -15,14 +15,7 @@ from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US, MemoryRecord, to_micros
 from noctuary.graph.sessions import MIN_MEMBERS, Posting, SessionArrays
-from noctuary.graph.walk import (
-    OPEN_END_US,
-    ROLES,
-    GraphArrays,
-    MentionArrays,
-    Name,
-    link_query,
-)
+from noctuary.graph.walk import OPEN_END_US, ROLES, GraphArrays, MentionArrays, Name, link_query
 from noctuary.recall.candidates import Facet, Mask, Scope, build_mask
 from noctuary.recall.engine import Recaller
 from noctuary.recall.legs import GraphLeg, GraphRanking, path_of
@@ -107,19 +100,6 @@ def test_no_leg_lets_anything_out_of_scope_through(
         assert scope.category in (None, found.category)
         if scope.as_of is not None and found.created_at is not None:
             assert found.created_at <= scope.as_of
-
-
-@pytest.mark.parametrize("user", [None, *USERS])
-@pytest.mark.parametrize("fusion", ["cc", "rrf"])
-def test_the_graph_walks_across_users_nowhere(
-    recaller: Recaller, user: str | None, fusion: str
-) -> None:
-    """Every turn names a memory of every user, so each of these walks would cross if it could."""
-    walked = RetrievalProfile(fusion=fusion, dense_weight=0.0, graph_weight=5.0)
-    for word in WORDS:
-        question = f"what about the Atlas {word}"
-        found = recaller.recall(question, 200, profile=walked, scope=Scope(user=user)).memories
-        assert {m.user for m in found} <= {None, user}
 
 
 @given(query=queries, scope=scopes, profile=profiles)

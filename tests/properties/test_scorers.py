@@ -113,24 +113,6 @@ def test_quality_is_the_formula(confidence: float, delta: float) -> None:
     assert found.tolist() == pytest.approx([1 - delta * (1 - confidence)], abs=1e-12)
 
 
-@given(share, share, past, past, weights(), rates)
-def test_hybrid_prefers_near_and_new(
-    one: float, other: float, date_one: int, date_other: int, mixture: Three, per_s: Three
-) -> None:
-    far, near = sorted((one, other))
-    old, new = sorted((date_one, date_other))
-    dates, scopes = np.array([old, old, new]), np.array([1, 1, 1])
-    scores = score_hybrid(np.array([far, near, near]), dates, NOW_US, scopes, mixture, per_s)
-    assert (np.diff(scores) >= -1e-12).all()
-
-
-@given(share, share, share)
-def test_quality_prefers_what_is_sure(one: float, other: float, delta: float) -> None:
-    unsure, sure = sorted((one, other))
-    found = quality(np.array([unsure, sure, 1.0]), delta)
-    assert (np.diff(found) >= -1e-12).all()
-
-
 @given(memories, profiles, weights(), kappa, st.integers(0, 10), st.integers(0, 10**9))
 def test_two_pass_scores_stay_below_authority_whatever_comes_in(
     rows: list[tuple[float, int, int, float, int, float, float]],
@@ -154,84 +136,33 @@ def test_two_pass_scores_stay_below_authority_whatever_comes_in(
 AUTHORED_ONLY = (0.0, 0.0, 1.0)  # authority is what is passed as authored
 
 
-def second_pass(
-    cosines: list[float], omegas: list[float], coverage: list[float], gain: float, floor: float
-) -> NDArray[np.float64]:
-    """Return the scores by row."""
-    none = np.zeros(len(cosines), dtype=np.int64)
-    # The first pass lets everything through.
-    profile = RetrievalProfile(coarse_threshold=-1.0, authority_floor=floor)
-    rows, scores = score_two_pass(
-        np.array(cosines), none, NOW_US, none, 0, np.array(omegas), np.array(coverage), profile, 10,
-        AUTHORED_ONLY, gain,
-    )  # fmt: skip
-    assert rows.size == len(cosines)
-    return scores[np.argsort(rows)]
-
-
 @given(st.floats(-1, 1), share, share, kappa, share)
 def test_two_pass_is_the_formula(
     cosine: float, omega: float, coverage: float, gain: float, floor: float
 ) -> None:
-    found = second_pass([cosine], [omega], [coverage], gain, floor)
+    # The first pass lets everything through.
+    profile = RetrievalProfile(coarse_threshold=-1.0, authority_floor=floor)
+    none = np.zeros(1, dtype=np.int64)
+    _, found = score_two_pass(
+        np.array([cosine]), none, NOW_US, none, 0, np.array([omega]), np.array([coverage]), profile,
+        10, AUTHORED_ONLY, gain,
+    )  # fmt: skip
     factor = floor + (1 - floor) * omega
     naive = factor * max(cosine, 0.0) * (1 + gain * coverage) / (1 + gain)
     assert found.tolist() == pytest.approx([naive], abs=1e-12)
 
 
-@given(st.floats(-1, 1), share, share)
-def test_without_kappa_only_meaning_and_authority_count(
-    cosine: float, omega: float, coverage: float
+@given(age, st.integers(0, 10**6), st.integers(0, 10**6), share, weights(), st.floats(0, 1))
+def test_authority_is_the_formula(
+    age_s: float, uses: int, most: int, authored: float, shares: Three, per_s: float
 ) -> None:
-    with_words, without = (second_pass([cosine], [omega], [m], 0.0, 0.0) for m in (coverage, 0.0))
-    assert with_words.tolist() == without.tolist() == [omega * max(cosine, 0.0)]
-
-
-@given(share, share, share, share, kappa, share)
-def test_two_pass_rises_with_meaning_authority_and_words(
-    cosine: float, omega: float, one: float, other: float, gain: float, floor: float
-) -> None:
-    low, high = sorted((one, other))
-    for values in (
-        ([low, high], [omega] * 2, [cosine] * 2),
-        ([cosine] * 2, [low, high], [omega] * 2),
-        ([cosine] * 2, [omega] * 2, [low, high]),
-    ):
-        scores = second_pass(*values, gain, floor)
-        assert scores[1] >= scores[0] - 1e-12
-
-
-@given(age, age, st.integers(0, 10**6), st.integers(0, 10**6), share, share, weights(), rate)
-def test_authority_falls_with_age_and_rises_with_use_and_authorship(
-    age_one: float,
-    age_other: float,
-    uses_one: int,
-    uses_other: int,
-    authored_one: float,
-    authored_other: float,
-    shares: Three,
-    per_s: float,
-) -> None:
-    new, old = sorted((age_one, age_other))
-    few, many = sorted((uses_one, uses_other))
-    little, much = sorted((authored_one, authored_other))
-    omegas = authority(
-        np.array([old, new, new, new]),
-        np.array([few, few, many, many]),
-        10**6,
-        np.array([little, little, little, much]),
-        shares,
-        per_s,
+    found = authority(
+        np.array([age_s]), np.array([uses]), most, np.array([authored]), shares, per_s
     )
-    assert (np.diff(omegas) >= -1e-12).all()
-
-
-@given(st.integers(0, 10**6), weights())
-def test_without_any_access_frequency_says_nothing(count: int, shares: Three) -> None:
-    none, counted = (
-        authority(np.zeros(1), np.array([n]), 0, np.zeros(1), shares) for n in (0, count)
-    )
-    assert none.tolist() == counted.tolist()
+    used = math.log1p(min(uses, most)) / math.log(2 + most) if most else 0.0
+    parts = (math.exp(-per_s * age_s), used, authored)
+    naive = sum(w * part for w, part in zip(shares, parts, strict=True))
+    assert found.tolist() == pytest.approx([naive], abs=1e-12)
 
 
 @given(st.lists(anything))

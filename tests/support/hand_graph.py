@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from noctuary.graph.sessions import MIN_MEMBERS, SessionArrays
+from noctuary.graph.sessions import SessionArrays
 from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
 from noctuary.recall.candidates import Facet
 from noctuary.recall.legs import GraphLeg, GraphRanking
@@ -77,16 +77,14 @@ def _edges(*edges: tuple[int, int]) -> GraphArrays:
     )  # fmt: skip
 
 
-def _sessions(absent: int | None) -> SessionArrays:
-    left = [[p for p in session if p != absent] for session in SESSIONS]
-    members = [session for session in left if len(session) >= MIN_MEMBERS]  # as a night keeps them
-    order = np.array([p for session in members for p in session], dtype=np.int32)
+def _sessions() -> SessionArrays:
+    order = np.array([p for session in SESSIONS for p in session], dtype=np.int32)
     codes, places, speakers = (np.full(N, -1, dtype=np.int32) for _ in range(3))
-    for code, session in enumerate(members):
-        codes[session] = code
+    for code, session in enumerate(SESSIONS):
+        codes[list(session)] = code
     places[order] = np.arange(len(order))
-    speakers[[p for p in SPOKEN if p != absent]] = NINA
-    indptr = np.cumsum([0, *map(len, members)], dtype=np.int64)
+    speakers[list(SPOKEN)] = NINA
+    indptr = np.cumsum([0, *map(len, SESSIONS)], dtype=np.int64)
     turns = np.isin(np.arange(N), TURNS).astype(np.int8)
     return SessionArrays(codes, places, order, indptr, turns, speakers)
 
@@ -105,16 +103,14 @@ def hand_reader(
     texts: Mapping[int, str] | None = None,
     abouts: Sequence[tuple[int, int]] = ((ORBIT, 9),),
     wings: Sequence[str] = (),
-    absent: int | None = None,
 ) -> HandReader:
-    """Make a snapshot; of a memory that is absent nothing is left anywhere."""
     codes = np.zeros(N, dtype=np.int32) if wings else np.full(N, -1, dtype=np.int32)
     return HandReader(
-        graph_edges=_edges(*(edge for edge in edges if absent not in edge)),
-        mentions=_mentions([about for about in abouts if about[1] != absent]),
-        sessions=_sessions(absent),
+        graph_edges=_edges(*edges),
+        mentions=_mentions(abouts),
+        sessions=_sessions(),
         facets={"wing": Facet(tuple(wings), codes)},
-        texts={p: text for p, text in (texts or {}).items() if p != absent},
+        texts=dict(texts or {}),
     )
 
 

@@ -14,6 +14,7 @@ from noctuary.core.types import UNDATED_US
 from noctuary.recall.candidates import (
     Candidates,
     PastQuery,
+    PhaseOutcome,
     Positions,
     Query,
     Scope,
@@ -238,3 +239,9 @@ def context_of(
 def scores_of(candidates: Candidates) -> dict[int, float]:
     """Return score by position."""
     return dict(zip(candidates.positions.tolist(), candidates.scores.tolist(), strict=True))
+
+
+def reason_of(outcome: PhaseOutcome, position: int) -> str:
+    """Return why a phase moved the candidate at a position."""
+    assert outcome.reason_of is not None
+    return outcome.reason_of(position)

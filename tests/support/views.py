@@ -27,3 +27,14 @@ def archive(
     """Archive memories by one plan; a fresh recaller of the same store."""
     write_archive(recaller.paths.archive, recaller.reader, {"p1": entries}, {"p1": spans})
     return Recaller.open(recaller.paths.root)
+
+
+def codes(result: RecallResult) -> list[str]:
+    """Return the codes of an answer's warnings, in order."""
+    return [w.code for w in result.warnings]
+
+
+def said(result: RecallResult, code: str) -> str:
+    """Return what an answer's only warning of a code says."""
+    (message,) = [w.message for w in result.warnings if w.code == code]
+    return message

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from noctuary import __version__
@@ -55,86 +55,59 @@ CALLS: list[dict[str, Any]] = [
     {"sort_by": "importance", "dry_run": True},
     {"as_of": datetime(2026, 1, 5, tzinfo=UTC)},
     {"as_of": datetime(2026, 1, 5)},  # noqa: DTZ001 (naive on purpose)
+    {"profile": {"fusion": "rrf"}},
     {"profile": "off", "explain": True, "candidate_trace": True, "dry_run": True, "k": 2},
     {"profile": "nope", "candidate_trace": True, "session_id": "s1"},
 ]
 
 
 @pytest.mark.parametrize("arguments", CALLS)
-@pytest.mark.parametrize("query", ["spare key", "Atlas migration", "", "🔑\udcff\x00 AND *"])
 def test_an_answer_is_the_one_of_this_process(
-    dense_store: Store, start: StartServer, query: str, arguments: dict[str, Any]
+    dense_store: Store, start: StartServer, arguments: dict[str, Any]
 ) -> None:
     start(dense_store.root)
-    for store in (dense_store.root, "house", None):
-        mine = recall(query, store=store, **arguments).to_json()
-        assert without_times(ask(query, store=store, **arguments)) == without_times(mine)
+    for query in ("spare key", "Atlas migration", "", "🔑\udcff\x00 AND *"):
+        for store in (dense_store.root, "house", None):
+            mine = recall(query, store=store, **arguments).to_json()
+            assert without_times(ask(query, store=store, **arguments)) == without_times(mine)
 
 
-def test_a_profile_replaces_fields_of_the_configured_one(
-    dense_store: Store, start: StartServer
+def test_a_guessed_store_is_said_here_too_and_another_name_is_kept(
+    home: Path, plain_store: Store, start: StartServer
 ) -> None:
-    start(dense_store.root)
-    mine = recall("key", profile={"fusion": "rrf"}).to_json()
-    assert mine["profile"]["fusion"] == "rrf"
-    assert without_times(ask("key", profile={"fusion": "rrf"})) == without_times(mine)
-
-
-def test_a_guessed_store_is_said_here_too(
-    home: Path, dense_store: Store, start: StartServer
-) -> None:
+    start(plain_store.root)
     other = new_store(home / "other")
     other.publish(household())
     start(other.root)
     mine = recall("key").to_json()
     assert "store_guessed" in {w["code"] for w in mine["warnings"]}
     assert without_times(ask("key")) == without_times(mine)
-
-
-def test_a_store_under_another_name_is_answered_under_that_name(
-    home: Path, plain_store: Store, start: StartServer
-) -> None:
     (home / "alias").symlink_to(plain_store.root)
-    start(plain_store.root)
     found = ask("key", store=home / "alias")
     assert found is not None
     assert found["store"] == str(home / "alias")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"k": -1},
-        {"k": True},
-        {"k": "3"},
-        {"sort_by": "size"},
-        {"wing": 7},
-        {"profile": {"fusion": "sum"}},
-        {"profile": {"flavour": "x"}},
-        {"dry_run": "no"},
-    ],
-)
-def test_what_recall_refuses_is_left_to_recall(
-    plain_store: Store, start: StartServer, arguments: dict[str, Any]
-) -> None:
+def test_what_recall_refuses_is_left_to_recall(plain_store: Store, start: StartServer) -> None:
     server = start(plain_store.root)
-    assert ask("key", store=plain_store.root, **arguments) is None
-    assert read_fallback(server.place) is None, "no fault of the server"
+    refused: list[dict[str, Any]] = [
+        {"k": -1}, {"k": True}, {"k": "3"}, {"sort_by": "size"}, {"wing": 7},
+        {"profile": {"fusion": "sum"}}, {"profile": {"flavour": "x"}}, {"dry_run": "no"},
+    ]  # fmt: skip
+    for arguments in refused:
+        assert ask("key", store=plain_store.root, **arguments) is None
+        assert read_fallback(server.place) is None, "no fault of the server"
 
 
-def test_without_a_server_nobody_answers_and_nothing_is_noted(plain_store: Store) -> None:
+def test_without_a_server_or_a_store_nobody_answers_and_nothing_is_noted(
+    home: Path, plain_store: Store
+) -> None:
+    (home / "circle").symlink_to(home / "circle")
+    assert ask("key", store=home / "circle") is None
+    for store in ("nowhere", "~nobody-of-this-name/x", "a\0b", "x" * 5000, ""):
+        assert ask("key", store=store) is None
     assert ask("key", store=plain_store.root) is None
     assert not find_place(plain_store.root).directory.exists()
-
-
-@pytest.mark.parametrize("store", ["nowhere", "~nobody-of-this-name/x", "a\0b", "x" * 5000, ""])
-def test_a_store_that_is_none_is_left_to_recall(home: Path, store: str) -> None:
-    assert ask("key", store=store) is None
-
-
-def test_a_circle_of_links_is_left_to_recall(home: Path) -> None:
-    (home / "a").symlink_to(home / "a")
-    assert ask("key", store=home / "a") is None
 
 
 def test_other_settings_are_not_answered_and_the_note_says_which(
@@ -161,19 +134,18 @@ def request_for(root: Path, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ({"version": "0.0.0"}, "version"),
-        ({"store": "/elsewhere"}, "store"),
-        ({"settings": None}, "settings"),
-        ({"settings": {}}, "settings"),
-        ({"give_up_at": 0.0}, "expired"),
-        ({"as_of": "yesterday"}, "invalid"),
-        ({"query": None}, "invalid"),
-        ({"profile": []}, "invalid"),
-    ],
-)
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"version": "0.0.0"}, "version"), ({"store": "/elsewhere"}, "store"),
+    ({"settings": None}, "settings"), ({"settings": {}}, "settings"),
+    ({"give_up_at": 0.0}, "expired"), ({"as_of": "yesterday"}, "invalid"),
+    ({"query": None}, "invalid"), ({"profile": []}, "invalid"),
+    ({"op": "hook", "agent": "vim", "event": {}, "started_s": 0.0}, "malformed"),
+    ({"op": "hook", "agent": [], "event": {}, "started_s": 0.0}, "malformed"),
+    ({"op": "hook", "agent": "claude", "event": {}, "started_s": "now"}, "malformed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "code"), REFUSED)
 def test_a_request_that_would_be_answered_otherwise_elsewhere_is_refused(
     plain_store: Store, changes: dict[str, Any], code: str
 ) -> None:
@@ -236,9 +208,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-def test_the_client_imports_nothing_slow(
-    plain_store: Store, start: StartServer, is_named: bool
-) -> None:
+def test_the_client_imports_nothing(plain_store: Store, start: StartServer, is_named: bool) -> None:
     start(plain_store.root)
     named = str(plain_store.root) if is_named else ""
     code = "from noctuary.agents.client import ask; assert ask('key', store=sys.argv[1] or None)"
@@ -286,7 +256,7 @@ def test_a_hook_is_answered_whole_and_imports_nothing_else(
     assert not loaded_by(code.replace("1e9", repr(time.monotonic() + 60)), json.dumps(EVENT)) & SLOW
 
 
-def test_what_a_compaction_took_is_restored_by_the_server(
+def test_what_a_compaction_took_is_restored_and_bad_settings_are_left_to_the_hook(
     home: Path, dense_store: Store, start: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "20000")
@@ -294,6 +264,10 @@ def test_what_a_compaction_took_is_restored_by_the_server(
     assert b"spare key" in (ask_for(EVENT) or b"")
     compacted = {**EVENT, "hook_event_name": "SessionStart", "source": "compact"}
     assert b"spare key" in (ask_for(compacted) or b"")
+    (home / "noctuary.toml").write_text("[hook]\nmemories = -1\n")
+    assert ask_for(EVENT) is None
+    (home / "noctuary.toml").unlink()
+    assert ask_for(EVENT) is not None
 
 
 def test_a_stuck_server_costs_a_hook_its_wait_and_is_noted(
@@ -314,28 +288,13 @@ def test_a_stuck_server_costs_a_hook_its_wait_and_is_noted(
     assert note.code == "timeout"
 
 
-def test_bad_settings_are_told_by_the_hook_itself(
-    home: Path, plain_store: Store, start: StartServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "20000")
+def test_no_other_event_is_asked_for(home: Path, plain_store: Store, start: StartServer) -> None:
     start(plain_store.root)
-    (home / "noctuary.toml").write_text("[hook]\nmemories = -1\n")
-    assert ask_for(EVENT) is None
-    (home / "noctuary.toml").unlink()
-    assert ask_for(EVENT) is not None
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [b"", b"{", b"[]", b"{}", b"[" * 100_000, b'{"hook_event_name": ["UserPromptSubmit"]}',
-     *(json.dumps({**EVENT, "hook_event_name": n}).encode() for n in ("PreCompact", "Stop", "X")),
-     json.dumps({**EVENT, "prompt": "x" * MAX_REQUEST_BYTES}).encode()],
-)  # fmt: skip
-def test_no_other_event_is_asked_of_a_server(
-    home: Path, plain_store: Store, start: StartServer, raw: bytes
-) -> None:
-    start(plain_store.root)
-    assert ask_hook("claude", None, raw, time.monotonic()) is None
+    others = [{**EVENT, "hook_event_name": n} for n in ("PreCompact", "Stop", "X")]
+    others.append({**EVENT, "prompt": "x" * MAX_REQUEST_BYTES})
+    odd = (b"", b"{", b"[]", b"{}", b"[" * 100_000, b'{"hook_event_name": ["UserPromptSubmit"]}')
+    for raw in (*odd, *(json.dumps(other).encode() for other in others)):
+        assert ask_hook("claude", None, raw, time.monotonic()) is None
     assert not (home / COUNTERS).exists()
 
 
@@ -365,16 +324,6 @@ class Late:
         return {"query": "", "memories": [memory], "warnings": []}
 
 
-@pytest.mark.parametrize("changes", [{"agent": "vim"}, {"agent": []}, {"started_s": "now"}])
-def test_a_hook_s_request_of_another_shape_is_refused(
-    plain_store: Store, changes: dict[str, Any]
-) -> None:
-    request = request_for(plain_store.root, op="hook", agent="claude", event=EVENT, started_s=0.0)
-    refusal = answer_request(plain_store.root, {**request, **changes})
-    assert isinstance(refusal, Refusal)
-    assert refusal.code == "malformed"
-
-
 @given(code=st.text(max_size=20), message=st.text(max_size=50))
 def test_a_note_comes_back_and_is_the_owner_s(
     tmp_path_factory: pytest.TempPathFactory, code: str, message: str
@@ -393,14 +342,14 @@ def test_a_note_comes_back_and_is_the_owner_s(
     assert {p.suffix for p in place.directory.iterdir()} == {".fallback"}
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"code": 1, "message": 2}', "\0"])
-def test_a_damaged_note_is_none(tmp_path: Path, content: str) -> None:
+def test_a_damaged_note_is_none(tmp_path: Path) -> None:
     place = find_place(tmp_path)._replace(fallback=tmp_path / "x.fallback")
-    place.fallback.write_text(content)
-    assert read_fallback(place) is None
+    for content in ("", "[]", "{}", '{"code": 1, "message": 2}', "\0"):
+        place.fallback.write_text(content)
+        assert read_fallback(place) is None
 
 
-# Surrogates alone have a test of their own; a pair of them is one character to JSON.
+# Surrogates alone are an example; a pair of them is one character to JSON.
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | ANY_TEXT,
@@ -410,6 +359,7 @@ JSON_VALUES = st.recursive(
 
 
 @given(st.dictionaries(ANY_TEXT.filter(lambda name: name != "noctuary"), JSON_VALUES, max_size=5))
+@example({"query": "key \udcff\ud800"})
 def test_any_message_is_one_line_and_comes_back(message: dict[str, Any]) -> None:
     line = encode(message)
     assert line.count(b"\n") == 1
@@ -417,58 +367,36 @@ def test_any_message_is_one_line_and_comes_back(message: dict[str, Any]) -> None
     assert decode(line) == {"noctuary": 1, **message}
 
 
-def test_lone_surrogates_survive() -> None:
-    assert decode(encode({"query": "key \udcff\ud800"})) == {
-        "noctuary": 1,
-        "query": "key \udcff\ud800",
-    }
-
-
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_a_refusal(line: bytes) -> None:
     assert isinstance(decode(line), dict | Refusal)
 
 
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        (b"", "malformed"),
-        (b"{", "malformed"),
-        (b"\xff\xfe", "malformed"),
-        (b"[1]", "malformed"),
-        (b"[" * 100_000, "malformed"),
-        (b'{"noctuary":' + b"9" * 5000 + b"}", "malformed"),
-        (b"{}", "protocol"),
-        (b'{"noctuary": 2}', "protocol"),
-        (b'{"noctuary": true}', "protocol"),
-        (b'{"noctuary": 1.0}', "protocol"),
-        (b'{"noctuary": "a secret"}', "protocol"),
-    ],
-)
-def test_what_is_no_message_is_refused_without_repeating_it(line: bytes, code: str) -> None:
-    refusal = decode(line)
-    assert isinstance(refusal, Refusal)
-    assert refusal.code == code
-    assert "secret" not in refusal.message
+def test_what_is_no_message_is_refused_without_repeating_it() -> None:
+    malformed = (b"", b"{", b"\xff\xfe", b"[1]", b"[" * 100_000,
+                 b'{"noctuary":' + b"9" * 5000 + b"}")  # fmt: skip
+    others = (b"2", b"true", b"1.0", b'"a secret"')
+    protocol = (b"{}", *(b'{"noctuary": ' + version + b"}" for version in others))
+    for lines, code in ((malformed, "malformed"), (protocol, "protocol")):
+        for line in lines:
+            refusal = decode(line)
+            assert isinstance(refusal, Refusal)
+            assert refusal.code == code
+            assert "secret" not in refusal.message
 
 
 @pytest.mark.parametrize(
     ("sent", "expected"),
-    [
-        (b"abc\nrest", b"abc"),
-        (b"\n", b""),
-        (b"x" * 10 + b"\n", b"x" * 10),
-        (b"x" * 11 + b"\n", "too_large"),
-        (b"half", "half"),
-        (b"", "half"),
-    ],
-)
+    [(b"abc\nrest", b"abc"), (b"\n", b""), (b"x" * 10 + b"\n", b"x" * 10),
+     (b"x" * 11 + b"\n", "too_large"), (b"half", "half"), (b"", "half")],
+)  # fmt: skip
 def test_a_line_is_read_within_its_bounds(sent: bytes, expected: bytes | str) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(sent)
         theirs.shutdown(socket.SHUT_WR)
         found = read_line(ours, 10, time.monotonic() + 5)
+        assert peer_uid(ours) in (None, os.geteuid())
     assert (found.code if isinstance(found, Refusal) else found) == expected
 
 
@@ -490,12 +418,6 @@ def test_a_trickle_does_not_extend_the_deadline() -> None:
     assert isinstance(found, Refusal)
     assert found.code == "timeout"
     assert time.monotonic() - begin < 5
-
-
-def test_the_other_end_of_a_pair_is_ours() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        assert peer_uid(ours) in (None, os.geteuid())
 
 
 def test_settings_are_the_variables_that_change_a_result() -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +56,10 @@ def test_the_installed_command_answers_a_prompt(dense_store: Store, home: Path, 
     assert (home / "house" / "injected.sqlite").exists(), "on record, not to be stored again"
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [(), ("--agent",), ("--agent", "vim"), ("--agent=",), ("--store", "x"), ("extra", "--x")],
-)
+@pytest.mark.parametrize("arguments", [(), ("--agent",), ("--agent", "vim"), ("extra", "--x")])
 def test_a_wrong_command_line_says_so_on_stderr_and_stops_nobody(arguments: tuple[str]) -> None:
-    code = "import sys; from noctuary.cli.entry import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "hook", *arguments], input=b"{}", capture_output=True
-    )
+    code = f"import sys; from noctuary.cli.entry import main; sys.argv[1:] = {['hook', *arguments]}"
+    done = run_script(f"{code}; main()", b"{}")
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr.startswith(b"usage: noctuary hook --agent claude|codex")
 
@@ -72,6 +68,8 @@ def test_options() -> None:
     assert parse_options(["--agent", "codex"]) == ("codex", None)
     assert parse_options(["--store=/s", "--new", "--agent=claude", "x"]) == ("claude", "/s")
     assert parse_options(["--agent", "claude", "--store"]) == ("claude", None)
+    for wrong in (["--agent="], ["--store", "x"]):
+        assert parse_options(wrong) is None
 
 
 def test_help_is_the_usual_help() -> None:
@@ -80,33 +78,34 @@ def test_help_is_the_usual_help() -> None:
     assert b"The exit code is always 0" in done.stdout
 
 
+def run_handler(
+    home: Path, *body: str, agent: str = "claude", before: Sequence[str] = ()
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a hook process in which some lines of code handle the prompt."""
+    lines = [
+        "import os, threading, time",
+        "from noctuary.agents import client, hooks",
+        "from noctuary.cli import entry",
+        "def handler(event, world):",
+        *(f"    {line}" for line in body),
+        "hooks._HANDLERS['UserPromptSubmit'] = handler",
+        *before,
+        f"entry.run_hook(['--agent', {agent!r}], time.monotonic())",
+    ]
+    return run_script("\n".join(lines), event(), NOCTUARY_HOME=str(home))
+
+
 def test_a_hook_that_gets_no_end_of_stdin_ends_by_itself(home: Path) -> None:
-    code = """
-import os, time
-from noctuary.agents import client
-from noctuary.cli import entry
-client.LIFETIME_S = 0.4
-read, write = os.pipe()
-os.dup2(read, 0)
-entry.run_hook(["--agent", "claude"], time.monotonic())
-"""
+    endless = ("client.LIFETIME_S = 0.4", "read, write = os.pipe()", "os.dup2(read, 0)")
     started = time.monotonic()
-    done = run_script(code, NOCTUARY_HOME=str(home))
+    done = run_handler(home, "pass", before=endless)
     assert (done.returncode, done.stdout) == (0, b"")
     assert 0.3 < time.monotonic() - started < LIFETIME_S
 
 
 def test_a_hook_that_hangs_ends_in_time_and_counts_it(home: Path) -> None:
     """In the middle of its work, behind everything that could catch it."""
-    code = """
-import time
-from noctuary.agents import hooks
-from noctuary.cli import entry
-hooks.LIFETIME_S = 0.4
-hooks._HANDLERS["UserPromptSubmit"] = lambda event, world: time.sleep(60)
-entry.run_hook(["--agent", "codex"], time.monotonic())
-"""
-    done = run_script(code, event(), NOCTUARY_HOME=str(home))
+    done = run_handler(home, "time.sleep(60)", agent="codex", before=["hooks.LIFETIME_S = 0.4"])
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     (counted,) = read_counters(home / COUNTERS).events
     assert (counted.agent, counted.timeouts, counted.last_error_code) == ("codex", 1, "timeout")
@@ -114,55 +113,26 @@ entry.run_hook(["--agent", "codex"], time.monotonic())
 
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "SystemExit(3)", "MemoryError"])
 def test_no_exception_gets_out(home: Path, error: str) -> None:
-    code = f"""
-import time
-from noctuary.agents import hooks
-from noctuary.cli import entry
-def fail(event, world):
-    raise {error}
-hooks._HANDLERS["UserPromptSubmit"] = fail
-entry.run_hook(["--agent", "claude"], time.monotonic())
-"""
-    done = run_script(code, event(), NOCTUARY_HOME=str(home))
+    done = run_handler(home, f"raise {error}")
     assert (done.returncode, done.stderr) == (0, b"")
     assert (b"MemoryError in the hook" in done.stdout) is (error == "MemoryError")
 
 
 def test_what_is_left_behind_is_not_waited_for(home: Path) -> None:
-    code = """
-import threading, time
-from noctuary.agents import hooks
-from noctuary.cli import entry
-def leave_behind(event, world):
-    threading.Thread(target=time.sleep, args=(60,)).start()
-    return hooks.Reply("context")
-hooks._HANDLERS["UserPromptSubmit"] = leave_behind
-entry.run_hook(["--agent", "claude"], time.monotonic())
-"""
     started = time.monotonic()
-    done = run_script(code, event(), NOCTUARY_HOME=str(home))
+    sleep = "threading.Thread(target=time.sleep, args=(60,)).start()"
+    done = run_handler(home, sleep, "return hooks.Reply('context')")
     assert (done.returncode, done.stderr) == (0, b"")
     assert stdout_faults("claude", "UserPromptSubmit", done.stdout) == []
     assert b"context" in done.stdout
     assert time.monotonic() - started < 20
 
 
-def test_a_file_that_a_hook_holds_open_gets_nothing_of_what_is_printed(
-    home: Path, tmp_path: Path
-) -> None:
-    code = f"""
-import os, time
-from noctuary.agents import hooks
-from noctuary.cli import entry
-def hold(event, world):
-    global held
-    held = open({str(tmp_path / "file")!r}, "w")
-    return hooks.Reply("context")
-hooks._HANDLERS["UserPromptSubmit"] = hold
-os.close(1)
-entry.run_hook(["--agent", "claude"], time.monotonic())
-"""
-    assert run_script(code, event(), NOCTUARY_HOME=str(home)).returncode == 0
+def test_nothing_is_printed_into_a_file_that_a_hook_holds_open(home: Path, tmp_path: Path) -> None:
+    hold = f"held = open({str(tmp_path / 'file')!r}, 'w')"
+    reply = "return hooks.Reply('context')"
+    done = run_handler(home, "global held", hold, reply, before=["os.close(1)"])
+    assert done.returncode == 0
     assert (tmp_path / "file").read_bytes() == b""
 
 
@@ -180,9 +150,7 @@ os._exit(opened)
     assert (tmp_path / "file").read_bytes() == b""
 
 
-def test_an_event_that_is_too_long_is_read_to_its_end_and_passed_over(
-    plain_store: Store, home: Path
-) -> None:
+def test_an_event_that_is_too_long_is_read_and_passed_over(plain_store: Store, home: Path) -> None:
     environ = {"NOCTUARY_HOME": str(home)}
     long = event(x="x" * MAX_EVENT_BYTES)
     just = event(x="x" * (MAX_EVENT_BYTES - len(event(x=""))))
@@ -239,9 +207,7 @@ def test_a_session_from_its_first_prompt_over_a_compaction_to_its_end(
     assert {(e.transcript_path, e.offset_bytes) for e in entries} == {(str(transcript), 1_234)}
 
 
-def test_memories_of_another_user_are_neither_injected_nor_restored(
-    dense_store: Store, home: Path
-) -> None:
+def test_nothing_of_another_user_is_injected_or_restored(dense_store: Store, home: Path) -> None:
     own = {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_USER": "ana"}
     other = {"NOCTUARY_HOME": str(home), "NOCTUARY_HOOK_USER": "ben"}
     ask = event(prompt="what does Ana say about the locker code of the gym?")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noctuary.agents import hooks as recalling
-from noctuary.agents import hooks as warming
+from noctuary.agents import hooks
 from noctuary.agents.client import LIFETIME_S, Refusal, ping
 from noctuary.agents.hooks import (
     CAPTURE,
@@ -34,7 +34,7 @@ from noctuary.agents.hooks import (
     parse_event,
     query_of,
 )
-from noctuary.agents.state import COUNTERS, JOURNAL, read_counters, read_journal
+from noctuary.agents.state import COUNTERS, JOURNAL, EventCounters, read_counters, read_journal
 from noctuary.core.settings import TranscriptSettings
 from noctuary.recall.engine import Recaller
 from noctuary.sources.injected import Line, cut_blocks, render_block
@@ -78,9 +78,8 @@ def test_a_prompt_gets_its_memories_tagged_with_id_and_provenance(agent: str) ->
     assert "- [t9] 2026-03-01: Mira: The boiler shows error F22." in block
     assert cut_blocks(block) == ("", 1)
     assert world.counted == [("UserPromptSubmit", None)]
-    assert world.asked == [
-        {"query": "where is the spare key?", "k": 3, "user": None, "wing": None, "session_id": "s"}
-    ]
+    asked = {"query": "where is the spare key?", "k": 3, "user": None, "wing": None}
+    assert world.asked == [{**asked, "session_id": "s"}]
 
 
 def test_settings_say_whose_memories_of_where_and_how_many() -> None:
@@ -88,29 +87,22 @@ def test_settings_say_whose_memories_of_where_and_how_many() -> None:
     ask(world, prompt())
     (asked,) = world.asked
     assert (asked["user"], asked["wing"], asked["k"]) == ("ana", "atlas", 3)
-
-
-@pytest.mark.parametrize("cwd", ["", "/", None, 7])
-def test_no_project_is_no_recall_where_the_scope_is_the_project(cwd: Any) -> None:
-    world = MemoryWorld(scope="project")
-    world.result = answer(KEY)
-    assert ask(world, prompt(cwd=cwd)) == ""
-    assert world.asked == []
+    for cwd in ("", "/", None, 7):
+        assert ask(world, prompt(cwd=cwd)) == ""
+    assert len(world.asked) == 1, "no project is no recall where the scope is the project"
 
 
 def test_a_memory_is_injected_once_per_session_until_its_text_changes() -> None:
     world = MemoryWorld()
-    world.result = answer(KEY, DOG)
-    assert "[17]" in ask(world, prompt())
-    assert ask(world, prompt("and again?")) == ""
-    world.result = answer(KEY, BOILER)
-    second = ask(world, prompt("what else?"))
-    assert "[17]" not in second
-    assert "[t9]" in second
-    world.result = answer({**KEY, "content": "The spare key is lost."})
-    assert "is lost" in ask(world, prompt("really?"))
-    world.result = answer(KEY)
-    assert "[17]" in ask(world, prompt(session_id="another"))
+    lost = {**KEY, "content": "The spare key is lost."}
+    turns: list[tuple[list[dict[str, Any]], str, set[str]]] = [
+        ([KEY, DOG], "s", {"[17]", "[3]"}), ([KEY, DOG], "s", set()),
+        ([KEY, BOILER], "s", {"[t9]"}), ([lost], "s", {"[17]"}), ([KEY], "another", {"[17]"}),
+    ]  # fmt: skip
+    for number, (found, session, shown) in enumerate(turns):
+        world.result = answer(*found)
+        text = ask(world, prompt(f"question {number}?", session_id=session))
+        assert {mark for mark in ("[17]", "[3]", "[t9]") if mark in text} == shown
 
 
 def test_what_was_said_in_the_session_itself_is_not_repeated_until_it_compacts() -> None:
@@ -119,16 +111,6 @@ def test_what_was_said_in_the_session_itself_is_not_repeated_until_it_compacts()
     assert "[t9]" not in ask(world, prompt())
     ask(world, start("compact"))
     assert "[t9]" in ask(world, prompt("what did the boiler show?"))
-
-
-def test_what_did_not_fit_may_come_later() -> None:
-    long = memory(5, "word " * 200)
-    world = MemoryWorld(budget_tokens=120)
-    world.result = answer(KEY, long)
-    first = ask(world, prompt())
-    assert "[17]" in first
-    assert "[5]" not in first
-    assert [i.memory_id for i in world.sessions["s"].injected] == ["17"]
 
 
 @pytest.mark.parametrize(("agent", "limit"), [("claude", 5_000), ("codex", 2_400)])
@@ -142,30 +124,30 @@ def test_the_budget_is_kept_and_no_larger_than_the_agent_takes(agent: str, limit
         small = MemoryWorld(agent, budget_tokens=budget)
         small.result = answer(KEY)
         assert ask(small, prompt()) == ""
+    world = MemoryWorld(agent, budget_tokens=120)
+    world.result = answer(KEY, memory(5, "word " * 200))
+    first = ask(world, prompt())
+    assert "[17]" in first
+    assert "[5]" not in first
+    told = [i.memory_id for i in world.sessions["s"].injected]
+    assert told == ["17"], "what did not fit may come later"
 
 
 @pytest.mark.parametrize("abstain", [True, False])
-def test_below_the_calibrated_score_nothing_is_injected(abstain: bool) -> None:
+def test_below_the_calibrated_score_or_its_bar_nothing_is_injected(abstain: bool) -> None:
     world = MemoryWorld(abstain=abstain)
-    world.result = answer(KEY, answerability={"score": 0.1, "threshold": 0.3, "abstain": True})
+    judged = {"score": 0.1, "threshold": 0.3, "abstain": True}
+    world.result = answer(KEY, answerability=judged)
     assert bool(ask(world, prompt())) is not abstain
     assert world.counted == [("UserPromptSubmit", None)], "abstaining is no failure"
-    world.result = answer(DOG, answerability={"score": 0.5, "threshold": 0.3, "abstain": False})
-    assert "[3]" in ask(world, prompt())
-
-
-@pytest.mark.parametrize("abstain", [True, False])
-def test_a_memory_below_its_bar_is_neither_injected_nor_taken_for_known(abstain: bool) -> None:
     world = MemoryWorld(abstain=abstain)
-    world.result = answer(
-        {**KEY, "support": 0.2}, {**DOG, "support": 0.6},
-        answerability={"score": 0.6, "threshold": 0.3, "abstain": False, "bar": 0.5},
-    )  # fmt: skip
+    judged = {"score": 0.6, "threshold": 0.3, "abstain": False, "bar": 0.5}
+    world.result = answer({**KEY, "support": 0.2}, {**DOG, "support": 0.6}, answerability=judged)
     text = ask(world, prompt())
-    assert f"[{DOG['id']}]" in text
-    assert (f"[{KEY['id']}]" in text) is not abstain
+    assert "[3]" in text
+    assert ("[17]" in text) is not abstain
     (state,) = world.sessions.values()
-    assert state.knows(KEY) is not abstain
+    assert state.knows(KEY) is not abstain, "nor taken for known"
     assert state.knows(DOG)
 
 
@@ -178,31 +160,30 @@ def test_subagents_get_nothing_unless_the_settings_say_so(name: str, allowed: bo
     assert bool(got) is (allowed and name == "UserPromptSubmit")
 
 
-@pytest.mark.parametrize("text", ["", "  \n", "ok", "yes", "/compact", "/mcp__x:y now", "??? !"])
-def test_nothing_is_asked_for_what_is_no_question(text: str) -> None:
+def test_nothing_is_asked_for_what_is_no_question() -> None:
     world = MemoryWorld()
     world.result = answer(KEY)
-    assert ask(world, prompt(text)) == ""
+    for text in ("", "  \n", "ok", "yes", "/compact", "/mcp__x:y now", "??? !"):
+        assert ask(world, prompt(text)) == ""
     assert world.asked == []
     assert world.counted == [], "a skipped prompt must not end an outage"
 
 
-@pytest.mark.parametrize("source", ["startup", "resume", "clear", "fork", "", "tomorrow"])
-def test_a_start_that_is_no_compaction_injects_nothing(source: str) -> None:
+def test_a_start_that_is_no_compaction_injects_nothing() -> None:
     world = MemoryWorld()
     world.known = answer(KEY)
     ask(world, prompt())
-    assert ask(world, start(source)) == ""
+    for source in ("startup", "resume", "clear", "fork", "", "tomorrow"):
+        assert ask(world, start(source)) == ""
     assert "prepare" in world.calls
 
 
 def test_after_a_compaction_the_best_of_what_was_injected_comes_back() -> None:
     world = MemoryWorld()
     world.known = answer(DOG, KEY, BOILER)
-    world.result = answer(BOILER, DOG)
-    ask(world, prompt())
-    world.result = answer(KEY)
-    ask(world, prompt("second question"))
+    for found, text in (((BOILER, DOG), "first question"), ((KEY,), "second question")):
+        world.result = answer(*found)
+        ask(world, prompt(text))
     restored = ask(world, start("compact"))
     places = [restored.index(f"[{i}]") for i in ("17", "3", "t9")]
     assert places == sorted(places)
@@ -212,30 +193,23 @@ def test_after_a_compaction_the_best_of_what_was_injected_comes_back() -> None:
 
 def test_a_compaction_takes_away_what_was_not_restored() -> None:
     world = MemoryWorld(restore_tokens=60)
-    world.known = answer(KEY, DOG)
-    world.result = answer(DOG, KEY)
+    world.known = world.result = answer(DOG, KEY)
     ask(world, prompt())
     restored = ask(world, start("compact"))
-    assert "[17]" in restored
-    assert "[3]" not in restored
+    assert ("[17]" in restored, "[3]" in restored) == (True, False)
     assert estimate_tokens(restored) <= 60
     again = ask(world, prompt("and the dog?"))
-    assert "[3]" in again
-    assert "[17]" not in again
+    assert ("[17]" in again, "[3]" in again) == (False, True)
 
 
 def test_what_is_gone_or_was_edited_is_not_restored() -> None:
     world = MemoryWorld()
+    assert ask(world, start("compact")) == ""
+    assert "fetch" not in world.calls, "nothing injected is nothing to restore"
     world.result = answer(KEY, DOG)
     ask(world, prompt())
     world.known = answer({**KEY, "content": "Another text under this id."})
     assert ask(world, start("compact")) == ""
-
-
-def test_nothing_injected_is_nothing_to_restore() -> None:
-    world = MemoryWorld()
-    assert ask(world, start("compact")) == ""
-    assert "fetch" not in world.calls
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -268,12 +242,9 @@ def test_a_compaction_is_journalled_and_nothing_else() -> None:
 
 
 def test_capture_is_off_where_the_settings_say_so_or_there_is_no_transcript() -> None:
-    off = MemoryWorld(capture=False)
-    handle({"hook_event_name": "Stop", "transcript_path": "/t"}, off)
-    none = MemoryWorld()
-    handle({"hook_event_name": "Stop", "transcript_path": None}, none)
-    assert off.captured == none.captured == []
-    assert len(off.entries) == len(none.entries) == 1
+    for world, path in ((MemoryWorld(capture=False), "/t"), (MemoryWorld(), None)):
+        handle({"hook_event_name": "Stop", "transcript_path": path}, world)
+        assert (world.captured, len(world.entries)) == ([], 1)
 
 
 @pytest.mark.parametrize("code", ["no_snapshot", "store_unreadable", "snapshot_damaged"])
@@ -291,15 +262,11 @@ def test_a_recall_without_a_snapshot_is_a_failure_that_is_told(code: str) -> Non
     assert handle(prompt(), world) == {}
 
 
-def test_other_warnings_are_no_failure() -> None:
+def test_other_warnings_are_no_failure_and_a_message_is_one_bounded_line() -> None:
     world = MemoryWorld()
     world.result = answer(KEY, warnings=[{"code": "deadline_dense", "message": "late"}])
     assert "[17]" in ask(world, prompt())
     assert world.counted == [("UserPromptSubmit", None)]
-
-
-def test_a_message_is_one_line_and_bounded() -> None:
-    world = MemoryWorld()
     world.result = Failure("store_unreadable", "a\nlong " * 500)
     message = handle(prompt(), world)["systemMessage"]
     assert "\n" not in message
@@ -315,12 +282,12 @@ def test_bad_settings_inject_nothing_as_nobody_knows_whose_memories_are_meant() 
     assert world.counted == [("UserPromptSubmit", "bad_settings")]
 
 
-def test_what_nobody_expected_is_counted_as_internal() -> None:
-    class Raising(MemoryWorld):
-        def recall(self, query: str, **asked: Any) -> dict[str, Any]:
-            raise ZeroDivisionError
+def test_what_nobody_expected_is_counted_as_internal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
 
-    world = Raising()
+    world = MemoryWorld()
+    monkeypatch.setattr(world, "recall", fail)
     output = handle(prompt(), world)
     assert world.counted == [("UserPromptSubmit", "internal")]
     assert "ZeroDivisionError" in output["systemMessage"]
@@ -328,43 +295,37 @@ def test_what_nobody_expected_is_counted_as_internal() -> None:
 
 @pytest.mark.parametrize(
     "event",
-    [None, [], "UserPromptSubmit", {}, {"hook_event_name": "PreToolUse"}, {"hook_event_name": 3}],
-)
-def test_what_is_no_event_of_ours_touches_nothing(event: object) -> None:
+    [None, 1, [], "UserPromptSubmit", {}, {"hook_event_name": "PreToolUse"},
+     {"hook_event_name": 3}, {"hook_event_name": "stop"}],
+)  # fmt: skip
+def test_what_is_no_event_of_ours_has_no_name_and_touches_nothing(event: object) -> None:
     world = MemoryWorld()
     assert handle(event, world) == {}
     assert world.calls == []
+    assert parse_event(event) == HookEvent("")
+
+
+BLOCK = render_block([Line("1", "undated", "The spare key hangs in the pantry.")])
 
 
 @pytest.mark.parametrize(
-    "prompt",
-    ["where is it?", "/etc/hosts is broken", "go on", "钥匙", "Ключ?", "a b c d", "what is 42"],
-)
-def test_questions_are_asked_as_they_are(prompt: str) -> None:
-    assert query_of(prompt) == prompt
-    assert query_of(f"  {prompt}\n") == prompt
-
-
-@pytest.mark.parametrize(
-    "prompt", ["", " ", "ok", "yes", "y?", "…", "/clear", "/plugin:do it now", "/x\n/y", "匙"]
-)
-def test_what_is_too_short_or_a_command_is_not_asked(prompt: str) -> None:
-    assert query_of(prompt) is None
-
-
-@pytest.mark.parametrize(
-    ("source", "asked"),
-    [("", True), ("user", True), ("sdk", True), ("loop_wakeup", True), ("schedule_wakeup", True),
-     ("new", True), ("system", False), ("poll_event", False)],
+    ("text", "source", "query"),
+    [
+        *((text, "", text) for text in (
+            "where is it?", "/etc/hosts is broken", "go on", "钥匙", "Ключ?", "a b c d",
+            "what is 42")),
+        ("  where is it?\n", "", "where is it?"),
+        *((text, "", None) for text in (
+            "", " ", "ok", "yes", "y?", "…", "/clear", "/plugin:do it now", "/x\n/y", "匙")),
+        *(("the task has ended", source, "the task has ended") for source in (
+            "user", "sdk", "loop_wakeup", "schedule_wakeup", "new")),
+        ("the task has ended", "system", None), ("the task has ended", "poll_event", None),
+        # What noctuary injected is not asked again.
+        (f"{BLOCK}\nand the dog?", "", "and the dog?"), (BLOCK, "", None),
+    ],
 )  # fmt: skip
-def test_machines_are_not_answered(source: str, asked: bool) -> None:
-    assert (query_of("the task has ended", source) is not None) is asked
-
-
-def test_what_noctuary_injected_is_not_asked_again() -> None:
-    block = render_block([Line("1", "undated", "The spare key hangs in the pantry.")])
-    assert query_of(f"{block}\nand the dog?") == "and the dog?"
-    assert query_of(block) is None
+def test_only_questions_of_people_are_asked(text: str, source: str, query: str | None) -> None:
+    assert query_of(text, source) == query
 
 
 @given(st.text(min_size=4).map(lambda t: t * 700))
@@ -386,18 +347,10 @@ def test_an_event_is_read_with_its_fields() -> None:
     )
     for absent in (None, ""):
         assert not parse_event({**raw, "agent_id": absent}).is_subagent
-
-
-@pytest.mark.parametrize("value", [None, 3, ["x"], {}, "x" * (MAX_FIELD_CHARS + 1), "a\0b"])
-def test_a_field_that_cannot_be_used_counts_as_missing(value: object) -> None:
     names = ("session_id", "transcript_path", "cwd", "source", "trigger", "reason")
-    raw = {"hook_event_name": "Stop", **dict.fromkeys(names, value)}
-    assert parse_event(raw) == HookEvent("Stop")
-
-
-@pytest.mark.parametrize("value", [None, 1, [], "Stop", {}, {"hook_event_name": "stop"}])
-def test_what_is_no_event_has_no_name(value: object) -> None:
-    assert parse_event(value) == HookEvent("")
+    for unusable in (None, 3, ["x"], {}, "x" * (MAX_FIELD_CHARS + 1), "a\0b"):
+        fields = dict.fromkeys(names, unusable)
+        assert parse_event({"hook_event_name": "Stop", **fields}) == HookEvent("Stop")
 
 
 ASKED = {"k": 3, "user": None, "wing": None, "session_id": None}
@@ -435,64 +388,53 @@ def recall_in_time(query: str, *, store: str, until_s: float) -> Mapping[str, An
     return Until(store, until_s).recall(query, **ASKED)
 
 
-def ids(found: Mapping[str, Any] | Failure) -> list[Any]:
-    assert not isinstance(found, Failure)
-    return [memory["id"] for memory in found["memories"]]
-
-
 def test_behind_the_deadline_the_answer_is_the_lexical_one(dense_store: Store) -> None:
     found = recall_in_time("spare key", store=str(dense_store.root), until_s=time.monotonic())
     assert not isinstance(found, Failure)
     assert "deadline_dense" in {w["code"] for w in found["warnings"]}
-    assert ids(found)[0] == 101
+    assert found["memories"][0]["id"] == 101
     assert all("dense" not in m["legs"] for m in found["memories"])
 
 
-def test_work_that_takes_too_long_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recalling, "COLD_GRACE_S", 0.1)
+def test_work_that_takes_too_long_is_left_behind_and_work_that_fails_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ImportError("numpy is broken")
 
     def sleep(*_: Any, **__: Any) -> None:
         time.sleep(30)
 
-    monkeypatch.setattr("noctuary.recall.api.recall", sleep)
-    started = time.monotonic()
-    found = recall_in_time("spare key", store="nowhere", until_s=started)
-    assert found == TOO_SLOW
-    assert time.monotonic() - started < 2
-
-
-def test_work_that_fails_is_a_failure_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise ImportError("numpy is broken")
-
     monkeypatch.setattr("noctuary.recall.api.recall", fail)
     found = recall_in_time("x", store="nowhere", until_s=time.monotonic())
     assert found == Failure("internal", "ImportError: numpy is broken")
+    monkeypatch.setattr(hooks, "COLD_GRACE_S", 0.1)
+    monkeypatch.setattr("noctuary.recall.api.recall", sleep)
+    started = time.monotonic()
+    assert recall_in_time("spare key", store="nowhere", until_s=started) == TOO_SLOW
+    assert time.monotonic() - started < 2
 
 
 def test_memories_by_id_are_those_of_the_user_and_of_nobody(dense_store: Store) -> None:
-    reader = Recaller.open(dense_store.root).reader
-    summary = reader.summaries.ids[0]
+    recaller = Recaller.open(dense_store.root)
+    summary = recaller.reader.summaries.ids[0]
     asked = ["101", "106", "107", summary, "999", "no id"]
     for user, own in ((None, []), ("ana", [106]), ("ben", [107]), ("eve", [])):
-        found = {m["id"]: m for m in fetch_memories(reader, asked, user)}
+        found = {m["id"]: m for m in fetch_memories(recaller.reader, asked, user)}
         assert set(found) == {101, summary, *own}
-    by_id = {m["id"]: m for m in fetch_memories(reader, asked, "ana")}
-    recalled = Recaller.open(dense_store.root).recall("spare key", 1).memories[0].to_json()
-    assert by_id[101] == {name: recalled[name] for name in by_id[101]}
+    recalled = recaller.recall("spare key", 1).memories[0].to_json()
+    assert found[101] == {name: recalled[name] for name in found[101]}
 
 
 @pytest.mark.parametrize("code", ["no_snapshot", "store_unreadable"])
 def test_what_cannot_be_fetched_is_a_failure(plain_store: Store, code: str) -> None:
     if code == "no_snapshot":
-        (plain_store.root / "CURRENT").unlink()
-        (plain_store.root / "snapshots").rename(plain_store.root / "elsewhere")
-    else:
-        for path in plain_store.root.rglob("*"):
-            if path.is_file():
-                path.write_bytes(b"x")
-    until_s = time.monotonic() + 10
-    found = Until(str(plain_store.root), until_s).fetch(["101"], user=None)
+        plain_store.paths.current.unlink()
+        shutil.rmtree(plain_store.paths.snapshots)
+    for path in plain_store.root.rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"x")
+    found = Until(str(plain_store.root), time.monotonic() + 10).fetch(["101"], user=None)
     assert isinstance(found, Failure)
     assert found.code == code
 
@@ -507,29 +449,26 @@ def test_without_a_home_nothing_is_counted_and_nothing_raises(plain_store: Store
     assert "spare key" in output["hookSpecificOutput"]["additionalContext"]
 
 
-def test_a_home_that_leads_nowhere_is_none(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    assert environment_home() == home
-    monkeypatch.setenv("NOCTUARY_HOME", "~nobody-of-that-name/x")
-    assert environment_home() is None
-
-
 def test_bad_settings_are_a_failure_and_a_long_deadline_gets_its_time(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: dict[str, float] = {}
+    lifetimes: list[float] = []
     for deadline_ms in ("100", "4000", "4e9"):
         monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", deadline_ms)
         world = world_of(home)
         world.settings()
-        given[deadline_ms] = world.lifetime_s
-    assert given["100"] == LIFETIME_S
-    assert 4 < given["4000"] < 4 + LIFETIME_S
-    assert MAX_DEADLINE_S < given["4e9"] < MAX_DEADLINE_S + LIFETIME_S
+        lifetimes.append(world.lifetime_s)
+    assert lifetimes[0] == LIFETIME_S
+    assert 4 < lifetimes[1] < 4 + LIFETIME_S
+    assert MAX_DEADLINE_S < lifetimes[2] < MAX_DEADLINE_S + LIFETIME_S
     monkeypatch.setenv("NOCTUARY_HOOK_DEADLINE_MS", "soon")
     found = world_of(home).settings()
     assert isinstance(found, Failure)
     assert found.code == "bad_settings"
     assert "hook.deadline_ms" in found.message
+    assert environment_home() == home
+    monkeypatch.setenv("NOCTUARY_HOME", "~nobody-of-that-name/x")
+    assert environment_home() is None, "a home that leads nowhere"
 
 
 def test_a_transcript_is_measured_where_that_is_possible(tmp_path: Path, home: Path) -> None:
@@ -544,28 +483,24 @@ def test_a_transcript_is_measured_where_that_is_possible(tmp_path: Path, home: P
     }
 
 
-def test_no_server_is_started_unless_the_settings_say_so(
-    plain_store: Store, home: Path, runtime: Path
-) -> None:
-    world_of(home).prepare()
-    assert not (home / warming.STAMP).exists()
-
-
 def test_a_server_is_started_once_and_then_answers(
     plain_store: Store, home: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    world_of(home).prepare()
+    stamp = home / hooks.STAMP
+    assert not stamp.exists(), "not unless the settings say so"
     monkeypatch.setenv("NOCTUARY_HOOK_START_SERVER", "true")
     started: list[tuple[str, ...]] = []
-    real = warming.start_detached
+    real = hooks.start_detached
 
     def start(module: str, arguments: Sequence[str]) -> bool:
         started.append((module, *arguments))
         return real(module, arguments) if len(started) == 1 else True
 
-    monkeypatch.setattr(warming, "start_detached", start)
+    monkeypatch.setattr(hooks, "start_detached", start)
     store = str(plain_store.root)
-    world_of(home, store=store).prepare()
-    world_of(home, store=store).prepare()
+    for _ in range(2):
+        world_of(home, store=store).prepare()
     assert started == [("noctuary.cli.main", "serve", "--store", store)]
     assert soon(lambda: not isinstance(ping(store), Refusal))
     found = ping(store)
@@ -574,8 +509,7 @@ def test_a_server_is_started_once_and_then_answers(
     assert os.getsid(pid) == pid, "a session of its own"
     os.kill(pid, 15)
     assert soon(lambda: isinstance(ping(store), Refusal))
-    stamp = home / warming.STAMP
-    old = time.time() - warming.RETRY_S - 1
+    old = time.time() - hooks.RETRY_S - 1
     os.utime(stamp, (old, old))
     world_of(home, store=store).prepare()
     assert len(started) == 2
@@ -596,38 +530,31 @@ def transcript(folder: Path, *texts: str) -> Path:
     return path
 
 
-def captured(home: Path) -> int:
-    events = read_counters(home / COUNTERS).events
-    return sum(e.calls for e in events if e.event == CAPTURE)
+def captures(home: Path) -> list[EventCounters]:
+    return [e for e in read_counters(home / COUNTERS).events if e.event == CAPTURE]
 
 
-def test_a_stop_keeps_what_was_said_and_does_not_wait_for_it(
+def test_a_stop_keeps_what_was_said_and_counts_what_it_cannot(
     plain_store: Store, home: Path, tmp_path: Path
 ) -> None:
-    path = transcript(tmp_path, "My locker code changed to the blue one.")
-    world = world_of(home, store=str(plain_store.root))
+    """The hook does not wait for it: another process does it."""
+    path, store = transcript(tmp_path, "My locker code changed to the blue one."), plain_store
     stop = {"hook_event_name": "Stop", "session_id": path.stem, "transcript_path": str(path)}
-    assert handle(stop, world) == {}
-    assert soon(lambda: captured(home) == 1)
-    (counted,) = [e for e in read_counters(home / COUNTERS).events if e.event == CAPTURE]
-    assert (counted.failures, counted.last_error_code) == (0, None)
-    assert b"locker code changed" in plain_store.paths.turns.read_bytes()
+    assert handle(stop, world_of(home, store=str(store.root))) == {}
+    assert soon(lambda: bool(captures(home)))
+    (counted,) = captures(home)
+    assert (counted.calls, counted.failures, counted.last_error_code) == (1, 0, None)
+    assert b"locker code changed" in store.paths.turns.read_bytes()
+    store.paths.turns.unlink()
+    store.paths.turns.mkdir()
+    assert capture("codex", str(path), str(store.root)) is not None
+    (failed,) = [event for event in captures(home) if event.outage_code is not None]
+    assert (failed.agent, failed.outage_code) == ("codex", "capture")
 
 
-def test_what_cannot_be_captured_is_counted(plain_store: Store, home: Path, tmp_path: Path) -> None:
-    plain_store.paths.turns.mkdir()
-    path = transcript(tmp_path, "My locker code changed to the blue one.")
-    assert capture("codex", str(path), str(plain_store.root)) is not None
-    events = read_counters(home / COUNTERS).events
-    (counted,) = [event for event in events if event.outage_code is not None]
-    assert (counted.agent, counted.event, counted.outage_code) == ("codex", CAPTURE, "capture")
-
-
-@pytest.mark.parametrize("store", [None, "nowhere", "/no/such/store"])
-def test_without_a_store_the_night_captures_from_the_journal(
-    home: Path, tmp_path: Path, store: str | None
-) -> None:
-    assert capture("claude", str(transcript(tmp_path, "something")), store) is None
+def test_without_a_store_the_night_captures_from_the_journal(home: Path, tmp_path: Path) -> None:
+    for store in (None, "nowhere", "/no/such/store"):
+        assert capture("claude", str(transcript(tmp_path, "something")), store) is None
     assert not list(home.rglob("turns.sqlite"))
 
 
@@ -645,12 +572,10 @@ def test_the_night_keeps_what_the_journal_names_for_its_store(
     assert capture_journalled(home, plain_store.root, TranscriptSettings())["transcripts"] == 0
 
 
-@pytest.mark.parametrize("path", ["/no/such/file", "/dev/zero", "/tmp", "a\0b"])
-def test_no_process_is_started_for_what_is_no_transcript(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_process_is_started_for_what_is_no_transcript(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(module: str, arguments: Any) -> bool:
         raise AssertionError(module)
 
-    monkeypatch.setattr("noctuary.agents.hooks.start_detached", refuse)
-    assert world_of(None).capture(path) is None
+    monkeypatch.setattr(hooks, "start_detached", refuse)
+    for path in ("/no/such/file", "/dev/zero", "/tmp", "a\0b"):
+        assert world_of(None).capture(path) is None

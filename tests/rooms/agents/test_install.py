@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from noctuary.agents.install import (
     INSTALLED,
     OUTDATED,
     UNREADABLE,
+    HookChange,
     HookInstallError,
     SettingsPlace,
     add_hooks,
@@ -55,6 +57,7 @@ from noctuary.agents.install import (
 from tests.support.agent_settings import hook_faults, json_layouts, plugin_faults, settings_values
 
 PROGRAM = ("/opt/noctuary/bin/noctuary",)
+Install = Callable[..., HookChange]
 OWN = '{\n    "model": "opus",  "n": [1,\n 2],\n    "hooks": {"Stop": []}\n}\n'
 
 
@@ -71,40 +74,53 @@ def noctuary_home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
+@pytest.fixture
+def install(place: SettingsPlace, noctuary_home: Path) -> Install:
+    """Install into the place, or with `undo` take out of it."""
+
+    def change(
+        program: Sequence[str] = PROGRAM, *, undo: bool = False, **options: Any
+    ) -> HookChange:
+        if undo:
+            return uninstall_hooks(place, home=noctuary_home, **options)
+        return install_hooks(place, program, home=noctuary_home, **options)
+
+    return change
+
+
 def backups(place: SettingsPlace) -> list[Path]:
     return sorted(place.path.parent.glob("*.bak"))
 
 
-def test_installing_twice_writes_once(place: SettingsPlace, noctuary_home: Path) -> None:
-    first = install_hooks(place, PROGRAM, home=noctuary_home)
+def test_installing_twice_writes_once_and_keeps_the_old_file_once(
+    place: SettingsPlace, install: Install
+) -> None:
+    first = install()
+    assert first.backup is not None
+    assert Path(first.backup).read_text(encoding="utf-8") == OWN
     written = place.path.read_bytes()
-    second = install_hooks(place, PROGRAM, home=noctuary_home)
+    second = install()
     assert (first.action, second.action) == ("installed", "unchanged")
     assert place.path.read_bytes() == written
-    assert second.diff == ""
-    assert second.backup is None
+    assert (second.diff, second.backup) == ("", None)
+    assert hook_faults("claude", json.loads(written)["hooks"]) == []
+    place.path.write_text(OWN, encoding="utf-8")
+    assert install().backup == first.backup
     assert len(backups(place)) == 1
-    hooks = json.loads(written)["hooks"]
-    assert hook_faults("claude", hooks) == []
 
 
-def test_the_owners_bytes_stay_and_come_back(place: SettingsPlace, noctuary_home: Path) -> None:
-    install_hooks(place, PROGRAM, home=noctuary_home, store="/data/store")
+def test_the_owners_bytes_stay_and_come_back(
+    place: SettingsPlace, noctuary_home: Path, install: Install
+) -> None:
+    install(store="/data/store")
+    receipts = receipts_path(noctuary_home).read_bytes()
     text = place.path.read_text(encoding="utf-8")
     assert text.startswith('{\n    "model": "opus",\n    "n": [\n        1,\n        2\n    ],')
-    assert uninstall_hooks(place, home=noctuary_home).action == "removed"
+    assert install(undo=True).action == "removed"
     assert place.path.read_text(encoding="utf-8") == OWN
-    assert uninstall_hooks(place, home=noctuary_home).action == "absent"
-
-
-def test_the_old_file_is_kept_once(place: SettingsPlace, noctuary_home: Path) -> None:
-    change = install_hooks(place, PROGRAM, home=noctuary_home)
-    assert change.backup is not None
-    assert Path(change.backup).read_text(encoding="utf-8") == OWN
-    place.path.write_text(OWN, encoding="utf-8")
-    again = install_hooks(place, PROGRAM, home=noctuary_home)
-    assert again.backup == change.backup
-    assert len(backups(place)) == 1
+    assert install(undo=True).action == "absent"
+    install(store="/data/store")
+    assert receipts_path(noctuary_home).read_bytes() == receipts, "equal installations, equal ones"
 
 
 def test_a_file_that_was_not_there_goes_with_its_folder(tmp_path: Path) -> None:
@@ -129,121 +145,104 @@ def test_a_folder_that_holds_something_else_stays(tmp_path: Path) -> None:
     assert [p.name for p in place.path.parent.iterdir()] == ["config.toml"]
 
 
-def test_an_empty_file_counts_as_no_settings(place: SettingsPlace, noctuary_home: Path) -> None:
-    place.path.write_bytes(b"")
-    install_hooks(place, PROGRAM, home=noctuary_home)
-    uninstall_hooks(place, home=noctuary_home)
-    assert place.path.read_bytes() == b""
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf" + OWN.encode()])
+def test_an_empty_file_counts_as_no_settings_and_a_byte_order_mark_stays(
+    place: SettingsPlace, install: Install, content: bytes
+) -> None:
+    place.path.write_bytes(content)
+    install()
+    assert place.path.read_bytes().startswith(content[:3] + b"{")
+    install(undo=True)
+    assert place.path.read_bytes() == content
 
 
 @pytest.mark.parametrize("lost", ["missing", "damaged"])
 def test_without_the_receipt_every_entry_goes_all_the_same(
-    place: SettingsPlace, noctuary_home: Path, lost: str
+    place: SettingsPlace, noctuary_home: Path, install: Install, lost: str
 ) -> None:
     place.path.write_text('{"a": 1}')
-    install_hooks(place, PROGRAM, home=noctuary_home)
+    install()
     receipt = receipts_path(noctuary_home)
     receipt.unlink() if lost == "missing" else receipt.write_text('{"version": 1, "installs": [3')
-    uninstall_hooks(place, home=noctuary_home)
+    install(undo=True)
     assert json.loads(place.path.read_bytes()) == {"a": 1}
 
 
-def test_an_older_installation_is_renewed_and_still_comes_out(
-    place: SettingsPlace, noctuary_home: Path
-) -> None:
+def test_an_older_installation_is_renewed_and_goes(place: SettingsPlace, install: Install) -> None:
     place.path.unlink()
-    install_hooks(place, ("/old/noctuary",), home=noctuary_home)
-    assert install_hooks(place, PROGRAM, home=noctuary_home).action == "renewed"
+    install(("/old/noctuary",))
+    assert install().action == "renewed"
     assert "/old/noctuary" not in place.path.read_text()
-    uninstall_hooks(place, home=noctuary_home)
+    install(undo=True)
     assert not place.path.exists()
 
 
 @pytest.mark.parametrize("undo", [False, True])
-def test_a_dry_run_writes_nothing_and_says_the_same(
-    place: SettingsPlace, noctuary_home: Path, tmp_path: Path, undo: bool
-) -> None:
+def test_a_dry_run_only_says_what_it_would(install: Install, tmp_path: Path, undo: bool) -> None:
     if undo:
-        install_hooks(place, PROGRAM, home=noctuary_home)
+        install()
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    if undo:
-        dry = uninstall_hooks(place, home=noctuary_home, dry_run=True)
-    else:
-        dry = install_hooks(place, PROGRAM, home=noctuary_home, dry_run=True)
+    dry = install(undo=undo, dry_run=True)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
-    wet = (
-        uninstall_hooks(place, home=noctuary_home)
-        if undo
-        else install_hooks(place, PROGRAM, home=noctuary_home)
-    )
+    wet = install(undo=undo)
     assert (dry.action, dry.diff) == (wet.action, wet.diff)
     assert dry.diff
     assert dry.dry_run
 
 
-def test_links_are_followed_and_permissions_stay(tmp_path: Path, noctuary_home: Path) -> None:
-    target = tmp_path / "dotfiles" / "settings.json"
+def test_links_are_followed_and_permissions_stay(place: SettingsPlace, install: Install) -> None:
+    target = place.path.parent.with_name("dotfiles") / "settings.json"
     target.parent.mkdir()
+    place.path.unlink()
+    place.path.symlink_to(target)
     target.write_text("{}\n")
     target.chmod(0o640)
-    link = tmp_path / ".claude" / "settings.json"
-    link.parent.mkdir()
-    link.symlink_to(target)
-    change = install_hooks(SettingsPlace("claude", "user", link), PROGRAM, home=noctuary_home)
-    assert link.is_symlink()
+    change = install()
+    assert place.path.is_symlink()
     assert "UserPromptSubmit" in target.read_text()
-    assert stat.S_IMODE(target.stat().st_mode) == 0o640
     assert change.backup is not None
     assert Path(change.backup).parent == target.parent
-    assert stat.S_IMODE(Path(change.backup).stat().st_mode) == 0o640
+    for path in (target, Path(change.backup)):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert not list(target.parent.glob("*.tmp"))
 
 
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        (b"{", "not valid JSON"),
-        (b'{"a": 1} x', "not valid JSON"),
-        (b'{"a": 1,}', "not valid JSON"),
-        (b'{// mine\n"a": 1}', "JSON has no comments"),
-        (b'{"a": NaN}', "NaN is no JSON"),
-        (b'{"a": 1, "a": 2}', "appears twice"),
-        (b'{"hooks": {"Stop": [], "Stop": []}}', "appears twice"),
-        (b"[]", "holds list"),
-        (b"null", "holds NoneType"),
-        (b'"text"', "holds str"),
-        (b'{"a": "\xff"}', "not UTF-8"),
-        (b'{"hooks": []}', "an array"),
-        (b'{"hooks": {"Stop": {}}}', "an object"),
-        (b'{"a":' * 200_000, "not"),
-        (b"[" * 200_000, "not"),
-        (b" " * 8_000_001, "more than"),
+        (b"{", "not valid JSON"), (b'{"a": 1} x', "not valid JSON"),
+        (b'{"a": 1,}', "not valid JSON"), (b'{// mine\n"a": 1}', "JSON has no comments"),
+        (b'{"a": NaN}', "NaN is no JSON"), (b'{"a": 1, "a": 2}', "appears twice"),
+        (b'{"hooks": {"Stop": [], "Stop": []}}', "appears twice"), (b"[]", "holds list"),
+        (b"null", "holds NoneType"), (b'"text"', "holds str"), (b'{"a": "\xff"}', "not UTF-8"),
+        (b'{"hooks": []}', "an array"), (b'{"hooks": {"Stop": {}}}', "an object"),
+        (b'{"a":' * 200_000, "not"), (b"[" * 200_000, "not"), (b" " * 8_000_001, "more than"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_not_understood_is_refused_and_stays(
-    place: SettingsPlace, noctuary_home: Path, raw: bytes, says: str
+    place: SettingsPlace, noctuary_home: Path, install: Install, raw: bytes, says: str
 ) -> None:
     place.path.write_bytes(raw)
     with pytest.raises(HookInstallError, match=says):
-        install_hooks(place, PROGRAM, home=noctuary_home)
+        install()
     assert place.path.read_bytes() == raw
     assert [p.name for p in place.path.parent.iterdir()] == [place.path.name]
     assert not noctuary_home.exists()
 
 
-def test_what_is_no_file_is_refused(place: SettingsPlace, noctuary_home: Path) -> None:
+def test_what_is_no_file_is_refused(place: SettingsPlace, install: Install) -> None:
     place.path.unlink()
     place.path.mkdir()
     with pytest.raises(HookInstallError, match="not a regular file"):
-        install_hooks(place, PROGRAM, home=noctuary_home)
+        install()
     place.path.rmdir()
     os.mkfifo(place.path)
     with pytest.raises(HookInstallError, match="not a regular file"):
-        install_hooks(place, PROGRAM, home=noctuary_home)
+        install()
     place.path.unlink()
     place.path.symlink_to(place.path)
     with pytest.raises(HookInstallError, match="cannot be reached"):
-        install_hooks(place, PROGRAM, home=noctuary_home)
+        install()
 
 
 def test_a_file_that_changes_meanwhile_is_not_overwritten(place: SettingsPlace) -> None:
@@ -256,51 +255,34 @@ def test_a_file_that_changes_meanwhile_is_not_overwritten(place: SettingsPlace) 
 
 
 def test_a_failed_replacement_leaves_the_old_file(
-    place: SettingsPlace, monkeypatch: pytest.MonkeyPatch, noctuary_home: Path
+    place: SettingsPlace, monkeypatch: pytest.MonkeyPatch, noctuary_home: Path, install: Install
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="No space"):
-        install_hooks(place, PROGRAM, home=noctuary_home)
+        install()
     assert place.path.read_text(encoding="utf-8") == OWN
     assert [p.name for p in place.path.parent.iterdir()] == [place.path.name]
     assert read_receipts(noctuary_home) == {}
 
 
-def test_a_byte_order_mark_stays(place: SettingsPlace, noctuary_home: Path) -> None:
-    place.path.write_bytes(b"\xef\xbb\xbf" + OWN.encode())
-    install_hooks(place, PROGRAM, home=noctuary_home)
-    assert place.path.read_bytes().startswith(b"\xef\xbb\xbf{")
-
-
-def test_both_scopes_at_once_are_told(
+def test_both_scopes_and_switched_off_hooks_are_told(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    user = install_hooks(find_place("claude", "user", folder), PROGRAM, home=home)
-    assert user.notes == ()
+    user = find_place("claude", "user", folder)
+    assert install_hooks(user, PROGRAM, home=home).notes == ()
     project = install_hooks(find_place("claude", "project", folder), PROGRAM, home=home)
     assert any("both run" in note and str(tmp_path / "claude") in note for note in project.notes)
     assert installing.environment_notes({}) == ()
     assert "start the agent with it" in installing.environment_notes({"NOCTUARY_HOME": "/m"})[0]
-
-
-def test_switched_off_hooks_are_told(place: SettingsPlace, noctuary_home: Path) -> None:
-    place.path.write_text('{"disableAllHooks": true}')
-    notes = install_hooks(place, PROGRAM, home=noctuary_home).notes
+    user.path.write_text('{"disableAllHooks": true}')
+    notes = install_hooks(user, PROGRAM, home=home).notes
     assert any("no hook runs" in note for note in notes)
-
-
-def test_equal_installations_have_equal_receipts(place: SettingsPlace, noctuary_home: Path) -> None:
-    install_hooks(place, PROGRAM, home=noctuary_home)
-    first = receipts_path(noctuary_home).read_bytes()
-    uninstall_hooks(place, home=noctuary_home)
-    install_hooks(place, PROGRAM, home=noctuary_home)
-    assert receipts_path(noctuary_home).read_bytes() == first
 
 
 @given(settings_values, json_layouts, st.sampled_from(AGENTS), st.booleans(), st.booleans())
@@ -369,80 +351,51 @@ def without_empty(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(settings_values, agents)
-def test_adding_and_removing_gives_the_settings_of_before(
-    settings: dict[str, Any], agent: str
-) -> None:
+def test_removing_gives_the_settings_of_before(settings: dict[str, Any], agent: str) -> None:
     kept = copy.deepcopy(settings)
-    added = add_hooks(settings, hook_groups(agent, ["/bin/noctuary"]))
+    groups = hook_groups(agent, ["/bin/noctuary"])
+    added = add_hooks(settings, groups)
+    assert is_same_json(add_hooks(added, groups), added)
     assert is_same_json(without_empty(remove_hooks(added)), without_empty(kept))
     assert is_same_json(settings, kept)  # nothing was changed in place
 
 
 @given(settings_values, agents)
-def test_each_event_has_one_entry_of_ours_and_all_of_the_others(
-    settings: dict[str, Any], agent: str
-) -> None:
-    added = add_hooks(settings, hook_groups(agent, ["/bin/noctuary"]))
+def test_each_event_has_one_of_ours_and_all_others(settings: dict[str, Any], agent: str) -> None:
+    wanted = hook_groups(agent, ["/bin/noctuary"])
+    added = add_hooks(settings, wanted)
     assert sorted(event for event, _ in list_hooks(added)) == sorted(e.name for e in EVENTS)
     for event, groups in settings.get("hooks", {}).items():
         texts = [json.dumps(group, sort_keys=True) for group in added["hooks"][event]]
-        assert [t for t in texts if "/bin/noctuary" not in t] == [
-            json.dumps(group, sort_keys=True) for group in groups
-        ]
-    assert {k: v for k, v in added.items() if k != "hooks"} == {
-        k: v for k, v in settings.items() if k != "hooks"
-    }
-
-
-@given(settings_values, agents)
-def test_adding_twice_is_adding_once(settings: dict[str, Any], agent: str) -> None:
-    groups = hook_groups(agent, ["/bin/noctuary"], "/store")
-    once = add_hooks(settings, groups)
-    assert is_same_json(add_hooks(once, groups), once)
-
-
-@given(settings_values, agents)
-def test_other_entries_of_ours_are_renewed_in_their_places(
-    settings: dict[str, Any], agent: str
-) -> None:
+        others = [json.dumps(group, sort_keys=True) for group in groups]
+        assert [t for t in texts if "/bin/noctuary" not in t] == others
+    assert {**added, "hooks": 0} == {**settings, "hooks": 0}
     old = add_hooks(settings, hook_groups(agent, ["/old/noctuary"], "/old"))
-    wanted = hook_groups(agent, ["/new/noctuary"])
     renewed = add_hooks(old, wanted)
-    assert is_same_json(renewed, add_hooks(settings, wanted))
+    assert is_same_json(renewed, added), "other entries of ours are renewed in their places"
     assert [len(v) for v in renewed["hooks"].values()] == [len(v) for v in old["hooks"].values()]
 
 
-def test_an_entry_that_moved_into_the_owners_group_leaves_it() -> None:
-    settings = {"hooks": {"Stop": [{"matcher": "x", "hooks": [FOREIGN, OLD]}, {"hooks": [OLD]}]}}
+def test_a_renewed_entry_keeps_its_place_among_the_owners() -> None:
     wanted = hook_groups("claude", ["/bin/noctuary"])
-    found = add_hooks(settings, wanted)["hooks"]["Stop"]
-    assert sorted(json.dumps(g) for g in found) == sorted(
-        [json.dumps({"matcher": "x", "hooks": [FOREIGN]}), json.dumps(wanted["Stop"])]
-    )
-
-
-def test_a_renewed_entry_keeps_its_place_before_the_owners() -> None:
-    settings = {"hooks": {"Stop": [{"hooks": [FOREIGN]}, {"hooks": [OLD]}, {"hooks": [FOREIGN]}]}}
-    wanted = hook_groups("claude", ["/bin/noctuary"])
-    found = add_hooks(settings, wanted)["hooks"]["Stop"]
+    moved = [{"matcher": "x", "hooks": [FOREIGN, OLD]}, {"hooks": [OLD]}]
+    found = add_hooks({"hooks": {"Stop": moved}}, wanted)["hooks"]["Stop"]
+    by_text = sorted(found, key=json.dumps)
+    assert by_text == sorted([{"matcher": "x", "hooks": [FOREIGN]}, wanted["Stop"]], key=json.dumps)
+    between = [{"hooks": [FOREIGN]}, {"hooks": [OLD]}, {"hooks": [FOREIGN]}]
+    found = add_hooks({"hooks": {"Stop": between}}, wanted)["hooks"]["Stop"]
     assert found == [{"hooks": [FOREIGN]}, wanted["Stop"], {"hooks": [FOREIGN]}]
-
-
-def test_an_event_that_is_no_longer_ours_is_left() -> None:
-    settings = {"hooks": {"PreToolUse": [{"hooks": [OLD]}], "Notification": []}}
-    hooks = add_hooks(settings, hook_groups("claude", ["/bin/noctuary"]))["hooks"]
+    no_longer_ours = {"PreToolUse": [{"hooks": [OLD]}], "Notification": []}
+    hooks = add_hooks({"hooks": no_longer_ours}, wanted)["hooks"]
     assert "PreToolUse" not in hooks
     assert hooks["Notification"] == []
 
 
-def test_what_ours_leave_empty_goes() -> None:
+def test_what_ours_leave_empty_goes_and_what_the_owner_added_stays() -> None:
     settings = {"a": 1, "hooks": {"Stop": [{"hooks": [OLD]}], "PreCompact": []}}
     assert remove_hooks(settings) == {"a": 1, "hooks": {"PreCompact": []}}
     assert remove_hooks({"hooks": {"Stop": [{"hooks": [OLD]}]}}) == {}
     assert remove_hooks({"a": 1}) == {"a": 1}
-
-
-def test_what_the_owner_added_after_installing_stays() -> None:
     added = add_hooks({}, hook_groups("claude", ["/bin/noctuary"]))
     added["hooks"]["Stop"][0]["hooks"].append(FOREIGN)
     added["hooks"]["PreToolUse"] = [{"hooks": [FOREIGN]}]
@@ -454,14 +407,11 @@ def test_what_the_owner_added_after_installing_stays() -> None:
 @pytest.mark.parametrize(
     ("hooks", "says"),
     [
-        ([], '"hooks" holds an array'),
-        (None, '"hooks" holds null'),
-        (True, "true or false"),
-        (3, "a number"),
-        ({"Stop": {}}, '"hooks.Stop" holds an object'),
+        ([], '"hooks" holds an array'), (None, '"hooks" holds null'), (True, "true or false"),
+        (3, "a number"), ({"Stop": {}}, '"hooks.Stop" holds an object'),
         ({"Stop": "x"}, '"hooks.Stop" holds text'),
     ],
-)
+)  # fmt: skip
 def test_another_type_is_refused_with_a_sentence(hooks: Any, says: str) -> None:
     with pytest.raises(HookInstallError, match=says) as refused:
         add_hooks({"hooks": hooks}, hook_groups("claude", ["/bin/noctuary"]))
@@ -481,89 +431,64 @@ ONLY_NOCTUARY = ("/opt/my tools/noctuary",)
 
 @pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize("store", [None, "/data/my store"])
-def test_every_entry_has_the_published_form(agent: str, store: str | None) -> None:
+def test_every_entry_is_as_published_and_gives_its_words(agent: str, store: str | None) -> None:
     groups = hook_groups(agent, ONLY_NOCTUARY, store)
     assert hook_faults(agent, {event: [group] for event, group in groups.items()}) == []
     assert set(groups) == {
         "UserPromptSubmit", "SessionStart", "PreCompact", "PostCompact", "Stop", "SessionEnd",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("agent", AGENTS)
-def test_the_words_come_out_of_the_entry_as_they_went_in(agent: str) -> None:
-    for group in hook_groups(agent, ONLY_NOCTUARY, "/my store").values():
+    for group in groups.values():
         command = read_command(group["hooks"][0])
         assert command is not None
         assert command.program == ONLY_NOCTUARY
-        assert command.arguments == ("--agent", agent, "--store", "/my store")
-        assert command.store == "/my store"
-        assert not command.is_there
+        assert command.arguments == ("--agent", agent, *(("--store", store) if store else ()))
+        assert (command.store, command.is_there) == (store, False)
 
 
 def test_claude_gets_no_shell_and_codex_a_quoted_line() -> None:
     (claude,) = hook_groups("claude", ONLY_NOCTUARY)["Stop"]["hooks"]
-    assert claude["command"] == ONLY_NOCTUARY[0]
+    assert (claude["command"], claude["async"]) == (ONLY_NOCTUARY[0], True)
     assert claude["args"] == ["hook", "--agent", "claude"]
-    assert claude["async"] is True
     (codex,) = hook_groups("codex", ONLY_NOCTUARY)["Stop"]["hooks"]
     assert shlex.split(codex["command"]) == [*ONLY_NOCTUARY, "hook", "--agent", "codex"]
-    assert "async" not in codex
-    assert "args" not in codex
-
-
-def test_a_prompt_waits_less_than_the_agents_own_ceiling() -> None:
+    assert not {"async", "args"} & codex.keys()
+    assert "compact" in hook_groups("claude", ONLY_NOCTUARY)["SessionStart"]["matcher"].split("|")
     seconds = {event.name: event.timeout_s for event in EVENTS}
     assert seconds["UserPromptSubmit"] <= 30  # Claude ends it then, and says nothing
     assert seconds["SessionEnd"] <= 1.5  # shared by all such hooks of Claude
 
 
-def test_a_restart_after_compaction_is_among_the_starts() -> None:
-    assert "compact" in hook_groups("claude", ONLY_NOCTUARY)["SessionStart"]["matcher"].split("|")
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"type": "command", "command": "noctuary hook --agent claude"},
-        {"type": "command", "command": "'/opt/my tools/noctuary' hook"},
-        {"type": "command", "command": "C:/tools/noctuary.exe", "args": ["hook"]},
-        {"type": "command", "command": "/usr/bin/python3.12 -m noctuary.cli.entry hook --agent x"},
-        {"type": "command", "command": "python", "args": ["-m", "noctuary", "hook"], "timeout": 9},
+COMMANDS: dict[str, list[tuple[Any, ...]]] = {
+    "of other versions": [
+        ("noctuary hook --agent claude",), ("'/opt/my tools/noctuary' hook",),
+        ("C:/tools/noctuary.exe", ["hook"]),
+        ("/usr/bin/python3.12 -m noctuary.cli.entry hook --agent x",),
+        ("python", ["-m", "noctuary", "hook"]),
     ],
-)
-def test_entries_of_other_versions_are_ours(entry: dict[str, Any]) -> None:
-    assert read_command(entry) is not None
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        None,
-        "noctuary hook",
-        {},
-        {"type": "command"},
-        {"type": "command", "command": ""},
-        {"type": "command", "command": "noctuary"},
-        {"type": "command", "command": "noctuary recall hook"},
-        {"type": "command", "command": "noctuary", "args": ["recall", "hook"]},
-        {"type": "command", "command": "noctuary", "args": ["hook", 1]},
-        {"type": "command", "command": "noctuary hook '"},
-        {"type": "command", "command": "notnoctuary hook"},
-        {"type": "command", "command": "my-noctuary hook"},
-        {"type": "command", "command": "nice noctuary hook"},
-        {"type": "command", "command": "python -m other hook"},
-        {"type": "command", "command": "ruby -m noctuary hook"},
-        {"type": "command", "command": 5, "args": ["hook"]},
-        {"type": "prompt", "command": "noctuary hook"},
+    "of its owner": [
+        ("",), ("noctuary",), ("noctuary recall hook",), ("noctuary", ["recall", "hook"]),
+        ("noctuary", ["hook", 1]), ("noctuary hook '",), ("notnoctuary hook",),
+        ("my-noctuary hook",), ("nice noctuary hook",), ("python -m other hook",),
+        ("ruby -m noctuary hook",), (5, ["hook"]),
     ],
-)
-def test_what_its_owner_wrote_is_not_ours(entry: object) -> None:
-    assert read_command(entry) is None
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("whose", COMMANDS)
+def test_entries_of_other_versions_are_ours_and_what_the_owner_wrote_is_not(whose: str) -> None:
+    for command in COMMANDS[whose]:
+        entry = dict(zip(("command", "args"), command, strict=False))
+        found = read_command({"type": "command", **entry, "timeout": 9})
+        assert (found is not None) == (whose == "of other versions"), entry
+    for entry in (None, "noctuary hook", {}, {"type": "command"}):
+        assert read_command(entry) is None
+    assert read_command({"type": "prompt", "command": "noctuary hook"}) is None
 
 
 def test_the_program_is_found_by_its_full_path() -> None:
     program = find_program()
     assert program[0].startswith("/")
+    assert Path(program[0]).exists()
     assert read_command({"type": "command", "command": shlex.join([*program, "hook"])})
 
 
@@ -586,14 +511,11 @@ def test_without_an_executable_nothing_of_the_project_is_imported(
     assert b"taken over" not in ran.stdout + ran.stderr
 
 
-def test_an_unknown_agent_and_an_empty_program_are_refused() -> None:
+def test_an_unknown_agent_an_empty_program_and_a_path_that_is_no_utf8_are_refused() -> None:
     with pytest.raises(ValueError, match="cursor"):
         hook_groups("cursor", ONLY_NOCTUARY)
     with pytest.raises(ValueError, match="words"):
         hook_groups("claude", ())
-
-
-def test_a_path_that_is_no_utf8_is_refused() -> None:
     with pytest.raises(HookInstallError, match="not UTF-8"):
         require_utf8("/opt/\udcff/noctuary")
 
@@ -613,18 +535,10 @@ def test_every_file_has_the_published_form(program: tuple[str, ...], store: str 
     assert [server["command"], *server["args"]][: len(program) + 1] == [*program, "mcp"]
     assert ("--store" in server["args"]) == (store is not None)
     assert all(text.endswith("\n") for text in files.values())
-
-
-def test_both_manifests_say_the_version_of_noctuary() -> None:
-    files = plugin_files(PLUGGED)
-    for agent in ("claude", "codex"):
-        assert json.loads(files[f"noctuary/.{agent}-plugin/plugin.json"])["version"] == __version__
-
-
-def test_each_agent_reads_hooks_of_its_own() -> None:
-    files = plugin_files(PLUGGED)
-    codex = json.loads(files["noctuary/.codex-plugin/plugin.json"])["hooks"]
-    assert "--agent codex" in files[f"noctuary/{codex.removeprefix('./')}"]
+    manifests = {a: json.loads(files[f"noctuary/.{a}-plugin/plugin.json"]) for a in AGENTS}
+    assert {manifest["version"] for manifest in manifests.values()} == {__version__}
+    codex = manifests["codex"]["hooks"].removeprefix("./")
+    assert "--agent codex" in files[f"noctuary/{codex}"], "each agent reads hooks of its own"
     assert '"claude"' in files["noctuary/hooks/hooks.json"]
     assert "codex" not in files["noctuary/hooks/hooks.json"]
 
@@ -650,36 +564,32 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     assert [p.name for p in folder.iterdir()] == ["notes.md"]
     with pytest.raises(HookInstallError, match="not a folder"):
         write_plugin(folder / "notes.md", plugin_files(PLUGGED))
-
-
-@pytest.mark.parametrize("manifest", ["[]", "{", '{"name": "other"}', "[" * 100_000])
-def test_a_folder_with_another_plugin_is_left_alone(tmp_path: Path, manifest: str) -> None:
-    path = tmp_path / "noctuary" / ".claude-plugin" / "plugin.json"
+    path = tmp_path / "theirs" / "noctuary" / ".claude-plugin" / "plugin.json"
     path.parent.mkdir(parents=True)
-    path.write_text(manifest)
-    with pytest.raises(HookInstallError, match="holds more than"):
-        write_plugin(tmp_path, plugin_files(PLUGGED))
+    for manifest in ("[]", "{", '{"name": "other"}', "[" * 100_000):
+        path.write_text(manifest)
+        with pytest.raises(HookInstallError, match="holds more than"):
+            write_plugin(tmp_path / "theirs", plugin_files(PLUGGED))
 
 
-def test_the_checks_see_faults() -> None:
-    """The checks above would fail where something is wrong: each of these is told."""
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        (".agents/plugins/marketplace.json", "./noctuary", "./"),
+        (".claude-plugin/marketplace.json", '"noctuary-local"', '"My Market"'),
+        ("noctuary/.claude-plugin/plugin.json", '"noctuary"', '"Noctuary"'),
+        ("noctuary/.codex-plugin/plugin.json", "./hooks/codex.json", "hooks/codex.json"),
+        ("noctuary/hooks/hooks.json", '"timeout": 10', '"timeout": "5"'),
+        ("noctuary/hooks/hooks.json", '"Stop"', '"Stopped"'),
+        ("noctuary/hooks/codex.json", '"timeout": 10', '"timeout": 0.5'),
+        ("noctuary/hooks/codex.json", '"timeout": 10', '"args": [], "timeout": 10'),
+        ("noctuary/hooks/hooks.json", "startup|", "begin|"),
+    ],
+)
+def test_the_checks_above_see_faults(path: str, old: str, new: str) -> None:
     good = plugin_files(PLUGGED)
-
-    def with_change(path: str, old: str, new: str) -> list[str]:
-        assert old in good[path]
-        return plugin_faults({**good, path: good[path].replace(old, new, 1)})
-
-    assert with_change(".agents/plugins/marketplace.json", "./noctuary", "./")
-    assert with_change(".claude-plugin/marketplace.json", '"noctuary-local"', '"My Market"')
-    assert with_change("noctuary/.claude-plugin/plugin.json", '"noctuary"', '"Noctuary"')
-    assert with_change(
-        "noctuary/.codex-plugin/plugin.json", "./hooks/codex.json", "hooks/codex.json"
-    )
-    assert with_change("noctuary/hooks/hooks.json", '"timeout": 10', '"timeout": "5"')
-    assert with_change("noctuary/hooks/hooks.json", '"Stop"', '"Stopped"')
-    assert with_change("noctuary/hooks/codex.json", '"timeout": 10', '"timeout": 0.5')
-    assert with_change("noctuary/hooks/codex.json", '"timeout": 10', '"args": [], "timeout": 10')
-    assert with_change("noctuary/hooks/hooks.json", "startup|", "begin|")
+    assert old in good[path]
+    assert plugin_faults({**good, path: good[path].replace(old, new, 1)})
 
 
 RUNS = (sys.executable, "-m", "noctuary")
@@ -690,13 +600,10 @@ def settings(tmp_path: Path) -> SettingsPlace:
     return SettingsPlace("claude", "user", tmp_path / "settings.json")
 
 
-def test_nothing_there_is_absent(settings: SettingsPlace) -> None:
+def test_installed_and_taken_out(settings: SettingsPlace, tmp_path: Path) -> None:
     assert look_at_place(settings).state == ABSENT
     settings.path.write_text('{"hooks": {"Stop": [{"hooks": []}]}}')
     assert look_at_place(settings).state == ABSENT
-
-
-def test_installed_and_taken_out(settings: SettingsPlace, tmp_path: Path) -> None:
     install_hooks(settings, RUNS, home=tmp_path, store="/s")
     found = look_at_place(settings)
     assert (found.state, found.store, found.message) == (INSTALLED, "/s", "")
@@ -706,60 +613,47 @@ def test_installed_and_taken_out(settings: SettingsPlace, tmp_path: Path) -> Non
 
 
 def test_a_program_that_is_gone_is_broken(settings: SettingsPlace, tmp_path: Path) -> None:
-    install_hooks(settings, (str(tmp_path / "noctuary"),), home=tmp_path)
+    program = tmp_path / "noctuary"
+    install_hooks(settings, (str(program),), home=tmp_path)
     found = look_at_place(settings)
     assert found.state == BROKEN
     assert "hooks install --agent claude --user" in found.message
-    (tmp_path / "noctuary").write_text("#!/bin/sh\n")
+    program.write_text("#!/bin/sh\n")
     assert look_at_place(settings).state == BROKEN  # not executable
-    (tmp_path / "noctuary").chmod(0o755)
+    program.chmod(0o755)
     assert look_at_place(settings).state == INSTALLED
 
 
-@pytest.mark.parametrize(("old", "new"), [('"timeout": 10', '"timeout": 7'), ("startup|", "")])
-def test_other_entries_are_outdated(
-    settings: SettingsPlace, tmp_path: Path, old: str, new: str
+def test_others_are_outdated_disabled_or_unreadable(
+    settings: SettingsPlace, tmp_path: Path
 ) -> None:
     install_hooks(settings, RUNS, home=tmp_path)
-    settings.path.write_text(settings.path.read_text().replace(old, new, 1))
-    assert look_at_place(settings).state == OUTDATED
-
-
-def test_an_event_without_an_entry_is_outdated(settings: SettingsPlace, tmp_path: Path) -> None:
-    install_hooks(settings, RUNS, home=tmp_path)
-    value = json.loads(settings.path.read_bytes())
-    del value["hooks"]["PreCompact"]
-    settings.path.write_text(json.dumps(value))
-    assert look_at_place(settings).state == OUTDATED
-
-
-def test_disabled_and_unreadable(settings: SettingsPlace, tmp_path: Path) -> None:
-    install_hooks(settings, RUNS, home=tmp_path)
-    value = json.loads(settings.path.read_bytes())
-    settings.path.write_text(json.dumps({**value, "disableAllHooks": True}))
-    assert look_at_place(settings).state == DISABLED
-    settings.path.write_text("{")
-    found = look_at_place(settings)
-    assert found.state == UNREADABLE
+    text = settings.path.read_text()
+    value = json.loads(text)
+    fewer = {event: group for event, group in value["hooks"].items() if event != "PreCompact"}
+    for changed, state in (
+        (text.replace('"timeout": 10', '"timeout": 7', 1), OUTDATED),
+        (text.replace("startup|", "", 1), OUTDATED),
+        (json.dumps({**value, "hooks": fewer}), OUTDATED),
+        (json.dumps({**value, "disableAllHooks": True}), DISABLED),
+        ("{", UNREADABLE),
+    ):
+        settings.path.write_text(changed)
+        found = look_at_place(settings)
+        assert found.state == state
     assert "not valid JSON" in found.message
 
 
-def test_every_place_is_looked_at_and_other_projects_by_their_receipts(
+def test_every_place_is_looked_at_and_projects_by_their_receipts(
     home: Path, tmp_path: Path
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     install_hooks(find_place("codex", "project", there), RUNS, home=home)
-    states = look_at_places(home, here)
-    assert [(s.agent, s.scope, s.state) for s in states] == [
-        ("claude", "user", ABSENT),
-        ("claude", "project", ABSENT),
-        ("codex", "user", ABSENT),
-        ("codex", "project", ABSENT),
-        ("codex", "project", INSTALLED),
-    ]
-    assert [s.path for s in look_at_places(home, there)].count(
-        str(there / ".codex/hooks.json")
-    ) == 1
+    own = [(agent, scope, ABSENT) for agent in AGENTS for scope in ("user", "project")]
+    states = [(s.agent, s.scope, s.state) for s in look_at_places(home, here)]
+    assert states == [*own, ("codex", "project", INSTALLED)]
+    paths = [s.path for s in look_at_places(home, there)]
+    assert paths.count(str(there / ".codex/hooks.json")) == 1
     receipts_path(home).write_text('{"version": 99}')
     assert len(look_at_places(home, here)) == 4
 
@@ -793,14 +687,9 @@ def test_a_switched_on_plugin_is_found(tmp_path: Path, home: Path) -> None:
         assert enabled_plugin(agent, tmp_path) is None
 
 
-@pytest.mark.parametrize("text", ["{", "plugins = 3", "[plugins]\nnoctuary = 3", "\xff"])
-def test_damaged_files_hold_no_plugin(tmp_path: Path, home: Path, text: str) -> None:
-    for name in ("claude/settings.json", "codex/config.toml"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text(text, encoding="latin-1")
-    assert enabled_plugin("claude", tmp_path) is None
-    assert enabled_plugin("codex", tmp_path) is None
-
-
-def test_this_noctuary_can_be_started() -> None:
-    assert Path(find_program()[0]).exists()
+def test_damaged_files_hold_no_plugin(tmp_path: Path, home: Path) -> None:
+    for agent, name in (("claude", "settings.json"), ("codex", "config.toml")):
+        (tmp_path / agent).mkdir()
+        for text in ("{", "plugins = 3", "[plugins]\nnoctuary = 3", "\xff"):
+            (tmp_path / agent / name).write_text(text, encoding="latin-1")
+            assert enabled_plugin(agent, tmp_path) is None

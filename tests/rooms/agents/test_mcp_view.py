@@ -50,21 +50,14 @@ def test_a_recall_is_the_recall_of_noctuary(owned_store: Store) -> None:
         mine, _ = recall_in_view(view, query, 5, wing="zanawing")
         theirs = recall(query, 5, user="ana", wing="zanawing", store=owned_store.root)
         assert mine.memories, query
-        assert [(m.id, m.score) for m in mine.memories] == [
-            (m.id, round(m.final_score, 6)) for m in theirs.memories
-        ]
-        assert [m.content for m in mine.memories] == [m.content for m in theirs.memories]
-        assert mine.snapshot_id == theirs.snapshot_id
-        assert mine.explanation is None
+        expected = [(m.id, round(m.final_score, 6), m.content) for m in theirs.memories]
+        assert [(m.id, m.score, m.content) for m in mine.memories] == expected
+        assert (mine.snapshot_id, mine.explanation) == (theirs.snapshot_id, None)
         assert all(m.steps is None and m.legs is None for m in mine.memories)
-
-
-def test_an_explained_recall_says_what_every_step_made(owned_store: Store) -> None:
-    view = View(owned_store.root, user="ana")
-    answer, _ = recall_in_view(view, "spare key", 3, explain=True)
-    assert answer.explanation is not None
-    assert set(answer.explanation) == {"profile_used", "pipeline", "phase_timing_ms"}
-    for found in answer.memories:
+    explained, _ = recall_in_view(view, "spare key", 3, explain=True)
+    assert explained.explanation is not None
+    assert set(explained.explanation) == {"profile_used", "pipeline", "phase_timing_ms"}
+    for found in explained.memories:
         assert found.steps
         assert found.legs
         assert sum(s.delta for s in found.steps) == pytest.approx(found.score, abs=1e-5)
@@ -81,30 +74,22 @@ def test_filters_of_a_recall_are_filters(owned_store: Store) -> None:
     assert found(as_of="2026-01-03", wing="zanawing") == {101}
     assert found(as_of="2026-01-03T00:00:00Z", wing="zanawing") == {101}
     assert found(as_of="2026-01-02T23:59:59+00:00", wing="zanawing") == set()
-
-
-@pytest.mark.parametrize("as_of", ["soon", "", "2026-13-01", "1767398400"])
-def test_a_moment_that_is_none_is_refused_in_words(owned_store: Store, as_of: str) -> None:
-    with pytest.raises(AskedWronglyError, match="not an ISO-8601 date"):
-        recall_in_view(View(owned_store.root), "key", as_of=as_of)
+    for as_of in ("soon", "", "2026-13-01", "1767398400"):
+        with pytest.raises(AskedWronglyError, match="not an ISO-8601 date"):
+            found(as_of=as_of)
 
 
 def test_an_unknown_facet_is_a_warning_with_near_ones_that_may_be_seen(owned_store: Store) -> None:
+    def said(view: View, **how: Any) -> dict[str, str]:
+        return {w.code: w.message for w in recall_in_view(view, "key", **how)[0].warnings}
+
     view = View(owned_store.root, user="ana")
-    answer, _ = recall_in_view(view, "key", wing="zanawin")
-    assert [(w.code, w.message) for w in answer.warnings] == [
-        ("unknown_wing", "no memory here has wing 'zanawin'; near: zanawing, zanywing")
-    ]
-    of_ben, _ = recall_in_view(view, "key", wing="zbenwing")
-    assert [w.code for w in of_ben.warnings] == ["unknown_wing"], "as if it were not there"
-    known, _ = recall_in_view(view, "key", wing="zanywing")
-    assert known.warnings == []
-
-
-def test_a_server_without_a_user_says_how_to_name_one(owned_store: Store) -> None:
-    answer, _ = recall_in_view(View(owned_store.root), "key")
-    (said,) = [w.message for w in answer.warnings if w.code == "user_required"]
-    assert "noctuary mcp --user NAME" in said
+    assert said(view, wing="zanawin") == {
+        "unknown_wing": "no memory here has wing 'zanawin'; near: zanawing, zanywing"
+    }
+    assert list(said(view, wing="zbenwing")) == ["unknown_wing"], "as if it were not there"
+    assert said(view, wing="zanywing") == {}
+    assert "noctuary mcp --user NAME" in said(View(owned_store.root))["user_required"]
 
 
 def test_long_contents_are_cut_in_a_recall_and_whole_in_get(home: Path) -> None:
@@ -142,15 +127,15 @@ def test_get_returns_every_memory_with_what_it_is(owned_store: Store) -> None:
         assert read_item(seen, "109").summarized_by is None, "the last turns are kept as they are"
 
 
-@pytest.mark.parametrize("item", ["", "999", "0101", "101 ", "nope", "a\0b", "\udcff", "x" * 9999])
-def test_an_unknown_id_is_a_sentence(owned_store: Store, item: str) -> None:
+def test_an_unknown_id_is_a_sentence(owned_store: Store) -> None:
     with View(owned_store.root, user="ana").open() as seen:
-        with pytest.raises(UnknownItemError, match="there is no memory"):
-            read_item(seen, item)
-        with pytest.raises(UnknownItemError, match="there is no memory"):
-            relate(seen, item, None, 5)
-        with pytest.raises(UnknownItemError, match=r"no summary or|not text"):
-            read_cluster(seen, item)
+        for item in ("", "999", "0101", "101 ", "nope", "a\0b", "\udcff", "x" * 9999):
+            with pytest.raises(UnknownItemError, match="there is no memory"):
+                read_item(seen, item)
+            with pytest.raises(UnknownItemError, match="there is no memory"):
+                relate(seen, item, None, 5)
+            with pytest.raises(UnknownItemError, match=r"no summary or|not text"):
+                read_cluster(seen, item)
 
 
 def test_an_archived_memory_says_what_stands_for_it(owned_store: Store) -> None:
@@ -167,13 +152,15 @@ def test_a_cluster_is_its_summary_and_all_its_turns(owned_store: Store) -> None:
         found = read_cluster(seen, summary_id)
         same = expand(summary_id, user="ana", store=str(owned_store.root))
         assert (found.summary, found.id) == (same.text, summary_id)
-        assert [(m.id, m.content) for m in found.memories] == [
-            (s.id, s.content) for s in same.sources
-        ]
+        told = [(m.id, m.content) for m in found.memories]
+        assert told == [(s.id, s.content) for s in same.sources]
         assert found.session_id == "zanasession"
         assert read_cluster(seen, found.cluster_id) == found, "by the cluster's own id as well"
         with pytest.raises(UnknownItemError):
             read_cluster(seen, "101")
+        answer = relate(seen, summary_id, None, 50)
+        assert ids(answer.memories) == [104, 105, 106, 107]
+        assert {m.relation for m in answer.memories} == {"summarizes"}
 
 
 def naive_neighbours(seen: Seen, position: int) -> set[int]:
@@ -189,9 +176,7 @@ def naive_neighbours(seen: Seen, position: int) -> set[int]:
 
 
 @pytest.mark.parametrize("user", [None, "ana"])
-def test_what_is_related_to_a_memory_is_every_step_from_or_to_it(
-    owned_store: Store, user: str | None
-) -> None:
+def test_related_is_every_step_from_or_to_a_memory(owned_store: Store, user: str | None) -> None:
     with View(owned_store.root, user=user).open() as seen:
         reader = seen.recaller.reader
         for position in np.flatnonzero(seen.allowed).tolist():
@@ -223,20 +208,18 @@ def test_related_says_how_and_over_what(owned_store: Store) -> None:
 
 def test_lists_are_cut_and_totals_are_not(owned_store: Store) -> None:
     with View(owned_store.root, user="ana").open() as seen:
-        for about in ({"item_id": "102", "concept": None}, {"item_id": None, "concept": "atlas"}):
-            whole, cut = relate(seen, **about, limit=50), relate(seen, **about, limit=1)
+        for about in (("102", None), (None, "atlas")):
+            whole, cut = relate(seen, *about, limit=50), relate(seen, *about, limit=1)
             assert cut.totals == whole.totals
             assert cut.memories == whole.memories[:1]
             assert cut.concepts == whole.concepts[:1]
             assert whole.totals["memories"] > 1
-
-
-def test_a_summary_leads_to_what_it_stands_for(owned_store: Store) -> None:
-    with View(owned_store.root, user="ana").open() as seen:
-        summary_id = read_item(seen, "105").summarized_by
-        answer = relate(seen, summary_id, None, 50)
-        assert ids(answer.memories) == [104, 105, 106, 107]
-        assert {m.relation for m in answer.memories} == {"summarizes"}
+        for about in ((None, None), ("101", "atlas")):
+            with pytest.raises(AskedWronglyError, match="either"):
+                relate(seen, *about, 5)
+        sent = plain(read_item(seen, "119"))
+        assert None not in sent.values(), "nothing empty is sent"
+        assert {"truncated", "sources", "user", "superseded_by"}.isdisjoint(sent)
 
 
 def test_a_concept_is_found_by_any_of_its_spellings(owned_store: Store) -> None:
@@ -250,22 +233,6 @@ def test_a_concept_is_found_by_any_of_its_spellings(owned_store: Store) -> None:
             relate(seen, None, "atlsa", 5)
         with pytest.raises(UnknownItemError, match="no concept here"):
             relate(seen, None, "\udcff", 5)
-
-
-@pytest.mark.parametrize("about", [(None, None), ("101", "atlas")])
-def test_one_of_the_two_has_to_be_asked_about(
-    owned_store: Store, about: tuple[str | None, str | None]
-) -> None:
-    with View(owned_store.root).open() as seen, pytest.raises(AskedWronglyError, match="either"):
-        relate(seen, *about, 5)
-
-
-def test_nothing_empty_is_sent(plain_store: Store) -> None:
-    with View(plain_store.root).open() as seen:
-        sent = plain(read_item(seen, "101"))
-        assert None not in sent.values()
-        assert {"truncated", "sources", "user", "superseded_by"}.isdisjoint(sent)
-        assert len(household()) == seen.recaller.reader.count
 
 
 def test_a_summary_of_which_one_turn_is_hidden_does_not_exist(owned_store: Store) -> None:
@@ -297,20 +264,18 @@ def test_a_step_that_has_ended_joins_nothing(owned_store: Store) -> None:
         assert {joined.position for joined in joined_with(later, position)} == before - {gone}
 
 
-def test_the_first_store_that_is_found_stays_the_store(home: Path, plain_store: Store) -> None:
+def test_the_first_store_that_is_found_stays_the_store_and_a_guess_is_said(
+    home: Path, plain_store: Store
+) -> None:
     view = View()
     assert view.store() == plain_store.root
     other = new_store(home / "newer")
     other.publish(household())
-    assert View().store() == other.root, "which published last"
+    guessed = View()
+    assert guessed.store() == other.root, "which published last"
     assert view.store() == plain_store.root
-
-
-def test_a_guess_is_said_with_every_answer(home: Path, plain_store: Store) -> None:
-    new_store(home / "newer").publish(household())
-    view = View()
-    assert [w.code for w in read_state(view).warnings] == ["store_guessed"]
-    answer, _ = recall_in_view(view, "key")
+    assert [w.code for w in read_state(guessed).warnings] == ["store_guessed"]
+    answer, _ = recall_in_view(guessed, "key")
     assert [w.code for w in answer.warnings if w.code == "store_guessed"] == ["store_guessed"]
     assert [w.code for w in read_state(View("newer")).warnings] == []
 
@@ -328,9 +293,7 @@ def test_a_store_that_comes_later_is_found_then(home: Path) -> None:
     assert answer.memories
 
 
-def test_a_new_snapshot_is_answered_from_and_the_old_one_s_files_are_closed(
-    plain_store: Store,
-) -> None:
+def test_a_new_snapshot_answers_and_the_old_one_s_files_are_closed(plain_store: Store) -> None:
     view = View(plain_store.root)
     with view.open() as seen:
         first = seen.recaller.snapshot_id
@@ -349,17 +312,15 @@ def test_a_new_snapshot_is_answered_from_and_the_old_one_s_files_are_closed(
 
 
 def test_what_was_opened_stays_what_it_is_while_another_is_published(plain_store: Store) -> None:
-    view = View(plain_store.root)
-    with view.open() as seen:
+    with View(plain_store.root).open() as seen:
         plain_store.publish(renumber([memory("A new key.")]))
         position = seen.find("101")
         assert "spare key" in seen.recaller.reader.describe([position])[position]["content"]
 
 
 def test_damage_is_said_as_what_it_is(plain_store: Store) -> None:
-    view = View(plain_store.root)
     said = r"KeyError in .*: run `noctuary doctor`"
-    with pytest.raises(SnapshotCorruptError, match=said), view.open():
+    with pytest.raises(SnapshotCorruptError, match=said), View(plain_store.root).open():
         raise KeyError("somewhere inside")
 
 
@@ -374,20 +335,12 @@ def test_an_unreadable_snapshot_is_a_warning_or_a_sentence(plain_store: Store) -
     assert [w.code for w in answer.warnings] == ["no_snapshot"]
 
 
-@pytest.mark.parametrize(
-    ("own", "asked", "result"),
-    [(None, None, None), (None, "home", "home"), ("home", None, "home"), ("home", "home", "home")],
-)
-def test_a_call_may_narrow_and_never_widen(
-    own: str | None, asked: str | None, result: str | None
-) -> None:
-    assert View(wing=own).narrowed_to(asked) == result
-
-
-@pytest.mark.parametrize("asked", ["work", "", "Home"])
-def test_another_wing_is_outside(asked: str) -> None:
-    with pytest.raises(AskedWronglyError, match="leave wing out"):
-        View(wing="home").narrowed_to(asked)
+def test_a_call_may_narrow_and_never_widen() -> None:
+    assert [View().narrowed_to(asked) for asked in (None, "home")] == [None, "home"]
+    assert [View(wing="home").narrowed_to(asked) for asked in (None, "home")] == ["home"] * 2
+    for asked in ("work", "", "Home"):
+        with pytest.raises(AskedWronglyError, match="leave wing out"):
+            View(wing="home").narrowed_to(asked)
 
 
 def test_state_names_the_night_and_the_encoder(dense_store: Store) -> None:

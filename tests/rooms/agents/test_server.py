@@ -6,6 +6,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +65,13 @@ def refused(answer: Any) -> str:
 
 
 def test_socket_and_directory_are_the_owner_s_alone(tmp_path: Path, start: StartServer) -> None:
+    directory = find_place(tmp_path).directory
+    directory.mkdir()
+    directory.chmod(0o777)  # a lax directory of one's own is closed
     place = start(tmp_path, echo).place
     assert stat.S_IMODE(place.directory.stat().st_mode) == 0o700
     assert stat.S_IMODE(place.socket.stat().st_mode) == 0o600
     assert stat.S_ISSOCK(place.socket.stat().st_mode)
-
-
-def test_a_lax_directory_of_one_s_own_is_closed(tmp_path: Path, start: StartServer) -> None:
-    directory = find_place(tmp_path).directory
-    directory.mkdir()
-    directory.chmod(0o777)
-    start(tmp_path, echo)
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
@@ -111,34 +107,24 @@ def test_the_socket_of_a_dead_server_is_replaced(tmp_path: Path, start: StartSer
     assert ask_echo(tmp_path, "x") == {"echo": "x"}
 
 
-@pytest.mark.parametrize(
-    ("sent", "code"),
-    [
-        (b"", "half"),
-        (b'{"noctuary": 1, "op": "recall"', "half"),
-        (b"\n", "malformed"),
-        (b"GET / HTTP/1.1\r\n\r\n", "malformed"),
-        (b"\x00\xff\n", "malformed"),
-        (b"[" * 50_000 + b"\n", "malformed"),
-        (b'{"noctuary": 7, "op": "recall"}\n', "protocol"),
-        (b'{"noctuary": 1}\n', "malformed"),
-        (b'{"noctuary": 1, "op": ["recall"]}\n', "malformed"),
-        (b'"' + b"x" * MAX_REQUEST_BYTES + b'"\n', "too_large"),
-    ],
-)
-def test_a_bad_request_is_answered_with_an_error_and_harms_nobody(
-    tmp_path: Path, start: StartServer, sent: bytes, code: str
-) -> None:
-    start(tmp_path, echo)
-    error = send_raw(tmp_path, sent)["error"]
-    assert error["code"] == code
-    assert error["message"]
-    assert ask_echo(tmp_path, "next") == {"echo": "next"}
+BAD_REQUESTS = [
+    (b"", "half"), (b'{"noctuary": 1, "op": "recall"', "half"), (b"\n", "malformed"),
+    (b"GET / HTTP/1.1\r\n\r\n", "malformed"), (b"\x00\xff\n", "malformed"),
+    (b"[" * 50_000 + b"\n", "malformed"), (b'{"noctuary": 7, "op": "recall"}\n', "protocol"),
+    (b'{"noctuary": 1}\n', "malformed"), (b'{"noctuary": 1, "op": ["recall"]}\n', "malformed"),
+    (b'"' + b"x" * MAX_REQUEST_BYTES + b'"\n', "too_large"),
+]  # fmt: skip
 
 
-def test_a_client_that_sends_nothing_is_let_go(tmp_path: Path, start: StartServer) -> None:
+def test_a_bad_request_is_an_error_and_harms_nobody(tmp_path: Path, start: StartServer) -> None:
     start(tmp_path, echo)
-    assert send_raw(tmp_path, b'{"noctuary"', close=False)["error"]["code"] == "timeout"
+    for sent, code in BAD_REQUESTS:
+        error = send_raw(tmp_path, sent)["error"]
+        assert error["code"] == code
+        assert error["message"]
+        assert ask_echo(tmp_path, "next") == {"echo": "next"}
+    silent = send_raw(tmp_path, b'{"noctuary"', close=False)
+    assert silent["error"]["code"] == "timeout", "a client that sends nothing is let go"
 
 
 def test_clients_that_leave_early_harm_nobody(tmp_path: Path, start: StartServer) -> None:
@@ -153,9 +139,7 @@ def test_clients_that_leave_early_harm_nobody(tmp_path: Path, start: StartServer
     assert isinstance(ping(tmp_path, wait_s=10), dict)
 
 
-def test_a_defect_in_a_request_is_an_error_without_its_text(
-    tmp_path: Path, start: StartServer
-) -> None:
+def test_a_defect_is_an_error_without_its_text(tmp_path: Path, start: StartServer) -> None:
     def defect(_: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         raise RuntimeError(request["query"])
 
@@ -176,19 +160,11 @@ def test_clients_beyond_the_bound_are_refused_and_the_others_answered(
         return {"echo": request["query"]}
 
     start(tmp_path, slow, clients=2)
-    answers: list[Any] = []
-
-    def ask_and_keep(text: str) -> None:
-        answers.append(ask_echo(tmp_path, text))
-
-    threads = [threading.Thread(target=ask_and_keep, args=(str(n),)) for n in range(2)]
-    for thread in threads:
-        thread.start()
-    assert refused(_ask_until_busy(tmp_path)) == "busy"
-    gate.set()
-    for thread in threads:
-        thread.join()
-    assert sorted(a["echo"] for a in answers) == ["0", "1"]
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(ask_echo, tmp_path, text) for text in ("0", "1")]
+        assert refused(_ask_until_busy(tmp_path)) == "busy"
+        gate.set()
+    assert [answer.result()["echo"] for answer in answers] == ["0", "1"]
     assert ask_echo(tmp_path, "after") == {"echo": "after"}
 
 
@@ -200,9 +176,7 @@ def _ask_until_busy(store: Path) -> Any:
     return answer
 
 
-def test_stopping_finishes_what_runs_and_removes_the_socket(
-    tmp_path: Path, start: StartServer
-) -> None:
+def test_stopping_finishes_what_runs(tmp_path: Path, start: StartServer) -> None:
     entered, gate = threading.Event(), threading.Event()
 
     def slow(*_: Any) -> dict[str, Any]:
@@ -211,52 +185,49 @@ def test_stopping_finishes_what_runs_and_removes_the_socket(
         return {"done": True}
 
     server = start(tmp_path, slow)
-    answers: list[Any] = []
-    thread = threading.Thread(target=lambda: answers.append(ask_echo(tmp_path, "x")))
-    thread.start()
-    assert entered.wait(10)
-    server.stop()
-    while server.place.socket.exists():
-        time.sleep(0.01)
-    assert refused(ask_echo(tmp_path, "too late")) == "absent"
-    gate.set()
-    thread.join()
-    assert answers == [{"done": True}]
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(ask_echo, tmp_path, "x")
+        assert entered.wait(10)
+        server.stop()
+        while server.place.socket.exists():
+            time.sleep(0.01)
+        assert refused(ask_echo(tmp_path, "too late")) == "absent"
+        gate.set()
+    assert answer.result() == {"done": True}
 
 
 def test_nobody_asking_ends_it_and_requests_keep_it(tmp_path: Path) -> None:
     server = Server(tmp_path, echo, idle_s=0.6)
-    ends: list[str] = []
-    thread = threading.Thread(target=lambda: ends.append(server.run()))
-    thread.start()
-    for _ in range(12):
-        time.sleep(0.1)
-        ping(tmp_path)
-    assert not ends
-    thread.join(10)
-    assert ends == ["idle"]
+    with ThreadPoolExecutor(1) as pool:
+        end = pool.submit(server.run)
+        for _ in range(12):
+            time.sleep(0.1)
+            ping(tmp_path)
+        assert not end.done()
+        assert end.result(10) == "idle"
     assert not server.place.socket.exists()
 
 
 def test_a_server_whose_socket_was_removed_makes_room(tmp_path: Path) -> None:
-    ready, ends = threading.Event(), list[str]()
-    server = Server(tmp_path, echo)
-    thread = threading.Thread(target=lambda: ends.append(server.run(ready.set)))
-    thread.start()
-    assert ready.wait(10)
-    server.place.socket.unlink()
-    thread.join(10)
-    assert ends == ["socket_gone"]
+    ready, server = threading.Event(), Server(tmp_path, echo)
+    with ThreadPoolExecutor(1) as pool:
+        end = pool.submit(server.run, ready.set)
+        assert ready.wait(10)
+        server.place.socket.unlink()
+        assert end.result(10) == "socket_gone"
 
 
-def test_a_ping_says_who_answers_and_counts_recalls_only(
-    tmp_path: Path, start: StartServer
-) -> None:
+def pinged(store: Path) -> dict[str, Any]:
+    found = ping(store)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_ping_says_who_answers_and_counts_recalls(tmp_path: Path, start: StartServer) -> None:
     start(tmp_path, echo)
     ask_echo(tmp_path, "x")
     ping(tmp_path)
-    found = ping(tmp_path)
-    assert isinstance(found, dict)
+    found = pinged(tmp_path)
     assert (found["pid"], found["store"], found["answered"]) == (os.getpid(), str(tmp_path), 1)
 
 
@@ -264,30 +235,21 @@ def test_a_ping_tells_why_queries_are_encoded_without_the_runtime(
     dense_store: Store, start: StartServer
 ) -> None:
     start(dense_store.root, describe=describe_encoder)
-    found = ping(dense_store.root)
-    assert isinstance(found, dict)
-    assert "fewer than" in found["lean_reason"]
+    assert "fewer than" in pinged(dense_store.root)["lean_reason"]
     warm_up(dense_store.root)
-    found = ping(dense_store.root)
-    assert isinstance(found, dict)
-    assert ".onnx" in found["lean_reason"]
+    assert ".onnx" in pinged(dense_store.root)["lean_reason"]
 
 
 def test_a_ping_of_a_store_without_vectors_or_snapshot_is_answered(
     plain_store: Store, tmp_path: Path, start: StartServer
 ) -> None:
     start(plain_store.root, describe=describe_encoder)
-    found = ping(plain_store.root)
-    assert isinstance(found, dict)
-    assert "without vectors" in found["lean_reason"]
+    assert "without vectors" in pinged(plain_store.root)["lean_reason"]
     start(tmp_path, describe=describe_encoder)
-    found = ping(tmp_path)
-    assert isinstance(found, dict)
-    assert found["lean_reason"]
+    assert pinged(tmp_path)["lean_reason"]
 
 
-SUN_PATH_BYTES = 104
-"""The shorter of Linux's 108 and macOS's 104, the closing NUL included."""
+SUN_PATH_BYTES = 104  # the shorter of Linux's 108 and macOS's 104, the closing NUL included
 
 
 def test_two_spellings_of_a_store_have_one_place_and_two_stores_have_two(tmp_path: Path) -> None:
@@ -317,33 +279,21 @@ def test_the_socket_s_path_always_fits(runtime: str, temporary: str, store: str)
     assert len(os.fsencode(find_place(f"/{store}", environ).socket)) < SUN_PATH_BYTES
 
 
-def test_a_private_directory_of_one_s_own_has_no_fault(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir(mode=0o700)
-    assert directory_fault(tmp_path / "mine") is None
-
-
-@pytest.mark.parametrize("mode", [0o770, 0o707, 0o755, 0o701])
-def test_a_directory_that_others_can_enter_is_refused(tmp_path: Path, mode: int) -> None:
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(mode)
-    assert f"{mode:04o}" in str(directory_fault(tmp_path / "open"))
-
-
-def test_a_link_or_a_file_is_no_directory(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir(mode=0o700)
-    (tmp_path / "link").symlink_to(tmp_path / "mine")
-    (tmp_path / "file").touch()
-    assert "not a directory" in str(directory_fault(tmp_path / "link"))
-    assert "not a directory" in str(directory_fault(tmp_path / "file"))
+def test_only_a_private_directory_of_one_s_own_has_no_fault(tmp_path: Path) -> None:
+    mine, link, file = tmp_path / "mine", tmp_path / "link", tmp_path / "file"
+    mine.mkdir(mode=0o700)
+    assert directory_fault(mine) is None
+    link.symlink_to(mine)
+    file.touch()
+    for other in (link, file):
+        assert "not a directory" in str(directory_fault(other))
     with pytest.raises(FileNotFoundError):
         directory_fault(tmp_path / "nothing")
-
-
-def test_somebody_else_s_directory_is_refused(tmp_path: Path) -> None:
-    foreign = tmp_path / "foreign"
-    foreign.mkdir(mode=0o700)
+    for mode in (0o770, 0o707, 0o755, 0o701):
+        mine.chmod(mode)
+        assert f"{mode:04o}" in str(directory_fault(mine))
+    mine.chmod(0o700)
+    foreign = mine if os.geteuid() == 0 else Path("/")
     if os.geteuid() == 0:
         os.chown(foreign, 65534, 65534)
-    else:
-        foreign = Path("/")
     assert "belongs to user" in str(directory_fault(foreign))

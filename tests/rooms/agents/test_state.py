@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import fcntl
 import json
 import multiprocessing
@@ -40,30 +41,19 @@ KEY = memory(17, "The spare key hangs in the pantry.", 0.9)
 DOG = memory("d3", "The dog is called Pixel.", 0.4)
 
 
-def test_a_session_is_read_back(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("open_umask")
+def test_a_session_is_read_back_is_its_owners_alone_and_holds_no_text(tmp_path: Path) -> None:
     state = SessionState().with_injected([KEY, DOG]).compacted().with_injected([DOG])
-    path = session_file(tmp_path / "sessions", "claude", "s")
+    path = session_file(tmp_path / "home" / "sessions", "claude", "secret-session")
     assert write_session(path, state)
     assert read_session(path) == state
     assert [i.memory_id for i in state.injected] == ["17", "d3"]
     assert [i.in_context for i in state.injected] == [False, True]
     assert state.compactions == 1
-
-
-@pytest.mark.usefixtures("open_umask")
-def test_a_session_is_its_owners_alone(tmp_path: Path) -> None:
-    path = session_file(tmp_path / "home" / "sessions", "claude", "s")
-    assert write_session(path, SessionState())
     assert [p.stat().st_mode & 0o777 for p in path.parents[:2]] == [0o700, 0o700]
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_no_text_and_no_session_is_in_the_files(tmp_path: Path) -> None:
-    path = session_file(tmp_path, "claude", "secret-session")
-    write_session(path, SessionState().with_injected([KEY, DOG]))
     stored = path.name + path.read_text()
-    for word in ("pantry", "Pixel", "spare", "secret"):
-        assert word not in stored
+    assert not [word for word in ("pantry", "Pixel", "spare", "secret") if word in stored]
 
 
 def test_two_sessions_and_two_agents_have_files_of_their_own(tmp_path: Path) -> None:
@@ -80,11 +70,11 @@ def test_what_is_injected_again_counts_once_with_its_best_score() -> None:
     state = SessionState().with_injected([KEY]).with_injected([DOG, {**KEY, "final_score": 0.2}])
     assert [(i.memory_id, i.score) for i in state.injected] == [("d3", 0.4), ("17", 0.9)]
     assert [i.memory_id for i in state.best_first()] == ["17", "d3"]
-
-
-def test_of_equal_scores_the_later_one_comes_first() -> None:
-    state = SessionState().with_injected([memory(i, f"m{i}", 0.5) for i in range(4)])
-    assert [i.memory_id for i in state.best_first()] == ["3", "2", "1", "0"]
+    equal = SessionState().with_injected([memory(i, f"m{i}", 0.5) for i in range(4)])
+    assert [i.memory_id for i in equal.best_first()] == ["3", "2", "1", "0"], "the later first"
+    for score in (None, "0.5", float("nan"), float("inf")):
+        (found,) = SessionState().with_injected([{**KEY, "final_score": score}]).injected
+        assert found.score == 0.0
 
 
 def test_an_edited_memory_is_another_one() -> None:
@@ -103,23 +93,12 @@ def test_the_oldest_are_forgotten_first() -> None:
     assert state.injected[0].memory_id == "30"
 
 
-@pytest.mark.parametrize("score", [None, "0.5", float("nan"), float("inf")])
-def test_a_score_that_is_none_counts_as_nothing(score: Any) -> None:
-    (found,) = SessionState().with_injected([{**KEY, "final_score": score}]).injected
-    assert found.score == 0.0
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "", "{", "[]", "null", '{"version": 1}', '{"version": 2, "injected": []}',
-        '{"version": 1, "injected": {}}', "[" * 50_000,
-    ],
-)  # fmt: skip
-def test_a_damaged_file_is_a_session_without_memories(tmp_path: Path, content: str) -> None:
+def test_a_damaged_file_is_a_session_without_memories(tmp_path: Path) -> None:
     path = tmp_path / "s.json"
-    path.write_text(content)
-    assert read_session(path) == SessionState()
+    for content in ("", "{", "[]", "null", '{"version": 1}', '{"version": 2, "injected": []}',
+                    '{"version": 1, "injected": {}}', "[" * 50_000):  # fmt: skip
+        path.write_text(content)
+        assert read_session(path) == SessionState()
 
 
 def test_damaged_rows_are_left_out(tmp_path: Path) -> None:
@@ -208,6 +187,8 @@ def test_the_user_is_told_once_per_outage_and_kind(path: Path) -> None:
     assert only(path).told == ("no_snapshot", "store_unreadable")
     note(path)
     assert only(path).told == ()
+    assert not note(path, "no_snapshot", may_tell=False), "an event without a message leaves it"
+    assert only(path).told == ()
     assert note(path, "no_snapshot"), "a new outage"
 
 
@@ -215,12 +196,6 @@ def test_a_busy_moment_is_not_told_and_a_lasting_one_is(path: Path) -> None:
     told = [note(path, "timeout") for _ in range(TOLD_AFTER_TIMEOUTS + 2)]
     assert told == [False] * (TOLD_AFTER_TIMEOUTS - 1) + [True, False, False]
     assert only(path).timeouts == TOLD_AFTER_TIMEOUTS + 2
-
-
-def test_an_event_without_a_message_leaves_telling_to_another(path: Path) -> None:
-    assert not note(path, "journal", may_tell=False)
-    assert only(path).told == ()
-    assert note(path, "journal")
 
 
 @pytest.mark.parametrize("how", ["locked", "unwritable", "missing directory"])
@@ -239,55 +214,44 @@ def test_who_cannot_write_tells_nobody_and_does_not_wait(tmp_path: Path, how: st
     assert not path.is_file()
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b"\xff", b'{"version": 2, "events": []}', b"[" * 100_000, b"1" * 1_000_001],
-)
-def test_a_damaged_file_is_a_fault_and_starts_anew(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    assert read_counters(path).fault is not None
-    note(path, "no_snapshot")
-    assert only(path).failures == 1
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("calls", -1), ("calls", True), ("failures", "1"), ("told", None), ("max_ms", "fast"),
-        ("histogram", [0]), ("histogram", ["a"] * 24), ("last_call_at_s", "now"),
-        ("outage_code", 3), ("outage_since_s", -1.0), ("max_ms", float("inf")),
-    ],
-)  # fmt: skip
-def test_a_damaged_row_starts_anew_and_the_others_stay(path: Path, field: str, value: Any) -> None:
-    note(path, event="Stop")
-    note(path)
-    stored = json.loads(path.read_text())
-    row = next(r for r in stored["events"] if r["event"] == "UserPromptSubmit")
-    row[field] = value
-    path.write_text(json.dumps({**stored, "events": [*stored["events"], 7]}))
-    assert [e.event for e in read_counters(path).events] == ["Stop"]
-    note(path)
-    assert {e.event: e.calls for e in read_counters(path).events} == {
-        "Stop": 1, "UserPromptSubmit": 1,
-    }  # fmt: skip
-
-
-def test_nothing_there_is_no_fault(path: Path) -> None:
-    assert read_counters(path) == Counters()
+def test_a_damaged_file_is_a_fault_and_starts_anew(path: Path) -> None:
+    assert read_counters(path) == Counters(), "nothing there is no fault"
     assert EventCounters("claude", "Stop").percentile_ms(0.95) is None
-
-
-def test_a_pipe_in_its_place_does_not_stop_a_prompt(path: Path) -> None:
+    for content in (b"", b"{", b"[]", b"\xff", b'{"version": 2, "events": []}', b"[" * 100_000,
+                    b"1" * 1_000_001):  # fmt: skip
+        path.write_bytes(content)
+        assert read_counters(path).fault is not None
+        note(path, "no_snapshot")
+        assert only(path).failures == 1
+    path.unlink()
     os.mkfifo(path)
     before = time.monotonic()
     assert read_counters(path).fault is not None
     assert time.monotonic() - before < 5, "nobody ever writes into it"
 
 
+def test_a_damaged_row_starts_anew_and_the_others_stay(path: Path) -> None:
+    damage: list[tuple[str, Any]] = [
+        ("calls", -1), ("calls", True), ("failures", "1"), ("told", None), ("max_ms", "fast"),
+        ("histogram", [0]), ("histogram", ["a"] * 24), ("last_call_at_s", "now"),
+        ("outage_code", 3), ("outage_since_s", -1.0), ("max_ms", float("inf")),
+    ]  # fmt: skip
+    note(path, event="Stop")
+    note(path)
+    whole = json.loads(path.read_text())
+    for field, value in damage:
+        stored = copy.deepcopy(whole)
+        row = next(r for r in stored["events"] if r["event"] == "UserPromptSubmit")
+        row[field] = value
+        path.write_text(json.dumps({**stored, "events": [*stored["events"], 7]}))
+        assert [e.event for e in read_counters(path).events] == ["Stop"]
+        note(path)
+        calls = {e.event: e.calls for e in read_counters(path).events}
+        assert calls == {"Stop": 1, "UserPromptSubmit": 1}
+
+
 @given(st.lists(st.floats(0, 10_000), min_size=1, max_size=60), st.sampled_from([0.5, 0.95, 1.0]))
-def test_a_percentile_is_an_upper_bound_and_no_looser_than_its_bucket(
-    times: list[float], share: float
-) -> None:
+def test_a_percentile_is_an_upper_bound_within_its_bucket(times: list[float], share: float) -> None:
     """Against the percentile of the times themselves."""
     from noctuary.agents.state import _with_time  # pyright: ignore[reportPrivateUsage]
 
@@ -335,28 +299,28 @@ def append_many(log: Path, agent: str, count: int) -> None:
 
 
 def test_entries_are_read_back_in_order(log: Path) -> None:
+    append_entry(log, ENTRY)
+    assert json.loads(log.read_text()) == {
+        "at_us": 1_790_000_000_000_000, "agent": "claude", "event": "PreCompact",
+        "session_id": "s", "transcript_path": "/t.jsonl", "offset_bytes": 42, "cwd": "/p",
+        "detail": "auto", "store": "",
+    }  # fmt: skip
     others = [ENTRY._replace(event="Stop", offset_bytes=None), ENTRY._replace(session_id='é\n"')]
-    for entry in (ENTRY, *others):
+    for entry in others:
         assert append_entry(log, entry) is None
     assert read_journal(log) == (ENTRY, *others)
     assert len(log.read_text().splitlines()) == 3
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_line_that_was_cut_off_takes_no_other_with_it(log: Path) -> None:
+def test_damaged_lines_are_left_out_and_take_no_other_with_them(log: Path) -> None:
+    assert read_journal(log.with_name("none")) == ()
     append_entry(log, ENTRY)
     whole = log.read_bytes()
-    log.write_bytes(whole + whole[:30])
+    lines = [b"{", b"[]", b"\xff\xfe", b'{"at_us": "x"}', b'{"at_us": 1, "agent": 3}', b"[" * 9_999]
+    log.write_bytes(b"\n".join([*lines, whole]) + whole[:30])  # the last line was cut off
     append_entry(log, ENTRY._replace(event="Stop"))
     assert [e.event for e in read_journal(log)] == ["PreCompact", "Stop"]
-
-
-def test_damaged_lines_are_left_out(log: Path) -> None:
-    append_entry(log, ENTRY)
-    lines = [b"{", b"[]", b"\xff\xfe", b'{"at_us": "x"}', b'{"at_us": 1, "agent": 3}', b"[" * 9_999]
-    log.write_bytes(b"\n".join([*lines, log.read_bytes()]))
-    assert read_journal(log) == (ENTRY,)
-    assert read_journal(log.with_name("none")) == ()
 
 
 def test_two_processes_write_whole_lines(log: Path) -> None:
@@ -371,9 +335,7 @@ def test_two_processes_write_whole_lines(log: Path) -> None:
         assert [e.at_us for e in found if e.agent == agent] == list(range(200))
 
 
-def test_a_full_journal_is_put_aside_and_still_read(
-    log: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_journal_is_put_aside(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "MAX_BYTES", 2_000)
     for i in range(40):
         append_entry(log, ENTRY._replace(at_us=i))
@@ -407,12 +369,3 @@ def test_transcripts_are_named_once_in_order_of_their_last_entry(log: Path) -> N
     append_entry(log, ENTRY._replace(transcript_path="/of another store", store="/t"))
     append_entry(log, ENTRY._replace(transcript_path="/of none"))
     assert transcripts_in(log, Path("/s")) == ("/b", "/a", "/c")
-
-
-def test_the_format(log: Path) -> None:
-    append_entry(log, ENTRY)
-    assert json.loads(log.read_text()) == {
-        "at_us": 1_790_000_000_000_000, "agent": "claude", "event": "PreCompact",
-        "session_id": "s", "transcript_path": "/t.jsonl", "offset_bytes": 42, "cwd": "/p",
-        "detail": "auto", "store": "",
-    }  # fmt: skip

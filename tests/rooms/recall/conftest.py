@@ -11,6 +11,8 @@ from tests.support.lean import write_encoder
 from tests.support.live import Cache, age, make_cache, publish_from
 from tests.support.store import Store, new_store
 
+PATIENT_MS = "20000"  # a look on a busy machine takes longer than a prompt would wait
+
 
 @pytest.fixture(scope="session")
 def _cache_template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cache, bytes]:
@@ -53,12 +55,18 @@ def _copied(template: Store, home: Path) -> Store:
 
 
 @pytest.fixture
-def served(cache: Cache, home: Path, _templates: dict[str, Store]) -> Store:
+def served(
+    cache: Cache, home: Path, _templates: dict[str, Store], monkeypatch: pytest.MonkeyPatch
+) -> Store:
     """The store's snapshot, which serves; without an encoder."""
+    monkeypatch.setenv("NOCTUARY_LIVE_DEADLINE_MS", PATIENT_MS)
     return _copied(_templates["words"], home)
 
 
 @pytest.fixture
-def served_dense(cache: Cache, home: Path, _templates: dict[str, Store]) -> Store:
+def served_dense(
+    cache: Cache, home: Path, _templates: dict[str, Store], monkeypatch: pytest.MonkeyPatch
+) -> Store:
     """The same with an encoder."""
+    monkeypatch.setenv("NOCTUARY_LIVE_DEADLINE_MS", PATIENT_MS)
     return _copied(_templates["dense"], home)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from noctuary.recall.answerability import (
     find_attribution,
     find_supports,
     read_features,
-    read_words,
     score_answer,
 )
 from noctuary.recall.candidates import Mask, Scope
@@ -45,10 +43,8 @@ from noctuary.recall.result import (
     Answerability,
     Calibration,
     Measure,
-    RecallResult,
 )
 from noctuary.snapshot.publish import publish_candidate, seal_candidate
-from noctuary.text.tokens import tokenize
 from tests.support.calibration import MEASURE, MEASURES
 from tests.support.store import Store, household, memory, new_store, renumber, turns
 
@@ -58,11 +54,7 @@ def both(**entry: Any) -> dict[str, Any]:
 
 
 HIGH = both(threshold=0.999)
-
-
 LOW = both(threshold=0.0)
-
-
 OF_BEFORE: dict[str, Any] = {"signals": {signal: {"threshold": 0.999} for signal in SIGNALS}}
 
 
@@ -97,9 +89,7 @@ def test_without_a_calibration_nothing_is_said(plain_store: Store) -> None:
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_a_recall_says_how_sure_it_is_and_changes_nothing_else(
-    dense_store: Store, dense: bool
-) -> None:
+def test_a_recall_says_how_sure_it_is_and_no_more(dense_store: Store, dense: bool) -> None:
     profile = RetrievalProfile() if dense else RetrievalProfile(dense_weight=0.0)
     plain = Recaller.open(dense_store.root)
     before = plain.recall("spare key", profile=profile)
@@ -110,27 +100,19 @@ def test_a_recall_says_how_sure_it_is_and_changes_nothing_else(
     assert before.answerability is None
     found = after.answerability
     assert found is not None
-    assert found.signal == (WORDS_AND_VECTORS if dense else WORDS)
-    assert 0.0 < found.score < found.threshold == 0.999
-    assert found.abstain
+    assert 0.0 < found.score < 0.999
     assert after.to_json()["answerability"] == {
-        "score": found.score,
-        "threshold": 0.999,
-        "abstain": True,
-        "signal": found.signal,
-        "bar": found.bar,
-    }
+        "score": found.score, "threshold": 0.999, "abstain": True,
+        "signal": WORDS_AND_VECTORS if dense else WORDS, "bar": found.bar,
+    }  # fmt: skip
     assert [m["support"] for m in after.to_json()["memories"]] == own
     assert max(score for score in own if score is not None) == found.score
 
 
-def test_the_published_thresholds_are_the_ones_in_force(empty_store: Store) -> None:
+def test_published_thresholds_hold_but_for_those_of_another_scale(empty_store: Store) -> None:
     found = sealed(empty_store, LOW).recall("spare key").answerability
     assert found is not None
     assert not found.abstain
-
-
-def test_a_threshold_of_before_whose_scores_had_another_scale_is_none(empty_store: Store) -> None:
     recaller = sealed(empty_store, OF_BEFORE)
     assert recaller.calibration is None
     assert recaller.recall("spare key").answerability is None
@@ -158,23 +140,11 @@ def test_each_memory_has_its_own_score_where_a_damaged_one_drops_out(
     assert len({m.support for m in whole}) > 1
 
 
-@pytest.mark.parametrize(
-    ("query", "k", "scope"),
-    [("  ", 10, Scope()), ("key", 0, Scope()), ("key", 10, Scope(wing="nowhere"))],
-)
-def test_where_nothing_is_searched_nothing_is_said(
-    plain_store: Store, query: str, k: int, scope: Scope
-) -> None:
-    recaller = Recaller.open(plain_store.root)
-    recaller.calibration = Calibration.observing(MEASURES)
-    assert recaller.recall(query, k, scope=scope).answerability is None
-
-
-def test_a_query_that_finds_nothing_scores_zero_and_is_below_any_threshold(
-    plain_store: Store,
-) -> None:
+def test_nothing_searched_says_nothing_and_nothing_found_scores_zero(plain_store: Store) -> None:
     recaller = Recaller.open(plain_store.root)
     recaller.calibration = Calibration({WORDS: 0.00001}, MEASURES)
+    for query, k, scope in (("  ", 10, Scope()), ("key", 0, Scope()), ("key", 10, NOWHERE)):
+        assert recaller.recall(query, k, scope=scope).answerability is None
     found = recaller.recall("zymurgy quux").answerability
     assert found == Answerability(0.0, 0.00001, abstain=True, signal=WORDS)
 
@@ -182,12 +152,9 @@ def test_a_query_that_finds_nothing_scores_zero_and_is_below_any_threshold(
 def test_a_signal_that_was_not_calibrated_is_not_judged(dense_store: Store) -> None:
     recaller = Recaller.open(dense_store.root)
     recaller.calibration = Calibration({WORDS: 0.4}, {WORDS: MEASURE})
-    assert recaller.recall("spare key").answerability is None
-    assert recaller.recall("spare key").memories[0].support is None
+    found = recaller.recall("spare key")
+    assert (found.answerability, found.memories[0].support) == (None, None)
     assert not recaller.calibration.judge(0.4, WORDS).abstain, "at the threshold is not below it"
-
-
-def test_observing_shows_every_score_and_abstains_from_nothing() -> None:
     for signal in SIGNALS:
         assert not Calibration.observing(MEASURES).judge(0.0, signal).abstain
 
@@ -209,7 +176,7 @@ def test_what_is_no_calibration_is_refused(text: str) -> None:
         Calibration.parse(text)
 
 
-def test_a_damaged_file_is_a_damaged_snapshot(empty_store: Store, tmp_path: Path) -> None:
+def test_a_damaged_file_is_a_damaged_snapshot(empty_store: Store) -> None:
     pack = read_manifest(empty_store.candidate(household())).digest
     broken = {"signals": {"words": {"threshold": 7}}}
     directory = seal_candidate(empty_store.paths, pack, None, broken)
@@ -217,13 +184,8 @@ def test_a_damaged_file_is_a_damaged_snapshot(empty_store: Store, tmp_path: Path
         SnapshotReader.open(directory)
 
 
-def test_a_result_without_a_judgement_says_nothing_about_it() -> None:
-    assert "answerability" not in RecallResult(query="x").to_json()
-
-
 LEXICAL = RetrievalProfile(dense_weight=0.0)
-
-
+NOWHERE = Scope(wing="nowhere")
 ONE = np.array([0.5])
 
 
@@ -256,20 +218,11 @@ def recaller(tmp_path_factory: pytest.TempPathFactory) -> Recaller:
     return Recaller.open(store.root)
 
 
-def score(recaller: Recaller, query: str, mask: Mask | None = None) -> Scored:
+def ranked(recaller: Recaller, query: str, mask: Mask | None = None) -> tuple[Any, ...]:
+    """What `score_answer` and `read_features` are asked."""
     graph = SnapshotGraph(recaller.reader)
     ranking = rank_alone(recaller.reader, graph, LEXICAL, mask, None, query, 50)
-    return scored(recaller.reader, graph, query, mask, ranking)
-
-
-def with_cosines(recaller: Recaller, query: str, cosines: Sequence[float]) -> Scored:
-    """Return the score when the dense leg says the same cosines of whatever it is asked."""
-    graph = SnapshotGraph(recaller.reader)
-    ranking = rank_alone(recaller.reader, graph, LEXICAL, None, None, query, 50)
-    values = np.resize(np.array(cosines), recaller.reader.count)
-    scores_at: ScoresAt = lambda positions: values[positions]  # noqa: E731
-    leg = Leg(np.arange(3), scores_at)
-    return scored(recaller.reader, graph, query, None, replace_dense(ranking, leg))
+    return recaller.reader, graph, query, mask, ranking
 
 
 def scored(*asked: Any) -> Scored:
@@ -278,8 +231,21 @@ def scored(*asked: Any) -> Scored:
     return found
 
 
-def replace_dense(ranking: Any, leg: Leg) -> Any:
-    return ranking._replace(dense=leg)
+def score(recaller: Recaller, query: str, mask: Mask | None = None) -> Scored:
+    return scored(*ranked(recaller, query, mask))
+
+
+def with_cosines(recaller: Recaller, query: str, cosines: Sequence[float]) -> Scored:
+    """Return the score when the dense leg says the same cosines of whatever it is asked."""
+    values = np.resize(np.array(cosines), recaller.reader.count)
+    *asked, ranking = ranked(recaller, query)
+    scores_at: ScoresAt = lambda positions: values[positions]  # noqa: E731
+    return scored(*asked, ranking._replace(dense=Leg(np.arange(3), scores_at)))
+
+
+def features(recaller: Recaller, query: str) -> Features:
+    reader, _, _, mask, ranking = ranked(recaller, query)
+    return read_features(reader, query, mask, ranking)
 
 
 def test_the_right_person_scores_above_the_wrong_one(recaller: Recaller) -> None:
@@ -288,9 +254,6 @@ def test_the_right_person_scores_above_the_wrong_one(recaller: Recaller) -> None
     assert right.attribution > 0.1
     assert wrong.attribution < -0.1
     assert right.score > 2 * wrong.score
-
-
-def test_attribution_is_symmetric_in_who_is_asked_about(recaller: Recaller) -> None:
     her = score(recaller, "Where does Melanie's painted sunrise hang?")
     other = score(recaller, "Where does Caroline's painted sunrise hang?")
     assert her.attribution == pytest.approx(-other.attribution)
@@ -300,22 +263,14 @@ def test_attribution_is_symmetric_in_who_is_asked_about(recaller: Recaller) -> N
 @pytest.mark.parametrize(
     "query",
     ["when does the ferry leave", "who ran the charity race", "Caroline and Melanie: the sunrise",
-     "Melanie", "Caroline?"],
+     "Melanie", "Caroline?",
+     # A role is nobody to attribute to.
+     "Which worker does the User deploy?", "Assistant: I fixed it",
+     # Said in another wing: it speaks neither for nor against anybody here.
+     "Did Caroline deploy the worker?"],
 )  # fmt: skip
-def test_where_nobody_else_could_be_meant_attribution_is_neutral(
-    recaller: Recaller, query: str
-) -> None:
+def test_attribution_is_neutral_where_nobody_is_meant(recaller: Recaller, query: str) -> None:
     assert score(recaller, query).attribution == 0.0
-
-
-@pytest.mark.parametrize("query", ["Which worker does the User deploy?", "Assistant: I fixed it"])
-def test_a_role_is_nobody_to_attribute_to(recaller: Recaller, query: str) -> None:
-    assert score(recaller, query).attribution == 0.0
-
-
-def test_only_those_in_the_same_place_are_compared(recaller: Recaller) -> None:
-    # "worker" is said in another wing: it speaks neither for nor against anybody here.
-    assert score(recaller, "Did Caroline deploy the worker?").attribution == 0.0
 
 
 def test_what_nobody_wrote_scores_lower_than_what_somebody_did(recaller: Recaller) -> None:
@@ -355,17 +310,10 @@ def test_turns_that_only_others_may_see_count_for_no_side(empty_store: Store) ->
         mask = np.arange(recaller.reader.count) < len(shared)
         attributions.append(score(recaller, "Did Ben book the ferry cabin?", mask).attribution)
     assert attributions[0] == attributions[1] > 0.1
-
-
-def test_what_nobody_says_is_on_nobodys_side(empty_store: Store) -> None:
-    talk = turns("s1", "Ana: the ferry leaves at nine.", "Ben: good, book the cabin.")
     fact = memory("Ferry cabin bookings close at noon.", wing="home")
-    attributions: list[float] = []
-    for records in (talk, [*talk, fact]):
-        empty_store.publish(renumber(records))
-        recaller = Recaller.open(empty_store.root)
-        attributions.append(score(recaller, "Did Ana see the ferry?").attribution)
-    assert min(attributions) > 0.1
+    empty_store.publish(renumber([*shared, fact]))
+    said_by_nobody = score(Recaller.open(empty_store.root), "Did Ana see the ferry leave?")
+    assert said_by_nobody.attribution > 0.1, "what nobody says is on nobody's side"
 
 
 def test_a_vector_makes_up_for_words_and_a_nan_makes_up_for_nothing(recaller: Recaller) -> None:
@@ -397,18 +345,6 @@ def test_a_recall_that_searches_summaries_counts_what_they_stand_for(dense_store
     assert found.answerability.score == pytest.approx(raw.score, abs=0.02)
 
 
-def test_coverage_is_the_share_of_idf_that_a_memory_holds(recaller: Recaller) -> None:
-    reader = recaller.reader
-    words = read_words(reader, tokenize("ferry island zeppelin ferry"), None)
-    idf = [np.log1p((reader.count - df + 0.5) / (df + 0.5)) for df in (1, 1, 0)]
-    (ferry,) = (p for p, row in reader.describe(range(reader.count)).items()
-                if "ferry" in row["content"])  # fmt: skip
-    expected = (idf[0] + idf[1]) / sum(idf)
-    assert words.coverage_at(np.array([ferry, 0])).tolist() == pytest.approx([expected, 0.0])
-    assert words.coverage(reader.count)[ferry] == pytest.approx(expected)
-    assert read_words(reader, [], None).coverage_at(np.array([0])).tolist() == [0.0]
-
-
 def test_support_is_the_best_single_memory_not_the_best_of_each() -> None:
     both = Features(
         WORDS_AND_VECTORS, "latin", np.arange(3), np.array([0.0, 0.7, 0.5]),
@@ -423,27 +359,18 @@ def test_support_is_the_best_single_memory_not_the_best_of_each() -> None:
 
 
 def test_a_word_that_stands_alone_is_doubted(recaller: Recaller) -> None:
-    graph = SnapshotGraph(recaller.reader)
-    found = [
-        read_features(
-            recaller.reader, q, None, rank_alone(recaller.reader, graph, LEXICAL, None, None, q, 50)
-        )
-        for q in ("ferry", "when does the ferry to the island leave at nine")
-    ]
-    short, long = (f.coverage.max() for f in found)
+    found = features(recaller, "ferry")
+    short = found.coverage.max()
+    long = features(recaller, "when does the ferry to the island leave at nine").coverage.max()
     assert short < long < 1.0
     idf = np.log1p((recaller.reader.count - 1 + 0.5) / 1.5)
     assert short == pytest.approx(idf / (idf + DOUBT))
-    assert found[0].known == pytest.approx(short)
+    assert found.known == pytest.approx(short)
 
 
-def test_chinese_and_japanese_are_one_script_and_what_is_unknown_is_any(
-    recaller: Recaller,
-) -> None:
-    graph = SnapshotGraph(recaller.reader)
-    for query, script in (("写一首诗", "han"), ("ひらがな", "han"), ("стих", "cyrillic")):
-        ranking = rank_alone(recaller.reader, graph, LEXICAL, None, None, query, 50)
-        assert read_features(recaller.reader, query, None, ranking).script == script
+def test_chinese_and_japanese_are_one_script_and_what_is_unknown_is_any(recaller: Recaller) -> None:
+    scripts = [features(recaller, query).script for query in ("写一首诗", "ひらがな", "стих")]
+    assert scripts == ["han", "han", "cyrillic"]
     any_of = {name: (0.5, 0.25) for name in FEATURES}
     assert Measure({"any": any_of}).usual_of("greek") == any_of
 
@@ -457,15 +384,7 @@ def test_attribution_compares_equally_many_turns() -> None:
     assert find_attribution(ONE, np.empty(0)) == find_attribution(np.empty(0), ONE) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("support", "attribution", "expected"),
-    [
-        (4.0, 0.0, 0.25),
-        (7.0, 0.1, 0.5197),
-        (-math.inf, 1.0, 0.0),
-        (math.nan, 0.0, 0.0),
-        (-1e9, 0.0, 0.0),
-    ],
-)
-def test_the_score_by_hand(support: float, attribution: float, expected: float) -> None:
-    assert combine(support, attribution) == pytest.approx(expected, abs=1e-4)
+def test_the_score_by_hand() -> None:
+    by_hand = {(4.0, 0.0): 0.25, (7.0, 0.1): 0.5197, (-math.inf, 1.0): 0.0, (math.nan, 0.0): 0.0,
+               (-1e9, 0.0): 0.0}  # fmt: skip
+    assert [combine(*asked) for asked in by_hand] == pytest.approx([*by_hand.values()], abs=1e-4)

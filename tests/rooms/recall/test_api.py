@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,16 +28,14 @@ from noctuary.core.manifest import read_pointer
 from noctuary.core.sqlite import WAIT_AT_MOST_S
 from noctuary.recall import api
 from noctuary.recall.api import recall
+from noctuary.recall.candidates import SORT_ORDERS
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import GraphHit, LegHit, RecalledMemory, RecallResult, RecallWarning
 from noctuary.snapshot.publish import rollback
 from noctuary.text import secrets as sensitivity
 from tests.support.damage import change_array
 from tests.support.store import Store, household, memory, new_store, renumber
-
-
-def codes(result: RecallResult) -> list[str]:
-    return [w.code for w in result.warnings]
+from tests.support.views import codes, said
 
 
 def ids(result: RecallResult) -> list[int | str]:
@@ -58,23 +57,17 @@ def files_below(root: Path) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_the_only_store_answers(dense_store: Store) -> None:
-    result = recall("spare key")
-    assert ids(result)[0] == 101
-    assert result.store == str(dense_store.root)
-    assert codes(result) == ["user_required"]
+def test_a_store_is_named_by_path_or_name_or_the_only_one(dense_store: Store) -> None:
+    for store in (None, dense_store.root, str(dense_store.root), "house"):
+        result = recall("spare key", store=store)
+        assert ids(result)[0] == 101
+        assert result.store == str(dense_store.root)
+        assert codes(result) == ["user_required"]
 
 
-@pytest.mark.parametrize("name", ["path", "text", "name"])
-def test_a_store_is_named_by_path_or_name(dense_store: Store, name: str) -> None:
-    store = {"path": dense_store.root, "text": str(dense_store.root), "name": "house"}[name]
-    assert ids(recall("spare key", store=store))[0] == 101
-
-
-def test_every_argument_reaches_the_ranking(dense_store: Store) -> None:
+def test_every_argument_is_honoured(dense_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(recall("door", 1).memories) == 1
     assert {m.wing for m in recall("door flight", wing="home").memories} == {"home"}
-    assert {m.wing for m in recall("flight Atlas", wing="work").memories} == {"work"}
     assert {m.room for m in recall("key", room="hall").memories} == {"hall"}
     assert {m.category for m in recall("flight", category="turn").memories} == {"turn"}
     assert 106 in ids(recall("door code", user="ana"))
@@ -84,11 +77,6 @@ def test_every_argument_reaches_the_ranking(dense_store: Store) -> None:
     assert 104 not in ids(recall("Nina", as_of=early))
     assert ids(recall("cat", profile=RetrievalProfile(dense_weight=0.0))) == []
     assert "deadline_dense" in codes(recall("cat", deadline_ms=0.0))
-
-
-def test_configured_ranking_is_used_unless_a_profile_is_given(
-    dense_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("NOCTUARY_RECALL_FUSION", "rrf")
     assert recall("key").profile["fusion"] == "rrf"
     assert recall("key", profile=RetrievalProfile(fusion="cc")).profile["fusion"] == "cc"
@@ -96,94 +84,59 @@ def test_configured_ranking_is_used_unless_a_profile_is_given(
 
 
 @pytest.mark.parametrize(("argument", "value"), [("k", -1), ("sort_by", "date")])
-def test_arguments_that_no_store_could_honour_are_errors(
-    dense_store: Store, argument: str, value: object
+def test_arguments_that_no_store_could_honour_are_errors_without_a_store_too(
+    home: Path, argument: str, value: Any
 ) -> None:
-    arguments: dict[str, object] = {argument: value}
     with pytest.raises(ValueError, match=argument):
-        recall("key", **arguments)  # pyright: ignore[reportArgumentType]
+        recall("key", **{argument: value})
+    new_store(home / "house").publish(household())
+    with pytest.raises(ValueError, match=argument):
+        recall("key", **{argument: value})
 
 
-@pytest.mark.parametrize(("argument", "value"), [("k", -1), ("sort_by", "date")])
-def test_they_are_errors_in_a_home_without_a_store_too(
-    home: Path, argument: str, value: object
+def test_nothing_is_written_where_nobody_asks_for_it(
+    dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments: dict[str, object] = {argument: value}
-    with pytest.raises(ValueError, match=argument):
-        recall("key", **arguments)  # pyright: ignore[reportArgumentType]
+    before = files_below(dense_store.root)
+    assert recall("spare key", dry_run=True).memories
+    recall("spare key", wing="elsewhere")
+    recall("")
+    monkeypatch.setenv("NOCTUARY_RECALL_LOG_RETRIEVALS", "no")
+    assert recall("spare key").memories
+    assert files_below(dense_store.root) == before
 
 
-def test_what_was_recalled_is_logged_in_order(dense_store: Store) -> None:
+def test_what_was_recalled_is_logged_in_order_and_nothing_else(dense_store: Store) -> None:
+    before = set(files_below(dense_store.root))
     result = recall("spare key flight", 3)
     expected = [
         (str(m.id), rank, result.snapshot_id) for rank, m in enumerate(result.memories, start=1)
     ]
     assert logged(dense_store) == expected
+    new = set(files_below(dense_store.root)) - before
+    assert {path.split("-")[0] for path in new} == {"access.sqlite"}
 
 
-def test_a_dry_run_writes_nothing_at_all(dense_store: Store) -> None:
-    before = files_below(dense_store.root)
-    assert recall("spare key", dry_run=True).memories
-    assert files_below(dense_store.root) == before
-
-
-def test_logging_can_be_switched_off(dense_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOCTUARY_RECALL_LOG_RETRIEVALS", "no")
-    before = files_below(dense_store.root)
-    assert recall("spare key").memories
-    assert files_below(dense_store.root) == before
-
-
-def test_an_empty_answer_is_not_logged(dense_store: Store) -> None:
-    recall("spare key", wing="elsewhere")
-    recall("")
-    assert not dense_store.paths.access_log.exists()
-
-
-def test_recall_writes_only_to_the_access_log(dense_store: Store) -> None:
-    before = set(files_below(dense_store.root))
-    recall("spare key")
-    assert {p.split("-")[0] for p in set(files_below(dense_store.root)) - before} == {
-        "access.sqlite"
-    }
-
-
-def test_a_snapshot_published_meanwhile_is_picked_up(dense_store: Store) -> None:
-    first = recall("spare key")
+def test_a_snapshot_published_meanwhile_and_a_rollback_are_picked_up(dense_store: Store) -> None:
+    first = recall("spare key").snapshot_id
     new = dense_store.publish(renumber([memory("The spare key is at the neighbour's.")], 500))
     second = recall("spare key")
     assert (second.snapshot_id, ids(second)) == (new, [500])
-    assert second.snapshot_id != first.snapshot_id
-
-
-def test_a_rollback_is_picked_up(dense_store: Store) -> None:
-    first = read_pointer(dense_store.paths).snapshot_id
-    dense_store.publish(renumber([memory("The spare key is at the neighbour's.")], 500))
-    assert ids(recall("spare key")) == [500]
     rollback(dense_store.paths)
     result = recall("spare key")
-    assert result.snapshot_id == first
-    assert ids(result)[0] == 101
+    assert (result.snapshot_id, ids(result)[0]) == (first, 101)
 
 
 def test_several_stores_are_a_warning_and_the_last_published_answers(
-    home: Path, dense_store: Store
+    home: Path, dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = new_store(home / "other")
     other.publish(renumber([memory("The spare key is under the mat.")], 900))
     os.utime(dense_store.paths.current, ns=(1, 1))
     result = recall("spare key")
     assert ids(result) == [900]
-    assert "store_guessed" in codes(result)
-    (warning,) = (w for w in result.warnings if w.code == "store_guessed")
-    assert "other" in warning.message
+    assert "other" in said(result, "store_guessed")
     assert "store_guessed" not in codes(recall("spare key", store="other"))
-
-
-def test_the_store_variable_decides_among_several(
-    home: Path, dense_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new_store(home / "other").publish(renumber([memory("Another spare key.")], 900))
     monkeypatch.setenv("NOCTUARY_STORE", "house")
     result = recall("spare key")
     assert ids(result)[0] == 101
@@ -191,17 +144,10 @@ def test_the_store_variable_decides_among_several(
 
 
 def test_package_function_and_attribute_are_all_callable(dense_store: Store) -> None:
-    from noctuary import recall as attribute
-
-    package = importlib.import_module("noctuary.recall")
-    wanted = ids(recall("spare key"))
-    assert ids(attribute("spare key")) == wanted
-    assert ids(package("spare key")) == wanted  # pyright: ignore[reportCallIssue]
-    assert ids(noctuary.recall("spare key")) == wanted
+    package: Any = importlib.import_module("noctuary.recall")
     assert package.api is api
-
-
-def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
+    for one in (noctuary.recall, package):
+        assert ids(one("spare key")) == ids(recall("spare key"))
     with pytest.raises(AttributeError, match="remember"):
         _ = noctuary.remember  # pyright: ignore[reportAttributeAccessIssue]
     assert set(noctuary.__all__) == {
@@ -212,49 +158,30 @@ def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
     assert noctuary.RecallResult is RecallResult
 
 
-@pytest.mark.parametrize(
-    ("flags", "dry_run", "scans"),
-    [
-        ({}, False, 0),
-        ({"replay_log": True, "query_expansion_enabled": True}, False, 1),
-        ({"replay_log": True, "query_expansion_enabled": True}, True, 0),
-    ],
-)
 def test_a_question_is_scanned_once_and_only_where_it_would_be_kept(
-    dense_store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-    flags: dict[str, bool],
-    dry_run: bool,
-    scans: int,
+    dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scanned: list[str] = []
     monkeypatch.setattr(sensitivity, "find_text_sensitivity", scanned.append)
-    assert recall("spare key", profile=flags, dry_run=dry_run).memories
-    assert scanned == ["spare key"] * scans
+    kept = {"replay_log": True, "query_expansion_enabled": True}
+    for flags, dry_run, scans in (({}, False, 0), (kept, True, 0), (kept, False, 1)):
+        assert recall("spare key", profile=flags, dry_run=dry_run).memories
+        assert scanned == ["spare key"] * scans
 
 
 QUERIES = ("spare key", "Nina leads", "flight", "door code")
-
-
-def message(result: RecallResult, code: str) -> str:
-    return next(w.message for w in result.warnings if w.code == code)
 
 
 def serving(store: Store) -> Path:
     return store.snapshot(read_pointer(store.paths).snapshot_id)
 
 
-def test_an_empty_home_says_what_to_run(home: Path) -> None:
+def test_an_empty_home_says_what_to_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = recall("key")
     assert result.memories == ()
     assert codes(result) == ["no_snapshot"]
-    assert "noctuary nightly" in message(result, "no_snapshot")
+    assert "noctuary nightly" in said(result, "no_snapshot")
     assert result.phase_timing_ms["total"] >= 0
-
-
-def test_a_home_that_does_not_exist_is_an_empty_one(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("NOCTUARY_HOME", str(home / "nowhere"))
     assert codes(recall("key")) == ["no_snapshot"]
     assert not (home / "nowhere").exists()
@@ -268,97 +195,71 @@ def test_any_home_is_answered(home: Path, monkeypatch: pytest.MonkeyPatch, value
     assert codes(result)[-1] in {"no_snapshot", "store_unreadable"}
 
 
-@pytest.mark.parametrize("name", ["nowhere", "/no/such/store", "../x", "", ".", "/dev/null"])
-def test_a_store_that_is_not_there_is_answered(home: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["nowhere", "/no/such/store", "../x", "", ".", "/dev/null", "house"]
+)
+def test_a_store_that_is_not_there_is_answered(empty_store: Store, name: str) -> None:
     result = recall("key", store=name)
     assert result.memories == ()
     assert codes(result)[-1] in {"no_snapshot", "store_unreadable"}
-
-
-def test_a_store_that_never_published_is_answered(empty_store: Store) -> None:
     assert codes(recall("key", store=empty_store.root)) == ["no_snapshot"]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b"null", b"\x00" * 64, b"\xff", b'{"snapshot_id": 5}'],
-)
-def test_a_corrupt_pointer_falls_back_to_what_is_published(
-    dense_store: Store, content: bytes
-) -> None:
-    dense_store.paths.current.write_bytes(content)
-    result = recall("spare key")
-    assert result.memories[0].id == 101
-    assert "snapshot_fallback" in codes(result)
-
-
-def test_a_pointer_with_a_number_for_a_name_falls_back(dense_store: Store) -> None:
+def test_a_corrupt_pointer_falls_back_to_what_is_published(dense_store: Store) -> None:
     pointer = dense_store.paths.current
-    pointer.write_text(pointer.read_text().replace('"publish"', "7"))
-    assert "snapshot_fallback" in codes(recall("spare key"))
-
-
-def test_a_pointer_that_is_a_directory_is_answered(dense_store: Store) -> None:
-    dense_store.paths.current.unlink()
-    dense_store.paths.current.mkdir()
+    numbered = pointer.read_bytes().replace(b'"publish"', b"7")
+    for content in (b"", b"{", b"[]", b"\x00" * 64, b"\xff", b'{"snapshot_id": 5}', numbered):
+        pointer.write_bytes(content)
+        result = recall("spare key")
+        assert result.memories[0].id == 101
+        assert "snapshot_fallback" in codes(result)
+    pointer.unlink()
+    pointer.mkdir()
     assert recall("spare key", store=dense_store.root).memories[0].id == 101
-
-
-def test_a_half_deleted_snapshot_falls_back_to_the_older(dense_store: Store) -> None:
-    older = read_pointer(dense_store.paths).snapshot_id
-    dense_store.publish(renumber([memory("Another spare key.")], 900))
-    (serving(dense_store) / layout.ROWS_FILE).unlink()
-    result = recall("spare key")
-    assert (result.snapshot_id, result.memories[0].id) == (older, 101)
-    assert layout.ROWS_FILE in message(result, "snapshot_fallback")
-    assert "snapshot_fallback" in codes(recall("spare key"))
 
 
 @pytest.mark.parametrize("damage", ["empty", "gone", "all gone"])
 def test_with_everything_damaged_the_answer_is_a_warning(dense_store: Store, damage: str) -> None:
     dense_store.publish(renumber([memory("Another spare key.")], 900))
     for directory in dense_store.paths.snapshots.iterdir():
-        if damage == "empty":
-            shutil.rmtree(directory)
-            directory.mkdir()
-        elif damage == "gone":
+        if damage == "gone":
             (directory / layout.MANIFEST_FILE).unlink()
-        else:
-            shutil.rmtree(directory)
+            continue
+        shutil.rmtree(directory)
+        if damage == "empty":
+            directory.mkdir()
     result = recall("spare key")
     assert result.memories == ()
     assert codes(result) == ["store_unreadable"]
-    assert "noctuary" in message(result, "store_unreadable")
+    assert "noctuary" in said(result, "store_unreadable")
 
 
-def _flip(path: Path, offset: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[offset] ^= 0x55
-    path.chmod(0o644)
-    path.write_bytes(content)
+def recalls_with_flipped_bytes(
+    store: Store, target: Path, offsets: Iterable[int]
+) -> Iterator[RecallResult]:
+    """Sizes stay, so the quick check sees nothing; what opens must still answer or warn."""
+    original, stamp = target.read_bytes(), target.stat().st_mtime_ns
+    target.chmod(0o644)
+    for number, offset in enumerate(offsets, start=1):
+        content = bytearray(original)
+        content[offset] ^= 0x55
+        target.write_bytes(content)
+        # Another stamp of the pointer, so that the snapshot is opened afresh.
+        os.utime(store.paths.current, ns=(number, number))
+        for query in QUERIES:
+            yield recall(query, user="ana", dry_run=True)
+        target.write_bytes(original)
+    os.utime(target, ns=(stamp, stamp))
 
 
 @pytest.mark.parametrize("file", [layout.ROWS_FILE, layout.MANIFEST_FILE, "CURRENT"])
 def test_flipped_bytes_anywhere_in_a_file_never_reach_the_caller_as_an_exception(
-    home: Path, dense_store: Store, file: str
+    dense_store: Store, file: str
 ) -> None:
-    """Sizes stay, so the quick check sees nothing; what opens must still answer or warn."""
-    directory = serving(dense_store)
-    target = dense_store.paths.current if file == "CURRENT" else directory / file
-    original, stamp = target.read_bytes(), target.stat().st_mtime_ns
-    step = max(len(original) // 60, 1)
-    outcomes: set[bool] = set()
-    for number, offset in enumerate(range(0, len(original), step)):
-        _flip(target, offset)
-        # Another stamp of the pointer, so that the snapshot is opened afresh.
-        os.utime(dense_store.paths.current, ns=(number + 1, number + 1))
-        for query in QUERIES:
-            result = recall(query, user="ana", dry_run=True)
-            assert isinstance(result, RecallResult)
-            outcomes.add(bool(result.memories))
-        target.write_bytes(original)
-    os.utime(target, ns=(stamp, stamp))
-    assert True in outcomes
+    target = dense_store.paths.current if file == "CURRENT" else serving(dense_store) / file
+    size = target.stat().st_size
+    results = list(recalls_with_flipped_bytes(dense_store, target, range(0, size, size // 60 or 1)))
+    assert any(result.memories for result in results)
 
 
 def _places(content: bytes, name: str) -> list[int]:
@@ -375,31 +276,18 @@ def _places(content: bytes, name: str) -> list[int]:
 @pytest.mark.parametrize(
     "name",
     [
-        layout.VECTORS_FILE,
-        "header",
-        "posting.positions",
-        "posting.scores",
-        "created_at_us",
-        "importance",
-        "facet.user",
-        "graph.indptr",
-        "graph.targets",
-        "graph.relations",
+        layout.VECTORS_FILE, "header", "posting.positions", "posting.scores", "created_at_us",
+        "importance", "facet.user", "graph.indptr", "graph.targets", "graph.relations",
         "graph.concepts",
     ],
-)
+)  # fmt: skip
 def test_flipped_bytes_in_an_array_never_reach_the_caller_as_an_exception(
     dense_store: Store, name: str
 ) -> None:
     target = serving(dense_store) / (name if name == layout.VECTORS_FILE else layout.ARRAYS_FILE)
-    original = target.read_bytes()
-    for number, offset in enumerate(_places(original, name)):
-        _flip(target, offset)
-        os.utime(dense_store.paths.current, ns=(number + 1, number + 1))
-        for query in QUERIES:
-            result = recall(query, user="ana", dry_run=True)
-            assert all(0.0 <= m.final_score <= 1.0 for m in result.memories)
-        target.write_bytes(original)
+    places = _places(target.read_bytes(), name)
+    for result in recalls_with_flipped_bytes(dense_store, target, places):
+        assert all(0.0 <= m.final_score <= 1.0 for m in result.memories)
 
 
 def _with_odd_numbers(values: NDArray[Any]) -> NDArray[Any]:
@@ -407,61 +295,49 @@ def _with_odd_numbers(values: NDArray[Any]) -> NDArray[Any]:
     return values
 
 
-@pytest.mark.parametrize("sort_by", ["relevance", "importance", "recency"])
-def test_scores_stay_in_range_whatever_the_arrays_hold(dense_store: Store, sort_by: str) -> None:
+def test_scores_stay_in_range_whatever_the_arrays_hold(dense_store: Store) -> None:
     directory = serving(dense_store)
     for name in ("importance", "posting.scores", layout.VECTORS_FILE):
         change_array(directory, name, _with_odd_numbers)
     os.utime(dense_store.paths.current, ns=(1, 1))
     with np.errstate(all="ignore"):
-        for query in QUERIES:
+        for query, sort_by in itertools.product(QUERIES, SORT_ORDERS):
             result = recall(query, 14, sort_by=sort_by, user="ana", dry_run=True)
             assert all(0.0 <= m.final_score <= 1.0 for m in result.memories)
             assert all(0.0 <= m.relevance <= 1.0 for m in result.memories)
 
 
-def test_damage_below_the_quick_check_is_a_warning_that_names_the_snapshot(
-    dense_store: Store,
-) -> None:
+def test_damage_below_the_quick_check_names_the_snapshot(dense_store: Store) -> None:
     path = serving(dense_store) / layout.ROWS_FILE
     path.chmod(0o644)
     with closing(sqlite3.connect(path)) as rows, rows:
         rows.execute("UPDATE memories SET memory_id = 'not a number' WHERE position = 0")
     result = recall("spare key", wing="home")
     assert result.memories == ()
-    assert serving(dense_store).name in message(result, "snapshot_damaged")
+    assert serving(dense_store).name in said(result, "snapshot_damaged")
 
 
 def test_bad_settings_leave_the_defaults_in_force(
-    dense_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NOCTUARY_RECALL_FUSION", "sum")
-    result = recall("spare key")
-    assert result.memories[0].id == 101
-    assert result.profile["fusion"] == "cc"
-    assert "recall.fusion" in message(result, "bad_settings")
-
-
-@pytest.mark.parametrize("content", ["[recall", "recall = 1", "[recal]\nfusion = 'cc'", "\x00"])
-def test_a_bad_settings_file_is_a_warning(home: Path, dense_store: Store, content: str) -> None:
-    (home / "noctuary.toml").write_text(content)
-    result = recall("spare key")
-    assert result.memories[0].id == 101
-    assert "bad_settings" in codes(result)
-
-
-def test_a_settings_file_that_is_not_there_is_a_warning(
     home: Path, dense_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for content in ("[recall", "recall = 1", "[recal]\nfusion = 'cc'", "\x00"):
+        (home / "noctuary.toml").write_text(content)
+        result = recall("spare key")
+        assert result.memories[0].id == 101
+        assert "bad_settings" in codes(result)
+    (home / "noctuary.toml").unlink()
     for path in (home / "nothing.toml", home):
         monkeypatch.setenv("NOCTUARY_CONFIG", str(path))
         assert "bad_settings" in codes(recall("spare key"))
+    monkeypatch.delenv("NOCTUARY_CONFIG")
+    monkeypatch.setenv("NOCTUARY_RECALL_FUSION", "sum")
+    result = recall("spare key")
+    assert (result.memories[0].id, result.profile["fusion"]) == (101, "cc")
+    assert "recall.fusion" in said(result, "bad_settings")
 
 
-def test_a_warning_of_the_build_is_not_lost(home: Path) -> None:
-    store = new_store(home / "house")
-    store.publish(household())
-    assert "dense_unavailable" in codes(recall("spare key"))
+def test_a_warning_of_the_build_is_not_lost(plain_store: Store) -> None:
+    assert "dense_unavailable" in codes(recall("spare key", store=plain_store.root))
 
 
 NOBODY = 65534
@@ -497,19 +373,15 @@ def test_a_locked_new_log_is_a_warning(plain_store: Store) -> None:
 
 
 def test_a_damaged_log_is_a_warning(plain_store: Store) -> None:
-    plain_store.paths.access_log.write_bytes(b"this is no database, however long it is" * 100)
-    assert "not a database" in fault(recall("spare key"))
-
-
-def test_a_log_without_its_table_is_a_warning(plain_store: Store) -> None:
+    log = plain_store.paths.access_log
     recall("spare key")
-    with closing(sqlite3.connect(plain_store.paths.access_log)) as other, other:
+    with closing(sqlite3.connect(log)) as other, other:
         other.execute("DROP TABLE retrievals")
     assert "no such table" in fault(recall("spare key"))
-
-
-def test_a_directory_in_the_log_s_place_is_a_warning(plain_store: Store) -> None:
-    plain_store.paths.access_log.mkdir()
+    log.write_bytes(b"this is no database, however long it is" * 100)
+    assert "not a database" in fault(recall("spare key"))
+    log.unlink()
+    log.mkdir()
     assert "unable to open" in fault(recall("spare key"))
 
 
@@ -525,7 +397,7 @@ def shared_home() -> Iterator[Path]:
     shutil.rmtree(home)
 
 
-def recall_elsewhere(home: Path, first: str) -> RecallResult | dict[str, object]:
+def recall_elsewhere(home: Path, first: str) -> dict[str, Any]:
     """Recall in a process of its own after running `first` there; the result as JSON values.
 
     The snapshot is opened before: another user may not be able to import anything.
@@ -538,19 +410,13 @@ recall("spare key", dry_run=True)
 result = recall("spare key")
 print(json.dumps(result.to_json()))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "NOCTUARY_HOME": str(home)},
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd="/",
+    environ = {**os.environ, "NOCTUARY_HOME": str(home)}
+    return json.loads(
+        subprocess.check_output([sys.executable, "-c", code], env=environ, text=True, cwd="/")
     )
-    return json.loads(done.stdout)
 
 
-def logged_fault(result: object) -> str:
-    assert isinstance(result, dict)
+def logged_fault(result: dict[str, Any]) -> str:
     assert result["memories"][0]["id"] == 101
     (text,) = (w["message"] for w in result["warnings"] if w["code"] == "access_log")
     return text
@@ -564,13 +430,12 @@ def test_a_full_disk_is_a_warning(shared_home: Path) -> None:
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_read_only_store_is_a_warning(shared_home: Path, exists: bool) -> None:
-    if exists:
-        assert isinstance(recall_elsewhere(shared_home, ""), dict)
-    for directory in (shared_home, shared_home / "house"):
-        directory.chmod(0o555)
     log = shared_home / "house" / "access.sqlite"
     if exists:
+        recall_elsewhere(shared_home, "")
         log.chmod(0o444)
+    for directory in (shared_home, shared_home / "house"):
+        directory.chmod(0o555)
     become = f"os.setuid({NOBODY}) if os.geteuid() == 0 else None"
     assert "not logged" in logged_fault(recall_elsewhere(shared_home, become))
 
@@ -583,102 +448,59 @@ def stale_messages(store: Store, hours_ago: float) -> list[str]:
     return [w.message for w in result.warnings if w.code == "stale_snapshot"]
 
 
-@pytest.mark.parametrize(("hours_ago", "stale"), [(0, False), (35, False), (37, True), (-9, False)])
-def test_a_night_that_did_not_come_is_a_warning(
-    plain_store: Store, hours_ago: float, stale: bool
-) -> None:
-    assert bool(stale_messages(plain_store, hours_ago)) is stale
-
-
-def test_the_warning_says_how_long_and_what_to_do(plain_store: Store) -> None:
-    (message,) = stale_messages(plain_store, 100)
-    assert "100 h" in message
-    assert "noctuary doctor" in message
-
-
-def test_the_limit_is_a_setting_and_zero_never_warns(
-    plain_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NOCTUARY_RECALL_STALE_AFTER_HOURS", "10")
-    assert stale_messages(plain_store, 11)
-    assert not stale_messages(plain_store, 9)
-    monkeypatch.setenv("NOCTUARY_RECALL_STALE_AFTER_HOURS", "0")
-    assert not stale_messages(plain_store, 1000)
-
-
-def test_a_store_from_before_nights_were_noted_does_not_warn(plain_store: Store) -> None:
-    plain_store.paths.last_night.unlink()
-    assert "stale_snapshot" not in [w.code for w in recall("spare key").warnings]
+def test_a_missed_night_is_a_warning(plain_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for hours_ago, stale in ((0, False), (35, False), (37, True), (-9, False)):
+        assert bool(stale_messages(plain_store, hours_ago)) is stale
+    (said,) = stale_messages(plain_store, 100)
+    assert "100 h" in said
+    assert "noctuary doctor" in said
+    for limit, hours_ago, stale in (("10", 11, True), ("10", 9, False), ("0", 1000, False)):
+        monkeypatch.setenv("NOCTUARY_RECALL_STALE_AFTER_HOURS", limit)
+        assert bool(stale_messages(plain_store, hours_ago)) is stale
+    monkeypatch.delenv("NOCTUARY_RECALL_STALE_AFTER_HOURS")
+    plain_store.paths.last_night.unlink()  # as before nights were noted
+    assert "stale_snapshot" not in codes(recall("spare key"))
 
 
 FOUND = RecalledMemory(
-    id=7,
-    content="钥匙",
-    category="fact",
-    tags=("a", "b"),
-    importance=0.5,
-    created_at=datetime(2026, 5, 1, tzinfo=UTC),
-    wing=None,
-    room=None,
-    session_id=None,
-    user=None,
-    final_score=0.4,
-    relevance=0.8,
-    lexical=LegHit(1, 2.5),
+    id=7, content="钥匙", category="fact", tags=("a", "b"), importance=0.5,
+    created_at=datetime(2026, 5, 1, tzinfo=UTC), wing=None, room=None, session_id=None, user=None,
+    final_score=0.4, relevance=0.8, lexical=LegHit(1, 2.5),
     graph=GraphHit(
-        score=0.1,
-        seed_id="s-9",
-        relation="next_turn",
-        concept=None,
-        evidence=("s-9", 4),
+        score=0.1, seed_id="s-9", relation="next_turn", concept=None, evidence=("s-9", 4),
         shares={"next_turn": 0.075, "in_session": 0.025},
     ),
-)
+)  # fmt: skip
 
 
 def test_a_result_survives_json() -> None:
     result = RecallResult(
-        query="key",
-        memories=(FOUND,),
-        warnings=(RecallWarning("code", "text"),),
-        phase_timing_ms={"total": 1.5},
-        snapshot_id="s",
-        store="/x",
-        profile={"fusion": "cc"},
-    )
+        query="key", memories=(FOUND,), warnings=(RecallWarning("code", "text"),),
+        phase_timing_ms={"total": 1.5}, snapshot_id="s", store="/x", profile={"fusion": "cc"},
+    )  # fmt: skip
     value = json.loads(json.dumps(result.to_json()))
-    assert value["warnings"] == [{"code": "code", "message": "text"}]
-    assert value["phase_timing_ms"] == {"total": 1.5}
-    (memory,) = value["memories"]
+    (memory,) = value.pop("memories")
+    assert value == {
+        "query": "key", "warnings": [{"code": "code", "message": "text"}],
+        "phase_timing_ms": {"total": 1.5}, "snapshot_id": "s", "store": "/x",
+        "profile": {"fusion": "cc"}, "profile_used": "default", "pipeline": {},
+    }  # fmt: skip
     assert memory["created_at"] == "2026-05-01T00:00:00+00:00"
-    assert memory["content"] == "钥匙"
-    assert memory["tags"] == ["a", "b"]
+    assert (memory["content"], memory["tags"]) == ("钥匙", ["a", "b"])
     assert memory["legs"] == {
         "lexical": {"rank": 1, "score": 2.5},
         "graph": {
-            "score": 0.1,
-            "seed_id": "s-9",
-            "relation": "next_turn",
-            "concept": None,
-            "evidence": ["s-9", 4],
-            "shares": {"next_turn": 0.075, "in_session": 0.025},
+            "score": 0.1, "seed_id": "s-9", "relation": "next_turn", "concept": None,
+            "evidence": ["s-9", 4], "shares": {"next_turn": 0.075, "in_session": 0.025},
         },
-    }
+    }  # fmt: skip
 
 
 def test_an_empty_result_is_complete() -> None:
-    value = RecallResult(query="x").to_json()
-    assert value == {
-        "query": "x",
-        "memories": [],
-        "warnings": [],
-        "phase_timing_ms": {},
-        "snapshot_id": None,
-        "store": None,
-        "profile": {},
-        "profile_used": "default",
-        "pipeline": {},
-    }
+    assert RecallResult(query="x").to_json() == {
+        "query": "x", "memories": [], "warnings": [], "phase_timing_ms": {}, "snapshot_id": None,
+        "store": None, "profile": {}, "profile_used": "default", "pipeline": {},
+    }  # fmt: skip
 
 
 def test_the_short_form_tells_warnings_first_and_what_a_terminal_obeys_as_text() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,6 @@ from tests.support.lean import SYNONYMS
 from tests.support.store import Store, day_us, memory, renumber
 
 DEFAULT = RetrievalProfile()
-
-
 DAYS = {day: f"2026-01-0{day}T00:00:00+00:00" for day in (1, 2)}
 
 
@@ -32,10 +31,9 @@ def dense(dense_store: Store) -> Recaller:
 
 
 def ask(recaller: Recaller, query: str, memory_id: str, k: int = 10, **changes: Any) -> Why:
-    scope = Scope(**changes.pop("scope", {}))
-    sort_by = changes.pop("sort_by", "relevance")
+    scope, sort_by = Scope(**changes.pop("scope", {})), changes.pop("sort_by", "relevance")
     profile = DEFAULT.replaced(**changes)
-    request = Query(query, k, profile, "p", scope, sort_by, None, dry_run=True)
+    request = Query(query, k, profile, "p", scope, sort_by, dry_run=True)
     return explain_memory(recaller, request, memory_id)
 
 
@@ -45,6 +43,8 @@ def test_a_returned_memory_is_shown_with_its_place_and_its_steps(dense: Recaller
     assert why.sentences == ("[104] came back at place 2 of 5, with a score of 0.197.",)
     assert sum(step["delta"] for step in why.steps) == pytest.approx(why.facts["final_score"])
     assert why.facts["score_breakdown"]["lexical_match"] > 0
+    ordered = ask(dense, "Nina key", "101", 1, sort_by="recency")
+    assert (ordered.stage, ordered.steps[-1]["phase"]) == ("below_limit", "sort_by")
 
 
 def test_a_memory_below_k_is_set_beside_the_last_returned_one(dense: Recaller) -> None:
@@ -64,12 +64,6 @@ def test_a_memory_below_k_is_set_beside_the_last_returned_one(dense: Recaller) -
     assert max(steps["graph_scale"]["delta"], steps["graph_scale"]["delta_of_last_returned"]) < 0.0
     assert sum(step["delta"] for step in why.steps) == pytest.approx(own)
     assert sum(step["delta_of_last_returned"] for step in why.steps) == pytest.approx(last)
-
-
-def test_the_order_that_was_asked_for_counts(dense: Recaller) -> None:
-    why = ask(dense, "Nina key", "101", 1, sort_by="recency")
-    assert why.stage == "below_limit"
-    assert why.steps[-1]["phase"] == "sort_by"
 
 
 def test_a_memory_that_a_phase_dropped_says_which_and_why(dense_store: Store) -> None:
@@ -100,35 +94,32 @@ def test_a_turn_behind_its_summary_is_dropped_by_consolidation(dense: Recaller) 
     assert off.sentences[-1].endswith("(it is off).")
 
 
+NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 (naive on purpose)
+CREATED = f"It was created {DAYS[2]}, but the recall asks for {DAYS[1]} and before."
+
+
 @pytest.mark.parametrize(
-    ("scope", "has"),
+    ("memory_id", "scope", "hiding", "said"),
     [
-        ({"wing": "work"}, "Its wing is 'home', but the recall asks for 'work'."),
-        ({"room": "atlas"}, "Its room is 'hall', but the recall asks for 'atlas'."),
-        ({"category": "decision"}, "Its category is 'fact', but the recall asks for 'decision'."),
-        (
-            {"as_of": datetime(2026, 1, 1, tzinfo=UTC)},
-            f"It was created {DAYS[2]}, but the recall asks for {DAYS[1]} and before.",
-        ),
-        ({"as_of": datetime(2026, 1, 1)}, None),  # noqa: DTZ001 (naive on purpose)
-        ({"wing": "nowhere"}, "Its wing is 'home', but the recall asks for 'nowhere'."),
+        ("101", {"wing": "work"}, ["wing"], "Its wing is 'home', but the recall asks for 'work'."),
+        ("101", {"room": "atlas"}, ["room"],
+         "Its room is 'hall', but the recall asks for 'atlas'."),
+        ("101", {"category": "decision"}, ["category"],
+         "Its category is 'fact', but the recall asks for 'decision'."),
+        ("101", {"as_of": datetime(2026, 1, 1, tzinfo=UTC)}, ["as_of"], CREATED),
+        ("101", {"as_of": NAIVE}, ["as_of"], "It was created"),
+        ("101", {"wing": "nowhere"}, ["wing"],
+         "Its wing is 'home', but the recall asks for 'nowhere'."),
+        ("106", {"wing": "home", "category": "fact"}, ["wing"], "Its wing is none"),
     ],
-)
-def test_a_filter_that_hides_it_is_named(
-    dense: Recaller, scope: dict[str, Any], has: str | None
+)  # fmt: skip
+def test_only_the_filters_that_hide_it_are_named(
+    dense: Recaller, memory_id: str, scope: dict[str, Any], hiding: list[str], said: str
 ) -> None:
-    why = ask(dense, "spare key", "101", scope={"user": "ana", **scope})
-    assert why.stage == "out_of_scope"
-    assert len(why.sentences) == 2
-    if has is not None:
-        assert why.sentences[1] == has
-    assert [f["filter"] for f in why.facts["filters"]] == list(scope)
-
-
-def test_only_the_filters_that_hide_it_are_named(dense: Recaller) -> None:
-    why = ask(dense, "key", "106", scope={"user": "ana", "wing": "home", "category": "fact"})
-    assert [f["filter"] for f in why.facts["filters"]] == ["wing"]
-    assert "Its wing is none" in why.sentences[1]
+    why = ask(dense, "spare key", memory_id, scope={"user": "ana", **scope})
+    assert (why.stage, len(why.sentences)) == ("out_of_scope", 2)
+    assert why.sentences[1].startswith(said)
+    assert [f["filter"] for f in why.facts["filters"]] == hiding
 
 
 @pytest.mark.parametrize("user", [None, "ana", "eve"])
@@ -146,14 +137,12 @@ def test_another_users_memory_is_not_told_from_one_that_does_not_exist(
     assert ask(dense, "door code", "107", scope={"user": "ben"}).stage == "returned"
 
 
-@pytest.mark.parametrize("memory_id", ["999", "", "ten", "1e2", "\udcff", "101 ", "-1", "\x00"])
-def test_an_id_that_nobody_has_says_when_the_snapshot_was_built(
-    dense: Recaller, memory_id: str
-) -> None:
-    why = ask(dense, "key", memory_id)
-    assert why.stage == "unknown"
-    assert dense.reader.manifest.built_at in why.sentences[0]
-    assert "noctuary nightly" in why.sentences[2]
+def test_an_id_that_nobody_has_says_when_the_snapshot_was_built(dense: Recaller) -> None:
+    for memory_id in ("999", "", "ten", "1e2", "\udcff", "101 ", "-1", "\x00"):
+        why = ask(dense, "key", memory_id)
+        assert why.stage == "unknown"
+        assert dense.reader.manifest.built_at in why.sentences[0]
+        assert "noctuary nightly" in why.sentences[2]
 
 
 def test_a_memory_that_no_leg_found_says_where_it_stands_in_each(empty_store: Store) -> None:
@@ -191,17 +180,16 @@ def test_another_scorer_says_what_it_looks_at(dense: Recaller, scorer: str, said
     assert "lexical" not in why.facts
 
 
-def test_a_recall_that_was_not_answered_says_so(dense: Recaller, dense_store: Store) -> None:
-    assert ask(dense, "key", "101", 0).sentences[0].endswith("k is 0: nothing was asked for.")
-    blank = ask(dense, " ", "101")
-    assert (blank.stage, blank.sentences[0]) == (
-        "not_answered",
-        "The recall returned nothing: the query holds no text.",
-    )
-
-
-def test_nothing_is_written(dense: Recaller, dense_store: Store) -> None:
+def test_a_recall_that_was_not_answered_says_so_and_nothing_is_written(
+    dense: Recaller, dense_store: Store
+) -> None:
     before = sorted(p.name for p in dense_store.root.iterdir())
+    for query, k, said in (
+        ("key", 0, "k is 0: nothing was asked for."), (" ", 10, "the query holds no text."),
+    ):  # fmt: skip
+        why = ask(dense, query, "101", k)
+        assert why.stage == "not_answered"
+        assert why.sentences[0] == f"The recall returned nothing: {said}"
     for memory_id in ("101", "105", "999"):
         ask(dense, "Nina key", memory_id, replay_log=True)
     assert sorted(p.name for p in dense_store.root.iterdir()) == before
@@ -221,26 +209,19 @@ def test_a_standing_is_the_rank_of_the_leg_itself(dense_store: Store) -> None:
     """Against a recall so deep that it finds everything, with and without a scope."""
     dense_store.publish(sixty_memories())
     recaller = Recaller.open(dense_store.root)
-    reader = recaller.reader
+    reader, wings = recaller.reader, recaller.reader.facets["wing"]
     profile = DEFAULT.replaced(graph_weight=0.0, depth=1000)
-    for wing in (None, "home"):
-        mask = None
-        if wing is not None:
-            codes = reader.facets["wing"].codes
-            mask = np.asarray(codes == reader.facets["wing"].values.index(wing))
-        searched = Rows(mask, mask, mask)
-        for query in ("kitten violin", "trip walnut meadow"):
-            found = recaller.recall(query, 100, profile=profile, scope=Scope(wing=wing)).memories
-            assert found
-            for m in found:
-                position = reader.positions_of([str(m.id)])[str(m.id)]
-                lexical, dense = find_standings(recaller, profile, searched, query, position)
-                assert lexical.rank == (m.lexical.rank if m.lexical else None)
-                assert dense.rank == (m.dense.rank if m.dense else None)
-                if m.lexical is not None:
-                    assert lexical.score == pytest.approx(m.lexical.score)
-                if m.dense is not None:
-                    assert dense.score == pytest.approx(m.dense.score)
+    masks = {None: None, "home": np.asarray(wings.codes == wings.values.index("home"))}
+    for (wing, mask), query in product(masks.items(), ("kitten violin", "trip walnut meadow")):
+        found = recaller.recall(query, 100, profile=profile, scope=Scope(wing=wing)).memories
+        assert found
+        for m in found:
+            position = reader.positions_of([str(m.id)])[str(m.id)]
+            standings = find_standings(recaller, profile, Rows(mask, mask, mask), query, position)
+            for standing, hit in zip(standings, (m.lexical, m.dense), strict=True):
+                assert standing.rank == (hit.rank if hit else None)
+                if hit is not None:
+                    assert standing.score == pytest.approx(hit.score)
 
 
 PROFILES = st.builds(
@@ -251,7 +232,6 @@ PROFILES = st.builds(
     importance_prior=st.sampled_from([0.0, 0.3]),
     fusion=st.sampled_from(["cc", "rrf"]),
 )
-
 
 QUERIES = st.sampled_from(
     ["Nina key", "morning flight", "Atlas migration", "door code", "flight to Lisbon Ana", "valve"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from noctuary.graph.sessions import (
     SPEAKER_WEIGHT,
     Posting,
     SessionArrays,
+    Talk,
     lent_scores,
     listen,
 )
@@ -38,8 +39,6 @@ from tests.support.hand_graph import (
 )
 
 TALK = {0: "why did the pump fail", 1: "a valve was stuck", 2: "thanks", 4: "the pump again"}
-
-
 ASKED = {2: 0.6, 1: 0.5, 4: 0.5, 10: 0.7}
 
 
@@ -47,15 +46,12 @@ ASKED = {2: 0.6, 1: 0.5, 4: 0.5, 10: 0.7}
 def test_the_leg_abstains_where_nothing_links_leads_or_talks(query: str) -> None:
     reader = hand_reader((0, 9), texts=TALK)
     assert AskedLeg(reader, {10: 0.9, 12: 0.3}).rank(query) is None
-
-
-def test_the_leg_abstains_where_all_it_could_add_is_hidden() -> None:
-    reader = hand_reader((10, 12), texts=TALK)
-    assert AskedLeg(reader, {10: 0.9}, hidden=[9, 12]).rank("Orbit project") is None
+    hiding = AskedLeg(hand_reader((10, 12), texts=TALK), {10: 0.9}, hidden=[9, 12])
+    assert hiding.rank("Orbit project") is None, "all it could add is hidden"
 
 
 @pytest.mark.parametrize("weight", [0.5, 1.0])
-def test_what_hits_lead_to_is_added(weight: float) -> None:
+def test_what_hits_lead_to_and_what_the_query_names_is_added(weight: float) -> None:
     asked = AskedLeg(hand_reader((10, 12)), {10: 0.8, 11: 0.4}, weight=weight)
     asked.base[12] = 0.1
     ranking = asked.found("anything")
@@ -65,16 +61,12 @@ def test_what_hits_lead_to_is_added(weight: float) -> None:
     expected = [0.8 / (1 + weight), 0.4 / (1 + weight), (0.1 + arriving) / (1 + weight)]
     assert ranking.scores.tolist() == pytest.approx(expected)
     assert (ranking.talk, ranking.lent.size) == (None, 0)
-
-
-@pytest.mark.parametrize("weight", [0.5, 1.0])
-@pytest.mark.parametrize("seed", [0.4, 0.8])
-def test_what_the_query_names_is_added_to_what_arrives(weight: float, seed: float) -> None:
-    asked = AskedLeg(hand_reader((10, 9)), {10: seed}, weight=weight)
-    arriving = seed / 2**0.25 + NAMED_WEIGHT * 0.5
-    scale = 1 + weight * max(1.0, arriving)  # together they bring more than 1 once
-    expected = {9: weight * arriving / scale, 10: seed / scale}
-    assert asked.scores("the Orbit Project?") == pytest.approx(expected)
+    for seed in (0.4, 0.8):
+        asked = AskedLeg(hand_reader((10, 9)), {10: seed}, weight=weight)
+        arriving = seed / 2**0.25 + NAMED_WEIGHT * 0.5
+        scale = 1 + weight * max(1.0, arriving)  # together they bring more than 1 once
+        expected = {9: weight * arriving / scale, 10: seed / scale}
+        assert asked.scores("the Orbit Project?") == pytest.approx(expected)
 
 
 def test_the_order_in_which_a_query_names_things_does_not_matter() -> None:
@@ -93,12 +85,6 @@ def test_the_moment_is_handed_to_the_walk() -> None:
     assert AskedLeg(reader, {10: 0.8}).rank("x") is None
     assert AskedLeg(reader, {10: 0.8}, as_of_us=200).rank("x") is None
     assert AskedLeg(reader, {10: 0.8}, as_of_us=199).found("x").positions.tolist() == [10, 12]
-
-
-def test_hidden_memories_are_neither_brought_in_nor_walked_from() -> None:
-    reader = hand_reader((10, 12), (11, 13))
-    asked = AskedLeg(reader, {10: 0.8, 11: 0.4}, hidden=[12, 9])
-    assert asked.found("Orbit project").positions.tolist() == [10, 11, 13]
 
 
 def test_turns_change_order_and_their_best_keeps_its_score() -> None:
@@ -122,16 +108,16 @@ def test_what_sessions_lend_is_weighed_and_calibrated(weight: float, session_wei
     ranking = asked.found("pump valve")
     talk = ranking.talk
     assert talk is not None
-    base = ranking.fused[np.searchsorted(ranking.positions, talk.members)]
+    members = np.searchsorted(ranking.positions, talk.members)
+    base = ranking.fused[members]
     assert ranking.before.tolist() == base.tolist()
     assert ranking.session_weight == session_weight
-    assert ranking.lent.tolist() == (session_weight * lent_scores(talk, base)).tolist()
-    raised = base + weight * session_weight * lent_scores(talk, base)
+    lent = session_weight * lent_scores(talk, base)
+    assert ranking.lent.tolist() == lent.tolist()
+    raised = base + weight * lent
     in_order = sorted(range(base.size), key=lambda i: (-raised[i], -base[i]))
     given = dict(zip(in_order, sorted(base.tolist(), reverse=True), strict=True))
-    expected = [given[i] for i in range(base.size)]
-    members = np.searchsorted(ranking.positions, talk.members)
-    assert ranking.scores[members].tolist() == expected
+    assert ranking.scores[members].tolist() == [given[i] for i in range(base.size)]
 
 
 def test_at_weight_zero_sessions_are_not_asked() -> None:
@@ -153,23 +139,10 @@ def test_a_session_is_heard_where_a_step_leads() -> None:
     assert ranking.positions.tolist() == [4, 5, 10]
 
 
-@pytest.mark.parametrize("weight", [0.5, 1.0])
-def test_who_a_session_brings_in_carries_its_fused_base(weight: float) -> None:
-    # The session of 6 brings in 7. Nobody says a word of the query, so nothing is lent to either,
-    # and the walk that scaled the pool scales the newcomer alike.
-    asked = AskedLeg(hand_reader((10, 12)), {6: 0.9, 10: 0.6}, weight=weight)
-    asked.base[7] = 0.3
-    ranking = asked.found("unheard")
-    assert ranking.positions.tolist() == [6, 7, 10, 12]
-    assert ranking.fused.tolist() == [0.9, 0.3, 0.6, 0.0]
-    arrived = weight * (0.6 / 2**0.5) / 2**0.25
-    scaled = [x / (1 + weight) for x in (0.9, 0.3, 0.6, arrived)]
-    assert ranking.scores.tolist() == pytest.approx(scaled)
-
-
 @pytest.mark.parametrize("weight", [0.5, 1.0, 4.0])
 def test_newcomers_are_divided_by_the_scale_of_the_pool(weight: float) -> None:
     # Step and name bring more than 1 to 9; 7, as good as 6, must not gain by coming late.
+    # Nobody says a word of the query, so nothing is lent to either.
     asked = AskedLeg(hand_reader((10, 9)), {6: 0.9, 10: 1.0}, weight=weight)
     asked.base[7] = 0.9
     ranking = asked.found("unheard Orbit project")
@@ -177,16 +150,14 @@ def test_newcomers_are_divided_by_the_scale_of_the_pool(weight: float) -> None:
     scale = 1 + weight * arriving
     assert arriving > 1.0
     assert ranking.positions.tolist() == [6, 7, 9, 10]
+    assert ranking.fused.tolist() == [0.9, 0.9, 0.0, 1.0]
     expected = [x / scale for x in (0.9, 0.9, weight * arriving, 1.0)]
     assert ranking.scores.tolist() == pytest.approx(expected)
     assert ranking.before.tolist() == pytest.approx([0.9 / scale] * 2)
-
-
-def test_without_a_walk_newcomers_are_not_scaled() -> None:
-    asked = AskedLeg(hand_reader(), {6: 0.9, 10: 0.6})
-    asked.base[7] = 0.3
-    ranking = asked.found("unheard")
-    assert ranking.fused.tolist() == ranking.scores.tolist() == [0.9, 0.3, 0.6]
+    alone = AskedLeg(hand_reader(), {6: 0.9, 10: 0.6})
+    alone.base[7] = 0.3
+    ranking = alone.found("unheard")
+    assert ranking.fused.tolist() == ranking.scores.tolist() == [0.9, 0.3, 0.6], "without a walk"
     assert (ranking.walked.is_empty, ranking.named.positions.size) == (True, 0)
 
 
@@ -212,59 +183,25 @@ def test_positions_are_ascending_and_distinct_and_the_pool_stays_as_it_was() -> 
     assert ((ranking.scores >= 0.0) & (ranking.scores <= 1.0)).all()
 
 
+def talk_of(query: str, *, texts: Mapping[int, str] = TALK, wings: Sequence[str] = ()) -> Talk:
+    talk = AskedLeg(hand_reader(texts=texts, wings=wings), ASKED).found(query).talk
+    assert talk is not None
+    return talk
+
+
 def test_who_speaks_is_lent_to_and_is_no_word() -> None:
     texts = {**TALK, 3: "Nina, are you there"}
-    talk = AskedLeg(hand_reader(texts=texts), ASKED).found("what did Nina say of the pump").talk
-    assert talk is not None
+    talk = talk_of("what did Nina say of the pump", texts=texts)
     assert talk.members[talk.said].tolist() == [1, 4]
     # 3 holds the name, but its only word of the query would be who speaks.
     assert talk.words[:, 3].tolist() == [0.0] * talk.words.shape[0]
-    alone = AskedLeg(hand_reader(texts=texts), ASKED).found("Nina?").talk
-    assert alone is not None
-    assert alone.words[:, 3].max() > 0.0
-
-
-def test_a_name_that_speaks_nowhere_stays_a_word() -> None:
-    talk = AskedLeg(hand_reader(texts={3: "orbit project"}), ASKED).found("Orbit project").talk
-    assert talk is not None
-    assert not talk.said.any()
-    assert talk.own[3] == 1.0
-
-
-@pytest.mark.parametrize("wings", [(), ("work",)])
-def test_company_needs_wings(wings: tuple[str, ...]) -> None:
-    talk = AskedLeg(hand_reader(texts=TALK, wings=wings), ASKED).found("Nina on the pump").talk
-    assert talk is not None
-    assert talk.company.tolist() == [bool(wings)] * 6
-
-
-@pytest.mark.parametrize("query", ["pump valve", "Nina on a stuck valve", "Orbit project pump", ""])
-@pytest.mark.parametrize("hidden", [0, 1, 4, 5, 6, 9, 12])  # 4..5 and 6..7 are sessions of two
-def test_a_hidden_memory_is_as_good_as_absent(query: str, hidden: int) -> None:
-    edges = [(10, 12), (1, 13), (10, 1), (2, 5), (10, 9), (6, 11)]
-    abouts = [(ORBIT, 9), (ORBIT, 1), (ORBIT, 4), (GARDEN, 6)]
-    base = {p: score for p, score in {**ASKED, 6: 0.3, 9: 0.2}.items() if p != hidden}
-    whole = hand_reader(*edges, texts=TALK, abouts=abouts, wings=["work"])
-    bare = hand_reader(*edges, texts=TALK, abouts=abouts, wings=["work"], absent=hidden)
-    seen, absent = (
-        AskedLeg(whole, base, hidden=[hidden]).found(query),
-        AskedLeg(bare, base).found(query),
-    )
-    assert hidden not in seen.positions.tolist()
-    assert seen.positions.tolist() == absent.positions.tolist()
-    assert seen.scores.tolist() == absent.scores.tolist()
-    for position in seen.positions.tolist():
-        assert path_of(seen, position) == path_of(absent, position)
-
-
-def test_a_hidden_speaker_is_as_good_as_silent() -> None:
-    texts = {**TALK, 3: "Nina left"}
-    base = {2: 0.6, 0: 0.3, 10: 0.7}
-    reader = hand_reader(texts=texts)
-    hidden = AskedLeg(reader, base, hidden=[1, 4]).scores("Nina and the pump")
-    speechless = reader.sessions._replace(speakers=np.full(N, -1, dtype=np.int32))
-    silent = replace(reader, sessions=speechless)
-    assert hidden == AskedLeg(silent, base, hidden=[1, 4]).scores("Nina and the pump")
+    assert talk_of("Nina?", texts=texts).words[:, 3].max() > 0.0
+    nowhere = talk_of("Orbit project", texts={3: "orbit project"})
+    assert not nowhere.said.any(), "a name that speaks nowhere stays a word"
+    assert nowhere.own[3] == 1.0
+    for wings in ((), ("work",)):
+        company = talk_of("Nina on the pump", wings=wings).company
+        assert company.tolist() == [bool(wings)] * 6, "company needs wings"
 
 
 @pytest.mark.parametrize("session_weight", [1.0, 0.5])
@@ -291,16 +228,6 @@ def test_paths_sum_to_what_the_session_lent_after_a_walk(session_weight: float) 
     assert best.seed != 1
 
 
-@pytest.mark.parametrize("weight", [0.1, 1.0, 7.0])
-def test_scores_stay_in_the_unit_interval_whatever_arrives(weight: float) -> None:
-    abouts = [(ORBIT, 9), (GARDEN, 9)]
-    reader = hand_reader((10, 9), abouts=abouts, texts=TALK)
-    asked = AskedLeg(reader, {9: 1.0, 10: 1.0, 0: 1.0, 6: 1.0}, weight=weight)
-    scores = asked.scores("Orbit project in the Garden, pump")
-    assert min(scores.values()) >= 0.0
-    assert scores[9] == max(scores.values()) <= 1.0
-
-
 def test_a_name_that_nobody_may_see_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LINKS, "garden wall", (ORBIT, 1.0, 0))
     monkeypatch.setitem(STARTS, "garden", 2)
@@ -309,44 +236,32 @@ def test_a_name_that_nobody_may_see_hides_no_other(monkeypatch: pytest.MonkeyPat
     assert hidden.rank("the Garden wall") is not None
 
 
-def test_the_graph_looks_names_up_in_the_snapshot() -> None:
-    graph = hand_graph(hand_reader())
+def test_the_graph_looks_names_and_terms_up_in_the_snapshot() -> None:
+    graph = hand_graph(hand_reader(texts={3: "pump", 1: "pump valve"}))
     assert graph.names_seen(None).longest(["orbit", "pump"]) == {"orbit": 2}
     found = graph.names_seen(None).names(["garden", "unknown"])
     assert [(name, tuple(found[name])) for name in found] == [("garden", (GARDEN, 1.0, True))]
     assert isinstance(found["garden"].cased, bool)
-
-
-def test_the_graph_hands_out_postings_of_known_terms() -> None:
-    reader = hand_reader(texts={3: "pump", 1: "pump valve"})
-    found = hand_graph(reader).postings(["unknown", "pump"])
-    assert [(positions.tolist(), scores.tolist()) for positions, scores in found] == [
-        ([1, 3], [1.0, 1.0])
-    ]
+    ((positions, scores),) = graph.postings(["unknown", "pump"])
+    assert (positions.tolist(), scores.tolist()) == ([1, 3], [1.0, 1.0])
 
 
 def test_the_graph_knows_who_speaks_and_whether_there_are_wings() -> None:
     graph = hand_graph(hand_reader())
-    assert [graph.speaks(ordinal) for ordinal in (-1, NINA, ORBIT)] == [False, True, False]
+    everyone, one_less, nobody = (np.ones(N, dtype=bool) for _ in range(3))
+    one_less[SPOKEN[0]] = False
+    nobody[list(SPOKEN)] = False
+    for shown, speaks in ((None, True), (everyone, True), (one_less, True), (nobody, False)):
+        found = [graph.speaks(ordinal, shown) for ordinal in (-1, NINA, ORBIT)]
+        assert found == [False, speaks, False]
     assert graph.wings is None
-    shown = np.ones(N, dtype=bool)
-    assert [graph.speaks(ordinal, shown) for ordinal in (-1, NINA, ORBIT)] == [False, True, False]
-    shown[SPOKEN[0]] = False
-    assert graph.speaks(NINA, shown)
-    shown[list(SPOKEN)] = False
-    assert not graph.speaks(NINA, shown)
-    assert not graph.speaks(-1, shown)
     wings = hand_graph(hand_reader(wings=["work"])).wings
     assert wings is not None
     assert wings.tolist() == [0] * N
 
 
 NINA_ID = 5
-
-
 SUBJECT, TAG = RELATIONS.index("mentions_subject"), RELATIONS.index("mentions_tag")
-
-
 SIZE = 8
 
 
@@ -360,10 +275,7 @@ SESSIONS = SessionArrays(
     speakers=np.array([-1, -1, -1, NINA_ID, -1, -1, -1, -1], dtype=np.int32),
 )
 
-
 BASE = (0.2, 0.0, 0.9, 0.3, 0.0, 0.1, 0.4, 0.5)
-
-
 Arrival = tuple[int, float, int, int, int]
 
 
@@ -432,15 +344,12 @@ def test_what_the_graph_did_not_move_has_no_path() -> None:
     assert path_of(ranking, 5) is None
 
 
-def test_a_step_goes_from_its_seed_over_its_concept() -> None:
-    path = _path(_ranking((7, 0.4, 2, SUBJECT, 6), (1, 0.3, 0, TAG, 8)), 7)
+def test_a_step_goes_from_its_seed_over_its_concept_and_a_name_from_the_query() -> None:
+    walked = _ranking((7, 0.4, 2, SUBJECT, 6), (1, 0.3, 0, TAG, 8))
+    path = _path(walked, 7)
     assert path == GraphPath(0.4, 2, "mentions_subject", 6, (2,), {"mentions_subject": 0.4})
     assert path.reason == "reached over the graph from {2} by mentions_subject"
-    tagged = _path(_ranking((7, 0.4, 2, SUBJECT, 6), (1, 0.3, 0, TAG, 8)), 1)
-    assert (tagged.seed, tagged.relation, tagged.concept) == (0, "mentions_tag", 8)
-
-
-def test_a_named_memory_comes_from_the_query_and_is_its_own_evidence() -> None:
+    assert _path(walked, 1) == GraphPath(0.3, 0, "mentions_tag", 8, (0,), {"mentions_tag": 0.3})
     path = _path(_ranking(named={6: (0.1, 9), 7: (0.25, 4)}), 7)
     assert path == GraphPath(0.25, None, "named_by_query", 4, (7,), {"named_by_query": 0.25})
     assert path.reason == "reached over the graph from the query by named_by_query"
@@ -454,26 +363,42 @@ def test_the_strongest_part_gives_the_path(
     walked: float, relation: str, seed: int | None, concept: int, evidence: tuple[int, ...]
 ) -> None:
     path = _path(_ranking((7, walked, 2, SUBJECT, 6), named={7: (0.25, 4)}), 7)
-    assert (path.relation, path.seed, path.concept) == (relation, seed, concept)
-    assert path.evidence == evidence
-    assert path.shares == {"mentions_subject": walked, "named_by_query": 0.25}
-    assert path.score == pytest.approx(walked + 0.25)
+    shares = {"mentions_subject": walked, "named_by_query": 0.25}
+    assert path == GraphPath(walked + 0.25, seed, relation, concept, evidence, shares)
     assert path.reason.count("also ") == 1
 
 
-def test_a_word_said_before_makes_this_the_next_turn() -> None:
-    path = _path(_ranking(terms=[{0: 2.0}], base=[0.01] * SIZE), 1)
-    assert (path.relation, path.seed, path.evidence) == ("next_turn", 0, (0,))
+def test_the_session_weight_can_change_which_part_is_strongest() -> None:
+    arrival = (1, 0.2, 7, SUBJECT, 6)
+    assert _path(_ranking(arrival, terms=[{7: 1.0}]), 1).relation == "in_session"
+    path = _path(_ranking(arrival, terms=[{7: 1.0}], session_weight=0.5), 1)
+    assert (path.relation, path.seed) == ("mentions_subject", 7)
+
+
+def test_members_are_found_by_position_and_not_by_place_in_the_ranking() -> None:
+    whole = _ranking(terms=[{6: 1.0}])
+    assert whole.talk is not None
+    talk = whole.talk._replace(members=whole.talk.members + 2)
+    moved = whole._replace(
+        positions=whole.positions[:7] + 2, fused=whole.fused[:7], scores=whole.scores[:7], talk=talk
+    )
+    assert [_path(moved, position).seed for position in (7, 6)] == [8, 4]
+
+
+@pytest.mark.parametrize(
+    ("said_at", "relation", "other", "share"),
+    [(0, "next_turn", "previous_turn", NEARBY[0]), (3, "previous_turn", "next_turn", NEARBY[1])],
+)
+def test_a_word_said_nearby_makes_this_the_next_or_the_previous_turn(
+    said_at: int, relation: str, other: str, share: float
+) -> None:
+    path = _path(_ranking(terms=[{said_at: 2.0}], base=[0.01] * SIZE), 1)
+    assert (path.relation, path.seed, path.evidence) == (relation, said_at, (said_at,))
     assert path.concept == NO_CONCEPT
-    assert path.shares["next_turn"] == pytest.approx(CONTEXT_WEIGHT * NEARBY[0])
-    assert "previous_turn" not in path.shares
-    assert path.reason == "reached over the graph from {0} by next_turn, also in_session"
-
-
-def test_a_word_said_after_makes_this_the_previous_turn() -> None:
-    path = _path(_ranking(terms=[{3: 2.0}], base=[0.01] * SIZE), 1)
-    assert (path.relation, path.seed, path.evidence) == ("previous_turn", 3, (3,))
-    assert path.shares["previous_turn"] == pytest.approx(CONTEXT_WEIGHT * NEARBY[1])
+    assert path.shares[relation] == pytest.approx(CONTEXT_WEIGHT * share)
+    assert other not in path.shares
+    said = f"reached over the graph from {{{said_at}}} by {relation}, also in_session"
+    assert path.reason == said
 
 
 def test_own_words_are_told_from_those_nearby() -> None:
@@ -486,14 +411,11 @@ def test_own_words_are_told_from_those_nearby() -> None:
     assert set(alone.shares) == {"own_words", "in_session"}
 
 
-def test_the_session_comes_from_its_best_member() -> None:
+def test_the_session_comes_from_its_best_member_which_owes_it_to_nobody_else() -> None:
     path = _path(_ranking(terms=[{7: 1.0}]), 4)
     assert (path.relation, path.seed, path.concept) == ("in_session", 2, NO_CONCEPT)
     assert path.evidence == (2,)
     assert path.shares == {"in_session": pytest.approx(SESSION_WEIGHT * 0.9)}
-
-
-def test_the_best_member_of_a_session_owes_it_to_nobody_else() -> None:
     path = _path(_ranking(terms=[{7: 1.0}]), 2)
     assert (path.relation, path.seed, path.evidence) == ("in_session", None, (2,))
     assert path.reason == "reached over the graph from the query by in_session"
@@ -507,8 +429,7 @@ def test_the_best_member_is_the_best_after_the_walk() -> None:
     path = _path(ranking, 4)
     assert path.seed == 1
     assert path.shares == {"in_session": pytest.approx(SESSION_WEIGHT * 0.95)}
-    assert _path(ranking, 6).seed == 5
-    assert [_path(ranking, best).seed for best in (1, 5)] == [None, None]
+    assert [_path(ranking, p).seed for p in (6, 1, 5)] == [5, None, None]
 
 
 def test_turns_are_lent_nothing_of_their_session_as_one_document() -> None:
@@ -527,23 +448,16 @@ def test_facts_are_reached_by_their_session_alone() -> None:
     )  # fmt: skip
 
 
-def test_who_speaks_is_the_concept_on_the_way() -> None:
-    path = _path(_ranking(terms=[{7: 1.0}], speakers=[NINA_ID]), 3)
-    assert (path.relation, path.seed, path.concept) == ("said_by", None, NINA_ID)
-    assert path.evidence == (3,)
-    assert path.shares["said_by"] == SPEAKER_WEIGHT
-    other = _path(_ranking(terms=[{7: 1.0}], speakers=[NINA_ID]), 4)
-    assert "said_by" not in other.shares
-
-
 def test_company_is_told_from_who_speaks() -> None:
     wings = np.array([0, 0, 0, 0, -1, 0, 0, 0], dtype=np.int32)
     ranking = _ranking(terms=[{7: 1.0}], speakers=[NINA_ID], wings=wings)
+    path = _path(ranking, 3)
+    assert (path.relation, path.seed, path.concept) == ("said_by", None, NINA_ID)
+    assert (path.evidence, path.shares["said_by"]) == ((3,), SPEAKER_WEIGHT)
     path = _path(ranking, 1)
     assert (path.relation, path.seed, path.concept) == ("in_company_of", None, NO_CONCEPT)
-    assert path.shares["in_company_of"] == COMPANY_WEIGHT
-    assert path.evidence == (1,)
-    assert "in_company_of" not in _path(ranking, 4).shares
+    assert (path.evidence, path.shares["in_company_of"]) == ((1,), COMPANY_WEIGHT)
+    assert not {"said_by", "in_company_of"} & _path(ranking, 4).shares.keys()
     assert path_of(ranking, 5) is None  # a fact, and its session holds no word
 
 
@@ -551,56 +465,22 @@ TERMS = [{0: 2.0, 2: 1.0, 5: 1.0}, {3: 1.5, 1: 0.5}]
 
 
 @pytest.mark.parametrize("position", range(SIZE - 1))
-def test_shares_sum_to_the_score_and_are_what_sessions_lend(position: int) -> None:
-    wings = np.zeros(SIZE, dtype=np.int32)
-    ranking = _ranking(terms=TERMS, speakers=[NINA_ID], wings=wings)
-    path = _path(ranking, position)
-    assert path.score == pytest.approx(sum(path.shares.values()))
-    assert path.score == pytest.approx(float(ranking.lent[position]))
-    assert min(path.shares.values()) > 0.0
-    assert path.relation in path.shares
-
-
-@pytest.mark.parametrize("position", range(SIZE - 1))
-def test_walk_and_names_add_to_what_sessions_lend(position: int) -> None:
+def test_shares_are_what_sessions_lend_and_what_walk_and_names_add(position: int) -> None:
+    """Those of sessions carry the session weight, those of walk and names do not."""
+    everything: dict[str, Any] = {
+        "terms": TERMS, "speakers": [NINA_ID], "wings": np.zeros(SIZE, dtype=np.int32),
+    }  # fmt: skip
+    lent = _path(_ranking(**everything), position)
+    assert lent.score == pytest.approx(sum(lent.shares.values()))
+    assert min(lent.shares.values()) > 0.0
+    assert lent.relation in lent.shares
     arrivals = [(p, 0.3, 7, SUBJECT, 6) for p in range(SIZE)]
-    ranking = _ranking(*arrivals, named={p: (0.2, 4) for p in range(SIZE)}, terms=TERMS)
-    path = _path(ranking, position)
-    assert path.score == pytest.approx(float(ranking.lent[position]) + 0.5)
-    assert path.shares["mentions_subject"] == 0.3
-    assert path.shares["named_by_query"] == 0.2
-
-
-@pytest.mark.parametrize("position", range(SIZE - 1))
-def test_shares_carry_the_session_weight_and_those_of_walk_and_names_do_not(position: int) -> None:
-    wings = np.zeros(SIZE, dtype=np.int32)
-    arrivals = [(p, 0.3, 7, SUBJECT, 6) for p in range(SIZE)]
-    whole, half = (
-        _ranking(
-            *arrivals, named={p: (0.2, 4) for p in range(SIZE)}, terms=TERMS, speakers=[NINA_ID],
-            wings=wings, session_weight=weight,
-        )
-        for weight in (1.0, 0.5)
-    )  # fmt: skip
-    full, found = _path(whole, position).shares, _path(half, position).shares
+    named = {p: (0.2, 4) for p in range(SIZE)}
     own = {"mentions_subject": 0.3, "named_by_query": 0.2}
-    assert found == pytest.approx({name: own.get(name, full[name] / 2) for name in full})
-    assert sum(found.values()) == pytest.approx(float(half.lent[position]) + 0.5)
-
-
-def test_the_session_weight_can_change_which_part_is_strongest() -> None:
-    arrival = (1, 0.2, 7, SUBJECT, 6)
-    assert _path(_ranking(arrival, terms=[{7: 1.0}]), 1).relation == "in_session"
-    path = _path(_ranking(arrival, terms=[{7: 1.0}], session_weight=0.5), 1)
-    assert (path.relation, path.seed) == ("mentions_subject", 7)
-
-
-def test_members_are_found_by_position_and_not_by_place_in_the_ranking() -> None:
-    whole = _ranking(terms=[{6: 1.0}])
-    assert whole.talk is not None
-    talk = whole.talk._replace(members=whole.talk.members + 2)
-    moved = whole._replace(
-        positions=whole.positions[:7] + 2, fused=whole.fused[:7], scores=whole.scores[:7], talk=talk
-    )
-    assert _path(moved, 7).seed == 8
-    assert _path(moved, 6).seed == 4
+    for weight in (1.0, 0.5):
+        ranking = _ranking(*arrivals, named=named, **everything, session_weight=weight)
+        path = _path(ranking, position)
+        expected = {name: weight * share for name, share in lent.shares.items()}
+        assert path.shares == pytest.approx({**own, **expected})
+        assert path.score == pytest.approx(float(ranking.lent[position]) + 0.5)
+        assert path.score == pytest.approx(sum(path.shares.values()))

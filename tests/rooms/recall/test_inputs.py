@@ -61,11 +61,13 @@ def codes(store: Store) -> list[str]:
     return [w.code for w in Recaller.open(store.root).recall("spare key").warnings]
 
 
-def test_a_query_gets_the_vector_of_the_snapshot_s_own_encoder(dense_store: Store) -> None:
+def test_a_query_gets_the_vector_of_the_snapshot_s_own_encoder_once(dense_store: Store) -> None:
     assert dense_store.encoder is not None
-    vector = encode_query(dense_store.paths, manifest_of(dense_store), "cat")
+    manifest = manifest_of(dense_store)
+    vector = encode_query(dense_store.paths, manifest, "cat")
     assert np.array_equal(vector, dense_store.encoder.encode_query("cat"))
     assert not vector.flags.writeable
+    assert encode_query(dense_store.paths, manifest, "cat") is vector
 
 
 def test_a_snapshot_without_vectors_has_no_query_vector(plain_store: Store) -> None:
@@ -74,9 +76,7 @@ def test_a_snapshot_without_vectors_has_no_query_vector(plain_store: Store) -> N
 
 
 @pytest.mark.parametrize("damage", ["gone", "header", "weights"])
-def test_without_a_usable_encoder_recall_answers_and_says_so(
-    dense_store: Store, damage: str
-) -> None:
+def test_without_an_encoder_recall_answers_and_says_so(dense_store: Store, damage: str) -> None:
     (directory,) = dense_store.paths.encoders.iterdir()
     if damage == "gone":
         remove_tree(directory)
@@ -99,12 +99,6 @@ def test_another_model_in_the_encoder_s_place_is_refused(dense_store: Store) -> 
     with pytest.raises(FingerprintMismatchError, match="weights_sha256"):
         encode_query(dense_store.paths, manifest_of(dense_store), "cat")
     assert "model_mismatch" in codes(dense_store)
-
-
-def test_a_repeated_query_is_not_encoded_again(dense_store: Store) -> None:
-    manifest = manifest_of(dense_store)
-    first = encode_query(dense_store.paths, manifest, "a question asked twice")
-    assert encode_query(dense_store.paths, manifest, "a question asked twice") is first
 
 
 def test_only_a_caller_that_allows_it_changes_to_the_runtime(
@@ -179,39 +173,24 @@ def described(store: Store, model: HostedModel) -> tuple[StorePaths, Manifest]:
     return store.paths, manifest._replace(encoder=known, encoder_digest=fingerprint.digest)
 
 
-def test_the_provider_of_the_snapshot_is_asked_once(
-    plain_store: Store, server: EmbeddingServer
-) -> None:
+def test_the_snapshot_s_provider_is_asked_once(plain_store: Store, server: EmbeddingServer) -> None:
     place = described(plain_store, hosted(server))
     found = encode_query(*place, "where is the key")
     wanted = vector_of("where is the key", 256, "query")
     np.testing.assert_allclose(found, wanted / np.linalg.norm(wanted), atol=1e-6)
     assert encode_query(*place, "where is the key", may_warm=True) is found
     assert server.texts == ["where is the key"]
-
-
-def test_what_a_night_asked_for_is_not_asked_again(
-    plain_store: Store, server: EmbeddingServer
-) -> None:
-    place = described(plain_store, hosted(server))
     vector = np.eye(1, 256, dtype=np.float32)[0]
     remember_query(*place, "known", vector)
-    assert encode_query(*place, "known") is vector
+    assert encode_query(*place, "known") is vector, "what a night asked for is not asked again"
     assert not vector.flags.writeable
-    assert server.asked == []
-
-
-def test_time_is_passed_on(plain_store: Store, server: EmbeddingServer) -> None:
-    place = described(plain_store, hosted(server))
-    encode_query(*place, "warm up")
+    assert server.texts == ["where is the key"]
     server.faults.append(Fault(hang=True))
     with pytest.raises(ProviderDownError, match="within 70 ms"):
         encode_query(*place, "slow", within_ms=100)
 
 
-def test_a_new_address_is_used_without_a_restart(
-    plain_store: Store, server: EmbeddingServer
-) -> None:
+def test_a_new_address_needs_no_restart(plain_store: Store, server: EmbeddingServer) -> None:
     nobody = replace(hosted(server), url="http://127.0.0.1:9/v1")
     place = described(plain_store, nobody)
     with pytest.raises(ProviderDownError):
@@ -219,47 +198,37 @@ def test_a_new_address_is_used_without_a_restart(
     assert encode_query(*described(plain_store, hosted(server)), "x").shape == (256,)
 
 
-def test_its_identity_passes_the_model_guard(plain_store: Store, server: EmbeddingServer) -> None:
+def test_only_the_model_of_the_vectors_passes_the_model_guard(
+    plain_store: Store, server: EmbeddingServer
+) -> None:
     model = hosted(server)
     paths, manifest = described(plain_store, model)
     found = encoder_identity(paths, manifest)
     assert found == model.fingerprint().to_json()
     assert guard_model(manifest.encoder, found).verdict == "MATCH"
-
-
-def test_another_model_in_its_place_is_refused(plain_store: Store, server: EmbeddingServer) -> None:
-    model, other = hosted(server), hosted(server, 512)
-    paths, manifest = described(plain_store, model)
-    write_description(paths.encoders / model.fingerprint().digest, other)
+    write_description(paths.encoders / model.fingerprint().digest, hosted(server, 512))
     assert guard_model(manifest.encoder, encoder_identity(paths, manifest)).verdict == "MISMATCH"
     with pytest.raises(FingerprintMismatchError, match="dimension"):
         encode_query(paths, manifest, "x")
     assert server.asked == []
 
 
-@pytest.mark.parametrize("damage", ["gone", "garbage"])
-def test_without_its_file_nobody_is_asked(
-    damage: str, plain_store: Store, server: EmbeddingServer
-) -> None:
+def test_without_its_file_nobody_is_asked(plain_store: Store, server: EmbeddingServer) -> None:
     model = hosted(server)
     paths, manifest = described(plain_store, model)
-    directory: Path = paths.encoders / model.fingerprint().digest
-    if damage == "gone":
-        remove_tree(directory)
-    else:
-        (directory / HOSTED_FILE).write_text("{")
-    assert encoder_identity(paths, manifest) is None
-    with pytest.raises(EncoderError, match="nightly job"):
-        encode_query(paths, manifest, "x")
-
-
-def test_only_queries_are_encoded_in_passing(plain_store: Store, server: EmbeddingServer) -> None:
-    """What a session says, and its summaries, are sent to nobody."""
-    place = described(plain_store, hosted(server))
     with pytest.raises(EncoderError, match="only queries"):
-        text_encoder(*place)
-    assert "voyage:voyage-4" in lean_reason(*place)
-    assert warm_up(*place) == lean_reason(*place)
+        text_encoder(paths, manifest)  # what a session says is sent to nobody
+    assert "voyage:voyage-4" in lean_reason(paths, manifest)
+    assert warm_up(paths, manifest) == lean_reason(paths, manifest)
+    directory = paths.encoders / model.fingerprint().digest
+    for damage in ("garbage", "gone"):
+        if damage == "gone":
+            remove_tree(directory)
+        else:
+            (directory / HOSTED_FILE).write_text("{")
+        assert encoder_identity(paths, manifest) is None
+        with pytest.raises(EncoderError, match="nightly job"):
+            encode_query(paths, manifest, "x")
     assert server.asked == []
 
 
@@ -300,15 +269,8 @@ def test_a_log_of_queries_asks_no_provider(plain_store: Store, server: Embedding
 
 
 OWNERS = (None, "ana", "ana", "ben", "ben", None, "ana")
-
-
 IDS = tuple(str(101 + n) for n in range(len(OWNERS)))
-
-
-SHARED = "103"
-
-
-"""Of Ana, with Ben."""
+SHARED = "103"  # of Ana, with Ben
 
 
 class Places:
@@ -336,8 +298,6 @@ class Whole:
 
 
 asked = st.lists(st.sampled_from([*IDS, "999"]), unique=True)
-
-
 masks = st.lists(st.booleans(), min_size=len(IDS), max_size=len(IDS))
 
 
@@ -348,9 +308,7 @@ def own(private: Sequence[bool]) -> Inputs:
 
 
 @given(asked, masks)
-def test_counts_and_pairs_are_those_of_private_memories_alone(
-    ids: list[str], private: list[bool]
-) -> None:
+def test_counts_and_pairs_are_of_private_memories(ids: list[str], private: list[bool]) -> None:
     kept = {i for i, mine in zip(IDS, private, strict=True) if mine}
     mine = [i for i in ids if i in kept]
     recent, days, last_us = own(private).usage_of(ids)
@@ -365,11 +323,7 @@ def test_counts_and_pairs_are_those_of_private_memories_alone(
 def test_what_others_use_most_takes_no_place(private: list[bool], limit: int) -> None:
     expected = [i for i in IDS[::-1] if private[IDS.index(i)]][:limit]
     assert own(private).most_used(limit) == expected
-
-
-def test_who_has_nothing_private_has_no_use() -> None:
-    assert not own([False] * len(IDS)).knows_usage()
-    assert own([True, *[False] * (len(IDS) - 1)]).knows_usage()
+    assert own(private).knows_usage() == any(private)
 
 
 @pytest.fixture(scope="module")
@@ -393,18 +347,11 @@ def used(world: Inputs) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("user", "expected"),
-    [("ana", ["102", "107"]), ("ben", ["104", "105"]), ("eva", []), (None, [])],
-)
-def test_a_recall_knows_the_use_of_what_nobody_else_sees(
-    store: Store, user: str | None, expected: list[str]
-) -> None:
-    assert used(Recaller.open(store.root).inputs_now(user)) == expected
-
-
-def test_without_named_users_all_use_counts(tmp_path: Path) -> None:
-    store = new_store(tmp_path / "store")
-    store.publish(renumber([memory(f"Note {n}.") for n in range(len(IDS))]))
-    count_retrievals(store, [list(IDS)] * 3)
-    assert used(Recaller.open(store.root).inputs_now("ana")) == list(IDS)
+def test_a_recall_knows_the_use_of_what_nobody_else_sees(store: Store, tmp_path: Path) -> None:
+    mine = {"ana": ["102", "107"], "ben": ["104", "105"], "eva": [], None: []}
+    for user, expected in mine.items():
+        assert used(Recaller.open(store.root).inputs_now(user)) == expected
+    unnamed = new_store(tmp_path / "store")
+    unnamed.publish(renumber([memory(f"Note {n}.") for n in range(len(IDS))]))
+    count_retrievals(unnamed, [list(IDS)] * 3)
+    assert used(Recaller.open(unnamed.root).inputs_now("ana")) == list(IDS), "all use counts"

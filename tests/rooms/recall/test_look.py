@@ -25,6 +25,7 @@ from noctuary.sources.live import look_into_sqlite as look
 from noctuary.sources.source import open_source
 from tests.support.live import LONG_AGO, ROWS, Cache, make_cache
 from tests.support.store import Store, new_store
+from tests.support.views import codes, said
 
 
 def since(cache: Cache) -> Since:
@@ -42,45 +43,49 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Cache:
     return make_cache(tmp_path / "memory.db", wal=request.param)
 
 
-def test_nothing_new_is_nothing(store: Cache) -> None:
-    found = look(store.path, since(store), limits())
-    assert (found.rows, found.withheld, found.ids, found.missed) == ({}, (), None, "")
-
-
 def test_new_changed_and_lost_rows_are_found(store: Cache) -> None:
     then = since(store)
+    found = look(store.path, then, limits())
+    assert (found.rows, found.withheld, found.ids, found.missed) == ({}, (), None, "")
+    # The limit of looking by stamp: nothing tells such a row from the others.
+    store.edit(3, content="Changed behind the stamp.", updated_at=LONG_AGO)
+    assert look(store.path, then, limits()).rows == {}
     new = store.add("A new one.")
     store.edit(2, content="The feline eats three times a day.")
     store.delete(5)
+    before = store.path.read_bytes()
     found = look(store.path, then, limits())
+    assert store.path.read_bytes() == before
     assert set(found.rows) == {2, new}
     assert found.rows[2]["content"] == "The feline eats three times a day."
     assert found.ids == {str(key) for key in range(1, new + 1)} - {"5"}
     assert found.missed == ""
 
 
-def test_a_marked_row_leaves_its_id_only(store: Cache) -> None:
+def test_a_marked_row_leaves_its_id_only_whatever_its_stamp_says(
+    store: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its text is not even fetched."""
+    fetched: list[bytes] = []
+    decode = foreign_file.decode_text
+
+    def spy(raw: bytes) -> str | bytes:
+        fetched.append(raw)
+        return decode(raw)
+
+    monkeypatch.setattr(foreign_file, "decode_text", spy)
     then = since(store)
-    secret = store.add("CANARY-7Q", is_sensitive=1)
+    secret = store.add("CANARY of a new row", is_sensitive=1, tags="CANARY")
     worded = store.add("CANARY-8Q", is_sensitive="yes")
-    store.edit(1, is_sensitive=1)
-    found = look(store.path, then, limits())
-    assert sorted(found.withheld) == [1, secret, worded]
-    assert found.rows == {}
-    assert "CANARY" not in repr(found)
-
-
-def test_a_mark_is_seen_whatever_the_stamp_says(store: Cache) -> None:
-    then = since(store)
+    public = store.add("a public row")
+    store.edit(1, content="CANARY of a changed row", is_sensitive=1)
     store.run("UPDATE memories SET is_sensitive = 1 WHERE id = 3")
-    assert look(store.path, then, limits()).withheld == (3,)
-
-
-def test_a_change_that_keeps_its_old_stamp_waits_for_the_night(store: Cache) -> None:
-    """The limit of looking by stamp: nothing tells such a row from the others."""
-    then = since(store)
-    store.edit(3, content="Changed behind the stamp.", updated_at=LONG_AGO)
-    assert look(store.path, then, limits()).rows == {}
+    found = look(store.path, then, limits())
+    assert sorted(found.withheld) == [1, 3, secret, worded]
+    assert set(found.rows) == {public}
+    assert "CANARY" not in repr(found)
+    assert b"a public row" in fetched, "the spy sees what is fetched"
+    assert not [raw for raw in fetched if b"CANARY" in raw]
 
 
 def test_the_newest_rows_are_taken_where_there_are_too_many(store: Cache) -> None:
@@ -89,16 +94,11 @@ def test_the_newest_rows_are_taken_where_there_are_too_many(store: Cache) -> Non
     found = look(store.path, then, limits(rows=2))
     assert sorted(found.rows) == keys[-2:]
     assert "newest 2 new rows" in found.missed
-
-
-def test_changed_rows_share_the_bound(store: Cache) -> None:
-    then = since(store)
-    new = store.add("A new one.")
     for key in (1, 2, 3):
         store.edit(key, content=f"Changed {key}.")
-    found = look(store.path, then, limits(rows=3))
-    assert len(found.rows) == 3
-    assert new in found.rows
+    found = look(store.path, then, limits(rows=7))
+    assert len(found.rows) == 7, "changed rows share the bound"
+    assert {*keys} < {*found.rows}
     assert "live.max_rows" in found.missed
 
 
@@ -114,19 +114,16 @@ def test_a_row_stamped_shortly_before_the_reading_is_compared(store: Cache) -> N
 
 def test_a_store_that_was_all_rewritten_counts_its_losses(store: Cache) -> None:
     then = since(store)
+    uncounted = look(store.path, then._replace(rows=None), limits())
+    assert uncounted.ids == {str(key) for key in range(1, len(ROWS) + 1)}
     store.run("DELETE FROM memories")
     new = store.add("The only one.")
     found = look(store.path, then, limits())
-    assert found.ids == {str(new)}
-    assert set(found.rows) == {new}
+    assert (found.ids, set(found.rows)) == ({str(new)}, {new})
 
 
-def test_losses_are_looked_for_where_the_count_of_then_is_unknown(store: Cache) -> None:
-    found = look(store.path, since(store)._replace(rows=None), limits())
-    assert found.ids == {str(key) for key in range(1, len(ROWS) + 1)}
-
-
-def test_passes_end_at_the_deadline_and_new_rows_are_kept(tmp_path: Path) -> None:
+def test_passes_end_at_the_deadline_and_what_was_found_before_counts(tmp_path: Path) -> None:
+    """The pass begins at the newest rows; some of these looks end on the way down."""
     store = make_cache(tmp_path / "memory.db", [])
     with closing(sqlite3.connect(store.path)) as db, db:
         rows = [(f"Row {i} {'x' * 200}", LONG_AGO, LONG_AGO) for i in range(60_000)]
@@ -138,21 +135,11 @@ def test_passes_end_at_the_deadline_and_new_rows_are_kept(tmp_path: Path) -> Non
     assert time.perf_counter() - started < 1.0
     assert set(found.rows) == {new}
     assert "the time was over" in found.missed
-
-
-def test_what_was_found_before_the_deadline_counts(tmp_path: Path) -> None:
-    """The pass begins at the newest rows; here it ends somewhere on the way down."""
-    store = make_cache(tmp_path / "memory.db", [])
-    with closing(sqlite3.connect(store.path)) as db, db:
-        rows = [(f"Row {i} {'x' * 200}", LONG_AGO, LONG_AGO) for i in range(40_000)]
-        db.executemany("INSERT INTO memories(content, created_at, updated_at) VALUES(?,?,?)", rows)
-    then = since(store)
-    store.edit(39_999, content="Changed lately.")
+    store.edit(59_999, content="Changed lately.")
     store.edit(1, content="Changed at the other end.")
-    whole = look(store.path, then, limits())
-    assert set(whole.rows) == {1, 39_999}
-    found = [set(look(store.path, then, limits(seconds=s / 1000)).rows) for s in range(1, 20)]
-    assert all(rows in (set(), {39_999}, {1, 39_999}) for rows in found)
+    assert set(look(store.path, then, limits()).rows) == {1, 59_999, new}
+    parts = [set(look(store.path, then, limits(seconds=s / 1000)).rows) for s in range(1, 20)]
+    assert all(rows - {new} in (set(), {59_999}, {1, 59_999}) for rows in parts)
 
 
 def test_a_locked_store_is_not_waited_for_longer_than_allowed(tmp_path: Path) -> None:
@@ -187,46 +174,14 @@ def test_the_stamp_sees_the_write_ahead_log(tmp_path: Path) -> None:
         stamp_of(tmp_path / "none.db")
 
 
-def test_looking_changes_no_row_and_no_file(store: Cache) -> None:
-    then = since(store)
-    store.add("A new one.")
-    before = store.path.read_bytes()
-    look(store.path, then, limits())
-    assert store.path.read_bytes() == before
-
-
-def test_the_text_of_a_marked_row_is_not_even_fetched(
-    store: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fetched: list[bytes] = []
-    decode = foreign_file.decode_text
-
-    def spy(raw: bytes) -> str | bytes:
-        fetched.append(raw)
-        return decode(raw)
-
-    monkeypatch.setattr(foreign_file, "decode_text", spy)
-    then = since(store)
-    marked = store.add("CANARY of a new row", is_sensitive=1, tags="CANARY")
-    store.edit(1, content="CANARY of a changed row", is_sensitive=1)
-    store.add("a public row")
-    found = look(store.path, then, limits())
-    assert set(found.withheld) == {marked, 1}
-    assert b"a public row" in fetched, "the spy sees what is fetched"
-    assert not [raw for raw in fetched if b"CANARY" in raw]
-
-
 MakeDatabase = Callable[..., str]
 
 
 @pytest.fixture
 def address(database: MakeDatabase, monkeypatch: pytest.MonkeyPatch) -> str:
     made = database()
-    with psycopg.connect(made, autocommit=True) as db:
-        for content in ("The spare key hangs behind the blue door.", "The boiler needs a valve."):
-            db.execute(
-                "INSERT INTO memories(content, updated_at) VALUES (%s, '2026-01-05')", [content]
-            )
+    for content in ("The spare key hangs behind the blue door.", "The boiler needs a valve."):
+        write(made, f"INSERT INTO memories(content, updated_at) VALUES ('{content}', '2026-01-05')")
     monkeypatch.setattr(looking, "ASK_AGAIN_S", 0.0)
     return made
 
@@ -236,12 +191,9 @@ def served_database(address: str, home: Path, monkeypatch: pytest.MonkeyPatch) -
     store = new_store(home / "house")
     read_us = time.time_ns() // 1000
     with open_source(name_source(address), SourceSettings()) as source:
-        report = export_corpus(source, store.paths.work / "corpus")
-    identity = report.identity
-    store.publish(
-        read_records(store.paths.work / "corpus"),
-        source={"kind": identity.kind, "location": identity.location, "read_us": read_us},
-    )
+        identity = export_corpus(source, store.paths.work / "corpus").identity
+    told = {"kind": identity.kind, "location": identity.location, "read_us": read_us}
+    store.publish(read_records(store.paths.work / "corpus"), source=told)
     monkeypatch.setenv("NOCTUARY_SOURCE_PATH", address)
     # A first connection on a busy machine takes longer than a prompt would wait.
     monkeypatch.setenv("NOCTUARY_LIVE_DEADLINE_MS", "20000")
@@ -251,10 +203,6 @@ def served_database(address: str, home: Path, monkeypatch: pytest.MonkeyPatch) -
 def write(address: str, sql: str) -> None:
     with psycopg.connect(address, autocommit=True) as db:
         db.execute(sql.encode())
-
-
-def codes(result: RecallResult) -> list[str]:
-    return [w.code for w in result.warnings]
 
 
 def by_id(result: RecallResult) -> dict[Any, Any]:
@@ -268,14 +216,13 @@ def test_new_changed_and_tombstoned_rows_are_seen(served_database: Store, addres
     found = recall("spare key boiler valve")
     assert by_id(found)[3].live
     assert 2 not in by_id(found)
-    (told,) = [w.message for w in found.warnings if w.code == "live_overlay"]
+    told = said(found, "live_overlay")
     assert "1 new, 0 changed, 1 gone" in told
 
 
 def test_a_marked_row_never_comes(served_database: Store, address: str) -> None:
     write(
-        address,
-        "INSERT INTO memories(content, is_sensitive) VALUES ('spare key CANARY-9', true)",
+        address, "INSERT INTO memories(content, is_sensitive) VALUES ('spare key CANARY-9', true)"
     )
     write(address, "UPDATE memories SET is_sensitive = true, updated_at = now() WHERE id = 1")
     found = recall("spare key canary", explain=True, candidate_trace=True)
@@ -307,19 +254,15 @@ def test_a_server_that_hangs_is_left_at_the_deadline(
     assert found.memories
 
 
-def test_without_its_address_the_snapshot_answers(
-    served_database: Store, monkeypatch: pytest.MonkeyPatch
+def test_without_an_address_the_snapshot_answers_and_an_answer_is_used_again_for_a_moment(
+    served_database: Store, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOCTUARY_SOURCE_PATH", "")
     found = recall("spare key")
     assert found.memories
-    (told,) = [w.message for w in found.warnings if w.code == "live_unreachable"]
+    told = said(found, "live_unreachable")
     assert "source.path" in told
-
-
-def test_an_answer_is_used_again_for_a_moment(
-    served_database: Store, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    monkeypatch.setenv("NOCTUARY_SOURCE_PATH", address)
     monkeypatch.setattr(looking, "ASK_AGAIN_S", 60.0)
     recall("spare key")
     write(address, "INSERT INTO memories(content) VALUES ('The spare key is with Nina.')")

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,12 +22,11 @@ from noctuary.core.errors import SnapshotCorruptError, StoreError
 from noctuary.core.types import UNDATED_US
 from noctuary.recall import phases
 from noctuary.recall.candidates import Candidates, PastQuery, PhaseOutcome
-from noctuary.recall.engine import Recaller
+from noctuary.recall.engine import Recaller, Search
 from noctuary.recall.explain import UnknownSummaryError, expand_from
 from noctuary.recall.phases import (
     association,
     association_factor,
-    choose_pinned,
     decay_factor,
     expansion_terms,
     ltp,
@@ -53,9 +53,13 @@ from tests.support.lookups import (
     Used,
     candidates_of,
     context_of,
+    reason_of,
     scores_of,
 )
 from tests.support.store import Store, day_us, memory, renumber, turns
+
+Phase = Callable[[Candidates, Search], PhaseOutcome]
+Pairs = list[tuple[int, float]]
 
 PLAIN = RetrievalProfile(dense_weight=0.0, explain=True)
 
@@ -89,15 +93,10 @@ def test_a_date_lifts_what_was_written_then_and_hides_nothing(asked: Store) -> N
     assert 0.0 <= found.memories[-1].final_score <= found.memories[0].final_score <= 1.0
 
 
-def test_no_date_no_phase(asked: Store) -> None:
-    notes = answer(asked, "pump repaired").pipeline
-    assert "dates" in notes["phases_skipped"]
-    assert "scale" in notes["phases_skipped"]
+def test_without_a_date_that_something_fits_nothing_is_lifted(asked: Store) -> None:
+    assert {"dates", "scale"} <= {*answer(asked, "pump repaired").pipeline["phases_skipped"]}
     off = answer(asked, "pump repaired on 27 January 2026", date_boost=0.0).pipeline
     assert "dates" in off["phases_skipped"]
-
-
-def test_a_date_that_nothing_fits_changes_nothing(asked: Store) -> None:
     query = "pump repaired on 3 March 2031"
     ours = [(m.id, m.final_score) for m in answer(asked, query).memories]
     assert ours == [(m.id, m.final_score) for m in answer(asked, query, date_boost=0.0).memories]
@@ -106,165 +105,104 @@ def test_a_date_that_nothing_fits_changes_nothing(asked: Store) -> None:
 GOLDEN = Path(__file__).parents[2] / "golden" / "ltp_multiplier.tsv"
 
 
-def golden_rows() -> list[dict[str, str]]:
+def test_the_multiplier_is_the_references() -> None:
     with GOLDEN.open(encoding="utf-8", newline="") as handle:
-        return list(csv.DictReader(handle, delimiter="\t"))
-
-
-@pytest.mark.parametrize("row", golden_rows(), ids=lambda row: row["retrievals"])
-def test_the_multiplier_is_the_references(row: dict[str, str]) -> None:
-    found = ltp_multiplier(np.array([int(row["retrievals"])]), 2.0)
-    assert found.tolist() == pytest.approx([float(row["multiplier"])], abs=5e-5)
-
-
-def test_what_was_recalled_often_overtakes_what_was_not() -> None:
-    lookups = MemoryLookups([Stored(), Stored()], used={1: Used(recent=27)})
-    outcome = ltp(candidates_of((0, 0.5), (1, 0.4)), context_of(lookups))
-    assert outcome.candidates.positions.tolist() == [1, 0]
-    assert scores_of(outcome.candidates) == pytest.approx({1: 0.79986, 0: 0.5}, abs=1e-5)
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(1) == "recalls lately: 27 (factor 2.000)"
-
-
-def test_without_usage_nothing_changes() -> None:
-    before = candidates_of((0, 0.5), (1, 0.4))
-    outcome = ltp(before, context_of(MemoryLookups([Stored(), Stored()])))
-    assert outcome.candidates is before
-    assert outcome.reason_of is None
-
-
-PROFILE = RetrievalProfile().replaced(half_life_days=90.0, decay_floor=0.5)
+        rows = list(csv.DictReader(handle, delimiter="\t"))
+    found = ltp_multiplier(np.array([int(row["retrievals"]) for row in rows]), 2.0)
+    assert found.tolist() == pytest.approx([float(row["multiplier"]) for row in rows], abs=5e-5)
 
 
 @pytest.mark.parametrize(
     ("age_days", "floor", "factor"),
-    [
-        (0, 0, 1.0),
-        (90, 0, 0.5),
-        (180, 0, 0.25),
-        (900, 0, 0.5**10),
-        (90, 0.5, 0.75),
-        (9e9, 0.5, 0.5),
-    ],
+    [(90, 0, 0.5), (180, 0, 0.25), (900, 0, 0.5**10), (90, 0.5, 0.75), (9e9, 0.5, 0.5)],
 )
 def test_what_decays_halves_once_a_half_life(age_days: float, floor: float, factor: float) -> None:
     found = decay_factor(np.array([float(age_days)]), 90.0, floor)
     assert found.tolist() == pytest.approx([factor])
 
 
-def test_a_half_life_of_almost_nothing_leaves_the_floor() -> None:
-    assert decay_factor(np.array([0.0, 1e9]), 5e-324, 0.25).tolist() == [1.0, 0.25]
+def test_the_boosts_are_those_of_the_references() -> None:
+    hours = np.array([0, 6, 12, 18, 24, 25, 1e9, -3.0])
+    boosts = [1.5, 1.375, 1.25, 1.125, 1.0, 1.0, 1.0, 1.5]
+    assert tagging_factor(hours, 24.0, 1.5).tolist() == pytest.approx(boosts)
+    together = association_factor(np.array([0, 1, 7, 27, 28]), 0.15, 1.5)
+    assert together.tolist() == pytest.approx([1.0, 1.10397, 1.31192, 1.49983, 1.5], abs=5e-5)
 
 
-def test_an_old_answer_yields_to_a_slightly_weaker_new_one() -> None:
-    lookups = MemoryLookups(
-        [Stored(created_at_us=NOW_US - 90 * DAY_US), Stored(created_at_us=NOW_US - DAY_US)]
-    )
-    outcome = time_decay(candidates_of((0, 0.8), (1, 0.7)), context_of(lookups, PROFILE))
-    assert outcome.candidates.positions.tolist() == [1, 0]
-    assert scores_of(outcome.candidates)[0] == pytest.approx(0.6)
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(0) == ("90.0 days old, half-life 90 days, floor 0.5 (factor 0.750)")
+DECAYING = RetrievalProfile(half_life_days=90.0, decay_floor=0.5)
 
 
-def test_undated_memories_and_dates_in_the_future_keep_their_score() -> None:
-    lookups = MemoryLookups([Stored(), Stored(created_at_us=NOW_US + 400 * DAY_US)])
-    before = candidates_of((0, 0.8), (1, 0.7))
-    assert time_decay(before, context_of(lookups, PROFILE)).candidates is before
+def filed(*ages_us: int) -> MemoryLookups:
+    return MemoryLookups([Stored(created_at_us=NOW_US - age_us) for age_us in ages_us])
+
+
+# What a phase is asked about, what it finds, how it reorders that, and what it says of one.
+MOVES: dict[str, tuple[Phase, MemoryLookups, Pairs, Pairs, tuple[int, str]]] = {
+    "what was recalled often overtakes what was not": (
+        ltp, MemoryLookups([Stored()] * 2, used={1: Used(recent=27)}), [(0, 0.5), (1, 0.4)],
+        [(1, 0.79986), (0, 0.5)], (1, "recalls lately: 27 (factor 2.000)"),
+    ),
+    "an old answer yields to a slightly weaker new one": (
+        time_decay, filed(90 * DAY_US, DAY_US), [(0, 0.8), (1, 0.7)],
+        [(1, 0.697315), (0, 0.6)],
+        (0, "90.0 days old, half-life 90 days, floor 0.5 (factor 0.750)"),
+    ),
+    "what was just filed overtakes": (
+        tagging, filed(DAY_US, 12 * HOUR_US), [(0, 0.5), (1, 0.44)], [(1, 0.55), (0, 0.5)],
+        (1, "filed 12.0 h ago, window 24 h (factor 1.250)"),
+    ),
+    "a clock ahead of ours counts as this moment": (
+        tagging, filed(-DAY_US), [(0, 0.5)], [(0, 0.75)],
+        (0, "filed 0.0 h ago, window 24 h (factor 1.500)"),
+    ),
+    "what was recalled with the other candidates overtakes": (
+        association,
+        MemoryLookups([Stored()] * 4, together={frozenset((1, 2)): 5, frozenset((1, 0)): 2}),
+        [(0, 0.6), (3, 0.55), (1, 0.5), (2, 0.1)],
+        [(0, 0.6 * (1 + 0.15 * math.log(3))), (1, 0.5 * (1 + 0.15 * math.log(8))), (3, 0.55),
+         (2, 0.1 * (1 + 0.15 * math.log(6)))],
+        (1, "recalls with other candidates: 7 (factor 1.312)"),
+    ),
+    "boosted scores come back into range with their ratios": (
+        scale, MemoryLookups([]), [(7, 1.6), (3, 0.8), (5, 0.4)],
+        [(7, 1.0), (3, 0.5), (5, 0.25)],
+        (3, "all scores are divided by the best, 1.600"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MOVES)
+def test_a_phase_moves_scores_and_says_why(case: str) -> None:
+    phase, lookups, before, after, (position, reason) = MOVES[case]
+    outcome = phase(candidates_of(*before), context_of(lookups, DECAYING))
+    assert outcome.candidates.positions.tolist() == [p for p, _ in after]
+    assert scores_of(outcome.candidates) == pytest.approx(dict(after), abs=1e-5)
+    assert reason_of(outcome, position) == reason
+
+
+@pytest.mark.parametrize(
+    ("phase", "lookups"),
+    [
+        (ltp, MemoryLookups([Stored()] * 2)),
+        (time_decay, MemoryLookups([Stored(), Stored(created_at_us=NOW_US + 400 * DAY_US)])),
+        (tagging, MemoryLookups([Stored(created_at_us=NOW_US - DAY_US), Stored()])),
+        (association, MemoryLookups([Stored()] * 4, together={frozenset((0, 3)): 100})),
+        (scale, MemoryLookups([])),
+    ],
+)
+def test_where_a_phase_knows_nothing_the_candidates_stay_as_they_are(
+    phase: Phase, lookups: MemoryLookups
+) -> None:
+    for before in (candidates_of((0, 1.0), (1, 1 / 3)), candidates_of((0, 0.0)), candidates_of()):
+        outcome = phase(before, context_of(lookups))
+        assert outcome.candidates is before
+        assert outcome.reason_of is None
 
 
 def test_age_is_that_of_the_moment_asked_about() -> None:
-    lookups = MemoryLookups([Stored(created_at_us=NOW_US - 180 * DAY_US)])
-    context = context_of(lookups, PROFILE, now_us=NOW_US - 90 * DAY_US)
-    assert scores_of(time_decay(candidates_of((0, 0.8)), context).candidates) == pytest.approx(
-        {0: 0.6}
-    )
-
-
-@pytest.mark.parametrize(
-    ("hours", "factor"),
-    [(0, 1.5), (6, 1.375), (12, 1.25), (18, 1.125), (24, 1.0), (25, 1.0), (1e9, 1.0), (-3, 1.5)],
-)
-def test_the_boost_falls_linearly_over_a_day(hours: float, factor: float) -> None:
-    assert tagging_factor(np.array([float(hours)]), 24.0, 1.5).tolist() == pytest.approx([factor])
-
-
-def test_what_was_just_filed_overtakes() -> None:
-    lookups = MemoryLookups(
-        [Stored(created_at_us=NOW_US - DAY_US), Stored(created_at_us=NOW_US - 12 * HOUR_US)]
-    )
-    outcome = tagging(candidates_of((0, 0.5), (1, 0.44)), context_of(lookups))
-    assert outcome.candidates.positions.tolist() == [1, 0]
-    assert scores_of(outcome.candidates) == pytest.approx({1: 0.55, 0: 0.5})
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(1) == "filed 12.0 h ago, window 24 h (factor 1.250)"
-
-
-def test_a_clock_ahead_of_ours_counts_as_this_moment() -> None:
-    lookups = MemoryLookups([Stored(created_at_us=NOW_US + DAY_US)])
-    outcome = tagging(candidates_of((0, 0.5)), context_of(lookups))
-    assert scores_of(outcome.candidates) == {0: 0.75}
-
-
-def test_old_and_undated_memories_keep_their_score() -> None:
-    lookups = MemoryLookups([Stored(created_at_us=NOW_US - DAY_US), Stored()])
-    before = candidates_of((0, 0.5), (1, 0.4))
-    assert tagging(before, context_of(lookups)).candidates is before
-
-
-STORE = [Stored() for _ in range(4)]
-
-
-@pytest.mark.parametrize(
-    ("together", "factor"), [(0, 1.0), (1, 1.10397), (7, 1.31192), (27, 1.49983), (28, 1.5)]
-)
-def test_the_factor_grows_with_the_logarithm(together: int, factor: float) -> None:
-    found = association_factor(np.array([together]), 0.15, 1.5)
-    assert found.tolist() == pytest.approx([factor], abs=5e-5)
-
-
-def test_what_was_recalled_with_the_other_candidates_overtakes() -> None:
-    lookups = MemoryLookups(STORE, together={frozenset((1, 2)): 5, frozenset((1, 0)): 2})
-    outcome = association(
-        candidates_of((0, 0.6), (3, 0.55), (1, 0.5), (2, 0.1)), context_of(lookups)
-    )
-    gained = {0: 1 + 0.15 * math.log(3), 1: 1 + 0.15 * math.log(8), 2: 1 + 0.15 * math.log(6)}
-    assert scores_of(outcome.candidates) == pytest.approx(
-        {0: 0.6 * gained[0], 1: 0.5 * gained[1], 2: 0.1 * gained[2], 3: 0.55}
-    )
-    assert outcome.candidates.positions.tolist() == [0, 1, 3, 2]
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(1) == "recalls with other candidates: 7 (factor 1.312)"
-
-
-def test_pairs_with_memories_that_are_no_candidates_do_not_count() -> None:
-    lookups = MemoryLookups(STORE, together={frozenset((0, 3)): 100})
-    before = candidates_of((0, 0.6), (1, 0.5))
-    assert association(before, context_of(lookups)).candidates is before
-
-
-CONTEXT = context_of(MemoryLookups([]))
-
-
-def test_boosted_scores_come_back_into_range_with_their_ratios() -> None:
-    outcome = scale(candidates_of((7, 1.6), (3, 0.8), (5, 0.4)), CONTEXT)
-    assert scores_of(outcome.candidates) == pytest.approx({7: 1.0, 3: 0.5, 5: 0.25})
-    assert outcome.candidates.positions.tolist() == [7, 3, 5]
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(3) == "all scores are divided by the best, 1.600"
-
-
-@pytest.mark.parametrize("best", [1.0, 0.3, 0.0])
-def test_scores_in_range_stay_to_the_last_bit(best: float) -> None:
-    before = candidates_of((1, best), (0, best / 3))
-    assert scale(before, CONTEXT).candidates is before
-
-
-def test_nothing_is_left_alone() -> None:
-    nothing = Candidates(
-        np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64), np.empty(0, dtype=np.bool_)
-    )
-    assert scale(nothing, CONTEXT).candidates is nothing
+    context = context_of(filed(180 * DAY_US), DECAYING, now_us=NOW_US - 90 * DAY_US)
+    decayed = time_decay(candidates_of((0, 0.8)), context).candidates
+    assert scores_of(decayed) == pytest.approx({0: 0.6})
 
 
 ON = RetrievalProfile(query_expansion_enabled=True)
@@ -282,7 +220,6 @@ MEMORIES = [
     Stored("The embassy wants two photographs"),
 ]
 
-
 QUERY = "documents for the trip"
 
 
@@ -293,48 +230,36 @@ def past(
 
 
 def house(*queries: PastQuery) -> MemoryLookups:
-    return MemoryLookups(
-        MEMORIES,
-        queries=queries,
-        answers={
-            f"{QUERY} visa": [(0, 1.0), (2, 0.5)],
-            f"{QUERY} embassy": [(3, 0.9), (0, 0.8), (1, 0.6)],
-        },
-    )
+    answers = {
+        f"{QUERY} visa": [(0, 1.0), (2, 0.5)],
+        f"{QUERY} embassy": [(3, 0.9), (0, 0.8), (1, 0.6)],
+    }
+    return MemoryLookups(MEMORIES, queries=queries, answers=answers)
+
+
+def expanded(
+    before: Candidates, *queries: PastQuery, profile: RetrievalProfile = ON, k: int = 10
+) -> PhaseOutcome:
+    return query_expansion(before, context_of(house(*queries), profile, query=QUERY, k=k))
 
 
 BEFORE = candidates_of((2, 0.9))
 
 
 def test_words_of_what_similar_queries_found_bring_new_memories() -> None:
-    outcome = query_expansion(BEFORE, context_of(house(past()), ON, query=QUERY))
+    outcome = expanded(BEFORE, past())
     after = outcome.candidates
     assert scores_of(after) == pytest.approx({2: 0.9, 0: 0.7, 3: 0.63, 1: 0.42})
-    assert dict(zip(after.positions.tolist(), after.expanded.tolist(), strict=True)) == {
-        2: False,
-        0: True,
-        3: True,
-        1: True,
-    }
+    assert (after.positions.tolist(), after.expanded.tolist()) == (
+        [2, 0, 3, 1], [False, True, True, True],
+    )  # fmt: skip
     assert outcome.notes == {
-        "applied": True,
-        "original_query": QUERY,
-        "similar_past_queries": 1,
-        "expansion_terms": ["visa", "embassy"],
-        "expansion_boost": 0.7,
-        "results_from_original": 1,
-        "results_from_expansion": 3,
-    }
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(3) == "found by searching again with 'embassy': x0.7"
-    assert outcome.reason_of(0) == "found by searching again with 'visa': x0.7"
-
-
-def test_what_the_query_found_itself_keeps_its_score() -> None:
-    before = candidates_of((2, 0.9), (0, 0.1))
-    after = query_expansion(before, context_of(house(past()), ON, query=QUERY)).candidates
-    assert scores_of(after)[0] == 0.1
-    assert not after.expanded[after.positions.tolist().index(0)]
+        "applied": True, "original_query": QUERY, "similar_past_queries": 1,
+        "expansion_terms": ["visa", "embassy"], "expansion_boost": 0.7,
+        "results_from_original": 1, "results_from_expansion": 3,
+    }  # fmt: skip
+    assert reason_of(outcome, 3) == "found by searching again with 'embassy': x0.7"
+    assert reason_of(outcome, 0) == "found by searching again with 'visa': x0.7"
 
 
 @pytest.mark.parametrize(
@@ -348,56 +273,35 @@ def test_what_the_query_found_itself_keeps_its_score() -> None:
     ids=["unlike", "long ago", "after the moment asked about", "the same wording"],
 )
 def test_queries_that_say_nothing(query: PastQuery) -> None:
-    outcome = query_expansion(BEFORE, context_of(house(query), ON, query=QUERY))
+    outcome = expanded(BEFORE, query)
     assert outcome.candidates is BEFORE
-    assert outcome.notes["applied"] is False
-    assert outcome.notes["similar_past_queries"] == 0
+    assert (outcome.notes["applied"], outcome.notes["similar_past_queries"]) == (False, 0)
 
 
-def test_only_the_head_of_a_past_answer_counts() -> None:
-    found = PastQuery("papers", NOW_US, 0.9, (2, 2, 2, 2, 2, 0))
-    outcome = query_expansion(BEFORE, context_of(house(found), ON, query=QUERY))
+def test_only_the_head_of_a_past_answer_counts_and_depth_is_that_of_the_question() -> None:
+    outcome = expanded(BEFORE, PastQuery("papers", NOW_US, 0.9, (2, 2, 2, 2, 2, 0)))
     assert outcome.notes["expansion_terms"] == ["schema", "billing"]
+    shallow = expanded(BEFORE, past(), profile=ON.replaced(depth=1), k=1).candidates
+    assert scores_of(shallow) == pytest.approx({2: 0.9, 0: 0.7, 3: 0.63})
+    assert expanded(BEFORE, past(), profile=ON.replaced(depth=1), k=3).candidates.size == 4
 
 
-def test_a_further_question_is_as_deep_as_the_first() -> None:
-    profile = ON.replaced(depth=1)
-    shallow = query_expansion(BEFORE, context_of(house(past()), profile, query=QUERY, k=1))
-    assert scores_of(shallow.candidates) == pytest.approx({2: 0.9, 0: 0.7, 3: 0.63})
-    deep = query_expansion(BEFORE, context_of(house(past()), profile, query=QUERY, k=3))
-    assert deep.candidates.size == 4
-
-
-class TestTerms:
-    def test_most_frequent_first_then_first_seen(self) -> None:
-        texts = ["beta alpha gamma", "gamma alpha", "alpha"]
-        assert expansion_terms("x", texts, 3) == ["alpha", "gamma", "beta"]
-        assert expansion_terms("x", texts, 1) == ["alpha"]
-
-    def test_no_function_words_no_single_letters_no_words_of_the_query(self) -> None:
-        texts = ["It's the flight that I don't want: a b flights Don't его las"]
-        assert expansion_terms("Flight", texts, 9) == ["want"]
-
-    def test_forms_of_a_word_count_together_and_the_first_is_asked(self) -> None:
-        assert expansion_terms("x", ["release", "boat boat", "releases released"], 2) == [
-            "release",
-            "boat",
-        ]
-
-    def test_a_script_without_spaces_gives_its_n_grams(self) -> None:
-        assert expansion_terms("x", ["护照照片", "护照"], 1) == ["护照"]
-
-    def test_marks_belong_to_their_word(self) -> None:
-        assert expansion_terms("x", ["हिन्दी"], 3) == ["हिन्दी"]
-
-
-def test_candidates_stay_sorted_and_distinct() -> None:
-    after: Candidates = query_expansion(
-        BEFORE,
-        context_of(house(past(), past(0.7, 2, "papers")), ON, query=QUERY),
-    ).candidates
-    assert sorted(set(after.positions.tolist())) == sorted(after.positions.tolist())
-    assert after.scores.tolist() == sorted(after.scores.tolist(), reverse=True)
+@pytest.mark.parametrize(
+    ("query", "texts", "most", "terms"),
+    [
+        ("x", ["beta alpha gamma", "gamma alpha", "alpha"], 3, ["alpha", "gamma", "beta"]),
+        ("x", ["beta alpha gamma", "gamma alpha", "alpha"], 1, ["alpha"]),
+        ("Flight", ["It's the flight that I don't want: a b flights Don't его las"], 9, ["want"]),
+        ("x", ["release", "boat boat", "releases released"], 2, ["release", "boat"]),
+        ("x", ["护照照片", "护照"], 1, ["护照"]),
+        ("x", ["हिन्दी"], 3, ["हिन्दी"]),
+    ],
+    ids=["frequent first", "at most", "no function words", "forms", "n-grams", "marks"],
+)
+def test_terms_are_frequent_words(
+    query: str, texts: list[str], most: int, terms: list[str]
+) -> None:
+    assert expansion_terms(query, texts, most) == terms
 
 
 NIGHT = datetime(2026, 1, 20, tzinfo=UTC)
@@ -430,6 +334,9 @@ def test_it_is_what_a_recall_lists_as_sources(dense_store: Store) -> None:
     found = expand_from(recaller.reader, recaller.snapshot_id, str(summary.id), None)
     assert tuple(s.id for s in found.sources) == summary.sources
     assert found.text == summary.content
+    recaller.reader.close()
+    with pytest.raises(SnapshotCorruptError, match="run `noctuary doctor`"):
+        expand_from(recaller.reader, "s", str(summary.id), None)
 
 
 def test_parents_are_named_with_their_text_where_it_is_still_there(dense_store: Store) -> None:
@@ -452,26 +359,16 @@ def test_a_summary_of_another_user_is_as_unknown_as_one_that_nobody_has(dense_st
     summary, store = only_summary(dense_store), str(dense_store.root)
     assert len(expand(summary, user="ana", store=store).sources) == 4
     said: list[str] = []
-    for asked, user in ((summary, None), ("nothing", None)):
+    for asked, user in ((summary, None), ("nothing", None), (summary, "ben")):
         with pytest.raises(UnknownSummaryError) as error:
             expand(asked, user=user, store=store)
         said.append(str(error.value).replace(asked, "ID"))
     assert said[0] == said[1]
-    with pytest.raises(UnknownSummaryError):
-        expand(summary, user="ben", store=store)
 
 
 def test_a_store_without_a_snapshot_says_so(empty_store: Store) -> None:
     with pytest.raises(StoreError):
         expand("x", store=str(empty_store.root))
-
-
-def test_damage_is_a_sentence(dense_store: Store) -> None:
-    recaller = Recaller.open(dense_store.root)
-    summary = only_summary(dense_store)
-    recaller.reader.close()
-    with pytest.raises(SnapshotCorruptError, match="run `noctuary doctor`"):
-        expand_from(recaller.reader, "s", summary, None)
 
 
 def test_the_command_prints_all_of_it(dense_store: Store) -> None:
@@ -485,18 +382,12 @@ def test_the_command_prints_all_of_it(dense_store: Store) -> None:
     told = json.loads(printed.output)
     assert [s["id"] for s in told["sources"]] == [109, 110, 111, 112]
     assert told["last_at"] == "2026-01-20T00:03:00+00:00"
-
-
-def test_an_unknown_summary_is_exit_code_1(dense_store: Store) -> None:
-    store = str(dense_store.root)
     failed = CliRunner().invoke(main, ["expand", "nothing", "--store", store, "--json"])
     assert failed.exit_code == 1
     assert json.loads(failed.output)["error"] == "UnknownSummaryError"
 
 
 PINNING = RetrievalProfile(pinned_memory_enabled=True)
-
-
 BOTH = candidates_of((0, 0.6), (1, 0.5))
 
 
@@ -505,27 +396,18 @@ def strong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phases, "PINNED_BOOST", 0.5)
 
 
-def lifted(outcome: PhaseOutcome) -> list[int]:
-    assert set(outcome.annotations) <= set(outcome.candidates.positions.tolist())
-    return sorted(outcome.annotations)
+def pinned_of(*memories: Stored, used: dict[int, Used] | None = None) -> PhaseOutcome:
+    return pinned(BOTH, context_of(MemoryLookups(memories, used=used or {}), PINNING))
 
 
 def test_a_habit_is_lifted_by_its_share_of_what_is_missing() -> None:
-    lookups = MemoryLookups([Stored(), Stored()], used={1: Used(recent=14, days=6)})
-    outcome = pinned(BOTH, context_of(lookups, PINNING))
+    outcome = pinned_of(Stored(), Stored(), used={1: Used(recent=14, days=6)})
     assert scores_of(outcome.candidates) == {1: 0.75, 0: 0.6}
     assert outcome.candidates.positions.tolist() == [1, 0]
     reason = "recalls lately: 14; days with recalls: 6"
     assert outcome.annotations == {1: {"pinned_reason": reason}}
     assert outcome.notes == {"pinned": 1, "pinned_candidates": 1, "pinned_tokens": 2}
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(1) == f"pinned: {reason}"
-
-
-def test_four_recalls_are_no_habit_yet_and_five_are() -> None:
-    for recent, expected in ((4, list[int]()), (5, [1])):
-        lookups = MemoryLookups([Stored(), Stored()], used={1: Used(recent=recent)})
-        assert lifted(pinned(BOTH, context_of(lookups, PINNING))) == expected
+    assert reason_of(outcome, 1) == f"pinned: {reason}"
 
 
 def test_the_tag_and_the_date_pin() -> None:
@@ -545,76 +427,49 @@ def test_the_tag_and_the_date_pin() -> None:
     }
 
 
-def test_only_what_the_query_found_is_lifted_and_nothing_is_inserted() -> None:
-    lookups = MemoryLookups([Stored()] * 3, used={2: Used(recent=100, days=30)})
-    outcome = pinned(BOTH, context_of(lookups, PINNING))
-    assert outcome.candidates is BOTH
-
-
-def test_days_of_use_decide_who_gets_the_last_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phases, "MOST_PINNED", 1)
-    used = {0: Used(recent=20, days=1), 1: Used(recent=10, days=9)}
-    lookups = MemoryLookups([Stored(), Stored()], used=used)
-    assert lifted(pinned(BOTH, context_of(lookups, PINNING))) == [1]
-
-
 @pytest.mark.parametrize(
-    "lookups",
+    ("memories", "used", "limits", "lifted", "tokens"),
     [
-        MemoryLookups([Stored(tags=("pinned",)), Stored(tags=("pinned",))]),
-        # Both at the ceiling of the multiplier: more recalls say nothing more.
-        MemoryLookups([Stored(), Stored()], used={0: Used(recent=100), 1: Used(recent=50)}),
+        ([Stored()] * 2, {1: Used(recent=4)}, {}, [], None),
+        ([Stored()] * 2, {1: Used(recent=5)}, {}, [1], 2),
+        ([Stored()] * 3, {2: Used(recent=100, days=30)}, {}, [], None),
+        ([Stored()] * 2, {0: Used(20, days=1), 1: Used(10, days=9)}, {"MOST_PINNED": 1}, [1], 2),
+
+        ([Stored("x" * 8004), Stored("y" * 8000)], {0: Used(50, days=9), 1: Used(5)}, {}, [1],
+         2000),
+        ([Stored("语" * 16), Stored("word" * 4)], {0: Used(50), 1: Used(50)},
+         {"MOST_PINNED_TOKENS": 10}, [0], 10),
     ],
-    ids=["tagged", "used"],
-)
-def test_of_equal_pinning_scores_the_better_answer_is_pinned(
-    lookups: MemoryLookups, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ids=["no habit yet", "a habit", "only what was found", "days decide",
+         "too long does not end the list", "tokens by script"],
+)  # fmt: skip
+def test_who_is_pinned(
+    memories: list[Stored], used: dict[int, Used], limits: dict[str, int], lifted: list[int],
+    tokens: int | None, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    for name, most in limits.items():
+        monkeypatch.setattr(phases, name, most)
+    outcome = pinned_of(*memories, used=used)
+    assert sorted(outcome.annotations) == lifted
+    assert outcome.notes.get("pinned_tokens") == tokens
+    assert (outcome.candidates is BOTH) is not lifted
+
+
+def test_of_equal_scores_the_better_answer_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(phases, "MOST_PINNED", 1)
-    assert lifted(pinned(candidates_of((1, 0.6), (0, 0.5)), context_of(lookups, PINNING))) == [1]
-
-
-def test_one_that_is_too_long_does_not_end_the_list() -> None:
-    used = {0: Used(recent=50, days=9), 1: Used(recent=5, days=1)}
-    lookups = MemoryLookups([Stored("x" * 8004), Stored("y" * 8000)], used=used)
-    outcome = pinned(BOTH, context_of(lookups, PINNING))
-    assert lifted(outcome) == [1]
-    assert outcome.notes["pinned_tokens"] == 2000
-
-
-def test_the_budget_is_of_tokens_by_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(phases, "MOST_PINNED_TOKENS", 10)
-    used = {0: Used(recent=50), 1: Used(recent=50)}
-    lookups = MemoryLookups([Stored("语" * 16), Stored("word" * 4)], used=used)
-    outcome = pinned(BOTH, context_of(lookups, PINNING))
-    assert (lifted(outcome), outcome.notes["pinned_tokens"]) == ([0], 10)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "items", "budget", "chosen"),
-    [
-        ([5, 5, 5], 2, 100, [2, 0]),
-        ([5, 5, 5], 9, 10, [2, 0]),
-        ([1, 5, 50], 9, 10, [0, 1]),
-        ([0, 0, 0], 9, 0, [2, 0, 1]),
-        ([1, 1, 1], 9, 0, []),
-    ],
-)
-def test_choice(tokens: list[int], items: int, budget: int, chosen: list[int]) -> None:
-    assert choose_pinned(np.array([1.0, 0.5, 2.0]), tokens, items, budget) == chosen
+    tagged = MemoryLookups([Stored(tags=("pinned",))] * 2)
+    # Both at the ceiling of the multiplier: more recalls say nothing more.
+    habits = MemoryLookups([Stored()] * 2, used={0: Used(100), 1: Used(50)})
+    for lookups in (tagged, habits):
+        outcome = pinned(candidates_of((1, 0.6), (0, 0.5)), context_of(lookups, PINNING))
+        assert list(outcome.annotations) == [1]
 
 
 def test_pinning_scores_in_closed_form() -> None:
     found = pinning_score(np.array([1.0, 2.0, 2.0, 2.0]), np.array([0, 5, 10, 99]))
     assert found.tolist() == pytest.approx([1.0, 4.0, 6.0, 6.0])
-
-
-def test_a_boost_that_is_not_scaled_back_yet_is_not_lowered() -> None:
+    # A boost that is not scaled back yet is not lowered.
     assert pinned_score(np.array([1.5, 1.0, 0.0]), 0.04).tolist() == [1.5, 1.0, 0.04]
-
-
-def test_a_store_without_usage_dates_or_tags_pins_nothing() -> None:
-    assert pinned(BOTH, context_of(MemoryLookups([Stored(), Stored()]), PINNING)).candidates is BOTH
 
 
 def test_no_candidates() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -22,21 +23,14 @@ from noctuary.recall.candidates import Positions
 from noctuary.recall.phases import Reranker, open_reranker, rerank
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
-from tests.support.cross_encoder import (
-    MOST_MARKERS,
-    any_query,
-    marked_text,
-    write_cross_encoder,
-)
-from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of
+from tests.support.cross_encoder import MOST_MARKERS, any_query, marked_text, write_cross_encoder
+from tests.support.lookups import MemoryLookups, Stored, candidates_of, context_of, reason_of
 
 PROFILE = RetrievalProfile()
 
 
 # Few values, so that ties are common; beyond [0, 1], as logits are.
 LOGITS = st.sampled_from([-7.5, -1.0, 0.0, 0.25, 0.5, 11.0])
-
-
 FUSED = st.sampled_from([0.0, 0.1, 0.4, 0.4, 0.9, 1.0])
 
 
@@ -51,9 +45,7 @@ class Logits(MemoryLookups):
 
 
 @given(st.lists(st.tuples(FUSED, LOGITS), max_size=12), st.integers(1, 14))
-def test_it_permutes_the_head_as_a_plain_sort_would(
-    pairs: list[tuple[float, float]], depth: int
-) -> None:
+def test_it_permutes_the_head_as_a_sort_would(pairs: list[tuple[float, float]], depth: int) -> None:
     before = candidates_of(*((p, fused) for p, (fused, _) in enumerate(pairs)))
     logits = {p: logit for p, (_, logit) in enumerate(pairs)}
     context = context_of(Logits([], logits=logits), PROFILE.replaced(rerank_depth=depth))
@@ -79,17 +71,12 @@ def test_the_reason_names_places_from_one_and_the_score(logit: float, text: str)
     before = candidates_of(*((p, 1 - p / 10) for p in range(8)))
     logits = {p: -100.0 - p for p in range(8)} | {0: 50.0, 6: logit}
     outcome = rerank(before, context_of(Logits([], logits=logits)))
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(6) == f"cross-encoder moved it from place 7 to 2 (score {text})"
+    assert reason_of(outcome, 6) == f"cross-encoder moved it from place 7 to 2 (score {text})"
     assert outcome.notes == {"read": 8, "moved": 6}
 
 
 AMPLE_MS = 60_000.0
-
-
 NO_TIME_MS = 1e-3
-
-
 WEIGHTS = "model.safetensors"
 
 
@@ -143,21 +130,14 @@ def test_the_trained_model_knows_texts_it_has_never_seen(model: Path) -> None:
 def test_the_head_takes_the_known_order_and_the_tail_stays(model: Path) -> None:
     lookups = ReadLookups(store(0, 2, 1, 3, 3), model=str(model))
     before = candidates_of((0, 0.9), (1, 0.7), (2, 0.6), (3, 0.5), (4, 0.4))
+    before = before._replace(expanded=before.positions == 0)
     outcome = rerank(before, context_of(lookups, PROFILE.replaced(rerank_depth=4)))
     assert outcome.candidates.positions.tolist() == [3, 1, 2, 0, 4]
     assert outcome.candidates.scores.tolist() == [0.9, 0.7, 0.6, 0.5, 0.4]
+    assert outcome.candidates.expanded.tolist() == [False, False, False, True, False]
     assert outcome.warnings == ()
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(3).startswith("cross-encoder moved it from place 4 to 1 (score 0.9")
-    assert outcome.reason_of(0).startswith("cross-encoder moved it from place 1 to 4 (score 0.0")
-
-
-def test_who_found_a_candidate_moves_with_it(model: Path) -> None:
-    before = candidates_of((0, 0.9), (1, 0.7))
-    marked = before._replace(expanded=np.array([True, False]))
-    after = rerank(marked, context_of(ReadLookups(store(0, 3), model=str(model)))).candidates
-    assert after.positions.tolist() == [1, 0]
-    assert after.expanded.tolist() == [False, True]
+    assert reason_of(outcome, 3).startswith("cross-encoder moved it from place 4 to 1 (score 0.9")
+    assert reason_of(outcome, 0).startswith("cross-encoder moved it from place 1 to 4 (score 0.0")
 
 
 def test_out_of_time_the_fused_order_stands_with_a_warning(model: Path) -> None:
@@ -221,24 +201,18 @@ print(reranker.score("river", ["stone"] * 1_000_000, 20.0).code)
     assert done.stdout.split() in (["reranker_timeout"], ["reranker_loading"])
 
 
-def test_one_model_per_process_and_name(model: Path) -> None:
+def test_odd_texts_are_scored_by_one_model_per_process_and_name(model: Path) -> None:
+    odd = ["", "\x00", "a\ud800b", "🙂" * 50, "river " * 5000]
+    assert scored(model, "\ud800", odd).shape == (5,)
+    assert scored(model, "river", []).shape == (0,)
     assert open_reranker(str(model)) is open_reranker(str(model))
     assert open_reranker(str(model)) is not open_reranker("another")
 
 
-def test_odd_texts_are_scored(model: Path) -> None:
-    odd = ["", "\x00", "a\ud800b", "🙂" * 50, "river " * 5000]
-    assert scored(model, "\ud800", odd).shape == (5,)
-    assert scored(model, "river", []).shape == (0,)
-
-
-def test_a_damaged_model_is_a_warning_and_the_fused_order_stands(
-    model: Path, tmp_path: Path
-) -> None:
-    for path in model.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / WEIGHTS).write_bytes((model / WEIGHTS).read_bytes()[:100])
-    lookups = ReadLookups(store(0, 3), model=str(tmp_path))
+def test_with_a_damaged_model_the_fused_order_stands(model: Path, tmp_path: Path) -> None:
+    damaged = shutil.copytree(model, tmp_path / "damaged")
+    (damaged / WEIGHTS).write_bytes((model / WEIGHTS).read_bytes()[:100])
+    lookups = ReadLookups(store(0, 3), model=str(damaged))
     before = candidates_of((0, 0.9), (1, 0.7))
     for _ in range(2):
         outcome = rerank(before, context_of(lookups))
@@ -247,34 +221,25 @@ def test_a_damaged_model_is_a_warning_and_the_fused_order_stands(
         assert outcome.notes == {"fallback": "reranker_unavailable"}
 
 
-def test_a_model_that_is_not_there_is_a_warning_with_a_remedy(tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_is_a_warning_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = warned(Reranker(str(tmp_path / "nothing")).score("river", ["stone"], AMPLE_MS))
     assert found.code == "reranker_unavailable"
     assert "Give the directory" in found.message
-
-
-def test_without_the_library_the_warning_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     found = warned(Reranker("any").score("river", ["stone"], AMPLE_MS))
     assert found.code == "reranker_unavailable"
     assert "noctuary[pipelines]" in found.message
 
 
-def test_scores_that_are_no_numbers_are_refused(model: Path, tmp_path: Path) -> None:
-    for path in model.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    weights = load_file(tmp_path / WEIGHTS)
+def test_what_gives_no_number_for_each_text_is_refused(model: Path, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path / "nan")
+    weights = load_file(tmp_path / "nan" / WEIGHTS)
     weights["classifier.bias"] = np.full(1, np.nan, dtype=np.float32)
-    save_file(weights, tmp_path / WEIGHTS, {"format": "pt"})
-    found = warned(Reranker(str(tmp_path)).score("river", ["stone"], AMPLE_MS))
-    assert found.code == "reranker_failed"
-    assert "finite" in found.message
-
-
-def test_a_classifier_of_several_classes_is_no_reranker(tmp_path: Path) -> None:
-    write_cross_encoder(tmp_path, classes=3)
-    found = warned(Reranker(str(tmp_path)).score("river", ["stone", "lamp"], AMPLE_MS))
-    assert found.code == "reranker_failed"
-    assert "(2, 3)" in found.message
+    save_file(weights, tmp_path / "nan" / WEIGHTS, {"format": "pt"})
+    write_cross_encoder(tmp_path / "classes", classes=3)
+    for name, said in (("nan", "finite"), ("classes", "(2, 3)")):
+        answer = Reranker(str(tmp_path / name)).score("river", ["stone", "lamp"], AMPLE_MS)
+        assert warned(answer).code == "reranker_failed"
+        assert said in warned(answer).message

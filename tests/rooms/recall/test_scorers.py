@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US
 from noctuary.recall.engine import Recaller
@@ -47,42 +46,25 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> SnapshotReader:
     return Recaller.open(store.root).reader
 
 
-def coverage_of(reader: SnapshotReader, query: str, positions: list[int]) -> list[float]:
-    return keyword_coverage(reader, tokenize(query), np.array(positions, dtype=np.int64)).tolist()
-
-
-def test_it_is_the_share_of_the_querys_content_words(reader: SnapshotReader) -> None:
-    assert coverage_of(reader, "why do the refunds of billing fail", [0, 1, 2, 4]) == pytest.approx(
-        [1.0, 1 / 3, 0.0, 0.0]
-    )
-
-
-def test_the_order_asked_is_the_order_answered(reader: SnapshotReader) -> None:
-    assert coverage_of(reader, "refund Friday", [1, 4, 0]) == [1.0, 0.0, 0.5]
-
-
-@pytest.mark.parametrize(("query", "held_by"), [("西湖", 2), ("врачом", 3)])
-def test_queries_in_other_scripts_have_keywords(
-    reader: SnapshotReader, query: str, held_by: int
+@pytest.mark.parametrize(
+    ("query", "positions", "shares"),
+    [
+        ("why do the refunds of billing fail", [0, 1, 2, 4], [1.0, 1 / 3, 0.0, 0.0]),
+        ("refund Friday", [1, 4, 0], [1.0, 0.0, 0.5]),
+        ("refunds refunds refunds Friday", [0], [0.5]),
+        ("西湖", [0, 1, 2, 3, 4], [0.0, 0.0, 1.0, 0.0, 0.0]),
+        ("врачом", [0, 1, 2, 3, 4], [0.0, 0.0, 0.0, 1.0, 0.0]),
+        *((nothing, [0, 1], [0.0, 0.0]) for nothing in ("", "?!", "zzzz")),
+    ],
+)
+def test_coverage_is_the_share_of_the_querys_content_words(
+    reader: SnapshotReader, query: str, positions: list[int], shares: list[float]
 ) -> None:
-    expected = [1.0 if position == held_by else 0.0 for position in range(5)]
-    assert coverage_of(reader, query, list(range(5))) == expected
-
-
-@pytest.mark.parametrize("query", ["", "?!", "zzzz"])
-def test_a_query_without_known_words_is_covered_by_nobody(
-    reader: SnapshotReader, query: str
-) -> None:
-    assert coverage_of(reader, query, [0, 1]) == [0.0, 0.0]
-
-
-def test_repeats_count_once(reader: SnapshotReader) -> None:
-    assert coverage_of(reader, "refunds refunds refunds Friday", [0]) == [0.5]
+    found = keyword_coverage(reader, tokenize(query), np.array(positions, dtype=np.int64))
+    assert found.tolist() == pytest.approx(shares)
 
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-
-
 CODES = {"session": SCOPE_SESSION, "user": SCOPE_USER, "global": SCOPE_GLOBAL}
 
 
@@ -94,14 +76,8 @@ def golden_rows(name: str) -> list[dict[str, str]]:
 def one(
     cosine: float, age_s: float, scope: int, mixture: tuple[float, float, float] = MIXTURE
 ) -> float:
-    scores = score_hybrid(
-        np.array([cosine]),
-        np.array([NOW_US - round(age_s * 1e6)]),
-        NOW_US,
-        np.array([scope]),
-        mixture,
-    )
-    return float(scores[0])
+    created = np.array([NOW_US - round(age_s * 1e6)])
+    return float(score_hybrid(np.array([cosine]), created, NOW_US, np.array([scope]), mixture)[0])
 
 
 RECENCY_ONLY, SCOPE_ONLY = (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
@@ -116,96 +92,66 @@ def test_half_lives_and_scope_weights_are_the_references(row: dict[str, str]) ->
     assert one(1.0, 1e12, code, SCOPE_ONLY) == pytest.approx(float(row["scope_weight"]))
 
 
-def test_the_default_mixture_in_closed_form() -> None:
-    recency = math.exp(-1e-5 * 3600)
-    expected = 0.7 * 0.8 + 0.2 * recency + 0.1 * 0.6
-    assert one(0.8, 3600.0, SCOPE_USER) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("cosine", [-0.7, math.nan, math.inf, -math.inf])
-def test_a_cosine_that_says_nothing_counts_as_none(cosine: float) -> None:
-    assert one(cosine, 50.0, SCOPE_USER) == one(0.0, 50.0, SCOPE_USER)
-
-
 def test_quality_in_closed_form() -> None:
-    confidences = np.array([1.0, 0.8, 0.0, math.nan])
-    assert quality(confidences, 0.5).tolist() == pytest.approx([1.0, 0.9, 0.5, 0.5])
+    confidences = np.array([1.0, 0.8, 0.0, math.nan, 7.0])
+    assert quality(confidences, 0.5).tolist() == pytest.approx([1.0, 0.9, 0.5, 0.5, 1.0])
     # A summary of confidence 0.6 keeps 1 - 0.5 * 0.4.
     assert quality(np.array([0.6]), 0.5).tolist() == pytest.approx([0.8])
-    assert quality(confidences, 0.0).tolist() == [1.0] * 4
+    assert quality(confidences, 0.0).tolist() == [1.0] * 5
 
 
-def codes(
-    in_session: list[bool], owners: list[int], asking: int | None, *, has_owners: bool
-) -> list[int]:
-    found: NDArray[np.int8] = scope_codes(
-        np.array(in_session), np.array(owners, dtype=np.int32), asking, has_owners=has_owners
-    )
-    return found.tolist()
+@pytest.mark.parametrize(
+    ("owners", "asking", "expected"),
+    [([4, -1, 9, -1, 4], 4, [1, 2, 2, 0, 0]), ([4, -1, 9, -1, 4], None, [2, 2, 2, 0, 0]),
+     ([-1] * 5, None, [1, 1, 1, 0, 0])],
+)  # fmt: skip
+def test_a_store_without_owners_is_all_the_users(
+    owners: list[int], asking: int | None, expected: list[int]
+) -> None:
+    in_session = np.array([False, False, False, True, True])
+    codes = np.array(owners, dtype=np.int32)
+    found = scope_codes(in_session, codes, asking, has_owners=max(owners) >= 0)
+    assert found.tolist() == expected
 
 
-def test_scopes_of_a_store_with_owners() -> None:
-    session, owners = [False, False, False, True, True], [4, -1, 9, -1, 4]
-    assert codes(session, owners, 4, has_owners=True) == [1, 2, 2, 0, 0]
-    assert codes(session, owners, None, has_owners=True) == [2, 2, 2, 0, 0]
-
-
-def test_a_store_without_owners_is_all_the_users() -> None:
-    assert codes([False, True], [-1, -1], None, has_owners=False) == [1, 0]
-
-
-def test_the_conversation_and_the_recent_come_first() -> None:
-    created = np.array([NOW_US - 100 * HOUR_US, NOW_US - HOUR_US, NOW_US, NOW_US])
-    scopes = np.array([SCOPE_USER, SCOPE_USER, SCOPE_SESSION, SCOPE_GLOBAL])
-    scores = score_hybrid(np.full(4, 0.5), created, NOW_US, scopes)
-    assert np.argsort(-scores).tolist() == [2, 1, 3, 0]
-    recencies = [math.exp(-1e-5 * 360_000), math.exp(-1e-5 * 3600), 1.0, 1.0]
-    weights = [0.6, 0.6, 1.0, 0.3]
+def test_the_conversation_and_the_recent_come_first_and_undated_counts_as_new() -> None:
+    ages_us = np.array([100 * HOUR_US, HOUR_US, 0, 0, -HOUR_US])
+    created = np.array([*(NOW_US - ages_us).tolist(), UNDATED_US])
+    scopes = np.array([SCOPE_USER] * 2 + [SCOPE_SESSION, SCOPE_GLOBAL] + [SCOPE_USER] * 2)
+    scores = score_hybrid(np.full(6, 0.5), created, NOW_US, scopes)
+    recencies = [math.exp(-1e-5 * 360_000), math.exp(-1e-5 * 3600), 1.0, 1.0, 1.0, 1.0]
+    weights = [0.6, 0.6, 1.0, 0.3, 0.6, 0.6]
     assert scores.tolist() == pytest.approx(
         [0.35 + 0.2 * r + 0.1 * s for r, s in zip(recencies, weights, strict=True)]
     )
-
-
-def test_undated_memories_and_dates_in_the_future_count_as_new() -> None:
-    created = np.array([UNDATED_US, NOW_US + HOUR_US, NOW_US])
-    scores = score_hybrid(np.full(3, 0.5), created, NOW_US, np.full(3, SCOPE_USER))
-    assert len(set(scores.tolist())) == 1
+    for cosine in (-0.7, math.nan, math.inf, -math.inf):
+        assert one(cosine, 50.0, SCOPE_USER) == one(0.0, 50.0, SCOPE_USER)
 
 
 REFERENCE = RetrievalProfile().replaced(scorer="two_pass", authority_floor=0.0)
-
-
 WEEK_S = 7 * 86_400.0
-
-
 AUTHORED_ONLY = (0.0, 0.0, 1.0)  # authority is what is passed as authored
 
 
 def second_pass(
     cosines: list[float], omegas: list[float], coverage: list[float], kappa: float, floor: float
-) -> NDArray[np.float64]:
-    """Return the scores by row."""
+) -> list[float]:
+    """Return the scores by row; the first pass lets everything through."""
     none = np.zeros(len(cosines), dtype=np.int64)
-    # The first pass lets everything through.
     profile = REFERENCE.replaced(coarse_threshold=-1.0, authority_floor=floor)
     rows, scores = score_two_pass(
         np.array(cosines), none, NOW_US, none, 0, np.array(omegas), np.array(coverage), profile, 10,
         AUTHORED_ONLY, kappa,
     )  # fmt: skip
     assert rows.size == len(cosines)
-    return scores[np.argsort(rows)]
+    return scores[np.argsort(rows)].tolist()
 
 
 @pytest.mark.parametrize("row", golden_rows("two_pass"), ids=lambda row: row["case"])
 def test_second_pass(row: dict[str, str]) -> None:
     cosine, omega, coverage = (float(row[name]) for name in ("cosine", "omega", "coverage"))
     found = second_pass([cosine], [omega], [coverage], float(row["kappa"]), float(row["floor"]))
-    assert found.tolist() == pytest.approx([float(row["score"])], abs=1e-6)
-
-
-def test_at_kappa_one_half_every_keyword_is_worth_half_as_much_again() -> None:
-    half = second_pass([0.8, 0.8], [1.0, 1.0], [0.0, 1.0], 0.5, 0.0)
-    assert half[1] / half[0] == pytest.approx(1.5)
+    assert found == pytest.approx([float(row["score"])], abs=1e-6)
 
 
 def omega_of(
@@ -229,8 +175,10 @@ def test_after_a_week_the_reference_leaves_nothing() -> None:
 
 def test_the_floor_keeps_half_of_an_old_memory() -> None:
     alike, omegas = [1.0] * 3, [0.0, 0.5, 1.0]
-    assert second_pass(alike, omegas, alike, 0.0, 0.5).tolist() == [0.5, 0.75, 1.0]
-    assert second_pass(alike, omegas, alike, 0.0, 0.0).tolist() == [0.0, 0.5, 1.0]
+    assert second_pass(alike, omegas, alike, 0.0, 0.5) == [0.5, 0.75, 1.0]
+    assert second_pass(alike, omegas, alike, 0.0, 0.0) == [0.0, 0.5, 1.0]
+    half = second_pass([0.8, 0.8], [1.0, 1.0], [0.0, 1.0], 0.5, 0.0)
+    assert half[1] / half[0] == pytest.approx(1.5), "at kappa 1/2 a keyword is worth half more"
 
 
 def test_frequency_is_zero_without_accesses_and_grows_with_the_logarithm() -> None:
@@ -262,16 +210,11 @@ def test_first_pass(depth: int, threshold: float, rows: list[int]) -> None:
 
 def ranked(profile: RetrievalProfile, k: int = 10) -> tuple[list[int], list[float]]:
     """Rank a near old memory, a far new one, one below the threshold and one with the words."""
+    created = np.array([NOW_US - 30 * DAY_US, NOW_US, NOW_US, UNDATED_US])
+    cosines, coverage = np.array([0.9, 0.5, 0.1, 0.5]), np.array([0.0, 0.0, 1.0, 1.0])
+    used = np.array([0, 0, 9, 0])
     rows, scores = score_two_pass(
-        np.array([0.9, 0.5, 0.1, 0.5]),
-        np.array([NOW_US - 30 * DAY_US, NOW_US, NOW_US, UNDATED_US]),
-        NOW_US,
-        np.array([0, 0, 9, 0]),
-        9,
-        np.zeros(4),
-        np.array([0.0, 0.0, 1.0, 1.0]),
-        profile,
-        k,
+        cosines, created, NOW_US, used, 9, np.zeros(4), coverage, profile, k
     )
     order = np.argsort(-scores)
     return (rows[order] + 5).tolist(), scores[order].tolist()
@@ -290,24 +233,3 @@ def test_the_first_pass_keeps_as_many_as_were_asked_for() -> None:
     narrow = REFERENCE.replaced(coarse_depth=1)
     assert ranked(narrow, k=1)[0] == [5]
     assert len(ranked(narrow, k=3)[0]) == 3
-
-
-def test_importance_stands_for_the_author() -> None:
-    _, scores = score_two_pass(
-        np.array([0.5, 0.5]),
-        np.full(2, NOW_US - 30 * DAY_US),
-        NOW_US,
-        np.zeros(2, dtype=np.int64),
-        0,
-        np.array([0.1, 0.9]),
-        np.zeros(2),
-        REFERENCE,
-        10,
-    )
-    assert scores[1] > scores[0]
-
-
-def test_nothing_to_rank() -> None:
-    none, numbers = np.empty(0, dtype=np.int64), np.empty(0)
-    rows, scores = score_two_pass(numbers, none, NOW_US, none, 0, numbers, numbers, REFERENCE, 10)
-    assert (rows.size, scores.size) == (0, 0)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from noctuary.recall import selection
 from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef
 from noctuary.recall.engine import Search
-from noctuary.recall.phases import quality
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.selection import (
     MOST_PICKS,
@@ -33,6 +32,7 @@ from tests.support.lookups import (
     StoredSummary,
     candidates_of,
     context_of,
+    reason_of,
     scores_of,
 )
 
@@ -118,29 +118,35 @@ def test_equals_the_formulas_word_for_word(
     assert found.scores.tolist() == pytest.approx(scores, abs=1e-12)
 
 
-def test_the_numbers_of_the_rfc() -> None:
-    reached = penalized(np.array([0.71]), np.array([0.80]), 0.3)
-    assert reached[0] == pytest.approx(0.47, abs=1e-12)
-    counts = np.array([4, 1])
-    assert wing_saturation(np.array([0, 1]), counts).tolist() == [0.8, 0.2]
-
-
-def test_mmr_score_weighs_relevance_against_similarity() -> None:
+def test_the_numbers_of_the_references() -> None:
+    assert penalized(np.array([0.71]), np.array([0.80]), 0.3)[0] == pytest.approx(0.47, abs=1e-12)
+    assert wing_saturation(np.array([0, 1]), np.array([4, 1])).tolist() == [0.8, 0.2]
     scores = mmr_score(np.array([0.9, 0.9]), np.array([0.0, 1.0]), 0.7)
     assert scores.tolist() == pytest.approx([0.63, 0.33])
+    assert wing_codes([None, "a", None, "b", "a"]).tolist() == [0, 1, 0, 2, 1]
 
 
-def test_a_copy_goes_behind_what_is_less_relevant_but_new() -> None:
-    vectors = as_rows([UNIT[0], UNIT[0], UNIT[1]])
-    found = select(np.array([0.9, 0.88, 0.7]), 2, 0.7, vectors=vectors)
-    assert found.order.tolist() == [0, 2, 1]
-    assert found.nearest.tolist() == [-1, -1, 0]
-    assert found.max_internal_similarity == 0.0
-
-
-def test_opposite_vectors_are_not_more_different_than_unrelated_ones() -> None:
-    vectors = as_rows([UNIT[0], UNIT[5]])
-    assert select(np.array([0.9, 0.8]), 2, 0.5, vectors=vectors).similarity.tolist() == [0.0, 0.0]
+@pytest.mark.parametrize(
+    ("relevance", "vectors", "order", "nearest", "similarity"),
+    [
+        ([0.9, 0.88, 0.7], [0, 0, 1], [0, 2, 1], [-1, -1, 0], [0.0, 0.0, 1.0]),
+        ([0.9, 0.8], [0, 5], [0, 1], [-1, -1], [0.0, 0.0]),
+        ([0.5, 0.5], [6, 6], [0, 1], [-1, -1], [0.0, 0.0]),
+        ([0.5, 0.5, 0.5], [0, 0, 0], [0, 1, 2], [-1, 0, 0], [0.0, 1.0, 1.0]),
+    ],
+    ids=["a copy goes behind what is new", "opposite is as different as unrelated",
+         "without a vector similar to nobody", "equal values in the order given"],
+)  # fmt: skip
+def test_who_is_similar_to_whom(
+    relevance: list[float], vectors: list[int], order: list[int], nearest: list[int],
+    similarity: list[float],
+) -> None:  # fmt: skip
+    rows = as_rows([UNIT[v] for v in vectors])
+    found = select(np.array(relevance), 2, 0.7, vectors=rows)
+    assert found.order.tolist() == order
+    assert found.nearest.tolist() == nearest
+    assert found.similarity.tolist() == similarity
+    assert found.max_internal_similarity == similarity[1]
 
 
 def test_saturation_is_zero_at_the_first_pick_and_a_share_later() -> None:
@@ -148,20 +154,6 @@ def test_saturation_is_zero_at_the_first_pick_and_a_share_later() -> None:
     found = select(np.array([0.9, 0.8, 0.1, 0.05]), 3, 1.0, codes=codes, gamma=0.1)
     assert found.order.tolist() == [0, 1, 2, 3]
     assert found.saturation.tolist() == [0.0, 1.0, 0.0, pytest.approx(2 / 3)]
-
-
-def test_memories_without_a_wing_crowd_each_other() -> None:
-    assert wing_codes([None, "a", None, "b", "a"]).tolist() == [0, 1, 0, 2, 1]
-
-
-def test_equal_values_are_selected_in_the_order_given() -> None:
-    found = select(np.array([0.5, 0.5, 0.5]), 3, 0.7, vectors=as_rows([UNIT[0]] * 3))
-    assert found.order.tolist() == [0, 1, 2]
-
-
-def test_a_memory_without_a_vector_is_similar_to_nobody() -> None:
-    vectors = as_rows([UNIT[6], UNIT[6]])
-    assert select(np.array([0.5, 0.5]), 2, 0.7, vectors=vectors).nearest.tolist() == [-1, -1]
 
 
 def test_a_very_long_list_is_selected_one_by_one_only_at_its_head() -> None:
@@ -173,8 +165,6 @@ def test_a_very_long_list_is_selected_one_by_one_only_at_its_head() -> None:
 
 
 EAST, NORTH, WEST = (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)
-
-
 PLAIN = RetrievalProfile(mmr_enabled=True, wing_diversity_weight=0.0)
 
 
@@ -183,9 +173,14 @@ def house(*vectors: tuple[float, float] | None, wings: str = "") -> MemoryLookup
     return MemoryLookups([Stored(vector=v, wing=w) for v, w in zip(vectors, named, strict=True)])
 
 
+def selected(
+    lookups: MemoryLookups, *scores: float, k: int = 10, profile: RetrievalProfile = PLAIN
+) -> PhaseOutcome:
+    return mmr(candidates_of(*enumerate(scores)), context_of(lookups, profile, k=k))
+
+
 def test_a_near_copy_makes_room_for_something_else_and_says_so() -> None:
-    lookups = house(EAST, (0.8, 0.6), NORTH)
-    outcome = mmr(candidates_of((0, 0.9), (1, 0.85), (2, 0.8)), context_of(lookups, PLAIN, k=2))
+    outcome = selected(house(EAST, (0.8, 0.6), NORTH), 0.9, 0.85, 0.8, k=2)
     assert outcome.candidates.positions.tolist() == [0, 2]
     assert np.allclose(outcome.candidates.scores, [0.63, 0.56])
     (gone,) = outcome.dropped
@@ -193,97 +188,66 @@ def test_a_near_copy_makes_room_for_something_else_and_says_so() -> None:
     assert gone.reason == "similar (0.80) to {0}, which was selected before it"
     assert gone.facts["similar_to"] == PositionRef(0)
     assert abs(gone.facts["penalized_score"] - (0.7 * 0.85 - 0.3 * 0.8)) < 1e-6
-
-
-def test_who_was_too_far_down_before_is_told_its_rank() -> None:
-    lookups = house(EAST, NORTH, EAST)
-    outcome = mmr(candidates_of((0, 0.9), (1, 0.85), (2, 0.2)), context_of(lookups, PLAIN, k=2))
-    assert [d.reason for d in outcome.dropped] == ["ranked 3rd, 2 asked"]
+    far_down = selected(house(EAST, NORTH, EAST), 0.9, 0.85, 0.2, k=2)
+    assert [d.reason for d in far_down.dropped] == ["ranked 3rd, 2 asked"]
 
 
 def test_notes_are_those_of_the_reference() -> None:
-    lookups = house(EAST, (0.6, 0.8), NORTH)
-    notes = mmr(candidates_of((0, 0.9), (1, 0.88), (2, 0.1)), context_of(lookups, PLAIN, k=2)).notes
+    notes = selected(house(EAST, (0.6, 0.8), NORTH), 0.9, 0.88, 0.1, k=2).notes
     assert notes == {
-        "applied": True,
-        "lambda": 0.7,
-        "candidates_before_mmr": 3,
-        "candidates_after_mmr": 2,
-        "max_internal_similarity": notes["max_internal_similarity"],
-    }
-    assert abs(notes["max_internal_similarity"] - 0.6) < 1e-6
+        "applied": True, "lambda": 0.7, "candidates_before_mmr": 3, "candidates_after_mmr": 2,
+        "max_internal_similarity": pytest.approx(0.6, abs=1e-6),
+    }  # fmt: skip
 
 
-def test_reasons_name_the_neighbour() -> None:
-    lookups = house(EAST, (0.8, 0.6), WEST)
-    outcome = mmr(candidates_of((0, 0.9), (1, 0.8), (2, 0.1)), context_of(lookups, PLAIN, k=3))
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(0) == "0.7 x relevance 0.90"
-    assert outcome.reason_of(1) == "0.7 x relevance 0.80 - 0.3 x similarity 0.80 to {0}"
+def test_reasons_name_the_neighbour_and_the_floor() -> None:
+    outcome = selected(house(EAST, (0.8, 0.6), WEST), 0.9, 0.8, 0.1, k=3)
+    assert reason_of(outcome, 0) == "0.7 x relevance 0.90"
+    assert reason_of(outcome, 1) == "0.7 x relevance 0.80 - 0.3 x similarity 0.80 to {0}"
+    floored = PLAIN.replaced(mmr_lambda=0.1)
+    outcome = selected(house(EAST, EAST, NORTH), 0.9, 0.8, 0.7, profile=floored)
+    assert reason_of(outcome, 1).endswith(", at least 0")
 
 
-def test_a_floor_and_a_ceiling_are_named() -> None:
-    lookups = house(EAST, EAST, NORTH)
-    profile = PLAIN.replaced(mmr_lambda=0.1)
-    outcome = mmr(candidates_of((0, 0.9), (1, 0.8), (2, 0.7)), context_of(lookups, profile))
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(1).endswith(", at least 0")
-
-
-def test_without_vectors_nothing_is_similar_and_a_warning_says_so() -> None:
-    lookups = house(None, None)
-    outcome = mmr(candidates_of((0, 0.9), (1, 0.8)), context_of(lookups, PLAIN))
-    assert [w.code for w in outcome.warnings] == ["mmr_without_vectors"]
-    assert np.allclose(outcome.candidates.scores, [0.63, 0.56])
-
-
-def test_all_relevance_needs_no_vectors_and_changes_nothing() -> None:
-    before = candidates_of((0, 0.9), (1, 0.8))
-    outcome = mmr(before, context_of(house(None, None), PLAIN.replaced(mmr_lambda=1.0)))
-    assert not outcome.warnings
-    assert outcome.candidates.scores.tolist() == [0.9, 0.8]
+@pytest.mark.parametrize(
+    ("share", "scores", "codes"),
+    [(0.7, [0.63, 0.56], ["mmr_without_vectors"]), (1.0, [0.9, 0.8], [])],
+)
+def test_all_relevance_needs_no_vectors(
+    share: float, scores: list[float], codes: list[str]
+) -> None:
+    profile = PLAIN.replaced(mmr_lambda=share)
+    outcome = selected(house(None, None), 0.9, 0.8, profile=profile)
     assert outcome.candidates.positions.tolist() == [0, 1]
+    assert outcome.candidates.scores.tolist() == pytest.approx(scores)
+    assert [w.code for w in outcome.warnings] == codes
 
 
 def test_where_wings_are_to_be_balanced_it_keeps_everybody_and_the_relevance() -> None:
-    lookups = house(EAST, EAST, NORTH, wings="aab")
     profile = RetrievalProfile(mmr_enabled=True, wing_diversity_weight=0.3)
-    outcome = mmr(candidates_of((0, 0.9), (1, 0.8), (2, 0.7)), context_of(lookups, profile, k=1))
+    outcome = selected(house(EAST, EAST, NORTH, wings="aab"), 0.9, 0.8, 0.7, k=1, profile=profile)
     assert outcome.candidates.positions.tolist() == [0, 2, 1]
     assert outcome.candidates.relevance is not None
     assert outcome.candidates.relevance.tolist() == [0.9, 0.7, 0.8]
     assert not outcome.dropped
-
-
-def test_one_wing_has_nothing_to_balance() -> None:
-    lookups = house(EAST, EAST, wings="aa")
-    profile = RetrievalProfile(mmr_enabled=True, wing_diversity_weight=0.3)
-    outcome = mmr(candidates_of((0, 0.9), (1, 0.8)), context_of(lookups, profile, k=1))
-    assert outcome.candidates.positions.tolist() == [0]
-    assert outcome.candidates.relevance is None
+    one_wing = selected(house(EAST, EAST, wings="aa"), 0.9, 0.8, k=1, profile=profile)
+    assert one_wing.candidates.positions.tolist() == [0]
+    assert one_wing.candidates.relevance is None
 
 
 def test_a_bound_that_bites_is_reported() -> None:
     size = MOST_PICKS + 1
-    lookups = house(*[None] * size)
-    many = candidates_of(*((p, 1 - p / 1000) for p in range(size)))
-    profile = PLAIN.replaced(mmr_lambda=1.0)
-    bitten = mmr(many, context_of(lookups, profile, k=size))
+    many, profile = house(*[None] * size), PLAIN.replaced(mmr_lambda=1.0)
+    scores = [1 - p / 1000 for p in range(size)]
+    bitten = selected(many, *scores, k=size, profile=profile)
     assert [w.code for w in bitten.warnings] == ["mmr_bounded"]
     assert bitten.candidates.size == size
-    assert not mmr(many, context_of(lookups, profile, k=MOST_PICKS)).warnings
-
-
-def test_nobody_asked_and_nobody_there() -> None:
-    lookups = house(EAST)
-    assert mmr(candidates_of(), context_of(lookups, PLAIN)).candidates.size == 0
-    assert mmr(candidates_of((0, 0.9)), context_of(lookups, PLAIN, k=0)).candidates.size == 0
+    assert not selected(many, *scores, k=MOST_PICKS, profile=profile).warnings
+    assert selected(many).candidates.size == selected(many, 0.9, k=0).candidates.size == 0
 
 
 # Scores, wings and k of RFC 914's example: four of five results from "work", 0.71 falls to 0.47.
 RFC_SCORES = (0.99, 0.98, 0.97, 0.96, 0.71, 0.69)
-
-
 RFC_WINGS = ("work", "work", "work", "work", "work", "flights")
 
 
@@ -304,8 +268,7 @@ def test_the_example_of_the_rfc() -> None:
     _, outcome = balanced(*scene(RFC_SCORES, RFC_WINGS, k=5))
     assert sorted(outcome.candidates.positions.tolist()) == [0, 1, 2, 3, 5]
     (gone,) = outcome.dropped
-    assert gone.phase == "cross_wing_balancing"
-    assert gone.position == 4
+    assert (gone.phase, gone.position) == ("cross_wing_balancing", 4)
     assert gone.reason == "wing 'work' already saturated (4/5 selected results)"
     assert gone.facts == {
         "wing_saturation": pytest.approx(0.80),
@@ -313,6 +276,12 @@ def test_the_example_of_the_rfc() -> None:
         "penalized_score": pytest.approx(0.47),
     }
     assert gone.score == pytest.approx(0.71)
+    notes = outcome.notes
+    assert (notes["candidates_before"], notes["candidates_after"]) == (6, 5)
+    assert len(notes["wing_saturation"]) == outcome.candidates.size
+    assert notes["wing_saturation"][0] == 0.0
+    assert notes["wing_shares"] == {"work": 0.8, "flights": 0.2}
+    assert notes["gamma"] == 0.3
 
 
 def test_a_small_wing_surfaces_and_the_first_stays_first() -> None:
@@ -325,16 +294,9 @@ def test_a_small_wing_surfaces_and_the_first_stays_first() -> None:
 
 
 def test_what_similarity_pushed_out_is_told_so() -> None:
-    east, north = (1.0, 0.0), (0.0, 1.0)
-    lookups = MemoryLookups(
-        [
-            Stored(wing="a", vector=east),
-            Stored(wing="b", vector=east),
-            Stored(wing="c", vector=north),
-        ]
-    )
     profile = RetrievalProfile(mmr_enabled=True, wing_diversity_weight=0.3)
     before = candidates_of((0, 0.9), (1, 0.8), (2, 0.7))
+    lookups = house(EAST, EAST, NORTH, wings="abc")
     _, outcome = balanced(before, context_of(lookups, profile, k=2))
     assert outcome.candidates.positions.tolist() == [0, 2]
     (gone,) = outcome.dropped
@@ -342,22 +304,12 @@ def test_what_similarity_pushed_out_is_told_so() -> None:
     assert gone.reason.startswith("similar (1.00) to {0}")
 
 
-def test_what_the_hook_needs_is_in_the_notes() -> None:
-    _, outcome = balanced(*scene(RFC_SCORES, RFC_WINGS, k=5))
-    notes = outcome.notes
-    assert (notes["candidates_before"], notes["candidates_after"]) == (6, 5)
-    assert len(notes["wing_saturation"]) == outcome.candidates.size
-    assert notes["wing_saturation"][0] == 0.0
-    assert notes["wing_shares"] == {"work": 0.8, "flights": 0.2}
-    assert notes["gamma"] == 0.3
-
-
 def test_reasons_tell_the_crowd() -> None:
     _, outcome = balanced(*scene((0.9, 0.8, 0.1), ("wo{7}rk", "wo{7}rk", None), k=3))
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(1) == "wing 'wo(7)rk' holds 100% of those selected before it: -0.30"
-    assert outcome.reason_of(0) == "wing 'wo(7)rk' holds 0% of those selected before it: -0.00"
-    assert outcome.reason_of(2).startswith("wing (none) holds 0%")
+    crowd = "wing 'wo(7)rk' holds {} of those selected before it: {}"
+    assert reason_of(outcome, 1) == crowd.format("100%", "-0.30")
+    assert reason_of(outcome, 0) == crowd.format("0%", "-0.00")
+    assert reason_of(outcome, 2).startswith("wing (none) holds 0%")
 
 
 def test_order_and_scores_of_both_phases_agree_where_no_wing_is_crowded() -> None:
@@ -379,12 +331,8 @@ def test_without_mmr_before_it_nothing_is_selected() -> None:
     outcome = cross_wing_balancing(before, context)
     assert outcome.candidates is before
     assert outcome.notes == {"applied": False}
-
-
-def test_nobody_is_asked() -> None:
     _, outcome = balanced(*scene(RFC_SCORES, RFC_WINGS, k=0))
-    assert outcome.candidates.size == 0
-    assert len(outcome.dropped) == 6
+    assert (outcome.candidates.size, len(outcome.dropped)) == (0, 6), "nobody is asked"
 
 
 ON = RetrievalProfile(consolidation_enabled=True, quality_penalty=0.5)
@@ -408,10 +356,8 @@ def test_two_turns_are_replaced_by_their_summary() -> None:
     assert [(d.position, d.score) for d in outcome.dropped] == [(0, 0.9), (2, 0.7)]
     assert {d.reason for d in outcome.dropped} == {"summary {6} replaces it"}
     assert {d.facts["consolidated_into"] for d in outcome.dropped} == {PositionRef(6)}
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(6) == (
-        "stands for 2 of its 3 turns: the best, {0}, has 0.90, x quality 0.90"
-    )
+    said = "stands for 2 of its 3 turns: the best, {0}, has 0.90, x quality 0.90"
+    assert reason_of(outcome, 6) == said
     assert outcome.annotations == {
         6: {"consolidation": {"is_consolidated": True, "source_count": 3}}
     }
@@ -421,38 +367,22 @@ def test_one_turn_alone_stays() -> None:
     outcome = run(ON, (0, 0.9), (5, 0.85))
     assert scores_of(outcome.candidates) == {0: 0.9, 5: 0.85}
     assert not outcome.dropped
-
-
-def test_a_summary_is_found_by_expansion_only_if_all_its_turns_were() -> None:
-    found = candidates_of((0, 0.9), (1, 0.8))
-    for expanded, expected in (([True, True], True), ([True, False], False)):
-        found.expanded[:] = expanded
-        outcome = consolidation(found, context_of(HOUSE, ON))
-        assert outcome.candidates.expanded.tolist() == [expected]
-
-
-@pytest.mark.parametrize(
-    ("confidence", "penalty", "expected"),
-    [(1.0, 0.5, 1.0), (0.0, 0.5, 0.5), (0.8, 0.5, 0.9), (0.3, 0.0, 1.0), (7.0, 1.0, 1.0)],
-)
-def test_quality_as_in_libravdb(confidence: float, penalty: float, expected: float) -> None:
-    assert quality(np.array([confidence]), penalty)[0] == pytest.approx(expected)
-
-
-def test_a_store_without_summaries_is_left_alone() -> None:
     before = candidates_of((0, 0.9), (1, 0.8))
-    assert consolidation(before, context_of(MemoryLookups([Stored()] * 2), ON)).candidates is before
+    without = context_of(MemoryLookups([Stored()] * 2), ON)
+    assert consolidation(before, without).candidates is before, "there is no summary"
 
 
-@pytest.mark.parametrize(
-    ("number", "said"),
-    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (13, "13th"),
-     (21, "21st"), (37, "37th"), (112, "112th"), (1003, "1003rd")],
-)  # fmt: skip
-def test_ranks_as_words_have_them(number: int, said: str) -> None:
-    assert ordinal(number) == said
+@pytest.mark.parametrize(("other", "expected"), [(True, True), (False, False)])
+def test_a_summary_is_expanded_only_if_all_its_turns_were(other: bool, expected: bool) -> None:
+    found = candidates_of((0, 0.9), (1, 0.8))
+    found.expanded[:] = [True, other]
+    outcome = consolidation(found, context_of(HOUSE, ON))
+    assert outcome.candidates.expanded.tolist() == [expected]
 
 
-def test_a_name_cannot_pass_for_a_memory() -> None:
-    assert quoted("wing {12}") == "'wing (12)'"
+def test_ranks_and_names_in_a_sentence() -> None:
+    numbers = [1, 2, 3, 4, 11, 12, 13, 21, 37, 112, 1003]
+    said = "1st 2nd 3rd 4th 11th 12th 13th 21st 37th 112th 1003rd"
+    assert " ".join(map(ordinal, numbers)) == said
+    assert quoted("wing {12}") == "'wing (12)'", "it cannot pass for a memory"
     assert quoted(None) == "(none)"

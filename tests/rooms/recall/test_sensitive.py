@@ -6,8 +6,10 @@ import json
 import logging
 import math
 import pickle
+import sqlite3
 import traceback
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +45,11 @@ def allowed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOCTUARY_SENSITIVE_RECALL", "true")
 
 
-def make_source(directory: Path, rows: Any = (*PUBLIC, *SENSITIVE)) -> Path:
-    return make_sqlite(directory / "memory.db", rows, extra_columns=VAULT_COLUMNS)
-
-
 @pytest.fixture
 def source(tmp_path: Path, empty_store: Store) -> Path:
     """A SQLite store with rows of every kind, whose snapshot serves."""
-    made = make_source(tmp_path)
+    rows = (*PUBLIC, *SENSITIVE)
+    made = make_sqlite(tmp_path / "memory.db", rows, extra_columns=VAULT_COLUMNS)
     publish_source(empty_store, made)
     return made
 
@@ -64,13 +63,12 @@ def ids(answer: Any) -> list[int]:
     return [int(m.memory_id) for m in answer.memories]
 
 
-@pytest.mark.usefixtures("source")
-def test_it_is_off_and_says_how_to_switch_it_on() -> None:
+def test_it_is_off_and_says_how_to_switch_it_on_and_needs_a_published_store(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ConfigError, match=r"\[sensitive\].*NOCTUARY_SENSITIVE_RECALL=true"):
         recall_sensitive("alarm code")
-
-
-def test_it_needs_a_published_store(home: Path, allowed: None) -> None:
+    monkeypatch.setenv("NOCTUARY_SENSITIVE_RECALL", "true")
     with pytest.raises(StoreError, match="no published store"):
         recall_sensitive("alarm code")
 
@@ -92,47 +90,37 @@ def test_sensitive_rows_of_every_kind_are_found_by_their_words(allowed: None) ->
 
 
 @pytest.mark.usefixtures("source")
-def test_what_is_not_sensitive_is_never_in_it(allowed: None) -> None:
+def test_what_is_not_sensitive_is_never_in_it_and_k_bounds_the_answer(allowed: None) -> None:
     answer = recall_sensitive("spare key blue door pantry Brandt Harbour", k=100)
     assert ids(answer) == [15], "only the word `spare` of a sensitive row"
     assert recall_sensitive("Brandt").memories == ()
-
-
-@pytest.mark.usefixtures("source")
-def test_k_bounds_the_answer(allowed: None) -> None:
-    assert len(recall_sensitive("code", k=2).memories) == 2
-    assert recall_sensitive("code", k=0).memories == ()
+    assert [len(recall_sensitive("code", k=k).memories) for k in (2, 0)] == [2, 0]
     with pytest.raises(ValueError, match="k must be at least 0"):
         recall_sensitive("code", k=-1)
 
 
-def test_users_are_denied_by_default(tmp_path: Path, empty_store: Store, allowed: None) -> None:
-    rows = [
-        {"id": 1, "content": "code one", "is_sensitive": 1},
-        {"id": 2, "content": "code two", "is_sensitive": 1, "user_id": "ana"},
-        {"id": 3, "content": "code three", "is_sensitive": 1, "tags": "user:ben"},
-        {"id": 4, "content": "code four code", "is_sensitive": 1, "user_id": "ben"},
+def test_users_are_denied_by_default_and_deleted_rows_stay_deleted(
+    tmp_path: Path, empty_store: Store, allowed: None
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": 21, "content": "code one"},
+        {"id": 22, "content": "code two", "user_id": "ana"},
+        {"id": 23, "content": "code three", "tags": "user:ben"},
+        {"id": 24, "content": "code four code", "user_id": "ben"},
+        {"id": 25, "content": "old code", "deleted_at": "2026-01-01"},
     ]
-    publish_source(empty_store, make_source(tmp_path, [*PUBLIC, *({**r, "id": r["id"] + 20}  # type: ignore[operator]
-                                                                 for r in rows)]))  # fmt: skip
-    nobody, ana, ben = (recall_sensitive("code", user=u) for u in (None, "ana", "ben"))
-    assert (ids(nobody), nobody.searched) == ([21], 1)
-    assert (set(ids(ana)), ana.searched) == ({21, 22}, 2)
-    assert (set(ids(ben)), ben.searched) == ({21, 23, 24}, 3)
-    assert ids(recall_sensitive("code", user="")) == [21]
-
-
-def test_deleted_rows_stay_deleted(tmp_path: Path, empty_store: Store, allowed: None) -> None:
-    rows = [{"id": 5, "content": "old code", "is_sensitive": 1, "deleted_at": "2026-01-01"}]
-    made = make_sqlite(tmp_path / "m.db", [*PUBLIC, *rows], extra_columns=["deleted_at TEXT"])
+    made = make_sqlite(
+        tmp_path / "memory.db", [*PUBLIC, *({**row, "is_sensitive": 1} for row in rows)],
+        extra_columns=[*VAULT_COLUMNS, "deleted_at TEXT"],
+    )  # fmt: skip
     publish_source(empty_store, made)
-    assert recall_sensitive("code").searched == 0
+    seen = {None: {21}, "": {21}, "ana": {21, 22}, "ben": {21, 23, 24}}
+    for user, expected in seen.items():
+        answer = recall_sensitive("code", user=user)
+        assert (set(ids(answer)), answer.searched) == (expected, len(expected))
 
 
 def test_the_store_is_read_at_this_moment(source: Path, allowed: None) -> None:
-    import sqlite3
-    from contextlib import closing
-
     with closing(sqlite3.connect(source)) as db, db:
         db.execute(
             "UPDATE memories SET is_sensitive = 0, content = 'Alarm code due.' WHERE id = 11"
@@ -175,7 +163,7 @@ def test_an_answer_hides_what_it_holds_and_cannot_be_stored(allowed: None) -> No
     assert "CANARYPATH" in revealed
 
 
-def test_a_failure_says_nothing_of_a_row(
+def test_a_failure_tells_no_row(
     source: Path, allowed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither its message, nor its causes, nor any local of any of its frames."""
@@ -267,9 +255,7 @@ def test_the_same_as_the_formula(query: list[str], documents: list[list[str]]) -
 
 
 @given(documents=DOCUMENTS, query=st.text(max_size=12))
-def test_scores_are_finite_and_zero_without_a_shared_word(
-    documents: list[list[str]], query: str
-) -> None:
+def test_scores_are_zero_without_a_shared_word(documents: list[list[str]], query: str) -> None:
     scores = score_documents(query, documents)
     assert scores.shape == (len(documents),)
     assert all(math.isfinite(s) and s >= 0 for s in scores)

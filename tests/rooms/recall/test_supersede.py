@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,7 @@ from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.graph.successors import Keys, confidence_of, keys_of
 from noctuary.recall import selection
 from noctuary.recall.api import recall
-from noctuary.recall.candidates import (
-    Candidates,
-    PhaseOutcome,
-    PositionRef,
-    Query,
-    Rows,
-    Scope,
-    Successor,
-)
+from noctuary.recall.candidates import Candidates, PhaseOutcome, PositionRef, Query, Rows, Successor
 from noctuary.recall.engine import Recaller, Search
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotGraph
@@ -37,14 +29,13 @@ from tests.support.lookups import (
     Stored,
     candidates_of,
     context_of,
+    reason_of,
     scores_of,
 )
 from tests.support.replays import keep, last_packet
 from tests.support.store import Store, day_us, memory, new_store, renumber
 
 FILTER = RetrievalProfile(supersede_filter_enabled=True)
-
-
 ANNOTATE = FILTER.replaced(supersede_action="annotate")
 
 
@@ -72,6 +63,10 @@ def run(profile: RetrievalProfile, *memories: Stored) -> PhaseOutcome:
     return supersede(ranked, context_of(MemoryLookups(memories), profile))
 
 
+def heirs(outcome: PhaseOutcome) -> dict[int, int]:
+    return {d.position: d.facts["superseded_by"].position for d in outcome.dropped}
+
+
 def test_a_stale_fact_yields_its_place_to_its_successor() -> None:
     outcome = run(FILTER, said(40), said(3, 0.0), said(6, 0.91))
     assert scores_of(outcome.candidates) == {1: 0.8, 2: 0.9}
@@ -85,65 +80,50 @@ def test_a_stale_fact_yields_its_place_to_its_successor() -> None:
         "age_gap_days": 34,
         "confidence": "medium",
     }
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(2) == "replaces the older {0}"
-
-
-def test_a_successor_that_ranks_higher_keeps_its_score() -> None:
-    assert scores_of(run(FILTER, said(1), said(30)).candidates) == {0: 0.9}
+    assert reason_of(outcome, 2) == "replaces the older {0}"
+    assert scores_of(run(FILTER, said(1), said(30)).candidates) == {0: 0.9}, "ranked higher itself"
 
 
 def test_annotate_marks_both_and_changes_no_score() -> None:
     outcome = run(ANNOTATE, said(40), said(20), said(1))
     assert scores_of(outcome.candidates) == pytest.approx({0: 0.9, 1: 0.8, 2: 0.7})
-    assert outcome.annotations[0]["superseded_by"] == PositionRef(2)
-    assert outcome.annotations[0]["supersede_note"] == (
-        "a newer memory says the same: similarity 1.00, 39 days later, confidence high"
-    )
+    assert outcome.annotations[0] == {
+        "superseded_by": PositionRef(2),
+        "supersede_note": "a newer memory says the same: similarity 1.00, 39 days later, "
+        "confidence high",
+    }
     assert outcome.annotations[2]["supersedes"] == [PositionRef(0), PositionRef(1)]
     assert not outcome.dropped
     assert outcome.notes == {
-        "checked": 3,
-        "action": "annotate",
-        "superseded_filtered": 0,
-        "superseded_annotated": 2,
+        "checked": 3, "action": "annotate", "superseded_filtered": 0, "superseded_annotated": 2,
         "superseded_stored": 0,
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("older", "newer"),
+    ("older", "newer", "yields"),
     [
-        (said(7), said(1)),  # six days
-        (said(7.9), said(1)),  # six whole days
-        (said(30), said(1, 0.85)),  # not similar enough
-        (said(None), said(1)),  # no date
-        (said(30), said(None)),
-        (said(30, user="ana"), said(1, user="ben")),
-        (said(30, user="ana"), said(1)),
-        (said(30, wing="home"), said(1, wing="work")),
-        (said(30, text="The port is 8080"), said(1, text="The port is 8081")),
+        (said(7), said(1), False),  # six days
+        (said(7.9), said(1), False),  # six whole days
+        (said(8), said(1), True),
+        (said(30), said(1, 0.85), False),  # not similar enough
+        (said(30), said(1, 0.8601), True),
+        (said(None), said(1), False),  # no date
+        (said(30), said(None), False),
+        (said(30, user="ana"), said(1, user="ben"), False),
+        (said(30, user="ana"), said(1), False),
+        (said(30, user="ana"), said(1, user="ana"), True),
+        (said(30, wing="home"), said(1, wing="work"), False),
+        (said(30, wing="home"), said(1, wing="home"), True),
+        (said(30, wing="home"), said(1), True),  # it may belong to any wing
+        (said(30, text="The port is 8080"), said(1, text="The port is 8081"), False),
+        (said(30, text="The port is 8080"), said(1, text="The port: 8080"), True),
     ],
 )
-def test_two_memories_that_both_stay(older: Stored, newer: Stored) -> None:
+def test_of_two_the_older_yields_or_both_stay(older: Stored, newer: Stored, yields: bool) -> None:
     outcome = run(FILTER, older, newer)
-    assert outcome.candidates.positions.tolist() == [0, 1]
-    assert not outcome.dropped
-
-
-@pytest.mark.parametrize(
-    ("older", "newer"),
-    [
-        (said(8), said(1)),
-        (said(30), said(1, 0.8601)),
-        (said(30, user="ana"), said(1, user="ana")),
-        (said(30, wing="home"), said(1, wing="home")),
-        (said(30, wing="home"), said(1)),  # it may belong to any wing
-        (said(30, text="The port is 8080"), said(1, text="The port: 8080")),
-    ],
-)
-def test_two_memories_of_which_one_yields(older: Stored, newer: Stored) -> None:
-    assert [d.position for d in run(FILTER, older, newer).dropped] == [0]
+    assert heirs(outcome) == ({0: 1} if yields else {})
+    assert outcome.candidates.positions.tolist() == ([1] if yields else [0, 1])
 
 
 def test_of_a_chain_the_newest_remains_with_the_best_score() -> None:
@@ -151,16 +131,8 @@ def test_of_a_chain_the_newest_remains_with_the_best_score() -> None:
     first, second, third = (math.cos(a) for a in (0.0, 0.4, 0.8))
     outcome = run(FILTER, said(60, first), said(40, second), said(20, third))
     assert scores_of(outcome.candidates) == {2: 0.9}
-    assert {d.position: d.facts["superseded_by"].position for d in outcome.dropped} == {0: 1, 1: 2}
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(2) == "replaces the older {0}"
-
-
-def test_the_surest_come_first_and_the_bound_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "MOST_STALE", 1)
-    outcome = run(FILTER, said(20, 0.9), said(60, 0.95), said(1))
-    assert [d.position for d in outcome.dropped] == [1]
-    assert outcome.candidates.positions.tolist() == [0, 2]
+    assert heirs(outcome) == {0: 1, 1: 2}
+    assert reason_of(outcome, 2) == "replaces the older {0}"
 
 
 def test_without_vectors_a_warning_says_so() -> None:
@@ -178,12 +150,11 @@ def test_confidence_as_in_the_reference(similarity: float, days: int, confidence
 
 
 def test_blocks_of_rows_find_what_one_by_one_finds() -> None:
-    generator = np.random.default_rng(5)
-    size = 300
+    generator, size = np.random.default_rng(5), 300
     raw = generator.normal(size=(size, 3))
     vectors = (raw / np.linalg.norm(raw, axis=1, keepdims=True)).astype(np.float32)
     days = generator.integers(0, 100, size)
-    created = NOW_US - days * int(timedelta(days=1).total_seconds() * 1e6)
+    created = NOW_US - days * DAY_US
     created[::17] = UNDATED_US
     owners, wings = generator.integers(-1, 2, size), generator.integers(-1, 2, size)
     texts = [f"The port is 808{n}" for n in generator.integers(0, 2, size).tolist()]
@@ -224,23 +195,21 @@ def test_only_texts_that_are_near_another_are_read(monkeypatch: pytest.MonkeyPat
     assert sorted(texts) == ["new", "old"]
 
 
+Links = Mapping[int, Successor]
+Pairs = Sequence[tuple[int, float]]
+
+
 def link(newer: int, confidence: int = 1, **changes: Any) -> Successor:
     return Successor(newer, "newer_value", confidence, None, 30, newer)._replace(**changes)
 
 
-def near(newer: int, similarity: float = 0.9, days: int = 30, confidence: int = 1) -> Successor:
-    return Successor(newer, "near_duplicate", confidence, similarity, days, newer)
-
-
-def store(links: Mapping[int, Successor], count: int = 6) -> MemoryLookups:
+def store(links: Links, count: int = 6) -> MemoryLookups:
     """Memories that no search would pair: none has a date."""
     memories = [Stored(vector=(1.0, float(i))) for i in range(count)]
     return MemoryLookups(memories, successors=links)
 
 
-def run_stored(
-    profile: RetrievalProfile, links: Mapping[int, Successor], *scored: tuple[int, float]
-) -> PhaseOutcome:
+def run_stored(profile: RetrievalProfile, links: Links, *scored: tuple[int, float]) -> PhaseOutcome:
     return supersede(candidates_of(*scored), context_of(store(links), profile))
 
 
@@ -252,42 +221,39 @@ def test_the_successor_comes_in_where_the_older_was() -> None:
     assert (gone.phase, gone.position, gone.score) == ("supersede", 0, 0.8)
     assert gone.reason == "superseded by {3}: newer_value, evidence {3}"
     assert gone.facts == {
-        "superseded_by": PositionRef(3),
-        "supersede_reason": "newer_value",
-        "confidence": "medium",
-        "evidence": PositionRef(3),
-        "age_gap_days": 30,
-    }
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(3) == "replaces the older {0}"
+        "superseded_by": PositionRef(3), "supersede_reason": "newer_value",
+        "confidence": "medium", "evidence": PositionRef(3), "age_gap_days": 30,
+    }  # fmt: skip
+    assert reason_of(outcome, 3) == "replaces the older {0}"
     assert outcome.notes == {
-        "checked": 3,
-        "action": "filter",
-        "superseded_filtered": 1,
-        "superseded_annotated": 0,
+        "checked": 3, "action": "filter", "superseded_filtered": 1, "superseded_annotated": 0,
         "superseded_stored": 1,
-    }
+    }  # fmt: skip
     assert not outcome.annotations
 
 
-def test_one_candidate_alone_is_replaced() -> None:
-    assert scores_of(run_stored(FILTER, {0: link(3)}, (0, 0.4)).candidates) == {3: 0.4}
-
-
-def test_several_older_ones_leave_one_head_with_the_largest_score() -> None:
-    links = {0: link(1), 1: link(3), 2: link(3)}
-    outcome = run_stored(FILTER, links, (4, 0.9), (0, 0.8), (2, 0.7), (1, 0.6))
-    assert scores_of(outcome.candidates) == {4: 0.9, 3: 0.8}
-    assert {d.position: d.facts["superseded_by"].position for d in outcome.dropped} == {
-        0: 3, 1: 3, 2: 3,
-    }  # fmt: skip
-    assert outcome.reason_of is not None
-    assert outcome.reason_of(3) == "replaces the older {0}"
-
-
-def test_a_head_that_is_a_candidate_keeps_the_larger_score() -> None:
-    assert scores_of(run_stored(FILTER, {0: link(1)}, (1, 0.9), (0, 0.8)).candidates) == {1: 0.9}
-    assert scores_of(run_stored(FILTER, {0: link(1)}, (0, 0.9), (1, 0.1)).candidates) == {1: 0.9}
+@pytest.mark.parametrize(
+    ("links", "before", "after", "gone"),
+    [
+        ({0: link(3)}, [(0, 0.4)], {3: 0.4}, {0: 3}),
+        ({0: link(1), 1: link(3), 2: link(3)}, [(4, 0.9), (0, 0.8), (2, 0.7), (1, 0.6)],
+         {4: 0.9, 3: 0.8}, {0: 3, 1: 3, 2: 3}),
+        ({0: link(1)}, [(1, 0.9), (0, 0.8)], {1: 0.9}, {0: 1}),
+        ({0: link(1)}, [(0, 0.9), (1, 0.1)], {1: 0.9}, {0: 1}),
+        # A chain ends before an unsure link.
+        ({0: link(1), 1: link(2, 0)}, [(0, 0.9)], {1: 0.9}, {0: 1}),
+        ({0: link(1, 0), 1: link(2)}, [(0, 0.9)], {0: 0.9}, {}),
+        # A cycle in a damaged table hides nobody.
+        ({0: link(1), 1: link(2), 2: link(1)}, [(0, 0.9), (1, 0.8), (2, 0.7)],
+         {0: 0.9, 1: 0.8, 2: 0.7}, {}),
+    ],
+)  # fmt: skip
+def test_what_is_left_of_chains_has_the_best_score(
+    links: Links, before: Pairs, after: dict[int, float], gone: dict[int, int]
+) -> None:
+    outcome = run_stored(FILTER, links, *before)
+    assert scores_of(outcome.candidates) == after
+    assert heirs(outcome) == gone
 
 
 def test_who_comes_in_for_expanded_candidates_alone_is_expanded() -> None:
@@ -295,15 +261,13 @@ def test_who_comes_in_for_expanded_candidates_alone_is_expanded() -> None:
     only = Candidates(ranked.positions, ranked.scores, ranked.positions != 1)
     context = context_of(store({0: link(3), 1: link(3), 2: link(4)}), FILTER)
     after = supersede(only, context).candidates
-    assert dict(zip(after.positions.tolist(), after.expanded.tolist(), strict=True)) == {
-        3: False,
-        4: True,
-    }
+    assert (after.positions.tolist(), after.expanded.tolist()) == ([3, 4], [False, True])
 
 
 def test_annotate_names_the_head_on_the_older_and_the_older_on_a_head_that_was_found() -> None:
     first = link(1, 2, reason="explicit", evidence=0, age_gap_days=0)
-    links = {0: first, 1: near(2), 3: link(4)}
+    near = link(2, reason="near_duplicate", similarity=0.9)
+    links = {0: first, 1: near, 3: link(4)}
     outcome = run_stored(ANNOTATE, links, (0, 0.9), (1, 0.8), (2, 0.7), (3, 0.6))
     assert scores_of(outcome.candidates) == {0: 0.9, 1: 0.8, 2: 0.7, 3: 0.6}
     assert not outcome.dropped
@@ -332,25 +296,16 @@ def test_what_is_unsure_is_marked_and_stays() -> None:
     assert outcome.annotations[0]["superseded_by"] == PositionRef(1)
     assert outcome.annotations[1] == {"supersedes": [PositionRef(0)]}
     assert (outcome.notes["superseded_filtered"], outcome.notes["superseded_annotated"]) == (0, 1)
+    further = run_stored(FILTER, {0: link(1, 0), 1: link(2)}, (0, 0.9))
+    assert further.annotations[0]["superseded_by"] == PositionRef(2), "the head of the chain"
 
 
-def test_a_chain_ends_before_an_unsure_link() -> None:
-    outcome = run_stored(FILTER, {0: link(1), 1: link(2, 0)}, (0, 0.9))
-    assert scores_of(outcome.candidates) == {1: 0.9}
-    outcome = run_stored(FILTER, {0: link(1, 0), 1: link(2)}, (0, 0.9))
-    assert scores_of(outcome.candidates) == {0: 0.9}
-    assert outcome.annotations[0]["superseded_by"] == PositionRef(2)
-
-
-def test_the_bound_takes_the_surest_first_and_holds_for_both_sources(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_bound_takes_the_surest_first_of_both_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     created = NOW_US - 40 * DAY_US
     alike = [Stored(created_at_us=created, vector=(1.0, 0.0)), Stored(vector=(0.0, 1.0))]
     fresh = Stored(created_at_us=NOW_US, vector=(1.0, 0.0))
     memories = MemoryLookups(
-        [*alike, alike[1], alike[1], alike[1], fresh],
-        successors={1: link(3), 2: link(4, 2)},
+        [*alike, alike[1], alike[1], alike[1], fresh], successors={1: link(3), 2: link(4, 2)}
     )
     ranked = candidates_of((0, 0.9), (1, 0.8), (2, 0.7), (5, 0.6))
 
@@ -362,7 +317,7 @@ def test_the_bound_takes_the_surest_first_and_holds_for_both_sources(
     assert [gone(1), gone(2), gone(3), gone(9)] == [[2], [2, 1], [2, 1, 0], [2, 1, 0]]
 
 
-def alike(*days_ago: int, links: Mapping[int, Successor]) -> MemoryLookups:
+def alike(*days_ago: int, links: Links) -> MemoryLookups:
     memories = [Stored(created_at_us=NOW_US - d * DAY_US, vector=(1.0, 0.0)) for d in days_ago]
     return MemoryLookups(memories, successors=links)
 
@@ -390,40 +345,25 @@ def test_no_pair_is_told_twice_or_both_ways(profile: RetrievalProfile, confidenc
 
 def test_stored_successors_need_no_vectors() -> None:
     memories = MemoryLookups([Stored()] * 4, successors={0: link(3)})
-    outcome = supersede(candidates_of((0, 0.9), (1, 0.5)), context_of(memories, FILTER))
-    assert scores_of(outcome.candidates) == {3: 0.9, 1: 0.5}
-    assert not outcome.warnings
-    outcome = supersede(candidates_of((0, 0.9), (1, 0.5), (2, 0.4)), context_of(memories, FILTER))
-    assert scores_of(outcome.candidates) == {3: 0.9, 1: 0.5, 2: 0.4}
-    assert [w.code for w in outcome.warnings] == ["supersede_without_vectors"]
+    for others, codes in (({1: 0.5}, []), ({1: 0.5, 2: 0.4}, ["supersede_without_vectors"])):
+        ranked = candidates_of((0, 0.9), *others.items())
+        outcome = supersede(ranked, context_of(memories, FILTER))
+        assert scores_of(outcome.candidates) == {3: 0.9, **others}
+        assert [w.code for w in outcome.warnings] == codes
 
 
-def test_a_cycle_in_a_damaged_table_hides_nobody() -> None:
-    links = {0: link(1), 1: link(2), 2: link(1)}
-    outcome = run_stored(FILTER, links, (0, 0.9), (1, 0.8), (2, 0.7))
-    assert scores_of(outcome.candidates) == {0: 0.9, 1: 0.8, 2: 0.7}
-
-
-ALONE = {"graph_weight": 0.0, "importance_prior": 0.0}
-
-
-"""Only the legs and the phase under test."""
-
-
+ALONE = {"graph_weight": 0.0, "importance_prior": 0.0}  # only the legs and the phase under test
 ACME, GLOBEX, PLAN, NEW_PLAN = 101, 102, 104, 105
 
 
-def jobs(**scope: Any) -> list[MemoryRecord]:
+def jobs(**of_globex: Any) -> list[MemoryRecord]:
     """Two jobs of Lena, thirty days apart, and a plan that another with no word of it replaces."""
-    return renumber(
-        [
-            memory("Lena works at Acme.", created_at_us=day_us(2), **scope),
-            memory("Lena works at Globex.", created_at_us=day_us(32), **scope),
-            memory("The boiler needs a new valve.", created_at_us=day_us(3)),
-            memory("Deploys go out weekly.", created_at_us=day_us(4)),
-            memory("Nightly from May on. Supersedes #104", created_at_us=day_us(60)),
-        ]
-    )
+    said = {2: "Lena works at Acme.", 32: "Lena works at Globex.",
+            3: "The boiler needs a new valve.", 4: "Deploys go out weekly.",
+            60: "Nightly from May on. Supersedes #104"}  # fmt: skip
+    records = [memory(text, created_at_us=day_us(day)) for day, text in said.items()]
+    records[1] = records[1]._replace(**of_globex)
+    return renumber(records)
 
 
 @pytest.fixture
@@ -443,23 +383,25 @@ def ids(result: RecallResult) -> list[Any]:
 
 
 @pytest.mark.usefixtures("store_snapshot")
-def test_filter_returns_what_holds_now() -> None:
-    assert ids(ask("Acme", None)) == [ACME]
-    filtered = ask("Acme", candidate_trace=True, explain=True)
-    assert ids(filtered) == [GLOBEX]
+@pytest.mark.parametrize(
+    ("query", "older", "newer", "reason"),
+    [("Acme", ACME, GLOBEX, "newer_value"), ("deploys weekly", PLAN, NEW_PLAN, "explicit")],
+)
+def test_filter_returns_what_holds_now(query: str, older: int, newer: int, reason: str) -> None:
+    """Also where the successor shares no word with the query."""
+    plain = ask(query, None)
+    assert ids(plain) == [older]
+    filtered = ask(query, candidate_trace=True, explain=True)
     (found,) = filtered.memories
-    assert found.final_score == ask("Acme", None).memories[0].final_score
+    assert (found.id, found.final_score) == (newer, plain.memories[0].final_score)
     assert [dict(e) for e in found.score_events or ()] == [
-        {
-            "phase": "supersede",
-            "delta": found.final_score,
-            "reason": "replaces the older [101]",
-        }
-    ]
+        {"phase": "supersede", "delta": found.final_score,
+         "reason": f"replaces the older [{older}]"}
+    ]  # fmt: skip
     (row,) = (r for r in filtered.candidate_trace or () if r["dropped_at"] == "supersede")
-    assert row["memory_id"] == ACME
-    assert row["reason"] == "superseded by [102]: newer_value, evidence [102]"
-    assert (row["superseded_by"], row["evidence"]) == (GLOBEX, GLOBEX)
+    assert row["memory_id"] == older
+    assert row["reason"] == f"superseded by [{newer}]: {reason}, evidence [{newer}]"
+    assert (row["superseded_by"], row["evidence"]) == (newer, newer)
     assert row["score_at_drop"]["partial_score"] == row["score"]
 
 
@@ -471,15 +413,6 @@ def test_final_scores_are_the_sums_of_their_events() -> None:
     for memory_found in found.memories:
         summed = sum(event["delta"] for event in memory_found.score_events or ())
         assert summed == pytest.approx(memory_found.final_score, abs=1e-12)
-
-
-@pytest.mark.usefixtures("store_snapshot")
-def test_an_explicit_successor_that_shares_no_word_comes_in() -> None:
-    assert ids(ask("deploys weekly", None)) == [PLAN]
-    filtered = ask("deploys weekly", candidate_trace=True)
-    assert ids(filtered) == [NEW_PLAN]
-    (row,) = (r for r in filtered.candidate_trace or () if r["dropped_at"] == "supersede")
-    assert row["reason"] == "superseded by [105]: explicit, evidence [105]"
 
 
 @pytest.mark.usefixtures("store_snapshot")
@@ -508,11 +441,8 @@ def test_what_came_after_as_of_replaces_nothing(action: str) -> None:
 
 @pytest.mark.parametrize("action", ["filter", "annotate"])
 def test_a_successor_out_of_scope_replaces_nothing(home: Path, action: str) -> None:
-    records = jobs()
-    made = new_store(home / "house")
     # A memory without a wing may be replaced by one of any.
-    records[1] = memory("Lena works at Globex.", created_at_us=day_us(32), category="note")
-    made.publish(renumber(records))
+    new_store(home / "house").publish(jobs(category="note"))
     assert GLOBEX in ids(ask("Lena works", action))
     (found,) = ask("Lena works", action, category="fact").memories
     assert (found.id, found.annotations) == (ACME, {})
@@ -531,21 +461,15 @@ def test_the_table_is_read_once_and_only_if_asked(store_snapshot: Store) -> None
 
 
 def test_successors_come_with_their_evidence_and_in_chains(home: Path) -> None:
+    said = {2: "TSLint: replaced by ESLint.", 9: "ESLint: the linter of the house.",
+            20: "Nothing but Biome. Supersedes #102"}  # fmt: skip
     made = new_store(home / "house")
-    made.publish(
-        renumber(
-            [
-                memory("TSLint: replaced by ESLint.", created_at_us=day_us(2)),
-                memory("ESLint: the linter of the house.", created_at_us=day_us(9)),
-                memory("Nothing but Biome. Supersedes #102", created_at_us=day_us(20)),
-            ]
-        )
-    )
+    made.publish(renumber([memory(t, created_at_us=day_us(day)) for day, t in said.items()]))
     recaller = Recaller.open(made.root)
 
     def successors(mask: list[bool] | None) -> dict[int, tuple[int, str, int]]:
         shown = None if mask is None else np.array(mask)
-        query = Query("", 1, RetrievalProfile(), "test", Scope(), "relevance", None, True)
+        query = Query("", 1, RetrievalProfile(), "test", dry_run=True)
         graph, rows = SnapshotGraph(recaller.reader), Rows(shown, shown, shown)
         search = Search(recaller.reader, graph, query, recaller.inputs_now(), rows=rows)
         found = search.successors_of(np.array([0], dtype=np.int64))
