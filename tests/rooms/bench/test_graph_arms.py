@@ -11,18 +11,8 @@ from numpy.typing import NDArray
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.fts_seed import FtsSeed
 from bench.arms.hybrid_seed import HybridSeedRetriever
-from bench.arms.pagerank import (
-    DAMPING,
-    join,
-    personalised_pagerank,
-)
-from bench.arms.seed_fusion import (
-    LEG_DEPTH,
-    RRF_K,
-    fuse_flawed,
-    fuse_repaired,
-    fuse_seed,
-)
+from bench.arms.pagerank import DAMPING, join, personalised_pagerank
+from bench.arms.seed_fusion import LEG_DEPTH, RRF_K, fuse_flawed, fuse_repaired, fuse_seed
 from tests.support.arms import ask, build_context, records
 from tests.support.mentions import Held, mention_arrays, random_mentions
 

@@ -25,14 +25,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from noctuary.cli.sql import (
-    TABLE_NAMES,
-    TABLES,
-    QueryError,
-    SnapshotView,
-    run_query,
-    to_json,
-)
+from noctuary.cli.sql import TABLE_NAMES, TABLES, QueryError, SnapshotView, run_query, to_json
 from noctuary.core import store as layout
 from noctuary.core.files import read_array, read_arrays
 from noctuary.core.manifest import read_manifest, read_pointer

@@ -176,11 +176,7 @@ LONG = " ".join(f"w{i}x" for i in range(100))
     ("query", "content", "reason"),
     [
         ("heating?", CONTENTS["boiler"], "too short: 1 tokens, expected at least 2"),
-        (
-            LONG[:24],
-            LONG,
-            "overlap: 1.00 of its words stand in its memory, expected <= 0.33",
-        ),
+        (LONG[:24], LONG, "overlap: 1.00 of its words stand in its memory, expected <= 0.33"),
     ],
 )
 def test_a_text_that_is_no_question_of_its_own_is_rejected(
