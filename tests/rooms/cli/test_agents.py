@@ -103,13 +103,6 @@ def test_the_plugin_folder(run: Run, home: Path, tmp_path: Path) -> None:
 RunJson = Callable[..., Any]
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--timeout-s", "0"), ("--timeout-s", "soon"), ("--k", "3"), ("extra",)]
-)
-def test_a_wrong_call_is_exit_code_2(run: Run, home: Path, arguments: tuple[str, ...]) -> None:
-    assert run("mcp", *arguments).exit_code == 2
-
-
 def test_json_prints_what_it_would_answer_for(run_json: RunJson, plain_store: Store) -> None:
     found = run_json("mcp", "--user", "ana", "--wing", "home", "--store", str(plain_store.root))
     assert (found["user"], found["wing"]) == ("ana", "home")

@@ -418,31 +418,6 @@ def test_a_set_that_cannot_load_is_named_with_its_lines_and_others_are_checked(
     assert "good    ok " in result.stdout
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("check",),
-        ("run",),
-        ("run", "set", "-k", "0"),
-        ("run", "set", "--limit", "0"),
-        ("run", "set", "--metric", "recall"),
-        ("run", "set", "--metric", "accuracy@5"),
-        ("run", "set", "--retriever", "a:b", "--store", "house"),
-        ("run", "set", "--retriever", "a:b", "--in-wing"),
-        ("compare", "a.json", "b.json"),
-        ("pool", "a.json"),
-        ("holes", "a.json"),
-        ("holes", "--judged", "q.jsonl"),
-        ("kappa", "a.jsonl"),
-        ("kappa", "a.jsonl", "b.jsonl", "--threshold", "high"),
-    ],
-)
-def test_a_wrong_call_is_exit_code_2_and_a_sentence(run: Run, arguments: tuple[str, ...]) -> None:
-    result = run("evaluate", *arguments)
-    assert result.exit_code == 2
-    assert "Error: " in result.output
-
-
 @pytest.fixture
 def runs_of_two(tmp_path: Path) -> tuple[str, str]:
     return (

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -83,21 +82,6 @@ def test_nothing_is_logged(run: Run, dense_store: Store) -> None:
     assert not dense_store.paths.queries.exists()
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "why key 101 --set depth", "why key 101 --set depht=3", "why key 101 --as-of x",
-        "graph show nina --as-of soon", "graph show nina --known-at x",
-        "graph path a b --max-hops 0", "graph top --limit -1", "graph show",
-        "graph show nina --mermaid --json", "graph path nina globex --mermaid --json",
-    ],
-)  # fmt: skip
-def test_arguments_that_mean_nothing_are_exit_code_2(
-    run: Run, dense_store: Store, call: str
-) -> None:
-    assert run(*call.split()).exit_code == 2
-
-
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
     "call", [("why", "key", "101"), ("why", "--replay"), ("graph", "top"), ("graph", "show", "x")]
@@ -119,21 +103,6 @@ def test_a_snapshot_that_is_damaged_inside_is_a_sentence(
     assert result.exit_code == 1
     assert result.stderr.startswith("noctuary: ")
     assert "noctuary doctor" in result.stderr
-
-
-def test_any_bytes_on_the_command_line_are_a_question(dense_store: Store) -> None:
-    command = [
-        os.fsencode(sys.executable),
-        b"-m",
-        b"noctuary.cli.main",
-        b"why",
-        b"key \xff",
-        b"\xfe",
-    ]
-    for options in ([], [b"--json"]):
-        done = subprocess.run([*command, *options], capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert b"Traceback" not in done.stderr
 
 
 def keep(store: Store, query: str, k: int = 3) -> dict[str, Any]:

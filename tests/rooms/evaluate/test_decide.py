@@ -23,7 +23,7 @@ from noctuary.recall.profile import RetrievalProfile
 
 METRIC = "ndcg@10"
 QUICK = Resampling(draws=500)
-SIMULATIONS = 200
+SIMULATIONS = 100
 
 
 def scores(values: NDArray[np.float64], name: str = "served", prefix: str = "q") -> Scores:
