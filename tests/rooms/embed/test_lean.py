@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 import shutil
 import subprocess
@@ -35,8 +34,6 @@ from noctuary.embed.lean import (
     WarmEncoder,
     WordPiece,
     attention,
-    erfc,
-    gelu,
     header_text,
     layer_norm,
     read_header,
@@ -223,22 +220,6 @@ def test_missing_control_token_is_named() -> None:
 
 def _random(*shape: int, seed: int = 0) -> NDArray[np.float32]:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def test_erfc_is_close_to_the_exact_one() -> None:
-    z = np.linspace(0, 12, 200_001, dtype=np.float32)
-    exact = np.array([math.erfc(float(value)) for value in z])
-    assert float(np.abs(erfc(z) - exact).max()) < 3e-7
-
-
-def test_gelu_is_the_exact_one_not_the_tanh_one() -> None:
-    x = np.linspace(-10, 10, 200_001, dtype=np.float32)
-    exact = np.array([0.5 * v * math.erfc(-v / math.sqrt(2)) for v in x.tolist()])
-    error = np.abs(gelu(x) - exact)
-    assert float(error[np.abs(x) <= 4].max()) < 2e-7
-    assert float(error.max()) < 5e-7
-    tanh = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    assert float(np.abs(tanh - exact).max()) > 1e-4
 
 
 def test_layer_norm_has_zero_mean_and_unit_variance() -> None:

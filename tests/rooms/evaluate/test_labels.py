@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -231,31 +230,6 @@ def test_a_compressed_file_is_read_and_a_cut_one_named_with_its_line(tmp_path: P
         read_queries(file)
 
 
-CHECKOUT = Path(__file__).resolve().parents[3]
-SHARED_SETS = {
-    # Memories, labelled queries, unanswerable ones: as ../shared/data/README.md states them.
-    "2wikimultihopqa": (6119, 432, 0),
-    "cisi": (1460, 41, 0),
-    "cranfield": (1398, 112, 0),
-    "hotpotqa": (4937, 266, 0),
-    "locomo": (5882, 745, 223),
-    "locomo_obs": (2541, 639, 0),
-    "locomo_plus": (394, 193, 0),
-    "memdaily_zh": (11707, 1476, 0),
-    "musique_train": (1890, 100, 0),
-    "npl": (11426, 54, 0),
-    "precision_membench": (35, 43, 0),
-    "prefeval": (988, 496, 0),
-    "realmem": (5072, 713, 0),
-    "scifact": (5183, 571, 0),
-}
-
-
-def shared_data() -> Path:
-    configured = os.environ.get("NOCTUARY_SHARED", "").strip()
-    return (Path(configured) if configured else CHECKOUT.parent / "shared") / "data"
-
-
 def lines(*rows: dict[str, Any] | str) -> str:
     return "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows)
 
@@ -373,16 +347,6 @@ def test_judgements_must_be_of_the_set(folder: Path) -> None:
     with pytest.raises(QrelsFileError) as caught:
         load_labelled_set(folder)
     assert [fault.kind for fault in caught.value.faults] == ["unknown_label", "unknown_query"]
-
-
-@pytest.mark.parametrize("name", sorted(SHARED_SETS))
-def test_every_shared_set_loads_with_the_numbers_of_its_readme(name: str) -> None:
-    directory = shared_data() / name
-    if not directory.is_dir():
-        pytest.skip(f"no labelled set at {directory}; NOCTUARY_SHARED names the folder")
-    found = load_labelled_set(directory)
-    counts = (len(found.corpus_ids), len(found.queries.ranked), len(found.unanswerable))
-    assert counts == SHARED_SETS[name]
 
 
 @pytest.fixture
