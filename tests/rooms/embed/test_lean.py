@@ -347,9 +347,11 @@ def test_an_export_that_is_not_there_damaged_or_anothers_is_declined(
         other = open_sentence_encoder(str(tiny_model("other", seed=2)))
         export_onnx(other, directory, ["a sample"])
     warm = WarmEncoder(faces.lean, directory)
-    assert not warm.load()
+    if fault != "none":
+        assert not warm.load()
+    for text in texts(WARM_AFTER_QUERIES + 2 if fault == "none" else 1):
+        assert np.array_equal(warm.encode_query(text), faces.lean.encode_query(text))
     assert reason in warm.reason
-    assert np.array_equal(warm.encode_query("a"), faces.lean.encode_query("a"))
 
 
 def test_an_export_that_disagrees_is_declined(
