@@ -135,7 +135,7 @@ def test_doctor_fails_with_exit_code_1_and_a_remedy(
     assert [f["name"] for f in findings if f["level"] == "fail"] == ["snapshot"]
 
 
-@pytest.mark.parametrize("command", ["status", "doctor", "snapshots", "rollback"])
+@pytest.mark.parametrize("command", ["status", "doctor", "snapshots", "rollback", "recall key"])
 def test_a_guessed_store_is_said(
     run: Run, home: Path, two: tuple[Store, list[str]], command: str
 ) -> None:
@@ -143,10 +143,10 @@ def test_a_guessed_store_is_said(
     other = new_store(home / "other")
     other.publish(renumber([memory("first")]))
     other.publish(renumber([memory("second")]))
-    result = run(command)
+    result = run(*command.split())
     assert "store_guessed" in result.stderr
     assert "other" in result.stderr
-    assert "store_guessed" not in run(command, "--store", "house").stderr
+    assert "store_guessed" not in run(*command.split(), "--store", "house").stderr
 
 
 def test_doctor_names_and_mends_what_others_may_read(

@@ -150,6 +150,14 @@ def test_enumeration_ends_where_the_draws_do() -> None:
     assert (drawn * 16) == pytest.approx(round(drawn * 16), abs=1e-12)  # (count + 1) / (15 + 1)
 
 
+def test_drawn_p_values_are_near_the_enumerated_ones() -> None:
+    values = np.random.default_rng(8).normal(0.25, 1.0, size=16)
+    exact = p_value(values, draws=2**16)
+    drawn = p_value(values, draws=20_000)
+    assert drawn != exact
+    assert drawn == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 20_000))
+
+
 def test_columns_share_the_flips_and_are_judged_apart() -> None:
     rng = np.random.default_rng(5)
     column = rng.normal(0.2, 1.0, size=40)
