@@ -157,8 +157,8 @@ def test_a_guard_never_adopts() -> None:
 
 
 BASE = uniform(200)
-LUCKY = BASE + np.where(selection_half(scores(BASE).query_ids), 0.2, -0.001)
-LUCKY += np.linspace(-0.01, 0.01, 200)
+SHIFT = np.where(selection_half(scores(BASE).query_ids), 0.2, -0.001)
+LUCKY = BASE + SHIFT + np.linspace(-0.01, 0.01, 200)
 
 
 @pytest.mark.parametrize(
