@@ -27,7 +27,7 @@ from bench.verify.regression import (
     write_regression,
 )
 from bench.verify.verdict import Verdict, judge, judge_number, worst
-from tests.support.labelled_set import SmallSet, small_set
+from tests.support.labelled_set import SmallSet
 
 
 def change(number: str, old: str, new: str, dataset: str = "tiny") -> Change:
@@ -75,19 +75,13 @@ VALUES = {
 
 def test_a_regression_file_reads_back_what_was_written(tmp_path: Path) -> None:
     path = regression_path(tmp_path, "tiny")
-    written = Regression("tiny", VALUES, tolerance=0.001)
+    digests = {"corpus.digest": "1234567890", "scores.a.b": "12e4"}  # not to become numbers
+    written = Regression("tiny", {**VALUES, **digests}, tolerance=0.001)
     write_regression(path, written)
     assert read_regression(path) == written
     text = path.read_text(encoding="utf-8")
     assert "command: make bench-verify SETS=tiny" in text
     assert "    recall@10: 0.5" in text
-
-
-def test_a_digest_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
-    path = regression_path(tmp_path, "tiny")
-    values = {"corpus.digest": "1234567890", "index.memories": 1, "scores.a.b": "12e4"}
-    write_regression(path, Regression("tiny", values))
-    assert read_regression(path).values == values
 
 
 @pytest.mark.parametrize(
@@ -126,11 +120,6 @@ def test_a_number_that_one_side_lacks_fails() -> None:
 
 
 Verify = Callable[..., int]
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> SmallSet:
-    return small_set(tmp_path_factory.mktemp("verify"))
 
 
 @pytest.fixture

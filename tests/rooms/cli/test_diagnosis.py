@@ -1,4 +1,4 @@
-"""What status, doctor and snapshots say of the archive and of another version's snapshot."""
+"""What doctor, status and snapshots say of a store: the findings of `noctuary.cli.store`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from noctuary.cli.store import (
 from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
 from noctuary.core.files import remove_tree, tree_bytes
-from noctuary.core.manifest import Manifest, read_manifest, read_pointer
+from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.store import ABSTENTION_FILE, VECTORS_FILE, StorePaths
 from noctuary.embed.lean import HEADER_FILE, WEIGHTS_FILE
 from noctuary.embed.tiers import connect
@@ -70,200 +70,179 @@ def serving(store: Store) -> Path:
     return store.snapshot(read_pointer(store.paths).snapshot_id)
 
 
-def assert_only(store: Store, name: str, level: str) -> Finding:
-    """Exactly this finding is not ok; it says what to do."""
-    found = findings(store)
-    assert {n for n, f in found.items() if f.level != "ok"} == {name}, found
-    assert found[name].level == level
-    return found[name]
-
-
-def test_a_good_store_has_nothing_but_good_findings(dense_store: Store) -> None:
-    found = findings(dense_store)
-    assert {f.level for f in found.values()} == {"ok"}
-    assert {
-        "settings", "pointer", "snapshot", "age", "encoder", "vectors", "source", "abstention",
-        "schedule", "gate", "index", "transcripts", "access_log", "server", "hooks", "mcp",
-    } <= set(found)  # fmt: skip
-    assert "word-axes, 8 dimensions" in found["encoder"].message
-    assert "22 checks" in found["gate"].message
-    assert found["access_log"].message == "nothing has been recalled yet"
-
-
-def test_every_finding_that_is_not_ok_says_what_to_do_or_why_it_is_so(dense_store: Store) -> None:
-    remove_tree(dense_store.paths.snapshots)
-    for finding in examine(dense_store.paths):
-        assert finding.level in {"ok", "warn", "fail"}
-        assert finding.message
-        if finding.level == "fail":
-            assert finding.remedy
-        assert set(finding._asdict()) == {"name", "level", "message", "remedy"}
-
-
-def test_bad_settings(dense_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOCTUARY_RECALL_FUSOIN", "cc")
-    finding = assert_only(dense_store, "settings", "fail")
-    assert "NOCTUARY_RECALL_FUSION" in finding.message
-
-
-def test_a_store_that_never_published(empty_store: Store) -> None:
-    found = findings(empty_store)
-    assert found["pointer"].level == "fail"
-    assert "noctuary nightly" in found["pointer"].remedy
-    assert found["gate"].level == "warn"
-
-
-def test_a_damaged_pointer(dense_store: Store) -> None:
-    dense_store.paths.current.write_text("{")
-    assert "rollback" in assert_only(dense_store, "pointer", "fail").remedy
-
-
-def _flip(path: Path) -> None:
-    content = path.read_bytes()
-    path.chmod(0o600)
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-
-
-@pytest.mark.parametrize("name", [layout.ROWS_FILE, layout.VECTORS_FILE, layout.MANIFEST_FILE])
-def test_a_single_flipped_bit_anywhere_in_the_snapshot(dense_store: Store, name: str) -> None:
-    _flip(serving(dense_store) / name)
-    finding = assert_only(dense_store, "snapshot", "fail")
-    assert finding.remedy
-
-
-def test_a_missing_file(dense_store: Store) -> None:
-    (serving(dense_store) / layout.ARRAYS_FILE).unlink()
-    assert layout.ARRAYS_FILE in assert_only(dense_store, "snapshot", "fail").message
-
-
-def test_another_snapshot_under_the_serving_name(dense_store: Store) -> None:
-    """Whole, but not what the pointer's digest says."""
-    pointer = dense_store.paths.current
-    value = json.loads(pointer.read_text())
-    pointer.write_text(json.dumps({**value, "digest": "0" * 64}))
-    assert findings(dense_store)["pointer"].level == "fail"
-
-
-def test_no_vectors(plain_store: Store) -> None:
-    finding = assert_only(plain_store, "encoder", "warn")
-    assert "lexical and graph only" in finding.message
-
-
-@pytest.mark.parametrize("damage", ["gone", "header", "weights", "other"])
-def test_a_query_encoder_that_cannot_be_used(dense_store: Store, damage: str) -> None:
-    (directory,) = dense_store.paths.encoders.iterdir()
-    if damage == "gone":
-        remove_tree(directory)
-    elif damage == "header":
-        (directory / HEADER_FILE).write_text("{}")
-    elif damage == "weights":
-        _flip(directory / WEIGHTS_FILE)
-    else:
-        remove_tree(directory)
-        other = write_encoder(dense_store.paths.encoders, scale=2.0)
-        (dense_store.paths.encoders / other.fingerprint.digest).rename(directory)
-    assert "noctuary nightly" in assert_only(dense_store, "encoder", "fail").remedy
-
-
-def test_a_source_that_is_gone(empty_store: Store) -> None:
-    empty_store.publish(household(), source={"kind": "sqlite", "location": "/no/such/memory.db"})
-    finding = findings(empty_store)["source"]
-    assert finding.level == "warn"
-    assert "/no/such/memory.db" in finding.message
-
-
-def test_a_night_that_did_not_come(dense_store: Store) -> None:
-    long_ago = time.time() - 100 * 3600
-    os.utime(dense_store.paths.last_night, (long_ago, long_ago))
-    finding = assert_only(dense_store, "age", "warn")
-    assert "100 h" in finding.message
-    assert "schedule" in finding.remedy
-
-
-def test_the_limit_of_staleness_is_the_one_that_recall_uses(
-    dense_store: Store, monkeypatch: pytest.MonkeyPatch
+def test_a_good_store_has_nothing_but_good_findings_and_looking_changes_nothing(
+    dense_store: Store,
 ) -> None:
-    for configured, hours_ago, level in (("10", 11, "warn"), ("50", 49, "ok"), ("0", 999, "ok")):
-        monkeypatch.setenv("NOCTUARY_RECALL_STALE_AFTER_HOURS", configured)
-        moment = time.time() - hours_ago * 3600
-        os.utime(dense_store.paths.last_night, (moment, moment))
-        assert findings(dense_store)["age"].level == level
-
-
-def test_no_night_ever(dense_store: Store) -> None:
-    dense_store.paths.last_night.unlink()
-    assert "ever" in assert_only(dense_store, "age", "warn").message
-
-
-def test_a_refused_candidate_is_named_with_its_checks(dense_store: Store) -> None:
-    failed = CheckResult("no_sensitive_row_is_anywhere", False, {"memories": 1})
-    store_verdict(dense_store.paths, "f" * 64, [failed])
-    finding = assert_only(dense_store, "gate", "fail")
-    assert "no_sensitive_row_is_anywhere" in finding.message
-    assert f"{'f' * 64}.json" in finding.remedy
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", "null", "{}"])
-def test_a_damaged_verdict(dense_store: Store, content: str) -> None:
-    (verdict,) = dense_store.paths.verdicts.iterdir()
-    verdict.write_text(content)
-    found = examine(dense_store.paths)
-    assert [f.level for f in found if f.level != "ok"] == ["fail"]
-
-
-def test_a_candidate_left_behind(dense_store: Store) -> None:
-    dense_store.candidate(household()[:3])
-    assert "1 candidate(s)" in assert_only(dense_store, "candidates", "warn").message
-
-
-def test_retrievals_are_counted(dense_store: Store) -> None:
-    found = len(recall("spare key").memories)
-    assert findings(dense_store)["access_log"].message == f"{found:,} retrievals"
-
-
-def _garbage(path: Path) -> None:
-    path.write_bytes(b"x" * 5000)
-
-
-def _without_table(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as log, log:
-        log.execute("CREATE TABLE other (a)")
-
-
-def _directory(path: Path) -> None:
-    path.mkdir()
-
-
-@pytest.mark.parametrize("damage", [_garbage, _without_table, _directory])
-def test_a_damaged_access_log(dense_store: Store, damage: Callable[[Path], None]) -> None:
-    damage(dense_store.paths.access_log)
-    assert_only(dense_store, "access_log", "fail")
-
-
-def test_a_record_of_injections_that_cannot_be_read(dense_store: Store) -> None:
-    assert findings(dense_store)["injections"].message == "0 injected texts are on record"
-    _garbage(dense_store.paths.injections)
-    found = assert_only(dense_store, "injections", "warn")
-    assert "move injected.sqlite away" in found.remedy
-
-
-def test_looking_changes_nothing(dense_store: Store) -> None:
     def state() -> dict[str, tuple[int, int]]:
         files = [p for p in dense_store.root.rglob("*") if p.is_file()]
         return {str(p): (p.stat().st_size, p.stat().st_mtime_ns) for p in files}
 
     before = state()
-    examine(dense_store.paths)
+    found = findings(dense_store)
     assert state() == before
+    assert {f.level for f in found.values()} == {"ok"}
+    assert {
+        "settings", "pointer", "snapshot", "age", "encoder", "vectors", "source", "abstention",
+        "schedule", "gate", "index", "transcripts", "access_log", "server", "hooks", "mcp",
+        "profiles",
+    } <= set(found)  # fmt: skip
+    assert "word-axes, 8 dimensions" in found["encoder"].message
+    assert "22 checks" in found["gate"].message
+    assert found["access_log"].message == "nothing has been recalled yet"
+    assert found["injections"].message == "0 injected texts are on record"
+    returned = len(recall("spare key").memories)
+    assert findings(dense_store)["access_log"].message == f"{returned:,} retrievals"
 
 
-def test_a_profile_with_a_fault_is_named_with_it(dense_store: Store) -> None:
-    assert findings(dense_store)["profiles"].level == "ok"
-    dense_store.paths.profiles.write_text("[mine]\nmmr_lambda = 3\n", encoding="utf-8")
-    found = findings(dense_store)["profiles"]
-    assert found.level == "warn"
-    assert "mine" in found.message
-    assert "mmr_lambda" in found.message
+def flip(path: Path) -> None:
+    content = path.read_bytes()
+    path.chmod(0o600)
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def flipped(name: str) -> Callable[[Store], None]:
+    return lambda store: flip(serving(store) / name)
+
+
+def written(name: str, content: str | bytes) -> Callable[[Store], None]:
+    """Return what puts a file into a store."""
+
+    def change(store: Store) -> None:
+        path = store.root / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return change
+
+
+def encoder_of(store: Store) -> Path:
+    (directory,) = store.paths.encoders.iterdir()
+    return directory
+
+
+def another_encoder(store: Store) -> None:
+    directory = encoder_of(store)
+    remove_tree(directory)
+    other = write_encoder(store.paths.encoders, scale=2.0)
+    (store.paths.encoders / other.fingerprint.digest).rename(directory)
+
+
+def another_digest(store: Store) -> None:
+    """The snapshot is whole, but not what the pointer says."""
+    value = json.loads(store.paths.current.read_text())
+    store.paths.current.write_text(json.dumps({**value, "digest": "0" * 64}))
+
+
+def night_before(store: Store, hours: float = 100) -> None:
+    moment = time.time() - hours * 3600
+    os.utime(store.paths.last_night, (moment, moment))
+
+
+def refuse_a_candidate(store: Store) -> None:
+    failed = CheckResult("no_sensitive_row_is_anywhere", False, {"memories": 1})
+    store_verdict(store.paths, "f" * 64, [failed])
+
+
+def log_without_table(store: Store) -> None:
+    with closing(sqlite3.connect(store.paths.access_log)) as log, log:
+        log.execute("CREATE TABLE other (a)")
+
+
+def set_verdict(content: str) -> Callable[[Store], None]:
+    def change(store: Store) -> None:
+        (verdict,) = store.paths.verdicts.iterdir()
+        verdict.write_text(content)
+
+    return change
+
+
+DAMAGE: dict[str, tuple[Callable[[Store], Any], str, str, str]] = {
+    "pointer": (written("CURRENT", "{"), "pointer", "fail", "rollback"),
+    "rows": (flipped(layout.ROWS_FILE), "snapshot", "fail", "rollback"),
+    "vectors": (flipped(layout.VECTORS_FILE), "snapshot", "fail", "rollback"),
+    "manifest": (flipped(layout.MANIFEST_FILE), "snapshot", "fail", "rollback"),
+    "no arrays": (
+        lambda s: (serving(s) / layout.ARRAYS_FILE).unlink(), "snapshot", "fail", layout.ARRAYS_FILE
+    ),
+    "no encoder": (lambda s: remove_tree(encoder_of(s)), "encoder", "fail", "noctuary nightly"),
+    "header": (
+        lambda s: (encoder_of(s) / HEADER_FILE).write_text("{}"), "encoder", "fail",
+        "noctuary nightly",
+    ),
+    "weights": (
+        lambda s: flip(encoder_of(s) / WEIGHTS_FILE), "encoder", "fail", "noctuary nightly"
+    ),
+    "another encoder": (another_encoder, "encoder", "fail", "noctuary nightly"),
+    "an old night": (night_before, "age", "warn", "100 h"),
+    "an old night's remedy": (night_before, "age", "warn", "schedule"),
+    "no night": (lambda s: s.paths.last_night.unlink(), "age", "warn", "ever"),
+    "a refusal": (refuse_a_candidate, "gate", "fail", "no_sensitive_row_is_anywhere"),
+    "a refusal's remedy": (refuse_a_candidate, "gate", "fail", f"{'f' * 64}.json"),
+    "a candidate": (
+        lambda s: s.candidate(household()[:3]), "candidates", "warn", "1 candidate(s)"
+    ),
+    "log of noise": (written("access.sqlite", b"x" * 5000), "access_log", "fail", ""),
+    "log of others": (log_without_table, "access_log", "fail", ""),
+    "log that is a folder": (lambda s: s.paths.access_log.mkdir(), "access_log", "fail", ""),
+    "injections": (
+        written("injected.sqlite", b"x" * 5000), "injections", "warn", "move injected.sqlite away"
+    ),
+    "profile's name": (written("profiles.toml", "[mine]\nmmr_lambda = 3\n"), "profiles", "warn",
+                       "mine"),
+    "profile": (written("profiles.toml", "[mine]\nmmr_lambda = 3\n"), "profiles", "warn",
+                "mmr_lambda"),
+    "archive": (written("archive.sqlite", b"no database"), "archive", "warn", "archive"),
+    **{
+        f"verdict {content!r}": (set_verdict(content), "last_verdict", "fail", "")
+        for content in ("", "{", "[]", "null", "{}")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_fault_is_the_only_finding_and_says_what_to_do(dense_store: Store, name: str) -> None:
+    damage, finding, level, says = DAMAGE[name]
+    damage(dense_store)
+    wrong = {f.name: f for f in examine(dense_store.paths) if f.level != "ok"}
+    assert set(wrong) == {finding}
+    assert wrong[finding].level == level
+    assert wrong[finding].remedy or finding in ("access_log", "last_verdict")
+    assert says in f"{wrong[finding].message} {wrong[finding].remedy}"
+
+
+def test_a_source_that_is_gone_and_a_store_that_never_published(empty_store: Store) -> None:
+    found = findings(empty_store)
+    assert (found["pointer"].level, found["gate"].level) == ("fail", "warn")
+    assert "noctuary nightly" in found["pointer"].remedy
+    empty_store.publish(household(), source={"kind": "sqlite", "location": "/no/such/memory.db"})
+    assert findings(empty_store)["source"].level == "warn"
+
+
+def test_no_vectors_are_a_warning(plain_store: Store) -> None:
+    (wrong,) = (f for f in examine(plain_store.paths) if f.level != "ok")
+    assert (wrong.name, wrong.level) == ("encoder", "warn")
+    assert "lexical and graph only" in wrong.message
+
+
+def test_settings_and_pointers_that_are_wrong(
+    dense_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    another_digest(dense_store)
+    assert findings(dense_store)["pointer"].level == "fail"
+    monkeypatch.setenv("NOCTUARY_RECALL_FUSOIN", "cc")
+    finding = findings(dense_store)["settings"]
+    assert finding.level == "fail"
+    assert "NOCTUARY_RECALL_FUSION" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("configured", "hours", "level"), [("10", 11, "warn"), ("50", 49, "ok"), ("0", 999, "ok")]
+)
+def test_the_limit_of_staleness_is_the_one_that_recall_uses(
+    dense_store: Store, monkeypatch: pytest.MonkeyPatch, configured: str, hours: int, level: str
+) -> None:
+    monkeypatch.setenv("NOCTUARY_RECALL_STALE_AFTER_HOURS", configured)
+    night_before(dense_store, hours)
+    assert findings(dense_store)["age"].level == level
 
 
 def test_status_is_what_the_pointer_and_the_manifest_say(dense_store: Store) -> None:
@@ -288,22 +267,19 @@ def test_a_store_without_a_snapshot_has_no_status(empty_store: Store) -> None:
     assert describe_snapshots(empty_store.paths) == []
 
 
-@pytest.mark.parametrize("name", [layout.ROWS_FILE, layout.MANIFEST_FILE])
+@pytest.mark.parametrize("name", [layout.ROWS_FILE, layout.MANIFEST_FILE, "zeros"])
 def test_a_damaged_snapshot_has_no_status(dense_store: Store, name: str) -> None:
-    (dense_store.snapshot(read_pointer(dense_store.paths).snapshot_id) / name).unlink()
-    with pytest.raises(SnapshotCorruptError):
+    if name == "zeros":
+        path = serving(dense_store) / layout.ROWS_FILE
+        path.chmod(0o600)
+        path.write_bytes(bytes(path.stat().st_size))
+    else:
+        (serving(dense_store) / name).unlink()
+    with pytest.raises(SnapshotCorruptError, match=r"noctuary doctor|missing|no manifest"):
         read_status(dense_store.paths)
 
 
-def test_rows_that_cannot_be_read_are_typed(dense_store: Store) -> None:
-    path = dense_store.snapshot(read_pointer(dense_store.paths).snapshot_id) / layout.ROWS_FILE
-    path.chmod(0o600)
-    path.write_bytes(b"\x00" * path.stat().st_size)
-    with pytest.raises(SnapshotCorruptError, match="noctuary doctor"):
-        read_status(dense_store.paths)
-
-
-def test_snapshots_are_described_oldest_first(plain_store: Store) -> None:
+def test_snapshots_are_described_oldest_first_and_damaged_ones_as_such(plain_store: Store) -> None:
     first = read_pointer(plain_store.paths).snapshot_id
     second = plain_store.publish(renumber([memory("boat")]))
     older, newer = describe_snapshots(plain_store.paths)
@@ -311,30 +287,18 @@ def test_snapshots_are_described_oldest_first(plain_store: Store) -> None:
     assert (newer["snapshot_id"], newer["serving"], newer["memories"]) == (second, True, 1)
     assert older["intact"]
     assert older["bytes"] > newer["bytes"] > 0
-
-
-def test_a_damaged_snapshot_is_described_as_such(plain_store: Store) -> None:
-    name = read_pointer(plain_store.paths).snapshot_id
-    (plain_store.snapshot(name) / layout.ARRAYS_FILE).unlink()
-    (row,) = describe_snapshots(plain_store.paths)
-    assert (row["snapshot_id"], row["serving"], row["intact"]) == (name, True, False)
-    assert layout.ARRAYS_FILE in row["fault"]
-
-
-def test_without_a_readable_pointer_nothing_serves(plain_store: Store) -> None:
+    (plain_store.snapshot(second) / layout.ARRAYS_FILE).unlink()
+    _, damaged = describe_snapshots(plain_store.paths)
+    assert (damaged["serving"], damaged["intact"]) == (True, False)
+    assert layout.ARRAYS_FILE in damaged["fault"]
     plain_store.paths.current.write_text("{")
-    (row,) = describe_snapshots(plain_store.paths)
-    assert not row["serving"]
-    assert row["intact"]
+    assert not any(row["serving"] for row in describe_snapshots(plain_store.paths))
 
 
 def test_age_is_in_hours_and_never_negative() -> None:
     now = datetime.now(UTC)
     assert age_hours((now - timedelta(hours=3)).isoformat()) == pytest.approx(3.0, abs=0.01)
     assert age_hours((now + timedelta(hours=3)).isoformat()) == 0.0
-
-
-DAY_S = 86_400.0
 
 
 @pytest.fixture(autouse=True)
@@ -366,20 +330,24 @@ def running(plain_store: Store) -> Iterator[Server]:
     thread.join(10)
 
 
-def write_note(place: Place, at_s: float) -> None:
+def write_note(place: Place, seconds_ago: float) -> None:
     note = Refusal("busy", "every thread is taken")._asdict()
-    place.fallback.write_text(json.dumps({**note, "at_s": at_s}))
+    place.fallback.write_text(json.dumps({**note, "at_s": time.time() - seconds_ago}))
 
 
-def test_no_server_is_the_ordinary_case(plain_store: Store) -> None:
-    state = look_at_server(plain_store.root)
-    assert state == Finding("server", "ok", "none runs: recall answers in its own process")
-
-
-def test_a_server_that_runs_is_named(plain_store: Store, running: Server) -> None:
+def test_a_server_that_runs_is_named_and_a_fallback_from_it_is_a_warning(
+    plain_store: Store, running: Server
+) -> None:
     state = look_at_server(plain_store.root)
     assert state.level == "ok"
     assert state.message.startswith(f"process {os.getpid()} answers since ")
+    write_note(running.place, 60)  # before its start: that is over
+    assert look_at_server(plain_store.root).level == "ok"
+    write_note(running.place, 0)
+    state = look_at_server(plain_store.root)
+    assert state.level == "warn"
+    assert "(busy): every thread is taken" in state.message
+    assert state.remedy
 
 
 @pytest.mark.parametrize(
@@ -408,79 +376,54 @@ def test_a_server_tells_why_it_encodes_as_it_does(
     assert state.message.endswith(told)
 
 
-def test_a_fallback_from_the_running_server_is_a_warning(
-    plain_store: Store, running: Server
-) -> None:
-    write_note(running.place, time.time())
-    state = look_at_server(plain_store.root)
-    assert state.level == "warn"
-    assert "(busy): every thread is taken" in state.message
-    assert state.remedy
-
-
-def test_a_fallback_before_the_server_s_start_is_over(plain_store: Store, running: Server) -> None:
-    write_note(running.place, time.time() - 60)
-    assert look_at_server(plain_store.root).level == "ok"
-
-
-def test_a_recent_fallback_is_told_even_without_a_server(plain_store: Store, place: Place) -> None:
-    write_note(place, time.time() - 120)
+def test_without_a_server_only_a_recent_fallback_is_told(plain_store: Store, place: Place) -> None:
+    none = Finding("server", "ok", "none runs: recall answers in its own process")
+    assert look_at_server(plain_store.root) == none
+    write_note(place, 120)
     assert "2 min ago a client fell back (busy)" in look_at_server(plain_store.root).message
-    write_note(place, time.time() - 2 * DAY_S)
-    assert look_at_server(plain_store.root).message.startswith("none runs: ")
+    write_note(place, 2 * 86_400.0)
+    assert look_at_server(plain_store.root) == none
 
 
-def test_a_killed_server_s_socket_is_a_warning(plain_store: Store, place: Place) -> None:
+def test_a_dead_socket_and_an_open_directory_are_warnings(plain_store: Store, place: Place) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(place.socket))
     state = look_at_server(plain_store.root)
     assert (state.level, state.remedy) == ("warn", "start `noctuary serve` again")
     assert state.message.startswith("dead: ")
-
-
-def test_a_directory_that_is_open_to_others_is_a_warning(plain_store: Store, place: Place) -> None:
     place.directory.chmod(0o755)
     state = look_at_server(plain_store.root)
     assert state.level == "warn"
     assert "open to others" in state.message
 
 
-def test_status_counts_what_is_archived_now(plain_store: Store) -> None:
+def told_by(command: str, store: Store) -> str:
+    return CliRunner().invoke(main, [command, "--store", str(store.root)]).output
+
+
+def test_status_and_doctor_count_what_is_archived_now(plain_store: Store) -> None:
     reader = Recaller.open(plain_store.root).reader
-    assert read_status(plain_store.paths)["archived"] == 0
     path = plain_store.paths.archive
+    assert read_status(plain_store.paths)["archived"] == 0
     write_archive(path, reader, {"p1": {"101": "108", "103": "104"}}, {"p1": [(1, None)]})
     assert read_status(plain_store.paths)["archived"] == 2
-    said = CliRunner().invoke(main, ["status", "--store", str(plain_store.root)]).output
-    assert "archived   2 of them, out of default recall" in said
+    assert "archived   2 of them, out of default recall" in told_by("status", plain_store)
     write_archive(path, reader, {"p1": {"101": "108"}}, {"p1": [(1, 2)]})
     assert read_status(plain_store.paths)["archived"] == 0
-
-
-def test_an_unreadable_archive_is_told(plain_store: Store) -> None:
-    plain_store.paths.archive.write_bytes(b"no database")
-    assert read_status(plain_store.paths)["archived"] is None
-    (finding,) = (f for f in examine(plain_store.paths) if f.name == "archive")
-    assert finding.level == "warn"
-    assert finding.remedy
-    said = CliRunner().invoke(main, ["status", "--store", str(plain_store.root)]).output
-    assert "archived   unknown" in said
-
-
-def test_doctor_counts_plans(plain_store: Store) -> None:
-    reader = Recaller.open(plain_store.root).reader
     plans = {"p1": {"101": "108"}, "p2": {"103": "104"}}
-    write_archive(plain_store.paths.archive, reader, plans, {"p1": [(1, None)], "p2": [(1, None)]})
-    (finding,) = (f for f in examine(plain_store.paths) if f.name == "archive")
-    assert finding.message == "2 memories are archived by 2 plan(s)"
+    write_archive(path, reader, plans, {"p1": [(1, None)], "p2": [(1, None)]})
+    message = findings(plain_store)["archive"].message
+    assert message == "2 memories are archived by 2 plan(s)"
+    path.write_bytes(b"no database")
+    assert read_status(plain_store.paths)["archived"] is None
+    assert "archived   unknown" in told_by("status", plain_store)
 
 
 @pytest.mark.parametrize(("found", "who"), [(2, "an older noctuary"), (99, "a newer noctuary")])
 def test_another_versions_snapshot_is_outdated_and_not_damaged(
     plain_store: Store, found: int, who: str
 ) -> None:
-    snapshot_id = Recaller.open(plain_store.root).snapshot_id
-    path = plain_store.snapshot(snapshot_id) / layout.MANIFEST_FILE
+    path = serving(plain_store) / layout.MANIFEST_FILE
     manifest = json.loads(path.read_text(encoding="utf-8"))
     path.chmod(0o600)
     path.write_text(json.dumps({**manifest, "format_version": found}), encoding="utf-8")
@@ -488,7 +431,7 @@ def test_another_versions_snapshot_is_outdated_and_not_damaged(
         read_manifest(path.parent)
     (row,) = describe_snapshots(plain_store.paths)
     assert (row["intact"], row["outdated"]) == (False, True)
-    said = CliRunner().invoke(main, ["snapshots", "--store", str(plain_store.root)]).output
+    said = told_by("snapshots", plain_store)
     assert "DAMAGED" not in said
     assert "another version of noctuary" in said
     (warning,) = recall("key", store=str(plain_store.root)).warnings
@@ -498,6 +441,7 @@ def test_another_versions_snapshot_is_outdated_and_not_damaged(
 
 
 RUNS = (sys.executable, "-m", "noctuary")
+PLUGIN = '{"enabledPlugins": {"noctuary@local": true}}'
 
 
 @pytest.fixture
@@ -518,24 +462,15 @@ def look(home: Path, folder: Path) -> Finding:
 
 def count(home: Path, code: str | None, times: int = 1, event: str = "UserPromptSubmit") -> None:
     (home / HOOKS).mkdir(exist_ok=True)
+    two_hours_ago = time.time() - 7200
     for _ in range(times):
-        note_call(
-            home / COUNTERS, "claude", event, code=code, took_ms=120, now_s=time.time() - 7200
-        )
+        note_call(home / COUNTERS, "claude", event, code=code, took_ms=120, now_s=two_hours_ago)
 
 
 def test_without_an_agent_there_is_nothing_to_say(home: Path, tmp_path: Path) -> None:
-    assert look(home, tmp_path) == Finding(
-        "hooks", "ok", "no agent keeps settings here: nothing to install them into"
-    )
+    message = "no agent keeps settings here: nothing to install them into"
+    assert look(home, tmp_path) == Finding("hooks", "ok", message)
     assert not are_hooked(home, tmp_path)
-
-
-def test_an_agent_without_hooks_is_told(home: Path, claude: Path, tmp_path: Path) -> None:
-    found = look(home, tmp_path)
-    assert (found.name, found.level) == ("hooks", "warn")
-    assert "not installed" in found.message
-    assert found.remedy == "`noctuary hooks install --agent claude`"
 
 
 def test_installed_and_well(home: Path, claude: Path, tmp_path: Path) -> None:
@@ -548,6 +483,10 @@ def test_installed_and_well(home: Path, claude: Path, tmp_path: Path) -> None:
     found = look(home, tmp_path)
     assert found.level == "ok"
     assert "4 calls, 1 failed at times, none now, a prompt takes 120 ms" in found.message
+    (home / COUNTERS).write_text("{")
+    first, second = look_at_hooks(home, tmp_path)
+    assert (first.name, first.level, second.level) == ("hooks", "warn", "ok")
+    assert "counters.json" in first.remedy
 
 
 @pytest.mark.parametrize(
@@ -583,124 +522,112 @@ def test_the_worse_of_two_failures_comes_first(home: Path, claude: Path, tmp_pat
     assert "1 more event(s) fail" in found.message
 
 
-def test_a_program_that_is_gone(home: Path, claude: Path, tmp_path: Path) -> None:
-    install(home, tmp_path, (str(tmp_path / "noctuary"),))
-    found = look(home, tmp_path)
-    assert found.level == "fail"
-    assert "cannot be started" in found.message
-    assert "hooks install --agent claude --user" in found.remedy
-    assert not are_hooked(home, tmp_path)
+def nothing(home: Path, claude: Path, folder: Path) -> None:
+    """Leave the agent as it is."""
 
 
-def test_settings_that_cannot_be_read(home: Path, claude: Path, tmp_path: Path) -> None:
+def installed(home: Path, claude: Path, folder: Path) -> None:
+    install(home, folder)
+
+
+def plugged_in(home: Path, claude: Path, folder: Path) -> None:
+    claude.write_text(PLUGIN)
+
+
+def no_json(home: Path, claude: Path, folder: Path) -> None:
     claude.write_text("{")
-    found = look(home, tmp_path)
-    assert found.level == "warn"
-    assert "not valid JSON" in found.message
-    assert found.remedy
 
 
-def test_switched_off_by_the_agents_setting(home: Path, claude: Path, tmp_path: Path) -> None:
-    install(home, tmp_path)
-    value = {**json.loads(claude.read_bytes()), "disableAllHooks": True}
-    claude.write_text(json.dumps(value))
-    found = look(home, tmp_path)
-    assert found.level == "warn"
-    assert "disableAllHooks" in found.message
-    assert found.remedy == "remove that line"
+def switched_off(home: Path, claude: Path, folder: Path) -> None:
+    install(home, folder)
+    claude.write_text(json.dumps({**json.loads(claude.read_bytes()), "disableAllHooks": True}))
 
 
-def test_outdated_entries(home: Path, claude: Path, tmp_path: Path) -> None:
-    install(home, tmp_path)
+def outdated(home: Path, claude: Path, folder: Path) -> None:
+    install(home, folder)
     claude.write_text(claude.read_text().replace('"timeout": 10', '"timeout": 60'))
+
+
+def twice(home: Path, claude: Path, folder: Path) -> None:
+    claude.write_text(PLUGIN)
+    install(home, folder)
+
+
+def program_gone(home: Path, claude: Path, folder: Path) -> None:
+    install(home, folder, (str(folder / "noctuary"),))
+
+
+@pytest.mark.parametrize(
+    ("prepare", "level", "message", "remedy", "hooked"),
+    [
+        (nothing, "warn", "not installed", "`noctuary hooks install --agent claude`", False),
+        (installed, "ok", "", "", True),
+        (plugged_in, "ok", "", "", True),
+        (twice, "warn", "installed twice", "uninstall", True),
+        (program_gone, "fail", "cannot be started", "hooks install --agent claude --user", False),
+        (no_json, "warn", "not valid JSON", "", False),
+        (switched_off, "warn", "disableAllHooks", "remove that line", None),
+        (outdated, "warn", "", "renews them", True),
+    ],
+    ids=["none", "ours", "plugin", "twice", "program gone", "no JSON", "switched off", "outdated"],
+)  # fmt: skip
+def test_hooks_of_an_agent(
+    home: Path, claude: Path, tmp_path: Path, prepare: Callable[[Path, Path, Path], Any],
+    level: str, message: str, remedy: str, hooked: bool | None,
+) -> None:  # fmt: skip
+    prepare(home, claude, tmp_path)
     found = look(home, tmp_path)
-    assert found.level == "warn"
-    assert "renews them" in found.remedy
-    assert are_hooked(home, tmp_path)
+    assert (found.name, found.level) == ("hooks", level)
+    assert message in found.message
+    assert remedy in found.remedy
+    if hooked is not None:
+        assert are_hooked(home, tmp_path) is hooked
 
 
-def test_the_plugin_counts_and_both_at_once_are_told(
-    home: Path, claude: Path, tmp_path: Path
-) -> None:
-    claude.write_text('{"enabledPlugins": {"noctuary@local": true}}')
-    assert look(home, tmp_path).level == "ok"
-    assert are_hooked(home, tmp_path)
-    install(home, tmp_path)
-    found = look(home, tmp_path)
-    assert found.level == "warn"
-    assert "installed twice" in found.message
-    assert "uninstall" in found.remedy
-
-
-def test_damaged_counters_are_told(home: Path, claude: Path, tmp_path: Path) -> None:
-    install(home, tmp_path)
-    (home / COUNTERS).write_text("{")
-    first, second = look_at_hooks(home, tmp_path)
-    assert (first.name, first.level, second.level) == ("hooks", "warn", "ok")
-    assert "counters.json" in first.remedy
-
-
-def find(store: Store, name: str) -> Finding:
-    (found,) = (f for f in examine(store.paths) if f.name == name)
-    return found
-
-
-def manifest_of(store: Store, location: Path) -> Manifest:
-    manifest = read_manifest(serving(store))
-    return manifest._replace(source={**manifest.source, "location": str(location)})
-
-
-def test_a_source_that_can_be_read(dense_store: Store, tmp_path: Path) -> None:
-    (tmp_path / "memory.db").write_bytes(b"x")
-    for location in (tmp_path / "memory.db", tmp_path):
-        assert look_at_source(manifest_of(dense_store, location)).level == "ok"
-
-
-def test_a_source_that_cannot(dense_store: Store, tmp_path: Path) -> None:
-    gone = look_at_source(manifest_of(dense_store, tmp_path / "none.db"))
-    assert (gone.level, gone.message) == ("warn", f"{tmp_path / 'none.db'} is gone")
-    assert "source.path" in gone.remedy
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert look_at_source(manifest_of(dense_store, tmp_path / "loop")).level == "warn"
-
-
-def test_a_source_that_may_not_be_read(
+def test_a_source_can_be_read_or_its_fault_is_told(
     dense_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root may read everything: the refusal is the system's, put in its place."""
-    (tmp_path / "memory.db").write_bytes(b"x")
-    manifest = manifest_of(dense_store, tmp_path / "memory.db")
+    manifest = read_manifest(serving(dense_store))
+
+    def look_at(location: Path) -> Finding:
+        return look_at_source(manifest._replace(source={**manifest.source, "location": location}))
+
+    there, loop = tmp_path / "memory.db", tmp_path / "loop"
+    there.write_bytes(b"x")
+    assert (look_at(there).level, look_at(tmp_path).level) == ("ok", "ok")
+    gone = look_at(tmp_path / "none.db")
+    assert (gone.level, gone.message) == ("warn", f"{tmp_path / 'none.db'} is gone")
+    assert "source.path" in gone.remedy
+    loop.symlink_to(loop)
+    assert look_at(loop).level == "warn"
 
     def refuse(*_: object) -> None:
+        """Root may read everything: the refusal is the system's, put in its place."""
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)
-    found = look_at_source(manifest)
-    assert (found.level, found.message.split(" ", 1)[1]) == (
-        "warn",
-        "cannot be read: Permission denied",
-    )
+    refused = look_at(there)
+    assert (refused.level, refused.message) == (
+        "warn", f"{there} cannot be read: Permission denied"
+    )  # fmt: skip
 
 
-def test_transcripts(tmp_path: Path) -> None:
-    assert look_at_transcripts("").level == "ok"
-    assert look_at_transcripts(str(tmp_path / "none")).level == "warn"
-    empty = look_at_transcripts(str(tmp_path))
-    assert (empty.level, "no transcript" in empty.message) == ("warn", True)
+def test_transcripts(dense_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "talk"
+    folder.mkdir()
     line = {"type": "user", "uuid": "u", "message": {"role": "user", "content": "hello"}}
-    (tmp_path / "s.jsonl").write_text(json.dumps(line) + "\n")
-    for path in (tmp_path, tmp_path / "s.jsonl"):
+    for place, level, says in [
+        ("", "ok", ""), (str(tmp_path / "none"), "warn", ""),
+        (str(folder), "warn", "no transcript"),
+        ("~nobody-of-this-name/x", "warn", "no home directory"),
+    ]:  # fmt: skip
+        found = look_at_transcripts(place)
+        assert (found.level, says in found.message) == (level, True), place
+    (folder / "s.jsonl").write_text(json.dumps(line) + "\n")
+    for path in (folder, folder / "s.jsonl"):
         assert look_at_transcripts(str(path)).level == "ok"
-    nobody = look_at_transcripts("~nobody-of-this-name/x")
-    assert (nobody.level, "no home directory" in nobody.message) == ("warn", True)
-
-
-def test_transcripts_of_the_settings(
-    dense_store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert find(dense_store, "transcripts").level == "ok"
     monkeypatch.setenv("NOCTUARY_TRANSCRIPTS_PATH", str(tmp_path / "none"))
-    assert find(dense_store, "transcripts").level == "warn"
+    assert findings(dense_store)["transcripts"].level == "warn"
 
 
 def test_abstention(tmp_path: Path) -> None:
@@ -719,15 +646,22 @@ def test_abstention(tmp_path: Path) -> None:
     assert look_at_abstention(tmp_path, wants=False).level == "warn"
 
 
-def test_abstention_is_wanted_where_hooks_are_installed(
-    dense_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_abstention_and_the_mcp_extra_are_wanted_where_hooks_are_installed(
+    dense_store: Store, claude: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert find(dense_store, "abstention").level == "ok"
-    (tmp_path / "claude").mkdir()
-    (tmp_path / "claude" / "settings.json").write_text('{"enabledPlugins": {"noctuary@x": true}}')
-    assert find(dense_store, "abstention").level == "warn"
+    found = findings(dense_store)
+    assert found["mcp"].message == "the MCP server can run"
+    fault = "the MCP server needs the package mcp, which is not installed: pip install it"
+    monkeypatch.setattr(cli, "find_sdk_fault", lambda: fault)
+    unused = findings(dense_store)["mcp"]
+    assert (unused.level, "pip install" in unused.message) == ("ok", True)
+    claude.write_text(PLUGIN)
+    found = findings(dense_store)
+    assert (found["mcp"].level, found["mcp"].remedy) == ("warn", "pip install it")
+    assert "plugin" in found["mcp"].message
+    assert found["abstention"].level == "warn"
     monkeypatch.setenv("NOCTUARY_HOOK_ABSTAIN", "false")
-    assert find(dense_store, "abstention").level == "ok"
+    assert findings(dense_store)["abstention"].level == "ok"
 
 
 def test_vectors(dense_store: Store) -> None:
@@ -764,16 +698,3 @@ def test_rows_that_no_index_covers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(cli, "is_installed", is_installed)
     assert "not installed here" in look_at_index(paths).message
-
-
-def test_the_mcp_extra(dense_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert find(dense_store, "mcp").message == "the MCP server can run"
-    fault = "the MCP server needs the package mcp, which is not installed: pip install it"
-    monkeypatch.setattr(cli, "find_sdk_fault", lambda: fault)
-    unused = find(dense_store, "mcp")
-    assert (unused.level, "pip install" in unused.message) == ("ok", True)
-    (tmp_path / "claude").mkdir()
-    (tmp_path / "claude" / "settings.json").write_text('{"enabledPlugins": {"noctuary@x": true}}')
-    used = find(dense_store, "mcp")
-    assert (used.level, used.remedy) == ("warn", "pip install it")
-    assert "plugin" in used.message

@@ -140,6 +140,9 @@ def test_labels_and_moments_reach_the_snapshot_and_the_wing_only_when_asked(
     run_json("evaluate", "run", str(house_set), "--out", str(inside), "--in-wing")
     wide, narrow = read_run(everywhere)[0].rankings[1], read_run(inside)[0].rankings[1]
     assert set(narrow) < set(wide)
+    first = run_json("evaluate", "run", str(house_set), "--limit", "1")
+    assert (first["report"]["n"], first["abstention"]["n_unanswerable"]) == (1, 1)
+    assert first["report"]["overall"]["recall@10"]["low"] is None
     queries = house_set / "queries.jsonl"
     row = json.loads(queries.read_text().splitlines()[0])
     queries.write_text(json.dumps({**row, "as_of": "2025-01-01"}) + "\n")
@@ -149,35 +152,23 @@ def test_labels_and_moments_reach_the_snapshot_and_the_wing_only_when_asked(
     assert value["report"]["overall"]["recall@10"]["mean"] == 0.0
 
 
-def test_only_the_first_queries(run_json: RunJson, dense_store: Store, house_set: Path) -> None:
-    value = run_json("evaluate", "run", str(house_set), "--limit", "1")
-    assert value["report"]["n"] == 1
-    assert value["report"]["overall"]["recall@10"]["low"] is None
-    assert value["abstention"]["n_unanswerable"] == 1
-
-
-def test_a_snapshot_of_another_source_is_refused(
-    run: Run, dense_store: Store, house_set: Path
-) -> None:
-    for name in ("corpus", "queries"):
-        path = house_set / f"{name}.jsonl"
-        path.write_text(path.read_text().replace("10", "90"))
-    result = run("evaluate", "run", str(house_set))
-    assert result.exit_code == 1
-    assert "holds none of the 3 labelled memories of household" in result.stderr
-    assert "noctuary nightly " in result.stderr
-
-
+@pytest.mark.parametrize(
+    ("label", "other", "code", "says"),
+    [
+        ("10", "90", 1, ["holds none of the 3 labelled memories of household", "nightly "]),
+        ("103", "903", 0, ["! labels_not_in_snapshot: ", "lacks 1 of 3 labelled memories"]),
+    ],
+)
 def test_labels_that_the_snapshot_lacks_are_said(
-    run: Run, dense_store: Store, house_set: Path
-) -> None:
+    run: Run, dense_store: Store, house_set: Path, label: str, other: str, code: int,
+    says: list[str],
+) -> None:  # fmt: skip
     for name in ("corpus", "queries"):
         path = house_set / f"{name}.jsonl"
-        path.write_text(path.read_text().replace("103", "903"))
+        path.write_text(path.read_text().replace(label, other))
     result = run("evaluate", "run", str(house_set))
-    assert result.exit_code == 0
-    assert "! labels_not_in_snapshot: " in result.stderr
-    assert "lacks 1 of 3 labelled memories" in result.stderr
+    assert result.exit_code == code
+    assert all(text in result.stderr for text in says)
 
 
 def test_without_a_snapshot_or_a_set_it_says_what_to_run(
@@ -205,7 +196,7 @@ def test_the_store_that_was_built_from_the_set_comes_first(
 
 @pytest.mark.usefixtures("searches", "home")
 def test_a_retriever_of_the_current_directory_is_built_asked_and_scored(
-    run: Run, house_set: Path, tmp_path: Path
+    run: Run, run_json: RunJson, house_set: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "words.json"
     spec = "tiny_searches:Shared"
@@ -218,10 +209,6 @@ def test_a_retriever_of_the_current_directory_is_built_asked_and_scored(
     kept, manifest = read_run(out)
     assert kept.rankings[0][0] == "101"
     assert manifest["asked"] == {"retriever": "tiny_searches:Shared"}
-
-
-@pytest.mark.usefixtures("searches", "home")
-def test_a_function_will_do(run_json: RunJson, house_set: Path) -> None:
     value = run_json("evaluate", "run", str(house_set), "--retriever", "tiny_searches:always_one")
     assert value["report"]["name"] == "always_one"
     assert value["report"]["overall"]["recall@10"]["mean"] == pytest.approx(1 / 3, abs=1e-6)
@@ -260,27 +247,29 @@ def test_a_set_without_any_label_has_nothing_to_score(run: Run, house_set: Path)
 N = 40
 
 
-def keep_run(path: Path, name: str, found_at: Sequence[int], ids: Sequence[int] = ()) -> str:
-    """Write a run that finds the relevant memory of each query at a rank; 0 means not at all."""
-    numbers = list(ids) or list(range(len(found_at)))
-    rankings = [
-        tuple("hit" if rank == wanted else f"miss{rank}" for rank in range(1, 51))
-        for wanted in found_at
-    ]
+def keep_run(
+    path: Path, name: str, rankings: Sequence[Sequence[str]], ids: Sequence[str] = (), k: int = 10
+) -> str:
     run = RetrieverRun(
-        name=name,
-        k=10,
-        depth=50,
-        query_ids=tuple(f"q{i}" for i in numbers),
-        rankings=tuple(rankings),
-        top_scores=(None,) * len(rankings),
-        latency_ms=None,
-        build_ms=None,
-        index_bytes=None,
-        unstable_prefixes=0,
-    )
+        name=name, k=k, depth=len(rankings[0]) if k == 10 else k,
+        query_ids=tuple(ids) or tuple(f"q{i}" for i in range(len(rankings))),
+        rankings=tuple(map(tuple, rankings)), top_scores=(None,) * len(rankings),
+        latency_ms=None, build_ms=None, index_bytes=None, unstable_prefixes=0,
+    )  # fmt: skip
     write_run(path, run, {})
     return str(path)
+
+
+def found_at(*wanted: int) -> list[list[str]]:
+    """Rankings that hold the relevant memory of each query at a rank; 0 means not at all."""
+    return [["hit" if r == at else f"miss{r}" for r in range(1, 51)] for at in wanted]
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[str, str]:
+    """Ours finds every second one first and the rest nowhere; the baseline finds nothing."""
+    ours = keep_run(tmp_path / "ours.json", "ours", found_at(*(1 - i % 2 for i in range(N))))
+    return ours, keep_run(tmp_path / "none.json", "none", found_at(*[0] * N))
 
 
 @pytest.fixture
@@ -301,13 +290,6 @@ def queries(tmp_path: Path) -> Path:
     return folder / "queries.jsonl"
 
 
-@pytest.fixture
-def runs(tmp_path: Path) -> tuple[str, str]:
-    """Ours finds every second one first and the rest nowhere; the baseline finds nothing."""
-    ours = keep_run(tmp_path / "ours.json", "ours", [1 - i % 2 for i in range(N)])
-    return ours, keep_run(tmp_path / "none.json", "none", [0] * N)
-
-
 def test_a_difference_is_shown_with_interval_p_holm_and_power(
     run: Run, runs: tuple[str, str], queries: Path
 ) -> None:
@@ -326,49 +308,38 @@ def test_a_difference_is_shown_with_interval_p_holm_and_power(
     assert odd.split()[-1] == "0/0/20"
 
 
-def test_the_sign_is_that_of_the_first_run(
+def test_the_default_metrics_are_compared_and_the_sign_is_that_of_the_first_run(
     run_json: RunJson, runs: tuple[str, str], queries: Path
 ) -> None:
     ours, none = runs
-    arguments = ("--queries", str(queries.parent), "--metric", "mrr@50")
-    value = run_json("evaluate", "compare", ours, none, *arguments)
+    value = run_json("evaluate", "compare", ours, none, "--queries", str(queries.parent))
     assert (value["ours"], value["baseline"]) == ("ours", "none")
-    assert (value["queries"], value["of"]) == (N, N)
+    assert (value["queries"], value["of"], set(value["strata"])) == (N, N, {"even", "odd"})
+    assert list(value["overall"]) == [
+        "recall@5", "recall@10", "all_relevant@10", "precision@5", "ndcg@10", "mrr@50", "map@50",
+    ]  # fmt: skip
     overall = value["overall"]["mrr@50"]
     assert (overall["mean"], overall["wins"]) == (0.5, 20)
     assert 0.0 < overall["low"] < 0.5 < overall["high"] < 1.0
     assert overall["minimum_detectable"] == pytest.approx(2.801585 * 0.506370 / N**0.5, abs=1e-4)
-    swapped = run_json("evaluate", "compare", none, ours, *arguments)["overall"]["mrr@50"]
+    only = ("--queries", str(queries), "--metric", "mrr@50")
+    swapped = run_json("evaluate", "compare", none, ours, *only)["overall"]["mrr@50"]
     assert (swapped["mean"], swapped["losses"]) == (-0.5, 20)
 
 
-def test_every_default_metric_is_compared(
-    run_json: RunJson, runs: tuple[str, str], queries: Path
-) -> None:
-    value = run_json("evaluate", "compare", *runs, "--queries", str(queries))
-    assert list(value["overall"]) == [
-        "recall@5", "recall@10", "all_relevant@10", "precision@5", "ndcg@10", "mrr@50", "map@50",
-    ]  # fmt: skip
-    assert set(value["strata"]) == {"even", "odd"}
-
-
-def test_queries_that_neither_was_asked_are_left_out_and_said(
+def test_runs_over_different_queries_are_refused_and_unasked_ones_said(
     run: Run, tmp_path: Path, queries: Path
 ) -> None:
-    pair = [keep_run(tmp_path / f"{name}.json", name, [1, 2]) for name in ("a", "b")]
-    result = run("evaluate", "compare", *pair, "--queries", str(queries))
+    a = keep_run(tmp_path / "a.json", "a", found_at(1, 1, 1))
+    b = keep_run(tmp_path / "b.json", "b", found_at(1, 1))
+    result = run("evaluate", "compare", b, b, "--queries", str(queries))
     assert result.exit_code == 0
     assert "! some_queries_not_asked: compared on 2 of 40" in result.stderr
-
-
-def test_runs_over_different_queries_are_refused(run: Run, tmp_path: Path, queries: Path) -> None:
-    a = keep_run(tmp_path / "a.json", "a", [1, 1, 1])
-    b = keep_run(tmp_path / "b.json", "b", [1, 1])
     result = run("evaluate", "compare", a, b, "--queries", str(queries))
     assert result.exit_code == 1
     assert "1 labelled queries were asked of only one of 'a' and 'b'" in result.stderr
     assert "['q2']" in result.stderr
-    other = keep_run(tmp_path / "c.json", "c", [1], ids=[900])
+    other = keep_run(tmp_path / "c.json", "c", found_at(1), ids=["q900"])
     result = run("evaluate", "compare", other, other, "--queries", str(queries))
     assert result.exit_code == 1
     assert "are they runs of another set?" in result.stderr
@@ -407,20 +378,9 @@ def sets(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "good", tmp_path / "broken"
 
 
-def test_the_commands_of_the_group_are_these() -> None:
-    assert set(evaluate.commands) == COMMANDS
-
-
-def test_the_group_shows_how_to_begin_one_command_a_line(run: Run) -> None:
-    result = run("evaluate", "--help")
-    assert result.exit_code == 0
-    assert "\n  noctuary evaluate run SET --out ours.json " in result.output
-    assert "\\b" not in result.output
-    assert all(f"\n  noctuary evaluate {name} " in result.output for name in COMMANDS)
-
-
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_every_command_teaches_with_an_example_and_takes_json(run: Run, command: str) -> None:
+    assert set(evaluate.commands) == COMMANDS
     result = run("evaluate", command, "--help")
     assert result.exit_code == 0
     assert f"\n  noctuary evaluate {command} " in result.output
@@ -429,17 +389,27 @@ def test_every_command_teaches_with_an_example_and_takes_json(run: Run, command:
     assert all(option.help for option in options)
 
 
-def test_a_line_says_what_a_set_holds(run: Run, sets: tuple[Path, Path]) -> None:
-    result = run("evaluate", "check", str(sets[0]))
-    assert result.exit_code == 0
-    said = " ".join(result.stdout.split())
-    assert said == "good ok 1 memories 2 queries in 2 strata 1 unanswerable 1 judgements"
-
-
 def test_a_set_that_cannot_load_is_named_with_its_lines_and_others_are_checked(
-    run: Run, sets: tuple[Path, Path]
+    run: Run, run_json: RunJson, sets: tuple[Path, Path], tmp_path: Path
 ) -> None:
     good, broken = sets
+    alone = run("evaluate", "check", str(good))
+    assert alone.exit_code == 0
+    said = " ".join(alone.stdout.split())
+    assert said == "good ok 1 memories 2 queries in 2 strata 1 unanswerable 1 judgements"
+    no_sets = run("evaluate", "check", str(tmp_path), str(tmp_path / "gone"))
+    assert no_sets.exit_code == 1
+    assert "is not a labelled set: it lacks corpus.jsonl.gz" in no_sets.stdout
+    assert "gone is not a folder" in no_sets.stdout
+    whole, faulty = run_json("evaluate", "check", *map(str, sets), code=1)["sets"]
+    assert whole == {
+        "name": "good", "memories": 1, "queries": 2, "strata": {"exact": 1, "vague": 1},
+        "unanswerable": 1, "judgements": 1,
+    }  # fmt: skip
+    assert faulty["error"] == "QueryFileError"
+    assert [(f["line"], f["kind"]) for f in faulty["faults"]] == [
+        (2, "unknown_label"), (4, "half_written_line"),
+    ]  # fmt: skip
     result = run("evaluate", "check", str(broken), str(good))
     assert result.exit_code == 1
     assert f"broken  FAIL  {broken / 'queries.jsonl'} has 2 faults:" in result.stdout
@@ -448,78 +418,11 @@ def test_a_set_that_cannot_load_is_named_with_its_lines_and_others_are_checked(
     assert "good    ok " in result.stdout
 
 
-def test_a_folder_that_is_no_set_is_a_sentence(run: Run, tmp_path: Path) -> None:
-    result = run("evaluate", "check", str(tmp_path), str(tmp_path / "gone"))
-    assert result.exit_code == 1
-    assert "is not a labelled set: it lacks corpus.jsonl.gz" in result.stdout
-    assert "gone is not a folder" in result.stdout
-
-
-def test_check_as_json(run_json: RunJson, sets: tuple[Path, Path]) -> None:
-    good, broken = run_json("evaluate", "check", *map(str, sets), code=1)["sets"]
-    assert good == {
-        "name": "good",
-        "memories": 1,
-        "queries": 2,
-        "strata": {"exact": 1, "vague": 1},
-        "unanswerable": 1,
-        "judgements": 1,
-    }
-    assert broken["error"] == "QueryFileError"
-    assert [(f["line"], f["kind"]) for f in broken["faults"]] == [
-        (2, "unknown_label"),
-        (4, "half_written_line"),
-    ]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("check",),
-        ("run",),
-        ("run", "set", "-k", "0"),
-        ("run", "set", "--limit", "0"),
-        ("run", "set", "--metric", "recall"),
-        ("run", "set", "--metric", "accuracy@5"),
-        ("run", "set", "--retriever", "a:b", "--store", "house"),
-        ("run", "set", "--retriever", "a:b", "--in-wing"),
-        ("compare", "a.json", "b.json"),
-        ("pool", "a.json"),
-        ("holes", "a.json"),
-        ("holes", "--judged", "q.jsonl"),
-        ("kappa", "a.jsonl"),
-        ("kappa", "a.jsonl", "b.jsonl", "--threshold", "high"),
-    ],
-)
-def test_a_wrong_call_is_exit_code_2_and_a_sentence(run: Run, arguments: tuple[str, ...]) -> None:
-    result = run("evaluate", *arguments)
-    assert result.exit_code == 2
-    assert "Error: " in result.output
-
-
-def keep_judged(path: Path, name: str, rankings: Sequence[str], depth: int = 3) -> str:
-    """Write a run over q1, q2, ... whose rankings are spelled letter by letter."""
-    run = RetrieverRun(
-        name=name,
-        k=depth,
-        depth=depth,
-        query_ids=tuple(f"q{i}" for i in range(1, len(rankings) + 1)),
-        rankings=tuple(tuple(ranking) for ranking in rankings),
-        top_scores=(None,) * len(rankings),
-        latency_ms=None,
-        build_ms=None,
-        index_bytes=None,
-        unstable_prefixes=0,
-    )
-    write_run(path, run, {})
-    return str(path)
-
-
 @pytest.fixture
 def runs_of_two(tmp_path: Path) -> tuple[str, str]:
     return (
-        keep_judged(tmp_path / "fts.json", "fts", ["ab", "x"]),
-        keep_judged(tmp_path / "ours.json.gz", "ours", ["bc", ""]),
+        keep_run(tmp_path / "fts.json", "fts", ["ab", "x"], ["q1", "q2"], k=3),
+        keep_run(tmp_path / "ours.json.gz", "ours", ["bc", ""], ["q1", "q2"], k=3),
     )
 
 
@@ -542,11 +445,8 @@ def test_kappa_says_over_what_and_what_did_not_count(
     value = run_json("evaluate", "kappa", a, b)
     assert value["kappa"] == pytest.approx((1 / 4 - 5 / 16) / (11 / 16))
     assert (value["n_pairs"], value["is_degenerate"]) == (4, False)
-
-
-def test_files_without_zeros_are_called_degenerate(run: Run, tmp_path: Path) -> None:
-    file = qrels(tmp_path / "a", '{"query_id": "q1", "relevant_ids": [1, 2]}\n')
-    result = run("evaluate", "kappa", file, file)
+    ones = qrels(tmp_path / "ones", '{"query_id": "q1", "relevant_ids": [1, 2]}\n')
+    result = run("evaluate", "kappa", ones, ones)
     assert result.exit_code == 0
     assert "kappa 1.000 over 2 pairs" in result.stdout
     assert "! degenerate: " in result.stderr
@@ -565,10 +465,14 @@ def test_judgements_that_cannot_be_compared_are_a_sentence(
 
 
 def test_a_pool_waits_for_judgements_and_becomes_a_qrels_file(
-    run: Run, runs_of_two: tuple[str, str], tmp_path: Path
+    run: Run, run_json: RunJson, runs_of_two: tuple[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "judge.jsonl"
-    result = run("evaluate", "pool", *runs_of_two, "-k", "2", "--out", str(out))
+    pool = ("evaluate", "pool", *runs_of_two, "--out", str(out), "-k")
+    assert run_json(*pool, "1", "--found-by") == {"k": 1, "runs": 2, "queries": 2, "pairs": 3}
+    first = json.loads(out.read_text().splitlines()[0])
+    assert first["found_by"] == {"a": ["fts"], "b": ["ours"]}
+    result = run(*pool, "2")
     assert result.exit_code == 0
     assert "4 pairs of 2 queries to judge, from the first 2 of 2 runs" in result.stdout
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -576,38 +480,15 @@ def test_a_pool_waits_for_judgements_and_becomes_a_qrels_file(
         {"query_id": "q1", "grades": {"a": None, "b": None, "c": None}},
         {"query_id": "q2", "grades": {"x": None}},
     ]
+    unjudged = run("evaluate", "holes", *runs_of_two, "--judged", str(out), "-k", "1")
+    assert unjudged.exit_code == 1
+    assert "grades must be integers >= 0 of ids, found ['a: None', 'b: None'" in unjudged.stderr
     out.write_text(out.read_text().replace("null", "0"))
     assert read_qrels(out) == {"q1": {"a": 0, "b": 0, "c": 0}, "q2": {"x": 0}}
-
-
-def test_a_pool_that_nobody_judged_is_refused_as_judgements(
-    run: Run, runs_of_two: tuple[str, str], tmp_path: Path
-) -> None:
-    out = str(tmp_path / "judge.jsonl")
-    run("evaluate", "pool", *runs_of_two, "-k", "1", "--out", out)
-    result = run("evaluate", "holes", *runs_of_two, "--judged", out, "-k", "1")
-    assert result.exit_code == 1
-    assert "grades must be integers >= 0 of ids, found ['a: None', 'b: None']" in result.stderr
-
-
-def test_who_found_what_is_written_only_when_asked(
-    run_json: RunJson, runs_of_two: tuple[str, str], tmp_path: Path
-) -> None:
-    out = tmp_path / "judge.jsonl"
-    value = run_json("evaluate", "pool", *runs_of_two, "-k", "1", "--out", str(out), "--found-by")
-    assert value == {"k": 1, "runs": 2, "queries": 2, "pairs": 3}
-    first = json.loads(out.read_text().splitlines()[0])
-    assert first["found_by"] == {"a": ["fts"], "b": ["ours"]}
-
-
-def test_runs_of_one_name_cannot_be_told_apart_in_a_pool(
-    run: Run, runs_of_two: tuple[str, str], tmp_path: Path
-) -> None:
-    result = run(
-        "evaluate", "pool", runs_of_two[0], runs_of_two[0], "-k", "1", "--out", str(tmp_path / "o")
-    )
-    assert result.exit_code == 1
-    assert "names of their own" in result.stderr
+    twice = (runs_of_two[0], runs_of_two[0])
+    same = run("evaluate", "pool", *twice, "-k", "1", "--out", str(tmp_path / "o"))
+    assert same.exit_code == 1
+    assert "names of their own" in same.stderr
     assert not (tmp_path / "o").exists()
 
 
@@ -624,13 +505,8 @@ def test_holes_are_a_line_per_run(
     value = run_json("evaluate", "holes", *runs_of_two, "--judged", judged, "-k", "2")
     assert value["runs"][1]["per_query"] == {"q1": 0.5, "q2": 0.0}
     assert value["runs"][1]["n_unjudged"] == 1
-
-
-def test_queries_that_nobody_judged_are_said(
-    run: Run, runs_of_two: tuple[str, str], tmp_path: Path
-) -> None:
-    judged = qrels(tmp_path / "qrels", "q1 0 a 1\n")
-    result = run("evaluate", "holes", runs_of_two[0], "--judged", judged, "-k", "2")
+    some = qrels(tmp_path / "some", "q1 0 a 1\n")
+    result = run("evaluate", "holes", runs_of_two[0], "--judged", some, "-k", "2")
     assert "! fts: 1 queries have no judgement at all" in result.stderr
     nothing = qrels(tmp_path / "other", "q9 0 a 1\n")
     result = run("evaluate", "holes", runs_of_two[0], "--judged", nothing, "-k", "2")

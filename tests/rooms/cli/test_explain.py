@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -43,6 +42,9 @@ def test_a_memory_below_k_is_printed_beside_the_last_returned_one(
     assert lines[5].split()[:3] == ["graph", f"{gain:+.3f}", f"{others:+.3f}"]
     assert lines[5].endswith("reached over the graph from [104] by mentions_subject")
     assert "! user_required" in result.stderr
+    found = run_json("why", "Nina key", "103", "-k", "2")
+    assert set(found) == {"memory_id", "stage", "sentences", "facts", "steps", "warnings"}
+    assert (found["warnings"][0]["code"], found["facts"]["place"]) == ("user_required", 3)
 
 
 def test_a_returned_memory_is_printed_with_its_running_sum(run: Run, dense_store: Store) -> None:
@@ -72,13 +74,6 @@ def test_filters_profiles_and_flags_are_those_of_recall(
     assert "unknown_profile" in run("why", "key", "101", "--profile", "nope").stderr
 
 
-def test_json_is_the_whole_answer(run_json: RunJson, dense_store: Store) -> None:
-    found = run_json("why", "Nina key", "103", "-k", "2")
-    assert set(found) == {"memory_id", "stage", "sentences", "facts", "steps", "warnings"}
-    assert found["warnings"][0]["code"] == "user_required"
-    assert found["facts"]["place"] == 3
-
-
 def test_nothing_is_logged(run: Run, dense_store: Store) -> None:
     for memory_id in ("101", "103"):
         assert run("why", "Nina key", memory_id, "--set", "replay_log=true").exit_code == 0
@@ -87,42 +82,27 @@ def test_nothing_is_logged(run: Run, dense_store: Store) -> None:
     assert not dense_store.paths.queries.exists()
 
 
-@pytest.mark.parametrize("arguments", [["--set", "depth"], ["--set", "depht=3"], ["--as-of", "x"]])
-def test_arguments_that_mean_nothing_are_exit_code_2(
-    run: Run, dense_store: Store, arguments: list[str]
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    "call", [("why", "key", "101"), ("why", "--replay"), ("graph", "top"), ("graph", "show", "x")]
+)
+def test_no_store_is_exit_code_1(run: Run, run_json: RunJson, call: tuple[str, ...]) -> None:
+    assert run(*call).exit_code == 1
+    assert run_json(*call, code=1)["error"] == "SnapshotMissingError"
+
+
+@pytest.mark.parametrize("call", [("why", "key", "101"), ("graph", "show", "nina")])
+def test_a_snapshot_that_is_damaged_inside_is_a_sentence(
+    run: Run, dense_store: Store, call: tuple[str, ...]
 ) -> None:
-    assert run("why", "key", "101", *arguments).exit_code == 2
-
-
-def test_no_store_is_exit_code_1(run: Run, run_json: RunJson, home: Path) -> None:
-    assert run("why", "key", "101").exit_code == 1
-    assert run_json("why", "key", "101", code=1)["error"] == "SnapshotMissingError"
-
-
-def test_a_snapshot_that_is_damaged_inside_is_a_sentence(run: Run, dense_store: Store) -> None:
     rows = dense_store.snapshot(read_pointer(dense_store.paths).snapshot_id) / layout.ROWS_FILE
     content = bytearray(rows.read_bytes())
     content[8192:] = bytes(len(content) - 8192)
     rows.write_bytes(content)
-    result = run("why", "key", "101")
+    result = run(*call)
     assert result.exit_code == 1
     assert result.stderr.startswith("noctuary: ")
     assert "noctuary doctor" in result.stderr
-
-
-def test_any_bytes_on_the_command_line_are_a_question(dense_store: Store) -> None:
-    command = [
-        os.fsencode(sys.executable),
-        b"-m",
-        b"noctuary.cli.main",
-        b"why",
-        b"key \xff",
-        b"\xfe",
-    ]
-    for options in ([], [b"--json"]):
-        done = subprocess.run([*command, *options], capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert b"Traceback" not in done.stderr
 
 
 def keep(store: Store, query: str, k: int = 3) -> dict[str, Any]:
@@ -142,6 +122,10 @@ def keep(store: Store, query: str, k: int = 3) -> dict[str, Any]:
 def test_without_an_id_the_kept_recalls_are_listed_oldest_first(
     run: Run, run_json: RunJson, dense_store: Store
 ) -> None:
+    nothing = run("why", "--replay")
+    assert nothing.exit_code == 0
+    assert "--set replay_log=true" in nothing.stdout
+    assert run_json("why", "--replay") == {"packets": [], "unreadable": 0}
     first, second = keep(dense_store, "spare key"), keep(dense_store, "x " * 60 + "\udcff", 7)
     lines = run("why", "--replay").stdout.splitlines()
     assert len(lines) == 2
@@ -152,23 +136,8 @@ def test_without_an_id_the_kept_recalls_are_listed_oldest_first(
     found = run_json("why", "--replay", "--last", "1")
     assert [p["replay_id"] for p in found["packets"]] == [second["replay_id"]]
     assert found["unreadable"] == 0
-
-
-def test_a_store_that_kept_nothing_says_how_to(
-    run: Run, run_json: RunJson, dense_store: Store
-) -> None:
-    result = run("why", "--replay")
-    assert result.exit_code == 0
-    assert "--set replay_log=true" in result.stdout
-    assert run_json("why", "--replay") == {"packets": [], "unreadable": 0}
-
-
-def test_a_row_that_holds_no_packet_is_reported(run: Run, dense_store: Store) -> None:
-    keep(dense_store, "key")
     append_rows(dense_store.paths.replays, REPLAY_LOG, [("00", '{"format":1,', 12)])
-    result = run("why", "--replay")
-    assert len(result.stdout.splitlines()) == 1
-    assert "! 1 of the last packets cannot be read" in result.stderr
+    assert "! 1 of the last packets cannot be read" in run("why", "--replay").stderr
 
 
 def test_a_replay_is_identical_also_when_a_newer_snapshot_serves(
@@ -201,15 +170,11 @@ def test_each_difference_is_a_line_and_the_exit_code_is_1(
     assert result.stdout.startswith("[101] has another score: 0.125 then, ")
     assert "! the packet was made by noctuary 0.0.1" in result.stderr
     assert run_json("why", "--replay", "ffff", code=1)["identical"] is False
-
-
-def test_a_snapshot_that_is_gone_is_a_sentence(run: Run, dense_store: Store) -> None:
-    packet = keep(dense_store, "spare key")
     dense_store.publish(renumber([memory("Another spare key.")], 900))
     shutil.rmtree(dense_store.snapshot(packet["snapshot_id"]))
-    result = run("why", "--replay", packet["replay_id"])
-    assert result.exit_code == 1
-    assert f"snapshot {packet['snapshot_id']} is gone" in result.stdout
+    gone = run("why", "--replay", "ffff")
+    assert gone.exit_code == 1
+    assert f"snapshot {packet['snapshot_id']} is gone" in gone.stdout
 
 
 @pytest.mark.parametrize("wrong", ["abc", "ж", "\udcff", '"'])
@@ -221,10 +186,6 @@ def test_an_id_that_is_not_kept_is_exit_code_1(
     assert result.exit_code == 1
     assert "noctuary: no packet" in result.stderr
     assert run_json("why", "--replay", wrong, code=1)["error"] == "StoreError"
-
-
-def test_without_a_store_a_replay_is_exit_code_1(run: Run, home: Any) -> None:
-    assert run("why", "--replay").exit_code == 1
 
 
 def test_a_log_that_cannot_be_read_is_a_sentence(run: Run, dense_store: Store) -> None:
@@ -244,18 +205,13 @@ def office_store(home: Path) -> Store:
 
 
 @pytest.mark.usefixtures("office_store")
-def test_show_prints_the_concept(run: Run) -> None:
+def test_show_prints_the_concept_and_its_json_has_one_shape(run: Run, run_json: RunJson) -> None:
     result = run("graph", "show", "  NINA", "--user", "ana", "--limit", "2")
-    assert result.exit_code == 0
+    assert (result.exit_code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert lines[0] == "Nina  (name, 5 memories)"
     assert "memories (2 of 5)" in lines
     assert "  -> works at  Globex         since 2026-03-01, open; said by [104] [106]" in lines
-    assert result.stderr == ""
-
-
-@pytest.mark.usefixtures("office_store")
-def test_show_as_json_has_one_shape(run_json: RunJson) -> None:
     found = run_json("graph", "show", "nina", "--user", "ana", "--as-of", "2026-03-01")
     assert set(found) == {
         "concept", "merges", "memories", "relations", "neighbours", "steps", "totals", "as_of",
@@ -317,15 +273,9 @@ def test_an_unknown_name_offers_similar_ones(run: Run, run_json: RunJson) -> Non
     found = run_json("graph", "path", "nina", "globx", code=3)
     assert found["error"] == "UnknownConcept"
     assert found["nearest"] == ["Globex"]
-
-
-@pytest.mark.usefixtures("office_store")
-def test_a_concept_that_came_later_is_said_to_be_later(run: Run) -> None:
-    result = run("graph", "show", "globex", "--as-of", "2025-01-01", "--wing", "work")
-    assert result.exit_code == 3
-    result = run("graph", "show", "lighthouse", "--as-of", "2025-01-01")
-    assert result.exit_code == 3
-    assert "nothing held at that moment 'lighthouse'" in result.stderr
+    later = run("graph", "show", "lighthouse", "--as-of", "2025-01-01")
+    assert later.exit_code == 3
+    assert "nothing held at that moment 'lighthouse'" in later.stderr
 
 
 @pytest.mark.usefixtures("office_store")
@@ -346,13 +296,6 @@ def test_a_chart_takes_the_place_of_the_text(run: Run) -> None:
     assert path[0] == "flowchart LR"
     assert '    n0["boiler"]' in path
     assert '    n1["Москва"]' in path
-
-
-@pytest.mark.parametrize("words", [["show", "nina"], ["path", "nina", "globex"]])
-def test_a_chart_is_no_json(run: Run, words: list[str]) -> None:
-    result = run("graph", *words, "--mermaid", "--json")
-    assert result.exit_code == 2
-    assert "--mermaid and --json exclude each other" in result.stderr
 
 
 @pytest.mark.usefixtures("office_store")
@@ -386,7 +329,9 @@ def test_top_lists_concepts_and_kinds(run: Run, run_json: RunJson) -> None:
     assert lost == "no such concept; kinds there are: heading, name, tag\n"
 
 
-def test_merges_say_how_to_undo_them(run: Run, run_json: RunJson, office_store: Store) -> None:
+def test_merges_say_how_to_undo_them(
+    run: Run, run_json: RunJson, office_store: Store, home: Path
+) -> None:
     rules = str(office_store.root / "merges.toml")
     text = run("graph", "merges").stdout
     assert text.startswith('"atlas" is "atlas migration" (alias 1.00')
@@ -394,46 +339,11 @@ def test_merges_say_how_to_undo_them(run: Run, run_json: RunJson, office_store: 
     found = run_json("graph", "merges", "--user", "ana", "--limit", "1")
     assert (found["total"], len(found["merges"]), found["rules_file"]) == (2, 1, rules)
     assert found["merges"][0]["undo"] == 'never = [["atlas", "atlas migration"]]'
-
-
-def test_a_graph_without_concepts_answers(run: Run, run_json: RunJson, home: Path) -> None:
     publish_graph(new_store(home / "bare"), GraphSpec(renumber([memory("Nothing named.")])))
-    assert run("graph", "top").stdout == "no such concept; kinds there are: none\n"
-    assert run("graph", "merges").stdout == "no names were merged\n"
-    assert run_json("graph", "show", "nina", code=3)["nearest"] == []
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["show", "nina", "--as-of", "soon"],
-        ["show", "nina", "--known-at", "x"],
-        ["path", "a", "b", "--max-hops", "0"],
-        ["top", "--limit", "-1"],
-        ["show"],
-    ],
-)
-@pytest.mark.usefixtures("office_store")
-def test_graph_arguments_that_mean_nothing_are_exit_code_2(run: Run, arguments: list[str]) -> None:
-    assert run("graph", *arguments).exit_code == 2
-
-
-@pytest.mark.usefixtures("home")
-def test_without_a_store_a_graph_is_exit_code_1(run: Run, run_json: RunJson) -> None:
-    assert run("graph", "top").exit_code == 1
-    assert run_json("graph", "show", "x", code=1)["error"] == "SnapshotMissingError"
-
-
-def test_a_graph_that_is_damaged_inside_is_a_sentence(run: Run, office_store: Store) -> None:
-    snapshot = office_store.snapshot(read_pointer(office_store.paths).snapshot_id)
-    rows = snapshot / layout.ROWS_FILE
-    content = bytearray(rows.read_bytes())
-    content[8192:] = bytes(len(content) - 8192)
-    rows.chmod(0o644)
-    rows.write_bytes(content)
-    result = run("graph", "show", "nina")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("noctuary: ")
+    bare = ("--store", str(home / "bare"))
+    assert run("graph", "top", *bare).stdout == "no such concept; kinds there are: none\n"
+    assert run("graph", "merges", *bare).stdout == "no names were merged\n"
+    assert run_json("graph", "show", "nina", *bare, code=3)["nearest"] == []
 
 
 @pytest.mark.usefixtures("office_store")

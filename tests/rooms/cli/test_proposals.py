@@ -22,7 +22,7 @@ from tests.support.promotions import Nights as PromotionNights
 from tests.support.promotions import turn
 from tests.support.store import Store
 
-Json = Callable[..., Any]
+RunJson = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,9 @@ def tree(root: Path) -> dict[str, tuple[bytes, int, int]]:
 
 def test_the_plan_is_the_default_and_writes_nothing(run: Run, store: Store, home: Path) -> None:
     before, around = tree(store.root), sorted(home.rglob("*"))
+    few = run("proposals", "compact", "--limit", "1", "--store", str(store.root)).stdout
+    assert "... and 3 more; --json shows all" in few
+    assert "superseded_by=106" not in few
     shown = [
         run("proposals", "compact", "--store", str(store.root)),
         run("proposals", "compact", "--plan", "--texts", "--store", str(store.root)),
@@ -64,7 +67,7 @@ def test_the_plan_is_the_default_and_writes_nothing(run: Run, store: Store, home
     assert "no plan was applied yet" in shown[3].stdout
 
 
-def test_the_plan_as_json_has_the_rfcs_names(run_json: Json, store: Store) -> None:
+def test_the_plan_as_json_has_the_rfcs_names(run_json: RunJson, store: Store) -> None:
     plan = run_json("proposals", "compact", "--store", str(store.root))
     assert (plan["would_archive"], plan["would_create_summaries"], plan["summary_count"]) == (
         4, 1, 1,
@@ -84,7 +87,7 @@ def test_the_plan_as_json_has_the_rfcs_names(run_json: Json, store: Store) -> No
     assert told["text"]
 
 
-def test_apply_list_and_undo(run: Run, run_json: Json, store: Store) -> None:
+def test_apply_list_and_undo(run: Run, run_json: RunJson, store: Store) -> None:
     place = ("--store", str(store.root))
     plan_id = run_json("proposals", "compact", *place)["plan_id"]
     done = run("proposals", "compact", "--apply", plan_id, *place)
@@ -109,7 +112,7 @@ def test_apply_list_and_undo(run: Run, run_json: Json, store: Store) -> None:
 
 @pytest.mark.parametrize("words", [("--apply", "0123456789abcdef"), ("--undo", "nonsense")])
 def test_a_plan_that_does_not_fit_is_exit_code_3(
-    run: Run, run_json: Json, store: Store, words: tuple[str, ...]
+    run: Run, run_json: RunJson, store: Store, words: tuple[str, ...]
 ) -> None:
     place = ("--store", str(store.root))
     failed = run("proposals", "compact", *words, *place)
@@ -126,18 +129,27 @@ def test_a_running_night_is_exit_code_4(run: Run, store: Store) -> None:
     assert not store.paths.archive.exists()
 
 
-def test_no_store_is_exit_code_1(run: Run, tmp_path: Path, home: Path) -> None:
-    assert run("proposals", "compact", "--store", str(tmp_path / "nowhere")).exit_code == 1
-
-
 @pytest.mark.parametrize(
-    "words", [("--plan", "--list"), ("--apply", "x", "--undo", "y"), ("--list", "--undo", "y")]
-)
-def test_one_thing_at_a_time(run: Run, store: Store, words: tuple[str, ...]) -> None:
-    assert run("proposals", "compact", *words, "--store", str(store.root)).exit_code == 2
+    ("words", "code"),
+    [
+        (("compact", "--plan", "--list"), 2), (("compact", "--apply", "x", "--undo", "y"), 2),
+        (("compact", "--list", "--undo", "y"), 2), (("curate", "--apply", "--journal"), 2),
+        (("compact",), 1), (("curate",), 1), (("promotions",), 1),
+    ],
+)  # fmt: skip
+def test_one_thing_at_a_time_and_only_on_a_store(
+    run: Run, run_json: RunJson, tmp_path: Path, home: Path, words: tuple[str, ...], code: int
+) -> None:
+    (tmp_path / "empty" / "work").mkdir(parents=True)
+    call = ("proposals", *words, "--store", str(tmp_path / "empty"))
+    refused = run(*call)
+    assert refused.exit_code == code
+    if code == 1:
+        assert "night" in refused.stderr
+        assert run_json(*call, code=1)["error"]
 
 
-def test_the_profile_decides(run: Run, run_json: Json, store: Store) -> None:
+def test_the_profile_decides(run: Run, run_json: RunJson, store: Store) -> None:
     store.paths.profiles.write_text(
         "[default]\ncompaction_age_days = 370\n[eager]\ncompaction_age_days = 0\n"
         "decay_enabled = true\n"
@@ -154,12 +166,6 @@ def test_the_profile_decides(run: Run, run_json: Json, store: Store) -> None:
     assert "! unknown_profile" in unknown.stderr
 
 
-def test_only_so_many_are_shown(run: Run, store: Store) -> None:
-    shown = run("proposals", "compact", "--limit", "1", "--store", str(store.root)).stdout
-    assert "... and 3 more; --json shows all" in shown
-    assert "superseded_by=106" not in shown
-
-
 def test_a_damaged_ledger_is_told(run: Run, store: Store) -> None:
     store.paths.archive.write_bytes(b"x" * 4096)
     assert (
@@ -170,9 +176,6 @@ def test_a_damaged_ledger_is_told(run: Run, store: Store) -> None:
         failed = run("proposals", "compact", *words, "--store", str(store.root))
         assert failed.exit_code == 1, words
         assert "archive.sqlite" in failed.stderr
-
-
-RunJson = Callable[..., Any]
 
 
 @pytest.fixture
@@ -186,7 +189,9 @@ def curated(nights: Nights) -> str:
     return str(nights.paths.root)
 
 
-def test_the_list_shows_who_stays_and_who_goes(run: Run, curated: str) -> None:
+def test_the_list_shows_who_stays_and_who_goes(
+    run: Run, run_json: RunJson, curated: str, nights: Nights
+) -> None:
     shown = run("proposals", "curate", "--list", "--store", curated)
     assert shown.exit_code == 0
     assert f"updated    [2] {TEXT}" in shown.stdout
@@ -194,18 +199,13 @@ def test_the_list_shows_who_stays_and_who_goes(run: Run, curated: str) -> None:
     assert "contradiction" not in shown.stdout
     assert "3 of 4 proposals" in shown.stdout
     assert "contradiction" in run("proposals", "curate", "--all", "--store", curated).stdout
-
-
-def test_the_list_as_json(run_json: RunJson, curated: str, nights: Nights) -> None:
     found = run_json("proposals", "curate", "--store", curated, "--all")
-    assert found["enabled"] is True
-    assert found["source"] == str(nights.source)
+    assert (found["enabled"], found["source"]) == (True, str(nights.source))
     assert found["counts"]["fragments ADD"] == 1
     added = [p["replacement_text"] for p in found["proposals"] if p["action"] == "ADD"]
     assert added == ["Tides: high at six.\nlow at noon."]
-    (one,) = run_json(
-        "proposals", "curate", found["proposals"][0]["proposal_id"][:8], "--store", curated
-    )["proposals"]
+    start = found["proposals"][0]["proposal_id"][:8]
+    (one,) = run_json("proposals", "curate", start, "--store", curated)["proposals"]
     assert one["kind"] == "exact_duplicate"
 
 
@@ -230,23 +230,19 @@ def test_apply_journal_and_undo(run: Run, run_json: RunJson, curated: str, night
     assert "undone" in run("proposals", "curate", "--journal", "--store", curated).stdout
 
 
-def test_one_proposal_is_applied_by_the_start_of_its_id(
+def test_one_proposal_or_the_surest_alone_are_applied(
     run_json: RunJson, curated: str, nights: Nights
 ) -> None:
+    apply = ("proposals", "curate", "--store", curated, "--apply")
+    sure = run_json(*apply, "--min-confidence", "0.99")
+    assert (sure["tombstones"], sure["updated"]) == ([1], [2])
     found = run_json("proposals", "curate", "--store", curated)["proposals"]
     (joined,) = [p["proposal_id"] for p in found if p["action"] == "ADD"]
-    applied = run_json("proposals", "curate", "--apply", joined[:6], "--store", curated)
+    applied = run_json(*apply, joined[:6])
     assert (applied["written"], applied["tombstones"]) == ([joined], [3, 4])
     with closing(sqlite3.connect(nights.source)) as db:
         sql = "SELECT count(*) FROM memories WHERE content LIKE '[SUPERSEDED]%'"
-        assert db.execute(sql).fetchone() == (2,)
-
-
-def test_a_least_confidence_leaves_the_rest(run_json: RunJson, curated: str) -> None:
-    applied = run_json(
-        "proposals", "curate", "--apply", "--min-confidence", "0.99", "--store", curated
-    )
-    assert (applied["tombstones"], applied["updated"]) == ([1], [2])
+        assert db.execute(sql).fetchone() == (3,)
 
 
 def test_a_changed_source_is_refused_with_exit_code_1(
@@ -278,37 +274,18 @@ def test_another_source_may_be_named(
         (("--apply", "zzz"), "names 0 proposals"),
         (("--apply", "--min-confidence", "2"), "expected 0 to 1"),
         (("--undo", "5"), "no application 5"),
+        (("--apply", "--source", "corpus.jsonl"), "only reads"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(
-    run: Run, curated: str, arguments: tuple[str, ...], says: str
-) -> None:
+    run: Run, curated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...], says: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus.jsonl").write_text(json.dumps({"id": 1, "content": TEXT}) + "\n")
     result = run("proposals", "curate", *arguments, "--store", curated)
     assert result.exit_code == 1
     assert says in result.stderr
-
-
-def test_json_lines_are_read_only(run: Run, curated: str, tmp_path: Path) -> None:
-    path = tmp_path / "corpus.jsonl"
-    path.write_text(json.dumps({"id": 1, "content": TEXT}) + "\n")
-    result = run("proposals", "curate", "--apply", "--source", str(path), "--store", curated)
-    assert (result.exit_code, "only reads" in result.stderr) == (1, True)
-
-
-def test_two_wishes_at_once_are_a_usage_error(run: Run, curated: str) -> None:
-    assert run("proposals", "curate", "--apply", "--journal", "--store", curated).exit_code == 2
-
-
-def test_switched_off_it_says_how_to_switch_it_on(run: Run, nights: Nights) -> None:
-    nights.run(enabled=False)
-    shown = run("proposals", "curate", "--store", str(nights.paths.root))
-    assert (shown.exit_code, "set curation.enabled" in shown.stdout) == (0, True)
-
-
-def test_before_the_first_night_it_says_what_to_do(run: Run, nights: Nights) -> None:
-    nights.paths.work.mkdir(parents=True)
-    shown = run("proposals", "curate", "--store", str(nights.paths.root))
-    assert (shown.exit_code, "run the night" in shown.stderr) == (1, True)
 
 
 @pytest.fixture
@@ -329,7 +306,27 @@ def promoted(promotion_nights: PromotionNights) -> str:
     return str(promotion_nights.paths.root)
 
 
-def test_the_best_come_first_with_their_text_and_numbers(run: Run, promoted: str) -> None:
+def test_switched_off_they_say_how_to_switch_it_on(
+    run: Run, nights: Nights, promotion_nights: PromotionNights
+) -> None:
+    nights.run(enabled=False)
+    promotion_nights.run(enabled=False)
+    for command, store in (("curate", nights), ("promotions", promotion_nights)):
+        shown = run("proposals", command, "--store", str(store.paths.root))
+        assert shown.exit_code == 0
+        assert f"set {'curation' if command == 'curate' else 'promotion'}.enabled" in shown.stdout
+
+
+def test_the_best_come_first_with_their_text_and_numbers(
+    run: Run, run_json: RunJson, promoted: str
+) -> None:
+    found = run_json("proposals", "promotions", "--store", promoted)
+    assert (found["enabled"], found["threshold"]) == (True, 0.35)
+    first = found["promotions"][0]
+    assert first["text"] == "User: I work at Initech, since 2019."
+    assert first["g"] == first["gconv"] == 0.5
+    assert (first["decision"], first["reason"]) == ("propose", "proposed")
+    assert first["marks"] == ["date", "fact"]
     shown = run("proposals", "promotions", "--store", promoted)
     assert shown.exit_code == 0
     lines = shown.stdout.splitlines()
@@ -368,16 +365,6 @@ def test_the_turns_of_a_user_are_only_shown_to_whoever_asks_for_them(
     )
 
 
-def test_as_json_every_number_is_there(run_json: RunJson, promoted: str) -> None:
-    found = run_json("proposals", "promotions", "--store", promoted)
-    assert (found["enabled"], found["threshold"]) == (True, 0.35)
-    first = found["promotions"][0]
-    assert first["text"] == "User: I work at Initech, since 2019."
-    assert first["g"] == first["gconv"] == 0.5
-    assert (first["decision"], first["reason"]) == ("propose", "proposed")
-    assert first["marks"] == ["date", "fact"]
-
-
 def test_a_turn_that_changed_since_is_shown_without_text(
     run_json: RunJson, promoted: str, promotion_nights: PromotionNights
 ) -> None:
@@ -387,21 +374,3 @@ def test_a_turn_that_changed_since_is_shown_without_text(
     promotion_nights.write(turn("User: I left Initech."))
     export_memories(Night(promotion_nights.paths, promotion_nights.source))
     assert run_json("proposals", "promotions", "--store", promoted)["promotions"][0]["text"] is None
-
-
-def test_promotions_switched_off_say_how_to_switch_them_on(
-    run: Run, promotion_nights: PromotionNights
-) -> None:
-    promotion_nights.run(enabled=False)
-    shown = run("proposals", "promotions", "--store", str(promotion_nights.paths.root))
-    assert (shown.exit_code, "set promotion.enabled" in shown.stdout) == (0, True)
-
-
-def test_before_the_first_night_promotions_say_what_to_do(
-    run: Run, run_json: RunJson, tmp_path: Path
-) -> None:
-    (tmp_path / "empty" / "work").mkdir(parents=True)
-    shown = run("proposals", "promotions", "--store", str(tmp_path / "empty"))
-    assert (shown.exit_code, "run the night" in shown.stderr) == (1, True)
-    refused = run_json("proposals", "promotions", "--store", str(tmp_path / "empty"), code=1)
-    assert refused["error"] == "StoreError"

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from noctuary import inject, recall
+from noctuary import inject
 from noctuary.core import store as layout
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.settings import CONFIG_FILE_NAME
@@ -28,7 +26,7 @@ from noctuary.sources.echo import EchoGuard, read_injections
 from noctuary.sources.injected import NOTE
 from tests.support.calibration import calibrated
 from tests.support.injections import row
-from tests.support.store import Store, day_us, household, memory, new_store, renumber
+from tests.support.store import Store, day_us, household, memory, renumber
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -42,14 +40,13 @@ def test_answers_are_a_headline_and_the_text(run: Run, dense_store: Store) -> No
     assert "[101]  2026-01-02  home/hall  fact" in first
     assert text == "    The spare key hangs behind the blue door."
     assert "! user_required: " in result.stderr
-
-
-def test_explain_says_what_each_leg_did_and_how_long_it_took(run: Run, dense_store: Store) -> None:
-    result = run("recall", "Nina key", "--explain")
-    assert "lexical rank 1 (" in result.stdout
-    assert "dense rank 1 (" in result.stdout
-    assert "from [104] by mentions_subject over 'Atlas migration'" in result.stdout
-    assert f"snapshot {read_pointer(dense_store.paths).snapshot_id}; ms: scope" in result.stdout
+    assert "[108]  undated  -  fact" in run("recall", "door without a date").stdout
+    unknown = run("recall", "key", "--wing", "hoem")
+    assert unknown.exit_code == 0
+    assert "unknown_wing: no memory has wing 'hoem'; near: home" in unknown.stderr
+    nothing = run("recall", "spare key", "--wing", "nowhere", "--inject")
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert "nothing is injected: nothing was found" in nothing.stderr
 
 
 def test_explain_adds_every_step_up_to_the_score(run: Run, dense_store: Store) -> None:
@@ -64,6 +61,7 @@ def test_explain_adds_every_step_up_to_the_score(run: Run, dense_store: Store) -
         assert float(so_far) == pytest.approx(total, abs=0.0015)
         assert why
     assert lines[8].strip() == "= 0.485  (importance 0.90)"
+    assert "from [104] by mentions_subject" in run("recall", "Nina key", "--explain").stdout
     assert lines[10] == "profile default; model guard MATCH; 12 candidates, 1 returned"
     assert lines[11].startswith("snapshot ")
 
@@ -96,14 +94,11 @@ def test_the_candidate_trace_is_printed_by_phase(
     assert score > 0.0
     assert lines[start + 1] == f"    {score:.3f}  [103]  place 3 of 12; 2 were asked for"
     assert len(lines) == start + 11
+    dense_store.publish(renumber([memory(f"boat {n}") for n in range(40)]))
+    many = ("recall", "boat", "-k", "1", "--candidate-trace")
+    assert "    ... and 19 more (--json has them all)" in run(*many).stdout
+    assert len(run_json(*many)["candidate_trace"]) == 39
     assert "dropped: nothing" in run("recall", "zebra", "--wing", "x", "--candidate-trace").stdout
-
-
-def test_a_long_trace_is_cut_and_says_so(run: Run, run_json: RunJson, empty_store: Store) -> None:
-    empty_store.publish(renumber([memory(f"boat {n}") for n in range(40)]))
-    arguments = ("recall", "boat", "-k", "1", "--candidate-trace")
-    assert "    ... and 19 more (--json has them all)" in run(*arguments).stdout
-    assert len(run_json(*arguments)["candidate_trace"]) == 39
 
 
 def test_all_candidates_are_shown_and_nothing_is_written(
@@ -139,25 +134,6 @@ def test_a_profile_and_flags_of_this_call(run: Run, run_json: RunJson, dense_sto
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--set", "depth"], "expected FLAG=VALUE"),
-        (["--set", "depht=3"], "nearest known one is depth"),
-        (["--set", "mmr_lambda=7"], "must lie in [0, 1]"),
-        (["--set", "mmr_enabled=perhaps"], "must be bool"),
-        (["--set", "depth=many"], "must be int"),
-        (["--deadline-ms", "nan"], "must be a number"),
-    ],
-)
-def test_flags_that_mean_nothing_are_a_sentence(
-    run: Run, dense_store: Store, arguments: list[str], said: str
-) -> None:
-    result = run("recall", "key", *arguments)
-    assert result.exit_code == 2
-    assert said in result.output
-
-
 def test_a_session_reaches_the_recall(run_json: RunJson, dense_store: Store) -> None:
     """The hybrid scorer lets the memories of the active session forget at another pace."""
 
@@ -168,10 +144,6 @@ def test_a_session_reaches_the_recall(run_json: RunJson, dense_store: Store) -> 
     assert scores("--session", "s1") != scores()
 
 
-def test_an_undated_memory_says_so(run: Run, dense_store: Store) -> None:
-    assert "[108]  undated  -  fact" in run("recall", "door without a date").stdout
-
-
 def test_long_and_many_lined_texts_are_cut_to_one_line(run: Run, empty_store: Store) -> None:
     empty_store.publish(renumber([memory("boat\n\n" + "long " * 200)]))
     lines = run("recall", "boat").stdout.splitlines()
@@ -179,14 +151,6 @@ def test_long_and_many_lined_texts_are_cut_to_one_line(run: Run, empty_store: St
     assert lines[1].startswith("    boat long long")
     assert lines[1].endswith(" ...")
     assert len(lines[1]) < 420
-
-
-def test_json_is_the_whole_result(run_json: RunJson, dense_store: Store) -> None:
-    value = run_json("recall", "spare key", "-k", "2")
-    assert value["memories"][0]["id"] == 101
-    assert len(value["memories"]) == 2
-    assert value["snapshot_id"] == read_pointer(dense_store.paths).snapshot_id
-    assert value["warnings"][0]["code"] == "user_required"
 
 
 def ids(value: Any) -> list[int]:
@@ -223,28 +187,11 @@ def test_fusion_replaces_only_the_fusion_of_the_configured_profile(
 def test_a_dry_run_does_not_log(run: Run, dense_store: Store) -> None:
     assert run("recall", "key", "--dry-run").exit_code == 0
     assert not dense_store.paths.access_log.exists()
+    assert NOTE in run("recall", "spare key", "--inject", "--dry-run").stdout
+    assert not dense_store.paths.access_log.exists()
     assert run("recall", "key").exit_code == 0
     assert dense_store.paths.access_log.exists()
-
-
-def test_nothing_found_is_a_success(run: Run, run_json: RunJson, plain_store: Store) -> None:
-    plain_store.publish(renumber([memory("boat")]))
-    result = run("recall", "zebra", "--as-of", "2020-01-01")
-    assert result.exit_code == 0
-    assert run_json("recall", "zebra")["memories"] == []
-
-
-def test_an_unknown_wing_is_a_success_with_a_warning(run: Run, dense_store: Store) -> None:
-    result = run("recall", "key", "--wing", "hoem")
-    assert result.exit_code == 0
-    assert "unknown_wing: no memory has wing 'hoem'; near: home" in result.stderr
-
-
-@pytest.mark.parametrize("moment", ["yesterday", "2026-13-01", "", "01.02.2026"])
-def test_a_date_that_is_none_is_a_sentence(run: Run, dense_store: Store, moment: str) -> None:
-    result = run("recall", "key", "--as-of", moment)
-    assert result.exit_code == 2
-    assert "not an ISO-8601 date" in result.output
+    assert not dense_store.paths.injections.exists()
 
 
 def test_no_store_is_exit_code_1(run: Run, run_json: RunJson, home: Path) -> None:
@@ -279,30 +226,22 @@ def test_bad_settings_are_a_warning_here_too(
         assert "bad_settings" in result.stderr
 
 
-def test_a_guessed_store_is_said(run: Run, home: Path, dense_store: Store) -> None:
-    new_store(home / "other").publish(renumber([memory("Another spare key.")], 900))
-    assert "store_guessed" in run("recall", "spare key").stderr
-    assert "store_guessed" not in run("recall", "spare key", "--store", "house").stderr
-
-
 def test_any_bytes_on_the_command_line_are_a_question(dense_store: Store) -> None:
     """What is not UTF-8 arrives as lone surrogates; the JSON that repeats it is valid."""
-    command = [os.fsencode(sys.executable), b"-m", b"noctuary.cli.main", b"recall", b"key \xff\xfe"]
+    query = b"key \xff\xfe"
     explained = [b"--explain", b"--candidate-trace", b"--profile", b"synapse"]
-    for options in ([], [b"--json"], [b"--wing", b"\xff"], explained):
-        done = subprocess.run([*command, *options], capture_output=True, check=False)
+    calls = [
+        [b"recall", query, *more] for more in ([], [b"--json"], [b"--wing", b"\xff"], explained)
+    ]
+    calls += [[b"why", query, b"\xfe", *more] for more in ([], [b"--json"])]
+    for call in calls:
+        command = [os.fsencode(sys.executable), b"-m", b"noctuary.cli.main", *call]
+        done = subprocess.run(command, capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
         assert b"Traceback" not in done.stderr
         printed = done.stdout.decode("utf-8")
-        if b"--json" in options:
+        if b"--json" in call and b"recall" in call:
             assert json.loads(printed)["query"] == "key \udcff\udcfe"
-
-
-def test_any_script_is_printed(run: Run, run_json: RunJson, empty_store: Store) -> None:
-    text = "钥匙 ключ مفتاح 🔑"
-    empty_store.publish(renumber([memory(text)]))
-    assert text in run("recall", "钥匙").stdout
-    assert run_json("recall", "🔑 ключ")["memories"][0]["content"] == text
 
 
 def row_of(result: Result, flag: str) -> str:
@@ -321,34 +260,20 @@ def test_show_prints_every_flag_with_its_value_and_source(run: Run, plain_store:
         assert row_of(result, flag).split() == [flag, shown, "built-in"]
     lines = result.stdout.splitlines()
     assert [line for line in lines if line in GROUPS] == list(GROUPS)
-
-
-def test_show_says_under_each_flag_what_it_means_and_which_values_it_takes(
-    run: Run, plain_store: Store
-) -> None:
-    lines = run("profile", "show").stdout.splitlines()
     below = {line.split()[0]: after.strip() for line, after in pairwise(lines) if line[:2] == "  "}
-    for name, flag in FLAGS.items():
-        assert below[name].startswith(flag.meaning)
+    assert all(below[name].startswith(flag.meaning) for name, flag in FLAGS.items())
     assert below["importance_prior"].endswith(" From 0 to 1.")
     assert below["rrf_k"].endswith(" From 1 to 2,147,483,647.")
     assert below["fusion"].endswith(" One of cc, rrf.")
     assert below["model_guard"] == (
         "Compare the query's encoder with the vectors'; off risks nonsense."
     )
-
-
-def test_show_marks_what_is_not_built_in(run: Run, plain_store: Store) -> None:
-    result = run("profile", "show", "libravdb")
-    assert row_of(result, "scorer").split(maxsplit=3) == [
-        "*",
-        "scorer",
-        "hybrid",
-        "named libravdb (shipped)",
-    ]
+    named = run("profile", "show", "libravdb")
+    changed = row_of(named, "scorer").split(maxsplit=3)
+    assert changed == ["*", "scorer", "hybrid", "named libravdb (shipped)"]
     # Said by libravdb, and the same as built in.
-    assert row_of(result, "quality_penalty").startswith("  quality_penalty ")
-    assert row_of(result, "quality_penalty").endswith("named libravdb (shipped)")
+    assert row_of(named, "quality_penalty").startswith("  quality_penalty ")
+    assert row_of(named, "quality_penalty").endswith("named libravdb (shipped)")
 
 
 def test_show_names_every_layer(
@@ -414,15 +339,6 @@ def test_without_a_store_the_other_layers_are_shown(run: Run, home: Path) -> Non
     assert result.exit_code == 0
     assert "! no_snapshot: " in result.stderr
     assert row_of(result, "depth").endswith("config [profiles.default]")
-
-
-def test_a_store_that_has_not_published_has_its_profiles(run: Run, empty_store: Store) -> None:
-    empty_store.paths.work.mkdir(parents=True, exist_ok=True)
-    empty_store.paths.profiles.write_text("[default]\ndepth = 40\n")
-    result = run("profile", "show", "--store", str(empty_store.root))
-    assert result.exit_code == 0
-    assert "! no_snapshot: " in result.stderr
-    assert row_of(result, "depth").endswith("store profiles.toml [default]")
 
 
 @pytest.mark.parametrize("command", ["show", "list"])
@@ -573,19 +489,6 @@ def test_the_block_and_nothing_else_is_printed_and_recorded(run: Run, dense_stor
     assert guard.judge(echo).text is None
 
 
-def test_json_has_the_block_beside_the_answer(run_json: RunJson, dense_store: Store) -> None:
-    found = run_json("recall", "spare key", "-k", "1", "--inject")
-    assert found["injection"]["memories"] == len(found["memories"]) == 1
-    assert found["injection"]["text"] == inject(found, on_record=False).text
-    assert "injection" not in run_json("recall", "spare key")
-
-
-def test_nothing_found_prints_nothing(run: Run, dense_store: Store) -> None:
-    result = run("recall", "spare key", "--wing", "nowhere", "--inject")
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert "nothing is injected: nothing was found" in result.stderr
-
-
 def test_who_asks_for_no_number_injects_as_many_as_a_hook(
     run_json: RunJson, dense_store: Store
 ) -> None:
@@ -593,6 +496,10 @@ def test_who_asks_for_no_number_injects_as_many_as_a_hook(
     assert len(run_json("recall", query)["memories"]) > 3
     assert run_json("recall", query, "--inject")["injection"]["memories"] == 3
     assert run_json("recall", query, "--inject", "-k", "4")["injection"]["memories"] == 4
+    found = run_json("recall", query, "-k", "1", "--inject")
+    assert found["injection"]["memories"] == len(found["memories"]) == 1
+    assert found["injection"]["text"] == inject(found, on_record=False).text
+    assert "injection" not in run_json("recall", query)
 
 
 @pytest.mark.parametrize(
@@ -611,28 +518,9 @@ def test_an_answer_that_is_none_is_not_injected_and_said(
     assert "spare key hangs" in run("recall", "spare key").stdout
 
 
-def test_a_dry_run_records_nothing(run: Run, dense_store: Store) -> None:
-    assert NOTE in run("recall", "spare key", "--inject", "--dry-run").stdout
-    assert not dense_store.paths.injections.exists()
-
-
-def test_without_the_option_nothing_is_recorded(run: Run, dense_store: Store) -> None:
-    run("recall", "spare key")
-    assert not dense_store.paths.injections.exists()
-
-
 def test_a_record_that_cannot_be_written_is_a_warning(run: Run, dense_store: Store) -> None:
     dense_store.paths.injections.mkdir()
     result = run("recall", "spare key", "--inject")
     assert result.exit_code == 0
     assert NOTE in result.stdout
     assert "! injection_log: this injection was not logged: " in result.stderr
-
-
-def test_the_function_is_a_name_of_the_package(dense_store: Store) -> None:
-    done = inject(recall("spare key", 1, store=dense_store.root))
-    assert done.warning is None
-    close_logs()
-    with closing(sqlite3.connect(dense_store.paths.injections)) as record:
-        kinds = {kind for (kind,) in record.execute("SELECT kind FROM injected")}
-    assert kinds == {"line", "lookup"}

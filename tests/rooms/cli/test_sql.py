@@ -25,15 +25,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 
-from noctuary.cli.sql import (
-    TABLE_NAMES,
-    TABLES,
-    QueryError,
-    SnapshotView,
-    run_query,
-    text_lines,
-    to_json,
-)
+from noctuary.cli.sql import TABLE_NAMES, TABLES, QueryError, SnapshotView, run_query, to_json
 from noctuary.core import store as layout
 from noctuary.core.files import read_array, read_arrays
 from noctuary.core.manifest import read_manifest, read_pointer
@@ -71,11 +63,10 @@ def rows_of(store: Store, sql: str) -> list[tuple[Any, ...]]:
         return db.execute(sql).fetchall()
 
 
-def test_every_table_has_the_columns_that_are_declared_and_documented(plain_store: Store) -> None:
+def test_every_table_has_the_columns_that_are_declared(plain_store: Store) -> None:
     for table in TABLES:
-        found = ask(plain_store, f"DESCRIBE {table.name}")
-        assert [(row[0], row[1]) for row in found] == [(c.name, c.type) for c in table.columns]
-        ask(plain_store, f"FROM {table.name}")
+        found = [row[:2] for row in ask(plain_store, f"DESCRIBE {table.name}")]
+        assert found == [(c.name, c.type) for c in table.columns]
 
 
 def test_the_page_names_every_table_and_column_in_order() -> None:
@@ -149,10 +140,6 @@ def test_vectors_are_the_arrays_rows(dense_store: Store) -> None:
     found = ask(dense_store, "SELECT vector FROM vectors JOIN memories USING (memory_id)"
                 " ORDER BY position")  # fmt: skip
     np.testing.assert_array_equal(np.array([row[0] for row in found], dtype=np.float32), vectors)
-
-
-def test_without_an_encoder_there_are_no_vectors(plain_store: Store) -> None:
-    assert one(plain_store, "SELECT count(*) FROM vectors") == 0
 
 
 def test_access_is_the_log(plain_store: Store) -> None:
@@ -303,19 +290,9 @@ def test_asking_leaves_the_store_as_it_was(dense_store: Store) -> None:
 
 
 def test_values_of_every_type_become_json() -> None:
-    assert to_json(math.inf) == "inf"
+    values = {math.inf: "inf", datetime(2026, 3, 1, tzinfo=UTC): "2026-03-01T00:00:00+00:00"}
+    assert {value: to_json(value) for value in values} == values
     assert to_json({"a": [1, None, b"\x01"]}) == {"a": [1, None, "01"]}
-    assert to_json(datetime(2026, 3, 1, tzinfo=UTC)) == "2026-03-01T00:00:00+00:00"
-
-
-@pytest.mark.slow
-def test_a_cell_stands_on_one_line(plain_store: Store) -> None:
-    view = SnapshotView(plain_store.paths, None)
-    try:
-        answer = run_query(view, "SELECT 'a' || chr(9) || 'b' || chr(10) || 'c' || chr(27) AS cell")
-        assert [*text_lines(answer)][2:] == ["a b c\\u001b"]
-    finally:
-        view.close()
 
 
 def test_ctrl_c_stops_a_query(dense_store: Store) -> None:
@@ -347,18 +324,12 @@ def test_ctrl_c_stops_a_query(dense_store: Store) -> None:
 Run = Callable[..., Result]
 
 
-def test_text_output_is_a_table(run: Run, plain_store: Store) -> None:
+def test_text_output_is_a_table_with_a_line_a_row(run: Run, plain_store: Store) -> None:
+    long = run("sql", "select repeat('x', 500) || chr(27) as a, 'b' || chr(10) || 'c' as b").output
+    assert len(long.splitlines()) == 3
+    assert ("..." in long, "\x1b" in long) == (True, False)
     result = run("sql", "select memory_id, wing from memories order by position limit 2")
     assert result.output == "memory_id  wing\n---------  ----\n101        home\n102        home\n"
-
-
-def test_long_values_and_control_characters_do_not_break_a_line(
-    run: Run, plain_store: Store
-) -> None:
-    result = run("sql", "select repeat('x', 500) || chr(27) as a, 'b' || chr(10) || 'c' as b")
-    assert len(result.output.splitlines()) == 3
-    assert "..." in result.output
-    assert "\x1b" not in result.output
 
 
 def test_more_rows_than_the_limit_are_said_to_be_there(run: Run, plain_store: Store) -> None:
@@ -402,20 +373,11 @@ def test_the_schema_is_shown_without_a_store(
     assert all(f"{name}: " in shown.output for name in TABLE_NAMES)
     assert [t["table"] for t in run_json("sql", "--schema")["tables"]] == list(TABLE_NAMES)
     assert run("sql", "--schema", "edges").output.startswith("edges: ")
-    assert run("sql", "--schema", "edge").exit_code == 2
-
-
-def test_a_user_is_the_only_one_shown(run: Run, plain_store: Store) -> None:
-    result = run("sql", "--csv", "select distinct user from memories order by 1", "--user", "ana")
-    assert "ben" not in result.output
-    assert "ana" in result.output
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["sql"], 2, "give a query, or --schema"),
-        (["sql", "select 1", "--csv", "--json"], 2, "one of --csv and --json"),
         (["sql", "drop table memories"], 1, "DROP is not a query"),
         (["sql", "select 1", "--store", "nowhere"], 1, "noctuary nightly"),
     ],

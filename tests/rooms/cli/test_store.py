@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 
 from noctuary.core import store as layout
-from noctuary.core.files import make_private, open_to_others
+from noctuary.core.files import make_private, open_to_others, remove_tree
 from noctuary.core.manifest import read_pointer
 from tests.support.store import Store, memory, new_store, renumber
 
@@ -29,7 +29,9 @@ def damage(store: Store, snapshot_id: str) -> None:
     (store.snapshot(snapshot_id) / layout.ARRAYS_FILE).unlink()
 
 
-def test_status_shows_what_serves(run: Run, dense_store: Store) -> None:
+def test_status_shows_what_serves_and_doctor_is_content(
+    run: Run, run_json: RunJson, dense_store: Store
+) -> None:
     result = run("status")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -37,18 +39,16 @@ def test_status_shows_what_serves(run: Run, dense_store: Store) -> None:
     assert read_pointer(dense_store.paths).snapshot_id in lines[2]
     assert "encoder    word-axes, 8 dimensions" in lines
     assert "14 memories" in result.stdout
-    assert any(line.split() == ["2", "work"] for line in lines)
-
-
-def test_status_without_an_encoder_says_so(run: Run, plain_store: Store) -> None:
-    assert "none: lexical and graph only" in run("status").stdout
-
-
-def test_status_as_json(run_json: RunJson, dense_store: Store) -> None:
     value = run_json("status")
     assert value["counts"]["memories"] == 14
     assert value["wings"] == {"home": 9, "(none)": 3, "work": 2}
     assert value["snapshot_bytes"] > 0
+    well = run("doctor")
+    assert well.exit_code == 0
+    assert "FAIL" not in well.stdout
+    assert "every checksum holds" in well.stdout
+    assert {f["level"] for f in run_json("doctor")["findings"]} == {"ok"}
+    assert any(line.split() == ["2", "work"] for line in lines)
 
 
 @pytest.mark.parametrize("command", ["status", "rollback"])
@@ -66,7 +66,7 @@ def test_a_damaged_snapshot_is_a_sentence(
 def test_snapshots_are_listed_oldest_first_with_the_serving_one_marked(
     run: Run, run_json: RunJson, two: tuple[Store, list[str]]
 ) -> None:
-    _, names = two
+    store, names = two
     lines = run("snapshots").stdout.splitlines()
     assert [line[0] for line in lines] == [" ", "*"]
     assert [line[2 : 2 + len(names[0])] for line in lines] == names
@@ -74,20 +74,37 @@ def test_snapshots_are_listed_oldest_first_with_the_serving_one_marked(
     assert [row["snapshot_id"] for row in listed] == names
     assert [row["serving"] for row in listed] == [False, True]
     assert [row["memories"] for row in listed] == [14, 1]
-
-
-def test_a_damaged_snapshot_is_marked(run: Run, two: tuple[Store, list[str]]) -> None:
-    store, names = two
     damage(store, names[0])
     first, second = run("snapshots").stdout.splitlines()
-    assert "DAMAGED" in first
-    assert "DAMAGED" not in second
+    assert ("DAMAGED" in first, "DAMAGED" in second) == (True, False)
 
 
-def test_a_store_without_snapshots_says_so(run: Run, empty_store: Store) -> None:
+def test_without_an_encoder_status_says_so_and_doctor_warns(run: Run, plain_store: Store) -> None:
+    assert "none: lexical and graph only" in run("status").stdout
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert "WARN  encoder: " in result.stdout
+
+
+def test_without_a_snapshot_the_lists_say_so(run: Run, home: Path, empty_store: Store) -> None:
     result = run("snapshots", "--store", str(empty_store.root))
     assert result.exit_code == 0
     assert "nothing has been published yet" in result.stdout
+    assert "noctuary nightly" in run("stores").output
+
+
+def test_rollback_to_nowhere_or_to_a_damaged_one_is_refused(
+    run: Run, two: tuple[Store, list[str]]
+) -> None:
+    store, names = two
+    assert "no snapshot 'x'" in run("rollback", "x").stderr
+    damage(store, names[0])
+    assert run("rollback").exit_code == 1
+    assert read_pointer(store.paths).snapshot_id == names[1]
+    remove_tree(store.snapshot(names[0]))
+    nowhere = run("rollback")
+    assert nowhere.exit_code == 1
+    assert "no snapshot older" in nowhere.stderr
 
 
 def test_rollback_serves_the_older_one(
@@ -100,31 +117,6 @@ def test_rollback_serves_the_older_one(
     assert read_pointer(store.paths).snapshot_id == names[0]
     value = run_json("rollback", names[1])
     assert (value["snapshot_id"], value["reason"]) == (names[1], "rollback")
-
-
-def test_rollback_with_nowhere_to_go_is_a_sentence(run: Run, dense_store: Store) -> None:
-    result = run("rollback")
-    assert result.exit_code == 1
-    assert "no snapshot older" in result.stderr
-    assert "no snapshot 'x'" in run("rollback", "x").stderr
-
-
-def test_rollback_to_a_damaged_one_is_refused(run: Run, two: tuple[Store, list[str]]) -> None:
-    store, names = two
-    damage(store, names[0])
-    assert run("rollback").exit_code == 1
-    assert read_pointer(store.paths).snapshot_id == names[1]
-
-
-def test_doctor_is_content_with_a_good_store(
-    run: Run, run_json: RunJson, dense_store: Store
-) -> None:
-    result = run("doctor")
-    assert result.exit_code == 0
-    assert "FAIL" not in result.stdout
-    assert "every checksum holds" in result.stdout
-    findings = run_json("doctor")["findings"]
-    assert {f["level"] for f in findings} == {"ok"}
 
 
 def test_doctor_fails_with_exit_code_1_and_a_remedy(
@@ -143,13 +135,7 @@ def test_doctor_fails_with_exit_code_1_and_a_remedy(
     assert [f["name"] for f in findings if f["level"] == "fail"] == ["snapshot"]
 
 
-def test_doctor_warnings_alone_are_exit_code_0(run: Run, plain_store: Store) -> None:
-    result = run("doctor")
-    assert result.exit_code == 0
-    assert "WARN  encoder: " in result.stdout
-
-
-@pytest.mark.parametrize("command", ["status", "doctor", "snapshots", "rollback"])
+@pytest.mark.parametrize("command", ["status", "doctor", "snapshots", "rollback", "recall key"])
 def test_a_guessed_store_is_said(
     run: Run, home: Path, two: tuple[Store, list[str]], command: str
 ) -> None:
@@ -157,10 +143,10 @@ def test_a_guessed_store_is_said(
     other = new_store(home / "other")
     other.publish(renumber([memory("first")]))
     other.publish(renumber([memory("second")]))
-    result = run(command)
+    result = run(*command.split())
     assert "store_guessed" in result.stderr
     assert "other" in result.stderr
-    assert "store_guessed" not in run(command, "--store", "house").stderr
+    assert "store_guessed" not in run(*command.split(), "--store", "house").stderr
 
 
 def test_doctor_names_and_mends_what_others_may_read(
@@ -214,7 +200,3 @@ def test_a_command_that_looks_at_stores_says_where_home_is(
     home = str(dense_store.root.parent)
     assert home in run(command).stdout.splitlines()[0]
     assert run_json(command)["home"] == home
-
-
-def test_without_a_store_stores_says_how_to_make_one(run: Run, home: Path) -> None:
-    assert "noctuary nightly" in run("stores").output

@@ -58,11 +58,6 @@ def variants(made: noctuary.Context) -> dict[str, float | None]:
     return {part.id: part.score for part in made.parts if part.kind == "variant"}
 
 
-def test_it_is_exported(dense_store: Store) -> None:
-    assert noctuary.assemble is assemble
-    assert isinstance(noctuary.assemble("key", 100), noctuary.Context)
-
-
 def test_memories_have_the_score_of_a_two_pass_recall(dense_store: Store) -> None:
     asked: dict[str, Any] = {"user": "ana", "as_of": MOMENT}
     made = assemble("the spare key", 2_000, profile="reference", **asked)
@@ -95,7 +90,10 @@ def test_documents_turns_and_memories_share_one_scale(dense_store: Store, agents
 
 def test_what_was_shown_is_logged_and_nothing_else(dense_store: Store) -> None:
     asked: dict[str, Any] = {"user": "ana", "profile": wide()}
+    before = sorted(p for p in dense_store.root.rglob("*") if p.is_file())
     whole = assemble("the spare key", 4_000, dry_run=True, **asked)
+    close_logs()
+    assert sorted(p for p in dense_store.root.rglob("*") if p.is_file()) == before
     first, second, *_ = whole.parts
     # The id of a smaller block is another one, of up to 16 tokens.
     room = whole.frame_tokens + first.tokens + min(second.tokens - 1, 16)
@@ -107,13 +105,6 @@ def test_what_was_shown_is_logged_and_nothing_else(dense_store: Store) -> None:
         assert log.execute("SELECT memory_id FROM retrievals").fetchall() == [(shown[0],)]
     with sqlite3.connect(dense_store.paths.injections) as record:
         assert record.execute("SELECT count(*) FROM injected WHERE kind = 'line'").fetchone()[0]
-
-
-def test_a_dry_run_writes_nothing(dense_store: Store) -> None:
-    before = sorted(p for p in dense_store.root.rglob("*") if p.is_file())
-    assert variants(assemble("the spare key", 500, dry_run=True))
-    close_logs()
-    assert sorted(p for p in dense_store.root.rglob("*") if p.is_file()) == before
 
 
 def test_nobody_sees_the_memories_of_another(dense_store: Store) -> None:
@@ -166,14 +157,10 @@ def test_without_a_store_there_are_the_documents(home: Path, agents_md: Path) ->
     assert codes(made) == ["no_snapshot"]
     assert [p.kind for p in made.parts] == ["I1", "tail", "I2", "variant"]
     assert (made.snapshot_id, made.store) == (None, None)
-
-
-def test_an_unreadable_store_is_a_warning(home: Path) -> None:
     (home / "torn").mkdir()
     (home / "torn" / "CURRENT").write_text("{")
-    made = assemble("x", 100, store=str(home / "torn"))
-    assert codes(made) == ["store_unreadable"]
-    assert made.text == ""
+    torn = assemble("x", 100, store=str(home / "torn"))
+    assert (codes(torn), torn.text) == (["store_unreadable"], "")
 
 
 def test_damage_that_shows_late_is_a_warning(
@@ -281,6 +268,10 @@ def test_rules_over_their_reserve_are_refused_at_load(dense_store: Store, agents
         ({"session": [{"role": "user", "text": "x"}]}, "turn 0: expected a Turn, found dict"),
         ({"documents": "AGENTS.md"}, "documents must be a list of paths, found 'AGENTS.md' alone"),
         ({"session": [Turn("a", "b", bundle=3)]}, "turn 0: bundle must be"),  # type: ignore[arg-type]
+        (
+            {"wing": 3, "budget_tokens": -1, "session": [Turn(1, "x")]},  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            "wing.*budget_tokens.*turn 0: role",
+        ),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(
@@ -289,11 +280,6 @@ def test_arguments_that_mean_nothing_are_refused(
     asked: dict[str, Any] = {"query": "x", "budget_tokens": 100, **arguments}
     with pytest.raises(ValueError, match=says):
         assemble(**asked)
-
-
-def test_every_fault_is_named_at_once(home: Path) -> None:
-    with pytest.raises(ValueError, match=r"wing.*budget_tokens.*turn 0: role"):
-        assemble("x", -1, wing=3, session=[Turn(1, "x")])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 texts = st.text("abkey key-ring ключ 鍵鍵 ", max_size=30)
@@ -310,12 +296,8 @@ def test_a_memory_keeps_the_stores_numbers() -> None:
     assert (made.id, made.source, made.similarity, made.store_score) == ("17", "memory", 0.5, 0.25)
     assert (made.authored, made.created_at_us) == (0.75, NOW_US)
     assert made.line.rendered().startswith("- [17] 2026-05-28 (home/hall): the key")
-
-
-def test_a_memory_without_a_date_or_score_is_compared_by_words() -> None:
-    row = memory(17, "the spare key") | {"created_at": None, "importance": None}
-    made = of_memory(row, None, None)
-    assert (made.created_at_us, made.authored, made.store_score) == (UNDATED_US, 0.0, None)
+    bare = of_memory(row | {"created_at": None, "importance": None}, None, None)
+    assert (bare.created_at_us, bare.authored, bare.store_score) == (UNDATED_US, 0.0, None)
 
 
 def test_a_wording_competes_once_and_the_first_of_it_stays() -> None:
@@ -367,23 +349,23 @@ def test_the_score_is_the_formula(
     assert found.score == pytest.approx(expected, rel=1e-9, abs=1e-15)
 
 
-def test_an_undated_text_is_of_now() -> None:
-    (undated,) = two_passes([candidate("x", created_at_us=UNDATED_US)], NOW_US, REFERENCE)
-    (fresh,) = two_passes([candidate("x", created_at_us=NOW_US)], NOW_US, REFERENCE)
-    assert undated.score == fresh.score
-
-
-def test_the_floor_keeps_what_is_old() -> None:
-    old = candidate("x", 0.8, created_at_us=NOW_US - int(7 * DAY_S * 1e6))
-    (erased,) = two_passes([old], NOW_US, REFERENCE)
-    (kept,) = two_passes([old], NOW_US, PROFILES["default"])
-    assert erased.score < 0.001
-    assert kept.score > 0.3
-
-
-def test_the_stores_own_score_counts_where_there_is_one() -> None:
-    found = two_passes([candidate("x", 0.9, store_score=0.25)], NOW_US, REFERENCE)
-    assert found[0].score == 0.25
+@pytest.mark.parametrize(
+    ("fields", "profile", "low", "high"),
+    [
+        # An undated text is of now.
+        ({"created_at_us": UNDATED_US}, "reference", 0.3, 1.0),
+        # The floor of the default keeps what is old; the reference has none.
+        ({"created_at_us": NOW_US - int(7 * DAY_S * 1e6)}, "reference", 0.0, 0.001),
+        ({"created_at_us": NOW_US - int(7 * DAY_S * 1e6)}, "default", 0.3, 1.0),
+        # The store's own score counts where there is one.
+        ({"store_score": 0.25}, "reference", 0.25, 0.25),
+    ],
+)
+def test_age_and_the_stores_own_score_count(
+    fields: dict[str, Any], profile: str, low: float, high: float
+) -> None:
+    (found,) = two_passes([candidate("x", 0.8, **fields)], NOW_US, PROFILES[profile])
+    assert low <= found.score <= high
 
 
 @given(st.lists(st.tuples(anything, anything, st.none() | anything, anything), max_size=30))
@@ -420,36 +402,16 @@ def test_a_hop_has_its_best_parents_score_decayed() -> None:
     assert hop.id == "t"
     assert hop.score == 0.5 * ranked[0].score
     assert hop.why == {"rule": "hop", "parent": "better", "decay": 0.5}
-
-
-def test_a_hop_below_the_threshold_does_not_come() -> None:
-    parent = candidate("p", 1.0, hop_targets=("t",), store_score=0.30)
-    nodes = {"t": candidate("t")}
-    assert len(hops(two_passes([parent], NOW_US, REFERENCE), nodes, REFERENCE)) == 1
-    weak = parent._replace(store_score=0.29)
-    assert hops(two_passes([weak], NOW_US, REFERENCE), nodes, REFERENCE) == []
-
-
-def test_a_circle_of_hops_ends_after_one_step() -> None:
-    ring = [candidate(str(n), hop_targets=(str((n + 1) % 6),)) for n in range(6)]
-    found = rank(
-        [ring[0]._replace(similarity=1.0, authored=1.0)],
-        {node.id: node for node in ring},
-        NOW_US,
-        REFERENCE,
-    )
-    assert [f.id for f in found] == ["0", "1"]
-
-
-def test_a_memory_with_the_id_of_a_node_is_another_thing() -> None:
+    for score, count in ((0.30, 1), (0.29, 0)):  # below the threshold it does not come
+        parent = candidate("p", 1.0, hop_targets=("t",), store_score=score)
+        assert len(hops(two_passes([parent], NOW_US, REFERENCE), nodes, REFERENCE)) == count
+    # A memory with the id of a node is another thing, and hops end after one step.
     parent = candidate("a", 1.0, authored=1.0, hop_targets=("m",))
     twin = candidate("m", 0.9, source="memory", store_score=0.4)
-    found = rank([parent, twin], {"m": candidate("m")}, NOW_US, REFERENCE)
-    assert [(f.source, f.id) for f in found] == [
-        ("authored", "a"),
-        ("memory", "m"),
-        ("authored", "m"),
-    ]
+    target = candidate("m", hop_targets=("a",))
+    found = rank([parent, twin], {"m": target}, NOW_US, REFERENCE)
+    places = [(f.source, f.id) for f in found]
+    assert places == [("authored", "a"), ("memory", "m"), ("authored", "m")]
 
 
 @given(st.lists(st.tuples(st.floats(0.2, 1), st.integers(0, 9)), max_size=10), st.floats(0, 1))
@@ -512,21 +474,14 @@ def ids(context: Context, *kinds: str) -> list[str]:
     return [part.id for part in context.parts if part.kind in kinds]
 
 
-def test_an_alternating_chat_keeps_four_turns_and_not_forty() -> None:
-    """The reference's code swallows the session: both directions count as coupled there."""
-    turns = chat(40, 50)
-    context = assembled("nothing in common", 10_000, turns)
-    assert {part.tokens for part in context.parts} == {50}
-    assert ids(context, "tail") == [f"turn-{place:06d}" for place in range(36, 40)]
-    assert not context.degraded
-
-
 @pytest.mark.parametrize(("target", "kept"), [(128, 4), (329, 4), (330, 6), (429, 6), (2_000, 38)])
 def test_a_larger_target_extends_the_tail_by_whole_pairs(target: int, kept: int) -> None:
     """Both sections of the tail have tags of 15 tokens, which count as well."""
     profile = replace(DEFAULT, tail_target_tokens=target)
     context = assembled("nothing in common", 10_000, chat(40, 50), profile=profile)
-    assert len(ids(context, "tail")) == kept
+    assert {part.tokens for part in context.parts} == {50}
+    assert sorted(ids(context, "tail")) == [f"turn-{at:06d}" for at in range(40 - kept, 40)]
+    assert not context.degraded
 
 
 def test_everything_stands_in_its_order_and_costs_what_is_written() -> None:
@@ -606,16 +561,6 @@ def test_a_reserve_for_rules_is_kept_or_said() -> None:
     assert reason._asdict()["message"] == reason.message
 
 
-def test_found_texts_stop_at_the_first_that_does_not_fit() -> None:
-    found = [memory(1, "key key1 key2"), memory(2, "key " + "x" * 400), memory(3, "key " * 2)]
-    order = assembled("key key1 key2", 2_000, memories=found, profile=NO_TAIL)
-    assert ids(order, "variant")[0] == "1"
-    small = assembled("key key1 key2", 80, memories=found, profile=NO_TAIL)
-    kept = ids(small, "variant")
-    assert kept == ids(order, "variant")[: len(kept)]
-    assert len(kept) < 3
-
-
 def test_what_stands_in_the_prompt_already_is_not_found_again() -> None:
     session = [Turn("user", "the spare key is behind the door")]
     found = [
@@ -654,16 +599,6 @@ def test_hop_targets_come_along_with_their_parent() -> None:
     assert last.score >= DEFAULT.hop_threshold
 
 
-def test_a_store_that_abstains_gives_no_memories_and_says_so() -> None:
-    context = assembled(
-        "carrier service", 2_000, documents=authored(), memories=[memory(1, "carrier service")],
-        refusal="below the threshold",
-    )  # fmt: skip
-    assert [warning.code for warning in context.warnings] == ["abstained"]
-    assert {part.source for part in context.parts} == {"authored"}
-    assert ids(context, "variant"), "what was written for the agent is found all the same"
-
-
 def test_without_cosines_the_share_of_keywords_takes_their_place() -> None:
     found = [memory(1, "the carrier works"), memory(2, "nothing of the kind")]
     search = MemorySearch(memories=found, knows_cosines=False)
@@ -698,18 +633,24 @@ def test_what_is_not_compared_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("query", ["", " \n"])
-def test_a_blank_query_looks_nothing_up(query: str) -> None:
+def test_what_is_blank_or_refused_by_the_store_is_left_out(query: str) -> None:
     search = MemorySearch(memories=[memory(1, "x")])
     context = assemble_from(query, 500, chat(6, 9), authored(), DEFAULT, search)[0]
     assert [warning.code for warning in context.warnings] == ["empty_query"]
     assert search.asked == []
     assert not ids(context, "variant")
-
-
-def test_nothing_is_looked_up_where_nothing_could_be_shown() -> None:
-    search = MemorySearch(memories=[memory(1, "x")])
-    context = assemble_from("x", 0, [], EMPTY, DEFAULT, search)[0]
-    assert (context.text, context.tokens, search.asked) == ("", 0, [])
+    nothing = assemble_from("x", 0, [], EMPTY, DEFAULT, search)[0]
+    assert (nothing.text, nothing.tokens, search.asked) == ("", 0, [])
+    session = [Turn("user", "one", id="m1"), Turn("assistant", " \n"), Turn("user", "two")]
+    blank = assembled("x", 500, session)
+    assert ids(blank, "tail") == ["m1", "turn-000002"]
+    abstains = assembled(
+        "carrier service", 2_000, documents=authored(), memories=[memory(1, "carrier service")],
+        refusal="below the threshold",
+    )  # fmt: skip
+    assert [warning.code for warning in abstains.warnings] == ["abstained"]
+    assert {part.source for part in abstains.parts} == {"authored"}
+    assert ids(abstains, "variant"), "what was written for the agent is found all the same"
 
 
 def test_found_texts_are_known_again_when_they_come_back() -> None:
@@ -722,17 +663,3 @@ def test_found_texts_are_known_again_when_they_come_back() -> None:
     assert "carrier service works" in context.text
     assert "carrier service works" not in cut.text
     assert "a &lt;noctuary-recall id='0'> b" in cut.text
-
-
-def test_blank_turns_are_left_out_and_ids_are_kept() -> None:
-    session = [Turn("user", "one", id="m1"), Turn("assistant", " \n"), Turn("user", "two")]
-    context = assembled("x", 500, session)
-    assert ids(context, "tail") == ["m1", "turn-000002"]
-
-
-def test_equal_inputs_give_equal_bytes() -> None:
-    found = [memory(n, f"carrier note {n}") for n in range(9)]
-    first, second = (
-        assembled("carrier note", 400, chat(9, 20), authored(), memories=found) for _ in range(2)
-    )
-    assert first.to_json() == second.to_json()

@@ -19,7 +19,6 @@ from noctuary.context.documents import (
     MAX_FRONT_MATTER_CHARS,
     MAX_LEVELS,
     NO_DOCUMENTS,
-    NO_FRONT_MATTER,
     REACH_WORDS,
     SOFT,
     VARIANT,
@@ -38,7 +37,6 @@ from noctuary.core.errors import (
     AuthoredMissingError,
     NoctuaryError,
 )
-from noctuary.text.marks import estimate_tokens
 
 FIRST = "# Rules\n\n- Run the tests.\n- Sign commits.\n\nYou must not push.\n"
 SECOND = "---\nhop_targets: [none#000001]\n---\n> Be kind.\n\nSome history.\n"
@@ -64,23 +62,6 @@ def test_documents_keep_the_order_they_are_given_in(folder: Path) -> None:
     ]  # fmt: skip
     assert [node.id for node in authored.soft] == ["sub/a.md#000001", "AGENTS.md#000003"]
     assert [node.id for node in authored.variants] == ["sub/a.md#000002", "AGENTS.md#000000"]
-
-
-def test_the_three_tiers_are_a_partition(folder: Path) -> None:
-    authored = load_documents(["AGENTS.md", "sub/a.md"])
-    parts = {HARD: authored.hard, SOFT: authored.soft, VARIANT: authored.variants}
-    assert sorted(node for part in parts.values() for node in part) == sorted(authored.nodes)
-    assert all(node.tier == tier for tier, part in parts.items() for node in part)
-
-
-def test_core_is_passed_on(folder: Path) -> None:
-    assert {node.authority for node in load_documents(["AGENTS.md"]).nodes} == {1.0}
-    assert {node.authority for node in load_documents(["AGENTS.md"], core=False).nodes} == {0.0}
-
-
-def test_no_document_is_none() -> None:
-    assert load_documents([]) == NO_DOCUMENTS
-    assert NO_DOCUMENTS.nodes == NO_DOCUMENTS.hard == ()
 
 
 def test_the_digest_changes_with_texts_names_and_order(folder: Path) -> None:
@@ -129,6 +110,8 @@ def test_hop_targets_that_lead_nowhere_are_known(folder: Path) -> None:
         ("u.md", "\ufeffa".encode("utf-16"), AuthoredFormatError, "is binary"),
         ("f.md", b"---\na: b: c\n---\n", AuthoredFormatError, "front matter of f.md is wrong"),
         ("h.md", b"x" * (MAX_DOCUMENT_BYTES + 1), AuthoredFormatError, "more than 1,000,000 bytes"),
+        ("pipe.md", None, AuthoredFormatError, "no regular file"),
+        ("loop.md", None, AuthoredFormatError, "cannot be read"),
     ],
 )
 def test_what_cannot_be_read_says_why(
@@ -136,34 +119,14 @@ def test_what_cannot_be_read_says_why(
 ) -> None:
     if raw is not None:
         (folder / name).write_bytes(raw)
+    os.mkfifo(folder / "pipe.md")
+    (folder / "loop.md").symlink_to("loop.md")
     with pytest.raises(error, match=found) as caught:
         load_documents(["AGENTS.md", name])
     assert isinstance(caught.value, AuthoredError)
     assert isinstance(caught.value, NoctuaryError)
+    assert isinstance(caught.value, FileNotFoundError) == (error is AuthoredMissingError)
     assert str(caught.value).endswith(".")
-
-
-def test_a_missing_document_is_a_missing_file(folder: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"there is no document at gone\.md"):
-        load_documents(["gone.md"])
-
-
-def test_a_pipe_is_not_waited_for(folder: Path) -> None:
-    os.mkfifo(folder / "pipe.md")
-    with pytest.raises(AuthoredFormatError, match="no regular file"):
-        load_documents(["pipe.md"])
-
-
-def test_a_link_to_itself_is_no_document(folder: Path) -> None:
-    (folder / "loop.md").symlink_to("loop.md")
-    with pytest.raises(AuthoredFormatError, match="cannot be read"):
-        load_documents(["loop.md"])
-
-
-def test_the_largest_file_is_read(folder: Path) -> None:
-    (folder / "large.md").write_bytes(b"x" * MAX_DOCUMENT_BYTES)
-    (node,) = load_documents(["large.md"]).nodes
-    assert len(node.text) == MAX_DOCUMENT_BYTES
 
 
 def test_a_name_that_is_not_utf8_gives_ids_that_print(folder: Path) -> None:
@@ -172,6 +135,11 @@ def test_a_name_that_is_not_utf8_gives_ids_that_print(folder: Path) -> None:
     (node,) = load_documents([path]).nodes
     assert node.id == "caf\\xe9.md#000000"
     assert node.id.encode()
+    (folder / "large.md").write_bytes(b"x" * MAX_DOCUMENT_BYTES)
+    (largest,) = load_documents(["large.md"]).nodes
+    assert len(largest.text) == MAX_DOCUMENT_BYTES
+    assert load_documents([]) == NO_DOCUMENTS
+    assert {n.authority for n in load_documents(["AGENTS.md"], core=False).nodes} == {0.0}
 
 
 def words(text: str) -> int:
@@ -194,31 +162,10 @@ def test_hard_nodes_that_exceed_their_reserve_are_refused_with_the_numbers() -> 
     assert "a.md#000001 (4), a.md#000003 (3), a.md#000002 (2)." in str(error)
     copy = pickle.loads(pickle.dumps(error))
     assert (str(copy), vars(copy)) == (str(error), vars(error))
-
-
-def test_without_hard_nodes_no_reserve_is_needed() -> None:
     assert require_hard_fits(Authored(parse_document("a\n\n> b", "a.md"), ""), words, 0) == 0
-
-
-@pytest.mark.parametrize("reserve", [-1, float("nan")])
-def test_a_reserve_is_a_number_of_tokens(reserve: float) -> None:
-    with pytest.raises(ValueError, match="reserve_tokens must be at least 0"):
-        require_hard_fits(NO_DOCUMENTS, words, reserve)
-
-
-@given(
-    st.lists(st.text(alphabet="ab й漢 ", min_size=1, max_size=30), max_size=8), st.integers(0, 120)
-)
-def test_hard_nodes_fit_or_are_refused(items: list[str], reserve: int) -> None:
-    nodes = parse_document("\n".join(f"- {item}" for item in items), "a.md")
-    needed = sum(estimate_tokens(node.text) for node in nodes)
-    authored = Authored(nodes, "")
-    if needed <= reserve:
-        assert require_hard_fits(authored, estimate_tokens, reserve) == needed
-    else:
-        with pytest.raises(AuthoredBudgetError) as caught:
-            require_hard_fits(authored, estimate_tokens, reserve)
-        assert caught.value.tokens == needed
+    for reserve in (-1, float("nan")):
+        with pytest.raises(ValueError, match="reserve_tokens must be at least 0"):
+            require_hard_fits(NO_DOCUMENTS, words, reserve)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +211,7 @@ def test_everything_else_is_markdown(text: str) -> None:
         ('hop_targets: "a\\uD800"', ("a?",)),
         ("name: x", ()),
         ("# a comment alone", ()),
+        ("? &a [*a]\n: x\nhop_targets: b", ("b",)),
     ],
 )  # fmt: skip
 def test_hop_targets_in_every_form(yaml: str, targets: tuple[str, ...]) -> None:
@@ -333,10 +281,6 @@ def test_the_remedy_is_one() -> None:
     assert [node.kind for node in parse_document(f"\n{text}", "a.md")] == ["paragraph"]
 
 
-def test_a_list_of_keys_that_holds_itself_is_passed_over() -> None:
-    assert read_front_matter("? &a [*a]\n: x\nhop_targets: b", "a.md").hop_targets == ("b",)
-
-
 def test_front_matter_is_one_hard_node_and_variants_alone_have_targets() -> None:
     text = (
         "---\r\n\r\nname: x\r\nhop_targets: [b#000000]\r\n---\r\n# H\r\n- item\r\n> q\r\n\r\np\r\n"
@@ -354,11 +298,6 @@ def test_front_matter_is_one_hard_node_and_variants_alone_have_targets() -> None
     assert [node.hop_targets for node in nodes if node.tier == VARIANT] == [("b#000000",)] * 2
 
 
-@pytest.mark.parametrize("text", ["---\n---\n", "---\n \t\n---\n"])
-def test_empty_front_matter_is_no_node(text: str) -> None:
-    assert parse_document(text, "a.md") == ()
-
-
 @given(st.text(max_size=60))
 def test_any_front_matter_is_read_or_refused(text: str) -> None:
     try:
@@ -367,10 +306,6 @@ def test_any_front_matter_is_read_or_refused(text: str) -> None:
         return
     assert 0.0 <= front.authority <= 1.0
     assert front.hop_targets == () or "hop_targets" in text
-
-
-def test_none_says_nothing() -> None:
-    assert read_front_matter("", "a.md") == NO_FRONT_MATTER
 
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "deontic.tsv"
@@ -383,14 +318,6 @@ def golden_rows() -> list[dict[str, str]]:
 
 def marks_of(cell: str) -> set[str]:
     return set() if cell == "none" else set(cell.split())
-
-
-def test_there_are_ten_examples_and_each_outcome_is_among_them() -> None:
-    outcomes = [row["marks"] for row in golden_rows()]
-    assert len(outcomes) == 10
-    assert set(outcomes) == {
-        "obligation", "permitted", "forbidden", "obligation forbidden", "none",
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("row", golden_rows(), ids=lambda row: row["case"])
@@ -458,17 +385,14 @@ def test_what_counts_as_a_demand(text: str, marks: str) -> None:
 def test_what_a_reader_does_not_see_is_no_word(markdown: str, marks: str) -> None:
     (node,) = parse_document(markdown, "AGENTS.md")
     assert node.marks == marks_of(marks)
+    long = parse_document("x " * 20_000 + "and you **must** run it", "AGENTS.md")
+    assert [node.marks for node in long] == [{"obligation"}]
 
 
 @pytest.mark.parametrize("block", ["- {}", "1. {}", "> {}", "# {}", "    {}", "<p>{}</p>"])
 def test_only_paragraphs_have_marks(block: str) -> None:
     (node,) = parse_document(block.format("You must run it."), "AGENTS.md")
     assert node.marks == frozenset()
-
-
-def test_a_paragraph_too_long_to_resolve_still_has_its_marks() -> None:
-    (node,) = parse_document("x " * 20_000 + "and you **must** run it", "AGENTS.md")
-    assert node.marks == {"obligation"}
 
 
 WORDS = st.sampled_from(
@@ -530,6 +454,9 @@ def shapes(text: str) -> list[tuple[str, int, str]]:
         ("**bold** [x](y.md) &amp; \\*", [("paragraph", VARIANT, "**bold** [x](y.md) &amp; \\*")]),
         ("***\n---\n___", []),
         ("```\n```\n#\n>\n-\n", []),
+        ("---\n---\n", []),
+        ("---\n \t\n---\n", []),
+        ("- - a\n  - b\n- 1. c", [("item", HARD, "- a\n  - b"), ("item", HARD, "1. c")]),
         ("- ```\n  ```\n- - ", []),
         ("\u00a0\n", []),
         ("", []),
@@ -582,10 +509,6 @@ def test_an_item_with_blocks_inside_is_one_node_that_keeps_their_marks() -> None
     assert shapes(text) == [("item", HARD, "\n".join(lines)), ("item", HARD, "next")]
 
 
-def test_an_item_that_begins_with_another_list() -> None:
-    assert shapes("- - a\n  - b\n- 1. c") == [("item", HARD, "- a\n  - b"), ("item", HARD, "1. c")]
-
-
 def test_a_table_keeps_its_lines() -> None:
     table = "| a  | b |\n|:---|--:|\n| 1 | 2 | 3 |"
     kept = "| a | b |\n|:---|--:|\n| 1 | 2 | 3 |"
@@ -605,26 +528,8 @@ def test_ids_are_the_source_and_the_place() -> None:
     assert [node.id for node in nodes] == [f"docs/a #1.md#00000{n}" for n in range(3)]
     assert [node.ordinal for node in nodes] == [0, 1, 2]
     assert {node.source for node in nodes} == {"docs/a #1.md"}
-
-
-def test_a_document_without_a_name_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a source"):
         parse_document("a", "")
-
-
-DOCUMENT = "---\nname: x\n---\n\n# A\n\n- b\n  - c\n\n> d\n\nYou\nmust.\n\n```\ne\n\nf\n```\n"
-
-
-def test_line_ends_and_a_byte_order_mark_change_nothing() -> None:
-    nodes = parse_document(DOCUMENT, "a.md")
-    assert len(nodes) == 6
-    for variant in (
-        DOCUMENT.replace("\n", "\r\n"),
-        DOCUMENT.replace("\n", "\r"),
-        "\ufeff" + DOCUMENT,
-        DOCUMENT.rstrip("\n"),
-    ):
-        assert parse_document(variant, "a.md") == nodes
 
 
 @pytest.mark.parametrize("mark", ["- ", "> ", "1. ", "> - ", "- > - ", "- > "])
@@ -639,13 +544,6 @@ def test_what_is_nested_deeply_is_kept_and_swallows_nothing(mark: str, levels: i
     ]
 
 
-def test_a_line_without_marks_goes_on_with_a_deep_quote() -> None:
-    assert [node.kind for node in parse_document("> " * 70 + "deep\nlazy\n\nafter", "a.md")] == [
-        "quote",
-        "paragraph",
-    ]
-
-
 def test_lists_set_in_line_by_line() -> None:
     levels = 200
     lines = [f"{'  ' * level}- w{level}" for level in range(levels)]
@@ -653,13 +551,6 @@ def test_lists_set_in_line_by_line() -> None:
     assert [node.kind for node in nodes] == ["item", "item", "paragraph"]
     words = nodes[0].text.replace("-", " ").split()
     assert words == [f"w{level}" for level in range(levels)]
-
-
-def test_a_large_document_has_all_its_nodes() -> None:
-    nodes = parse_document("".join(f"- item {n}\n\npara {n}\n\n" for n in range(1500)), "a.md")
-    assert len(nodes) == 3000
-    assert nodes[-1].id == "a.md#002999"
-    assert [node.text for node in nodes[:4]] == ["item 0", "para 0", "item 1", "para 1"]
 
 
 @pytest.mark.parametrize("piece", ["[", "![", "*a_ ", "<a ", "`", "&", "<!--", "](", "||", "- "])
@@ -717,13 +608,9 @@ def test_nodes_are_in_order_and_have_one_tier_by_the_rules(text: str) -> None:
 def test_crlf_is_a_line_end(text: str) -> None:
     plain = text.replace("\r\n", "\n").replace("\r", "\n")
     assert parse_document(plain, "a.md") == parse_document(plain.replace("\n", "\r\n"), "a.md")
-    assert parse_document(plain, "a.md") == parse_document(text, "a.md")
-
-
-@given(st.text(max_size=200))
-def test_any_text_is_read(text: str) -> None:
-    nodes = parse_document(f"\n{text}", "a.md")
-    assert all(node.text.strip() for node in nodes)
+    nodes = parse_document(text, "a.md")
+    for same in (plain, plain.rstrip("\n"), f"\ufeff{plain}"):
+        assert parse_document(same, "a.md") == nodes
 
 
 def test_a_quote_that_ends_within_html_is_read() -> None:

@@ -71,7 +71,13 @@ def test_the_record_has_hashes_and_no_text(tmp_path: Path) -> None:
         tmp_path, memory(17, KEY, user="ana"), memory("t9", TURN, session_id="s"), query=query
     )
     assert inject(found).warning is None
+    first = rows_of(tmp_path)
+    assert inject(found).warning is None
     rows = rows_of(tmp_path)
+    assert len(rows) == len(first), "injecting again moves the last time and adds no row"
+    assert all(
+        a["last_us"] > b["last_us"] == b["first_us"] for a, b in zip(rows, first, strict=True)
+    )
     assert [row["kind"] for row in rows] == ["asked", "block", "line", "line", "line", "lookup"]
     hashes = {row["text_hash"]: row for row in rows}
     assert hashes.keys() == {
@@ -81,7 +87,7 @@ def test_the_record_has_hashes_and_no_text(tmp_path: Path) -> None:
     key = hashes[hash_words(words_of(KEY))]
     assert (key["memory_hash"], key["user_hash"]) == (hash_exact("17"), hash_exact("ana"))
     assert hashes[hash_words(words_of(TURN))]["user_hash"] == b""
-    assert before <= key["first_us"] == key["last_us"] <= time.time_ns() // 1000
+    assert before <= key["first_us"] < key["last_us"] <= time.time_ns() // 1000
     stored = b"".join(p.read_bytes() for p in tmp_path.iterdir())
     for text in ("pantry", "boiler", "spare", "ana", "t9"):
         assert text.encode() not in stored
@@ -102,16 +108,6 @@ def test_a_question_is_recorded_where_turns_are_and_it_is_no_secret(
     assert ("asked" in {row["kind"] for row in rows_of(tmp_path)}) is kept
 
 
-def test_injecting_again_adds_no_row_and_moves_the_last_time(tmp_path: Path) -> None:
-    found = answer(tmp_path, memory(17, KEY))
-    inject(found)
-    (first,) = rows_of(tmp_path)
-    inject(found)
-    (second,) = rows_of(tmp_path)
-    assert second["first_us"] == first["first_us"]
-    assert second["last_us"] > first["last_us"]
-
-
 def test_short_texts_are_recorded_as_such_and_with_their_id_and_day(tmp_path: Path) -> None:
     short = "Thanks, that was really helpful!"
     assert len(short.replace(" ", "")) <= ECHO_BYTES
@@ -125,13 +121,11 @@ def test_short_texts_are_recorded_as_such_and_with_their_id_and_day(tmp_path: Pa
     }
 
 
-def test_nothing_found_is_nothing_to_inject(tmp_path: Path) -> None:
+def test_nothing_found_and_what_is_off_the_record_leave_no_trace(tmp_path: Path) -> None:
     assert inject(answer(tmp_path, query=KEY)) == ("", 0, 0, None)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_off_the_record_leaves_no_trace(tmp_path: Path) -> None:
     assert inject(answer(tmp_path, memory(17, KEY)), on_record=False).memories == 1
+    inject(answer(tmp_path, query=ASKED), on_record=False)
+    inject(answer(tmp_path, query=f"Is {SECRET} still valid?"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -202,19 +196,14 @@ def test_the_turn_of_a_lookup_is_set_aside(tmp_path: Path) -> None:
     assert is_set_aside(tmp_path, ASKED, created_at_us=UNDATED_US)
     assert not is_set_aside(tmp_path, f"{ASKED} Ana has it.")
     assert not is_set_aside(tmp_path, "Where does the other key hang?")
-
-
-def test_it_stays_where_it_was_before(tmp_path: Path) -> None:
-    put_in_prompt(tmp_path, memory(17, KEY), query=ASKED)
     assert not is_set_aside(tmp_path, ASKED, exported=True)
     long_ago = INJECTED_US - CLOCK_OFFSET_US - 1
     assert not is_set_aside(tmp_path, ASKED, created_at_us=long_ago)
     assert is_set_aside(tmp_path, ASKED, created_at_us=long_ago + 1)
-
-
-def test_a_stored_question_that_is_no_turn_stays(tmp_path: Path) -> None:
-    put_in_prompt(tmp_path, memory(17, KEY), query=ASKED)
-    assert guard_of(tmp_path).judge(row(ASKED)).text == ASKED
+    assert guard_of(tmp_path).judge(row(ASKED)).text == ASKED, "it is no turn"
+    guard = guard_of(tmp_path)
+    guard.judge(row(f"User: {ASKED}", is_turn=True, session_id="s"))
+    assert guard.used == {hash_words(words_of(ASKED))}
 
 
 def test_what_found_nothing_is_a_lookup_too(tmp_path: Path) -> None:
@@ -223,16 +212,3 @@ def test_what_found_nothing_is_a_lookup_too(tmp_path: Path) -> None:
     assert is_set_aside(tmp_path, ASKED, created_at_us=UNDATED_US)
     inject(answer(tmp_path, query="boiler pressure"))
     assert not is_set_aside(tmp_path, "boiler pressure", created_at_us=UNDATED_US)
-
-
-def test_nothing_of_it_is_on_record_where_nothing_is_to_be(tmp_path: Path) -> None:
-    inject(answer(tmp_path, query=ASKED), on_record=False)
-    inject(answer(tmp_path, query=f"Is {SECRET} still valid?"))
-    assert not (tmp_path / "injected.sqlite").exists()
-
-
-def test_the_record_keeps_what_still_sets_a_turn_aside(tmp_path: Path) -> None:
-    put_in_prompt(tmp_path, memory(17, KEY), query=ASKED)
-    guard = guard_of(tmp_path)
-    guard.judge(row(f"User: {ASKED}", is_turn=True, session_id="s"))
-    assert guard.used == {hash_words(words_of(ASKED))}

@@ -86,9 +86,6 @@ def test_the_sum_of_estimates_is_never_below_the_estimate_of_the_whole(texts: li
 @given(st.text())
 def test_the_estimate_is_that_of_the_project(text: str) -> None:
     assert ESTIMATE.count(text) == estimate_tokens(text)
-
-
-def test_each_says_what_counts() -> None:
     assert ESTIMATE.label == "estimate"
     assert vocabulary_counter("all-MiniLM-L6-v2", VOCABULARY).label == "tokenizer:all-MiniLM-L6-v2"
 
@@ -122,14 +119,11 @@ def price_of(found: list[Line], counter: TokenCounter) -> int:
     return sum(map(counter.count, pieces))
 
 
-def test_nothing_costs_nothing() -> None:
-    assert price_section("rules", [], ESTIMATE) == Section()
-    assert Section().tokens == 0
-    assert Section().text == ""
-
-
 @given(texts, counters)
 def test_a_section_costs_its_pieces_and_its_tags(pieces: list[str], counter: TokenCounter) -> None:
+    assert price_section("rules", [], counter) == Section()
+    assert (Section().tokens, Section().text) == (0, "")
+    assert frame_of("rules") == ('<noctuary-context part="rules">\n', "</noctuary-context>\n")
     section = price_section("rules", pieces, counter)
     assert list(section.costs) == [counter.count(piece) for piece in pieces]
     if pieces:
@@ -172,15 +166,11 @@ REFERENCE = {
 }  # fmt: skip
 
 
-def test_the_reference_has_libravdbs_own_defaults() -> None:
+def test_the_reference_has_libravdbs_own_defaults_and_the_default_recalls_floor() -> None:
     assert asdict(PROFILES["reference"]) == {"name": "reference", **REFERENCE}
-
-
-def test_the_default_differs_from_it_in_the_floor_that_recall_has() -> None:
     floor = RetrievalProfile().authority_floor
-    assert asdict(PROFILES["default"]) == {
-        "name": "default", **REFERENCE, "authority_floor": floor
-    }  # fmt: skip
+    default = {"name": "default", **REFERENCE, "authority_floor": floor}
+    assert asdict(PROFILES["default"]) == default
     assert floor > 0
 
 
@@ -300,15 +290,8 @@ def test_a_found_block_is_the_one_that_injection_knows() -> None:
     assert "- [turn-000003] 2026-03-01 (this session): User: Where\n  is it?\n" in text
     assert "- [A.md#000000] undated (authored): ```\n  a" in text
     assert cut_blocks(f"before\n{text}after").text == "before\nafter"
-
-
-@pytest.mark.parametrize("at_us", [None, 2**62, -(2**62)])
-def test_a_moment_that_no_calendar_has_is_undated(at_us: int | None) -> None:
-    assert line_of_turn("t", Turn("user", "x", at_us=at_us)).day == "undated"
-
-
-def test_a_section_has_a_tag_with_its_name() -> None:
-    assert frame_of("rules") == ('<noctuary-context part="rules">\n', "</noctuary-context>\n")
+    for at_us in (None, 2**62, -(2**62)):  # no calendar has that moment
+        assert line_of_turn("t", Turn("user", "x", at_us=at_us)).day == "undated"
 
 
 GOOD = """{"role": "user", "text": "The build\\u2028is red.", "at": "2026-03-01"}
@@ -324,10 +307,6 @@ def test_a_line_is_a_turn(tmp_path: Path) -> None:
         Turn("user", "The build\u2028is red.", None, 1_772_323_200_000_000, None),
         Turn("assistant", "Which?", "m2", None, "b"),
     )
-
-
-def test_an_empty_file_is_a_session_without_turns(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
     path.write_text("\n\n")
     assert read_session(path) == ()
 
@@ -401,24 +380,25 @@ def roles(letters: str) -> list[Turn]:
 )
 def test_the_base_is_the_last_turns_from_a_request_on(letters: str, count: int, start: int) -> None:
     assert base_start(roles(letters), count) == start
+    shouted = [turn._replace(role=turn.role.upper()) for turn in roles(letters)]
+    assert base_start(shouted, count) == start
 
 
-def test_a_bundle_that_the_base_would_cut_belongs_to_it_from_its_first_turn() -> None:
-    turns = roles("uauaua")
-    turns[1] = turns[1]._replace(bundle="call")
-    turns[4] = turns[4]._replace(bundle="call")
-    assert base_start(turns, 1) == 0, "the bundle begins with an answer: its question comes too"
-
-
-def test_bundles_that_lie_within_each_other_are_followed_to_the_first_of_all() -> None:
-    turns = [Turn("tool", "x", bundle=b) for b in ("a", "b", "a", "c", "b", "c", "d")]
-    assert base_start(turns, 1) == 6
-    assert base_start(turns, 2) == 0
-
-
-def test_who_speaks_is_read_without_case() -> None:
-    turns = [Turn("User", "x"), Turn("ASSISTANT", "y")]
-    assert base_start(turns, 1) == 0
+@pytest.mark.parametrize(
+    ("bundles", "count", "start"),
+    [
+        # The bundle begins with an answer: its question comes too.
+        ([None, "call", None, None, "call", None], 1, 0),
+        # Bundles that lie within each other are followed to the first of all.
+        (["a", "b", "a", "c", "b", "c", "d", "d"], 1, 6),
+        (["a", "b", "a", "c", "b", "c", "d", "d"], 3, 0),
+    ],
+)
+def test_a_bundle_that_the_base_would_cut_belongs_to_it(
+    bundles: list[str | None], count: int, start: int
+) -> None:
+    turns = [turn._replace(bundle=b) for turn, b in zip(roles("ua" * 4), bundles, strict=False)]
+    assert base_start(turns, count) == start
 
 
 @given(turn_lists, st.integers(0, 16))

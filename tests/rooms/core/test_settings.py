@@ -35,15 +35,27 @@ def test_without_file_or_environment_the_defaults_are_in_force() -> None:
     assert from_env() == Settings()
     assert from_env(PATH="/bin", NOCTUARY_HOME="/x", NOCTUARY_STORE="y") == Settings()
     assert from_env(NOCTUARY_CONFIG="") == Settings()
-
-
-def test_the_defaults_are_valid_and_frozen() -> None:
     with pytest.raises(AttributeError):
         Settings().recall.fusion = "rrf"  # pyright: ignore[reportAttributeAccessIssue]
     assert SnapshotSettings().keep >= 2
+    assert issubclass(ConfigError, ValueError)
 
 
-def test_a_file_sets_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+def test_a_file_sets_what_it_names_and_nothing_else_and_the_environment_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert from_toml(tmp_path, "") == Settings()
+    assert from_toml(tmp_path, "\n# only a comment\n[recall]\n") == Settings()
+    assert from_toml(tmp_path, "[snapshot]\nkeep = 3.0").snapshot.keep == 3
+    said = "[recall]\nfusion = 'rrf'\nprofile = 'mine'\nimportance_prior = 0.1"
+    environ = {"NOCTUARY_RECALL_FUSION": "cc", "NOCTUARY_SNAPSHOT_KEEP": "4"}
+    both = from_toml(tmp_path, said, **environ)
+    assert (both.recall.fusion, both.recall.importance_prior) == ("cc", 0.1)
+    assert (both.recall.profile, both.snapshot.keep) == ("mine", 4)
+    for name in [n for n in os.environ if n.startswith("NOCTUARY_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("NOCTUARY_SNAPSHOT_KEEP", "6")
+    assert Settings.load().snapshot.keep == 6
     settings = from_toml(
         tmp_path,
         """
@@ -62,17 +74,6 @@ def test_a_file_sets_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     assert settings.corpus.turn_categories == ("chat",)
     assert settings.snapshot.keep == 3
     assert settings.encoder == Settings().encoder
-
-
-def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
-    settings = from_toml(
-        tmp_path,
-        "[recall]\nfusion = 'rrf'\nimportance_prior = 0.1",
-        NOCTUARY_RECALL_FUSION="cc",
-        NOCTUARY_SNAPSHOT_KEEP="4",
-    )
-    assert (settings.recall.fusion, settings.recall.importance_prior) == ("cc", 0.1)
-    assert settings.snapshot.keep == 4
 
 
 ENDPOINT_KEYS = ("GENERATOR_URL", "GENERATOR_MODEL", "JUDGE_URL", "JUDGE_MODEL")
@@ -137,46 +138,29 @@ def test_the_file_is_found_by_variable_then_in_the_home(tmp_path: Path) -> None:
     assert Settings.load(home=tmp_path / "nowhere", environ={}) == Settings()
 
 
-def test_the_process_s_own_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [n for n in os.environ if n.startswith("NOCTUARY_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("NOCTUARY_SNAPSHOT_KEEP", "6")
-    assert Settings.load().snapshot.keep == 6
-
-
 @pytest.mark.parametrize(
-    ("text", "fault"),
+    ("text", "fault", "nearest"),
     [
-        ("[recal]\nfusion = 'cc'", "unknown section [recal] in "),
-        ("[recall]\nfusoin = 'cc'", "unknown key recall.fusoin in "),
-        ("fusion = 'cc'", "unknown section [fusion] in "),
-        ("recall = 'cc'", "[recall] in "),
+        ("[recal]\nfusion = 'cc'", "unknown section [recal] in ", "recall"),
+        ("[recall]\nfusoin = 'cc'", "unknown key recall.fusoin in ", "fusion"),
+        ("[recall]\nlexical_wieght = 1", "unknown key recall.lexical_wieght", "lexical_weight"),
+        ("[tiers]\nsmall = 1", "unknown key tiers.small", "small_dims"),
+        ("fusion = 'cc'", "unknown section [fusion] in ", ""),
+        ("recall = 'cc'", "[recall] in ", ""),
+        ("profiles = 3", "[profiles] in ", ""),
+        ("[profiles]\nmine = 3", "[profiles.mine] in ", ""),
+        ("[profile.mine]\ndepth = 3", "unknown section [profile] in ", ""),
     ],
 )
-def test_unknown_names_are_errors(tmp_path: Path, text: str, fault: str) -> None:
+def test_unknown_names_are_errors_with_the_nearest_known_one(
+    tmp_path: Path, text: str, fault: str, nearest: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         from_toml(tmp_path, text)
     (found,) = faults_of(caught.value)
     assert found.startswith(fault)
     assert str(tmp_path / "noctuary.toml") in found
-
-
-@pytest.mark.parametrize(
-    ("text", "nearest"),
-    [
-        ("[recal]\nfusion = 'cc'", "recall"),
-        ("[recall]\nlexical_wieght = 1", "lexical_weight"),
-        ("[tiers]\nsmall = 1", "small_dims"),
-    ],
-)
-def test_unknown_names_come_with_the_nearest_known_one(
-    tmp_path: Path, text: str, nearest: str
-) -> None:
-    with pytest.raises(ConfigError, match=f"the nearest known one is {nearest}$"):
-        from_toml(tmp_path, text)
-
-
-def test_an_unknown_variable_comes_with_the_nearest_known_one() -> None:
+    assert found.endswith(f"the nearest known one is {nearest}" if nearest else "")
     with pytest.raises(ConfigError, match=r"nearest known one is NOCTUARY_ENCODER_MODEL$"):
         from_env(NOCTUARY_ENCODR_MODEL="x")
 
@@ -219,21 +203,6 @@ def test_every_fault_of_file_and_environment_is_told_at_once(tmp_path: Path) -> 
         ("[encoder]\nmodel = 2026-01-01", "expected text"),
         ("[corpus]\nturn_categories = [1]", "expected a list of texts, found [1]"),
         ("[corpus]\nturn_categories = 3", "expected a list of texts, found 3"),
-    ],
-)
-def test_values_of_another_type_are_errors(tmp_path: Path, text: str, found: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        from_toml(tmp_path, text)
-    assert found in str(caught.value)
-
-
-def test_a_whole_number_may_be_written_with_a_point(tmp_path: Path) -> None:
-    assert from_toml(tmp_path, "[snapshot]\nkeep = 3.0").snapshot.keep == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
         ("[corpus]\nmax_content_bytes = 0", "corpus.max_content_bytes"),
         ("[tiers]\nsmall_dims = 0", "tiers.small_dims"),
         ("[tiers]\nsmall_dims = 300", "tiers.medium_dims"),
@@ -248,17 +217,20 @@ def test_a_whole_number_may_be_written_with_a_point(tmp_path: Path) -> None:
         ("[recall]\ndense_weight = -1", "recall.dense_weight"),
         ("[recall]\ngraph_weight = -1", "recall.graph_weight"),
         ("[recall]\nimportance_prior = 1.5", "recall.importance_prior"),
+        ("[recall]\nprofile = ''", "recall.profile must name a profile"),
         ("[graph]\nextractor = 'magic'", "graph.extractor must be"),
         ("[graph]\nextractor = 'llm'\nllm_url = 'http://h'", "graph.llm_model"),
         ("[graph]\nllm_batch_memories = 0", "graph.llm_batch_memories"),
         ("[schedule]\ncron = '0 3 * *'", "schedule.cron"),
     ],
 )
-def test_values_out_of_range_are_errors(tmp_path: Path, text: str, named: str) -> None:
+def test_values_of_another_type_or_out_of_range_are_errors(
+    tmp_path: Path, text: str, found: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         from_toml(tmp_path, text)
     (fault,) = faults_of(caught.value)
-    assert named in fault
+    assert found in fault
 
 
 @pytest.mark.parametrize("content", [b"[recall", b"a = ", b"\xff\xfe", b"[a]\n[a]", b"\x00"])
@@ -278,11 +250,6 @@ def test_a_named_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         Settings.load(environ={"NOCTUARY_CONFIG": "~nobody-of-that-name/noctuary.toml"})
 
 
-def test_an_empty_file_is_fine(tmp_path: Path) -> None:
-    assert from_toml(tmp_path, "") == Settings()
-    assert from_toml(tmp_path, "\n# only a comment\n[recall]\n") == Settings()
-
-
 def test_settings_are_plain_values_for_a_manifest() -> None:
     value = Settings().to_json()
     assert json.loads(json.dumps(value)) == value
@@ -292,30 +259,11 @@ def test_settings_are_plain_values_for_a_manifest() -> None:
     assert [*named, "notify.command", "notify.webhook"] == known_settings()
 
 
-def test_a_config_error_is_a_value_error() -> None:
-    assert issubclass(ConfigError, ValueError)
-
-
 def test_tables_of_profiles_are_kept_as_they_stand(tmp_path: Path) -> None:
     settings = from_toml(tmp_path, "[profiles.default]\ndepth = 3\n[profiles.mine]\nx = 'y'\n")
     assert settings.profiles == {"default": {"depth": 3}, "mine": {"x": "y"}}
     assert settings != Settings()
     assert settings.to_json() == Settings().to_json()  # they shape no artifact of a night
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [
-        ("profiles = 3", "[profiles] in "),
-        ("[profiles]\nmine = 3", "[profiles.mine] in "),
-        ("[profile.mine]\ndepth = 3", "unknown section [profile] in "),
-    ],
-)
-def test_profiles_are_tables_of_tables(tmp_path: Path, text: str, fault: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        from_toml(tmp_path, text)
-    (found,) = faults_of(caught.value)
-    assert found.startswith(fault)
 
 
 def test_where_a_value_was_set_is_known(tmp_path: Path) -> None:
@@ -335,9 +283,3 @@ def test_where_a_value_was_set_is_known(tmp_path: Path) -> None:
     assert (settings != same) is False
     assert hash(settings) == hash(same)
     assert "origins" not in settings.to_json()
-
-
-def test_the_configured_profile_must_have_a_name(tmp_path: Path) -> None:
-    assert from_toml(tmp_path, "[recall]\nprofile = 'mine'").recall.profile == "mine"
-    with pytest.raises(ConfigError, match=r"recall\.profile must name a profile"):
-        from_toml(tmp_path, "[recall]\nprofile = ''")

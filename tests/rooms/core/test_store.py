@@ -33,6 +33,9 @@ def test_home_is_the_variable_s_else_the_user_s_data_in_a_checkout_too(
     assert find_home({"XDG_DATA_HOME": str(tmp_path / "xdg")}) == tmp_path / "xdg" / "noctuary"
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     assert find_home({}) == tmp_path / "me" / ".local" / "share" / "noctuary"
+    monkeypatch.chdir(tmp_path)
+    assert find_home({"NOCTUARY_HOME": " ~/stores "}) == tmp_path / "me" / "stores"
+    assert find_home({"NOCTUARY_HOME": "here"}) == tmp_path / "here"
 
 
 @pytest.mark.parametrize("left", ["a/work", "noctuary.toml"])
@@ -57,13 +60,6 @@ def test_what_a_checkout_still_holds_has_to_be_moved_first(
     assert find_store(None, home=home, environ=xdg) == (store, False)
 
 
-def test_a_home_is_expanded_and_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    assert find_home({"NOCTUARY_HOME": " ~/stores "}) == tmp_path / "stores"
-    assert find_home({"NOCTUARY_HOME": "here"}) == tmp_path / "here"
-
-
 def test_a_tilde_that_leads_nowhere_is_typed(tmp_path: Path) -> None:
     for call in (
         lambda: find_home({"NOCTUARY_HOME": "~nobody-of-that-name"}),
@@ -75,7 +71,7 @@ def test_a_tilde_that_leads_nowhere_is_typed(tmp_path: Path) -> None:
             call()
 
 
-def test_a_source_always_gets_the_same_store(
+def test_a_source_always_gets_the_same_store_and_another_one_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "claude" / "memory.db"
@@ -86,22 +82,15 @@ def test_a_source_always_gets_the_same_store(
     assert store.name.startswith("claude-memory-")
     monkeypatch.chdir(source.parent)
     assert store_for_source(tmp_path / "home", Path("memory.db")) == store
-    (tmp_path / "link.db").symlink_to(source)
-    assert store_for_source(tmp_path / "home", tmp_path / "link.db") == store
-
-
-def test_two_sources_of_one_name_get_two_stores(tmp_path: Path) -> None:
-    first, second = tmp_path / "a" / "x" / "memory.db", tmp_path / "b" / "x" / "memory.db"
-    one, two = store_for_source(tmp_path, first), store_for_source(tmp_path, second)
-    assert one != two
-    assert one.name.rpartition("-")[0] == two.name.rpartition("-")[0] == "x-memory"
-
-
-def test_a_folder_gives_its_own_name_and_odd_names_become_plain(tmp_path: Path) -> None:
+    others = [store_for_source(tmp_path, tmp_path / x / "x" / "memory.db") for x in "ab"]
+    assert others[0] != others[1]
+    assert {other.name.rpartition("-")[0] for other in others} == {"x-memory"}
     folder = tmp_path / "lo co mo!"
     folder.mkdir()
     assert store_for_source(tmp_path, folder).name.startswith("lo-co-mo-")
     assert store_for_source(tmp_path, Path("/")).name.startswith("store-")
+    (tmp_path / "link.db").symlink_to(source)
+    assert store_for_source(tmp_path / "home", tmp_path / "link.db") == store
 
 
 def test_stores_are_those_that_published(tmp_path: Path) -> None:
@@ -113,23 +102,15 @@ def test_stores_are_those_that_published(tmp_path: Path) -> None:
     assert list_stores(tmp_path) == [tmp_path / "a", tmp_path / "b"]
 
 
-def test_the_only_store_needs_no_name(tmp_path: Path) -> None:
-    store = published(tmp_path, "a")
-    assert find_store(None, home=tmp_path, environ={}) == (store, False)
-
-
-def test_the_last_published_of_several_is_a_guess(tmp_path: Path) -> None:
-    published(tmp_path, "a", 10)
-    newest = published(tmp_path, "b", 30)
-    published(tmp_path, "c", 20)
-    assert find_store(None, home=tmp_path, environ={}) == (newest, True)
-
-
-def test_equal_times_are_decided_by_name(tmp_path: Path) -> None:
-    published(tmp_path, "a", 10)
-    assert find_store(None, home=tmp_path, environ={}) == (tmp_path / "a", False)
-    later = published(tmp_path, "b", 10)
-    assert find_store(None, home=tmp_path, environ={}) == (later, True)
+def test_without_a_name_the_last_published_is_taken_and_of_several_it_is_a_guess(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(SnapshotMissingError, match="noctuary nightly"):
+        find_store(None, home=tmp_path, environ={})
+    steps = [("a", 10, "a"), ("b", 30, "b"), ("c", 20, "b"), ("d", 30, "d")]  # equal times: by name
+    for name, stamp, found in steps:
+        published(tmp_path, name, stamp)
+        assert find_store(None, home=tmp_path, environ={}) == (tmp_path / found, name != "a")
 
 
 def test_the_argument_wins_over_the_variable_over_the_guess(tmp_path: Path) -> None:
@@ -168,20 +149,12 @@ def test_a_folder_of_a_project_does_not_take_the_place_of_a_store_of_its_name(
     assert find_store(None, home=tmp_path / "home", environ={"NOCTUARY_STORE": "a"})[0] == store
 
 
-def test_a_store_that_has_only_begun_counts_as_one(tmp_path: Path) -> None:
-    (tmp_path / "a" / "work").mkdir(parents=True)
-    assert find_store("a", home=tmp_path, environ={}) == (tmp_path / "a", False)
-
-
-def test_what_is_not_there_is_looked_for_where_it_would_be(tmp_path: Path) -> None:
-    assert find_store("a", home=tmp_path, environ={}) == (tmp_path / "a", False)
-    path = tmp_path / "some" / "where"
-    assert find_store(path, home=tmp_path, environ={}) == (path, False)
-
-
-def test_nothing_published_is_an_error_that_says_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(SnapshotMissingError, match="noctuary nightly"):
-        find_store(None, home=tmp_path, environ={})
+def test_what_has_only_begun_or_is_not_there_is_looked_for_where_it_would_be(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "begun" / "work").mkdir(parents=True)
+    for name in ("begun", "a", tmp_path / "some" / "where"):
+        assert find_store(name, home=tmp_path, environ={}) == (tmp_path / name, False)
 
 
 def test_a_store_is_found_by_how_its_name_begins_if_no_other_begins_so(tmp_path: Path) -> None:

@@ -97,6 +97,11 @@ def test_only_the_nearest_cells_of_the_tier_are_read(
 def test_cosines_are_exact_and_the_same_in_any_company(
     tier: PrefixTier, full: Floats, queries: Floats
 ) -> None:
+    nobody = np.zeros(ROWS, dtype=np.bool_)
+    assert search(tier, full, queries[0], 0).positions.size == 0
+    assert search(tier, full, queries[0], 10, nobody).positions.size == 0
+    with pytest.raises(ValueError, match="mismatch"):
+        search(tier, full, np.ones(DIM - 1, dtype=np.float32), 10)
     found = search(tier, full, queries[0], 10)
     assert not found.exited
     exact = full[found.positions].astype(np.float64) @ queries[0].astype(np.float64)
@@ -160,12 +165,6 @@ def test_cells_without_a_row_are_passed_over(full: Floats, queries: Floats) -> N
         assert found.positions.tolist() == exact_positions(full, query, 10, mask)
 
 
-def test_nothing_is_asked_of_nothing(tier: PrefixTier, full: Floats, queries: Floats) -> None:
-    assert search(tier, full, queries[0], 0).positions.size == 0
-    nobody = np.zeros(ROWS, dtype=np.bool_)
-    assert search(tier, full, queries[0], 10, nobody).positions.size == 0
-
-
 def test_a_search_leaves_no_page_of_the_full_matrix_mapped(
     tier: PrefixTier, full: Floats, queries: Floats, tmp_path: Path
 ) -> None:
@@ -195,11 +194,6 @@ def test_equal_vectors_come_by_position() -> None:
     tier = build_prefix_tier(full, fit(full, "e"), 4, rows_per_cell=20)
     found = search(tier, full, full[1], 7)
     assert found.positions.tolist() == [1, 4, 7, 10, 13, 16, 19]
-
-
-def test_a_wrong_dimension_is_refused(tier: PrefixTier, full: Floats) -> None:
-    with pytest.raises(ValueError, match="mismatch"):
-        search(tier, full, np.ones(DIM - 1, dtype=np.float32), 10)
 
 
 @pytest.mark.parametrize("field", ["vectors", "positions", "starts", "centroids", "rotation"])

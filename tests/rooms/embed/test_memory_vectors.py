@@ -81,16 +81,13 @@ def vectors_by_one_encoder(night: Night, texts: Sequence[str]) -> NDArray[np.flo
     return OnnxEncoder.open(directory, 1).encode_documents(texts)
 
 
-def test_every_memory_gets_the_vector_of_its_text_and_is_kept_once(night: Night) -> None:
-    result = embed_memories(night)
-    assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (4, 0)
+def test_the_next_night_embeds_only_what_is_new(night: Night, tmp_path: Path) -> None:
+    first = embed_memories(night)
+    assert (first.notes["texts_embedded"], first.notes["texts_reused"]) == (4, 0)
+    assert chosen_backend(night).tag.startswith("onnx-")
     found = read_array(night.work(VECTORS))
     np.testing.assert_array_equal(found, vectors_by_one_encoder(night, TEXTS))
     assert vectors_kept(night).rows == 4
-
-
-def test_the_next_night_embeds_only_what_is_new(night: Night, tmp_path: Path) -> None:
-    embed_memories(night)
     texts = ["a new bicycle", *TEXTS[::-1]]
     write_source(tmp_path / "memories.jsonl", texts)
     later = Night(night.paths, night.source, night.settings)
@@ -127,13 +124,6 @@ def test_a_damaged_vector_is_computed_again(night: Night, damage: str) -> None:
     forget_result(night.paths.work, MEMORY_VECTORS)
     third = embed_memories(Night(night.paths, night.source, night.settings))
     assert third.notes["texts_embedded"] == 0, "the damage is gone for good"
-
-
-def test_memories_can_be_embedded_ahead(night: Night) -> None:
-    filled = fill_all(night, tonights_backend(night))
-    assert (filled.computed, filled.reused) == (4, 0)
-    result = embed_memories(night)
-    assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (0, 4)
 
 
 def test_shards_are_a_thirtieth_of_the_memories_in_bounds(
@@ -187,13 +177,6 @@ def test_without_onnx_the_library_keeps_its_vectors_the_same_way(
     assert (again.notes["texts_embedded"], again.notes["texts_reused"]) == (0, 4)
 
 
-def test_an_export_that_was_damaged_stops_the_night(night: Night) -> None:
-    backend = tonights_backend(night)
-    (night.encoder.onnx_directory / "model.onnx").write_bytes(b"x")
-    with pytest.raises(EncoderError, match="not what its header vouches for"):
-        fill_all(night, backend)
-
-
 @given(rows=st.integers(0, 60), count=st.integers(1, 20), group=st.integers(1, 9))
 def test_the_sample_is_evenly_spread(
     tmp_path_factory: pytest.TempPathFactory, rows: int, count: int, group: int
@@ -228,21 +211,6 @@ def _kept(night: Night, tag: str) -> int:
 def _embed(night: Night, backend: Backend) -> tuple[int, NDArray[np.float32]]:
     found = night.encoder.embed(backend, LINES)
     return found.computed, found.vectors
-
-
-def test_a_supported_model_embeds_with_onnx_and_a_second_night_opens_nothing(
-    tiny_model: TinyModel, tmp_path: Path
-) -> None:
-    night = _night(tmp_path / "store", tiny_model("model"))
-    backend = night.encoder.choose_backend(LINES)
-    assert backend.tag.startswith("onnx-")
-    assert _embed(night, backend)[0] == 3
-    assert (_kept(night, backend.tag), _kept(night, "")) == (3, 0)
-    later = _night(tmp_path / "store", tmp_path / "model")
-    again = later.encoder.choose_backend(LINES)
-    assert (again.tag, again.min_cosine) == (backend.tag, backend.min_cosine)
-    assert Backend.from_facts(backend.to_facts()).tag == backend.tag
-    assert _embed(later, again)[0] == 0
 
 
 def test_a_lost_or_damaged_export_is_made_again_with_the_same_bits(

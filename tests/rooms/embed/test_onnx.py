@@ -88,6 +88,8 @@ def test_the_default_model_is_accepted_and_stamped(
 def test_vectors_agree_with_sentence_transformers(
     minilm: SentenceEncoder, three: OnnxEncoder
 ) -> None:
+    huge = three.encode_documents(["stone river " * 1_000_000, "stone river " * 300])
+    np.testing.assert_array_equal(huge[0], huge[1])
     texts = [*_varied_texts(30), "x" * 5000, "stone " * 254, "stone " * 255, "\ud800", "\0", " \n"]
     expected = minilm.model.encode(
         [text.replace("\ud800", "\ufffd") for text in texts],
@@ -95,11 +97,6 @@ def test_vectors_agree_with_sentence_transformers(
         show_progress_bar=False,
     )
     np.testing.assert_allclose(three.encode_documents(texts), expected, atol=2e-6)
-
-
-def test_a_huge_text_is_encoded_by_its_head(one: OnnxEncoder) -> None:
-    found = one.encode_documents(["stone river " * 1_000_000, "stone river " * 300])
-    np.testing.assert_array_equal(found[0], found[1])
 
 
 @settings(
@@ -146,12 +143,6 @@ def test_batches_cover_every_text_once_longest_first(three: OnnxEncoder) -> None
     assert places[:2] == [0, 2]
     assert all(len(positions) == len(vectors) for positions, vectors in found)
     assert three.encode_documents([]).shape == (0, 384)
-
-
-def test_a_caller_may_stop_early(three: OnnxEncoder) -> None:
-    batches = three.iter_document_batches(["text"] * 500)
-    positions, _ = next(batches)
-    assert positions == list(range(8))
 
 
 def _another_architecture(directory: Path, kind: str) -> Path:
@@ -268,38 +259,33 @@ def test_a_short_text_is_whole_and_not_even_counted() -> None:
     assert readable_head(text, 10, refuse) is text
 
 
-def test_a_long_text_is_cut_behind_the_margin() -> None:
-    head = readable_head("ab " * 100_000, 256, _words)
-    assert len(head) == CHARS_PER_TOKEN * 256
-    assert _words(head) > 256 + MARGIN_TOKENS
-
-
-@pytest.mark.parametrize("gap", [1_000, 30_000])
+@pytest.mark.parametrize("gap", [0, 1_000, 30_000])
 def test_the_head_grows_until_it_holds_enough_tokens(gap: int) -> None:
     head = readable_head(" " * gap + "ab " * 100_000, 256, _words)
     assert len(head) < 150_000
+    assert gap or len(head) == CHARS_PER_TOKEN * 256
     assert _words(head) > 256 + MARGIN_TOKENS
 
 
-def test_a_text_of_few_tokens_stays_whole() -> None:
+def test_a_text_of_few_tokens_stays_whole_up_to_the_bound() -> None:
     text = "x" * 100_000
     assert readable_head(text, 256, _words) is text
-
-
-def test_a_huge_blob_is_cut_at_the_bound() -> None:
     assert len(readable_head("x" * 10_000_000, 256, _words)) == MAX_HEAD_CHARS
 
 
-def test_equal_counts_go_together_longest_first() -> None:
-    assert plan_batches([3, 9, 3, 5, 9, 3], 2) == [[1, 4], [3], [0, 2], [5]]
-
-
-def test_default_batch_size() -> None:
-    assert [len(batch) for batch in plan_batches([4] * (BATCH_SIZE + 1))] == [BATCH_SIZE, 1]
-
-
-def test_no_texts_no_batches() -> None:
-    assert plan_batches([]) == []
+@pytest.mark.parametrize(
+    ("counts", "size", "plan"),
+    [
+        ([3, 9, 3, 5, 9, 3], 2, [[1, 4], [3], [0, 2], [5]]),
+        ([4] * (BATCH_SIZE + 1), BATCH_SIZE, [[*range(BATCH_SIZE)], [BATCH_SIZE]]),
+        ([], 2, []),
+    ],
+)
+def test_equal_counts_go_together_longest_first(
+    counts: list[int], size: int, plan: list[list[int]]
+) -> None:
+    assert plan_batches(counts, size) == plan
+    assert plan_batches(counts) == plan_batches(counts, BATCH_SIZE)
 
 
 @pytest.mark.parametrize(
@@ -351,16 +337,11 @@ def test_all_three_faces_agree_on_documents_and_on_queries(
         assert float(cosines.min()) >= MIN_COSINE
 
 
-def test_a_numpy_encoder_that_disagrees_on_queries_only_is_refused(
+def test_an_encoder_that_disagrees_on_queries_only_is_refused(
     prompted: SentenceEncoder, tmp_path: Path
 ) -> None:
     with pytest.raises(EncoderError, match=r"on query \d: cosine"):
         export_lean(forgetful(prompted), tmp_path / "lean", ["a river"])
     assert list(tmp_path.glob("lean*")) == []
-
-
-def test_an_onnx_encoder_that_disagrees_on_queries_only_is_declined(
-    prompted: SentenceEncoder, tmp_path: Path
-) -> None:
     header = export_onnx(forgetful(prompted), tmp_path / "m.onnx", ["a river"])
     assert "disagrees with prompted on query" in header.declined

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -76,18 +75,6 @@ def test_every_field_arrives_with_its_type(file: Path) -> None:
     assert query.extras == {"hops": 2}
 
 
-def test_a_naive_moment_is_utc_and_absent_fields_are_none(file: Path) -> None:
-    write(file, row(as_of="2026-01-04T00:00:00"), row("q2", wing=None))
-    first, second = read_queries(file).ranked
-    assert first.as_of == datetime(2026, 1, 4, tzinfo=UTC)
-    assert (second.wing, second.as_of, second.as_of_seq) == (None, None, None)
-
-
-def test_line_separators_inside_a_text_do_not_split_the_line(file: Path) -> None:
-    write(file, row(text="one\u2028two"), "")
-    assert read_queries(file).ranked[0].text == "one\u2028two"
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -128,6 +115,15 @@ def test_the_message_lists_ten_faults_and_counts_the_rest(file: Path) -> None:
     assert "line 10:" in text
     assert "line 11:" not in text
     assert "... and 3 more" in text
+
+
+def test_lines_are_json_objects_whatever_ends_them(file: Path) -> None:
+    first = row(text="one\u2028two", as_of="2026-01-04T00:00:00")
+    lines = [json.dumps(one, ensure_ascii=False) for one in (first, row("q2", wing=None))]
+    file.write_bytes(b"\xef\xbb\xbf" + "\r\n\r\n".join(lines).encode())
+    one, two = read_queries(file).ranked
+    assert (one.text, one.as_of) == ("one\u2028two", datetime(2026, 1, 4, tzinfo=UTC))
+    assert (two.wing, two.as_of, two.as_of_seq) == (None, None, None)
 
 
 def test_a_missing_an_empty_and_a_binary_file_have_their_own_errors(file: Path) -> None:
@@ -224,12 +220,6 @@ def test_a_fault_reads_as_a_sentence_and_survives_a_pickle(file: Path) -> None:
     )
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_read_over(file: Path) -> None:
-    lines = [json.dumps(row("q1")), "", json.dumps(row("q2"))]
-    file.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
-    assert [q.query_id for q in read_queries(file).ranked] == ["q1", "q2"]
-
-
 def test_a_compressed_file_is_read_and_a_cut_one_named_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "queries.jsonl.gz"
     packed = gzip.compress(write(tmp_path / "plain", row("q1"), row("q2")).read_bytes())
@@ -238,31 +228,6 @@ def test_a_compressed_file_is_read_and_a_cut_one_named_with_its_line(tmp_path: P
     file.write_bytes(packed[:-9])
     with pytest.raises(QueryFileError, match="line 3: the archive is cut off or damaged"):
         read_queries(file)
-
-
-CHECKOUT = Path(__file__).resolve().parents[3]
-SHARED_SETS = {
-    # Memories, labelled queries, unanswerable ones: as ../shared/data/README.md states them.
-    "2wikimultihopqa": (6119, 432, 0),
-    "cisi": (1460, 41, 0),
-    "cranfield": (1398, 112, 0),
-    "hotpotqa": (4937, 266, 0),
-    "locomo": (5882, 745, 223),
-    "locomo_obs": (2541, 639, 0),
-    "locomo_plus": (394, 193, 0),
-    "memdaily_zh": (11707, 1476, 0),
-    "musique_train": (1890, 100, 0),
-    "npl": (11426, 54, 0),
-    "precision_membench": (35, 43, 0),
-    "prefeval": (988, 496, 0),
-    "realmem": (5072, 713, 0),
-    "scifact": (5183, 571, 0),
-}
-
-
-def shared_data() -> Path:
-    configured = os.environ.get("NOCTUARY_SHARED", "").strip()
-    return (Path(configured) if configured else CHECKOUT.parent / "shared") / "data"
 
 
 def lines(*rows: dict[str, Any] | str) -> str:
@@ -291,6 +256,14 @@ def test_a_set_is_loaded_whole(folder: Path) -> None:
     assert [q.query_id for q in found.queries.ranked] == ["q1", "q2"]
     assert [q.query_id for q in found.unanswerable] == ["q3"]
     assert (found.adversarial, found.qrels) == ((), {})
+    plain = [{"id": i, "content": f"Memory {i}."} for i in (1, 2, 3)]
+    assert list(read_corpus_rows(folder)) == plain
+    packed = folder / "corpus.jsonl.gz"
+    (folder / "corpus.jsonl").write_bytes(gzip.decompress(packed.read_bytes()))
+    with pytest.raises(SourceFormatError, match="keep one of them"):
+        load_labelled_set(folder)
+    packed.unlink()
+    assert len(load_labelled_set(folder).corpus_ids) == 3
 
 
 def test_side_files_are_read_where_they_are(folder: Path) -> None:
@@ -301,21 +274,6 @@ def test_side_files_are_read_where_they_are(folder: Path) -> None:
     assert [q.query_id for q in found.unanswerable] == ["q3", "a1"]
     assert found.adversarial[0].extras == {"near_miss_ids": [1]}
     assert found.qrels == {"q1": {"2": 0}, "a1": {"1": 0}}
-
-
-def test_a_plain_corpus_will_do_but_not_two(folder: Path) -> None:
-    packed = (folder / "corpus.jsonl.gz").read_bytes()
-    (folder / "corpus.jsonl").write_bytes(gzip.decompress(packed))
-    with pytest.raises(SourceFormatError, match="keep one of them"):
-        load_labelled_set(folder)
-    (folder / "corpus.jsonl.gz").unlink()
-    assert len(load_labelled_set(folder).corpus_ids) == 3
-
-
-def test_rows_keep_every_key_and_their_order(folder: Path) -> None:
-    assert list(read_corpus_rows(folder)) == [
-        {"id": i, "content": f"Memory {i}."} for i in (1, 2, 3)
-    ]
 
 
 def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
@@ -368,12 +326,6 @@ def test_an_empty_corpus_and_a_cut_one_are_faults(folder: Path) -> None:
         load_labelled_set(folder)
 
 
-def test_labels_outside_the_corpus_are_named_with_file_and_line(folder: Path) -> None:
-    (folder / "queries.jsonl").write_text(lines(query("q1", 1), query("q2", 9)))
-    with pytest.raises(UnknownLabelError, match=r"queries\.jsonl has 1 fault:\n  line 2: .*'9'"):
-        load_labelled_set(folder)
-
-
 def test_adversarial_queries_have_ids_of_their_own_and_no_labels(folder: Path) -> None:
     side = folder / "adversarial.jsonl"
     side.write_text(lines(query("a1"), query("q2")))
@@ -397,16 +349,6 @@ def test_judgements_must_be_of_the_set(folder: Path) -> None:
     assert [fault.kind for fault in caught.value.faults] == ["unknown_label", "unknown_query"]
 
 
-@pytest.mark.parametrize("name", sorted(SHARED_SETS))
-def test_every_shared_set_loads_with_the_numbers_of_its_readme(name: str) -> None:
-    directory = shared_data() / name
-    if not directory.is_dir():
-        pytest.skip(f"no labelled set at {directory}; NOCTUARY_SHARED names the folder")
-    found = load_labelled_set(directory)
-    counts = (len(found.corpus_ids), len(found.queries.ranked), len(found.unanswerable))
-    assert counts == SHARED_SETS[name]
-
-
 @pytest.fixture
 def qrels(tmp_path: Path) -> Path:
     return tmp_path / "qrels.jsonl"
@@ -418,36 +360,41 @@ def kinds(qrels: Path) -> list[tuple[int, str]]:
     return [(fault.line, fault.kind) for fault in caught.value.faults]
 
 
-def test_relevant_ids_are_grade_one_and_grades_keep_their_zeros(qrels: Path) -> None:
-    qrels.write_text(
-        '{"query_id": "q1", "relevant_ids": [1, "b", 1]}\n\n'
-        '{"query_id": "q2", "grades": {"1": 0, "2": 3}, "note": "ignored"}\n'
-    )
-    assert read_qrels(qrels) == {"q1": {"1": 1, "b": 1}, "q2": {"1": 0, "2": 3}}
-
-
-def test_of_relevant_ids_and_grades_the_grades_win(qrels: Path) -> None:
-    qrels.write_text('{"query_id": "q1", "relevant_ids": [1, 2], "grades": {"1": 3, "9": 0}}\n')
-    assert read_qrels(qrels) == {"q1": {"1": 3, "2": 1, "9": 0}}
-
-
-def test_trec_lines_are_read_with_tabs_and_negative_grades_as_zero(qrels: Path) -> None:
-    qrels.write_text("q1 0 12 1\nq1\t0\t13\t0\nq2 Q0 12 2\nq2 0 14 -2\n")
-    assert read_qrels(qrels) == {"q1": {"12": 1, "13": 0}, "q2": {"12": 2, "14": 0}}
-
-
-def test_a_query_file_is_a_file_of_judgements(qrels: Path) -> None:
-    qrels.write_text(
-        '{"query_id": "q1", "text": "Who?", "stratum": "exact", "relevant_ids": [1]}\n'
-        '{"query_id": "q2", "text": "What?", "relevant_ids": []}\n'
-    )
-    assert read_qrels(qrels) == {"q1": {"1": 1}, "q2": {}}
-
-
-def test_a_compressed_file_is_read(tmp_path: Path) -> None:
-    qrels = tmp_path / "qrels.txt.gz"
-    qrels.write_bytes(gzip.compress(b"q1 0 1 1\n"))
-    assert read_qrels(qrels) == {"q1": {"1": 1}}
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            (
+                '{"query_id": "q1", "relevant_ids": [1, "b", 1]}\n\n'
+                '{"query_id": "q2", "grades": {"1": 0, "2": 3}, "note": "ignored"}\n'
+            ),
+            {"q1": {"1": 1, "b": 1}, "q2": {"1": 0, "2": 3}},
+        ),
+        (
+            '{"query_id": "q1", "relevant_ids": [1, 2], "grades": {"1": 3, "9": 0}}\n',
+            {"q1": {"1": 3, "2": 1, "9": 0}},
+        ),
+        (
+            "q1 0 12 1\nq1\t0\t13\t0\nq2 Q0 12 2\nq2 0 14 -2\n",
+            {"q1": {"12": 1, "13": 0}, "q2": {"12": 2, "14": 0}},
+        ),
+        # A query file is a file of judgements.
+        (
+            (
+                '{"query_id": "q1", "text": "Who?", "stratum": "exact", "relevant_ids": [1]}\n'
+                '{"query_id": "q2", "text": "What?", "relevant_ids": []}\n'
+            ),
+            {"q1": {"1": 1}, "q2": {}},
+        ),
+    ],
+    ids=["grades keep their zeros", "grades win", "trec", "queries"],
+)
+def test_judgements_are_read_from_lines_of_json_or_of_trec_packed_or_not(
+    tmp_path: Path, text: str, found: dict[str, dict[str, int]]
+) -> None:
+    for name, content in (("q", text.encode()), ("q.gz", gzip.compress(text.encode()))):
+        (tmp_path / name).write_bytes(content)
+        assert read_qrels(tmp_path / name) == found
 
 
 def test_every_fault_of_a_file_of_judgements_has_its_line_and_kind(qrels: Path) -> None:
@@ -465,6 +412,8 @@ def test_every_fault_of_a_file_of_judgements_has_its_line_and_kind(qrels: Path) 
         b"\xff 0 1 1\n"
         b"[]\n"
     )
+    with pytest.raises(SourceMissingError, match="no file of judgements"):
+        read_qrels(qrels.with_name("absent"))
     assert kinds(qrels) == [
         (1, "half_written_line"),
         (2, "bad_grade"),
@@ -478,11 +427,6 @@ def test_every_fault_of_a_file_of_judgements_has_its_line_and_kind(qrels: Path) 
         (11, "not_utf8"),
         (12, "wrong_type"),
     ]
-
-
-def test_nothing_is_no_judgement(qrels: Path) -> None:
-    with pytest.raises(SourceMissingError, match="no file of judgements"):
-        read_qrels(qrels)
     qrels.write_text("\n")
     assert kinds(qrels) == [(0, "empty_file")]
 
@@ -512,10 +456,6 @@ def test_the_example_of_cohen_1960_with_three_grades() -> None:
     assert round(kappa_of(a, b), 3) == 0.492
 
 
-def test_two_judges_constant_at_one_grade_are_defined_as_agreeing() -> None:
-    assert kappa_of([1, 1, 1], [1, 1, 1]) == 1.0
-
-
 @given(GRADES)
 def test_kappa_lies_in_its_range_and_does_not_depend_on_who_is_first(
     pairs: list[tuple[int, int]],
@@ -526,14 +466,6 @@ def test_kappa_lies_in_its_range_and_does_not_depend_on_who_is_first(
     assert kappa_of(b, a) == pytest.approx(kappa)
     assert kappa_of(a, a) == pytest.approx(1.0)
     assert (kappa == pytest.approx(1.0)) == (a == b)
-
-
-@given(GRADES)
-def test_grades_are_names(pairs: list[tuple[int, int]]) -> None:
-    names = {0: 7, 1: 0, 2: -3, 3: 100}
-    a, b = [x for x, _ in pairs], [y for _, y in pairs]
-    renamed = kappa_of([names[x] for x in a], [names[y] for y in b])
-    assert renamed == pytest.approx(kappa_of(a, b))
 
 
 QRELS_A = {"q1": {"1": 3, "2": 0, "3": 1}, "q2": {"1": 2, "4": 0}, "q3": {"9": 1}}
@@ -564,9 +496,8 @@ def test_files_that_list_relevant_ids_only_are_degenerate_and_say_so() -> None:
     assert found.is_degenerate
     assert (found.kappa, found.observed, found.expected) == (1.0, 1.0, 1.0)
     assert (found.low, found.high) == (None, None)
-
-
-def test_nothing_in_common_is_refused() -> None:
+    one = {"q1": {"1": 1, "2": 0}}
+    assert (agreement(one, one).low, agreement(one, one).kappa) == (None, 1.0)
     with pytest.raises(ValueError, match="no pair of query and memory is judged in both"):
         agreement({"q1": {"1": 1}}, {"q1": {"2": 1}, "q2": {"1": 1}})
 
@@ -584,11 +515,6 @@ def test_the_interval_holds_kappa_and_is_the_same_every_time() -> None:
 def hash_free(query_id: str, memory_id: str) -> bool:
     """Say yes four times out of five, the same in every process."""
     return (int(query_id[1:]) * 7 + ord(memory_id)) % 5 != 0
-
-
-def test_one_query_has_no_interval() -> None:
-    one = {"q1": {"1": 1, "2": 0}}
-    assert agreement(one, one).low is None
 
 
 JSON = st.recursive(

@@ -18,14 +18,12 @@ from typing import Any
 import ir_measures
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import (
     DEFAULT_METRICS,
-    FAMILIES,
     Scores,
     all_relevant_at_k,
     auroc,
@@ -45,23 +43,6 @@ from noctuary.evaluate.run import Run
 
 def floats(*values: float) -> NDArray[np.float64]:
     return np.array(values, dtype=np.float64)
-
-
-def test_auroc_is_the_share_of_pairs_in_the_right_order() -> None:
-    assert auroc(floats(3.0, 4.0), floats(1.0, 2.0)) == 1.0
-    assert auroc(floats(1.0, 2.0), floats(3.0, 4.0)) == 0.0
-    # Pairs: 2>1, 2<3, 4>1, 4>3.
-    assert auroc(floats(2.0, 4.0), floats(1.0, 3.0)) == 3 / 4
-
-
-def test_a_tie_counts_half() -> None:
-    assert auroc(floats(1.0), floats(1.0)) == 1 / 2
-    # Pairs: 1=1, 1<2, 2>1, 2=2, 3>1, 3>2.
-    assert auroc(floats(1.0, 2.0, 3.0), floats(1.0, 2.0)) == (0.5 + 0 + 1 + 0.5 + 1 + 1) / 6
-
-
-def test_the_sides_may_differ_in_size_and_hold_infinities() -> None:
-    assert auroc(floats(0.5), floats(-math.inf, 0.1, 0.9, math.inf)) == 2 / 4
 
 
 def test_auroc_agrees_with_scipys_mann_whitney_statistic() -> None:
@@ -89,45 +70,17 @@ def test_the_curve_of_four_queries_by_hand() -> None:
     assert curve.area == pytest.approx((0 + 1 / 2 + 1 / 3 + 2 / 4) / 4, abs=1e-15)
 
 
-def test_equal_confidences_make_one_point_whatever_their_order() -> None:
-    confidence = floats(0.8, 0.8, 0.3)
-    first = risk_coverage(confidence, np.array([True, False, True]))
-    again = risk_coverage(confidence, np.array([False, True, True]))
-    assert first == again
-    assert first.thresholds == (0.8, 0.3)
-    assert first.coverage == (2 / 3, 1.0)
-    assert first.risk == (1 / 2, 1 / 3)
-    # Over the two orders of the tie: mean of (0, 1/2, 1/3) and (1, 1/2, 1/3).
-    assert first.area == pytest.approx((1 / 2 + 1 / 2 + 1 / 3) / 3, abs=1e-15)
-
-
-def test_a_confidence_that_says_nothing_has_the_overall_error_as_area() -> None:
-    curve = risk_coverage(np.zeros(8), np.array([True] * 6 + [False] * 2))
-    assert (curve.coverage, curve.risk) == ((1.0,), (2 / 8,))
-    assert curve.area == pytest.approx(2 / 8, abs=1e-15)
-
-
-def test_a_confidence_that_knows_beats_one_that_is_wrong() -> None:
-    correct = np.array([True, True, False, False])
-    knows = risk_coverage(floats(4.0, 3.0, 2.0, 1.0), correct)
-    wrong = risk_coverage(floats(1.0, 2.0, 3.0, 4.0), correct)
-    assert knows.area == pytest.approx((0 + 0 + 1 / 3 + 2 / 4) / 4, abs=1e-15)
-    assert wrong.area == pytest.approx((1 + 1 + 2 / 3 + 2 / 4) / 4, abs=1e-15)
-
-
-def test_all_right_and_all_wrong_are_the_ends() -> None:
-    confidence = floats(0.1, 0.2, 0.3)
-    assert risk_coverage(confidence, np.ones(3, dtype=np.bool_)).area == 0.0
-    assert risk_coverage(confidence, np.zeros(3, dtype=np.bool_)).area == 1.0
-
-
-def test_bad_input_of_the_curve_is_named() -> None:
+def test_bad_input_of_curves_and_tables_is_named() -> None:
     with pytest.raises(ValueError, match="one verdict per confidence"):
         risk_coverage(floats(1.0, 2.0), np.array([True]))
     with pytest.raises(ValueError, match="confidence needs one score per query"):
         risk_coverage(floats(), np.array([], dtype=np.bool_))
     with pytest.raises(ValueError, match="confidence holds 1 scores"):
         risk_coverage(floats(math.nan), np.array([True]))
+    with pytest.raises(ValueError, match=r"values of shape \(1, 1\); expected \(2, 1\)"):
+        Scores("arm", ("recall@5",), ("q1", "q2"), ("a", "a"), np.zeros((1, 1)))
+    with pytest.raises(ValueError, match="2 queries, 1 strata"):
+        Scores("arm", ("recall@5",), ("q1", "q2"), ("a",), np.zeros((2, 1)))
 
 
 N_QUERIES = 150
@@ -332,6 +285,8 @@ def test_every_default_metric_of_a_list_checked_by_hand() -> None:
         "mrr@50": 1 / 2,
         "map@50": (1 / 2 + 2 / 6) / 2,
     }
+    repeated = score_run(run_of("aaaa"), [query(1, "a", "b")]).values
+    assert np.array_equal(repeated, score_run(run_of("axxx"), [query(1, "a", "b")]).values)
     for metric, value in expected.items():
         assert scores.column(metric)[0] == pytest.approx(value), metric
 
@@ -343,12 +298,6 @@ def test_ndcg_takes_the_grades_of_a_query_that_has_them() -> None:
     second = 1 / math.log2(3)
     assert scores.column("ndcg@10")[0] == pytest.approx((1 + 3 * second) / (3 + second))
     assert scores.column("ndcg@10")[1] == 1.0
-
-
-def test_duplicates_never_inflate() -> None:
-    labelled = [query(1, "a", "b")]
-    once = score_run(run_of("axxx"), labelled).values
-    assert np.array_equal(score_run(run_of("aaaa"), labelled).values, once)
 
 
 def test_rows_follow_the_queries_and_a_run_may_hold_more() -> None:
@@ -371,28 +320,23 @@ def test_columns_and_rows_can_be_picked() -> None:
         scores.column("map@5")
 
 
-def test_a_metric_is_a_family_and_a_cutoff() -> None:
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        (["recal@5", "", "@5", "Recall@5", "ndcg10"], "unknown metric .*; known are .*, map@k"),
+        (["recall", "recall@", "recall@0", "recall@-1", "recall@1.5"], "a cutoff from 1 on, as in"),
+    ],
+)
+def test_a_metric_is_a_family_and_a_cutoff(names: list[str], says: str) -> None:
     assert parse_metric("all_relevant@3") == ("all_relevant", 3)
-
-
-@pytest.mark.parametrize("name", ["recal@5", "", "@5", "Recall@5", "ndcg10"])
-def test_an_unknown_family_lists_the_known_ones(name: str) -> None:
-    with pytest.raises(ValueError, match=r"unknown metric .*; known are recall@k, .*, map@k"):
-        parse_metric(name)
-
-
-@pytest.mark.parametrize("name", ["recall", "recall@", "recall@0", "recall@-1", "recall@1.5"])
-def test_a_cutoff_is_a_number_from_one_on(name: str) -> None:
-    with pytest.raises(ValueError, match="needs a cutoff from 1 on, as in recall@10"):
-        parse_metric(name)
-
-
-def test_a_metric_deeper_than_the_run_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'arm' is 10 deep, too shallow for \['mrr@50', 'map@5"):
-        score_run(run_of("a", depth=10), [query(1, "a")])
+    for name in names:
+        with pytest.raises(ValueError, match=says):
+            parse_metric(name)
 
 
 def test_no_queries_missing_rankings_and_missing_labels_are_errors() -> None:
+    with pytest.raises(ValueError, match=r"'arm' is 10 deep, too shallow for \['mrr@50', 'map@5"):
+        score_run(run_of("a", depth=10), [query(1, "a")])
     with pytest.raises(ValueError, match="no labelled query to score"):
         score_run(run_of("a"), [])
     asked = [query(number, "a") for number in range(1, 14)]
@@ -404,28 +348,4 @@ def test_no_queries_missing_rankings_and_missing_labels_are_errors() -> None:
         score_run(run_of("a"), [query(1)])
 
 
-def test_a_table_of_the_wrong_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"values of shape \(1, 1\); expected \(2, 1\)"):
-        Scores("arm", ("recall@5",), ("q1", "q2"), ("a", "a"), np.zeros((1, 1)))
-    with pytest.raises(ValueError, match="2 queries, 1 strata"):
-        Scores("arm", ("recall@5",), ("q1", "q2"), ("a",), np.zeros((2, 1)))
-
-
 letters = st.text("abcdefgh", max_size=12)
-
-
-@given(
-    ranking=letters,
-    grades=st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3), min_size=1),
-    cutoff=st.integers(1, 12),
-)
-def test_every_family_stays_in_the_unit_interval_and_is_full_for_the_ideal_order(
-    ranking: str, grades: dict[str, int], cutoff: int
-) -> None:
-    labelled = [graded_query(1, grades), graded_query(2, grades)]
-    ideal = "".join(sorted(grades, key=lambda found: -grades[found]))
-    metrics = [f"{family}@{cutoff}" for family in FAMILIES]
-    scores = score_run(run_of(ranking, ideal), labelled, metrics)
-    assert ((scores.values >= 0.0) & (scores.values <= 1.0)).all()
-    assert (scores.values[1] >= scores.values[0] - 1e-12).all()
-    assert scores.column(f"ndcg@{cutoff}")[1] == pytest.approx(1.0)

@@ -151,26 +151,22 @@ def test_an_added_memory_changes_few_choices() -> None:
         assert len(set(after.items()) - set(before.items())) <= 6
 
 
-def test_near_duplicates_are_skipped() -> None:
-    text = "Maria repaired the copper boiler in the old mill house near Oslo harbour last winter"
-    memories = [*records(text, f"{text} again"), *corpus(20)]
-    memories = [m._replace(memory_id=f"m{i}") for i, m in enumerate(memories)]
-    found = build_exact_queries(memories, 60)
-    assert not {"m0", "m1"} & set(asked(found))
-    assert len(found) == 20
-
-
-def test_short_memories_are_skipped() -> None:
-    short = records("ok", "thanks a lot", "see you there", "yes yes yes yes")
-    assert build_exact_queries(short) == ()
-
-
 def test_memories_of_named_users_are_skipped_but_not_forgotten() -> None:
     text = "granite quarry foreman. granite quarry foreman. we had soup and bread and tea and cake"
     mine, private = records(text, f"Seven people argued about many matters and {text[:22]} said so")
     found = build_exact_queries([mine, private._replace(user="ada")], 5)
     assert set(asked(found)) == {"m0"}
     assert "granite quarry foreman" not in asked(found)["m0"]
+
+
+def test_short_memories_and_near_duplicates_are_skipped() -> None:
+    short = records("ok", "thanks a lot", "see you there", "yes yes yes yes")
+    assert build_exact_queries(short) == ()
+    text = "Maria repaired the copper boiler in the old mill house near Oslo harbour last winter"
+    memories = [*records(text, f"{text} again"), *corpus(20)]
+    memories = [m._replace(memory_id=f"m{i}") for i, m in enumerate(memories)]
+    found = build_exact_queries(memories, 60)
+    assert set(asked(found)) == {f"m{i}" for i in range(2, 22)}
 
 
 @pytest.mark.parametrize("count", [0, 1, 200])
@@ -218,15 +214,6 @@ def test_eleven_thousand_memories_take_seconds_and_not_minutes() -> None:
     found = build_exact_queries(memories, 60)
     assert time.process_time() - started < 15.0
     assert len(found) == 60
-
-
-def test_a_corpus_that_repeats_itself_takes_no_longer() -> None:
-    text = " ".join(SYLLABLES[:120])
-    memories = records(*(f"{text} item{i}" for i in range(5_000)))
-    started = time.process_time()
-    found = build_exact_queries(memories, 60)
-    assert time.process_time() - started < 15.0
-    assert found == ()
 
 
 def rare(*words: str) -> dict[str, float]:
@@ -277,18 +264,15 @@ def test_a_phrase_of_stop_words_or_of_encoded_data_is_none() -> None:
     assert phrases(f"{blob} {blob} {blob} {blob} {blob} {blob}", {}) == []
 
 
-def test_chinese_gives_character_windows() -> None:
+def test_chinese_gives_character_windows_and_mixes_with_words() -> None:
     text = "我的侄子王小明住在浙江省宁波市，他是一名海洋生物学家。"
-    found = phrases(text, rare("海洋", "洋生", "生物", "物学"))
-    assert "海洋生物学" in found[0]
-    assert 4 <= len(found[0]) <= 12
-    assert found[0] in text
-
-
-def test_words_and_characters_mix() -> None:
-    text = "昨天我们用Python编写了一个新的数据库迁移工具"
-    assert "python" in read_keys(text)
-    assert any("Python编写" in phrase for phrase in phrases(text, rare("python", "编写")))
+    best = phrases(text, rare("海洋", "洋生", "生物", "物学"))[0]
+    assert "海洋生物学" in best
+    assert 4 <= len(best) <= 12
+    assert best in text
+    mixed = "昨天我们用Python编写了一个新的数据库迁移工具"
+    assert "python" in read_keys(mixed)
+    assert any("Python编写" in phrase for phrase in phrases(mixed, rare("python", "编写")))
 
 
 @pytest.mark.parametrize(
@@ -305,16 +289,6 @@ def test_other_alphabets_keep_whole_words(text: str) -> None:
     assert found
     assert all(set(phrase.split()) <= set(words) for phrase in found)
     assert all(MIN_UNITS <= len(phrase.split()) <= MAX_WORDS for phrase in found)
-
-
-def test_a_lone_surrogate_is_never_in_a_phrase() -> None:
-    text = "alpha beta gamma \ud800 delta epsilon zeta eta theta iota kappa lambda"
-    assert all(phrase.encode() for phrase in phrases(text, {}))
-    assert phrases(text, {})
-
-
-def test_folding_joins_spellings_of_one_text() -> None:
-    assert fold_text("Cafe\u0301  NOIR\n") == fold_text("café noir") == "café noir"
 
 
 @given(st.text(max_size=300) | st.text(alphabet="abc the of.是不人我\n e\u0301", max_size=200))

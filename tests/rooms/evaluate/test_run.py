@@ -27,7 +27,6 @@ from noctuary.evaluate.run import (
     build_pool,
     describe_code,
     describe_run,
-    index_builder_of,
     index_bytes_of,
     library_versions,
     read_answer,
@@ -84,13 +83,6 @@ def test_only_the_call_at_k_is_timed_and_the_warm_up_is_not() -> None:
     assert run.top_scores == (None, None, None)
 
 
-def test_without_a_deeper_list_there_is_one_call_per_query() -> None:
-    clock = TickingClock()
-    recorder = Recorder(clock, {3: [1, 1, 1]})
-    run_retriever(recorder, QUERIES, RunPlan(k=3, depth=3, warm_up=0), clock=clock)
-    assert recorder.calls == [(f"text {n}", 3) for n in (1, 2, 3)]
-
-
 def test_an_untimed_run_asks_once_at_depth_and_says_so() -> None:
     clock = TickingClock()
     recorder = Recorder(clock, {4: [1, 1, 1]})
@@ -99,40 +91,33 @@ def test_an_untimed_run_asks_once_at_depth_and_says_so() -> None:
     assert recorder.calls == [(f"text {n}", 4) for n in (1, 2, 3)]
     assert run.latency_ms is None
     assert (run.k, run.depth) == (4, 4)
+    alone = Recorder(clock, {3: [1, 1, 1]})
+    run_retriever(alone, QUERIES, RunPlan(k=3, depth=3, warm_up=0), clock=clock)
+    assert alone.calls == [(f"text {n}", 3) for n in (1, 2, 3)]
 
 
-def from_lists(lists: Mapping[int, Sequence[int | str]]) -> Run:
-    """Ask one query; the answer depends on the depth alone."""
-    return run_retriever(lambda text, k: lists[k], QUERIES[:1], RunPlan(k=2, depth=5, warm_up=0))
-
-
-def test_the_first_k_are_those_of_the_list_at_k_continued_by_what_it_lacks() -> None:
-    run = from_lists({2: ["a", "b"], 5: ["c", "a", "d", "b", "e"]})
-    assert run.rankings == (("a", "b", "c", "d", "e"),)
-    assert run.unstable_prefixes == 1
-
-
-def test_a_stable_deeper_list_is_taken_as_it_is_repeats_and_all() -> None:
-    run = from_lists({2: ["a", "b"], 5: ["a", "b", "a", "c", "c"]})
-    assert run.rankings == (("a", "b", "a", "c", "c"),)
-    assert run.unstable_prefixes == 0
-
-
-def test_a_list_shorter_than_k_is_not_continued_into_ranks_that_its_user_never_saw() -> None:
-    run = from_lists({2: ["a"], 5: ["b", "a", "c"]})
-    assert run.rankings == (("a",),)
-    assert run.unstable_prefixes == 1
-
-
-def test_results_beyond_the_depth_are_ignored() -> None:
-    run = from_lists({2: ["a", "b", "x"], 5: list("abcdefgh")})
-    assert run.rankings == (("a", "b", "c", "d", "e"),)
-    assert run.unstable_prefixes == 0
-
-
-def test_ids_become_text() -> None:
-    run = from_lists({2: [1, "2"], 5: [1, 2, 3]})
-    assert run.rankings == (("1", "2", "3"),)
+@pytest.mark.parametrize(
+    ("at_k", "deeper", "ranking", "unstable"),
+    [
+        # The first k are those of the list at k, continued by what it lacks.
+        ("ab", "cadbe", "abcde", 1),
+        # A stable deeper list is taken as it is, repeats and all.
+        ("ab", "abacc", "abacc", 0),
+        # A shorter list is not continued into ranks that its user never saw.
+        ("a", "bac", "a", 1),
+        # Results beyond the depth are ignored.
+        ("abx", "abcdefgh", "abcde", 0),
+        # Ids become text.
+        ([1, "2"], [1, 2, 3], "123", 0),
+    ],
+)
+def test_the_list_at_k_comes_first(
+    at_k: Sequence[int | str], deeper: Sequence[int | str], ranking: str, unstable: int
+) -> None:
+    lists = {2: list(at_k), 5: list(deeper)}
+    plan = RunPlan(k=2, depth=5, warm_up=0)
+    run = run_retriever(lambda text, k: lists[k], QUERIES[:1], plan)
+    assert (run.rankings, run.unstable_prefixes) == ((tuple(ranking),), unstable)
 
 
 class Index:
@@ -173,12 +158,8 @@ def test_the_index_is_built_once_timed_apart_and_its_size_is_read_afterwards() -
     assert run.latency_ms == (1.0, 1.0)
     assert run.rankings == (("1", "3"), ())
     assert run.top_scores == (0.5, None)
-
-
-def test_without_a_corpus_no_index_is_built() -> None:
-    clock = TickingClock()
-    run = run_retriever(Index(clock), QUERIES, RunPlan(), clock=clock, name="renamed")
-    assert (run.name, run.build_ms, run.index_bytes) == ("renamed", None, 0)
+    bare = run_retriever(Index(clock), QUERIES, RunPlan(), clock=clock, name="renamed")
+    assert (bare.name, bare.build_ms, bare.index_bytes) == ("renamed", None, 0)
 
 
 def test_progress_hears_of_every_query() -> None:
@@ -204,19 +185,16 @@ def test_a_retriever_that_raises_is_named_with_the_query_id_and_never_its_text()
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_an_index_that_cannot_be_built_is_named() -> None:
+def test_an_index_or_a_retriever_that_is_none_is_named() -> None:
     class Broken(Index):
         def build_index(self, corpus: Sequence[Mapping[str, Any]]) -> None:
             raise OSError("disk full")
 
+    nothing: Any = object()
     with pytest.raises(RetrievalError, match="'index' failed to build its index: OSError"):
         run_retriever(Broken(TickingClock()), QUERIES, corpus=CORPUS)
-
-
-def test_a_wrong_answer_names_the_retriever() -> None:
-    none: Any = None
-    with pytest.raises(TypeError, match="'bad arm' returned None"):
-        run_retriever(lambda text, k: none, QUERIES, name="bad arm")
+    with pytest.raises(TypeError, match=r"'broken' is a object; expected an object with retrieve"):
+        asker_of(nothing, "broken")
 
 
 def test_no_query_and_repeated_ids_are_errors() -> None:
@@ -289,16 +267,12 @@ WHOLE = Run("r", 1, 2, ("q1", "q2"), (("a", "b"), ()), (0.5, None), (1.0, 2.0), 
         ("build_ms", "1", "build_ms of a run must hold finite numbers"),
         ("index_bytes", 1.5, "index_bytes of a run must be int"),
         ("unstable_prefixes", None, "unstable_prefixes of a run must be int"),
+        ("*", [], "a run is a JSON object, found list"),
     ],
 )
 def test_a_damaged_run_is_refused_with_the_key(key: str, value: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Run.from_json({**WHOLE.to_json(), key: value})
-
-
-def test_what_is_no_object_is_no_run() -> None:
-    with pytest.raises(ValueError, match="a run is a JSON object, found list"):
-        Run.from_json([])
+        Run.from_json(value if key == "*" else {**WHOLE.to_json(), key: value})
 
 
 RUN = Run("arm", 1, 2, ("q1", "q2"), (("a", "ü"), ()), (0.1, None), (1.5, 2.5), 3.0, 4, 1)
@@ -310,18 +284,10 @@ def test_a_run_and_its_manifest_survive_a_file(tmp_path: Path, name: str) -> Non
     write_run(tmp_path / name, RUN, MANIFEST)
     assert read_run(tmp_path / name) == (RUN, MANIFEST)
     assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_the_file_is_one_json_object_that_says_what_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "run.json.gz"
-    write_run(path, RUN, MANIFEST)
-    found = json.loads(gzip.decompress(path.read_bytes()))
-    assert found == {
-        "kind": "run",
-        "schema_version": 1,
-        "manifest": MANIFEST,
-        "run": json.loads(json.dumps(RUN.to_json())),
-    }
+    whole = (tmp_path / name).read_bytes()
+    found = json.loads(gzip.decompress(whole) if name.endswith("gz") else whole)
+    said = {"kind": "run", "schema_version": 1, "manifest": MANIFEST}
+    assert found == {**said, "run": json.loads(json.dumps(RUN.to_json()))}
 
 
 @pytest.mark.parametrize("name", ["run.json", "run.json.gz"])
@@ -338,6 +304,8 @@ def test_equal_content_gives_equal_bytes_whatever_the_name_the_time_or_the_order
 
 
 def test_every_cut_of_a_file_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(SourceMissingError, match=r"no run file at .*absent\.json"):
+        read_run(tmp_path / "absent.json")
     for name in ("run.json", "run.json.gz"):
         path = tmp_path / name
         write_run(path, RUN, MANIFEST)
@@ -352,6 +320,7 @@ def test_every_cut_of_a_file_is_refused_by_name(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[]", "expected a JSON object, found list"),
+        ("\udcff", "x.json holds no run"),
         ('{"kind": "report", "schema_version": 1}', "found 'report' of 1"),
         ('{"kind": "run", "schema_version": 2}', "found 'run' of 2"),
         ('{"kind": "run", "schema_version": 1}', "expected a manifest object, found NoneType"),
@@ -360,21 +329,9 @@ def test_every_cut_of_a_file_is_refused_by_name(tmp_path: Path) -> None:
 )
 def test_another_kind_of_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "x.json"
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(SourceFormatError, match=message):
         read_run(path)
-
-
-def test_bytes_that_are_no_utf8_or_no_gzip_are_refused(tmp_path: Path) -> None:
-    for name in ("x.json", "x.json.gz"):
-        (tmp_path / name).write_bytes(b"\xff\xfe\x00")
-        with pytest.raises(SourceFormatError, match=f"{name} holds no run"):
-            read_run(tmp_path / name)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SourceMissingError, match=r"no run file at .*absent\.json"):
-        read_run(tmp_path / "absent.json")
 
 
 def git(directory: Path, *arguments: str) -> str:
@@ -400,21 +357,18 @@ def module(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_commit_is_that_of_the_checkout_and_a_change_makes_it_dirty(module: Path) -> None:
+def test_the_commit_is_that_of_the_checkout_and_a_change_makes_it_dirty(
+    module: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commit = git(module.parent, "rev-parse", "HEAD")
     assert describe_code(module) == {"commit": commit, "dirty": False}
     module.write_text("x = 2\n", encoding="utf-8")
     assert describe_code(module) == {"commit": commit, "dirty": True}
-
-
-def test_a_copy_installed_inside_a_foreign_repository_has_no_commit(module: Path) -> None:
+    # A copy that is installed inside of a foreign repository has no commit.
     installed = module.parent / "venv" / "module.py"
     installed.parent.mkdir()
     installed.write_text("", encoding="utf-8")
     assert describe_code(installed) == {"commit": None, "dirty": None}
-
-
-def test_without_git_there_is_no_commit(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert describe_code(module) == {"commit": None, "dirty": None}
 
@@ -472,31 +426,20 @@ def test_a_retriever_gets_the_text_and_retrieve_hits_gets_the_whole_query() -> N
     assert asker_of(Scored(), "x")(QUERY, 2) == [("home", 2.5)]
 
 
-def test_what_cannot_be_asked_is_named() -> None:
-    broken: Any = object()
-    with pytest.raises(TypeError, match=r"'broken' is a object; expected an object with retrieve"):
-        asker_of(broken, "broken")
-
-
 @pytest.mark.parametrize(
-    ("answer", "ids"),
+    ("answer", "ids", "score"),
     [
-        ([], ()),
-        (["a", 7, np.int64(8)], ("a", "7", "8")),
-        (("a", "a", "b"), ("a", "a", "b")),
-        (["a", "b", "c", "beyond k"], ("a", "b", "c")),
+        ([], (), None),
+        (["a", 7, np.int64(8)], ("a", "7", "8"), None),
+        (("a", "a", "b"), ("a", "a", "b"), None),
+        (["a", "b", "c", "beyond k"], ("a", "b", "c"), None),
+        ([(7, np.float32(0.5)), ("b", 0)], ("7", "b"), 0.5),
     ],
 )
 def test_integer_and_text_ids_become_text_and_repeats_stay(
-    answer: Sequence[object], ids: tuple[str, ...]
+    answer: Sequence[object], ids: tuple[str, ...], score: float | None
 ) -> None:
-    assert read_answer(answer, 3, "x", scored=False) == (ids, None)
-
-
-def test_hits_give_ids_and_the_score_of_the_first() -> None:
-    hits = [(7, np.float32(0.5)), ("b", 0)]
-    assert read_answer(hits, 3, "x", scored=True) == (("7", "b"), 0.5)
-    assert read_answer([], 3, "x", scored=True) == ((), None)
+    assert read_answer(answer, 3, "x", scored=score is not None) == (ids, score)
 
 
 @pytest.mark.parametrize(
@@ -546,14 +489,6 @@ def test_the_index_size_is_a_number_or_a_function() -> None:
             index_bytes_of(Sized(wrong), "x")
 
 
-def test_only_a_callable_build_index_counts() -> None:
-    class Built(Plain):
-        build_index = 3
-
-    assert index_builder_of(Plain()) is None
-    assert index_builder_of(Built()) is None
-
-
 def run_of(name: str, query_ids: tuple[str, ...], rankings: tuple[tuple[str, ...], ...]) -> Run:
     """Return a run; pooling looks at these three fields alone."""
     return Run(
@@ -566,40 +501,36 @@ FTS = run_of("fts", ("q1", "q2"), (("3", "1", "2"), ("7",)))
 OURS = run_of("ours", ("q1", "q3"), (("1", "4", "3"), ()))
 
 
-def test_a_pool_is_the_union_of_the_first_k_with_who_found_what() -> None:
+def test_a_pool_is_the_union_of_the_first_k_with_who_found_what_in_no_runs_order() -> None:
     assert build_pool([FTS, OURS], 2) == {
         "q1": {"1": ("fts", "ours"), "3": ("fts",), "4": ("ours",)},
         "q2": {"7": ("fts",)},
         "q3": {},
     }
     assert list(build_pool([FTS, OURS], 2)["q1"]) == ["1", "3", "4"]
-
-
-def test_the_order_of_the_pool_tells_nothing_about_the_order_of_a_run() -> None:
     swapped = run_of("fts", ("q1",), (("1", "2", "3"),))
-    assert list(build_pool([swapped], 3)["q1"]) == list(
-        build_pool([run_of("fts", ("q1",), (("3", "2", "1"),))], 3)["q1"]
-    )
+    assert list(build_pool([swapped], 3)["q1"]) == list(build_pool([FTS], 3)["q1"])
+    repeated = run_of("a", ("q1",), (("1", "1", "2"),))
+    assert build_pool([repeated], 2) == {"q1": {"1": ("a",)}}
+    assert unjudged_at_k(repeated, {"q1": ["2"]}, 2).per_query == {"q1": 1.0}
 
 
-def test_a_repeated_id_is_judged_once_and_still_takes_its_rank() -> None:
-    run = run_of("a", ("q1",), (("1", "1", "2"),))
-    assert build_pool([run], 2) == {"q1": {"1": ("a",)}}
-    assert unjudged_at_k(run, {"q1": ["2"]}, 2).per_query == {"q1": 1.0}
-
-
-def test_holes_are_the_share_of_what_was_returned() -> None:
-    found = unjudged_at_k(FTS, {"q1": {"1": 0, "9": 1}, "q2": {"7": 1}}, 3)
-    assert found.per_query == {"q1": pytest.approx(2 / 3), "q2": 0.0}
-    assert found.mean == pytest.approx(1 / 3)
-    assert (found.name, found.n_unjudged, found.without_judgements) == ("fts", 2, 0)
-
-
-def test_queries_that_nobody_judged_are_counted_and_left_out_of_the_mean() -> None:
-    found = unjudged_at_k(FTS, {"q2": []}, 3)
-    assert (found.per_query, found.mean, found.without_judgements) == ({"q2": 1.0}, 1.0, 1)
-    nothing = unjudged_at_k(FTS, {}, 3)
-    assert (nothing.per_query, nothing.mean, nothing.without_judgements) == ({}, None, 2)
+@pytest.mark.parametrize(
+    ("judged", "per_query", "mean", "n_unjudged", "without"),
+    [
+        ({"q1": {"1": 0, "9": 1}, "q2": {"7": 1}}, {"q1": 2 / 3, "q2": 0.0}, 1 / 3, 2, 0),
+        ({"q2": []}, {"q2": 1.0}, 1.0, 1, 1),
+        ({}, {}, None, 0, 2),
+    ],
+)
+def test_holes_are_the_share_of_what_was_returned_to_judged_queries(
+    judged: Any, per_query: dict[str, float], mean: float | None, n_unjudged: int, without: int
+) -> None:
+    found = unjudged_at_k(FTS, judged, 3)
+    assert found.per_query == pytest.approx(per_query)
+    assert found.mean == (None if mean is None else pytest.approx(mean))
+    counted = (found.name, found.n_unjudged, found.without_judgements)
+    assert counted == ("fts", n_unjudged, without)
 
 
 IDS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8).map(tuple)
