@@ -299,6 +299,7 @@ def settled(dsn: str) -> str:
 @pytest.mark.parametrize(
     "change",
     [
+        "SELECT count(*) FROM memories",
         "INSERT INTO memories (content) VALUES ('the door')",
         "UPDATE memories SET content = 'the kee', updated_at = now() + interval '1 s'",
         "UPDATE memories SET deleted_at = now(), updated_at = now() + interval '1 s'",
@@ -312,7 +313,9 @@ def test_every_change_of_a_database_moves_it_reading_does_not(
     dsn = database()
     run_sql(dsn, "INSERT INTO memories (content) VALUES ('the key')")
     before = settled(dsn)
-    assert len(rows_of(dsn)) == 1
-    assert settled(dsn) == before
     run_sql(dsn, change)
-    assert moved_from(dsn, before)
+    if change.startswith("SELECT"):
+        assert len(rows_of(dsn)) == 1
+        assert settled(dsn) == before
+    else:
+        assert moved_from(dsn, before)
