@@ -51,7 +51,7 @@ def test_settings_change_nothing_of_its_shape(home: Path, monkeypatch: pytest.Mo
     assert sensors == {"source_changed", "night_failed", "night_missed"}
 
 
-def test_everything_ends_in_the_snapshot_and_starts_in_the_export(
+def test_everything_leads_from_the_export_to_the_snapshot(
     definitions: dg.Definitions,
 ) -> None:
     """No asset is a side track: each is made from the export and reaches what is published."""
@@ -94,7 +94,7 @@ def test_every_asset_and_check_says_what_it_is(definitions: dg.Definitions) -> N
     assert late == {"snapshot"}, "only what serves can be late"
 
 
-def test_the_schedule_waits_to_be_switched_on_and_follows_the_settings(
+def test_the_schedule_waits_and_follows_the_settings(
     definitions: dg.Definitions,
 ) -> None:
     schedule = definitions.resolve_schedule_def("nightly_schedule")
@@ -121,9 +121,7 @@ def test_local_time_is_the_machines(
     assert ZoneInfo(found)
 
 
-def test_a_bad_setting_is_said_when_the_location_loads(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_setting_is_said_on_loading(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOCTUARY_SCHEDULE_CRON", "at night")
     with pytest.raises(ValueError, match=r"schedule\.cron needs five fields"):
         build_definitions()

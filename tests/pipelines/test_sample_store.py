@@ -210,7 +210,7 @@ def test_queries(rows: list[sqlite3.Row]) -> None:
             assert notes_of == set(ids)
 
 
-def test_queries_name_both_duplicates_and_the_newer_of_two_facts(
+def test_queries_name_duplicates_and_the_newer_of_two_facts(
     notes: dict[str, list[int]],
 ) -> None:
     pairs = [set(ids) for note, ids in notes.items() if note.startswith("dup:")]

@@ -47,9 +47,7 @@ def test_a_store_of_the_environment_is_not_overwritten_from_another_source(
     assert resolve_site(other, str(root), environ).paths.root == root
 
 
-def test_the_dagster_home_lies_in_the_store_and_keeps_its_edits(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_the_dagster_home_keeps_its_edits(tmp_path: Path, environ: dict[str, str]) -> None:
     paths = resolve_site(store=str(tmp_path / "store"), environ=environ).paths
     home = prepare_instance(paths)
     assert home == tmp_path / "store" / "dagster"
@@ -59,9 +57,7 @@ def test_the_dagster_home_lies_in_the_store_and_keeps_its_edits(
     assert config.read_text("utf-8").endswith("# mine\n")
 
 
-def test_dagsters_files_are_healed_unless_a_night_is_writing_them(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_dagsters_files_are_healed_between_nights(tmp_path: Path, environ: dict[str, str]) -> None:
     paths = resolve_site(store=str(tmp_path / "store"), environ=environ).paths
     torn = prepare_instance(paths) / "history" / "runs.db"
     torn.parent.mkdir()

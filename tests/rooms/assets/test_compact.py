@@ -372,9 +372,7 @@ def test_only_new_and_damaged_summaries_are_made_again_to_the_same_bytes(
     assert made_again() == 1
 
 
-def test_a_killed_night_goes_on_with_what_was_made(
-    kept_nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_night_goes_on(kept_nights: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut_off(batch: BatchResult) -> None:
         raise KeyboardInterrupt
 
@@ -434,7 +432,7 @@ def diary(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> Nights:
     return nights
 
 
-def test_a_night_without_its_endpoint_goes_through_and_the_next_one_asks_again(
+def test_a_night_without_its_endpoint_goes_through_and_the_next_asks(
     diary: Nights,
 ) -> None:
     found, told = asked(diary, NOBODY)

@@ -161,9 +161,7 @@ def test_the_same_night_twice_does_nothing_and_gives_the_same_bytes(tmp_path: Pa
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_with_too_few_labels_prompts_and_own_questions_calibrate(
-    tmp_path: Path, dense: bool
-) -> None:
+def test_with_few_labels_prompts_and_own_questions_calibrate(tmp_path: Path, dense: bool) -> None:
     made = Made(tmp_path, questions(MIN_ANSWERABLE - 1), dense=dense)
     result = calibrate_abstention(made.night)
     signals = made.signals()

@@ -173,7 +173,7 @@ def test_a_newer_value_ends_the_older_one(nights: Nights) -> None:
     assert result.facts["supersessions_by_reason"] == {"newer_value": 1}
 
 
-def test_a_rule_file_makes_one_concept_of_two_and_is_read_again_when_it_changes(
+def test_a_rule_file_makes_one_concept_of_two_until_it_changes(
     nights: Nights,
 ) -> None:
     _, first = nights.run()
@@ -243,7 +243,7 @@ def test_near_names_are_one_concept_and_a_later_night_embeds_only_new_ones(night
     assert held == sorted(map(text_key, [*NAMES, "day shift"]))
 
 
-def test_without_the_encoder_there_is_a_graph_and_the_next_night_tries_again(
+def test_without_the_encoder_there_is_a_graph_and_another_night_tries(
     nights: Nights,
 ) -> None:
     _, without = nights.run(NAMED, Encoder(is_broken=True))
@@ -255,7 +255,7 @@ def test_without_the_encoder_there_is_a_graph_and_the_next_night_tries_again(
     assert nights.run(NAMED, Encoder())[1].reused
 
 
-def test_names_of_many_memories_and_of_authors_are_chosen_first(
+def test_names_of_many_memories_or_authors_come_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kinds = {"rare": ("name", 1), "shared": ("name", 2), "tagged": ("tag", 1), "s1": ("session", 9),
@@ -289,7 +289,7 @@ def _hex_keys(night: Night) -> list[str]:
     ]
 
 
-def test_extractions_are_those_of_each_text_and_each_is_made_once_when_asked_for(
+def test_each_text_is_extracted_once_when_asked_for(
     night: Night,
 ) -> None:
     assert not read_told(night)
@@ -399,9 +399,7 @@ def test_statements_are_added_and_named_users_and_secrets_never_leave_the_machin
     assert store.prune(live_triples(night_of(tmp_path).settings.graph, RECORDS)) == 2
 
 
-def test_named_users_are_shown_when_switched_on_secrets_never(
-    tmp_path: Path, server: TripleServer
-) -> None:
+def test_named_users_may_be_shown_secrets_never(tmp_path: Path, server: TripleServer) -> None:
     night = llm_night(tmp_path, server, include_named_users="true")
     found = extend(night, RECORDS, [Extraction(())] * 5)
     assert [len(e.stated) for e in found.extractions] == [1, 1, 0, 1, 1]
@@ -410,16 +408,14 @@ def test_named_users_are_shown_when_switched_on_secrets_never(
     assert llm_inputs(night.settings.graph) != llm_inputs(plain.settings.graph)
 
 
-def test_the_stage_depends_on_the_model_and_not_on_its_address(
-    tmp_path: Path, server: TripleServer
-) -> None:
+def test_the_stage_depends_on_the_model_alone(tmp_path: Path, server: TripleServer) -> None:
     inputs = llm_inputs(llm_night(tmp_path, server).settings.graph)
     moved = {"extractor": "llm", "llm_url": "http://elsewhere/v1"}
     assert llm_inputs(night_of(tmp_path, **moved, llm_model="m").settings.graph) == inputs
     assert llm_inputs(night_of(tmp_path, **moved, llm_model="other").settings.graph) != inputs
 
 
-def test_what_reads_like_a_redaction_is_not_sent_and_long_texts_are_counted(
+def test_redactions_are_not_sent_and_long_texts_counted(
     tmp_path: Path, server: TripleServer
 ) -> None:
     long = "Ann works at Acme0. " + "x" * MAX_MEMORY_CHARS
@@ -430,9 +426,7 @@ def test_what_reads_like_a_redaction_is_not_sent_and_long_texts_are_counted(
     assert (found.facts["answered"], found.facts["unanswered"]) == (1, 0)
 
 
-def test_a_dead_endpoint_leaves_the_rules_and_a_warning(
-    tmp_path: Path, server: TripleServer
-) -> None:
+def test_a_dead_endpoint_leaves_rules_and_a_warning(tmp_path: Path, server: TripleServer) -> None:
     server.faults = [Fault(401)] * 9
     base = rules(RECORDS)
     found = extend(llm_night(tmp_path, server), RECORDS, base)

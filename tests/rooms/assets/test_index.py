@@ -84,9 +84,7 @@ def again(night: Night, **changes: Any) -> Night:
     return Night(night.paths, night.source, night.settings._replace(encoder=encoder))
 
 
-def test_exported_memories_are_embedded_by_the_provider_and_told(
-    night: Night, server: EmbeddingServer
-) -> None:
+def test_memories_are_embedded_by_the_provider(night: Night, server: EmbeddingServer) -> None:
     said: list[str] = []
     night.say = said.append
     result = embed_memories(night)
@@ -125,9 +123,7 @@ def test_the_next_night_pays_for_what_is_new_only(
     assert len(server.asked) == 2
 
 
-def test_above_the_budget_the_night_fails_before_the_first_call(
-    night: Night, server: EmbeddingServer
-) -> None:
+def test_above_the_budget_nothing_is_asked(night: Night, server: EmbeddingServer) -> None:
     with pytest.raises(BudgetError, match="2 texts"):
         embed_memories(again(night, budget_usd=0.0))
     with pytest.raises(ConfigError, match="usd_per_million_tokens"):
@@ -263,7 +259,7 @@ def test_recall_can_read_what_the_night_counted(counted_night: Night) -> None:
     assert fold_accesses(counted_night).notes == {"rows_folded": 0, "rows_pruned": 0}
 
 
-def test_days_and_last_access_outlive_their_rows_and_without_the_sums_the_log_is_read_again(
+def test_days_and_last_access_outlive_their_rows_but_not_the_sums(
     counted_night: Night,
 ) -> None:
     recalled(counted_night, "1", days_ago=100)
@@ -307,7 +303,7 @@ def test_deleted_and_newly_sensitive_memories_leave_the_file(counted_night: Nigh
     assert rows(counted_night.paths.usage, "SELECT memory_id FROM access") == [("1",)]
 
 
-def test_the_configured_profile_decides_how_it_is_scanned(
+def test_the_profile_decides_how_it_is_scanned(
     counted_night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "BATCH_ROWS", 2)
@@ -406,9 +402,7 @@ def embed(tier_night: Night, seed: int = 0) -> StageResult:
     return tier_night.run(MEMORY_VECTORS, {"seed": seed}, body)
 
 
-def test_the_next_night_compares_the_tables_and_derives_nothing(
-    tier_night: Night, derived: Derived
-) -> None:
+def test_the_next_night_compares_and_derives_nothing(tier_night: Night, derived: Derived) -> None:
     first = sync_vector_tiers(tier_night)
     assert set(first.facts["exits"]) == {"8", "16"}
     assert {found["queries"] for found in first.facts["exits"].values()} == {TIER_ROWS}

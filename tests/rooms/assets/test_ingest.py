@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +14,7 @@ from noctuary.agents.state import HOOKS, JOURNAL, JournalEntry, append_entry
 from noctuary.core.errors import SourceEmptyError, SourceMissingError, StoreError
 from noctuary.core.manifest import Manifest, Pointer, write_manifest, write_pointer
 from noctuary.core.settings import CorpusSettings, HookSettings, Settings, TranscriptSettings
-from noctuary.core.store import PACK_FORMAT_VERSION, DatabaseName, StorePaths, path_of
+from noctuary.core.store import PACK_FORMAT_VERSION, StorePaths, path_of
 from noctuary.core.types import SILENT, MemoryRecord
 from noctuary.sources import export as table_scan
 from noctuary.sources.corpus import open_table, read_records
@@ -30,58 +27,9 @@ from noctuary.work.stage import StageResult
 from noctuary_assets import ingest as export_scan
 from noctuary_assets.ingest import export_memories, scan_export
 from noctuary_assets.night import MEMORIES, Night
-from tests.support.claude_memory import make_sqlite
-from tests.support.edit_scripts import PostgresStore
 from tests.support.injections import DAY_US, INJECTED_US, memory, put_in_prompt
-from tests.support.postgres import Cluster
 from tests.support.promotions import Nights
 from tests.support.transcripts import ClaudeSession, call, text, write_session
-
-MakeNight = Callable[..., Night]
-LONG_AGO_US = 30 * 3_600_000_000
-
-
-@pytest.fixture
-def make_night(server: Cluster, tmp_path: Path) -> MakeNight:
-    """A night over the server's database, into a store of some name."""
-
-    def make(store: str = "store") -> Night:
-        (tmp_path / store).mkdir(exist_ok=True)
-        dsn = server.dsn("postgres")
-        source = DatabaseName(dsn, dsn, "postgresql://tester@test/postgres")
-        return Night(StorePaths(tmp_path / store), source)
-
-    return make
-
-
-def tables(night: Night) -> dict[str, bytes]:
-    folder = night.paths.work / "corpus"
-    return {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix == ".parquet"}
-
-
-def test_a_second_night_finds_what_changed_and_makes_the_same_corpus(
-    server: Cluster, make_night: MakeNight
-) -> None:
-    with closing(PostgresStore(server.dsn("postgres"))) as store:
-        for number in range(6):
-            store.insert(f"The lamp number {number} is lit.", age_us=LONG_AGO_US)
-        store.update(6, {"is_sensitive": True}, age_us=LONG_AGO_US)
-        night = make_night()
-        first = export_memories(night)
-        assert first.facts["sensitive"] == 1
-
-        store.update(2, {"content": "The lamp number 1 is out."})
-        store.update(3, {"is_sensitive": True})
-        store.delete(1)
-        store.insert("The candle is new.")
-        second = export_memories(night)
-        assert second.notes["turned_sensitive"] == 1
-        assert (second.notes["edited"], second.notes["added"]) == (1, 1)
-
-        fresh = make_night("fresh")
-        assert export_memories(fresh).digest == second.digest
-        assert tables(night) == tables(fresh)
-
 
 KEPT = {"content": "Nina keeps bees in Ulm.", "category": "facts"}
 TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -244,14 +192,10 @@ def was_read(result: StageResult) -> bool:
     return "source_batches" in result.notes
 
 
-def night_over(folder: Path, name: str) -> tuple[Night, Path]:
-    (folder / "store").mkdir()
-    return Night(StorePaths(folder / "store"), folder / name), folder / name
-
-
-def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
-    night, source = night_over(tmp_path, "memories.jsonl")
-    row = json.dumps({"id": 1, "content": "The spare key hangs in the pantry."})
+def test_an_unchanged_file_is_not_read_again(night: Night) -> None:
+    """Every change that makes it read: tests/rooms/sources/test_source.py."""
+    source = path_of(night.source)
+    row = json.dumps({"id": 1, "content": KEY})
     source.write_text(f"{row}\n")
     first = export_memories(night)
     assert first.notes["source_batches"]["batches"] == 1
@@ -264,23 +208,8 @@ def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
     assert export_memories(night).notes["edited"] == 1
 
 
-def test_a_commit_that_lies_in_the_log_alone_is_read(tmp_path: Path) -> None:
-    night, source = night_over(tmp_path, "memory.db")
-    make_sqlite(source, [{"id": 1, "content": "Bo has the spare key."}])
-    with closing(sqlite3.connect(source, isolation_level=None)) as writer:
-        writer.execute("PRAGMA wal_autocheckpoint = 0")
-        export_memories(night)
-        assert not was_read(export_memories(night))
-        before = source.read_bytes()
-        writer.execute("UPDATE memories SET content = 'Ana has the spare key.'")
-        assert source.read_bytes() == before
-        assert export_memories(night).notes["edited"] == 1
-        assert not was_read(export_memories(night))
-
-
-def test_settings_a_lost_table_and_a_change_while_reading_make_it_read(tmp_path: Path) -> None:
-    night, source = night_over(tmp_path, "memories.jsonl")
-    before = b'{"id": 1, "content": "Bo has the spare key."}\n'
+def test_settings_a_lost_table_and_a_change_while_reading_make_it_read(night: Night) -> None:
+    source, before = path_of(night.source), b'{"id": 1, "content": "Bo has the spare key."}\n'
     source.write_bytes(before)
     export_memories(night)
     settings = night.settings
@@ -360,7 +289,7 @@ def test_where_ids_are_texts_those_of_turns_are(tmp_path: Path) -> None:
     assert all(i.startswith("turn-") for i in turns)
 
 
-def test_turns_keep_their_ids_night_after_night_and_outlive_their_transcripts(
+def test_turns_keep_their_ids_and_outlive_their_transcripts(
     nights: TalkNights,
 ) -> None:
     first = nights.pass_one()
@@ -447,9 +376,7 @@ def alone(nights: TalkNights) -> Night:
     return Night(nights.night.paths, nights.transcripts)
 
 
-def test_transcripts_alone_are_a_source_a_folder_or_one_file(
-    alone: Night, nights: TalkNights
-) -> None:
+def test_transcripts_alone_are_a_source(alone: Night, nights: TalkNights) -> None:
     result = export_memories(alone)
     assert (result.facts["exported"], result.facts["turns"]) == (2, 2)
     assert all(r.memory_id.startswith("turn-") for r in nights.records())

@@ -180,7 +180,7 @@ def test_it_counts_by_kind_and_action_and_the_table_holds_no_text(nights: Nights
     assert not any(word in written for word in ("harbour", "Tides", "Initech", "Deploy"))
 
 
-def test_an_unchanged_night_does_nothing_and_switched_off_it_leaves_an_empty_table(
+def test_an_unchanged_night_does_nothing_one_switched_off_forgets(
     nights: Nights,
 ) -> None:
     nights.run()
@@ -193,7 +193,7 @@ def test_an_unchanged_night_does_nothing_and_switched_off_it_leaves_an_empty_tab
     assert nights.run(enabled=False).reused
 
 
-def test_after_applying_the_next_night_finds_tombstones_and_no_new_successor(
+def test_after_applying_the_next_night_finds_tombstones_only(
     nights: Nights,
 ) -> None:
     nights.run()
@@ -253,7 +253,7 @@ def test_it_judges_what_a_person_said_and_touches_no_source(promoted: PromotionN
     assert (promoted.source.read_bytes(), promoted.source.stat().st_mtime_ns) == source
 
 
-def test_an_unchanged_night_does_nothing_and_equal_nights_give_equal_bytes(
+def test_an_unchanged_night_does_nothing_equal_ones_the_same(
     promoted: PromotionNights,
 ) -> None:
     table = promoted.paths.work / PROMOTIONS

@@ -413,9 +413,7 @@ def test_two_harmless_fields_do_not_read_as_one_secret(bench: Bench) -> None:
     assert SENSITIVE not in bench.failed()
 
 
-def test_files_that_are_damaged_or_missing_are_not_looked_into(
-    tmp_path: Path, bench: Bench
-) -> None:
+def test_files_damaged_or_missing_are_not_looked_into(tmp_path: Path, bench: Bench) -> None:
     path = bench.directory / layout.ARRAYS_FILE
     path.write_bytes(path.read_bytes()[:-1])
     (result,) = bench.judge()

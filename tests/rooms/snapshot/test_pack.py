@@ -292,9 +292,7 @@ def test_an_empty_corpus_packs(tmp_path: Path) -> None:
     assert set(manifest.counts.values()) == {0}
 
 
-def test_vectors_and_records_on_disk_give_the_same_pack(
-    tmp_path: Path, encoder: LeanEncoder
-) -> None:
+def test_vectors_and_records_on_disk_pack_the_same(tmp_path: Path, encoder: LeanEncoder) -> None:
     inputs = pack_inputs(household(), encoder)
     assert inputs.vectors is not None
     vectors, records = tmp_path / "memories.npy", tmp_path / MEMORIES_FILE
@@ -434,9 +432,7 @@ def naive_sessions(records: list[MemoryRecord], speakers: dict[int, int]) -> Ses
 
 
 @given(corpora, st.dictionaries(st.integers(0, 23), st.integers(0, 9)))
-def test_sessions_are_those_of_a_walk_over_lists(
-    records: list[MemoryRecord], speakers: dict[int, int]
-) -> None:
+def test_sessions_are_those_of_lists(records: list[MemoryRecord], speakers: dict[int, int]) -> None:
     heard = {position: o for position, o in speakers.items() if position < len(records)}
     found, expected = build_sessions(records, heard), naive_sessions(records, heard)
     for name in SessionArrays._fields:
@@ -503,9 +499,7 @@ def test_packing_equals_a_loop_over_all_pairs(found: list[Share]) -> None:
     assert by_reader(found[::-1]) == expected
 
 
-def test_a_store_without_shares_has_no_trace_of_them(
-    candidates: tuple[Path, Path], store: Store
-) -> None:
+def test_a_store_without_shares_has_no_trace(candidates: tuple[Path, Path], store: Store) -> None:
     plain = candidates[1]
     again = store.candidate(records(), shares=[Share("101", "ana")])
     assert again.name == plain.name, "nobody's: all see it"
@@ -514,7 +508,7 @@ def test_a_store_without_shares_has_no_trace_of_them(
     assert "shares" not in read_manifest(plain).counts
 
 
-def test_a_candidate_says_who_may_read_what_and_a_reader_reads_it(
+def test_a_candidate_says_who_may_read_what(
     candidates: tuple[Path, Path],
 ) -> None:
     directory = candidates[0]
@@ -530,9 +524,7 @@ def test_a_candidate_says_who_may_read_what_and_a_reader_reads_it(
     reader.close()
 
 
-def test_equal_shares_in_any_order_give_equal_bytes(
-    candidates: tuple[Path, Path], store: Store
-) -> None:
+def test_shares_in_any_order_give_equal_bytes(candidates: tuple[Path, Path], store: Store) -> None:
     again = store.candidate(records(), shares=[*SHARES[::-1], SHARES[0]])
     assert again.name == candidates[0].name
     assert store.candidate(records(), shares=SHARES[1:]).name != again.name

@@ -126,7 +126,7 @@ def test_what_did_not_pass_as_it_is_now_is_refused_and_yesterdays_snapshot_serve
     assert not empty_store.paths.current.exists()
 
 
-def test_publish_moves_the_candidate_points_at_it_and_remembers_what_served(
+def test_publish_moves_the_candidate_and_points_at_it(
     empty_store: Store,
 ) -> None:
     candidate = empty_store.candidate(household())
@@ -160,9 +160,7 @@ def test_publishing_what_serves_changes_nothing(plain_store: Store) -> None:
 
 
 @pytest.mark.parametrize("built_again", [False, True])
-def test_a_night_killed_before_the_pointer_swap_is_completed(
-    empty_store: Store, built_again: bool
-) -> None:
+def test_a_night_killed_before_the_swap_is_completed(empty_store: Store, built_again: bool) -> None:
     digest = empty_store.judge(empty_store.candidate(household()))
     installed = publish._install(empty_store.paths, digest)  # pyright: ignore[reportPrivateUsage]
     assert not empty_store.paths.current.exists()
@@ -202,7 +200,7 @@ def test_publishing_again_heals_a_damaged_serving_snapshot(plain_store: Store, d
     full_check(plain_store.snapshot(healed), read_manifest(plain_store.snapshot(healed)))
 
 
-def test_a_clock_set_back_still_gives_later_names(
+def test_a_clock_set_back_gives_later_names(
     plain_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = read_pointer(plain_store.paths).snapshot_id
@@ -322,7 +320,7 @@ def test_a_pinned_reader_keeps_answering_after_its_snapshot_was_removed(empty_st
     assert [w.code for w in result.warnings] == ["dense_unavailable"]
 
 
-def test_rollback_goes_to_the_one_before_then_further_and_by_name_forward(
+def test_rollback_goes_back_further_and_by_name_forward(
     three: tuple[Store, list[str]],
 ) -> None:
     store, names = three
@@ -370,7 +368,7 @@ def test_rollback_in_an_empty_store_says_so(empty_store: Store) -> None:
     assert not empty_store.paths.current.exists()
 
 
-def test_the_serving_manifest_is_none_unless_something_intact_serves(
+def test_the_serving_manifest_is_of_something_intact(
     three: tuple[Store, list[str]],
 ) -> None:
     store, names = three
@@ -405,9 +403,7 @@ def seal_and_publish(store: Store, digest: str) -> Path:
     return store.snapshot(publish_digest(store, store.judge(sealed)).snapshot_id)
 
 
-def test_an_adopted_ranking_changes_the_digest_and_nothing_else(
-    empty_store: Store, pack: Path, digest: str
-) -> None:
+def test_an_adopted_ranking_changes_the_digest(empty_store: Store, pack: Path, digest: str) -> None:
     before = read_manifest(pack)
     assert seal_candidate(empty_store.paths, digest, None) == pack
     assert SnapshotReader.open(pack).adopted == {}
@@ -451,9 +447,7 @@ def test_a_ranking_that_no_profile_can_hold_is_a_damaged_snapshot(
         SnapshotReader.open(sealed)
 
 
-def test_recall_ranks_by_the_settings_with_what_was_adopted(
-    empty_store: Store, digest: str
-) -> None:
+def test_recall_ranks_by_settings_and_what_was_adopted(empty_store: Store, digest: str) -> None:
     seal_and_publish(empty_store, digest)
     adopted = Recaller.open(empty_store.root).reader.adopted
     settings = Settings(recall=RecallSettings(importance_prior=0.1))

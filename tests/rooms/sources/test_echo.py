@@ -106,7 +106,7 @@ def test_what_says_anything_else_stays_as_it_is(store: Path, content: str) -> No
     assert not is_echo(store, row(content))
 
 
-def test_a_turn_that_answers_with_a_memory_alone_is_an_echo_a_quotation_is_not(
+def test_a_turn_that_answers_with_a_memory_alone_is_an_echo(
     store: Path,
 ) -> None:
     quoted = f"assistant: You told me this in March:\n- {KEY}\nShall I change it to the garage?"
@@ -264,9 +264,7 @@ def test_a_record_that_cannot_be_read_is_an_empty_one_with_a_fault_and_left_alon
     assert damage == "damaged" or said in str(fault)
 
 
-def test_a_locked_record_is_pruned_another_night(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_record_is_pruned_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("noctuary.core.sqlite.WAIT_S", 0.01)
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -285,7 +283,7 @@ def test_it_answers_as_a_dictionary_of_hashes(rows: dict[str, str], others: list
         assert (memory_id in held) == (memory_id in rows)
 
 
-def test_ids_of_which_the_first_half_of_the_hash_is_equal_are_told_apart(
+def test_ids_with_half_a_hash_in_common_are_told_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def same_half(text: str) -> bytes:

@@ -163,9 +163,7 @@ def test_the_same_rows_give_the_same_bytes_in_bounded_row_groups(
     assert pq.read_metadata(tmp_path / "a" / "memories.parquet").num_row_groups == 3
 
 
-def test_sqlite_and_jsonl_of_the_same_rows_agree(
-    make_store: Make, make_jsonl: Make, tmp_path: Path
-) -> None:
+def test_both_kinds_of_file_agree(make_store: Make, make_jsonl: Make, tmp_path: Path) -> None:
     dates = {"created_at": "2025-01-01", "updated_at": "2025-01-02"}
     rows = [{"id": i, "content": f"text {i}", "category": "facts", **dates} for i in (3, 1, 2)]
     first = export(make_store(rows), tmp_path / "a")
@@ -213,9 +211,7 @@ def test_no_byte_of_a_sensitive_row_is_written(make_store: Make, tmp_path: Path)
 
 
 @pytest.mark.parametrize("end", [b"\n", b""])
-def test_no_byte_of_a_sensitive_line_is_written(
-    make_jsonl: Make, tmp_path: Path, end: bytes
-) -> None:
+def test_no_byte_of_a_marked_line_is_written(make_jsonl: Make, tmp_path: Path, end: bytes) -> None:
     lines: list[object] = [
         {"id": 2, "content": "clean"},
         {"id": 1, "content": CANARY, "is_sensitive": True, CANARY: CANARY},
@@ -390,9 +386,7 @@ def exported(make_jsonl: Make, tmp_path: Path) -> Export:
     return run
 
 
-def test_exports_are_compared_by_id_whatever_their_positions(
-    exported: Export, tmp_path: Path
-) -> None:
+def test_exports_are_compared_by_id_not_by_position(exported: Export, tmp_path: Path) -> None:
     """Over any contents: tests/properties/test_corpus.py."""
     old = exported("old", {1: "a", 2: "b", 3: "c", 4: "d"})
     new = exported("new", {2: "b", 3: "C", 5: "e", 6: "f", 7: "g"})
@@ -551,9 +545,7 @@ def test_every_find_is_counted_and_the_first_are_named_without_a_text(tmp_path: 
     assert TOKEN[:12] not in str(scan)
 
 
-def test_lists_that_read_like_a_secret_once_joined_stay_in_the_store(
-    make_jsonl: Make, tmp_path: Path
-) -> None:
+def test_lists_that_are_a_secret_once_joined_stay(make_jsonl: Make, tmp_path: Path) -> None:
     """Item by item the scan of the row finds nothing; the export joins keywords with a space."""
     dates = {"created_at": "2025-01-01", "updated_at": "2025-01-01"}
     words = [["one", "two"], ["-----BEGIN", "PRIVATE " + "KEY-----"]]

@@ -49,7 +49,7 @@ from tests.support.transcripts import (
 )
 
 
-def test_a_session_is_kept_as_turns_and_a_copy_of_it_adds_nothing(
+def test_a_session_is_kept_as_turns_a_copy_adds_nothing(
     folder: Folder, session: ClaudeSession
 ) -> None:
     write_session(folder.file, session.lines)
@@ -119,9 +119,7 @@ def append(file: Path, lines: Sequence[Mapping[str, Any]]) -> int:
         return handle.write(dump(lines))
 
 
-def test_a_truncated_file_is_read_again_and_keeps_what_it_held(
-    folder: Folder, session: ClaudeSession
-) -> None:
+def test_a_truncated_file_keeps_what_it_held(folder: Folder, session: ClaudeSession) -> None:
     write_session(folder.file, session.lines)
     folder.ingest()
     write_session(folder.file, another_session().lines)
@@ -130,7 +128,7 @@ def test_a_truncated_file_is_read_again_and_keeps_what_it_held(
     assert sorted(folder.contents()) == sorted([*SAID, "User: A new session."])
 
 
-def test_a_file_cut_to_its_head_and_grown_past_its_old_size_is_noticed(
+def test_a_file_cut_and_grown_past_its_old_size_is_noticed(
     folder: Folder, session: ClaudeSession
 ) -> None:
     """Its first 4 KiB are what they were; only what lay before the offset is not."""
@@ -149,9 +147,7 @@ def test_a_file_cut_to_its_head_and_grown_past_its_old_size_is_noticed(
     assert {f"User: new {i}" for i in range(kept, len(other.lines))} <= set(folder.contents())
 
 
-def test_a_rotated_file_is_followed_and_its_successor_is_new(
-    folder: Folder, session: ClaudeSession
-) -> None:
+def test_a_rotated_file_is_followed(folder: Folder, session: ClaudeSession) -> None:
     write_session(folder.file, session.lines[:4])
     folder.ingest()
     rotated = folder.file.rename(folder.file.with_name("session.1.jsonl"))
@@ -167,7 +163,7 @@ def test_a_rotated_file_is_followed_and_its_successor_is_new(
     assert (report.bytes_read, report.restarted) == (0, 0)
 
 
-def test_parallel_calls_stay_one_turn_and_a_result_without_its_call_is_dropped(
+def test_parallel_calls_stay_one_turn_and_a_lone_result_is_dropped(
     folder: Folder,
 ) -> None:
     session = ClaudeSession()
@@ -227,9 +223,7 @@ def test_turns_of_one_moment_keep_their_order(folder: Folder) -> None:
     assert folder.contents() == [f"User: prompt {n}" for n in range(4)]
 
 
-def test_sidechains_are_kept_when_they_are_asked_for(
-    folder: Folder, session: ClaudeSession
-) -> None:
+def test_sidechains_are_kept_when_asked_for(folder: Folder, session: ClaudeSession) -> None:
     session.user("look at the tests", isSidechain=True, agentId="a1")
     write_session(folder.file, session.lines)
     agent = ClaudeSession()
@@ -244,9 +238,7 @@ def test_sidechains_are_kept_when_they_are_asked_for(
     assert set(everything) == {*SAID, "User: look at the tests", "User: count the tests"}
 
 
-def test_tool_texts_are_bounded_and_follow_the_setting(
-    folder: Folder, session: ClaudeSession
-) -> None:
+def test_tool_texts_are_bounded_by_the_setting(folder: Folder, session: ClaudeSession) -> None:
     write_session(folder.file, session.lines)
     folder.ingest(tool_chars=0)
     assert folder.contents()[1] == "Assistant: I look it up.\n[Bash]"
@@ -321,9 +313,7 @@ def turns(tmp_path: Path) -> Path:
     return tmp_path / "store" / "turns.sqlite"
 
 
-def test_a_session_is_captured_stop_by_stop_as_the_night_would(
-    file: Path, turns: Path, tmp_path: Path
-) -> None:
+def test_a_session_is_captured_as_the_night_would(file: Path, turns: Path, tmp_path: Path) -> None:
     data = file.read_bytes()
     for size in (len(data) // 3, len(data) // 2, len(data)):
         file.write_bytes(data[:size])
@@ -354,9 +344,7 @@ def test_a_path_that_leads_nowhere_good_is_no_error(turns: Path, path: str) -> N
     assert time.monotonic() - started < 2
 
 
-def test_a_file_of_turns_that_cannot_be_used_is_a_fault_of_a_hook_and_an_error_of_a_night(
-    file: Path, turns: Path
-) -> None:
+def test_turns_that_cannot_be_used_are_a_fault_of_a_hook(file: Path, turns: Path) -> None:
     turns.parent.write_text("a file")
     report = capture_session(file, turns)
     assert not report.is_complete
@@ -377,7 +365,7 @@ def test_a_file_of_turns_that_cannot_be_used_is_a_fault_of_a_hook_and_an_error_o
         holds_turns(turns)
 
 
-def test_another_writer_is_waited_for_within_the_deadline_a_reader_is_not(
+def test_a_writer_is_waited_for_within_the_deadline_a_reader_is_not(
     file: Path, turns: Path
 ) -> None:
     capture_session(file, turns)
@@ -400,7 +388,7 @@ def test_another_writer_is_waited_for_within_the_deadline_a_reader_is_not(
     holder.close()
 
 
-def test_what_the_deadline_cuts_off_is_read_next_time(
+def test_what_a_deadline_cuts_off_is_read_later(
     file: Path, turns: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = capture_session(file, turns, deadline_s=0)
@@ -540,9 +528,7 @@ def test_numbers_wrap_at_their_end_and_two_turns_of_one_number_both_live(
     assert [r.key for r in found] == list(range(-12, -6))
 
 
-def test_a_source_is_pinned_while_a_hook_writes_and_its_marker_tells_states_apart(
-    kept: Path, tmp_path: Path
-) -> None:
+def test_a_source_is_pinned_and_its_marker_tells_states_apart(kept: Path, tmp_path: Path) -> None:
     def marker() -> object:
         with TranscriptSource(kept) as source:
             return source.identity().marker

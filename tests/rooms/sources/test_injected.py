@@ -166,9 +166,7 @@ def answer(query: str) -> str:
 
 
 @given(query=st.text(), cut=st.integers(min_value=len(BEGINNING), max_value=500))
-def test_an_answer_is_known_whole_cut_indented_and_in_the_list_that_agents_wrap_it_in(
-    query: str, cut: int
-) -> None:
+def test_an_answer_is_known_whole_cut_indented_and_wrapped(query: str, cut: int) -> None:
     text = answer(query)
     wrapped = json.dumps({"content": [{"type": "text", "text": text}], "isError": False})
     indented = "\n " + json.dumps(json.loads(text), indent=2)

@@ -97,9 +97,7 @@ def rows_of(folder: Path) -> dict[object, RawRow]:
     return {row.key: row for row in rows}
 
 
-def test_every_drawer_is_read_once_in_the_order_of_its_id_and_nothing_is_written(
-    filed: Path, tmp_path: Path
-) -> None:
+def test_every_drawer_is_read_in_order_and_nothing_written(filed: Path, tmp_path: Path) -> None:
     before = (filed / CHROMA_FILE).read_bytes()
     assert list(rows_of(filed)) == sorted(d.drawer_id for d in FILED)
     assert (filed / CHROMA_FILE).read_bytes() == before
@@ -240,7 +238,7 @@ def test_what_chroma_has_not_yet_filed_is_reported_and_comes_once_it_has(palace:
     assert "undocumented" in rows_of(palace)
 
 
-def test_a_newer_schema_is_read_and_reported_and_the_marker_tells_every_change(
+def test_a_newer_schema_is_reported_and_the_marker_tells_every_change(
     palace: Path,
 ) -> None:
     def identity() -> SourceIdentity:

@@ -282,7 +282,7 @@ def test_a_role_that_may_not_read_everything(server: Cluster, database: MakeData
     run_sql(dsn, "DROP ROLE reader")
 
 
-def test_ids_below_zero_and_pages_of_one(
+def test_ids_below_zero_and_tiny_pages(
     database: MakeDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dsn = database([{"id": i, "content": f"Row {i}."} for i in (-2, 0, 5, 7)])
@@ -316,7 +316,7 @@ def test_pages_are_cut_by_bytes_and_a_huge_row_is_never_fetched(
     assert huge.problem_detail == "row: 500 bytes of text, not fetched"
 
 
-def test_one_state_is_read_whatever_is_written_meanwhile(
+def test_one_state_is_read_beside_writers(
     database: MakeDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres_rows, "PAGE_ROWS", 2)
@@ -444,9 +444,7 @@ def test_the_only_user_is_nobody_in_particular(database: MakeDatabase) -> None:
         ("tag_shares", {"owner_id": "default", "tag": "a", "shared_with": "zoe"}),
     ],
 )
-def test_with_a_second_person_every_row_is_somebodys(
-    database: MakeDatabase, table: str, row: Row
-) -> None:
+def test_with_a_second_person_rows_are_owned(database: MakeDatabase, table: str, row: Row) -> None:
     dsn = database([{"content": "One."}, {"content": "Two.", "user_id": ""}])
     insert_rows(dsn, table, [row])
     found = users_of(dsn)

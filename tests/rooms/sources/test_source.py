@@ -106,9 +106,7 @@ def test_of_one_id_the_stores_row_is_the_memory(make_jsonl: Make, tmp_path: Path
     assert [r.content for r in read_records(tmp_path / "out")] == ["the store's"]
 
 
-def test_it_is_named_as_the_store_with_both_states_and_both_are_closed(
-    make_jsonl: Make, make_store: Make
-) -> None:
+def test_it_is_named_as_the_store_with_both_states(make_jsonl: Make, make_store: Make) -> None:
     store, rows = make_store([{}]), make_jsonl([{"id": 3, "content": "a"}], "a.jsonl")
     parts = [open_source(store), open_source(rows)]
     with CombinedSource(*parts) as source:
@@ -147,7 +145,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlite3.Co
         "DELETE FROM memories",
     ],
 )
-def test_every_commit_moves_it_reading_does_not(
+def test_commits_move_it_reading_does_not(
     store: sqlite3.Connection, tmp_path: Path, change: str
 ) -> None:
     path = tmp_path / "memory.db"

@@ -102,9 +102,7 @@ def test_nothing_is_written(make_store: Make) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-def test_what_a_crashed_writer_left_in_the_wal_is_read_but_not_checkpointed(
-    make_store: Make, tmp_path: Path
-) -> None:
+def test_what_a_crashed_writer_left_in_the_wal_is_read(make_store: Make, tmp_path: Path) -> None:
     path, crashed = make_store([{"content": "a"}]), tmp_path / "crashed"
     crashed.mkdir()
     with closing(sqlite3.connect(path)) as writer:
@@ -213,7 +211,7 @@ OTHERS = ", ".join(pinned_file.REQUIRED_COLUMNS[1:])
         ),
     ],
 )
-def test_another_schema_is_refused_with_what_was_found_and_expected(
+def test_another_schema_is_refused_with_what_was_found(
     tmp_path: Path, schema: str, said: str
 ) -> None:
     path = tmp_path / "other.db"

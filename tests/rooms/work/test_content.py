@@ -276,7 +276,7 @@ def test_vectors_are_kept_as_they_are_given(tmp_path: Path) -> None:
     assert store.take(store.find([key_of("b"), key_of("a")])).equals(values.take(pa.array([1, 0])))
 
 
-def test_keys_that_differ_at_the_end_of_what_is_compared_or_end_in_zeros_are_told_apart(
+def test_keys_alike_at_the_start_or_ending_in_zeros_are_told_apart(
     tmp_path: Path,
 ) -> None:
     keys = [bytes(32), bytes(15) + b"\1" + bytes(16), bytes(14) + b"\1" + bytes(17)]

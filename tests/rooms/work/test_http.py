@@ -78,9 +78,7 @@ def test_overload_and_server_errors_are_tried_again_with_growing_waits(
     ("asked", "waited"),
     [("7", 7.0), ("0", 0.0), ("99999", 30.0), ("Wed, 21 Oct", 1.0), ("-1", 1.0)],
 )
-def test_the_endpoint_names_the_wait_within_bounds(
-    server: ModelServer, asked: str, waited: float
-) -> None:
+def test_the_endpoint_names_the_wait(server: ModelServer, asked: str, waited: float) -> None:
     server.faults = [Fault(429, headers={"Retry-After": asked}), HELLO]
     waits: list[float] = []
     ask(server, waits)
@@ -165,7 +163,7 @@ def test_an_endpoint_that_cannot_be_reached_is_down() -> None:
         (b" " * (MAX_ANSWER_BYTES + 1), AnswerFault.TOO_LARGE),
     ],
 )
-def test_an_answer_without_text_is_named(
+def test_an_answer_without_text_is_told(
     server: ModelServer, body: bytes, fault: AnswerFault
 ) -> None:
     server.faults = [Fault(body=body)]

@@ -117,9 +117,7 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, here: Path) -> None
     assert not list(marks.iterdir())
 
 
-def test_workers_that_are_killed_between_two_shards_are_replaced(
-    tmp_path: Path, here: Path
-) -> None:
+def test_workers_killed_between_two_shards_are_replaced(tmp_path: Path, here: Path) -> None:
     resource_tracker.ensure_running()
     before = set(children_of(os.getpid()))
 
@@ -134,9 +132,7 @@ def test_workers_that_are_killed_between_two_shards_are_replaced(
     assert [done for _, done, _ in told.reports] == [10, 20, 30, 40]
 
 
-def test_a_shard_that_kills_its_workers_again_and_again_is_named(
-    tmp_path: Path, here: Path
-) -> None:
+def test_a_shard_that_always_kills_its_workers_is_named(tmp_path: Path, here: Path) -> None:
     marks = marks_of(tmp_path, 9)
     with pytest.raises(ShardError, match=rf"die: .*died {ATTEMPTS} times.*memory"):
         TWO.run(DieOnce(marks), shards_of(tmp_path, [*TEXTS, "bad"]), here)
@@ -181,9 +177,7 @@ def night(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_workers_end_with_a_night_that_is_killed(
-    night: subprocess.Popen[bytes], here: Path
-) -> None:
+def test_workers_end_with_a_killed_night(night: subprocess.Popen[bytes], here: Path) -> None:
     wait_until(lambda: here.exists() and any(here.glob("*.arrow")))
     children = children_of(night.pid)
     assert len(children) == 3, "two workers, and what counts the semaphores of multiprocessing"

@@ -250,9 +250,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path, change: Callable[[Path], N
     assert hash_settled(path) == digest("two")
 
 
-def test_a_file_that_was_just_written_is_read_every_time(
-    tmp_path: Path, hashed: list[Path]
-) -> None:
+def test_a_file_just_written_is_read_every_time(tmp_path: Path, hashed: list[Path]) -> None:
     path = tmp_path / "a"
     for text in ("one", "two", "six"):
         path.write_text(text)
