@@ -44,12 +44,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def _regexp(pattern: str, text: object) -> bool:
+    return re.search(pattern, str(text)) is not None
+
+
 @pytest.fixture(scope="module")
 def store(built: Path) -> Iterator[sqlite3.Connection]:
     """Open the built store, with a REGEXP."""
     with closing(sqlite3.connect(built)) as db:
         db.row_factory = sqlite3.Row
-        db.create_function("regexp", 2, lambda pattern, text: bool(re.search(pattern, str(text))))
+        db.create_function("regexp", 2, _regexp)
         yield db
 
 

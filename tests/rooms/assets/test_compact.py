@@ -282,7 +282,10 @@ class MemoryExport(Export):
 
 
 def backend(tag: str) -> Callable[..., Backend]:
-    return lambda encoder, texts: Backend(tag)
+    def chosen(encoder: NightEncoder, texts: Sequence[str]) -> Backend:
+        return Backend(tag)
+
+    return chosen
 
 
 @pytest.fixture
@@ -413,7 +416,7 @@ def test_nothing_is_left_of_summaries_that_are_gone_and_no_shards(
 NOBODY = "http://127.0.0.1:9/v1"
 
 
-def asked(nights: Nights, url: str, **more: bool) -> tuple[dict[str, Summary], dict[str, Any]]:
+def asked(nights: Nights, url: str, **more: Any) -> tuple[dict[str, Summary], dict[str, Any]]:
     """Run a night with a model; its summaries by session, and what the stage says."""
     nights.settings = CompactionSettings(
         cluster_size=8, summarizer="llm", llm_url=url, llm_model="m", **more

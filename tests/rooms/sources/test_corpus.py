@@ -145,7 +145,6 @@ Make = Callable[..., Path]
 
 
 CANARY = "CANARY-9c1e"
-NOISE = CANARY.encode() * 40
 
 
 @pytest.fixture
@@ -168,14 +167,12 @@ def test_batches_hold_the_named_columns_in_the_named_order(table: Path, rows: in
         list(iter_batches(table, ["a", "c"]))
 
 
-@pytest.mark.parametrize("damage", [None, lambda whole: whole[: len(whole) // 2], lambda _: NOISE])
-def test_a_damaged_table_is_named_and_not_quoted(
-    table: Path, damage: Callable[[bytes], bytes] | None
-) -> None:
-    if damage is None:
+@pytest.mark.parametrize("damage", ["gone", "cut", "overwritten"])
+def test_a_damaged_table_is_named_and_not_quoted(table: Path, damage: str) -> None:
+    whole = table.read_bytes()
+    table.write_bytes(whole[: len(whole) // 2] if damage == "cut" else CANARY.encode() * 40)
+    if damage == "gone":
         table.unlink()
-    else:
-        table.write_bytes(damage(table.read_bytes()))
     for read in (lambda: list(iter_batches(table, ["b"])), lambda: read_column(table, "b"),
                  lambda: count_rows(table)):  # fmt: skip
         with pytest.raises(StoreError) as error:

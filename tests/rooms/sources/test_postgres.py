@@ -594,7 +594,7 @@ def test_concepts_and_edges_are_those_of_rows_that_may_be_seen(database: MakeDat
 def test_a_database_with_a_table_less_says_less(database: MakeDatabase, table: str) -> None:
     dsn = graph(database)
     run_sql(dsn, f"DROP TABLE {table} CASCADE")
-    nouns = {
+    nouns: dict[str, Any] = {
         "concepts": KnownConcept, "memory_concepts": KnownMention, "concept_edges": KnownEdge,
     }  # fmt: skip
     with open_database(dsn) as source:

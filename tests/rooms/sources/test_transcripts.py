@@ -398,7 +398,7 @@ ANSWER = json.dumps(
 )  # fmt: skip
 
 
-def vetted(key: str, kind: str, name: str, *texts: str) -> str:
+def vetted(key: str, kind: Any, name: str, *texts: str) -> str:
     kept = vet_part(Part(key, kind, name, texts), 500)
     assert kept is not None
     return kept.text
