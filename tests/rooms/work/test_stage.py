@@ -170,8 +170,7 @@ def test_a_body_that_fails_leaves_no_stamp(work: Work) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_stage(work.root, STAGE, {"corpus": "c2"}, broken)
-    assert not work.stamp.exists()
-    assert load_result(work.root, STAGE) is None
+    assert (work.stamp.exists(), load_result(work.root, STAGE)) == (False, None)
     assert not work.run().reused
 
 
@@ -189,9 +188,18 @@ def test_notes_are_of_the_run_that_made_them_and_in_no_digest(work: Work) -> Non
 OLD_NS = 1_700_000_000_000_000_000
 
 
-@pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that were read, one entry a time."""
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("settled_ns", "ahead_ns", "reads"),
+    [(0, 0, 1), (settled.SETTLED_NS, 0, 3), (0, 3_600_000_000_000, 3)],
+    ids=["settled", "just written", "of the future"],
+)
+def test_only_a_settled_file_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settled_ns: int, ahead_ns: int, reads: int
+) -> None:
     found: list[Path] = []
 
     def count(path: Path) -> str:
@@ -199,25 +207,13 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         return hash_file(path)
 
     monkeypatch.setattr(settled, "hash_file", count)
-    return found
-
-
-@pytest.fixture
-def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file counts as settled at once."""
-    monkeypatch.setattr(settled, "SETTLED_NS", 0)
-
-
-def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-@pytest.mark.usefixtures("no_wait")
-def test_a_settled_file_is_read_once(tmp_path: Path, hashed: list[Path]) -> None:
+    monkeypatch.setattr(settled, "SETTLED_NS", settled_ns)
     path = tmp_path / "a"
     path.write_text("one")
+    moment = time.time_ns() + ahead_ns
+    os.utime(path, ns=(moment, moment))
     assert [hash_settled(path) for _ in range(3)] == [digest("one")] * 3
-    assert hashed == [path]
+    assert found == [path] * reads
 
 
 def in_place(path: Path) -> None:
@@ -238,9 +234,11 @@ def by_another_file(path: Path) -> None:
     other.replace(path)
 
 
-@pytest.mark.usefixtures("no_wait")
 @pytest.mark.parametrize("change", [in_place, in_place_with_its_old_times, by_another_file])
-def test_a_changed_file_is_read_again(tmp_path: Path, change: Callable[[Path], None]) -> None:
+def test_a_changed_file_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    monkeypatch.setattr(settled, "SETTLED_NS", 0)
     path = tmp_path / "a"
     path.write_text("one")
     os.utime(path, ns=(OLD_NS, OLD_NS))
@@ -248,24 +246,6 @@ def test_a_changed_file_is_read_again(tmp_path: Path, change: Callable[[Path], N
     time.sleep(0.05)  # longer than a tick of the file system's clock
     change(path)
     assert hash_settled(path) == digest("two")
-
-
-def test_a_file_just_written_is_read_every_time(tmp_path: Path, hashed: list[Path]) -> None:
-    path = tmp_path / "a"
-    for text in ("one", "two", "six"):
-        path.write_text(text)
-        assert hash_settled(path) == digest(text)
-    assert len(hashed) == 3
-
-
-@pytest.mark.usefixtures("no_wait")
-def test_a_file_of_the_future_is_read_every_time(tmp_path: Path, hashed: list[Path]) -> None:
-    path = tmp_path / "a"
-    path.write_text("one")
-    ahead_ns = time.time_ns() + 3_600_000_000_000
-    os.utime(path, ns=(ahead_ns, ahead_ns))
-    assert [hash_settled(path), hash_settled(path)] == [digest("one")] * 2
-    assert len(hashed) == 2
 
 
 def timings(*batches: tuple[int, int, float]) -> BatchTimings:
@@ -420,17 +400,13 @@ def test_arrows_pool_is_asked_where_arrow_is_loaded(monkeypatch: pytest.MonkeyPa
         def release_unused(self) -> None:
             asked.append(True)
 
+    def another_library(name: str | None) -> object:
+        return object()
+
     monkeypatch.setattr(pa, "default_memory_pool", Pool)
     give_back()
     assert asked == [True]
     monkeypatch.delitem(sys.modules, "pyarrow")
-    give_back()
-    assert asked == [True]
-
-
-def test_where_the_library_cannot_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    def another_library(name: str | None) -> object:
-        return object()
-
     monkeypatch.setattr(ctypes, "CDLL", another_library)
-    give_back()
+    give_back()  # where the library cannot nothing happens
+    assert asked == [True]
