@@ -74,21 +74,6 @@ def test_a_session_is_kept_as_turns_a_copy_adds_nothing(
     assert folder.contents() == SAID
 
 
-@pytest.mark.parametrize("after", range(1, 6))
-def test_a_growing_file_is_read_on_from_where_it_was_left(
-    folder: Folder, session: ClaudeSession, after: int
-) -> None:
-    """Also where an answer is cut between its lines, and a call from its result."""
-    write_session(folder.file, session.lines[:after])
-    assert folder.ingest().bytes_read == folder.file.stat().st_size
-    rest = append(folder.file, session.lines[after:])
-    second = folder.ingest()
-    assert (second.bytes_read, second.restarted) == (rest, 0)
-    assert folder.contents() == SAID
-    third = folder.ingest()
-    assert (third.bytes_read, third.unchanged) == (0, 1)
-
-
 def test_a_half_written_line_waits_for_its_rest_a_whole_one_without_its_end_is_read(
     folder: Folder, session: ClaudeSession
 ) -> None:
@@ -120,12 +105,15 @@ def append(file: Path, lines: Sequence[Mapping[str, Any]]) -> int:
 
 
 def test_a_truncated_file_keeps_what_it_held(folder: Folder, session: ClaudeSession) -> None:
+    """Grown, damaged and moved files: tests/properties/test_transcripts.py."""
     write_session(folder.file, session.lines)
     folder.ingest()
     write_session(folder.file, another_session().lines)
     report = folder.ingest()
     assert (report.restarted, report.turns) == (1, 1)
     assert sorted(folder.contents()) == sorted([*SAID, "User: A new session."])
+    again = folder.ingest()
+    assert (again.bytes_read, again.unchanged) == (0, 1)
 
 
 def test_a_file_cut_and_grown_past_its_old_size_is_noticed(
@@ -179,15 +167,6 @@ def test_parallel_calls_stay_one_turn_and_a_lone_result_is_dropped(
         "Assistant: [Read: a.py]\n[Read result: alpha]\n[Read: b.py]\n[Read failed: missing]"
     )
     assert row.fields["importance"] == 0.2, "nobody says anything in it"
-
-
-def test_compaction_leaves_the_turns_before_it(folder: Folder, session: ClaudeSession) -> None:
-    session.boundary("This session continues an earlier one: the user asked about carriers.")
-    session.user("And on Sunday?")
-    write_session(folder.file, session.lines)
-    report = folder.ingest()
-    assert (report.skipped["compact_boundary"], report.skipped["compact_summary"]) == (1, 1)
-    assert folder.contents() == [*SAID, "User: And on Sunday?"]
 
 
 def test_bad_lines_are_counted_and_passed_over(

@@ -12,6 +12,7 @@ from noctuary.text.marks import MAX_SPEAKER_CHARS, find_speaker
 DAY_US = 86_400_000_000
 NOW_US = 20_000 * DAY_US  # 2024-10-04
 SETTINGS = CorpusSettings()
+CLAMPED = ("importance_clamped",)
 
 
 def judge(
@@ -111,52 +112,42 @@ def test_the_content_limit_counts_bytes_and_includes_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "importance", "warned"),
+    ("row", "field", "value", "warnings"),
     [
-        (None, 0.5, False),
-        (0, 0.0, False),
-        (1, 1.0, False),
-        (0.25, 0.25, False),
-        (1.5, 1.0, True),
-        (-3, 0.0, True),
-        (10**400, 1.0, True),
+        *[({"importance": given}, "importance", value, bent) for given, value, bent in (
+            (None, 0.5, ()),
+            (0, 0.0, ()),
+            (1, 1.0, ()),
+            (0.25, 0.25, ()),
+            (1.5, 1.0, CLAMPED),
+            (-3, 0.0, CLAMPED),
+            (10**400, 1.0, CLAMPED),
+        )],
+        *[({"created_at": given}, "created_at_us", value, ()) for given, value in (
+            (None, UNDATED_US),
+            ("", UNDATED_US),
+            ("1970-01-01", 0),
+            ("1970-01-02T00:00:00Z", DAY_US),
+            ("1970-01-02T00:00:00", DAY_US),  # naive means UTC
+            (" 1970-01-02 00:00:00.000001 ", DAY_US + 1),
+            ("1970-01-02T02:00:00+02:00", DAY_US),
+            ("1969-12-31T23:00:00-01:00", 0),
+            ("2024-10-04T00:00:00Z", NOW_US),
+        )],
+        ({"created_at": "2024-10-04T00:00:00.000001Z"}, "created_at_us", NOW_US + 1,
+         ("created_in_future",)),
+        ({"created_at": "1970-01-02", "updated_at": "1970-01-01"}, "updated_at_us", 0,
+         ("updated_before_created",)),
+        ({"created_at": "1970-01-02", "updated_at": None}, "updated_at_us", UNDATED_US, ()),
+        *[({"updated_at": given}, "updated_at_us", UNDATED_US, ("updated_at_unusable",))
+          for given in ("soon", 5, "1900-01-01")],
     ],
-)
-def test_importance(value: object, importance: float, warned: bool) -> None:
-    assert accept(importance=value).importance == importance
-    assert warnings_of(importance=value) == (("importance_clamped",) if warned else ())
-
-
-@pytest.mark.parametrize(
-    ("value", "micros"),
-    [
-        (None, UNDATED_US),
-        ("", UNDATED_US),
-        ("1970-01-01", 0),
-        ("1970-01-02T00:00:00Z", DAY_US),
-        ("1970-01-02T00:00:00", DAY_US),  # naive means UTC
-        (" 1970-01-02 00:00:00.000001 ", DAY_US + 1),
-        ("1970-01-02T02:00:00+02:00", DAY_US),
-        ("1969-12-31T23:00:00-01:00", 0),
-    ],
-)
-def test_dates(value: object, micros: int) -> None:
-    assert accept(created_at=value).created_at_us == micros
-
-
-def test_clock_skew_is_warned_of_and_kept() -> None:
-    assert warnings_of(created_at="2024-10-04T00:00:00Z") == ()  # now itself
-    assert warnings_of(created_at="2024-10-04T00:00:00.000001Z") == ("created_in_future",)
-    assert warnings_of(created_at="2024-02-01", updated_at="2024-01-01") == (
-        "updated_before_created",
-    )
-    assert warnings_of(created_at="2024-02-01", updated_at=None) == ()
-
-
-@pytest.mark.parametrize("value", ["soon", 5, "1900-01-01"])
-def test_an_unusable_update_date_is_warned_of(value: object) -> None:
-    assert accept(updated_at=value).updated_at_us == UNDATED_US
-    assert warnings_of(updated_at=value) == ("updated_at_unusable",)
+)  # fmt: skip
+def test_numbers_and_dates_are_read_and_what_is_bent_is_warned_of(
+    row: dict[str, object], field: str, value: object, warnings: tuple[str, ...]
+) -> None:
+    assert getattr(accept(**row), field) == value
+    assert warnings_of(**row) == warnings
 
 
 @pytest.mark.parametrize(
