@@ -128,11 +128,21 @@ def test_what_nobody_said_is_no_turn(
     assert read(session.user("words") | fields) == [reason]
 
 
-def test_errors_in_an_answers_place_and_reasoning_are_no_turns(session: ClaudeSession) -> None:
-    line = session.assistant(text("API Error: 529 Overloaded"))
-    line["message"]["model"] = "<synthetic>"
-    assert read(line) == [Skip.SYNTHETIC]
+def test_errors_reasoning_and_lines_without_an_id(session: ClaudeSession) -> None:
+    failed = session.assistant(text("API Error: 529 Overloaded"))
+    failed["message"]["model"] = "<synthetic>"
+    assert read(failed) == [Skip.SYNTHETIC]
     assert read(session.assistant(thinking("perhaps"))) == [Skip.NO_CONTENT]
+    lines = [session.user("one"), session.user("two")]
+    for line in lines:
+        del line["uuid"]
+    first, second, again = only(lines[0]), only(lines[1]), only(dict(lines[0]))
+    assert first.native_id == again.native_id != second.native_id
+    assert first.parts[0].key != second.parts[0].key
+    # The project is the folder that the session began in.
+    context = FileContext()
+    read(session.other("system"), context)
+    assert only(session.user("words") | {"cwd": "/home/me/shop/src"}, context).project == "shop"
 
 
 @pytest.mark.parametrize(
@@ -151,21 +161,6 @@ def test_subagents_are_sidechains_with_sessions_of_their_own(
     assert (message.is_sidechain, message.session) == (True, f"{session.session}/{name}")
 
 
-def test_the_project_is_the_folder_that_the_session_began_in(session: ClaudeSession) -> None:
-    context = FileContext()
-    read(session.other("system"), context)
-    assert only(session.user("words") | {"cwd": "/home/me/shop/src"}, context).project == "shop"
-
-
-def test_lines_without_an_id_are_told_apart(session: ClaudeSession) -> None:
-    lines = [session.user("one"), session.user("two")]
-    for line in lines:
-        del line["uuid"]
-    first, second, again = only(lines[0]), only(lines[1]), only(dict(lines[0]))
-    assert first.native_id == again.native_id != second.native_id
-    assert first.parts[0].key != second.parts[0].key
-
-
 _FIELDS = st.sampled_from(
     ["type", "message", "uuid", "timestamp", "sessionId", "cwd", "isSidechain", "forkedFrom",
      "content", "payload", "agentId"]
@@ -174,8 +169,7 @@ _FIELDS = st.sampled_from(
 
 @given(st.sampled_from(["user", "assistant"]), st.dictionaries(_FIELDS, JSON_VALUES), JSON_VALUES)
 def test_any_object_is_read_without_an_error(kind: str, line: dict[str, Any], inner: Any) -> None:
-    found = read({"message": {"content": [inner, {"type": "text", "text": inner}]}, **line})
-    assert found
+    assert read({"message": {"content": [inner, {"type": "text", "text": inner}]}, **line})
     assert read({**line, "type": kind})
 
 
@@ -315,27 +309,29 @@ def test_a_line_that_is_too_long_is_passed_over_whole(monkeypatch: pytest.Monkey
 def test_a_parsed_line_is_bounded_but_for_encoded_images() -> None:
     image = {"type": "image", "source": {"data": "iVBORw0KGgo" * 500_000}}
     spoken = {"type": "text", "text": "what is on this picture?"}
-    data = json.dumps([spoken, image]).encode() + b"\n"
-    assert len(data) > module.MAX_LINE_BYTES
-    (line,) = read_lines(io.BytesIO(data), 0, len(data))
-    assert line.data is not None
-    assert json.loads(line.data)[0] == spoken
-    words = json.dumps({"text": "some words " * 500_000}).encode()
-    (line,) = read_lines(io.BytesIO(words), 0, len(words))
-    assert line.data is None
+    lines = [json.dumps([spoken, image]).encode(), json.dumps("some words " * 500_000).encode()]
+    assert all(len(line) > module.MAX_LINE_BYTES for line in lines)
+    data = b"\n".join(lines)
+    picture, words = read_lines(io.BytesIO(data), 0, len(data))
+    assert picture.data is not None
+    assert json.loads(picture.data)[0] == spoken
+    assert words.data is None
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"{", b"[1]", b"null", b'{"a": nope}', b"[" * 100_000, b'{"a": ' + b"1" * 5_000 + b"}"],
-    ids=["empty", "cut", "array", "null", "word", "deep", "huge number"],
+    ("data", "found"),
+    [
+        *[(data, None) for data in (b"", b"{", b"[1]", b"null", b'{"a": nope}')],
+        (b"[" * 100_000, None),
+        (b'{"a": ' + b"1" * 5_000 + b"}", None),
+        (b'{"a": "x\xffy"}', {"a": "x\ufffdy"}),
+    ],
+    ids=["empty", "cut", "array", "null", "word", "deep", "huge number", "no text"],
 )
-def test_what_is_no_object_is_none(data: bytes) -> None:
-    assert parse_object(data) is None
-
-
-def test_bytes_that_are_no_text_are_replaced() -> None:
-    assert parse_object(b'{"a": "x\xffy"}') == {"a": "x\ufffdy"}
+def test_what_is_no_object_is_none_and_what_is_no_text_replaced(
+    data: bytes, found: dict[str, str] | None
+) -> None:
+    assert parse_object(data) == found
 
 
 NINE_US = 1_793_610_000_000_000
