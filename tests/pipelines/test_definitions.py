@@ -51,9 +51,7 @@ def test_settings_change_nothing_of_its_shape(home: Path, monkeypatch: pytest.Mo
     assert sensors == {"source_changed", "night_failed", "night_missed"}
 
 
-def test_everything_leads_from_the_export_to_the_snapshot(
-    definitions: dg.Definitions,
-) -> None:
+def test_everything_leads_from_the_export_to_the_snapshot(definitions: dg.Definitions) -> None:
     """No asset is a side track: each is made from the export and reaches what is published."""
     graph = definitions.resolve_asset_graph()
     everything = graph.get_all_asset_keys()
@@ -94,9 +92,7 @@ def test_every_asset_and_check_says_what_it_is(definitions: dg.Definitions) -> N
     assert late == {"snapshot"}, "only what serves can be late"
 
 
-def test_the_schedule_waits_and_follows_the_settings(
-    definitions: dg.Definitions,
-) -> None:
+def test_the_schedule_waits_and_follows_the_settings(definitions: dg.Definitions) -> None:
     schedule = definitions.resolve_schedule_def("nightly_schedule")
     assert (schedule.cron_schedule, schedule.job_name) == ("0 3 * * *", "nightly")
     assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED

@@ -214,9 +214,7 @@ def test_queries(rows: list[sqlite3.Row]) -> None:
             assert notes_of == set(ids)
 
 
-def test_queries_name_duplicates_and_the_newer_of_two_facts(
-    notes: dict[str, list[int]],
-) -> None:
+def test_queries_name_duplicates_and_the_newer_of_two_facts(notes: dict[str, list[int]]) -> None:
     pairs = [set(ids) for note, ids in notes.items() if note.startswith("dup:")]
     old, new = (
         {ids[0] for note, ids in notes.items() if re.fullmatch(f"sup:.+:{age}", note)}

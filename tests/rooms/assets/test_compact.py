@@ -406,9 +406,7 @@ def diary(nights: Nights, monkeypatch: pytest.MonkeyPatch) -> Nights:
     return nights
 
 
-def test_a_night_without_its_endpoint_goes_through_and_the_next_asks(
-    diary: Nights,
-) -> None:
+def test_a_night_without_its_endpoint_goes_through_and_the_next_asks(diary: Nights) -> None:
     found, told = asked(diary, NOBODY)
     assert {(s.status, s.method) for s in found.values()} == {("accepted", "extractive")}
     assert told["by_fallback"] == {"named_user": 1, "unavailable": 1}

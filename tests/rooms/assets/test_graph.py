@@ -166,9 +166,7 @@ def test_a_newer_value_ends_the_older_one(nights: Nights) -> None:
     assert (edited.notes["memories_extracted"], edited.notes["memories_touched"]) == (1, 1)
 
 
-def test_a_rule_file_makes_one_concept_of_two_until_it_changes(
-    nights: Nights,
-) -> None:
+def test_a_rule_file_makes_one_concept_of_two_until_it_changes(nights: Nights) -> None:
     _, first = nights.run()
     nights.paths.merges.write_text('same = [["K8s", "Kubernetes"]]\n')
     night, second = nights.run()
@@ -236,9 +234,7 @@ def test_near_names_are_one_concept_and_a_later_night_embeds_only_new_ones(night
     assert held == sorted(map(text_key, [*NAMES, "day shift"]))
 
 
-def test_without_the_encoder_there_is_a_graph_and_another_night_tries(
-    nights: Nights,
-) -> None:
+def test_without_the_encoder_there_is_a_graph_and_another_night_tries(nights: Nights) -> None:
     _, without = nights.run(NAMED, Encoder(is_broken=True))
     assert without.facts["merges_by_reason"] == {}
     assert "files are gone" in without.facts["names_not_embedded"]
@@ -248,9 +244,7 @@ def test_without_the_encoder_there_is_a_graph_and_another_night_tries(
     assert nights.run(NAMED, Encoder())[1].reused
 
 
-def test_names_of_many_memories_or_authors_come_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_names_of_many_memories_or_authors_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {"rare": ("name", 1), "shared": ("name", 2), "tagged": ("tag", 1), "s1": ("session", 9),
              "common": ("run", 5)}  # fmt: skip
     names = [NameStats(name, kind, (name,), df) for name, (kind, df) in kinds.items()]
@@ -282,9 +276,7 @@ def _hex_keys(night: Night) -> list[str]:
     ]
 
 
-def test_each_text_is_extracted_once_when_asked_for(
-    night: Night,
-) -> None:
+def test_each_text_is_extracted_once_when_asked_for(night: Night) -> None:
     assert not read_told(night)
     first = open_extractions(night, RecordFile(night.work(MEMORIES)))
     wanted = _hex_keys(night)

@@ -259,9 +259,7 @@ def test_recall_can_read_what_the_night_counted(counted_night: Night) -> None:
     assert fold_accesses(counted_night).notes == {"rows_folded": 0, "rows_pruned": 0}
 
 
-def test_days_and_last_access_outlive_their_rows_but_not_the_sums(
-    counted_night: Night,
-) -> None:
+def test_days_and_last_access_outlive_their_rows_but_not_the_sums(counted_night: Night) -> None:
     recalled(counted_night, "1", days_ago=100)
     assert fold_accesses(counted_night).notes == {"rows_folded": 1, "rows_pruned": 1}
     assert counted(counted_night, "1") == [[0], [1]]

@@ -289,9 +289,7 @@ def test_where_ids_are_texts_those_of_turns_are(tmp_path: Path) -> None:
     assert all(i.startswith("turn-") for i in turns)
 
 
-def test_turns_keep_their_ids_and_outlive_their_transcripts(
-    nights: TalkNights,
-) -> None:
+def test_turns_keep_their_ids_and_outlive_their_transcripts(nights: TalkNights) -> None:
     first = nights.pass_one()
     second = nights.pass_one()
     assert (second.reused, second.digest) == (True, first.digest)

@@ -180,9 +180,7 @@ def test_it_counts_by_kind_and_action_and_the_table_holds_no_text(nights: Nights
     assert not any(word in written for word in ("harbour", "Tides", "Initech", "Deploy"))
 
 
-def test_an_unchanged_night_does_nothing_one_switched_off_forgets(
-    nights: Nights,
-) -> None:
+def test_an_unchanged_night_does_nothing_one_switched_off_forgets(nights: Nights) -> None:
     nights.run()
     assert nights.run().reused
     result = nights.run(enabled=False)
@@ -193,9 +191,7 @@ def test_an_unchanged_night_does_nothing_one_switched_off_forgets(
     assert nights.run(enabled=False).reused
 
 
-def test_after_applying_the_next_night_finds_tombstones_only(
-    nights: Nights,
-) -> None:
+def test_after_applying_the_next_night_finds_tombstones_only(nights: Nights) -> None:
     nights.run()
     found = read_proposed(nights.paths.work)
     store = open_writable(found.source, CorpusSettings())
@@ -253,9 +249,7 @@ def test_it_judges_what_a_person_said_and_touches_no_source(promoted: PromotionN
     assert (promoted.source.read_bytes(), promoted.source.stat().st_mtime_ns) == source
 
 
-def test_an_unchanged_night_does_nothing_equal_ones_the_same(
-    promoted: PromotionNights,
-) -> None:
+def test_an_unchanged_night_does_nothing_equal_ones_the_same(promoted: PromotionNights) -> None:
     table = promoted.paths.work / PROMOTIONS
     promoted.run()
     before = table.read_bytes()

@@ -263,7 +263,7 @@ BAD: dict[tuple[str, str], dict[str, Edit]] = {
         "a session has one member": all_of(
             session("indptr", lambda v: np.array([0, 1, 6], v.dtype)),
             session("codes", put(slice(9, 14), 1)),
-        ),
+        )
     },
     (SESSIONS, "misplaced"): {
         "a memory is in another place": session("places", swap(8, 9)),

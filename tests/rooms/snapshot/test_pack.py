@@ -24,10 +24,7 @@ from hypothesis import strategies as st
 
 from noctuary.core import store as layout
 from noctuary.core.files import group_arrays, read_array, read_arrays
-from noctuary.core.manifest import (
-    full_check,
-    read_manifest,
-)
+from noctuary.core.manifest import full_check, read_manifest
 from noctuary.core.store import MANIFEST_FILE, StorePaths
 from noctuary.core.types import MemoryRecord
 from noctuary.embed.lean import LeanEncoder
@@ -522,9 +519,7 @@ def test_a_store_without_shares_has_no_trace(candidates: tuple[Path, Path], stor
     assert "shares" not in read_manifest(plain).counts
 
 
-def test_a_candidate_says_who_may_read_what(
-    candidates: tuple[Path, Path],
-) -> None:
+def test_a_candidate_says_who_may_read_what(candidates: tuple[Path, Path]) -> None:
     directory = candidates[0]
     arrays = read_arrays(directory / layout.ARRAYS_FILE)
     assert arrays["shares.indptr"].tolist() == [0, 1, 3, 4]

@@ -126,9 +126,7 @@ def test_what_did_not_pass_as_it_is_now_is_refused_and_yesterdays_snapshot_serve
     assert not empty_store.paths.current.exists()
 
 
-def test_publish_moves_the_candidate_and_points_at_it(
-    empty_store: Store,
-) -> None:
+def test_publish_moves_the_candidate_and_points_at_it(empty_store: Store) -> None:
     candidate = empty_store.candidate(household())
     digest = empty_store.judge(candidate)
     assert find_by_digest(empty_store.paths, digest) == candidate
@@ -320,9 +318,7 @@ def test_a_pinned_reader_keeps_answering_after_its_snapshot_was_removed(empty_st
     assert [w.code for w in result.warnings] == ["dense_unavailable"]
 
 
-def test_rollback_goes_back_further_and_by_name_forward(
-    three: tuple[Store, list[str]],
-) -> None:
+def test_rollback_goes_back_further_and_by_name_forward(three: tuple[Store, list[str]]) -> None:
     store, names = three
     pointer = rollback(store.paths)
     assert (pointer.snapshot_id, pointer.previous_id) == (names[1], names[2])
@@ -368,9 +364,7 @@ def test_rollback_in_an_empty_store_says_so(empty_store: Store) -> None:
     assert not empty_store.paths.current.exists()
 
 
-def test_the_serving_manifest_is_of_something_intact(
-    three: tuple[Store, list[str]],
-) -> None:
+def test_the_serving_manifest_is_of_something_intact(three: tuple[Store, list[str]]) -> None:
     store, names = three
     manifest = serving_manifest(store.paths)
     assert manifest is not None

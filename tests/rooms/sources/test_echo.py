@@ -106,9 +106,7 @@ def test_what_says_anything_else_stays_as_it_is(store: Path, content: str) -> No
     assert not is_echo(store, row(content))
 
 
-def test_a_turn_that_answers_with_a_memory_alone_is_an_echo(
-    store: Path,
-) -> None:
+def test_a_turn_that_answers_with_a_memory_alone_is_an_echo(store: Path) -> None:
     quoted = f"assistant: You told me this in March:\n- {KEY}\nShall I change it to the garage?"
     turns = {f"assistant: {KEY}": True, f"Claude:\n- {KEY}": True, quoted: False}
     for content, echo in turns.items():
@@ -283,9 +281,7 @@ def test_it_answers_as_a_dictionary_of_hashes(rows: dict[str, str], others: list
         assert (memory_id in held) == (memory_id in rows)
 
 
-def test_ids_with_half_a_hash_in_common_are_told_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ids_with_half_a_hash_in_common_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     def same_half(text: str) -> bytes:
         return b"8 bytes." + hash_exact(text)[:8]
 

@@ -107,9 +107,7 @@ def test_a_store_that_says_nothing_leaves_no_table(corpus: Corpus) -> None:
     assert read_known(corpus.out) == Known()
 
 
-def test_a_link_needs_both_ends_and_a_type_a_share_memory_and_reader(
-    corpus: Corpus,
-) -> None:
+def test_a_link_needs_both_ends_and_a_type_a_share_memory_and_reader(corpus: Corpus) -> None:
     kept = (link("b", "a"), link("b", "a", "part-of"), link("a", "c")._replace(user="zoe"))
     lost = (link("a", "s"), link("s", "a"), link("d", "a"), link("a", "x"), link("a", "a"))
     shares = (Share("b", "zoe"), Share("a", "zoe"), Share("s", "zoe"), Share("a", ""))

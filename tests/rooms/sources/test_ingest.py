@@ -151,9 +151,7 @@ def test_a_rotated_file_is_followed(folder: Folder, session: ClaudeSession) -> N
     assert (report.bytes_read, report.restarted) == (0, 0)
 
 
-def test_parallel_calls_stay_one_turn_and_a_lone_result_is_dropped(
-    folder: Folder,
-) -> None:
+def test_parallel_calls_stay_one_turn_and_a_lone_result_is_dropped(folder: Folder) -> None:
     session = ClaudeSession()
     session.assistant(call("Read", "t1", path="a.py"), message="m")
     session.result("t1", "alpha")

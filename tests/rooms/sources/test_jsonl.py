@@ -99,10 +99,7 @@ def test_any_file_is_delivered_in_key_order(make_jsonl: Make, name: str, window_
 
 @pytest.mark.parametrize(
     ("ids", "keys", "kind"),
-    [
-        ((10, 9, 2), [2, 9, 10], "int"),
-        (("b", 10, "é", 9, "B"), ["10", "9", "B", "b", "é"], "str"),
-    ],
+    [((10, 9, 2), [2, 9, 10], "int"), (("b", 10, "é", 9, "B"), ["10", "9", "B", "b", "é"], "str")],
 )
 def test_numbers_order_by_value_and_texts_by_code_point(
     make_jsonl: Make, ids: tuple[object, ...], keys: list[object], kind: str

@@ -238,9 +238,7 @@ def test_what_chroma_has_not_yet_filed_is_reported_and_comes_once_it_has(palace:
     assert "undocumented" in rows_of(palace)
 
 
-def test_a_newer_schema_is_reported_and_the_marker_tells_every_change(
-    palace: Path,
-) -> None:
+def test_a_newer_schema_is_reported_and_the_marker_tells_every_change(palace: Path) -> None:
     def identity() -> SourceIdentity:
         with open_source(palace) as source:
             return source.identity()

@@ -92,9 +92,7 @@ def test_lines_of_one_answer_share_an_id_that_is_not_the_lines(session: ClaudeSe
     assert only(line).native_id == line["uuid"]
 
 
-def test_a_result_belongs_to_its_call_words_beside_it_do_not(
-    session: ClaudeSession,
-) -> None:
+def test_a_result_belongs_to_its_call_words_beside_it_do_not(session: ClaudeSession) -> None:
     blocks = [text("3 files"), {"type": "image", "source": {}}, text("done")]
     message = only(session.result("toolu_1", blocks, is_error=True))
     failed = Part("result:toolu_1", "result", "", ("3 files", "done"), is_error=True)

@@ -276,9 +276,7 @@ def test_vectors_are_kept_as_they_are_given(tmp_path: Path) -> None:
     assert store.take(store.find([key_of("b"), key_of("a")])).equals(values.take(pa.array([1, 0])))
 
 
-def test_keys_alike_at_the_start_or_ending_in_zeros_are_told_apart(
-    tmp_path: Path,
-) -> None:
+def test_keys_alike_at_the_start_or_ending_in_zeros_are_told_apart(tmp_path: Path) -> None:
     keys = [bytes(32), bytes(15) + b"\1" + bytes(16), bytes(14) + b"\1" + bytes(17)]
     keys += [key_of("x")[:15] + bytes([last]) + bytes(16) for last in (0, 1, 255)]
     store = store_at(tmp_path)

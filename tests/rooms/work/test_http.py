@@ -53,10 +53,7 @@ def test_the_request_is_what_the_api_asks_for(server: ModelServer) -> None:
     assert asked.headers["Authorization"] == f"Bearer {KEY}"
     assert asked.headers["Content-Type"] == "application/json"
     assert "Authorization" not in without_a_key.headers
-    messages = [
-        {"role": "system", "content": "be brief"},
-        {"role": "user", "content": "say hello"},
-    ]
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "say hello"}]
     rest = {"model": "writer", "stream": False, "temperature": 0.0}
     assert asked.body == {"messages": messages, **rest}
 

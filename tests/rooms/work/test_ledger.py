@@ -96,9 +96,7 @@ def test_what_a_first_night_computed_is_kept_however_it_ends(tmp_path: Path, end
     assert run_stage(paths.work, LETTERS, {}, lambda: write_letters(paths)).reused
 
 
-def test_damage_of_a_killed_first_night_goes_when_the_next_fails_on_it(
-    tmp_path: Path,
-) -> None:
+def test_damage_of_a_killed_first_night_goes_when_the_next_fails_on_it(tmp_path: Path) -> None:
     paths = StorePaths(tmp_path)
     begin_night(paths)
     run_stage(paths.work, LETTERS, {}, lambda: write_letters(paths))
