@@ -71,9 +71,7 @@ def test_a_store_without_an_instance_is_told_by_its_age(paths: StorePaths) -> No
     assert "age tells" in found.message
 
 
-def test_off_is_told_and_on_needs_a_living_daemon(
-    paths: StorePaths, instance: dg.DagsterInstance
-) -> None:
+def test_off_is_told_on_needs_a_daemon(paths: StorePaths, instance: dg.DagsterInstance) -> None:
     found = look_at_schedule(paths)
     assert (found.level, found.message[:14]) == ("warn", "off in Dagster")
     assert "cron" in found.remedy

@@ -400,9 +400,7 @@ def test_the_stage_depends_on_the_model_alone(tmp_path: Path, server: TripleServ
     assert llm_inputs(night_of(tmp_path, **moved, llm_model="other").settings.graph) != inputs
 
 
-def test_redactions_are_not_sent_and_long_texts_counted(
-    tmp_path: Path, server: TripleServer
-) -> None:
+def test_redactions_stay_and_long_texts_are_counted(tmp_path: Path, server: TripleServer) -> None:
     long = "Ann works at Acme0. " + "x" * MAX_MEMORY_CHARS
     records = renumber([memory("Bea [REDACTED] canary-8842"), memory(long)])
     found = extend(llm_night(tmp_path, server), records, rules(records))

@@ -301,7 +301,7 @@ def test_deleted_and_newly_sensitive_memories_leave_the_file(counted_night: Nigh
     assert rows(counted_night.paths.usage, "SELECT memory_id FROM access") == [("1",)]
 
 
-def test_the_profile_decides_how_it_is_scanned(
+def test_the_profile_decides_the_scan(
     counted_night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "BATCH_ROWS", 2)

@@ -74,9 +74,7 @@ def test_an_unchanged_export_is_looked_through_again_by_other_rules_only(
 
 
 @pytest.mark.parametrize("which", [disguises, seed_words, table_scan])
-def test_the_rules_are_known_by_their_lines(
-    monkeypatch: pytest.MonkeyPatch, which: ModuleType
-) -> None:
+def test_rules_are_known_by_their_lines(monkeypatch: pytest.MonkeyPatch, which: ModuleType) -> None:
     before = export_scan.rules_digest()
     lines = Path.read_text
 

@@ -198,9 +198,7 @@ def test_publishing_again_heals_a_damaged_serving_snapshot(plain_store: Store, d
     full_check(plain_store.snapshot(healed), read_manifest(plain_store.snapshot(healed)))
 
 
-def test_a_clock_set_back_gives_later_names(
-    plain_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_set_back_names_later(plain_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     first = read_pointer(plain_store.paths).snapshot_id
 
     class Past(datetime):

@@ -99,9 +99,7 @@ def test_taken_rows_are_those_of_the_records(path: Path, chosen: set[int]) -> No
         assert all(batch.num_rows for batch in batches)
 
 
-def test_row_groups_without_wanted_rows_are_not_read(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_row_groups_not_wanted_are_not_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow.parquet as pq
 
     asked = list[int]()

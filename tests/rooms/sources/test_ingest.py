@@ -49,9 +49,7 @@ from tests.support.transcripts import (
 )
 
 
-def test_a_session_is_kept_as_turns_a_copy_adds_nothing(
-    folder: Folder, session: ClaudeSession
-) -> None:
+def test_a_session_is_kept_as_turns_once(folder: Folder, session: ClaudeSession) -> None:
     write_session(folder.file, session.lines)
     write_session(folder.file.with_name("copy.jsonl"), session.lines)
     report = folder.ingest()
@@ -116,9 +114,7 @@ def test_a_truncated_file_keeps_what_it_held(folder: Folder, session: ClaudeSess
     assert (again.bytes_read, again.unchanged) == (0, 1)
 
 
-def test_a_file_cut_and_grown_past_its_old_size_is_noticed(
-    folder: Folder, session: ClaudeSession
-) -> None:
+def test_a_file_cut_and_grown_longer_is_noticed(folder: Folder, session: ClaudeSession) -> None:
     """Its first 4 KiB are what they were; only what lay before the offset is not."""
     while len(dump(session.lines)) < 6_000:
         session.user(f"old {len(session.lines)}")
@@ -254,7 +250,7 @@ def test_a_missing_path_is_a_fault_and_no_error(turns: Path, tmp_path: Path) -> 
     assert "gone.jsonl cannot be captured: No such file" in report.faults[0]
 
 
-def test_small_batches_keep_the_same(
+def test_small_batches_keep_it(
     folder: Folder, turns: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_session(folder.file, working_session(3, 12).lines)
@@ -342,9 +338,7 @@ def test_turns_that_cannot_be_used_are_a_fault_of_a_hook(file: Path, turns: Path
         holds_turns(turns)
 
 
-def test_a_writer_is_waited_for_within_the_deadline_a_reader_is_not(
-    file: Path, turns: Path
-) -> None:
+def test_a_writer_is_waited_for_within_a_deadline_a_reader_not(file: Path, turns: Path) -> None:
     capture_session(file, turns)
     append(file, [ClaudeSession("later").user("one more")])
     holder = sqlite3.connect(turns, isolation_level=None, check_same_thread=False)

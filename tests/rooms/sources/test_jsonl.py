@@ -117,9 +117,7 @@ def test_lines_without_an_id_stay_behind_the_line_before_them(make_jsonl: Make) 
 
 
 @pytest.mark.parametrize("keep", [0.2, 0.6, 0.99, None])
-def test_a_damaged_gz_is_refused_with_the_line_reached(
-    make_jsonl: Make, keep: float | None
-) -> None:
+def test_a_damaged_gz_is_refused_at_its_line(make_jsonl: Make, keep: float | None) -> None:
     noise = random.Random(1)
     lines = [{"id": i, "content": f"{noise.random()}" * 20} for i in range(3000)]
     path = make_jsonl(lines, "corpus.jsonl.gz")
@@ -149,9 +147,7 @@ def test_several_gzip_members_are_one_file(tmp_path: Path) -> None:
         ([b"id,content", b"1,a"], "none of its 2 lines is a JSON object"),
     ],
 )
-def test_an_unknown_schema_names_what_was_found(
-    make_jsonl: Make, lines: list[object], said: str
-) -> None:
+def test_an_unknown_schema_is_described(make_jsonl: Make, lines: list[object], said: str) -> None:
     with pytest.raises(SourceFormatError, match=said):
         read(make_jsonl(lines))
 

@@ -310,9 +310,7 @@ DOUBLED = sql(
         (DOUBLED, r"several collections that may be the drawers \(more, notes\)"),
     ],
 )
-def test_a_bad_palace_says_what_is_wrong(
-    palace: Path, damage: Callable[[Path], None], said: str
-) -> None:
+def test_a_bad_palace_is_described(palace: Path, damage: Callable[[Path], None], said: str) -> None:
     damage(palace)
     with pytest.raises(SourceFormatError, match=said):
         open_source(palace)

@@ -282,9 +282,7 @@ def test_a_role_that_may_not_read_everything(server: Cluster, database: MakeData
     run_sql(dsn, "DROP ROLE reader")
 
 
-def test_ids_below_zero_and_tiny_pages(
-    database: MakeDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ids_below_zero_tiny_pages(database: MakeDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     dsn = database([{"id": i, "content": f"Row {i}."} for i in (-2, 0, 5, 7)])
     for size in (1, 3):
         monkeypatch.setattr(postgres_rows, "PAGE_ROWS", size)
@@ -316,9 +314,7 @@ def test_pages_are_cut_by_bytes_and_a_huge_row_is_never_fetched(
     assert huge.problem_detail == "row: 500 bytes of text, not fetched"
 
 
-def test_one_state_is_read_beside_writers(
-    database: MakeDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_state_is_read_whole(database: MakeDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_rows, "PAGE_ROWS", 2)
     dsn = database([{"content": f"Row {i}."} for i in range(1, 5)])
     with open_database(dsn) as source:

@@ -145,7 +145,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlite3.Co
         "DELETE FROM memories",
     ],
 )
-def test_commits_move_it_reading_does_not(
+def test_commits_move_it_reads_do_not(
     store: sqlite3.Connection, tmp_path: Path, change: str
 ) -> None:
     path = tmp_path / "memory.db"

@@ -211,9 +211,7 @@ OTHERS = ", ".join(pinned_file.REQUIRED_COLUMNS[1:])
         ),
     ],
 )
-def test_another_schema_is_refused_with_what_was_found(
-    tmp_path: Path, schema: str, said: str
-) -> None:
+def test_another_schema_is_refused_by_name(tmp_path: Path, schema: str, said: str) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"CREATE TABLE {schema}")

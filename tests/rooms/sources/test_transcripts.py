@@ -120,7 +120,7 @@ def test_a_result_belongs_to_its_call_words_beside_it_do_not(session: ClaudeSess
         ({"message": {"content": [3, None, {"type": "new"}]}}, Skip.NO_CONTENT),
     ],
 )
-def test_what_nobody_said_is_no_turn(
+def test_unsaid_lines_are_no_turns(
     session: ClaudeSession, fields: dict[str, Any], reason: Skip
 ) -> None:
     assert read(session.user("words") | fields) == [reason]
@@ -244,7 +244,7 @@ def test_every_kind_of_call_is_read(kind: str, item: dict[str, Any], part: Part)
         ("response_item", {"type": "function_call", "name": "f"}, Skip.NO_CONTENT),
     ],
 )
-def test_what_nobody_said_in_a_rollout_is_no_turn(
+def test_unsaid_lines_of_a_rollout_are_none(
     kind: str, payload: dict[str, Any], reason: Skip
 ) -> None:
     line = CodexSession().add(kind, payload)

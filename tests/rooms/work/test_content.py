@@ -303,9 +303,7 @@ getattr(store, sys.argv[3])([b"1" * 32, b"2" * 32], [b"uno", sys.argv[4].encode(
 
 @pytest.mark.parametrize("call", ["put", "replace"])
 @pytest.mark.parametrize("place", ["write_hashed", "write_manifest", "remove_unnamed"])
-def test_a_writer_that_was_killed_leaves_all_of_it_or_nothing(
-    tmp_path: Path, place: str, call: str
-) -> None:
+def test_a_killed_writer_leaves_all_or_nothing(tmp_path: Path, place: str, call: str) -> None:
     code = DIE_IN if place != "remove_unnamed" else f"{DIE_IN}\nstore.prune(store.keys())"
     arguments = [str(tmp_path / "content"), place, call, CANARY.decode()]
     done = subprocess.run([sys.executable, "-c", code, *arguments], check=False)

@@ -157,7 +157,7 @@ def test_an_endpoint_that_cannot_be_reached_is_down() -> None:
         (b" " * (MAX_ANSWER_BYTES + 1), AnswerFault.TOO_LARGE),
     ],
 )
-def test_an_answer_without_text_is_told(
+def test_an_answer_without_text_is_bad(
     server: ModelServer, body: bytes, fault: AnswerFault
 ) -> None:
     server.faults = [Fault(body=body)]
