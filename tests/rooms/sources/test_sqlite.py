@@ -233,6 +233,7 @@ def test_a_damaged_database_is_a_format_error_without_its_text(make_store: Make)
 def test_a_locked_store_says_so(make_store: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_store([{}], wal=False)
     monkeypatch.setattr(pinned_file, "BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr("noctuary.sources.palace.WAIT_S", 0.05)
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         with pytest.raises(SourceError, match=r"locked by another process.*SQLITE_BUSY"):
