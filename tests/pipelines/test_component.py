@@ -42,9 +42,7 @@ def anothers() -> None:
     """An asset of the project that is not ours."""
 
 
-def test_a_project_gets_the_assets_the_job_the_schedule_and_the_sensor(
-    home: Path, tmp_path: Path
-) -> None:
+def test_a_project_gets_assets_job_schedule_and_sensor(home: Path, tmp_path: Path) -> None:
     defs = dg.Definitions.merge(load(tmp_path / "a.db", tmp_path), dg.Definitions([anothers]))
     dg.Definitions.validate_loadable(defs)
     ours = build_definitions().resolve_asset_graph()

@@ -30,17 +30,13 @@ def definitions(home: Path) -> dg.Definitions:
     return build_definitions()
 
 
-def test_everything_loads_and_fits_together(definitions: dg.Definitions) -> None:
+def test_everything_loads_as_reviewed_needs_no_store_and_makes_none(
+    definitions: dg.Definitions, home: Path
+) -> None:
+    """After a deliberate change write the lineage anew: see tests/pipelines/lineage.py."""
     dg.Definitions.validate_loadable(definitions)
-
-
-def test_loading_needs_no_store_and_makes_none(definitions: dg.Definitions, home: Path) -> None:
-    assert list(home.iterdir()) == []
-
-
-def test_the_lineage_is_the_reviewed_one(definitions: dg.Definitions) -> None:
-    """After a deliberate change write it anew: see tests/pipelines/lineage.py."""
     assert describe_lineage(definitions) == LINEAGE.read_text(encoding="utf-8")
+    assert list(home.iterdir()) == []
 
 
 def test_settings_change_nothing_of_its_shape(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,26 +51,23 @@ def test_settings_change_nothing_of_its_shape(home: Path, monkeypatch: pytest.Mo
     assert sensors == {"source_changed", "night_failed", "night_missed"}
 
 
-def test_everything_ends_in_the_snapshot_and_starts_in_the_export(
-    definitions: dg.Definitions,
-) -> None:
+def test_everything_leads_from_the_export_to_the_snapshot(definitions: dg.Definitions) -> None:
     """No asset is a side track: each is made from the export and reaches what is published."""
     graph = definitions.resolve_asset_graph()
     everything = graph.get_all_asset_keys()
     roots = {key for key in everything if not graph.get(key).parent_keys}
     assert roots == {dg.AssetKey("memory_store")}
     # What serves, the page about it (a refused night has one as well), and what a person may apply.
-    ends = dg.AssetSelection.assets(
-        "snapshot",
-        "evaluation_report",
-        "compaction_plan",
-        "curation_proposals",
-        "promotion_proposals",
-    )
+    proposals = ("compaction_plan", "curation_proposals", "promotion_proposals")
+    ends = dg.AssetSelection.assets("snapshot", "evaluation_report", *proposals)
     assert ends.upstream().resolve(graph) == everything - roots
+    job = definitions.resolve_job_def("nightly")
+    assert job.executor_def is dg.in_process_executor
+    assert job.asset_layer.executable_asset_keys == everything - roots
+    assert job.asset_layer.asset_graph.asset_check_keys == graph.asset_check_keys
 
 
-def test_every_asset_says_what_it_is(definitions: dg.Definitions) -> None:
+def test_every_asset_and_check_says_what_it_is(definitions: dg.Definitions) -> None:
     graph = definitions.resolve_asset_graph()
     assert len(graph.get_all_asset_keys()) == 31
     for node in graph.asset_nodes:
@@ -83,71 +76,33 @@ def test_every_asset_says_what_it_is(definitions: dg.Definitions) -> None:
         assert node.kinds, name
         assert node.code_version or node.is_external, name
         assert node.group_name != "default", name
-        assert node.description, name
-        assert node.description.strip().endswith("."), name
-
-
-def test_every_check_is_a_sentence_and_says_one(definitions: dg.Definitions) -> None:
-    graph = definitions.resolve_asset_graph()
+        assert (node.description or "").strip().endswith("."), name
     specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]
     assert len(specs) == 34
     for spec in specs:
         assert len(spec.name.split("_")) >= 4, spec.name
-        assert spec.description, spec.name
-        assert spec.description.strip().endswith("."), spec.name
-
-
-def test_a_night_goes_on_only_past_what_is_looked_at_again(definitions: dg.Definitions) -> None:
-    """The verdict comes before the page about a refused night; proposals wait for a person."""
-    graph = definitions.resolve_asset_graph()
-    specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]
-    assert {spec.asset_key.to_user_string() for spec in specs if not spec.blocking} == {
-        "gate_verdict",
-        "promotion_proposals",
-        "compaction_plan",
-    }
-
-
-def test_whoever_names_a_parent_names_an_asset(definitions: dg.Definitions) -> None:
-    """A misspelt dependency would be an asset of somebody else."""
-    graph = definitions.resolve_asset_graph()
+        assert (spec.description or "").strip().endswith("."), spec.name
+    # The verdict comes before the page about a refused night; proposals wait for a person.
+    unblocking = {spec.asset_key.to_user_string() for spec in specs if not spec.blocking}
+    assert unblocking == {"gate_verdict", "promotion_proposals", "compaction_plan"}
+    # A misspelt dependency would be an asset of somebody else.
     strangers = {node.key.to_user_string() for node in graph.asset_nodes if node.is_external}
     assert strangers == {"memory_store"}
+    late = {n.key.to_user_string() for n in graph.asset_nodes if n.freshness_policy}
+    assert late == {"snapshot"}, "only what serves can be late"
 
 
-def test_the_job_runs_everything_in_one_process(definitions: dg.Definitions) -> None:
-    job = definitions.resolve_job_def("nightly")
-    assert job.executor_def is dg.in_process_executor
-    everything = definitions.resolve_asset_graph().get_all_asset_keys()
-    assert job.asset_layer.executable_asset_keys == everything - {dg.AssetKey("memory_store")}
-    assert {key.name for key in job.asset_layer.asset_graph.asset_check_keys} == {
-        key.name
-        for node in definitions.resolve_asset_graph().asset_nodes
-        for key in node.check_keys
-    }
-
-
-def test_the_schedule_waits_to_be_switched_on(definitions: dg.Definitions) -> None:
+def test_the_schedule_waits_and_follows_the_settings(definitions: dg.Definitions) -> None:
     schedule = definitions.resolve_schedule_def("nightly_schedule")
-    assert schedule.cron_schedule == "0 3 * * *"
-    assert schedule.job_name == "nightly"
+    assert (schedule.cron_schedule, schedule.job_name) == ("0 3 * * *", "nightly")
     assert schedule.default_status == dg.DefaultScheduleStatus.STOPPED
     assert schedule.execution_timezone == local_timezone()
-
-
-def test_the_schedule_follows_the_settings() -> None:
     settings = ScheduleSettings(cron="30 2 * * 1", timezone="Asia/Tokyo")
     schedule, fresh = nightly_schedule(settings), nightly_freshness(settings)
     assert (schedule.cron_schedule, schedule.execution_timezone) == ("30 2 * * 1", "Asia/Tokyo")
     assert isinstance(fresh, CronFreshnessPolicy)
     assert (fresh.deadline_cron, fresh.timezone) == ("30 2 * * 1", "Asia/Tokyo")
     assert fresh.lower_bound_delta == timedelta(days=7)
-
-
-def test_only_what_serves_can_be_late(definitions: dg.Definitions) -> None:
-    graph = definitions.resolve_asset_graph()
-    policies = {n.key.to_user_string() for n in graph.asset_nodes if n.freshness_policy}
-    assert policies == {"snapshot"}
 
 
 @pytest.mark.parametrize(
@@ -162,22 +117,22 @@ def test_local_time_is_the_machines(
     assert ZoneInfo(found)
 
 
-def test_a_bad_setting_is_said_when_the_location_loads(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_setting_is_said_on_loading(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOCTUARY_SCHEDULE_CRON", "at night")
     with pytest.raises(ValueError, match=r"schedule\.cron needs five fields"):
         build_definitions()
 
 
 def test_the_workspace_loads_from_any_directory(home: Path, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
+    elsewhere, dagster = tmp_path / "elsewhere", tmp_path / "dagster"
     elsewhere.mkdir()
+    dagster.mkdir()
+    (dagster / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
     words = ["definitions", "validate", "-w", str(WORKSPACE)]
     done = subprocess.run(
         [sys.executable, "-m", "dagster", *words],
         cwd=elsewhere,
-        env={**os.environ, "DAGSTER_HOME": str(_empty_dagster_home(tmp_path))},
+        env={**os.environ, "DAGSTER_HOME": str(dagster)},
         capture_output=True,
         encoding="utf-8",
         timeout=240,
@@ -187,10 +142,3 @@ def test_the_workspace_loads_from_any_directory(home: Path, tmp_path: Path) -> N
     assert done.returncode == 0, said
     assert "Validation successful for code location noctuary" in said
     assert list(elsewhere.iterdir()) == []
-
-
-def _empty_dagster_home(directory: Path) -> Path:
-    home = directory / "dagster"
-    home.mkdir()
-    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
-    return home

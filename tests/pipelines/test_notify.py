@@ -50,11 +50,8 @@ def said_in(told: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
 
 
-def test_nobody_is_told_by_default(tmp_path: Path) -> None:
+def test_a_command_is_told_in_json_and_by_default_nobody(tmp_path: Path, told: Path) -> None:
     assert notify(site_of(tmp_path, ""), NIGHT_FAILED) == []
-
-
-def test_a_command_is_told_in_json(tmp_path: Path, told: Path) -> None:
     assert notify(site_of(tmp_path, command_to(told)), NIGHT_FAILED, status="refused") == []
     (message,) = said_in(told)
     assert datetime.fromisoformat(message.pop("at")).tzinfo is not None

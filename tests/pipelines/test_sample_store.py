@@ -8,7 +8,6 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +17,8 @@ from noctuary_pipelines import sample
 
 CANARY = "CANARY-7f3a9c-DO-NOT-EXPORT"
 SCAN_CANARY = "CANARY-SCAN-51d2"
-COLUMNS = [
-    "id",
-    "content",
-    "category",
-    "tags",
-    "expanded_keywords",
-    "importance",
-    "is_sensitive",
-    "created_at",
-    "updated_at",
-    "server_id",
-]
-WINGS = {
-    "platform": 150,
-    "household": 51,
-    "family": 44,
-    "health": 27,
-    "garden": 26,
-    "flights": 5,
-}
-SESSIONS = {"inc-481": 60, "kitchen-2026": 113, "isobar-migration": 193}
+COLUMNS = ["id", "content", "category", "tags", "expanded_keywords", "importance", "is_sensitive",
+           "created_at", "updated_at", "server_id"]  # fmt: skip
 STRATA = {"exact", "paraphrase", "multihop", "small-wing", "non-english", "unanswerable"}
 
 
@@ -64,13 +44,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def _regexp(pattern: str, text: object) -> bool:
+    return re.search(pattern, str(text)) is not None
+
+
 @pytest.fixture(scope="module")
 def store(built: Path) -> Iterator[sqlite3.Connection]:
-    """Open the built store."""
-    conn = sqlite3.connect(built)
-    conn.row_factory = sqlite3.Row
-    yield conn
-    conn.close()
+    """Open the built store, with a REGEXP."""
+    with closing(sqlite3.connect(built)) as db:
+        db.row_factory = sqlite3.Row
+        db.create_function("regexp", 2, _regexp)
+        yield db
 
 
 @pytest.fixture(scope="module")
@@ -89,19 +73,67 @@ def notes() -> dict[str, list[int]]:
     return dict(found)
 
 
-def test_counts(rows: list[sqlite3.Row]) -> None:
-    assert len(rows) == 678
-    assert sum(row["category"] == "turn" for row in rows) == 366
-    assert sum(row["is_sensitive"] for row in rows) == 8
-    assert all(row["content"] and row["updated_at"] >= row["created_at"] for row in rows)
-    assert max(len(row["content"]) for row in rows) <= 1_400
+TEXT = "content || tags || expanded_keywords || category"
+STAMP = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$"
+SHAPES: list[tuple[str, int]] = [
+    ("1", 678),
+    ("category = 'turn'", 366),
+    ("category = 'turn' AND NOT content REGEXP '^(Mira|Jun|Assistant): '", 0),
+    *[
+        (f"tags REGEXP '(^|,)wing:{wing}'", n)
+        for wing, n in (
+            ("platform", 150),
+            ("household", 51),
+            ("family", 44),
+            ("health", 27),
+            ("garden", 26),
+            ("flights", 5),
+            ("", 303),
+        )
+    ],
+    *[
+        (f"category = 'turn' AND tags REGEXP 'session:{session}(,|$)'", n)
+        for session, n in (("inc-481", 60), ("kitchen-2026", 113), ("isobar-migration", 193))
+    ],
+    ("is_sensitive", 8),
+    ("is_sensitive AND category = 'turn'", 2),
+    (f"is_sensitive AND instr(content, '{CANARY}')", 8),
+    (f"instr(tags, '{CANARY}')", 1),
+    (f"instr(expanded_keywords, '{CANARY}')", 1),
+    (f"NOT is_sensitive AND instr({TEXT}, '{CANARY}')", 0),
+    (f"NOT is_sensitive AND instr(content, '{SCAN_CANARY}')", 2),
+    (f"instr(content, '{SCAN_CANARY}') AND content REGEXP '\\bAKIA[A-Z0-9]{{16}}\\b'", 1),
+    (f"instr(content, '{SCAN_CANARY}') AND instr(content, '-----BEGIN PRIVATE KEY-----')", 1),
+    ("NOT is_sensitive AND content REGEXP '\\[(REDACTED|SENSITIVE)\\b'", 3),
+    ("length(content) > 1400 OR content = ''", 0),
+    ("length(content) = 1400", 1),
+    ("content LIKE '%' || char(9) || '%' AND content LIKE '%' || char(13, 10) || '%'", 1),
+    ("content REGEXP '[\u0590-\u05ff]'", 1),
+    ("content REGEXP '[\U0001f300-\U0001faff]'", 1),
+    ("content REGEXP '^\\w+$'", 1),
+    ("tags = ''", 3),
+    ("category != 'turn' AND expanded_keywords = ''", 4),
+    ("importance IN (0.0, 1.0)", 4),
+    ("category REGEXP '^[A-Z]+$'", 1),
+    (f"NOT (created_at REGEXP '{STAMP}' AND updated_at REGEXP '{STAMP}')", 0),
+    ("updated_at < created_at", 0),
+    ("updated_at > created_at", 32),
+    ("created_at < '2024-05-01' OR created_at >= '2026-11-16'", 0),
+    ("server_id IS NOT NULL", 65),
+]
 
 
-def test_wings_carried_by_tags(rows: list[sqlite3.Row]) -> None:
-    found = Counter(_tag(row, "wing") for row in rows)
-    unfiled = found.pop(None)
-    assert found == WINGS
-    assert unfiled == 9 + sum(SESSIONS.values())
+@pytest.mark.parametrize(("where", "count"), SHAPES)
+def test_the_store_holds_its_oddities(store: sqlite3.Connection, where: str, count: int) -> None:
+    assert store.execute(f"SELECT count(*) FROM memories WHERE {where}").fetchone()[0] == count
+
+
+def test_rows_are_told_apart_and_in_order(rows: list[sqlite3.Row]) -> None:
+    assert len({row["content"] for row in rows}) == len(rows)
+    created = [row["created_at"] for row in rows]
+    assert created == sorted(created)
+    turns = [(_tag(row, "session"), row["created_at"]) for row in rows if row["category"] == "turn"]
+    assert len(set(turns)) == len(turns), "no two of a session have one moment"
 
 
 def test_schema(store: sqlite3.Connection) -> None:
@@ -110,125 +142,47 @@ def test_schema(store: sqlite3.Connection) -> None:
     info = list(store.execute("PRAGMA table_info(memories)"))
     assert [column["name"] for column in info] == COLUMNS
     names = {row["name"] for row in store.execute("SELECT name FROM sqlite_master")}
-    assert names >= {
-        "memories_fts",
-        "memories_ai",
-        "memories_ad",
-        "memories_au",
-        "idx_memories_server_id",
-        "pending_ops",
-    }
+    assert names >= {"memories_fts", "memories_ai", "memories_ad", "memories_au", "pending_ops"}
     indexes = list(store.execute("PRAGMA index_list(memories)"))
     assert [(i["name"], i["unique"]) for i in indexes] == [("idx_memories_server_id", 1)]
 
 
 def test_fts_follows_the_table(tmp_path: Path) -> None:
-    out = tmp_path / "memory.db"
-    sample.build(out)
-    conn = sqlite3.connect(out)
+    sample.build(tmp_path / "memory.db")
     match = "SELECT rowid FROM memories_fts WHERE memories_fts MATCH ?"
-    (row_id,) = conn.execute(match, ("sluice AND maintained",)).fetchone()
-    conn.execute("UPDATE memories SET content = 'quokkas' WHERE id = ?", (row_id,))
-    assert conn.execute(match, ("quokkas",)).fetchall() == [(row_id,)]
-    conn.execute("DELETE FROM memories WHERE id = ?", (row_id,))
-    assert conn.execute(match, ("quokkas",)).fetchall() == []
-    conn.execute("INSERT INTO memories_fts(memories_fts) VALUES ('integrity-check')")
-    conn.close()
+    with closing(sqlite3.connect(tmp_path / "memory.db")) as db:
+        (row_id,) = db.execute(match, ("sluice AND maintained",)).fetchone()
+        db.execute("UPDATE memories SET content = 'quokkas' WHERE id = ?", (row_id,))
+        assert db.execute(match, ("quokkas",)).fetchall() == [(row_id,)]
+        db.execute("DELETE FROM memories WHERE id = ?", (row_id,))
+        assert db.execute(match, ("quokkas",)).fetchall() == []
+        db.execute("INSERT INTO memories_fts(memories_fts) VALUES ('integrity-check')")
 
 
 def test_two_builds_are_equal(built: Path, tmp_path: Path) -> None:
     other = tmp_path / "deeper" / "again.db"
     sample.build(other)
     sample.build(other)  # rebuilding over an old file works
-    dumps = []
+    dumps: list[object] = []
     for path in (built, other):
-        conn = sqlite3.connect(path)
-        dumps.append(conn.execute("SELECT * FROM memories ORDER BY id").fetchall())
-        conn.close()
+        with closing(sqlite3.connect(path)) as db:
+            dumps.append(db.execute("SELECT * FROM memories ORDER BY id").fetchall())
     assert dumps[0] == dumps[1]
 
 
-def test_sessions(rows: list[sqlite3.Row]) -> None:
-    turns = [row for row in rows if row["category"] == "turn"]
-    assert Counter(_tag(row, "session") for row in turns) == SESSIONS
-    for session in SESSIONS:
-        own = [row for row in turns if _tag(row, "session") == session]
-        times = [row["created_at"] for row in own]
-        assert all(a < b for a, b in pairwise(times))
-    for row in turns:
-        speaker = str(row["content"]).split(": ", 1)[0]
-        assert speaker in {"Mira", "Jun", "Assistant"}
+def test_groups_and_languages(rows: list[sqlite3.Row], notes: dict[str, list[int]]) -> None:
+    def found(prefix: str) -> list[list[int]]:
+        return [ids for note, ids in notes.items() if re.fullmatch(prefix, note)]
 
-
-def test_sensitive_rows_and_canaries(rows: list[sqlite3.Row]) -> None:
-    sensitive = [row for row in rows if row["is_sensitive"]]
-    assert all(CANARY in row["content"] for row in sensitive)
-    assert sum(row["category"] == "turn" for row in sensitive) == 2
-    assert any(CANARY in row["tags"] for row in sensitive)
-    assert any(CANARY in row["expanded_keywords"] for row in sensitive)
-    for row in rows:
-        if not row["is_sensitive"]:
-            assert not any(CANARY in str(row[column]) for column in COLUMNS)
-    scan = [row for row in rows if SCAN_CANARY in row["content"]]
-    assert len(scan) == 2
-    assert not any(row["is_sensitive"] for row in scan)
-    assert sum(bool(re.search(r"\bAKIA[A-Z0-9]{16}\b", row["content"])) for row in scan) == 1
-    assert sum("-----BEGIN PRIVATE KEY-----" in row["content"] for row in scan) == 1
-    redacted = [r for r in rows if re.search(r"\[(REDACTED|SENSITIVE)\b", r["content"])]
-    assert len(redacted) == 3
-    assert not any(row["is_sensitive"] for row in redacted)
-
-
-def test_shapes(rows: list[sqlite3.Row]) -> None:
-    lengths = Counter(len(row["content"]) for row in rows)
-    assert max(lengths) == 1_400
-    assert lengths[1_400] == 1
-    contents = [str(row["content"]) for row in rows]
-    assert len(set(contents)) == len(contents)
-    assert any("\t" in text and "\r\n" in text for text in contents)
-    assert any(re.search(r"[\u0590-\u05ff]", text) for text in contents)
-    assert any(re.search(r"[\U0001f300-\U0001faff]", text) for text in contents)
-    assert any(re.fullmatch(r"\w+", text) for text in contents)
-    assert any(row["tags"] == "" for row in rows)
-    memories = [row for row in rows if row["category"] != "turn"]
-    assert any(row["expanded_keywords"] == "" for row in memories)
-    assert {0.0, 1.0} <= {row["importance"] for row in memories}
-    assert any(str(row["category"]).isupper() for row in memories)
-
-
-def test_times_and_server_ids(rows: list[sqlite3.Row]) -> None:
-    stamp = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
-    for row in rows:
-        assert stamp.fullmatch(row["created_at"])
-        assert stamp.fullmatch(row["updated_at"])
-        assert row["updated_at"] >= row["created_at"]
-    created = [row["created_at"] for row in rows]
-    assert created == sorted(created)
-    assert created[0].startswith("2024-05-")
-    assert created[-1].startswith("2026-11-15")
-    assert sum(row["updated_at"] > row["created_at"] for row in rows) >= 20
-    share = sum(row["server_id"] is not None for row in rows) / len(rows)
-    assert 0.07 <= share <= 0.13
-
-
-def test_groups(notes: dict[str, list[int]]) -> None:
-    pairs = [note for note in notes if note.startswith("dup:")]
-    assert len(pairs) >= 15
-    assert all(len(notes[note]) == 2 for note in pairs)
-    old = {n.removesuffix(":old") for n in notes if n.startswith("sup:") and n.endswith(":old")}
-    assert len(old) >= 12
-    for name in old:  # ids follow created_at, so the newer fact has the greater id
-        assert notes[f"{name}:old"][0] < notes[f"{name}:new"][0]
-    chains = [note for note in notes if note.startswith("chain:")]
-    assert len(chains) >= 12
-    assert all(len(notes[note]) >= 2 for note in chains)
-
-
-def test_languages(rows: list[sqlite3.Row], notes: dict[str, list[int]]) -> None:
+    assert [len(found(prefix)) for prefix in ("dup:.+", "sup:.+:old", "chain:.+")] == [18, 17, 13]
+    assert all(len(ids) == 2 for ids in found("dup:.+"))
+    assert all(len(ids) >= 2 for ids in found("chain:.+"))
+    # Ids follow created_at, so the newer fact has the greater id.
+    for note, ids in notes.items():
+        if note.startswith("sup:") and note.endswith(":old"):
+            assert ids[0] < notes[f"{note.removesuffix(':old')}:new"][0]
     text = {row["id"]: str(row["content"]) for row in rows}
-    assert len(notes["zh"]) >= 10
-    assert len(notes["ru"]) >= 8
-    assert len(notes["es"]) >= 10
+    assert [len(notes[language]) for language in ("zh", "ru", "es")] == [12, 9, 12]
     assert all(re.search(r"[\u4e00-\u9fff]", text[i]) for i in notes["zh"])
     assert all(re.search(r"[\u0400-\u04ff]", text[i]) for i in notes["ru"])
 
@@ -260,21 +214,17 @@ def test_queries(rows: list[sqlite3.Row]) -> None:
             assert notes_of == set(ids)
 
 
-def test_queries_name_both_duplicates(notes: dict[str, list[int]]) -> None:
+def test_queries_name_duplicates_and_the_newer_of_two_facts(notes: dict[str, list[int]]) -> None:
     pairs = [set(ids) for note, ids in notes.items() if note.startswith("dup:")]
-    for query in _queries():
-        ids = set(query["relevant_ids"])
-        assert all(not pair & ids or pair <= ids for pair in pairs)
-
-
-def test_superseded_answers_are_the_new_ones(notes: dict[str, list[int]]) -> None:
-    old = {ids[0] for note, ids in notes.items() if re.fullmatch("sup:.+:old", note)}
-    new = {ids[0] for note, ids in notes.items() if re.fullmatch("sup:.+:new", note)}
-    history = [q for q in _queries() if set(q["relevant_ids"]) & old]
-    assert [q["text"] for q in history] == [
-        "How has our internet provider at home changed over time?"
-    ]
-    assert all(set(q["relevant_ids"]) & new for q in history)
+    old, new = (
+        {ids[0] for note, ids in notes.items() if re.fullmatch(f"sup:.+:{age}", note)}
+        for age in ("old", "new")
+    )
+    asked = {q["text"]: set(q["relevant_ids"]) for q in _queries()}
+    assert all(not pair & ids or pair <= ids for ids in asked.values() for pair in pairs)
+    history = {text: ids for text, ids in asked.items() if ids & old}
+    assert [*history] == ["How has our internet provider at home changed over time?"]
+    assert all(ids & new for ids in history.values())
 
 
 def test_a_sample_is_placed_once_and_whole(tmp_path: Path) -> None:

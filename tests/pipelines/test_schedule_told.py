@@ -71,16 +71,10 @@ def test_a_store_without_an_instance_is_told_by_its_age(paths: StorePaths) -> No
     assert "age tells" in found.message
 
 
-def test_off_is_told(paths: StorePaths, instance: dg.DagsterInstance) -> None:
+def test_off_is_told_on_needs_a_daemon(paths: StorePaths, instance: dg.DagsterInstance) -> None:
     found = look_at_schedule(paths)
     assert (found.level, found.message[:14]) == ("warn", "off in Dagster")
     assert "cron" in found.remedy
-    switch(instance, InstigatorStatus.RUNNING)
-    switch(instance, InstigatorStatus.STOPPED)
-    assert look_at_schedule(paths).message.startswith("off in Dagster")
-
-
-def test_on_needs_a_living_daemon(paths: StorePaths, instance: dg.DagsterInstance) -> None:
     switch(instance, InstigatorStatus.RUNNING)
     assert "never" in look_at_schedule(paths).message
     now_s = time.time()
@@ -89,6 +83,12 @@ def test_on_needs_a_living_daemon(paths: StorePaths, instance: dg.DagsterInstanc
     assert (found.level, "2.0 h ago" in found.message) == ("warn", True)
     beat(instance, now_s - 10)
     assert look_at_schedule(paths, now_s).level == "ok"
+    switch(instance, InstigatorStatus.STOPPED)
+    assert look_at_schedule(paths).message.startswith("off in Dagster")
+    (paths.dagster_home / "schedules" / "schedules.db").write_bytes(b"no database" * 100)
+    found = look_at_schedule(paths)
+    assert (found.level, "cannot be read" in found.message) == ("warn", True)
+    assert found.remedy
 
 
 def test_nights_that_something_else_starts(paths: StorePaths, instance: dg.DagsterInstance) -> None:
@@ -113,11 +113,3 @@ def add_run(paths: StorePaths, job: str, end_s: float, status: str) -> None:
             "VALUES (?, ?, ?, ?, '{}')",
             (f"{job}-{end_s}", job, status, end_s),
         )
-
-
-def test_a_damaged_instance_is_told(paths: StorePaths, instance: dg.DagsterInstance) -> None:
-    (paths.dagster_home / "schedules" / "schedules.db").write_bytes(b"no database" * 100)
-    found = look_at_schedule(paths)
-    assert found.level == "warn"
-    assert "cannot be read" in found.message
-    assert found.remedy

@@ -115,26 +115,28 @@ def says(found: dg.RunRequest | str) -> str:
     return found
 
 
-def test_the_sensor_waits_to_be_switched_on(home: Path) -> None:
-    definitions = build_definitions()
-    sensor = definitions.resolve_sensor_def("source_changed")
+def test_the_sensor_waits_to_be_switched_on_and_follows_the_settings(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sensor = build_definitions().resolve_sensor_def("source_changed")
     assert sensor.default_status == dg.DefaultSensorStatus.STOPPED
-    assert sensor.job_name == "nightly"
-    assert sensor.minimum_interval_seconds == 60
-
-
-def test_the_sensor_follows_the_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (sensor.job_name, sensor.minimum_interval_seconds) == ("nightly", 60)
     monkeypatch.setenv("NOCTUARY_SENSOR_POLL_SECONDS", "7")
     sensor = build_definitions().resolve_sensor_def("source_changed")
     assert sensor.minimum_interval_seconds == 7
 
 
-def test_a_source_that_no_night_has_read_asks_once(bench: Bench) -> None:
+def test_a_source_that_no_night_has_read_asks_once_and_tells_dagster_no_text(bench: Bench) -> None:
+    bench.change()
     request = asks(bench.look())
     assert request.run_key
     assert request.run_key.endswith("-1")
     assert request.tags[MARKER_TAG] == request.run_key.removesuffix("-1")
+    assert "CANARY" not in json.dumps([request.run_key, dict(request.tags), bench.cursor])
     assert "a night was asked for 0 min ago" in says(bench.look())
+    # A tick that was cut off: Dagster starts one run per key.
+    bench.cursor = None
+    assert asks(bench.look()).run_key == request.run_key
 
 
 def test_after_a_night_only_a_change_asks(bench: Bench) -> None:
@@ -154,12 +156,15 @@ def test_after_a_night_only_a_change_asks(bench: Bench) -> None:
     assert "nothing changed" in says(bench.look())
 
 
-def test_a_night_that_somebody_else_ran_is_enough(bench: Bench) -> None:
+def test_a_night_that_somebody_else_ran_is_enough_one_that_failed_is_not(bench: Bench) -> None:
     """By cron or by hand: what it read need not be read again."""
     bench.night()
     bench.change()
     bench.night()
     assert "nothing changed" in says(bench.look())
+    bench.change()
+    bench.night(publishes=False)
+    asks(bench.look())
 
 
 def test_what_changes_while_a_night_reads_asks_for_the_next(bench: Bench) -> None:
@@ -167,13 +172,6 @@ def test_what_changes_while_a_night_reads_asks_for_the_next(bench: Bench) -> Non
     assert bench.staleness() == "FRESH"
     asks(bench.look())
     assert bench.staleness() == "STALE"
-
-
-def test_a_night_that_did_not_go_through_has_read_nothing(bench: Bench) -> None:
-    bench.night()
-    bench.change()
-    bench.night(publishes=False)
-    asks(bench.look())
 
 
 def test_a_change_makes_the_memories_stale_even_where_no_night_is_asked_for(bench: Bench) -> None:
@@ -209,22 +207,12 @@ def test_a_night_that_never_goes_through_is_asked_for_three_times(bench: Bench) 
     asks(bench.look())
 
 
-def test_a_tick_that_was_cut_off_asks_again_under_the_same_key(bench: Bench) -> None:
-    """Dagster starts one run per key: the cursor was not kept, the run may have been."""
-    first = asks(bench.look())
-    bench.cursor = None
-    assert asks(bench.look()).run_key == first.run_key
-
-
-def test_a_source_that_is_gone_is_a_reason_and_no_error(bench: Bench) -> None:
+def test_a_source_that_is_gone_is_a_reason_and_does_not_stop_a_night(bench: Bench) -> None:
+    assert read_completed_marker(bench.instance) is None
     bench.source.unlink()
     assert "there is no memory store at" in says(bench.look())
-
-
-def test_no_text_of_the_source_is_in_what_dagster_keeps(bench: Bench) -> None:
-    bench.change()
-    request = asks(bench.look())
-    assert "CANARY" not in json.dumps([request.run_key, dict(request.tags), bench.cursor])
+    bench.night()
+    assert read_completed_marker(bench.instance) == "INITIAL"
 
 
 @pytest.mark.parametrize(
@@ -232,15 +220,7 @@ def test_no_text_of_the_source_is_in_what_dagster_keeps(bench: Bench) -> None:
     [None, "", "{", "[]", "7", '{"marker": null, "at_s": "soon"}', '{"at_s": {}}', '"marker"'],
 )
 def test_a_cursor_that_cannot_be_read_has_asked_for_nothing(cursor: str | None) -> None:
-    assert read_asked(cursor).total == 0
-    assert read_asked(cursor).at_s == 0
-
-
-def test_a_source_that_cannot_be_looked_at_does_not_stop_a_night(bench: Bench) -> None:
-    assert read_completed_marker(bench.instance) is None
-    bench.source.unlink()
-    bench.night()
-    assert read_completed_marker(bench.instance) == "INITIAL"
+    assert (read_asked(cursor).total, read_asked(cursor).at_s) == (0, 0)
 
 
 moments = st.floats(0, 4e9, allow_nan=False)
@@ -263,8 +243,7 @@ def test_a_decision_is_a_reason_or_a_request(
         assert made.asked == asked
         return
     assert marker != completed
-    assert made.asked.marker == marker
-    assert made.asked.at_s == now_s
+    assert (made.asked.marker, made.asked.at_s) == (marker, now_s)
     assert made.asked.total == asked.total + 1
     assert made.run_key == f"{marker}-{made.asked.total}"
 

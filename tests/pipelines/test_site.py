@@ -20,48 +20,34 @@ def environ(home: Path) -> dict[str, str]:
     return {"NOCTUARY_HOME": str(home)}
 
 
-def test_the_store_is_named_after_its_source(tmp_path: Path, environ: dict[str, str]) -> None:
-    first = resolve_site(str(tmp_path / "a" / "memory.db"), environ=environ)
-    second = resolve_site(str(tmp_path / "b" / "memory.db"), environ=environ)
+def test_an_argument_wins_over_the_environment(tmp_path: Path, environ: dict[str, str]) -> None:
+    first, second = (resolve_site(str(tmp_path / n / "memory.db"), environ=environ) for n in "ab")
     assert first.paths.root.parent == first.home
     assert first.paths.root.name.startswith("a-memory-")
     assert first.paths.root != second.paths.root
-
-
-def test_an_argument_wins_over_the_environment(tmp_path: Path, environ: dict[str, str]) -> None:
     environ["NOCTUARY_SOURCE_PATH"] = str(tmp_path / "configured.db")
     environ["NOCTUARY_STORE"] = str(tmp_path / "store")
     assert resolve_site(environ=environ).source == tmp_path / "configured.db"
     named = resolve_site(str(tmp_path / "named.db"), str(tmp_path / "other"), environ)
-    assert named.source == tmp_path / "named.db"
-    assert named.paths.root == tmp_path / "other"
-    assert resolve_site(store="mine", environ=environ).paths.root == Path(
-        environ["NOCTUARY_HOME"], "mine"
-    )
-
-
-def test_another_process_resolves_the_same_site(tmp_path: Path, environ: dict[str, str]) -> None:
-    site = resolve_site(str(tmp_path / "memory.db"), str(tmp_path / "store"), environ)
-    again = resolve_site(environ=export_environment(site))
-    assert (again.source, again.paths, again.home) == (site.source, site.paths, site.home)
+    assert (named.source, named.paths.root) == (tmp_path / "named.db", tmp_path / "other")
+    mine = resolve_site(store="mine", environ=environ).paths.root
+    assert mine == Path(environ["NOCTUARY_HOME"], "mine")
+    again = resolve_site(environ=export_environment(named))
+    assert (again.source, again.paths, again.home) == (named.source, named.paths, named.home)
 
 
 def test_a_store_of_the_environment_is_not_overwritten_from_another_source(
     plain_store: Store, tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    environ["NOCTUARY_STORE"] = str(plain_store.paths.root)
+    root = plain_store.paths.root
+    environ["NOCTUARY_STORE"] = str(root)
     other = str(tmp_path / "other" / "memory.db")
     with pytest.raises(ConfigError, match="was built from"):
         resolve_site(other, environ=environ)
-    assert (
-        resolve_site(other, str(plain_store.paths.root), environ).paths.root
-        == plain_store.paths.root
-    )
+    assert resolve_site(other, str(root), environ).paths.root == root
 
 
-def test_the_dagster_home_lies_in_the_store_and_keeps_its_edits(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_the_dagster_home_keeps_its_edits(tmp_path: Path, environ: dict[str, str]) -> None:
     paths = resolve_site(store=str(tmp_path / "store"), environ=environ).paths
     home = prepare_instance(paths)
     assert home == tmp_path / "store" / "dagster"
@@ -71,9 +57,7 @@ def test_the_dagster_home_lies_in_the_store_and_keeps_its_edits(
     assert config.read_text("utf-8").endswith("# mine\n")
 
 
-def test_dagsters_files_are_healed_unless_a_night_is_writing_them(
-    tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_dagsters_files_are_healed_between_nights(tmp_path: Path, environ: dict[str, str]) -> None:
     paths = resolve_site(store=str(tmp_path / "store"), environ=environ).paths
     torn = prepare_instance(paths) / "history" / "runs.db"
     torn.parent.mkdir()

@@ -75,7 +75,7 @@ def check_account(report: ExportReport, out: Path) -> None:
     assert read_report(out) == report
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(LINE, max_size=25), st.booleans())
 def test_counts_are_conserved_for_any_lines(lines: list[bytes], ended: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -122,7 +122,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(ROW, min_size=0, max_size=12))
 def test_counts_are_conserved_for_any_table(rows: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -177,7 +177,7 @@ def test_the_scan_never_raises_and_answers_by_name_only(fields: dict[str, Any]) 
     assert reason is None or reason in names or reason.startswith("secret:")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.dictionaries(st.integers(0, 9), st.sampled_from("abc")),
        st.dictionaries(st.integers(0, 9), st.sampled_from("abc")))  # fmt: skip
 def test_diff_equals_set_arithmetic(old: dict[int, str], new: dict[int, str]) -> None:

@@ -53,10 +53,10 @@ from noctuary_assets.night import CONTENT, GRAPH, GRAPH_STATE, MEMORIES, VECTORS
 from tests.support.graph_objects import to_graph
 from tests.support.model_server import Fault
 from tests.support.store import memory, renumber
-from tests.support.triple_server import Row, TripleServer
+from tests.support.triple_server import TripleServer
 
-DIM = 8
-ENCODER = EncoderFingerprint("m", "0" * 64, DIM, "mean", True, "", "", 64)
+DIM = 16
+FINGERPRINT = EncoderFingerprint("m", "0" * 64, DIM, "mean", True, "", "", 64)
 TEXTS = (
     "Blue Ridge\nA line of hills.",
     "we saw Blue Ridge in the fog",
@@ -65,108 +65,120 @@ TEXTS = (
     "Kubernetes\nRuns the pods.",
     "K8s: the cluster",
 )
+NAMED = ("error handling: we retry.", "handling of errors: we log.", "night shift: Dana.")
+NAMES = ["error handling", "handling of errors", "night shift"]
 
 
-class Source:
-    """A store, its source, and nights on them."""
+class Encoder:
+    """Names that speak of handling have one vector."""
+
+    def __init__(self, *, is_broken: bool = False) -> None:
+        self.seen: list[str] = []
+        self._is_broken = is_broken
+
+    def iter_document_batches(
+        self, texts: Sequence[str]
+    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+        """Yield every text as a batch."""
+        for place, text in enumerate(texts):
+            if self._is_broken:
+                raise EncoderError("the model's files are gone")
+            self.seen.append(text)
+            row = np.zeros((1, DIM), np.float32)
+            row[0, 0 if "handling" in text else 1 + len(text) % (DIM - 1)] = 1.0
+            yield [place], row
+
+
+class Nights:
+    """A store, its source, and nights on them; the progress keeps what it is told."""
 
     def __init__(self, root: Path) -> None:
         root.mkdir(exist_ok=True)
-        self._file = root / "memories.jsonl"
+        self.file = root / "memories.jsonl"
         self.paths = StorePaths(root / "store")
+        self.told: list[tuple[str, int, int]] = []
 
-    def night(self, texts: Sequence[str]) -> tuple[Night, StageResult]:
-        """Export, embed and connect."""
+    def update(self, task: str, done: int, total: int) -> None:
+        self.told.append((task, done, total))
+
+    def export(self, texts: Sequence[str]) -> Night:
         rows = [
             {"id": n, "content": text, "created_at": f"2026-01-{n + 1:02}T00:00:00Z"}
             for n, text in enumerate(texts)
         ]
-        self._file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        night = Night(self.paths, self._file)
-        night.encoder.fingerprint = ENCODER
+        self.file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        night = Night(self.paths, self.file, progress=self)
         export_memories(night)
-        _embed(night, texts)
+        return night
+
+    def run(
+        self, texts: Sequence[str] = TEXTS, encoder: Encoder | None = None
+    ) -> tuple[Night, StageResult]:
+        """Export, embed so that no memory is near another, and connect."""
+        night = self.export(texts)
+        night.encoder.sentence = cast(SentenceEncoder, encoder)
+        night.encoder.fingerprint = FINGERPRINT
+
+        def body() -> StageOutput:
+            write_array(night.work(VECTORS), np.eye(len(texts), DIM, dtype=np.float32))
+            return StageOutput(len(texts), {} if encoder is None else {"face": LIBRARY})
+
+        night.run(MEMORY_VECTORS, {"texts": list(texts)}, body)
         return night, connect_memories(night)
 
 
-def _embed(night: Night, texts: Sequence[str]) -> None:
-    def body() -> StageOutput:
-        # Nothing is near anything else.
-        write_array(night.work(VECTORS), np.eye(len(texts), DIM, dtype=np.float32))
-        return StageOutput(len(texts), {})
-
-    night.run(MEMORY_VECTORS, {"texts": list(texts)}, body)
-
-
 @pytest.fixture
-def source(tmp_path: Path) -> Source:
-    return Source(tmp_path)
+def nights(tmp_path: Path) -> Nights:
+    return Nights(tmp_path)
 
 
-def test_the_second_night_takes_everything_over(source: Source) -> None:
-    _, first = source.night(TEXTS)
-    state = source.paths.work / GRAPH_STATE
+def test_the_second_night_takes_everything_over_also_without_its_state(nights: Nights) -> None:
+    _, first = nights.run()
+    state = nights.paths.work / GRAPH_STATE
     written = state.stat().st_mtime_ns
-    _, second = source.night(TEXTS)
+    _, second = nights.run()
     assert (first.reused, second.reused) == (False, True)
     assert first.notes["memories_extracted"] == len(TEXTS)
     assert second.notes == {}
     assert state.stat().st_mtime_ns == written
     assert (second.digest, second.facts) == (first.digest, first.facts)
+    state.unlink()
+    assert nights.run()[1].reused
+    _, slower = nights.run((*TEXTS, "one more"))
+    assert slower.notes["memories_touched"] == len(TEXTS) + 1
+    assert slower.notes["memories_extracted"] == 1
+    assert slower.rows == first.rows
 
 
-def test_a_night_after_an_edit_reads_one_memory_and_gives_the_graph_of_a_first_night(
-    source: Source, tmp_path: Path
-) -> None:
-    source.night(TEXTS)
-    edited = (*TEXTS[:1], "we saw Kubernetes there", *TEXTS[2:])
-    night, result = source.night(edited)
-    assert (result.notes["memories_extracted"], result.notes["memories_touched"]) == (1, 1)
-    rebuilt, other = Source(tmp_path / "other").night(edited)
-    assert to_graph(load_tables(night)) == to_graph(load_tables(rebuilt))
-    assert result.digest == other.digest
-    assert (1, 4) in linked_pairs(night)
-
-
-def test_a_newer_value_ends_the_older_one(source: Source) -> None:
-    night, result = source.night(TEXTS)
+def test_a_newer_value_ends_the_older_one(nights: Nights) -> None:
+    """What an edit changes, and that nothing else does: tests/e2e/test_incremental.py."""
+    night, result = nights.run()
     graph = to_graph(load_tables(night))
     assert [(s.older_position, s.head_position) for s in graph.supersessions] == [(2, 3)]
     ends = {e.evidence[0].position: e.valid_to_us is None for e in graph.concept_edges}
     assert (ends[2], ends[3]) == (False, True)
     assert result.facts["closed_concept_edges"] == 1
     assert result.facts["supersessions_by_reason"] == {"newer_value": 1}
+    assert set(linked_pairs(night)) == {(e.src_position, e.dst_position) for e in graph.edges}
+    assert (1, 0) in linked_pairs(night)
+    # A night after an edit reads one memory.
+    _, edited = nights.run((*TEXTS[:1], "we saw Kubernetes there", *TEXTS[2:]))
+    assert (edited.notes["memories_extracted"], edited.notes["memories_touched"]) == (1, 1)
 
 
-def test_a_rule_file_makes_one_concept_of_two_and_is_read_again_when_it_changes(
-    source: Source,
-) -> None:
-    _, first = source.night(TEXTS)
-    source.paths.merges.write_text('same = [["K8s", "Kubernetes"]]\n')
-    night, second = source.night(TEXTS)
+def test_a_rule_file_makes_one_concept_of_two_until_it_changes(nights: Nights) -> None:
+    _, first = nights.run()
+    nights.paths.merges.write_text('same = [["K8s", "Kubernetes"]]\n')
+    night, second = nights.run()
     assert (second.reused, second.facts["merges_by_reason"]["rule"]) == (False, 1)
     assert second.notes["memories_touched"] == 0
     concepts = to_graph(load_tables(night)).concepts
     assert {"K8s", "Kubernetes"} in [{c.canonical_name, *c.aliases} for c in concepts]
-    source.paths.merges.unlink()
-    assert source.night(TEXTS)[1].digest == first.digest
-
-
-def test_a_rule_file_that_cannot_be_read_stops_the_night_by_name(source: Source) -> None:
-    source.paths.root.mkdir(parents=True, exist_ok=True)
-    source.paths.merges.write_text("same = 3\n")
+    nights.paths.merges.unlink()
+    assert nights.run()[1].digest == first.digest
+    nights.paths.merges.write_text("same = 3\n")
     with pytest.raises(ConfigError, match=r"merges\.toml"):
-        source.night(TEXTS)
-
-
-def test_a_lost_state_is_only_a_slower_night(source: Source) -> None:
-    _, first = source.night(TEXTS)
-    (source.paths.work / GRAPH_STATE).unlink()
-    assert source.night(TEXTS)[1].reused
-    _, again = source.night((*TEXTS, "one more"))
-    assert again.notes["memories_touched"] == len(TEXTS) + 1
-    assert again.notes["memories_extracted"] == 1
-    assert first.rows == again.rows
+        nights.run()
 
 
 _ID = st.sampled_from(["a", "b", "c", ""])
@@ -202,150 +214,56 @@ def test_faulty_rows_are_those_that_one_row_at_a_time_gives(
         supersessions=[{"older_position": old, "head_position": head} for old, head in chains],
     )
     older = {old for old, _ in chains}
+    without = [(key != "" and key not in known) or at < 0 for key, at in edges]
+    dangling = [one not in known or two not in known for one, two in stated]
     assert {name: (rows.to_list(), said) for name, (rows, said) in _faults(tables).items()} == {
-        "every_edge_names_its_evidence": (
-            [(key != "" and key not in known) or at < 0 for key, at in edges],
-            "without_evidence",
-        ),
-        "every_statement_joins_two_concepts": (
-            [one not in known or two not in known for one, two in stated],
-            "dangling",
-        ),
+        "every_edge_names_its_evidence": (without, "without_evidence"),
+        "every_statement_joins_two_concepts": (dangling, "dangling"),
         "every_successor_chain_ends": ([head in older for _, head in chains], "without_head"),
     }
 
 
-NAMES_DIM = 16
-NAMED_BY = EncoderFingerprint("m", "0" * 64, NAMES_DIM, "mean", True, "", "", 64)
-NAMED = ("error handling: we retry.", "handling of errors: we log.", "night shift: Dana.")
-NAMES = ["error handling", "handling of errors", "night shift"]
-
-
-class Encoder:
-    """Texts of the same words but for the small ones and the plural have one vector."""
-
-    def __init__(self, *, is_broken: bool = False) -> None:
-        self.seen: list[str] = []
-        self._is_broken = is_broken
-
-    def iter_document_batches(
-        self, texts: Sequence[str]
-    ) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
-        """Yield every text as a batch."""
-        for place, text in enumerate(texts):
-            if self._is_broken:
-                raise EncoderError("the model's files are gone")
-            self.seen.append(text)
-            row = np.zeros((1, NAMES_DIM), np.float32)
-            row[0, 0 if "handling" in text else 1 + len(text) % (NAMES_DIM - 1)] = 1.0
-            yield [place], row
-
-
-class Told:
-    """A progress that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, int, int]] = []
-
-    def update(self, task: str, done: int, total: int) -> None:
-        """Keep the report."""
-        self.told.append((task, done, total))
-
-
-class Store:
-    """A store and nights on it."""
-
-    def __init__(self, root: Path) -> None:
-        self._file = root / "memories.jsonl"
-        self.paths = StorePaths(root / "store")
-        self.progress = Told()
-
-    def night(self, encoder: Encoder, texts: Sequence[str] = NAMED) -> tuple[Night, StageResult]:
-        """Export, pretend to have embedded the memories, and connect."""
-        rows = [{"id": n, "content": text} for n, text in enumerate(texts)]
-        self._file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        night = Night(self.paths, self._file, progress=self.progress)
-        night.encoder.sentence = cast(SentenceEncoder, encoder)
-        night.encoder.fingerprint = NAMED_BY
-        export_memories(night)
-
-        def body() -> StageOutput:
-            write_array(night.work(VECTORS), np.eye(len(texts), NAMES_DIM, dtype=np.float32))
-            return StageOutput(len(texts), {"face": LIBRARY})
-
-        night.run(MEMORY_VECTORS, {"texts": list(texts)}, body)
-        return night, connect_memories(night)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
-
-
-def test_near_names_are_one_concept(store: Store) -> None:
-    _, result = store.night(Encoder())
+def test_near_names_are_one_concept_and_a_later_night_embeds_only_new_ones(nights: Nights) -> None:
+    _, result = nights.run(NAMED, Encoder())
     assert result.facts["merges_by_reason"] == {"embedding": 1}
-    assert ("concept_vectors", 3, 3) in store.progress.told
-
-
-def test_a_later_night_embeds_only_new_names(store: Store) -> None:
-    store.night(Encoder())
+    assert ("concept_vectors", 3, 3) in nights.told
     encoder = Encoder()
-    night, result = store.night(encoder, (*NAMED, "day shift: Kim."))
+    night, result = nights.run((*NAMED, "day shift: Kim."), encoder)
     assert (encoder.seen, result.notes["names_embedded"]) == (["day shift"], 1)
-    assert sorted(map(bytes, night.content(names_kind(night)).keys())) == sorted(
-        map(text_key, [*NAMES, "day shift"])
-    )
+    held = sorted(map(bytes, night.content(names_kind(night)).keys()))
+    assert held == sorted(map(text_key, [*NAMES, "day shift"]))
 
 
-def test_without_the_encoder_there_is_a_graph_and_the_next_night_tries_again(store: Store) -> None:
-    _, without = store.night(Encoder(is_broken=True))
+def test_without_the_encoder_there_is_a_graph_and_another_night_tries(nights: Nights) -> None:
+    _, without = nights.run(NAMED, Encoder(is_broken=True))
     assert without.facts["merges_by_reason"] == {}
     assert "files are gone" in without.facts["names_not_embedded"]
-    _, later = store.night(Encoder())
+    _, later = nights.run(NAMED, Encoder())
     assert later.facts["merges_by_reason"] == {"embedding": 1}
     assert "names_not_embedded" not in later.facts
-    assert store.night(Encoder())[1].reused
+    assert nights.run(NAMED, Encoder())[1].reused
 
 
-def test_names_of_many_memories_and_of_authors_are_chosen_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    names = [
-        NameStats("rare", "name", ("rare",), 1),
-        NameStats("shared", "name", ("shared",), 2),
-        NameStats("tagged", "tag", ("tagged",), 1),
-        NameStats("s1", "session", ("s1",), 9),
-        NameStats("common", "run", ("common",), 5),
-    ]
+def test_names_of_many_memories_or_authors_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = {"rare": ("name", 1), "shared": ("name", 2), "tagged": ("tag", 1), "s1": ("session", 9),
+             "common": ("run", 5)}  # fmt: skip
+    names = [NameStats(name, kind, (name,), df) for name, (kind, df) in kinds.items()]
     assert choose_names(names) == ["common", "shared", "tagged"]
     monkeypatch.setattr(build, "NAMES_MAX", 2)
     assert choose_names(names) == ["common", "shared"]
 
 
-READ = (
-    "Blue Ridge\nA line of hills.",
-    "Dana Whitfield works at Globex.",
-    "Blue Ridge\nA line of hills.",
-    "K8s: the cluster",
-)
-
-
 @pytest.fixture
-def night(tmp_path: Path) -> Night:
-    rows = [{"id": n, "content": text} for n, text in enumerate(READ)]
-    source = tmp_path / "memories.jsonl"
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    night = Night(StorePaths(tmp_path / "store"), source)
-    export_memories(night)
-    return night
+def night(nights: Nights) -> Night:
+    """A night on four memories, of which the first and the third are alike."""
+    return nights.export((TEXTS[0], TEXTS[2], TEXTS[0], TEXTS[5]))
 
 
 def _records(night: Night) -> list[MemoryRecord]:
     return read_records(night.work(MEMORIES))
 
 
-def _plain(night: Night) -> list[object]:
+def _plain(night: Night) -> list[Extraction]:
     return [
         extract(r.content, r.tags, r.expanded_keywords, is_turn=r.is_turn) for r in _records(night)
     ]
@@ -358,30 +276,20 @@ def _hex_keys(night: Night) -> list[str]:
     ]
 
 
-def test_extractions_are_those_of_each_text_and_each_is_made_once(night: Night) -> None:
+def test_each_text_is_extracted_once_when_asked_for(night: Night) -> None:
     assert not read_told(night)
     first = open_extractions(night, RecordFile(night.work(MEMORIES)))
+    wanted = _hex_keys(night)
+    assert list(first.keys) == wanted
+    assert (len(first.keys), first.keys[-1], list(first.keys[1:3])) == (4, wanted[3], wanted[1:3])
+    assert list(first.load([])) == []
+    assert (first.extracted, night.content(EXTRACTION_KIND).rows) == (0, 0)
     assert list(first.load([0, 1, 2, 3])) == _plain(night)
     assert first.extracted == 3, "two texts are alike"
     again = open_extractions(night, _records(night))
     assert list(again.load([1, 3])) == [_plain(night)[1], _plain(night)[3]]
     assert again.extracted == 0
     assert open_extractor(night).read(_records(night)[1:]) == _plain(night)[1:]
-
-
-def test_keys_are_a_sequence_of_hex_digits(night: Night) -> None:
-    keys = open_extractions(night, RecordFile(night.work(MEMORIES))).keys
-    wanted = _hex_keys(night)
-    assert list(keys) == wanted
-    assert (len(keys), keys[-1], list(keys[1:3])) == (4, wanted[3], wanted[1:3])
-    assert keys[0] == keys[2] != keys[1]
-
-
-def test_nothing_is_extracted_before_it_is_asked_for(night: Night) -> None:
-    source = open_extractions(night, RecordFile(night.work(MEMORIES)))
-    assert (source.extracted, night.content(EXTRACTION_KIND).rows) == (0, 0)
-    assert list(source.load([])) == []
-    assert source.extracted == 0
 
 
 def test_lost_and_damaged_fragments_are_made_again(night: Night) -> None:
@@ -405,13 +313,16 @@ def test_findings_that_are_not_there_stop_the_night_by_name(night: Night) -> Non
     assert list(open_extractor(night).read_kept(keys[[0, 2]])) == [_plain(night)[0]] * 2
 
 
+# What a model adds; its answers, faults and batches are in tests/rooms/graph/test_llm.py.
+
 CANARY = "canary-7731"
+PASSWORD = "Xk9$mQ2v!pL7"
 SHARED_TEXT = "Dia works at Initech"
 RECORDS = renumber(
     [
         memory("Ann works at Acme", tags="ops"),
         memory(f"Bea works at Globex {CANARY}", user="bea"),
-        memory(f"Cem works at Acme, password: Xk9$mQ2v!pL7 {CANARY}"),
+        memory(f"Cem works at Acme, password: {PASSWORD} {CANARY}"),
         memory(SHARED_TEXT),
         memory(SHARED_TEXT, user="dia"),
     ]
@@ -450,54 +361,46 @@ def test_without_a_model_nothing_is_asked_and_nothing_written(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_statements_are_added_to_what_the_rules_found(tmp_path: Path, server: TripleServer) -> None:
-    base = [Extraction(e.found) for e in rules(RECORDS)]
-    found = extend(llm_night(tmp_path, server), RECORDS, base)
+def test_statements_are_added_and_named_users_and_secrets_never_leave_the_machine(
+    tmp_path: Path, server: TripleServer
+) -> None:
+    night, base = llm_night(tmp_path, server), [Extraction(e.found) for e in rules(RECORDS)]
+    found = extend(night, RECORDS, base)
     assert [[s[:3] for s in e.stated] for e in found.extractions] == [
         *[[("ann", "works_at", "acme")], [], [], [("dia", "works_at", "initech")], []]
     ]
     assert set(base[0].found) <= set(found.extractions[0].found)
     assert found.facts["added"]["stated"] == 2
-    assert found.facts["left_out_named_users"] == 2
-    assert found.facts["left_out_secret"] == 1
+    assert (found.facts["left_out_named_users"], found.facts["left_out_secret"]) == (2, 1)
     assert "warnings" not in found.facts
     assert found.notes["requests"] == 1
-
-
-def test_named_users_and_secrets_never_leave_the_machine(
-    tmp_path: Path, server: TripleServer
-) -> None:
-    extend(llm_night(tmp_path, server), RECORDS, rules(RECORDS))
-    assert server.asked
     assert CANARY not in server.everything
-    assert "Xk9$mQ2v!pL7" not in server.everything
+    assert PASSWORD not in server.everything
     assert "ops" not in server.asked[0].body["messages"][1]["content"], "contents only, no tags"
+    # The content store holds what is live and no more.
+    live, store = live_triples(night.settings.graph, RECORDS), night.content(TRIPLES_KIND)
+    assert set(store.get(live)) == {live[0], live[2]}
+    assert store.prune(live) == 0
+    assert store.prune(live_triples(night_of(tmp_path).settings.graph, RECORDS)) == 2
 
 
-def test_named_users_are_shown_when_switched_on_secrets_never(
-    tmp_path: Path, server: TripleServer
-) -> None:
+def test_named_users_may_be_shown_secrets_never(tmp_path: Path, server: TripleServer) -> None:
     night = llm_night(tmp_path, server, include_named_users="true")
     found = extend(night, RECORDS, [Extraction(())] * 5)
     assert [len(e.stated) for e in found.extractions] == [1, 1, 0, 1, 1]
-    assert "Xk9$mQ2v!pL7" not in server.everything
-    assert llm_inputs(night.settings.graph) != llm_inputs(
-        llm_night(tmp_path, server).settings.graph
-    )
+    assert PASSWORD not in server.everything
+    plain = llm_night(tmp_path, server)
+    assert llm_inputs(night.settings.graph) != llm_inputs(plain.settings.graph)
 
 
-def test_the_stage_depends_on_the_model_and_not_on_its_address(
-    tmp_path: Path, server: TripleServer
-) -> None:
+def test_the_stage_depends_on_the_model_alone(tmp_path: Path, server: TripleServer) -> None:
     inputs = llm_inputs(llm_night(tmp_path, server).settings.graph)
     moved = {"extractor": "llm", "llm_url": "http://elsewhere/v1"}
     assert llm_inputs(night_of(tmp_path, **moved, llm_model="m").settings.graph) == inputs
     assert llm_inputs(night_of(tmp_path, **moved, llm_model="other").settings.graph) != inputs
 
 
-def test_what_reads_like_a_redaction_is_not_sent_and_long_texts_are_counted(
-    tmp_path: Path, server: TripleServer
-) -> None:
+def test_redactions_stay_and_long_texts_are_counted(tmp_path: Path, server: TripleServer) -> None:
     long = "Ann works at Acme0. " + "x" * MAX_MEMORY_CHARS
     records = renumber([memory("Bea [REDACTED] canary-8842"), memory(long)])
     found = extend(llm_night(tmp_path, server), records, rules(records))
@@ -506,40 +409,14 @@ def test_what_reads_like_a_redaction_is_not_sent_and_long_texts_are_counted(
     assert (found.facts["answered"], found.facts["unanswered"]) == (1, 0)
 
 
-def test_a_dead_endpoint_leaves_the_rules_and_a_warning(
-    tmp_path: Path, server: TripleServer
-) -> None:
+def test_a_dead_endpoint_leaves_rules_and_a_warning(tmp_path: Path, server: TripleServer) -> None:
     server.faults = [Fault(401)] * 9
-    night, base = llm_night(tmp_path, server), rules(RECORDS)
-    found = extend(night, RECORDS, base)
+    base = rules(RECORDS)
+    found = extend(llm_night(tmp_path, server), RECORDS, base)
     assert found.extractions == base
     (warning,) = found.facts["warnings"]
     assert warning["code"] == "graph_endpoint_down"
     assert "HTTP 401; check the API key" in warning["message"]
-
-
-def test_an_answer_about_another_memory_adds_nothing(tmp_path: Path, server: TripleServer) -> None:
-    def swapped(rows: list[Row]) -> object:
-        ids = [row["id"] for row in rows]
-        return {"items": [{**r, "id": i} for r, i in zip(rows, reversed(ids), strict=True)]}
-
-    server.twists = [swapped]
-    base = rules(RECORDS)
-    found = extend(llm_night(tmp_path, server), RECORDS, base)
-    assert found.extractions == base
-    assert found.facts["dropped"]["not_in_text"] >= 4
-
-
-def test_the_content_store_holds_what_is_live_and_no_more(
-    tmp_path: Path, server: TripleServer
-) -> None:
-    night = llm_night(tmp_path, server)
-    extend(night, RECORDS, rules(RECORDS))
-    live = live_triples(night.settings.graph, RECORDS)
-    store = night.content(TRIPLES_KIND)
-    assert set(store.get(live)) == {live[0], live[2]}
-    assert store.prune(live) == 0
-    assert store.prune(live_triples(night_of(tmp_path).settings.graph, RECORDS)) == 2
 
 
 def test_an_endpoint_that_is_set_up_wrongly_says_what_to_do(
@@ -562,50 +439,36 @@ ANSWERED_BATCHES = 3
 SCRIPT = """
 import json, sys
 from pathlib import Path
+from noctuary.core.settings import Settings
 from noctuary.graph.extract import Extraction
 from noctuary.graph.llm import TRIPLES_KIND, extend_extractions
 from noctuary.work.content import ContentStore
-from noctuary.core.settings import Settings
-from noctuary.core.types import MemoryRecord
+from tests.support.store import memory, renumber
 
-root, url, texts = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-settings = Settings.load(environ={
-    "NOCTUARY_GRAPH_EXTRACTOR": "llm", "NOCTUARY_GRAPH_LLM_URL": url,
-    "NOCTUARY_GRAPH_LLM_MODEL": "m", "NOCTUARY_GRAPH_LLM_BATCH_MEMORIES": "2",
-})
-store = ContentStore(Path(root), TRIPLES_KIND)
-records = [
-    MemoryRecord(n, str(n), t, "", "", "", 0.5, 0, 0, None, None, None, None, False, "h")
-    for n, t in enumerate(texts)
-]
-base = [Extraction(()) for _ in records]
-found = extend_extractions(settings.graph, store, records, base)
+graph = {"EXTRACTOR": "llm", "LLM_URL": sys.argv[2], "LLM_MODEL": "m", "LLM_BATCH_MEMORIES": "2"}
+settings = Settings.load(environ={f"NOCTUARY_GRAPH_{name}": v for name, v in graph.items()})
+store = ContentStore(Path(sys.argv[1]), TRIPLES_KIND)
+records = renumber([memory(text) for text in json.loads(sys.argv[3])])
+found = extend_extractions(settings.graph, store, records, [Extraction(())] * len(records))
 print(json.dumps([found.facts["answered"], sum(len(e.stated) for e in found.extractions)]))
 """
 
 
 def start(root: Path, server: TripleServer) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(root), server.url, json.dumps(TOLD)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def wait_for_requests(server: TripleServer, wanted: int, process: subprocess.Popen[str]) -> None:
-    give_up = time.monotonic() + 60
-    while len(server.asked) < wanted and process.poll() is None and time.monotonic() < give_up:
-        time.sleep(0.01)
-    assert len(server.asked) == wanted
+    command = [sys.executable, "-c", SCRIPT, str(root), server.url, json.dumps(TOLD)]
+    cwd = Path(__file__).parents[3]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=cwd)
 
 
 def test_a_killed_night_goes_on_where_it_stopped(tmp_path: Path) -> None:
     with TripleServer(hang_after=ANSWERED_BATCHES) as server:
         process = start(tmp_path, server)
         # A fifth request is only sent after the third answer has been kept.
-        wait_for_requests(server, ANSWERED_BATCHES + 2, process)
+        give_up = time.monotonic() + 60
+        while len(server.asked) < ANSWERED_BATCHES + 2 and time.monotonic() < give_up:
+            assert process.poll() is None
+            time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
         process.communicate()
         asked_before = [text for batch in server.texts for text in batch]
     with TripleServer() as server:
@@ -618,20 +481,19 @@ def test_a_killed_night_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert len(asked_after) == len(TOLD) - ANSWERED_BATCHES * BATCH
 
 
-def test_tables_of_an_earlier_version_go_and_those_of_this_one_stay(tmp_path: Path) -> None:
-    night = Night(StorePaths(tmp_path), tmp_path)
-    directory = night.work(GRAPH)
-    directory.mkdir(parents=True)
-    kept = set(FILES.values())
-    for name in (*kept, "mentions.parquet", "concept_vectors.parquet"):
+@pytest.mark.parametrize(
+    ("folder", "kept", "old"),
+    [
+        ("", ["replays.sqlite"], ["replays.jsonl", "replays.jsonl.1"]),
+        (f"work/{GRAPH}", [*FILES.values()], ["mentions.parquet", "concept_vectors.parquet"]),
+    ],
+)
+def test_files_of_an_earlier_version_go_and_those_of_this_one_stay(
+    tmp_path: Path, folder: str, kept: list[str], old: list[str]
+) -> None:
+    directory = tmp_path / folder
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in (*kept, *old):
         (directory / name).write_bytes(b"PAR1")
-    housekeeping._drop_old_files(night)  # pyright: ignore[reportPrivateUsage]
-    assert {path.name for path in directory.iterdir()} == kept
-
-
-def test_replayed_questions_of_an_earlier_version_go(tmp_path: Path) -> None:
-    night = Night(StorePaths(tmp_path), tmp_path)
-    for name in ("replays.jsonl", "replays.jsonl.1", "replays.sqlite"):
-        (tmp_path / name).write_bytes(b"{}")
-    housekeeping._drop_old_files(night)  # pyright: ignore[reportPrivateUsage]
-    assert [path.name for path in tmp_path.iterdir()] == ["replays.sqlite"]
+    housekeeping._drop_old_files(Night(StorePaths(tmp_path), tmp_path))  # pyright: ignore[reportPrivateUsage]
+    assert sorted(path.name for path in directory.iterdir()) == sorted(kept)

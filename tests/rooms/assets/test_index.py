@@ -28,9 +28,7 @@ from noctuary.usage import statistics
 from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.reader import UsageReader
 from noctuary.work.stage import StageOutput, StageResult
-from noctuary_assets import index as ltp
-from noctuary_assets import index as usage
-from noctuary_assets import index as vectors
+from noctuary_assets import index
 from noctuary_assets.evaluate import fetch_query_vectors
 from noctuary_assets.index import (
     FOLDED,
@@ -86,9 +84,7 @@ def again(night: Night, **changes: Any) -> Night:
     return Night(night.paths, night.source, night.settings._replace(encoder=encoder))
 
 
-def test_exported_memories_are_embedded_by_the_provider_and_told(
-    night: Night, server: EmbeddingServer
-) -> None:
+def test_memories_are_embedded_by_the_provider(night: Night, server: EmbeddingServer) -> None:
     said: list[str] = []
     night.say = said.append
     result = embed_memories(night)
@@ -98,21 +94,20 @@ def test_exported_memories_are_embedded_by_the_provider_and_told(
     np.testing.assert_allclose(read_array(night.work(VECTORS)), wanted, atol=1e-6)
     assert server.texts == texts
     assert "CANARY" not in server.everything
-    assert result.facts["face"] == "voyage"
-    assert result.facts["dimension"] == 256
-    assert result.notes["texts_embedded"] == 2
+    assert (result.facts["face"], result.facts["dimension"]) == ("voyage", 256)
     paid = sum(len(text.split()) + 2 for text in texts)
-    assert result.notes["paid_tokens"] == paid
+    assert (result.notes["texts_embedded"], result.notes["paid_tokens"]) == (2, paid)
     assert result.notes["paid_usd"] == round(paid * 0.06 / 1e6, 6)
     assert result.notes["estimated_tokens"] >= paid
-    assert len(said) == 1
-    assert said[0].startswith("voyage:voyage-4 is asked for 2 vectors")
+    (sentence,) = said
+    assert sentence.startswith("voyage:voyage-4 is asked for 2 vectors")
 
 
-def test_the_next_night_pays_for_what_is_new_only(night: Night, server: EmbeddingServer) -> None:
+def test_the_next_night_pays_for_what_is_new_only(
+    night: Night, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     embed_memories(night)
-    assert isinstance(night.source, Path)
-    with night.source.open("a") as file:
+    with path_of(night.source).open("a") as file:
         file.write(json.dumps({"id": 4, "content": "A new bicycle."}) + "\n")
     later = again(night)
     export_memories(later)
@@ -120,25 +115,17 @@ def test_the_next_night_pays_for_what_is_new_only(night: Night, server: Embeddin
     later.close()
     assert server.texts[2:] == ["A new bicycle."]
     assert (result.notes["texts_embedded"], result.notes["texts_reused"]) == (1, 2)
-
-
-def test_a_night_with_nothing_to_embed_needs_neither_key_nor_price_nor_provider(
-    night: Night, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    embed_memories(night)
+    # With nothing to embed a night needs neither key nor price nor provider.
     monkeypatch.delenv(VARIABLE)
-    later = again(night, budget_usd=0.0)
-    assert embed_memories(later).reused
-    assert export_query_encoder(later).facts == {"hosted": "voyage:voyage-4"}
-    assert len(server.asked) == 1
+    last = again(night, budget_usd=0.0)
+    assert embed_memories(last).reused
+    assert export_query_encoder(last).facts == {"hosted": "voyage:voyage-4"}
+    assert len(server.asked) == 2
 
 
-def test_above_the_budget_the_night_fails_before_the_first_call(
-    night: Night, server: EmbeddingServer
-) -> None:
-    poor = again(night, budget_usd=0.0)
+def test_above_the_budget_nothing_is_asked(night: Night, server: EmbeddingServer) -> None:
     with pytest.raises(BudgetError, match="2 texts"):
-        embed_memories(poor)
+        embed_memories(again(night, budget_usd=0.0))
     with pytest.raises(ConfigError, match="usd_per_million_tokens"):
         embed_memories(again(night, model="voyage-99"))
     assert server.asked == []
@@ -213,28 +200,22 @@ def test_the_evaluation_of_another_model_s_snapshot_asks_nothing_in_advance(
 
 
 @pytest.fixture
-def asked_night(tmp_path: Path) -> Night:
-    asked_night = Night(StorePaths(tmp_path / "store"), tmp_path / "memories.jsonl")
-    hold(asked_night, *range(1, 8))
-    return asked_night
+def counted_night(tmp_path: Path) -> Night:
+    night = Night(StorePaths(tmp_path / "store"), tmp_path / "memories.jsonl")
+    hold(night, *range(1, 8))
+    return night
 
 
-def hold(asked_night: Night, *ids: int, sensitive: int | None = None) -> None:
+def hold(night: Night, *ids: int, sensitive: int | None = None) -> None:
     """Let the source hold these memories, and export it."""
-    lines = [
-        {
-            "id": n,
-            "content": f"The key number {n} hangs in the hall.",
-            "is_sensitive": n == sensitive,
-        }
-        for n in ids
-    ]
-    path_of(asked_night.source).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    export_memories(asked_night)
+    text = "The key number {} hangs in the hall."
+    rows = [{"id": n, "content": text.format(n), "is_sensitive": n == sensitive} for n in ids]
+    path_of(night.source).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    export_memories(night)
 
 
-def recalled(asked_night: Night, *ids: str, days_ago: int = 0) -> None:
-    path = asked_night.paths.access_log
+def recalled(counted_night: Night, *ids: str, days_ago: int = 0) -> None:
+    path = counted_night.paths.access_log
     assert append_retrievals(path, snapshot_id="s", memory_ids=ids) is None
     if days_ago:
         with closing(sqlite3.connect(path)) as log, log:
@@ -245,132 +226,129 @@ def recalled(asked_night: Night, *ids: str, days_ago: int = 0) -> None:
             )
 
 
-def pass_night(asked_night: Night) -> tuple[StageResult, StageResult]:
-    return fold_accesses(asked_night), score_memories(asked_night)
+def pass_night(counted_night: Night) -> tuple[StageResult, StageResult]:
+    return fold_accesses(counted_night), score_memories(counted_night)
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, **flags: Any) -> None:
-    def configured(_: Night) -> RetrievalProfile:
-        return RetrievalProfile(**flags)
-
-    for module in (ltp, usage):
-        monkeypatch.setattr(module, "store_profile", configured)
+    monkeypatch.setattr(index, "store_profile", lambda _: RetrievalProfile(**flags))  # pyright: ignore[reportUnknownLambdaType]
 
 
-def counted(asked_night: Night, *ids: str) -> list[list[int]]:
-    return [array.tolist() for array in UsageReader(asked_night.paths.usage).counts(ids)][:2]
+def counted(counted_night: Night, *ids: str) -> list[list[int]]:
+    return [array.tolist() for array in UsageReader(counted_night.paths.usage).counts(ids)][:2]
 
 
-def test_recall_can_read_what_the_night_counted(asked_night: Night) -> None:
-    recalled(asked_night, "1", "2", "gone")
-    recalled(asked_night, "2", "1")
-    recalled(asked_night, "3", days_ago=40)
+def test_recall_can_read_what_the_night_counted(counted_night: Night) -> None:
+    recalled(counted_night, "1", "2", "gone")
+    recalled(counted_night, "2", "1")
+    recalled(counted_night, "3", days_ago=40)
     before_us = time.time_ns() // 1000
-    facts = fold_accesses(asked_night).facts
-    assert counted(asked_night, "1", "2", "3", "gone", "4") == [[2, 2, 0, 0, 0], [1, 1, 1, 0, 0]]
-    reader = UsageReader(asked_night.paths.usage)
+    result = fold_accesses(counted_night)
+    assert result.notes == {"rows_folded": 6, "rows_pruned": 0}
+    assert counted(counted_night, "1", "2", "3", "gone", "4") == [[2, 2, 0, 0, 0], [1, 1, 1, 0, 0]]
+    reader = UsageReader(counted_night.paths.usage)
     assert reader.co_retrieved(["1", "2", "3"]).tolist() == [2, 2, 0]
     assert set(reader.most_used(9)) == {"1", "2"}
-    assert (reader.window_days, reader.digest) == (30, facts["usage_digest"])
+    assert (reader.window_days, reader.digest) == (30, result.facts["usage_digest"])
     assert before_us <= reader.as_of_us <= time.time_ns() // 1000
-    assert {name: facts[name] for name in facts if name.startswith(("recalled", "co_"))} == {
-        "recalled_in_window": 2, "co_retrieved_pairs": 1, "co_retrieved_pairs_left_out": 0,
+    wanted = {
+        "retrievals": 5, "orphaned_retrievals": 1, "fault": None, "recalled_in_window": 2,
+        "co_retrieved_pairs": 1, "co_retrieved_pairs_left_out": 0,
     }  # fmt: skip
+    assert {name: result.facts[name] for name in wanted} == wanted
+    assert fold_accesses(counted_night).notes == {"rows_folded": 0, "rows_pruned": 0}
 
 
-def test_days_and_last_access_outlive_their_rows_recent_use_does_not(asked_night: Night) -> None:
-    recalled(asked_night, "1", days_ago=100)
-    assert fold_accesses(asked_night).notes == {"rows_folded": 1, "rows_pruned": 1}
-    assert counted(asked_night, "1") == [[0], [1]]
-    recalled(asked_night, "1")
-    fold_accesses(asked_night)
-    assert counted(asked_night, "1") == [[1], [2]]
+def test_days_and_last_access_outlive_their_rows_but_not_the_sums(counted_night: Night) -> None:
+    recalled(counted_night, "1", days_ago=100)
+    assert fold_accesses(counted_night).notes == {"rows_folded": 1, "rows_pruned": 1}
+    assert counted(counted_night, "1") == [[0], [1]]
+    recalled(counted_night, "1", "2")
+    assert fold_accesses(counted_night).notes == {"rows_folded": 2, "rows_pruned": 0}
+    assert counted(counted_night, "1", "2") == [[1, 1], [2, 1]]
+    counted_night.work(FOLDED).unlink()
+    assert fold_accesses(counted_night).notes == {"rows_folded": 2, "rows_pruned": 0}
+    assert counted(counted_night, "1", "2") == [[1, 1], [1, 1]]
 
 
-def test_scores_follow_use_and_an_unchanged_night_writes_none(asked_night: Night) -> None:
-    recalled(asked_night, "2")
-    _, scores = pass_night(asked_night)
+def test_scores_follow_use_and_an_unchanged_night_writes_none(counted_night: Night) -> None:
+    recalled(counted_night, "2")
+    _, scores = pass_night(counted_night)
     assert scores.facts == {"memories": 7, "memories_in_use": 1, "not_scanned": 0}
     assert (scores.notes["ltp_updated"], scores.reused, scores.notes["warning"]) == (7, False, None)
-    _, scores = pass_night(asked_night)
+    _, scores = pass_night(counted_night)
     assert (scores.notes["ltp_updated"], scores.notes["ltp_skipped_unchanged"]) == (0, 7)
     assert scores.reused
-    recalled(asked_night, "2", "3")
-    _, scores = pass_night(asked_night)
+    recalled(counted_night, "2", "3")
+    _, scores = pass_night(counted_night)
     assert (scores.notes["ltp_updated"], scores.reused) == (2, False)
     assert scores.notes["pagination_state"]["total"] == 7
     json.dumps(scores.notes)
 
 
-def test_deleted_and_newly_sensitive_memories_leave_the_file(asked_night: Night) -> None:
-    recalled(asked_night, "6", "5", "1")
-    pass_night(asked_night)
-    hold(asked_night, 1, 2, 3, 4, 6, sensitive=6)
-    pass_night(asked_night)
-    for table, column in (
-        ("access", "memory_id"),
-        ("ltp", "memory_id"),
-        ("co_retrieval", "a || b"),
-    ):
-        found = rows(asked_night.paths.usage, f"SELECT {column} FROM {table}")
+def test_deleted_and_newly_sensitive_memories_leave_the_file(counted_night: Night) -> None:
+    recalled(counted_night, "6", "5", "1")
+    pass_night(counted_night)
+    hold(counted_night, 1, 2, 3, 4, 6, sensitive=6)
+    pass_night(counted_night)
+    for table, column in {
+        "access": "memory_id",
+        "ltp": "memory_id",
+        "co_retrieval": "a || b",
+    }.items():
+        found = rows(counted_night.paths.usage, f"SELECT {column} FROM {table}")
         assert not {m for (m,) in found} & {"5", "6", "15", "16", "56"}, table
-    assert rows(asked_night.paths.usage, "SELECT memory_id FROM access") == [("1",)]
+    assert rows(counted_night.paths.usage, "SELECT memory_id FROM access") == [("1",)]
 
 
-def test_the_configured_profile_decides_how_it_is_scanned(
-    asked_night: Night, monkeypatch: pytest.MonkeyPatch
+def test_the_profile_decides_the_scan(
+    counted_night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics, "BATCH_ROWS", 2)
     configure(monkeypatch, max_scan_depth=5, decay_enabled=True)
-    recalled(asked_night, "1", days_ago=20)
+    recalled(counted_night, "1", days_ago=20)
     seen: list[dict[str, Any]] = []
     remove = register_hook("post_batch", seen.append)
-    _, scores = pass_night(asked_night)
+    _, scores = pass_night(counted_night)
     remove()
     assert [(b["offset"], b["batch_size"]) for b in seen] == [(0, 2), (2, 2), (4, 1)]
     assert scores.facts["not_scanned"] == 2
     assert "2 were not scanned" in scores.notes["warning"]
-    [(multiplier, score, faded)] = rows(
-        asked_night.paths.usage,
-        "SELECT ltp_multiplier, ltp_score, decayed_score FROM ltp WHERE ltp_score > 0",
-    )
+    columns = "ltp_multiplier, ltp_score, decayed_score"
+    found = rows(counted_night.paths.usage, f"SELECT {columns} FROM ltp WHERE ltp_score > 0")
+    [(multiplier, score, faded)] = found
     assert (multiplier, score) == pytest.approx((1.208, 0.208), abs=1e-3)
     assert faded == pytest.approx(score * 0.819, rel=1e-2), "exp(-0.01 * 20)"
-    [finding] = [f for f in examine(asked_night.paths) if f.name == "usage"]
+    [finding] = [f for f in examine(counted_night.paths) if f.name == "usage"]
     assert (finding.level, "2 memories" in finding.message) == ("warn", True)
     assert finding.remedy
     configure(monkeypatch)
-    pass_night(asked_night)
-    [finding] = [f for f in examine(asked_night.paths) if f.name == "usage"]
+    pass_night(counted_night)
+    [finding] = [f for f in examine(counted_night.paths) if f.name == "usage"]
     assert finding.level == "ok"
+    assert scoring_rules(RetrievalProfile()) == (0, 0.0)
 
 
-def test_a_failing_hook_is_a_note(asked_night: Night) -> None:
+def test_a_failing_hook_is_a_note(counted_night: Night) -> None:
     def fail(_: dict[str, Any]) -> None:
         raise RuntimeError("no")
 
     remove = register_hook("post_batch", fail)
-    _, scores = pass_night(asked_night)
+    _, scores = pass_night(counted_night)
     remove()
     assert scores.notes["hook_faults"] == "a post_batch hook raised RuntimeError: no"
     assert scores.facts["memories"] == 7
 
 
-def test_a_damaged_log_leaves_the_sums_and_counts_nothing_recent(asked_night: Night) -> None:
-    recalled(asked_night, "1", "2")
-    pass_night(asked_night)
-    for beside in asked_night.paths.root.glob("access.sqlite*"):
+def test_a_damaged_log_leaves_the_sums_and_counts_nothing_recent(counted_night: Night) -> None:
+    recalled(counted_night, "1", "2")
+    pass_night(counted_night)
+    for beside in counted_night.paths.root.glob("access.sqlite*"):
         beside.unlink()
-    asked_night.paths.access_log.write_bytes(b"x" * 5000)
-    facts = fold_accesses(asked_night).facts
+    counted_night.paths.access_log.write_bytes(b"x" * 5000)
+    facts = fold_accesses(counted_night).facts
     assert facts["fault"] is not None
-    assert counted(asked_night, "1", "2") == [[0, 0], [1, 1]]
-
-
-def test_rules_of_a_profile() -> None:
-    assert scoring_rules(RetrievalProfile())._asdict() == {
-        "max_scan_depth": 0, "decay_lambda": 0.0,
-    }  # fmt: skip
+    assert counted(counted_night, "1", "2") == [[0, 0], [1, 1]]
 
 
 TIER_ROWS, DIM = 130, 32
@@ -383,8 +361,8 @@ class Derived:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times = 0
-        self._derive = vectors.derive_thresholds
-        monkeypatch.setattr(vectors, "derive_thresholds", self)
+        self._derive = index.derive_thresholds
+        monkeypatch.setattr(index, "derive_thresholds", self)
 
     def __call__(self, *given: Any) -> Any:
         self.times += 1
@@ -401,17 +379,17 @@ def tier_night(tmp_path: Path) -> Night:
     source = tmp_path / "memories.jsonl"
     lines = (json.dumps({"id": n, "content": f"note {n}"}) + "\n" for n in range(TIER_ROWS))
     source.write_text("".join(lines))
-    tier_night = a_night(tmp_path, source)
-    export_memories(tier_night)
-    embed(tier_night)
-    return tier_night
+    night = a_night(tmp_path)
+    export_memories(night)
+    embed(night)
+    return night
 
 
-def a_night(tmp_path: Path, source: Path, dims: tuple[int, int] = DIMS) -> Night:
+def a_night(tmp_path: Path, dims: tuple[int, int] = DIMS) -> Night:
     settings = Settings(tiers=TierSettings(*dims))
-    tier_night = Night(StorePaths(tmp_path / "store"), source, settings)
-    tier_night.encoder.fingerprint = ENCODER
-    return tier_night
+    night = Night(StorePaths(tmp_path / "store"), tmp_path / "memories.jsonl", settings)
+    night.encoder.fingerprint = ENCODER
+    return night
 
 
 def embed(tier_night: Night, seed: int = 0) -> StageResult:
@@ -422,9 +400,7 @@ def embed(tier_night: Night, seed: int = 0) -> StageResult:
     return tier_night.run(MEMORY_VECTORS, {"seed": seed}, body)
 
 
-def test_the_next_night_compares_the_tables_and_derives_nothing(
-    tier_night: Night, derived: Derived
-) -> None:
+def test_the_next_night_compares_and_derives_nothing(tier_night: Night, derived: Derived) -> None:
     first = sync_vector_tiers(tier_night)
     assert set(first.facts["exits"]) == {"8", "16"}
     assert {found["queries"] for found in first.facts["exits"].values()} == {TIER_ROWS}
@@ -443,56 +419,8 @@ def test_other_vectors_dimensions_or_rules_derive_again(
     embed(tier_night, seed=1)
     second = sync_vector_tiers(tier_night).facts["exits"]
     assert (derived.times, first != second) == (2, True)
-    third = sync_vector_tiers(a_night(tmp_path, path_of(tier_night.source), (8, 24))).facts["exits"]
+    third = sync_vector_tiers(a_night(tmp_path, (8, 24))).facts["exits"]
     assert (derived.times, set(third)) == (3, {"8", "24"})
-    monkeypatch.setattr(vectors, "RULES", {**vectors.RULES, "target_recall": 0.8})
-    sync_vector_tiers(a_night(tmp_path, path_of(tier_night.source), (8, 24)))
+    monkeypatch.setattr(index, "RULES", {**index.RULES, "target_recall": 0.8})
+    sync_vector_tiers(a_night(tmp_path, (8, 24)))
     assert derived.times == 4
-
-
-@pytest.fixture
-def logged_night(tmp_path: Path) -> Night:
-    source = tmp_path / "memories.jsonl"
-    rows = [{"id": n, "content": f"The key number {n} hangs in the hall."} for n in (1, 2, 3)]
-    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    logged_night = Night(StorePaths(tmp_path / "store"), source)
-    export_memories(logged_night)
-    return logged_night
-
-
-def recalled_on(logged_night: Night, *ids: str) -> None:
-    path = logged_night.paths.access_log
-    assert append_retrievals(path, snapshot_id="s", memory_ids=ids) is None
-
-
-def rows_of(logged_night: Night) -> dict[str, tuple[int, int]]:
-    """Return retrievals and the last of them by memory, as recall reads them."""
-    with closing(sqlite3.connect(logged_night.paths.usage)) as db:
-        rows = db.execute("SELECT memory_id, retrievals, last_us FROM access").fetchall()
-    return {memory_id: (retrievals, last_us) for memory_id, retrievals, last_us in rows}
-
-
-def test_each_night_reads_what_is_new_and_keeps_what_was(logged_night: Night) -> None:
-    recalled_on(logged_night, "1", "2", "gone")
-    first = fold_accesses(logged_night)
-    counted = {name: first.facts[name] for name in ("retrievals", "orphaned_retrievals", "fault")}
-    assert counted == {"retrievals": 2, "orphaned_retrievals": 1, "fault": None}
-    assert first.notes == {"rows_folded": 3, "rows_pruned": 0}
-    assert fold_accesses(logged_night).notes == {"rows_folded": 0, "rows_pruned": 0}
-    recalled_on(logged_night, "1")
-    assert fold_accesses(logged_night).notes == {"rows_folded": 1, "rows_pruned": 0}
-    assert {m: count for m, (count, _) in rows_of(logged_night).items()} == {"1": 2, "2": 1}
-
-
-def test_statistics_outlive_their_rows_and_without_the_sums_the_log_is_read_again(
-    logged_night: Night,
-) -> None:
-    recalled_on(logged_night, "1", "2")
-    with closing(sqlite3.connect(logged_night.paths.access_log)) as log, log:
-        log.execute("UPDATE retrievals SET retrieved_at_us = 5 WHERE memory_id = '1'")
-    assert fold_accesses(logged_night).notes == {"rows_folded": 2, "rows_pruned": 1}
-    assert fold_accesses(logged_night).facts["retrievals"] == 2
-    assert rows_of(logged_night)["1"] == (1, 5)
-    logged_night.work(FOLDED).unlink()
-    assert fold_accesses(logged_night).notes == {"rows_folded": 1, "rows_pruned": 0}
-    assert list(rows_of(logged_night)) == ["2"]

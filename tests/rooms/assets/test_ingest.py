@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +14,7 @@ from noctuary.agents.state import HOOKS, JOURNAL, JournalEntry, append_entry
 from noctuary.core.errors import SourceEmptyError, SourceMissingError, StoreError
 from noctuary.core.manifest import Manifest, Pointer, write_manifest, write_pointer
 from noctuary.core.settings import CorpusSettings, HookSettings, Settings, TranscriptSettings
-from noctuary.core.store import PACK_FORMAT_VERSION, DatabaseName, StorePaths, path_of
+from noctuary.core.store import PACK_FORMAT_VERSION, StorePaths, path_of
 from noctuary.core.types import SILENT, MemoryRecord
 from noctuary.sources import export as table_scan
 from noctuary.sources.corpus import open_table, read_records
@@ -29,58 +27,9 @@ from noctuary.work.stage import StageResult
 from noctuary_assets import ingest as export_scan
 from noctuary_assets.ingest import export_memories, scan_export
 from noctuary_assets.night import MEMORIES, Night
-from tests.support.claude_memory import make_sqlite
-from tests.support.edit_scripts import PostgresStore
 from tests.support.injections import DAY_US, INJECTED_US, memory, put_in_prompt
-from tests.support.postgres import Cluster
-from tests.support.promotions import ENCODER, Nights
+from tests.support.promotions import Nights
 from tests.support.transcripts import ClaudeSession, call, text, write_session
-
-MakeNight = Callable[..., Night]
-LONG_AGO_US = 30 * 3_600_000_000
-
-
-@pytest.fixture
-def make_night(server: Cluster, tmp_path: Path) -> MakeNight:
-    """A night over the server's database, into a store of some name."""
-
-    def make(store: str = "store") -> Night:
-        (tmp_path / store).mkdir(exist_ok=True)
-        dsn = server.dsn("postgres")
-        source = DatabaseName(dsn, dsn, "postgresql://tester@test/postgres")
-        return Night(StorePaths(tmp_path / store), source)
-
-    return make
-
-
-def tables(night: Night) -> dict[str, bytes]:
-    folder = night.paths.work / "corpus"
-    return {file.name: file.read_bytes() for file in folder.iterdir() if file.suffix == ".parquet"}
-
-
-def test_a_second_night_finds_what_changed_and_makes_the_same_corpus(
-    server: Cluster, make_night: MakeNight
-) -> None:
-    with closing(PostgresStore(server.dsn("postgres"))) as store:
-        for number in range(6):
-            store.insert(f"The lamp number {number} is lit.", age_us=LONG_AGO_US)
-        store.update(6, {"is_sensitive": True}, age_us=LONG_AGO_US)
-        night = make_night()
-        first = export_memories(night)
-        assert first.facts["sensitive"] == 1
-
-        store.update(2, {"content": "The lamp number 1 is out."})
-        store.update(3, {"is_sensitive": True})
-        store.delete(1)
-        store.insert("The candle is new.")
-        second = export_memories(night)
-        assert second.notes["turned_sensitive"] == 1
-        assert (second.notes["edited"], second.notes["added"]) == (1, 1)
-
-        fresh = make_night("fresh")
-        assert export_memories(fresh).digest == second.digest
-        assert tables(night) == tables(fresh)
-
 
 KEPT = {"content": "Nina keeps bees in Ulm.", "category": "facts"}
 TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -101,7 +50,6 @@ class Scans:
 
     def export(self) -> Night:
         night = Night(self.nights.paths, self.nights.source)
-        night.encoder.fingerprint = ENCODER
         export_memories(night)
         return night
 
@@ -111,27 +59,22 @@ def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scans:
     return Scans(tmp_path, monkeypatch)
 
 
-def test_an_unchanged_export_is_not_looked_through_again(scans: Scans) -> None:
+def test_an_unchanged_export_is_looked_through_again_by_other_rules_only(
+    scans: Scans, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = scan_export(scans.export()), scan_export(scans.export())
     assert first == second
     assert (first["found"], first["texts"] > 0, scans.looks) == (0, True, 1)
     scans.nights.write(KEPT, {"content": "Another one.", "category": "facts"})
     assert scan_export(scans.export())["texts"] > first["texts"]
     assert scans.looks == 2
-
-
-def test_another_rule_looks_again(scans: Scans, monkeypatch: pytest.MonkeyPatch) -> None:
-    night = scans.export()
-    scan_export(night)
     monkeypatch.setattr(export_scan, "rules_digest", lambda: "of tomorrow")
-    scan_export(night)
-    assert scans.looks == 2
+    scan_export(scans.export())
+    assert scans.looks == 3
 
 
 @pytest.mark.parametrize("which", [disguises, seed_words, table_scan])
-def test_the_rules_are_known_by_their_lines(
-    monkeypatch: pytest.MonkeyPatch, which: ModuleType
-) -> None:
+def test_rules_are_known_by_their_lines(monkeypatch: pytest.MonkeyPatch, which: ModuleType) -> None:
     before = export_scan.rules_digest()
     lines = Path.read_text
 
@@ -181,27 +124,23 @@ def kept(night: Night) -> dict[str, str]:
     return {r.memory_id: r.content for r in read_records(night.paths.work / "corpus")}
 
 
-def test_an_injection_without_an_echo_changes_nothing(night: Night) -> None:
-    first = pass_night(night, ORIGINALS)
-    injected(night)
-    second = pass_night(night, ORIGINALS)
-    assert second.reused
-    assert second.digest == first.digest
-    assert (second.notes["added"], second.notes["deleted"]) == (0, 0)
-
-
 def test_echoes_stay_out_night_after_night_and_originals_stay_in(night: Night) -> None:
-    pass_night(night, ORIGINALS)
+    plain = pass_night(night, ORIGINALS)
     injected(night)
+    same = pass_night(night, ORIGINALS)
+    assert (same.reused, same.digest) == (True, plain.digest)
+    assert (same.notes["added"], same.notes["deleted"]) == (0, 0)
     rows = {**ORIGINALS, "3": f"- {KEY}\n- {TRAM}", "4": f"{KEY}\n{TRAM}\nAna has it."}
     first = pass_night(night, rows)
     assert first.facts["quarantined_by_reason"] == {"injected_lines": 1}
     assert kept(night) == {**ORIGINALS, "4": "Ana has it."}
     for _ in range(2):
         again = pass_night(night, rows)
-        assert again.reused
-        assert again.digest == first.digest
+        assert (again.reused, again.digest) == (True, first.digest)
         assert again.notes["edited"] == 0
+    for edited in ({**ORIGINALS, "1": KEY.replace("pantry", "garage")}, ORIGINALS):
+        pass_night(night, edited)
+        assert kept(night) == edited
 
 
 def test_echoes_stay_out_after_the_retention(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,16 +162,6 @@ def test_what_a_damaged_record_knew_is_not_known_and_the_night_says_so(night: Ni
     assert kept(night) == ORIGINALS
     assert "injected.sqlite cannot be read" in result.notes["injections_fault"]
     assert "injections_fault" not in result.facts, "facts are equal for equal rows"
-
-
-def test_an_edited_original_stays(night: Night) -> None:
-    pass_night(night, ORIGINALS)
-    injected(night)
-    edited = {**ORIGINALS, "1": KEY.replace("pantry", "garage")}
-    pass_night(night, edited)
-    assert kept(night) == edited
-    pass_night(night, ORIGINALS)
-    assert kept(night) == ORIGINALS
 
 
 @pytest.mark.parametrize("capture", [True, False])
@@ -261,14 +190,10 @@ def was_read(result: StageResult) -> bool:
     return "source_batches" in result.notes
 
 
-def night_over(folder: Path, name: str) -> tuple[Night, Path]:
-    (folder / "store").mkdir()
-    return Night(StorePaths(folder / "store"), folder / name), folder / name
-
-
-def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
-    night, source = night_over(tmp_path, "memories.jsonl")
-    row = json.dumps({"id": 1, "content": "The spare key hangs in the pantry."})
+def test_an_unchanged_file_is_not_read_again(night: Night) -> None:
+    """Every change that makes it read: tests/rooms/sources/test_source.py."""
+    source = path_of(night.source)
+    row = json.dumps({"id": 1, "content": KEY})
     source.write_text(f"{row}\n")
     first = export_memories(night)
     assert first.notes["source_batches"]["batches"] == 1
@@ -281,52 +206,26 @@ def test_an_unchanged_file_is_not_read_again(tmp_path: Path) -> None:
     assert export_memories(night).notes["edited"] == 1
 
 
-def test_a_commit_that_lies_in_the_log_alone_is_read(tmp_path: Path) -> None:
-    night, source = night_over(tmp_path, "memory.db")
-    make_sqlite(source, [{"id": 1, "content": "Bo has the spare key."}])
-    with closing(sqlite3.connect(source, isolation_level=None)) as writer:
-        writer.execute("PRAGMA wal_autocheckpoint = 0")
-        export_memories(night)
-        assert not was_read(export_memories(night))
-        before = source.read_bytes()
-        writer.execute("UPDATE memories SET content = 'Ana has the spare key.'")
-        assert source.read_bytes() == before
-        assert export_memories(night).notes["edited"] == 1
-        assert not was_read(export_memories(night))
-
-
-def test_what_else_an_export_depends_on_makes_it_read(tmp_path: Path) -> None:
-    night, source = night_over(tmp_path, "memories.jsonl")
-    source.write_text('{"id": 1, "content": "Bo has the spare key."}\n')
+def test_settings_a_lost_table_and_a_change_while_reading_make_it_read(night: Night) -> None:
+    source, before = path_of(night.source), b'{"id": 1, "content": "Bo has the spare key."}\n'
+    source.write_bytes(before)
     export_memories(night)
-    night.settings = night.settings._replace(corpus=CorpusSettings(max_content_bytes=5))
+    settings = night.settings
+    night.settings = settings._replace(corpus=CorpusSettings(max_content_bytes=5))
     assert export_memories(night).facts["quarantined_by_reason"] == {"content_too_large": 1}
     (night.paths.work / "corpus" / "memories.parquet").unlink()
     assert was_read(export_memories(night))
-
-
-def test_a_store_that_changed_while_it_was_read_is_read_again(tmp_path: Path) -> None:
-    night, source = night_over(tmp_path, "memories.jsonl")
-    before = b'{"id": 1, "content": "Bo has the spare key."}\n'
-    source.write_bytes(before)
 
     class Writer:
         def update(self, task: str, done: int, total: int) -> None:
             source.write_bytes(before + b"\n")
 
-    night.progress = Writer()
+    night.settings, night.progress = settings, Writer()
     export_memories(night)
     source.write_bytes(before)
     night.progress = SILENT
     assert was_read(export_memories(night))
     assert not was_read(export_memories(night))
-
-
-SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-
-
-def never(_: str) -> None:
-    """Find nothing objectionable, as rules of long ago."""
 
 
 class TalkNights:
@@ -373,41 +272,31 @@ def test_turns_join_the_source_as_turns(nights: TalkNights) -> None:
     records = nights.records()
     assert [r.memory_id for r in records if not r.is_turn] == ["1", "2"]
     said = {r.content: r for r in records if r.is_turn}
+    assert "Assistant: Nordpost does.\n[Bash: ls]" in said
     prompt = said["User: Which carrier delivers on Saturday?"]
     assert int(prompt.memory_id) < 0
-    assert (prompt.category, prompt.session_id, prompt.wing) == (
-        "turn",
-        nights.session.session,
-        "shop",
-    )
-    assert prompt.user is None
-    assert "Assistant: Nordpost does.\n[Bash: ls]" in said
+    told = (prompt.category, prompt.session_id, prompt.wing, prompt.user)
+    assert told == ("turn", nights.session.session, "shop", None)
 
 
 def test_where_ids_are_texts_those_of_turns_are(tmp_path: Path) -> None:
     nights = TalkNights(tmp_path, "a", "z")
     nights.pass_one()
-    ids = [r.memory_id for r in nights.records()]
-    assert (ids[0], ids[-1]) == ("a", "z")
-    assert all(i.startswith("turn-") for i in ids[1:-1])
+    first, *turns, last = [r.memory_id for r in nights.records()]
+    assert (first, last) == ("a", "z")
+    assert all(i.startswith("turn-") for i in turns)
 
 
-def test_ids_stay_night_after_night(nights: TalkNights) -> None:
+def test_turns_keep_their_ids_and_outlive_their_transcripts(nights: TalkNights) -> None:
     first = nights.pass_one()
     second = nights.pass_one()
-    assert second.reused
-    assert second.digest == first.digest
+    assert (second.reused, second.digest) == (True, first.digest)
     nights.session.user("And on Sunday?")
     nights.write()
     third = nights.pass_one()
     assert (third.notes["added"], third.notes["edited"], third.notes["deleted"]) == (1, 0, 0)
-
-
-def test_turns_outlive_their_transcripts(nights: TalkNights) -> None:
-    nights.pass_one()
-    (nights.transcripts / "-home-me-shop" / "s.jsonl").unlink()
+    shutil.rmtree(nights.transcripts / "-home-me-shop")
     assert nights.pass_one().reused
-    nights.transcripts.joinpath("-home-me-shop").rmdir()
     nights.transcripts.rmdir()
     result = nights.pass_one()
     assert result.reused
@@ -415,18 +304,13 @@ def test_turns_outlive_their_transcripts(nights: TalkNights) -> None:
 
 
 def test_what_a_hook_captured_joins_without_a_setting(nights: TalkNights) -> None:
-    file = nights.transcripts / "-home-me-shop" / "s.jsonl"
-    capture_session(file, nights.night.paths.turns)
-    result = nights.pass_one(path="")
-    assert result.facts["turns"] == 2
-    assert "transcripts" not in result.notes
-
-
-def test_a_store_without_transcripts_is_as_it_was(nights: TalkNights) -> None:
     result = nights.pass_one(path="")
     assert result.facts["source_rows"] == 2
     assert not nights.night.paths.turns.exists()
-    assert "transcripts" not in result.notes
+    capture_session(nights.transcripts / "-home-me-shop" / "s.jsonl", nights.night.paths.turns)
+    captured = nights.pass_one(path="")
+    assert captured.facts["turns"] == 2
+    assert "transcripts" not in {**result.notes, **captured.notes}
 
 
 def test_a_turn_whose_id_the_source_has_counts_as_a_duplicate(nights: TalkNights) -> None:
@@ -444,99 +328,85 @@ def test_a_turn_that_turned_sensitive_is_taken_back(
     nights: TalkNights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("sources.transcripts", "sources.ingest", "sources.normalize", "text.secrets"):
-        monkeypatch.setattr(f"noctuary.{module}.find_text_sensitivity", never)
+        monkeypatch.setattr(f"noctuary.{module}.find_text_sensitivity", lambda _: None)  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr("noctuary.sources.ingest.read_rules", lambda: ("old rules",))
-    nights.session.user(f"use {SECRET}")
+    nights.session.user(f"use {TOKEN}")
     nights.write()
     assert nights.pass_one().facts["turns"] == 3
     monkeypatch.undo()
     result = nights.pass_one()
-    assert result.notes["turns_forgotten"] == 1
-    assert result.notes["turned_sensitive"] == 1
+    assert (result.notes["turns_forgotten"], result.notes["turned_sensitive"]) == (1, 1)
     assert result.facts["sensitive"] == 1
     assert nights.night.paths.purge_pending.is_file()
-    assert not any(SECRET in r.content for r in nights.records())
     files = [f for f in nights.night.paths.root.rglob("*") if f.is_file()]
-    assert not any(SECRET.encode() in f.read_bytes() for f in files)
+    assert not any(TOKEN.encode() in f.read_bytes() for f in files)
+    assert not any(TOKEN in r.content for r in nights.records())
 
 
-def test_a_source_that_was_emptied_is_refused_in_spite_of_turns(nights: TalkNights) -> None:
+@pytest.mark.parametrize("had_rows", [True, False])
+def test_a_source_that_was_emptied_is_refused_in_spite_of_turns_one_that_never_had_a_row_is_not(
+    nights: TalkNights, had_rows: bool
+) -> None:
+    if not had_rows:
+        nights.fill()
     nights.pass_one()
     _publish(nights.night.paths)
     nights.fill()
-    with pytest.raises(SourceEmptyError, match="holds no row any more"):
-        nights.pass_one()
-
-
-def test_a_source_that_never_had_a_row_is_not(nights: TalkNights) -> None:
-    nights.fill()
-    nights.pass_one()
-    _publish(nights.night.paths)
-    assert nights.pass_one().facts["turns"] == 2
+    if had_rows:
+        with pytest.raises(SourceEmptyError, match="holds no row any more"):
+            nights.pass_one()
+    else:
+        assert nights.pass_one().facts["turns"] == 2
 
 
 def test_a_damaged_file_of_turns_stops_the_night(nights: TalkNights) -> None:
     nights.night.paths.turns.write_bytes(b"no database" * 500)
-    with pytest.raises(StoreError, match=r"turns\.sqlite cannot be used"):
-        nights.pass_one()
-    with pytest.raises(StoreError, match=r"turns\.sqlite cannot be used"):
-        nights.pass_one(path="")
+    for changes in ({}, {"path": ""}):
+        with pytest.raises(StoreError, match=r"turns\.sqlite cannot be used"):
+            nights.pass_one(**changes)
 
 
-class TestTranscriptsAlone:
+@pytest.fixture
+def alone(nights: TalkNights) -> Night:
     """`noctuary nightly folder-of-transcripts`."""
+    return Night(nights.night.paths, nights.transcripts)
 
-    @pytest.fixture
-    def night(self, nights: TalkNights) -> Night:
-        return Night(nights.night.paths, nights.transcripts)
 
-    def test_they_are_a_source(self, night: Night, nights: TalkNights) -> None:
-        result = export_memories(night)
-        assert (result.facts["exported"], result.facts["turns"]) == (2, 2)
-        assert all(r.memory_id.startswith("turn-") for r in nights.records())
-        identity = read_report(night.paths.work / "corpus").identity
-        assert (identity.kind, identity.location) == ("transcripts", str(night.source))
+def test_transcripts_alone_are_a_source(alone: Night, nights: TalkNights) -> None:
+    result = export_memories(alone)
+    assert (result.facts["exported"], result.facts["turns"]) == (2, 2)
+    assert all(r.memory_id.startswith("turn-") for r in nights.records())
+    identity = read_report(alone.paths.work / "corpus").identity
+    assert (identity.kind, identity.location) == ("transcripts", str(alone.source))
+    file = next(path_of(alone.source).rglob("*.jsonl"))
+    one = Night(StorePaths(alone.paths.root.with_name("one")), file)
+    assert export_memories(one).facts["turns"] == 2
+    file.unlink()
+    assert export_memories(alone).reused, "it serves on where transcripts were"
+    fresh = Night(StorePaths(alone.paths.root.with_name("fresh")), alone.source)
+    with pytest.raises(SourceMissingError, match=r"or transcripts of an agent"):
+        export_memories(fresh)
 
-    def test_one_file_is_one_too(self, night: Night) -> None:
-        night.source = next(path_of(night.source).rglob("*.jsonl"))
-        assert export_memories(night).facts["turns"] == 2
 
-    def test_an_empty_folder_serves_on_where_transcripts_were(self, night: Night) -> None:
-        export_memories(night)
-        next(path_of(night.source).rglob("*.jsonl")).unlink()
-        assert export_memories(night).reused
-        fresh = Night(StorePaths(night.paths.root.with_name("fresh")), night.source)
-        with pytest.raises(SourceMissingError, match=r"or transcripts of an agent"):
-            export_memories(fresh)
+def test_a_store_among_transcripts_is_the_source(alone: Night) -> None:
+    (path_of(alone.source) / "corpus.jsonl").write_text('{"id": 1, "content": "a"}\n')
+    result = export_memories(alone)
+    assert (result.facts["exported"], result.facts["turns"]) == (1, 0)
 
-    def test_a_store_among_transcripts_is_the_source(self, night: Night) -> None:
-        (path_of(night.source) / "corpus.jsonl").write_text('{"id": 1, "content": "a"}\n')
-        result = export_memories(night)
-        assert (result.facts["exported"], result.facts["turns"]) == (1, 0)
 
-    def test_a_folder_that_is_also_configured_is_read_once(self, night: Night) -> None:
-        night.settings = Settings(transcripts=TranscriptSettings(path=str(night.source)))
-        result = export_memories(night)
-        assert [r["bytes_read"] > 0 for r in result.notes["transcripts"]] == [True]
+def test_a_folder_that_is_also_configured_is_read_once(alone: Night) -> None:
+    alone.settings = Settings(transcripts=TranscriptSettings(path=str(alone.source)))
+    result = export_memories(alone)
+    assert [r["bytes_read"] > 0 for r in result.notes["transcripts"]] == [True]
 
 
 def _publish(paths: StorePaths) -> None:
     """Let a snapshot of four memories serve, as far as the export looks at it."""
+    digest, counts = "d" * 64, {"memories": 4}
     manifest = Manifest(
-        PACK_FORMAT_VERSION,
-        "d" * 64,
-        {},
-        {"memories": 4},
-        "int",
-        None,
-        None,
-        {},
-        "c",
-        {},
-        [],
-        "now",
+        PACK_FORMAT_VERSION, digest, {}, counts, "int", None, None, {}, "c", {}, [], "now"
     )
-    name = f"20260101T030000000000-{'d' * 12}"
+    name = f"20260101T030000000000-{digest[:12]}"
     (paths.snapshots / name).mkdir(parents=True)
     write_manifest(paths.snapshots / name, manifest)
-    write_pointer(paths, Pointer(name, "d" * 64, "now", None, "publish"))
+    write_pointer(paths, Pointer(name, digest, "now", None, "publish"))

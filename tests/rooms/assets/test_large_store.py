@@ -107,9 +107,7 @@ def test_the_scan_covers_the_whole_store(night: Night) -> None:
     assert UsageReader(night.paths.usage).most_used(3) == [str(COUNT)]
 
 
-def test_a_bounded_scan_says_exactly_what_is_left(
-    night: Night, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bounded_scan_says_what_is_left(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
     def bounded(_: Night) -> RetrievalProfile:
         return RetrievalProfile(max_scan_depth=50_000)
 

@@ -77,9 +77,8 @@ def kept(night: Night) -> dict[str, Any]:
 def test_off_means_an_empty_plan_and_the_hook_hears_that(night: Night) -> None:
     with heard() as contexts:
         result = plan_compaction(night)
-    assert contexts == [
-        {"candidates": [], "groups": [], "would_archive": 0, "would_create_summaries": 0}
-    ]
+    nothing = {"candidates": [], "groups": [], "would_archive": 0, "would_create_summaries": 0}
+    assert contexts == [nothing]
     assert (kept(night)["is_on"], kept(night)["note"], result.facts["note"]) == (False, OFF, OFF)
     assert result.rows == 0
 
@@ -89,7 +88,7 @@ def test_the_hook_hears_low_scores_and_superseded_memories_only(night: Night) ->
     switch_on(night)
     usage_file.write(night.paths.usage, {"105": (5, 5, 2, NOW_US)}, as_of_us=NOW_US)
     with heard() as contexts:
-        plan_compaction(night)
+        result = plan_compaction(night)
     (context,) = contexts
     assert context["candidates"]
     for candidate in context["candidates"]:
@@ -99,6 +98,13 @@ def test_the_hook_hears_low_scores_and_superseded_memories_only(night: Night) ->
     assert (context["would_archive"], context["would_create_summaries"]) == (3, 1)
     (group,) = context["groups"]
     assert group["memory_ids"] == ["101", "102", "103"]
+    # What is kept and told holds no text of a memory, and equal nights keep equal bytes.
+    before = night.work(PLAN).read_text()
+    said = before + json.dumps([contexts, result.facts, result.notes])
+    assert not [r.content for r in versions()[0] if r.content in said]
+    assert "spare" not in said
+    assert plan_compaction(night).reused
+    assert night.work(PLAN).read_text() == before
 
 
 def test_it_is_the_plan_that_the_command_finds_and_nothing_is_archived(night: Night) -> None:
@@ -116,23 +122,6 @@ def test_it_is_the_plan_that_the_command_finds_and_nothing_is_archived(night: Ni
     assert done.applied_at_us is not None
     assert len(ArchiveReader(night.paths.archive).entries_at(None)) == 4
     assert plan_compaction(night).facts["would_archive"] == 0
-
-
-def test_the_same_night_again_writes_the_same_bytes(night: Night) -> None:
-    switch_on(night)
-    plan_compaction(night)
-    before = night.work(PLAN).read_bytes()
-    assert plan_compaction(night).reused
-    assert night.work(PLAN).read_bytes() == before
-
-
-def test_what_is_kept_and_told_holds_no_text_of_a_memory(night: Night) -> None:
-    switch_on(night)
-    with heard() as contexts:
-        result = plan_compaction(night)
-    said = night.work(PLAN).read_text() + json.dumps([contexts, result.facts, result.notes])
-    assert not [r.content for r in versions()[0] if r.content in said]
-    assert "spare" not in said
 
 
 @pytest.mark.parametrize("spoiled", ["groups", "candidates"])
@@ -176,43 +165,33 @@ def nights(tmp_path: Path) -> Nights:
     return Nights(tmp_path)
 
 
-def test_switched_off_it_leaves_an_empty_table_and_says_so(nights: Nights) -> None:
-    result = nights.run(enabled=False)
-    assert result.rows == 0
-    assert result.facts["note"] == "off: curation.enabled is false"
-    assert not read_proposals(nights.paths.work / PROPOSALS).is_on
-    nights.edit("UPDATE memories SET content = 'Edited.' WHERE id = 1")
-    assert nights.run(enabled=False).reused
-
-
-def test_it_counts_by_kind_and_action(nights: Nights) -> None:
+def test_it_counts_by_kind_and_action_and_the_table_holds_no_text(nights: Nights) -> None:
     facts = nights.run().facts
     assert facts["by_action"] == {"ADD": 1, "NOOP": 1, "SUPERSEDE": 1, "UPDATE": 1}
-    assert facts["by_kind_and_action"] == {
-        "contradiction NOOP": 1,
-        "exact_duplicate UPDATE": 1,
-        "fragments ADD": 1,
-        "superseded SUPERSEDE": 1,
-    }
+    kinds = (
+        "contradiction NOOP",
+        "exact_duplicate UPDATE",
+        "fragments ADD",
+        "superseded SUPERSEDE",
+    )
+    assert facts["by_kind_and_action"] == dict.fromkeys(kinds, 1)
     assert facts["would_supersede"] == 4
-
-
-def test_an_unchanged_night_does_nothing_and_switching_it_off_forgets(nights: Nights) -> None:
-    nights.run()
-    assert nights.run().reused
-    assert nights.run(enabled=False).rows == 0
-    assert read_proposals(nights.paths.work / PROPOSALS).proposals == ()
-
-
-def test_the_table_holds_no_text(nights: Nights) -> None:
-    nights.run()
     written = str([p.to_json() for p in read_proposals(nights.paths.work / PROPOSALS).proposals])
     assert not any(word in written for word in ("harbour", "Tides", "Initech", "Deploy"))
 
 
-def test_after_applying_the_next_night_finds_tombstones_and_no_new_successor(
-    nights: Nights,
-) -> None:
+def test_an_unchanged_night_does_nothing_one_switched_off_forgets(nights: Nights) -> None:
+    nights.run()
+    assert nights.run().reused
+    result = nights.run(enabled=False)
+    assert (result.rows, result.facts["note"]) == (0, "off: curation.enabled is false")
+    found = read_proposals(nights.paths.work / PROPOSALS)
+    assert (found.is_on, found.proposals) == (False, ())
+    nights.edit("UPDATE memories SET content = 'Edited.' WHERE id = 1")
+    assert nights.run(enabled=False).reused
+
+
+def test_after_applying_the_next_night_finds_tombstones_only(nights: Nights) -> None:
     nights.run()
     found = read_proposed(nights.paths.work)
     store = open_writable(found.source, CorpusSettings())
@@ -246,7 +225,8 @@ def promoted(tmp_path: Path) -> PromotionNights:
     return found
 
 
-def test_it_judges_what_a_person_said(promoted: PromotionNights) -> None:
+def test_it_judges_what_a_person_said_and_touches_no_source(promoted: PromotionNights) -> None:
+    source = promoted.source.read_bytes(), promoted.source.stat().st_mtime_ns
     result = promoted.run()
     assert result.rows == 3
     assert result.facts == {
@@ -256,29 +236,30 @@ def test_it_judges_what_a_person_said(promoted: PromotionNights) -> None:
         "durable_memories": 2,
     }
     first, second, third = promoted.table.rows
-    assert (first["turn_id"], first["decision"], first["marks"]) == (
-        "2",
-        "propose",
-        ["date", "fact"],
-    )
+    told = (first["turn_id"], first["decision"], first["marks"])
+    assert told == ("2", "propose", ["date", "fact"])
     assert first["g"] == pytest.approx(0.35 + 0.25 * 0.6)
     assert (second["turn_id"], second["reason"], second["g"]) == ("4", "nothing_said", 0.35)
     assert (third["turn_id"], third["user"]) == ("5", "ana")
     assert [n["memory_id"] for n in first["neighbours"]] == ["1", "6"]
     counted = count_faults(promoted.paths.work / PROMOTIONS)
     assert counted == {"judged": 3, "proposals": 1, **dict.fromkeys(FAULTS, 0)}
+    assert b"Initech" not in (promoted.paths.work / PROMOTIONS).read_bytes()
+    assert "Initech" not in str(promoted.table)
+    assert (promoted.source.read_bytes(), promoted.source.stat().st_mtime_ns) == source
 
 
-def test_an_unchanged_night_does_nothing_and_equal_nights_give_equal_bytes(
-    promoted: PromotionNights,
-) -> None:
-    table = promoted.paths.work / "promotion" / "proposals.parquet"
+def test_an_unchanged_night_does_nothing_equal_ones_the_same(promoted: PromotionNights) -> None:
+    table = promoted.paths.work / PROMOTIONS
     promoted.run()
     before = table.read_bytes()
     assert promoted.run().reused
     table.unlink()
     assert not promoted.run().reused
     assert table.read_bytes() == before
+    off = promoted.run(enabled=False)
+    assert (off.rows, off.facts) == (0, {"note": "off: promotion.enabled is false"})
+    assert (promoted.table.is_on, promoted.table.rows) == (False, ())
 
 
 def test_another_threshold_vectors_or_text_judge_anew(promoted: PromotionNights) -> None:
@@ -287,6 +268,13 @@ def test_another_threshold_vectors_or_text_judge_anew(promoted: PromotionNights)
     assert not promoted.run(vectors=np.ones((7, 1), dtype=np.float32)).reused
     promoted.write(*ROWS[:-1], turn("User: I have two brothers.", 6))
     assert promoted.run().rows == 4
+    promoted.write(ROWS[0], {**ROWS[1], "is_sensitive": True}, *ROWS[2:])
+    promoted.run()
+    assert "2" not in {row["turn_id"] for row in promoted.table.rows}, "it turned sensitive"
+    promoted.write(ROWS[0])
+    assert promoted.run().rows == 0, "a store without turns"
+    promoted.write(turn("User: I work at Initech."))
+    assert promoted.run().facts["proposed"] == 1, "or without memories"
 
 
 def test_what_is_durable_already_is_not_proposed(promoted: PromotionNights) -> None:
@@ -298,40 +286,3 @@ def test_what_is_durable_already_is_not_proposed(promoted: PromotionNights) -> N
     assert row["h"] == 0.5
     assert row["neighbours"][0]["cosine"] == 1.0
     assert row["decision"] == "leave"
-
-
-def test_promotion_switched_off_leaves_an_empty_table_and_says_so(
-    promoted: PromotionNights,
-) -> None:
-    promoted.run()
-    result = promoted.run(enabled=False)
-    assert (result.rows, result.facts) == (0, {"note": "off: promotion.enabled is false"})
-    assert not promoted.table.is_on
-    assert promoted.table.rows == ()
-
-
-def test_a_turn_that_turned_sensitive_is_gone(promoted: PromotionNights) -> None:
-    promoted.run()
-    promoted.write(ROWS[0], {**ROWS[1], "is_sensitive": True}, *ROWS[2:])
-    promoted.run()
-    assert "2" not in {row["turn_id"] for row in promoted.table.rows}
-
-
-def test_the_table_of_promotions_holds_no_text(promoted: PromotionNights) -> None:
-    promoted.run()
-    data = (promoted.paths.work / "promotion" / "proposals.parquet").read_bytes()
-    assert b"Initech" not in data
-    assert "Initech" not in str(promoted.table)
-
-
-def test_the_source_is_not_touched(promoted: PromotionNights) -> None:
-    before = promoted.source.read_bytes(), promoted.source.stat().st_mtime_ns
-    promoted.run()
-    assert (promoted.source.read_bytes(), promoted.source.stat().st_mtime_ns) == before
-
-
-def test_a_store_without_turns_or_memories(promoted: PromotionNights) -> None:
-    promoted.write({"content": "Nina keeps bees.", "category": "facts"})
-    assert promoted.run().rows == 0
-    promoted.write(turn("User: I work at Initech."))
-    assert promoted.run().facts["proposed"] == 1

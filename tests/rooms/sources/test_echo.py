@@ -33,14 +33,8 @@ TURN = "Mira: The boiler shows error F22 again, the pressure is low."
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    put_in_prompt(
-        tmp_path,
-        memory(17, KEY),
-        memory(18, TRAM),
-        memory(19, LIST),
-        memory(20, SHORT),
-        memory(21, TURN, session_id="s"),
-    )
+    known = [memory(n, text) for n, text in enumerate((KEY, TRAM, LIST, SHORT), 17)]
+    put_in_prompt(tmp_path, *known, memory(21, TURN, session_id="s"))
     return tmp_path
 
 
@@ -48,6 +42,10 @@ def is_echo(store: Path, record: MemoryRecord) -> bool:
     found = guard_of(store).judge(record)
     assert found.text in (None, record.content)
     return found.text is None
+
+
+WHOLE = "\n".join([KEY, TRAM, LIST, SHORT, TURN])
+CUT = f"- {KEY}\n- {TRAM}\nAna has it."
 
 
 @pytest.mark.parametrize(
@@ -74,6 +72,13 @@ def is_echo(store: Path, record: MemoryRecord) -> bool:
         TURN,
         TURN.removeprefix("Mira: "),
         KEY.upper(),
+        # A short memory is known inside of its block, with its id and day, beside a longer one.
+        WHOLE,
+        " ".join(WHOLE.split()),
+        f"- [17] 2026-03-01: {KEY}\n- [20] 2026-03-01: {SHORT}",
+        f"[20] 2026-03-01: {SHORT}",
+        f"* {SHORT}\n* {KEY}",
+        f"{KEY} {SHORT}",
     ],
 )
 def test_a_row_of_injected_lines_alone_is_an_echo(store: Path, content: str) -> None:
@@ -90,58 +95,38 @@ def test_a_row_of_injected_lines_alone_is_an_echo(store: Path, content: str) -> 
         f"{KEY}\nIs that still so? I think that Ana moved it to the car.",
         "The spare key hangs in the pantry",
         SHORT,
+        f"[21] 2026-03-01: {SHORT}",
+        f"{SHORT}\n{SHORT}",
+        f"Ana likes coffee.\n{SHORT}",
         "no word of it",
+        f"Claude: {KEY}",  # a label that is no speaker's may be news
     ],
 )
 def test_what_says_anything_else_stays_as_it_is(store: Path, content: str) -> None:
     assert not is_echo(store, row(content))
 
 
-def test_a_short_memory_is_known_inside_of_its_block(store: Path) -> None:
-    whole = "\n".join([KEY, TRAM, LIST, SHORT, TURN])
-    assert is_echo(store, row(whole))
-    assert is_echo(store, row(" ".join(whole.split())))
-    assert not is_echo(store, row(SHORT))
-
-
-def test_a_short_memory_is_known_with_its_id_and_day(store: Path) -> None:
-    assert is_echo(store, row(f"- [17] 2026-03-01: {KEY}\n- [20] 2026-03-01: {SHORT}"))
-    assert is_echo(store, row(f"[20] 2026-03-01: {SHORT}"))
-    assert not is_echo(store, row(f"[21] 2026-03-01: {SHORT}"))
-    assert not is_echo(store, row(SHORT, "20"))
-
-
-def test_a_short_memory_is_known_beside_a_longer_one(store: Path) -> None:
-    assert is_echo(store, row(f"* {SHORT}\n* {KEY}"))
-    assert is_echo(store, row(f"{KEY} {SHORT}"))
-    assert not is_echo(store, row(f"{SHORT}\n{SHORT}"))
-    assert not is_echo(store, row(f"Ana likes coffee.\n{SHORT}"))
-
-
 def test_a_turn_that_answers_with_a_memory_alone_is_an_echo(store: Path) -> None:
-    assert is_echo(store, row(f"assistant: {KEY}", is_turn=True, session_id="s"))
-    assert is_echo(store, row(f"Claude:\n- {KEY}", is_turn=True, session_id="s"))
-    assert not is_echo(store, row(f"Claude: {KEY}")), "a label that is no speaker's may be news"
-
-
-def test_a_quotation_in_a_turn_of_its_own_stays(store: Path) -> None:
-    content = f"assistant: You told me this in March:\n- {KEY}\nShall I change it to the garage?"
-    assert not is_echo(store, row(content, is_turn=True))
+    quoted = f"assistant: You told me this in March:\n- {KEY}\nShall I change it to the garage?"
+    turns = {f"assistant: {KEY}": True, f"Claude:\n- {KEY}": True, quoted: False}
+    for content, echo in turns.items():
+        assert is_echo(store, row(content, is_turn=True, session_id="s")) is echo
 
 
 def test_of_a_row_that_is_mostly_injected_the_rest_stays(store: Path) -> None:
     rest = "Ana has it."
-    content = f"- {KEY}\n- {TRAM}\n{rest}"
     own, injected = 3, 11 + 10
     assert injected / (own + injected) >= MOSTLY
-    found = guard_of(store).judge(row(content))
-    assert found == (rest, 0, 2)
+    # Also where it was exported cut before.
+    for held in (None, {"900": hash_exact(rest)}):
+        assert guard_of(store, held).judge(row(CUT)) == (rest, 0, 2)
     assert guard_of(store).judge(row(rest)) == (rest, 0, 0)
-    longer = content + " She took it on Monday morning."
+    longer = CUT + " She took it on Monday morning."
     assert guard_of(store).judge(row(longer)).text == longer
 
 
-def test_blocks_go_and_the_prompt_stays(tmp_path: Path) -> None:
+def test_blocks_go_and_the_prompt_stays_also_without_a_record(tmp_path: Path) -> None:
+    assert not is_echo(tmp_path, row(KEY)), "without a record only blocks are known"
     block = put_in_prompt(tmp_path, memory(17, KEY), memory(20, SHORT)).text
     for record in (tmp_path, tmp_path / "without-a-record"):
         guard = guard_of(record)
@@ -150,10 +135,6 @@ def test_blocks_go_and_the_prompt_stays(tmp_path: Path) -> None:
         asked = guard.judge(row(f"{block}\nWhere is the key?"))
         assert asked == ("Where is the key?", 1, 0)
     assert guard_of(tmp_path).judge(row(f"{block}\n{KEY}")) == (None, 1, 1)
-
-
-def test_without_a_record_only_blocks_are_known(tmp_path: Path) -> None:
-    assert not is_echo(tmp_path, row(KEY))
 
 
 # The original of an injected line, by any clock.
@@ -173,14 +154,16 @@ def test_an_original_that_was_edited_stays_and_may_be_edited_back(store: Path) -
         assert not is_echo(store, row(content, "17"))
 
 
-def test_an_older_row_with_the_same_words_stays(store: Path) -> None:
-    older = INJECTED_US - CLOCK_OFFSET_US - 1
-    assert not is_echo(store, row(KEY, created_at_us=older))
-
-
-def test_an_echo_whose_clock_is_a_time_zone_behind_is_known(store: Path) -> None:
-    assert is_echo(store, row(KEY, created_at_us=INJECTED_US - CLOCK_OFFSET_US))
-    assert is_echo(store, row(KEY, created_at_us=INJECTED_US * 2))
+@pytest.mark.parametrize(
+    ("made_us", "echo"),
+    [
+        (INJECTED_US - CLOCK_OFFSET_US - 1, False),
+        (INJECTED_US - CLOCK_OFFSET_US, True),  # its clock may be a time zone behind
+        (INJECTED_US * 2, True),
+    ],
+)
+def test_only_an_older_row_with_the_same_words_stays(store: Path, made_us: int, echo: bool) -> None:
+    assert is_echo(store, row(KEY, created_at_us=made_us)) is echo
 
 
 def test_an_undated_row_stays_if_the_export_before_held_it(store: Path) -> None:
@@ -188,12 +171,6 @@ def test_an_undated_row_stays_if_the_export_before_held_it(store: Path) -> None:
     assert is_echo(store, twin)
     assert guard_of(store, {"55": hash_exact(KEY)}).judge(twin).text == KEY
     assert guard_of(store, {"55": hash_exact("other words")}).judge(twin).text is None
-
-
-def test_a_row_that_was_exported_cut_is_cut_again(store: Path) -> None:
-    content = f"- {KEY}\n- {TRAM}\nAna has it."
-    guard = guard_of(store, {"900": hash_exact("Ana has it.")})
-    assert guard.judge(row(content)).text == "Ana has it."
 
 
 # Users.
@@ -237,6 +214,7 @@ def test_the_guard_tells_which_wordings_it_needed(store: Path) -> None:
 
 
 EXPIRES_US = INJECTED_US + RETENTION_DAYS * DAY_US
+NEWER = "format 9, expected 1"
 
 
 @pytest.fixture
@@ -263,40 +241,33 @@ def test_no_record_is_an_empty_one(tmp_path: Path) -> None:
     assert not gone.exists()
 
 
-def test_a_damaged_record_is_an_empty_one_with_a_fault(tmp_path: Path) -> None:
-    path = tmp_path / "injected.sqlite"
-    path.write_bytes(b"x" * 5000)
+@pytest.mark.parametrize(
+    ("damage", "said"), [("damaged", "injected.sqlite cannot be read"), ("newer", NEWER)]
+)
+def test_a_record_that_cannot_be_read_is_an_empty_one_with_a_fault_and_left_alone(
+    path: Path, damage: str, said: str
+) -> None:
+    if damage == "damaged":
+        path = path.parent / "another" / path.name
+        path.parent.mkdir()
+        path.write_bytes(b"x" * 5000)
+    else:
+        with closing(sqlite3.connect(path)) as record:
+            record.execute("PRAGMA user_version=9")
     known = read_injections(path)
     assert not known.occurrences
-    assert known.fault is not None
-    assert "injected.sqlite cannot be read" in known.fault
-    deleted, fault = prune_injections(path, used=(), now_us=EXPIRES_US)
-    assert deleted == 0
-    assert fault is not None
-
-
-def test_a_record_of_a_newer_version_is_left_alone(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as record:
-        record.execute("PRAGMA user_version=9")
-    fault = read_injections(path).fault
-    assert fault is not None
-    assert "format 9, expected 1" in fault
+    assert said in str(known.fault)
     deleted, fault = prune_injections(path, used=(), now_us=EXPIRES_US * 2)
-    assert deleted == 0
-    assert fault is not None
-    assert "format 9, expected 1" in fault
+    assert (deleted, fault is None) == (0, False)
+    assert damage == "damaged" or said in str(fault)
 
 
-def test_a_locked_record_is_pruned_another_night(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_record_is_pruned_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("noctuary.core.sqlite.WAIT_S", 0.01)
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         deleted, fault = prune_injections(path, used=(), now_us=EXPIRES_US * 2)
-        assert deleted == 0
-        assert fault is not None
-        assert "locked" in fault
+        assert (deleted, "locked" in str(fault)) == (0, True)
     assert prune_injections(path, used=(), now_us=EXPIRES_US * 2) == (2, None)
 
 
@@ -310,9 +281,7 @@ def test_it_answers_as_a_dictionary_of_hashes(rows: dict[str, str], others: list
         assert (memory_id in held) == (memory_id in rows)
 
 
-def test_ids_of_which_the_first_half_of_the_hash_is_equal_are_told_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ids_with_half_a_hash_in_common_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     def same_half(text: str) -> bytes:
         return b"8 bytes." + hash_exact(text)[:8]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noctuary.core.errors import StoreError
-from noctuary.core.types import MemoryRecord
 from noctuary.sources.evidence import (
     EVIDENCE_FILES,
     EvidenceCounts,
@@ -25,6 +24,7 @@ from noctuary.sources.ingest import CombinedSource
 from noctuary.sources.jsonl import JsonlSource
 from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink, Share, Told
 from tests.rooms.sources.conftest import MakeJsonl
+from tests.support.store import memory
 
 
 class Known(NamedTuple):
@@ -47,24 +47,13 @@ TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 class SayingSource(JsonlSource):
     """A file of rows whose owner says more about them."""
 
-    def __init__(self, path: Path, said: Said) -> None:
+    def __init__(self, path: Path, *said: Any) -> None:
         super().__init__(path)
         self._said = said
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
         """Yield what was said of one kind."""
-        said = self._said
-        for values in (said.links, said.concepts, said.mentions, said.edges, said.shares):
-            yield from (value for value in values if isinstance(value, noun))
-
-
-@dataclass(frozen=True)
-class Said:
-    links: tuple[MemoryLink, ...] = ()
-    concepts: tuple[KnownConcept, ...] = ()
-    mentions: tuple[KnownMention, ...] = ()
-    edges: tuple[KnownEdge, ...] = ()
-    shares: tuple[Share, ...] = ()
+        yield from (value for value in self._said if isinstance(value, noun))
 
 
 @dataclass
@@ -75,10 +64,11 @@ class Corpus:
     out: Path
     counts: EvidenceCounts = field(default_factory=EvidenceCounts)
 
-    def write(self, said: Said) -> Corpus:
-        with SayingSource(self.source, said) as source:
+    def write(self, *said: Any) -> dict[str, bytes]:
+        """Write what is said; the bytes of the tables."""
+        with SayingSource(self.source, *said) as source:
             self.counts = write_evidence(source, self.out)
-        return self
+        return self.tables()
 
     def tables(self) -> dict[str, bytes]:
         return {n: (self.out / n).read_bytes() for n in EVIDENCE_FILES if (self.out / n).exists()}
@@ -105,12 +95,10 @@ def link(one: str, other: str, kind: str = "supersedes") -> MemoryLink:
 
 
 def test_a_store_that_says_nothing_leaves_no_table(corpus: Corpus) -> None:
-    assert corpus.write(Said()).tables() == {}
-    corpus.write(Said(links=(link("a", "b"),)))
-    assert [*corpus.tables()] == ["links.parquet"]
-    corpus.write(Said())
-    assert corpus.tables() == {}
-    corpus.write(Said(links=(link("a", "b"),)))
+    assert corpus.write() == {}
+    assert [*corpus.write(link("a", "b"))] == ["links.parquet"]
+    assert corpus.write() == {}
+    corpus.write(link("a", "b"))
     # Another source in its place, of a kind that never says anything.
     with JsonlSource(corpus.source) as source:
         assert write_evidence(source, corpus.out) == EvidenceCounts()
@@ -119,19 +107,14 @@ def test_a_store_that_says_nothing_leaves_no_table(corpus: Corpus) -> None:
     assert read_known(corpus.out) == Known()
 
 
-def test_a_link_needs_both_its_ends_and_a_known_type(corpus: Corpus) -> None:
+def test_a_link_needs_both_ends_and_a_type_a_share_memory_and_reader(corpus: Corpus) -> None:
     kept = (link("b", "a"), link("b", "a", "part-of"), link("a", "c")._replace(user="zoe"))
     lost = (link("a", "s"), link("s", "a"), link("d", "a"), link("a", "x"), link("a", "a"))
-    corpus.write(Said(links=(*kept, *lost, kept[0], link("a", "b", "blocks"))))
-    assert read_evidence(corpus.out, MemoryLink) == (kept[2], kept[1], kept[0])
-    assert corpus.counts == EvidenceCounts(links=3, left_out=6)
-
-
-def test_a_share_needs_its_memory_and_a_reader(corpus: Corpus) -> None:
     shares = (Share("b", "zoe"), Share("a", "zoe"), Share("s", "zoe"), Share("a", ""))
-    corpus.write(Said(shares=(*shares, shares[0])))
+    corpus.write(*kept, *lost, kept[0], link("a", "b", "blocks"), *shares, shares[0])
+    assert read_evidence(corpus.out, MemoryLink) == (kept[2], kept[1], kept[0])
     assert read_evidence(corpus.out, Share) == (Share("a", "zoe"), Share("b", "zoe"))
-    assert corpus.counts == EvidenceCounts(shares=2, left_out=2)
+    assert corpus.counts == EvidenceCounts(links=3, shares=2, left_out=6 + 2)
 
 
 def test_a_name_leaves_only_where_a_memory_about_it_says_it(corpus: Corpus) -> None:
@@ -157,7 +140,7 @@ def test_a_name_leaves_only_where_a_memory_about_it_says_it(corpus: Corpus) -> N
         KnownEdge("harbour master", "lighthouse", "guards", 1, ("a",)),
         KnownEdge("lighthouse", "harbour master", "hides", 1, ("s",)),
     )
-    corpus.write(Said(concepts=concepts, mentions=mentions, edges=edges))
+    corpus.write(*concepts, *mentions, *edges)
     known = read_known(corpus.out)
     assert known.concepts == (
         KnownConcept("harbour master", ("the key",), "person"),
@@ -178,19 +161,18 @@ def test_a_name_leaves_only_where_a_memory_about_it_says_it(corpus: Corpus) -> N
 
 def test_secrets_and_sentences_are_no_names(make_jsonl: MakeJsonl, tmp_path: Path) -> None:
     long = "tide " * 41
-    path = make_jsonl([{"id": "a", "content": f"The key hangs. {long}"}])
-    with JsonlSource(path) as source:
-        assert export_corpus(source, tmp_path / "corpus").exported == 1
-    concepts = tuple(KnownConcept(n, (TOKEN,), TOKEN) for n in ("key", long, TOKEN, "", " - "))
-    mentions = tuple(KnownMention("a", concept.name, TOKEN) for concept in concepts)
-    edges = (KnownEdge("key", TOKEN, "opens", 1, ("a",)), KnownEdge("key", "key", "is", 1, ("a",)))
-    written = Corpus(path, tmp_path / "corpus").write(
-        Said(concepts=concepts, mentions=mentions, edges=edges)
+    corpus = Corpus(
+        make_jsonl([{"id": "a", "content": f"The key hangs. {long}"}]), tmp_path / "out"
     )
-    assert read_known(written.out) == Known(
-        (KnownConcept("key", (), ""),), (KnownMention("a", "key", ""),), ()
-    )
-    assert all(TOKEN.encode() not in table for table in written.tables().values())
+    with JsonlSource(corpus.source) as source:
+        assert export_corpus(source, corpus.out).exported == 1
+    concepts = [KnownConcept(n, (TOKEN,), TOKEN) for n in ("key", long, TOKEN, "", " - ")]
+    mentions = [KnownMention("a", concept.name, TOKEN) for concept in concepts]
+    edges = [KnownEdge("key", TOKEN, "opens", 1, ("a",)), KnownEdge("key", "key", "is", 1, ("a",))]
+    tables = corpus.write(*concepts, *mentions, *edges)
+    expected = Known((KnownConcept("key", (), ""),), (KnownMention("a", "key", ""),), ())
+    assert read_known(corpus.out) == expected
+    assert all(TOKEN.encode() not in table for table in tables.values())
 
 
 def test_concepts_that_are_left_with_one_name_are_one(corpus: Corpus) -> None:
@@ -200,8 +182,8 @@ def test_concepts_that_are_left_with_one_name_are_one(corpus: Corpus) -> None:
         KnownEdge("kubernetes", "tide", "runs", 2, ("b",)),
         KnownEdge("x1", "kubernetes", "is", 1, ("b",)),
     )
-    said = Said(concepts=(*concepts, KnownConcept("tide", (), "")), edges=edges)
-    known = read_known(corpus.write(said).out)
+    corpus.write(*concepts, KnownConcept("tide", (), ""), *edges)
+    known = read_known(corpus.out)
     assert [concept.name for concept in known.concepts] == ["kubernetes", "tide"]
     assert known.edges == (KnownEdge("kubernetes", "tide", "runs", 3, ("b",)),)
 
@@ -210,33 +192,24 @@ def test_equal_evidence_gives_equal_bytes_in_any_order(corpus: Corpus) -> None:
     links = (link("a", "b"), link("b", "c"), link("c", "a"))
     concepts = (KnownConcept("k8s", ("kubernetes", "boat"), ""), KnownConcept("tide", (), ""))
     mentions = tuple(KnownMention(i, n, "r") for i in "ab" for n in ("k8s", "tide"))
-    said = Said(links, concepts, mentions, (KnownEdge("k8s", "tide", "r", 1, ("b", "a")),))
-    first = corpus.write(said).tables()
-    backwards = Said(
-        links[::-1], concepts[::-1], mentions[::-1], (KnownEdge("k8s", "tide", "r", 1, ("a", "b")),)
-    )
-    assert corpus.write(backwards).tables() == first
+    said = (*links, *concepts, *mentions, KnownEdge("k8s", "tide", "r", 1, ("b", "a")))
+    first = corpus.write(*said)
+    assert corpus.write(KnownEdge("k8s", "tide", "r", 1, ("a", "b")), *said[-2::-1]) == first
     assert len(first) == 4
 
 
-def test_of_joined_sources_the_store_speaks(corpus: Corpus) -> None:
-    with (
-        SayingSource(corpus.source, Said(links=(link("a", "b"),))) as source,
-        JsonlSource(corpus.source) as joined,
-    ):
-        write_evidence(CombinedSource(source, joined), corpus.out)
+def test_of_joined_sources_the_store_speaks_and_a_damaged_table_is_said(corpus: Corpus) -> None:
+    source = SayingSource(corpus.source, link("a", "b"))
+    with CombinedSource(source, JsonlSource(corpus.source)) as joined:
+        write_evidence(joined, corpus.out)
     assert read_evidence(corpus.out, MemoryLink) == (link("a", "b"),)
-
-
-def test_a_damaged_table_is_said(corpus: Corpus) -> None:
-    corpus.write(Said(links=(link("a", "b"),)))
     (corpus.out / "links.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(StoreError, match="not a readable table"):
         read_evidence(corpus.out, MemoryLink)
 
 
 def test_a_source_that_breaks_keeps_the_tables(corpus: Corpus) -> None:
-    before = corpus.write(Said(links=(link("a", "b"),))).tables()
+    before = corpus.write(link("a", "b"))
 
     class Broken(SayingSource):
         def told(self, noun: type[Told]) -> Iterator[Told]:
@@ -244,18 +217,10 @@ def test_a_source_that_breaks_keeps_the_tables(corpus: Corpus) -> None:
                 raise OSError("gone")
             yield from super().told(noun)
 
-    with (
-        Broken(corpus.source, Said(links=(link("b", "a"),))) as source,
-        pytest.raises(OSError, match="gone"),
-    ):
-        write_evidence(source, corpus.out)
+    broken = Broken(corpus.source, link("b", "a"))
+    with broken, pytest.raises(OSError, match="gone"):
+        write_evidence(broken, corpus.out)
     assert corpus.tables() == before
-
-
-def record(memory_id: str, content: str) -> MemoryRecord:
-    return MemoryRecord(
-        0, memory_id, content, "", "", "", 0.5, 0, 0, None, None, None, None, False, ""
-    )
 
 
 _WORDS = st.lists(st.sampled_from(["tide", "Key", "boat", "é", "x1"]), min_size=1, max_size=3)
@@ -273,7 +238,7 @@ def test_a_name_is_said_where_its_words_stand_together(
 ) -> None:
     """Against a twin that compares lists of words."""
     concepts = [KnownConcept(n, (), "") for n in sorted({" ".join(name) for name in names})]
-    records = [record(str(i), gap.join(text)) for i, text in enumerate(texts)]
+    records = [memory(gap.join(text), memory_id=str(i)) for i, text in enumerate(texts)]
     mentions = [
         KnownMention(str(i), concepts[j].name, "r")
         for i, j in about

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -45,11 +49,12 @@ from tests.support.transcripts import (
 )
 
 
-def test_a_session_is_kept_as_turns(folder: Folder, session: ClaudeSession) -> None:
+def test_a_session_is_kept_as_turns_once(folder: Folder, session: ClaudeSession) -> None:
     write_session(folder.file, session.lines)
+    write_session(folder.file.with_name("copy.jsonl"), session.lines)
     report = folder.ingest()
-    assert (report.turns, report.parts, report.lines) == (3, 5, 6)
-    assert report.skipped == {"no_content": 1}
+    assert (report.files, report.turns, report.parts, report.lines) == (2, 3, 5, 12)
+    assert report.skipped == {"no_content": 2}
     assert folder.contents() == SAID
     row = next(r for r in kept_rows(folder.turns) if r.fields["content"] == SAID[0])
     assert row.fields == {
@@ -61,66 +66,55 @@ def test_a_session_is_kept_as_turns(folder: Folder, session: ClaudeSession) -> N
         "session_id": session.session,
         "wing": "shop",
     }
-
-
-@pytest.mark.parametrize("after", range(1, 6))
-def test_a_growing_file_is_read_on_from_where_it_was_left(
-    folder: Folder, session: ClaudeSession, after: int
-) -> None:
-    """Also where an answer is cut between its lines, and a call from its result."""
-    write_session(folder.file, session.lines[:after])
-    first = folder.ingest()
-    assert first.bytes_read == folder.file.stat().st_size
-    rest = dump(session.lines[after:])
-    with folder.file.open("ab") as handle:
-        handle.write(rest)
-    second = folder.ingest()
-    assert (second.bytes_read, second.restarted) == (len(rest), 0)
+    # Deleted transcripts keep their turns.
+    shutil.rmtree(folder.file.parent)
+    assert folder.ingest().files == 0
     assert folder.contents() == SAID
-    third = folder.ingest()
-    assert (third.bytes_read, third.unchanged) == (0, 1)
 
 
-def test_a_half_written_line_waits_for_its_rest(folder: Folder, session: ClaudeSession) -> None:
+def test_a_half_written_line_waits_for_its_rest_a_whole_one_without_its_end_is_read(
+    folder: Folder, session: ClaudeSession
+) -> None:
     data = dump(session.lines)
-    cut = len(data) - 20
-    folder.file.write_bytes(data[:cut])
+    folder.file.write_bytes(data[:-20])
     first = folder.ingest()
-    assert first.bytes_read == data.rindex(b"\n", 0, cut) + 1
+    assert first.bytes_read == data.rindex(b"\n", 0, -20) + 1
     assert first.skipped["bad_json"] == 0
     assert folder.contents() == SAID[:2]
-    folder.file.write_bytes(data)
-    assert folder.ingest().restarted == 0
-    assert folder.contents() == SAID
-
-
-def test_a_whole_last_line_without_its_end_is_read(folder: Folder, session: ClaudeSession) -> None:
-    data = dump(session.lines)
     folder.file.write_bytes(data[:-1])
-    assert folder.ingest().bytes_read == len(data) - 1
+    second = folder.ingest()
+    assert (second.bytes_read, second.restarted) == (len(data) - 1 - first.bytes_read, 0)
     assert folder.contents() == SAID
-    with folder.file.open("ab") as handle:
-        handle.write(b"\n" + dump([session.user("Thanks.")]))
+    folder.file.write_bytes(data + dump([session.user("Thanks.")]))
     folder.ingest()
     assert folder.contents() == [*SAID, "User: Thanks."]
 
 
-def test_a_truncated_file_is_read_again_and_keeps_what_it_held(
-    folder: Folder, session: ClaudeSession
-) -> None:
-    write_session(folder.file, session.lines)
-    folder.ingest()
+def another_session() -> ClaudeSession:
     other = ClaudeSession(session="another")
     other.user("A new session.")
-    write_session(folder.file, other.lines)
+    return other
+
+
+def append(file: Path, lines: Sequence[Mapping[str, Any]]) -> int:
+    """Let a transcript grow; by how many bytes."""
+    with file.open("ab") as handle:
+        return handle.write(dump(lines))
+
+
+def test_a_truncated_file_keeps_what_it_held(folder: Folder, session: ClaudeSession) -> None:
+    """Grown, damaged and moved files: tests/properties/test_transcripts.py."""
+    write_session(folder.file, session.lines)
+    folder.ingest()
+    write_session(folder.file, another_session().lines)
     report = folder.ingest()
     assert (report.restarted, report.turns) == (1, 1)
     assert sorted(folder.contents()) == sorted([*SAID, "User: A new session."])
+    again = folder.ingest()
+    assert (again.bytes_read, again.unchanged) == (0, 1)
 
 
-def test_a_file_cut_to_its_head_and_grown_past_its_old_size_is_noticed(
-    folder: Folder, session: ClaudeSession
-) -> None:
+def test_a_file_cut_and_grown_longer_is_noticed(folder: Folder, session: ClaudeSession) -> None:
     """Its first 4 KiB are what they were; only what lay before the offset is not."""
     while len(dump(session.lines)) < 6_000:
         session.user(f"old {len(session.lines)}")
@@ -137,29 +131,15 @@ def test_a_file_cut_to_its_head_and_grown_past_its_old_size_is_noticed(
     assert {f"User: new {i}" for i in range(kept, len(other.lines))} <= set(folder.contents())
 
 
-def test_a_rotated_file_is_followed_and_its_successor_is_new(
-    folder: Folder, session: ClaudeSession
-) -> None:
+def test_a_rotated_file_is_followed(folder: Folder, session: ClaudeSession) -> None:
     write_session(folder.file, session.lines[:4])
     folder.ingest()
-    rotated = folder.file.with_name("session.1.jsonl")
-    folder.file.rename(rotated)
-    rest = dump(session.lines[4:])
-    with rotated.open("ab") as handle:
-        handle.write(rest)
-    successor = ClaudeSession(session="another")
-    successor.user("A new session.")
-    write_session(folder.file, successor.lines)
-    report = folder.ingest()
-    assert report.bytes_read == len(rest) + folder.file.stat().st_size
+    rotated = folder.file.rename(folder.file.with_name("session.1.jsonl"))
+    rest = append(rotated, session.lines[4:])
+    write_session(folder.file, another_session().lines)
+    assert folder.ingest().bytes_read == rest + folder.file.stat().st_size
     assert sorted(folder.contents()) == sorted([*SAID, "User: A new session."])
-
-
-def test_a_file_replaced_by_an_equal_one_is_not_read_again(
-    folder: Folder, session: ClaudeSession
-) -> None:
-    write_session(folder.file, session.lines)
-    folder.ingest()
+    # A file that an equal one replaced is not read again.
     copy = folder.file.with_name("copy")
     copy.write_bytes(folder.file.read_bytes())
     copy.replace(folder.file)
@@ -167,52 +147,20 @@ def test_a_file_replaced_by_an_equal_one_is_not_read_again(
     assert (report.bytes_read, report.restarted) == (0, 0)
 
 
-def test_deleted_transcripts_keep_their_turns(folder: Folder, session: ClaudeSession) -> None:
-    write_session(folder.file, session.lines)
-    folder.ingest()
-    folder.file.unlink()
-    assert folder.ingest().files == 0
-    assert folder.contents() == SAID
-
-
-def test_a_copy_of_a_session_adds_nothing(folder: Folder, session: ClaudeSession) -> None:
-    write_session(folder.file, session.lines)
-    write_session(folder.file.with_name("copy.jsonl"), session.lines)
-    report = folder.ingest()
-    assert (report.files, report.turns) == (2, 3)
-    assert folder.contents() == SAID
-
-
-def test_parallel_calls_stay_one_turn(folder: Folder) -> None:
+def test_parallel_calls_stay_one_turn_and_a_lone_result_is_dropped(folder: Folder) -> None:
     session = ClaudeSession()
     session.assistant(call("Read", "t1", path="a.py"), message="m")
     session.result("t1", "alpha")
     session.assistant(call("Read", "t2", path="b.py"), message="m")
     session.result("t2", "missing", is_error=True)
-    write_session(folder.file, session.lines)
-    folder.ingest()
-    assert folder.contents() == [
-        "Assistant: [Read: a.py]\n[Read result: alpha]\n[Read: b.py]\n[Read failed: missing]"
-    ]
-    (row,) = kept_rows(folder.turns)
-    assert row.fields["importance"] == 0.2, "nobody says anything in it"
-
-
-def test_a_result_without_its_call_is_counted_and_dropped(folder: Folder) -> None:
-    session = ClaudeSession()
     session.result("never seen", "3 files")
     write_session(folder.file, session.lines)
     assert folder.ingest().skipped == {"orphan": 1}
-    assert folder.contents() == []
-
-
-def test_compaction_leaves_the_turns_before_it(folder: Folder, session: ClaudeSession) -> None:
-    session.boundary("This session continues an earlier one: the user asked about carriers.")
-    session.user("And on Sunday?")
-    write_session(folder.file, session.lines)
-    report = folder.ingest()
-    assert (report.skipped["compact_boundary"], report.skipped["compact_summary"]) == (1, 1)
-    assert folder.contents() == [*SAID, "User: And on Sunday?"]
+    (row,) = kept_rows(folder.turns)
+    assert row.fields["content"] == (
+        "Assistant: [Read: a.py]\n[Read result: alpha]\n[Read: b.py]\n[Read failed: missing]"
+    )
+    assert row.fields["importance"] == 0.2, "nobody says anything in it"
 
 
 def test_bad_lines_are_counted_and_passed_over(
@@ -248,9 +196,7 @@ def test_turns_of_one_moment_keep_their_order(folder: Folder) -> None:
     assert folder.contents() == [f"User: prompt {n}" for n in range(4)]
 
 
-def test_sidechains_are_kept_when_they_are_asked_for(
-    folder: Folder, session: ClaudeSession
-) -> None:
+def test_sidechains_are_kept_when_asked_for(folder: Folder, session: ClaudeSession) -> None:
     session.user("look at the tests", isSidechain=True, agentId="a1")
     write_session(folder.file, session.lines)
     agent = ClaudeSession()
@@ -265,9 +211,7 @@ def test_sidechains_are_kept_when_they_are_asked_for(
     assert set(everything) == {*SAID, "User: look at the tests", "User: count the tests"}
 
 
-def test_tool_texts_are_bounded_and_follow_the_setting(
-    folder: Folder, session: ClaudeSession
-) -> None:
+def test_tool_texts_are_bounded_by_the_setting(folder: Folder, session: ClaudeSession) -> None:
     write_session(folder.file, session.lines)
     folder.ingest(tool_chars=0)
     assert folder.contents()[1] == "Assistant: I look it up.\n[Bash]"
@@ -279,53 +223,41 @@ def test_tool_texts_are_bounded_and_follow_the_setting(
     )
 
 
-def test_both_agents_live_in_one_file(folder: Folder, session: ClaudeSession) -> None:
+def test_both_agents_live_in_one_file_and_what_is_no_transcript_is_left_alone(
+    folder: Folder, session: ClaudeSession
+) -> None:
     codex = CodexSession()
     codex.user("Which depot?")
     codex.called("c1", "shell", command=["ls"])
     codex.returned("c1", "D17")
     write_session(folder.file, session.lines)
     write_session(folder.root / "2026" / "rollout-x.jsonl", codex.lines)
-    folder.ingest()
-    assert set(folder.contents()) == {
-        *SAID,
-        "User: Which depot?",
-        'Assistant: [shell: ["ls"]]\n[shell result: D17]',
-    }
-
-
-def test_what_is_no_transcript_is_left_alone(folder: Folder, session: ClaudeSession) -> None:
-    write_session(folder.file, session.lines)
     (folder.root / "history.jsonl").write_text('{"display": "hi", "project": "/x"}\n')
     (folder.root / "notes.txt").write_text("words")
     os.mkfifo(folder.root / "pipe.jsonl")
     (folder.root / "loop").symlink_to(folder.root)
-    report = folder.ingest()
-    assert report.files == 3
-    assert folder.contents() == SAID
+    assert folder.ingest().files == 4
+    answer = 'Assistant: [shell: ["ls"]]\n[shell result: D17]'
+    assert set(folder.contents()) == {*SAID, "User: Which depot?", answer}
 
 
-def test_a_missing_path_is_a_fault_and_no_error(tmp_path: Path) -> None:
-    report = ingest_transcripts(tmp_path / "gone", tmp_path / "turns.sqlite")
+def test_a_missing_path_is_a_fault_and_no_error(turns: Path, tmp_path: Path) -> None:
+    report = ingest_transcripts(tmp_path / "gone", turns)
     assert not report.is_complete
     assert report.faults == [f"{tmp_path / 'gone'} cannot be read: No such file or directory"]
+    report = capture_session(tmp_path / "gone.jsonl", turns)
+    assert not report.is_complete
+    assert "gone.jsonl cannot be captured: No such file" in report.faults[0]
 
 
-def test_a_damaged_file_of_turns_says_what_to_do(folder: Folder) -> None:
-    folder.turns.write_bytes(b"no database at all" * 100)
-    with pytest.raises(StoreError, match=r"turns\.sqlite cannot be used .*backup.*move it away"):
-        folder.ingest()
-
-
-def test_small_batches_keep_the_same(
-    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_small_batches_keep_it(
+    folder: Folder, turns: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_session(folder.file, working_session(3, 12).lines)
     folder.ingest()
     monkeypatch.setattr(reading, "BATCH_BYTES", 700)
-    other = tmp_path / "other.sqlite"
-    ingest_transcripts(folder.root, other)
-    assert kept_rows(other) == kept_rows(folder.turns)
+    ingest_transcripts(folder.root, turns)
+    assert kept_rows(turns) == kept_rows(folder.turns)
 
 
 def test_a_batch_that_is_broken_off_is_kept_not_at_all_or_whole(
@@ -354,9 +286,7 @@ def turns(tmp_path: Path) -> Path:
     return tmp_path / "store" / "turns.sqlite"
 
 
-def test_a_session_is_captured_stop_by_stop_as_the_night_would(
-    file: Path, turns: Path, tmp_path: Path
-) -> None:
+def test_a_session_is_captured_as_the_night_would(file: Path, turns: Path, tmp_path: Path) -> None:
     data = file.read_bytes()
     for size in (len(data) // 3, len(data) // 2, len(data)):
         file.write_bytes(data[:size])
@@ -379,12 +309,6 @@ def test_settings_hold_for_a_capture(turns: Path, tmp_path: Path) -> None:
     assert capture_session(file, turns, TranscriptSettings(include_sidechains=True)).turns == 1
 
 
-def test_a_missing_transcript_is_a_fault(turns: Path, tmp_path: Path) -> None:
-    report = capture_session(tmp_path / "gone.jsonl", turns)
-    assert not report.is_complete
-    assert "gone.jsonl cannot be captured: No such file" in report.faults[0]
-
-
 @pytest.mark.parametrize("path", ["", ".", "/", "\0", "x" * 5_000, "/dev/zero", "/proc/self/mem"])
 def test_a_path_that_leads_nowhere_good_is_no_error(turns: Path, path: str) -> None:
     started = time.monotonic()
@@ -393,28 +317,30 @@ def test_a_path_that_leads_nowhere_good_is_no_error(turns: Path, path: str) -> N
     assert time.monotonic() - started < 2
 
 
-def test_a_damaged_or_newer_file_of_turns_is_a_fault(file: Path, turns: Path) -> None:
+def test_turns_that_cannot_be_used_are_a_fault_of_a_hook(file: Path, turns: Path) -> None:
+    turns.parent.write_text("a file")
+    report = capture_session(file, turns)
+    assert not report.is_complete
+    assert report.faults
+    turns.parent.unlink()
     turns.parent.mkdir()
     turns.write_bytes(b"no database" * 500)
     assert "turns.sqlite cannot be written: SQLITE_NOTADB" in capture_session(file, turns).faults[0]
+    with pytest.raises(StoreError, match="cannot be used"):
+        TranscriptSource(turns)
+    with pytest.raises(StoreError, match=r"turns\.sqlite cannot be used .*backup.*move it away"):
+        ingest_transcripts(file.parent, turns)
     turns.unlink()
-    with sqlite3.connect(turns) as db:
+    with closing(sqlite3.connect(turns)) as db:
         db.execute("PRAGMA user_version = 99")
-    db.close()
     assert "format 99" in capture_session(file, turns).faults[0]
+    with pytest.raises(StoreError, match="format 99, expected 1"):
+        holds_turns(turns)
 
 
-def test_a_directory_that_cannot_be_made_is_a_fault(file: Path, tmp_path: Path) -> None:
-    (tmp_path / "store").write_text("a file")
-    report = capture_session(file, tmp_path / "store" / "turns.sqlite")
-    assert not report.is_complete
-    assert report.faults
-
-
-def test_another_writer_is_waited_for_within_the_deadline(file: Path, turns: Path) -> None:
+def test_a_writer_is_waited_for_within_a_deadline_a_reader_not(file: Path, turns: Path) -> None:
     capture_session(file, turns)
-    with file.open("ab") as handle:
-        handle.write(dump([ClaudeSession("later").user("one more")]))
+    append(file, [ClaudeSession("later").user("one more")])
     holder = sqlite3.connect(turns, isolation_level=None, check_same_thread=False)
     holder.execute("BEGIN IMMEDIATE")
     started = time.monotonic()
@@ -425,22 +351,15 @@ def test_another_writer_is_waited_for_within_the_deadline(file: Path, turns: Pat
     release.start()
     assert capture_session(file, turns, deadline_s=20).is_complete
     release.join()
-    holder.close()
     assert "User: one more" in kept_contents(turns)
-
-
-def test_a_reader_does_not_keep_a_capture_waiting(file: Path, turns: Path) -> None:
-    capture_session(file, turns)
-    with file.open("ab") as handle:
-        handle.write(dump([ClaudeSession("later").user("one more")]))
-    reader = sqlite3.connect(turns, isolation_level=None)
-    reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM turns").fetchone()
+    holder.execute("BEGIN")
+    holder.execute("SELECT count(*) FROM turns").fetchone()
+    append(file, [ClaudeSession("again").user("and one")])
     assert capture_session(file, turns, deadline_s=1).is_complete
-    reader.close()
+    holder.close()
 
 
-def test_what_the_deadline_cuts_off_is_read_next_time(
+def test_what_a_deadline_cuts_off_is_read_later(
     file: Path, turns: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report = capture_session(file, turns, deadline_s=0)
@@ -486,10 +405,6 @@ def test_a_hook_imports_the_standard_library_only() -> None:
 
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-
-
-def never(_: str) -> None:
-    """Find nothing objectionable, as rules of long ago."""
 
 
 def test_words_with_a_secret_are_not_stored(folder: Folder) -> None:
@@ -540,8 +455,8 @@ def test_a_secret_that_two_lines_make_together_takes_the_turn_back(folder: Folde
 def test_new_rules_take_back_what_old_ones_let_in(
     folder: Folder, session: ClaudeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("noctuary.sources.transcripts.find_text_sensitivity", never)
-    monkeypatch.setattr(reading, "find_text_sensitivity", never)
+    for name in ("transcripts", "ingest"):
+        monkeypatch.setattr(f"noctuary.sources.{name}.find_text_sensitivity", lambda _: None)  # pyright: ignore[reportUnknownLambdaType]
     session.user(f"use {SECRET} for the registry")
     write_session(folder.file, session.lines)
     folder.ingest()
@@ -571,62 +486,37 @@ def test_rows_come_in_key_order_and_are_counted(kept: Path) -> None:
     assert by_locator == {r.locator: r.fields["content"] for r in numbers}
 
 
-def test_numbers_wrap_at_their_end() -> None:
+def test_numbers_wrap_at_their_end_and_two_turns_of_one_number_both_live(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert next_number(-1) == -2
     assert next_number(-(2**NUMBER_BITS)) == -1
     assert first_number("turn-1") == first_number("turn-1") != first_number("turn-2")
-
-
-def test_two_turns_of_one_number_both_live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def seventh(_: str) -> int:
-        return -7
-
-    monkeypatch.setattr("noctuary.sources.ingest.first_number", seventh)
+    monkeypatch.setattr("noctuary.sources.ingest.first_number", lambda _: -7)  # pyright: ignore[reportUnknownLambdaType]
     write_session(tmp_path / "p" / "s.jsonl", working_session(1, 2).lines)
     ingest_transcripts(tmp_path / "p", tmp_path / "turns.sqlite")
     found = kept_rows(tmp_path / "turns.sqlite", id_kind="int")
     assert [r.key for r in found] == list(range(-12, -6))
 
 
-def test_a_source_is_pinned_while_a_hook_writes(kept: Path, tmp_path: Path) -> None:
-    with TranscriptSource(kept) as source:
-        later = ClaudeSession("later")
-        later.user("one more")
-        capture_session(write_session(tmp_path / "later.jsonl", later.lines), kept)
-        assert source.count() == 24
-        assert sum(1 for _ in source.rows()) == 24
-    assert len(kept_rows(kept)) == 25
-
-
-def test_the_marker_tells_states_apart(kept: Path, tmp_path: Path) -> None:
+def test_a_source_is_pinned_and_its_marker_tells_states_apart(kept: Path, tmp_path: Path) -> None:
     def marker() -> object:
         with TranscriptSource(kept) as source:
             return source.identity().marker
 
     before = marker()
     assert marker() == before
-    later = ClaudeSession("later")
-    later.user("one more")
-    capture_session(write_session(tmp_path / "later.jsonl", later.lines), kept)
+    with TranscriptSource(kept) as source:
+        capture_session(write_session(tmp_path / "later.jsonl", another_session().lines), kept)
+        assert source.count() == 24
+        assert sum(1 for _ in source.rows()) == 24
+    assert len(kept_rows(kept)) == 25
     assert marker() != before
 
 
-def test_holds_turns_says_whether_there_are_any(kept: Path, tmp_path: Path) -> None:
+def test_holds_turns_says_whether_there_are_any(kept: Path, turns: Path, tmp_path: Path) -> None:
     assert holds_turns(kept)
-    assert not holds_turns(tmp_path / "none.sqlite")
+    assert not holds_turns(turns)
     (tmp_path / "empty").mkdir()
-    ingest_transcripts(tmp_path / "empty", tmp_path / "empty.sqlite")
-    assert not holds_turns(tmp_path / "empty.sqlite")
-
-
-def test_what_cannot_be_read_is_a_store_error(tmp_path: Path) -> None:
-    path = tmp_path / "turns.sqlite"
-    path.write_bytes(b"no database" * 500)
-    with pytest.raises(StoreError, match="cannot be used"):
-        TranscriptSource(path)
-    path.unlink()
-    with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version = 99")
-    db.close()
-    with pytest.raises(StoreError, match="format 99, expected 1"):
-        holds_turns(path)
+    ingest_transcripts(tmp_path / "empty", turns)
+    assert not holds_turns(turns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from noctuary.sources.source import (
     QuarantineReason,
     RawRow,
     Share,
+    SourceIdentity,
     open_source,
 )
 from noctuary.text.flags import find_mark
@@ -96,10 +97,13 @@ def rows_of(folder: Path) -> dict[object, RawRow]:
     return {row.key: row for row in rows}
 
 
-def test_every_drawer_is_read_once_in_the_order_of_its_id(filed: Path) -> None:
-    with open_source(filed) as source:
-        keys = [row.key for row in source.rows()]
-    assert keys == sorted(d.drawer_id for d in FILED)
+def test_every_drawer_is_read_in_order_and_nothing_written(filed: Path, tmp_path: Path) -> None:
+    before = (filed / CHROMA_FILE).read_bytes()
+    assert list(rows_of(filed)) == sorted(d.drawer_id for d in FILED)
+    assert (filed / CHROMA_FILE).read_bytes() == before
+    shutil.copy(filed / CHROMA_FILE, tmp_path / "backup.db")
+    with open_source(tmp_path / "backup.db") as source:
+        assert source.count() == len(FILED), "a copy by another name is a palace as well"
 
 
 def test_a_drawer_says_what_it_is_as_a_memory(filed: Path, tmp_path: Path) -> None:
@@ -141,27 +145,15 @@ MARKED = ("is_sensitive", "sensitive", "Is_Sensitive", "vault_path")
 FLAGS = (True, False, 0, 1, -1, 0.0, 0.5, "", "0", " no ", "yes", "False", "\tfalse", "ja")
 
 
-@pytest.mark.parametrize("name", MARKED)
-@pytest.mark.parametrize("value", FLAGS)
-def test_the_query_is_at_least_as_strict_as_the_rule(
-    strictness: Mapping[tuple[str, object], str | None], name: str, value: object
-) -> None:
-    if find_mark({name.lower(): value}) is not None:
-        assert strictness[name, repr(value)] is not None
-    if value in (False, ""):
-        assert strictness[name, repr(value)] is None
-
-
-@pytest.fixture(scope="session")
-def strictness(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, object], str | None]:
-    """How the query judged each mark."""
+def test_the_query_is_at_least_as_strict_as_the_rule(tmp_path: Path) -> None:
     cases = [(name, value) for name in MARKED for value in FLAGS]
-    folder = tmp_path_factory.mktemp("strict")
-    make_palace(
-        folder, [drawer(f"{n:03}", "text", **{name: v}) for n, (name, v) in enumerate(cases)]
-    )
-    rows = rows_of(folder)
-    return {(name, repr(value)): rows[f"{n:03}"].withheld for n, (name, value) in enumerate(cases)}
+    drawers = [drawer(f"{n:03}", "text", **{name: v}) for n, (name, v) in enumerate(cases)]
+    make_palace(tmp_path, drawers)
+    rows = rows_of(tmp_path)
+    for n, (name, value) in enumerate(cases):
+        judged = rows[f"{n:03}"].withheld
+        assert judged is not None or find_mark({name.lower(): value}) is None, (name, value)
+        assert judged is None or value not in (False, ""), (name, value)
 
 
 def test_a_flag_that_is_a_list_is_set(tmp_path: Path) -> None:
@@ -212,40 +204,20 @@ def test_a_palace_is_found_in_its_folder_and_one_above(filed: Path, below: str) 
     assert open_source(home / below).identity().kind == KIND
 
 
-def test_a_copy_by_another_name_is_a_palace_as_well(filed: Path, tmp_path: Path) -> None:
-    shutil.copy(filed / CHROMA_FILE, tmp_path / "backup.db")
-    with open_source(tmp_path / "backup.db") as source:
-        assert source.count() == len(FILED)
-
-
-def test_nothing_of_the_palace_is_written(filed: Path, tmp_path: Path) -> None:
-    before = (filed / CHROMA_FILE).read_bytes()
-    rows_of(filed)
-    assert (filed / CHROMA_FILE).read_bytes() == before
-
-
 def test_what_is_filed_meanwhile_belongs_to_the_next_reading(palace: Path) -> None:
     with palace_client(palace) as client, closing(sqlite3.connect(palace / CHROMA_FILE)) as db:
         db.execute("PRAGMA journal_mode = WAL")
         with open_source(palace) as source:
             add_drawers(client, DRAWERS, [drawer("aaa", "new")])
-            keys = [row.key for row in source.rows()]
-    assert "aaa" not in keys
-    with palace_client(palace) as client:
-        # On a busy machine Chroma leaves it in its queue until somebody asks.
-        client.get_collection(DRAWERS, embedding_function=None).get(ids=["aaa"])
+            assert "aaa" not in [row.key for row in source.rows()]
+    file_queue(palace, "aaa")
     assert "aaa" in rows_of(palace)
 
 
-def test_the_marker_tells_every_change(palace: Path) -> None:
-    def marker() -> Mapping[str, Any]:
-        with open_source(palace) as source:
-            return source.identity().marker
-
-    before = marker()
-    assert marker() == before
-    update_drawers(palace, {"drawer_a": {"room": "attic"}})
-    assert marker()["last_seq"] > before["last_seq"]
+def file_queue(palace: Path, drawer_id: str) -> None:
+    """Ask for a drawer: on a busy machine Chroma leaves it in its queue until somebody does."""
+    with palace_client(palace) as client:
+        client.get_collection(DRAWERS, embedding_function=None).get(ids=[drawer_id])
 
 
 def test_what_chroma_has_not_yet_filed_is_reported_and_comes_once_it_has(palace: Path) -> None:
@@ -260,30 +232,34 @@ def test_what_chroma_has_not_yet_filed_is_reported_and_comes_once_it_has(palace:
     with open_source(palace) as source:
         assert source.identity().notes == ("drawers_in_queue",)
     assert "undocumented" not in rows_of(palace)
-    with palace_client(palace) as client:
-        client.get_collection(DRAWERS, embedding_function=None).get(ids=["undocumented"])
+    file_queue(palace, "undocumented")
     with open_source(palace) as source:
         assert source.identity().notes == ()
     assert "undocumented" in rows_of(palace)
 
 
-def test_a_newer_schema_is_read_and_reported(palace: Path) -> None:
-    with editing_palace(palace) as db:
-        columns = "dir, version, filename, sql, hash"
-        later = KNOWN_MIGRATIONS["metadb"] + 1
-        db.execute(f"INSERT INTO migrations ({columns}) VALUES ('metadb', {later}, 'x', '', 'x')")
-    with open_source(palace) as source:
-        identity = source.identity()
-    assert identity.notes == ("newer_schema_version",)
-    assert identity.schema_version == f"embeddings_queue 2, metadb {later}, sysdb 10"
+def test_a_newer_schema_is_reported_and_the_marker_tells_every_change(palace: Path) -> None:
+    def identity() -> SourceIdentity:
+        with open_source(palace) as source:
+            return source.identity()
+
+    before = identity().marker
+    assert identity().marker == before
+    update_drawers(palace, {"drawer_a": {"room": "attic"}})
+    assert int(identity().marker["last_seq"]) > int(before["last_seq"])
+    later = KNOWN_MIGRATIONS["metadb"] + 1
+    columns = "dir, version, filename, sql, hash"
+    sql(f"INSERT INTO migrations ({columns}) VALUES ('metadb', {later}, 'x', '', 'x')")(palace)
+    assert identity().notes == ("newer_schema_version",)
+    assert identity().schema_version == f"embeddings_queue 2, metadb {later}, sysdb 10"
 
 
 def test_an_older_schema_without_booleans_lists_and_queue_is_read(palace: Path) -> None:
-    with editing_palace(palace) as db:
-        for table in ("embedding_metadata_array", "max_seq_id", "migrations"):
-            db.execute(f"DROP TABLE {table}")
-        db.execute("UPDATE embedding_metadata SET int_value = bool_value WHERE bool_value NOTNULL")
-        db.execute("ALTER TABLE embedding_metadata DROP COLUMN bool_value")
+    sql(
+        *(f"DROP TABLE {t}" for t in ("embedding_metadata_array", "max_seq_id", "migrations")),
+        "UPDATE embedding_metadata SET int_value = bool_value WHERE bool_value NOTNULL",
+        "ALTER TABLE embedding_metadata DROP COLUMN bool_value",
+    )(palace)
     rows = rows_of(palace)
     assert rows["flagged"].withheld == "flagged"
     assert rows["drawer_b"].fields["wing"] == "work"
@@ -291,66 +267,65 @@ def test_an_older_schema_without_booleans_lists_and_queue_is_read(palace: Path) 
 
 def test_odd_metadata_set_one_drawer_aside_and_no_other(palace: Path, tmp_path: Path) -> None:
     update_drawers(palace, {"drawer_a": {"filed_at": "yesterday"}, "bare": {"wing": 7}})
-    with editing_palace(palace) as db:
-        db.execute(
-            "UPDATE embeddings SET embedding_id = x'ff' WHERE embedding_id = 'consolidated_1'"
-        )
-        db.execute(
-            "UPDATE embedding_metadata SET string_value = CAST(x'ff' AS TEXT) WHERE key = "
-            "'chroma:document' AND string_value LIKE 'Gr%'"
-        )
+    sql(
+        "UPDATE embeddings SET embedding_id = x'ff' WHERE embedding_id = 'consolidated_1'",
+        "UPDATE embedding_metadata SET string_value = CAST(x'ff' AS TEXT) WHERE key = "
+        "'chroma:document' AND string_value LIKE 'Gr%'",
+    )(palace)
     with open_source(palace) as source:
         report = export_corpus(source, tmp_path)
-    assert report.quarantined == {
-        "bad_date": 1, "bad_id": 1, "bookkeeping": 1, "content_not_text": 1, "missing_content": 1,
-    }  # fmt: skip
+    reasons = ("bad_date", "bad_id", "bookkeeping", "content_not_text", "missing_content")
+    assert report.quarantined == dict.fromkeys(reasons, 1)
     assert {r.wing for r in read_records(tmp_path / "memories.parquet")} == {"work", "7"}
 
 
-def break_table(db: sqlite3.Connection) -> None:
-    db.execute("DROP TABLE embedding_metadata_array")
-    db.execute("ALTER TABLE embedding_metadata RENAME COLUMN string_value TO text_value")
+def sql(*statements: str) -> Callable[[Path], None]:
+    """Return a change of a palace."""
+
+    def run(palace: Path) -> None:
+        with editing_palace(palace) as db:
+            for statement in statements:
+                db.execute(statement)
+
+    return run
 
 
-def drop_segments(db: sqlite3.Connection) -> None:
-    db.execute("DELETE FROM segments")
-
-
-def drop_collections(db: sqlite3.Connection) -> None:
-    db.execute("DELETE FROM collections")
-
-
-def double_collection(db: sqlite3.Connection) -> None:
-    db.execute("UPDATE collections SET name = 'notes' WHERE name = 'mempalace_drawers'")
-    db.execute("INSERT INTO collections (id, name, database_id) SELECT 'x', 'more', database_id "
-               "FROM collections LIMIT 1")  # fmt: skip
+BROKEN = sql(
+    "DROP TABLE embedding_metadata_array",
+    "ALTER TABLE embedding_metadata RENAME COLUMN string_value TO text_value",
+)
+DOUBLED = sql(
+    "UPDATE collections SET name = 'notes' WHERE name = 'mempalace_drawers'",
+    "INSERT INTO collections (id, name, database_id) SELECT 'x', 'more', database_id "
+    "FROM collections LIMIT 1",
+)
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (break_table, "no column string_value in 'embedding_metadata'"),
-        (drop_segments, "half-built"),
-        (drop_collections, "expected 'mempalace_drawers', found none"),
-        (double_collection, r"several collections that may be the drawers \(more, notes\)"),
+        (BROKEN, "no column string_value in 'embedding_metadata'"),
+        (sql("DELETE FROM segments"), "half-built"),
+        (sql("DELETE FROM collections"), "expected 'mempalace_drawers', found none"),
+        (DOUBLED, r"several collections that may be the drawers \(more, notes\)"),
     ],
 )
-def test_a_bad_palace_says_what_is_wrong(palace: Path, damage: Any, said: str) -> None:
-    with editing_palace(palace) as db:
-        damage(db)
+def test_a_bad_palace_is_described(palace: Path, damage: Callable[[Path], None], said: str) -> None:
+    damage(palace)
     with pytest.raises(SourceFormatError, match=said):
         open_source(palace)
 
 
-def test_other_collections_beside_the_drawers_are_left_out(palace: Path) -> None:
+def test_other_collections_are_left_out_and_the_only_one_is_the_drawers_whatever_its_name(
+    palace: Path,
+) -> None:
     with palace_client(palace) as client:
         add_drawers(client, "notes", [drawer("note", "of another program")])
     assert len(rows_of(palace)) == len(FILED)
-
-
-def test_the_only_collection_is_the_drawers_whatever_its_name(palace: Path) -> None:
-    with editing_palace(palace) as db:
-        db.execute("UPDATE collections SET name = 'mine' WHERE name = ?", (DRAWERS,))
+    sql(
+        "DELETE FROM collections WHERE name = 'notes'",
+        f"UPDATE collections SET name = 'mine' WHERE name = '{DRAWERS}'",
+    )(palace)
     assert len(rows_of(palace)) == len(FILED)
 
 
@@ -373,10 +348,6 @@ def test_more_drawers_than_are_fetched_at_once(tmp_path: Path) -> None:
         assert source.count() == len(drawers)
 
 
-def links(**marks: object) -> list[tuple[str, str, str]]:
-    return [(x.from_id, x.link_type, x.to_id) for x in drawer_links("me", marks)]
-
-
 @pytest.mark.parametrize(
     ("marks", "expected"),
     [
@@ -396,7 +367,7 @@ def links(**marks: object) -> list[tuple[str, str, str]]:
     ],
 )
 def test_a_mark_is_a_link(marks: dict[str, Any], expected: list[tuple[str, str, str]]) -> None:
-    assert links(**marks) == expected
+    assert [(x.from_id, x.link_type, x.to_id) for x in drawer_links("me", marks)] == expected
 
 
 _VALUES = st.one_of(
@@ -416,18 +387,23 @@ def test_whatever_the_metadata_hold_a_row_and_links_come_of_it(metadata: dict[st
         assert link.to_id.strip()
 
 
-@pytest.mark.parametrize("drawer_id", [b"\xff", "", None])
-def test_a_drawer_without_a_usable_id_is_set_aside_with_its_metadata_to_be_scanned(
-    drawer_id: object,
+@pytest.mark.parametrize(
+    ("drawer_id", "marks", "problem"),
+    [
+        *[
+            (drawer_id, {"note": "text"}, QuarantineReason.BAD_ID)
+            for drawer_id in (b"\xff", "", None)
+        ],
+        ("_reg_1", {"room": "_registry"}, QuarantineReason.BOOKKEEPING),
+        ("_reg_1", {"ingest_mode": "registry"}, QuarantineReason.BOOKKEEPING),
+    ],
+)
+def test_what_is_no_memory_is_set_aside_with_its_metadata_to_be_scanned(
+    drawer_id: object, marks: dict[str, str], problem: QuarantineReason
 ) -> None:
-    row = drawer_row(3, drawer_id, {"note": "text"})
-    assert (row.key, row.problem) == (None, QuarantineReason.BAD_ID)
-    assert row.fields["metadata"] == {"note": "text"}
-
-
-@pytest.mark.parametrize("marks", [{"room": "_registry"}, {"ingest_mode": "registry"}])
-def test_what_the_miner_files_for_itself_is_no_memory(marks: dict[str, str]) -> None:
-    assert drawer_row(3, "_reg_1", marks).problem == QuarantineReason.BOOKKEEPING
+    row = drawer_row(3, drawer_id, marks)
+    assert (row.problem, row.fields["metadata"]) == (problem, marks)
+    assert (row.key is None) == (problem is QuarantineReason.BAD_ID)
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,12 @@ from noctuary.core.settings import Settings, SourceSettings, TranscriptSettings
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.ingest import CombinedSource
-from noctuary.sources.source import MARKER_CHARS, Source, open_source, read_marker
+from noctuary.sources.source import MARKER_CHARS, open_source, read_marker
 from tests.support.databases import MakeDatabase, name_database, rows_of, run_sql
 
 Make = Callable[..., Path]
 ROW = {"id": 1, "content": "a"}
+NO_DATABASE = "not a database.*SQLite format 3.*decrypted"
 
 
 def kind_of(path: Path) -> str:
@@ -31,97 +32,69 @@ def kind_of(path: Path) -> str:
         return source.identity().kind
 
 
-def test_a_missing_path_says_where_it_looked_and_what_it_expected(tmp_path: Path) -> None:
-    with pytest.raises(SourceMissingError, match=r"no memory store at .*nowhere\.db.*memory\.db"):
-        open_source(tmp_path / "nowhere.db")
-
-
-def test_a_folder_without_a_store_names_what_it_expected(tmp_path: Path) -> None:
-    with pytest.raises(SourceMissingError, match=r"corpus\.jsonl\.gz, corpus\.jsonl, memory\.db"):
-        open_source(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["memory.db", "memory/memory.db"])
-def test_a_folder_of_a_store_is_read(make_store: Make, tmp_path: Path, name: str) -> None:
-    make_store(path=tmp_path / "home" / name)
-    assert kind_of(tmp_path / "home") == "claude-memory-sqlite"
-
-
 @pytest.mark.parametrize(
-    ("name", "kind"), [("corpus.jsonl", "jsonl"), ("corpus.jsonl.gz", "jsonl.gz")]
+    ("name", "data", "error", "said"),
+    [
+        ("nowhere.db", None, SourceMissingError, r"no memory store at .*nowhere\.db.*memory\.db"),
+        (".", None, SourceMissingError, r"corpus\.jsonl\.gz, corpus\.jsonl, memory\.db"),
+        ("/dev/null", None, SourceFormatError, "neither a file nor a folder"),
+        ("memory.db", b"", SourceFormatError, NO_DATABASE),
+        ("memory.db", b"not a database, only some text", SourceFormatError, NO_DATABASE),
+        ("corpus.jsonl.gz", b'{"id": 1}\n', SourceFormatError, r"named \.gz but is not a gzip"),
+    ],
 )
-def test_a_data_set_folder_is_read(make_jsonl: Make, name: str, kind: str) -> None:
-    assert kind_of(make_jsonl([ROW], f"set/{name}").parent) == kind
-
-
-def test_a_folder_of_two_stores_is_ambiguous(make_jsonl: Make) -> None:
-    make_jsonl([ROW], "set/corpus.jsonl.gz")
-    folder = make_jsonl([ROW], "set/corpus.jsonl").parent
-    with pytest.raises(
-        SourceFormatError, match=r"several stores \(corpus\.jsonl\.gz, corpus\.jsonl\)"
-    ):
-        open_source(folder)
-
-
-def test_a_database_is_known_by_its_first_bytes_not_by_its_name(
-    make_store: Make, tmp_path: Path
+def test_what_is_no_store_is_refused_with_what_was_expected(
+    tmp_path: Path, name: str, data: bytes | None, error: type[Exception], said: str
 ) -> None:
-    assert kind_of(make_store(path=tmp_path / "notes.bak")) == "claude-memory-sqlite"
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(error, match=said):
+        open_source(tmp_path / name)
 
 
-@pytest.mark.parametrize("data", [b"", b"not a database, only some text about one"])
-def test_what_is_not_a_database_is_refused(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "memory.db"
-    path.write_bytes(data)
-    with pytest.raises(SourceFormatError, match=r"not a database.*SQLite format 3.*decrypted"):
-        open_source(path)
+@pytest.mark.parametrize("name", ["home/memory.db", "home/memory/memory.db", "notes.bak"])
+def test_a_store_is_found_in_its_folder_and_known_by_its_first_bytes(
+    make_store: Make, tmp_path: Path, name: str
+) -> None:
+    path = make_store(path=tmp_path / name)
+    assert kind_of(tmp_path / "home" if "home" in name else path) == "claude-memory-sqlite"
 
 
-def test_a_plain_file_named_gz_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.jsonl.gz"
-    path.write_bytes(b'{"id": 1, "content": "a"}\n')
-    with pytest.raises(SourceFormatError, match=r"named \.gz but is not a gzip archive"):
-        open_source(path)
-
-
-def test_a_device_is_refused() -> None:
-    with pytest.raises(SourceFormatError, match="neither a file nor a folder"):
-        open_source(Path("/dev/null"))
+def test_a_data_set_folder_is_read_one_of_two_stores_is_ambiguous(make_jsonl: Make) -> None:
+    folder = make_jsonl([ROW], "set/corpus.jsonl.gz").parent
+    assert kind_of(folder) == "jsonl.gz"
+    make_jsonl([ROW], "set/corpus.jsonl")
+    with pytest.raises(SourceFormatError, match=r"stores \(corpus\.jsonl\.gz, corpus\.jsonl\)"):
+        open_source(folder)
+    (folder / "corpus.jsonl.gz").unlink()
+    assert kind_of(folder) == "jsonl"
 
 
 def combined(one: Path, other: Path) -> CombinedSource:
     return CombinedSource(open_source(one), open_source(other))
 
 
-def keys(source: Source) -> list[int | str | None]:
-    return [row.key for row in source.rows()]
-
-
-def test_rows_of_both_come_in_key_order(make_jsonl: Make) -> None:
-    def ids(*found: object) -> list[dict[str, object]]:
-        return [{"id": i, "content": f"memory {i}"} for i in found]
-
-    numbers = make_jsonl(ids(2, 5, 9), "a.jsonl"), make_jsonl(ids(-7, -3, 6), "b.jsonl")
-    with combined(*numbers) as source:
-        assert keys(source) == [-7, -3, 2, 5, 6, 9]
-        assert source.count() == 6
-    texts = make_jsonl(ids("a", "z"), "c.jsonl"), make_jsonl(ids("turn-1", "turn-2"), "d.jsonl")
-    with combined(*texts) as source:
-        assert keys(source) == ["a", "turn-1", "turn-2", "z"]
-
-
-def test_rows_without_an_id_stay_behind_their_neighbour(make_jsonl: Make) -> None:
-    rows = [{"id": 1, "content": "a"}, {"content": "no id"}, {"id": 4, "content": "b"}]
-    one, other = make_jsonl(rows, "a.jsonl"), make_jsonl([{"id": 2, "content": "c"}], "b.jsonl")
-    with combined(one, other) as source:
-        assert keys(source) == [1, None, 2, 4]
-
-
-def test_an_empty_side_changes_nothing(make_jsonl: Make, make_store: Make) -> None:
-    rows = make_jsonl([{"id": 3, "content": "a"}], "a.jsonl")
-    for parts in (make_store(), rows), (rows, make_jsonl([], "empty.jsonl")):
-        with combined(*parts) as source:
-            assert keys(source) == [3]
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ([2, 5, 9], [-7, -3, 6], [-7, -3, 2, 5, 6, 9]),
+        (["a", "z"], ["turn-1", "turn-2"], ["a", "turn-1", "turn-2", "z"]),
+        ([1, None, 4], [2], [1, None, 2, 4]),
+        ([], [3], [3]),
+        ([3], [], [3]),
+    ],
+)
+def test_rows_of_both_come_in_key_order(
+    make_jsonl: Make, one: list[object], other: list[object], together: list[object]
+) -> None:
+    """Rows without an id stay behind their neighbour."""
+    parts = [
+        make_jsonl([{"content": "a", **({} if i is None else {"id": i})} for i in ids], name)
+        for ids, name in ((one, "a.jsonl"), (other, "b.jsonl"))
+    ]
+    with combined(*parts) as source:
+        assert [row.key for row in source.rows()] == together
+        assert source.count() == len(together)
 
 
 def test_of_one_id_the_stores_row_is_the_memory(make_jsonl: Make, tmp_path: Path) -> None:
@@ -135,18 +108,15 @@ def test_of_one_id_the_stores_row_is_the_memory(make_jsonl: Make, tmp_path: Path
 
 def test_it_is_named_as_the_store_with_both_states(make_jsonl: Make, make_store: Make) -> None:
     store, rows = make_store([{}]), make_jsonl([{"id": 3, "content": "a"}], "a.jsonl")
-    with combined(store, rows) as source:
+    parts = [open_source(store), open_source(rows)]
+    with CombinedSource(*parts) as source:
         identity = source.identity()
     assert (identity.kind, identity.location) == ("claude-memory-sqlite", str(store))
     assert (identity.marker["rows"], identity.marker["jsonl_rows"]) == (1, 1)
-
-
-def test_both_are_closed(make_store: Make, tmp_path: Path) -> None:
-    parts = [open_source(make_store([{}], path=tmp_path / name)) for name in ("a.db", "b.db")]
-    CombinedSource(*parts).close()
-    for part in parts:
-        with pytest.raises(SourceError):
-            part.count()
+    with pytest.raises(SourceError):
+        parts[0].count()
+    with pytest.raises(ValueError, match="closed file"):
+        list(parts[1].rows())
 
 
 SETTINGS = Settings()
@@ -175,21 +145,17 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sqlite3.Co
         "DELETE FROM memories",
     ],
 )
-def test_every_commit_moves_it(store: sqlite3.Connection, tmp_path: Path, change: str) -> None:
-    path = tmp_path / "memory.db"
-    before = marker(path)
-    assert marker(path) == before
-    store.execute(change)
-    assert marker(path) != before
-
-
-def test_reading_the_store_does_not_move_it(store: sqlite3.Connection, tmp_path: Path) -> None:
+def test_commits_move_it_reads_do_not(
+    store: sqlite3.Connection, tmp_path: Path, change: str
+) -> None:
     path = tmp_path / "memory.db"
     before = marker(path)
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as reader:
         assert reader.execute("SELECT count(*) FROM memories").fetchone() == (1,)
         assert marker(path) == before
     assert marker(path) == before
+    store.execute(change)
+    assert marker(path) != before
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
@@ -269,21 +235,19 @@ def test_a_folder_of_transcripts_is_looked_at_below(tmp_path: Path) -> None:
     assert len(set(seen)) == 4
 
 
-def test_configured_transcripts_are_looked_at_beside_the_store(tmp_path: Path) -> None:
-    store, folder = tmp_path / "corpus.jsonl", tmp_path / "transcripts"
-    store.write_text("{}\n")
+def test_another_user_s_rows_and_configured_transcripts_are_another_source(tmp_path: Path) -> None:
+    path, folder = tmp_path / "corpus.jsonl", tmp_path / "transcripts"
+    path.write_text('{"id": 1, "content": "CANARY"}\n')
     folder.mkdir()
-    settings = SETTINGS._replace(transcripts=TranscriptSettings(path=str(folder)))
-    before = read_marker(store, settings)
-    assert before != marker(store)
+    anas = SETTINGS._replace(source=SourceSettings(user="ana"))
+    talking = SETTINGS._replace(transcripts=TranscriptSettings(path=str(folder)))
+    found = [read_marker(path, settings) for settings in (SETTINGS, anas, talking)]
     (folder / "one.jsonl").write_text("{}\n")
-    assert read_marker(store, settings) != before
-
-
-def test_another_user_s_rows_are_another_source(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.jsonl"
-    path.write_text("{}\n")
-    assert read_marker(path, SETTINGS._replace(source=SourceSettings(user="ana"))) != marker(path)
+    found.append(read_marker(path, talking))
+    assert len(set(found)) == 4
+    # No text of the store is in it.
+    assert {len(one) for one in found} == {MARKER_CHARS}
+    assert all(int(one, 16) for one in found)
 
 
 def test_a_file_that_was_replaced_is_another_state(tmp_path: Path) -> None:
@@ -296,14 +260,6 @@ def test_a_file_that_was_replaced_is_another_state(tmp_path: Path) -> None:
     before = marker(path)
     other.replace(path)
     assert marker(path) != before
-
-
-def test_no_text_of_the_store_is_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "corpus.jsonl"
-    path.write_text('{"id": 1, "content": "CANARY"}\n')
-    found = marker(path)
-    assert len(found) == MARKER_CHARS
-    int(found, 16)
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
@@ -341,6 +297,7 @@ def settled(dsn: str) -> str:
 @pytest.mark.parametrize(
     "change",
     [
+        "SELECT count(*) FROM memories",
         "INSERT INTO memories (content) VALUES ('the door')",
         "UPDATE memories SET content = 'the kee', updated_at = now() + interval '1 s'",
         "UPDATE memories SET deleted_at = now(), updated_at = now() + interval '1 s'",
@@ -348,18 +305,15 @@ def settled(dsn: str) -> str:
         SHARE,
     ],
 )
-def test_every_change_of_a_database_moves_it(database: MakeDatabase, change: str) -> None:
+def test_every_change_of_a_database_moves_it_reading_does_not(
+    database: MakeDatabase, change: str
+) -> None:
     dsn = database()
     run_sql(dsn, "INSERT INTO memories (content) VALUES ('the key')")
     before = settled(dsn)
     run_sql(dsn, change)
-    assert moved_from(dsn, before)
-
-
-def test_reading_a_database_does_not_move_it(database: MakeDatabase) -> None:
-    dsn = database()
-    run_sql(dsn, "INSERT INTO memories (content) VALUES ('the key')")
-    before = settled(dsn)
-    assert len(rows_of(dsn)) == 1
-    time.sleep(0.5)
-    assert read_marker(name_database(dsn), Settings()) == before
+    if change.startswith("SELECT"):
+        assert len(rows_of(dsn)) == 1
+        assert settled(dsn) == before
+    else:
+        assert moved_from(dsn, before)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,20 +55,20 @@ def rows_of(path: Path) -> list[RawRow]:
         return [row for row in source.rows()]
 
 
-@pytest.mark.parametrize(("user_version", "schema"), [(0, "1"), (1, "1"), (2, "2")])
-def test_both_schema_versions_are_read(make_store: Make, user_version: int, schema: str) -> None:
+@pytest.mark.parametrize(
+    ("user_version", "schema", "notes"),
+    [(0, "1", ()), (1, "1", ()), (2, "2", ()), (7, "2", ("newer_schema_version",))],
+)
+def test_every_schema_version_is_read(
+    make_store: Make, user_version: int, schema: str, notes: tuple[str, ...]
+) -> None:
     path = make_store([{"content": "a"}, {"content": "b"}], user_version=user_version)
     with open_source(path) as source:
         identity = source.identity()
         assert (source.count(), identity.schema_version) == (2, schema)
         assert identity.marker["user_version"] == user_version
-        assert (identity.id_kind, identity.notes) == ("int", ())
+        assert (identity.id_kind, identity.notes) == ("int", notes)
     assert [row.fields["content"] for row in rows_of(path)] == ["a", "b"]
-
-
-def test_a_newer_schema_is_read_and_noted(make_store: Make) -> None:
-    with open_source(make_store([{}], user_version=7)) as source:
-        assert source.identity().notes == ("newer_schema_version",)
 
 
 def test_rows_are_by_key_over_gaps_and_negative_ids(make_store: Make) -> None:
@@ -101,20 +102,15 @@ def test_nothing_is_written(make_store: Make) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-def test_what_a_crashed_writer_left_in_the_wal_is_read_but_not_checkpointed(
-    make_store: Make, tmp_path: Path
-) -> None:
-    path = make_store([{"content": "a"}])
-    writer = sqlite3.connect(path)
-    writer.execute("UPDATE memories SET content = 'from the wal'")
-    writer.commit()
-    crashed = tmp_path / "crashed"
+def test_what_a_crashed_writer_left_in_the_wal_is_read(make_store: Make, tmp_path: Path) -> None:
+    path, crashed = make_store([{"content": "a"}]), tmp_path / "crashed"
     crashed.mkdir()
-    before: dict[str, bytes] = {}
-    for name in ("memory.db", "memory.db-wal"):
-        before[name] = (tmp_path / name).read_bytes()
-        (crashed / name).write_bytes(before[name])
-    writer.close()
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("UPDATE memories SET content = 'from the wal'")
+        writer.commit()
+        before = {n: (tmp_path / n).read_bytes() for n in ("memory.db", "memory.db-wal")}
+    for name, data in before.items():
+        (crashed / name).write_bytes(data)
     assert [row.fields["content"] for row in rows_of(crashed)] == ["from the wal"]
     assert {name: (crashed / name).read_bytes() for name in before} == before
 
@@ -122,14 +118,11 @@ def test_what_a_crashed_writer_left_in_the_wal_is_read_but_not_checkpointed(
 def test_one_snapshot_from_open_to_close(make_store: Make) -> None:
     path = make_store([{"content": f"{i}"} for i in range(5)])
     with open_source(path) as source:
-        writer = sqlite3.connect(path)
-        writer.execute("DELETE FROM memories WHERE id <= 2")
-        writer.execute("UPDATE memories SET content = 'edited'")
-        writer.commit()
-        writer.close()
+        with closing(sqlite3.connect(path)) as writer, writer:
+            writer.execute("DELETE FROM memories WHERE id <= 2")
+            writer.execute("UPDATE memories SET content = 'edited'")
         assert source.count() == 5
-        contents = [row.fields["content"] for row in source.rows()]
-    assert contents == ["0", "1", "2", "3", "4"]
+        assert [row.fields["content"] for row in source.rows()] == ["0", "1", "2", "3", "4"]
     assert len(rows_of(path)) == 3
 
 
@@ -160,30 +153,18 @@ def test_exporting_beside_a_live_wal_writer(make_store: Make, tmp_path: Path) ->
     assert len(rows_of(path)) == 7 + 7 * int(out)
 
 
-def test_values_come_untyped(make_store: Make) -> None:
-    path = make_store([{"content": b"\xff\x00blob"}, {"content": "a\0b"}, {"importance": "high"}])
-    db = sqlite3.connect(path)
-    db.execute("INSERT INTO memories(content) VALUES (CAST(x'fffe41' AS TEXT))")
-    db.commit()
-    db.close()
-    rows = rows_of(path)
-    assert [row.fields["content"] for row in rows] == [
-        b"\xff\x00blob",
-        "a\0b",
-        "text",
-        b"\xff\xfeA",
-    ]
-    assert rows[2].fields["importance"] == "high"
-
-
-def test_optional_columns_are_read_where_they_are(make_store: Make) -> None:
-    path = make_store(
-        [{"wing": "w", "session_id": "s"}], extra_columns=", wing TEXT, session_id TEXT, other TEXT"
-    )
-    (row,) = rows_of(path)
-    assert (row.fields["wing"], row.fields["session_id"]) == ("w", "s")
-    assert "other" not in row.fields
-    assert "room" not in row.fields
+def test_values_come_untyped_and_optional_columns_where_they_are(make_store: Make) -> None:
+    more = ", wing TEXT, session_id TEXT, other TEXT"
+    rows = [{"content": b"\xff\x00blob"}, {"content": "a\0b"}, {"importance": "high", "wing": "w"}]
+    path = make_store(rows, extra_columns=more)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("INSERT INTO memories(content) VALUES (CAST(x'fffe41' AS TEXT))")
+    found = [row.fields for row in rows_of(path)]
+    contents = [b"\xff\x00blob", "a\0b", "text", b"\xff\xfeA"]
+    assert [fields["content"] for fields in found] == contents
+    assert (found[2]["importance"], found[2]["wing"], found[2]["session_id"]) == ("high", "w", None)
+    # Neither columns that nobody knows or that are not there, nor those of marks.
+    assert not found[2].keys() & {"other", "room", "is_sensitive", "sensitive", "vault_path"}
 
 
 def test_the_query_keeps_every_column_of_a_marked_row_back(
@@ -213,37 +194,28 @@ def test_the_query_keeps_every_column_of_a_marked_row_back(
     assert not [raw for raw in fetched if b"CANARY" in raw]
 
 
-def test_a_column_without_a_mark_is_read_as_before(make_store: Make) -> None:
-    (row,) = rows_of(make_store([{"content": "a", "is_sensitive": 0}]))
-    assert row.withheld is None
-    assert not row.fields.keys() & {"is_sensitive", "sensitive", "vault_path"}
+OTHERS = ", ".join(pinned_file.REQUIRED_COLUMNS[1:])
 
 
-def test_an_unknown_schema_lists_what_was_found_and_expected(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("notes(id INTEGER PRIMARY KEY, body TEXT)", "expanded_keywords.*found the tables notes"),
+        (
+            "memories(id INTEGER PRIMARY KEY, content TEXT, created_at TEXT)",
+            "no column category, .*is_sensitive, updated_at",
+        ),
+        (
+            f"memories(id TEXT PRIMARY KEY, {OTHERS})",
+            r"found id TEXT\. Export the store as JSON lines",
+        ),
+    ],
+)
+def test_another_schema_is_refused_by_name(tmp_path: Path, schema: str, said: str) -> None:
     path = tmp_path / "other.db"
-    db = sqlite3.connect(path)
-    db.execute("CREATE TABLE notes(id INTEGER PRIMARY KEY, body TEXT)")
-    db.close()
-    with pytest.raises(SourceFormatError, match=r"expanded_keywords.*found the tables notes"):
-        open_source(path)
-
-
-def test_missing_columns_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "other.db"
-    db = sqlite3.connect(path)
-    db.execute("CREATE TABLE memories(id INTEGER PRIMARY KEY, content TEXT, created_at TEXT)")
-    db.close()
-    with pytest.raises(SourceFormatError, match=r"no column category, .*is_sensitive, updated_at"):
-        open_source(path)
-
-
-def test_a_text_key_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "other.db"
-    db = sqlite3.connect(path)
-    others = ", ".join(pinned_file.REQUIRED_COLUMNS[1:])
-    db.execute(f"CREATE TABLE memories(id TEXT PRIMARY KEY, {others})")
-    db.close()
-    with pytest.raises(SourceFormatError, match=r"found id TEXT\. Export the store as JSON lines"):
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"CREATE TABLE {schema}")
+    with pytest.raises(SourceFormatError, match=said):
         open_source(path)
 
 
@@ -261,13 +233,11 @@ def test_a_damaged_database_is_a_format_error_without_its_text(make_store: Make)
 def test_a_locked_store_says_so(make_store: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_store([{}], wal=False)
     monkeypatch.setattr(pinned_file, "BUSY_TIMEOUT_MS", 50)
-    writer = sqlite3.connect(path, isolation_level=None)
-    writer.execute("BEGIN EXCLUSIVE")
-    try:
+    monkeypatch.setattr("noctuary.sources.palace.WAIT_S", 0.05)
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
         with pytest.raises(SourceError, match=r"locked by another process.*SQLITE_BUSY"):
             open_source(path)
-    finally:
-        writer.close()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become a user without write access")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 import time
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +70,13 @@ def only(line: dict[str, Any], context: FileContext | None = None) -> Message:
 
 def test_a_prompt_is_a_turn_of_its_user(session: ClaudeSession) -> None:
     line = session.user("Which carrier delivers on Saturday?")
-    message = only(line)
-    assert message.role == "user"
-    assert message.native_id == line["uuid"]
+    message, native_id = only(line), line["uuid"]
+    assert (message.role, message.native_id, message.at_us) == ("user", native_id, NINE_US)
     assert (message.session, message.project) == (session.session, "shop")
-    assert message.at_us == 1_793_610_000_000_000
-    assert message.parts == (
-        Part(f"{line['uuid']}:0", "text", "", ("Which carrier delivers on Saturday?",)),
-    )
+    said = Part(f"{native_id}:0", "text", "", ("Which carrier delivers on Saturday?",))
+    assert message.parts == (said,)
+    copied = line | {"uuid": "new", "forkedFrom": {"sessionId": "s", "messageUuid": native_id}}
+    assert only(copied).native_id == native_id, "a copied line of a fork is what it copies"
 
 
 def test_lines_of_one_answer_share_an_id_that_is_not_the_lines(session: ClaudeSession) -> None:
@@ -83,9 +84,7 @@ def test_lines_of_one_answer_share_an_id_that_is_not_the_lines(session: ClaudeSe
     two = only(session.assistant(call("Bash", "toolu_1", command="ls"), message="msg_1"))
     assert one.native_id == two.native_id == "msg_1"
     assert two.parts == (Part("call:toolu_1", "call", "Bash", ("ls",)),)
-
-
-def test_without_a_message_id_the_request_names_the_answer(session: ClaudeSession) -> None:
+    # Without a message id the request names the answer.
     line = session.assistant(text("I look."), requestId="req_7")
     del line["message"]["id"]
     assert only(line).native_id == "req_7"
@@ -93,22 +92,15 @@ def test_without_a_message_id_the_request_names_the_answer(session: ClaudeSessio
     assert only(line).native_id == line["uuid"]
 
 
-def test_a_result_belongs_to_its_call(session: ClaudeSession) -> None:
+def test_a_result_belongs_to_its_call_words_beside_it_do_not(session: ClaudeSession) -> None:
     blocks = [text("3 files"), {"type": "image", "source": {}}, text("done")]
     message = only(session.result("toolu_1", blocks, is_error=True))
-    assert message.native_id == ""
-    assert message.parts == (
-        Part("result:toolu_1", "result", "", ("3 files", "done"), is_error=True),
-    )
-
-
-def test_words_beside_a_result_are_a_turn_of_their_own(session: ClaudeSession) -> None:
+    failed = Part("result:toolu_1", "result", "", ("3 files", "done"), is_error=True)
+    assert (message.native_id, message.parts) == ("", (failed,))
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "3 files"}
     found = read(session.user([result, text("and now the tax code")]))
-    assert [(m.native_id != "", m.parts[0].kind) for m in found if isinstance(m, Message)] == [
-        (False, "result"),
-        (True, "text"),
-    ]
+    kinds = [(m.native_id != "", m.parts[0].kind) for m in found if isinstance(m, Message)]
+    assert kinds == [(False, "result"), (True, "text")]
 
 
 @pytest.mark.parametrize(
@@ -128,17 +120,27 @@ def test_words_beside_a_result_are_a_turn_of_their_own(session: ClaudeSession) -
         ({"message": {"content": [3, None, {"type": "new"}]}}, Skip.NO_CONTENT),
     ],
 )
-def test_what_nobody_said_is_no_turn(
+def test_unsaid_lines_are_no_turns(
     session: ClaudeSession, fields: dict[str, Any], reason: Skip
 ) -> None:
     assert read(session.user("words") | fields) == [reason]
 
 
-def test_errors_in_an_answers_place_and_reasoning_are_no_turns(session: ClaudeSession) -> None:
-    line = session.assistant(text("API Error: 529 Overloaded"))
-    line["message"]["model"] = "<synthetic>"
-    assert read(line) == [Skip.SYNTHETIC]
+def test_errors_reasoning_and_lines_without_an_id(session: ClaudeSession) -> None:
+    failed = session.assistant(text("API Error: 529 Overloaded"))
+    failed["message"]["model"] = "<synthetic>"
+    assert read(failed) == [Skip.SYNTHETIC]
     assert read(session.assistant(thinking("perhaps"))) == [Skip.NO_CONTENT]
+    lines = [session.user("one"), session.user("two")]
+    for line in lines:
+        del line["uuid"]
+    first, second, again = only(lines[0]), only(lines[1]), only(dict(lines[0]))
+    assert first.native_id == again.native_id != second.native_id
+    assert first.parts[0].key != second.parts[0].key
+    # The project is the folder that the session began in.
+    context = FileContext()
+    read(session.other("system"), context)
+    assert only(session.user("words") | {"cwd": "/home/me/shop/src"}, context).project == "shop"
 
 
 @pytest.mark.parametrize(
@@ -154,29 +156,7 @@ def test_subagents_are_sidechains_with_sessions_of_their_own(
     session: ClaudeSession, fields: dict[str, Any], name: str
 ) -> None:
     message = only(session.user("look at the tests") | fields)
-    assert message.is_sidechain
-    assert message.session == f"{session.session}/{name}"
-
-
-def test_the_project_is_the_folder_that_the_session_began_in(session: ClaudeSession) -> None:
-    context = FileContext()
-    read(session.other("system"), context)
-    assert only(session.user("words") | {"cwd": "/home/me/shop/src"}, context).project == "shop"
-
-
-def test_a_copied_line_of_a_fork_is_the_turn_that_it_copies(session: ClaudeSession) -> None:
-    line = session.user("words")
-    copied = line | {"uuid": "new", "forkedFrom": {"sessionId": "s", "messageUuid": line["uuid"]}}
-    assert only(copied).native_id == line["uuid"]
-
-
-def test_lines_without_an_id_are_told_apart(session: ClaudeSession) -> None:
-    lines = [session.user("one"), session.user("two")]
-    for line in lines:
-        del line["uuid"]
-    first, second, again = only(lines[0]), only(lines[1]), only(dict(lines[0]))
-    assert first.native_id == again.native_id != second.native_id
-    assert first.parts[0].key != second.parts[0].key
+    assert (message.is_sidechain, message.session) == (True, f"{session.session}/{name}")
 
 
 _FIELDS = st.sampled_from(
@@ -187,8 +167,7 @@ _FIELDS = st.sampled_from(
 
 @given(st.sampled_from(["user", "assistant"]), st.dictionaries(_FIELDS, JSON_VALUES), JSON_VALUES)
 def test_any_object_is_read_without_an_error(kind: str, line: dict[str, Any], inner: Any) -> None:
-    found = read({"message": {"content": [inner, {"type": "text", "text": inner}]}, **line})
-    assert found
+    assert read({"message": {"content": [inner, {"type": "text", "text": inner}]}, **line})
     assert read({**line, "type": kind})
 
 
@@ -198,18 +177,20 @@ def read_all(session: CodexSession, context: FileContext | None = None) -> list[
     return [r for r in found if isinstance(r, Message)]
 
 
-def test_what_is_said_twice_is_one_turn_each() -> None:
+def test_what_is_said_twice_is_one_turn_each_and_so_it_is_in_a_fork() -> None:
     session = CodexSession()
     session.user("Which depot?")
     session.assistant("D17.")
     messages = read_all(session)
-    assert [(m.role, m.parts[0].texts) for m in messages] == [
-        ("user", ("Which depot?",)),
-        ("assistant", ("D17.",)),
-    ]
-    assert {(m.agent, m.session, m.project) for m in messages} == {
-        ("codex", "01990000-aaaa-7bbb-8ccc-dddddddddddd", "depot")
-    }
+    said = [(m.role, m.parts[0].texts) for m in messages]
+    assert said == [("user", ("Which depot?",)), ("assistant", ("D17.",))]
+    of = ("codex", "01990000-aaaa-7bbb-8ccc-dddddddddddd", "depot")
+    assert {(m.agent, m.session, m.project) for m in messages} == {of}
+    fork = CodexSession(session="fork", cwd="/home/me/other")
+    fork.lines += session.lines
+    copied = read_all(fork)
+    assert [m.native_id for m in copied] == [m.native_id for m in messages]
+    assert {(m.session, m.project) for m in copied} == {("fork", "other")}
 
 
 def test_calls_belong_to_the_answer_before_them_until_a_result() -> None:
@@ -230,34 +211,21 @@ def test_calls_belong_to_the_answer_before_them_until_a_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("item", "part"),
+    ("kind", "item", "part"),
     [
-        (
-            {
-                "type": "custom_tool_call",
-                "call_id": "c",
-                "name": "apply_patch",
-                "input": "*** Begin",
-            },
-            Part("call:c", "call", "apply_patch", ("*** Begin",)),
-        ),
-        (
-            {"type": "local_shell_call", "call_id": "c", "action": {"command": ["ls", "-a"]}},
-            Part("call:c", "call", "shell", ('["ls", "-a"]',)),
-        ),
-        (
-            {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": "x"}'},
-            Part("call:c", "call", "f", ("x",)),
-        ),
-        (
-            {"type": "custom_tool_call_output", "call_id": "c", "output": [{"text": "a"}, 3]},
-            Part("result:c", "result", "", ("a",)),
-        ),
+        ("custom_tool_call", {"name": "patch", "input": "*** Begin"},
+         Part("call:c", "call", "patch", ("*** Begin",))),
+        ("local_shell_call", {"action": {"command": ["ls", "-a"]}},
+         Part("call:c", "call", "shell", ('["ls", "-a"]',))),
+        ("function_call", {"name": "f", "arguments": '{"a": "x"}'},
+         Part("call:c", "call", "f", ("x",))),
+        ("custom_tool_call_output", {"output": [{"text": "a"}, 3]},
+         Part("result:c", "result", "", ("a",))),
     ],
-)
-def test_every_kind_of_call_is_read(item: dict[str, Any], part: Part) -> None:
+)  # fmt: skip
+def test_every_kind_of_call_is_read(kind: str, item: dict[str, Any], part: Part) -> None:
     session = CodexSession()
-    session.add("response_item", item)
+    session.add("response_item", {"type": kind, "call_id": "c", **item})
     assert read_all(session)[0].parts == (part,)
 
 
@@ -276,32 +244,19 @@ def test_every_kind_of_call_is_read(item: dict[str, Any], part: Part) -> None:
         ("response_item", {"type": "function_call", "name": "f"}, Skip.NO_CONTENT),
     ],
 )
-def test_what_nobody_said_in_a_rollout_is_no_turn(
+def test_unsaid_lines_of_a_rollout_are_none(
     kind: str, payload: dict[str, Any], reason: Skip
 ) -> None:
     line = CodexSession().add(kind, payload)
     assert read_codex(line, FileContext()) == [reason]
 
 
-def test_a_fork_repeats_its_parents_turns_under_its_own_session() -> None:
-    parent = CodexSession()
-    parent.user("Which depot?")
-    fork = CodexSession(session="fork", cwd="/home/me/other")
-    fork.lines += parent.lines
-    (original,), (copied,) = read_all(parent), read_all(fork)
-    assert copied.native_id == original.native_id
-    assert (copied.session, copied.project) == ("fork", "other")
-
-
 @pytest.mark.parametrize("source", [{"subagent": {"thread_spawn": {}}}, "subagent"])
-def test_a_subagents_rollout_is_a_sidechain(source: object) -> None:
+def test_a_subagents_rollout_is_a_sidechain_and_told_from_the_other_shape(source: object) -> None:
     session = CodexSession(source=source)
     session.user("look at the tests")
     assert [m.is_sidechain for m in read_all(session)] == [True]
-
-
-def test_the_shapes_are_told_apart() -> None:
-    assert is_codex(CodexSession().lines[0])
+    assert is_codex(session.lines[0])
     assert not is_codex(ClaudeSession().user("words"))
     assert not is_codex({"type": "event_msg", "payload": "words"})
 
@@ -325,24 +280,19 @@ def test_any_object_of_a_rollout_is_read_without_an_error(
     assert read_codex(line, FileContext())
 
 
-@given(st.binary(max_size=200), st.integers(0, 200))
-def test_lines_from_any_offset_cover_every_byte_once(data: bytes, start: int) -> None:
-    start = min(start, len(data))
-    found = list(read_lines(io.BytesIO(data), start, len(data)))
-    assert sum(line.size_bytes for line in found) == len(data) - start
-    assert [line.end for line in found] == [
-        start + sum(x.size_bytes for x in found[: i + 1]) for i in range(len(found))
-    ]
+@given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 200))
+def test_lines_between_any_offsets_cover_every_byte_once(data: bytes, one: int, two: int) -> None:
+    start, stop = sorted((min(one, len(data)), min(two, len(data))))
+    found, part = list(read_lines(io.BytesIO(data), start, stop)), data[start:stop]
+    ends = list(accumulate((line.size_bytes for line in found), initial=start))
+    assert [line.end for line in found] == ends[1:]
+    assert ends[-1] == stop
+    lines = part.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    assert [line.data for line in found] == [raw.strip(b" \t\r\n\0") for raw in lines]
     assert all(line.is_ended for line in found[:-1])
-    expected = [raw.strip(b" \t\r\n\0") for raw in data[start:].split(b"\n")]
-    if expected[-1] == b"" and (not data[start:] or data.endswith(b"\n")):
-        expected.pop()
-    assert [line.data for line in found] == expected
-
-
-def test_bytes_behind_the_stop_are_not_read() -> None:
-    found = list(read_lines(io.BytesIO(b"one\ntwo\nthree\n"), 0, 6))
-    assert [(x.data, x.is_ended) for x in found] == [(b"one", True), (b"tw", False)]
+    assert not found or found[-1].is_ended == part.endswith(b"\n")
 
 
 def test_a_line_that_is_too_long_is_passed_over_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,37 +300,36 @@ def test_a_line_that_is_too_long_is_passed_over_whole(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "_CHUNK_BYTES", 7)
     data = b"x" * 40 + b"\nshort\n" + b"y" * 40
     found = list(read_lines(io.BytesIO(data), 0, len(data)))
-    assert [(x.data, x.size_bytes, x.is_ended) for x in found] == [
-        (None, 41, True),
-        (b"short", 6, True),
-        (None, 40, False),
-    ]
+    told = [(x.data, x.size_bytes, x.is_ended) for x in found]
+    assert told == [(None, 41, True), (b"short", 6, True), (None, 40, False)]
 
 
 def test_a_parsed_line_is_bounded_but_for_encoded_images() -> None:
     image = {"type": "image", "source": {"data": "iVBORw0KGgo" * 500_000}}
     spoken = {"type": "text", "text": "what is on this picture?"}
-    data = json.dumps([spoken, image]).encode() + b"\n"
-    assert len(data) > module.MAX_LINE_BYTES
-    (line,) = read_lines(io.BytesIO(data), 0, len(data))
-    assert line.data is not None
-    assert json.loads(line.data)[0] == spoken
-    words = json.dumps({"text": "some words " * 500_000}).encode()
-    (line,) = read_lines(io.BytesIO(words), 0, len(words))
-    assert line.data is None
+    lines = [json.dumps([spoken, image]).encode(), json.dumps("some words " * 500_000).encode()]
+    assert all(len(line) > module.MAX_LINE_BYTES for line in lines)
+    data = b"\n".join(lines)
+    picture, words = read_lines(io.BytesIO(data), 0, len(data))
+    assert picture.data is not None
+    assert json.loads(picture.data)[0] == spoken
+    assert words.data is None
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"{", b"[1]", b"null", b'{"a": nope}', b"[" * 100_000, b'{"a": ' + b"1" * 5_000 + b"}"],
-    ids=["empty", "cut", "array", "null", "word", "deep", "huge number"],
+    ("data", "found"),
+    [
+        *[(data, None) for data in (b"", b"{", b"[1]", b"null", b'{"a": nope}')],
+        (b"[" * 100_000, None),
+        (b'{"a": ' + b"1" * 5_000 + b"}", None),
+        (b'{"a": "x\xffy"}', {"a": "x\ufffdy"}),
+    ],
+    ids=["empty", "cut", "array", "null", "word", "deep", "huge number", "no text"],
 )
-def test_what_is_no_object_is_none(data: bytes) -> None:
-    assert parse_object(data) is None
-
-
-def test_bytes_that_are_no_text_are_replaced() -> None:
-    assert parse_object(b'{"a": "x\xffy"}') == {"a": "x\ufffdy"}
+def test_what_is_no_object_is_none_and_what_is_no_text_replaced(
+    data: bytes, found: dict[str, str] | None
+) -> None:
+    assert parse_object(data) == found
 
 
 NINE_US = 1_793_610_000_000_000
@@ -443,23 +392,18 @@ ANSWER = json.dumps(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("said", [ANSWER, json.dumps([{"type": "text", "text": ANSWER}])])
-def test_an_answer_of_our_own_is_not_kept(said: str) -> None:
-    kept = vet_part(Part("result:1", "result", "", (said,)), 500)
+def vetted(key: str, kind: Any, name: str, *texts: str) -> str:
+    kept = vet_part(Part(key, kind, name, texts), 500)
     assert kept is not None
-    assert kept.text == ""
+    return kept.text
 
 
-def test_other_results_and_what_people_quote_are_kept() -> None:
-    result = vet_part(Part("result:1", "result", "", ("3 files", ANSWER)), 500)
-    assert result is not None
-    assert result.text == "[tool result: 3 files]"
-    quoted = vet_part(Part("t:0", "text", "", (ANSWER,)), 500)
-    assert quoted is not None
-    assert quoted.text == ANSWER
-    call = vet_part(Part("call:1", "call", "mcp__noctuary__recall", ("spare key",)), 500)
-    assert call is not None
-    assert "spare key" in call.text
+def test_an_answer_of_our_own_is_not_kept_other_results_and_what_people_quote_are() -> None:
+    for said in (ANSWER, json.dumps([{"type": "text", "text": ANSWER}])):
+        assert vetted("result:1", "result", "", said) == ""
+    assert vetted("result:1", "result", "", "3 files", ANSWER) == "[tool result: 3 files]"
+    assert vetted("t:0", "text", "", ANSWER) == ANSWER
+    assert "spare key" in vetted("call:1", "call", "mcp__noctuary__recall", "spare key")
 
 
 @pytest.mark.parametrize(
@@ -495,9 +439,7 @@ def test_any_text_gives_a_short_printable_name(folder: str) -> None:
     name = project_of(folder)
     assert len(name) <= MAX_PROJECT_CHARS
     assert name == name.strip()
-    assert "\n" not in name
-    assert "\x00" not in name
-    assert "/" not in name
+    assert not {"\n", "\x00", "/"} & set(name)
 
 
 @given(st.text(max_size=3_000), st.integers(0, 500))
@@ -512,9 +454,7 @@ def test_a_shortened_text_is_one_line_within_its_bound(text: str, chars: int) ->
 
 def test_beginning_and_end_of_a_long_text_are_kept() -> None:
     short = shorten("begin " + "x" * 10_000 + " Error: no such table", 60)
-    assert short.startswith("begin xxx")
-    assert short.endswith("o such table")
-    assert " ... " in short
+    assert re.fullmatch(r"begin x+ \.\.\. .*o such table", short)
     assert len(short) == 60
 
 

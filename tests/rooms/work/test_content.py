@@ -71,7 +71,10 @@ def test_each_distinct_key_is_computed_once(tmp_path: Path) -> None:
 def test_what_one_night_computed_the_next_one_finds(tmp_path: Path) -> None:
     fill_with(store_at(tmp_path), TEXTS, tmp_path)
     assert held(store_at(tmp_path), TEXTS[::-1]) == shouted(TEXTS[::-1])
-    assert held(store_at(tmp_path, "shout:2"), TEXTS) == [None] * 50, "another kind, another store"
+    other = store_at(tmp_path, "shout:2")
+    assert held(other, TEXTS) == [None] * 50, "another kind, another store"
+    assert other.take(other.find([])) is None
+    assert fill_with(other, [], tmp_path) == Filled(0, 0)
 
 
 def test_waves_and_shards_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +176,7 @@ def test_a_fragment_that_is_gone_is_one_sentence(tmp_path: Path) -> None:
         store.take(handles)
 
 
-def test_what_is_forgotten_leaves_no_byte(tmp_path: Path) -> None:
+def test_what_is_forgotten_leaves_no_byte_and_is_computed_again(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     secret = "canary-7f3a"
     fill_with(store, [*TEXTS, secret], tmp_path)
@@ -184,19 +187,9 @@ def test_what_is_forgotten_leaves_no_byte(tmp_path: Path) -> None:
     assert secret.upper().encode() not in bytes_of(store)
     assert held(store, [*TEXTS, secret]) == [*shouted(TEXTS), None]
     assert held(store_at(tmp_path), TEXTS) == shouted(TEXTS)
-
-
-def test_pruning_sweeps_even_where_nothing_is_forgotten(tmp_path: Path) -> None:
-    store = store_at(tmp_path)
-    (store.directory).mkdir(parents=True)
-    (store.directory / "left.arrow").write_text("canary")
-    assert store.prune([]) == 0
-    assert not list(store.directory.glob("*.arrow"))
-
-
-def test_forgotten_keys_are_computed_again(tmp_path: Path) -> None:
-    store = store_at(tmp_path)
-    fill_with(store, TEXTS, tmp_path)
+    (store.directory / "left.arrow").write_text(secret)
+    assert store.prune(map(key_of, TEXTS)) == 0
+    assert not (store.directory / "left.arrow").exists(), "it sweeps all the same"
     assert store.forget(np.frombuffer(key_of(TEXTS[3]), np.uint8).reshape(1, 32)) == 1
     assert fill_with(store, TEXTS, tmp_path) == Filled(1, 49)
 
@@ -233,50 +226,15 @@ def test_a_key_that_two_fragments_hold_is_found_once_and_merged_away(tmp_path: P
     assert held(store, TEXTS[:12]) == shouted(TEXTS[:12])
 
 
-def test_nothing_asked_is_nothing_found(tmp_path: Path) -> None:
-    store = store_at(tmp_path)
-    assert store.take(store.find([])) is None
-    assert fill_with(store, [], tmp_path) == Filled(0, 0)
-
-
 def test_what_was_put_is_found_under_its_kind_only(tmp_path: Path) -> None:
+    """What comes of putting, replacing and forgetting: test_it_answers_as_a_dictionary_does."""
     one, two, three = map(key_of, ("one", "two", "three"))
     store_at(tmp_path, "a").put([one, two], [b"1", b""])
     store_at(tmp_path, "b").put([one], [b"other"])
     store = store_at(tmp_path, "a")
     assert store.get([two, one, three, one]) == {one: b"1", two: b""}
-    assert store.get(iter([three])) == store.get([]) == {}
+    assert store.get(iter([three])) == {}
     assert store_at(tmp_path, "b").get([one, two]) == {one: b"other"}
-    assert store_at(tmp_path, "c").get([one]) == {}
-
-
-def test_keys_and_values_are_told_in_one_order(tmp_path: Path) -> None:
-    store = store_at(tmp_path)
-    assert (store.keys().shape, store.values()) == ((0, 32), [])
-    store.put([key_of("a"), key_of("b")], [b"old", b"2"])
-    store.put([key_of("c"), key_of("a")], [b"3", b"new"])
-    told = {bytes(key): value for key, value in zip(store.keys(), store.values(), strict=True)}
-    assert told == {key_of("a"): b"new", key_of("b"): b"2", key_of("c"): b"3"}
-
-
-def test_a_later_value_replaces_the_earlier_also_one_that_was_held_before(tmp_path: Path) -> None:
-    key = key_of("k")
-    for value in (b"one", b"two", b"one", b"one", b"three"):
-        store_at(tmp_path).put([key], [value])
-        assert store_at(tmp_path).get([key]) == {key: value}
-    store = store_at(tmp_path)
-    assert store.prune([key]) == 0
-    assert (store.rows, store.get([key])) == (1, {key: b"three"})
-    assert store.forget([key]) == 1
-    assert store_at(tmp_path).get([key]) == {}
-
-
-def test_a_key_of_several_rows_is_forgotten_as_one(tmp_path: Path) -> None:
-    store = store_at(tmp_path)
-    for value in (b"one", b"two"):
-        store.put([key_of("k"), key_of("other")], [value, b"x"])
-    assert store.prune([key_of("other")]) == 1
-    assert store.get([key_of("k"), key_of("other")]) == {key_of("other"): b"x"}
 
 
 def test_nothing_is_written_for_nothing(tmp_path: Path) -> None:
@@ -318,9 +276,7 @@ def test_vectors_are_kept_as_they_are_given(tmp_path: Path) -> None:
     assert store.take(store.find([key_of("b"), key_of("a")])).equals(values.take(pa.array([1, 0])))
 
 
-def test_keys_that_differ_at_the_end_of_what_is_compared_or_end_in_zeros_are_told_apart(
-    tmp_path: Path,
-) -> None:
+def test_keys_alike_at_the_start_or_ending_in_zeros_are_told_apart(tmp_path: Path) -> None:
     keys = [bytes(32), bytes(15) + b"\1" + bytes(16), bytes(14) + b"\1" + bytes(17)]
     keys += [key_of("x")[:15] + bytes([last]) + bytes(16) for last in (0, 1, 255)]
     store = store_at(tmp_path)
@@ -347,9 +303,7 @@ getattr(store, sys.argv[3])([b"1" * 32, b"2" * 32], [b"uno", sys.argv[4].encode(
 
 @pytest.mark.parametrize("call", ["put", "replace"])
 @pytest.mark.parametrize("place", ["write_hashed", "write_manifest", "remove_unnamed"])
-def test_a_writer_that_was_killed_leaves_all_of_it_or_nothing(
-    tmp_path: Path, place: str, call: str
-) -> None:
+def test_a_killed_writer_leaves_all_or_nothing(tmp_path: Path, place: str, call: str) -> None:
     code = DIE_IN if place != "remove_unnamed" else f"{DIE_IN}\nstore.prune(store.keys())"
     arguments = [str(tmp_path / "content"), place, call, CANARY.decode()]
     done = subprocess.run([sys.executable, "-c", code, *arguments], check=False)

@@ -52,9 +52,7 @@ def names(paths: StorePaths) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["corpus/letters.txt", "corpus/kept/beside.txt"])
-def test_what_a_stage_wrote_goes_with_its_stamp_so_that_it_runs_again(
-    paths: StorePaths, name: str
-) -> None:
+def test_what_a_stage_wrote_goes_with_its_stamp(paths: StorePaths, name: str) -> None:
     rot(paths.work / name)
     assert names(paths) == {f"work/{name}"}
     faults, stages = begin_night(paths)
@@ -71,9 +69,7 @@ def test_a_table_goes_whole(paths: StorePaths) -> None:
 
 
 @pytest.mark.parametrize("copy", ["ledger.json", "work/ledger.json"])
-def test_damage_to_one_copy_of_the_ledger_condemns_nothing_else(
-    paths: StorePaths, copy: str
-) -> None:
+def test_damage_to_one_copy_of_the_ledger_condemns_it_alone(paths: StorePaths, copy: str) -> None:
     text = (paths.root / copy).read_text()
     (paths.root / copy).write_text(text.replace("closed", "cloned"))
     assert names(paths) == {copy}
@@ -100,9 +96,7 @@ def test_what_a_first_night_computed_is_kept_however_it_ends(tmp_path: Path, end
     assert run_stage(paths.work, LETTERS, {}, lambda: write_letters(paths)).reused
 
 
-def test_damage_that_a_killed_first_night_left_goes_when_the_next_one_fails_on_it(
-    tmp_path: Path,
-) -> None:
+def test_damage_of_a_killed_first_night_goes_when_the_next_fails_on_it(tmp_path: Path) -> None:
     paths = StorePaths(tmp_path)
     begin_night(paths)
     run_stage(paths.work, LETTERS, {}, lambda: write_letters(paths))
@@ -131,9 +125,7 @@ def test_what_a_killed_night_wrote_stays_and_bit_rot_under_it_does_not(paths: St
 
 
 @pytest.mark.parametrize("begun", ["after a kill", "without a ledger"])
-def test_after_a_night_that_failed_on_what_nobody_vouches_for_it_goes(
-    paths: StorePaths, begun: str
-) -> None:
+def test_what_nobody_vouches_for_goes_after_a_failure(paths: StorePaths, begun: str) -> None:
     """A power cut tears a file of a running night: only failing on it tells."""
     if begun == "after a kill":
         begin_night(paths)

@@ -88,9 +88,7 @@ def test_an_actor_that_is_killed_is_replaced(
     assert capfd.readouterr() == ("", ""), "a night's own lines are all that is shown"
 
 
-def test_a_shard_that_kills_its_actors_again_and_again_is_given_up(
-    ray: RayRunner, tmp_path: Path
-) -> None:
+def test_a_shard_that_kills_its_actors_is_given_up(ray: RayRunner, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
     for number in range(20):

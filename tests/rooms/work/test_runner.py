@@ -72,13 +72,14 @@ def test_a_worker_imports_nothing_from_where_it_is(
     assert values(ShoutTexts(row_ms=1e6), shards_of(tmp_path), here, TWO)
 
 
-def test_processes_and_this_process_write_the_same_bytes(tmp_path: Path) -> None:
-    shards = shards_of(tmp_path)
+def test_processes_and_this_process_write_the_same_bytes_and_count_rows(tmp_path: Path) -> None:
+    shards, told = shards_of(tmp_path), Told()
     one, two = tmp_path / "one", tmp_path / "two"
     ONE.run(ShoutTexts(), shards, one)
-    TWO.run(ShoutTexts(row_ms=1e6), shards, two)
+    TWO.run(ShoutTexts(row_ms=1e6), shards, two, told)
     assert sorted(p.name for p in one.iterdir()) == sorted(p.name for p in two.iterdir())
     assert all(p.read_bytes() == (two / p.name).read_bytes() for p in one.iterdir())
+    assert told.reports == [("shout", done, 40) for done in (10, 20, 30, 40)]
 
 
 @pytest.mark.parametrize(
@@ -117,9 +118,7 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, here: Path) -> None
     assert not list(marks.iterdir())
 
 
-def test_workers_that_are_killed_between_two_shards_are_replaced(
-    tmp_path: Path, here: Path
-) -> None:
+def test_workers_killed_between_two_shards_are_replaced(tmp_path: Path, here: Path) -> None:
     resource_tracker.ensure_running()
     before = set(children_of(os.getpid()))
 
@@ -134,20 +133,11 @@ def test_workers_that_are_killed_between_two_shards_are_replaced(
     assert [done for _, done, _ in told.reports] == [10, 20, 30, 40]
 
 
-def test_a_shard_that_kills_its_workers_again_and_again_is_named(
-    tmp_path: Path, here: Path
-) -> None:
+def test_a_shard_that_always_kills_its_workers_is_named(tmp_path: Path, here: Path) -> None:
     marks = marks_of(tmp_path, 9)
     with pytest.raises(ShardError, match=rf"die: .*died {ATTEMPTS} times.*memory"):
         TWO.run(DieOnce(marks), shards_of(tmp_path, [*TEXTS, "bad"]), here)
     assert len(list(marks.iterdir())) == 9 - ATTEMPTS
-
-
-def test_progress_counts_rows(tmp_path: Path, here: Path) -> None:
-    told = Told()
-    TWO.run(ShoutTexts(row_ms=1e6), shards_of(tmp_path), here, told)
-    assert [done for _, done, _ in told.reports] == [10, 20, 30, 40]
-    assert {(task, total) for task, _, total in told.reports} == {("shout", 40)}
 
 
 def test_an_interrupt_ends_the_workers_at_once(tmp_path: Path, here: Path) -> None:
@@ -181,9 +171,7 @@ def night(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_workers_end_with_a_night_that_is_killed(
-    night: subprocess.Popen[bytes], here: Path
-) -> None:
+def test_workers_end_with_a_killed_night(night: subprocess.Popen[bytes], here: Path) -> None:
     wait_until(lambda: here.exists() and any(here.glob("*.arrow")))
     children = children_of(night.pid)
     assert len(children) == 3, "two workers, and what counts the semaphores of multiprocessing"

@@ -72,26 +72,26 @@ def work(tmp_path: Path) -> Work:
     return Work(tmp_path)
 
 
-def test_the_first_run_says_what_came_out(work: Work) -> None:
-    result = work.run()
-    assert (result.name, result.reused, result.rows, result.facts) == (
-        "letters",
-        False,
-        3,
-        {"vowels": 1},
-    )
-    assert result.cost["bytes_on_disk"] == 4
-    assert result.cost["wall_ms"] >= 0
-    assert result.cost["peak_rss_bytes"] > 1_000_000
-
-
-def test_a_second_run_with_equal_inputs_does_nothing(work: Work) -> None:
-    first, second = work.run(), work.run()
-    assert work.runs == 1
-    assert second.reused
-    assert (second.digest, second.rows, second.facts) == (first.digest, first.rows, first.facts)
+def test_the_first_run_says_what_came_out_and_an_equal_second_one_does_nothing(work: Work) -> None:
+    assert load_result(work.root, STAGE) is None
+    first = work.run()
+    assert (first.name, first.reused, first.rows, first.facts) == (
+        "letters", False, 3, {"vowels": 1},
+    )  # fmt: skip
+    assert first.cost["bytes_on_disk"] == 4
+    assert first.cost["wall_ms"] >= 0
+    assert first.cost["peak_rss_bytes"] > 1_000_000
+    for again in (load_result(work.root, STAGE), work.run()):
+        assert again is not None
+        assert again.reused
+        assert (again.digest, again.rows, again.facts) == (first.digest, 3, {"vowels": 1})
+    second = work.run()
     assert second.cost["bytes_on_disk"] == 4
     assert "cpu_ms" not in second.cost
+    assert work.runs == 1
+    forget_result(work.root, STAGE)
+    forget_result(work.root, STAGE)
+    assert not work.run().reused
 
 
 @pytest.mark.parametrize(
@@ -99,20 +99,15 @@ def test_a_second_run_with_equal_inputs_does_nothing(work: Work) -> None:
     [(STAGE, {"corpus": "c2"}), (STAGE, {"more": None}), (replace(STAGE, version="2"), {})],
     ids=["another input", "one input more", "another version"],
 )
-def test_another_input_or_version_runs_again(
+def test_another_input_or_version_runs_again_and_so_does_going_back(
     work: Work, stage: Stage, inputs: dict[str, Any]
 ) -> None:
+    """One stamp per stage: yesterday's outputs were overwritten."""
     work.run()
     assert not work.run(stage, **inputs).reused
-    assert work.runs == 2
-
-
-def test_going_back_to_earlier_inputs_runs_again(work: Work) -> None:
-    """One stamp per stage: yesterday's outputs were overwritten."""
-    work.run(corpus="c1")
-    work.run(corpus="c2")
-    work.run(corpus="c1")
-    assert work.runs == 3
+    assert not work.run().reused
+    work.run(replace(STAGE, name="other"))
+    assert work.run().reused, "stages do not see each other"
 
 
 @pytest.mark.parametrize("change", ["edited", "deleted"])
@@ -127,39 +122,32 @@ def test_an_output_that_was_touched_runs_again(work: Work, change: str) -> None:
     assert work.path.read_text() == "abc"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"null", b"[]", b"{}", b"\xff", b'{"key": 1}', b'"key outputs rows facts"'],
-)
-def test_a_damaged_stamp_runs_again(work: Work, content: bytes) -> None:
+CONTENTS = (b"", b"{", b"null", b"[]", b"{}", b"\xff", b'{"key": 1}', b'"key outputs rows facts"')
+FIELDS = ("rows", "facts", "outputs", "key", "left")
+
+
+@pytest.mark.parametrize("damage", [*CONTENTS, *FIELDS])
+def test_a_damaged_stamp_or_one_with_a_field_of_another_type_runs_again(
+    work: Work, damage: bytes | str
+) -> None:
     work.run()
-    work.stamp.write_bytes(content)
+    if isinstance(damage, str):
+        damage = json.dumps({**json.loads(work.stamp.read_text()), damage: None}).encode()
+    work.stamp.write_bytes(damage)
     assert load_result(work.root, STAGE) is None
     assert not work.run().reused
     assert work.runs == 2
 
 
-@pytest.mark.parametrize("field_name", ["rows", "facts", "outputs", "key", "left"])
-def test_a_stamp_with_a_field_of_another_type_runs_again(work: Work, field_name: str) -> None:
-    work.run()
-    stamp = json.loads(work.stamp.read_text())
-    work.stamp.write_text(json.dumps({**stamp, field_name: None}))
-    assert load_result(work.root, STAGE) is None
-    assert not work.run().reused
-
-
-def test_the_digest_is_that_of_the_outputs(work: Work) -> None:
+def test_the_digest_is_that_of_the_outputs_or_of_the_facts_where_there_are_none(work: Work) -> None:
     first = work.run(corpus="c1")
     assert work.run(corpus="c2").digest == first.digest
     work.letters = "xyz"
     assert work.run(corpus="c3").digest != first.digest
-
-
-def test_a_stage_without_outputs_is_known_by_its_facts(work: Work) -> None:
-    first = work.run(FACTS_ONLY)
+    counted = work.run(FACTS_ONLY)
     assert work.run(FACTS_ONLY).reused
     work.facts = {"vowels": 2}
-    assert work.run(FACTS_ONLY, corpus="c2").digest != first.digest
+    assert work.run(FACTS_ONLY, corpus="c2").digest != counted.digest
 
 
 def test_always_runs_and_says_whether_anything_changed(work: Work) -> None:
@@ -182,31 +170,8 @@ def test_a_body_that_fails_leaves_no_stamp(work: Work) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_stage(work.root, STAGE, {"corpus": "c2"}, broken)
-    assert not work.stamp.exists()
-    assert load_result(work.root, STAGE) is None
+    assert (work.stamp.exists(), load_result(work.root, STAGE)) == (False, None)
     assert not work.run().reused
-
-
-def test_load_gives_what_was_left_on_disk(work: Work) -> None:
-    assert load_result(work.root, STAGE) is None
-    result = work.run()
-    loaded = load_result(work.root, STAGE)
-    assert loaded is not None
-    assert loaded.reused
-    assert (loaded.digest, loaded.rows, loaded.facts) == (result.digest, 3, {"vowels": 1})
-
-
-def test_a_forgotten_stage_runs_again(work: Work) -> None:
-    work.run()
-    forget_result(work.root, STAGE)
-    forget_result(work.root, STAGE)
-    assert not work.run().reused
-
-
-def test_stages_do_not_see_each_other(work: Work) -> None:
-    work.run()
-    work.run(replace(STAGE, name="other"))
-    assert work.run().reused
 
 
 def test_notes_are_of_the_run_that_made_them_and_in_no_digest(work: Work) -> None:
@@ -223,9 +188,18 @@ def test_notes_are_of_the_run_that_made_them_and_in_no_digest(work: Work) -> Non
 OLD_NS = 1_700_000_000_000_000_000
 
 
-@pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that were read, one entry a time."""
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("settled_ns", "ahead_ns", "reads"),
+    [(0, 0, 1), (settled.SETTLED_NS, 0, 3), (0, 3_600_000_000_000, 3)],
+    ids=["settled", "just written", "of the future"],
+)
+def test_only_a_settled_file_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settled_ns: int, ahead_ns: int, reads: int
+) -> None:
     found: list[Path] = []
 
     def count(path: Path) -> str:
@@ -233,25 +207,13 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         return hash_file(path)
 
     monkeypatch.setattr(settled, "hash_file", count)
-    return found
-
-
-@pytest.fixture
-def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file counts as settled at once."""
-    monkeypatch.setattr(settled, "SETTLED_NS", 0)
-
-
-def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-@pytest.mark.usefixtures("no_wait")
-def test_a_settled_file_is_read_once(tmp_path: Path, hashed: list[Path]) -> None:
+    monkeypatch.setattr(settled, "SETTLED_NS", settled_ns)
     path = tmp_path / "a"
     path.write_text("one")
+    moment = time.time_ns() + ahead_ns
+    os.utime(path, ns=(moment, moment))
     assert [hash_settled(path) for _ in range(3)] == [digest("one")] * 3
-    assert hashed == [path]
+    assert found == [path] * reads
 
 
 def in_place(path: Path) -> None:
@@ -272,9 +234,11 @@ def by_another_file(path: Path) -> None:
     other.replace(path)
 
 
-@pytest.mark.usefixtures("no_wait")
 @pytest.mark.parametrize("change", [in_place, in_place_with_its_old_times, by_another_file])
-def test_a_changed_file_is_read_again(tmp_path: Path, change: Callable[[Path], None]) -> None:
+def test_a_changed_file_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    monkeypatch.setattr(settled, "SETTLED_NS", 0)
     path = tmp_path / "a"
     path.write_text("one")
     os.utime(path, ns=(OLD_NS, OLD_NS))
@@ -284,31 +248,6 @@ def test_a_changed_file_is_read_again(tmp_path: Path, change: Callable[[Path], N
     assert hash_settled(path) == digest("two")
 
 
-def test_a_file_that_was_just_written_is_read_every_time(
-    tmp_path: Path, hashed: list[Path]
-) -> None:
-    path = tmp_path / "a"
-    for text in ("one", "two", "six"):
-        path.write_text(text)
-        assert hash_settled(path) == digest(text)
-    assert len(hashed) == 3
-
-
-@pytest.mark.usefixtures("no_wait")
-def test_a_file_of_the_future_is_read_every_time(tmp_path: Path, hashed: list[Path]) -> None:
-    path = tmp_path / "a"
-    path.write_text("one")
-    ahead_ns = time.time_ns() + 3_600_000_000_000
-    os.utime(path, ns=(ahead_ns, ahead_ns))
-    assert [hash_settled(path), hash_settled(path)] == [digest("one")] * 2
-    assert len(hashed) == 2
-
-
-def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        hash_settled(tmp_path / "nothing")
-
-
 def timings(*batches: tuple[int, int, float]) -> BatchTimings:
     found = BatchTimings()
     for offset, rows, ms in batches:
@@ -316,24 +255,21 @@ def timings(*batches: tuple[int, int, float]) -> BatchTimings:
     return found
 
 
-def test_the_report_names_the_slowest_batch_and_where_it_began() -> None:
-    assert timings((0, 10, 12.0), (10, 10, 47.0), (20, 5, 1.0)).report() == {
-        "total_ms": 60.0,
-        "batches": 3,
-        "batch_timings_ms": [12.0, 47.0, 1.0],
-        "avg_batch_ms": 20.0,
+def test_the_report_names_the_first_of_the_slowest_batches_and_where_it_began() -> None:
+    found = timings((0, 10, 12.0), (10, 10, 47.0), (20, 5, 1.0), (25, 5, 47.0))
+    report = found.report()
+    assert report == {
+        "total_ms": 107.0,
+        "batches": 4,
+        "batch_timings_ms": [12.0, 47.0, 1.0, 47.0],
+        "avg_batch_ms": 26.75,
         "slowest_batch": {"index": 1, "ms": 47.0, "offset": 10},
     }
-
-
-def test_of_equally_slow_batches_the_first_is_named() -> None:
-    assert timings((0, 1, 5.0), (1, 1, 5.0)).report()["slowest_batch"]["index"] == 0
-
-
-def test_the_summary_counts_rows_per_second_instead_of_listing() -> None:
-    summary = timings((0, 100, 50.0), (100, 50, 25.0)).summary()
-    assert "batch_timings_ms" not in summary
-    assert (summary["batches"], summary["rows_per_s"]) == (2, 2000)
+    # The summary counts rows per second instead of listing.
+    assert {**found.summary(), "batch_timings_ms": report["batch_timings_ms"]} == {
+        **report,
+        "rows_per_s": round(30 / 0.107),
+    }
 
 
 def test_nothing_done_is_no_division_by_zero() -> None:
@@ -361,15 +297,18 @@ def test_a_timed_progress_notes_its_task_and_passes_everything_on() -> None:
     assert all(ms >= 0 for ms in progress.timings.ms)
 
 
+def printed(code: str) -> list[float]:
+    """Run code in a process of its own: threads and heap of this one are other tests' as well."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return [float(word) for word in done.stdout.split()]
+
+
 def test_wall_time_counts_waiting_and_cpu_time_does_not() -> None:
-    # In a process of its own: CPU time counts every thread, and other tests may leave some behind.
-    code = (
+    wall_ms, cpu_ms = printed(
         "import time; from noctuary.work.stage import Cost, measure\n"
         "with measure() as cost: time.sleep(0.3)\n"
         "print(cost.wall_ms, cost.cpu_ms)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    wall_ms, cpu_ms = map(float, done.stdout.split())
     assert wall_ms >= 300
     assert cpu_ms < wall_ms / 2
 
@@ -391,21 +330,18 @@ def test_cpu_time_counts_every_thread() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets the high-water mark")
 def test_peak_memory_is_that_of_the_block() -> None:
-    # In a process of its own: a large one has room that it can give without growing.
-    code = (
+    small, large, after = printed(
         "import numpy as np; from noctuary.work.stage import Cost, measure\n"
         "with measure() as small: pass\n"
         "with measure() as large: np.ones(64 << 20, dtype=np.uint8).sum()\n"
         "with measure() as after: pass\n"
         "print(small.peak_rss_bytes, large.peak_rss_bytes, after.peak_rss_bytes)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    small, large, after = map(int, done.stdout.split())
     assert large - small > 32 << 20
     assert after < large
 
 
-def test_a_cost_is_filled_when_the_block_fails() -> None:
+def test_a_cost_is_plain_values_also_when_the_block_fails() -> None:
     seen: list[Cost] = []
 
     def fail() -> None:
@@ -416,20 +352,14 @@ def test_a_cost_is_filled_when_the_block_fails() -> None:
 
     with pytest.raises(KeyError):
         fail()
-    assert seen[0].wall_ms >= 10
-    assert seen[0].peak_rss_bytes > 0
-
-
-def test_a_cost_is_plain_values() -> None:
-    with measure() as cost:
-        time.sleep(0.002)
-    found = asdict(cost)
+    found = asdict(seen[0])
     assert found.keys() == {"wall_ms", "cpu_ms", "peak_rss_bytes"}
     assert all(value == round(value, 1) for value in found.values())
+    assert found["wall_ms"] >= 10
+    assert found["peak_rss_bytes"] > 0
 
 
-# A process of its own: what other tests hold lies in the same heap. The last block keeps the heap
-# from shrinking by itself.
+# The last block keeps the heap from shrinking by itself.
 FREED_BELOW_A_BLOCK = """
 import ctypes
 from pathlib import Path
@@ -456,9 +386,7 @@ print(held, resident_mb())
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="not glibc")
 def test_freed_memory_goes_back() -> None:
-    words = [sys.executable, "-c", FREED_BELOW_A_BLOCK]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    held_mb, left_mb = map(int, done.stdout.split())
+    held_mb, left_mb = printed(FREED_BELOW_A_BLOCK)
     assert held_mb > 190
     assert left_mb < held_mb - 150
 
@@ -472,17 +400,13 @@ def test_arrows_pool_is_asked_where_arrow_is_loaded(monkeypatch: pytest.MonkeyPa
         def release_unused(self) -> None:
             asked.append(True)
 
+    def another_library(name: str | None) -> object:
+        return object()
+
     monkeypatch.setattr(pa, "default_memory_pool", Pool)
     give_back()
     assert asked == [True]
     monkeypatch.delitem(sys.modules, "pyarrow")
-    give_back()
-    assert asked == [True]
-
-
-def test_where_the_library_cannot_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    def another_library(name: str | None) -> object:
-        return object()
-
     monkeypatch.setattr(ctypes, "CDLL", another_library)
-    give_back()
+    give_back()  # where the library cannot nothing happens
+    assert asked == [True]
