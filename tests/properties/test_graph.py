@@ -15,8 +15,6 @@ from noctuary.graph.extract import (
     Dictionary,
     Extraction,
     Tokens,
-    decode_extraction,
-    encode_extraction,
     extract,
     find_matches,
 )
@@ -32,6 +30,7 @@ from noctuary.graph.walk import (
 )
 from tests.support.graph_objects import Graph, to_tables
 from tests.support.naive_graph import build_dictionary, naive_graph
+from tests.support.store import memory
 
 _WORDS = ["Fox", "fox", "Fox's", "Red", "red", "den", "Den", "bay", "Hill", "of", "7"]
 _GAPS = [" ", ". ", " (", "\n", " & ", " ---- "]
@@ -60,26 +59,10 @@ def _corpora(draw: st.DrawFn) -> list[MemoryRecord]:
     ]
 
 
-def _record(
-    position: int, content: str, *, tags: str, is_turn: bool, created_at_us: int
-) -> MemoryRecord:
-    return MemoryRecord(
-        position=position,
-        memory_id=str(position),
-        content=content,
-        category="",
-        tags=tags,
-        expanded_keywords="",
-        importance=0.5,
-        created_at_us=created_at_us,
-        updated_at_us=created_at_us,
-        session_id="s",
-        wing=None,
-        room=None,
-        user=None,
-        is_turn=is_turn,
-        content_hash="",
-    )
+def _record(position: int, content: str, **fields: object) -> MemoryRecord:
+    created = fields["created_at_us"]
+    place = {"position": position, "memory_id": str(position), "session_id": "s"}
+    return memory(content, **{**place, "updated_at_us": created, **fields})
 
 
 def _extractions(records: Sequence[MemoryRecord]) -> list[Extraction]:
@@ -104,18 +87,6 @@ def test_a_run_of_words_folds_like_its_slice(text: str, data: st.DataObject) -> 
     last = data.draw(st.integers(first, len(found) - 1))
     run = found[first : last + 1]
     assert fold_name(text[run[0].start : run[-1].end]) == " ".join(word.folded for word in run)
-
-
-@given(st.text(max_size=200), st.text(max_size=30), st.booleans())
-def test_any_text_gives_spans_that_fold_to_their_names(
-    content: str, tags: str, is_turn: bool
-) -> None:
-    extraction = extract(content, tags, is_turn=is_turn)
-    for found in extraction.found:
-        assert found.name
-        assert fold_name(found.surface) == found.name
-        assert found.start == NO_SPAN or content[found.start : found.end] == found.surface
-    assert decode_extraction(encode_extraction(extraction)) == extraction
 
 
 @given(_corpora())
@@ -280,15 +251,8 @@ def test_the_walk_does_what_a_loop_does(
     n, arrays = graph
     mask = np.array(visible[:n])
     positions = np.arange(n)
-    found = walk(
-        positions,
-        np.array(scores[:n]),
-        arrays,
-        weights,
-        mask,
-        as_of_us=as_of_us,
-        seed_count=seed_count,
-    )
+    given = np.array(scores[:n]), arrays, weights, mask
+    found = walk(positions, *given, as_of_us=as_of_us, seed_count=seed_count)
     seeds = list(zip(range(n), scores[:n], strict=True))
     expected = _naive_walk(seeds, arrays, weights, mask, as_of_us, seed_count)
     assert found.positions.tolist() == sorted(expected)

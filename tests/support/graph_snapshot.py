@@ -21,44 +21,9 @@ from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.graph.build import build_sessions
 from noctuary.graph.fold import concept_id, fold_name
 from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES
-from noctuary.snapshot.pack import LINEAGE_SCHEMA
+from noctuary.snapshot.pack import ROWS_SCHEMA
 from noctuary.snapshot.publish import CheckResult, publish_candidate, store_verdict
 from tests.support.store import Store, day_us, memory, provenance, renumber
-
-_SCHEMA = """
-CREATE TABLE memories (
-    position INTEGER PRIMARY KEY, memory_id TEXT NOT NULL UNIQUE, content TEXT NOT NULL, category
-    TEXT NOT NULL, tags TEXT NOT NULL, expanded_keywords TEXT NOT NULL, importance REAL NOT NULL,
-    created_at_us INTEGER NOT NULL, updated_at_us INTEGER NOT NULL, session_id TEXT, wing TEXT, room
-    TEXT, user TEXT, is_turn INTEGER NOT NULL, content_hash TEXT NOT NULL);
-CREATE TABLE terms (term TEXT PRIMARY KEY, start INTEGER NOT NULL, stop INTEGER NOT NULL) WITHOUT
-ROWID;
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE concepts (
-    ordinal INTEGER PRIMARY KEY, concept_id TEXT NOT NULL UNIQUE, canonical_name TEXT NOT NULL, kind
-    TEXT NOT NULL, aliases TEXT NOT NULL, df INTEGER NOT NULL);
-CREATE TABLE concept_names (
-    name TEXT NOT NULL, ordinal INTEGER NOT NULL, PRIMARY KEY (name, ordinal)) WITHOUT ROWID;
-CREATE TABLE concept_edges (
-    src INTEGER NOT NULL, dst INTEGER NOT NULL, relation TEXT NOT NULL, weight REAL NOT NULL,
-    evidence TEXT NOT NULL, valid_from_us INTEGER NOT NULL, valid_to_us INTEGER, recorded_at_us
-    INTEGER NOT NULL, retracted_at_us INTEGER);
-CREATE INDEX concept_edges_by_src ON concept_edges (src);
-CREATE INDEX concept_edges_by_dst ON concept_edges (dst);
-CREATE TABLE supersessions (
-    older INTEGER NOT NULL, newer INTEGER NOT NULL, head INTEGER NOT NULL, reason TEXT NOT NULL,
-    confidence INTEGER NOT NULL, similarity REAL, age_gap_days INTEGER NOT NULL, concept INTEGER,
-    evidence_position INTEGER NOT NULL, evidence_start INTEGER NOT NULL, evidence_end INTEGER NOT
-    NULL, valid_to_us INTEGER NOT NULL, recorded_at_us INTEGER NOT NULL,
-    PRIMARY KEY (older, newer)) WITHOUT ROWID;
-CREATE TABLE links (
-    name TEXT PRIMARY KEY, ordinal INTEGER NOT NULL, weight REAL NOT NULL, cased INTEGER NOT NULL)
-    WITHOUT ROWID;
-CREATE TABLE link_starts (word TEXT PRIMARY KEY, words INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE merges (
-    name TEXT NOT NULL, canonical TEXT NOT NULL, reason TEXT NOT NULL, score REAL NOT NULL, detail
-    TEXT NOT NULL);
-"""
 
 Hold = tuple[int, str, str | None]
 """Position, role, and the words of the content that are the evidence (None: an author field)."""
@@ -158,7 +123,7 @@ def _manifest(directory: Path, spec: GraphSpec) -> Manifest:
 
 def _write_rows(path: Path, spec: GraphSpec) -> None:
     with closing(sqlite3.connect(path)) as db, db:
-        db.executescript(_SCHEMA + LINEAGE_SCHEMA)
+        db.executescript(ROWS_SCHEMA)
         for table, rows in {**_memory_rows(spec), **_rows(spec)}.items():
             if rows:
                 marks = ",".join("?" * len(rows[0]))
@@ -173,13 +138,11 @@ def _facets(spec: GraphSpec) -> dict[str, list[str]]:
 
 
 def _memory_rows(spec: GraphSpec) -> dict[str, list[tuple[Any, ...]]]:
-    meta = {f"facet_{facet}": values for facet, values in _facets(spec).items()}
+    meta: dict[str, Any] = {f"facet_{facet}": values for facet, values in _facets(spec).items()}
+    meta |= {"relations": list(RELATIONS), "summary_plans": []}
     return {
         "memories": [tuple(record) for record in spec.records],
-        "meta": [
-            (k, json.dumps(v))
-            for k, v in {**meta, "relations": list(RELATIONS), "summary_plans": []}.items()
-        ],
+        "meta": [(k, json.dumps(v)) for k, v in meta.items()],
     }
 
 

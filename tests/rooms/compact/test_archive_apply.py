@@ -35,6 +35,9 @@ RULES = ArchiveRules()
 QUERIES = ("spare key", "boiler degrees", "kitten radiator", "neighbour", "payment", "the")
 
 
+BEFORE = ["101", "102", "103", "105"]
+
+
 def plan(store: Store, rules: ArchiveRules = RULES) -> Plan:
     return plan_store(store.paths, rules)
 
@@ -44,7 +47,9 @@ def apply(store: Store, plan_id: str | None = None, *, now_us: int = NOW_US) -> 
 
 
 def archived(store: Store) -> list[str]:
-    return sorted(ArchiveReader(store.paths.archive).entries_at(None))
+    reader = ArchiveReader(store.paths.archive)
+    assert reader.warning is None
+    return sorted(reader.entries_at(None))
 
 
 def answers(store: Store) -> list[str]:
@@ -89,9 +94,6 @@ def test_a_plan_is_empty_where_nobody_has_counted(tmp_path: Path) -> None:
     assert "what is not known to be unused is not archived" in found.warning
     assert apply_in_store(store.paths, RULES, None, now_us=NOW_US).applied_at_us is None
     assert not store.paths.archive.exists()
-
-
-def test_a_damaged_count_of_use_archives_nothing(store: Store) -> None:
     store.paths.usage.write_bytes(b"x" * 4096)
     assert plan(store).archived == ()
 
@@ -105,18 +107,31 @@ def test_the_clock_changes_no_plan_until_the_next_night_counts(store: Store) -> 
 
 
 def test_what_is_applied_is_out_of_recall_and_what_is_undone_is_back(store: Store) -> None:
+    with pytest.raises(PlanRefusedError, match="never applied"):
+        undo_in_store(store.paths, "nonsense", now_us=NOW_US)
     before = answers(store)
     found = apply(store)
-    assert archived(store) == ["101", "102", "103", "105"]
+    ledger = store.paths.archive.read_bytes()
+    assert archived(store) == BEFORE
     assert found_ids(store, "spare key") & {"101", "102", "103", "104"} == {"104"}
     assert found_ids(store, "boiler degrees") & {"105", "106"} == {"106"}
     assert answers(store) != before
+    # What is applied is in no later plan.
+    later = plan(store)
+    assert (later.archived, later.scan.left["archived"]) == ((), 4)
+    with pytest.raises(PlanRefusedError, match="already in force"):
+        apply(store, found.plan_id)
+    assert apply_in_store(store.paths, RULES, None, now_us=NOW_US).applied_at_us is None
     undo_in_store(store.paths, found.plan_id, now_us=NOW_US)
+    with pytest.raises(PlanRefusedError, match="undone already"):
+        undo_in_store(store.paths, found.plan_id, now_us=NOW_US)
     assert archived(store) == []
     assert answers(store) == before
-    again = apply(store, found.plan_id)
-    assert again.plan_id == found.plan_id
-    assert archived(store) == ["101", "102", "103", "105"]
+    assert apply(store, found.plan_id).plan_id == found.plan_id
+    assert archived(store) == BEFORE
+    store.paths.archive.unlink()
+    apply(store)
+    assert store.paths.archive.read_bytes() == ledger, "equal plans give equal ledgers"
 
 
 def test_the_ledger_tells_every_time_whatever_the_clock_says(store: Store) -> None:
@@ -131,15 +146,6 @@ def test_the_ledger_tells_every_time_whatever_the_clock_says(store: Store) -> No
     assert found == {999: 0, 1_000: 4, 1_001: 0, 4_999: 0, 5_000: 4}
     assert told.in_force
     assert [t["memory_id"] for t in told.traces] == ["101", "102", "103", "105"]
-
-
-def test_what_is_applied_is_in_no_later_plan(store: Store) -> None:
-    found = apply(store)
-    assert plan(store).archived == ()
-    assert plan(store).scan.left["archived"] == 4
-    with pytest.raises(PlanRefusedError, match="already in force"):
-        apply(store, found.plan_id)
-    assert apply_in_store(store.paths, RULES, None, now_us=NOW_US).applied_at_us is None
 
 
 def test_a_night_between_plan_and_apply_that_changes_nothing_of_it_is_no_matter(
@@ -174,6 +180,17 @@ def test_a_plan_that_lost_its_reason_is_refused_whole(store: Store, case: str) -
     assert not store.paths.archive.exists()
 
 
+def test_a_memory_that_is_edited_comes_back_and_may_be_planned_again(store: Store) -> None:
+    apply(store)
+    records, links = versions()
+    publish(store, changed(records, "105", "The boiler runs at seventy degrees."), links)
+    assert {"105", "106"} <= found_ids(store, "boiler degrees")
+    again = plan(store)
+    assert [c.memory_id for _, c in again.archived] == ["105"]
+    apply(store, again.plan_id)
+    assert "105" not in found_ids(store, "boiler degrees")
+
+
 def test_a_plan_is_refused_when_a_memory_was_recalled_since_the_night(store: Store) -> None:
     count_use(store, as_of_us=time.time_ns() // 1000 - DAY_US)
     rules = ArchiveRules(compaction_age_days=0)
@@ -181,13 +198,9 @@ def test_a_plan_is_refused_when_a_memory_was_recalled_since_the_night(store: Sto
     close_logs()
     with pytest.raises(PlanRefusedError, match="105 were recalled since the night"):
         apply_in_store(store.paths, rules, None, now_us=NOW_US)
-    assert not store.paths.archive.exists()
-
-
-def test_nothing_is_applied_where_nobody_can_tell_what_was_recalled(store: Store) -> None:
     store.paths.access_log.write_bytes(b"x" * 4096)
     with pytest.raises(StoreError, match="recalls since the night are unknown"):
-        apply(store)
+        apply_in_store(store.paths, rules, None, now_us=NOW_US)
     assert not store.paths.archive.exists()
 
 
@@ -201,15 +214,6 @@ def test_while_a_night_runs_nothing_is_applied_or_undone(store: Store) -> None:
             with pytest.raises(StoreLockedError):
                 act()
         assert len(plan(store).archived) == 0, "looking needs no lock"
-
-
-def test_only_a_plan_in_force_can_be_undone(store: Store) -> None:
-    with pytest.raises(PlanRefusedError, match="never applied"):
-        undo_in_store(store.paths, "nonsense", now_us=NOW_US)
-    found = apply(store)
-    undo_in_store(store.paths, found.plan_id, now_us=NOW_US)
-    with pytest.raises(PlanRefusedError, match="undone already"):
-        undo_in_store(store.paths, found.plan_id, now_us=NOW_US)
 
 
 def test_a_damaged_ledger_is_never_written_over(store: Store) -> None:
@@ -258,17 +262,6 @@ def test_a_memory_whose_successor_is_deleted_comes_back(store: Store, gone: str,
     assert back not in found_ids(store, "spare key boiler degrees"), "its reason is back as well"
 
 
-def test_a_memory_that_is_edited_comes_back_and_may_be_planned_again(store: Store) -> None:
-    apply(store)
-    records, links = versions()
-    publish(store, changed(records, "105", "The boiler runs at seventy degrees."), links)
-    assert {"105", "106"} <= found_ids(store, "boiler degrees")
-    again = plan(store)
-    assert [c.memory_id for _, c in again.archived] == ["105"]
-    apply(store, again.plan_id)
-    assert "105" not in found_ids(store, "boiler degrees")
-
-
 def test_summaries_are_packed_while_every_source_is_archived(store: Store) -> None:
     found = apply(store)
     records, _ = versions()
@@ -310,15 +303,6 @@ def test_a_summary_is_forgotten_with_its_source_whether_or_not_it_is_in_force(
     assert store.paths.archive.stat().st_mtime_ns == stamp, "nothing to do, nothing written"
 
 
-def test_equal_plans_give_equal_ledgers(store: Store) -> None:
-    apply(store)
-    first = ArchiveReader(store.paths.archive).digest, store.paths.archive.read_bytes()
-    store.paths.archive.unlink()
-    apply(store)
-    assert first == (ArchiveReader(store.paths.archive).digest,
-                     store.paths.archive.read_bytes())  # fmt: skip
-
-
 ROOT = Path(__file__).resolve().parents[3]
 
 SCRIPT = """
@@ -342,8 +326,6 @@ from noctuary.cli.main import main
 main(words)
 """
 
-BEFORE = ["101", "102", "103", "105"]
-
 
 def start(store: Store, *words: str) -> subprocess.Popen[str]:
     code = "from noctuary.cli.main import main; main()"
@@ -360,12 +342,6 @@ def die(store: Store, when: str, target: str, *words: str, call: int = 1) -> Non
         cwd=ROOT, capture_output=True, encoding="utf-8", timeout=120, check=False,
     )  # fmt: skip
     assert ran.returncode == -signal.SIGKILL, ran.stdout + ran.stderr
-
-
-def killed_archive(store: Store) -> list[str]:
-    reader = ArchiveReader(store.paths.archive)
-    assert reader.warning is None
-    return sorted(reader.entries_at(None))
 
 
 def leftovers(store: Store) -> list[str]:
@@ -387,10 +363,10 @@ def test_a_killed_apply_happened_or_did_not(
     store: Store, when: str, target: str, call: int, is_done: bool
 ) -> None:
     die(store, when, target, "--apply", call=call)
-    assert killed_archive(store) == (BEFORE if is_done else [])
+    assert archived(store) == (BEFORE if is_done else [])
     done = apply_in_store(store.paths, ArchiveRules(), None, now_us=NOW_US)
     assert (done.applied_at_us is None) is is_done
-    assert killed_archive(store) == BEFORE
+    assert archived(store) == BEFORE
     assert leftovers(store) == [], "the next start cleans up"
 
 
@@ -406,7 +382,7 @@ def test_a_killed_undo_happened_or_did_not(store: Store, target: str, is_done: b
     plan_id = apply_in_store(store.paths, ArchiveRules(), None, now_us=NOW_US).plan.plan_id
     whole = store.paths.archive.read_bytes()
     die(store, "before", target, "--undo", plan_id)
-    assert killed_archive(store) == ([] if is_done else BEFORE)
+    assert archived(store) == ([] if is_done else BEFORE)
     assert (store.paths.archive.read_bytes() == whole) is not is_done
 
 
@@ -422,13 +398,13 @@ def test_killed_from_outside_at_whatever_moment(store: Store) -> None:
         time.sleep(life_s * (0.5 + attempt / 16))
         process.kill()
         process.communicate()
-        found = killed_archive(store)
+        found = archived(store)
         assert found in ([], BEFORE)
         seen.add(bool(found))
         if found:
             plan_id = next(iter(ArchiveReader(store.paths.archive).applied_plans_at(None)))
             undo_in_store(store.paths, plan_id, now_us=NOW_US)
-        assert killed_archive(store) == []
+        assert archived(store) == []
     assert apply_in_store(store.paths, ArchiveRules(), None, now_us=NOW_US).applied_at_us
     assert leftovers(store) == []
     assert False in seen, "every kill came too late to tell anything"

@@ -74,21 +74,52 @@ def ids(found: Sequence[Candidate]) -> list[str]:
     return [c.memory_id for c in found]
 
 
+def tagged(tags: str) -> list[MemoryRecord]:
+    return [r._replace(tags=tags) if r.memory_id == "105" else r for r in versions()[0]]
+
+
+OLD = ["101", "102", "103"]
+# 0.3 * ln(1 + 3) = 0.42 and 0.3 * ln(1 + 2) = 0.33 are not below 0.3.
+USED = {"101": (3, 60), "102": (0, 10), "103": (2, 100)}
+
+# What is given besides the versions, the candidates, and what was left and why.
+SCANS: dict[str, tuple[dict[str, Any], list[str], dict[str, int]]] = {
+    "every criterion is needed": ({"use": USED}, ["105"], {"used": 2, "recent": 1}),
+    "an old habit": ({"use": {"105": (4, 60)}}, OLD, {"used": 1}),
+    "decay lets an old habit fade": (
+        {"use": {"105": (4, 60)}, "rules": ArchiveRules(decay_lambda=0.02)}, [*OLD, "105"], {},
+    ),
+    "pinned": ({"records": tagged("pinned")}, OLD, {"pinned": 1}),
+    "pinned besides": ({"records": tagged("key, Pinned ")}, OLD, {"pinned": 1}),
+    "pinned in capitals": ({"records": tagged("PINNED,wing:home")}, OLD, {"pinned": 1}),
+    "a tag that only holds the word": ({"records": tagged("pinned-down")}, [*OLD, "105"], {}),
+    "archived already": ({"archived": ["101", "105"]}, ["102", "103"], {"archived": 2}),
+    "sure by its text": ({"links": [Replaced(4, 5, "explicit", 1)]}, ["105"], {}),
+    "sure by is_now": ({"links": [Replaced(4, 5, "is_now", 2)]}, ["105"], {}),
+    "a guess": ({"links": [Replaced(4, 5, "newer_value", 0)]}, [], {"unsure": 1}),
+    "nearly a near duplicate": (
+        {"links": [Replaced(4, 5, "near_duplicate", 1, 0.9, 20)]}, [], {"unsure": 1},
+    ),
+    "a near duplicate": ({"links": [Replaced(4, 5, "near_duplicate", 2, 0.95, 40)]}, ["105"], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "candidates", "left"), SCANS.values(), ids=SCANS)
+def test_these_are_candidates(
+    tmp_path: Path, given: dict[str, Any], candidates: list[str], left: dict[str, int]
+) -> None:
+    records, links = versions()
+    given = {"records": records, "links": links, **given}
+    found, seen = scan(tmp_path, **given)
+    assert (ids(found), seen.left) == (candidates, Counter(left))
+
+
 def test_what_was_replaced_and_is_old_and_unused_is_a_candidate(tmp_path: Path) -> None:
     found, seen = scan(tmp_path, *versions())
     assert ids(found) == ["101", "102", "103", "105"]
     assert [c.successor_id for c in found] == ["102", "103", "104", "106"]
     assert [c.head_id for c in found] == ["104", "104", "104", "106"]
     assert (seen.total, seen.scanned, seen.not_scanned, dict(seen.left)) == (4, 4, 0, {})
-
-
-def test_every_criterion_is_needed(tmp_path: Path) -> None:
-    records, links = versions()
-    use = {"101": (3, 60), "102": (0, 10), "103": (2, 100)}
-    found, seen = scan(tmp_path, records, links, use=use)
-    # 0.3 * ln(1 + 3) = 0.42 and 0.3 * ln(1 + 2) = 0.33 are not below 0.3.
-    assert ids(found) == ["105"]
-    assert dict(seen.left) == {"used": 2, "recent": 1}
 
 
 def test_the_threshold_is_exclusive_and_the_age_inclusive(tmp_path: Path) -> None:
@@ -114,47 +145,6 @@ def test_never_recalled_counts_from_creation_and_undated_is_not_old(tmp_path: Pa
     assert ids(scan(tmp_path, records, links, ArchiveRules(compaction_age_days=0))[0])[-1] == "105"
 
 
-def test_decay_lets_an_old_habit_fade(tmp_path: Path) -> None:
-    records, links = versions()
-    use = {"105": (4, 60)}
-    assert "105" not in ids(scan(tmp_path, records, links, use=use)[0])
-    found, _ = scan(tmp_path, records, links, ArchiveRules(decay_lambda=0.02), use)
-    faded = next(c for c in found if c.memory_id == "105")
-    assert faded.ltp_score == pytest.approx(0.3 * math.log1p(4))
-    assert faded.decayed_ltp == pytest.approx(faded.ltp_score * math.exp(-0.02 * 60))
-
-
-@pytest.mark.parametrize(
-    ("link", "is_sure"),
-    [
-        (Replaced(4, 5, "explicit", 1), True),
-        (Replaced(4, 5, "newer_value", 0), False),
-        (Replaced(4, 5, "is_now", 2), True),
-        (Replaced(4, 5, "near_duplicate", 1, 0.9, 20), False),
-        (Replaced(4, 5, "near_duplicate", 2, 0.95, 40), True),
-    ],
-)
-def test_only_a_sure_successor_counts(tmp_path: Path, link: Replaced, is_sure: bool) -> None:
-    found, seen = scan(tmp_path, versions()[0], [link])
-    assert bool(found) is is_sure
-    assert seen.left["unsure"] == (not is_sure)
-
-
-@pytest.mark.parametrize("tags", ["pinned", "key, Pinned ", "PINNED,wing:home"])
-def test_what_its_author_pinned_is_never_a_candidate(tmp_path: Path, tags: str) -> None:
-    records, links = versions()
-    records = [r._replace(tags=tags) if r.memory_id == "105" else r for r in records]
-    found, seen = scan(tmp_path, records, links)
-    assert "105" not in ids(found)
-    assert seen.left == Counter(pinned=1)
-
-
-def test_a_tag_that_only_holds_the_word_does_not_pin(tmp_path: Path) -> None:
-    records, links = versions()
-    records = [r._replace(tags="pinned-down") if r.memory_id == "105" else r for r in records]
-    assert "105" in ids(scan(tmp_path, records, links)[0])
-
-
 def conversation(user: str | None = None) -> list[MemoryRecord]:
     said = [f"Ana: the flight number is {n}." for n in range(8)]
     return renumber([*turns("s1", *said, user=user), memory("Later.", created_at_us=day_us(90))])
@@ -175,12 +165,6 @@ def test_a_shared_session_id_is_two_conversations(tmp_path: Path) -> None:
     records = [r._replace(memory_id=str(n), position=n) for n, r in enumerate(records)]
     found, _ = scan(tmp_path, records, [Replaced(n, 16) for n in range(16)])
     assert ids(found) == ["0", "1", "2", "3", "8", "9", "10", "11"]
-
-
-def test_what_is_archived_already_is_no_candidate(tmp_path: Path) -> None:
-    found, seen = scan(tmp_path, *versions(), archived=["101", "105"])
-    assert ids(found) == ["102", "103"]
-    assert seen.left == Counter(archived=2)
 
 
 def test_batches_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +245,10 @@ def test_candidates_are_those_of_a_naive_reading_of_the_rfc(
 def test_a_trace_has_the_rfcs_keys_and_says_all_three_reasons(tmp_path: Path) -> None:
     rules = ArchiveRules(decay_lambda=0.01)
     found, _ = scan(tmp_path, *versions(), rules, {"105": (1, 47)})
-    trace = next(c for c in found if c.memory_id == "105").trace(rules, "summary-7")
+    last = found[-1]
+    assert last.ltp_score == pytest.approx(0.3 * math.log1p(1))
+    assert last.decayed_ltp == pytest.approx(last.ltp_score * math.exp(-0.01 * 47))
+    trace = last.trace(rules, "summary-7")
     assert trace.keys() >= {
         "memory_id", "action", "reason", "ltp_score", "decayed_ltp", "superseded_by",
         "days_since_access", "consolidated_into",
@@ -351,18 +338,10 @@ def test_a_group_whose_summary_is_declined_is_not_archived() -> None:
     assert not found.is_archived
     assert found.summary is None
     assert found.reason.startswith("summary declined: align -1.0000 is below 0.6500")
-
-
-def test_a_declined_group_quotes_no_memory() -> None:
-    for found in group([candidate(0), candidate(1), candidate(2)], opposite):
-        assert not any(text in found.reason for text in TEXTS.values())
-
-
-def test_without_vectors_only_single_memories_are_archived() -> None:
-    rules = ArchiveRules()
+    assert not any(text in found.reason for text in TEXTS.values()), "it quotes no memory"
     candidates = [candidate(0), candidate(1), candidate(2, head_id="98")]
-    found = consolidate(candidates, lambda ids: {i: TEXTS[i] for i in ids}, None, rules)
-    assert [(g.is_archived, g.reason) for g in found] == [(False, NO_VECTORS), (True, "")]
+    alone = consolidate(candidates, lambda ids: {i: TEXTS[i] for i in ids}, None, RULES)
+    assert [(g.is_archived, g.reason) for g in alone] == [(False, NO_VECTORS), (True, "")]
 
 
 def test_only_groups_of_several_are_read_and_encoded() -> None:

@@ -30,11 +30,9 @@ from noctuary.compact.clusters import (
     bundle_start,
     cluster_session,
     count_later,
-    cut_evenly,
     iter_clusters,
     iter_sessions,
     make_cluster,
-    partition_sizes,
     split_session,
     write_clusters,
 )
@@ -56,97 +54,28 @@ from tests.support.turns import (
 )
 
 
-@pytest.mark.parametrize(
-    ("turns", "target", "sizes"),
-    [
-        (0, 20, []),
-        (1, 20, [1]),
-        (7, 20, [7]),
-        (20, 20, [20]),
-        (21, 20, [11, 10]),
-        (45, 20, [15, 15, 15]),
-        (5, 2, [2, 2, 1]),
-        (3, 1, [1, 1, 1]),
-        (41, 0, [14, 14, 13]),
-        (41, -7, [14, 14, 13]),
-    ],
-)
-def test_partition_sizes_follow_the_formula(turns: int, target: int, sizes: list[int]) -> None:
-    assert partition_sizes(turns, target) == sizes
-    run = session_turns([turn(i) for i in range(turns)])
-    parts = cut_evenly(run, target)
-    assert [len(part) for part in parts] == sizes
-    assert [t for part in parts for t in part] == run
-
-
-def test_a_cluster_s_time_is_that_of_its_dated_members() -> None:
-    undated, *dated = session_turns([turn(0, created_at_us=UNDATED_US), turn(1), turn(2)])
-    cluster = make_cluster([undated, *dated], "chronological", 0)
-    assert (cluster.first_us, cluster.last_us) == (HOUR_US, 2 * HOUR_US)
-    only = make_cluster([undated], "chronological", 0)
-    assert (only.first_us, only.last_us) == (UNDATED_US, UNDATED_US)
-    assert only.trivial
-    assert not cluster.trivial
-
-
-def test_a_cluster_says_whose_it_is_and_who_grouped_it() -> None:
-    members = session_turns([turn(i, user="u", wing="w") for i in range(2)])
-    cluster = make_cluster(members, "plan", 3)
+def test_a_cluster_says_whose_it_is_who_grouped_it_and_when_it_was() -> None:
+    turns = [turn(0, created_at_us=UNDATED_US), turn(1), turn(2)]
+    members = session_turns([t._replace(user="u", wing="w") for t in turns])
+    cluster, only = make_cluster(members, "plan", 3), make_cluster(members[:1], "plan", 0)
     assert (cluster.user, cluster.wing, cluster.session_id) == ("u", "w", "s")
-    assert (cluster.strategy, cluster.ordinal) == ("plan", 3)
-    assert cluster.member_ids == ("m0", "m1")
-    assert cluster.member_positions == (0, 1)
-
-
-def test_an_id_depends_on_strategy_session_members_and_their_texts_alone() -> None:
-    records = [turn(i) for i in range(3)]
-    before = make_cluster(session_turns(records), "chronological", 0).cluster_id
-    moved = session_turns([r._replace(position=r.position + 7) for r in records])
-    assert make_cluster(moved, "chronological", 5).cluster_id == before
-    assert len(before) == 16
-    edited = session_turns([records[0]._replace(content_hash="edited"), *records[1:]])
-    renamed = session_turns([r._replace(session_id="t") for r in records])
-    others = {
-        make_cluster(edited, "chronological", 0).cluster_id,
-        make_cluster(renamed, "chronological", 0).cluster_id,
-        make_cluster(session_turns(records), "plan", 0).cluster_id,
-        make_cluster(session_turns(records[:2]), "chronological", 0).cluster_id,
-    }
-    assert len(others | {before}) == 5
-
-
-def test_sessions_keep_their_own_tails() -> None:
-    records = [turn(i, "a") for i in range(10)] + [turn(i, "b") for i in range(10, 14)]
-    clusters = cluster_turns(records)
-    assert [c.session_id for c in clusters] == ["a"]
-    assert clusters[0].member_positions == tuple(range(6))
+    assert (cluster.strategy, cluster.ordinal, cluster.trivial) == ("plan", 3, False)
+    assert (cluster.member_ids, cluster.member_positions) == (("m0", "m1", "m2"), (0, 1, 2))
+    assert (cluster.first_us, cluster.last_us) == (HOUR_US, 2 * HOUR_US), "of its dated members"
+    assert (only.first_us, only.last_us, only.trivial) == (UNDATED_US, UNDATED_US, True)
 
 
 def test_turns_are_ordered_by_time_then_position_and_input_order_does_not_matter() -> None:
     same = [turn(i, created_at_us=HOUR_US) for i in (3, 1, 2)]
     early = turn(9, created_at_us=0)
-    clusters = cluster_turns([*same, early], protected_tail=0)
-    assert clusters[0].member_positions == (9, 1, 2, 3)
+    raw = [turn(20, is_turn=False), turn(21, session=None)]
+    clusters = cluster_turns([*same, early, *raw], protected_tail=0)
+    assert [c.member_positions for c in clusters] == [(9, 1, 2, 3)]
     assert clusters == cluster_turns([early, *reversed(same)], protected_tail=0)
-
-
-def test_a_session_without_times_is_clustered_in_source_order() -> None:
-    records = [turn(i, created_at_us=UNDATED_US) for i in (2, 0, 1, 3)]
-    clusters = cluster_turns(records, target=2, protected_tail=0)
-    assert [c.member_positions for c in clusters] == [(0, 1), (2, 3)]
-    assert {c.last_us for c in clusters} == {UNDATED_US}
-
-
-def test_ordinals_count_through_the_wings_of_a_session() -> None:
-    clusters = cluster_turns([turn(i) for i in range(5)], target=2, protected_tail=0)
-    assert [c.trivial for c in clusters] == [False, False, True]
-    assert [c.ordinal for c in clusters] == [0, 1, 2]
-
-
-def test_memories_and_turns_without_a_session_stay_raw() -> None:
-    records = [turn(0, is_turn=False), turn(1, session=None), turn(2)]
-    clusters = cluster_turns(records, protected_tail=0)
-    assert [c.member_ids for c in clusters] == [("m2",)]
+    undated = [turn(i, created_at_us=UNDATED_US) for i in (4, 0, 1, 3, 2)]
+    clusters = cluster_turns(undated, target=2, protected_tail=0)
+    assert [c.member_positions for c in clusters] == [(0, 1), (2, 3), (4,)]
+    assert [(c.ordinal, c.trivial) for c in clusters] == [(0, False), (1, False), (2, True)]
 
 
 def test_a_cluster_never_mixes_users_or_wings() -> None:
@@ -171,11 +100,21 @@ def test_an_id_is_stable_over_nights_and_changes_with_an_edit() -> None:
     before = cluster_turns(records)
     moved = [r._replace(position=r.position + 7) for r in records]
     assert [c.cluster_id for c in cluster_turns(moved)] == [c.cluster_id for c in before]
-    edited = [records[0]._replace(content_hash="edited"), *records[1:]]
-    after = cluster_turns(edited)
+    after = cluster_turns([records[0]._replace(content_hash="edited"), *records[1:]])
     assert after[0].cluster_id != before[0].cluster_id
     assert after[1].cluster_id == before[1].cluster_id
-    assert len({c.cluster_id for c in before}) == len(before)
+    members = session_turns(records[:3])
+    renamed = session_turns([r._replace(session_id="t") for r in records[:3]])
+    ids = [
+        make_cluster(turns, strategy, ordinal).cluster_id
+        for turns, strategy, ordinal in (
+            (members, "plan", 0), (members, "plan", 5), (members, "chronological", 0),
+            (renamed, "plan", 0), (members[:2], "plan", 0),
+        )
+    ]  # fmt: skip
+    assert ids[0] == ids[1]
+    assert len({c.cluster_id for c in before} | set(ids)) == len(before) + 4
+    assert {len(cluster_id) for cluster_id in ids} == {16}
 
 
 def test_chronological_groups_are_the_formula_turn_by_turn() -> None:
@@ -205,70 +144,57 @@ def alternating(turns: int, request: str = "User: do it.") -> list[SessionTurn]:
     return chat(*(request if i % 2 == 0 else "Assistant: Done." for i in range(turns)))
 
 
-def test_the_newest_turns_stay_raw() -> None:
-    assert PROTECTED_TAIL_TURNS == 4
-    found = split(chat(*(f"line {i}" for i in range(10))))
-    assert places(found.eligible) == list(range(6))
-    assert found.protected == 4
-
-
-@pytest.mark.parametrize("turns", [0, 1, 3, 4])
-def test_a_session_inside_its_tail_stays_raw_as_a_whole(turns: int) -> None:
-    found = split(chat(*(f"line {i}" for i in range(turns))))
-    assert found == Eligibility(eligible=[], protected=turns, bundled=0, ahead=0, giant=0)
-
-
-@pytest.mark.parametrize("tail", [0, -3])
-def test_without_a_tail_all_turns_are_eligible(tail: int) -> None:
-    found = split(alternating(6), tail)
-    assert len(found.eligible) == 6
-    assert found.protected == 0
-
-
-def test_an_answer_at_the_head_of_the_tail_takes_its_request_along() -> None:
-    found = split(alternating(10), tail=3)
-    # Turn 7 answers turn 6; turn 5 answers turn 4 and is not coupled to turn 6.
-    assert places(found.eligible) == list(range(6))
-    assert (found.protected, found.bundled) == (4, 1)
-
-
-def test_a_tail_that_begins_with_a_request_stays_as_it_is() -> None:
-    found = split(alternating(10), tail=4)
-    assert (len(found.eligible), found.protected, found.bundled) == (6, 4, 0)
+@pytest.mark.parametrize(
+    ("turns", "tail", "eligible", "protected", "bundled"),
+    [
+        (10, 4, 6, 4, 0),  # a tail that begins with a request stays as it is
+        # Turn 7 answers turn 6; turn 5 answers turn 4 and is not coupled to turn 6.
+        (10, 3, 6, 4, 1),
+        (6, 0, 6, 0, 0),
+        (6, -3, 6, 0, 0),
+        (4, PROTECTED_TAIL_TURNS, 0, 4, 0),
+        (3, 4, 0, 3, 0),
+        (0, 4, 0, 0, 0),
+    ],
+)
+def test_the_newest_turns_stay_raw(
+    turns: int, tail: int, eligible: int, protected: int, bundled: int
+) -> None:
+    found = split(alternating(turns), tail)
+    assert places(found.eligible) == list(range(eligible))
+    assert found[1:] == (protected, bundled, 0, 0)
 
 
 def test_an_alternating_chat_is_not_swallowed_by_its_tail() -> None:
     """The reference's coupling in both directions left nothing to compact (peers.md 1.4)."""
     for tail in range(1, 8):
-        found = split(alternating(40), tail)
-        assert found.protected <= tail + 1
-        questions = split(alternating(40, request="Bo: Is it done?"), tail)
-        assert questions.protected <= tail + 1
+        for request in ("User: do it.", "Bo: Is it done?"):
+            assert split(alternating(40, request), tail).protected <= tail + 1
 
 
-def test_consecutive_turns_of_a_speaker_are_one_utterance() -> None:
-    turns = chat("Ann: hi", "Bo: Look.", "Bo: Is it red?", "Ann: Yes.", "Ann: Very.", "Bo: Good.")
-    # The tail begins in the middle of Ann's answer: answer and question come along whole.
-    assert bundle_start(turns, 4) == 1
-    assert bundle_start(turns, 3) == 1
+UTTERANCES = ("Ann: hi", "Bo: Look.", "Bo: Is it red?", "Ann: Yes.", "Ann: Very.", "Bo: Good.")
+BOOKING = ("User: Book it.", "Assistant: Which day?", "User: Friday.", "Assistant: Booked.")
+FAR = ("Ann: Why?", *["Bo: Because."] * MAX_BUNDLE_TURNS, "Bo: That is all.")
 
 
-def test_people_are_coupled_by_a_question_mark_only() -> None:
-    assert bundle_start(chat("Ann: I was in Rome.", "Bo: So was I."), 1) == 1
-    assert bundle_start(chat("Ann: Were you in Rome?", "Bo: Yes."), 1) == 0
-    assert bundle_start(chat("were you in Rome?", "yes"), 1) == 0
-
-
-def test_between_roles_a_response_that_asks_back_is_no_request() -> None:
-    turns = chat("User: Book it.", "Assistant: Which day?", "User: Friday.", "Assistant: Booked.")
-    assert bundle_start(turns, 2) == 2
-    assert bundle_start(turns, 1) == 0
-
-
-@pytest.mark.parametrize("repeats", [MAX_BUNDLE_TURNS, 3 * MAX_BUNDLE_TURNS])
-def test_a_question_too_far_back_is_not_reached_for(repeats: int) -> None:
-    turns = chat("Ann: Why?", *["Bo: Because."] * repeats, "Bo: That is all.")
-    assert bundle_start(turns, len(turns) - 1) == len(turns) - 1
+@pytest.mark.parametrize(
+    ("contents", "tail", "start"),
+    [
+        # The tail begins in the middle of Ann's answer: answer and question come along whole.
+        (UTTERANCES, 4, 1),
+        (UTTERANCES, 3, 1),
+        # People are coupled by a question mark only.
+        (("Ann: I was in Rome.", "Bo: So was I."), 1, 1),
+        (("Ann: Were you in Rome?", "Bo: Yes."), 1, 0),
+        (("were you in Rome?", "yes"), 1, 0),
+        # Between roles a response that asks back is no request.
+        (BOOKING, 2, 2),
+        (BOOKING, 1, 0),
+        (FAR, len(FAR) - 1, len(FAR) - 1),
+    ],
+)
+def test_a_bundle_begins_with_its_request(contents: tuple[str, ...], tail: int, start: int) -> None:
+    assert bundle_start(chat(*contents), tail) == start
 
 
 def test_a_turn_from_the_future_stays_raw_and_displaces_no_other() -> None:
@@ -279,18 +205,9 @@ def test_a_turn_from_the_future_stays_raw_and_displaces_no_other() -> None:
     assert found.ahead == 3
     assert found.eligible == plain.eligible
     assert found.protected == plain.protected
-    later = split_session(
-        session_turns([*records, *ahead]), protected_tail=4, now_us=NOW_US + HOUR_US
-    )
-    assert later.ahead == 0
-    assert len(later.eligible) == 9
-
-
-def test_undated_turns_count_as_the_oldest_in_source_order() -> None:
-    records = [turn(i, created_at_us=UNDATED_US, content=f"line {i}") for i in range(6)]
-    found = split(session_turns(records), tail=2)
-    assert places(found.eligible) == [0, 1, 2, 3]
-    assert found.ahead == 0
+    turns = session_turns([*records, *ahead])
+    later = split_session(turns, protected_tail=4, now_us=NOW_US + HOUR_US)
+    assert (later.ahead, len(later.eligible)) == (0, 9)
 
 
 def test_a_giant_turn_stays_raw_and_its_neighbours_do_not() -> None:
@@ -300,22 +217,6 @@ def test_a_giant_turn_stays_raw_and_its_neighbours_do_not() -> None:
     found = split(session_turns(records))
     assert places(found.eligible) == [0, 1, 2, 4, 5]
     assert found.giant == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "asks"),
-    [
-        ("Why?", True),
-        ('"Why?" ', True),
-        ("Warum？", True),
-        ("لماذا؟", True),
-        ("Why? Because.", False),
-        ("", False),
-        (' ")', False),
-    ],
-)
-def test_a_question_ends_in_a_question_mark(content: str, asks: bool) -> None:
-    assert ends_as_question(content) is asks
 
 
 _TURN = st.sampled_from(
@@ -350,27 +251,20 @@ def clusters() -> list[Cluster]:
     return cluster_turns(records, target=2, protected_tail=0)
 
 
-def test_clusters_come_back_as_they_were(path: Path, clusters: list[Cluster]) -> None:
-    assert write_clusters(path, clusters) == len(clusters)
-    assert list(iter_clusters(path)) == clusters
-    assert write_clusters(path, []) == 0
-    assert list(iter_clusters(path)) == []
-
-
-def test_row_groups_are_read_one_by_one(
+def test_clusters_come_back_as_they_were(
     path: Path, clusters: list[Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert write_clusters(path, clusters) == len(clusters)
+    before = path.read_bytes()
+    assert list(iter_clusters(path)) == clusters
+    write_clusters(path, iter(clusters))
+    assert path.read_bytes() == before
     monkeypatch.setattr(cluster_table, "ROW_GROUP_ROWS", 3)
     write_clusters(path, iter(clusters))
     assert pq.read_metadata(path).num_row_groups == -(-len(clusters) // 3)
     assert list(iter_clusters(path)) == clusters
-
-
-def test_equal_clusters_give_equal_bytes(path: Path, clusters: list[Cluster]) -> None:
-    write_clusters(path, clusters)
-    before = path.read_bytes()
-    write_clusters(path, iter(clusters))
-    assert path.read_bytes() == before
+    assert write_clusters(path, []) == 0
+    assert list(iter_clusters(path)) == []
 
 
 def test_the_old_table_stays_where_clustering_fails(path: Path, clusters: list[Cluster]) -> None:
@@ -465,7 +359,8 @@ def test_the_two_ways_of_finding_a_question_agree(tmp_path: Path) -> None:
         tmp_path, [line(i, content=c, created_at=None) for i, c in enumerate(contents)]
     )
     (session,) = iter_sessions(tmp_path / TURNS_FILE, tmp_path / MEMORIES_FILE)
-    assert [t.asks for t in session] == [naive_asks(r.content) for r in records]
+    asks = [naive_asks(r.content) for r in records]
+    assert [t.asks for t in session] == [ends_as_question(r.content) for r in records] == asks
     assert [t.chars for t in session] == [len(r.content) for r in records]
 
 
@@ -485,30 +380,14 @@ def test_what_is_empty_blank_or_deleted_never_becomes_a_turn(tmp_path: Path) -> 
 
 
 def test_turns_out_of_order_come_in_order_and_undated_ones_first(tmp_path: Path) -> None:
-    lines = [
-        line(0, created_at=f"{DAY}T12:00:00Z"),
-        line(1, created_at=None),
-        line(2, created_at=f"{DAY}T09:00:00Z"),
-        line(3, created_at=f"{DAY}T09:00:00Z"),
-        line(4, created_at=None),
-    ]
+    dates = f"{DAY}T12:00:00Z", None, f"{DAY}T09:00:00Z", f"{DAY}T09:00:00Z", None, "2190-01-01"
+    # A turn that was stored twice under two ids: both are sources, neither is dropped.
+    lines = [line(i, created_at=at, content="Ana: the same") for i, at in enumerate(dates)]
     export(tmp_path, lines)
     (session,) = iter_sessions(tmp_path / TURNS_FILE, tmp_path / MEMORIES_FILE)
-    assert [t.memory_id for t in session] == ["1", "4", "2", "3", "0"]
-
-
-def test_equal_turns_of_one_session_are_each_a_member(tmp_path: Path) -> None:
-    """A turn that was stored twice under two ids: both are sources, neither is dropped."""
-    export(tmp_path, [line(i, content="Ana: the same", created_at=None) for i in range(6)])
-    (cluster,) = from_files(tmp_path, 0, 0)
-    assert cluster.member_ids == ("0", "1", "2", "3", "4", "5")
-
-
-def test_turns_dated_after_a_moment_are_counted(tmp_path: Path) -> None:
-    export(tmp_path, [line(0), line(1, created_at="2190-01-01"), line(2, created_at=None)])
-    assert count_later(tmp_path / TURNS_FILE, READ_US) == 1
-    assert count_later(tmp_path / TURNS_FILE, 2 * READ_US) == 1
-    assert count_later(tmp_path / TURNS_FILE, 10 * READ_US) == 0
+    assert [t.memory_id for t in session] == ["1", "4", "2", "3", "0", "5"]
+    later = [count_later(tmp_path / TURNS_FILE, at * READ_US) for at in (1, 2, 10)]
+    assert later == [1, 1, 0]
 
 
 def test_a_store_without_turns_has_no_sessions(tmp_path: Path) -> None:
@@ -520,11 +399,10 @@ def test_a_store_without_turns_has_no_sessions(tmp_path: Path) -> None:
 
 def store_clusters(folder: Path, clusters: Sequence[Cluster]) -> ClusterSources:
     records = read_records(folder / MEMORIES_FILE)
-    write_clusters(folder / "clusters.parquet", clusters)
-    write_array(folder / "memories.npy", word_vectors([r.content for r in records]))
-    return ClusterSources(
-        folder / "clusters.parquet", folder / MEMORIES_FILE, folder / "memories.npy"
-    )
+    paths = folder / "clusters.parquet", folder / MEMORIES_FILE, folder / "memories.npy"
+    write_clusters(paths[0], clusters)
+    write_array(paths[2], word_vectors([r.content for r in records]))
+    return ClusterSources(*paths)
 
 
 @pytest.mark.parametrize("bounds", [(256, 4_000_000), (3, 4_000_000), (256, 60)])
@@ -573,22 +451,34 @@ def vectors_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return vectors_file
 
 
-@given(positions=st.lists(st.integers(0, 9), max_size=15))
-def test_rows_are_those_of_the_mapped_array(vectors_file: Path, positions: list[int]) -> None:
+@given(
+    positions=st.lists(st.integers(0, 9), max_size=15),
+    part=st.builds(slice, st.integers(0, 12), st.integers(0, 40), st.integers(1, 4)),
+)
+def test_rows_are_those_of_the_mapped_array(
+    vectors_file: Path, positions: list[int], part: slice
+) -> None:
     with VectorRows(vectors_file) as rows:
-        taken = rows.take(positions)
-    assert taken.dtype == np.float32
-    assert taken.shape == (len(positions), 4)
+        taken, sliced = rows.take(positions), rows[part]
+        assert len(rows) == 10
+    assert (taken.dtype, taken.shape) == (np.float32, (len(positions), 4))
     assert np.array_equal(taken, MATRIX[positions])
+    assert sliced.dtype == np.float32
+    assert np.array_equal(sliced, MATRIX[part])
 
 
-@pytest.mark.parametrize("position", [-1, 10])
-def test_a_row_that_is_not_there_is_an_error(vectors_file: Path, position: int) -> None:
-    with (
-        VectorRows(vectors_file) as rows,
-        pytest.raises(IndexError, match="of a matrix of 10 rows"),
-    ):
-        rows.take([position])
+def test_a_row_that_is_not_there_is_an_error(tmp_path: Path, vectors_file: Path) -> None:
+    with VectorRows(vectors_file) as rows:
+        for position in (-1, 10):
+            with pytest.raises(IndexError, match="of a matrix of 10 rows"):
+                rows.take([position])
+    path = tmp_path / "memories.npy"
+    write_array(path, MATRIX)
+    with VectorRows(path) as rows:
+        with path.open("r+b") as handle:
+            handle.truncate(path.stat().st_size - 8)
+        with pytest.raises(StoreError, match="cut short"):
+            rows.take([9])
 
 
 def test_what_is_no_matrix_is_refused(tmp_path: Path) -> None:
@@ -600,24 +490,3 @@ def test_what_is_no_matrix_is_refused(tmp_path: Path) -> None:
     (tmp_path / "torn.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(StoreError, match="run the night again"):
         VectorRows(tmp_path / "torn.npy")
-
-
-def test_a_file_that_is_cut_after_it_was_opened_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "memories.npy"
-    write_array(path, MATRIX)
-    with VectorRows(path) as rows:
-        with path.open("r+b") as handle:
-            handle.truncate(path.stat().st_size - 8)
-        with pytest.raises(StoreError, match="cut short"):
-            rows.take([9])
-
-
-def test_a_slice_is_that_of_the_matrix(tmp_path: Path) -> None:
-    matrix = np.arange(60, dtype=np.float32).reshape(20, 3)
-    np.save(tmp_path / "m.npy", matrix)
-    with VectorRows(tmp_path / "m.npy") as rows:
-        assert len(rows) == 20
-        for part in (slice(0, 7), slice(18, 40), slice(9, 9), slice(12, 3), slice(1, 20, 4)):
-            found = rows[part]
-            assert found.dtype == matrix.dtype
-            assert np.array_equal(found, matrix[part])

@@ -77,11 +77,14 @@ def test_negative_cosines_do_not_lower_cover_but_do_lower_align() -> None:
     assert coverage(summary, sources) == pytest.approx(1 / 3)
     assert alignment(summary, sources) == pytest.approx(0.0)
     assert alignment(-summary, sources[:1]) == pytest.approx(-1.0)
-
-
-def test_the_centroid_is_of_the_vectors_as_given() -> None:
-    sources = np.array([[3.0, 0.0], [0.0, 1.0]])
-    assert alignment(np.array([1.0, 0.0]), sources) == pytest.approx(3 / math.sqrt(10))
+    # The centroid is of the vectors as given.
+    long = np.array([[3.0, 0.0], [0.0, 1.0]])
+    assert alignment(summary, long) == pytest.approx(3 / math.sqrt(10))
+    with pytest.raises(ValueError, match="one model"):
+        judge(np.ones(3), np.eye(4))
+    # What the model says of itself counts one fifth.
+    finals = [final_confidence(0.5), final_confidence(0.5, 1.0), final_confidence(0.5, math.nan)]
+    assert finals == pytest.approx([0.5, 0.6, 0.4])
 
 
 def test_the_threshold_itself_passes() -> None:
@@ -112,17 +115,6 @@ def test_unusable_vectors_fail_with_a_reason_and_finite_numbers(
     assert report.align == 0.0
     assert report.confidence == pytest.approx(report.cover / 2)
     assert all(map(math.isfinite, (report.align, report.cover, report.decay_rate)))
-
-
-def test_sides_of_different_models_are_refused() -> None:
-    with pytest.raises(ValueError, match="one model"):
-        judge(np.ones(3), np.eye(4))
-
-
-def test_raw_confidence_counts_one_fifth_and_only_for_abstractive() -> None:
-    assert final_confidence(0.5) == 0.5
-    assert final_confidence(0.5, 1.0) == pytest.approx(0.6)
-    assert final_confidence(0.5, float("nan")) == pytest.approx(0.4)
 
 
 def cases(name: str) -> list[dict[str, Any]]:
@@ -197,14 +189,11 @@ def test_a_fault_is_named(summary: str, introduced: tuple[str, ...], contradicte
     assert not report.passed
 
 
-def test_whole_turns_keep_their_facts_and_claim_nothing_new() -> None:
+def test_whole_turns_keep_their_facts_and_a_dropped_fact_lowers_the_share_alone() -> None:
     report = check_facts(CLUSTER[0], CLUSTER)
     assert report.passed
     assert 0 < report.share < 1
     assert check_facts(" ".join(CLUSTER), CLUSTER).share == 1.0
-
-
-def test_a_dropped_fact_lowers_the_share_alone() -> None:
     whole = check_facts("Caroline paid 1000 dollars on 12 May 2024 and has 3 cats.", CLUSTER)
     less = check_facts("Caroline paid rent.", CLUSTER)
     assert less.passed
@@ -276,31 +265,24 @@ SOURCES = ["Ann: the rent is 500", "Bob: no way!", "the rent is 500", "Bob: no"]
 texts = st.lists(st.text(alphabet="ab .!", min_size=1, max_size=8), min_size=1, max_size=6)
 
 
-def test_joined_turns_are_found_whole() -> None:
-    parts = find_verbatim("Ann: the rent is 500 Bob: no way!", SOURCES)
-    assert parts.quoted == (0, 1)
-    assert parts.written == ()
-
-
 @pytest.mark.parametrize(
-    "summary",
+    ("summary", "quoted", "written"),
     [
-        "It is false that the rent is 500",
-        "the rent is 500 no more",
-        "the rent is 5000",
-        "Bob: nothing",
+        ("Ann: the rent is 500 Bob: no way!", (0, 1), []),
+        ("They argued. Bob: no way! So it stays.", (1,), ["They argued.", "So it stays."]),
+        # A turn inside of another sentence is not quoted.
+        ("It is false that the rent is 500", (), ["It is false that the rent is 500"]),
+        ("the rent is 500 no more", (), ["the rent is 500 no more"]),
+        ("the rent is 5000", (), ["the rent is 5000"]),
+        ("Bob: nothing", (), ["Bob: nothing"]),
     ],
 )
-def test_a_turn_inside_of_another_sentence_is_not_quoted(summary: str) -> None:
+def test_whole_turns_are_quoted_and_the_rest_was_written(
+    summary: str, quoted: tuple[int, ...], written: list[str]
+) -> None:
     parts = find_verbatim(summary, SOURCES)
-    assert parts.quoted == ()
-    assert parts.written == (summary,)
-
-
-def test_what_is_written_before_and_behind_a_turn_is_left() -> None:
-    parts = find_verbatim("They argued. Bob: no way! So it stays.", SOURCES)
-    assert parts.quoted == (1,)
-    assert [part.strip() for part in parts.written] == ["They argued.", "So it stays."]
+    assert parts.quoted == quoted
+    assert [part.strip() for part in parts.written] == written
 
 
 @given(texts, st.data())

@@ -132,36 +132,43 @@ def test_an_accepted_summary_names_its_sources_their_time_and_their_owner() -> N
 def test_a_refused_candidate_is_kept_with_its_report() -> None:
     result = run([FOUR], settings=SummarySettings(threshold=0.999))
     summary = one(result)
-    assert summary.status == "declined"
-    assert summary.text
+    assert (summary.status, bool(summary.text)) == ("declined", True)
     assert summary.report is not None
     assert not summary.report.passed
     assert summary.reason == summary.report.reasons[0]
     (attempt,) = result.attempts
     assert (attempt.outcome, attempt.place, attempt.text) == (Outcome.GATE, 0, summary.text)
-    assert attempt.report == summary.report
-    assert attempt.facts == summary.facts
+    assert (attempt.report, attempt.facts) == (summary.report, summary.facts)
 
 
-def test_a_singleton_stands_for_itself_without_a_verdict() -> None:
+SECRET = "the password:", "hunter2hunter2", "cat cat cat cat", "cat cat cat"
+
+
+@pytest.mark.parametrize(
+    ("item", "settings", "method", "text", "reason", "outcomes"),
+    [
+        (cluster_text("c", 4), {}, "trivial", CONTENTS[4], "", []),
+        (cluster_text("c", 4, 5), {"density": 1.0, "aggressive_density": 1.0}, "none", "",
+         "not fewer", [Outcome.NOT_SMALLER] * 2),
+        # Turns that join to a secret.
+        (FOUR._replace(contents=SECRET, vectors=np.eye(4, 6, dtype=np.float32)),
+         {"density": 0.5, "threshold": -1.0}, "none", "", "reads like", [Outcome.SECRET]),
+    ],
+)  # fmt: skip
+def test_what_needs_no_verdict_is_not_encoded_and_no_secret_is_kept(
+    item: ClusterText, settings: dict[str, float], method: str, text: str, reason: str,
+    outcomes: list[Outcome],
+) -> None:  # fmt: skip
     encode = Bag()
-    summary = one(run([cluster_text("c", 4)], encode))
-    assert (summary.status, summary.method, summary.text) == ("trivial", "trivial", CONTENTS[4])
-    assert summary.report is None
-    assert encode.encoded == []
-
-
-def test_what_cannot_shrink_is_declined_without_encoding() -> None:
-    encode = Bag()
-    settings = SummarySettings(density=1.0, aggressive_density=1.0)
-    result = run([cluster_text("c", 4, 5)], encode, settings=settings)
+    result = run([item], encode, settings=SummarySettings(**settings))
     summary = one(result)
-    assert (summary.status, summary.method, summary.text) == ("declined", "none", "")
-    assert "not fewer" in summary.reason
-    assert [(a.method, a.outcome) for a in result.attempts] == [
-        ("extractive", Outcome.NOT_SMALLER),
-        ("extractive-aggressive", Outcome.NOT_SMALLER),
-    ]
+    assert summary.status == ("declined" if reason else "trivial")
+    assert (summary.method, summary.text, summary.report) == (method, text, None)
+    assert reason in summary.reason
+    assert [attempt.outcome for attempt in result.attempts] == outcomes
+    assert not any(a.text for a in result.attempts if a.outcome is Outcome.SECRET)
+    cuts = ["extractive", "extractive-aggressive"]
+    assert [attempt.method for attempt in result.attempts] == cuts[: len(outcomes)]
     assert encode.encoded == []
 
 
@@ -207,26 +214,6 @@ def test_drafts_that_fail_give_way_step_by_step(
     assert all(a.text == "" for a in result.attempts if a.outcome is Outcome.SECRET)
 
 
-def test_turns_that_join_to_a_secret_are_declined_and_the_text_is_not_kept() -> None:
-    contents = ["the password:", "hunter2hunter2", "cat cat cat cat", "cat cat cat"]
-    item = FOUR._replace(contents=contents, vectors=np.eye(4, 6, dtype=np.float32))
-    encode = Bag()
-    result = run([item], encode, settings=SummarySettings(density=0.5, threshold=-1.0))
-    summary = one(result)
-    assert summary.status == "declined"
-    assert "reads like" in summary.reason
-    assert [summary.text, *(attempt.text for attempt in result.attempts)] == ["", ""]
-    assert encode.encoded == []
-
-
-def test_results_do_not_depend_on_how_clusters_are_cut_into_batches() -> None:
-    batch = [cluster_text("a", 4), FOUR, cluster_text("d", 4, 5), cluster_text("e", 6)]
-    whole = run(batch)
-    assert [s.cluster_id for s in whole.summaries] == ["a", "c", "d", "e"]
-    assert [one(run([item])) for item in batch] == whole.summaries
-    assert whole.made == 4
-
-
 def test_known_summaries_are_reused_with_todays_positions() -> None:
     first = run([FOUR], settings=SummarySettings(threshold=0.999))
     moved = FOUR._replace(cluster=replace(FOUR.cluster, member_positions=(3, 4, 5, 6)))
@@ -270,14 +257,9 @@ def test_earlier_summaries_of_the_session_are_shown_and_become_parents() -> None
     assert (a.parent_ids, b.parent_ids) == ((), (a.summary_id,))
     assert c.parent_ids == (a.summary_id, b.summary_id)
     assert x.parent_ids == y.parent_ids == ()
-
-
-def test_a_session_is_carried_over_from_batch_to_batch() -> None:
-    whole = run(session("a", "b", "c"), summarizer=Scripted(WRITES, uses_context=True))
     context = SessionContext()
-    writer = Scripted(WRITES, uses_context=True)
-    cut = [one(run([item], summarizer=writer, context=context)) for item in session("a", "b", "c")]
-    assert cut == whole.summaries
+    cut = [one(run([item], summarizer=writer, context=context)) for item in batch[:3]]
+    assert cut == [a, b, c], "a session is carried over from batch to batch"
 
 
 def test_a_summary_is_made_again_when_what_came_before_it_changed() -> None:
@@ -323,14 +305,6 @@ ITEM = cluster_text("c", 0, 1, 2, 3)
 SUMMARY = summarize_batch([ITEM], Bag()).summaries[0]
 
 
-def remembered(tokens: list[int]) -> list[int]:
-
-    context = SessionContext()
-    for number, size in enumerate(tokens):
-        context.remember(replace(SUMMARY, summary_id=str(number), summary_tokens=size))
-    return [int(earlier.summary_id) for earlier in context.before(ITEM.cluster)]
-
-
 @given(st.lists(st.integers(1, 150), max_size=12))
 def test_the_newest_that_fit_are_kept_without_gaps(tokens: list[int]) -> None:
     naive: list[int] = []
@@ -338,66 +312,50 @@ def test_the_newest_that_fit_are_kept_without_gaps(tokens: list[int]) -> None:
         if sum(tokens[i] for i in naive) + tokens[number] > CONTEXT_TOKENS:
             break
         naive.insert(0, number)
-    assert remembered(tokens) == naive
+    context = SessionContext()
+    for number, size in enumerate(tokens):
+        context.remember(replace(SUMMARY, summary_id=str(number), summary_tokens=size))
+    assert [int(earlier.summary_id) for earlier in context.before(ITEM.cluster)] == naive
 
 
-def test_what_is_not_accepted_is_never_shown() -> None:
-
+def test_only_what_was_accepted_is_shown_and_nothing_across_users_sessions_and_wings() -> None:
     context = SessionContext()
     for status in ("declined", "trivial"):
         context.remember(replace(SUMMARY, status=status))
     assert context.before(ITEM.cluster) == ()
-
-
-def test_nothing_is_shown_across_users_sessions_and_wings() -> None:
-    context = SessionContext()
     context.remember(SUMMARY)
     assert len(context.before(ITEM.cluster)) == 1
     for fields in ({"user": "ann"}, {"wing": "work"}, {"session_id": "t"}):
         assert context.before(cluster_text("c", 0, 1, **fields).cluster) == ()
 
 
-class Noting(Summarizer):
-    """A summarizer that refuses everything and notes the densities that it is asked for."""
+@pytest.mark.parametrize(
+    ("settings", "densities"),
+    [
+        (SummarySettings(), [0.5, 0.25]),  # the summarizer's own
+        # A setting is for the configured summarizer and not for what stands in.
+        (SummarySettings(density=0.9, aggressive_density=0.1), [0.9, 0.1]),
+    ],
+)
+def test_each_summarizer_cuts_at_its_densities(
+    settings: SummarySettings, densities: list[float]
+) -> None:
+    texts, asked = [f"turn {word}" for word in "abcdefghij"], list[float]()
 
-    name = "noting"
-    densities = (0.5, 0.3)
-
-    def __init__(self) -> None:
-        self.asked: list[float] = []
-
-    @property
-    def recipe(self) -> Mapping[str, JsonValue]:
-        return {}
-
-    def write(self, request: Request, density: float) -> Draft | Refusal:
-        self.asked.append(density)
-        return Draft(" ".join(request.texts))
-
-
-def run_escalation(settings: SummarySettings) -> tuple[list[float], str]:
-    """Return the densities that were asked for and the method of what stood in."""
-    noting = Noting()
-    request = Request("c", [f"turn {word}" for word in "abcdefghij"], np.eye(10, 4) + 1.0)
+    class Whole(Scripted):
+        def write(self, request: Request, density: float) -> Draft | Refusal:
+            asked.append(density)
+            return Draft(" ".join(request.texts))
 
     def encode(texts: list[str]) -> NDArray[np.float64]:
         return np.ones((len(texts), 4))
 
-    (trial,) = escalate([request], encode, summarizer=noting, settings=settings)
+    request = Request("c", texts, np.eye(10, 4) + 1.0)
+    (trial,) = escalate([request], encode, summarizer=Whole({}), settings=settings)
     assert [a.outcome for a in trial.attempts] == [Outcome.NOT_SMALLER] * 2
+    assert asked == densities
     assert trial.judged is not None
-    return noting.asked, f"{trial.judged.method} {trial.judged.text.count('turn')}"
-
-
-def test_without_a_setting_each_summarizer_cuts_at_its_own_densities() -> None:
-    assert run_escalation(SummarySettings()) == ([0.5, 0.3], "extractive 4")
-
-
-def test_a_setting_is_for_the_configured_summarizer_and_not_for_what_stands_in() -> None:
-    assert run_escalation(SummarySettings(density=0.9, aggressive_density=0.1)) == (
-        [0.9, 0.1],
-        "extractive 4",
-    )
+    assert (trial.judged.method, trial.judged.text.count("turn")) == ("extractive", 4)
 
 
 DIM = 8
@@ -447,7 +405,6 @@ def encoder(monkeypatch: pytest.MonkeyPatch) -> Encoder:
 
 def numbered_cluster(number: int, turns: int) -> ClusterText:
     texts = [f"{TURNS[i % len(TURNS)]} ({number}-{i})" for i in range(turns)]
-    ids = tuple(f"{number}-{i}" for i in range(turns))
     cluster = Cluster(
         cluster_id=hash_text(str(number))[:16],
         session_id=f"s{number}",
@@ -456,7 +413,7 @@ def numbered_cluster(number: int, turns: int) -> ClusterText:
         strategy="chronological",
         ordinal=number,
         member_positions=tuple(range(100 * number, 100 * number + turns)),
-        member_ids=ids,
+        member_ids=tuple(f"{number}-{i}" for i in range(turns)),
         first_us=number,
         last_us=number + turns,
         trivial=turns == 1,
@@ -481,29 +438,37 @@ def unplaced(result: BatchResult) -> list[object]:
 def test_the_task_gives_what_summarize_batch_gives(
     encoder: Encoder, summarizer: Summarizer, threshold: float
 ) -> None:
-    settings = SummarySettings(threshold=threshold)
-    expected = summarize_batch(
-        BATCH, Encoder().encode_documents, summarizer=summarizer, settings=settings
-    )
-    made = task(summarizer, settings)(cluster_rows(BATCH))
+    settings, encode = SummarySettings(threshold=threshold), Encoder().encode_documents
+    expected = summarize_batch(BATCH, encode, summarizer=summarizer, settings=settings)
+    function = task(summarizer, settings)
+    made = function(cluster_rows(BATCH))
     assert made.column(KEY).to_pylist() == [result_key(item.cluster) for item in BATCH]
-    found = [read_settled(value) for value in made.column(VALUE).to_pylist()]
+    values = made.column(VALUE).to_pylist()
+    found = [read_settled(value) for value in values]
     assert [one.summary for one in found] == unplaced(expected)
     assert [a for one in found for a in one.attempts] == expected.attempts
     assert {s.status for s in expected.summaries} >= {"trivial"}
-    if threshold > 0.9:
-        assert any(one.attempts for one in found)
-
-
-def test_vectors_of_judged_texts_come_with_their_cluster(encoder: Encoder) -> None:
-    made = task()(cluster_rows(BATCH))
-    found = [read_settled(value) for value in made.column(VALUE).to_pylist()]
+    assert bool(expected.attempts) is (threshold > 0.9)
+    # Vectors of judged texts come with their cluster.
     held = {text: vector for one in found for text, vector in one.vectors.items()}
     assert set(held) == set(encoder.texts)
     assert held
     for text, vector in held.items():
         np.testing.assert_array_equal(vector, vector_of(text))
     assert all(one.vectors.keys() <= {one.summary.text} for one in found if not one.attempts)
+    # Neither batches nor where the members stand change a byte.
+    single = [function(cluster_rows([item])).column(VALUE).to_pylist()[0] for item in BATCH]
+    assert single == values
+    moved = BATCH[4]._replace(cluster=replace(BATCH[4].cluster, member_positions=(7,) * 6))
+    assert cluster_rows([moved]).equals(cluster_rows([BATCH[4]]))
+
+
+def test_a_batch_of_trivial_clusters_opens_no_encoder(encoder: Encoder) -> None:
+    trivial = [item for item in BATCH if item.cluster.trivial]
+    values = task()(cluster_rows(trivial)).column(VALUE).to_pylist()
+    assert [read_settled(value).summary.status for value in values] == ["trivial"] * len(trivial)
+    assert trivial
+    assert not encoder.texts
 
 
 def test_what_is_kept_is_read_as_it_was_but_for_where_it_stood(encoder: Encoder) -> None:
@@ -520,27 +485,6 @@ def test_what_is_kept_is_read_as_it_was_but_for_where_it_stood(encoder: Encoder)
         assert again.vectors.keys() == vectors.keys()
         np.testing.assert_array_equal(again.vectors["a"], vectors["a"])
         assert write_settled(again) == value
-
-
-def test_how_clusters_are_cut_into_batches_changes_no_byte(encoder: Encoder) -> None:
-    whole = task()(cluster_rows(BATCH)).column(VALUE).to_pylist()
-    function = task()
-    single = [function(cluster_rows([item])).column(VALUE).to_pylist()[0] for item in BATCH]
-    assert single == whole
-
-
-def test_rows_do_not_depend_on_where_the_members_stand(encoder: Encoder) -> None:
-    item = BATCH[4]
-    moved = item._replace(cluster=replace(item.cluster, member_positions=(7,) * 6))
-    assert cluster_rows([moved]).equals(cluster_rows([item]))
-
-
-def test_a_batch_of_trivial_clusters_opens_no_encoder(encoder: Encoder) -> None:
-    trivial = [item for item in BATCH if item.cluster.trivial]
-    values = task()(cluster_rows(trivial)).column(VALUE).to_pylist()
-    assert [read_settled(value).summary.status for value in values] == ["trivial"] * len(trivial)
-    assert trivial
-    assert not encoder.texts
 
 
 def test_the_task_travels_to_other_processes() -> None:
@@ -607,6 +551,13 @@ def by_name(values: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(values).items()))
 
 
+def test_empty_tables_have_facts_too(tmp_path: Path) -> None:
+    facts = summary_facts(*write(tmp_path))
+    assert facts["by_status"] == facts["attempts_by_outcome"] == facts["q_align"] == {}
+    assert facts["summarised_turns"] == facts["facts_total"] == 0
+    assert facts["tokens_saved_share"] is facts["facts_kept_share"] is None
+
+
 def test_facts_are_those_of_the_summaries_one_by_one(tmp_path: Path) -> None:
     strict = SummarySettings(threshold=0.999)
     made = [
@@ -643,13 +594,6 @@ def test_facts_are_those_of_the_summaries_one_by_one(tmp_path: Path) -> None:
         "facts_total": total,
         "facts_kept_share": round(kept / total, 4) if total else None,
     }
-
-
-def test_empty_tables_have_facts_too(tmp_path: Path) -> None:
-    facts = summary_facts(*write(tmp_path))
-    assert facts["by_status"] == facts["attempts_by_outcome"] == facts["q_align"] == {}
-    assert facts["summarised_turns"] == facts["facts_total"] == 0
-    assert facts["tokens_saved_share"] is facts["facts_kept_share"] is None
 
 
 SIZES = st.lists(st.integers(1, 40), max_size=6)

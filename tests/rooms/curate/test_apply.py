@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,9 +66,7 @@ def test_a_table_is_read_as_it_was_written_and_equal_ones_have_equal_bytes(tmp_p
         write_proposals(tmp_path / name, table)
     assert read_proposals(tmp_path / "one") == table
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
-def test_an_empty_table_says_that_nothing_was_looked_for(tmp_path: Path) -> None:
+    assert table.proposals[0].memory_ids == ("a0", "b0"), "in order of position"
     write_proposals(tmp_path / "t", ProposalTable((), False, ""))
     assert read_proposals(tmp_path / "t") == ProposalTable((), False, "")
 
@@ -79,10 +77,6 @@ def test_a_table_that_is_missing_or_damaged_says_what_to_do(tmp_path: Path) -> N
     (tmp_path / "bad").write_bytes(b"PAR1 no")
     with pytest.raises(StoreError, match="run the night again"):
         read_proposals(tmp_path / "bad")
-
-
-def test_targets_are_in_order_of_position() -> None:
-    assert proposal().memory_ids == ("a0", "b0")
 
 
 @pytest.mark.parametrize(
@@ -143,13 +137,10 @@ def test_an_address_comes_from_a_variable_and_shows_no_password() -> None:
     ],
 )
 def test_a_wrong_address_is_not_repeated(source: str, environ: dict[str, str]) -> None:
+    assert names_postgres(source)
     with pytest.raises(ConfigError) as caught:
         read_address(source, environ)
     assert "s3cret" not in str(caught.value)
-
-
-def test_what_is_an_address() -> None:
-    assert all(names_postgres(s) for s in ("postgresql://h/d", "postgres://h/d", "env:X"))
     assert not any(names_postgres(s) for s in ("memory.db", "./env", "https://h"))
 
 
@@ -233,7 +224,11 @@ def contents(path: Path) -> list[tuple[Any, ...]]:
         return db.execute("SELECT id, content, tags, importance FROM memories").fetchall()
 
 
-def test_what_is_written(path: Path, proposed: tuple[list[Proposal], Where]) -> None:
+def test_what_is_written_and_undone(
+    path: Path, proposed: tuple[list[Proposal], Where], tmp_path: Path
+) -> None:
+    edit(path, "UPDATE memories SET content = 'The ferry leaves at ten.' WHERE id = 5")
+    before = table_of(path)
     applied = apply(path, proposed)
     assert (applied.tombstones, applied.updated, applied.added) == ((1, 3, 4), (2,), (6,))
     assert contents(path) == [
@@ -241,9 +236,20 @@ def test_what_is_written(path: Path, proposed: tuple[list[Proposal], Where]) -> 
         (2, TEXT, "harbour,boats,radio", 0.7),
         (3, f"[SUPERSEDED] {PARTS[0]}", "", 0.1),  # never raised
         (4, f"[SUPERSEDED] {PARTS[1]}", "", 0.3),
-        (5, "The ferry leaves at nine.", "", 0.8),
+        (5, "The ferry leaves at ten.", "", 0.8),  # no proposal is about it: it may change
         (6, "Tides: high at six.\nlow at noon.", "", 0.5),
     ]
+    found = proposals_for(records_of(path, tmp_path / "corpus"))
+    assert [(p.action, p.kind, p.memory_ids) for p in found] == [
+        ("NOOP", "tombstone", (n,)) for n in ("1", "3", "4")
+    ], "the next night proposes nothing more"
+    written = table_of(path), table_of(path, TABLE)
+    again = apply(path, proposed)
+    assert (again.journal_id, again.held) == (None, {p.proposal_id: 1 for p in proposed[0]})
+    assert (table_of(path), table_of(path, TABLE)) == written, "twice writes once"
+    undone = with_store(path, lambda store: undo(store, 1))
+    assert (undone.restored, undone.taken_back) == ((2, 1, 3, 4), (6,))
+    assert table_of(path) == before
 
 
 def test_the_stores_own_search_and_queue_go_on(
@@ -264,15 +270,6 @@ def test_the_stores_own_search_and_queue_go_on(
     assert found_by_words(path, "noon") == [4]
 
 
-def test_undo_restores_every_column(path: Path, proposed: tuple[list[Proposal], Where]) -> None:
-    before = table_of(path)
-    apply(path, proposed)
-    assert table_of(path) != before
-    undone = with_store(path, lambda store: undo(store, 1))
-    assert (undone.restored, undone.taken_back) == ((2, 1, 3, 4), (6,))
-    assert table_of(path) == before
-
-
 def test_columns_that_noctuary_does_not_know_are_carried_and_restored(
     source: MakeSqlite, tmp_path: Path
 ) -> None:
@@ -286,25 +283,6 @@ def test_columns_that_noctuary_does_not_know_are_carried_and_restored(
         assert db.execute(sql).fetchone() == (b"\x00\xff", "mia", "x", None)
     with_store(path, lambda store: undo(store, 1))
     assert table_of(path) == before
-
-
-def test_the_next_night_proposes_nothing_more(
-    path: Path, proposed: tuple[list[Proposal], Where], tmp_path: Path
-) -> None:
-    apply(path, proposed)
-    found = proposals_for(records_of(path, tmp_path / "corpus"))
-    assert [(p.action, p.kind, p.memory_ids) for p in found] == [
-        ("NOOP", "tombstone", (n,)) for n in ("1", "3", "4")
-    ]
-
-
-def test_applying_twice_writes_once(path: Path, proposed: tuple[list[Proposal], Where]) -> None:
-    apply(path, proposed)
-    before = table_of(path), table_of(path, TABLE)
-    again = apply(path, proposed)
-    assert again.journal_id is None
-    assert again.held == {p.proposal_id: 1 for p in proposed[0]}
-    assert (table_of(path), table_of(path, TABLE)) == before
 
 
 def test_what_was_undone_can_be_applied_and_undone_again(
@@ -348,13 +326,6 @@ def test_a_source_that_changed_since_refuses_everything(
     assert not with_store(path, lambda store: store.applications())
 
 
-def test_a_row_that_no_proposal_is_about_may_change(
-    path: Path, proposed: tuple[list[Proposal], Where]
-) -> None:
-    edit(path, "UPDATE memories SET content = 'The ferry leaves at ten.' WHERE id = 5")
-    assert apply(path, proposed).journal_id == 1
-
-
 def test_of_many_refusals_a_few_are_told(path: Path, tmp_path: Path) -> None:
     for n in range(7):
         for _ in range(2):
@@ -366,31 +337,24 @@ def test_of_many_refusals_a_few_are_told(path: Path, tmp_path: Path) -> None:
         apply(path, proposed)
 
 
-def test_a_noop_is_not_applied(path: Path, proposed: tuple[list[Proposal], Where]) -> None:
-    (part,) = [p for p in proposals_for_parts(path) if p.action == "NOOP"]
-    with pytest.raises(CurationRefusedError, match="would change nothing"):
-        apply(path, ([part], proposed[1]))
-
-
-def proposals_for_parts(path: Path) -> list[Proposal]:
-    edit(path, "DELETE FROM memories WHERE id = 4")
-    return proposals_for(records_of(path, path.parent / "parts"))
-
-
 def test_undo_refuses_what_changed_since(
     path: Path, proposed: tuple[list[Proposal], Where]
 ) -> None:
     apply(path, proposed)
     edit(path, "UPDATE memories SET tags = 'mine' WHERE id IN (1, 6)")
     before = table_of(path)
-    with pytest.raises(CurationRefusedError, match="rows 1, 6 were changed since"):
-        with_store(path, lambda store: undo(store, 1))
+    for journal_id, refusal in ((1, "rows 1, 6 were changed since"), (7, "no application 7")):
+        with pytest.raises(CurationRefusedError, match=refusal):
+            with_store(path, lambda store, n=journal_id: undo(store, n))
     assert table_of(path) == before
 
 
-def test_undo_of_nothing_is_refused(path: Path) -> None:
-    with pytest.raises(CurationRefusedError, match="no application 7"):
-        with_store(path, lambda store: undo(store, 7))
+def test_a_noop_is_not_applied(path: Path, proposed: tuple[list[Proposal], Where]) -> None:
+    edit(path, "DELETE FROM memories WHERE id = 4")
+    found = proposals_for(records_of(path, path.parent / "parts"))
+    (part,) = [p for p in found if p.action == "NOOP"]
+    with pytest.raises(CurationRefusedError, match="would change nothing"):
+        apply(path, ([part], proposed[1]))
 
 
 @pytest.mark.parametrize("mark", ["is_sensitive = 1", "is_sensitive = 'yes'", "vault_path = 'v'"])
@@ -493,27 +457,31 @@ def kill_at(path: Path, tmp_path: Path, moment: int) -> subprocess.CompletedProc
     )  # fmt: skip
 
 
+SHIFT: Row = {"content": "Shifts ids."}
+
+
+def apply_to_another(tmp_path: Path, here: Sequence[Row], there: Sequence[Row]) -> Applied:
+    proposals, where = propose(make_sqlite(tmp_path / "here.db", here), tmp_path)
+    other = make_sqlite(tmp_path / "there.db", [SHIFT, *there])
+    return apply(other, (proposals, where._replace(is_own=False)))
+
+
 def test_a_cache_of_another_id_space_is_matched_by_content(tmp_path: Path) -> None:
-    here = make_sqlite(tmp_path / "here.db", ROWS)
-    there = make_sqlite(tmp_path / "there.db", [{"content": "Shifts ids."}, *ROWS])
-    proposals, where = propose(here, tmp_path)
-    applied = apply(there, (proposals, where._replace(is_own=False)))
+    applied = apply_to_another(tmp_path, ROWS, ROWS)
     assert (applied.tombstones, applied.updated, applied.added) == ((2, 4, 5), (3,), (7,))
 
 
-def test_a_third_copy_there_makes_it_unclear_which_is_meant(tmp_path: Path) -> None:
-    here = make_sqlite(tmp_path / "here.db", ROWS[:2])
-    rows = [{"content": "Shifts ids."}, *ROWS[:2], {"content": TEXT}]
-    there = make_sqlite(tmp_path / "there.db", rows)
-    proposals, where = propose(here, tmp_path)
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        # A third copy there makes it unclear which is meant.
+        (ROWS[:2], [*ROWS[:2], {"content": TEXT}]),
+        (ROWS[2:4], [{**row, "tags": "wing:boat"} for row in ROWS[2:4]]),
+    ],
+    ids=["a third copy", "another wing"],
+)
+def test_what_is_not_there_exactly_once_is_not_matched(
+    tmp_path: Path, here: Sequence[Row], there: Sequence[Row]
+) -> None:
     with pytest.raises(CurationRefusedError, match="not there, or not exactly once"):
-        apply(there, (proposals, where._replace(is_own=False)))
-
-
-def test_a_copy_in_another_wing_is_not_matched(tmp_path: Path) -> None:
-    here = make_sqlite(tmp_path / "here.db", ROWS[2:4])
-    rows = [{"content": "Shifts."}, *({**row, "tags": "wing:boat"} for row in ROWS[2:4])]
-    there = make_sqlite(tmp_path / "there.db", rows)
-    proposals, where = propose(here, tmp_path)
-    with pytest.raises(CurationRefusedError):
-        apply(there, (proposals, where._replace(is_own=False)))
+        apply_to_another(tmp_path, here, there)

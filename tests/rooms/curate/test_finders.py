@@ -18,6 +18,7 @@ from noctuary.curate.proposals import (
     united,
     why_not_held,
 )
+from noctuary.graph.tables import Supersession
 from noctuary.text.marks import MARK, buried, is_tombstone
 from tests.support.proposals import ask, numbered, replaced, text_of, told
 from tests.support.store import day_us, memory
@@ -25,22 +26,70 @@ from tests.support.store import day_us, memory
 LINE = "The harbour master answers on channel 12 from dawn to dusk."
 
 
-def test_equal_memories_leave_the_newest() -> None:
-    records = numbered(
-        memory(LINE, created_at_us=day_us(3)),
-        memory(f"  {LINE}\n", created_at_us=day_us(9)),
-        memory(LINE, created_at_us=UNDATED_US),
-    )
-    assert told(ask(records)) == [
-        ("SUPERSEDE", "exact_duplicate", [("superseded", "1"), ("kept", "2"), ("superseded", "3")])
-    ]
+Told = list[tuple[str, str, list[tuple[str, str]]]]
+NEAR = {"reason": "near_duplicate", "similarity": 0.9}
+LATER = LINE.replace("dawn", "early dawn")
 
 
-def test_of_one_moment_the_one_with_lines_stays() -> None:
-    records = numbered(memory("- a b\n- c d"), memory("- a b - c d"))
-    (found,) = ask(records)
-    assert told([found])[0][2] == [("kept", "1"), ("superseded", "2")]
-    assert found.confidence == 0.97
+def noop(kind: str, *ids: str) -> tuple[str, str, list[tuple[str, str]]]:
+    return ("NOOP", kind, [("looked_at", n) for n in ids])
+
+
+# Memories, what the night says replaces what, and the proposals.
+FOUND: dict[str, tuple[list[MemoryRecord], list[Supersession], Told]] = {
+    "equal memories leave the newest": (
+        [memory(LINE, created_at_us=day_us(3)), memory(f"  {LINE}\n", created_at_us=day_us(9)),
+         memory(LINE, created_at_us=UNDATED_US)],
+        [],
+        [("SUPERSEDE", "exact_duplicate",
+          [("superseded", "1"), ("kept", "2"), ("superseded", "3")])],
+    ),
+    "of one moment the one with lines stays": (
+        [memory("- a b\n- c d"), memory("- a b - c d")], [],
+        [("SUPERSEDE", "exact_duplicate", [("kept", "1"), ("superseded", "2")])],
+    ),
+    "a memory is claimed once": (
+        [memory("Port: 1", created_at_us=day_us(1)), memory("Port: 1", created_at_us=day_us(2)),
+         memory("Port: 2", created_at_us=day_us(12))],
+        [replaced(0, 2), replaced(1, 2)],
+        [("SUPERSEDE", "exact_duplicate", [("superseded", "1"), ("kept", "2")]),
+         ("SUPERSEDE", "superseded", [("superseded", "2"), ("kept", "3")])],
+    ),
+    "a memory whose fields change is left alone otherwise": (
+        [memory("Port: 1", created_at_us=day_us(1), tags="a"),
+         memory("Port: 1", created_at_us=day_us(2)), memory("Port: 2", created_at_us=day_us(12))],
+        [replaced(1, 2)],
+        [("UPDATE", "exact_duplicate", [("superseded", "1"), ("updated", "2")])],
+    ),
+    "a successor of a wing is not proposed for a memory of none": (
+        [memory("Port: 1"), memory("Port: 2", wing="a")], [replaced(0, 1)], [],
+    ),
+    "a successor of another wing is not proposed": (
+        [memory("Port: 1", wing="b"), memory("Port: 2", wing="a")], [replaced(0, 1)], [],
+    ),
+    "a tombstone is neither superseded again nor kept for another": (
+        [memory(f"{MARK} Port: 1", created_at_us=day_us(1)),
+         memory("Port: 1", created_at_us=day_us(2)),
+         memory(f"{MARK} Port: 2", created_at_us=day_us(3)),
+         memory("Port: 2", created_at_us=day_us(4))],
+        [replaced(0, 3), replaced(1, 2)], [noop("tombstone", "1"), noop("tombstone", "3")],
+    ),
+    "the night's cosine pairs are asked the same question": (
+        [memory("Maria sails."),
+         memory("Maria sails, which she has done since childhood.", created_at_us=day_us(20)),
+         memory("Maria rows.", created_at_us=day_us(40))],
+        [replaced(0, 1, **NEAR), replaced(1, 2, **NEAR)],
+        [("SUPERSEDE", "near_duplicate", [("superseded", "1"), ("kept", "2")]),
+         noop("near_duplicate", "2", "3")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("memories", "said", "proposed"), FOUND.values(), ids=FOUND)
+def test_these_are_proposed(
+    memories: list[MemoryRecord], said: list[Supersession], proposed: Told
+) -> None:
+    assert told(ask(numbered(*memories), said)) == proposed
 
 
 def test_the_newest_takes_over_what_only_the_others_have() -> None:
@@ -49,8 +98,10 @@ def test_the_newest_takes_over_what_only_the_others_have() -> None:
         memory(LINE, tags="Radio,boats", created_at_us=day_us(2)),
     )
     (found,) = ask(records)
-    assert (found.action, found.fields) == ("UPDATE", ("importance",))
+    assert (found.action, found.fields, found.confidence) == ("UPDATE", ("importance",), 1.0)
     assert told([found])[0][2] == [("superseded", "1"), ("updated", "2")]
+    (lines,) = ask(numbered(memory("- a b\n- c d"), memory("- a b - c d")))
+    assert lines.confidence == 0.97
 
 
 @pytest.mark.parametrize("field", ["user", "wing", "room"])
@@ -68,30 +119,6 @@ def test_turns_are_never_proposed_for_anything() -> None:
     assert ask(numbered(*turns), [replaced(0, 1)]) == []
 
 
-def test_a_memory_is_claimed_once_and_ids_do_not_repeat() -> None:
-    records = numbered(
-        memory("Port: 1", created_at_us=day_us(1)),
-        memory("Port: 1", created_at_us=day_us(2)),
-        memory("Port: 2", created_at_us=day_us(12)),
-    )
-    found = ask(records, [replaced(0, 2), replaced(1, 2)])
-    assert told(found) == [
-        ("SUPERSEDE", "exact_duplicate", [("superseded", "1"), ("kept", "2")]),
-        ("SUPERSEDE", "superseded", [("superseded", "2"), ("kept", "3")]),
-    ]
-    assert len({p.proposal_id for p in found}) == len(found)
-
-
-def test_a_memory_whose_fields_change_is_left_alone_otherwise() -> None:
-    records = numbered(
-        memory("Port: 1", created_at_us=day_us(1), tags="a"),
-        memory("Port: 1", created_at_us=day_us(2)),
-        memory("Port: 2", created_at_us=day_us(12)),
-    )
-    (found,) = ask(records, [replaced(1, 2)])
-    assert found.action == "UPDATE"
-
-
 def test_a_sure_successor_of_the_same_scope_is_proposed() -> None:
     records = numbered(memory("Port: 1"), memory("Port: 2", created_at_us=day_us(9)))
     (found,) = ask(records, [replaced(0, 1)])
@@ -101,63 +128,32 @@ def test_a_sure_successor_of_the_same_scope_is_proposed() -> None:
     assert (unsure.action, unsure.confidence) == ("NOOP", 0.4)
 
 
-@pytest.mark.parametrize(("one", "two"), [({}, {"wing": "a"}), ({"wing": "b"}, {"wing": "a"})])
-def test_a_successor_of_another_wing_is_not_proposed(
-    one: dict[str, str], two: dict[str, str]
-) -> None:
-    records = numbered(memory("Port: 1", **one), memory("Port: 2", **two))
-    assert ask(records, [replaced(0, 1)]) == []
-
-
-def test_a_tombstone_is_neither_superseded_again_nor_kept_for_another() -> None:
-    records = numbered(
-        memory(f"{MARK} Port: 1", created_at_us=day_us(1)),
-        memory("Port: 1", created_at_us=day_us(2)),
-        memory(f"{MARK} Port: 2", created_at_us=day_us(3)),
-        memory("Port: 2", created_at_us=day_us(4)),
-    )
-    found = ask(records, [replaced(0, 3), replaced(1, 2)])
-    assert told(found) == [("NOOP", "tombstone", [("looked_at", n)]) for n in ("1", "3")]
-
-
 @pytest.mark.parametrize(
-    ("older", "newer"),
+    ("older", "newer", "held"),
     [
-        ("User has kids.", "User has kids, two of them."),
-        ("Maria volunteers at a shelter.", "Maria volunteers at a homeless shelter."),
-        ("The export method is CSV.", "Export method: CSV"),
-        ("User's son is well", "User's son is very well now."),
-        ("Port 8080 is open", "Port 8080 is open to all"),
+        ("User has kids.", "User has kids, two of them.", True),
+        ("Maria volunteers at a shelter.", "Maria volunteers at a homeless shelter.", True),
+        ("The export method is CSV.", "Export method: CSV", True),
+        ("User's son is well", "User's son is very well now.", True),
+        ("Port 8080 is open", "Port 8080 is open to all", True),
+        ("Port 8080 is open.", "Port 8081 is open.", False),
+        ("Port 8080 is open.", "Ports 8080 and 8081 are open.", False),
+        ("User likes tea.", "User does not like tea.", False),
+        ("User likes tea.", "User doesn't like tea.", False),
+        ("User likes tea.", "User no longer likes tea.", False),
+        ("User will move to Rome.", "User moves to Rome.", False),
+        ("User likes tea.", "User's brother likes tea.", False),
+        ("Evan paints with Sam.", "Sam paints with Evan.", False),
+        ("Lives in Rome near the river.", "Lives in Rome.", False),
+        ("The a of", "The a of it", False),
     ],
 )
-def test_texts_that_hold_another(older: str, newer: str) -> None:
-    assert why_not_held(older, newer) is None
-    assert why_not_held(older, older) is None
-
-
-@pytest.mark.parametrize(
-    ("older", "newer"),
-    [
-        ("Port 8080 is open.", "Port 8081 is open."),
-        ("Port 8080 is open.", "Ports 8080 and 8081 are open."),
-        ("User likes tea.", "User does not like tea."),
-        ("User likes tea.", "User doesn't like tea."),
-        ("User likes tea.", "User no longer likes tea."),
-        ("User will move to Rome.", "User moves to Rome."),
-        ("User likes tea.", "User's brother likes tea."),
-        ("Evan paints with Sam.", "Sam paints with Evan."),
-        ("Lives in Rome near the river.", "Lives in Rome."),
-        ("The a of", "The a of it"),
-    ],
-)
-def test_texts_that_do_not(older: str, newer: str) -> None:
-    assert why_not_held(older, newer) is not None
+def test_a_newer_text_holds_an_older_one(older: str, newer: str, held: bool) -> None:
+    assert (why_not_held(older, newer) is None) is held
 
 
 def test_a_newer_memory_that_holds_the_older_supersedes_it() -> None:
-    records = numbered(
-        memory(LINE), memory(LINE.replace("dawn", "early dawn"), created_at_us=day_us(2))
-    )
+    records = numbered(memory(LINE), memory(LATER, created_at_us=day_us(2)))
     (found,) = ask(records, vectors=np.eye(2, 3, dtype=np.float32))
     assert told([found]) == [("SUPERSEDE", "near_duplicate", [("superseded", "1"), ("kept", "2")])]
     assert found.evidence.shingles is not None
@@ -166,32 +162,18 @@ def test_a_newer_memory_that_holds_the_older_supersedes_it() -> None:
     assert 0.8 <= found.confidence < 1.0
 
 
-def test_a_lookalike_is_left_alone_with_the_reason() -> None:
-    records = numbered(memory(LINE), memory(LINE.replace("12", "14"), created_at_us=day_us(2)))
-    (found,) = ask(records)
-    assert (found.action, found.evidence.reason) == ("NOOP", "They differ in numbers.")
-
-
-def test_a_newer_memory_that_names_something_else_besides_is_no_duplicate() -> None:
-    records = numbered(
-        memory(LINE), memory(LINE.replace("dawn", "dawn in Lisbon"), created_at_us=day_us(2))
-    )
-    (found,) = ask(records)
+@pytest.mark.parametrize(
+    ("newer", "reason"),
+    [
+        (LINE.replace("12", "14"), "They differ in numbers."),
+        (LINE.replace("dawn", "dawn in Lisbon"),
+         "They differ in a number, an identifier, a date or a name."),
+    ],
+)  # fmt: skip
+def test_a_lookalike_is_left_alone_with_the_reason(newer: str, reason: str) -> None:
+    (found,) = ask(numbered(memory(LINE), memory(newer, created_at_us=day_us(2))))
     assert (found.action, found.kind) == ("NOOP", "near_duplicate")
-    assert found.evidence.reason == "They differ in a number, an identifier, a date or a name."
-
-
-def test_the_nights_cosine_pairs_are_asked_the_same_question() -> None:
-    near = {"reason": "near_duplicate", "similarity": 0.9}
-    records = numbered(
-        memory("Maria sails."),
-        memory("Maria sails, which she has done since childhood.", created_at_us=day_us(20)),
-        memory("Maria rows.", created_at_us=day_us(40)),
-    )
-    found = ask(records, [replaced(0, 1, **near), replaced(1, 2, **near)])
-    assert [(p.action, p.memory_ids) for p in found] == [
-        ("SUPERSEDE", ("1", "2")), ("NOOP", ("2", "3")),
-    ]  # fmt: skip
+    assert found.evidence.reason == reason
 
 
 def test_shingle_pairs_are_those_of_a_comparison_of_all() -> None:
@@ -217,39 +199,33 @@ def test_shingle_pairs_are_those_of_a_comparison_of_all() -> None:
     assert len(found) >= 0.97 * len(expected) > 10
 
 
+PORTS = "Deploy port: 8080", "Deploy port: 9090"
+
+
 @pytest.mark.parametrize(
-    ("one", "two", "found"),
+    ("texts", "one", "two", "found"),
     [
-        ("Deploy port: 8080", "Deploy port: 9090", True),
-        ("Deploy port: 8080", "Deploy port: 8080 now", False),
-        ("Nina works at Initech.", "Nina works at Hooli.", True),
-        ("Nina has a dog.", "Nina has a cat.", False),
+        (PORTS, {}, {}, 1),
+        (("Deploy port: 8080", "Deploy port: 8080 now"), {}, {}, 0),
+        (("Nina works at Initech.", "Nina works at Hooli."), {}, {}, 1),
+        (("Nina has a dog.", "Nina has a cat."), {}, {}, 0),
+        # A date settles it, and scopes do not meet.
+        (PORTS, {}, {"created_at_us": day_us(2)}, 0),
+        (PORTS, {}, {"created_at_us": UNDATED_US}, 1),
+        (PORTS, {"created_at_us": UNDATED_US}, {"created_at_us": UNDATED_US}, 1),
+        (PORTS, {}, {"user": "mia"}, 0),
+        (PORTS, {"wing": "a"}, {"wing": "b"}, 0),
+        (PORTS, {"wing": "a"}, {}, 0),
     ],
 )
-def test_two_values_of_one_moment_contradict_each_other(one: str, two: str, found: bool) -> None:
-    records = numbered(memory(one), memory(two))
+def test_two_values_of_one_moment_contradict_each_other(
+    texts: tuple[str, str], one: dict[str, object], two: dict[str, object], found: int
+) -> None:
+    records = numbered(memory(texts[0], **one), memory(texts[1], **two))
     proposals = [p for p in ask(records) if p.kind == "contradiction"]
     assert [p.action for p in proposals] == ["NOOP"] * found
-    if found:
-        assert [s.memory_id for s in proposals[0].evidence.spans] == ["1", "2"]
-
-
-@pytest.mark.parametrize(
-    ("one", "two", "found"),
-    [
-        ({}, {"created_at_us": day_us(2)}, 0),
-        ({}, {"created_at_us": UNDATED_US}, 1),
-        ({"created_at_us": UNDATED_US}, {"created_at_us": UNDATED_US}, 1),
-        ({}, {"user": "mia"}, 0),
-        ({"wing": "a"}, {"wing": "b"}, 0),
-        ({"wing": "a"}, {}, 0),
-    ],
-)
-def test_a_date_settles_it_and_scopes_do_not_meet(
-    one: dict[str, object], two: dict[str, object], found: int
-) -> None:
-    records = numbered(memory("Deploy port: 8080", **one), memory("Deploy port: 9090", **two))
-    assert sum(p.kind == "contradiction" for p in ask(records)) == found
+    for proposal in proposals:
+        assert [s.memory_id for s in proposal.evidence.spans] == ["1", "2"]
 
 
 def test_ids_are_of_contents_alone() -> None:
@@ -285,16 +261,8 @@ def test_fields_are_united_in_order_without_repeats_and_scope_tags_of_others() -
     after = united(kept, [Fields("B,c,session:x,wing:y", "two three", 0.6), Fields("c", "", 0.1)])
     assert after == Fields("a,b,c", "one two three", 0.6)
     assert changed_fields(kept, after) == ("tags", "expanded_keywords", "importance")
-    assert united(kept, [kept]) == kept
-
-
-def test_a_field_that_would_be_too_long_stays() -> None:
-    kept = Fields("a", "w", 0.5)
-    after = united(kept, [Fields("b" * FIELD_MAX_CHARS, "x" * FIELD_MAX_CHARS, 0.5)])
-    assert after == kept
-
-
-def test_what_normalising_keeps() -> None:
+    long = Fields("b" * FIELD_MAX_CHARS, "x" * FIELD_MAX_CHARS, 0.4)
+    assert united(kept, [kept, long]) == kept, "a field that would be too long stays"
     assert normalised(" a\n\tb\u200b ") == "a b"
     assert normalised("A") != normalised("a")
 
@@ -369,35 +337,35 @@ def test_an_incomplete_set_says_what_is_missing() -> None:
 
 
 def test_a_number_that_comes_again_begins_another_text() -> None:
-    texts = [f"Part {n} of 2: {word}" for word in ("old", "new") for n in (1, 2)]
-    records = fragments(*texts)
+    records = fragments(*(f"Part {n} of 2: {word}" for word in ("old", "new") for n in (1, 2)))
     found = [joined_text(p.pieces, text_of(records)) for p in ask(records)]
     assert found == ["old\nold", "new\nnew"]
 
 
-def test_untitled_parts_must_be_neighbours() -> None:
-    found = ask(fragments("Part 1 of 2: one", "Something between.", "Part 2 of 2: two"))
-    assert [p.action for p in found] == ["NOOP", "NOOP"]
+ONE, TWO = "Rack (part 1 of 2): one", "Rack (part 2 of 2): two"
 
 
-def test_titled_parts_a_week_apart_are_of_two_texts() -> None:
-    records = numbered(
-        memory("Rack (part 1 of 2): one", created_at_us=day_us(1)),
-        memory("Rack (part 2 of 2): two", created_at_us=day_us(9)),
-    )
-    assert [p.action for p in ask(records)] == ["NOOP", "NOOP"]
-
-
-@pytest.mark.parametrize("field", ["user", "wing", "room", "category"])
-def test_parts_of_two_scopes_are_not_joined(field: str) -> None:
-    one, two = fragments("Rack (part 1 of 2): one", "Rack (part 2 of 2): two")
-    found = ask([one, two._replace(**{field: "other"})])
-    assert [p.action for p in found] == ["NOOP", "NOOP"]
-
-
-def test_a_lone_bare_fraction_is_no_fragment() -> None:
-    assert ask(fragments("[1/2] cup of flour")) == []
-    assert [p.action for p in ask(fragments("[1/2] cup", "[2/2] spoon"))] == ["ADD"]
+@pytest.mark.parametrize(
+    ("texts", "of_the_last", "actions"),
+    [
+        ((ONE, TWO), {}, ["ADD"]),
+        ((ONE, TWO), {"user": "x"}, ["NOOP"] * 2),
+        ((ONE, TWO), {"wing": "x"}, ["NOOP"] * 2),
+        ((ONE, TWO), {"room": "x"}, ["NOOP"] * 2),
+        ((ONE, TWO), {"category": "x"}, ["NOOP"] * 2),
+        ((ONE, TWO), {"created_at_us": day_us(9)}, ["NOOP"] * 2),  # more than a week apart
+        # Untitled parts must be neighbours, and a lone bare fraction is no fragment.
+        (("Part 1 of 2: one", "Something between.", "Part 2 of 2: two"), {}, ["NOOP"] * 2),
+        (("[1/2] cup of flour",), {}, []),
+        (("[1/2] cup", "[2/2] spoon"), {}, ["ADD"]),
+    ],
+)
+def test_parts_of_one_text_are_joined(
+    texts: tuple[str, ...], of_the_last: dict[str, object], actions: list[str]
+) -> None:
+    *others, last = fragments(*texts)
+    found = ask(numbered(*others, last._replace(**of_the_last)))
+    assert [p.action for p in found] == actions
 
 
 @pytest.mark.parametrize(

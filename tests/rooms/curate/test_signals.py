@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from noctuary.curate.signals import (
     BLANK,
     READ_CHARS,
     Signals,
+    Weighed,
     actionability,
     conversational_structure,
     declared,
@@ -96,66 +98,65 @@ def test_what_is_stated_is_found(text: str, mark: str) -> None:
         "the file is 3 and the rest 4; version 2, step 1 of 9, chapter 12",
         "Never give up! See you tomorrow. It is great to be in our community work. Let's go on.",
         "I am so glad to have this outlet to share my stories and hopefully have a say in it.",
+        # Questions and code.
+        "Do I prefer tabs? Is my favourite tea green?",
+        "我喜欢2024年4月吗？",
+        "```\nI work at Initech\n```\nok",
     ],
 )
-def test_small_talk_states_nothing(text: str) -> None:
+def test_small_talk_questions_and_code_state_nothing(text: str) -> None:
     assert conversational_structure(text).names == ()
 
 
-def test_questions_and_code_state_nothing() -> None:
-    assert conversational_structure("Do I prefer tabs? Is my favourite tea green?").total == 0
-    assert conversational_structure("我喜欢2024年4月吗？").total == 0
-    assert conversational_structure("```\nI work at Initech\n```\nok").total == 0
+def test_what_is_declared_stands_between_questions_and_code() -> None:
     assert conversational_structure("I work at Initech. Do you?").names == ("fact",)
     assert declared("One. Two? Three!\n```\nFour\n```\nFive").split() == ["One.", "Three!", "Five"]
     assert declared("Dr. Weiss") == "Dr. Weiss"
 
 
-def test_d_adds_each_kind_once_and_stops_at_one() -> None:
-    assert conversational_structure("on Monday and Tuesday").total == pytest.approx(0.3)
-    assert conversational_structure("on Monday, 3 kg").total == pytest.approx(0.5)
-    text = "My manager Ana and I prefer Mondays; I work at Acme 40 hours."
-    assert set(conversational_structure(text).names) == {
-        "date", "quantity", "person", "preference", "fact",
-    }  # fmt: skip
-    assert conversational_structure(text).total == 1.0
+EVERYTHING = "```\nTraceback (most recent call last)\n```\nmain() git push src/a.py 0xff GET /x"
 
 
-def test_t_is_the_sum_of_its_weights_over_one_and_a_half() -> None:
-    assert technical_density("see src/main.py").total == pytest.approx(0.4 / 1.5)
-    assert technical_density("git push then see src/main.py").total == pytest.approx(0.8 / 1.5)
-    assert technical_density("at src/a.py and src/b.py").total == pytest.approx(0.4 / 1.5)
-    everything = "```\nTraceback (most recent call last)\n```\nmain() git push src/a.py 0xff GET /x"
-    assert technical_density(everything).total == 1.0
-    assert technical_density("We went home early.").total == 0.0
-
-
-def test_p_counts_every_occurrence_per_hundred_tokens() -> None:
-    assert specificity("src/a.py").total == pytest.approx(0.4)
-    assert specificity("src/a.py src/b.py").total == pytest.approx(0.8)
-    assert specificity("src/a.py src/b.py src/c.py").total == 1.0
-    # 400 characters are 100 tokens: the divisor starts to count beyond.
-    assert specificity("src/a.py".ljust(400, " ")).total == pytest.approx(0.4)
-    assert specificity("src/a.py".ljust(800, " ")).total == pytest.approx(0.2)
-    # Code points, not bytes: 799 // 4 = 199.
-    assert specificity("src/a.py".ljust(799, "…")).total == pytest.approx(0.4 / 1.99)
-    assert specificity("ENOENT at commit 9f3c2ab").total == pytest.approx(0.9)
-
-
-def test_a_and_dt_add_each_kind_once() -> None:
-    assert actionability("We decided to use Postgres.").total == pytest.approx(0.5)
-    assert actionability("The root cause was a lock; fixed it, set POOL_SIZE=20").total == (
-        pytest.approx(0.8)
-    )
-    assert actionability("deployed and shipped").total == pytest.approx(0.3)
-    whole = "ADR-14: decided; root cause found; deployed; RETRIES=3"
-    assert actionability(whole).total == 1.0
-    assert actionability("Every day we eat; how are things going with you?").total == 0.0
-    assert structure("def f(x):").total == pytest.approx(0.4)
-    assert structure("import os\nclass Row(NamedTuple):").total == pytest.approx(0.6)
-    assert structure("CREATE TABLE x(id)").total == pytest.approx(0.3)
-    assert structure('def test_a():\n    """Doc."""\n    assert a == 1').total == pytest.approx(0.8)
-    assert structure("A class of its own: the test of time, a table for two.").total == 0.0
+@pytest.mark.parametrize(
+    ("signal", "text", "total"),
+    [
+        # D adds each kind once and stops at one.
+        (conversational_structure, "on Monday and Tuesday", 0.3),
+        (conversational_structure, "on Monday, 3 kg", 0.5),
+        (conversational_structure,
+         "My manager Ana and I prefer Mondays; I work at Acme 40 hours.", 1.0),
+        # T is the sum of its weights over one and a half.
+        (technical_density, "see src/main.py", 0.4 / 1.5),
+        (technical_density, "git push then see src/main.py", 0.8 / 1.5),
+        (technical_density, "at src/a.py and src/b.py", 0.4 / 1.5),
+        (technical_density, EVERYTHING, 1.0),
+        (technical_density, "We went home early.", 0.0),
+        # P counts every occurrence per hundred tokens; 400 characters are 100 tokens, and the
+        # divisor starts to count beyond. Code points, not bytes: 799 // 4 = 199.
+        (specificity, "src/a.py", 0.4),
+        (specificity, "src/a.py src/b.py", 0.8),
+        (specificity, "src/a.py src/b.py src/c.py", 1.0),
+        (specificity, "src/a.py".ljust(400, " "), 0.4),
+        (specificity, "src/a.py".ljust(800, " "), 0.2),
+        (specificity, "src/a.py".ljust(799, "…"), 0.4 / 1.99),
+        (specificity, "ENOENT at commit 9f3c2ab", 0.9),
+        # A and DT add each kind once.
+        (actionability, "We decided to use Postgres.", 0.5),
+        (actionability, "The root cause was a lock; fixed it, set POOL_SIZE=20", 0.8),
+        (actionability, "deployed and shipped", 0.3),
+        (actionability, "ADR-14: decided; root cause found; deployed; RETRIES=3", 1.0),
+        (actionability, "Every day we eat; how are things going with you?", 0.0),
+        (structure, "def f(x):", 0.4),
+        (structure, "import os\nclass Row(NamedTuple):", 0.6),
+        (structure, "CREATE TABLE x(id)", 0.3),
+        (structure, 'def test_a():\n    """Doc."""\n    assert a == 1', 0.8),
+        (structure, "A class of its own: the test of time, a table for two.", 0.0),
+    ],
+)  # fmt: skip
+def test_a_signal_is_the_sum_of_what_it_finds(
+    signal: Callable[[str], Weighed], text: str, total: float
+) -> None:
+    assert signal(text).total == pytest.approx(total)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\t", "\u3000", "\u00a0"])
@@ -166,12 +167,6 @@ def test_a_blank_text_has_no_signal(text: str) -> None:
 def test_only_the_beginning_of_a_long_text_is_read() -> None:
     assert read_signals(" " * READ_CHARS + "I work at Acme") == BLANK
     assert read_signals("I work at Acme " + "x" * 10 * READ_CHARS).marks == ("fact",)
-
-
-def test_marks_are_sorted_and_named_once() -> None:
-    assert read_signals("git push of src/a.py on Monday").marks == (
-        "date", "file path", "shell command",
-    )  # fmt: skip
 
 
 @given(TEXTS)
@@ -221,10 +216,10 @@ SIGNALS = st.builds(Signals, UNIT, UNIT, UNIT, UNIT, UNIT)
     ],
 )
 def test_g_is_the_document_s(signals: Signals, h: float, r: float, g: float) -> None:
-    assert gate(signals, h, r).g == pytest.approx(g, abs=1e-9)
-
-
-def test_both_branches_have_the_document_s_weights() -> None:
+    found = gate(signals, h, r)
+    assert found.g == pytest.approx(g, abs=1e-9)
+    assert gate(signals._replace(t=0.0), h, r).g == found.gconv
+    assert gate(signals._replace(t=1.0), h, r).g == found.gtech
     assert gate(Signals(0.3, 0.5, 0.1, 0.2, 0.3), 0.5, 0.25)[1:] == (0.4, 0.185)
 
 
@@ -235,16 +230,6 @@ def test_g_lies_between_its_branches_and_in_the_unit_interval(
 ) -> None:
     found = gate(signals, h, r)
     assert 0.0 <= min(found.gconv, found.gtech) <= found.g <= max(found.gconv, found.gtech) <= 1.0
-
-
-@settings(max_examples=50)
-@given(SIGNALS, UNIT, UNIT)
-def test_without_t_only_conversation_counts_and_with_all_of_it_only_code(
-    signals: Signals, h: float, r: float
-) -> None:
-    plain, technical = gate(signals._replace(t=0.0), h, r), gate(signals._replace(t=1.0), h, r)
-    assert plain.g == plain.gconv
-    assert technical.g == technical.gtech
 
 
 @settings(max_examples=50)
@@ -268,24 +253,35 @@ def test_h_and_r_lie_between_0_and_1(turns: list[float], durable: list[float]) -
     assert 0.0 <= repetition(turns, durable) <= 1.0
 
 
-def test_novelty_is_the_mean_of_the_nearest_and_not_of_the_negative() -> None:
-    assert novelty([]) == 1.0
-    assert novelty([1.0]) == 0.0
-    assert novelty([0.5, -0.5]) == 0.75
-    assert novelty([-1.0, -1.0]) == 1.0
-    assert novelty([0.9, 0.6, 0.3]) == pytest.approx(0.4)
+@pytest.mark.parametrize(
+    ("durable", "expected"),
+    [([], 1.0), ([1.0], 0.0), ([0.5, -0.5], 0.75), ([-1.0, -1.0], 1.0), ([0.9, 0.6, 0.3], 0.4)],
+)
+def test_novelty_is_of_the_mean_of_the_nearest_and_not_of_the_negative(
+    durable: list[float], expected: float
+) -> None:
+    assert novelty(durable) == pytest.approx(expected)
 
 
-def test_repetition_counts_from_its_threshold_on_and_is_vetoed_by_what_is_kept() -> None:
-    assert repetition([], []) == 0.0
-    assert repetition([0.80], []) == 0.2
-    assert repetition([0.799999], []) == 0.0
-    assert repetition([0.9] * 5, []) == 1.0
-    assert repetition([0.9] * 10, []) == 1.0
-    assert repetition([0.9] * 5, [0.849999] * 5) == 1.0
-    assert repetition([0.9] * 5, [0.85]) == pytest.approx(2 / 3)
-    assert repetition([0.9] * 5, [0.85] * 3) == 0.0
-    assert repetition([0.9] * 5, [0.99] * 5) == 0.0
+@pytest.mark.parametrize(
+    ("turns", "durable", "expected"),
+    [
+        ([], [], 0.0),
+        # It counts from its threshold on, and is vetoed by what is kept.
+        ([0.80], [], 0.2),
+        ([0.799999], [], 0.0),
+        ([0.9] * 5, [], 1.0),
+        ([0.9] * 10, [], 1.0),
+        ([0.9] * 5, [0.849999] * 5, 1.0),
+        ([0.9] * 5, [0.85], 2 / 3),
+        ([0.9] * 5, [0.85] * 3, 0.0),
+        ([0.9] * 5, [0.99] * 5, 0.0),
+    ],
+)
+def test_repetition_is_of_turns_alike(
+    turns: list[float], durable: list[float], expected: float
+) -> None:
+    assert repetition(turns, durable) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -426,28 +422,20 @@ def test_a_hint_is_in_everything_that_its_pattern_finds(name: str, text: str) ->
     assert finder.hint.search(text)
 
 
-def test_every_is_no_error_code_and_neither_is_eat() -> None:
-    """The peer's pattern took any word of three letters from "e" on, in any case."""
-    for word in ("every", "Every", "EVERY", "eat", "EAT", "error", "e2e", "E2E"):
-        assert not FINDERS["error code"].is_in(word)
-
-
-def test_go_and_make_are_no_commands() -> None:
-    for text in ("go", "make", "go ahead", "make it so", "Go to bed.", "make test"):
-        assert not FINDERS["shell command"].is_in(text)
-    assert FINDERS["shell command"].is_in("`make test`")
-
-
-def test_and_or_is_no_path_and_no_address() -> None:
-    for text in ("and/or", "either and/or both", "/or", "n/a"):
-        assert not FINDERS["file path"].is_in(text)
-        assert not FINDERS["address"].is_in(text)
-
-
-def test_a_word_before_a_bracket_is_no_function() -> None:
-    for text in ("music (", "music (loud)", "music(s)", "I like music(loud)"):
-        assert not FINDERS["function call"].is_in(text)
-        assert not FINDERS["function definition"].is_in(text)
+@pytest.mark.parametrize(
+    ("finders", "texts"),
+    [
+        # The peer's pattern took any word of three letters from "e" on, in any case.
+        (["error code"], ["every", "Every", "EVERY", "eat", "EAT", "error", "e2e", "E2E"]),
+        (["shell command"], ["go", "make", "go ahead", "make it so", "Go to bed.", "make test"]),
+        (["file path", "address"], ["and/or", "either and/or both", "/or", "n/a"]),
+        (["function call", "function definition"],
+         ["music (", "music (loud)", "music(s)", "I like music(loud)"]),
+    ],
+)  # fmt: skip
+def test_plain_words_are_none_of_it(finders: list[str], texts: list[str]) -> None:
+    found = [(name, text) for name in finders for text in texts if FINDERS[name].is_in(text)]
+    assert found == []
 
 
 def test_the_path_of_an_address_is_no_file() -> None:

@@ -1,8 +1,8 @@
-"""Records of a test, and an office whose graph is published once."""
+"""A record of a test, and an office whose graph is published once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,36 +11,20 @@ import pytest
 from noctuary.core.types import MemoryRecord
 from tests.support.graph_look import Look, Publish, looks_into
 from tests.support.graph_snapshot import GraphSpec, office, publish_graph
-from tests.support.store import new_store
-
-RecordFactory = Callable[..., MemoryRecord]
+from tests.support.store import memory, new_store
 
 
-@pytest.fixture
-def record() -> RecordFactory:
+def record(position: int, content: str, **fields: object) -> MemoryRecord:
     """Make a memory from a position, a content and whatever else matters to the test."""
-
-    def make(position: int, content: str, **fields: object) -> MemoryRecord:
-        values: dict[str, object] = {
-            "position": position,
-            "memory_id": f"m{position}",
-            "content": content,
-            "category": "facts",
-            "tags": "",
-            "expanded_keywords": "",
-            "importance": 0.5,
-            "created_at_us": 1_000 * (position + 1),
-            "updated_at_us": 1_000 * (position + 1) + 1,
-            "session_id": None,
-            "wing": None,
-            "room": None,
-            "user": None,
-            "is_turn": False,
-            "content_hash": f"hash{position}",
-        }
-        return MemoryRecord(**{**values, **fields})  # pyright: ignore[reportArgumentType]
-
-    return make
+    created = 1_000 * (position + 1)
+    values: dict[str, object] = {
+        "position": position,
+        "memory_id": f"m{position}",
+        "created_at_us": created,
+        "updated_at_us": created + 1,
+        "content_hash": f"hash{position}",
+    }
+    return memory(content, **{**values, **fields})
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +27,7 @@ from noctuary.graph.tables import (
 )
 from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
 from noctuary_assets.graph import NAME_MAX_CHARS, SHOWN_DF_MIN, sample_merges, top_concepts
+from tests.rooms.graph.conftest import record
 from tests.support.graph_objects import (
     Concept,
     ConceptEdge,
@@ -40,11 +41,14 @@ from tests.support.graph_objects import (
 from tests.support.graphs import extract_all, graph_of, graph_tables, synced_keys
 from tests.support.store import memory, renumber
 
-RecordFactory = Callable[..., MemoryRecord]
+
+def said(*texts: str) -> list[MemoryRecord]:
+    return [record(position, text) for position, text in enumerate(texts)]
 
 
-def _graph(records: Sequence[MemoryRecord]) -> Graph:
-    return graph_of(records)
+def turn(position: int, **fields: Any) -> MemoryRecord:
+    values: dict[str, Any] = {"session_id": "s1", "is_turn": True, "created_at_us": 5, **fields}
+    return record(position, f"Ann: turn {position}", **values)
 
 
 def _arrays(graph: Graph, n: int) -> GraphArrays:
@@ -55,182 +59,104 @@ def _steps(graph: Graph) -> list[tuple[int, int, str, float]]:
     return [(e.src_position, e.dst_position, e.relation, e.weight) for e in graph.edges]
 
 
-def test_a_mention_leads_to_every_memory_with_that_subject_at_one_over_their_number(
-    record: RecordFactory,
+STEPS: dict[str, tuple[list[MemoryRecord], list[tuple[int, int, str, float]]]] = {
+    "a mention leads to every memory with that subject at one over their number": (
+        said("Boot Hill\nIt stars Dana Whitfield.", "Dana Whitfield (actor)\nBorn in 1950.",
+             "Dana Whitfield (chef)\nBorn in 1960."),
+        [(0, 1, "mentions_subject", 0.5), (0, 2, "mentions_subject", 0.5)],
+    ),
+    "the more specific name carries the edge": (
+        said("Boot Hill\nSo Ann Lee, known as Ann Lee (Chef), left.", "Ann Lee (Chef)\nA cook.",
+             "Ann Lee\nA poet."),
+        [(0, 1, "mentions_subject", 1.0), (0, 2, "mentions_subject", 0.5)],
+    ),
+    "a common noun does not carry the edge of a proper one": (
+        said("Boot Hill\nSo Ann Lee, known for cold soup, left.", "Cold Soup\nA dish.",
+             "Ann Lee\nA poet."),
+        [(0, 1, "mentions_subject", LOWER_CASE_WORTH), (0, 2, "mentions_subject", 1.0)],
+    ),
+    "what a title adds in parentheses needs no capital": (
+        said("Boot Hill\nThere Ann Lee (chef) left.", "Ann Lee (chef)\nA cook."),
+        [(0, 1, "mentions_subject", 1.0)],
+    ),
+    "a tag is reached by its own relation and keywords are not": (
+        [record(0, "we moved the pods to kubernetes"),
+         record(1, "it runs in a cluster", tags="kubernetes", expanded_keywords="pods")],
+        [(0, 1, "mentions_tag", 1.0)],
+    ),
+    "a memory has no edge to itself": (
+        [record(0, "it runs on kubernetes", tags="kubernetes")], [],
+    ),
+    "adjacent turns are linked both ways": (
+        [turn(0), turn(1), turn(2)],
+        [(0, 1, "next_turn", 1.0), (1, 2, "next_turn", 1.0), (1, 0, "previous_turn", 1.0),
+         (2, 1, "previous_turn", 1.0)],
+    ),
+    "turns follow their time before their position": (
+        [turn(0, created_at_us=9), turn(1, created_at_us=3)],
+        [(0, 1, "previous_turn", 1.0), (1, 0, "next_turn", 1.0)],
+    ),
+    "a turn of another session": ([turn(0), turn(1, session_id="s2")], []),
+    "a turn of another user": ([turn(0), turn(1, user="eve")], []),
+    "a turn of another wing": ([turn(0), turn(1, wing="w2")], []),
+    "no turn": ([turn(0), turn(1, is_turn=False)], []),
+    "a turn of no session": ([turn(0), turn(1, session_id=None)], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("records", "steps"), STEPS.values(), ids=STEPS)
+def test_memories_have_these_steps(
+    records: list[MemoryRecord], steps: list[tuple[int, int, str, float]]
 ) -> None:
-    graph = _graph(
-        [
-            record(0, "Boot Hill\nIt stars Dana Whitfield."),
-            record(1, "Dana Whitfield (actor)\nBorn in 1950."),
-            record(2, "Dana Whitfield (chef)\nBorn in 1960."),
-        ]
-    )
-    assert _steps(graph) == [
-        (0, 1, "mentions_subject", 0.5),
-        (0, 2, "mentions_subject", 0.5),
-    ]
+    assert _steps(graph_of(records)) == steps
 
 
-def test_an_edge_names_its_evidence_and_holds_from_the_later_memory(record: RecordFactory) -> None:
+def test_an_edge_names_its_evidence_and_holds_from_the_later_memory() -> None:
     content = "Boot Hill\nIt stars Dana Whitfield's son."
-    graph = _graph([record(0, content), record(1, "Dana Whitfield\nAn actor.")])
     start = content.index("Dana")
-    assert graph.edges == (
-        Edge(
-            src_position=0,
-            dst_position=1,
-            relation="mentions_subject",
-            weight=1.0,
-            concept_id=concept_id("dana whitfield"),
-            evidence_position=0,
-            evidence_start=start,
-            evidence_end=start + len("Dana Whitfield's"),
-            valid_from_us=2_000,
-            valid_to_us=None,
-            recorded_at_us=1_001,
-        ),
+    evidence = concept_id("dana whitfield"), 0, start, start + len("Dana Whitfield's")
+    assert graph_of(said(content, "Dana Whitfield\nAn actor.")).edges == (
+        Edge(0, 1, "mentions_subject", 1.0, *evidence, 2_000, None, recorded_at_us=1_001),
     )
-
-
-def test_the_more_specific_name_carries_the_edge(record: RecordFactory) -> None:
-    graph = _graph(
-        [
-            record(0, "Boot Hill\nSo Ann Lee, known as Ann Lee (Chef), left."),
-            record(1, "Ann Lee (Chef)\nA cook."),
-            record(2, "Ann Lee\nA poet."),
-        ]
-    )
-    assert _steps(graph) == [
-        (0, 1, "mentions_subject", 1.0),
-        (0, 2, "mentions_subject", 0.5),
-    ]
-
-
-def test_a_common_noun_does_not_carry_the_edge_of_a_proper_one(record: RecordFactory) -> None:
-    graph = _graph(
-        [
-            record(0, "Boot Hill\nSo Ann Lee, known for cold soup, left."),
-            record(1, "Cold Soup\nA dish."),
-            record(2, "Ann Lee\nA poet."),
-        ]
-    )
-    assert _steps(graph) == [
-        (0, 1, "mentions_subject", LOWER_CASE_WORTH),
-        (0, 2, "mentions_subject", 1.0),
-    ]
-
-
-def test_what_a_title_adds_in_parentheses_needs_no_capital(record: RecordFactory) -> None:
-    graph = _graph(
-        [
-            record(0, "Boot Hill\nThere Ann Lee (chef) left."),
-            record(1, "Ann Lee (chef)\nA cook."),
-        ]
-    )
-    assert _steps(graph) == [(0, 1, "mentions_subject", 1.0)]
-
-
-def test_a_tag_is_reached_by_its_own_relation_and_keywords_are_not(record: RecordFactory) -> None:
-    graph = _graph(
-        [
-            record(0, "we moved the pods to kubernetes"),
-            record(1, "it runs in a cluster", tags="kubernetes", expanded_keywords="pods"),
-        ]
-    )
-    assert _steps(graph) == [(0, 1, "mentions_tag", 1.0)]
-
-
-def test_a_memory_has_no_edge_to_itself(record: RecordFactory) -> None:
-    graph = _graph([record(0, "it runs on kubernetes", tags="kubernetes")])
-    assert graph.edges == ()
-
-
-def test_a_name_that_too_many_memories_mention_has_no_edges(
-    record: RecordFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    records = [record(i, "we met Dana Whitfield") for i in range(3)]
-    records.append(record(3, "Dana Whitfield\nAn actor."))
-    assert len(_graph(records).edges) == 3
-    monkeypatch.setattr(hubs, "HUB_MENTION_MIN", 2)
-    assert _graph(records).edges == ()
-
-
-def test_a_subject_that_too_many_memories_share_has_no_edges(
-    record: RecordFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    records = [record(i, "Dana Whitfield\nAn actor.") for i in range(3)]
-    records.append(record(3, "we met Dana Whitfield"))
-    assert [e.weight for e in _graph(records).edges] == [pytest.approx(1 / 3)] * 3
-    monkeypatch.setattr(hubs, "HUB_SUBJECT_LIMIT", 2)
-    assert _graph(records).edges == ()
-
-
-def _turn(record: RecordFactory, position: int, **fields: object) -> MemoryRecord:
-    values: dict[str, object] = {"session_id": "s1", "is_turn": True, "created_at_us": 5}
-    return record(position, f"Ann: turn {position}", **{**values, **fields})
-
-
-def test_adjacent_turns_of_a_session_are_linked_both_ways(record: RecordFactory) -> None:
-    records = [_turn(record, i) for i in range(3)]
-    graph = _graph(records)
-    assert _steps(graph) == [
-        (0, 1, "next_turn", 1.0),
-        (1, 2, "next_turn", 1.0),
-        (1, 0, "previous_turn", 1.0),
-        (2, 1, "previous_turn", 1.0),
-    ]
-    assert {(e.concept_id, e.evidence_start) for e in graph.edges} == {(concept_id("s1"), NO_SPAN)}
-    assert "session" in {c.kind for c in graph.concepts}
-
-
-def test_turns_follow_their_time_before_their_position(record: RecordFactory) -> None:
-    graph = _graph([_turn(record, 0, created_at_us=9), _turn(record, 1, created_at_us=3)])
-    assert _steps(graph) == [(0, 1, "previous_turn", 1.0), (1, 0, "next_turn", 1.0)]
+    turns = graph_of([turn(0), turn(1)])
+    assert {(e.concept_id, e.evidence_start) for e in turns.edges} == {(concept_id("s1"), NO_SPAN)}
+    assert "session" in {c.kind for c in turns.concepts}
 
 
 @pytest.mark.parametrize(
-    "other",
+    ("limit", "records"),
     [
-        {"session_id": "s2"},
-        {"user": "eve"},
-        {"wing": "w2"},
-        {"is_turn": False},
-        {"session_id": None},
+        ("HUB_MENTION_MIN", said(*["we met Dana Whitfield"] * 3, "Dana Whitfield\nAn actor.")),
+        ("HUB_SUBJECT_LIMIT", said(*["Dana Whitfield\nAn actor."] * 3, "we met Dana Whitfield")),
     ],
 )
-def test_turns_of_another_session_owner_or_wing_are_not_adjacent(
-    record: RecordFactory, other: dict[str, object]
+def test_a_name_that_too_many_memories_hold_has_no_edges(
+    limit: str, records: list[MemoryRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert _graph([_turn(record, 0), _turn(record, 1, **other)]).edges == ()
+    assert len(graph_of(records).edges) == 3
+    monkeypatch.setattr(hubs, limit, 2)
+    assert graph_of(records).edges == ()
 
 
-def test_undated_memories_give_edges_that_always_held(record: RecordFactory) -> None:
-    dated = [record(0, "Boot Hill\nBy Dana Whitfield."), record(1, "Dana Whitfield\nAn actor.")]
-    graph = _graph([r._replace(created_at_us=UNDATED_US) for r in dated])
-    (edge,) = graph.edges
+PAIR = said("Boot Hill\nBy Dana Whitfield.", "Dana Whitfield\nAn actor.")
+
+
+def test_an_edge_holds_from_its_start_inclusive_to_its_end_exclusive() -> None:
+    (edge,) = graph_of([r._replace(created_at_us=UNDATED_US) for r in PAIR]).edges
     assert edge.holds_at(UNDATED_US)
-
-
-def test_an_edge_holds_from_its_start_inclusive_to_its_end_exclusive(record: RecordFactory) -> None:
-    graph = _graph([record(0, "Boot Hill\nBy Dana Whitfield."), record(1, "Dana Whitfield\nA.")])
-    closed = replace(graph.edges[0], valid_from_us=10, valid_to_us=20)
+    closed = replace(edge, valid_from_us=10, valid_to_us=20)
     assert [closed.holds_at(t) for t in (9, 10, 19, 20)] == [False, True, True, False]
 
 
-def test_concepts_sum_up_surfaces_kinds_and_memories(record: RecordFactory) -> None:
-    graph = _graph(
-        [
-            record(0, "Dana Whitfield\nAn actor."),
-            record(1, "we met DANA WHITFIELD"),
-            record(2, "they met Dana Whitfield"),
-        ]
-    )
-    concept = next(c for c in graph.concepts if c.concept_id == concept_id("dana whitfield"))
-    assert (concept.canonical_name, concept.aliases) == ("Dana Whitfield", ("DANA WHITFIELD",))
-    assert (concept.kind, concept.df) == ("title", 3)
+def test_concepts_sum_up_surfaces_kinds_and_memories() -> None:
+    texts = "Dana Whitfield\nAn actor.", "we met DANA WHITFIELD", "they met Dana Whitfield"
+    graph = graph_of(said(*texts))
+    dana = next(c for c in graph.concepts if c.concept_id == concept_id("dana whitfield"))
+    assert (dana.canonical_name, dana.aliases) == ("Dana Whitfield", ("DANA WHITFIELD",))
+    assert (dana.kind, dana.df) == ("title", 3)
 
 
-def test_misaligned_input_is_refused(record: RecordFactory, tmp_path: Path) -> None:
+def test_misaligned_input_is_refused(tmp_path: Path) -> None:
     with GraphState.open(tmp_path / "graph.duckdb") as state:
         with pytest.raises(ValueError, match="expected one each"):
             state.sync([record(0, "x")], [], lambda _: [])
@@ -238,8 +164,8 @@ def test_misaligned_input_is_refused(record: RecordFactory, tmp_path: Path) -> N
             state.sync([record(1, "x")], ["key"], lambda _: [])
 
 
-def test_arrays_are_compressed_rows_of_the_edges(record: RecordFactory) -> None:
-    graph = _graph(
+def test_arrays_are_compressed_rows_of_the_edges() -> None:
+    graph = graph_of(
         [
             record(0, "Boot Hill\nIt stars Dana Whitfield and Ann Lee."),
             record(1, "Dana Whitfield\nAn actor."),
@@ -256,10 +182,12 @@ def test_arrays_are_compressed_rows_of_the_edges(record: RecordFactory) -> None:
     assert ids == [concept_id(n) for n in ("dana whitfield", "ann lee", "dana whitfield")]
     assert arrays.valid_from_us.tolist() == [2_000, 3_000, 3_000]
     assert set(arrays.valid_to_us.tolist()) == {OPEN_END_US}
+    with pytest.raises(ValueError, match="another corpus"):
+        _arrays(graph, 1)
 
 
-def test_in_degrees_count_one_relation_at_a_time(record: RecordFactory) -> None:
-    graph = _graph(
+def test_in_degrees_count_one_relation_at_a_time() -> None:
+    graph = graph_of(
         [
             record(0, "we moved it to kubernetes"),
             record(1, "kubernetes: see the handbook"),
@@ -280,19 +208,6 @@ def test_in_degrees_count_one_relation_at_a_time(record: RecordFactory) -> None:
     }
 
 
-def test_a_memory_reached_by_two_relations_has_a_degree_for_each(record: RecordFactory) -> None:
-    graph = _graph(
-        [
-            record(0, "we like Blue Ridge and kubernetes"),
-            record(1, "we saw Blue Ridge"),
-            record(2, "Blue Ridge\nA hill.", tags="kubernetes"),
-        ]
-    )
-    arrays = _arrays(graph, 3)
-    degrees = zip(arrays.relations.tolist(), arrays.in_degrees.tolist(), strict=True)
-    assert sorted(set(degrees)) == [(0, 2), (1, 1)]
-
-
 def test_arrays_have_the_stated_types_even_when_empty() -> None:
     arrays = _arrays(Graph((), (), ()), 2)
     assert arrays.indptr.tolist() == [0, 0, 0]
@@ -302,15 +217,9 @@ def test_arrays_have_the_stated_types_even_when_empty() -> None:
     assert kinds == [np.dtype(kind) for kind in stated]
 
 
-def test_an_edge_outside_the_corpus_is_refused(record: RecordFactory) -> None:
-    graph = _graph([record(0, "Boot Hill\nBy Dana Whitfield."), record(1, "Dana Whitfield\nA.")])
-    with pytest.raises(ValueError, match="another corpus"):
-        _arrays(graph, 1)
-
-
-def test_arrays_carry_the_evidence_and_both_clocks(record: RecordFactory) -> None:
+def test_arrays_carry_the_evidence_and_both_clocks() -> None:
     content = "Boot Hill\nBy Dana Whitfield."
-    graph = _graph([record(0, content), record(1, "Dana Whitfield\nA.")])
+    graph = graph_of([record(0, content), record(1, "Dana Whitfield\nA.")])
     ended = replace(graph.edges[0], valid_to_us=9_000, retracted_at_us=9_001)
     arrays = _arrays(replace(graph, edges=(ended,)), 2)
     start, end = int(arrays.evidence_starts[0]), int(arrays.evidence_ends[0])
@@ -320,7 +229,7 @@ def test_arrays_carry_the_evidence_and_both_clocks(record: RecordFactory) -> Non
     assert _arrays(graph, 2).retracted_at_us.tolist() == [OPEN_END_US]
 
 
-def test_mentions_are_rows_by_concept_whose_spans_give_the_surfaces(record: RecordFactory) -> None:
+def test_mentions_are_rows_by_concept_whose_spans_give_the_surfaces() -> None:
     records = [
         record(0, "Dana Whitfield\nAn actor.", tags="kubernetes"),
         record(1, "we met DANA WHITFIELD and Dana Whitfield"),
@@ -358,9 +267,9 @@ def test_of_several_that_speak_in_a_memory_the_first_concept_counts() -> None:
     assert speaking_concepts(mentions) == {5: 1, 9: 1}
 
 
-def test_a_statement_joins_two_concepts_and_counts_who_says_it(record: RecordFactory) -> None:
+def test_a_statement_joins_two_concepts_and_counts_who_says_it() -> None:
     text = "Boot Hill is part of Blue Ridge."
-    graph = _graph([record(0, text), record(1, text), record(2, "nothing")])
+    graph = graph_of([record(0, text), record(1, text), record(2, "nothing")])
     (edge,) = graph.concept_edges
     names = [concept_id("boot hill"), concept_id("blue ridge")]
     assert [edge.src_concept, edge.dst_concept, edge.relation] == [*names, "part_of"]
@@ -370,9 +279,7 @@ def test_a_statement_joins_two_concepts_and_counts_who_says_it(record: RecordFac
     assert set(names) <= {concept.concept_id for concept in graph.concepts}
 
 
-def test_merged_names_are_one_concept_with_the_edges_of_both(
-    record: RecordFactory, tmp_path: Path
-) -> None:
+def test_merged_names_are_one_concept_with_the_edges_of_both(tmp_path: Path) -> None:
     records = [
         record(0, "Kubernetes\nA scheduler."),
         record(1, "k8s: runs the pods"),
@@ -390,10 +297,8 @@ def test_merged_names_are_one_concept_with_the_edges_of_both(
     assert _steps(merged) == [(2, target, "mentions_subject", weight) for target in (0, 1)]
 
 
-def test_a_supersession_ends_what_the_newer_memory_contradicts_and_nothing_else(
-    record: RecordFactory,
-) -> None:
-    graph = _graph(
+def test_a_supersession_ends_what_the_newer_memory_contradicts_and_nothing_else() -> None:
+    graph = graph_of(
         [
             record(0, "Dana Whitfield works at Blue Ridge Railway."),
             record(1, "Dana Whitfield works at Boot Hill."),
@@ -437,17 +342,14 @@ GRAPH = Graph(
 )  # fmt: skip
 
 
-def test_a_graph_comes_back_from_its_files_field_by_field(tmp_path: Path) -> None:
-    write_tables(to_tables(GRAPH), tmp_path)
-    assert {p.name for p in tmp_path.iterdir()} == set(FILES.values())
-    assert to_graph(read_tables(tmp_path)) == GRAPH
-
-
-def test_equal_graphs_give_equal_bytes(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        write_tables(to_tables(GRAPH), tmp_path / name)
+def test_a_graph_comes_back_from_its_files_field_by_field_in_equal_bytes(tmp_path: Path) -> None:
+    one, other = tmp_path / "a", tmp_path / "b"
+    write_tables(to_tables(GRAPH), one)
+    write_tables(to_tables(GRAPH), other)
+    assert {p.name for p in one.iterdir()} == set(FILES.values())
+    assert to_graph(read_tables(one)) == GRAPH
     for file in FILES.values():
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+        assert (one / file).read_bytes() == (other / file).read_bytes()
 
 
 def test_an_empty_graph_has_tables_of_the_same_columns(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 
 from noctuary.core.errors import ConfigError
 from noctuary.graph import canonical
-from noctuary.graph import canonical as twins
 from noctuary.graph.canonical import (
     BAND_ROWS,
     BANDS,
@@ -25,7 +25,6 @@ from noctuary.graph.canonical import (
     ENTROPY_MIN_BITS,
     FUZZY_MIN_CHARS,
     JACCARD_MIN,
-    Canonical,
     MergeRules,
     c_values,
     candidates,
@@ -47,10 +46,6 @@ Vectors = Mapping[str, NDArray[np.float32]]
 
 def _stats(*surfaces: str, kind: str = "name", df: int = 1) -> NameStats:
     return NameStats(fold_name(surfaces[0]), kind, surfaces, df)
-
-
-def _merged(found: Canonical) -> dict[str, tuple[str, str]]:
-    return {merge.name: (merge.canonical, merge.detail) for merge in found.merges}
 
 
 def _unit(*values: float) -> NDArray[np.float32]:
@@ -80,51 +75,90 @@ def test_spellings_are_one_concept(better: NameStats, other: NameStats, detail: 
     assert found.canonical_of == {ordered[1].name: ordered[0].name}
 
 
-@pytest.mark.parametrize(
-    ("left", "right", "reason"),
-    [
-        (_stats("Alien", kind="title"), _stats("Aliens"), "proper_plural"),
-        (_stats("The Matrix"), _stats("matrix"), "proper_and_common"),
-        (_stats("The Front Line"), _stats("Frontline"), "several_differences"),
-        (_stats("IDs", "ids"), _stats("i.d.s."), "short_name"),
-        (_stats("sess-ion1", kind="session"), _stats("session1", kind="session"),
-         "differing_kinds_spelled"),
-    ],
-)  # fmt: skip
-def test_what_only_looks_alike_stays_apart(left: NameStats, right: NameStats, reason: str) -> None:
-    found = canonicalise([left, right])
-    assert not found.merges
-    assert found.refused[reason] == 1
+FIRST = "monthly counseling handbook for restructuring"
+WALLS = [_stats("garden walls", df=3), _stats("yard fences", df=2), _stats("field hedges")]
+PEOPLE = [_stats("Maria Anna of Bavaria"), _stats("Maria Leopoldine of Bavaria")]
+SWAPPED = [_stats("error handling"), _stats("error ignorance")]
 
 
-def test_two_qualifiers_make_the_plain_name_ambiguous() -> None:
-    names = [_stats("Mercury"), _stats("Mercury (planet)"), _stats("Mercury (element)")]
-    found = canonicalise(names)
-    assert not found.merges
-    assert found.refused["ambiguous_qualifier"] == 2
+def _at(*angles: float) -> list[NDArray[np.float32]]:
+    return [_unit(np.cos(angle), np.sin(angle)) for angle in angles]
+
+
+def _vectors(names: list[NameStats], rows: list[NDArray[np.float32]]) -> Vectors:
+    return {item.name: row for item, row in zip(names, rows, strict=True)}
+
+
+# Names, what else is given, which name stands for which, and one reason to keep names apart.
+CASES: dict[str, tuple[list[NameStats], dict[str, Any], dict[str, str], str]] = {
+    "a proper plural": ([_stats("Alien", kind="title"), _stats("Aliens")], {}, {}, "proper_plural"),
+    "a proper and a common noun": (
+        [_stats("The Matrix"), _stats("matrix")], {}, {}, "proper_and_common",
+    ),
+    "several differences": (
+        [_stats("The Front Line"), _stats("Frontline")], {}, {}, "several_differences",
+    ),
+    "a short name": ([_stats("IDs", "ids"), _stats("i.d.s.")], {}, {}, "short_name"),
+    "sessions": (
+        [_stats("sess-ion1", kind="session"), _stats("session1", kind="session")],
+        {}, {}, "differing_kinds_spelled",
+    ),
+    "two qualifiers make the plain name ambiguous": (
+        [_stats("Mercury"), _stats("Mercury (planet)"), _stats("Mercury (element)")],
+        {}, {}, "ambiguous_qualifier",
+    ),
+    "an alias given for two names counts for neither": (
+        [_stats("Jane Doe"), _stats("juris doctor"), _stats("JD")],
+        {"aliases": [("jd", "jane doe", "#1"), ("jd", "juris doctor", "#2")]}, {},
+        "ambiguous_alias",
+    ),
+    "an alias of an unknown name": (
+        [_stats("Kubernetes")], {"aliases": [("k8s", "kubernetes", "#1")]}, {}, "unknown_name",
+    ),
+    # Each is like the next one, the ends are not alike.
+    "trigrams do not chain": (
+        [_stats(FIRST, df=3), _stats(FIRST + "wxy", df=2), _stats(FIRST + "wxyuvz")],
+        {}, {FIRST + "wxy": FIRST}, "chain",
+    ),
+    # On the line a, d, c, b the best two are the ends; c goes to b before d could take it.
+    "better names choose first": (
+        [_stats(FIRST, df=9), _stats(FIRST + "wxyuvzklm", df=8), _stats(FIRST + "wxyuvz", df=7),
+         _stats(FIRST + "wxy", df=6)],
+        {}, {FIRST + "wxyuvz": FIRST + "wxyuvzklm", FIRST + "wxy": FIRST}, "",
+    ),
+    "only the nearest two vectors are mutual": (
+        WALLS, {"vectors": _vectors(WALLS, _at(0.0, 0.3, 0.55))},
+        {"field hedges": "yard fences"}, "",
+    ),
+    "a swapped word where vectors are only near": (
+        SWAPPED, {"vectors": _vectors(SWAPPED, [_unit(1, 0), _unit(0.85, 0.5)])}, {},
+        "unlike_words",
+    ),
+    "near names of people": (
+        PEOPLE, {"vectors": _vectors(PEOPLE, _at(0.0, 0.0))}, {}, "differing_capitals",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "given", "merged", "refused"), CASES.values(), ids=CASES)
+def test_names_merge_or_stay_apart_for_a_reason(
+    names: list[NameStats], given: dict[str, Any], merged: dict[str, str], refused: str
+) -> None:
+    found = canonicalise(names, **given)
+    assert found.canonical_of == merged
+    twice = 2 if refused == "ambiguous_qualifier" else 1
+    assert not refused or found.refused[refused] == twice
 
 
 def test_given_aliases_merge_whatever_they_look_like_and_chain() -> None:
     names = [_stats("Kubernetes", df=9), _stats("k8s", df=3), _stats("kube"), _stats("eks")]
     aliases = [("k8s", "kubernetes", "tags of #12"), ("kube", "k8s", "tags of #13")]
-    assert _merged(canonicalise(names, aliases)) == {
-        "k8s": ("kubernetes", "tags of #12"),
-        "kube": ("kubernetes", "tags of #13, through k8s"),
-    }
-
-
-def test_an_alias_given_for_two_names_counts_for_neither() -> None:
-    names = [_stats("Jane Doe"), _stats("juris doctor"), _stats("JD")]
-    aliases = [("jd", "jane doe", "#1"), ("jd", "juris doctor", "#2")]
-    found = canonicalise(names, aliases)
-    assert not found.merges
-    assert found.refused["ambiguous_alias"] == 1
-
-
-def test_an_alias_of_an_unknown_name_is_counted() -> None:
-    found = canonicalise([_stats("Kubernetes")], [("k8s", "kubernetes", "#1")])
-    assert not found.merges
-    assert found.refused["unknown_name"] == 1
+    assert [(m.name, m.canonical, m.detail) for m in canonicalise(names, aliases).merges] == [
+        ("k8s", "kubernetes", "tags of #12"),
+        ("kube", "kubernetes", "tags of #13, through k8s"),
+    ]
+    never = MergeRules(never=(("k8s", "kube"),))
+    assert len(canonicalise(names, [aliases[0], ("kube", "kubernetes", "#1")], never).merges) == 1
 
 
 def test_trigrams_join_long_names_in_common_case() -> None:
@@ -140,62 +174,13 @@ def test_trigrams_join_long_names_in_common_case() -> None:
     assert merge.detail == f"trigrams {merge.score:.3f}"
 
 
-def test_trigrams_do_not_chain() -> None:
-    """Each is like the next one, the ends are not alike: the last may not join through b."""
-    first = "monthly counseling handbook for restructuring"
-    names = [_stats(first, df=3), _stats(first + "wxy", df=2), _stats(first + "wxyuvz")]
-    found = canonicalise(names)
-    assert found.canonical_of == {names[1].name: names[0].name}
-    assert found.refused["chain"] == 1
-
-
 def test_mutually_nearest_vectors_join() -> None:
     names = [_stats("error handling", df=3), _stats("handling of errors"), _stats("gardens")]
-    vectors: Vectors = {
-        "error handling": _unit(1, 0),
-        "handling of errors": _unit(0.9, 0.3),
-        "gardens": _unit(0, 1),
-    }
+    vectors = _vectors(names, [_unit(1, 0), _unit(0.9, 0.3), _unit(0, 1)])
     (merge,) = canonicalise(names, vectors=vectors).merges
     assert (merge.name, merge.canonical) == ("handling of errors", "error handling")
     assert merge.reason == "embedding"
     assert merge.score == pytest.approx(0.9 / np.hypot(0.9, 0.3))
-
-
-def test_a_swapped_word_is_counted_where_vectors_are_only_near() -> None:
-    names = [_stats("error handling"), _stats("error ignorance")]
-    vectors: Vectors = {names[0].name: _unit(1, 0), names[1].name: _unit(0.85, 0.5)}
-    found = canonicalise(names, vectors=vectors)
-    assert not found.merges
-    assert found.refused["unlike_words"] == 1
-
-
-def test_near_names_of_people_stay_apart() -> None:
-    names = [_stats("Maria Anna of Bavaria"), _stats("Maria Leopoldine of Bavaria")]
-    vectors: Vectors = {item.name: _unit(1, 0) for item in names}
-    found = canonicalise(names, vectors=vectors)
-    assert not found.merges
-    assert found.refused["differing_capitals"] == 1
-
-
-def test_better_names_choose_first() -> None:
-    """On the line a, d, c, b the best two are the ends; c goes to b before d could take it."""
-    first = "monthly counseling handbook for restructuring"
-    a, b = _stats(first, df=9), _stats(first + "wxyuvzklm", df=8)
-    c, d = _stats(first + "wxyuvz", df=7), _stats(first + "wxy", df=6)
-    assert canonicalise([a, b, c, d]).canonical_of == {c.name: b.name, d.name: a.name}
-
-
-def test_vectors_do_not_chain() -> None:
-    """Each is near the next one, the ends are far apart: only the nearest two are mutual."""
-    names = [_stats("garden walls", df=3), _stats("yard fences", df=2), _stats("field hedges")]
-    angles = (0.0, 0.3, 0.55)
-    vectors: Vectors = {
-        item.name: _unit(np.cos(angle), np.sin(angle))
-        for item, angle in zip(names, angles, strict=True)
-    }
-    found = canonicalise(names, vectors=vectors)
-    assert found.canonical_of == {names[2].name: names[1].name}
 
 
 def test_rules_undo_and_force() -> None:
@@ -204,6 +189,9 @@ def test_rules_undo_and_force() -> None:
     found = canonicalise(names, rules=rules)
     assert [(merge.name, merge.reason) for merge in found.merges] == [("danube", "rule")]
     assert found.refused["never"] == 1
+    assert canonicalise(names[:3], rules=rules).unknown_names == ("river project",)
+    with pytest.raises(ValueError, match="two NameStats for 'email'"):
+        canonicalise([names[0], names[0]])
 
 
 def test_how_a_rule_is_written_does_not_show() -> None:
@@ -217,32 +205,19 @@ def test_how_a_rule_is_written_does_not_show() -> None:
     assert ways[0].merges[-1].detail == "same in merges.toml, through bee"
 
 
-def test_never_also_holds_through_third_names() -> None:
-    names = [_stats("hub", df=3), _stats("left"), _stats("right")]
-    aliases = [("left", "hub", "#1"), ("right", "hub", "#2")]
-    found = canonicalise(names, aliases, MergeRules(never=(("left", "right"),)))
-    assert len(found.merges) == 1
-
-
-def test_rules_on_unknown_names_are_reported() -> None:
-    rules = MergeRules(same=(("danube", "river project"),))
-    assert canonicalise([_stats("Danube")], rules=rules).unknown_names == ("river project",)
-
-
-def test_the_canonical_name_is_frequent_then_long_then_first() -> None:
-    def stands(*names: NameStats) -> str:
-        pairs = [(names[0].name, other.name, "#1") for other in names[1:]]
-        rules = MergeRules(same=tuple((left, right) for left, right, _ in pairs))
-        return set(canonicalise(names, rules=rules).canonical_of.values()).pop()
-
-    assert stands(_stats("kube", df=5), _stats("kubernetes", df=4)) == "kube"
-    assert stands(_stats("kube"), _stats("kubernetes")) == "kubernetes"
-    assert stands(_stats("beta"), _stats("alfa")) == "alfa"
-
-
-def test_a_name_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match="two NameStats for 'kube'"):
-        canonicalise([_stats("kube"), _stats("kube", df=2)])
+@pytest.mark.parametrize(
+    ("names", "stands"),
+    [
+        ((_stats("kube", df=5), _stats("kubernetes", df=4)), "kube"),
+        ((_stats("kube"), _stats("kubernetes")), "kubernetes"),
+        ((_stats("beta"), _stats("alfa")), "alfa"),
+    ],
+)
+def test_the_canonical_name_is_frequent_then_long_then_first(
+    names: tuple[NameStats, NameStats], stands: str
+) -> None:
+    rules = MergeRules(same=((names[0].name, names[1].name),))
+    assert set(canonicalise(names, rules=rules).canonical_of.values()) == {stands}
 
 
 def _twins(names: list[str], least: float) -> set[str]:
@@ -266,23 +241,13 @@ def test_no_name_with_a_twin_is_left_out(least: float) -> None:
     assert wanted <= likely
 
 
-def test_a_name_like_no_other_is_left_out() -> None:
-    names = ["kubernetes cluster", "kubernetes clusters", "garden party in the rain"]
-    assert may_have_twin(names, 0.9).tolist() == [True, True, False]
-
-
-def test_repeated_trigrams_count_once() -> None:
-    """Both are made of the same three trigrams."""
-    assert may_have_twin(["abcabcabc", "abcabcabcabcabc"], 0.9).tolist() == [True, True]
-
-
-def test_twins_are_found_across_the_names_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twins, "_CHUNK_NAMES", 2)
-    names = ["kubernetes cluster", "red fox", "blue heron", "kubernetes clusters"]
+@pytest.mark.parametrize("chunk", [2, 1_000])
+def test_a_name_like_no_other_is_left_out(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(canonical, "_CHUNK_NAMES", chunk)
+    names = ["kubernetes cluster", "red fox", "garden party in the rain", "kubernetes clusters"]
     assert may_have_twin(names, 0.9).tolist() == [True, False, False, True]
-
-
-def test_no_names_have_no_twins() -> None:
+    repeated = ["abcabcabc", "abcabcabcabcabc"]
+    assert may_have_twin(repeated, 0.9).tolist() == [True, True], "of the same three trigrams"
     assert may_have_twin([], 0.9).dtype == np.bool_
 
 
@@ -292,11 +257,8 @@ def _read(tmp_path: Path, text: str) -> MergeRules:
     return MergeRules.read(path)
 
 
-def test_a_store_without_the_file_has_no_rules(tmp_path: Path) -> None:
-    assert MergeRules.read(tmp_path / "merges.toml") == MergeRules()
-
-
 def test_names_are_folded_and_pairs_put_in_order(tmp_path: Path) -> None:
+    assert MergeRules.read(tmp_path / "merges.toml") == MergeRules(), "no file, no rules"
     rules = _read(tmp_path, 'never = [["Quick-Silver", "Mercury"]]\nsame = [["k8s","Kube\'s"]]\n')
     assert rules == MergeRules(never=(("mercury", "quick silver"),), same=(("k8s", "kube"),))
 
@@ -313,6 +275,7 @@ def test_names_are_folded_and_pairs_put_in_order(tmp_path: Path) -> None:
         ('same = [["a", "..."]]', "without letters or digits"),
         ('never = [["E-mail", "e mail"]]', "both read 'e mail'"),
         ('never = [["a", "c"]]\nsame = [["a", "b"], ["b", "c"]]', "take one of these rules out"),
+        ("never = [1]\nsame = [2]\nsome = 3\n", r"(?s).*\n.*\n.*\n"),  # all at once
     ],
 )
 def test_a_bad_file_says_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:
@@ -321,27 +284,15 @@ def test_a_bad_file_says_what_is_wrong(tmp_path: Path, text: str, message: str) 
     assert "merges.toml" in str(caught.value)
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as caught:
-        _read(tmp_path, "never = [1]\nsame = [2]\nsome = 3\n")
-    assert str(caught.value).count("\n") == 3
-
-
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+def test_a_file_that_is_no_text_and_rules_made_in_code_are_refused_as_well(tmp_path: Path) -> None:
     path = tmp_path / "merges.toml"
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="is no TOML"):
         MergeRules.read(path)
     with pytest.raises(ConfigError, match="cannot read"):
         MergeRules.read(tmp_path)
-
-
-def test_rules_made_in_code_are_checked_as_well() -> None:
     with pytest.raises(ConfigError, match="take one of these rules out"):
         MergeRules(never=(("a", "b"),), same=(("a", "b"),))
-
-
-LOG2_3 = math.log2(3)
 
 
 # Worked by hand. Hosts of "cell carcinoma": "basal cell carcinoma" 5, "adenoid cystic basal cell
@@ -349,7 +300,7 @@ LOG2_3 = math.log2(3)
 _GOLDEN = [
     ("adenoid cystic basal cell carcinoma", 2, math.log2(5) * 2),
     ("cystic basal cell carcinoma", 2, 2.0 * (2 - 2)),
-    ("basal cell carcinoma", 5, LOG2_3 * (5 - (2 + 2) / 2)),
+    ("basal cell carcinoma", 5, math.log2(3) * (5 - (2 + 2) / 2)),
     ("cell carcinoma", 6, 1.0 * (6 - (5 + 2 + 2) / 3)),
     ("basal cell", 5, 1.0 * (5 - 3)),
     ("carcinoma", 9, 0.0),
@@ -362,62 +313,50 @@ def test_golden_table() -> None:
     counts = {run: count for run, count, _ in _GOLDEN}
     found = c_values(counts, counts)
     assert list(found) == [run for run, _, _ in _GOLDEN]
-    for run, _, expected in _GOLDEN:
-        assert found[run] == pytest.approx(expected), run
-
-
-def test_a_run_counts_once_in_a_host_that_repeats_it() -> None:
-    counts = {"side by side by": 2, "side by road": 5, "side by": 9}
-    found = c_values(counts, counts)
-    assert found["side by"] == 9 - (2 + 5) / 2
-
-
-def test_words_inside_words_are_no_hosts() -> None:
-    counts = {"art form": 2, "smart former": 2}
-    assert c_values(counts, counts)["art form"] == 2
-
-
-def test_kept_runs_stand_in_enough_and_not_too_many_memories() -> None:
-    counts = {
-        "contact lens": 4,
-        "rare disease": 1,
-        "young patient": 21,
-        "limit case": 20,
-        "carcinoma": 9,
-        "cystic cell carcinoma": 3,
-        "cystic cell": 3,
-    }
-    assert keep_runs(counts, 1000) == ("contact lens", "cystic cell carcinoma", "limit case")
-
-
-def test_a_run_of_one_memory_is_a_host_all_the_same() -> None:
-    hosted = {"contact lens": 2, "hard contact lens": 1, "soft contact lens fluid": 3}
-    assert keep_runs(hosted, 1000) == ("soft contact lens fluid",)
-    assert keep_runs({"contact lens": 2, "hard contact lens": 1}, 1000) == ("contact lens",)
-
-
-def test_a_small_corpus_keeps_runs_of_two_memories() -> None:
-    assert keep_runs({"contact lens": 2, "eye test": 3}, 35) == ("contact lens",)
-
-
-def test_jaccard_by_hand() -> None:
-    assert jaccard("abcd", "bcde") == pytest.approx(1 / 3)  # abc bcd | bcd cde
-    assert jaccard("abcd", "abcd") == 1.0
-    assert jaccard("ab", "ab") == 0.0
-
-
-def test_entropy_by_hand() -> None:
-    assert entropy_bits("abcd") == 2.0
-    assert entropy_bits("aabb") == 1.0
-    assert entropy_bits("") == 0.0
+    assert found == pytest.approx({run: expected for run, _, expected in _GOLDEN})
 
 
 @pytest.mark.parametrize(
-    ("name", "long_enough"),
-    [("kubernetes", True), ("hahahahaha", False), ("aabbaabbaabb", False), ("kube", False)],
+    ("counts", "run", "value"),
+    [
+        # A run counts once in a host that repeats it; words inside words are no hosts.
+        ({"side by side by": 2, "side by road": 5, "side by": 9}, "side by", 9 - (2 + 5) / 2),
+        ({"art form": 2, "smart former": 2}, "art form", 2),
+    ],
 )
-def test_short_and_repetitive_names_are_not_compared(name: str, long_enough: bool) -> None:
-    assert may_compare(name) is long_enough
+def test_hosts_are_counted_once_by_whole_words(
+    counts: dict[str, int], run: str, value: float
+) -> None:
+    assert c_values(counts, counts)[run] == value
+
+
+@pytest.mark.parametrize(
+    ("counts", "memories", "kept"),
+    [
+        ({"contact lens": 4, "rare disease": 1, "young patient": 21, "limit case": 20,
+          "carcinoma": 9, "cystic cell carcinoma": 3, "cystic cell": 3},
+         1000, ("contact lens", "cystic cell carcinoma", "limit case")),
+        # A run of one memory is a host all the same.
+        ({"contact lens": 2, "hard contact lens": 1, "soft contact lens fluid": 3}, 1000,
+         ("soft contact lens fluid",)),
+        ({"contact lens": 2, "hard contact lens": 1}, 1000, ("contact lens",)),
+        ({"contact lens": 2, "eye test": 3}, 35, ("contact lens",)),
+    ],
+)  # fmt: skip
+def test_kept_runs_stand_in_enough_and_not_too_many_memories(
+    counts: dict[str, int], memories: int, kept: tuple[str, ...]
+) -> None:
+    assert keep_runs(counts, memories) == kept
+
+
+def test_likeness_and_variety_by_hand() -> None:
+    assert jaccard("abcd", "bcde") == pytest.approx(1 / 3)  # abc bcd | bcd cde
+    assert (jaccard("abcd", "abcd"), jaccard("ab", "ab")) == (1.0, 0.0)
+    assert [entropy_bits(name) for name in ("abcd", "aabb", "")] == [2.0, 1.0, 0.0]
+    assert jaccard("hahahahahaha", "hahahahaha") == 1.0
+    assert similar_pairs(["hahahahahaha", "hahahahaha"], Counter()) == [], "too little variety"
+    judged = {"kubernetes": True, "hahahahaha": False, "aabbaabbaabb": False, "kube": False}
+    assert {name: may_compare(name) for name in judged} == judged
 
 
 def test_variety_is_judged_alike_by_the_quick_and_the_full_way() -> None:
@@ -427,12 +366,6 @@ def test_variety_is_judged_alike_by_the_quick_and_the_full_way() -> None:
         assert may_compare(name) is expected, name
 
 
-def test_names_of_the_same_repeated_letters_are_not_one() -> None:
-    pairs = similar_pairs(["hahahahahaha", "hahahahaha"], Counter())
-    assert jaccard("hahahahahaha", "hahahahaha") == 1.0
-    assert pairs == []
-
-
 def test_a_signature_depends_on_its_name_alone() -> None:
     names = ["emotional counseling", "東京都庁舎 の 展望室", "zażółć gęślą jaźń", "abc"]
     together = signatures(names)
@@ -440,15 +373,9 @@ def test_a_signature_depends_on_its_name_alone() -> None:
     for row, name in zip(together, names, strict=True):
         np.testing.assert_array_equal(signatures([name])[0], row)
     assert signatures([]).shape == (0, BANDS)
-
-
-def test_signatures_are_the_same_everywhere() -> None:
-    """Kept signatures outlive a process: a changed hash must be a decision."""
+    # Kept signatures outlive a process: a changed hash must be a decision.
     row = signatures(["kubernetes cluster"])[0]
     assert row[:2].tolist() == [2092535897056492595, 17495618294894092064]
-
-
-def test_too_short_a_name_has_no_signature() -> None:
     with pytest.raises(ValueError, match="found the name 'ab'"):
         signatures(["abc", "ab"])
 
@@ -476,38 +403,28 @@ def test_names_that_are_nearly_alike_are_found_among_many() -> None:
     assert similar_pairs(names, Counter()) == expected
 
 
-def test_a_crowded_bucket_stays_linear_and_is_counted() -> None:
-    count = 3 * BUCKET_MAX_NAMES
-    rows = np.tile(signatures(["request timed out in worker"]), (count, 1))
+def _in_one_bucket(names: list[str]) -> tuple[list[tuple[int, int]], Counter[str]]:
+    rows = np.tile(signatures(["request timed out in worker"]), (len(names), 1))
     refused: Counter[str] = Counter()
-    found = list(candidates([f"name {chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(count)],
-                            rows, refused))  # fmt: skip
+    return list(candidates(names, rows, refused)), refused
+
+
+def test_a_crowded_bucket_is_parted_by_digits_and_stays_linear() -> None:
+    count = 3 * BUCKET_MAX_NAMES
+    letters = [f"name {chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(count)]
+    found, refused = _in_one_bucket(letters)
     assert len(found) < count * BUCKET_MAX_NAMES
     assert refused[CROWDED] == count - BUCKET_MAX_NAMES
-
-
-def test_a_crowded_bucket_is_parted_by_digits_first() -> None:
-    count = 3 * BUCKET_MAX_NAMES
-    rows = np.tile(signatures(["request timed out in worker"]), (count, 1))
-    names = [f"request {index // 2}{'a' * (index % 2)} timed out" for index in range(count)]
-    refused: Counter[str] = Counter()
-    found = list(candidates(names, rows, refused))
+    digits = [f"request {index // 2}{'a' * (index % 2)} timed out" for index in range(count)]
+    found, refused = _in_one_bucket(digits)
     assert sorted(found) == [(index, index + 1) for index in range(0, count, 2)]
     assert not refused
 
 
 def test_nearest_by_hand() -> None:
     vectors = {"a": _unit(1, 0), "b": _unit(12, 5), "c": _unit(0, 2), "zero": _unit(0, 0)}
-    ((left, right, cosine),) = mutual_pairs(vectors)
-    assert (left, right) == ("a", "b")
-    assert cosine == pytest.approx(12 / 13)
-
-
-def test_ties_go_to_the_smaller_name() -> None:
-    assert mutual_pairs({name: _unit(1, 1) for name in "cab"}) == [("a", "b", 1.0)]
-
-
-def test_no_names() -> None:
+    assert mutual_pairs(vectors) == [("a", "b", pytest.approx(12 / 13))]
+    assert mutual_pairs({name: _unit(1, 1) for name in "cab"}) == [("a", "b", 1.0)], "of equal ones"
     assert mutual_pairs({}) == []
 
 

@@ -36,21 +36,20 @@ def test_spellings_fold_to_the_canonical_form(name: str, folded: str) -> None:
     assert fold_name(name) == folded
 
 
-def test_words_carry_offsets_that_include_the_possessive() -> None:
-    text = "Ask Dana's team."
-    assert [(text[w.start : w.end], w.folded) for w in words(text)] == [
-        ("Ask", "ask"),
-        ("Dana's", "dana"),
-        ("team", "team"),
-    ]
-
-
-def test_a_script_without_spaces_ends_at_a_latin_word() -> None:
-    assert [w.folded for w in words("我用Kubernetes部署")] == ["我用", "kubernetes", "部署"]
-
-
-def test_an_indic_word_keeps_its_vowel_signs() -> None:
-    assert [w.folded for w in words("हिन्दी भाषा")] == ["हिन्दी", "भाषा"]
+@pytest.mark.parametrize(
+    ("text", "spans", "folded"),
+    [
+        ("Ask Dana's team.", ["Ask", "Dana's", "team"], ["ask", "dana", "team"]),
+        ("我用Kubernetes部署", ["我用", "Kubernetes", "部署"], ["我用", "kubernetes", "部署"]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"], ["हिन्दी", "भाषा"]),
+    ],
+)
+def test_words_carry_offsets_that_include_the_possessive(
+    text: str, spans: list[str], folded: list[str]
+) -> None:
+    found = words(text)
+    assert [text[w.start : w.end] for w in found] == spans
+    assert [w.folded for w in found] == folded
 
 
 @pytest.mark.parametrize(
@@ -102,81 +101,49 @@ def _shown(query: str, links: Sequence[Link]) -> list[tuple[int, str]]:
     return [(link.ordinal, query[link.start : link.end]) for link in links]
 
 
-def test_the_longest_name_wins_and_uses_its_words_up() -> None:
-    names = _Names(("atlas", 0), ("atlas migration", 1), ("migration plan", 2), ("plan", 3))
-    query = "the Atlas Migration plan of atlas"
-    assert _shown(query, names.links(query)) == [(1, "Atlas Migration"), (3, "plan"), (0, "atlas")]
-
-
-def test_a_longer_name_that_does_not_go_on_gives_way_to_a_shorter_one() -> None:
-    names = _Names(("atlas", 0), ("atlas migration plan b", 1))
-    query = "atlas migration plan c"
-    assert _shown(query, names.links(query)) == [(0, "atlas")]
-
-
-def test_a_name_cut_off_by_the_end_of_the_query_is_none() -> None:
-    names = _Names(("atlas migration plan", 1), ("migration", 2))
-    assert _shown("atlas migration", names.links("atlas migration")) == [(2, "migration")]
-
-
-def test_words_that_no_name_used_up_may_begin_the_next() -> None:
-    names = _Names(("new york", 0), ("york minster", 1))
-    assert _shown("york minster", names.links("york minster")) == [(1, "york minster")]
-    query = "new york minster"
-    assert _shown(query, names.links(query)) == [(0, "new york")]
-
-
-def test_links_carry_the_weight_of_their_name_and_repeat() -> None:
-    links = _Names(("atlas", 3)).links("atlas or Atlas")
-    assert links == (Link(3, 0.25, 0, 5), Link(3, 0.25, 9, 14))
+ATLAS = ("atlas", "atlas migration", "migration plan", "plan")
+YORK = ("new york", "york minster")
+MAY = ("may day", "may", "day")
 
 
 @pytest.mark.parametrize(
-    ("query", "linked"),
-    [("will it rain", []), ("Will said so", ["Will"]), ("WILL", ["WILL"]), ("did wiLl", ["wiLl"])],
-)
-def test_a_cased_name_needs_a_capital(query: str, linked: list[str]) -> None:
-    names = _Names(("will", 0), cased=["will"])
-    assert [shown for _, shown in _shown(query, names.links(query))] == linked
-
-
-def test_a_digit_counts_as_a_capital() -> None:
-    names = _Names(("k9", 0), cased=["k9"])
-    assert _shown("ask k9", names.links("ask k9")) == [(0, "k9")]
-
-
-def test_a_refused_case_gives_way_to_a_shorter_name() -> None:
-    names = _Names(("may day", 0), ("may", 1), ("day", 2), cased=["may day"])
-    assert _shown("may day", names.links("may day")) == [(1, "may"), (2, "day")]
-    assert _shown("May day", names.links("May day")) == [(0, "May day")]
-
-
-@pytest.mark.parametrize("query", ["Nina's plan", "Nina\u2019s plan", "nina plan", "NINA'S plan"])
-def test_a_possessive_is_the_name_and_lies_in_its_span(query: str) -> None:
-    links = _Names(("Nina", 0)).links(query)
-    assert _shown(query, links) == [(0, query.split(" ")[0])]
-
-
-def test_punctuation_between_words_does_not_matter() -> None:
-    query = "see billing-api, (v2)"
-    links = _Names(("billing api v2", 4)).links(query)
-    assert _shown(query, links) == [(4, "billing-api, (v2")]
-
-
-@pytest.mark.parametrize(
-    ("name", "query", "shown"),
+    ("names", "cased", "query", "shown"),
     [
-        ("Москва", "офис москва?", "москва"),
-        ("Straße", "die STRASSE entlang", "STRASSE"),
-        ("José", "ask jose\u0301 now", "jose\u0301"),
-        ("東京", "where is 東京 ?", "東京"),
-        ("ﬁx", "the FIX", "FIX"),
+        # The longest name wins and uses its words up; what does not go on gives way.
+        (ATLAS, "", "the Atlas Migration plan of atlas",
+         [(1, "Atlas Migration"), (3, "plan"), (0, "atlas")]),
+        (("atlas", "atlas migration plan b"), "", "atlas migration plan c", [(0, "atlas")]),
+        (("atlas migration plan", "migration"), "", "atlas migration", [(1, "migration")]),
+        (YORK, "", "york minster", [(1, "york minster")]),
+        (YORK, "", "new york minster", [(0, "new york")]),
+        # A cased name needs a capital or a digit.
+        (("will",), "will", "will it rain", []),
+        (("will",), "will", "Will said so", [(0, "Will")]),
+        (("will",), "will", "WILL", [(0, "WILL")]),
+        (("will",), "will", "did wiLl", [(0, "wiLl")]),
+        (("k9",), "k9", "ask k9", [(0, "k9")]),
+        (MAY, "may day", "may day", [(1, "may"), (2, "day")]),
+        (MAY, "may day", "May day", [(0, "May day")]),
+        # A possessive is the name and lies in its span; punctuation does not matter.
+        (("Nina",), "", "Nina's plan", [(0, "Nina's")]),
+        (("Nina",), "", "Nina\u2019s plan", [(0, "Nina\u2019s")]),
+        (("Nina",), "", "NINA'S plan", [(0, "NINA'S")]),
+        (("billing api v2",), "", "see billing-api, (v2)", [(0, "billing-api, (v2")]),
+        # Any script.
+        (("Москва",), "", "офис москва?", [(0, "москва")]),
+        (("Straße",), "", "die STRASSE entlang", [(0, "STRASSE")]),
+        (("José",), "", "ask jose\u0301 now", [(0, "jose\u0301")]),
+        (("東京",), "", "where is 東京 ?", [(0, "東京")]),
+        (("ﬁx",), "", "the FIX", [(0, "FIX")]),
     ],
-)
-def test_names_of_any_script_link_with_offsets_into_the_query(
-    name: str, query: str, shown: str
+)  # fmt: skip
+def test_a_query_links_to_the_names_in_it(
+    names: tuple[str, ...], cased: str, query: str, shown: list[tuple[int, str]]
 ) -> None:
-    assert _shown(query, _Names((name, 1)).links(query)) == [(1, shown)]
+    table = _Names(*((name, ordinal) for ordinal, name in enumerate(names)), cased=[cased])
+    links = table.links(query)
+    assert _shown(query, links) == shown
+    assert [link.weight for link in links] == [1.0 / (1 + link.ordinal) for link in links]
 
 
 def test_exactly_two_look_ups_each_word_and_run_once() -> None:
@@ -185,19 +152,10 @@ def test_exactly_two_look_ups_each_word_and_run_once() -> None:
     assert [kind for kind, _ in names.asked] == ["longest", "names"]
     assert names.asked[0][1] == ["atlas", "migration", "plan", "no"]
     assert sorted(names.asked[1][1]) == ["atlas", "atlas migration", "plan"]
-
-
-def test_without_a_word_nothing_is_looked_up() -> None:
-    names = _Names(("atlas", 0))
-    for query in ("", "   ", "?!", "___"):
-        assert names.links(query) == ()
-    assert names.asked == []
-
-
-def test_unknown_words_link_nothing_and_cost_one_look_up() -> None:
-    names = _Names(("atlas", 0))
     assert names.links("who knows anything") == ()
-    assert [kind for kind, _ in names.asked] == ["longest"]
+    assert [kind for kind, _ in names.asked[2:]] == ["longest"], "unknown words cost one"
+    assert [names.links(query) for query in ("", "   ", "?!", "___")] == [()] * 4
+    assert len(names.asked) == 3
 
 
 def test_words_past_the_bound_are_not_looked_at() -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from noctuary.core.types import MemoryRecord
 from noctuary.graph import state as hubs
 from noctuary.graph.build import Built, build_graph, to_arrays
-from noctuary.graph.extract import Dictionary, Extraction, Found, Stated, Tokens, find_matches
+from noctuary.graph.extract import Dictionary, Extraction, Tokens, find_matches
 from noctuary.graph.fold import concept_id
 from noctuary.graph.llm import findings_told, merge_extractions
 from noctuary.graph.state import (
@@ -41,17 +41,13 @@ from noctuary.graph.state import (
 from noctuary.graph.tables import FILES, NO_SPAN, read_tables, write_tables
 from noctuary.graph.walk import FOUND_RELATIONS, NO_CONCEPT, RELATIONS, relations_in_use
 from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, MemoryLink
-from tests.support.graph_objects import ConceptEdge, Edge, Graph, NameLink, to_graph
+from tests.support.graph_objects import Edge, Graph, NameLink, to_graph
 from tests.support.graphs import extract_all, graph_built, graph_of, synced_keys
 from tests.support.naive_graph import naive_graph
 from tests.support.store import day_us, memory, renumber, turns
 
 ROOT = Path(__file__).resolve().parents[4]
-
-
 FILLER = 30
-
-
 SECRET = "Zanzibar Quartz"
 
 
@@ -61,13 +57,18 @@ def corpus(*texts: str) -> list[MemoryRecord]:
     return renumber([memory(text) for text in (*texts, *filler)])
 
 
+def load_from(records: Sequence[MemoryRecord]) -> Callable[[Sequence[int]], list[Extraction]]:
+    found = extract_all(records)
+    return lambda chosen: [found[position] for position in chosen]
+
+
 def night(path: Path, records: Sequence[MemoryRecord]) -> tuple[SyncReport, Graph, list[int]]:
     """Bring a state up to date; what it did, its graph, and the positions that were extracted."""
-    found, asked = extract_all(records), list[int]()
+    asked, found = list[int](), load_from(records)
 
     def load(chosen: Sequence[int]) -> list[Extraction]:
         asked.extend(chosen)
-        return [found[position] for position in chosen]
+        return found(chosen)
 
     with GraphState.open(path) as state:
         report = state.sync(records, synced_keys(records), load)
@@ -136,13 +137,9 @@ def test_a_name_that_goes_or_changes_its_case_concerns_the_texts_that_hold_it(pa
 def test_dates_and_sessions_are_taken_from_tonights_memories_without_reading_a_text(
     path: Path,
 ) -> None:
-    records = renumber(
-        [memory(f"turn {i}", is_turn=True, session_id="s", created_at_us=i) for i in range(3)]
-    )
-    night(path, records)
-    moved = renumber(
-        [memory(f"turn {i}", is_turn=True, session_id="s", created_at_us=9 - i) for i in range(3)]
-    )
+    said = [memory(f"turn {i}", is_turn=True, session_id="s", created_at_us=i) for i in range(3)]
+    night(path, renumber(said))
+    moved = renumber([r._replace(created_at_us=9 - r.created_at_us) for r in said])
     report, graph, asked = night(path, moved)
     assert (report.touched, asked) == (0, [])
     assert graph == plain(moved)
@@ -156,8 +153,7 @@ def test_the_files_of_a_graph_do_not_tell_how_many_nights_it_took(tmp_path: Path
     for name, nights in (("one", [records]), ("three", [corpus("other"), records[:9], records])):
         with GraphState.open(tmp_path / name / "graph.duckdb") as state:
             for some in nights:
-                found = extract_all(some)
-                state.sync(some, synced_keys(some), lambda chosen, f=found: [f[p] for p in chosen])
+                state.sync(some, synced_keys(some), load_from(some))
             state.place()
             write_tables(state.fold(), tmp_path / name / "files")
         files.append({p.name: p.read_bytes() for p in (tmp_path / name / "files").iterdir()})
@@ -202,37 +198,32 @@ def test_a_process_killed_in_a_sync_leaves_the_state_as_it_was(path: Path) -> No
     assert night(path, before) == (SyncReport(0, 0, 0, 0, 0), graph, [])
 
 
-def damaged(path: Path) -> None:
-    path.write_bytes(b"no database at all" * 500)
-
-
-def cut_off(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:5000])
-
-
 def foreign(path: Path) -> None:
     path.unlink()
     with duckdb.connect(str(path)) as connection:
         connection.execute("CREATE TABLE memory (x INTEGER)")
 
 
-def older(path: Path) -> None:
+def change(path: Path, sql: str) -> None:
     with duckdb.connect(str(path)) as connection:
-        connection.execute("UPDATE meta SET version = '0'")
+        connection.execute(sql)
 
 
-def half(path: Path) -> None:
-    with duckdb.connect(str(path)) as connection:
-        connection.execute("DROP TABLE word")
+HARMS: dict[str, Callable[[Path], object]] = {
+    "damaged": lambda path: path.write_bytes(b"no database at all" * 500),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:5000]),
+    "foreign": foreign,
+    "older": lambda path: change(path, "UPDATE meta SET version = '0'"),
+    "half": lambda path: change(path, "DROP TABLE word"),
+}
 
 
-@pytest.mark.parametrize("harm", [damaged, cut_off, foreign, older, half])
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
 def test_a_file_that_is_not_ours_is_rebuilt_and_said_so(
-    path: Path, harm: object, caplog: pytest.LogCaptureFixture
+    path: Path, harm: Callable[[Path], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     records = corpus("Blue Ridge\nHills.", "we saw Blue Ridge")
     _, graph, _ = night(path, records)
-    assert callable(harm)
     harm(path)
     with caplog.at_level(logging.WARNING, logger="noctuary.graph"):
         report, rebuilt, _ = night(path, records)
@@ -247,9 +238,8 @@ def test_a_deleted_memory_leaves_nothing_in_the_file(path: Path) -> None:
     assert b"zanzibar" in path.read_bytes().lower()
     night(path, renumber(records[200:]))
     with duckdb.connect(str(path), read_only=True) as connection:
-        assert connection.execute("SELECT version, has_leftovers FROM meta").fetchall() == [
-            (STATE_VERSION, False)
-        ]
+        kept = connection.execute("SELECT version, has_leftovers FROM meta").fetchall()
+    assert kept == [(STATE_VERSION, False)]
     assert b"zanzibar" not in path.read_bytes().lower()
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
@@ -264,8 +254,6 @@ TEXTS = (
 
 
 CORPUS = renumber([memory(text, created_at_us=day_us(n + 1)) for n, text in enumerate(TEXTS)])
-
-
 OLD, NEW, RUNNERS, RUNBOOK, LUNCH = (record.memory_id for record in CORPUS)
 
 
@@ -338,12 +326,8 @@ def test_links_to_nowhere_and_to_oneself_are_no_edges(tmp_path: Path) -> None:
 
 
 def test_known_concepts_are_looked_for_in_other_texts(tmp_path: Path) -> None:
-    told = findings_told(
-        [],
-        [KnownConcept("Harbor", ("Harbor cluster",), "place")],
-        [KnownMention(RUNNERS, "Harbor", "about")],
-        [],
-    )
+    harbor = KnownConcept("Harbor", ("Harbor cluster",), "place")
+    told = findings_told([], [harbor], [KnownMention(RUNNERS, "Harbor", "about")], [])
     graph = graph_told(tmp_path, told)
     edges = {(e.src_position, e.relation, e.dst_position) for e in graph.edges}
     assert (3, "mentions_tag", 2) in edges, "the runbook names what the runners are about"
@@ -357,7 +341,6 @@ def test_known_edges_are_concept_edges_that_their_memories_say(tmp_path: Path) -
     graph = graph_told(tmp_path, findings_told([], [], [], [edge]))
     told = [e for e in graph.concept_edges if e.relation == "related_to"]
     assert len(told) == 1
-    assert isinstance(told[0], ConceptEdge)
     assert [(e.position, e.start, e.end) for e in told[0].evidence] == [(1, -1, -1), (2, -1, -1)]
     assert told[0].weight == pytest.approx(2 / 3)
     assert (told[0].valid_from_us, told[0].valid_to_us) == (day_us(2), None)
@@ -400,17 +383,11 @@ def test_links_have_no_concept_in_the_arrays(tmp_path: Path) -> None:
 
 
 _IDS = st.sampled_from([*(record.memory_id for record in CORPUS), "gone"])
-
-
 _NAMES = st.sampled_from(["Harbor", "Jenkins", "runners", "Ana", "K8s"])
-
-
 _LINKS = st.builds(
     MemoryLink, _IDS, _IDS, st.sampled_from(["part-of", "see-also", "supersedes", "resolved-by"]),
     st.just(0), st.none(),
 )  # fmt: skip
-
-
 _TOLD = st.builds(
     findings_told,
     st.lists(_LINKS, max_size=3),
@@ -424,6 +401,23 @@ _TOLD = st.builds(
         max_size=2,
     ),
 )  # fmt: skip
+
+
+def check_nights(
+    tmp_path_factory: pytest.TempPathFactory, nights: list[dict[str, Extraction]]
+) -> None:
+    folder = tmp_path_factory.mktemp("told")
+    built = [night_told(folder / "kept.duckdb", CORPUS, told) for told in (*nights, {})]
+    fresh = night_told(folder / "fresh.duckdb", CORPUS, nights[-1])
+    files = {"kept": built[-2], "fresh": fresh, "none": built[-1], "plain": graph_built(CORPUS)}
+    for name, made in files.items():
+        write_tables(made.tables, folder / name)
+
+    def bytes_of(name: str) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (folder / name).iterdir()}
+
+    assert bytes_of("kept") == bytes_of("fresh")
+    assert bytes_of("none") == bytes_of("plain"), "evidence that vanished leaves nothing behind"
 
 
 _FACTORY = [HealthCheck.function_scoped_fixture]
@@ -446,41 +440,24 @@ def test_many_nights_of_changing_evidence_end_as_one_night_that_begins_anew(
     check_nights(tmp_path_factory, nights)
 
 
-def check_nights(
-    tmp_path_factory: pytest.TempPathFactory, nights: list[dict[str, Extraction]]
-) -> None:
-    folder = tmp_path_factory.mktemp("told")
-    built = [night_told(folder / "kept.duckdb", CORPUS, told) for told in (*nights, {})]
-    fresh = night_told(folder / "fresh.duckdb", CORPUS, nights[-1])
-    files = {"kept": built[-2], "fresh": fresh, "none": built[-1], "plain": graph_built(CORPUS)}
-    for name, made in files.items():
-        write_tables(made.tables, folder / name)
-
-    def bytes_of(name: str) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in (folder / name).iterdir()}
-
-    assert bytes_of("kept") == bytes_of("fresh")
-    assert bytes_of("none") == bytes_of("plain"), "evidence that vanished leaves nothing behind"
+@contextmanager
+def placed(path: Path, records: Sequence[MemoryRecord]) -> Generator[GraphState]:
+    with GraphState.open(path) as state:
+        state.sync(records, synced_keys(records), load_from(records))
+        state.place()
+        yield state
 
 
-def links_of(*texts: str) -> dict[str, NameLink]:
-    return by_name(graph_of(renumber([memory(text) for text in texts])))
-
-
-def by_name(graph: Graph) -> dict[str, NameLink]:
-    return {link.name: link for link in graph.links}
-
-
-def merged(texts: Sequence[str], canonical_of: Mapping[str, str]) -> dict[str, NameLink]:
-    records = renumber([memory(text) for text in texts])
-    found = extract_all(records)
+def links_of(
+    *texts: str | MemoryRecord, canonical_of: Mapping[str, str] | None = None
+) -> dict[str, NameLink]:
+    """The links of memories by name; some names may stand for one concept."""
+    records = renumber([memory(text) if isinstance(text, str) else text for text in texts])
     with (
         tempfile.TemporaryDirectory() as directory,
-        GraphState.open(Path(directory) / "graph.duckdb") as state,
+        placed(Path(directory) / "graph.duckdb", records) as state,
     ):
-        state.sync(records, synced_keys(records), lambda chosen: [found[p] for p in chosen])
-        state.place()
-        return by_name(to_graph(state.fold(canonical_of)))
+        return {link.name: link for link in to_graph(state.fold(canonical_of or {})).links}
 
 
 def damped(worth: float, df: int) -> float:
@@ -514,40 +491,33 @@ def test_a_title_is_worth_less_the_oftener_others_write_it_in_lower_case(
     assert found[title.lower()].weight == pytest.approx(damped(worth, len(written)))
 
 
-def test_a_key_is_worth_less_as_well_where_others_write_it_in_lower_case() -> None:
-    found = links_of("gateway: it runs on the second rack", "we moved the gateway")
-    assert found["gateway"].weight == pytest.approx(damped(LOWER_CASE_WORTH, 1))
-    assert not found["gateway"].cased
+HILL = "Boot Hill is part of Blue Ridge."
+LONG_HILL = HILL + " It rains there." * 30
+TITLE = "Boot Hill\nA cemetery."
 
 
-def test_a_heading_is_worth_one_however_others_write_it() -> None:
-    found = links_of("## Heat pump\nIt runs on the second rack.", "we moved the heat pump")
-    assert found["heat pump"].weight == pytest.approx(damped(1.0, 1))
-
-
-def test_a_subject_that_only_began_a_text_is_worth_little() -> None:
-    text = "Boot Hill is part of Blue Ridge."
-    assert links_of(text)["boot hill"].weight == pytest.approx(LEADING_WORTH)
-    titled = links_of(text, "Boot Hill: a cemetery on a hill.", "Boot Hill\nA cemetery.")
-    assert titled["boot hill"].weight == pytest.approx(1.0 / 3)
-
-
-def test_the_first_words_of_a_long_text_are_worth_less() -> None:
-    text = "Boot Hill is part of Blue Ridge." + " It rains there." * 30
-    assert len(text) > LEADING_SHORT_CHARS
-    assert links_of(text)["boot hill"].weight == pytest.approx(LONG_LEADING_WORTH)
-    short = links_of(text, "Boot Hill is shut.")
-    assert short["boot hill"].weight == pytest.approx(LEADING_WORTH / 2)
-
-
-def test_what_a_name_gives_is_shared_by_the_memories_about_it() -> None:
-    found = links_of(*(["Boot Hill\nA cemetery."] * 3))
-    assert found["boot hill"].weight == pytest.approx(1 / 3)
-
-
-def test_the_weight_falls_with_the_memories_that_mention_it_and_not_with_their_mentions() -> None:
-    found = links_of("Boot Hill\nA cemetery.", "we saw Boot Hill, then Boot Hill", "near Boot Hill")
-    assert found["boot hill"].weight == pytest.approx(damped(1.0, 2))
+@pytest.mark.parametrize(
+    ("texts", "name", "weight"),
+    [
+        # A key is worth less as well where others write it in lower case; a heading is worth one.
+        (["gateway: it runs on the second rack", "we moved the gateway"], "gateway",
+         damped(LOWER_CASE_WORTH, 1)),
+        (["## Heat pump\nIt runs on the second rack.", "we moved the heat pump"], "heat pump",
+         damped(1.0, 1)),
+        # What only began a text is worth little, and less where that text is long.
+        ([HILL], "boot hill", LEADING_WORTH),
+        ([HILL, "Boot Hill: a cemetery on a hill.", TITLE], "boot hill", 1.0 / 3),
+        ([LONG_HILL], "boot hill", LONG_LEADING_WORTH),
+        ([LONG_HILL, "Boot Hill is shut."], "boot hill", LEADING_WORTH / 2),
+        # It is shared by the memories about it, and falls with those that mention it.
+        ([TITLE] * 3, "boot hill", 1 / 3),
+        ([TITLE, "we saw Boot Hill, then Boot Hill", "near Boot Hill"], "boot hill",
+         damped(1.0, 2)),
+    ],
+)  # fmt: skip
+def test_what_a_name_is_worth(texts: list[str], name: str, weight: float) -> None:
+    assert len(LONG_HILL) > LEADING_SHORT_CHARS
+    assert links_of(*texts)[name].weight == pytest.approx(weight)
 
 
 def test_edges_weigh_what_the_concept_is_worth() -> None:
@@ -555,86 +525,63 @@ def test_edges_weigh_what_the_concept_is_worth() -> None:
     assert [edge.weight for edge in graph.edges] == [pytest.approx(LOWER_CASE_WORTH)]
 
 
-def test_names_that_no_memory_is_about_link_to_nothing() -> None:
-    assert links_of("we met Dana Whitfield at Boot Hill", "nothing") == {}
-    tagged = renumber([memory("it runs in a cluster", tags="kubernetes"), memory("kubernetes")])
-    assert graph_of(tagged).links == ()
-
-
-def test_names_that_are_not_looked_for_link_to_nothing() -> None:
-    assert links_of("Go\nA language.", "1969\nA year.") == {}
-
-
-def test_a_concept_that_too_many_mention_links_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = ("Boot Hill\nA cemetery.", *(["we saw Boot Hill"] * 3))
-    monkeypatch.setattr(hubs, "HUB_MENTION_MIN", 3)
-    assert "boot hill" in links_of(*texts)
-    monkeypatch.setattr(hubs, "HUB_MENTION_MIN", 2)
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["we met Dana Whitfield at Boot Hill", "nothing"],
+        [memory("it runs in a cluster", tags="kubernetes"), memory("kubernetes")],
+        ["Go\nA language.", "1969\nA year."],
+    ],
+    ids=["about nothing", "a tag", "not looked for"],
+)
+def test_other_names_link_to_nothing(texts: list[str | MemoryRecord]) -> None:
     assert links_of(*texts) == {}
 
 
-def test_a_concept_that_too_many_are_about_links_to_nothing(
+@pytest.mark.parametrize(
+    ("limit", "least", "texts"),
+    [
+        ("HUB_MENTION_MIN", 3, [TITLE, *(["we saw Boot Hill"] * 3)]),
+        ("HUB_SUBJECT_LIMIT", 3, [TITLE] * 3),
+    ],
+)
+def test_a_concept_that_too_many_hold_links_to_nothing(
+    limit: str, least: int, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hubs, limit, least)
+    assert "boot hill" in links_of(*texts)
+    monkeypatch.setattr(hubs, limit, least - 1)
+    assert links_of(*texts) == {}
+
+
+def test_a_speaker_links_in_any_case_and_gives_its_worth_to_what_is_about_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    texts = ["Boot Hill\nA cemetery."] * 3
-    monkeypatch.setattr(hubs, "HUB_SUBJECT_LIMIT", 3)
-    assert "boot hill" in links_of(*texts)
-    monkeypatch.setattr(hubs, "HUB_SUBJECT_LIMIT", 2)
-    assert links_of(*texts) == {}
-
-
-def test_a_speaker_links_in_any_case_and_gives_nothing_where_nothing_is_about_it() -> None:
-    found = by_name(graph_of(renumber(turns("s1", "Ana: the boat left.", "Bo: when?"))))
+    found = links_of(*turns("s1", "Ana: the boat left.", "Bo: when?"))
     assert found["ana"] == NameLink("ana", concept_id("ana"), 0.0, cased=False)
     assert set(found) == {"ana", "bo"}
-
-
-def test_a_speaker_that_memories_are_about_gives_them_its_worth() -> None:
-    records = renumber([*turns("s1", "Ana: the boat left."), memory("Ana\nA sailor.")])
-    (link,) = graph_of(records).links
+    (link,) = links_of(*turns("s1", "Ana: the boat left."), "Ana\nA sailor.").values()
     assert (link.name, link.weight, link.cased) == ("ana", 1.0, False)
-    (without,) = graph_of(renumber([memory("Ana\nA sailor.")])).links
-    assert without.cased
-
-
-def test_a_speaker_is_a_link_beyond_every_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert links_of("Ana\nA sailor.")["ana"].cased
     monkeypatch.setattr(hubs, "HUB_MENTION_MIN", 1)
-    told = ["we met Ana", "they met Ana"]
-    records = renumber([*turns("s1", "Ana: hi"), *map(memory, ["Ana\nA sailor.", *told])])
-    assert by_name(graph_of(records))["ana"].weight == 0.0
+    beyond = links_of(*turns("s1", "Ana: hi"), "Ana\nA sailor.", "we met Ana", "they met Ana")
+    assert beyond["ana"].weight == 0.0, "a link beyond every limit"
 
 
-def test_merged_names_all_link_to_their_canonical_concept() -> None:
-    texts = ["Kubernetes\nA scheduler.", "K8s\nIt runs the pods.", "we moved to K8s"]
-    found = merged(texts, {"k8s": "kubernetes"})
+def test_merged_names_all_link_to_their_canonical_concept_by_their_own_case() -> None:
+    k8s, scheduler = {"k8s": "kubernetes"}, "Kubernetes\nA scheduler."
+    texts = scheduler, "K8s\nIt runs the pods.", "we moved to K8s"
+    found = links_of(*texts, canonical_of=k8s)
     assert set(found) == {"kubernetes", "k8s"}
     assert {link.concept_id for link in found.values()} == {concept_id("kubernetes")}
     weights = [link.weight for link in found.values()]
     assert weights == pytest.approx([damped(1 / 2, 1)] * 2)
-
-
-def test_a_merged_name_keeps_its_own_case_rule() -> None:
-    found = merged(["Kubernetes\nA scheduler.", "k8s: it runs the pods"], {"k8s": "kubernetes"})
-    assert {name: link.cased for name, link in found.items()} == {
-        "kubernetes": True,
-        "k8s": False,
-    }
-
-
-def test_a_name_merged_into_a_speaker_speaks_as_well() -> None:
-    records = renumber([*turns("s1", "Ana: hi"), memory("we met Anabel"), memory("Anabel\nShe.")])
-    found = extract_all(records)
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        GraphState.open(Path(directory) / "graph.duckdb") as state,
-    ):
-        state.sync(records, synced_keys(records), lambda chosen: [found[p] for p in chosen])
-        state.place()
-        known = by_name(to_graph(state.fold({"anabel": "ana"})))
-    assert {name: (link.concept_id, link.cased) for name, link in known.items()} == {
-        "ana": (concept_id("ana"), False),
-        "anabel": (concept_id("ana"), False),
-    }
+    found = links_of(scheduler, "k8s: it runs the pods", canonical_of=k8s)
+    assert {n: link.cased for n, link in found.items()} == {"kubernetes": True, "k8s": False}
+    said = *turns("s1", "Ana: hi"), "we met Anabel", "Anabel\nShe."
+    found = links_of(*said, canonical_of={"anabel": "ana"})
+    assert set(found) == {"ana", "anabel"}, "a name merged into a speaker speaks as well"
+    assert {(n.concept_id, n.cased) for n in found.values()} == {(concept_id("ana"), False)}
 
 
 def test_links_are_sorted_by_name_and_every_name_is_there_once() -> None:
@@ -656,52 +603,31 @@ RECORDS = renumber(
 )
 
 
-@contextmanager
-def placed(path: Path, records: list[MemoryRecord]) -> Generator[GraphState]:
-    found = extract_all(records)
-    with GraphState.open(path) as state:
-        state.sync(records, synced_keys(records), lambda chosen: [found[p] for p in chosen])
-        state.place()
-        yield state
-
-
-def _outline(found: Extraction) -> tuple[set[Found], tuple[Stated, ...]]:
-    return {f for f in found.found if f.role == "about" or f.kind == "tag"}, found.stated
-
-
 def test_outlines_are_subjects_tags_and_statements_by_position(tmp_path: Path) -> None:
     with placed(tmp_path / "graph.duckdb", RECORDS) as state:
+        first = state.iter_outlines()
+        begun = [next(first)]
         pairs = list(state.iter_outlines())
-    wanted = [(p, *_outline(found)) for p, found in enumerate(extract_all(RECORDS))]
+        telling = dict(state.iter_outlines(stated_only=True))
+        assert state.aliases() == state.aliases()
+        assert list(state.names())
+        assert [*begun, *first] == pairs, "with other queries between"
+    wanted = [
+        (p, {f for f in found.found if f.role == "about" or f.kind == "tag"}, found.stated)
+        for p, found in enumerate(extract_all(RECORDS))
+    ]
     wanted = [(p, about, stated) for p, about, stated in wanted if about or stated]
     assert [(p, set(o.found), o.stated) for p, o in pairs] == wanted
     assert 0 < len(pairs) < len(RECORDS)
     for _, outline in pairs:
         assert list(outline.found) == sorted(outline.found, key=lambda f: (f.start, f.end))
-
-
-def test_only_what_states_something_is_told_where_that_is_wanted(tmp_path: Path) -> None:
-    with placed(tmp_path / "graph.duckdb", RECORDS) as state:
-        every = dict(state.iter_outlines())
-        telling = dict(state.iter_outlines(stated_only=True))
-    wanted = {
+    assert telling == {
         p: o
-        for p, o in every.items()
+        for p, o in pairs
         if o.stated or any(f.kind == "key" and f.role == "about" for f in o.found)
     }
-    assert telling == wanted
     assert {2, 4} & telling.keys() == set()
     assert {1, 3, 6} <= telling.keys()
-
-
-def test_outlines_may_be_read_twice_and_with_other_queries_between(tmp_path: Path) -> None:
-    with placed(tmp_path / "graph.duckdb", RECORDS) as state:
-        first = state.iter_outlines()
-        begun = [next(first)]
-        others = list(state.iter_outlines())
-        assert state.aliases() == state.aliases()
-        assert list(state.names())
-        assert [*begun, *first] == others
 
 
 def test_memory_that_is_given_back_leaves_the_tables_and_the_limit(
@@ -738,8 +664,6 @@ def test_the_database_keeps_to_its_memory_and_spills_beside_itself(tmp_path: Pat
 
 
 NAMES = {"blue ridge": False, "redis": True, "ridge": False, "公司": False}
-
-
 TO_SEARCH: list[tuple[int, str, list[str]]] = [
     (100, "we saw Blue Ridge and redis", ["ridge"]),
     (101, "Redis on the ridge", ["redis"]),

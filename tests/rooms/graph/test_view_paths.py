@@ -60,16 +60,18 @@ def test_only_relations_that_hold_are_walked(look: Look) -> None:
     assert (now["cost"], then["cost"]) == (pytest.approx(1 + math.log2(5), abs=0.001), 1.0)
 
 
-def test_there_is_none(look: Look) -> None:
-    view = paths(look, "nina", "lighthouse")
-    assert (view["paths"], view["found"], view["bounds"]) == ([], 0, [])
-    assert list(path_lines(view)) == ["Nina to Lighthouse: there is no path of at most 4 hops"]
-    assert paths(look, "boiler", "Москва", max_hops=2)["paths"] == []
-
-
-def test_a_concept_and_its_alias_are_one(look: Look) -> None:
-    view = paths(look, "atlas", "Atlas migration")
-    assert list(path_lines(view)) == ["Atlas migration: both names mean this one concept"]
+@pytest.mark.parametrize(
+    ("start", "end", "hops", "told"),
+    [
+        ("nina", "lighthouse", 4, "Nina to Lighthouse: there is no path of at most 4 hops"),
+        ("boiler", "Москва", 2, "boiler to Москва: there is no path of at most 2 hops"),
+        ("atlas", "Atlas migration", 4, "Atlas migration: both names mean this one concept"),
+    ],
+)
+def test_there_is_none(look: Look, start: str, end: str, hops: int, told: str) -> None:
+    view = paths(look, start, end, hops)
+    assert list(path_lines(view)) == [told]
+    assert view["bounds"] == []
 
 
 def test_what_another_user_says_is_no_way(look: Look) -> None:
@@ -132,14 +134,12 @@ def chain(length: int) -> GraphSpec:
     return GraphSpec(records, concepts)
 
 
-def test_the_bound_on_hops_is_exact(publish: Publish) -> None:
+def test_the_bound_on_hops_is_exact_and_one_that_bites_is_said(
+    publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
     look = publish(chain(6))
     assert len(paths(look, "c00", "c06", max_hops=6)["paths"][0]) == 6
     assert paths(look, "c00", "c06", max_hops=5)["found"] == 0
-
-
-def test_a_bound_that_bites_is_said(publish: Publish, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = publish(chain(6))
     monkeypatch.setattr(path_search, "MAX_EXPANDED", 3)
     lines = list(path_lines(paths(look, "c00", "c06", max_hops=6)))
     assert lines[0] == "c00 to c06: found no path of at most 6 hops"

@@ -70,38 +70,6 @@ def test_damaged_rows_are_refused_before_they_ask_for_memory(row: list[int]) -> 
         walk(*_seeds((0, 1.0), (1, 0.5)), arrays)
 
 
-def test_eta_scales_every_arrival() -> None:
-    arrays = _arrays(2, (0, 1, 1.0, SUBJECT))
-    full, half = (walk(*_seeds((0, 1.0)), arrays, eta=eta).scores[0] for eta in (1.0, 0.5))
-    assert half == full / 2
-
-
-def test_only_the_best_seeds_are_walked_from() -> None:
-    arrays = _arrays(4, (0, 2, 1.0, SUBJECT), (1, 3, 1.0, SUBJECT))
-    found = walk(*_seeds((1, 0.5), (0, 0.9)), arrays, seed_count=1)
-    assert found.positions.tolist() == [2]
-
-
-def test_masked_seeds_give_their_places_to_the_next() -> None:
-    arrays = _arrays(4, (0, 2, 1.0, SUBJECT), (1, 3, 1.0, SUBJECT))
-    mask = np.array([False, True, True, True])
-    found = walk(*_seeds((0, 0.9), (1, 0.5)), arrays, mask=mask, seed_count=1)
-    assert (found.positions.tolist(), found.seeds.tolist()) == ([3], [1])
-    assert found.scores[0] == pytest.approx(0.5 / 2**0.25)
-
-
-def test_masked_targets_are_not_reached() -> None:
-    arrays = _arrays(3, (0, 1, 1.0, SUBJECT), (0, 2, 1.0, SUBJECT))
-    found = walk(*_seeds((0, 0.9)), arrays, mask=np.array([True, False, True]))
-    assert found.positions.tolist() == [2]
-
-
-def test_relations_left_out_or_at_zero_are_not_walked() -> None:
-    arrays = _arrays(3, (0, 1, 1.0, SUBJECT), (0, 2, 1.0, NEXT))
-    assert walk(*_seeds((0, 1.0)), arrays, {"next_turn": 1.0}).positions.tolist() == [2]
-    assert walk(*_seeds((0, 1.0)), arrays, {"next_turn": 0.0}).is_empty
-
-
 def test_by_default_turns_are_not_walked() -> None:
     previous = RELATIONS.index("previous_turn")
     tag = RELATIONS.index("mentions_tag")
@@ -113,42 +81,39 @@ def test_by_default_turns_are_not_walked() -> None:
     assert found.scores.tolist() == pytest.approx([1 / 2**0.25, 0.5 / 2**0.25])
 
 
-def test_a_closed_edge_gives_way_to_the_open_one_and_back() -> None:
-    # Both lead to 2; the better one ended at 200, and only before that does it carry the arrival.
-    arrays = _arrays(3, (0, 2, 1.0, SUBJECT), (1, 2, 0.5, SUBJECT))
-    arrays = arrays._replace(valid_to_us=np.array([200, OPEN_END_US], dtype=np.int64))
-    seeds = _seeds((0, 1.0), (1, 1.0))
-    assert walk(*seeds, arrays, as_of_us=199).seeds.tolist() == [0]
-    assert walk(*seeds, arrays, as_of_us=200).seeds.tolist() == [1]
-    assert walk(*seeds, arrays).seeds.tolist() == [1]
+SAME = _arrays(3, (0, 2, 1.0, SUBJECT), (1, 2, 1.0, SUBJECT))
+
+ONE = _arrays(2, (0, 1, 1.0, SUBJECT))
 
 
-def test_equal_arrivals_take_the_better_ranked_seed() -> None:
-    arrays = _arrays(3, (0, 2, 1.0, SUBJECT), (1, 2, 1.0, SUBJECT))
-    found = walk(*_seeds((0, 1.0), (1, 1.0)), arrays)
-    assert (found.positions.tolist(), found.seeds.tolist()) == ([2], [0])
-
-
-@pytest.mark.parametrize("score", [0.0, -1.0, float("nan"), float("inf")])
-def test_the_walk_abstains_without_a_usable_seed(score: float) -> None:
-    arrays = _arrays(2, (0, 1, 1.0, SUBJECT))
-    assert walk(*_seeds((0, score)), arrays).is_empty
-
-
-def test_the_walk_abstains_without_seeds_or_edges() -> None:
-    none = (np.array([], dtype=np.int64), np.array([]))
-    assert walk(*none, _arrays(2, (0, 1, 1.0, SUBJECT))).is_empty
-    assert walk(*_seeds((0, 1.0)), _arrays(2)).is_empty
+@pytest.mark.parametrize(
+    ("seeds", "arrays"),
+    [
+        *(([(0, score)], ONE) for score in (0.0, -1.0, float("nan"), float("inf"))),
+        ([], ONE),
+        ([(0, 1.0)], _arrays(2)),
+        ([(0, 1.0)], _arrays(2, (0, 1, 1.0, SUBJECT), ends=200)),
+    ],
+    ids=["nothing", "negative", "nan", "inf", "no seeds", "no edges", "closed"],
+)
+def test_the_walk_abstains_without_a_usable_seed_or_an_open_edge(
+    seeds: list[tuple[int, float]], arrays: GraphArrays
+) -> None:
+    found = walk(*_seeds(*seeds), arrays)
+    assert (found.positions.tolist(), found.is_empty) == ([], True)
 
 
 @pytest.mark.parametrize(("as_of_us", "reached"), [(99, []), (100, [1]), (199, [1]), (200, [])])
 def test_as_of_walks_the_edges_of_that_moment(as_of_us: int, reached: list[int]) -> None:
-    arrays = _arrays(2, (0, 1, 1.0, SUBJECT), ends=200)
-    assert walk(*_seeds((0, 1.0)), arrays, as_of_us=as_of_us).positions.tolist() == reached
+    ended = _arrays(2, (0, 1, 1.0, SUBJECT), ends=200)
+    assert walk(*_seeds((0, 1.0)), ended, as_of_us=as_of_us).positions.tolist() == reached
 
 
-def test_without_a_moment_closed_edges_are_not_walked() -> None:
-    assert walk(*_seeds((0, 1.0)), _arrays(2, (0, 1, 1.0, SUBJECT), ends=200)).is_empty
+def test_equal_arrivals_take_the_better_ranked_seed_and_eta_scales_them() -> None:
+    seeds = _seeds((0, 1.0), (1, 1.0))
+    full, half = (walk(*seeds, SAME, eta=eta) for eta in (1.0, 0.5))
+    assert (full.positions.tolist(), full.seeds.tolist()) == ([2], [0])
+    assert half.scores[0] == full.scores[0] / 2
 
 
 @pytest.mark.parametrize(
@@ -170,22 +135,11 @@ def test_the_read_side_loads_neither_builders_nor_extractors() -> None:
     shown = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(lib)}, capture_output=True, check=True
     )
-    assert shown.stdout.decode().strip() == str(
-        [
-            "noctuary",
-            "noctuary.core",
-            "noctuary.core.files",
-            "noctuary.graph",
-            "noctuary.graph.fold",
-            "noctuary.graph.walk",
-        ]
-    )
+    loaded = ["", ".core", ".core.files", ".graph", ".graph.fold", ".graph.walk"]
+    assert shown.stdout.decode().strip() == str([f"noctuary{name}" for name in loaded])
 
 
-Hold = tuple[int, str]
-
-
-def _mentions(*concepts: list[Hold]) -> MentionArrays:
+def _mentions(*concepts: list[tuple[int, str]]) -> MentionArrays:
     """By concept, its (position, role) pairs, ascending."""
     held = [hold for holds in concepts for hold in holds]
     return MentionArrays(
@@ -201,48 +155,47 @@ def _link(ordinal: int, weight: float) -> Link:
     return Link(ordinal, weight, 0, 1)
 
 
-def test_every_memory_about_a_concept_gains_the_links_share() -> None:
-    mentions = _mentions([(9, "about")], [(2, "about"), (4, "mentions"), (5, "about")])
-    found = name_subjects([_link(1, 0.5)], mentions)
-    assert found.positions.tolist() == [2, 5]
-    assert found.scores.tolist() == [NAMED_WEIGHT * 0.5] * 2
-    assert found.concepts.tolist() == [1, 1]
+# Mentions, links (concept, weight), and per position: the gain over NAMED_WEIGHT and what is named.
+GAINS: dict[str, tuple[MentionArrays, list[tuple[int, float]], dict[int, tuple[float, int]]]] = {
+    "every memory about a concept gains the link's share": (
+        _mentions([(9, "about")], [(2, "about"), (4, "mentions"), (5, "about")]),
+        [(1, 0.5)], {2: (0.5, 1), 5: (0.5, 1)},
+    ),
+    "only subjects count": (
+        _mentions([(1, "mentions"), (2, "author"), (3, "speaker")]), [(0, 1.0)], {},
+    ),
+    "links add up and the strongest is named": (
+        _mentions([(3, "about")], [(3, "about"), (7, "about")], [(3, "about")]),
+        [(0, 0.2), (1, 0.6), (2, 0.4)], {3: (1.2, 1), 7: (0.6, 1)},
+    ),
+    "equal gains name the concept that the query names first": (
+        _mentions([(3, "about")], [(3, "about")]), [(1, 0.5), (0, 0.5)], {3: (1.0, 1)},
+    ),
+    "a repeated name counts once": (
+        _mentions([(3, "about"), (3, "about"), (4, "about")]), [(0, 0.5), (0, 0.5)],
+        {3: (0.5, 0), 4: (0.5, 0)},
+    ),
+    "a name without weight links nothing": (_mentions([(3, "about")]), [(0, 0.0)], {}),
+    # Of several names of one concept the most specific counts, in any order.
+    **{
+        f"{one} and {other}": (
+            _mentions([(3, "about")], [(3, "about"), (4, "about")]),
+            [(0, one), (0, other), (1, 0.5)], {3: (1.1, 0), 4: (0.5, 1)},
+        )
+        for one, other in ((0.2, 0.6), (0.6, 0.2), (0.6, 0.0), (0.0, 0.6))
+    },
+}  # fmt: skip
 
 
-def test_only_subjects_count() -> None:
-    mentions = _mentions([(1, "mentions"), (2, "author"), (3, "speaker")])
-    assert name_subjects([_link(0, 1.0)], mentions).positions.size == 0
-
-
-def test_links_add_up_and_the_strongest_is_named() -> None:
-    mentions = _mentions([(3, "about")], [(3, "about"), (7, "about")], [(3, "about")])
-    found = name_subjects([_link(0, 0.2), _link(1, 0.6), _link(2, 0.4)], mentions)
-    assert found.positions.tolist() == [3, 7]
-    assert found.scores.tolist() == pytest.approx([NAMED_WEIGHT * 1.2, NAMED_WEIGHT * 0.6])
-    assert found.concepts.tolist() == [1, 1]
-
-
-def test_equal_gains_name_the_concept_that_the_query_names_first() -> None:
-    mentions = _mentions([(3, "about")], [(3, "about")])
-    assert name_subjects([_link(1, 0.5), _link(0, 0.5)], mentions).concepts.tolist() == [1]
-
-
-def test_a_repeated_name_counts_once() -> None:
-    mentions = _mentions([(3, "about"), (3, "about"), (4, "about")])
-    found = name_subjects([Link(0, 0.5, 0, 4), Link(0, 0.5, 9, 13)], mentions)
-    assert found.positions.tolist() == [3, 4]
-    assert found.scores.tolist() == [NAMED_WEIGHT * 0.5] * 2
-
-
-@pytest.mark.parametrize("weights", [(0.2, 0.6), (0.6, 0.2), (0.6, 0.0), (0.0, 0.6)])
-def test_of_several_names_of_one_concept_the_most_specific_counts_in_any_order(
-    weights: tuple[float, float],
+@pytest.mark.parametrize(("mentions", "links", "gains"), GAINS.values(), ids=GAINS)
+def test_memories_about_what_is_named_gain(
+    mentions: MentionArrays, links: list[tuple[int, float]], gains: dict[int, tuple[float, int]]
 ) -> None:
-    mentions = _mentions([(3, "about")], [(3, "about"), (4, "about")])
-    aliases = [Link(0, weight, at, at + 4) for at, weight in enumerate(weights)]
-    found = name_subjects([*aliases, _link(1, 0.5)], mentions)
-    assert found.scores.tolist() == pytest.approx([NAMED_WEIGHT * 1.1, NAMED_WEIGHT * 0.5])
-    assert found.concepts.tolist() == [0, 1]
+    found = name_subjects([Link(*link, at, at + 1) for at, link in enumerate(links)], mentions)
+    assert found.positions.tolist() == list(gains)
+    wanted = [NAMED_WEIGHT * gain for gain, _ in gains.values()]
+    assert found.scores.tolist() == pytest.approx(wanted)
+    assert found.concepts.tolist() == [concept for _, concept in gains.values()]
 
 
 def test_the_order_of_links_does_not_matter() -> None:
@@ -253,11 +206,6 @@ def test_the_order_of_links_does_not_matter() -> None:
         assert found.positions.tolist() == [1, 2, 3]
         assert found.scores.tolist() == pytest.approx([NAMED_WEIGHT * w for w in (0.5, 0.75, 1.75)])
         assert found.concepts.tolist() == [0, 2, 2]
-
-
-def test_a_name_without_weight_links_nothing() -> None:
-    mentions = _mentions([(3, "about")])
-    assert name_subjects([_link(0, 0.0)], mentions).positions.size == 0
 
 
 def test_hidden_memories_gain_nothing() -> None:

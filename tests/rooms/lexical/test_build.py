@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -91,42 +91,6 @@ def test_postings_in_closed_form() -> None:
     assert postings.n_memories == 4
     expected = [bm25(1, 1, 2), bm25(2, 1, 3), bm25(1, 3, 3), bm25(1, 3, 1), bm25(1, 3, 2)]
     assert postings.scores.tolist() == pytest.approx(expected, rel=1e-6)
-
-
-def test_types_and_ranges() -> None:
-    postings = build_postings(DOCUMENTS)
-    assert postings.starts.dtype == np.int64
-    assert postings.positions.dtype == np.int32
-    assert postings.scores.dtype == np.float32
-    assert postings.ranges(["dog", "ant", "zebra", "bird"]) == [(2, 5), (0, 0), (0, 0), (0, 1)]
-
-
-def test_k1_and_b_are_used() -> None:
-    binary = build_postings(DOCUMENTS, k1=0.0)
-    rare, common = math.log(1 + 3.5 / 1.5), math.log(1 + 1.5 / 3.5)
-    assert binary.scores.tolist() == pytest.approx([rare, rare, common, common, common])
-    flat = build_postings(DOCUMENTS, b=0.0)
-    assert len(set(flat.scores[2:5].tolist())) == 1
-
-
-def test_same_input_gives_the_same_bytes_from_a_generator() -> None:
-    def stream() -> Iterator[bytes]:
-        yield from DOCUMENTS
-
-    one, other = build_postings(DOCUMENTS), build_postings(stream())
-    assert one.terms == other.terms
-    for name in ("starts", "positions", "scores"):
-        assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
-
-
-@pytest.mark.parametrize("documents", [[], [b""], [b"", b""]])
-def test_nothing_to_index(documents: list[bytes]) -> None:
-    postings = build_postings(documents)
-    assert isinstance(postings, Postings)
-    assert postings.terms == []
-    assert postings.starts.tolist() == [0]
-    assert len(postings.positions) == len(postings.scores) == 0
-    assert postings.n_memories == len(documents)
 
 
 @pytest.mark.parametrize(("k1", "b"), [(-0.1, 0.4), (float("nan"), 0.4), (0.9, 1.1), (0.9, -0.1)])

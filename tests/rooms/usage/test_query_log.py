@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,47 +38,24 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "queries.sqlite"
 
 
-def put(
-    log: Path,
-    text: str,
-    cosine: float = 0.9,
-    *,
-    ids: tuple[str, ...] = ("7",),
-    asked_us: int = NOW_US,
-    encoder: str = "e1",
-    user: str | None = None,
-    vector: Vector | None = None,
-) -> None:
-    fault = append_query(
-        log,
-        text=text,
-        vector=at(cosine) if vector is None else vector,
-        memory_ids=ids,
-        encoder_digest=encoder,
-        asked_us=asked_us,
-        user=user,
-    )
-    assert fault is None
+def append(log: Path, text: str, **fields: Any) -> str | None:
+    values: dict[str, Any] = {"vector": at(0.9), "memory_ids": ("7",), "asked_us": NOW_US}
+    fields = {**values, "encoder_digest": "e1", "user": None, **fields}
+    return append_query(log, text=text, **fields)
 
 
-def look(
-    log: Path,
-    *,
-    encoder: str = "e1",
-    since_us: int = 0,
-    limit: int = 100,
-    exclude: str = "",
-    user: str | None = None,
-) -> list[LoggedQuery]:
-    found, fault = similar_queries(
-        log,
-        TODAY,
-        encoder_digest=encoder,
-        since_us=since_us,
-        limit=limit,
-        exclude_text=exclude,
-        user=user,
-    )
+def put(log: Path, text: str, cosine: float = 0.9, **fields: Any) -> None:
+    assert append(log, text, **{"vector": at(cosine), **fields}) is None
+
+
+def similar(log: Path, **asked: Any) -> tuple[list[LoggedQuery], str | None]:
+    values: dict[str, Any] = {"encoder_digest": "e1", "since_us": 0, "limit": 100, "user": None}
+    asked = {**values, "exclude_text": "", **asked}
+    return similar_queries(log, TODAY, **asked)
+
+
+def look(log: Path, **asked: Any) -> list[LoggedQuery]:
+    found, fault = similar(log, **asked)
     assert fault is None
     return found
 
@@ -87,63 +65,51 @@ def texts(found: list[LoggedQuery]) -> list[str]:
 
 
 def test_most_similar_first_with_what_they_found(log: Path) -> None:
-    put(log, "far", 0.2, ids=("1",))
-    put(log, "near", 0.95, ids=("3", "ä"), asked_us=NOW_US - 5)
+    assert look(log) == []
+    log.touch()
+    assert look(log) == []
+    put(log, "far", 0.2, memory_ids=("1",))
+    put(log, "near", 0.95, memory_ids=("3", "ä"), asked_us=NOW_US - 5)
     put(log, "opposite", -1.0)
+    assert texts(look(log)) == ["near", "far", "opposite"]
+    put(log, "far too", 0.2, memory_ids=("1",))
+    put(log, "broken", vector=np.full(3, np.nan, dtype=np.float32))
     found = look(log)
-    assert texts(found) == ["near", "far", "opposite"]
+    assert texts(found) == ["near", "far too", "far", "broken", "opposite"]
     assert found[0][1:] == (NOW_US - 5, pytest.approx(0.95), ("3", "ä"))
-    assert found[2][2] == pytest.approx(-1.0)
+    assert [cosine for _, _, cosine, _ in found[3:]] == [-1.0, pytest.approx(-1.0)]
     assert texts(look(log, limit=1)) == ["near"]
     assert look(log, limit=0) == []
 
 
-def test_no_log_and_an_empty_one_hold_nothing(log: Path) -> None:
-    assert look(log) == []
-    log.touch()
-    assert look(log) == []
-
-
-def test_a_user_sees_their_own_queries_only(log: Path) -> None:
+@pytest.mark.parametrize(
+    ("asked", "seen"),
+    [
+        ({}, ["old", "plain"]),
+        ({"user": "ana"}, ["of ana"]),
+        ({"user": "ben"}, []),
+        ({"encoder_digest": "e2"}, ["other model"]),
+        ({"since_us": NOW_US - 9}, ["plain"]),
+        ({"since_us": NOW_US + 1}, []),
+    ],
+)
+def test_only_what_the_asker_may_compare_is_compared(
+    log: Path, asked: dict[str, Any], seen: list[str]
+) -> None:
+    put(log, "plain")
     put(log, "of ana", user="ana")
-    put(log, "of nobody")
-    assert texts(look(log, user="ana")) == ["of ana"]
-    assert texts(look(log)) == ["of nobody"]
-    assert look(log, user="ben") == []
-
-
-def test_vectors_of_another_encoder_are_ignored(log: Path) -> None:
-    put(log, "same", encoder="e1")
-    put(log, "other model", encoder="e2")
+    put(log, "other model", encoder_digest="e2")
     put(log, "other dimension", vector=np.ones(5, dtype=np.float32))
-    assert texts(look(log)) == ["same"]
+    put(log, "old", asked_us=NOW_US - 10)
+    assert texts(look(log, **asked)) == seen
 
 
 def test_the_same_wording_is_left_out_and_the_newest_of_one_wording_counts(log: Path) -> None:
-    put(log, "The  Trip", ids=("1",))
-    put(log, "papers", ids=("2",))
-    put(log, "Papers ", 0.8, ids=("3",))
-    found = look(log, exclude="the trip")
+    put(log, "The  Trip", memory_ids=("1",))
+    put(log, "papers", memory_ids=("2",))
+    put(log, "Papers ", 0.8, memory_ids=("3",))
+    found = look(log, exclude_text="the trip")
     assert [(text, ids) for text, _, _, ids in found] == [("Papers ", ("3",))]
-
-
-def test_of_equal_queries_the_newest_comes_first(log: Path) -> None:
-    for text in ("a", "b", "c"):
-        put(log, text, 0.5)
-    assert texts(look(log)) == ["c", "b", "a"]
-
-
-def test_the_lookback_holds(log: Path) -> None:
-    put(log, "old", asked_us=NOW_US - 10)
-    put(log, "new", asked_us=NOW_US)
-    assert texts(look(log, since_us=NOW_US - 9)) == ["new"]
-
-
-def test_what_is_appended_later_is_seen_by_the_same_process(log: Path) -> None:
-    put(log, "first")
-    assert len(look(log)) == 1
-    put(log, "second")
-    assert sorted(texts(look(log))) == ["first", "second"]
 
 
 def test_what_somebody_deletes_is_forgotten_by_the_same_process(log: Path) -> None:
@@ -154,15 +120,10 @@ def test_what_somebody_deletes_is_forgotten_by_the_same_process(log: Path) -> No
         other.execute("DELETE FROM queries WHERE text = 'secret plan'")
         other.commit()
     assert texts(look(log)) == ["harmless"]
-
-
-def test_a_log_made_anew_at_the_same_place_is_another_log(log: Path) -> None:
-    put(log, "before")
-    look(log)
     for path in log.parent.iterdir():
         path.unlink()
     put(log, "after")
-    assert texts(look(log)) == ["after"]
+    assert texts(look(log)) == ["after"], "a log made anew at the same place is another log"
 
 
 def test_old_queries_are_forgotten_now_and_then(log: Path) -> None:
@@ -203,10 +164,10 @@ def test_only_the_newest_are_kept_and_compared(log: Path) -> None:
 
 def test_long_and_broken_texts_are_kept_as_well_as_can_be(log: Path) -> None:
     put(log, "x" * (TEXT_CHARS + 1), user="\ud800")
-    put(log, "half \ud83d a pair \0", ids=("\udfff",), user="\ud800")
+    put(log, "half \ud83d a pair \0", memory_ids=("\udfff",), user="\ud800")
     found = look(log, user="\ud800")
     assert sorted(map(len, texts(found))) == [15, TEXT_CHARS]
-    assert look(log, user="\ud800", exclude="x" * (TEXT_CHARS + 50)) == [
+    assert look(log, user="\ud800", exclude_text="x" * (TEXT_CHARS + 50)) == [
         f for f in found if not f[0].startswith("x")
     ]
 
@@ -214,15 +175,11 @@ def test_long_and_broken_texts_are_kept_as_well_as_can_be(log: Path) -> None:
 @pytest.mark.parametrize("content", [b"SQLite format 3\0" + b"\xff" * 4096, b"not a database"])
 def test_a_damaged_file_is_a_fault_and_nothing_else(log: Path, content: bytes) -> None:
     log.write_bytes(content)
-    found, fault = similar_queries(
-        log, TODAY, encoder_digest="e1", since_us=0, limit=5, exclude_text="", user=None
-    )
+    found, fault = similar(log)
     assert found == []
     assert fault is not None
     assert fault.startswith("past queries cannot be read:")
-    fault = append_query(
-        log, text="q", vector=TODAY, memory_ids=(), encoder_digest="e1", asked_us=0, user=None
-    )
+    fault = append(log, "q")
     assert fault is not None
     assert fault.startswith("this query was not logged")
     assert log.read_bytes() == content
@@ -233,28 +190,14 @@ def test_damaged_rows_are_a_fault(log: Path) -> None:
     with closing(sqlite3.connect(log)) as raw:
         raw.execute("UPDATE queries SET memory_ids = '[1'")
         raw.commit()
-    _, fault = similar_queries(
-        log, TODAY, encoder_digest="e1", since_us=0, limit=5, exclude_text="", user=None
-    )
-    assert fault is not None
-
-
-def test_a_vector_that_is_none_comes_last(log: Path) -> None:
-    put(log, "broken", vector=np.full(3, np.nan, dtype=np.float32))
-    put(log, "fine", 0.1)
-    assert [(text, cosine) for text, _, cosine, _ in look(log)] == [
-        ("fine", pytest.approx(0.1)),
-        ("broken", -1.0),
-    ]
+    assert similar(log)[1] is not None
 
 
 def test_a_locked_log_loses_the_query_and_still_answers(log: Path) -> None:
     put(log, "q")
     with closing(sqlite3.connect(log, isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
-        fault = append_query(
-            log, text="x", vector=TODAY, memory_ids=(), encoder_digest="e1", asked_us=0, user=None
-        )
+        fault = append(log, "x")
         assert fault is not None
         assert "locked" in fault
         assert texts(look(log)) == ["q"]

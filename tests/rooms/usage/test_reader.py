@@ -4,7 +4,7 @@ import math
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -61,62 +61,53 @@ def test_it_answers_what_was_written_in_the_order_asked(path: Path) -> None:
     assert recent.tolist() == [3, 0, 3]
     assert days.tolist() == [3, 0, 4]
     assert last_us.tolist() == [60, UNDATED_US, 50]
-    assert {a.dtype for a in (recent, days, last_us, reader.co_retrieved(["1"]))} == {
-        np.dtype(np.int64)
-    }
+    every = (recent, days, last_us, reader.co_retrieved(["1"]))
+    assert {array.dtype for array in every} == {np.dtype(np.int64)}
     assert (reader.window_days, reader.as_of_us, reader.digest) == (30, NOW_US, digest)
     assert (reader.warning, reader.is_missing, reader.not_scanned) == (None, False, 0)
     assert [array.size for array in reader.counts([])] == [0, 0, 0]
+    # The digest names the answers and not the moment.
+    assert write(path, USE, PAIRS, as_of_us=NOW_US + 5) == digest
+    assert write(path, USE, PAIRS[:2]) != digest
+    assert write(path, {**USE, "1": (9, 4, 4, 50)}, PAIRS) != digest
+    reader.close()
+    reader.close()
+    assert reader.counts(["1"])[0].tolist() == [0], "a closed reader knows nothing"
+    assert reader.co_retrieved(["1", "2"]).tolist() == [0, 0]
 
 
 def test_the_most_used_of_the_window_come_first_and_the_latest_of_equals(path: Path) -> None:
     write(path, USE)
+    found = [UsageReader(path).most_used(count) for count in (10, 1, 0, -3)]
+    assert found == [["2", "4", "1"], ["2"], [], []]
+
+
+def changed_by(path: Path, sql: str) -> None:
+    write(path, USE)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(sql)
+
+
+HARMS: dict[str, Callable[[Path], object]] = {
+    "is missing": lambda path: None,
+    "empty": lambda path: path.write_bytes(b""),
+    "garbage": lambda path: path.write_bytes(b"x" * 5000),
+    "only a head": lambda path: path.write_bytes(b"SQLite format 3\x00" + b"\x00" * 4080),
+    "a directory": lambda path: path.mkdir(),
+    "another format": lambda path: changed_by(path, "PRAGMA user_version = 2"),
+    "without its meta": lambda path: changed_by(path, "DELETE FROM meta"),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_file_that_is_none_is_a_warning_and_no_answer(path: Path, harm: str) -> None:
+    HARMS[harm](path)
     reader = UsageReader(path)
-    assert reader.most_used(10) == ["2", "4", "1"]
-    assert reader.most_used(1) == ["2"]
-    assert reader.most_used(0) == []
-    assert reader.most_used(-3) == []
-
-
-def test_co_retrieval_counts_only_among_those_asked_about(path: Path) -> None:
-    write(path, USE, PAIRS)
-    reader = UsageReader(path)
-    assert reader.co_retrieved(["1", "2", "3", "4"]).tolist() == [6, 11, 2, 7]
-    assert reader.co_retrieved(["4", "never", "1", "3"]).tolist() == [0, 0, 2, 2]
-    assert reader.co_retrieved(["1"]).tolist() == [0]
-    assert reader.co_retrieved([]).tolist() == []
-
-
-def test_the_digest_names_the_answers_and_not_the_moment(path: Path) -> None:
-    first = write(path, USE, PAIRS)
-    assert write(path, USE, PAIRS, as_of_us=NOW_US + 5) == first
-    assert write(path, USE, PAIRS[:2]) != first
-    assert write(path, {**USE, "1": (9, 4, 4, 50)}, PAIRS) != first
-
-
-def test_without_a_file_nothing_was_ever_used(path: Path) -> None:
-    reader = UsageReader(path)
-    assert reader.is_missing
+    assert reader.is_missing is (harm == "is missing")
     assert reader.warning is not None
     assert path.name in reader.warning
     assert_knows_nothing(reader)
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\x00" + b"\x00" * 4080])
-def test_a_damaged_file_is_a_warning_and_no_answer(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    reader = UsageReader(path)
-    assert not reader.is_missing
-    assert reader.warning is not None
-    assert "cannot be read" in reader.warning
-    assert_knows_nothing(reader)
-
-
-def test_a_directory_in_its_place_is_a_warning(path: Path) -> None:
-    path.mkdir()
-    assert UsageReader(path).warning is not None
-    assert_knows_nothing(UsageReader(path))
+    assert path.exists() is not reader.is_missing
 
 
 @pytest.mark.parametrize("ask", ["counts", "co_retrieved", "most_used"])
@@ -137,16 +128,6 @@ def test_damage_found_while_reading_silences_all_of_it(path: Path, ask: str) -> 
     assert_knows_nothing(reader)
 
 
-@pytest.mark.parametrize("change", ["PRAGMA user_version = 2", "DELETE FROM meta"])
-def test_another_format_is_not_read(path: Path, change: str) -> None:
-    write(path, USE)
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute(change)
-    reader = UsageReader(path)
-    assert reader.warning is not None
-    assert_knows_nothing(reader)
-
-
 def test_it_answers_from_the_file_it_opened_until_it_is_asked_to_look(path: Path) -> None:
     write(path, USE)
     reader = UsageReader(path)
@@ -160,15 +141,6 @@ def test_it_answers_from_the_file_it_opened_until_it_is_asked_to_look(path: Path
     assert newer.refreshed().is_missing
     write(path, USE)
     assert newer.refreshed().counts(["1"])[0].tolist() == [3]
-
-
-def test_a_closed_reader_knows_nothing(path: Path) -> None:
-    write(path, USE, PAIRS)
-    reader = UsageReader(path)
-    reader.close()
-    reader.close()
-    assert reader.counts(["1"])[0].tolist() == [0]
-    assert reader.co_retrieved(["1", "2"]).tolist() == [0, 0]
 
 
 def test_reading_leaves_no_file_beside_it_and_takes_no_lock(path: Path) -> None:
@@ -232,14 +204,9 @@ LAMBDA = st.floats(0.0, 10.0)
 def test_the_reference_s_multiplier(n: int, expected: float) -> None:
     """MemPalace #441: clamp(1 + 0.3 ln(1 + n), 1, 2), about 2 at 27 retrievals."""
     assert ltp_multiplier(np.array([n]), 2.0)[0] == pytest.approx(expected, abs=5e-6)
-
-
-@pytest.mark.parametrize(
-    ("multiplier", "max_boost", "expected"),
-    [(1.0, 2.0, 0.0), (1.3, 2.0, 0.3), (2.0, 2.0, 1.0), (2.0, 3.0, 0.5), (1.0, 3.0, 0.0)],
-)
-def test_the_score_starts_at_nothing(multiplier: float, max_boost: float, expected: float) -> None:
-    assert ltp_score(np.array([multiplier]), max_boost)[0] == pytest.approx(expected)
+    for most in (2.0, 3.0):
+        score = ltp_score(np.array([expected]), most)[0]
+        assert score == pytest.approx((expected - 1) / (most - 1)), "it starts at nothing"
 
 
 def test_decay_is_the_rfc_s() -> None:
@@ -349,16 +316,6 @@ def test_what_did_not_change_is_skipped_and_what_did_is_found_wherever_it_is(pat
     assert updated(scan(path, created)) == [0, 1, 1]
 
 
-def test_decay_goes_on_without_a_new_retrieval(path: Path) -> None:
-    write(path, {"1": (5, 5, 1, NOW_US)})
-    created, decaying = memories(4), rules(decay_lambda=0.01)
-    scan(path, created, decaying)
-    later = scan(path, created, decaying, now=NOW_US + 100 * DAY_US)
-    assert updated(later) == [1, 0]
-    [(score, faded)] = rows(path, "SELECT ltp_score, decayed_score FROM ltp WHERE ltp_score > 0")
-    assert faded == pytest.approx(score / np.e)
-
-
 def test_the_report_has_the_rfc_s_shape(path: Path) -> None:
     write(path, {})
     report = scan(path, memories(8))
@@ -401,12 +358,8 @@ def test_a_bounded_scan_says_what_it_left_out_and_goes_on_there(path: Path) -> N
     assert len(rows(path, LTP)) == 10
     whole = scan(path, created)
     assert (whole.not_scanned, UsageReader(path).not_scanned) == (0, 0)
-
-
-def test_a_bound_that_does_not_bite_is_none(path: Path) -> None:
-    write(path, {})
-    report = scan(path, memories(6), rules(max_scan_depth=6))
-    assert (report.not_scanned, report.pagination_state()["scan_depth_reached"]) == (0, False)
+    exact = scan(path, memories(4), bounded)
+    assert (exact.not_scanned, exact.pagination_state()["scan_depth_reached"]) == (0, False)
     assert scan(path, []).pagination_state() == {
         "total": 0, "batches_processed": 0, "last_offset": 0, "scan_depth_reached": False,
     }  # fmt: skip
@@ -434,16 +387,6 @@ def test_hooks_see_every_batch_and_a_failing_one_changes_nothing(path: Path) -> 
     assert len(rows(path, LTP)) == 8
 
 
-def test_a_reader_keeps_its_file_while_the_scan_replaces_it(path: Path) -> None:
-    digest = write(path, {"1": (1, 1, 1, 5)})
-    reader = UsageReader(path)
-    scan(path, memories(3))
-    assert reader.counts(["1"])[0].tolist() == [1]
-    newer = reader.refreshed()
-    assert newer is not reader
-    assert newer.digest == digest, "scores are not among the answers of recall"
-
-
 @pytest.mark.parametrize("content", [None, b"", b"x" * 5000])
 def test_without_tonight_s_file_it_refuses(path: Path, content: bytes | None) -> None:
     if content is not None:
@@ -455,13 +398,20 @@ def test_without_tonight_s_file_it_refuses(path: Path, content: bytes | None) ->
 
 
 def test_a_scan_that_fails_leaves_the_file_as_it_was(path: Path) -> None:
-    write(path, {"1": (1, 1, 1, 5)})
+    digest = write(path, {"1": (1, 1, 1, 5)})
     before = path.read_bytes()
-
     with pytest.raises(ValueError, match="broadcast"):
         refresh_scores(path, pa.array(list("123456")), np.zeros(5, np.int64), RULES, as_of_us=0)
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+    reader = UsageReader(path)
+    scan(path, memories(3))
+    assert reader.counts(["1"])[0].tolist() == [1], "a reader keeps its file"
+    newer = reader.refreshed()
+    assert newer is not reader
+    assert newer.digest == digest, "scores are not among the answers of recall"
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 USES = st.dictionaries(
@@ -492,10 +442,3 @@ def test_night_by_night_equals_scoring_everything_anew(
             scan(fresh, created, tonight, now)
             assert rows(kept, LTP) == rows(fresh, LTP)
             assert report.scanned == count == sum(b["memories_in_batch"] for b in report.batches)
-
-
-def test_the_file_is_a_sound_database(path: Path) -> None:
-    write(path, {"1": (1, 1, 1, 5)}, [("1", "2", 3)], known=["1", "2"])
-    scan(path, memories(9))
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)

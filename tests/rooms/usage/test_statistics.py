@@ -35,76 +35,45 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "access.sqlite"
 
 
-def write(path: Path, *rows: tuple[str, int]) -> None:
-    """Append retrievals of single memories at given times."""
-    for memory_id, moment_us in rows:
-        assert append_retrievals(path, snapshot_id="s", memory_ids=[memory_id]) is None
-        with closing(sqlite3.connect(path)) as log, log:
-            log.execute(
-                "UPDATE retrievals SET retrieved_at_us = ? "
-                "WHERE position = (SELECT MAX(position) FROM retrievals)",
-                [moment_us],
-            )
-
-
 def test_no_log_is_an_empty_one(path: Path) -> None:
     assert fold_access_log(Folded(), path, {"1"}) == Fold(Folded(), 0, {}, 0, None)
     assert not path.exists()
 
 
-def test_retrievals_are_counted_with_the_latest_time(path: Path) -> None:
-    write(path, ("1", 50), ("2", 60), ("1", 40), ("1", 45))
-    statistics = fold_access_log(Folded(), path, ["1", "2", "3"])
-    assert statistics.by_memory == {"1": (3, 50), "2": (1, 60)}
-    assert (statistics.rows, statistics.orphaned, statistics.folded.mark.position) == (4, 0, 4)
-
-
-def test_memories_that_are_gone_are_counted_apart(path: Path) -> None:
-    write(path, ("1", 1), ("gone", 2), ("gone", 3))
-    statistics = fold_access_log(Folded(), path, {"1"})
-    assert (statistics.by_memory, statistics.orphaned) == ({"1": (1, 1)}, 2)
-
-
-def test_folding_changes_nothing_and_gives_the_same_twice(path: Path) -> None:
-    write(path, ("b", 1), ("a", 2))
-    before = path.read_bytes()
-    first = fold_access_log(Folded(), path, {"a", "b"})
-    assert fold_access_log(Folded(), path, {"b", "a"}) == first
-    assert list(first.by_memory) == ["a", "b"]
-    assert path.read_bytes() == before
-
-
 def test_the_log_may_be_written_meanwhile(path: Path) -> None:
-    write(path, ("1", 1))
+    log_days(path, ("1", 1))
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
-        other.execute("INSERT INTO retrievals (memory_id, rank, snapshot_id, retrieved_at_us) "
-                      "VALUES ('1', 1, 's', 9)")  # fmt: skip
+        other.execute(INSERT, ("1", 1, "s", 9))
         assert fold_access_log(Folded(), path, {"1"}).by_memory == {"1": (1, 1)}
         other.commit()
         assert fold_access_log(Folded(), path, {"1"}).by_memory == {"1": (2, 9)}
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\x00" + b"\x00" * 4080])
-def test_a_damaged_log_counts_nothing_and_is_reported(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    statistics = fold_access_log(Folded(), path, {"1"})
-    assert statistics[:4] == (Folded(), 0, {}, 0)
-    assert statistics.fault is not None
-    assert path.name in statistics.fault
-    assert path.read_bytes() == content
-
-
-def test_a_log_damaged_in_the_middle_is_reported(path: Path) -> None:
-    assert (
-        append_retrievals(path, snapshot_id="s", memory_ids=[str(n) for n in range(2000)]) is None
-    )
+def cut_in_the_middle(path: Path) -> None:
+    ids = [str(n) for n in range(2000)]
+    assert append_retrievals(path, snapshot_id="s", memory_ids=ids) is None
     with closing(sqlite3.connect(path)) as log:
         log.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     content = bytearray(path.read_bytes())
     content[4096 * 3 : 4096 * 6] = b"\xa5" * 4096 * 3
     path.write_bytes(content)
-    assert fold_access_log(Folded(), path, {"1"}).fault is not None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x" * 5000, b"SQLite format 3\x00" + b"\x00" * 4080, None]
+)
+def test_a_damaged_log_counts_nothing_and_is_reported(path: Path, content: bytes | None) -> None:
+    if content is None:
+        cut_in_the_middle(path)
+    else:
+        path.write_bytes(content)
+    before = path.read_bytes()
+    statistics = fold_access_log(Folded(), path, {"1"})
+    assert statistics[:4] == (Folded(), 0, {}, 0)
+    assert statistics.fault is not None
+    assert path.name in statistics.fault
+    assert path.read_bytes() == before
 
 
 DAY_US = 86_400_000_000
@@ -129,14 +98,6 @@ def test_only_what_was_appended_since_is_read(path: Path) -> None:
     assert second.by_memory == {"1": (2, 50), "2": (1, 60)}
     assert (second.mark.position, second.mark.at_us) == (3, 60)
     assert fold_on(second, path) == (second, 0)
-
-
-def test_the_sums_come_back_from_their_file(path: Path) -> None:
-    log_days(path, ("1", 50), ("ü", 60))
-    folded, _ = fold_on(Folded(), path)
-    kept = path.with_name("folded.json")
-    kept.write_text(folded.to_json(), encoding="utf-8")
-    assert read_folded(kept) == folded
 
 
 @pytest.mark.parametrize(
@@ -217,46 +178,23 @@ def test_a_damaged_log_leaves_the_sums_and_is_reported(path: Path) -> None:
     assert fold.fault is not None
 
 
-def test_old_rows_go_when_they_are_folded_and_their_sums_stay(path: Path) -> None:
+def test_old_rows_go_when_they_are_folded_and_their_sums_stay(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("noctuary.core.sqlite._ROWS_PER_DELETION", 1)
     old, young = NOW_US - (RETENTION_DAYS + 1) * DAY_US, NOW_US - (RETENTION_DAYS - 1) * DAY_US
     log_days(path, ("old", old), ("young", young), ("old", old + 1))
     folded, _ = fold_on(Folded(), path)
     log_days(path, ("unfolded", old))
     assert prune_access_log(path, folded=folded.mark, now_us=NOW_US) == (2, None)
-    assert set(fold_access_log(Folded(), path, {"young", "unfolded"}).by_memory) == {
-        "young",
-        "unfolded",
-    }
+    left = fold_access_log(Folded(), path, {"young", "unfolded"})
+    assert set(left.by_memory) == {"young", "unfolded"}
     after, read = fold_on(folded, path)
     assert read == 1
     assert after.by_memory == {"old": (2, old + 1), "young": (1, young), "unfolded": (1, old)}
-
-
-def test_positions_go_on_after_everything_was_deleted(path: Path) -> None:
-    log_days(path, ("1", 1), ("1", 2))
-    folded, _ = fold_on(Folded(), path)
-    assert prune_access_log(path, folded=folded.mark, now_us=NOW_US) == (2, None)
-    assert fold_on(folded, path) == (folded, 0)
-    log_days(path, ("1", NOW_US))
-    assert fold_on(folded, path)[0].by_memory == {"1": (3, NOW_US)}
-
-
-def test_many_old_rows_go_in_several_transactions(path: Path) -> None:
-    log_days(path, *[("1", n) for n in range(12_000)])
-    mark = fold_on(Folded(), path)[0].mark
-    assert mark.position == 12_000
-    but_one = mark._replace(position=11_999)
-    assert prune_access_log(path, folded=but_one, now_us=NOW_US) == (11_999, None)
-    assert fold_access_log(Folded(), path, {"1"}).by_memory == {"1": (1, 11_999)}
-
-
-def test_another_log_than_the_folded_one_keeps_its_rows(path: Path) -> None:
-    log_days(path, ("1", 1))
-    folded, _ = fold_on(Folded(), path)
     path.unlink()
     log_days(path, ("1", 2))
-    assert prune_access_log(path, folded=folded.mark, now_us=NOW_US) == (0, None)
-    assert fold_on(folded, path)[0].by_memory == {"1": (2, 2)}
+    assert prune_access_log(path, folded=after.mark, now_us=NOW_US) == (0, None), "another log"
 
 
 def test_pruning_never_raises(path: Path) -> None:
@@ -340,14 +278,6 @@ def log_moments(path: Path, *recalls: Recall) -> Mark:
     return fold_on(Folded(), path)[0].mark
 
 
-def test_only_the_window_and_only_what_exists_counts(path: Path) -> None:
-    mark = log_moments(path, (10, "s", ["a", "b"]), (20, "s", ["a", "gone"]), (30, "s", ["b", "a"]))
-    window = count_window(path, mark, {"a", "b", "c"}, recent_since_us=20, pairs_since_us=30)
-    assert window == Window({"a": 2, "b": 1}, [("a", "b", 1)], 0)
-    window = count_window(path, mark, {"a", "b", "c"}, recent_since_us=31, pairs_since_us=0)
-    assert window == Window({}, [("a", "b", 2)], 0)
-
-
 def test_what_was_appended_after_the_fold_waits_for_the_next_night(path: Path) -> None:
     mark = log_moments(path, (10, "s", ["a", "b"]))
     log_moments(path, (20, "s", ["a", "b"]))
@@ -383,13 +313,6 @@ def test_recalls_are_told_apart_by_snapshot_time_and_rank(
 ) -> None:
     mark = log_moments(path, *recalls)
     assert count_window(path, mark, {"a", "b"}, **EVERYTHING).pairs == [("a", "b", 2)]
-
-
-def test_the_tail_of_a_long_list_was_not_recalled_together(path: Path) -> None:
-    ids = [f"{n:02}" for n in range(CO_RETRIEVAL_RANKS + 5)]
-    mark = log_moments(path, (10, "s", ids))
-    pairs = count_window(path, mark, ids, **EVERYTHING).pairs
-    assert pairs == [(a, b, 1) for a, b in combinations(ids[:CO_RETRIEVAL_RANKS], 2)]
 
 
 def test_beyond_the_bound_the_frequent_and_then_the_newest_pairs_stay(
