@@ -360,16 +360,17 @@ HOSTILE = (
 
 def _cost(text: str) -> float:
     best = 9e9
+    gc.disable()  # whatever else this process holds is not what is measured
     for _ in range(3):
         start = time.process_time()
         find_secret(text)
         best = min(best, time.process_time() - start)
+    gc.enable()
     return best
 
 
 def _grows_linearly(unit: str) -> bool:
     """Four times the text may cost seven times as much; a quadratic pattern takes sixteen."""
-    gc.collect()
     short, long = (unit * (size // len(unit)) for size in (5_000, 20_000))
     # What the rules cost at all hides nothing: a millisecond of noise is allowed.
     return _cost(long) <= 7 * _cost(short) + 0.001 or _cost(long) <= 7 * _cost(short) + 0.001
