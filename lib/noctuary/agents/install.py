@@ -138,12 +138,14 @@ def find_place(
 
 def _places(agents: Sequence[str], folder: Path) -> list[SettingsPlace]:
     """Return the files of some agents in both scopes; no user's files without a home directory."""
-    places: list[SettingsPlace] = []
+    places: dict[Path, SettingsPlace] = {}
     for agent in agents:
         for scope in SCOPES:
             with suppress(HookInstallError):
-                places.append(find_place(agent, scope, folder))
-    return places
+                place = find_place(agent, scope, folder)
+                # In the home directory a project's file is the user's own.
+                places.setdefault(place.path, place)
+    return list(places.values())
 
 
 # The words that an entry runs: this program's, and how they are told from other programs'.

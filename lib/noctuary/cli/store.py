@@ -429,14 +429,7 @@ def examine(paths: StorePaths) -> list[Finding]:
         try:
             found = look()
             findings.extend([found] if isinstance(found, Finding) else found)
-        except (
-            errors.NoctuaryError,
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            sqlite3.Error,
-        ) as error:
+        except _BREAKS as error:
             findings.append(Finding(name, "fail", f"{type(error).__name__}: {error}"))
     return findings
 

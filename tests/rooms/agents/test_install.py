@@ -644,8 +644,8 @@ def test_others_are_outdated_disabled_or_unreadable(
     assert "not valid JSON" in found.message
 
 
-def test_every_place_is_looked_at_and_projects_by_their_receipts(
-    home: Path, tmp_path: Path
+def test_every_place_is_looked_at_once_and_projects_by_their_receipts(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     install_hooks(find_place("codex", "project", there), RUNS, home=home)
@@ -656,6 +656,9 @@ def test_every_place_is_looked_at_and_projects_by_their_receipts(
     assert paths.count(str(there / ".codex/hooks.json")) == 1
     receipts_path(home).write_text('{"version": 99}')
     assert len(look_at_places(home, here)) == 4
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(here / ".claude"))
+    monkeypatch.setenv("CODEX_HOME", str(here / ".codex"))
+    assert [(s.agent, s.scope) for s in look_at_places(home, here)] == [(a, "user") for a in AGENTS]
 
 
 def test_the_users_files_lie_where_the_variables_say(tmp_path: Path) -> None:
