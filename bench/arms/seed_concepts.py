@@ -6,7 +6,7 @@ Source: hybrid-recall-design B.4: the union of `tags`, `expanded_keywords` and "
 regex/stop-word noun-phrase proxy over `content`, normalized + de-pluralized". The reference does
 not print its expression. Ours: runs of words between punctuation and stop words; every word of a
 run that is long enough, and the run itself where it is two or three words. With the single words
-the graph is about as dense as the reference's (`graph_statistics` says how dense); with the runs
+the graph is about as dense as the reference's (769 edges to a memory); with the runs
 alone it would hardly link anything, because the labelled sets come without expanded_keywords.
 """
 

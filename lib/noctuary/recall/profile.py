@@ -54,12 +54,10 @@ def _between(low: float, high: float) -> Range:
 SHARE = _between(0.0, 1.0)
 COSINE = _between(-1.0, 1.0)
 WEIGHT = _between(0.0, 1e9)
-BOOST = _between(1.0, 1e6)  # products of all factors stay finite; nobody needs a millionth of it
 DURATION = _between(1e-6, 1e9)  # quotients, and microseconds of it, stay finite
 COUNT = _between(1, 2**31 - 1)  # no more rows are addressed by the pack's int32 codes
 COUNT_OR_NONE = _between(0, 2**31 - 1)
-DAYS = _between(1, 1_000_000)  # 2,700 years: in microseconds still well within 64 bits
-DAYS_OR_NONE = _between(0, 1_000_000)
+DAYS_OR_NONE = _between(0, 1_000_000)  # 2,700 years: in microseconds well within 64 bits
 
 
 class Flag(NamedTuple):
