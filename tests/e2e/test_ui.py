@@ -178,6 +178,23 @@ def test_an_asset_page_shows_what_the_night_reported(asset: str, ui: Ui) -> None
     require_picture(take_screenshot(url, PICTURES / f"asset-{asset}.png"))
 
 
+def test_the_store_is_what_the_memories_were_made_of(ui: Ui) -> None:
+    """A change makes them stale at the sensor's next look, and the next night fresh again."""
+    # The last of the file: from here on the sensor starts nights of its own.
+    assert ui.wait(ui.launch())["status"] == "SUCCESS"
+    assert set(_staleness(ui).values()) == {"FRESH"}
+    add_memory(ui.bench.source, "The spare key moved to the shed.")
+    selector = {**ui.repository, "sensorName": "source_changed"}
+    assert "errors" not in ui.ask(_START_SENSOR, selector=selector)
+    deadline = time.monotonic() + RUN_S
+    while _staleness(ui)["memories"] != "STALE":
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    while "STALE" in _staleness(ui).values():
+        assert time.monotonic() < deadline
+        time.sleep(2)
+
+
 def _processes_of_session(session: int) -> list[str]:
     """Return the command lines of the processes that live in a session."""
     found: list[str] = []
@@ -200,20 +217,3 @@ def _staleness(ui: Ui) -> dict[str, str]:
 def _said(run: dict[str, Any], asset: str, label: str) -> str:
     (found,) = [m for m in run["assetMaterializations"] if m["assetKey"]["path"] == [asset]]
     return next(e["text"] for e in found["metadataEntries"] if e["label"] == label)
-
-
-def test_the_store_is_what_the_memories_were_made_of(ui: Ui) -> None:
-    """A change makes them stale at the sensor's next look, and the next night fresh again."""
-    # The last of the file: from here on the sensor starts nights of its own.
-    assert ui.wait(ui.launch())["status"] == "SUCCESS"
-    assert set(_staleness(ui).values()) == {"FRESH"}
-    add_memory(ui.bench.source, "The spare key moved to the shed.")
-    selector = {**ui.repository, "sensorName": "source_changed"}
-    assert "errors" not in ui.ask(_START_SENSOR, selector=selector)
-    deadline = time.monotonic() + RUN_S
-    while _staleness(ui)["memories"] != "STALE":
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
-    while "STALE" in _staleness(ui).values():
-        assert time.monotonic() < deadline
-        time.sleep(2)
