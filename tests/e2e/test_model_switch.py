@@ -14,20 +14,15 @@ from noctuary.recall.inputs import forget_queries
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.driver import DONE, FAILED, ROOT, run, run_night
 from tests.e2e.stores import CANARIES, Bench
-from tests.support.embedding_server import KEY, EmbeddingServer
+from tests.support.embedding_server import KEY, VARIABLE, EmbeddingServer, serve_voyage
 
-VARIABLE = "TEST_EMBEDDING_KEY"
 QUERY = "who looks after the heating?"
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Generator[EmbeddingServer]:
-    for name in ("http_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(VARIABLE, KEY)
-    with EmbeddingServer("voyage") as server:
+    with serve_voyage(monkeypatch) as server:
         yield server
-    forget_queries()
 
 
 def hosted(server: EmbeddingServer, **more: str) -> dict[str, str]:

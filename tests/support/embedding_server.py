@@ -11,15 +11,20 @@ import json
 import re
 import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from noctuary.recall.inputs import forget_queries
+
+VARIABLE = "TEST_EMBEDDING_KEY"
 KEY = "sk-a-key-for-tests-only-7f3a"
 
 LENGTHS = {
@@ -255,3 +260,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
+
+
+@contextmanager
+def serve_voyage(monkeypatch: pytest.MonkeyPatch) -> Generator[EmbeddingServer]:
+    """Serve as Voyage to who has the key in VARIABLE; no proxy, and no query is known after."""
+    for name in ("http_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(VARIABLE, KEY)
+    with EmbeddingServer("voyage") as server:
+        yield server
+    forget_queries()

@@ -22,7 +22,7 @@ from noctuary.core.store import StorePaths, path_of
 from noctuary.core.types import register_hook
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.hosted import BudgetError, ProviderDownError, read_description
-from noctuary.recall.inputs import encode_query, forget_queries
+from noctuary.recall.inputs import encode_query
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.usage import statistics
 from noctuary.usage.access_log import append_retrievals
@@ -43,12 +43,11 @@ from noctuary_assets.index import (
 )
 from noctuary_assets.ingest import export_memories
 from noctuary_assets.night import VECTORS, Night
-from tests.support.embedding_server import KEY, EmbeddingServer, vector_of
+from tests.support.embedding_server import VARIABLE, EmbeddingServer, serve_voyage, vector_of
 from tests.support.store import Store
 from tests.support.usage_file import DAY_US, rows
 from tests.support.vectors import topical_vectors
 
-VARIABLE = "TEST_EMBEDDING_KEY"
 ROWS = [
     {"id": 1, "content": "The spare key hangs behind the door."},
     {"id": 2, "content": "The boiler is serviced every spring."},
@@ -58,12 +57,8 @@ ROWS = [
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Generator[EmbeddingServer]:
-    for name in ("http_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(VARIABLE, KEY)
-    with EmbeddingServer("voyage") as server:
+    with serve_voyage(monkeypatch) as server:
         yield server
-    forget_queries()
 
 
 @pytest.fixture

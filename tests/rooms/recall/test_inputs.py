@@ -37,7 +37,6 @@ from noctuary.recall.inputs import (
     Usage,
     encode_query,
     encoder_identity,
-    forget_queries,
     guard_model,
     lean_reason,
     remember_query,
@@ -47,7 +46,7 @@ from noctuary.recall.inputs import (
 from noctuary.recall.reader import SnapshotReader
 from noctuary.sources.source import Share
 from noctuary.usage.reader import Counts, UsageReader
-from tests.support.embedding_server import KEY, EmbeddingServer, Fault, vector_of
+from tests.support.embedding_server import VARIABLE, EmbeddingServer, Fault, serve_voyage, vector_of
 from tests.support.lean import write_encoder
 from tests.support.store import Store, memory, new_store, renumber
 from tests.support.usage import count_retrievals
@@ -146,17 +145,10 @@ def test_asking_compiles_no_pattern_of_scripts_that_nobody_wrote(dense_store: St
     assert said.split() == ["0", "0", "0", "1"]
 
 
-VARIABLE = "TEST_EMBEDDING_KEY"
-
-
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Generator[EmbeddingServer]:
-    for name in ("http_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(VARIABLE, KEY)
-    with EmbeddingServer("voyage") as server:
+    with serve_voyage(monkeypatch) as server:
         yield server
-    forget_queries()
 
 
 def hosted(server: EmbeddingServer, dimension: int = 256) -> HostedModel:
