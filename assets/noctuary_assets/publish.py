@@ -182,7 +182,7 @@ def compare_with_serving(night: Night) -> StageResult:
             try:
                 found, report = _compare(night, serving[0], questions)
             except SnapshotCorruptError as error:
-                report = DropReport(note=f"the serving snapshot is damaged: {error}")
+                report = DropReport(note=f"the serving snapshot cannot be read: {error}")
         groups = {group: comparison.to_json() for group, comparison in found.items()}
         write_json(night.work(COMPARISON), {"report": asdict(report), "groups": groups})
         facts: dict[str, Any] = {
