@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from noctuary.core.types import MemoryRecord
-from noctuary.graph.build import to_arrays
+from noctuary.graph.build import find_rare_concepts, to_arrays
 from noctuary.graph.extract import (
     GAP_MAX_CHARS,
     Dictionary,
@@ -21,11 +22,18 @@ from noctuary.graph.extract import (
 from noctuary.graph.fold import concept_id, fold_name, words
 from noctuary.graph.tables import NO_SPAN
 from noctuary.graph.walk import (
+    BRIDGE_WEIGHT,
     DAMPING_POWER,
     OPEN_END_US,
     RANK_DISCOUNT_POWER,
+    RARE_OTHERS,
     RELATIONS,
+    SHARES_CONCEPT,
     GraphArrays,
+    MentionArrays,
+    QueryWords,
+    RareConcepts,
+    bridge,
     walk,
 )
 from tests.support.graph_objects import Graph, to_tables
@@ -274,3 +282,95 @@ def test_nothing_outside_the_scope_is_reached_in_a_built_graph(
     found = walk(np.arange(n), np.ones(n), to_arrays(to_tables(_graph(records)), n), mask=mask)
     assert mask[found.positions].all()
     assert mask[found.seeds].all()
+
+
+@st.composite
+def _held_concepts(draw: st.DrawFn) -> tuple[MentionArrays, RareConcepts, NDArray[np.bool_]]:
+    """Who mentions what among seven memories, and which of three words stands where."""
+    n, concepts = 7, 5
+    held = draw(
+        st.lists(st.tuples(st.integers(0, concepts - 1), st.integers(0, n - 1)), max_size=24)
+    )
+    rows = sorted(held)  # with repetitions: a memory may name a concept several times
+    counts = np.bincount([c for c, _ in rows], minlength=concepts)
+    nowhere = np.full(len(rows), -1, dtype=np.int32)
+    mentions = MentionArrays(
+        indptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        positions=np.array([p for _, p in rows], dtype=np.int32),
+        roles=np.zeros(len(rows), dtype=np.int8),
+        starts=nowhere,
+        ends=nowhere,
+    )
+    words = draw(st.lists(st.booleans(), min_size=3 * n, max_size=3 * n))
+    return mentions, find_rare_concepts(mentions, n), np.array(words).reshape(3, n)
+
+
+@given(
+    _held_concepts(),
+    st.lists(st.floats(-0.5, 1.0, allow_subnormal=False), min_size=7, max_size=7),
+    st.lists(st.booleans(), min_size=7, max_size=7),
+    st.lists(st.integers(-1, 1), min_size=7, max_size=7),
+)
+def test_the_bridge_does_what_a_loop_does(
+    graph: tuple[MentionArrays, RareConcepts, NDArray[np.bool_]],
+    scores: list[float],
+    visible: list[bool],
+    sessions: list[int],
+) -> None:
+    mentions, rare, standing = graph
+    mask, weights = np.array(visible), np.array([3.0, 1.0, 0.5])
+    words = QueryWords(weights, lambda positions: standing[:, positions])
+    codes = np.array(sessions, dtype=np.int32)
+    found = bridge(np.arange(7), np.array(scores), rare, mentions, words, codes, mask)
+    rows = mentions.positions, mentions.indptr.tolist()
+    holders = [{*rows[0][start:end].tolist()} for start, end in pairwise(rows[1])]
+    usable = [(p, s) for p, s in enumerate(scores) if mask[p] and s > 0.0]
+    expected: dict[int, dict[tuple[int, int], float]] = {}
+    for rank, (seed, score) in enumerate(
+        sorted(usable, key=lambda pair: (-pair[1], pair[0]))[:5], 1
+    ):
+        lacking = np.where(standing[:, seed], 0.0, weights)
+        if sessions[seed] >= 0 or not lacking.any():
+            continue
+        for concept, holding in enumerate(holders):
+            for target in holding - {seed} if seed in holding else ():
+                share = lacking @ standing[:, target] / lacking.sum()
+                value = BRIDGE_WEIGHT * score * rank**-RANK_DISCOUNT_POWER * share
+                value *= (len(holding) - 1) ** -DAMPING_POWER
+                if mask[target] and sessions[target] < 0 and value > 0.0:
+                    expected.setdefault(target, {})[seed, concept] = value
+    assert found.positions.tolist() == sorted(expected)
+    for row, target in enumerate(found.positions.tolist()):
+        best = max(expected[target].values())
+        np.testing.assert_allclose(found.scores[row], best, rtol=1e-12)
+        way = int(found.seeds[row]), int(found.concepts[row])
+        np.testing.assert_allclose(expected[target][way], best, rtol=1e-12)
+        assert found.relation_at(row) == SHARES_CONCEPT
+
+
+@given(st.lists(st.integers(0, 30), max_size=80), st.integers(2, 25))
+def test_a_concept_is_rare_where_few_other_memories_hold_it(named: list[int], size: int) -> None:
+    """By counting sets: every memory that holds it names it with how many others do."""
+    places = [(concept, i % size) for i, concept in enumerate(sorted(named))]
+    counts = np.bincount([c for c, _ in places], minlength=31)
+    zeros = np.zeros(len(places), dtype=np.int32)
+    mentions = MentionArrays(
+        indptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        positions=np.array([p for _, p in places], dtype=np.int32),
+        roles=zeros.astype(np.int8),
+        starts=zeros,
+        ends=zeros,
+    )
+    rare = find_rare_concepts(mentions, size)
+    holders = {concept: {p for c, p in places if c == concept} for concept in range(31)}
+    for position in range(size):
+        here = slice(int(rare.indptr[position]), int(rare.indptr[position + 1]))
+        expected = [
+            (concept, len(held) - 1)
+            for concept, held in holders.items()
+            if position in held and 1 <= len(held) - 1 <= RARE_OTHERS
+        ]
+        assert (
+            list(zip(rare.concepts[here].tolist(), rare.others[here].tolist(), strict=True))
+            == expected
+        )

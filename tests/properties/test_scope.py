@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from noctuary.core.types import UNDATED_US, MemoryRecord, to_micros
 from noctuary.graph.sessions import MIN_MEMBERS, Posting, SessionArrays
-from noctuary.graph.walk import OPEN_END_US, ROLES, GraphArrays, MentionArrays, Name, link_query
+from noctuary.graph.walk import (
+    OPEN_END_US,
+    ROLES,
+    GraphArrays,
+    MentionArrays,
+    Name,
+    RareConcepts,
+    link_query,
+)
 from noctuary.recall.candidates import Facet, Mask, Scope, build_mask
 from noctuary.recall.engine import Recaller
 from noctuary.recall.legs import GraphLeg, GraphRanking, path_of
@@ -127,6 +135,7 @@ class Without(SnapshotGraph):
         whole = SnapshotGraph(reader)
         self._steps = edges_between(whole.edges, mask)
         self.mentions = mentions_in(whole.mentions, mask)
+        self.rare = rare_in(whole.rare, mask)
         self.sessions = sessions_of(whole.sessions, mask)
 
     @property
@@ -160,6 +169,14 @@ def mentions_in(mentions: MentionArrays, mask: Mask) -> MentionArrays:
     columns = {n: rows for n, rows in mentions._asdict().items() if n != "indptr"}
     indptr = np.searchsorted(owners[kept], np.arange(mentions.indptr.size))
     return mentions._replace(indptr=indptr, **{name: rows[kept] for name, rows in columns.items()})
+
+
+def rare_in(rare: RareConcepts, mask: Mask) -> RareConcepts:
+    """Of visible memories alone; how many others hold a concept is counted over all."""
+    owners = np.repeat(np.arange(mask.size), np.diff(rare.indptr))
+    kept = mask[owners]
+    indptr = np.searchsorted(owners[kept], np.arange(mask.size + 1))
+    return RareConcepts(indptr, rare.concepts[kept], rare.others[kept])
 
 
 def sessions_of(sessions: SessionArrays, mask: Mask) -> SessionArrays:

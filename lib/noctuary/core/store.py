@@ -84,7 +84,7 @@ def path_of(source: SourceName) -> Path:
     return source
 
 
-PACK_FORMAT_VERSION = 4  # bumped when a reader of the previous format could not read the new one
+PACK_FORMAT_VERSION = 5  # bumped when a reader of the previous format could not read the new one
 
 DIGEST_NAME_CHARS = 16
 """Of a candidate's digest, in its directory name: 64 bits among a handful of candidates."""

@@ -34,10 +34,12 @@ from noctuary.graph.tables import ArrowColumn, ArrowTable, GraphTables, to_table
 from noctuary.graph.walk import (
     NO_CONCEPT,
     OPEN_END_US,
+    RARE_OTHERS,
     RELATIONS,
     ROLES,
     GraphArrays,
     MentionArrays,
+    RareConcepts,
 )
 from noctuary.sources.corpus import MEMORIES_FILE, arrow_schema, column_batches, take_columns
 from noctuary.work.content import KEY, ContentStore, Filled, as_rows, fill
@@ -303,6 +305,21 @@ def to_mention_arrays(tables: GraphTables) -> MentionArrays:
     order = np.lexsort((roles, ends, starts, positions, concepts))
     indptr = _indptr(concepts, tables.concepts.num_rows)
     return MentionArrays(indptr, positions[order], roles[order], starts[order], ends[order])
+
+
+def find_rare_concepts(mentions: MentionArrays, count: int) -> RareConcepts:
+    """Return the concepts that tie two memories together, by memory, of a corpus of `count`."""
+    owners = np.repeat(np.arange(mentions.indptr.size - 1), np.diff(mentions.indptr))
+    # Each memory that holds a concept counts once, however often it names it.
+    order = np.lexsort((owners, mentions.positions))
+    positions, owners = mentions.positions[order], owners[order]
+    once = np.ones(order.size, dtype=np.bool_)
+    once[1:] = (positions[1:] != positions[:-1]) | (owners[1:] != owners[:-1])
+    positions, owners = positions[once], owners[once]
+    others = np.bincount(owners)[owners] - 1
+    rare = (others > 0) & (others <= RARE_OTHERS)
+    held = _indptr(positions[rare], count), owners[rare].astype(np.int32)
+    return RareConcepts(*held, others[rare].astype(np.int8))
 
 
 def speaking_concepts(mentions: MentionArrays) -> dict[int, int]:

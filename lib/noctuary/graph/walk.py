@@ -65,6 +65,14 @@ class MentionArrays(NamedTuple):
     ends: NDArray[np.int32]  # (M,), one past the last character, or -1
 
 
+class RareConcepts(NamedTuple):
+    """The rare concepts that each memory holds, in compressed sparse rows over n positions."""
+
+    indptr: NDArray[np.int64]  # (n+1,); those of position p are concepts[indptr[p]:indptr[p+1]]
+    concepts: NDArray[np.int32]  # ordinals, ascending inside a memory
+    others: NDArray[np.int8]  # how many other memories hold it, 1 to RARE_OTHERS
+
+
 # Which concepts a query names: the longest known name at each word. Standard library only.
 
 # Words of a query that are looked at; a pasted document names too much to mean any of it.
@@ -224,19 +232,39 @@ DEFAULT_RELATION_WEIGHTS: Mapping[str, float] = MappingProxyType(
 )  # fmt: skip
 
 
+SHARES_CONCEPT = "shares_concept"
+"""Relation of an arrival over a concept that seed and target both hold; no edge is of it."""
+_SHARES_CONCEPT = -1  # its code in a walk
+
+
 class Walk(NamedTuple):
     """What arrived, one row per target, ordered by position. All arrays have length m."""
 
     positions: NDArray[np.int64]
     scores: NDArray[np.float64]  # float64, > 0; to be added to the base score of the target
     seeds: NDArray[np.int64]
-    relations: NDArray[np.int8]  # int8, the relation it took (index into RELATIONS)
+    # int8, the relation it took: index into RELATIONS, below 0 for SHARES_CONCEPT
+    relations: NDArray[np.int8]
     concepts: NDArray[np.int32]
 
     @property
     def is_empty(self) -> bool:
         """Say whether the walk abstained."""
         return self.positions.size == 0
+
+    def relation_at(self, row: int) -> str:
+        """Return the name of the relation that a row took."""
+        code = int(self.relations[row])
+        return SHARES_CONCEPT if code == _SHARES_CONCEPT else RELATIONS[code]
+
+    def beside(self, other: Walk) -> Walk:
+        """Return both walks as one: the better arrival of each target, this one's where equal."""
+        if other.is_empty:
+            return self
+        targets = np.concatenate([self.positions, other.positions])
+        scores = np.concatenate([self.scores, other.scores])
+        best = _best_arrivals(targets, scores)
+        return Walk._make(np.concatenate(pair)[best] for pair in zip(self, other, strict=True))
 
 
 def walk(
@@ -257,9 +285,8 @@ def walk(
     and edge index win. A target may be a seed itself. With `as_of_us`, edges that held then.
     """
     by_code = _weights_by_code(relation_weights, eta)
-    seeds, scores = choose_seeds(seed_positions, seed_scores, mask, seed_count)
-    pushes = scores * np.arange(1, seeds.size + 1, dtype=np.float64) ** -RANK_DISCOUNT_POWER
-    edges, owners = _out_edges(seeds, arrays)
+    seeds, pushes = _pushes(seed_positions, seed_scores, mask, seed_count)
+    edges, owners = _entries(seeds, arrays.indptr, arrays.targets.size)
     strength = eta * by_code[arrays.relations[edges]]
     usable = (strength > 0.0) & _holds(arrays, edges, as_of_us)
     if mask is not None:
@@ -267,7 +294,98 @@ def walk(
     edges, owners, strength = edges[usable], owners[usable], strength[usable]
     damping = (1.0 + arrays.in_degrees[edges].astype(np.float64)) ** -DAMPING_POWER
     arrivals = pushes[owners] * strength * arrays.weights[edges].astype(np.float64) * damping
-    return _best_arrivals(arrivals, edges, owners, seeds, arrays)
+    # Edges lie in the order of their seeds: of equal arrivals the better seed's is the first.
+    best = _best_arrivals(arrays.targets[edges].astype(np.int64), arrivals)
+    edges = edges[best]
+    return Walk(
+        positions=arrays.targets[edges].astype(np.int64),
+        scores=arrivals[best],
+        seeds=seeds[owners[best]],
+        relations=arrays.relations[edges].astype(np.int8),
+        concepts=arrays.concepts[edges].astype(np.int32),
+    )
+
+
+class QueryWords(NamedTuple):
+    """The words of a query that some memory holds, t of them."""
+
+    weights: NDArray[np.float64]  # (t,), idf of each, >= 0
+    # Which word stands at which position, (t, m), of positions (m,).
+    holding: Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+
+
+# A concept that at most so many other memories hold ties two of them together: of more it is a
+# topic.
+RARE_OTHERS = 19
+# What a memory that shares a rare concept with a seed gains if it holds all that the seed lacks of
+# the query; more lifts memories that share a name and answer nothing.
+BRIDGE_WEIGHT = 0.6
+
+
+def bridge(
+    seed_positions: NDArray[np.integer],
+    seed_scores: NDArray[np.floating],
+    rare: RareConcepts,
+    mentions: MentionArrays,
+    words: QueryWords,
+    sessions: NDArray[np.int32],
+    mask: NDArray[np.bool_] | None = None,
+) -> Walk:
+    """Push the scores of the best seeds to memories that share a rare concept with them.
+
+    An arrival is BRIDGE_WEIGHT * seed score * rank**-0.5 / others**0.25 * the share, by idf, of the
+    query's words that the seed lacks and the target holds: what a second question would ask for.
+    Members of a session (codes >= 0, by position) have no part: theirs are heard word by word.
+    """
+    seeds, pushes = _pushes(seed_positions, seed_scores, mask, SEED_COUNT)
+    alone = sessions[seeds] < 0
+    seeds, pushes = seeds[alone], pushes[alone]
+    entries, owners = _entries(seeds, rare.indptr, rare.concepts.size)
+    if not entries.size:
+        return _NOWHERE
+    pushes = pushes[owners] * rare.others[entries].astype(np.float64) ** -DAMPING_POWER
+    concepts = rare.concepts[entries].astype(np.int64)
+    rows, ways = _entries(concepts, mentions.indptr, mentions.positions.size)
+    targets = mentions.positions[rows].astype(np.int64)
+    usable = (targets != seeds[owners[ways]]) & (sessions[targets] < 0)
+    if mask is not None:
+        usable &= mask[targets]
+    targets, ways = targets[usable], ways[usable]
+    reached, columns = np.unique(targets, return_inverse=True)
+    held = words.holding(np.concatenate([seeds, reached]))
+    # (t, seeds): the share of what a seed lacks of the query that each word is.
+    lacking = words.weights[:, None] * ~held[:, : seeds.size]
+    lacking /= np.maximum(lacking.sum(axis=0), np.finfo(np.float64).tiny)
+    # Added word by word, so that a pair's share does not depend on the other pairs.
+    shares = (lacking[:, :, None] * held[:, None, seeds.size :]).sum(axis=0)
+    arrivals = BRIDGE_WEIGHT * pushes[ways] * shares[owners[ways], columns]
+    best = _best_arrivals(targets, arrivals)
+    best = best[arrivals[best] > 0.0]
+    return Walk(
+        positions=targets[best],
+        scores=arrivals[best],
+        seeds=seeds[owners[ways[best]]],
+        relations=np.full(best.size, _SHARES_CONCEPT, dtype=np.int8),
+        concepts=concepts[ways[best]].astype(np.int32),
+    )
+
+
+_NOWHERE = Walk(
+    np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64), np.empty(0, np.int8),
+    np.empty(0, np.int32),
+)  # fmt: skip
+
+
+def _pushes(
+    positions: NDArray[np.integer],
+    scores: NDArray[np.floating],
+    mask: NDArray[np.bool_] | None,
+    seed_count: int,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the seeds, best first, and what each pushes: its score, discounted by its rank."""
+    seeds, found = choose_seeds(positions, scores, mask, seed_count)
+    ranks = np.arange(1, seeds.size + 1, dtype=np.float64)
+    return seeds, found * ranks**-RANK_DISCOUNT_POWER
 
 
 def _weights_by_code(relation_weights: Mapping[str, float], eta: float) -> NDArray[np.float64]:
@@ -301,19 +419,18 @@ def choose_seeds(
     return where[best], values[best]
 
 
-def _out_edges(
-    seeds: NDArray[np.int64], arrays: GraphArrays
+def _entries(
+    rows: NDArray[np.int64], indptr: NDArray[np.int64], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the edge indexes of all seeds and, beside each, the index of its seed."""
-    starts = arrays.indptr[seeds]
-    counts = arrays.indptr[seeds + 1] - starts
-    if bool(((starts < 0) | (counts < 0) | (counts > arrays.targets.size)).any()):
+    """Return the indexes of all entries of some sparse rows and, beside each, its row's place."""
+    starts = indptr[rows]
+    counts = indptr[rows + 1] - starts
+    if bool(((starts < 0) | (counts < 0) | (counts > size)).any()):
         # A damaged row would otherwise ask for any amount of memory.
-        raise ValueError("found a row outside the graph's edges: the arrays are damaged")
-    owners = np.repeat(np.arange(seeds.size, dtype=np.int64), counts)
+        raise ValueError("found a row outside the graph's arrays: they are damaged")
+    owners = np.repeat(np.arange(rows.size, dtype=np.int64), counts)
     before = np.cumsum(counts) - counts
-    edges = np.arange(owners.size, dtype=np.int64) - before[owners] + starts[owners]
-    return edges, owners
+    return np.arange(owners.size, dtype=np.int64) - before[owners] + starts[owners], owners
 
 
 def _holds(
@@ -325,22 +442,9 @@ def _holds(
     return (arrays.valid_from_us[edges] <= as_of_us) & (as_of_us < ends)
 
 
-def _best_arrivals(
-    arrivals: NDArray[np.float64],
-    edges: NDArray[np.int64],
-    owners: NDArray[np.int64],
-    seeds: NDArray[np.int64],
-    arrays: GraphArrays,
-) -> Walk:
-    targets = arrays.targets[edges].astype(np.int64)
-    order = np.lexsort((edges, owners, -arrivals, targets))
-    first = np.ones(order.size, dtype=bool)
-    first[1:] = targets[order][1:] != targets[order][:-1]
-    best = order[first]
-    return Walk(
-        positions=targets[best],
-        scores=arrivals[best],
-        seeds=seeds[owners[best]],
-        relations=arrays.relations[edges[best]].astype(np.int8),
-        concepts=arrays.concepts[edges[best]].astype(np.int32),
-    )
+def _best_arrivals(targets: NDArray[np.int64], arrivals: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return where each target's best arrival stands, by target; of equal ones the first."""
+    order = np.lexsort((-arrivals, targets))
+    first = np.ones(order.size, dtype=np.bool_)
+    first[1:] = targets[order[1:]] != targets[order[:-1]]
+    return order[first]

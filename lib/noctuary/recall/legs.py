@@ -20,7 +20,7 @@ from noctuary.graph.sessions import (
     lent_scores,
     listen,
 )
-from noctuary.graph.walk import RELATIONS, Link, Named, Walk, link_query, name_subjects, walk
+from noctuary.graph.walk import Link, Named, Walk, bridge, link_query, name_subjects, walk
 from noctuary.lexical.search import add_scores, best_positions, idf, top_positions
 from noctuary.recall.candidates import Mask, Positions, Scores
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
@@ -372,8 +372,8 @@ class GraphLeg(NamedTuple):
     ) -> GraphRanking | None:
         """Return the pool (ascending) with what the graph adds, or None for nothing to add."""
         links = link_query(query, self.graph.names_seen(self.mask))
-        walked = walk(pool, fused, self.graph.edges, mask=self.mask, as_of_us=self.as_of_us)
         named = name_subjects(links, self.graph.mentions, self.mask)
+        walked = self._walk(query, named, pool, fused, fuse_at)
         positions, base, scores, scale = pool, fused, fused, 1.0
         if not walked.is_empty or named.positions.size:
             positions = pool_candidates([pool, walked.positions, named.positions])
@@ -403,6 +403,24 @@ class GraphLeg(NamedTuple):
                 scores[places[group]] = calibrate(before[group], raised[group])
         return GraphRanking(
             everyone, base, scores, walked, named, talk, lent, before, self.session_weight, scale
+        )
+
+    def _walk(
+        self, query: str, named: Named, pool: Positions, fused: Scores, fuse_at: FuseAt
+    ) -> Walk:
+        """Walk from the best hits and from memories of no session that the query names."""
+        graph, seeds, scores = self.graph, pool, fused
+        sessions = graph.sessions.codes
+        alone = sessions[named.positions] < 0
+        if alone.any():
+            seeds = pool_candidates([pool, named.positions[alone]])
+            arriving = np.zeros(seeds.size)
+            arriving[np.searchsorted(seeds, named.positions[alone])] = named.scores[alone]
+            scores = add_graph(fuse_at(seeds), arriving, self.weight)
+        walked = walk(seeds, scores, graph.edges, mask=self.mask, as_of_us=self.as_of_us)
+        words = graph.words_of(query)
+        return walked.beside(
+            bridge(seeds, scores, graph.rare, graph.mentions, words, sessions, self.mask)
         )
 
     def _listen(
@@ -468,7 +486,7 @@ def path_of(ranking: GraphRanking, position: int) -> GraphPath | None:
 def _parts(ranking: GraphRanking, position: int) -> Iterator[_Part]:
     walked, named, talk = ranking.walked, ranking.named, ranking.talk
     for i in (walked.positions == position).nonzero()[0].tolist():
-        relation, seed = RELATIONS[int(walked.relations[i])], int(walked.seeds[i])
+        relation, seed = walked.relation_at(i), int(walked.seeds[i])
         yield float(walked.scores[i]), relation, seed, int(walked.concepts[i]), (seed,)
     for i in (named.positions == position).nonzero()[0].tolist():
         score, concept = float(named.scores[i]), int(named.concepts[i])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,11 +21,21 @@ from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import StorePaths, is_snapshot_id
 from noctuary.core.types import DAMAGED_TEXT, published_text, summary_id
 from noctuary.graph.sessions import Posting, SessionArrays
-from noctuary.graph.walk import GraphArrays, MentionArrays, Name, NameTable, subjects_of
+from noctuary.graph.walk import (
+    GraphArrays,
+    MentionArrays,
+    Name,
+    NameTable,
+    QueryWords,
+    RareConcepts,
+    subjects_of,
+)
+from noctuary.lexical.search import idf
 from noctuary.recall.candidates import Facet, Mask, SummaryView
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import Calibration
 from noctuary.snapshot.arrays import OF_TURNS, SummaryArrays
+from noctuary.text.tokens import tokenize
 
 if TYPE_CHECKING:
     from noctuary.embed.funnel import PrefixTier
@@ -157,6 +167,7 @@ class SnapshotReader:
             self.tier_exits = {int(dim): at for dim, at in exits.items()}
         self.graph_edges = GraphArrays(**group_arrays(arrays, "graph"))
         self.mentions = MentionArrays(**group_arrays(arrays, "mentions"))
+        self.rare = RareConcepts(**group_arrays(arrays, "rare"))
         self.sessions = SessionArrays(**group_arrays(arrays, "sessions"))
         meta = dict(self._query("SELECT key, value FROM meta"))
         self.relations: tuple[str, ...] = tuple(parse_json(meta["relations"]))
@@ -461,6 +472,8 @@ class SnapshotReader:
             all(array.shape == (self.count,) for array in per_memory)
             and held.positions.shape == held.roles.shape == (int(held.indptr[-1]),)
             and session.order.shape == (int(session.indptr[-1]),)
+            and self.rare.indptr.shape == (self.count + 1,)
+            and self.rare.concepts.shape == self.rare.others.shape == (int(self.rare.indptr[-1]),)
             and self.posting_positions.shape == self.posting_scores.shape
             and indptr.shape == (self.count + 1,)
             and all(array.shape == (int(indptr[-1]),) for array in steps)
@@ -528,7 +541,8 @@ class SnapshotGraph:
 
     def __init__(self, reader: SnapshotReader) -> None:
         self._reader = reader
-        self.mentions, self.sessions = reader.mentions, reader.sessions
+        self.mentions, self.rare = reader.mentions, reader.rare
+        self.sessions = reader.sessions
         facet = reader.facets["wing"]
         # Wing codes, -1 for none; None where nothing has a wing.
         self.wings = facet.codes if facet.values else None
@@ -570,6 +584,15 @@ class SnapshotGraph:
             (reader.posting_positions[start:stop], reader.posting_scores[start:stop])
             for start, stop in reader.look_up_terms(terms)
         ]
+
+    def words_of(self, query: str) -> QueryWords:
+        """Return the words of a query that some memory holds, as the graph asks for them."""
+        reader = self._reader
+        columns, asked = "term, start, stop", sorted(set(tokenize(query)))
+        rows = reader.look_up("terms", "term", columns, asked)
+        frequencies = np.array([stop - start for _, start, stop in rows], dtype=np.int64)
+        tokens = [term for term, *_ in rows]
+        return QueryWords(idf(frequencies, reader.count), partial(reader.holding, tokens))
 
     def _longest(self, words: Sequence[str]) -> Mapping[str, int]:
         rows = self._reader.look_up("link_starts", "word", "word, words", words)

@@ -28,6 +28,7 @@ from noctuary.embed.funnel import PrefixTier
 from noctuary.graph.build import (
     build_sessions,
     concept_ordinals,
+    find_rare_concepts,
     speaking_concepts,
     to_mention_arrays,
 )
@@ -430,6 +431,7 @@ def _arrays(
     sessions = build_sessions(inputs.records, speaking_concepts(mentions))
     groups: dict[str, Any] = {
         "graph": inputs.graph_arrays, "mentions": mentions, "sessions": sessions,
+        "rare": find_rare_concepts(mentions, len(inputs.records)),
         "summary": summaries.arrays(),
     }  # fmt: skip
     if inputs.tier is not None:
