@@ -307,19 +307,26 @@ def to_mention_arrays(tables: GraphTables) -> MentionArrays:
     return MentionArrays(indptr, positions[order], roles[order], starts[order], ends[order])
 
 
-def find_rare_concepts(mentions: MentionArrays, count: int) -> RareConcepts:
-    """Return the concepts that tie two memories together, by memory, of a corpus of `count`."""
-    owners = np.repeat(np.arange(mentions.indptr.size - 1), np.diff(mentions.indptr))
+# Kinds of concept that are phrases ("general method") and name no one thing.
+PHRASES = frozenset({"run", "stated"})
+
+
+def find_rare_concepts(mentions: MentionArrays, kinds: Sequence[str], count: int) -> RareConcepts:
+    """Return the names that tie two memories together, by memory, of a corpus of `count`.
+
+    `kinds` are the concepts', by ordinal.
+    """
+    names = np.array([kind not in PHRASES for kind in kinds], dtype=np.bool_)
+    owners = np.repeat(np.arange(names.size, dtype=np.int64), np.diff(mentions.indptr))
     # Each memory that holds a concept counts once, however often it names it.
-    order = np.lexsort((owners, mentions.positions))
-    positions, owners = mentions.positions[order], owners[order]
-    once = np.ones(order.size, dtype=np.bool_)
-    once[1:] = (positions[1:] != positions[:-1]) | (owners[1:] != owners[:-1])
-    positions, owners = positions[once], owners[once]
+    held = mentions.positions.astype(np.int64) * names.size + owners
+    held = np.unique(held[names[owners]])
+    positions, owners = np.divmod(held, names.size)
     others = np.bincount(owners)[owners] - 1
     rare = (others > 0) & (others <= RARE_OTHERS)
-    held = _indptr(positions[rare], count), owners[rare].astype(np.int32)
-    return RareConcepts(*held, others[rare].astype(np.int8))
+    return RareConcepts(
+        _indptr(positions[rare], count), owners[rare].astype(np.int32), others[rare].astype(np.int8)
+    )
 
 
 def speaking_concepts(mentions: MentionArrays) -> dict[int, int]:

@@ -92,9 +92,10 @@ def rank_lexical(
         return leg
     if not query.isascii() and any(script_of(char) in UNSPACED for char in query):
         return leg
-    known = [stop - start for start, stop in slices if stop > start]
-    frequencies = np.array(known + [0] * (len(asked) - len(known)), dtype=np.int64)
-    rarest = np.sort(idf(frequencies, reader.count))[-RAREST_WORDS:]
+    known = np.array([stop - start for start, stop in slices if stop > start], dtype=np.int64)
+    if not known.size:
+        return leg  # only live rows hold any of it
+    rarest = np.sort(idf(known, reader.count))[-RAREST_WORDS:]
     share = float(leg.scores_at(leg.ranking[:1])[0] / rarest.sum())
     return leg._replace(trust=trust_words(share, coverage))
 
@@ -103,8 +104,9 @@ def trust_words(share: float, coverage: float) -> float:
     """Return min(1, share / coverage) ** 2: what BM25's best hit is worth, in [0, 1].
 
     A convex fusion gives the best hit of a leg 1, however little of the query it holds. `share` is
-    its score / the idf of the query's RAREST_WORDS rarest words: of a long prompt even a good hit
-    holds a small part. Text without spaces is cut into n-grams and is not judged.
+    its score / the idf of the query's RAREST_WORDS rarest words, those that no memory holds left
+    out: of a long prompt even a good hit holds a small part. Text without spaces is cut into
+    n-grams and is not judged.
     """
     return min(1.0, share / coverage) ** 2
 

@@ -429,9 +429,10 @@ def _arrays(
         found[f"{group}.positions"], found[f"{group}.scores"] = postings.positions, postings.scores
     mentions = to_mention_arrays(inputs.graph)
     sessions = build_sessions(inputs.records, speaking_concepts(mentions))
+    kinds = inputs.graph.concepts["kind"].to_pylist()
     groups: dict[str, Any] = {
         "graph": inputs.graph_arrays, "mentions": mentions, "sessions": sessions,
-        "rare": find_rare_concepts(mentions, len(inputs.records)),
+        "rare": find_rare_concepts(mentions, kinds, len(inputs.records)),
         "summary": summaries.arrays(),
     }  # fmt: skip
     if inputs.tier is not None:

@@ -99,23 +99,29 @@ def test_a_leg_that_finds_nothing_scores_zero(reader: SnapshotReader, empty_stor
         assert scores_of(leg, 4) == [0.0] * 4
 
 
-def test_words_that_hold_little_of_a_question_count_less(reader: SnapshotReader) -> None:
-    # 'house' in two of four memories; nothing holds the other four words.
-    query = "house of cedar birch maple willow"
-    leg = rank_lexical(reader, query, None, 10, coverage=0.25)
+def test_words_that_hold_little_of_a_question_count_less(
+    reader: SnapshotReader, empty_store: Store
+) -> None:
+    def trust(query: str, coverage: float = 0.9) -> float:
+        return rank_lexical(reader, query, None, 10, coverage=coverage).trust
+
+    leg = rank_lexical(reader, "house tree", None, 10, coverage=0.9)
     best = float(leg.scores_at(leg.ranking[:1])[0])
-    idf = [math.log(1 + (4 - df + 0.5) / (df + 0.5)) for df in (2, 0, 0, 0, 0)]
-    assert best / sum(idf) < 0.25
-    assert leg.trust == pytest.approx((best / sum(idf) / 0.25) ** 2)
-    assert rank_lexical(reader, "boat house", None, 10, coverage=0.25).trust == 1.0
-    assert rank_lexical(reader, query, None, 10).trust == 1.0, "off"
-    assert rank_lexical(reader, f"{query} 家", None, 10, coverage=0.25).trust == 1.0, "n-grams"
-    assert rank_lexical(reader, "cedar", None, 10, coverage=0.25).trust == 1.0, "nothing found"
+    share = best / sum(math.log(1 + (4 - df + 0.5) / (df + 0.5)) for df in (2, 1))
+    assert share < 0.9
+    assert leg.trust == pytest.approx((share / 0.9) ** 2)
+    assert trust("house tree cedar birch") == leg.trust, "nothing holds them: they say nothing"
+    assert trust("boat house", 0.25) == 1.0
+    assert rank_lexical(reader, "house tree", None, 10).trust == 1.0, "off"
+    assert trust("house tree 家") == 1.0, "n-grams"
+    assert trust("cedar") == 1.0, "nothing found"
     # Only the rarest words of a long question are asked for.
-    longer = f"{query} alder aspen hazel linden larch"
-    idf_of_rarest = 6 * math.log(1 + 4.5 / 0.5)
-    found = rank_lexical(reader, longer, None, 10, coverage=0.25).trust
-    assert found == pytest.approx((best / idf_of_rarest / 0.25) ** 2)
+    words = ["alder", "aspen", "hazel", "linden", "larch", "maple", "willow", "elm"]
+    inputs = pack_inputs(renumber([memory(word) for word in words]))
+    woods = SnapshotReader.open(build_candidate(empty_store.paths, inputs, provenance()))
+    leg = rank_lexical(woods, " ".join(words), None, 10, coverage=0.9)
+    share = float(leg.scores_at(leg.ranking[:1])[0]) / (6 * math.log(1 + 7.5 / 1.5))
+    assert leg.trust == pytest.approx((share / 0.9) ** 2)
 
 
 ROWS, SHORT = 3_000, 4
