@@ -323,9 +323,13 @@ def test_the_bridge_does_what_a_loop_does(
 ) -> None:
     mentions, rare, standing = graph
     mask, weights = np.array(visible), np.array([3.0, 1.0, 0.5])
-    words = QueryWords(weights, lambda positions: standing[:, positions])
+
+    def standing_at(positions: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return standing[:, positions]
+
     codes = np.array(sessions, dtype=np.int32)
-    found = bridge(np.arange(7), np.array(scores), rare, mentions, words, codes, mask)
+    words = QueryWords(weights, standing_at)
+    found = bridge(np.arange(7), np.array(scores), rare, mentions, lambda: words, codes, mask)
     rows = mentions.positions, mentions.indptr.tolist()
     holders = [{*rows[0][start:end].tolist()} for start, end in pairwise(rows[1])]
     usable = [(p, s) for p, s in enumerate(scores) if mask[p] and s > 0.0]

@@ -23,6 +23,7 @@ from noctuary.graph.fold import concept_id, fold_name
 from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES
 from noctuary.snapshot.pack import ROWS_SCHEMA
 from noctuary.snapshot.publish import CheckResult, publish_candidate, store_verdict
+from tests.support.hand_graph import no_rare_concepts
 from tests.support.store import Store, day_us, memory, provenance, renumber
 
 Hold = tuple[int, str, str | None]
@@ -91,6 +92,8 @@ def publish_graph(store: Store, spec: GraphSpec) -> str:
     _write_rows(directory / layout.ROWS_FILE, spec)
     sessions = build_sessions(spec.records)
     lines = {f"sessions.{name}": array for name, array in sessions._asdict().items()}
+    rare = no_rare_concepts(len(spec.records))
+    lines |= {f"rare.{name}": array for name, array in rare._asdict().items()}
     arrays = {**_memory_arrays(spec), **_mentions(spec), **_steps(spec), **lines}
     write_arrays(directory / layout.ARRAYS_FILE, arrays)
     manifest = _manifest(directory, spec)

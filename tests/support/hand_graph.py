@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.graph.sessions import SessionArrays
-from noctuary.graph.walk import OPEN_END_US, RELATIONS, ROLES, GraphArrays, MentionArrays
+from noctuary.graph.walk import (
+    OPEN_END_US,
+    RELATIONS,
+    ROLES,
+    GraphArrays,
+    MentionArrays,
+    RareConcepts,
+)
 from noctuary.recall.candidates import Facet
 from noctuary.recall.legs import GraphLeg, GraphRanking
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
@@ -35,6 +42,7 @@ class HandReader:
     graph_edges: GraphArrays
     mentions: MentionArrays
     sessions: SessionArrays
+    rare: RareConcepts
     facets: Mapping[str, Facet]
     texts: Mapping[int, str]
     held: list[tuple[str, int]] = field(init=False)
@@ -98,6 +106,11 @@ def _mentions(abouts: Sequence[tuple[int, int]]) -> MentionArrays:
     return MentionArrays(indptr, positions, roles, nowhere, nowhere)
 
 
+def no_rare_concepts(count: int) -> RareConcepts:
+    indptr = np.zeros(count + 1, dtype=np.int64)
+    return RareConcepts(indptr, np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int8))
+
+
 def hand_reader(
     *edges: tuple[int, int],
     texts: Mapping[int, str] | None = None,
@@ -109,6 +122,7 @@ def hand_reader(
         graph_edges=_edges(*edges),
         mentions=_mentions(abouts),
         sessions=_sessions(),
+        rare=no_rare_concepts(N),
         facets={"wing": Facet(tuple(wings), codes)},
         texts=dict(texts or {}),
     )

@@ -327,7 +327,7 @@ def bridge(
     seed_scores: NDArray[np.floating],
     rare: RareConcepts,
     mentions: MentionArrays,
-    words: QueryWords,
+    words: Callable[[], QueryWords],
     sessions: NDArray[np.int32],
     mask: NDArray[np.bool_] | None = None,
 ) -> Walk:
@@ -336,6 +336,7 @@ def bridge(
     An arrival is BRIDGE_WEIGHT * seed score * rank**-0.5 / others**0.25 * the share, by idf, of the
     query's words that the seed lacks and the target holds: what a second question would ask for.
     Members of a session (codes >= 0, by position) have no part: theirs are heard word by word.
+    `words` is asked only where some seed may lead somewhere.
     """
     seeds, pushes = _pushes(seed_positions, seed_scores, mask, SEED_COUNT)
     alone = sessions[seeds] < 0
@@ -352,9 +353,10 @@ def bridge(
         usable &= mask[targets]
     targets, ways = targets[usable], ways[usable]
     reached, columns = np.unique(targets, return_inverse=True)
-    held = words.holding(np.concatenate([seeds, reached]))
+    weights, holding = words()
+    held = holding(np.concatenate([seeds, reached]))
     # (t, seeds): the share of what a seed lacks of the query that each word is.
-    lacking = words.weights[:, None] * ~held[:, : seeds.size]
+    lacking = weights[:, None] * ~held[:, : seeds.size]
     lacking /= np.maximum(lacking.sum(axis=0), np.finfo(np.float64).tiny)
     # Added word by word, so that a pair's share does not depend on the other pairs.
     shares = (lacking[:, :, None] * held[:, None, seeds.size :]).sum(axis=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -420,7 +421,7 @@ class GraphLeg(NamedTuple):
             arriving[np.searchsorted(seeds, named.positions[alone])] = named.scores[alone]
             scores = add_graph(fuse_at(seeds), arriving, self.weight)
         walked = walk(seeds, scores, graph.edges, mask=self.mask, as_of_us=self.as_of_us)
-        words = graph.words_of(query)
+        words = partial(graph.words_of, query)
         return walked.beside(
             bridge(seeds, scores, graph.rare, graph.mentions, words, sessions, self.mask)
         )

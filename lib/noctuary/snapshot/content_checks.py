@@ -17,12 +17,7 @@ from noctuary.compact.gate import judge
 from noctuary.core import store as layout
 from noctuary.core.foreign_json import parse_json
 from noctuary.graph.tables import NO_SPAN
-from noctuary.graph.walk import (
-    LINK_RELATIONS,
-    NO_CONCEPT,
-    RELATIONS,
-    ROLES,
-)
+from noctuary.graph.walk import LINK_RELATIONS, NO_CONCEPT, RARE_OTHERS, RELATIONS, ROLES
 from noctuary.snapshot.arrays import OF_TURNS, Mask, SummaryArrays, is_compressed, within
 from noctuary.text.tokens import document_tokens
 
@@ -63,13 +58,14 @@ def every_edge_has_evidence(c: Candidate, x: GateContext) -> Judged:
 def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> Judged:
     """Each mention names a memory, and its span, if any, is inside that memory's text.
 
-    Every concept has a mention, and every name leads to a concept.
+    Every concept has a mention, every name leads to a concept, and every memory lists those of its
+    names that are rare.
     """
-    arrays = c.group("mentions")
+    arrays, rare = c.group("mentions"), c.group("rare")
     lengths, concepts = _content_lengths(c), c.count("concepts")
     positions = arrays["positions"]
     found: Found = {"mentions": int(positions.size)}
-    if not _is_aligned(arrays, concepts):
+    if not (_is_aligned(arrays, concepts) and _is_aligned(rare, len(lengths))):
         return False, {**found, "fault": "arrays differ"}
     known = within(positions, len(lengths))
     held = np.where(known, positions, 0)
@@ -77,7 +73,24 @@ def every_mention_stands_in_its_memory(c: Candidate, x: GateContext) -> Judged:
     found["outside"] = int((~(spans & within(arrays["roles"], len(ROLES)))).sum())
     found["concepts_without_mention"] = int((np.diff(arrays["indptr"]) < 1).sum())
     found["names_of_no_concept"] = c.count(f"concept_names n WHERE {_NO_CONCEPT} = n.ordinal)")
+    found["wrongly_rare"] = _wrongly_rare(c, arrays, rare)
     return judged(found, "mentions")
+
+
+def _wrongly_rare(
+    c: Candidate, mentions: Mapping[str, NDArray[Any]], rare: Mapping[str, NDArray[Any]]
+) -> int:
+    """Count the pairs of memory and rare name that one of both lists lacks or counts otherwise."""
+    names = "SELECT ordinal FROM concepts WHERE kind NOT IN ('run', 'stated')"
+    expected: set[tuple[int, int, int]] = set()
+    for (name,) in c.rows.execute(names):
+        start, stop = mentions["indptr"][name : name + 2]
+        held = set(mentions["positions"][start:stop].tolist())
+        if 1 < len(held) <= RARE_OTHERS + 1:
+            expected |= {(position, name, len(held) - 1) for position in held}
+    owners = np.repeat(np.arange(rare["indptr"].size - 1), np.diff(rare["indptr"]))
+    listed = zip(owners.tolist(), rare["concepts"].tolist(), rare["others"].tolist(), strict=True)
+    return len(expected.symmetric_difference(listed))
 
 
 def every_concept_edge_is_stated_somewhere(c: Candidate, x: GateContext) -> Judged:

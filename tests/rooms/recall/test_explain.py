@@ -40,7 +40,7 @@ def ask(recaller: Recaller, query: str, memory_id: str, k: int = 10, **changes: 
 def test_a_returned_memory_is_shown_with_its_place_and_its_steps(dense: Recaller) -> None:
     why = ask(dense, "Nina key", "104", 5)
     assert why.stage == "returned"
-    assert why.sentences == ("[104] came back at place 2 of 5, with a score of 0.197.",)
+    assert why.sentences == ("[104] came back at place 2 of 5, with a score of 0.193.",)
     assert sum(step["delta"] for step in why.steps) == pytest.approx(why.facts["final_score"])
     assert why.facts["score_breakdown"]["lexical_match"] > 0
     ordered = ask(dense, "Nina key", "101", 1, sort_by="recency")
@@ -60,7 +60,7 @@ def test_a_memory_below_k_is_set_beside_the_last_returned_one(dense: Recaller) -
     assert list(steps) == ["lexical", "dense", "graph", "graph_scale", "importance"]
     assert (steps["lexical"]["delta"], steps["lexical"]["reason"]) == (0.0, "")
     assert steps["graph"]["reason"] == "reached over the graph from [104] by mentions_subject"
-    assert steps["graph"]["delta"] > 0.0 == steps["graph"]["delta_of_last_returned"]
+    assert steps["graph"]["delta"] > steps["graph"]["delta_of_last_returned"] >= 0.0
     assert max(steps["graph_scale"]["delta"], steps["graph_scale"]["delta_of_last_returned"]) < 0.0
     assert sum(step["delta"] for step in why.steps) == pytest.approx(own)
     assert sum(step["delta_of_last_returned"] for step in why.steps) == pytest.approx(last)

@@ -63,10 +63,16 @@ def test_what_hits_lead_to_and_what_the_query_names_is_added(weight: float) -> N
     assert (ranking.talk, ranking.lent.size) == (None, 0)
     for seed in (0.4, 0.8):
         asked = AskedLeg(hand_reader((10, 9)), {10: seed}, weight=weight)
-        arriving = seed / 2**0.25 + NAMED_WEIGHT * 0.5
+        arriving = _step(seed, weight, NAMED_WEIGHT * 0.5) + NAMED_WEIGHT * 0.5
         scale = 1 + weight * max(1.0, arriving)  # together they bring more than 1 once
         expected = {9: weight * arriving / scale, 10: seed / scale}
         assert asked.scores("the Orbit Project?") == pytest.approx(expected)
+
+
+def _step(seed: float, weight: float, named: float) -> float:
+    """What arrives from a hit over an edge of in-degree 1, beside what the query names."""
+    rank = 1 if seed >= weight * named else 2  # the memory that is named is a seed too
+    return seed / (1 + weight) * rank**-0.5 / 2**0.25
 
 
 def test_the_order_in_which_a_query_names_things_does_not_matter() -> None:
@@ -143,10 +149,11 @@ def test_a_session_is_heard_where_a_step_leads() -> None:
 def test_newcomers_are_divided_by_the_scale_of_the_pool(weight: float) -> None:
     # Step and name bring more than 1 to 9; 7, as good as 6, must not gain by coming late.
     # Nobody says a word of the query, so nothing is lent to either.
-    asked = AskedLeg(hand_reader((10, 9)), {6: 0.9, 10: 1.0}, weight=weight)
+    reader = hand_reader((10, 9), abouts=[(GARDEN, 9)])
+    asked = AskedLeg(reader, {6: 0.9, 10: 1.0}, weight=weight)
     asked.base[7] = 0.9
-    ranking = asked.found("unheard Orbit project")
-    arriving = 1.0 / 2**0.25 + NAMED_WEIGHT * 0.5
+    ranking = asked.found("unheard Garden")
+    arriving = _step(1.0, weight, NAMED_WEIGHT) + NAMED_WEIGHT
     scale = 1 + weight * arriving
     assert arriving > 1.0
     assert ranking.positions.tolist() == [6, 7, 9, 10]
