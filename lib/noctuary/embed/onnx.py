@@ -79,6 +79,7 @@ EXPORT_VERSION = 1
 _PACKAGES = ("onnx", "onnxruntime", "sentence-transformers", "torch", "transformers")
 _AHEAD_PER_THREAD = 4 * BATCH_SIZE  # queued: none waits for a write, and not all of 100,000 are
 _ERRORS_ONLY = 3
+_UNKNOWN = "<unk>"  # of a Unigram model, which does not tell it
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +208,13 @@ class OnnxEncoder:
         vector = self._vector(self.fingerprint.query_prefix, text)
         require_unit_rows(vector[np.newaxis], [0])
         return vector
+
+    def known_share(self, text: str) -> float:
+        """Return the share of a text's tokens that the vocabulary has, in [0, 1]; 1 of none."""
+        unknown = getattr(self._cutting.model, "unk_token", None) or _UNKNOWN
+        head = without_surrogates(text)[: CHARS_PER_TOKEN * self.fingerprint.max_tokens]
+        ids = self._cutting.encode(head, add_special_tokens=False).ids
+        return 1.0 - ids.count(self._cutting.token_to_id(unknown)) / max(len(ids), 1)
 
     def iter_document_batches(self, texts: Sequence[str]) -> Iterator[PlacedVectors]:
         """Yield vectors batch by batch, longest texts first; each is computed on its own."""
