@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import fsync_dir, fsync_file, hash_file, hash_text, remove_tree, write_text
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.store import find_home
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed import lean, onnx
 from noctuary.embed.fingerprint import (
@@ -29,6 +30,7 @@ from noctuary.embed.fingerprint import (
     require_unit_rows,
 )
 from noctuary.embed.lean import MIN_COSINE, Architecture, LeanEncoder, WordPiece
+from noctuary.embed.multilingual import MULTILINGUAL_MODEL, locate_multilingual
 from noctuary.embed.onnx import Floats, OnnxEncoder, PlacedVectors
 from noctuary.work.content import ContentStore
 
@@ -70,9 +72,11 @@ FINGERPRINT_KIND = "fingerprint:1"  # of what was measured, by the state of a mo
 
 
 def locate_model(model: str) -> Path:
-    """Return the directory of DEFAULT_MODEL, of a path, or of a hub name in the local cache."""
+    """Return the directory of a packaged model, of a path, or of a hub name in the local cache."""
     if model == DEFAULT_MODEL:
         return _packaged_model()
+    if model == MULTILINGUAL_MODEL:
+        return locate_multilingual(find_home())
     directory = Path(model).expanduser()
     # Path("") is the working directory, which nobody means.
     if model and directory.is_dir():
