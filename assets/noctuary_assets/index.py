@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import read_array, remove_tree
 from noctuary.embed.documents import Backend, sample_texts, share_files
 from noctuary.embed.hosted import HOSTED_FILE, hosted_model, write_description
+from noctuary.embed.multilingual import MULTILINGUAL_MODEL
 from noctuary.embed.onnx import known_header, toolchain
 from noctuary.embed.rotation import (
     RULES,
@@ -23,7 +24,7 @@ from noctuary.embed.rotation import (
     derive_thresholds,
     fit_or_load,
 )
-from noctuary.embed.sentence import export_lean
+from noctuary.embed.sentence import DEFAULT_MODEL, export_lean
 from noctuary.embed.tiers import TableHome, sync_tiers, tiers_match
 from noctuary.lexical.build import (
     POSTING_FILES,
@@ -37,7 +38,7 @@ from noctuary.lexical.build import (
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.snapshot.content_checks import UNIT_NORM_TOLERANCE
 from noctuary.sources.corpus import count_rows, read_column
-from noctuary.text.tokens import TOKENIZER_VERSION
+from noctuary.text.tokens import TOKENIZER_VERSION, Script, dominant_script
 from noctuary.usage.reader import LTP_WINDOW_DAYS
 from noctuary.usage.statistics import ScoringRules, fold_usage, refresh_scores
 from noctuary.work.content import fill
@@ -91,6 +92,8 @@ def embed_memories(night: Night) -> StageResult:
             "fingerprint": encoder.fingerprint.digest,
             **backend.to_facts(),
         }
+        if proposal := propose_encoder(encoder.settings.model, sample_texts(memories, LOOKED_AT)):
+            facts["warning"] = proposal
         return StageOutput(count_rows(memories), facts, notes)
 
     inputs = {
@@ -100,6 +103,23 @@ def embed_memories(night: Night) -> StageResult:
         "toolchain": toolchain(),
     }
     return night.finish(night.run(MEMORY_VECTORS, inputs, body))
+
+
+LOOKED_AT = 256  # memories whose scripts are looked at: a share of a fifth is told from a third
+FOREIGN_SHARE = 0.2  # of memories, from which on the default model is no good choice
+
+
+def propose_encoder(model: str, texts: Sequence[str]) -> str | None:
+    """Return what to say where the default model was not made for the texts' scripts."""
+    scripts = [dominant_script(text) for text in texts]
+    foreign = sum(script not in (Script.LATIN, Script.OTHER) for script in scripts)
+    if model != DEFAULT_MODEL or foreign < FOREIGN_SHARE * max(len(scripts), 1):
+        return None
+    return (
+        f"{foreign / len(scripts):.0%} of the memories are in scripts that {model} was not made "
+        f'for; install noctuary[multilingual] and set encoder.model = "{MULTILINGUAL_MODEL}" '
+        "(docs/encoders.md)"
+    )
 
 
 def chosen_backend(night: Night) -> Backend:

@@ -16,7 +16,7 @@ from noctuary.cli.store import look_at_serving
 from noctuary.core.settings import Settings
 from noctuary.embed.onnx import MODEL_FILE
 from noctuary.embed.sentence import open_sentence_encoder
-from noctuary.recall.inputs import encode_query, forget_queries
+from noctuary.recall.inputs import encode_query, forget_queries, text_encoder
 from tests.e2e.driver import DONE, FAILED, run, run_night
 from tests.e2e.stores import Bench, build_small_source, sample_rows
 
@@ -74,7 +74,7 @@ def _trained(kind: str, texts: list[str]) -> Any:
     )  # fmt: skip
 
 
-def save_model(directory: Path, kind: str, **more: Any) -> Path:
+def save_model(directory: Path, kind: str, **pooling: Any) -> Path:
     """Save a random model of two thin layers as sentence-transformers folders are laid out."""
     import torch
     from sentence_transformers import SentenceTransformer
@@ -85,14 +85,14 @@ def save_model(directory: Path, kind: str, **more: Any) -> Path:
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
     positions = {"num_attention_heads": 4, "max_position_embeddings": 130, "pad_token_id": 1}
     config = AutoConfig.for_model(
-        kind, vocab_size=len(tokenizer), initializer_range=0.3, **sizes, **positions, **more
+        kind, vocab_size=len(tokenizer), initializer_range=0.3, **sizes, **positions
     )
     torch.manual_seed(7)
     part = directory.with_name("part")
     AutoModel.from_config(config).save_pretrained(part)
     tokenizer.save_pretrained(part)
     transformer = Transformer(str(part), max_seq_length=128)
-    modules = [transformer, Pooling(32, pooling_mode="mean")]
+    modules = [transformer, Pooling(32, pooling_mode="mean", **pooling)]
     SentenceTransformer(modules=list(modules), device="cpu").save(str(directory))
     shutil.rmtree(part)
     return directory
@@ -137,6 +137,8 @@ def test_questions_are_encoded_as_the_model_itself_would(kind: str, tmp_path: Pa
         found = encode_query(bench.paths, bench.manifest, question)
         np.testing.assert_allclose(found, expected, atol=1e-4)
     assert told(bench) == ("ok", f"{model.name}, 32 dimensions, by ONNX Runtime")
+    share = text_encoder(bench.paths, bench.manifest).known_share("heating 钥匙")
+    assert share == 1.0 if kind == "roberta" else 0.0 < share < 1.0, "bytes are all known"
 
     (export,) = bench.paths.encoders.glob("*.onnx")
     (export / MODEL_FILE).write_bytes(b"damaged")
@@ -152,13 +154,13 @@ def told(bench: Bench) -> tuple[str, str]:
 
 
 def test_a_model_that_nothing_reads_is_refused_before_anything_is_embedded(tmp_path: Path) -> None:
-    model = save_model(tmp_path / "odd", "electra", embedding_size=32)
+    model = save_model(tmp_path / "odd", "xlm-roberta", include_prompt=False)
     store = tmp_path / "store"
     ran = run_night(
         build_small_source(tmp_path), store, extra={"NOCTUARY_ENCODER_MODEL": str(model)}
     )
     assert ran.code == FAILED
     assert "nothing could encode a question for it" in ran.report["message"]
-    assert "electra" in ran.report["message"]
+    assert "leaves the tokens of its prompt out" in ran.report["message"]
     assert not (store / "work" / "vectors").exists()
     assert not (store / "CURRENT").exists()

@@ -447,6 +447,11 @@ class LeanEncoder(NamedTuple):
             progress.update("encode", position + 1, len(texts))
         return vectors
 
+    def known_share(self, text: str) -> float:
+        """Return the share of a text's tokens that the vocabulary has, in [0, 1]; 1 of none."""
+        ids = self.tokenizer.encode(text, self.architecture.max_tokens)[1:-1]
+        return 1.0 - ids.count(self.tokenizer.unknown_id) / max(len(ids), 1)
+
     def _encode(self, text: str, position: int) -> Floats:
         ids = self.tokenizer.encode(text, self.architecture.max_tokens)
         # Damaged weights overflow; that is reported once, by the check, not by numpy's warnings.

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,7 @@ EXPORT_VERSION = 1
 _PACKAGES = ("onnx", "onnxruntime", "sentence-transformers", "torch", "transformers")
 _AHEAD_PER_THREAD = 4 * BATCH_SIZE  # queued: none waits for a write, and not all of 100,000 are
 _ERRORS_ONLY = 3
+_UNKNOWN = "<unk>"  # of a Unigram model, which does not tell it
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +168,12 @@ def hash_files(directory: Path) -> dict[str, str]:
 class OnnxEncoder:
     """An opened export; `tag` tells its vectors from those of other faces."""
 
-    def __init__(self, header: OnnxHeader, session: Any, tokenizers: Any, threads: int) -> None:
+    def __init__(self, header: OnnxHeader, session: Any, tokenizer: Any, threads: int) -> None:
         self.fingerprint: EncoderFingerprint = header.fingerprint
         self.tag = header.tag
         self.threads = threads
         self._session = session
-        self._cutting, self._counting = tokenizers
+        self._cutting = tokenizer  # as sentence-transformers cuts
 
     @classmethod
     def open(
@@ -191,11 +193,16 @@ class OnnxEncoder:
                 "directory; the next night exports again."
             )
         session = _open_session(directory / MODEL_FILE, call_threads)
-        # One tokenizer cuts as sentence-transformers does, the other one does not cut.
-        library, path = _import("tokenizers"), str(directory / TOKENIZER_FILE)
-        cutting, counting = library.Tokenizer.from_file(path), library.Tokenizer.from_file(path)
-        cutting.enable_truncation(max_length=header.fingerprint.max_tokens)
-        return cls(header, session, (cutting, counting), threads or usable_cores())
+        tokenizer = _import("tokenizers").Tokenizer.from_file(str(directory / TOKENIZER_FILE))
+        tokenizer.enable_truncation(max_length=header.fingerprint.max_tokens)
+        return cls(header, session, tokenizer, threads or usable_cores())
+
+    @cached_property
+    def _counting(self) -> Any:
+        """The same tokenizer, which does not cut; made for the first long text."""
+        copy = type(self._cutting).from_str(self._cutting.to_str())
+        copy.no_truncation()
+        return copy
 
     def encode_documents(self, texts: Sequence[str], progress: Progress = SILENT) -> Floats:
         """Return a unit row per text, bit-identical whatever the other texts are."""
@@ -207,6 +214,13 @@ class OnnxEncoder:
         vector = self._vector(self.fingerprint.query_prefix, text)
         require_unit_rows(vector[np.newaxis], [0])
         return vector
+
+    def known_share(self, text: str) -> float:
+        """Return the share of a text's tokens that the vocabulary has, in [0, 1]; 1 of none."""
+        unknown = getattr(self._cutting.model, "unk_token", None) or _UNKNOWN
+        head = without_surrogates(text)[: CHARS_PER_TOKEN * self.fingerprint.max_tokens]
+        ids = self._cutting.encode(head, add_special_tokens=False).ids
+        return 1.0 - ids.count(self._cutting.token_to_id(unknown)) / max(len(ids), 1)
 
     def iter_document_batches(self, texts: Sequence[str]) -> Iterator[PlacedVectors]:
         """Yield vectors batch by batch, longest texts first; each is computed on its own."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import fsync_dir, fsync_file, hash_file, hash_text, remove_tree, write_text
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.store import find_home
 from noctuary.core.types import SILENT, Progress
 from noctuary.embed import lean, onnx
 from noctuary.embed.fingerprint import (
@@ -29,6 +30,7 @@ from noctuary.embed.fingerprint import (
     require_unit_rows,
 )
 from noctuary.embed.lean import MIN_COSINE, Architecture, LeanEncoder, WordPiece
+from noctuary.embed.multilingual import MULTILINGUAL_MODEL, locate_multilingual
 from noctuary.embed.onnx import Floats, OnnxEncoder, PlacedVectors
 from noctuary.work.content import ContentStore
 
@@ -70,9 +72,11 @@ FINGERPRINT_KIND = "fingerprint:1"  # of what was measured, by the state of a mo
 
 
 def locate_model(model: str) -> Path:
-    """Return the directory of DEFAULT_MODEL, of a path, or of a hub name in the local cache."""
+    """Return the directory of a packaged model, of a path, or of a hub name in the local cache."""
     if model == DEFAULT_MODEL:
         return _packaged_model()
+    if model == MULTILINGUAL_MODEL:
+        return locate_multilingual(find_home())
     directory = Path(model).expanduser()
     # Path("") is the working directory, which nobody means.
     if model and directory.is_dir():
@@ -428,12 +432,13 @@ def export_lean(encoder: SentenceEncoder, directory: Path, sample_texts: Sequenc
 def _supported_architecture(encoder: SentenceEncoder) -> Architecture:
     """Return the sizes of a BERT with exact GELU, absolute positions and mean pooling."""
     fingerprint, model_dir = encoder.fingerprint, encoder.model_dir
-    names, are_known = _look_at_modules(encoder, {"Transformer", "Pooling", "Normalize"})
-    if not are_known or fingerprint.pooling != "mean":
+    names = [type(module).__name__ for module in encoder.model]
+    are_known = not set(names) - {"Transformer", "Pooling", "Normalize"}
+    if not are_known or not _pools_prompt(encoder) or fingerprint.pooling != "mean":
+        found = f"the modules {', '.join(names)} with {fingerprint.pooling}"
         raise EncoderUnsupportedError(
-            f"model {fingerprint.model} has the modules {names} with {fingerprint.pooling} "
-            "pooling; the numpy encoder reads a transformer with mean pooling. Queries need the "
-            "full library, or choose another model."
+            f"model {fingerprint.model} has {found} pooling; the numpy encoder reads a transformer "
+            "with mean pooling. Queries need the full library, or choose another model."
         )
     path = model_dir / "config.json"
     try:
@@ -462,11 +467,8 @@ def _supported_architecture(encoder: SentenceEncoder) -> Architecture:
     return Architecture(**sizes)
 
 
-def _look_at_modules(encoder: SentenceEncoder, known: set[str]) -> tuple[str, bool]:
-    """Return the model's modules in words; and whether all are known and pool their prompt."""
-    names = [type(module).__name__ for module in encoder.model]
-    included = [m.include_prompt for m in encoder.model if hasattr(m, "include_prompt")]
-    return ", ".join(names), not set(names) - known and all(included)
+def _pools_prompt(encoder: SentenceEncoder) -> bool:
+    return all(m.include_prompt for m in encoder.model if hasattr(m, "include_prompt"))
 
 
 def _write_lean(directory: Path, encoder: SentenceEncoder, arch: Architecture) -> None:
@@ -580,8 +582,6 @@ def _layer_tensors(raw: Tensors, base: str, head_size: int) -> Tensors:
 # tried again every night.
 
 OPSET = 17  # the newest of torch's tracing exporter, the oldest with one LayerNormalization
-# Each has a test. Others may trace, but nobody has looked.
-MODEL_TYPES = ("bert", "roberta", "xlm-roberta", "distilbert")
 _EXAMPLE_TOKENS = 12
 _INSTEAD = "sentence-transformers embeds instead."
 
@@ -618,18 +618,12 @@ def export_onnx(
 
 
 def _require_traceable(encoder: SentenceEncoder) -> None:
+    # Of any architecture and any further modules: whether the graph is right is measured.
     name = encoder.fingerprint.model
-    known = {"Transformer", "Pooling", "Normalize", "Dense"}
-    modules, are_known = _look_at_modules(encoder, known)
-    kinds = [str(m.auto_model.config.model_type) for m in encoder.model if hasattr(m, "auto_model")]
-    if not are_known or len(kinds) != 1:
+    if not _pools_prompt(encoder):
         raise EncoderUnsupportedError(
-            f"model {name} has the modules {modules}; ONNX export reads one transformer with "
-            f"pooling. {_INSTEAD}"
-        )
-    if kinds[0] not in MODEL_TYPES:
-        raise EncoderUnsupportedError(
-            f"model {name} is a {kinds[0]}; ONNX export reads {', '.join(MODEL_TYPES)}. {_INSTEAD}"
+            f"model {name} leaves the tokens of its prompt out of pooling, which ONNX export does "
+            f"not read. {_INSTEAD}"
         )
     if not hasattr(encoder.model.tokenizer, "backend_tokenizer"):
         raise EncoderUnsupportedError(

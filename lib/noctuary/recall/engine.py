@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from noctuary.usage.reader import UsageReader
 
 QueryVector = Callable[[str], NDArray[np.float32]]
+LEAST_TRUST = 0.01  # of a dense leg: where no word is found either, its guess is all there is
 """Encodes a query; raises EncoderError, OSError or ValueError where it cannot."""
 
 
@@ -142,6 +143,7 @@ class Search:
         self.graph, self.query, self.inputs = graph, query, inputs
         self.rows, self.run = rows or Rows(), run or RecallRun()
         self.encode = encode  # how a text becomes a vector; None where there is no dense leg
+        self.known_share: Callable[[str], float] = lambda _: 1.0  # how much of it that says
         self.profile, self.k = query.profile, query.k
         self.candidates = Candidates(np.empty(0, np.int64), np.empty(0), np.empty(0, np.bool_))
         self.guard: GuardResult | None = None
@@ -206,6 +208,7 @@ class Search:
         rows = Rows.of(whole, self.rows.allowed, self.rows.allowed)
         # Its own clock and warnings: it explains the recall and is no part of it.
         apart = Search(whole, self.graph, self.query, self.inputs, rows=rows, encode=self.encode)
+        apart.known_share = self.known_share
         live = self.reader.end - self.reader.first_live
         return apart.rank(self.query.text, self.query.depth(self.reader.count + live))
 
@@ -235,7 +238,8 @@ class Search:
                 with run.step("live"):
                     reader.live.encode(text)
             with run.step("dense"):
-                return rank_dense(reader, vector, self.rows.searched, depth, by_turns=by_turns)
+                leg = rank_dense(reader, vector, self.rows.searched, depth, by_turns=by_turns)
+            return leg._replace(trust=max(self.known_share(text), LEAST_TRUST))
         except (EncoderError, OSError, ValueError) as error:
             run.warn("dense_unavailable", f"answered without the dense leg: {error}")
             return Leg.empty()
@@ -748,7 +752,7 @@ class Recaller:
                 vectors[text] = inputs.query_vector(text, run.left_ms())
             return vectors[text]
 
-        search.encode = encode
+        search.encode, search.known_share = encode, inputs.known_share
         return True
 
     def _judge(self, search: Search) -> tuple[Answerability | None, Sequence[float]]:

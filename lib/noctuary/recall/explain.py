@@ -40,14 +40,15 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
     fusion, bonus, graph = profile.scorer == "fusion", profile.exact_match_bonus, base.graph
     lexical, dense = base.lexical.rank_of(), base.dense.rank_of()
     share, lifted = np.zeros(base.positions.size), base.fused.copy()
-    trust = base.lexical.trust
+    trust, knows = base.lexical.trust, base.dense.trust
     said_trust = "" if trust == 1.0 else f"; it holds little of the question (weight x {trust:.2f})"
+    said_knows = "" if knows == 1.0 else f"; the encoder reads part of it (weight x {knows:.2f})"
     if fusion and lexical:
         # Both fusions divide the sum of the legs' parts by the weights of the legs that found
         # something; what is not the lexical leg's is the dense leg's.
         alone = fuse(base.positions, (base.lexical, Leg.empty()), profile)
         own = profile.lexical_weight * trust
-        weights = own + (profile.dense_weight if dense else 0.0)
+        weights = own + (profile.dense_weight * knows if dense else 0.0)
         share = np.minimum(alone * (own / weights), base.fused)
     if graph is not None:
         lifted[: graph.positions.size] += profile.graph_weight * graph.added
@@ -73,7 +74,7 @@ def record_base(ledger: Ledger, base: BaseRanking, profile: RetrievalProfile) ->
     steps: list[tuple[str, Scores, Callable[[int], str]]] = [
         ("lexical", share, lambda p: _say_rank("lexical", lexical, p) + said_trust),
         ("dense" if fusion else "scorer", base.fused,
-         lambda p: _say_rank("dense", dense, p)),
+         lambda p: _say_rank("dense", dense, p) + said_knows),
         ("graph", lifted, graph_reason),
         ("graph_scale", base.with_graph, scale_reason),
         ("exact_match", base.with_graph + exact,

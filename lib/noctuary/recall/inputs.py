@@ -131,6 +131,18 @@ class Inputs(NamedTuple):
         manifest = self.reader.manifest
         return encode_query(self.paths, manifest, text, may_warm=self.may_warm, within_ms=within_ms)
 
+    def known_share(self, text: str) -> float:
+        """Return the share of a query's tokens in the encoder's vocabulary, in [0, 1].
+
+        1 where that cannot be told: of a provider's model, or without one.
+        """
+        if text.isascii():  # every vocabulary has these
+            return 1.0
+        try:
+            return text_encoder(self.paths, self.reader.manifest).known_share(text)
+        except (EncoderError, OSError, ValueError):
+            return 1.0
+
     def archive(self) -> ArchiveState | None:
         """Return what is archived, or None where nothing is."""
         archive = self.archived()

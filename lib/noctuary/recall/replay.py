@@ -146,10 +146,11 @@ _VECTOR = np.dtype("<f4")
 _NEVER = [0, 0, UNDATED_US]
 
 _NAMES = {"query_vector": "vectors", "usage_of": "usage", "rerank": "reranked"}
-_BY_KEY = {"query_vector": "vector ", "most_used": "", "co_retrieved": "", "past_queries": "past ",
-           "rerank": ""}  # fmt: skip
+_BY_KEY = {"query_vector": "vector ", "known_share": "", "most_used": "", "co_retrieved": "",
+           "past_queries": "past ", "rerank": ""}  # fmt: skip
 """Methods of `Inputs` that are asked more than once in a recall, and what a fault of one is kept
 under; the answers of all others are one of a recall."""
+_LATER = {"live", "live_vectors", "known_share"}  # packets of before have none
 
 
 class ArchiveLostError(StoreError):
@@ -243,6 +244,7 @@ _UNPACK: Mapping[str, Callable[[Any, Sequence[Any]], Any]] = {
     "knows_usage": lambda kept, _: bool(kept),
     "live": _read_live,
     "query_vector": _read_vector,
+    "known_share": lambda kept, _: 1.0 if kept is None else float(kept),
     "live_vectors": _read_vectors,
     "usage_of": _read_usage,
     "most_used": lambda kept, _: list(kept or ()),
@@ -336,10 +338,10 @@ class RecordedInputs:
             if fault and fault + key in self.record["raised"]:
                 kind, message = self.record["raised"][fault + key]
                 raise _RAISED[kind](message)
-            # Packets of before have nothing live.
-            is_live = method.startswith("live")
-            found: Any = self.record.get(name) if is_live else self.record[name]
-            return unpack(found.get(key) if method in _BY_KEY else found, asked)
+            found: Any = self.record.get(name) if method in _LATER else self.record[name]
+            if method in _BY_KEY and (found is not None or method not in _LATER):
+                found = found.get(key)
+            return unpack(found, asked)
 
         return recorded
 

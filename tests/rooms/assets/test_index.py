@@ -22,6 +22,9 @@ from noctuary.core.store import StorePaths, path_of
 from noctuary.core.types import register_hook
 from noctuary.embed.fingerprint import EncoderFingerprint
 from noctuary.embed.hosted import BudgetError, ProviderDownError, read_description
+from noctuary.embed.multilingual import MULTILINGUAL_MODEL
+from noctuary.embed.sentence import DEFAULT_MODEL
+from noctuary.evaluate.note import write_note
 from noctuary.recall.inputs import encode_query
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.usage import statistics
@@ -37,6 +40,7 @@ from noctuary_assets.index import (
     embed_memories,
     export_query_encoder,
     fold_accesses,
+    propose_encoder,
     score_memories,
     scoring_rules,
     sync_vector_tiers,
@@ -135,6 +139,39 @@ def test_a_provider_that_is_down_fails_the_night_and_leaves_no_vectors(
         embed_memories(night)
     assert not night.work(VECTORS).exists()
     assert len(server.asked) == 7
+
+
+@pytest.mark.parametrize(
+    ("model", "texts", "said"),
+    [
+        (
+            DEFAULT_MODEL,
+            ["我住在龙湖小区。", "Где ключ?", "the key", "2024"],
+            "50% of the memories",
+        ),
+        (DEFAULT_MODEL, ["我住在龙湖小区。", *["the key", "¿dónde está?"] * 3], None),
+        (DEFAULT_MODEL, [], None),
+        (MULTILINGUAL_MODEL, ["我住在龙湖小区。"], None),
+        ("/models/other", ["我住在龙湖小区。"], None),
+    ],
+)
+def test_another_encoder_is_proposed_where_the_scripts_ask_for_one(
+    model: str, texts: list[str], said: str | None
+) -> None:
+    found = propose_encoder(model, texts)
+    assert found is None if said is None else str(found).startswith(said)
+    assert found is None or f'set encoder.model = "{MULTILINGUAL_MODEL}"' in found
+
+
+def test_the_night_says_so(tmp_path: Path) -> None:
+    source = tmp_path / "memories.jsonl"
+    rows = [{"id": n, "content": text} for n, text in enumerate(("我住在龙湖小区。", "the key"))]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    night = Night(StorePaths(tmp_path / "store"), source)
+    export_memories(night)
+    stage = embed_memories(night)
+    (line, _) = write_note([stage])
+    assert line.startswith("Warning: memory vectors: 50% of the memories are in scripts that all-")
 
 
 def test_recall_is_told_whom_to_ask_and_a_moved_gateway_is_noticed(night: Night) -> None:

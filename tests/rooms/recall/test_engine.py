@@ -76,6 +76,20 @@ def test_each_leg_finds_what_the_other_misses_and_says_what_it_did(dense: Recall
         assert {101, 102} <= set(found)
 
 
+@pytest.mark.parametrize("fusion", FUSIONS)
+def test_a_query_that_the_encoder_hardly_reads_is_left_to_its_words(
+    dense: Recaller, fusion: str
+) -> None:
+    profile = PLAIN.replaced(fusion=fusion, explain=True)
+    read, hardly = (dense.recall(q, profile=profile) for q in ("spare cat", "spare cat 猫犬"))
+    lead, trailing = ({m.id: m.relevance for m in found.memories} for found in (read, hardly))
+    assert trailing[101] - trailing[102] > lead[101] - lead[102]  # 101 has the word, 102 the axis
+    assert "; the encoder reads part of it (weight x 0.25)" in str(hardly.memories)
+    assert "the encoder reads" not in str(read.memories)
+    # Where no word is found either, the vectors are all there is.
+    assert ids(dense.recall("猫 cat", profile=profile))[0] == 102
+
+
 def test_the_graph_leg_lifts_the_memory_that_another_one_names(dense: Recaller) -> None:
     without = dense.recall("Nina", profile=LEXICAL)
     assert ids(without) == [104]

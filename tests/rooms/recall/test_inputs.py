@@ -72,6 +72,17 @@ def test_a_query_gets_the_vector_of_the_snapshot_s_own_encoder_once(dense_store:
 def test_a_snapshot_without_vectors_has_no_query_vector(plain_store: Store) -> None:
     with pytest.raises(EncoderError, match="without vectors"):
         encode_query(plain_store.paths, manifest_of(plain_store), "cat")
+    assert Recaller.open(plain_store.root).inputs_now().known_share("猫") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("cat 猫", 0.5), ("cat “key”", 0.5), ("猫", 0.0), ("", 1.0), ("house", 1.0)]
+)
+def test_the_share_of_a_query_that_the_encoder_reads(
+    dense_store: Store, text: str, share: float
+) -> None:
+    # ASCII is not looked at: a real vocabulary has its letters, this one has not.
+    assert Recaller.open(dense_store.root).inputs_now().known_share(text) == share
 
 
 @pytest.mark.parametrize("damage", ["gone", "header", "weights"])

@@ -225,6 +225,9 @@ class SmallInputs:
             raise self.fault
         return np.array([len(text), 1 / 3, -np.float32(1e-40)], dtype=np.float32)
 
+    def known_share(self, text: str) -> float:
+        return 1 / (1 + len(text))
+
     def knows_usage(self) -> bool:
         return True
 
@@ -270,6 +273,7 @@ def test_every_answer_comes_back_exactly() -> None:
         arrays.append(world.rerank("ce", "a query", ["one", "two"], 10.0))
         past = world.past_queries("a query", since_us=5, limit=2, user="ana")
         plain = [world.now_us(), world.encoder(), world.knows_usage(), world.most_used(1), past]
+        plain += [world.known_share("a query"), world.known_share("猫")]
         return [*plain, *((array.dtype, array.tobytes()) for array in arrays)]
 
     first = ask(recording)
@@ -286,6 +290,9 @@ def test_what_was_not_asked_is_unknown() -> None:
     assert (found.recent.tolist(), found.last_us.tolist()) == ([0], [UNDATED_US])
     assert world.usage_of([]).recent.shape == (0,)
     assert world.co_retrieved(["7", "8"]).tolist() == [0, 0]
+    assert world.known_share("猫") == 1.0
+    recording.record.pop("known_share")  # as in a packet of before
+    assert again(recording).known_share("猫") == 1.0
     for text, user in (("a query", None), ("another", "ana")):
         assert world.past_queries(text, since_us=5, limit=2, user=user) == ([], None)
     assert isinstance(world.rerank("ce", "a query", ["one"], 10.0), RecallWarning)
