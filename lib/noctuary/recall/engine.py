@@ -20,6 +20,7 @@ from noctuary.recall.candidates import (
     Ledger,
     Mask,
     PastQuery,
+    PositionRef,
     Positions,
     Query,
     RecallRun,
@@ -236,7 +237,8 @@ class Search:
         found, summaries = pool_candidates([leg.ranking for leg in legs]), reader.summaries
         turns = found[rows.are_behind(found)]
         is_summary = rows.are_summaries(found)
-        hit = pool_candidates([found[is_summary], reader.count + summaries.summary_of[turns]])
+        owners = reader.count + summaries.summary_of[turns].astype(np.int64)
+        hit = pool_candidates([found[is_summary], owners])
         sources = [np.array(summaries.at(p).sources, dtype=np.int64) for p in hit.tolist()]
         read = pool_candidates(sources)
         ranked = pool_candidates([found[~is_summary], read])
@@ -499,7 +501,7 @@ def _describe(
     positions: list[int] = chosen.positions.tolist()
     lexical, dense = (_leg_hits(leg, positions) for leg in (base.lexical, base.dense))
     graph_hits = _graph_hits(reader, found)
-    notes = {p: n for p in positions if (n := search.ledger.annotations.get(p)) is not None}
+    notes = _find_notes(search, positions)
     named = name_positions(reader, (), notes.values())[1] if notes else dict[str, Any]
     sources = {p for shown in positions for p in found.rows[shown]["sources"]}
     source_ids = reader.public_ids(sources) if sources else {}
@@ -525,6 +527,17 @@ def _describe(
             )
         )
     return tuple(memories)
+
+
+def _find_notes(search: Search, positions: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Return what is told about positions: by phases, and of turns behind a summary which it is."""
+    told, rows = search.ledger.annotations, search.rows
+    notes = {p: told[p] for p in positions if p in told}
+    if rows.turns is not None:
+        for p in positions:
+            if (summary := rows.stands_for(p)) is not None:
+                notes[p] = {**notes.get(p, {}), "summarized_by": PositionRef(summary)}
+    return notes
 
 
 def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:
