@@ -325,7 +325,9 @@ def explain_memory(
         why = _archived(reader, inputs, memory_id, stands)
     elif (met := _met(memory_id, result)) is not None and not _is_behind(met):
         other = str(reader.public_ids([stands])[stands])
-        said = f"It came through its summary [{other}], which the recall searches in its place."
+        said = f"It is a turn of the summary [{other}], which the recall searches in its place."
+        if _met(other, result) is not None:
+            said = f"It came through its summary [{other}], which the recall searched in its place."
         facts = {**met.facts, "summarized_by": other}
         why = met._replace(sentences=(*met.sentences, said), facts=facts)
     else:

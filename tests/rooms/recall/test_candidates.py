@@ -506,6 +506,23 @@ def test_an_archived_successor_is_passed_through(dense_store: Store) -> None:
     assert ids(deep(after, "cat", profile)) == ["103"]
 
 
+def test_a_turn_behind_a_summary_may_be_the_newer_version_of_a_hit(dense_store: Store) -> None:
+    said = ("Ana: the boiler is loud.", "Bot: the invoice is due.",
+            "Ana: the cat sleeps in the garden. Supersedes #101", "Bot: noted the boiler.",
+            "Ana: thanks.", "Bot: done.")  # fmt: skip
+    old = memory("The cat sleeps in the hall.", created_at_us=day_us(2))
+    dense_store.publish(renumber([old, *turns("s1", *said)]))
+    recaller, flags = Recaller.open(dense_store.root), {"dense_weight": 0.0, "graph_weight": 0.0}
+    (summary,) = recaller.reader.summaries.views
+    assert 3 in summary.sources
+    profile = SUMMARIES.replaced(supersede_filter_enabled=True, **flags)
+    (found,) = deep(recaller, "hall", profile).memories
+    assert (found.id, found.content) == (104, said[2])
+    why = explain(recaller, "hall", "104", **{**profile.to_json(), "explain": False})
+    assert why.stage == "returned"
+    assert "is a turn of the summary" in why.sentences[-1]
+
+
 def test_views_never_mix_users(dense_store: Store) -> None:
     """A summary of one user's turns is as invisible as the turns, its text included."""
     said = ("Ana: the secret flight.", "Bot: which flight?", "Ana: the flight to Rome.",
