@@ -18,7 +18,7 @@ ARMS: Mapping[str, Mapping[str, str]] = {
 VIEWS: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
     "compact": ({}, SHIPPED["compact"].values),
     "own vectors": ({}, {**SHIPPED["compact"].values, "summary_vectors": "own"}),
-    "turn_view alone": ({}, {"turn_view": "summaries"}),
+    "whole summaries": ({}, {**SHIPPED["compact"].values, "consolidation_enabled": True}),
     "fusion alone": (
         {"graph_weight": 0.0},
         {**SHIPPED["compact"].values, "graph_weight": 0.0},

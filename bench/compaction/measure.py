@@ -1,7 +1,8 @@
 """One store asked with its turns and with summaries in their place.
 
-A summary counts as evidence when it expands to the labelled turn. It covers many turns, so that ten
-summaries reach further than ten turns: the tokens of the answers are told beside the recall.
+A question searches summaries and then ranks the turns of those that it hit: how many tokens it
+reads there is told beside what is saved. Where a summary comes back whole, it counts as evidence
+when it expands to the labelled turn.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from noctuary.core.store import StorePaths
 from noctuary.evaluate.labels import Query
 from noctuary.evaluate.metrics import Scores, compare
 from noctuary.recall.engine import Recaller
+from noctuary.recall.explain import TURN_VIEW
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallResult
 from noctuary.text.marks import estimate_tokens
@@ -62,32 +64,63 @@ def evidence_recall(found: Sequence[Sequence[str]], query: Query, k: int) -> flo
 def _compare_views(
     loaded: LoadedSet, recaller: Recaller, changes: tuple[Mapping[str, Any], Mapping[str, Any]]
 ) -> dict[str, Any]:
+    tokens = _TurnTokens(recaller)
     asked = {
-        view: _ask(view, loaded, recaller, RetrievalProfile(**values))
-        for view, values in zip(("raw", "summaries"), changes, strict=True)
+        view: _ask(
+            view, loaded, recaller, RetrievalProfile(**values, candidate_trace=traced), tokens
+        )
+        for view, values, traced in zip(("raw", "summaries"), changes, (False, True), strict=True)
     }
     difference = compare([(asked["summaries"][0], asked["raw"][0])])[0]
     return {
         "means": {
             view: {m: round(float(scores.column(m).mean()), 5) for m in METRICS}
-            for view, (scores, _) in asked.items()
+            for view, (scores, *_) in asked.items()
         },
-        "answer_tokens": {view: round(tokens, 1) for view, (_, tokens) in asked.items()},
+        "answer_tokens": {view: round(answer, 1) for view, (_, answer, _) in asked.items()},
+        # Of the turns of summaries that were hit, a question; as a share of all tokens of turns.
+        "read_tokens": round(asked["summaries"][2], 1),
+        "read_tokens_share": round(asked["summaries"][2] / max(tokens.of_all, 1), 4),
         "difference": difference.to_json(),
     }
 
 
+class _TurnTokens:
+    """How many tokens the turns of a snapshot have."""
+
+    def __init__(self, recaller: Recaller) -> None:
+        reader = recaller.reader
+        rows = reader.describe(range(reader.count)).values()
+        tokens = {r["position"]: estimate_tokens(r["content"]) for r in rows if r["is_turn"]}
+        self.of_all = sum(tokens.values())
+        self._of_summary = {
+            reader.summaries.ids[view.position - reader.count]: sum(tokens[p] for p in view.sources)
+            for view in reader.summaries.views
+        }
+
+    def read_by(self, answer: RecallResult) -> int:
+        """Return the tokens of the turns that took the place of their summaries."""
+        dropped = [row for row in answer.candidate_trace or () if row["dropped_at"] == TURN_VIEW]
+        return sum(self._of_summary.get(str(row["memory_id"]), 0) for row in dropped)
+
+
 def _ask(
-    name: str, loaded: LoadedSet, recaller: Recaller, profile: RetrievalProfile
-) -> tuple[Scores, float]:
-    """Return the evidence recall of every query and the mean tokens of an answer."""
+    name: str,
+    loaded: LoadedSet,
+    recaller: Recaller,
+    profile: RetrievalProfile,
+    turn_tokens: _TurnTokens,
+) -> tuple[Scores, float, float]:
+    """Return the evidence recall of every query, and the mean tokens of an answer and read."""
     values = np.zeros((len(loaded.queries), len(METRICS)))
     tokens: list[int] = []
+    read: list[int] = []
     for row, query in enumerate(loaded.queries):
         answer = recaller.recall(query.text, max(CUTOFFS), profile=profile)
         found = stands_for(answer)
         values[row] = [evidence_recall(found, query, k) for k in CUTOFFS]
         tokens.append(sum(estimate_tokens(memory.content) for memory in answer.memories))
+        read.append(turn_tokens.read_by(answer))
     scores = Scores(
         name=name,
         metrics=METRICS,
@@ -95,7 +128,7 @@ def _ask(
         strata=tuple(query.stratum for query in loaded.queries),
         values=values,
     )
-    return scores, float(np.mean(tokens))
+    return scores, float(np.mean(tokens)), float(np.mean(read))
 
 
 def stands_for(answer: RecallResult) -> list[list[str]]:

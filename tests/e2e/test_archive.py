@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from noctuary import expand
 from noctuary_assets.proposals import PLAN
 from tests.e2e.byte_scan import find_texts
 from tests.e2e.driver import DONE, Ran, run, run_night
@@ -84,3 +85,24 @@ def test_an_archive_over_three_nights(chained: Bench) -> None:
     assert not any("9032" in text for text in found(bench))
     (listed,) = compact(bench, "--list")["plans"]
     assert (listed["in_force"], listed["forgotten_summaries"]) == (True, 1)
+
+
+@pytest.mark.slow
+def test_a_compact_recall_answers_with_the_turns_that_a_nights_summaries_quote(
+    small: Bench,
+) -> None:
+    summaries = [
+        m.content
+        for query in ("backup", "boiler", "flight", "invoice", "deploy")
+        for m in small.ask(query, profile={"consolidation_enabled": True}).memories
+        if m.kind == "summary"
+    ]
+    assert summaries
+    for text in dict.fromkeys(summaries):
+        answer = small.ask(text, profile="compact")
+        assert {m.kind for m in answer.memories} == {"memory"}
+        best = answer.memories[0]
+        opened = expand(best.annotations["summarized_by"], store=str(small.store))
+        assert opened.text == text
+        assert best.id in [turn.id for turn in opened.sources]
+        assert best.content in [turn.content for turn in opened.sources]

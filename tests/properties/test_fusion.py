@@ -110,7 +110,7 @@ def test_what_is_no_number_counts_as_in_the_plain_form(values: list[float]) -> N
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=2), st.floats(0.01, 1))
 def test_words_are_trusted_by_the_share_that_they_hold(shares: list[float], full: float) -> None:
-    less, more = (trust_words(share, full) for share in sorted(shares))
+    less, more = (trust_words(best, full) for best in sorted(shares))
     assert 0.0 <= less <= more <= 1.0
     assert trust_words(full, full) == 1.0
     assert trust_words(full / 2, full) == pytest.approx(0.25)

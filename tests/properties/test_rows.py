@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noctuary.lexical.build import Postings, build_postings, build_postings_beside
-from noctuary.recall.candidates import Rows
+from noctuary.recall.candidates import Rows, Scope, build_mask
+from noctuary.recall.engine import Recaller
 from noctuary.recall.legs import find_exact_matches, rank_dense, rank_lexical
 from noctuary.recall.phases import keyword_coverage
+from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
 from noctuary.text.tokens import encode_tokens, tokenize
+from tests.support.lean import write_encoder
+from tests.support.store import new_store, renumber, turns
 
 words = st.sampled_from(["refund", "invoice", "Berlin", "退款", "врач", "billing-api"])
 texts = st.lists(words, max_size=6).map(" ".join)
@@ -124,3 +132,77 @@ def test_all_kinds_are_ranked_by_cosine_then_position(
     assert leg.scores_at(np.array(searched, dtype=np.int64)).tolist() == [
         cosines[p] for p in searched
     ]
+
+
+SAID = ("refund for the invoice", "the boat to Berlin", "a key of the cellar", "billing-api down")
+K = 3
+OWNERS = {"s1": None, "s2": "ana", "s3": "ben", "s4": "ana"}
+
+
+@cache
+def talks() -> Recaller:
+    """Four conversations of three owners, twelve turns each, three summaries each."""
+    root = Path(tempfile.mkdtemp(prefix="noctuary-talks-")) / "store"
+    store = new_store(root, encoder=write_encoder(root / "encoders"))
+    records = [
+        turn
+        for session, owner in OWNERS.items()
+        for turn in turns(
+            session,
+            *(f"Ana: {SAID[(n + len(session)) % 4]} {n % 3}, {session} {n}." for n in range(12)),
+            user=owner,
+            wing=f"wing-{owner}",
+        )
+    ]
+    store.publish(renumber(records))
+    return Recaller.open(store.root)
+
+
+scopes = st.builds(
+    Scope,
+    user=st.sampled_from([None, "ana", "ben"]),
+    wing=st.sampled_from([None, "wing-ana"]),
+    as_of=st.sampled_from([None, datetime(2026, 1, 20, 0, 5, tzinfo=UTC)]),
+)
+
+
+@given(
+    st.sampled_from([*SAID, "the key in Berlin", "down 2", "s2 7"]),
+    scopes,
+    st.sampled_from(["own", "turns"]),
+    st.integers(1, 12),
+)
+def test_a_turn_behind_a_summary_is_in_scope_and_its_summary_was_hit(
+    query: str, scope: Scope, vectors: str, depth: int
+) -> None:
+    recaller = talks()
+    reader = recaller.reader
+    assert reader.summaries.size == 12
+    profile = RetrievalProfile(turn_view="summaries", summary_vectors=vectors, depth=depth)
+    answer = recaller.recall(query, K, profile=profile, scope=scope)
+    places = reader.positions_of(str(m.id) for m in answer.memories)
+    assert len(places) == len(answer.memories), "no summary"
+    mask, _ = build_mask(scope, reader.facets, reader.created_at_us)
+    allowed = np.ones(reader.count, np.bool_) if mask is None else mask
+    assert allowed[list(places.values())].all()
+
+    # By hand: whole summaries in scope stand in the place of their turns.
+    whole = [s for s in reader.summaries.views if allowed[list(s.sources)].all()]
+    owner = {turn: summary.position for summary in whole for turn in summary.sources}
+    searched = np.array([*allowed, *np.zeros(reader.end - reader.count, np.bool_)])
+    by_vector = searched.copy()
+    searched[list(owner)] = False
+    searched[[s.position for s in whole]] = True
+    by_vector = by_vector if vectors == "turns" else searched
+    vector = recaller.inputs_now().query_vector(query, 1e9)
+    hits = {*rank_lexical(reader, query, searched, max(depth, K)).ranking.tolist()}
+    hits |= {*rank_dense(reader, vector, by_vector, max(depth, K)).ranking.tolist()}
+    opened = {owner.get(p, p) for p in hits}
+    for memory in answer.memories:
+        position = places[str(memory.id)]
+        if position in owner:
+            assert owner[position] in opened
+            summary = reader.summaries.ids[owner[position] - reader.count]
+            assert memory.annotations == {"summarized_by": summary}
+        else:
+            assert memory.annotations == {}

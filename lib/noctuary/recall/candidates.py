@@ -128,7 +128,8 @@ def _unknown(name: str, wanted: str, facet: Facet, own: Mask | None) -> RecallWa
 # - An archived memory is hidden from a recall that sees the memory that stands for it.
 # - A summary is searched where the recall may see every one of its sources and none of them is
 #   searched itself. So a summary of turns is searched in the view "summaries", and its turns are
-#   not; where one of its turns is out of scope or archived, the others are searched themselves.
+#   not, until a hit opens it; where one of its turns is out of scope or archived, the others are
+#   searched themselves.
 #   The summary of a compaction plan is searched where all that it stands for is hidden by the
 #   archive.
 
@@ -137,12 +138,15 @@ class Rows(NamedTuple):
     """Which rows of the table one recall searches."""
 
     allowed: Mask | None = None  # memories that the scope allows, shape (n,); None for all
-    memories: Mask | None = None  # those that are searched, shape (n,); None for all
+    memories: Mask | None = None  # those that may come back, shape (n,); None for all
     # All rows that are searched, shape (reader.end,); None for every memory, every live row and no
     # summary.
     searched: Mask | None = None
     hidden: NDArray[np.int64] | None = None  # positions of allowed memories that are not searched
     stands: NDArray[np.int64] | None = None  # what is searched in the place of each of these
+    # All rows that may come back, shape (reader.end,): `searched` with turns in the place of their
+    # summaries; None where no summary of turns is searched.
+    turns: Mask | None = None
 
     @staticmethod
     def of(
@@ -163,6 +167,25 @@ class Rows(NamedTuple):
     def is_empty(self) -> bool:
         """Say whether nothing is searched."""
         return self.searched is not None and not self.searched.any()
+
+    def are_summaries(self, positions: NDArray[np.int64]) -> Mask:
+        """Tell which of the positions that are searched are summaries of turns."""
+        return np.zeros(positions.shape, np.bool_) if self.turns is None else ~self.turns[positions]
+
+    def are_behind(self, positions: NDArray[np.int64]) -> Mask:
+        """Tell which of the positions that may come back are turns behind a summary."""
+        if self.turns is None or self.searched is None:
+            return np.zeros(positions.shape, np.bool_)
+        return ~self.searched[positions]
+
+    def opened(self, turns: NDArray[np.int64]) -> Rows:
+        """Return rows that search these turns behind summaries too, and no summary of turns."""
+        if self.turns is None or self.searched is None:
+            return self
+        searched = self.turns & self.searched
+        searched[turns] = True
+        count = None if self.memories is None else self.memories.size
+        return self._replace(memories=searched[:count], searched=searched)
 
     def stands_for(self, position: int) -> int | None:
         """Return what is searched in the place of a memory; None where it is searched itself."""
@@ -208,6 +231,7 @@ def find_rows(
             arrays = reader.summaries.arrays
             of_plans = np.isin(arrays.plans, numbers) & arrays.where_all(is_hidden)
             shown = of_plans if of_plans.any() else None
+    behind = None
     if turn_view == SUMMARIES and reader.summaries.size:
         arrays = reader.summaries.arrays
         of_turns = arrays.plans == OF_TURNS
@@ -215,24 +239,27 @@ def find_rows(
             of_turns = of_turns & arrays.where_all(memories)
         if of_turns.any():
             covered = arrays.covered(of_turns, reader.count)
-            memories = ~covered if memories is None else memories & ~covered
+            memories = np.ones_like(covered) if memories is None else memories
+            behind = Rows.of(reader, allowed, memories, shown)
+            memories = memories & ~covered
             shown = of_turns if shown is None else shown | of_turns
             turns = np.flatnonzero(covered)
             hidden = np.concatenate([hidden, turns])
             summaries = reader.summaries.summary_of[turns].astype(np.int64)
             stands = np.concatenate([stands, reader.count + summaries])
     rows = Rows.of(reader, allowed, memories, shown)
-    return rows._replace(hidden=hidden if hidden.size else None, stands=stands)
+    rows = rows._replace(hidden=hidden if hidden.size else None, stands=stands)
+    if behind is None:
+        return rows
+    return rows._replace(memories=behind.memories, turns=behind.searched)
 
 
-def through_hidden(
-    links: Mapping[int, Successor], rows: Rows, reader: SnapshotReader
-) -> dict[int, Successor]:
-    """Return the links (a memory to its direct successor) without successors that are not searched.
+def through_hidden(links: Mapping[int, Successor], rows: Rows) -> dict[int, Successor]:
+    """Return the links (a memory to its direct successor) without successors that are hidden.
 
-    Each gives way to its own successor, as far as needed and with the least confidence on the way;
-    at the end of the chain to the summary that covers it. Where nothing stands in, nothing is
-    superseded: a memory never gives way to one that the recall would not show.
+    Each gives way to its own successor, as far as needed and with the least confidence on the way.
+    Where nothing stands in, nothing is superseded: a memory never gives way to one that the recall
+    would not show.
     """
     if rows.memories is None:
         return dict(links)
@@ -244,12 +271,8 @@ def through_hidden(
                 break
             confidence = min(confidence, links[newer].confidence)
             newer = links[newer].newer
-        if not rows.memories[newer]:
-            summary = rows.stands_for(newer)
-            if summary is None or summary < reader.count:
-                continue
-            newer = summary
-        found[older] = link._replace(newer=newer, confidence=confidence)
+        if rows.memories[newer]:
+            found[older] = link._replace(newer=newer, confidence=confidence)
     return found
 
 

@@ -20,6 +20,7 @@ from noctuary.recall.candidates import (
     Ledger,
     Mask,
     PastQuery,
+    PositionRef,
     Positions,
     Query,
     RecallRun,
@@ -89,6 +90,8 @@ class BaseRanking(NamedTuple):
     dense: Leg
     graph: GraphRanking | None = None  # None where it abstained
     exact: Mask | None = None  # which hold every word of the query; None without a bonus for it
+    # Summaries of turns that were hit, ascending; their turns are candidates in their place.
+    opened: Positions | None = None
 
     @property
     def order(self) -> NDArray[np.int64]:
@@ -174,7 +177,12 @@ class Search:
     def rank(self, text: str, depth: int) -> BaseRanking:
         """Return the candidates of a text, at most `depth` from each leg."""
         profile, run, reader = self.profile, self.run, self.reader
-        legs = self._legs(text, depth)
+        legs, rows, opened = self._legs(text, depth), self.rows, None
+        if rows.turns is not None:
+            with run.step("fuse"):
+                legs, rows, opened = self._open(legs, depth)
+        if profile.mmr_enabled and profile.wing_diversity_weight > 0 and profile.wing_quota > 0:
+            legs = (self._with_quota(legs[0], rows), self._with_quota(legs[1], rows))
         with run.step("fuse"):
             if profile.scorer == "fusion":
                 positions = pool_candidates([leg.ranking for leg in legs])
@@ -186,7 +194,7 @@ class Search:
         ranking = BaseRanking(positions, fused, fused, fused, fused, fused, *legs)
         # The walk's additions are on the scale of a fusion; libravdb's own hops are authored.
         if profile.graph_weight > 0 and positions.size and profile.scorer == "fusion":
-            ranking = self._with_graph(text, ranking)
+            ranking = self._with_graph(text, ranking, rows)
         if profile.exact_match_bonus > 0:
             with run.step("exact"):
                 exact = find_exact_matches(reader, text, ranking.positions)
@@ -200,7 +208,7 @@ class Search:
             ranking = ranking._replace(relevance=ranking.matched * worth)
         importance = importance_of(reader, ranking.positions)
         final = apply_importance(ranking.relevance, importance, profile.importance_prior)
-        return ranking._replace(final=final)
+        return ranking._replace(final=final, opened=opened)
 
     def unhidden(self) -> BaseRanking:
         """Return the ranking if all that the scope shows of the snapshot were searched."""
@@ -221,16 +229,32 @@ class Search:
                 lexical = rank_lexical(self.reader, text, searched, depth, coverage)
         if profile.dense_weight > 0 and self.encode is not None:
             dense = self._dense_leg(self.encode, text, depth)
-        if profile.mmr_enabled and profile.wing_diversity_weight > 0 and profile.wing_quota > 0:
-            return self._with_quota(lexical), self._with_quota(dense)
         return lexical, dense
+
+    def _open(self, legs: tuple[Leg, Leg], depth: int) -> tuple[tuple[Leg, Leg], Rows, Positions]:
+        """Rank the turns of every summary that was hit, by itself or by a turn, in its place.
+
+        Returns the legs, the rows that may come back, and the summaries, ascending.
+        """
+        reader, rows = self.reader, self.rows
+        found, summaries = pool_candidates([leg.ranking for leg in legs]), reader.summaries
+        turns = found[rows.are_behind(found)]
+        is_summary = rows.are_summaries(found)
+        owners = reader.count + summaries.summary_of[turns].astype(np.int64)
+        hit = pool_candidates([found[is_summary], owners])
+        sources = [np.array(summaries.at(p).sources, dtype=np.int64) for p in hit.tolist()]
+        read = pool_candidates(sources)
+        ranked = pool_candidates([found[~is_summary], read])
+        opened = (legs[0].among(ranked, depth), legs[1].among(ranked, depth))
+        return opened, rows.opened(read), hit
 
     def _dense_leg(self, encode: QueryVector, text: str, depth: int) -> Leg:
         run, reader = self.run, self.reader
         if run.late():
             run.warn("deadline_dense", "the deadline passed before the dense leg; it was skipped")
             return Leg.empty()
-        by_turns = self.profile.summary_vectors == TURNS
+        rows = self.rows
+        by_turns = rows.turns is not None and self.profile.summary_vectors == TURNS
         try:
             with run.step("encode"):
                 vector = encode(text)
@@ -238,18 +262,19 @@ class Search:
                 with run.step("live"):
                     reader.live.encode(text)
             with run.step("dense"):
-                leg = rank_dense(reader, vector, self.rows.searched, depth, by_turns=by_turns)
-            return leg._replace(trust=max(self.known_share(text), LEAST_TRUST))
+                searched = rows.turns if by_turns else rows.searched
+                leg = rank_dense(reader, vector, searched, depth)
+            return leg._replace(readable=max(self.known_share(text), LEAST_TRUST))
         except (EncoderError, OSError, ValueError) as error:
             run.warn("dense_unavailable", f"answered without the dense leg: {error}")
             return Leg.empty()
 
-    def _with_quota(self, leg: Leg) -> Leg:
+    def _with_quota(self, leg: Leg, rows: Rows) -> Leg:
         """Return the leg with the best of every wing behind its ranking, best first."""
         if leg.all_scores is None:
             return leg
         # Rows of the snapshot only: live ones have no part in the quota.
-        end, searched = self.reader.first_live, self.rows.searched
+        end, searched = self.reader.first_live, rows.searched
         mask = None if searched is None else searched[:end]
         quota, wings = self.profile.wing_quota, self.reader.wing_codes
         found = quota_positions(wings, leg.all_scores[:end], quota, mask)
@@ -257,7 +282,7 @@ class Search:
         late = late[np.lexsort((late, -leg.all_scores[late]))]
         return leg._replace(ranking=np.concatenate([leg.ranking, late]))
 
-    def _with_graph(self, text: str, ranking: BaseRanking) -> BaseRanking:
+    def _with_graph(self, text: str, ranking: BaseRanking, rows: Rows) -> BaseRanking:
         run, profile = self.run, self.profile
         if run.late():
             run.warn("deadline_graph", "the deadline passed before the graph leg; it was skipped")
@@ -275,7 +300,7 @@ class Search:
         as_of_us = None if self.query.scope.as_of is None else self.now_us
         with run.step("graph"):
             weights = (profile.graph_weight, profile.session_weight)
-            leg = GraphLeg(self.graph, self.rows.memories, *weights, as_of_us)
+            leg = GraphLeg(self.graph, rows.memories, *weights, as_of_us)
             found = leg.rank(text, ranking.positions[:size], ranking.fused[:size], fuse_at)
         if found is None:
             return ranking
@@ -361,7 +386,7 @@ class Search:
             )
             for r in rows.values()
         }
-        return links if self.rows.hidden is None else through_hidden(links, self.rows, self.reader)
+        return links if self.rows.hidden is None else through_hidden(links, self.rows)
 
     def past_queries(self, *, since_us: int, limit: int) -> Sequence[PastQuery]:
         """Return logged queries of other wording, most similar first, with what is still seen."""
@@ -481,7 +506,7 @@ def _describe(
     positions: list[int] = chosen.positions.tolist()
     lexical, dense = (_leg_hits(leg, positions) for leg in (base.lexical, base.dense))
     graph_hits = _graph_hits(reader, found)
-    notes = {p: n for p in positions if (n := search.ledger.annotations.get(p)) is not None}
+    notes = _find_notes(search, positions)
     named = name_positions(reader, (), notes.values())[1] if notes else dict[str, Any]
     sources = {p for shown in positions for p in found.rows[shown]["sources"]}
     source_ids = reader.public_ids(sources) if sources else {}
@@ -507,6 +532,17 @@ def _describe(
             )
         )
     return tuple(memories)
+
+
+def _find_notes(search: Search, positions: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Return what is told about positions: by phases, and of turns behind a summary which it is."""
+    told, rows = search.ledger.annotations, search.rows
+    notes = {p: told[p] for p in positions if p in told}
+    if rows.turns is not None:
+        for p in positions:
+            if (summary := rows.stands_for(p)) is not None:
+                notes[p] = {**notes.get(p, {}), "summarized_by": PositionRef(summary)}
+    return notes
 
 
 def _leg_hits(leg: Leg, positions: list[int]) -> dict[int, LegHit]:

@@ -95,7 +95,8 @@ def _say_rank(leg: str, ranks: Mapping[int, int], position: int) -> str:
 
 LIMIT = "limit"  # drops a candidate that no phase dropped: it came after the k that were asked for
 ARCHIVE = "archive"  # drops an archived memory: before anything is ranked
-TURN_VIEW = "turn_view"  # drops a turn whose summary is searched in its place
+# Drops a turn whose summary is searched in its place, and a summary that gave way to its turns.
+TURN_VIEW = "turn_view"
 
 
 class _Told(NamedTuple):
@@ -220,15 +221,20 @@ def _explain(
 
 
 def _find_hidden(search: Search) -> Iterator[Dropped]:
-    """Yield the hidden memories that would be candidates, best first, as drops."""
-    rows = search.rows
-    if rows.hidden is None or search.base is None:
+    """Yield summaries that gave way to turns, and hidden memories that would be candidates."""
+    rows, base = search.rows, search.base
+    if rows.hidden is None or base is None:
         return
+    opened: list[int] = [] if base.opened is None else base.opened.tolist()
+    for summary in opened:
+        turns = np.isin(base.positions, search.reader.sources_at(summary))
+        best = float(base.final[turns].max(initial=0.0))
+        yield Dropped(TURN_VIEW, summary, "its turns took its place; the best had this score", best)
     ranking = search.unhidden()
     for place in ranking.order.tolist():
         position, score = int(ranking.positions[place]), float(ranking.final[place])
         stands = rows.stands_for(position)
-        if stands is None:
+        if stands is None or stands in opened:
             continue
         phase, reason, fact = ARCHIVE, f"archived: {{{stands}}} replaces it", "archived_behind"
         if stands >= search.reader.count:
@@ -318,6 +324,13 @@ def explain_memory(
         why = _follow(recaller, query, rows, memory_id, position, result)
     elif stands < reader.count:
         why = _archived(reader, inputs, memory_id, stands)
+    elif (met := _met(memory_id, result)) is not None and not _is_behind(met):
+        other = str(reader.public_ids([stands])[stands])
+        said = f"It is a turn of the summary [{other}], which the recall searches in its place."
+        if _met(other, result) is not None:
+            said = f"It came through its summary [{other}], which the recall searched in its place."
+        facts = {**met.facts, "summarized_by": other}
+        why = met._replace(sentences=(*met.sentences, said), facts=facts)
     else:
         other = str(reader.public_ids([stands])[stands])
         then = _follow(recaller, query, rows, other, stands, result)
@@ -328,6 +341,10 @@ def explain_memory(
         facts = {"summarized_by": other, "summary": {"stage": then.stage, **then.facts}}
         why = Why(memory_id, BEHIND_SUMMARY, (*said, *then.sentences), facts, then.steps)
     return why._replace(result=result)
+
+
+def _is_behind(why: Why) -> bool:
+    return why.facts.get("dropped_at") == TURN_VIEW
 
 
 def _of_store(
@@ -509,7 +526,7 @@ def _summary_unsearched(
     said = (
         f"[{memory_id}] is a summary: it only appears in place of its turns ({shown}).",
         "With turn_view=summaries it is searched instead, if the recall searches all of them.",
-        "With turn_view=raw two of them must be found, and consolidation_enabled be on (it is "
+        "It comes back if two of them are found and consolidation_enabled is on (it is "
         + ("on)." if on else "off)."),
     )
     return Why(memory_id, NOT_FOUND, said, {**facts, "consolidation_enabled": on})

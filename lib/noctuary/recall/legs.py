@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +25,12 @@ from noctuary.graph.walk import Link, Named, Walk, bridge, link_query, name_subj
 from noctuary.lexical.search import add_scores, best_positions, idf, top_positions
 from noctuary.recall.candidates import Mask, Positions, Scores
 from noctuary.recall.reader import SnapshotGraph, SnapshotReader
-from noctuary.snapshot.arrays import SummaryArrays
 from noctuary.text.tokens import UNSPACED, script_of, tokenize
 
 # The lexical and dense legs over the rows of every kind in scope. All kinds compare: the words of a
 # summary or of a live row weigh what they weigh in the corpus, their vectors are of one encoder.
 
 ScoresAt = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-Shown = NDArray[np.bool_]  # which summaries are searched, shape (s,)
 
 
 class Leg(NamedTuple):
@@ -42,7 +40,15 @@ class Leg(NamedTuple):
     scores_at: ScoresAt  # its own score of any positions, ranked or not; compared within the leg
     # The same for every row, shape (reader.end,), where the leg has scored them all.
     all_scores: NDArray[np.float32] | None = None
-    trust: float = 1.0  # factor of its weight in the fusion, in [0, 1]: how much it has to say
+    enough: float = 0.0  # score of its best hit from which on it has its whole weight; 0: always
+    readable: float = 1.0  # share of the query that it can read
+
+    @property
+    def trust(self) -> float:
+        """Return the factor of its weight in the fusion, in [0, 1]: how much it has to say."""
+        if not self.enough or not self.ranking.size:
+            return self.readable
+        return trust_words(float(self.scores_at(self.ranking[:1])[0]), self.enough)
 
     @staticmethod
     def empty() -> Leg:
@@ -61,6 +67,12 @@ class Leg(NamedTuple):
             return scores[positions].astype(np.float64)
 
         return Leg(ranking, own, scores)
+
+    def among(self, positions: NDArray[np.int64], depth: int) -> Leg:
+        """Return the leg with a ranking of these positions alone."""
+        scores = self.scores_at(positions)
+        order = np.lexsort((positions, -scores))
+        return self._replace(ranking=positions[order[scores[order] > 0.0]][:depth])
 
     def rank_of(self) -> dict[int, int]:
         """Return the 1-based rank of every ranked position."""
@@ -97,19 +109,18 @@ def rank_lexical(
     if not known.size:
         return leg  # only live rows hold any of it
     rarest = np.sort(idf(known, reader.count))[-RAREST_WORDS:]
-    share = float(leg.scores_at(leg.ranking[:1])[0] / rarest.sum())
-    return leg._replace(trust=trust_words(share, coverage))
+    return leg._replace(enough=coverage * float(rarest.sum()))
 
 
-def trust_words(share: float, coverage: float) -> float:
-    """Return min(1, share / coverage) ** 2: what BM25's best hit is worth, in [0, 1].
+def trust_words(best: float, enough: float) -> float:
+    """Return min(1, best / enough) ** 2: what BM25's best hit is worth, in [0, 1].
 
-    A convex fusion gives the best hit of a leg 1, however little of the query it holds. `share` is
-    its score / the idf of the query's RAREST_WORDS rarest words, those that no memory holds left
+    A convex fusion gives the best hit of a leg 1, however little of the query it holds. `enough` is
+    a share of the idf of the query's RAREST_WORDS rarest words, those that no memory holds left
     out: of a long prompt even a good hit holds a small part. Text without spaces is cut into
     n-grams and is not judged.
     """
-    return min(1.0, share / coverage) ** 2
+    return min(1.0, best / enough) ** 2
 
 
 def rank_dense(
@@ -118,15 +129,13 @@ def rank_dense(
     mask: Mask | None,
     depth: int,
     *,
-    by_turns: bool = False,
     early_exit: bool = False,
 ) -> Leg:
     """Rank the rows that are searched by cosine to the query and return the best of them.
 
     From `noctuary.embed.funnel.FUNNEL_MIN_ROWS` memories on theirs is the ranking of the funnel
     (docs/decisions/0004); below, every row is scored and the leg has `all_scores`. `early_exit`
-    lets the tier answer alone where the threshold derived for it is reached. `by_turns` compares
-    with a summary's turns instead of with its own vector.
+    lets the tier answer alone where the threshold derived for it is reached.
     """
     vectors, tier, count = reader.vectors, reader.tier, reader.count
     if vectors is None:
@@ -134,15 +143,14 @@ def rank_dense(
     if tier is None:
         scores = np.zeros(reader.end, dtype=np.float32)
         scores[:count] = vectors @ query_vector
-        near = scores[:count]
-        scores[count:] = _score_beyond(reader, query_vector, mask, depth, near, by_turns=by_turns)
+        scores[count:] = _score_beyond(reader, query_vector, mask)
         return Leg.of_scores(scores, top_positions(scores, depth, mask))
     from noctuary.embed.funnel import cosines_at, search
 
     exit_at = reader.tier_exits.get(tier.vectors.shape[1]) if early_exit else None
     inside = None if mask is None else mask[:count]
     found = search(tier, vectors, query_vector, depth, inside, exit_at=exit_at).positions
-    rest = _score_beyond(reader, query_vector, mask, depth, None, by_turns=by_turns)
+    rest = _score_beyond(reader, query_vector, mask)
 
     def cosines(positions: NDArray[np.int64]) -> NDArray[np.float64]:
         values, is_memory = np.empty(positions.shape), positions < count
@@ -158,29 +166,13 @@ def rank_dense(
 
 
 def _score_beyond(
-    reader: SnapshotReader,
-    query_vector: NDArray[np.float32],
-    mask: Mask | None,
-    depth: int,
-    near: NDArray[np.float32] | None,
-    *,
-    by_turns: bool,
+    reader: SnapshotReader, query_vector: NDArray[np.float32], mask: Mask | None
 ) -> NDArray[np.float32]:
-    """Return the scores of summaries, 0 where none is searched, and of live rows behind them.
-
-    `near` are the cosines of all memories (n,); None where they are not known.
-    """
+    """Return the scores of summaries, 0 where none is searched, and of live rows behind them."""
     scores = np.zeros(reader.end - reader.count, dtype=np.float32)
     summaries, live = np.split(scores, [reader.first_live - reader.count])
-    shown = reader.summaries_in(mask)
-    if shown is not None and by_turns and near is not None:
-        summaries[:] = score_all(reader.summaries.arrays, near)
-    elif shown is not None:
-        own = reader.summary_vectors @ query_vector
-        if by_turns:
-            arrays, vectors = reader.summaries.arrays, cast("NDArray[np.float32]", reader.vectors)
-            own = score_shortlist(arrays, vectors, query_vector, own, shown, depth)
-        summaries[:] = own
+    if reader.summaries_in(mask) is not None:
+        summaries[:] = reader.summary_vectors @ query_vector
     if reader.live is not None:
         live[:] = reader.live.vectors @ query_vector
     return scores
@@ -198,52 +190,6 @@ def find_exact_matches(
     if len(tokens) < MIN_EXACT_TOKENS:
         return np.zeros(positions.shape, dtype=np.bool_)
     return np.logical_and.reduce(reader.holding(tokens, positions))
-
-
-# How near a summary's turns are to a query: the mean of the nearest two. One vector for a text of
-# twenty turns is near to nothing that one of them says; this is late interaction (Khattab and
-# Zaharia 2020) with turns in the place of tokens. docs/decisions/0017 has the numbers.
-
-SHORTLIST_FACTOR = 4
-"""Summaries whose turns are read, as a multiple of the depth, where the turns have not all been
-scored; more reads more rows, fewer loses summaries whose own vector says little."""
-
-
-def mean_of_best_two(values: NDArray[np.float32], sizes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the mean of the two largest values of each group; `sizes` (g,) are >= 1."""
-    if not sizes.size:
-        return np.zeros(0, dtype=np.float32)
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    ordered = values[np.lexsort((-values, np.repeat(np.arange(sizes.size), sizes)))]
-    best, second = ordered[starts], ordered[np.minimum(starts + 1, ends - 1)]
-    return np.asarray((best + second) / 2.0, dtype=np.float32)
-
-
-def score_all(arrays: SummaryArrays, cosines: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the score of every summary, shape (s,), from the cosines of every memory, (n,)."""
-    return mean_of_best_two(cosines[arrays.sources], np.diff(arrays.indptr).astype(np.int64))
-
-
-def score_shortlist(
-    arrays: SummaryArrays,
-    vectors: NDArray[np.float32],
-    query_vector: NDArray[np.float32],
-    own: NDArray[np.float32],
-    shown: Shown,
-    depth: int,
-) -> NDArray[np.float32]:
-    """Return scores (s,): by their turns for the best by their `own` vectors, 0 for others."""
-    from noctuary.embed.funnel import cosines_at
-
-    found = np.sort(top_positions(own, SHORTLIST_FACTOR * depth, shown))
-    scores = np.zeros(own.size, dtype=np.float32)
-    if found.size:
-        sources = [arrays.sources_of(int(i)) for i in found]
-        cosines = cosines_at(vectors, np.concatenate(sources).astype(np.int64), query_vector)
-        sizes = np.array([len(s) for s in sources], dtype=np.int64)
-        scores[found] = mean_of_best_two(cosines, sizes)
-    return scores
 
 
 # Fusion of the lexical and dense legs into one score in [0, 1]. Pure functions over arrays.

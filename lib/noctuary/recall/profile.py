@@ -178,12 +178,13 @@ class RetrievalProfile:
     )
     turn_view: str = _flag(
         "raw",
-        "Search turns, or their summaries: fewer tokens, but details are harder to find.",
+        "Search turns, or their summaries and then the turns of hits: searches fewer tokens, "
+        "misses a few details.",
         TURN_VIEWS,
     )
     summary_vectors: str = _flag(
         "own",
-        "Compare a summary by its own text, or by its two nearest turns: finds and reads more.",
+        "Compare a summary by its own text, or by each of its turns: finds and reads more.",
         SUMMARY_VECTORS,
     )
     include_archived: bool = _flag(
@@ -369,7 +370,7 @@ SHIPPED: Mapping[str, Shipped] = {
         },
     ),
     "compact": Shipped(
-        "searches summaries in place of their old turns",
+        "searches summaries in place of their old turns, and returns the turns of hits",
         # The reference's penalty of .5 puts a summary behind every turn that stays as it is.
         {"turn_view": SUMMARIES, "summary_vectors": TURNS, "quality_penalty": 0.05},
     ),

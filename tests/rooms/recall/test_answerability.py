@@ -339,7 +339,7 @@ def test_a_recall_that_searches_summaries_counts_what_they_stand_for(dense_store
     raw = recaller.recall(query).answerability
     views = RetrievalProfile().replaced(turn_view="summaries")
     found = recaller.recall(query, profile=views)
-    assert any(m.kind == "summary" for m in found.memories)
+    assert any("summarized_by" in m.annotations for m in found.memories)
     assert found.answerability is not None
     assert raw is not None
     assert found.answerability.score == pytest.approx(raw.score, abs=0.02)

@@ -29,13 +29,10 @@ from noctuary.recall.legs import (
     apply_importance,
     fuse_convex,
     fuse_rrf,
-    mean_of_best_two,
     pool_candidates,
     quota_positions,
     rank_dense,
     rank_lexical,
-    score_all,
-    score_shortlist,
 )
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
@@ -332,55 +329,20 @@ def test_what_is_added_to_fused_scores_in_closed_form() -> None:
     assert apply_importance(scores, importance, 1.0).tolist() == [1.0, 0.0, 0.25]
 
 
-cosines = st.floats(-1.0, 1.0, width=32)
-groups = st.lists(st.lists(cosines, min_size=1, max_size=6), max_size=6)
-
-
-def flat(found: list[list[float]]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    values = np.array([v for group in found for v in group], dtype=np.float32)
-    return values, np.array([len(group) for group in found], dtype=np.int64)
-
-
-def summaries(sources: list[list[int]]) -> SummaryArrays:
-    sizes = [len(s) for s in sources]
-    return SummaryArrays(
-        indptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        sources=np.array([p for s in sources for p in s], dtype=np.int32),
-        confidences=np.ones(len(sources), dtype=np.float64),
-        plans=np.full(len(sources), -1, dtype=np.int32),
-    )
-
-
-@given(groups)
-def test_the_mean_of_the_best_two_is_the_naive_one(found: list[list[float]]) -> None:
-    expected = [np.float32(np.mean(sorted(group)[-2:])) for group in found]
-    scores = mean_of_best_two(*flat(found))
-    np.testing.assert_allclose(scores, expected, atol=1e-6)
-    assert (np.abs(scores) <= 1.0).all()
-
-
-def test_a_summary_scores_as_its_two_nearest_turns() -> None:
-    arrays = summaries([[0, 2, 3], [1, 4]])
-    scored = score_all(arrays, np.array([0.9, 0.2, 0.1, 0.5, 0.4], dtype=np.float32))
-    np.testing.assert_allclose(scored, [0.7, 0.3], atol=1e-6)
-
-
-def test_the_shortlist_scores_what_scoring_all_would_and_leaves_out_the_rest() -> None:
-    rng = np.random.default_rng(3)
-    vectors = rng.normal(size=(40, 8)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    arrays = summaries([list(range(i, i + 4)) for i in range(0, 40, 4)])
-    own, shown = rng.random(10).astype(np.float32), np.ones(10, dtype=np.bool_)
-    shown[3] = False
-    query = vectors[5]
-    everyone = score_all(arrays, vectors @ query)
-    found = score_shortlist(arrays, vectors, query, own, shown, depth=1)
-    kept = np.flatnonzero(found)
-    best = [i for i in np.argsort(-own) if shown[i]][:4]
-    assert sorted(best) == kept.tolist()
-    np.testing.assert_allclose(found[kept], everyone[kept], atol=1e-6)
-    none = score_shortlist(arrays, vectors, query, own, np.zeros(10, dtype=np.bool_), depth=1)
-    assert not none.any()
+@given(
+    st.lists(st.sampled_from([-0.5, 0.0, 0.25, 0.5, 1.0]), min_size=8, max_size=8),
+    st.sets(st.integers(0, 7)),
+    st.integers(0, 9),
+)
+def test_a_leg_among_some_positions_ranks_these_and_scores_as_before(
+    values: list[float], positions: set[int], depth: int
+) -> None:
+    scores = np.array(values, dtype=np.float32)
+    leg = Leg.of_scores(scores, np.array([3, 1], dtype=np.int64))
+    among = leg.among(np.array(sorted(positions), dtype=np.int64), depth)
+    expected = sorted((-values[p], p) for p in positions if values[p] > 0)[:depth]
+    assert among.ranking.tolist() == [p for _, p in expected]
+    assert scores_of(among, 8) == values
 
 
 words = st.lists(st.sampled_from(["a", "b", "c", "d", "e"]), max_size=6)
@@ -406,6 +368,16 @@ def test_a_summarys_words_weigh_what_they_weigh_in_the_corpus(
             tf = counts[term]
             expected += idf * tf / (tf + K1 * (1 - B + B * len(text) / mean))
         assert math.isclose(found[i], expected, rel_tol=1e-5, abs_tol=1e-6)
+
+
+def summaries(sources: list[list[int]]) -> SummaryArrays:
+    sizes = [len(s) for s in sources]
+    return SummaryArrays(
+        indptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        sources=np.array([p for s in sources for p in s], dtype=np.int32),
+        confidences=np.ones(len(sources), dtype=np.float64),
+        plans=np.full(len(sources), -1, dtype=np.int32),
+    )
 
 
 @given(

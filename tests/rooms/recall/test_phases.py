@@ -329,7 +329,7 @@ def test_every_turn_comes_back_once_and_in_order_of_time(dense_store: Store) -> 
 
 def test_it_is_what_a_recall_lists_as_sources(dense_store: Store) -> None:
     recaller = Recaller.open(dense_store.root)
-    profile = RetrievalProfile(turn_view="summaries")
+    profile = RetrievalProfile(consolidation_enabled=True)
     (summary, *_) = recaller.recall("morning flight", 3, profile=profile).memories
     found = expand_from(recaller.reader, recaller.snapshot_id, str(summary.id), None)
     assert tuple(s.id for s in found.sources) == summary.sources
