@@ -12,12 +12,11 @@ from typing import Any
 from noctuary.core.settings import FUSIONS
 from noctuary.recall.profile import RetrievalProfile
 
-RRF_DENSE_SHARES = (0.3, 0.7)
-CC_DENSE_SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+DENSE_SHARES = (0.3, 0.7)
 """Shares of the dense leg, the lexical leg having the rest."""
 
-GRAPH_WEIGHTS = (0.25, 0.5, 1.0, 2.0)
-EXACT_BONUSES = (0.05, 0.1, 0.2)
+GRAPH_WEIGHTS = (0.5, 2.0)
+EXACT_BONUS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +64,12 @@ def _grid() -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield fusion, f"fused by {fusion}, same weights", {"fusion": fusion}
         bare = {"fusion": fusion, "graph_weight": 0.0}
         yield f"{fusion}_no_graph", f"fused by {fusion}, no graph", bare
-    for fusion, shares in (("rrf", RRF_DENSE_SHARES), ("cc", CC_DENSE_SHARES)):
-        for share in shares:
+    for fusion in ("rrf", "cc"):
+        for share in DENSE_SHARES:
             weights = {"lexical_weight": round(1.0 - share, 3), "dense_weight": share}
             said = f"fused by {fusion}, dense share {share:g}"
             yield f"{fusion}_dense_{share:g}", said, {"fusion": fusion, **weights}
     for weight in GRAPH_WEIGHTS:
         yield f"graph_weight_{weight:g}", f"graph weight {weight:g}", {"graph_weight": weight}
-    for bonus in EXACT_BONUSES:
-        said = f"bonus {bonus:g} for memories that hold every word of the query"
-        yield f"exact_bonus_{bonus:g}", said, {"exact_match_bonus": bonus}
+    said = f"bonus {EXACT_BONUS:g} for memories that hold every word of the query"
+    yield f"exact_bonus_{EXACT_BONUS:g}", said, {"exact_match_bonus": EXACT_BONUS}

@@ -80,6 +80,7 @@ class Leg(NamedTuple):
 
 
 RAREST_WORDS = 6
+TRUST_POWER = 6  # steep: a hit that holds two thirds of what is enough has a tenth of its weight
 
 
 def rank_lexical(
@@ -113,14 +114,14 @@ def rank_lexical(
 
 
 def trust_words(best: float, enough: float) -> float:
-    """Return min(1, best / enough) ** 2: what BM25's best hit is worth, in [0, 1].
+    """Return min(1, best / enough) ** TRUST_POWER: what BM25's best hit is worth, in [0, 1].
 
     A convex fusion gives the best hit of a leg 1, however little of the query it holds. `enough` is
     a share of the idf of the query's RAREST_WORDS rarest words, those that no memory holds left
     out: of a long prompt even a good hit holds a small part. Text without spaces is cut into
     n-grams and is not judged.
     """
-    return min(1.0, best / enough) ** 2
+    return min(1.0, best / enough) ** TRUST_POWER
 
 
 def rank_dense(

@@ -88,7 +88,7 @@ class RetrievalProfile:
         0.5, "Weighs vectors against words; more favours paraphrases. 0: off.", WEIGHT
     )
     lexical_coverage: float = _flag(
-        0.35, "Words count less if the best hit has less of the rarest words than this. 0: never.",
+        0.3, "Words count less if the best hit has less of the rarest words than this. 0: never.",
         SHARE,
     )  # fmt: skip
     graph_weight: float = _flag(

@@ -338,8 +338,10 @@ class RecordedInputs:
             if fault and fault + key in self.record["raised"]:
                 kind, message = self.record["raised"][fault + key]
                 raise _RAISED[kind](message)
-            found: Any = self.record.get(name) if method in _LATER else self.record[name]
-            if method in _BY_KEY and (found is not None or method not in _LATER):
+            if method in _LATER and name not in self.record:
+                return unpack(None, asked)
+            found: Any = self.record[name]
+            if method in _BY_KEY:
                 found = found.get(key)
             return unpack(found, asked)
 
