@@ -52,12 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, fault in faults.items():
         print(f"{name} cannot be loaded: {fault}", file=sys.stderr, flush=True)
     for one in loaded:
-        root = options.stores.absolute()
-        found: dict[str, Measured | str] = {}
-        for name in runner.PEERS:
-            if any(fnmatch.fnmatchcase(name, glob) for glob in options.arms):
-                found[name] = _measure(name, one, root, options.fresh)
-        merge(one, found, options.out or DOCS, prepare_set(one, root)[1]["encode_seconds"])
+        root, found = options.stores.absolute(), dict[str, Measured | str]()
+        arms = [n for n in runner.PEERS if any(fnmatch.fnmatchcase(n, g) for g in options.arms)]
+        # noctuary and FTS5 do without the vectors that the others are given.
+        encode = options.fresh and any(runner.PEERS[name].packages for name in arms)
+        facts = prepare_set(one, root, fresh=encode)[1]
+        for name in arms:
+            found[name] = _measure(name, one, root, options.fresh)
+        merge(one, found, options.out or DOCS, facts["encode_seconds"])
     if options.out is None:
         pages.main([])
     return int(bool(faults))
@@ -171,7 +173,7 @@ def label_sessions(queries: Sequence[Query], session_of: Mapping[str, str]) -> l
 
 
 def _sessions(loaded: LoadedSet) -> dict[str, str]:
-    return {str(row["id"]): str(row["session_id"]) for row in loaded.rows}
+    return {str(row["id"]): str(row.get("session_id")) for row in loaded.rows}
 
 
 def score_scopes(kept: KeptRankings, loaded: LoadedSet) -> dict[str, Any]:

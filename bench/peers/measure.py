@@ -42,6 +42,8 @@ _ENVIRONMENT = {
 _OWN_CODE = ("lib", "assets", "pipelines")
 _PATH = re.compile(r"(?<![\w.])/[\w./+-]+")
 _ERROR_CHARS = 400
+_WARNING = "Failed to load"
+"""How a peer begins the line that says which part of it is missing."""
 
 
 class PeerError(Exception):
@@ -55,11 +57,14 @@ class Measured(NamedTuple):
     answers: list[dict[str, Any]]
 
 
-def prepare_set(loaded: LoadedSet, root: Path) -> tuple[Path, dict[str, Any]]:
+def prepare_set(
+    loaded: LoadedSet, root: Path, *, fresh: bool = False
+) -> tuple[Path, dict[str, Any]]:
     """Write what every peer is given of a set; return the folder, its key and encode_seconds."""
     encoder, folder = root / "encoder", root / loaded.name / "given"
     key = run_key(rows=loaded.rows, queries=loaded.queries_digest())
-    if (known := _read_json(folder / "given.json")).get("key") == key:
+    known = _read_json(folder / "given.json")
+    if known.get("key") == key and not fresh:
         return folder, known
     if not (encoder / "onnx.json").is_file():
         export_onnx(open_sentence_encoder(DEFAULT_MODEL), encoder, [])
@@ -103,9 +108,10 @@ def measure_peer(name: str, loaded: LoadedSet, root: Path, *, fresh: bool) -> Me
         told: dict[str, dict[str, Any]] = {}
         for action in ("build", "ask"):
             command[3] = action
-            lines = _call([*command, str(place / "store"), str(depth)], words)
+            lines, said = _call([*command, str(place / "store"), str(depth)], words)
             write_text(place / f"{action}.jsonl", lines)
             told[action] = json.loads(lines.splitlines()[-1])
+            told[action]["warnings"] = {line for line in said.splitlines() if _WARNING in line}
         costs = _costs(told, place / "store")
         write_text(place / "done.json", json.dumps({"key": key, "costs": costs}))
     answers = runner.read_lines(place / "ask.jsonl")[:-1]
@@ -140,11 +146,12 @@ def _costs(told: Mapping[str, Mapping[str, Any]], store: Path) -> dict[str, Any]
         "ask_peak_bytes": told["ask"]["peak_bytes"],
         "store_bytes": tree_bytes(store) - encoder,
         "llm_tokens": 0,
+        "warnings": sorted(told["build"]["warnings"] | told["ask"]["warnings"]),
         **{fact: run[fact] for fact in ("commit", "dirty", "measured_at", "load_average_1m")},
     }
 
 
-def _call(command: Sequence[str], environment: Mapping[str, str]) -> str:
+def _call(command: Sequence[str], environment: Mapping[str, str]) -> tuple[str, str]:
     done = subprocess.run(
         command,
         capture_output=True,
@@ -159,7 +166,7 @@ def _call(command: Sequence[str], environment: Mapping[str, str]) -> str:
         if wanted := re.search(r"Requires-Python [^\s;,]+", done.stderr):
             last += f" ({wanted[0]}; this is {platform.python_version()})"
         raise PeerError(_PATH.sub("PATH", last)[:_ERROR_CHARS])
-    return done.stdout
+    return done.stdout, _PATH.sub("PATH", done.stderr)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

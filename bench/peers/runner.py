@@ -336,7 +336,8 @@ def answer(folder: Path, ask: Ask, depth: int) -> Iterator[dict[str, Any]]:
             yield {"scope": scope, "query_id": query["query_id"], "ids": ids, "ms": ms, **deep}
 
 
-def _refuse_connections() -> None:
+def refuse_connections() -> None:
+    """Let no socket leave this machine, and say so where one tries to."""
     connect = socket.socket.connect
 
     def guarded(self: socket.socket, address: Any) -> None:
@@ -359,7 +360,7 @@ def main(action: str, name: str, folder: str, store: str, depth: str = "0") -> N
     """Do one action; what the peer prints goes to standard error."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    _refuse_connections()
+    refuse_connections()
     started = time.perf_counter()
     ask = PEERS[name].open(Given(Path(folder), action == "build"), Path(store))
     seconds = time.perf_counter() - started

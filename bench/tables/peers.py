@@ -99,9 +99,8 @@ _LIMITS = """## Limits
   dev queries, but not set by set.
 - Every peer with vectors has the same ones. Chroma and MemPalace would download theirs, and mem0
   would load its own by name, so we handed them over. MemPalace cuts texts above 800 characters.
-- mem0 without a language model is only its vector store: its vendor measures extracted facts. It
-  also adds BM25 scores, if it can download `Qdrant/bm25`. Offline it says `Could not load model
-  Qdrant/bm25 from any source` and searches by vector alone.
+- mem0 without a language model is only its vector store: its vendor measures extracted facts. Where
+  it cannot download its BM25 model, it searches by vector alone.
 - LanceDB's index stems English and does not split Chinese. We left it so.
 - An interval covers the choice of queries, not wrong labels."""
 
@@ -148,10 +147,19 @@ def _describe(name: str, peer: Mapping[str, Any]) -> Row:
 
 
 def _stopped(sets: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what stopped the peers that have no row, each text once."""
+    """Yield what stopped a peer or a part of one, in its own words and each text once."""
     said = {f"- `{n}`: {text}" for one in sets.values() for n, text in one["stopped"].items()}
     if said:
         yield "Not measured, and what stopped it:"
+        yield "\n".join(sorted(said))
+    said = {
+        f"- `{name}`: {line}"
+        for one in sets.values()
+        for name, cost in one["measured"].items()
+        for line in cost["warnings"]
+    }
+    if said:
+        yield "Measured without a part of it that would have had to be downloaded or installed:"
         yield "\n".join(sorted(said))
 
 
