@@ -23,7 +23,7 @@ import numpy as np
 from bench.datasets import CHECKOUT, find_shared
 from bench.manifest import describe_run
 from bench.peers import runner
-from bench.peers.measure import SESSION_DEPTH, Measured, PeerError, measure_peer, prepare_set
+from bench.peers.measure import SESSION_DEPTH, Measured, PeerError, encode_set, measure_peer
 from bench.results import read_result, write_result
 from bench.suite.kept import KeptRankings, read_kept, write_kept
 from bench.suite.loading import LoadedSet, load_all
@@ -55,11 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         root, found = options.stores.absolute(), dict[str, Measured | str]()
         arms = [n for n in runner.PEERS if any(fnmatch.fnmatchcase(n, g) for g in options.arms)]
         # noctuary and FTS5 do without the vectors that the others are given.
-        encode = options.fresh and any(runner.PEERS[name].packages for name in arms)
-        facts = prepare_set(one, root, fresh=encode)[1]
+        given = any(runner.PEERS[name].packages for name in arms)
+        seconds = encode_set(one, root, fresh=options.fresh) if given else None
         for name in arms:
             found[name] = _measure(name, one, root, options.fresh)
-        merge(one, found, options.out or DOCS, facts["encode_seconds"])
+        merge(one, found, options.out or DOCS, seconds)
     if options.out is None:
         pages.main([])
     return int(bool(faults))
@@ -77,7 +77,7 @@ def _measure(name: str, loaded: LoadedSet, root: Path, fresh: bool) -> Measured 
 
 
 def merge(
-    loaded: LoadedSet, found: Mapping[str, Measured | str], out: Path, encode_seconds: float
+    loaded: LoadedSet, found: Mapping[str, Measured | str], out: Path, encode_seconds: float | None
 ) -> dict[str, Any]:
     """Put results into the committed file and rankings, score the whole set again, and write."""
     path, rankings = out / "json" / "peers.json", out / "runs" / f"peers-{loaded.name}.json.gz"
@@ -100,7 +100,7 @@ def merge(
     document["sets"][loaded.name] = {
         "n": len(loaded.queries),
         "memories": len(loaded.rows),
-        "encode_seconds": encode_seconds,
+        "encode_seconds": encode_seconds or known.get("encode_seconds", 0.0),
         "measured": _in_order(measured),
         "stopped": _in_order(stopped),
         "scopes": score_scopes(kept, loaded),

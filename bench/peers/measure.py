@@ -57,19 +57,10 @@ class Measured(NamedTuple):
     answers: list[dict[str, Any]]
 
 
-def prepare_set(
-    loaded: LoadedSet, root: Path, *, fresh: bool = False
-) -> tuple[Path, dict[str, Any]]:
-    """Write what every peer is given of a set; return the folder, its key and encode_seconds."""
-    encoder, folder = root / "encoder", root / loaded.name / "given"
-    key = run_key(rows=loaded.rows, queries=loaded.queries_digest())
-    known = _read_json(folder / "given.json")
-    if known.get("key") == key and not fresh:
-        return folder, known
-    if not (encoder / "onnx.json").is_file():
-        export_onnx(open_sentence_encoder(DEFAULT_MODEL), encoder, [])
-    remove_tree(folder)
-    folder.mkdir(parents=True)
+def prepare_set(loaded: LoadedSet, root: Path) -> Path:
+    """Write texts and questions of a set for its peers, and return the folder."""
+    folder = root / loaded.name / "given"
+    folder.mkdir(parents=True, exist_ok=True)
     rows = [
         {"id": str(row["id"]), "content": row["content"], "wing": row.get("wing") or ""}
         for row in loaded.rows
@@ -77,29 +68,46 @@ def prepare_set(
     asked = [{"query_id": q.query_id, "text": q.text, "wing": q.wing} for q in loaded.queries]
     for name, lines in (("corpus", rows), ("queries", asked)):
         write_text(folder / f"{name}.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "encoder").symlink_to(encoder)
-    (folder / "source").symlink_to(loaded.dataset.directory.absolute())
-    started = time.perf_counter()
-    vectors = OnnxEncoder.open(encoder).encode_documents([row["content"] for row in rows])
-    facts = {"key": key, "encode_seconds": round(time.perf_counter() - started, 1)}
-    vectors.tofile(folder / "vectors.f32")
-    write_text(folder / "given.json", json.dumps(facts))
-    return folder, facts
+    for name, target in (("encoder", root / "encoder"), ("source", loaded.dataset.directory)):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(target.absolute())
+    return folder
+
+
+def encode_set(loaded: LoadedSet, root: Path, *, fresh: bool) -> float:
+    """Write the vectors of a set's texts beside them, and return the seconds that this took."""
+    folder, encoder = prepare_set(loaded, root), root / "encoder"
+    known = _read_json(folder / "vectors.json")
+    if fresh or known.get("key") != _key_of(loaded):
+        if not (encoder / "onnx.json").is_file():
+            export_onnx(open_sentence_encoder(DEFAULT_MODEL), encoder, [])
+        started = time.perf_counter()
+        texts = [row["content"] for row in loaded.rows]
+        OnnxEncoder.open(encoder).encode_documents(texts).tofile(folder / "vectors.f32")
+        seconds = round(time.perf_counter() - started, 1)
+        known = {"key": _key_of(loaded), "encode_seconds": seconds}
+        write_text(folder / "vectors.json", json.dumps(known))
+    return known["encode_seconds"]
+
+
+def _key_of(loaded: LoadedSet) -> str:
+    return run_key(rows=loaded.rows, queries=loaded.queries_digest())
 
 
 def measure_peer(name: str, loaded: LoadedSet, root: Path, *, fresh: bool) -> Measured:
     """Let a peer store a set and answer its questions, as far as that is not done already.
 
+    A peer that searches by vector needs `encode_set` first.
+
     Raises:
         PeerError: If it cannot be installed or fails, with its last word.
     """
     python = _prepare_environment(runner.PEERS[name].packages, root)
-    given, facts = prepare_set(loaded, root)
-    place = root / loaded.name / name
+    given, place = prepare_set(loaded, root), root / loaded.name / name
     depth = SESSION_DEPTH if has_sessions(loaded) else 0
     made_of = [inspect.getsource(part) for part in (runner.PEERS[name].open, runner.answer)]
     code = code_digest(_OWN_CODE) if name == "noctuary" else runner.PEERS[name].packages
-    key = run_key(given=facts["key"], runner=made_of, code=code, depth=depth)
+    key = run_key(given=_key_of(loaded), runner=made_of, code=code, depth=depth)
     if fresh or _read_json(place / "done.json").get("key") != key:
         remove_tree(place)
         (place / "store").mkdir(parents=True)

@@ -133,9 +133,10 @@ def test_one_arm_measured_again_keeps_the_others(loaded: LoadedSet, tmp_path: Pa
     peers.merge(loaded, {p: Measured(COSTS, answers[p]) for p in both}, out, 2.0)
     # What answers as trigrams do now stands for noctuary; the other arm is not asked again.
     ours = {"noctuary": Measured(COSTS, answers["fts5_trigram"]), "mem0": "no wheel for this"}
-    document = peers.merge(loaded, ours, out, 2.0)
+    document = peers.merge(loaded, ours, out, None)
     one = document["sets"]["locomo"]
     assert list(one["measured"]) == ["noctuary", *both]
+    assert one["encode_seconds"] == 2.0
     assert one["stopped"] == {"mem0": "no wheel for this"}
     means = {scope: found["means"] for scope, found in one["scopes"].items()}
     assert set(means) == {"all", "wing", "session_all", "session_wing"}
