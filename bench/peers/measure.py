@@ -77,7 +77,7 @@ def prepare_set(loaded: LoadedSet, root: Path) -> Path:
 def encode_set(loaded: LoadedSet, root: Path, *, fresh: bool) -> float:
     """Write the vectors of a set's texts beside them, and return the seconds that this took."""
     folder, encoder = prepare_set(loaded, root), root / "encoder"
-    known = _read_json(folder / "vectors.json")
+    known: dict[str, Any] = _read_json(folder / "vectors.json")
     if fresh or known.get("key") != _key_of(loaded):
         if not (encoder / "onnx.json").is_file():
             export_onnx(open_sentence_encoder(DEFAULT_MODEL), encoder, [])
