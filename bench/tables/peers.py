@@ -101,8 +101,8 @@ _LIMITS = """## Limits
   would load its own by name, so we handed them over. MemPalace cuts texts above 800 characters and
   embeds the pieces.
 - We asked MemPalace for twice k drawers, so that a text in pieces costs no place.
-- mem0 without a language model is only its vector store: its vendor measures extracted facts. Without
-  its BM25 model it searches by vector alone.
+- mem0 without a language model is only its vector store: its vendor measures extracted facts. Where
+  it lacks its BM25 model, it searches by vector alone.
 - LanceDB's index stems English and does not split Chinese, and mem0 drops cosines below .1. We left
   such defaults.
 - An interval covers the choice of queries, not wrong labels."""
