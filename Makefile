@@ -9,14 +9,15 @@ READY := $(VENV)/.ready
 STORE ?=
 Q ?= who is my manager
 SETS ?=
+ARMS ?=
 WORKERS ?= 2
 # A database (env:NAME, postgresql://...) is no path.
 SOURCE := $(if $(STORE),$(if $(filter env:% postgresql:% postgres:%,$(STORE)),$(STORE),$(abspath $(STORE))),)
 CODE := lib assets pipelines tests bench docs
 
-TARGETS := help setup setup-ray setup-docs nightly recall status doctor test test-server test-ray test-all lint format types defs bench bench-quality bench-verify bench-scale bench-tables docs docs-build ui clean
+TARGETS := help setup setup-ray setup-docs nightly recall status doctor test test-server test-ray test-all lint format types defs bench bench-quality bench-peers bench-verify bench-scale bench-tables docs docs-build ui clean
 # What was misspelt would be passed over, and the night would run on the sample.
-OPTIONS := STORE Q SETS WORKERS BASE_PYTHON VENV PY SHELL MAKEFLAGS
+OPTIONS := STORE Q SETS ARMS WORKERS BASE_PYTHON VENV PY SHELL MAKEFLAGS
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(origin $v)),$v))
 STRAY := $(addsuffix =...,$(filter-out $(OPTIONS),$(GIVEN))) $(filter-out $(TARGETS) $(READY),$(MAKECMDGOALS))
 ifneq ($(strip $(STRAY)),)
@@ -30,7 +31,8 @@ help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(ROOT)/Makefile
 	@echo
 	@echo "  STORE=path     memory store to read: memory.db, corpus.jsonl(.gz), a folder, or env:NAME of a database (default: the bundled sample)"
-	@echo "  SETS=\"...\"     labelled sets for make bench-quality and make bench-verify (default: all)"
+	@echo "  SETS=\"...\"     labelled sets for make bench-quality, bench-peers and bench-verify (default: all)"
+	@echo "  ARMS=\"...\"     which peers make bench-peers measures, noctuary among them (default: all)"
 	@echo "  Q=\"...\"        question for make recall"
 
 setup: $(READY) ## Create .venv and install everything (once; again when pyproject.toml changes)
@@ -92,6 +94,9 @@ bench: $(READY) ## Measure cost, latency and speed up to a million memories (lon
 
 bench-quality: $(READY) ## Measure every arm on every labelled set (under an hour, resumable): [SETS="locomo ..."]
 	@cd $(ROOT) && OPENBLAS_NUM_THREADS=1 $(PY) -m bench.suite $(if $(SETS),--sets $(SETS),)
+
+bench-peers: $(READY) ## Measure other stores over the same sets, each in its own environment [SETS="..."] [ARMS="mem0 ..."]
+	@cd $(ROOT) && OPENBLAS_NUM_THREADS=1 $(PY) -m bench.peers $(if $(SETS),--sets $(SETS),) $(if $(ARMS),--arms $(ARMS),)
 
 bench-verify: $(READY) ## Check index and scores against bench/regressions: OK, OKish or FAIL [SETS="locomo ..."]
 	@cd $(ROOT) && OPENBLAS_NUM_THREADS=1 $(PY) -m bench.verify $(if $(SETS),--sets $(SETS),)

@@ -13,6 +13,7 @@ from bench.tables.compaction import write_compaction
 from bench.tables.graph import write_graph
 from bench.tables.hooks import write_hooks
 from bench.tables.live import write_live
+from bench.tables.peers import write_peers
 from bench.tables.phases import write_phases
 from bench.tables.quality import write_quality
 from bench.tables.results import write_results
@@ -24,6 +25,7 @@ DOCS = CHECKOUT / "docs" / "benchmarks"
 PAGES: Mapping[str, tuple[str, str, Callable[[Path], Iterable[str]]]] = {
     "results": ("Cost and latency", "make bench", write_results),
     "quality": ("Retrieval quality", "make bench-quality", write_quality),
+    "peers": ("Other stores in the same table", "make bench-peers", write_peers),
     "phases": ("Phases of use, age and variety", "python -m bench.phases", write_phases),
     "graph": ("Gain of the concept graph", "python -m bench.graph --stores DIR", write_graph),
     "compaction": (
