@@ -22,7 +22,6 @@ from bench.arms.hybrid_seed import (
     SharedLegs,
 )
 from bench.arms.keyword import KeywordRetriever
-from bench.arms.pagerank import PageRankRetriever
 from bench.arms.recalled import GraphOnlyRetriever, RecallRetriever
 from bench.arms.reranker import RERANKED, RerankRetriever
 from bench.arms.seed_fusion import FLAWED_GRAPH_WEIGHT, IMPORTANCE_PRIOR, LEG_DEPTH, RRF_K
@@ -151,13 +150,7 @@ def _ablations(views: CorpusViews) -> list[Arm]:
         {**RetrievalProfile().to_json(), "ranked_by": "arrivals"},
         lambda: GraphOnlyRetriever("graph_only", views, RetrievalProfile()),
     )
-    graph_ppr = _ablation(
-        "graph_ppr",
-        "PageRank in the place of the walk",
-        {**RetrievalProfile().to_json(), "graph": "ppr"},
-        lambda: PageRankRetriever("graph_ppr", views, RetrievalProfile()),
-    )
-    return [*arms[:2], graph_only, graph_ppr, *arms[2:]]
+    return [*arms[:2], graph_only, *arms[2:]]
 
 
 def _tiers(views: CorpusViews) -> list[Arm]:

@@ -1,4 +1,4 @@
-"""One set asked with the graph on, off, without sessions and by PageRank."""
+"""One set asked with the graph on, off and without sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from bench.arms.base import ArmRetriever, SetContext
 from bench.arms.corpus_views import CorpusViews
-from bench.arms.pagerank import PageRankRetriever
 from bench.arms.recalled import RecallRetriever
 from bench.suite.loading import LoadedSet
 from noctuary.evaluate.metrics import FAMILIES, Scores, compare, parse_metric
@@ -26,8 +25,6 @@ CONDITIONS: Mapping[str, Mapping[str, Any]] = {
     "no_sessions": {"session_weight": 0.0},
 }
 """By name, what differs from the default profile."""
-
-PAGERANK = "ppr"
 
 
 def measure_set(loaded: LoadedSet, store: Path, told: Callable[[str], None]) -> dict[str, Any]:
@@ -45,19 +42,13 @@ def measure_set(loaded: LoadedSet, store: Path, told: Callable[[str], None]) -> 
         retriever = RecallRetriever(name, views, RetrievalProfile(**changes), timed=False)
         scores[name] = _score(name, retriever, loaded)
         told(f"{loaded.name} {name}: {dict(retriever.warnings) or 'no warning'}")
-    pagerank = PageRankRetriever(PAGERANK, views, RetrievalProfile())
-    scores[PAGERANK] = _score(PAGERANK, pagerank, loaded)
-    told(f"{loaded.name} {PAGERANK}")
     pairs = [(found, scores[OFF]) for name, found in scores.items() if name != OFF]
     return {
         "kind": "graph_quality",
         "dataset": loaded.name,
         "n_queries": len(loaded.queries),
         "memories": recaller.reader.count,
-        "conditions": {
-            **{name: dict(changes) for name, changes in CONDITIONS.items()},
-            PAGERANK: {"graph": "ppr"},
-        },
+        "conditions": {name: dict(changes) for name, changes in CONDITIONS.items()},
         "means": {name: _means(found) for name, found in scores.items()},
         "differences": {found.ours: found.to_json() for found in compare(pairs)},
     }

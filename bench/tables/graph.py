@@ -29,8 +29,8 @@ _LIMITS = """## Limits
 
 - We chose the constants on these queries.
 - Nothing corrects for the number of sets.
-- `json/graph-SET.json` has strata, Personalized PageRank in the place of the one-step walk, and a
-  run without sessions. `json/graph-constants.json` has every setting we tried.
+- `json/graph-SET.json` has strata and a run without sessions.
+  `json/graph-constants.json` has every setting we tried.
 - [Plot](plots/graph-growth.png): building time and memory by size (`json/graph-growth.json`)."""
 
 

@@ -73,8 +73,9 @@ if TYPE_CHECKING:
     from noctuary.usage.reader import UsageReader
 
 QueryVector = Callable[[str], NDArray[np.float32]]
-LEAST_TRUST = 0.01  # of a dense leg: where no word is found either, its guess is all there is
 """Encodes a query; raises EncoderError, OSError or ValueError where it cannot."""
+
+LEAST_TRUST = 0.01  # of a dense leg: where no word is found either, its guess is all there is
 
 
 class BaseRanking(NamedTuple):

@@ -1,49 +1,15 @@
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from bench.arms.corpus_views import CorpusViews
 from bench.arms.fts_seed import FtsSeed
 from bench.arms.hybrid_seed import HybridSeedRetriever
-from bench.arms.pagerank import DAMPING, join, personalised_pagerank
 from bench.arms.seed_fusion import LEG_DEPTH, RRF_K, fuse_flawed, fuse_repaired, fuse_seed
 from tests.support.arms import ask, build_context, records
-from tests.support.mentions import Held, mention_arrays, random_mentions
-
-
-def naive(held: list[Held], memories: int, starts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """PageRank over memories and concepts together, one node at a time, from the definition."""
-    holders: dict[int, set[int]] = defaultdict(set)
-    for concept, where, _ in held:
-        holders[concept].add(where)
-    chance = np.zeros((starts.size, starts.size))
-    for concept, of in holders.items():
-        for where in of if len(of) > 1 else ():
-            chance[memories + concept, where] = 1 / len(of)
-            chance[where, memories + concept] = 1 / len(of)
-    for i, total in enumerate(chance.sum(axis=1).tolist()):
-        chance[i] = chance[i] / total if total else starts
-    found = np.linalg.solve(np.eye(starts.size) - DAMPING * chance.T, (1 - DAMPING) * starts)
-    return found[:memories].astype(np.float64)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_it_is_the_stationary_distribution(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    held = random_mentions(rng, 40, 25)
-    joined = join(mention_arrays(held, 25), 40, None)
-    starts = rng.random(65) * (rng.random(65) < 0.2)
-    starts[40:] *= joined.degrees > 0
-    starts /= starts.sum()
-    found = personalised_pagerank(joined, starts[:40], starts[40:])
-    assert np.abs(found - naive(held, 40, starts)).max() < 1e-9
-
 
 ROWS = 120
 legs = st.lists(st.integers(0, ROWS - 1), unique=True, max_size=LEG_DEPTH)
