@@ -37,6 +37,7 @@ RUNS: dict[str, list[str]] = {
     "bench.graph_growth": ["--sizes", "200", "400"],
     "bench.hooks": ["--store", STORE, "--queries", f"{TINY}/queries.jsonl", "--rounds", "2"],
     "bench.latency": ["--store", STORE, "--dataset", TINY, "--rounds", "2"],
+    "bench.peers": ["--sets", SET, "--arms", "fts5_*"],
     "bench.phases": ["--stores", STORES, "--sets", SET, "--sample", "4"],
     "bench.scale.encoder": ["cut"],
     "bench.scale.corpus": ["some.db", "40"],
@@ -70,6 +71,7 @@ STARTED_BY = {
     "bench.compaction_growth.embedding": "bench.compaction_growth",
     "bench.compaction_growth.measure": "bench.compaction_growth",
     "bench.graph_growth.measure": "bench.graph_growth",
+    "bench.peers.runner": "bench.peers",
 }
 
 
