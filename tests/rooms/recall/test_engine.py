@@ -435,3 +435,18 @@ def test_off_is_plain_fusion(dense: Recaller, fusion: str) -> None:
         assert result.pipeline["phases_applied"] == []
         assert result.pipeline["phases_skipped"] == [step.name for step in PHASES]
         assert result.pipeline["model_guard"] == "OFF"
+
+
+def test_a_hit_leads_over_a_rare_name_to_what_it_lacks_of_the_question(empty_store: Store) -> None:
+    texts = (
+        "Ada Quill keeps the harbour ledger.",
+        "The strongbox of Ada Quill opens with a brass key.",
+        "It rained when Ada Quill came home.",
+    )
+    empty_store.publish(renumber([memory(text) for text in texts]))
+    found = Recaller.open(empty_store.root).recall("harbour ledger strongbox", 3)
+    graphs = {str(m.id): m.graph for m in found.memories}
+    led = graphs["102"]
+    assert led is not None
+    assert (led.relation, led.seed_id, led.concept) == ("shares_concept", 101, "Ada Quill")
+    assert graphs.get("103") is None, "it holds nothing that the hit lacks"

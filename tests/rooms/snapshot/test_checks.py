@@ -212,6 +212,9 @@ BAD: dict[tuple[str, str], dict[str, Edit]] = {
         "a mention belongs to no concept": array("mentions.indptr", put(-1, 9999)),
         "a concept is mentioned nowhere": array("mentions.indptr", put(1, 0)),
         "a name leads to no concept": sql("INSERT INTO concept_names VALUES ('nobody', 9999)"),
+        "a rare name is counted wrongly": array("rare.others", lambda v: v + 1),
+        "rare names do not line up": array("rare.concepts", lambda v: v[:-1]),
+        "a phrase counts as a name": sql("UPDATE concepts SET kind = 'run' WHERE kind <> 'run'"),
     },
     (STATED, ""): {
         "a relation leads nowhere": stated("dst = 9999"),
