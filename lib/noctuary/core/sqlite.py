@@ -503,6 +503,8 @@ def directory_lock(directory: Path) -> Generator[None]:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
+        # Not by closing alone: a child may hold a copy.
+        fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 

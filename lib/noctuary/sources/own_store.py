@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from random import uniform
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from noctuary.core.errors import MemoryRefusedError, StoreError, StoreLockedError
+from noctuary.core.errors import (
+    MemoryRefusedError,
+    NoctuaryError,
+    StoreError,
+    StoreLockedError,
+)
 from noctuary.core.files import create_private, fsync_dir, hash_text, make_directory
 from noctuary.core.settings import CorpusSettings, Settings
 from noctuary.core.sqlite import directory_lock, name_fault, open_foreign, transaction
@@ -95,9 +102,10 @@ def remember(
     key = _in_turn(path, wait_s, lambda db: _insert(db, record, supersedes))
     similar, warnings = (), ()
     try:
-        similar = _find_similar(path, record, key, {key, supersedes})
+        with _lock:
+            similar = _find_similar(path, record, key, {key, supersedes})
     except (sqlite3.Error, OSError):
-        warnings = ("similar memories were not looked for: the own store could not be read",)
+        warnings = ("similar memories were not looked for: the own store was busy",)
     store = store_for_source(home, path)
     is_live = settings.live.enabled and StorePaths(store).current.is_file()
     return Remembered(key, path, similar, store, is_live, supersedes, warnings)
@@ -213,7 +221,7 @@ def _open(path: Path) -> sqlite3.Connection:
     if not path.exists():
         create_private(path)
         fsync_dir(path.parent)
-    # No waiting inside SQLite: the pauses are those of `_in_turn`.
+    # No waiting inside SQLite: the pauses are those of `_in_turn`, without the lock.
     uri = f"{path.absolute().as_uri()}?mode=rw"
     db = sqlite3.connect(uri, uri=True, timeout=0, isolation_level=None)
     try:
@@ -251,39 +259,93 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
 
 
 # Writing: one at a time, by a lock on the home that the system takes back from whoever is killed.
-# It makes the waiting fair between threads and processes, and keeps apart what SQLite up to 3.51.2
-# may lose: a checkpoint of one connection during a commit of another (sqlite.org/wal.html).
+# It also keeps apart what SQLite up to 3.51.2 may lose: a checkpoint of one connection during a
+# commit of another (sqlite.org/wal.html). Whoever writes takes along what other threads wait with:
+# most of the time goes into waiting for the disk.
 
-T = TypeVar("T")
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.016
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
+_Write = Callable[[sqlite3.Connection], int]
 
 
-def _in_turn(path: Path, wait_s: float, write: Callable[[sqlite3.Connection], T]) -> T:
-    """Do some work in a transaction of its own, and return once it is on disk."""
+class _Job:
+    """A memory that waits to be written, and what became of it: its id, or why it was not."""
+
+    def __init__(self, path: Path, write: _Write) -> None:
+        self.path, self.write = path, write
+        self.outcome: int | NoctuaryError | None = None
+
+
+_jobs: list[_Job] = []
+_lock = threading.Lock()  # of the jobs, and held while a connection is open: no fork may copy one
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=lambda: _start_anew()
+)
+
+
+def _start_anew() -> None:
+    _jobs.clear()  # those of the parent's threads
+    _lock.release()
+
+
+def _in_turn(path: Path, wait_s: float, write: _Write) -> int:
+    """Do some work in a transaction, and return its result once that is on disk."""
     deadline, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
-    while True:
-        try:
-            make_directory(path.parent)
-            with directory_lock(path.parent), closing(_open(path)) as db, transaction(db):
-                return write(db)
-        except (sqlite3.Error, OSError) as error:
-            if not isinstance(error, BlockingIOError) and not _is_busy(error):
-                raise StoreError(_describe(path, error)) from None
-        left_s = deadline - time.monotonic()
-        if left_s <= 0:
-            raise StoreLockedError(
-                f"others were writing to {path} for {wait_s:g} s; nothing was kept. Try again"
-            )
-        time.sleep(min(left_s, uniform(pause_s / 2, pause_s)))
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    job = _Job(path, write)
+    with _lock:
+        _jobs.append(job)
+    try:
+        while True:
+            with _lock:
+                if job.outcome is None:
+                    _write_waiting(path)
+            if isinstance(job.outcome, NoctuaryError):
+                raise job.outcome
+            if job.outcome is not None:
+                return job.outcome
+            if time.monotonic() >= deadline:
+                raise StoreLockedError(
+                    f"others were writing to {path} for {wait_s:g} s; nothing was kept. Try again"
+                )
+            time.sleep(uniform(pause_s / 2, pause_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+    finally:
+        with _lock:
+            if job in _jobs:
+                _jobs.remove(job)
+
+
+def _write_waiting(path: Path) -> None:
+    """Write what waits for a file, all of it or nothing; where others are at work, nothing."""
+    jobs = [job for job in _jobs if job.path == path]
+    try:
+        make_directory(path.parent)
+        with directory_lock(path.parent), closing(_open(path)) as db, transaction(db):
+            outcomes = [_attempt(job, db) for job in jobs]
+    except (sqlite3.Error, OSError, StoreError) as error:
+        if _is_busy(error):
+            return
+        outcomes = [StoreError(_describe(path, error)) for _ in jobs]
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        job.outcome = outcome
+        _jobs.remove(job)
+
+
+def _attempt(job: _Job, db: sqlite3.Connection) -> int | MemoryRefusedError:
+    try:
+        return job.write(db)
+    except MemoryRefusedError as error:  # before it wrote anything
+        return error
 
 
 def _is_busy(error: Exception) -> bool:
-    return isinstance(error, sqlite3.Error) and name_fault(error)[0] == "locked"
+    is_locked = isinstance(error, sqlite3.Error) and name_fault(error)[0] == "locked"
+    return is_locked or isinstance(error, BlockingIOError)
 
 
-def _describe(path: Path, error: sqlite3.Error | OSError) -> str:
+def _describe(path: Path, error: sqlite3.Error | OSError | StoreError) -> str:
     """Say what went wrong; SQLite's own text may quote the row."""
+    if isinstance(error, StoreError):
+        return str(error)
     if isinstance(error, OSError):
         return f"{path} cannot be written ({error.strerror}); nothing was kept"
     fault, name = name_fault(error)
@@ -321,19 +383,17 @@ def _find_replaced(
     db: sqlite3.Connection, record: MemoryRecord, key: int
 ) -> tuple[str | None, str | None]:
     """Return wing and room of the memory to replace; refuse what no night would take for that."""
-    # One of another user looks like none.
-    sql = "SELECT wing, room FROM memories WHERE id = ? AND user IS ?"
-    found = db.execute(sql, (key, record.user)).fetchone() if abs(key) < 2**63 else None
+    # One of another user or wing looks like none.
+    sql = (
+        "SELECT wing, room FROM memories WHERE id = ?1 AND user IS ?2 AND (?3 IS NULL OR wing = ?3)"
+    )
+    values = (key, record.user, record.wing)
+    found = db.execute(sql, values).fetchone() if abs(key) < 2**63 else None
     if found is None:
-        whose = "of no named user" if record.user is None else f"of the user {record.user!r}"
         raise MemoryRefusedError(
-            f"the own store has no memory {key} {whose}, so it cannot be replaced; nothing was "
-            "kept. Take an id that `noctuary remember` gave"
-        )
-    if record.wing and found[0] and record.wing != found[0]:
-        raise MemoryRefusedError(
-            f"memory {key} is of another wing than {record.wing!r}, and a memory replaces one of "
-            "its own wing; nothing was kept. Leave the wing out"
+            f"the own store has no memory {key} of this user and wing, so it cannot be replaced; "
+            "nothing was kept. Take an id that `noctuary remember` gave, and leave the wing out: "
+            "the new memory takes it over"
         )
     return found
 
@@ -343,6 +403,7 @@ def _find_replaced(
 SIMILAR_AT_LEAST = 0.6  # of all words that two texts have, those that both have
 _SIMILAR_AT_MOST = 3
 _WORDS_ASKED, _CANDIDATES = 12, 20
+_LOOK_S = 0.1  # longest look; a memory is on disk before it
 
 
 def _text_key(text: str) -> int:
@@ -362,7 +423,9 @@ def _find_similar(
 ) -> tuple[Similar, ...]:
     """Return the nearest memories that a recall with the same user and wing may see."""
     # Each twice at most: by its key, and by its rarest words.
-    with closing(open_foreign(path, wait_s=1.0)[0]) as db:
+    until_s = time.perf_counter() + _LOOK_S
+    with closing(open_foreign(path, _LOOK_S)[0]) as db:
+        db.set_progress_handler(lambda: int(time.perf_counter() > until_s), 2_000)
         rows = {k: text for k, text in _candidates(db, record, key) if k not in spared}
     plain, words = _plain(record.content), frozenset(tokenize(record.content))
     found = [Similar(k, _similarity(plain, words, text), text) for k, text in rows.items()]
