@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -100,12 +102,7 @@ def remember(
     record = _judge(_fields(text, wing, room, user, tags, importance), settings.corpus)
     path = home / OWN_FILE
     key = _in_turn(path, wait_s, lambda db: _insert(db, record, supersedes))
-    similar, warnings = (), ()
-    try:
-        with _lock:
-            similar = _find_similar(path, record, key, {key, supersedes})
-    except (sqlite3.Error, OSError):
-        warnings = ("similar memories were not looked for: the own store was busy",)
+    similar, warnings = _find_similar(path, record, key, supersedes)
     store = store_for_source(home, path)
     is_live = settings.live.enabled and StorePaths(store).current.is_file()
     return Remembered(key, path, similar, store, is_live, supersedes, warnings)
@@ -402,7 +399,7 @@ def _find_replaced(
 
 SIMILAR_AT_LEAST = 0.6  # of all words that two texts have, those that both have
 _SIMILAR_AT_MOST = 3
-_WORDS_ASKED, _CANDIDATES = 12, 20
+_WORDS_ASKED, _ROWS_A_WORD, _CANDIDATES = 12, 200, 20
 _LOOK_S = 0.1  # longest look; a memory is on disk before it
 
 
@@ -419,18 +416,21 @@ def _plain(text: str) -> str:
 
 
 def _find_similar(
-    path: Path, record: MemoryRecord, key: int, spared: set[int | None]
-) -> tuple[Similar, ...]:
-    """Return the nearest memories that a recall with the same user and wing may see."""
-    # Each twice at most: by its key, and by its rarest words.
-    until_s = time.perf_counter() + _LOOK_S
-    with closing(open_foreign(path, _LOOK_S)[0]) as db:
-        db.set_progress_handler(lambda: int(time.perf_counter() > until_s), 2_000)
-        rows = {k: text for k, text in _candidates(db, record, key) if k not in spared}
+    path: Path, record: MemoryRecord, key: int, supersedes: int | None
+) -> tuple[tuple[Similar, ...], tuple[str, ...]]:
+    """Return the nearest memories that a recall with the same user and wing may see, and faults."""
+    until_s, rows, faults = time.perf_counter() + _LOOK_S, dict[int, str](), ()
+    try:
+        with _lock, closing(open_foreign(path, _LOOK_S)[0]) as db:
+            db.set_progress_handler(lambda: int(time.perf_counter() > until_s), 2_000)
+            rows.update(_candidates(db, record, key))
+    except (sqlite3.Error, OSError):
+        faults = ("similar memories were not all looked for: the time was over",)
+    rows.pop(supersedes or key, None)
     plain, words = _plain(record.content), frozenset(tokenize(record.content))
     found = [Similar(k, _similarity(plain, words, text), text) for k, text in rows.items()]
     near = sorted((one for one in found if one.similarity >= SIMILAR_AT_LEAST), key=_nearest)
-    return tuple(near[:_SIMILAR_AT_MOST])
+    return tuple(near[:_SIMILAR_AT_MOST]), faults
 
 
 def _nearest(one: Similar) -> tuple[float, int]:
@@ -454,12 +454,17 @@ def _candidates(
     same = f"SELECT m.id, m.content FROM memories m WHERE m.text_key = ?4 AND {may_see} LIMIT ?5"
     yield from db.execute(same, (*values, _text_key(record.content), _SIMILAR_AT_MOST + 1))
     words = {w for w in re.findall(r"\w+", record.content.lower()) if not is_stop_word(w)}
-    # The longest words are the rarest, as a rule; common ones would rank the whole table.
+    # The longest words are the rarest, as a rule. Of a common one the newest rows will do: ranking
+    # all of 100,000 takes a second.
     asked = sorted(words, key=lambda word: (-len(word), word))[:_WORDS_ASKED]
-    if asked:
-        near = (
-            "SELECT m.id, m.content FROM memories_fts f JOIN memories m ON m.id = f.rowid "
-            f"WHERE memories_fts MATCH ?4 AND {may_see} ORDER BY f.rank LIMIT ?5"
-        )
-        match = "content : (" + " OR ".join(f'"{word}"' for word in asked) + ")"
-        yield from db.execute(near, (*values, match, _CANDIDATES))
+    held = (
+        "SELECT m.id FROM memories_fts f JOIN memories m ON m.id = f.rowid "
+        f"WHERE memories_fts MATCH ?4 AND {may_see} ORDER BY f.rowid DESC LIMIT ?5"
+    )
+    hits = Counter[int]()
+    for word in asked:
+        found = db.execute(held, (*values, f'content : "{word}"', _ROWS_A_WORD))
+        hits.update(row_id for (row_id,) in found)
+    near = [row_id for row_id, _ in hits.most_common(_CANDIDATES)]
+    texts = "SELECT id, content FROM memories WHERE id IN (SELECT value FROM json_each(?))"
+    yield from db.execute(texts, (json.dumps(near),))
