@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from noctuary.recall.profile import RetrievalProfile
     from noctuary.recall.result import RecalledMemory, RecallResult, RecallWarning
     from noctuary.recall.sensitive import SensitiveAnswer, SensitiveMemory, recall_sensitive
+    from noctuary.sources.own_store import Remembered, remember
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "RecallResult",
     "RecallWarning",
     "RecalledMemory",
+    "Remembered",
     "RetrievalProfile",
     "SensitiveAnswer",
     "SensitiveMemory",
@@ -40,6 +42,7 @@ __all__ = [
     "recall",
     "recall_sensitive",
     "register_hook",
+    "remember",
 ]
 
 _HOMES = {
@@ -50,6 +53,8 @@ _HOMES = {
     "inject": "noctuary.context.inject",
     "recall": "noctuary.recall.api",
     "register_hook": "noctuary.core.types",
+    "Remembered": "noctuary.sources.own_store",
+    "remember": "noctuary.sources.own_store",
     "RetrievalProfile": "noctuary.recall.profile",
     "RecallResult": "noctuary.recall.result",
     "RecalledMemory": "noctuary.recall.result",

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from noctuary.recall.profile import RetrievalProfile, current_settings
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallWarning
 from noctuary.sources.injected import TAG, append_injection
+from noctuary.sources.own_store import remember
 from noctuary.text.marks import iso, visible
 
 # The shapes of the answers: what a client finds in `structured_content`.
@@ -229,6 +230,27 @@ class ClusterAnswer(_OfMemory):
     snapshot_id: str
 
 
+class SimilarMemory(_Shape):
+    """A memory of the own store that says nearly the same as a new one."""
+
+    id: int
+    similarity: float = Field(description="Share of their words that both have; 1: the same text.")
+
+
+class RememberAnswer(_Shape):
+    """A memory that is on disk."""
+
+    id: int
+    supersedes: int | None = _optional("The memory that it replaces, as of the next night.")
+    similar: list[SimilarMemory] = Field(
+        description="Earlier memories that say nearly the same, nearest first."
+    )
+    recallable: bool = Field(
+        description="Whether recall finds it from now on; otherwise note says when."
+    )
+    note: str | None = None
+
+
 class StatusAnswer(_Shape):
     """What serves; counts are of what this server may see."""
 
@@ -396,6 +418,37 @@ def _is_text(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+# What a view's agent remembers: in the own store, under the view's user and wing.
+
+
+def remember_in_view(
+    view: View,
+    text: str,
+    *,
+    wing: str | None,
+    room: str | None,
+    tags: Sequence[str],
+    importance: float,
+    supersedes: int | None,
+    wait_s: float,
+) -> RememberAnswer:
+    """Keep a memory, and say whether this view's recall finds it."""
+    kept = remember(
+        text, wing=view.narrowed_to(wing), room=room, user=view.user, tags=tags,
+        importance=importance, supersedes=supersedes, wait_s=wait_s,
+    )  # fmt: skip
+    is_here, note = False, f"recall finds it after `noctuary nightly {kept.path}`"
+    if kept.is_live:
+        with suppress(NoctuaryError):
+            is_here = view.store().resolve() == kept.store.resolve()
+        note = f"this server reads another store: start one with --store {kept.path}"
+    similar = [SimilarMemory(id=one.id, similarity=one.similarity) for one in kept.similar]
+    return RememberAnswer(
+        id=kept.id, supersedes=kept.supersedes, similar=similar, recallable=is_here,
+        note=None if is_here else note,
+    )  # fmt: skip
 
 
 # What is connected with a memory or with a concept, inside a view.

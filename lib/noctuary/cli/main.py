@@ -242,7 +242,7 @@ def is_supported(version: str) -> bool:
 
 # Commands by the file of this room that holds them.
 FILES = {
-    "recall": ("recall", "context", "sensitive"),
+    "recall": ("recall", "context", "sensitive", "remember"),
     "explain": ("why", "expand", "profile", "graph"),
     "agents": ("hooks", "hook", "mcp", "serve"),
     "store": ("status", "stores", "doctor", "snapshots", "rollback"),
@@ -307,6 +307,7 @@ def main() -> None:
     \b
     noctuary nightly                    build and publish a snapshot of the bundled sample store
     noctuary nightly memory.db          the same for your own memory store
+    noctuary remember "the key is ..."  keep a memory in noctuary's own store
     noctuary recall "spare key"         search the snapshot
     noctuary why "spare key" ID         why a memory did not come back
     noctuary context "key" --budget N   a prompt's rules, last turns and memories, in N tokens

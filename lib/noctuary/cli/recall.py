@@ -1,7 +1,8 @@
-"""Commands that ask: recall, context, sensitive. Loads little: a warm server may answer."""
+"""Commands that ask: recall, context, sensitive; and remember. Loads little: hooks may wait."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from noctuary.cli import main as cli
-from noctuary.core.errors import NoctuaryError
+from noctuary.core.errors import MemoryRefusedError, NoctuaryError
 from noctuary.core.settings import FUSIONS, Settings
 from noctuary.text.marks import visible_line
 
@@ -457,3 +458,50 @@ def sensitive(query: str, k: int, user: str | None, store: str | None) -> None:
         click.echo(memory.content)
     if not answer.memories:
         click.echo(f"none of {answer.searched} sensitive rows of {answer.source} fits", err=True)
+
+
+# `noctuary remember`: a memory for the own store.
+
+
+@click.command()
+@click.argument("text")
+@cli.option("--wing", "The project or area that it belongs to.")
+@cli.option("--room", "The topic inside the wing.")
+@cli.option("--user", "Whose memory it is; other named users never see it.")
+@cli.option("--tags A,B", "Words to find it by.", default="")
+@cli.option("--importance", "From 0 to 1.", type=float, default=0.5)
+@cli.option("--supersedes ID", "The memory of the own store that it replaces.", type=int)
+@cli.json_option
+def remember(text: str, **given: Any) -> None:
+    """Keep TEXT in noctuary's own store, memories.sqlite below its home.
+
+    Recall finds it at once if a night has run on that store, everywhere else after the next night.
+    With TEXT `-` it comes from standard input. Memories that say nearly the same are shown;
+    --supersedes tells the next night that the new one replaces one of them.
+
+    \b
+    noctuary remember "The spare key hangs behind the blue door" --wing home
+    noctuary remember "It hangs in the hall now" --supersedes 12
+
+    Exit codes: 0 it is on disk; 1 the file cannot be written; 3 refused: it reads like a secret, is
+    no text, or replaces no memory; 4 others wrote all the time: try again.
+    """  # noqa: D301 (click wants the control character)
+    from noctuary.sources.own_store import remember as remember_memory
+
+    try:
+        kept = remember_memory(sys.stdin.read() if text == _FROM_STDIN else text, **given)
+    except MemoryRefusedError as error:
+        cli.fail(error, cli.EXIT_REFUSED)
+    night = f"noctuary nightly {shlex.quote(str(kept.path))}"
+    lines = [f"remembered {kept.id}"]
+    if kept.supersedes is not None:
+        lines.append(f"it replaces {kept.supersedes} from the next night on: `{night}`")
+    if not kept.is_live:
+        lines.append(f"recall finds it after a night: `{night}`")
+    similar = (
+        f"{one.id} says {'the same' if one.similarity == 1 else 'nearly the same'}: "
+        f"{' '.join(one.content.split())[:_SHOWN_CHARS]}"
+        for one in kept.similar
+    )
+    warnings = map(visible_line, (*similar, *kept.warnings))
+    cli.tell({**kept.to_json(), "night": night}, map(cli.as_called, lines), warnings)

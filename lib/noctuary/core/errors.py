@@ -159,5 +159,9 @@ class CurationRefusedError(NoctuaryError):
     """The source changed since a proposal or a journal entry was made; nothing was written."""
 
 
+class MemoryRefusedError(NoctuaryError, ValueError):
+    """What was to be remembered is a secret, no memory, or replaces none; nothing was kept."""
+
+
 class PublishRefusedError(NoctuaryError):
     """The candidate has no PASS verdict for exactly its digest."""

@@ -395,7 +395,7 @@ class _Writer:
         """Return a connection to the file that is at the path now; others may replace it."""
         if self.connection is not None and _identity(self.path) == self._file:
             return self.connection
-        with _directory_lock(self.path.parent):
+        with directory_lock(self.path.parent):
             self._remove_stray_wal()
             self.close()
             # No waiting inside SQLite: the pauses are this writer's.
@@ -496,13 +496,15 @@ def _after_fork() -> None:
 
 
 @contextmanager
-def _directory_lock(directory: Path) -> Generator[None]:
-    """Let one process at a time make the log; raises BlockingIOError while another does."""
+def directory_lock(directory: Path) -> Generator[None]:
+    """Let one at a time write what lies in a directory; BlockingIOError while another does."""
     fd = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
+        # Not by closing alone: a child may hold a copy.
+        fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 

@@ -6,11 +6,20 @@ import sqlite3
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from noctuary.core.errors import NoctuaryError, SourceError, SourceFormatError
 from noctuary.core.sqlite import name_fault, open_foreign
-from noctuary.sources.source import RawRow, Source, SourceIdentity, memory_row
+from noctuary.core.types import UNDATED_US
+from noctuary.sources.source import (
+    LINK_TYPES,
+    MemoryLink,
+    RawRow,
+    Source,
+    SourceIdentity,
+    Told,
+    memory_row,
+)
 from noctuary.text.flags import MARKS, rows_sql
 
 # A SQLite file of somebody else, opened read-only beside its live writer and pinned to one state.
@@ -166,6 +175,20 @@ class SqliteSource(PinnedFile):
         names = [n for n in wanted if n in self._columns and n not in MARKS]
         for key, mark, *values in self._stream(rows_sql(self._columns, names)):
             yield memory_row(key, mark, dict(zip(names, values, strict=True)))
+
+    def told(self, noun: type[Told]) -> Iterator[Told]:
+        """Yield the links between memories, which the own store has."""
+        ends, is_link = ("src_id", "dst_id", "link_type"), noun is MemoryLink
+        if not is_link or not set(ends).issubset(self._columns_of("memory_links")):
+            return
+        types = ", ".join(f"'{name}'" for name in LINK_TYPES)
+        sql = (
+            f"SELECT {', '.join(ends)} FROM memory_links WHERE link_type IN ({types}) AND "
+            "typeof(src_id) = 'integer' AND typeof(dst_id) = 'integer' ORDER BY src_id, dst_id"
+        )
+        for newer, older, link_type in self._stream(sql):
+            link = MemoryLink(str(newer), str(older), link_type, UNDATED_US, None)
+            yield cast("Told", link)
 
 
 def tables_of(db: sqlite3.Connection) -> list[str]:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from mcp import Client, MCPError
 from mcp.types import CallToolResult
 
-from noctuary import __version__
+from noctuary import __version__, remember
 from noctuary.agents import mcp as bounded
 from noctuary.agents import mcp as server_module
 from noctuary.agents.mcp import INSTRUCTIONS, OverdueError, Workers
@@ -34,9 +34,12 @@ from noctuary.agents.mcp_view import (
     item_uri,
     read_state,
 )
+from noctuary.core.store import store_for_source
 from noctuary.sources.injected import is_tool_answer
+from noctuary.sources.own_store import OWN_FILE
 from noctuary.text.marks import visible
 from tests.support.lean import write_encoder
+from tests.support.live import Cache, publish_from
 from tests.support.mcp import OWNERS, call, owned, read, refusal, text, values, with_client
 from tests.support.store import Store, memory, new_store, renumber
 from tests.support.terminal import H
@@ -52,12 +55,12 @@ def test_the_server_says_what_it_is_and_what_it_offers(owned_store: Store, mode:
         assert client.instructions == INSTRUCTIONS
         assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(tools) == {"recall", "get", "related", "status"}
-        for tool in tools.values():
-            hints = tool.annotations
+        assert set(tools) == {"recall", "remember", "get", "related", "status"}
+        for name, tool in tools.items():
+            hints, only_reads = tool.annotations, name != "remember"
             assert hints is not None
-            assert (hints.read_only_hint, hints.destructive_hint) == (True, False)
-            assert (hints.idempotent_hint, hints.open_world_hint) == (True, False)
+            assert (hints.read_only_hint, hints.destructive_hint) == (only_reads, False)
+            assert (hints.idempotent_hint, hints.open_world_hint) == (only_reads, False)
             assert tool.title
             assert tool.description
             assert (tool.output_schema or {})["additionalProperties"] is False
@@ -71,6 +74,52 @@ def test_the_server_says_what_it_is_and_what_it_offers(owned_store: Store, mode:
         assert {t.mime_type for t in templates} == {"application/json"}
 
     with_client(View(owned_store.root, user="ana"), look, mode)
+
+
+def test_what_an_agent_remembers_its_next_recall_finds(home: Path) -> None:
+    path = remember("The boiler was mended in May.", user="ben").path
+    store = new_store(store_for_source(home, path))
+    publish_from(Cache(path), store)
+
+    async def use(client: Client) -> None:
+        first = await call(client, "remember", text="The spare key hangs in the hall.", wing="home")
+        assert first == {"id": 2, "similar": [], "recallable": True}
+        (found,) = (await call(client, "recall", query="spare key hall"))["memories"]
+        assert (found["id"], found["wing"], found["user"]) == (2, "home", "ana")
+        newer = await call(
+            client, "remember", text="The spare key hangs in the shed.", supersedes=2
+        )
+        assert newer == {"id": 3, "supersedes": 2, "similar": [], "recallable": True}
+        again = await call(client, "remember", text="the spare key hangs in the SHED", tags=["key"])
+        assert again["similar"][0] == {"id": 3, "similarity": 1.0}
+        told = {
+            "password": {"text": "my password is hunter2horse"},
+            "no memory 1 of this user": {"text": "It was in June.", "supersedes": 1},
+            "validation error": {"text": "x", "importance": 2},
+        }
+        for said, arguments in told.items():
+            refused = await refusal(client, "remember", **arguments)
+            assert said in refused or "reads like a secret" in refused
+
+    with_client(View(store.root, user="ana"), use)
+
+
+def test_a_server_of_another_store_says_that_its_recall_will_not_find_it(
+    owned_store: Store, home: Path
+) -> None:
+    async def use(client: Client) -> None:
+        assert "after `noctuary nightly" in (await call(client, "remember", text="One."))["note"]
+        path = home / OWN_FILE
+        publish_from(Cache(path), new_store(store_for_source(home, path)))
+        kept = await call(client, "remember", text="Two.")
+        assert (kept["recallable"], "reads another store" in kept["note"]) == (False, True)
+        assert "another wing" not in await refusal(client, "remember", text="x", supersedes=99)
+        assert "'home' only" in await refusal(client, "remember", text="Three.", wing="work")
+
+    with_client(View(owned_store.root, wing="home"), use)
+    with closing(sqlite3.connect(home / OWN_FILE)) as db:
+        found = db.execute("SELECT content, wing, user FROM memories").fetchall()
+    assert found == [("One.", "home", None), ("Two.", "home", None)]
 
 
 def test_every_answer_with_texts_is_known_again_in_a_transcript(owned_store: Store) -> None:

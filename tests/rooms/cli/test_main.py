@@ -215,6 +215,7 @@ CALLS: dict[str, list[str]] = {
     "proposals curate": [],
     "proposals promotions": [],
     "recall": ["spare key", "--explain"],
+    "remember": ["The key hangs in the hall."],
     "rollback": [],
     "sensitive": ["alarm"],
     "serve": ["--idle-minutes", "0.001"],
@@ -352,6 +353,7 @@ SHOWN: dict[str, list[list[str]]] = {
     "proposals promotions": [["--store", "promoted/store"], ["--store", "promoted/store", "--all"]],
     "recall": [["key", "--explain", "--candidate-trace", "--all-candidates", "-k", "30"],
                ["key", "--inject"], ["key", "--set", "replay_log=true"]],
+    "remember": [[f"The {H} key hangs in the hall."], [f"the {H} key hangs in the hall"]],
     "rollback": [[]],
     "sensitive": [["key", "--store", "secretive"]],
     "serve": [["--idle-minutes", "0.0001"]],
@@ -462,6 +464,7 @@ def test_no_command_lets_a_memory_or_an_argument_steer_the_terminal(place: Path)
     # The hostile memories were there to be shown.
     for name in ("recall key --inject", "proposals curate --store curated/store",
                  "context key --budget 2000",
+                 f"remember the {H} key hangs in the hall",
                  "proposals promotions --store promoted/store", "sensitive key --store secretive",
                  "sql select * from memories --csv", f"why key {H}1",
                  "hook --agent claude"):  # fmt: skip

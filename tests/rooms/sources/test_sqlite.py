@@ -15,8 +15,9 @@ from noctuary.core import sqlite as foreign_file
 from noctuary.core.errors import SourceError, SourceFormatError
 from noctuary.sources import sqlite as pinned_file
 from noctuary.sources.export import export_corpus
-from noctuary.sources.source import RawRow, open_source
+from noctuary.sources.source import KnownConcept, MemoryLink, RawRow, open_source
 from noctuary.sources.sqlite import SqliteSource
+from tests.support.claude_memory import make_sqlite
 
 Make = Callable[..., Path]
 
@@ -257,3 +258,27 @@ def test_a_wal_store_in_a_folder_that_cannot_be_written(make_store: Make) -> Non
         )
         assert (done.stdout, done.stderr) == ("3\n", "")
         assert [p.name for p in folder.iterdir()] == ["memory.db"]
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("src_id, dst_id, link_type", [("2", "1", "supersedes"), ("3", "1", "see-also")]),
+        ("src_id, dst_id, kind", []),
+        ("a", []),
+    ],
+)
+def test_links_are_told_where_there_are_any(
+    tmp_path: Path, table: str, told: list[tuple[str, str, str]]
+) -> None:
+    path = make_sqlite(tmp_path / "memory.db", [{"content": f"Memory {n}."} for n in range(3)])
+    rows = [(3, 1, "see-also"), (2, 1, "supersedes"), (1, 2, "unheard-of"), ("x", 1, "part-of"),
+            (2, None, "part-of"), (2, 1, b"\xff")]  # fmt: skip
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"CREATE TABLE memory_links ({table})")
+        if "," in table:
+            db.executemany("INSERT INTO memory_links VALUES (?, ?, ?)", rows)
+    with open_source(path) as source:
+        found = [(link.from_id, link.to_id, link.link_type) for link in source.told(MemoryLink)]
+        assert found == told
+        assert list(source.told(KnownConcept)) == []

@@ -1,0 +1,49 @@
+"""From an empty home: remember, a night, and what replaces what, each a process of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noctuary.core.store import store_for_source
+from tests.e2e.driver import DONE, run, run_night
+from tests.e2e.stores import Bench
+
+KEY = "where is the spare key?"
+REPLACING = {"supersede_filter_enabled": True}
+
+
+@pytest.mark.slow
+def test_what_you_remember_is_live_at_once_and_replaces_after_a_night(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    source = home / "memories.sqlite"
+    bench = Bench(source, store_for_source(home, source))
+
+    def noctuary(*words: str) -> Any:
+        ran = run([sys.executable, "-m", "noctuary.cli.entry", *words, "--json"], home)
+        assert ran.code == DONE, ran.says
+        return json.loads(ran.out)
+
+    def night() -> None:
+        ran = run_night(source, bench.store)
+        assert ran.code == DONE, ran.says
+
+    noctuary("remember", "The spare key hangs behind the blue door.", "--wing", "home")
+    noctuary("remember", "Lunch is at noon in the canteen.", "--wing", "work")
+    night()
+    newer = noctuary("remember", "Find it under the third flower pot.", "--supersedes", "1")
+    assert (newer["id"], newer["is_live"], newer["store"]) == (3, True, str(bench.store))
+    found = {memory["id"] for memory in noctuary("recall", "third flower pot")["memories"][:1]}
+    assert found == {3}, "without a night"
+    assert bench.ask(KEY, profile=REPLACING).memories[0].id == 1, "the graph does not know yet"
+    night()
+    recalled = bench.ask(KEY, profile=REPLACING)
+    ids = [memory.id for memory in recalled.memories]
+    assert ids[0] == 3
+    assert 1 not in ids
+    assert not any(memory.live for memory in recalled.memories)
