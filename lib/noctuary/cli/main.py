@@ -248,6 +248,7 @@ FILES = {
     "store": ("status", "stores", "doctor", "snapshots", "rollback"),
     "sql": ("sql",),
     "exchange": ("export", "import"),
+    "backup": ("backup", "restore"),
     "proposals": ("proposals",),
     "evaluate": ("evaluate",),
 }
@@ -342,6 +343,7 @@ def main() -> None:
       rollback                 go back to an older snapshot
       export DIR               write the current snapshot as files for other programs
       import DIR               make a new store from an export
+      backup DIR               keep what no night makes again in another place; restore DIR
 
     \b
     Tune and measure:
