@@ -130,7 +130,8 @@ def test_a_lost_machine_comes_back(lived: Bench, tmp_path: Path) -> None:
     assert rows(lived.source, "SELECT * FROM memories ORDER BY id") == memories
     assert rows(lived.paths.turns, "SELECT * FROM parts ORDER BY number, part") == turns
     findings = noctuary(home, "doctor")["findings"]
-    assert [f for f in findings if f["level"] == "fail" or f["name"] == "privacy"] == []
+    assert {f["name"]: f["level"] for f in findings}["privacy"] == "ok"
+    assert [f for f in findings if f["level"] == "fail"] == []
     digest = lived.manifest.digest
     (home / "noctuary.toml").unlink()  # its transcripts are lost as well
     night(lived)

@@ -262,8 +262,6 @@ def back_up(
         files.remove_temporary_files(directory)
         for left in directory.glob(".copy-*"):
             files.remove_tree(left)
-        for path in (directory, directory.parent):
-            files.fsync_dir(path)
         return _back_up(home, stores, directory, keep, progress)
 
 
