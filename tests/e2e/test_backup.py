@@ -104,7 +104,8 @@ def test_a_lost_machine_comes_back(lived: Bench, tmp_path: Path) -> None:
         writer.communicate()
         told, _ = running.communicate()
     assert json.loads(told)["status"] == "published"
-    before = answers(lived, QUERIES)
+    night(lived)
+    before, digest = answers(lived, QUERIES), lived.manifest.digest
     assert before[1]
     turns = rows(lived.paths.turns, "SELECT * FROM parts ORDER BY number, part")
     assert turns
@@ -132,11 +133,9 @@ def test_a_lost_machine_comes_back(lived: Bench, tmp_path: Path) -> None:
     findings = noctuary(home, "doctor")["findings"]
     assert {f["name"]: f["level"] for f in findings}["privacy"] == "ok"
     assert [f for f in findings if f["level"] == "fail"] == []
-    digest = lived.manifest.digest
     (home / "noctuary.toml").unlink()  # its transcripts are lost as well
     night(lived)
     assert leftovers(lived.store) == []
-    assert answers(lived, QUERIES) == before
-    contents = {m.content for m in lived.ask("garage paint", 50).memories}
-    assert not [text for text in contents if any(code in text for code in CODES[:2])]
-    assert lived.manifest.digest == digest, "what a night made of it once, it makes of it again"
+    assert (lived.manifest.digest, answers(lived, QUERIES)) == (digest, before)
+    found = [m.content for m in lived.ask("garage paint", 50).memories if m.kind == "memory"]
+    assert [code for code in CODES if any(code in text for text in found)] == [CODES[-1]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 import time
 from collections.abc import Generator
@@ -14,6 +15,9 @@ import pytest
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, night_words
 from tests.support.forgetful_disk import Disk, forgetful_disk
+from tests.support.store import Store
+
+HOME = "NOCTUARY_HOME"
 
 WRITER = """
 from noctuary import remember
@@ -109,6 +113,39 @@ def test_a_memory_that_was_acknowledged_survives_a_power_cut(
         assert known <= {*kept}
         assert len(kept) <= len(known) + 1, "what was being written, and no more"
         known |= {*kept}
+
+
+@pytest.mark.parametrize("keep_names", [True, False])
+def test_a_backup_and_what_it_restores_survive_a_power_cut(
+    disk: Disk, plain_store: Store, home: Path, tmp_path: Path, keep_names: bool
+) -> None:
+    noctuary = [sys.executable, "-m", "noctuary.cli.entry"]
+    place, back, own = str(disk.mount / "backups"), str(disk.mount / "back"), {HOME: str(home)}
+    rng = random.Random(7)
+
+    def is_whole() -> str:
+        ran = disk.run([*noctuary, "restore", place, "--dry-run", "--home", back, "--json"])
+        assert ran.code == DONE, ran.says
+        return json.loads(ran.out)["backup"]
+
+    made = disk.run([*noctuary, "backup", place, "--json"], own)
+    assert made.code == DONE, made.says
+    disk.cut(keep_names=keep_names)
+    names = [json.loads(made.out)["backup"]]
+    assert is_whole() == names[0]
+    for number in range(6):
+        (home / "labels.jsonl").write_text(f"{number}")
+        (plain_store.root / "merges.toml").write_text(f"# {number}")
+        disk.start([*noctuary, "backup", place, "--keep", "1", "--json"], tmp_path / "said", own)
+        time.sleep(rng.uniform(0.1, 1.2))
+        disk.cut(keep_names=keep_names)
+        names.append(is_whole())
+    assert names == sorted(names)
+    assert disk.run([*noctuary, "restore", place, "--home", back]).code == DONE
+    disk.cut(keep_names=keep_names)
+    ran = disk.run([*noctuary, "recall", "spare key", "--json"], {HOME: back})
+    assert ran.code == DONE, ran.says
+    assert json.loads(ran.out)["memories"][0]["id"] == 101
 
 
 @pytest.mark.slow

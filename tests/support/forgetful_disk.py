@@ -41,13 +41,14 @@ class Disk:
 
     def run(self, words: Sequence[str], extra: Mapping[str, str] | None = None) -> Ran:
         """Run a command to its end."""
-        told = environment(self.mount / "home", {"PYTHONPATH": str(ROOT), **(extra or {})})
-        code, out, err = self._ask("run", list(words), told)
+        code, out, err = self._ask("run", list(words), self._told(extra))
         return Ran(code, out, err)
 
-    def start(self, words: Sequence[str], out: Path) -> None:
+    def start(
+        self, words: Sequence[str], out: Path, extra: Mapping[str, str] | None = None
+    ) -> None:
         """Start a command that writes to a file on another disk; a cut ends it."""
-        self._ask("start", list(words), environment(self.mount / "home"), str(out))
+        self._ask("start", list(words), self._told(extra), str(out))
 
     def flush(self) -> None:
         """Let everything be on disk."""
@@ -59,6 +60,9 @@ class Disk:
         With `keep_names`, directories keep all names, as file systems do that write them first.
         """
         return self._ask("cut", keep_names)
+
+    def _told(self, extra: Mapping[str, str] | None) -> dict[str, str]:
+        return environment(self.mount / "home", {"PYTHONPATH": str(ROOT), **(extra or {})})
 
     def _ask(self, *what: Any) -> Any:
         assert self._server.stdin is not None

@@ -255,6 +255,8 @@ def back_up(
         raise errors.StoreError(f"{directory} has something else in it: name a new directory")
     if len({root.name for root in stores}) < len(stores):
         raise errors.StoreError("two stores have one name: back up one by one, with --store")
+    if odd := [root for root in stores if not is_kept(f"{root.name}/CURRENT")]:
+        raise errors.StoreError(f"no backup holds a store with the name of {odd[0]}: rename it")
     for place in (MANIFESTS, OBJECTS):
         files.make_directory(directory / place)
     busy = "another backup (process {}) writes to {}: wait for it"

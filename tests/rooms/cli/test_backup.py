@@ -342,6 +342,9 @@ def test_two_backups_take_turns_and_an_empty_home_has_none(
     with pytest.raises(StoreError, match="nothing to back up"):
         back_up(tmp_path / "nobody", [], tmp_path / "other")
     assert run("backup", str(place), "--store", "no-such").exit_code == 1
+    lived.root.rename(home / ".house")
+    with pytest.raises(StoreError, match="rename it"):
+        back_up(home, [home / ".house"], place)
     assert run("restore", str(tmp_path / "other")).exit_code == 1
     assert run("restore", str(place), "--backup", "1999", "--dry-run").exit_code == 1
 
