@@ -420,7 +420,7 @@ def _write_manifest(directory: Path, made: Backup) -> None:
     entries = {name: entry._asdict() for name, entry in sorted(made.files.items())}
     body = {"home": made.home, "own_store": made.own_store, "files": entries}
     told = {"format": FORMAT, "format_version": FORMAT_VERSION, "digest": files.hash_json(body)}
-    text = json.dumps({**told, "backup": body}, indent=1, ensure_ascii=False)
+    text = json.dumps({**told, "backup": body}, indent=1)
     files.write_text(directory / MANIFESTS / f"{made.name}.json", text + "\n")
 
 

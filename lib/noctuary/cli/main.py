@@ -343,7 +343,8 @@ def main() -> None:
       rollback                 go back to an older snapshot
       export DIR               write the current snapshot as files for other programs
       import DIR               make a new store from an export
-      backup DIR               keep what no night makes again in another place; restore DIR
+      backup DIR               keep what no night makes again in another place
+      restore DIR              put a backup back
 
     \b
     Tune and measure:

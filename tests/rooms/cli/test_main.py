@@ -187,6 +187,7 @@ EXTRA = (
 )  # fmt: skip
 SET = ["missing-set"]
 CALLS: dict[str, list[str]] = {
+    "backup": ["disk"],
     "context": ["spare key", "--budget", "400"],
     "doctor": [],
     "evaluate check": SET,
@@ -216,6 +217,7 @@ CALLS: dict[str, list[str]] = {
     "proposals promotions": [],
     "recall": ["spare key", "--explain"],
     "remember": ["The key hangs in the hall."],
+    "restore": ["disk", "--dry-run"],
     "rollback": [],
     "sensitive": ["alarm"],
     "serve": ["--idle-minutes", "0.001"],
@@ -322,6 +324,7 @@ def test_a_reader_that_has_enough_is_no_fault(plain_store: Store, nowhere: Path)
 ARGUMENT = H + os.fsdecode(b"\xff")
 # Every command once with a store full of hostile memories; a new command must be added.
 SHOWN: dict[str, list[list[str]]] = {
+    "backup": [["disk"], ["disk", "--keep", "1"]],
     "proposals compact": [["--texts"], ["--list"]],
     "context": [["key", "--budget", "2000"], ["key", "--budget", "2000", "--parts"],
                 ["key", "--document", "AGENTS.md", "--session", "session.jsonl"]],
@@ -354,6 +357,7 @@ SHOWN: dict[str, list[list[str]]] = {
     "recall": [["key", "--explain", "--candidate-trace", "--all-candidates", "-k", "30"],
                ["key", "--inject"], ["key", "--set", "replay_log=true"]],
     "remember": [[f"The {H} key hangs in the hall."], [f"the {H} key hangs in the hall"]],
+    "restore": [["disk"], ["disk", "--dry-run"], ["disk", "--home", f"home {H}"]],
     "rollback": [[]],
     "sensitive": [["key", "--store", "secretive"]],
     "serve": [["--idle-minutes", "0.0001"]],
