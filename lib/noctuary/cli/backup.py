@@ -327,7 +327,8 @@ class _Copying:
         # Before the log that it sums up: it must not know of recalls that the log lacks.
         others = [root / FOLDED]
         for top in sorted(root.iterdir()):
-            if top not in (paths.current, paths.snapshots, paths.encoders, paths.work):
+            is_serving = top in (paths.current, paths.snapshots, paths.encoders)
+            if not is_serving and is_kept(f"{root.name}/{top.name}"):
                 others += (top, *sorted(top.rglob("*")))
         found += [(path.relative_to(root).as_posix(), path) for path in others if path.is_file()]
         return {f"{root.name}/{n}": path for n, path in found if is_kept(f"{root.name}/{n}")}
@@ -383,8 +384,9 @@ class _Copying:
 
 
 def _is_sqlite(path: Path) -> bool:
+    # By its name as well: the first bytes may be what is damaged.
     with path.open("rb") as handle:
-        return handle.read(16) == b"SQLite format 3\0"
+        return path.suffix == ".sqlite" or handle.read(16) == b"SQLite format 3\0"
 
 
 def _copy_database(path: Path, target: Path) -> str | None:
@@ -401,6 +403,8 @@ def _copy_database(path: Path, target: Path) -> str | None:
             is_sound = copy.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
     except sqlite3.Error as error:
         kind, fault = name_fault(error)
+        if not path.exists():
+            raise _ChangedError from None
         if kind != "damaged":
             told = f"{path} cannot be read ({fault}): see who holds it, and its permissions"
             raise errors.StoreError(told) from None

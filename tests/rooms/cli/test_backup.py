@@ -263,8 +263,10 @@ def test_a_damaged_snapshot_is_left_out_and_said(
     assert not (tmp_path / "back/house/snapshots").exists()
     assert own_rows(tmp_path / "back") == own_rows(home)
     file.unlink()
+    lived.paths.usage.write_bytes(bytes(16) + lived.paths.usage.read_bytes()[16:])
     done = run("backup", str(tmp_path / "disk"))
     assert (done.exit_code, "arrays.safetensors is missing" in done.output) == (1, True)
+    assert "house/usage.sqlite is damaged (SQLITE_NOTADB) and backed up as it is" in done.output
 
 
 def test_nothing_is_overwritten_and_replace_moves_it_aside(
