@@ -41,8 +41,10 @@ from noctuary.agents.mcp_view import (
     CLUSTER_URI,
     CONCEPT_URI,
     ITEM_URI,
+    MAX_CONTEXT_TOKENS,
     MAX_MEMORIES,
     ClusterAnswer,
+    ContextAnswer,
     Item,
     RecallAnswer,
     RelatedAnswer,
@@ -50,6 +52,9 @@ from noctuary.agents.mcp_view import (
     StatusAnswer,
     UnknownItemError,
     View,
+    WhyAnswer,
+    assemble_in_view,
+    explain_in_view,
     plain,
     read_cluster,
     read_item,
@@ -142,6 +147,7 @@ _AS_OF = Field(
 )
 _EXPLAIN = Field(description="Also explain each memory: legs, score, steps.")
 _LIMIT = Field(ge=1, le=MAX_MEMORIES, description="Entries per list at most.")
+_BUDGET = Field(ge=1, le=MAX_CONTEXT_TOKENS, description="Tokens of the whole text at most.")
 _CONCEPT = Field(description="Name of a person, thing or topic.")
 
 READS_ONLY = ToolAnnotations(
@@ -204,6 +210,32 @@ class Tools:
         with self._view.open() as seen:
             return relate(seen, None if id is None else str(id), concept, limit)
 
+    def why(
+        self,
+        query: Annotated[str, Field(description="The question, as it was asked.")],
+        id: Annotated[str | int, _ID],
+        k: Annotated[int, Field(ge=1, le=MAX_MEMORIES, description="How many at most.")] = 10,
+        wing: Annotated[str | None, Field(description="Only this wing (project).")] = None,
+        room: Annotated[str | None, Field(description="Only this room (topic).")] = None,
+        category: Annotated[str | None, Field(description="Only this category.")] = None,
+    ) -> WhyAnswer:
+        """Return why a recall of a question returns one memory, or does not."""
+        return explain_in_view(
+            self._view, query, str(id), k, wing=wing, room=room, category=category
+        )
+
+    def context(
+        self,
+        query: Annotated[str, Field(description="What the prompt is about, in plain words.")],
+        budget_tokens: Annotated[int, _BUDGET] = 1_000,
+        wing: Annotated[str | None, Field(description="Only this wing (project).")] = None,
+    ) -> ContextAnswer:
+        """Return the memories relevant to a question as one text, within a budget of tokens.
+
+        For a prompt that you build for another model; recall has scores and more detail.
+        """
+        return assemble_in_view(self._view, query, budget_tokens, wing, self._timeout_s)
+
     def remember(
         self,
         text: Annotated[str, Field(description="What to remember, so that it stands alone.")],
@@ -253,6 +285,8 @@ def build_server(view: View, timeout_s: float) -> MCPServer:
         ("Remember", tools.remember, ADDS),
         ("Read one memory", tools.get, READS_ONLY),
         ("Find connections", tools.related, READS_ONLY),
+        ("Explain a recall", tools.why, READS_ONLY),
+        ("Assemble a context", tools.context, READS_ONLY),
         ("Memory status", tools.status, READS_ONLY),
     ):
         server.add_tool(_in_thread(workers, work, _as_tool), title=title, annotations=hints)

@@ -8,6 +8,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -23,6 +24,7 @@ from noctuary.agents.install import (
     SettingsPlace,
     enabled_plugin,
     indent_of,
+    is_same_json,
     parse_settings,
     put_in,
     read_receipts,
@@ -61,6 +63,7 @@ class Client(NamedTuple):
     project: str  # the file in a project, "" for none
     key: str  # of the object with the servers
     entry: Callable[[Sequence[str]], Settings]
+    variables: str = "env"  # what the entry calls the environment variables of the server
 
 
 _APPROVE = "Claude Code asks before it starts a project's server: approve it in the next session"
@@ -83,7 +86,7 @@ CLIENTS: Mapping[str, Client] = {
     # https://opencode.ai/docs/mcp-servers and https://opencode.ai/docs/config
     "opencode": Client(
         "XDG_CONFIG_HOME", "~/.config", ("opencode/opencode.json", "opencode/opencode.jsonc"),
-        "opencode.json", "mcp", _opencode,
+        "opencode.json", "mcp", _opencode, "environment",
     ),
     # https://docs.windsurf.com/windsurf/cascade/mcp
     "windsurf": Client("", "~/.codeium/windsurf", ("mcp_config.json",), "", "mcpServers", _stdio),
@@ -128,22 +131,31 @@ def find_used(environ: Mapping[str, str] | None = None) -> list[str]:
 
 
 def install_server(
-    place: SettingsPlace, words: Sequence[str], *, home: Path, dry_run: bool = False
+    place: SettingsPlace,
+    words: Sequence[str],
+    *,
+    home: Path,
+    environ: Mapping[str, str] | None = None,
+    dry_run: bool = False,
 ) -> HookChange:
     """Put the server that some words start into an agent's file; a second time changes nothing."""
     form, before = CLIENTS[place.agent], _read(place)
-    for word in words:
-        require_utf8(word)
     servers = _servers(before, form.key)
-    had, wanted = servers.get(NAME), form.entry(words)
+    had, wanted = servers.get(NAME), _entry(place.agent, words, environ)
     if had is not None and not _is_ours(had):
         raise HookInstallError(
             f'{place.path} has an MCP server "{NAME}" that noctuary did not write: rename or '
             "remove it first; nothing was changed"
         )
-    wanted = {**cast("Settings", had or {}), **wanted}  # with what its owner added, such as `env`
+    if isinstance(had, dict):  # with what its owner added
+        known = cast("Settings", had)
+        inner = {
+            **cast("Settings", known.get(form.variables) or {}),
+            **wanted.get(form.variables, {}),
+        }
+        wanted = {**known, **wanted, **({form.variables: inner} if inner else {})}
     after = {**before.value, form.key: {**servers, NAME: wanted}}
-    is_new = repr(before.value) != repr(after)
+    is_new = not is_same_json(before.value, after)
     data, notes = _edited(place, before, after, wanted) if is_new else None, list[str]()
     if is_new and place.scope == PROJECT:
         notes.append(f"{place.path} names programs of this machine: do not commit it for others")
@@ -179,12 +191,28 @@ def installed_places(home: Path) -> list[SettingsPlace]:
     return [SettingsPlace(r.agent, r.scope, Path(r.path)) for r in noted if r.agent in CLIENTS]
 
 
-def snippet(agent: str, words: Sequence[str]) -> str:
+def snippet(agent: str, words: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
     """Return what a person pastes into an agent's file that noctuary cannot edit."""
-    form = CLIENTS[agent]
+    entry = _entry(agent, words, environ)
     if agent == "codex":
-        return _toml_table(form.entry(words))
-    return json.dumps({form.key: {NAME: form.entry(words)}}, indent=2, ensure_ascii=False)
+        return _toml_table(entry)
+    return json.dumps({CLIENTS[agent].key: {NAME: entry}}, indent=2, ensure_ascii=False)
+
+
+def find_environment(home: Path) -> dict[str, str]:
+    """Return the variables that a server needs to find what this process does."""
+    # Agents pass on few of their own: HOME, PATH and the like.
+    names = ("NOCTUARY_HOME", "NOCTUARY_CONFIG")
+    found = {n: value for n in names if (value := os.environ.get(n, "").strip())}
+    absolute = {n: str(expand_user(value).absolute()) for n, value in found.items()}
+    return absolute | ({"NOCTUARY_HOME": str(home)} if "NOCTUARY_HOME" in found else {})
+
+
+def _entry(agent: str, words: Sequence[str], environ: Mapping[str, str] | None) -> Settings:
+    for word in (*words, *(environ or {}).values()):
+        require_utf8(word)
+    form = CLIENTS[agent]
+    return form.entry(words) | ({form.variables: dict(environ)} if environ else {})
 
 
 def _read(place: SettingsPlace) -> SettingsFile:
@@ -220,7 +248,10 @@ def _edited(
     else:
         edited, parse = _edit_json(text, CLIENTS[place.agent].key, entry), _parse_json
     # Whatever the text looks like: it must read as what is wanted, or it is not written.
-    if repr(parse(place.path, edited)) != repr(after):
+    reads: Settings | None = None
+    with suppress(HookInstallError):
+        reads = parse(place.path, edited)
+    if not is_same_json(reads, after):
         raise HookInstallError(
             f"{place.path} is written in a way that noctuary cannot edit: change its server "
             f'"{NAME}" yourself; nothing was changed'
@@ -348,7 +379,7 @@ def _rendered(text: str, value: Any, indent: str) -> str:
 # TOML, of Codex: a table of its own at the end, which changes the meaning of nothing before it.
 
 _OWN_TABLE = re.compile(rf"\[mcp_servers\.{NAME}[.\]]")
-_OWN_KEY = re.compile(r"(command|args)\s*=")
+_OWN_KEY = re.compile(r"(command|args|env)\s*=")
 
 
 def _parse_toml(path: Path, text: str) -> Settings:
@@ -361,7 +392,14 @@ def _parse_toml(path: Path, text: str) -> Settings:
 
 
 def _toml_lines(entry: Settings) -> dict[str, str]:
-    return {k: f"{k} = {json.dumps(v, ensure_ascii=False)}" for k, v in entry.items()}
+    return {key: f"{key} = {_toml_value(value)}" for key, value in entry.items()}
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = cast("Settings", value).items()
+        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml_value(v)}" for k, v in pairs) + " }"
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _toml_table(entry: Settings) -> str:
@@ -381,6 +419,6 @@ def _edit_toml(text: str, entry: Settings | None) -> str:
         first = own[0] if own else end
         gap = 1 if first and not lines[first - 1].strip() else 0
         return "".join([*lines[: first - gap], *lines[end:]])
-    new = _toml_lines(entry)
-    table = [new[k[1]] + newline if (k := _OWN_KEY.match(line)) else line for line in table]
-    return "".join([*lines[: own[0]], *table, *lines[end:]])
+    new = {k: line + newline for k, line in _toml_lines(entry).items() if _OWN_KEY.match(line)}
+    kept = [new.pop(k[1], "") if (k := _OWN_KEY.match(line)) else line for line in table]
+    return "".join([*lines[: own[0]], kept[0], *new.values(), *kept[1:], *lines[end:]])

@@ -210,17 +210,19 @@ def plugin(folder: Path, store: str | None, portable: bool) -> None:
     cli.tell(found, [f"{folder}: {len(written)} of {len(files)} files written"], notes)
 
 
-def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]]:
-    """Return what the hooks pass as --store: an absolute path where there is one, and a note."""
+def _resolve_store(
+    store: str | None, home: Path, until: str = "hooks add nothing"
+) -> tuple[str | None, list[str]]:
+    """Return what entries pass as --store: an absolute path where there is one, and a note."""
     if store is None:
         return None, []
     installation.require_utf8(store)
     directory, _ = find_store(store, home=home)
-    # By its full path: the hooks run in whatever folder the agent was started in.
+    # By its full path: agents run it in whatever folder the agent was started in.
     named = str(directory.absolute())
     if (directory / "CURRENT").is_file():
         return named, []
-    return named, [f"there is no store {directory} yet: until a night has run, hooks add nothing"]
+    return named, [f"there is no store {directory} yet: until a night has run, {until}"]
 
 
 # `noctuary serve`: keep snapshot and encoder open for clients on a unix socket.
@@ -399,8 +401,9 @@ def install_mcp(
     Exit code 1 if an agent's file was not changed as asked; the others are.
     """
     home = find_home()
-    named, notes = _resolve_store(store, home)
-    words = [*installation.find_program(), "mcp"]
+    store = store or os.environ.get("NOCTUARY_STORE", "").strip() or None
+    named, notes = _resolve_store(store, home, "nothing is recalled")
+    words, environ = [*installation.find_program(), "mcp"], servers.find_environment(home)
     for name, value in {"store": named, **whose}.items():
         words += [] if value is None else [f"--{name}", value]
     changes: list[installation.HookChange] = []
@@ -410,16 +413,14 @@ def install_mcp(
             if undo:
                 changes.append(servers.uninstall_server(place, home=home, dry_run=dry_run))
             else:
-                changes.append(servers.install_server(place, words, home=home, dry_run=dry_run))
+                change = servers.install_server(
+                    place, words, home=home, environ=environ, dry_run=dry_run
+                )
+                changes.append(change)
         except (installation.HookInstallError, OSError) as error:
-            snippet = "" if undo else servers.snippet(place.agent, words)
+            snippet = "" if undo else servers.snippet(place.agent, words, environ)
             refused.append({"agent": place.agent, "message": str(error), "snippet": snippet})
     notes += [note for change in changes for note in change.notes]
-    if changes and not undo:
-        notes += [
-            note.replace("its hooks look", "its server looks")
-            for note in installation.environment_notes()
-        ]
     found = {"changes": [c._asdict() for c in changes], "refused": refused, "notes": notes}
     lines = [line for change in changes for line in _change_lines(change)]
     lines += [f"{r['agent']}: add this yourself\n{r['snippet']}" for r in refused if r["snippet"]]
