@@ -423,6 +423,8 @@ def install_mcp(
     notes += [note for change in changes for note in change.notes]
     found = {"changes": [c._asdict() for c in changes], "refused": refused, "notes": notes}
     lines = [line for change in changes for line in _change_lines(change)]
+    if undo and not changes:
+        lines = ["no agent's settings have an MCP server of noctuary's"]
     lines += [f"{r['agent']}: add this yourself\n{r['snippet']}" for r in refused if r["snippet"]]
     cli.tell(found, lines, [*notes, *(r["message"] for r in refused)])
     if refused:
