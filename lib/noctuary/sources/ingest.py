@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from noctuary.core.errors import NoctuaryError, SourceError, StoreError
 from noctuary.core.files import hash_file, hash_json, hash_text, make_directory
+from noctuary.core.locks import read_at
 from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.sqlite import LogFormat, name_fault, open_log, transaction
 from noctuary.core.store import DatabaseName, SourceName, expand_user
@@ -226,9 +227,9 @@ _TAIL_BYTES = 1_024
 def digest_before(fd: int, offset: int) -> str:
     """Return a digest of a file's first bytes and of those right before an offset."""
     digest = hashlib.sha256(str(offset).encode())
-    digest.update(os.pread(fd, min(_HEAD_BYTES, offset), 0))
+    digest.update(read_at(fd, min(_HEAD_BYTES, offset), 0))
     start = max(0, offset - _TAIL_BYTES)
-    digest.update(os.pread(fd, offset - start, start))
+    digest.update(read_at(fd, offset - start, start))
     return digest.hexdigest()[:32]
 
 

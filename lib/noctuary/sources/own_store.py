@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sqlite3
 import threading
@@ -24,6 +23,7 @@ from noctuary.core.errors import (
     StoreLockedError,
 )
 from noctuary.core.files import create_private, fsync_dir, hash_text, make_directory
+from noctuary.core.locks import at_fork
 from noctuary.core.settings import CorpusSettings, Settings
 from noctuary.core.sqlite import directory_lock, name_fault, open_foreign, transaction
 from noctuary.core.store import StorePaths, find_home, store_for_source
@@ -274,9 +274,7 @@ class _Job:
 
 _jobs: list[_Job] = []
 _lock = threading.Lock()  # of the jobs, and held while a connection is open: no fork may copy one
-os.register_at_fork(
-    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=lambda: _start_anew()
-)
+at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=lambda: _start_anew())
 
 
 def _start_anew() -> None:
