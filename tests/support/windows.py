@@ -29,7 +29,8 @@ GONE = (
 )  # fmt: skip
 LOADED_BEFORE = (
     "click.testing", "concurrent.futures.process", "ctypes", "logging.handlers", "numpy",
-    "numpy.lib.format", "shutil", "signal", "snowballstemmer", "sqlite3", "subprocess", "tempfile", "zoneinfo",
+    "numpy.lib.format", "shutil", "signal", "snowballstemmer", "sqlite3", "subprocess",
+    "tempfile", "zoneinfo",
 )  # fmt: skip
 LOADED_BEFORE_MCP = (
     "anyio._backends._asyncio", "mcp.server.stdio", "mcp.server.streamable_http_manager", "uvicorn",
