@@ -326,7 +326,8 @@ def main() -> None:
 
     \b
     For agents:
-      mcp                      the same memory for agents that speak MCP
+      mcp install              the same memory for seven agents, over MCP; --undo
+      mcp --http               serve MCP over HTTP on this machine
       serve                    keep a warm server for `noctuary recall`
 
     \b
