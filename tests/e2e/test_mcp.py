@@ -332,6 +332,8 @@ def test_over_http_only_a_request_with_the_token_and_a_local_name_passes(
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         cases: list[tuple[dict[str, str], int]] = [
             (own, 200),
+            ({**own, "Authorization": f"bearer {token}"}, 200),
+            ({**own, "Authorization": f"Basic {token}"}, 401),
             ({**own, "Origin": "http://localhost:9"}, 200),
             ({"Accept": own["Accept"]}, 401),
             ({**own, "Authorization": f"Bearer {token}x"}, 401),

@@ -391,7 +391,7 @@ def run_http(
     is_local = is_loopback(listener.getsockname()[0])
     config = uvicorn.Config(
         Guard(app, token, is_local=is_local),
-        log_config=None, access_log=False, server_header=False, proxy_headers=False,
+        log_config=None, access_log=False, server_header=False, proxy_headers=False, ws="none",
         limit_concurrency=MAX_CONNECTIONS, timeout_graceful_shutdown=_HTTP_GOODBYE_S,
     )  # fmt: skip
     ready()  # the socket listens: who connects now is answered in a moment
@@ -453,7 +453,7 @@ class Guard:
     def __init__(self, app: ASGIApp, token: bytes, *, is_local: bool) -> None:
         """Take what answers, the token, and whether only this machine can reach it."""
         self._app = app
-        self._wanted = b"Bearer " + token
+        self._token = token
         self._is_local = is_local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -478,8 +478,9 @@ class Guard:
             return "this server answers at 127.0.0.1 and localhost only", 421, {}
         if "origin" in headers and _name_of(headers["origin"]) not in _LOCAL_NAMES:
             return "this server answers no page of another site", 403, {}
-        given = headers.get("authorization", "").encode("utf-8")
-        if scope["path"] != HEALTH_PATH and not hmac.compare_digest(given, self._wanted):
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        is_known = hmac.compare_digest(given.strip().encode("utf-8"), self._token)
+        if scope["path"] != HEALTH_PATH and not (is_known and scheme.lower() == "bearer"):
             said = "send the token of this server as `Authorization: Bearer TOKEN`"
             return said, 401, {"WWW-Authenticate": "Bearer"}
         return None

@@ -100,31 +100,30 @@ CLIENTS: Mapping[str, Client] = {
 }  # fmt: skip
 
 
-def find_place(
-    agent: str, scope: str, folder: Path, environ: Mapping[str, str] | None = None
-) -> SettingsPlace:
+def find_place(agent: str, scope: str, folder: Path) -> SettingsPlace:
     """Return the file that an agent's MCP servers of a scope stand in, for a project's folder."""
     if agent not in CLIENTS or scope not in SCOPES:
         raise ValueError(f"agent {agent!r}, scope {scope!r}: want one of {[*CLIENTS]}, {SCOPES}")
-    client, env = CLIENTS[agent], os.environ if environ is None else environ
+    client = CLIENTS[agent]
     if scope == PROJECT:
         if not client.project:
             raise HookInstallError(f"{agent} has no MCP servers of a project: leave --project out")
         return SettingsPlace(agent, scope, folder.absolute() / client.project)
     try:
-        base = expand_user(env.get(client.variable, "").strip() or client.folder).absolute()
+        base = expand_user(os.environ.get(client.variable, "").strip() or client.folder).absolute()
     except StoreError as error:
         raise HookInstallError(str(error)) from error
     paths = [base / name for name in client.files]
     return SettingsPlace(agent, scope, next((p for p in paths if p.exists()), paths[0]))
 
 
-def find_used(environ: Mapping[str, str] | None = None) -> list[str]:
+def find_used() -> list[str]:
     """Return the agents that keep settings on this machine, that is, that somebody uses."""
-    places = [find_place(agent, USER, Path(), environ) for agent in CLIENTS]
-    home = Path.home()
-    found = [p for p in places if p.path.exists() or p.path.parent.is_dir()]
-    return [p.agent for p in found if p.path.exists() or p.path.parent != home]
+    paths = {agent: find_place(agent, USER, Path()).path for agent in CLIENTS}
+    homes = (Path.home(), *Path.home().parents)
+    return [
+        a for a, p in paths.items() if p.exists() or (p.parent.is_dir() and p.parent not in homes)
+    ]
 
 
 # `install_server` and `uninstall_server`: one agent's file brought to what is wanted.
@@ -148,12 +147,10 @@ def install_server(
             "remove it first; nothing was changed"
         )
     if isinstance(had, dict):  # with what its owner added
-        known = cast("Settings", had)
-        inner = {
-            **cast("Settings", known.get(form.variables) or {}),
-            **wanted.get(form.variables, {}),
-        }
-        wanted = {**known, **wanted, **({form.variables: inner} if inner else {})}
+        known, own = cast("Settings", had), form.variables
+        if own in wanted and isinstance(known.get(own), dict):
+            wanted[own] = {**known[own], **wanted[own]}
+        wanted = {**known, **wanted}
     after = {**before.value, form.key: {**servers, NAME: wanted}}
     is_new = not is_same_json(before.value, after)
     data, notes = _edited(place, before, after, wanted) if is_new else None, list[str]()
@@ -332,11 +329,9 @@ def _insert(text: str, plain: str, where: int, name: str, value: Any) -> str:
     key, members = json.dumps(name), list(_members(plain, where))
     if members:
         before, at = members[-1].at, members[-1].end
-        lead = text[len(text[:before].rstrip(_SPACE)) : before]
-        if "\n" not in lead:  # all on one line
-            value_text = json.dumps(value, ensure_ascii=False)
-            return f"{text[:at]}, {key}: {value_text}{text[at:]}"
-        return f"{text[:at]},{lead}{key}: {_rendered(text, value, lead.split(_LF)[-1])}{text[at:]}"
+        lead = text[len(text[:before].rstrip(_SPACE)) : before] or " "
+        indent = lead.rpartition(_LF)[2] if _LF in lead else ""
+        return f"{text[:at]},{lead}{key}: {_rendered(text, value, indent)}{text[at:]}"
     outer, at = _indent_at(text, where), where + 1
     newline, indent = _newline(text), outer + indent_of(text)
     end = "" if _LF in plain[at : _skip(plain, at)] else newline + outer
@@ -379,7 +374,6 @@ def _rendered(text: str, value: Any, indent: str) -> str:
 # TOML, of Codex: a table of its own at the end, which changes the meaning of nothing before it.
 
 _OWN_TABLE = re.compile(rf"\[mcp_servers\.{NAME}[.\]]")
-_OWN_KEY = re.compile(r"(command|args|env)\s*=")
 
 
 def _parse_toml(path: Path, text: str) -> Settings:
@@ -391,34 +385,27 @@ def _parse_toml(path: Path, text: str) -> Settings:
         ) from None
 
 
-def _toml_lines(entry: Settings) -> dict[str, str]:
-    return {key: f"{key} = {_toml_value(value)}" for key, value in entry.items()}
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, dict):
-        pairs = cast("Settings", value).items()
-        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml_value(v)}" for k, v in pairs) + " }"
-    return json.dumps(value, ensure_ascii=False, default=str)
+def _edit_toml(text: str, entry: Settings | None) -> str:
+    lines = re.split(r"(?<=\n)", text)
+    tables = [i for i, line in enumerate(lines) if line.startswith("[")]
+    if own := [i for i in tables if _OWN_TABLE.match(lines[i])]:
+        gap = 1 if own[0] and not lines[own[0] - 1].strip() else 0
+        end = next((i for i in tables if i > own[-1]), len(lines))
+        text = "".join([*lines[: own[0] - gap], *lines[end:]])
+    if entry is None:
+        return text
+    newline = _newline(text)
+    table = _toml_table(entry).replace(_LF, newline)
+    return text + newline * (bool(text) + (text[-1:] not in ("", _LF))) + table
 
 
 def _toml_table(entry: Settings) -> str:
-    return "\n".join([f"[mcp_servers.{NAME}]", *_toml_lines(entry).values(), ""])
+    lines = [f"{key} = {_toml_value(value)}" for key, value in entry.items()]
+    return "\n".join([f"[mcp_servers.{NAME}]", *lines, ""])
 
 
-def _edit_toml(text: str, entry: Settings | None) -> str:
-    newline, lines = _newline(text), re.split(r"(?<=\n)", text)
-    tables = [i for i, line in enumerate(lines) if line.startswith("[")]
-    own = [i for i in tables if _OWN_TABLE.match(lines[i])]
-    if not own and entry is not None:
-        table = _toml_table(entry).replace(_LF, newline)
-        return text + newline * (bool(text) + (text[-1:] not in ("", _LF))) + table
-    end = next((i for i in tables if own and i > own[-1]), len(lines))
-    table = lines[own[0] : end] if own else []
-    if entry is None:
-        first = own[0] if own else end
-        gap = 1 if first and not lines[first - 1].strip() else 0
-        return "".join([*lines[: first - gap], *lines[end:]])
-    new = {k: line + newline for k, line in _toml_lines(entry).items() if _OWN_KEY.match(line)}
-    kept = [new.pop(k[1], "") if (k := _OWN_KEY.match(line)) else line for line in table]
-    return "".join([*lines[: own[0]], kept[0], *new.values(), *kept[1:], *lines[end:]])
+def _toml_value(value: Any) -> str:
+    if not isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    pairs = cast("Settings", value).items()
+    return "{ " + ", ".join(f"{json.dumps(k)} = {_toml_value(v)}" for k, v in pairs) + " }"

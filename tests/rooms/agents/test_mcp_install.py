@@ -188,7 +188,7 @@ ELSE = {"command": "docker", "args": ["run", "noctuary", "mcp"]}
         ("codex", "model = ", "not valid TOML"),
         ("codex", "mcp_servers = {}", "cannot edit"),
         ("codex", f'a = """\n[mcp_servers.{NAME}]\n"""', "cannot edit"),
-        ("codex", f"[mcp_servers.{NAME}]\nargs = [\n'mcp',\n]\ncommand='noctuary'", "cannot edit"),
+        ("codex", f"[mcp_servers.{NAME}]\nargs = [\n['mcp']]\ncommand='noctuary'", "did not write"),
         ("codex", f'[mcp_servers."{NAME}"]\ncommand="noctuary"\nargs=["mcp"]', "cannot edit"),
         ("codex", "mcp_servers = 1", "holds no object"),
     ],
@@ -215,7 +215,7 @@ def test_links_are_followed_and_a_dry_run_writes_nothing(user: Path) -> None:
     real.chmod(0o640)
     place.path.symlink_to(real)
     dry = install_server(place, WORDS, home=user / "n", dry_run=True)
-    assert '+{"theme": "x", "mcpServers": {"noctuary"' in dry.diff
+    assert '+{"theme": "x", "mcpServers": {' in dry.diff
     assert (real.read_text(), (user / "n").exists()) == ('{"theme": "x"}', False)
     install_server(place, WORDS, home=user / "n")
     assert place.path.is_symlink()
