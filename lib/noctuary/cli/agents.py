@@ -420,7 +420,8 @@ def install_mcp(
         except (installation.HookInstallError, OSError) as error:
             snippet = "" if undo else servers.snippet(place.agent, words, environ)
             refused.append({"agent": place.agent, "message": str(error), "snippet": snippet})
-    notes += [note for change in changes for note in change.notes]
+    fault = None if undo else cli.find_sdk_fault()
+    notes += [*([fault] if fault else ()), *(note for c in changes for note in c.notes)]
     found = {"changes": [c._asdict() for c in changes], "refused": refused, "notes": notes}
     lines = [line for change in changes for line in _change_lines(change)]
     if undo and not changes:

@@ -171,6 +171,9 @@ def test_mcp_install_tells_the_agents_that_are_there_and_names_what_it_cannot_ed
     assert json.loads(refused["snippet"])["mcpServers"]["noctuary"] == entry
     assert gemini.read_text() == "{broken"
     assert "behind `install`" in run("mcp", "--store", "notes", "install").stderr
+    with monkeypatch.context() as plain:
+        plain.setattr("noctuary.cli.main.is_installed", lambda _: False)
+        assert "pip install 'noctuary[mcp]'" in run("mcp", "install", "cursor").stderr
     assert "cursor, user: removed" in run("mcp", "install", "--undo").stdout
     assert not cursor.exists()
     assert "no agent's settings have" in run("mcp", "install", "--undo").stdout
