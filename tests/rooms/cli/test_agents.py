@@ -172,7 +172,7 @@ def test_mcp_install_tells_the_agents_that_are_there_and_names_what_it_cannot_ed
     assert gemini.read_text() == "{broken"
     assert "behind `install`" in run("mcp", "--store", "notes", "install").stderr
     with monkeypatch.context() as plain:
-        plain.setattr("noctuary.cli.main.is_installed", lambda _: False)
+        plain.setattr("noctuary.cli.main.is_installed", {"mcp": False}.get)
         assert "pip install 'noctuary[mcp]'" in run("mcp", "install", "cursor").stderr
     assert "cursor, user: removed" in run("mcp", "install", "--undo").stdout
     assert not cursor.exists()
