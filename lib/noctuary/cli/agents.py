@@ -340,7 +340,8 @@ def browse(user: str | None, wing: str | None, port: int, no_open: bool, store: 
 
     view = View(store, user=user, wing=wing)
     directory = view.store()
-    cli.warn(*cli.coded(view.store_warnings))
+    with view.open() as seen:  # what cannot be read is said here, not on the page
+        cli.warn(*cli.coded(seen.warnings))
     with PageServer(view, port) as server:
 
         def stop(*_: object) -> None:
