@@ -213,9 +213,9 @@ function memoryParts(item) {
 function whyParts(why, q) {
   const parts = [make("h2", {}, "Why"), note("For \u201c", q, "\u201d")];
   parts.push(...why.sentences.map((sentence) => make("p", {}, sentence)));
-  const other = why.facts.last_returned;
+  const other = why.facts?.last_returned;
   const columns = other === undefined ? ["step", "score", "reason"] : ["step", "score", `of [${other}]`, "reason"];
-  const rows = why.steps.map((step) => [
+  const rows = (why.steps || []).map((step) => [
     spoken(step.phase), signed(step.delta),
     ...(other === undefined ? [] : [signed(step.delta_of_last_returned)]), step.reason || "",
   ]);

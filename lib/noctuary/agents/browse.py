@@ -71,7 +71,10 @@ def _recall(view: View, asked: Asked) -> Fields:
         view, asked.get("q", ""), _count(asked), wing=asked.get("wing"), explain=True,
         dry_run=True, timeout_s=_TIMEOUT_S,
     )  # fmt: skip
-    return plain(answer)
+    found = plain(answer)
+    for warning in found["warnings"]:
+        warning["message"] = warning["message"].replace("`noctuary mcp ", "`noctuary browse ")
+    return found
 
 
 def _why(view: View, asked: Asked) -> Fields:

@@ -247,6 +247,7 @@ FILES = {
     "agents": ("hooks", "hook", "mcp", "serve", "browse"),
     "store": ("status", "stores", "doctor", "snapshots", "rollback"),
     "sql": ("sql",),
+    "schedule": ("schedule",),
     "exchange": ("export", "import"),
     "proposals": ("proposals",),
     "evaluate": ("evaluate",),
@@ -315,6 +316,7 @@ def main() -> None:
     noctuary doctor                     faults and how to fix them
     noctuary browse                     look at all of it on a page in your browser
     noctuary hooks install --agent A    add memories to a coding agent's prompts; status, uninstall
+    noctuary schedule install           run the night every day: systemd or launchd; status
     noctuary ui memory.db               lineage, runs and schedule in the Dagster UI
 
     \b

@@ -143,6 +143,12 @@ def test_answers_are_those_of_the_view_and_looking_writes_nothing(
     assert files_of(owned_store) == before
 
 
+def test_a_store_of_named_users_says_how_to_name_one(owned_store: Store, start: Start) -> None:
+    warnings = start(owned_store).ask("recall", q="spare key").value["warnings"]
+    (said,) = [w["message"] for w in warnings if w["code"] == "user_required"]
+    assert "`noctuary browse --user NAME`" in said
+
+
 def test_newest_memories_are_listed_without_a_question(dense_store: Store, start: Start) -> None:
     site = start(dense_store)
     whole = site.ask("newest", k=50).value
