@@ -54,7 +54,9 @@ const signed = (x) => `${x < 0 ? "\u2212" : "+"}${Math.abs(x).toFixed(3)}`;
 const warning = (...said) => make("p", { class: "warning", role: "alert" }, ...said);
 const note = (...said) => make("p", { class: "note" }, ...said);
 const memoryLink = (id, ...said) => make("a", { href: toMemory(id) }, ...(said.length ? said : [`[${id}]`]));
-const conceptLink = (name, ...more) => make("a", { class: "chip", href: toConcept(name) }, name, ...more);
+const chip = (href, name, count) => make("a", { class: "chip", href }, make("bdi", {}, name), count === undefined ? "" : make("b", {}, number(count)));
+const conceptLink = (name, count) => chip(toConcept(name), name, count);
+const counted = (n, names) => `${number(n)} ${n === 1 ? names.replace(/ies$/, "y").replace(/s$/, "") : names}`;
 
 /** Return elements with commas between them. */
 const commas = (items) => items.flatMap((item, i) => (i ? [", ", item] : [item]));
@@ -102,7 +104,7 @@ function answerLines(found) {
   if (sure?.abstain) lines.push(warning("Probably none of these answers the question."));
   const where = here().wing ? ` in ${here().wing}` : "";
   const ms = Math.round(found.elapsed_ms);
-  lines.push(note(memories.length ? `${memories.length} memories${where} in ${ms} ms` : `Nothing was found${where}.`));
+  lines.push(note(memories.length ? `${counted(memories.length, "memories")}${where} in ${ms} ms` : `Nothing was found${where}.`));
   return lines;
 }
 
@@ -125,7 +127,7 @@ async function showAnswers(told, signal) {
 async function showNewest(told, signal) {
   const [state, found] = await Promise.all([ask("status", {}, signal), ask("newest", told, signal)]);
   const { counts, warnings } = state;
-  const known = Object.entries(counts).map(([name, n]) => `${number(n)} ${name}`).join(", ");
+  const known = Object.entries(counts).map(([name, n]) => counted(n, name)).join(", ");
   const hits = make("ol", {}, found.memories.map(hit));
   const more = make("button", { class: "more" }, "Older ones");
   const mark = (left) => { more.hidden = left === 0; };
@@ -139,9 +141,9 @@ async function showNewest(told, signal) {
   mark(found.left);
   return [
     ...warnings.map((w) => warning(`${w.code}: ${w.message}`)),
-    told.wing ? note(`${number(found.total)} memories in ${told.wing}, newest first`) : note(known),
+    told.wing ? note(`${counted(found.total, "memories")} in ${told.wing}, newest first`) : note(known),
     told.wing ? "" : make("ul", { class: "wings" }, Object.entries(state.wings).map(([name, n]) =>
-      make("li", {}, make("a", { class: "chip", href: link("", { wing: name }) }, name, make("b", {}, number(n)))))),
+      make("li", {}, chip(link("", { wing: name }), name, n)))),
     hits, more,
   ];
 }
@@ -226,7 +228,7 @@ function whyParts(why, q) {
 async function clusterParts(id, signal) {
   const whole = await ask("cluster", { id }, signal);
   const rows = whole.memories.map((m) => make("li", {}, note(memoryLink(m.id), " ", day(m.created_at)), make("div", { class: "whole" }, m.content)));
-  return [make("h2", {}, `Stands for ${rows.length} memories`), make("ol", { class: "line" }, rows)];
+  return [make("h2", {}, `Stands for ${counted(rows.length, "memories")}`), make("ol", { class: "line" }, rows)];
 }
 
 /** Return the memories that a relation leads to, nearest first, some hops far. */
@@ -262,7 +264,7 @@ function relatedParts(related) {
   const parts = [];
   if (related.concepts.length) {
     parts.push(make("h2", {}, "Concepts"), make("p", { class: "chips" },
-      related.concepts.map((c) => conceptLink(c.name, make("b", {}, number(c.shared))))));
+      related.concepts.map((c) => conceptLink(c.name, c.shared))));
   }
   const others = related.memories.filter((m) => !IN_TIME.includes(m.relation));
   if (others.length) {
@@ -280,21 +282,21 @@ function relatedParts(related) {
 async function showConcept({ name }, signal) {
   const found = await ask("related", { concept: name }, signal);
   const { memories, relations, concepts, totals } = found;
-  const counted = (title, shown, total) => make("h2", {}, `${title} (${shown < total ? `${number(shown)} of ` : ""}${number(total)})`);
+  const heading = (title, shown, total) => make("h2", {}, `${title} (${shown < total ? `${number(shown)} of ` : ""}${number(total)})`);
   const parts = [make("h1", {}, found.about)];
   if (found.aliases) parts.push(note(`also: ${found.aliases.join(", ")}`));
   if (relations.length) {
-    parts.push(counted("Stated relations", relations.length, totals.relations), make("ul", { class: "line" },
+    parts.push(heading("Stated relations", relations.length, totals.relations), make("ul", { class: "line" },
       relations.map((r) => make("li", { class: r.open ? undefined : "ended" },
         conceptLink(r.subject), ` ${spoken(r.relation)} `, conceptLink(r.object),
         note(r.open ? `since ${day(r.valid_from)}` : `${day(r.valid_from)} to ${day(r.valid_to)}`, "; said by ",
           ...commas(r.evidence.map((id) => memoryLink(id))))))));
   }
   if (concepts.length) {
-    parts.push(counted("In the same memories", concepts.length, totals.concepts), make("p", { class: "chips" },
-      concepts.map((c) => conceptLink(c.name, make("b", {}, number(c.shared))))));
+    parts.push(heading("In the same memories", concepts.length, totals.concepts), make("p", { class: "chips" },
+      concepts.map((c) => conceptLink(c.name, c.shared))));
   }
-  parts.push(counted("Memories", memories.length, totals.memories), make("ul", { class: "line" },
+  parts.push(heading("Memories", memories.length, totals.memories), make("ul", { class: "line" },
     memories.map((m) => make("li", {}, note(memoryLink(m.id), ` ${day(m.created_at)} \u00b7 ${m.relation}`,
       m.superseded_by === undefined ? "" : make("span", {}, " \u00b7 superseded by ", memoryLink(m.superseded_by))), m.line))));
   return parts;
