@@ -187,14 +187,14 @@ _REPORT_POLICY = (
     "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'self'; sandbox"
 )
-_HTML, _TEXT, _JSON = (f"{kind}; charset=utf-8" for kind in (
-    "text/html", "text/plain", "application/json",
-))  # fmt: skip
+_HTML, _CSS, _JAVASCRIPT, _TEXT, _JSON = (
+    "text/html", "text/css", "text/javascript", "text/plain", "application/json",
+)  # fmt: skip
 _FILES = {
     "": ("noctuary.agents", "browse.html", _HTML),
-    "browse.js": ("noctuary.agents", "browse.js", "text/javascript; charset=utf-8"),
-    "browse.css": ("noctuary.agents", "browse.css", "text/css; charset=utf-8"),
-    "report.css": ("noctuary.evaluate", "style.css", "text/css; charset=utf-8"),
+    "browse.js": ("noctuary.agents", "browse.js", _JAVASCRIPT),
+    "browse.css": ("noctuary.agents", "browse.css", _CSS),
+    "report.css": ("noctuary.evaluate", "style.css", _CSS),
 }
 
 
@@ -211,14 +211,10 @@ def _say(status: int, sentence: object) -> Sent:
     return Sent(status, _TEXT, f"{visible(str(sentence))}\n".encode())
 
 
-def _send_json(found: Fields) -> Sent:
-    return Sent(HTTPStatus.OK, _JSON, json.dumps(marked(found), ensure_ascii=False).encode())
-
-
 class PageServer(ThreadingTCPServer):
     """Shows one view to whoever has its link, until it is shut down."""
 
-    allow_reuse_address = True
+    allow_reuse_address = os.name == "posix"  # elsewhere it lets others listen there as well
     daemon_threads = True
     request_queue_size = 64
 
@@ -289,7 +285,8 @@ class PageServer(ThreadingTCPServer):
                 if len(text) > MAX_CHARS:
                     found = f"{parameter!r} has {len(text):,} characters; expected at most"
                     raise AskedWronglyError(f"{found} {MAX_CHARS:,}")
-            return _send_json(_ANSWERS[name.removeprefix("api/")](self._view, asked))
+            found = marked(_ANSWERS[name.removeprefix("api/")](self._view, asked))
+            return Sent(HTTPStatus.OK, _JSON, json.dumps(found, ensure_ascii=False).encode())
         except UnknownItemError as error:
             return _say(HTTPStatus.NOT_FOUND, error)
         except ValueError as error:
@@ -337,7 +334,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, sent: Sent) -> None:
         self.send_response(sent.status)
-        told = {"Content-Type": sent.kind, "Content-Length": str(len(sent.body))}
+        kind = f"{sent.kind}; charset=utf-8"
+        told = {"Content-Type": kind, "Content-Length": str(len(sent.body))}
         for name, value in {**told, **_HEADERS, "Content-Security-Policy": sent.policy}.items():
             self.send_header(name, value)
         self.end_headers()
@@ -360,7 +358,8 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def open_page(link: str, wanted: bool) -> Generator[None]:
     """Open a link in the user's browser, where there is a desktop, while the block runs."""
-    is_desktop = sys.platform == "darwin" or any(map(os.environ.get, _DISPLAYS))
+    displays = ("DISPLAY", "WAYLAND_DISPLAY")
+    is_desktop = sys.platform == "darwin" or any(map(os.environ.get, displays))
     if not wanted or not is_desktop or os.environ.get("SSH_CONNECTION"):
         yield
         return
@@ -373,6 +372,3 @@ def open_page(link: str, wanted: bool) -> Generator[None]:
         yield
     finally:
         Path(name).unlink(missing_ok=True)
-
-
-_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")

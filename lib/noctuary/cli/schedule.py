@@ -10,7 +10,7 @@ import plistlib
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import click
 from noctuary.agents.install import find_program, require_utf8
 from noctuary.cli import main as cli
 from noctuary.core.errors import NoctuaryError
-from noctuary.core.files import hash_text, write_text
+from noctuary.core.files import hash_text, make_directory, write_text
 from noctuary.core.store import expand_user, find_home, names_postgres
 
 UNIT = "noctuary-night"
@@ -84,8 +84,10 @@ def install(source: str | None, store: str | None, at: str, undo: bool, dry_run:
         _remove(timer, states, dry_run)
         return
     stale = {path: timer.texts[path] for path, state in states.items() if state != INSTALLED}
-    for path, text in {} if dry_run else stale.items():
-        write_text(path, text)
+    if not dry_run:
+        make_directory(find_home())  # where launchd writes what a night says
+        for path, text in stale.items():
+            write_text(path, text)
     would = "would be " if dry_run else ""
     lines = [f"{path}: {would}{'written' if path in stale else 'unchanged'}" for path in states]
     if dry_run:
@@ -106,7 +108,7 @@ def _refuse_others(states: Mapping[Path, str]) -> None:
 
 def _remove(timer: Timer, states: Mapping[Path, str], dry_run: bool) -> None:
     found = [path for path, state in states.items() if state != ABSENT]
-    if timer.link is not None and _is_link_of(timer.link, found):
+    if timer.link is not None and timer.link.is_symlink():  # of a file of this name, which is ours
         found.insert(0, timer.link)
     for path in [] if dry_run else found:
         path.unlink()
@@ -117,20 +119,12 @@ def _remove(timer: Timer, states: Mapping[Path, str], dry_run: bool) -> None:
     _tell(timer, lines, {"removed": [str(p) for p in found], "dry_run": dry_run})
 
 
-def _is_link_of(link: Path, files: Sequence[Path]) -> bool:
-    return link.is_symlink() and Path(os.path.realpath(link)) in {
-        Path(os.path.realpath(f)) for f in files
-    }
-
-
 def _notes(timer: Timer) -> list[str]:
     notes: list[str] = []
-    if timer.kind == "systemd" and not Path("/run/systemd/system").is_dir():
-        notes.append(
-            "systemd does not run on this machine: cron or a container has to start nights"
-        )
-    elif timer.kind == "systemd":
-        notes.append("while you are logged out it only runs after `loginctl enable-linger`")
+    if timer.kind == "systemd":
+        runs = Path("/run/systemd/system").is_dir()
+        lingers = "while you are logged out it only runs after `loginctl enable-linger`"
+        notes.append(lingers if runs else "systemd does not run here: let cron start nights")
     unseen = sorted(n for n in os.environ if n.startswith("NOCTUARY_") and n not in _LOCATIONS)
     if unseen:
         told = f"{', '.join(unseen)} {'is' if len(unseen) == 1 else 'are'} set here only"
@@ -163,7 +157,9 @@ def status() -> None:
             at = found["StartCalendarInterval"]
             says = [shlex.join(found["ProgramArguments"]), f"{at['Hour']:02}:{at['Minute']:02}"]
         files.append({"path": str(path), "state": state, "says": says})
-    lines = [line for file in files for line in _file_lines(file)]
+    lines: list[str] = []
+    for file in files:
+        lines += [f"{file['state']:<11}{file['path']}", *(f"{'':<11}{s}" for s in file["says"])]
     if any(file["state"] != ABSENT for file in files):
         lines.append("it is on" if is_on() else f"it is off: {timer.switch_on}")
     cli.tell({"kind": timer.kind, "files": files, "on": is_on()}, lines)
@@ -177,11 +173,6 @@ def is_on() -> bool:
         return False
     found = [path for path in timer.texts if look_at_file(path, None) != ABSENT]
     return bool(found) and (timer.link is None or timer.link.is_symlink())
-
-
-def _file_lines(file: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{file['state']:<11}{file['path']}"
-    yield from (f"{'':<11}{line}" for line in file["says"])
 
 
 # What the timer runs, and when.
