@@ -63,16 +63,17 @@ concept_uri = partial(_address, CONCEPT_URI)
 
 def plain(answer: BaseModel) -> Fields:
     """Return an answer as JSON values: hidden characters marked, no fields that hold nothing."""
-    return _marked(answer.model_dump(mode="json", exclude_none=True))
+    return marked(answer.model_dump(mode="json", exclude_none=True))
 
 
-def _marked(value: Any) -> Any:
+def marked(value: Any) -> Any:
+    """Return JSON values with every hidden character in them marked."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, list):
-        return [_marked(item) for item in cast("list[Any]", value)]
+        return [marked(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {visible(key): _marked(item) for key, item in cast("Fields", value).items()}
+        return {visible(key): marked(item) for key, item in cast("Fields", value).items()}
     return value
 
 
@@ -648,7 +649,7 @@ def read_item(seen: Seen, item_id: str) -> Item:
         with seen.graph() as (source, book):
             names = [c.name for c in _concepts_of(source, book, position)[:CONCEPTS_SHOWN]]
         own = {"concepts": names or None, **_standing(seen, position)}
-    return Item(**_memory_fields(reader, position), snapshot_id=seen.recaller.snapshot_id, **own)
+    return Item(**memory_fields(reader, position), snapshot_id=seen.recaller.snapshot_id, **own)
 
 
 def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
@@ -680,12 +681,13 @@ def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
         last_at=None if whole.last_at is None else whole.last_at.isoformat(),
         confidence=whole.confidence,
         plan_id=whole.plan_id,
-        memories=[Memory(**_memory_fields(reader, position)) for position in known.values()],
+        memories=[Memory(**memory_fields(reader, position)) for position in known.values()],
         snapshot_id=whole.snapshot_id,
     )
 
 
-def _memory_fields(reader: SnapshotReader, position: int) -> Fields:
+def memory_fields(reader: SnapshotReader, position: int) -> Fields:
+    """Return what a `Memory` holds, its content whole."""
     row = reader.describe([position])[position]
     public = reader.public_ids([position, *row["sources"]])
     is_summary, shown = bool(row["sources"]), public[position]
@@ -801,6 +803,7 @@ def recall_in_view(
     category: str | None = None,
     as_of: str | None = None,
     explain: bool = False,
+    dry_run: bool = False,
     timeout_s: float = 30.0,
 ) -> tuple[RecallAnswer, Mapping[str, Any]]:
     """Return the memories that answer a question, and the recall's own result as plain values."""
@@ -827,6 +830,7 @@ def recall_in_view(
         user=view.user,
         as_of=moment,
         explain=explain,
+        dry_run=dry_run,
         deadline_ms=timeout_s * 1000 * DEADLINE_SHARE,
         store=store,
     ).to_json()

@@ -1,10 +1,11 @@
-"""Commands for agents: hooks (and hook, which they run), serve, mcp."""
+"""Commands for agents: hooks (and hook, which they run), serve, mcp; browse, for people."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -279,6 +280,46 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
         reason = server.run(say_ready, lambda: warm.warm_up(directory))
     if not cli.is_json():
         click.echo(f"noctuary serve: ended, {_WHY[reason]}", err=True)
+
+
+# `noctuary browse`: a page for the owner of a store.
+
+
+@click.command()
+@cli.option("--user", "Whose memories, besides those without an owner; the page cannot change it.")
+@cli.option("--wing", "Only this wing; the page cannot show another.")
+@cli.option(
+    "--port", "Port on 127.0.0.1; 0 takes a free one.", default=0, type=click.IntRange(0, 65535)
+)
+@cli.flag("--no-open", "Print the link, and open no browser.")
+@cli.store_options
+def browse(user: str | None, wing: str | None, port: int, no_open: bool, store: str | None) -> None:
+    """Show a store on a page in your browser: recall, why, single memories, concepts, last night.
+
+    The page only reads, and nothing you look at is logged. The link holds a secret, new each time:
+    whoever knows it and can reach this machine's loopback reads what the page shows. Ctrl-C or
+    SIGTERM stops it.
+
+    Exit code 0 if it was stopped, 1 if it cannot run.
+    """
+    from noctuary.agents.browse import PageServer, open_page  # pydantic comes with an extra
+    from noctuary.agents.mcp_view import View
+
+    view = View(store, user=user, wing=wing)
+    directory = view.store()
+    with view.open() as seen:  # what cannot be read is said here, not on the page
+        cli.warn(*cli.coded(seen.warnings))
+    with PageServer(view, port) as server:
+
+        def stop(*_: object) -> None:
+            threading.Thread(target=server.shutdown).start()  # it waits for the loop that runs here
+
+        with cli.handling(stop, signal.SIGTERM, signal.SIGINT), open_page(server.link, not no_open):
+            found = {"store": str(directory), "link": server.link}
+            cli.tell(found, [f"{directory}\n{server.link}"])
+            sys.stdout.flush()
+            threading.Thread(target=warm.warm_up, args=(directory,), daemon=True).start()
+            server.serve_forever()
 
 
 # `noctuary mcp`: recall for agents that speak the Model Context Protocol.

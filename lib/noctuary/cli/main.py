@@ -191,7 +191,7 @@ _BUILD = (
 )  # fmt: skip
 EXTRAS = {
     **dict.fromkeys(_BUILD, "pipelines"),
-    "httpx": "hosted", "mcp": "mcp", "psycopg": "postgres", "ray": "ray",
+    "httpx": "hosted", "mcp": "mcp", "pydantic": "mcp", "psycopg": "postgres", "ray": "ray",
 }  # fmt: skip
 """Which extra brings a module."""
 
@@ -244,9 +244,10 @@ def is_supported(version: str) -> bool:
 FILES = {
     "recall": ("recall", "context", "sensitive", "remember"),
     "explain": ("why", "expand", "profile", "graph"),
-    "agents": ("hooks", "hook", "mcp", "serve"),
+    "agents": ("hooks", "hook", "mcp", "serve", "browse"),
     "store": ("status", "stores", "doctor", "snapshots", "rollback"),
     "sql": ("sql",),
+    "schedule": ("schedule",),
     "exchange": ("export", "import"),
     "proposals": ("proposals",),
     "evaluate": ("evaluate",),
@@ -313,7 +314,9 @@ def main() -> None:
     noctuary context "key" --budget N   a prompt's rules, last turns and memories, in N tokens
     noctuary status                     the current snapshot: its age and contents
     noctuary doctor                     faults and how to fix them
+    noctuary browse                     look at all of it on a page in your browser
     noctuary hooks install --agent A    add memories to a coding agent's prompts; status, uninstall
+    noctuary schedule install           run the night every day: systemd or launchd; status
     noctuary ui memory.db               lineage, runs and schedule in the Dagster UI
 
     \b

@@ -358,8 +358,8 @@ _REMEDIES = {
     "archive": "restore the file from a backup, or remove it: then nothing is archived any more",
     "files": "run `noctuary nightly`: it makes them again",
     "candidates": "a night failed or was stopped; the next one continues from there",
-    "schedule": "switch nightly_schedule on in `noctuary ui` under Automation, or let cron run "
-    "`noctuary nightly`",
+    "schedule": "run `noctuary schedule install`, or switch nightly_schedule on in `noctuary ui` "
+    "under Automation, or let cron run `noctuary nightly`",
     "schedule unreadable": "see age; move {home} away and the next night makes a new one",
     "schedule dead": "keep `noctuary ui` running, or let cron run `noctuary nightly`",
     "server": "start `noctuary serve` again",
@@ -759,6 +759,10 @@ def look_at_schedule(paths: StorePaths, now_s: float | None = None) -> Finding:
     if days >= _LEAST_DAYS:
         told = f"nights ran on {days} of the last {_DAYS} days all the same"
         return _ok("schedule", f"off in Dagster, and {told}")
+    from noctuary.cli.schedule import is_on
+
+    if is_on():
+        return _ok("schedule", "off in Dagster; the timer of `noctuary schedule` is on")
     return _warn("schedule", "off in Dagster, so no night will run by itself")
 
 

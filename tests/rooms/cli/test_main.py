@@ -33,7 +33,7 @@ from tests.support.store import Store, household, memory, new_store, renumber
 from tests.support.terminal import STEERS, H, on_terminals
 
 Run = Callable[..., Result]
-COMMANDS = ("recall", "why", "serve", "status", "doctor", "snapshots", "rollback")
+COMMANDS = ("recall", "why", "serve", "browse", "status", "doctor", "snapshots", "rollback")
 CONTEXT = click.Context(main)
 ARGUMENTS = {"recall": ["key"], "why": ["key", "101"]}
 
@@ -59,6 +59,7 @@ def test_help_lists_every_command_and_every_option_has_a_text(run: Run) -> None:
         ("why", "does not return memory ID, or why it does"),
         ("why", "against its own snapshot"),
         ("serve", "from a warm process, for this user only"),
+        ("browse", "The page only reads"),
         ("status", "identity, age, source, encoder and counts"),
         ("doctor", "Exit code 1 if anything fails"),
         ("snapshots", "oldest first"),
@@ -190,6 +191,7 @@ EXTRA = (
 )  # fmt: skip
 SET = ["missing-set"]
 CALLS: dict[str, list[str]] = {
+    "browse": ["--no-open"],
     "context": ["spare key", "--budget", "400"],
     "doctor": [],
     "evaluate check": SET,
@@ -221,6 +223,8 @@ CALLS: dict[str, list[str]] = {
     "recall": ["spare key", "--explain"],
     "remember": ["The key hangs in the hall."],
     "rollback": [],
+    "schedule install": ["--dry-run"],
+    "schedule status": [],
     "sensitive": ["alarm"],
     "serve": ["--idle-minutes", "0.001"],
     "snapshots": [],
@@ -233,6 +237,7 @@ CALLS: dict[str, list[str]] = {
 NEED_BUILD = {
     "export", "nightly", "proposals curate", "proposals promotions", "sql", "ui",
 }  # fmt: skip
+MISSING = "this needs pydantic, which is not installed: pip install"
 CANNOT_BEGIN = {"nightly", "ui"}
 """Those that write a store, or serve one that is written: wrong to call without the extra."""
 
@@ -313,6 +318,7 @@ def test_without_the_build_libraries_a_command_answers_or_names_the_extra(
         code, said = found[name]
         assert (code, said.count("\n")) == (2, 1), said
         assert "this needs dagster" in said
+    assert found["browse"] == [1, f"noctuary: {MISSING} 'noctuary[mcp]'\n"]
     assert found["recall"][0] == found["status"][0] == found["doctor"][0] == 0
 
 
@@ -362,6 +368,9 @@ SHOWN: dict[str, list[list[str]]] = {
     "rollback": [[]],
     "sensitive": [["key", "--store", "secretive"]],
     "serve": [["--idle-minutes", "0.0001"]],
+    "browse": [["--store", H]],
+    "schedule install": [["--dry-run", H], ["--dry-run", "--store", H]],
+    "schedule status": [[]],
     "snapshots": [[]],
     "sql": [["select * from memories"], ["select * from memories", "--csv"], ["-"], ["--schema"]],
     "status": [[]],
@@ -479,7 +488,10 @@ def test_no_command_lets_a_memory_or_an_argument_steer_the_terminal(place: Path)
 
 @pytest.mark.slow
 def test_no_option_and_no_json_steers_the_terminal(place: Path) -> None:
-    unsteered(place, [[*w, *a] for w in leaves(main) for a in hostile_arguments(find(w))])
+    # Nothing but a signal ends a page.
+    ends = {("browse",): ["--store", "nowhere"]}
+    called = [[*w, *ends.get(w, ()), *a] for w in leaves(main) for a in hostile_arguments(find(w))]
+    unsteered(place, called)
     spoken = [[*w, *a, "--json"] for w in leaves(main) for a in SHOWN[" ".join(w)]]
     unsteered(place, [words for words in spoken if words[0] not in ("hook", "serve")])
 
