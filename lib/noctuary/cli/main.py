@@ -305,7 +305,7 @@ def main() -> None:
     """Recall memories from the snapshot that the nightly pipeline published.
 
     \b
-    noctuary nightly                    build and publish a snapshot of the bundled sample store
+    noctuary nightly                    build and publish a snapshot: of the bundled sample at first
     noctuary nightly memory.db          the same for your own memory store
     noctuary remember "the key is ..."  keep a memory in noctuary's own store
     noctuary recall "spare key"         search the snapshot
@@ -374,10 +374,11 @@ def nightly(source: str | None, store: str | None, verbose: bool) -> None:
     SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, a folder with one of them,
     a MemPalace palace, or env:NAME, where the variable NAME holds postgresql://... A night never
     writes to it. The default is the configured source (source.path in noctuary.toml, or
-    NOCTUARY_SOURCE_PATH), else the bundled sample.
+    NOCTUARY_SOURCE_PATH), else the stores in its table [sources], else the own store that
+    `noctuary remember` fills, else the bundled sample.
 
     \b
-    noctuary nightly                       the bundled sample
+    noctuary nightly                       your stores, or the bundled sample if you have none
     noctuary nightly ~/notes/memory.db     your own memories
     0 3 * * *  noctuary nightly SOURCE     every night, by cron
 
