@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from noctuary.core.errors import ConfigError, NoctuaryError, SourceError
+from noctuary.core.errors import ConfigError, NoctuaryError, SourceError, SourceMissingError
+from noctuary.core.files import hash_text
 from noctuary.core.settings import Settings, SourceSettings
-from noctuary.core.store import OWN_FILE, SourceName, expand_user, find_home, name_source
+from noctuary.core.store import (
+    OWN_FILE,
+    SourceName,
+    expand_user,
+    find_home,
+    name_source,
+    path_of,
+)
 from noctuary.core.types import SEVERAL
 from noctuary.sources.source import (
     KnownEdge,
@@ -29,6 +39,7 @@ from noctuary.sources.sqlite import KIND
 OWN = "own"  # its name among several
 TRANSCRIPTS = "transcripts:"
 """Begins the path of a folder of transcripts: one that is emptied by now looks like none."""
+EVERY = "*"  # as a part of a path: every folder there, each a store of its own
 
 
 class Member(NamedTuple):
@@ -46,17 +57,39 @@ def read_members(file: Path) -> dict[str, Member]:
     listed = Settings.load(file, environ={}).sources
     members = {OWN: Member(find_home() / OWN_FILE)}
     for name, said in listed.items():
-        path = said.removeprefix(TRANSCRIPTS)
-        source = name_source(path)
-        if isinstance(source, Path):
-            source = file.absolute().parent / expand_user(source)
-        members[name] = Member(source, is_transcripts=path != said)
+        members.update(expand_member(name, said, file.absolute().parent))
     if own := listed.get(OWN):
         raise ConfigError(
             f"{file}: the source {OWN!r} is noctuary's own store, and always read: give {own} "
             "another name"
         )
     return dict(sorted(members.items()))
+
+
+def expand_member(name: str, said: str, folder: Path) -> Iterator[tuple[str, Member]]:
+    """Yield the stores that a line of [sources] names: one, or one for each folder that * is."""
+    path = said.removeprefix(TRANSCRIPTS)
+    source = name_source(path)
+    if not isinstance(source, Path):
+        yield name, Member(source)
+        return
+    source = folder / expand_user(source)
+    if EVERY not in source.parts:
+        yield name, Member(source, is_transcripts=path != said)
+        return
+    at = source.parts.index(EVERY)
+    top, below = Path(*source.parts[:at]), source.parts[at + 1 :]
+    try:
+        entries = sorted(os.scandir(top), key=lambda entry: entry.name)
+    except OSError as error:
+        # Without it, all of its memories would be gone from the next snapshot.
+        raise SourceError(f"the source {name!r}: {top} cannot be read ({error.strerror})") from None
+    for entry in entries:
+        found = Path(entry.path, *below)
+        if entry.is_dir(follow_symlinks=False) and found.is_dir() and not found.is_symlink():
+            plain = re.sub(r"[^\w.-]", "-", entry.name)
+            told = plain if plain == entry.name else f"{plain}~{hash_text(entry.name)[:6]}"
+            yield f"{name}/{told}", Member(found, is_transcripts=path != said)
 
 
 class SeveralSources(Source):
@@ -75,19 +108,24 @@ class SeveralSources(Source):
             for name, member in read_members(file).items():
                 if member.is_transcripts:
                     continue
-                if name == OWN and isinstance(member.source, Path) and not member.source.exists():
-                    facts = {"kind": KIND, "location": str(member.source), "rows": 0}
-                    self._facts[name] = facts
-                    continue
-                self._members[name] = opened.enter_context(self._open(name, member, settings))
+                if (source := self._open(name, member.source, settings)) is not None:
+                    self._members[name] = opened.enter_context(source)
             self._opened = opened.pop_all()
 
-    def _open(self, name: str, member: Member, settings: SourceSettings | None) -> Source:
+    def _open(
+        self, name: str, source: SourceName, settings: SourceSettings | None
+    ) -> Source | None:
+        """Open a store; None where there may be nothing yet."""
+        if name == OWN and not path_of(source).exists():
+            self._facts[name] = {"kind": KIND, "location": str(source), "rows": 0}
+            return None
         try:
-            if is_several(member.source):
-                raise SourceError(f"{member.source} lists sources itself; list them here.")
-            return open_source(member.source, settings)
+            if is_several(source):
+                raise SourceError(f"{source} lists sources itself; list them here.")
+            return open_source(source, settings)
         except (NoctuaryError, OSError) as error:
+            if isinstance(error, SourceMissingError) and "/" in name:
+                return None  # one of many folders
             raise SourceError(
                 f"the source {name!r} of {self._file} cannot be read: {error} Nothing was "
                 f"published, and the last snapshot keeps serving. Repair it, or take its line out "

@@ -353,3 +353,35 @@ def test_changes_of_a_member_are_seen_under_its_name(
     assert "live_unreachable" in told
     assert str(cache.path) in told
     assert "own:1" in ids("boiler key cellar")
+
+
+def test_a_star_is_every_folder_there(
+    listed: List, palace: Path, tmp_path: Path, home: Path
+) -> None:
+    top = tmp_path / "projects"
+    for name, lines in (("app", LINES), ("b:d", LINES[:1]), ("empty", ())):
+        (top / name / "memory").mkdir(parents=True)
+        if lines:
+            path = top / name / "memory" / "corpus.jsonl"
+            path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    (top / "linked").symlink_to(palace)
+    (top / "inside").mkdir()
+    (top / "inside" / "memory").symlink_to(top / "app" / "memory")
+    file = listed(notes=top / "*" / "memory")
+    with open_source(file) as several:
+        keys = [str(key) for key in keys_of(several)]
+    assert keys[:2] == ["notes/app:1", "notes/app:n:2"]
+    assert len(keys) == 3
+    assert keys[2].startswith("notes/b-d~")
+    marker = read_marker(file, Settings())
+    (top / "new" / "memory").mkdir(parents=True)
+    (top / "new" / "memory" / "corpus.jsonl").write_text('{"id": 7, "content": "New."}\n')
+    assert read_marker(file, Settings()) != marker
+    with open_source(file) as several:
+        assert "notes/new:7" in keys_of(several)
+    (top / "new" / "memory" / "memory.db").touch()
+    with pytest.raises(SourceError, match=r"'notes/new'.*several stores"):
+        open_source(file)
+    top.rename(tmp_path / "away")
+    with pytest.raises(SourceError, match=r"'notes'.*cannot be read"):
+        open_source(file)
