@@ -202,7 +202,8 @@ class ExtraMissingError(NoctuaryError):
     """An optional package that a command needs is not installed, or in another version."""
 
 
-def _extra_missing(module: str) -> ExtraMissingError:
+def extra_missing(module: str) -> ExtraMissingError:
+    """Return what to say where a module of an extra is not installed."""
     install = f"pip install 'noctuary[{EXTRAS[module]}]'"
     return ExtraMissingError(f"this needs {module}, which is not installed: {install}")
 
@@ -245,6 +246,7 @@ FILES = {
     "recall": ("recall", "context", "sensitive", "remember"),
     "explain": ("why", "expand", "profile", "graph"),
     "agents": ("hooks", "hook", "mcp", "serve"),
+    "init": ("init",),
     "store": ("status", "stores", "doctor", "snapshots", "rollback"),
     "sql": ("sql",),
     "exchange": ("export", "import"),
@@ -280,7 +282,7 @@ class _Commands(NamedGroup):
             module = (error.name or "").partition(".")[0]
             if module not in EXTRAS:
                 raise
-            fail(_extra_missing(module))
+            fail(extra_missing(module))
         except KeyboardInterrupt:
             click.echo("noctuary: stopped", err=True)
             sys.exit(EXIT_STOPPED)
@@ -305,6 +307,7 @@ def main() -> None:
     """Recall memories from the snapshot that the nightly pipeline published.
 
     \b
+    noctuary init                       find the memories on this machine, and connect your agents
     noctuary nightly                    build and publish a snapshot: of the bundled sample at first
     noctuary nightly memory.db          the same for your own memory store
     noctuary remember "the key is ..."  keep a memory in noctuary's own store
@@ -409,7 +412,7 @@ def ui(source: str | None, store: str | None, port: int, webserver_only: bool) -
 def _load(module: str, needs: str) -> Any:
     """Return a module of noctuary_pipelines; where what it needs is missing, say so and leave."""
     if not is_installed(needs):
-        fail(_extra_missing(needs), EXIT_NOT_INSTALLED)
+        fail(extra_missing(needs), EXIT_NOT_INSTALLED)
     # By its name, and only when a command runs: nothing of the library knows what it holds.
     return import_module(f"noctuary_pipelines.{module}")
 
