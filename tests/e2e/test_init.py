@@ -1,9 +1,10 @@
-"""A laptop with several memories: one command, then recall answers from each, and every byte back."""
+"""A laptop with several memories: one command, an answer from each, and every byte back."""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -76,8 +77,6 @@ def test_one_command_reads_every_memory_and_undo_takes_it_back(
 
 def _hook(user: Path, event: dict[str, Any]) -> str:
     """Run what the agent's settings say for a prompt; return what it prints."""
-    import subprocess
-
     settings = json.loads((user / ".claude/settings.json").read_text("utf-8"))
     entry = settings["hooks"]["UserPromptSubmit"][0]["hooks"][0]
     told = {**os.environ, "HOME": str(user), "NOCTUARY_HOOK_DEADLINE_MS": "20000"}
