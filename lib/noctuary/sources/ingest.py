@@ -8,14 +8,14 @@ import sqlite3
 import stat
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.core.errors import NoctuaryError, SourceError, StoreError
+from noctuary.core.errors import NoctuaryError, SourceError, SourceMissingError, StoreError
 from noctuary.core.files import hash_file, hash_json, hash_text, make_directory
 from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.sqlite import LogFormat, name_fault, open_log, transaction
@@ -600,7 +600,9 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
             stores = [one.source for one in read_members(source).values() if not one.is_transcripts]
             if any(isinstance(store, DatabaseName) for store in stores):
                 return None
-            own += [find_file(path_of(store)) for store in stores if path_of(store).exists()]
+            for store in stores:
+                with suppress(SourceMissingError):  # the own one, or a folder without a note
+                    own.append(find_file(path_of(store)))
         # A write that is not in the file yet is in a log beside it; any reader leaves an empty one.
         ends = ("", "-wal", "-journal")
         files = [Path(f"{file}{end}") for file in (*own, *beside) for end in ends]
