@@ -12,7 +12,7 @@ import stat
 import subprocess
 import sys
 import tomllib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +22,7 @@ import click
 
 from noctuary.agents import install
 from noctuary.agents.client import AGENTS
+from noctuary.agents.install import HookChange, SettingsPlace
 from noctuary.agents.state import read_json, replace_json
 from noctuary.cli import main as cli
 from noctuary.core.errors import NoctuaryError
@@ -169,8 +170,12 @@ def _look_around(
     for one in found:
         if not one.fault:
             look_into(one, turns, settings, cli.ScanProgress())
-    agents = [agent for agent in AGENTS if agent not in without and install.is_used(agent)]
-    places = [install.find_place(agent, install.USER, Path.cwd()) for agent in agents]
+    places = [
+        (key, place)
+        for key, kind in CONNECTIONS.items()
+        for place in kind.find()
+        if place.agent not in without
+    ]
     return Survey(root, found, places, without)
 
 
@@ -179,7 +184,7 @@ class Survey(NamedTuple):
 
     root: Path
     found: Sequence[Found]
-    places: Sequence[install.SettingsPlace]
+    places: Sequence[tuple[str, SettingsPlace]]  # With the kind of what goes there
     without: frozenset[str]  # Names that the user left out
 
     @property
@@ -206,12 +211,15 @@ class Survey(NamedTuple):
                 yield f"{one.name}: {one.set_aside:,} more are none (empty, deleted, damaged)"
         if (self.root / OWN_FILE).is_file():
             yield f"own: what you remembered ({self.root / OWN_FILE}) is always read"
-        for place in self.places:
-            yield f"{place.agent}: hooks go into {place.path}"
+        for key, place in self.places:
+            yield f"{place.agent}: {CONNECTIONS[key].what} go into {place.path}"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        agents = [{"agent": place.agent, "path": str(place.path)} for place in self.places]
+        agents = [
+            {"agent": place.agent, "what": CONNECTIONS[key].what, "path": str(place.path)}
+            for key, place in self.places
+        ]
         return {
             "home": str(self.root), "sources": [asdict(one) for one in self.found],
             "agents": agents,
@@ -219,7 +227,7 @@ class Survey(NamedTuple):
 
 
 def _size(size_bytes: int) -> str:
-    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 100_000 else f"{size_bytes / 1e3:,.1f} kB"
+    return f"{size_bytes / 1e6:,.1f} MB" if size_bytes >= 100_000 else f"{size_bytes:,} B"
 
 
 def _carry_out(survey: Survey, turns: Path) -> None:
@@ -234,7 +242,7 @@ def _carry_out(survey: Survey, turns: Path) -> None:
     asked = _find_question(store)
     said = {
         **survey.to_json(), "file": str(file), "store": str(store.root), "night": night,
-        "hooks": [change._asdict() for change in changes], "warnings": warnings,
+        "connections": changes, "warnings": warnings,
         "question": asked and asked[0], "answer": asked and asked[1].to_json(),
     }  # fmt: skip
     cli.tell(said, map(visible_line, _end_lines(changes, asked)), map(visible_line, warnings))
@@ -262,11 +270,11 @@ def _run_night(store: Path) -> dict[str, Any] | None:
 
 
 def _end_lines(
-    changes: Sequence[install.HookChange], asked: tuple[str, RecalledMemory] | None
+    changes: Sequence[Mapping[str, Any]], asked: tuple[str, RecalledMemory] | None
 ) -> Iterator[str]:
     yield ""
     for change in changes:
-        yield f"{change.agent}: hooks {change.action} ({change.path})"
+        yield f"{change['agent']}: {change['what']} {change['action']} ({change['path']})"
     if asked is not None:
         question, memory = asked
         yield f"noctuary recall {shlex.quote(question)}"
@@ -288,8 +296,7 @@ _PART = re.compile(
 
 def _list_sources(survey: Survey, warnings: list[str]) -> Path:
     """Write the sources into the configuration file; what was listed before stays listed."""
-    root, wanted = survey.root, survey.sources
-    file = (Settings.load(home=root).file or root / CONFIG_FILE_NAME).resolve()
+    wanted, file = survey.sources, _config_file(survey.root)
     text = _read(file)
     value = tomllib.loads(text or "")
     part = _PART.search(text or "")
@@ -315,6 +322,11 @@ def _list_sources(survey: Survey, warnings: list[str]) -> Path:
             new = f"{text[: part.start()]}{lead}{own}{text[part.end() :]}"
         _replace(file, text, new, {**value, "sources": both})
     return file
+
+
+def _config_file(root: Path) -> Path:
+    """Return the configuration file in force, itself behind any links; it need not exist."""
+    return (Settings.load(home=root).file or root / CONFIG_FILE_NAME).resolve()
 
 
 def _unlist_sources(file: Path) -> bool:
@@ -363,86 +375,127 @@ def _replace(file: Path, old: str | None, new: str, value: Mapping[str, Any]) ->
     replace_with(file, write)
 
 
-# The agents: hooks that were there before are their owner's, and stay.
+# What agents get: entries in their settings. Those that were there before are their owner's.
+
+
+class Connection(NamedTuple):
+    """A kind of entry that init makes and takes back."""
+
+    what: str
+    find: Callable[[], list[SettingsPlace]]  # Of the agents that are used here
+    why_not: Callable[[SettingsPlace], str]  # "" where nothing stands against it
+    put_in: Callable[[SettingsPlace, Path, Path], HookChange]  # With noctuary's home, and the store
+    take_out: Callable[[SettingsPlace, Path], HookChange]  # With the home
+
+
+def _hook_places() -> list[SettingsPlace]:
+    used = filter(install.is_used, AGENTS)
+    return [install.find_place(agent, install.USER, Path.cwd()) for agent in used]
+
+
+def _why_no_hooks(place: SettingsPlace) -> str:
+    if (plugin := install.enabled_plugin(place.agent, Path.cwd())) is not None:
+        return f"its plugin in {plugin} runs the hooks already"
+    state = install.look_at_place(place)
+    return state.message or ("" if state.state == install.ABSENT else "hooks stand there already")
+
+
+def _put_hooks(place: SettingsPlace, home: Path, store: Path) -> HookChange:
+    return install.install_hooks(place, install.find_program(), home=home, store=str(store))
+
+
+def _take_hooks(place: SettingsPlace, home: Path) -> HookChange:
+    return install.uninstall_hooks(place, home=home)
+
+
+CONNECTIONS: Mapping[str, Connection] = {
+    "hooks": Connection("hooks", _hook_places, _why_no_hooks, _put_hooks, _take_hooks),
+}
+"""By their key in the receipt."""
 
 _RECEIPT = "init.json"
 _RECEIPT_BYTES = 100_000
 
 
-def _connect(survey: Survey, store: Path, warnings: list[str]) -> Iterator[install.HookChange]:
-    """Install hooks into the settings of each agent; one that cannot be changed is a warning."""
+def _connect(survey: Survey, store: Path, warnings: list[str]) -> Iterator[Mapping[str, Any]]:
+    """Make every entry that nothing stands against; one that cannot be made is a warning."""
     root = survey.root
-    for place in survey.places:
-        connected = _read_receipt(root)
-        is_ours = str(place.path) in connected
-        if (plugin := install.enabled_plugin(place.agent, Path.cwd())) is not None:
-            warnings.append(f"{place.agent}: its plugin in {plugin} runs the hooks already")
-            continue
-        if not is_ours and install.look_at_place(place).state != install.ABSENT:
-            warnings.append(f"{place.agent}: {place.path} has hooks, or cannot be read: it stays")
+    for key, place in survey.places:
+        kind, made = CONNECTIONS[key], _read_receipt(root)
+        told, path = f"{place.agent}, {kind.what}, {place.path}", str(place.path)
+        if path not in made[key] and (why := kind.why_not(place)):
+            warnings.append(f"{told}: {why}")
             continue
         # First: what is not noted would stay after an undo.
-        if not replace_json(
-            root / _RECEIPT, {"hooks": {**connected, str(place.path): place.agent}}
-        ):
-            warnings.append(f"{place.agent}: {root / _RECEIPT} cannot be written: no hooks")
+        made[key][path] = place.agent
+        if not replace_json(root / _RECEIPT, made):
+            warnings.append(f"{told}: {root / _RECEIPT} cannot be written")
             continue
         try:
-            program = install.find_program()
-            change = install.install_hooks(place, program, home=root, store=str(store))
+            change = kind.put_in(place, root, store)
         except (install.HookInstallError, OSError) as error:
-            warnings.append(f"{place.agent}: {error}")
+            warnings.append(f"{told}: {error}")
             continue
-        warnings += [*change.notes, *install.environment_notes()]
-        yield change
+        warnings += change.notes
+        yield {"what": kind.what, **change._asdict()}
+    if survey.places:
+        warnings += install.environment_notes()
 
 
-def _read_receipt(root: Path) -> dict[str, str]:
-    """Return the agents that init connected, by their settings file."""
+def _read_receipt(root: Path) -> dict[str, dict[str, str]]:
+    """Return the agents that init connected, by kind and by their settings file."""
     found, _ = read_json(root / _RECEIPT, _RECEIPT_BYTES)
-    hooks = as_object(as_object(found).get("hooks"))
-    return {path: agent for path, agent in hooks.items()
-            if isinstance(agent, str) and agent in AGENTS}  # fmt: skip
+    kept = {key: as_object(as_object(found).get(key)) for key in CONNECTIONS}
+    return {
+        key: {path: agent for path, agent in by_path.items() if isinstance(agent, str)}
+        for key, by_path in kept.items()
+    }
 
 
 def _undo(root: Path) -> None:
-    """Take back hooks and list; what cannot be taken back is said, and the rest goes on."""
-    changes: list[install.HookChange] = []
+    """Take back entries and list; what cannot be taken back is said, and the rest goes on."""
     faults: list[str] = []
-    left = _read_receipt(root)
-    for path, agent in list(left.items()):
-        place = install.SettingsPlace(agent, install.USER, Path(path))
-        try:
-            change = install.uninstall_hooks(place, home=root)
-            changes.append(change)
-            del left[path]
-            _drop_backups(place.path.resolve(), change)
-        except (install.HookInstallError, OSError) as error:
-            faults.append(str(error))
-    file = (Settings.load(home=root).file or root / CONFIG_FILE_NAME).resolve()
+    changes = list(_disconnect(root, faults))
+    listed_in: Path | None = None
     try:
-        was_listed = _unlist_sources(file)
-    except (InitRefusedError, OSError) as error:
-        was_listed = False
+        file = _config_file(root)
+        listed_in = file if _unlist_sources(file) else None
+    except (NoctuaryError, OSError, ValueError) as error:
         faults.append(str(error))
-    if left:
-        replace_json(root / _RECEIPT, {"hooks": left})
-    else:
-        (root / _RECEIPT).unlink(missing_ok=True)
     stores = [str(path) for path in list_stores(root)]
-    lines = [f"{c.agent}: hooks {c.action} ({c.path})" for c in changes]
-    lines += [f"the list of sources is taken out of {file}"] if was_listed else []
-    lines += [f"memories stay in {path}" for path in stores] if lines else ["nothing to take back"]
+    lines = [f"{c['agent']}: {c['what']} {c['action']} ({c['path']})" for c in changes]
+    lines += [f"the list of sources is taken out of {listed_in}"] if listed_in else []
+    lines += [f"memories stay in {path}" for path in stores] if lines else []
     found = {
-        "hooks": [change._asdict() for change in changes], "file": str(file),
-        "was_listed": was_listed, "stores": stores, "faults": faults,
+        "connections": changes, "listed_in": listed_in and str(listed_in), "stores": stores,
+        "faults": faults,
     }  # fmt: skip
-    cli.tell(found, map(visible_line, lines), map(visible_line, faults))
+    told = lines or ([] if faults else ["nothing to take back"])
+    cli.tell(found, map(visible_line, told), map(visible_line, faults))
     if faults:
         sys.exit(cli.EXIT_FAILED)
 
 
-def _drop_backups(file: Path, change: install.HookChange) -> None:
+def _disconnect(root: Path, faults: list[str]) -> Iterator[Mapping[str, Any]]:
+    left = _read_receipt(root)
+    for key, kind in CONNECTIONS.items():
+        for path, agent in list(left[key].items()):
+            place = SettingsPlace(agent, install.USER, Path(path))
+            try:
+                change = kind.take_out(place, root)
+                _drop_backups(place.path.resolve(), change)
+            except (install.HookInstallError, OSError, KeyError) as error:
+                faults.append(f"{agent}, {kind.what}: {error}")
+                continue
+            del left[key][path]
+            yield {"what": kind.what, **change._asdict()}
+    if any(left.values()):
+        replace_json(root / _RECEIPT, left)
+    else:
+        (root / _RECEIPT).unlink(missing_ok=True)
+
+
+def _drop_backups(file: Path, change: HookChange) -> None:
     """Remove the copies of a settings file that is again as it was before."""
     now = file.read_bytes() if file.is_file() else None
     copies = list(file.parent.glob(f"{glob.escape(file.name)}.noctuary-*.bak"))

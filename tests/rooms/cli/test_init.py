@@ -139,16 +139,16 @@ def test_it_lists_the_sources_hooks_the_agents_and_takes_back_every_byte(
     store = store_for_source(root(laptop), toml)
     assert (done["store"], done["night"]["status"]) == (str(store), "published")
     assert night == [[*night[0][:5], "--store", str(store), "--json"]]
-    assert [change["action"] for change in done["hooks"]] == ["installed", "installed"]
+    assert [change["action"] for change in done["connections"]] == ["installed", "installed"]
     hooked = (laptop / ".claude/settings.json").read_text("utf-8")
     assert str(store) in hooked
     assert (store / "turns.sqlite").is_file(), "the night reads no session again"
     written = dict(files_of(laptop)), toml.read_bytes()
     again = run_json("init", "--yes")
-    assert [change["action"] for change in again["hooks"]] == ["unchanged", "unchanged"]
+    assert [change["action"] for change in again["connections"]] == ["unchanged", "unchanged"]
     assert (dict(files_of(laptop)), toml.read_bytes()) == written, "twice is once"
     undone = run_json("init", "--undo")
-    assert (undone["was_listed"], undone["faults"]) == (True, [])
+    assert (undone["listed_in"], undone["faults"]) == (str(toml), [])
     assert dict(files_of(laptop)) == before
     assert (laptop / ".claude/settings.json").read_bytes() == SETTINGS
     assert not toml.exists()
@@ -223,11 +223,31 @@ def test_hooks_of_the_owners_own_stay_where_they_are(
     before = (laptop / ".claude/settings.json").read_bytes()
     (laptop / ".codex/hooks.json").write_text("{broken", encoding="utf-8")
     done = run_json("init", "--yes")
-    assert done["hooks"] == []
-    assert len(done["warnings"]) == 2
+    assert done["connections"] == []
+    assert "hooks stand there already" in done["warnings"][0]
+    assert "not valid JSON" in done["warnings"][1]
     assert (laptop / ".codex/hooks.json").read_text("utf-8") == "{broken"
     run_json("init", "--undo")
     assert (laptop / ".claude/settings.json").read_bytes() == before
+
+
+def test_undo_goes_on_where_one_file_cannot_be_changed(
+    laptop: Path, run: Run, run_json: Callable[..., Any], night: list[Any]
+) -> None:
+    run_json("init", "--yes")
+    settings = laptop / ".claude/settings.json"
+    written = settings.read_bytes()
+    settings.write_text("{broken", encoding="utf-8")
+    (root(laptop) / "noctuary.toml").write_text("[broken", encoding="utf-8")
+    undone = run("init", "--undo")
+    assert undone.exit_code == 1
+    assert "not valid JSON" in undone.stderr
+    assert "not valid TOML" in undone.stderr
+    assert not (laptop / ".codex/hooks.json").exists()
+    settings.write_bytes(written)
+    (root(laptop) / "noctuary.toml").unlink()
+    run_json("init", "--undo")
+    assert settings.read_bytes() == SETTINGS
 
 
 def test_a_night_that_fails_is_said_and_no_agent_is_connected(
