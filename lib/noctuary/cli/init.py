@@ -212,7 +212,7 @@ class Survey(NamedTuple):
         if (self.root / OWN_FILE).is_file():
             yield f"own: what you remembered ({self.root / OWN_FILE}) is always read"
         for key, place in self.places:
-            yield f"{place.agent}: {CONNECTIONS[key].what} go into {place.path}"
+            yield f"{place.agent}: {CONNECTIONS[key].what} into {place.path}"
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -422,19 +422,18 @@ def _connect(survey: Survey, store: Path, warnings: list[str]) -> Iterator[Mappi
     root = survey.root
     for key, place in survey.places:
         kind, made = CONNECTIONS[key], _read_receipt(root)
-        told, path = f"{place.agent}, {kind.what}, {place.path}", str(place.path)
-        if path not in made[key] and (why := kind.why_not(place)):
-            warnings.append(f"{told}: {why}")
-            continue
-        # First: what is not noted would stay after an undo.
-        made[key][path] = place.agent
-        if not replace_json(root / _RECEIPT, made):
-            warnings.append(f"{told}: {root / _RECEIPT} cannot be written")
-            continue
+        path, why, change = str(place.path), "", None
         try:
-            change = kind.put_in(place, root, store)
+            why = "" if path in made[key] else kind.why_not(place)
+            made[key][path] = place.agent
+            # The note first: what is not noted would stay after an undo.
+            if not why and replace_json(root / _RECEIPT, made):
+                change = kind.put_in(place, root, store)
         except (install.HookInstallError, OSError) as error:
-            warnings.append(f"{told}: {error}")
+            why = str(error)
+        if change is None:
+            why = why or f"{root / _RECEIPT} cannot be written"
+            warnings.append(f"{place.agent}, {kind.what}, {path}: {why}")
             continue
         warnings += change.notes
         yield {"what": kind.what, **change._asdict()}
