@@ -110,6 +110,7 @@ INNER_DOORS = {
     ("sources.source", "sources.jsonl"): "the kind of a store decides which reader is loaded",
     ("sources.source", "sources.palace"): "the same",
     ("sources.source", "sources.postgres"): "the same",
+    ("sources.source", "sources.several"): "the same",
     ("sources.source", "sources.sqlite"): "the same",
     ("recall.engine", "recall.explain"): "explanations cost nothing to those who ask for none",
     ("cli.entry", "cli.main"): "a hook's event is answered before the commands are loaded",

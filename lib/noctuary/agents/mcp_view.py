@@ -471,11 +471,11 @@ def remember_in_view(
         text, wing=view.narrowed_to(wing), room=room, user=view.user, tags=tags,
         importance=importance, supersedes=supersedes, wait_s=wait_s,
     )  # fmt: skip
-    is_here, note = False, f"recall finds it after `noctuary nightly {kept.path}`"
+    is_here, note = False, f"recall finds it after `noctuary nightly {kept.source}`"
     if kept.is_live:
         with suppress(NoctuaryError):
             is_here = view.store().resolve() == kept.store.resolve()
-        note = f"this server reads another store: start one with --store {kept.path}"
+        note = f"this server reads another store: start one with --store {kept.source}"
     similar = [SimilarMemory(id=one.id, similarity=one.similarity) for one in kept.similar]
     return RememberAnswer(
         id=kept.id, supersedes=kept.supersedes, similar=similar, recallable=is_here,
