@@ -108,6 +108,7 @@ READ_SIDE_LAZILY = frozenset(
 
 INNER_DOORS = {
     ("sources.source", "sources.jsonl"): "the kind of a store decides which reader is loaded",
+    ("sources.source", "sources.markdown"): "the same",
     ("sources.source", "sources.palace"): "the same",
     ("sources.source", "sources.postgres"): "the same",
     ("sources.source", "sources.sqlite"): "the same",

@@ -26,7 +26,7 @@ from noctuary.sources.source import (
     RawRow,
     Source,
     SourceIdentity,
-    find_file,
+    find_files,
     open_source,
     stores_in,
 )
@@ -587,7 +587,7 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
     if isinstance(source, DatabaseName):
         return None
     try:
-        own = [] if _is_folder_of_turns(source, last) else [find_file(source)]
+        own = [] if _is_folder_of_turns(source, last) else find_files(source)
         # A write that is not in the file yet is in a log beside it; any reader leaves an empty one.
         ends = ("", "-wal", "-journal")
         files = [Path(f"{file}{end}") for file in (*own, *beside) for end in ends]

@@ -208,6 +208,10 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
         from noctuary.sources.postgres import PostgresSource
 
         return PostgresSource(path, settings or SourceSettings())
+    if holds_notes(path):
+        from noctuary.sources.markdown import MarkdownSource
+
+        return MarkdownSource(path)
     file = find_file(path)
     head = _head(file, len(SQLITE_MAGIC))
     if head == SQLITE_MAGIC:
@@ -228,6 +232,24 @@ def stores_in(folder: Path) -> list[Path]:
     return [folder / name for name in _STORE_NAMES if (folder / name).is_file()]
 
 
+def holds_notes(path: Path) -> bool:
+    """Say whether a path is a Markdown note, or a folder of them that holds no other store."""
+    from noctuary.sources.markdown import SUFFIX, find_notes
+
+    if path.is_dir():
+        return not stores_in(path) and any(True for _ in find_notes(path))
+    return path.suffix == SUFFIX and path.is_file()
+
+
+def find_files(path: Path) -> list[Path]:
+    """Return every file that a source at a path is read from; SourceError where there is none."""
+    if not holds_notes(path):
+        return [find_file(path)]
+    from noctuary.sources.markdown import find_notes
+
+    return list(find_notes(path))
+
+
 def find_file(path: Path) -> Path:
     """Return the file of a store, or say why there is none."""
     if not path.exists():
@@ -244,8 +266,8 @@ def find_file(path: Path) -> Path:
     if not found:
         raise SourceMissingError(
             f"The folder {path} holds no memory store: expected one of "
-            f"{', '.join(_STORE_NAMES)}, or transcripts of an agent (*.jsonl). Name the store's "
-            f"file itself if it is called differently."
+            f"{', '.join(_STORE_NAMES)}, Markdown notes (*.md) or transcripts of an agent "
+            f"(*.jsonl). Name the store's file itself if it is called differently."
         )
     if len(found) > 1:
         # Picking one silently could index last month's copy.
@@ -283,7 +305,9 @@ def _look(path: Path) -> list[Any]:
         if not path.exists():
             raise SourceMissingError(f"there is no memory store at {path}")
         if path.is_dir():
-            return [_look_at(store) for store in stores_in(path)] or _look_below(path)
+            stores = stores_in(path) or (find_files(path) if holds_notes(path) else [])
+            looks = [[str(store), *_look_at(store)] for store in stores]
+            return looks if stores_in(path) else [*looks, *_look_below(path)]
         return _look_at(path)
     except PermissionError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -214,6 +215,17 @@ def project_of(folder: str) -> str:
         name = name.lstrip("-")
     shown = "".join(" " if unicodedata.category(c)[0] == "C" else c for c in name)
     return " ".join(shown.split())[:MAX_PROJECT_CHARS].strip()
+
+
+def project_in(folder: Path) -> str:
+    """Return the project of a folder of transcripts: what they say, else the folder's name."""
+    with suppress(OSError):
+        for path in sorted(folder.glob(f"*{SUFFIX}")):
+            with path.open("rb") as handle:
+                for line in islice(read_lines(handle, 0, _LOOKED_AT_BYTES), _LOOKED_AT_LINES):
+                    if cwd := as_name((parse_object(line.data or b"") or {}).get("cwd")):
+                        return project_of(cwd)
+    return project_of(folder.name)
 
 
 # What of a text its speaker said, without what the agent and noctuary put around it; linear time.
