@@ -107,6 +107,8 @@ READ_SIDE_LAZILY = frozenset(
 """Those that only a function of recall imports."""
 
 INNER_DOORS = {
+    ("sources.source", "sources.claude_mem"): "the same",
+    ("sources.source", "sources.exports"): "the same",
     ("sources.source", "sources.jsonl"): "the kind of a store decides which reader is loaded",
     ("sources.source", "sources.markdown"): "the same",
     ("sources.source", "sources.palace"): "the same",

@@ -23,14 +23,13 @@ from noctuary.core.files import hash_text
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import (
     SEE_ALSO,
+    HeldSource,
     KnownConcept,
     KnownEdge,
     KnownMention,
     MemoryLink,
     QuarantineReason,
     RawRow,
-    Source,
-    SourceIdentity,
     Told,
 )
 from noctuary.sources.transcripts import (
@@ -336,49 +335,31 @@ def _link(section: Section, target: Note, heading: str) -> Iterator[MemoryLink]:
 # The folder as a source.
 
 
-class MarkdownSource(Source):
-    """The notes at a path, read when it is opened and held."""
+class MarkdownSource(HeldSource):
+    """The notes at a path; a row per section that has a text, and per note that is unreadable."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path.absolute()
-        root = self._path if path.is_dir() else self._path.parent
-        top, is_memory = _wing_of(root)
-        digest, self._files, held_bytes = sha256(), 0, 0
-        self._rows: list[RawRow] = []
+        root = path if path.is_dir() else path.parent
+        top, is_memory = _wing_of(root.absolute())
+        digest, files, held_bytes = sha256(), 0, 0
+        rows: list[RawRow] = []
         self._notes: list[Note] = []
-        for file in find_notes(self._path):
+        for file in find_notes(path):
             data = _read_note(file)
             if data is None:
                 continue
-            name = file.relative_to(root).as_posix()
+            name, files = file.relative_to(root).as_posix(), files + 1
             held_bytes += len(data) if isinstance(data, bytes) else 0
             if held_bytes > MAX_FOLDER_BYTES:
                 raise SourceFormatError(
                     f"{path} holds more than {MAX_FOLDER_BYTES // 2**20} MiB of notes. Point "
                     f"noctuary at one of its folders."
                 )
-            self._files += 1
-            digest.update(os.fsencode(f"{name}\0") + (data if isinstance(data, bytes) else b""))
+            digest.update(os.fsencode(f"{name}\0{data if isinstance(data, int) else ''}"))
+            digest.update(data if isinstance(data, bytes) else b"")
             folder = name.partition("/")[0]
-            self._take(name, data, top if is_memory or folder == name else folder)
-        self._rows.sort(key=lambda row: str(row.key))
-        self._sha256 = digest.hexdigest()
-
-    def identity(self) -> SourceIdentity:
-        """Return the folder and the digest of its notes."""
-        marker = {"rows": self.count(), "files": self._files, "sha256": self._sha256}
-        return SourceIdentity(KIND, str(self._path), "1", "str", marker)
-
-    def count(self) -> int:
-        """Return the number of sections that have a text, and of notes that cannot be read."""
-        return len(self._rows)
-
-    def rows(self) -> Iterator[RawRow]:
-        """Yield a row per section, by ascending id."""
-        yield from self._rows
-
-    def close(self) -> None:
-        """Let go of nothing: no file is open."""
+            rows += self._take(name, data, top if is_memory or folder == name else folder)
+        super().__init__(KIND, path, rows, files=files, sha256=digest.hexdigest())
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
         """Yield what the links between notes say."""
@@ -386,21 +367,20 @@ class MarkdownSource(Source):
             if isinstance(said, noun):
                 yield said
 
-    def _take(self, name: str, data: bytes | int, wing: str) -> None:
-        if isinstance(data, int):
-            why, text = QuarantineReason.CONTENT_TOO_LARGE, ""
-        else:
+    def _take(self, name: str, data: bytes | int, wing: str) -> Iterator[RawRow]:
+        why, text, size = QuarantineReason.CONTENT_TOO_LARGE, "", data
+        if isinstance(data, bytes):
             try:
                 note = parse_note(name, data.decode("utf-8"), wing)
             except UnicodeDecodeError:
                 why, text = QuarantineReason.NOT_UTF8, data.decode("utf-8", "replace")
+                size = len(data)
             else:
                 if note is not None:
                     self._notes.append(note)
-                    self._rows += (_row(note, section) for section in note.sections)
+                    yield from (_row(note, section) for section in note.sections)
                 return
-        detail = f"{data if isinstance(data, int) else len(data)} bytes"
-        self._rows.append(RawRow(f"note {name}", _name_of(name), {}, why, detail, text))
+        yield RawRow(f"note {name}", _name_of(name), {}, why, f"{size} bytes", text)
 
 
 def _row(note: Note, section: Section) -> RawRow:

@@ -185,6 +185,30 @@ class Source:
         self.close()
 
 
+class HeldSource(Source):
+    """A small store whose rows were read when it was opened; ids are texts."""
+
+    def __init__(self, kind: str, path: Path, rows: Iterable[RawRow], **marker: int | str) -> None:
+        self._rows = sorted(rows, key=lambda row: str(row.key or ""))
+        mark: dict[str, int | str] = {"rows": len(self._rows), **marker}
+        self._identity = SourceIdentity(kind, str(path.absolute()), "1", "str", mark)
+
+    def identity(self) -> SourceIdentity:
+        """Return path and digest of what was read."""
+        return self._identity
+
+    def count(self) -> int:
+        """Return the number of rows, unreadable ones included."""
+        return len(self._rows)
+
+    def rows(self) -> Iterator[RawRow]:
+        """Yield the rows by ascending id."""
+        yield from self._rows
+
+    def close(self) -> None:
+        """Let go of nothing: no file is open."""
+
+
 SQLITE_MAGIC = b"SQLite format 3\x00"
 GZIP_MAGIC = b"\x1f\x8b"
 _STORE_NAMES = (
@@ -200,6 +224,8 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
     no store that noctuary reads, or it is ambiguous.
     """
     # Late: the modules of the kinds import the nouns above.
+    from noctuary.sources.claude_mem import ClaudeMemSource, is_claude_mem
+    from noctuary.sources.exports import MemoryGraphSource, is_memory_graph
     from noctuary.sources.jsonl import JsonlSource
     from noctuary.sources.palace import PalaceSource, is_palace
     from noctuary.sources.sqlite import SqliteSource
@@ -215,7 +241,11 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
     file = find_file(path)
     head = _head(file, len(SQLITE_MAGIC))
     if head == SQLITE_MAGIC:
+        if is_claude_mem(file):
+            return ClaudeMemSource(file)
         return PalaceSource(file) if is_palace(file) else SqliteSource(file)
+    if is_memory_graph(_head(file, _HEADER_BYTES)):
+        return MemoryGraphSource(file)
     if head.startswith(GZIP_MAGIC) or file.suffix in (".jsonl", ".ndjson", ".gz"):
         return JsonlSource(file)
     found = f"{len(head)} bytes" if len(head) < len(SQLITE_MAGIC) else "neither header"

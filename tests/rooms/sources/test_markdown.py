@@ -17,9 +17,8 @@ from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingEr
 from noctuary.core.settings import Settings
 from noctuary.core.types import UNDATED_US, MemoryRecord
 from noctuary.sources import markdown
-from noctuary.sources.corpus import read_records
-from noctuary.sources.evidence import read_evidence, write_evidence
-from noctuary.sources.export import ExportReport, export_corpus
+from noctuary.sources.evidence import read_evidence
+from noctuary.sources.export import ExportReport
 from noctuary.sources.ingest import hash_bytes
 from noctuary.sources.source import (
     KnownConcept,
@@ -84,19 +83,6 @@ def vault(tmp_path: Path) -> Vault:
         return tmp_path / name
 
     return make
-
-
-@pytest.fixture
-def exported(tmp_path: Path) -> Exported:
-    """Export what is at a path, with its evidence; returns the account and memories by id."""
-
-    def export(path: Path) -> tuple[ExportReport, Mapping[str, MemoryRecord]]:
-        with open_source(path) as source:
-            report = export_corpus(source, tmp_path / "out")
-            write_evidence(source, tmp_path / "out")
-        return report, {record.memory_id: record for record in read_records(tmp_path / "out")}
-
-    return export
 
 
 @pytest.mark.parametrize(
