@@ -7,7 +7,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from heapq import merge
@@ -21,6 +21,11 @@ from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.sqlite import LogFormat, name_fault, open_log, transaction
 from noctuary.core.store import DatabaseName, SourceName, expand_user
 from noctuary.core.types import SILENT, Progress, from_micros
+from noctuary.sources.conversations import (
+    is_conversation,
+    read_conversation,
+    read_conversations,
+)
 from noctuary.sources.source import (
     IdKind,
     RawRow,
@@ -32,11 +37,13 @@ from noctuary.sources.source import (
 )
 from noctuary.sources.sqlite import PinnedFile
 from noctuary.sources.transcripts import (
+    CHATS_SUFFIX,
     FileContext,
     IngestReport,
     Line,
     Message,
     Part,
+    Reading,
     Skip,
     Vetted,
     find_transcripts,
@@ -262,8 +269,13 @@ def read_transcript(
             run.end, run.context = state.offset, FileContext.from_json(state.context)
         elif state is not None:
             report.restarted += 1
-        for line in read_lines(handle, run.end, found.st_size):
+        is_chats = path.suffix == CHATS_SUFFIX
+        for line in (read_conversations if is_chats else read_lines)(
+            handle, run.end, found.st_size
+        ):
             if not run.take(line):
+                if is_chats:
+                    report.fail(f"{path} ends inside a conversation: export or copy it again")
                 break
             is_late = until_s is not None and time.monotonic() >= until_s
             if is_late or run.size_bytes >= BATCH_BYTES:
@@ -302,8 +314,7 @@ class _Run:
         self.report.lines += 1
         if value is None and line.data != b"":
             self.report.skipped[Skip.TOO_LONG if line.data is None else Skip.BAD_JSON] += 1
-        read = read_codex if value is not None and is_codex(value) else read_claude
-        for reading in read(value, self.context) if value is not None else ():
+        for reading in _read(value, self.context) if value is not None else ():
             if isinstance(reading, Skip):
                 self.report.skipped[reading] += 1
             elif reading.is_sidechain and not self.settings.include_sidechains:
@@ -367,6 +378,12 @@ class _Run:
             self.report.cut += vetted.was_cut
             self.touched.add(number)
         return True
+
+
+def _read(value: Mapping[str, object], context: FileContext) -> list[Reading]:
+    if is_conversation(value):
+        return read_conversation(value)
+    return (read_codex if is_codex(value) else read_claude)(value, context)
 
 
 # All transcripts at a path, as a night keeps them.

@@ -70,6 +70,9 @@ class IngestReport:
 # Which files are transcripts.
 
 SUFFIX = ".jsonl"
+CHATS_SUFFIX = ".json"  # of ChatGPT's and Claude's exports: conversations.json, -000.json and so on
+_CHATS_NAME = re.compile(r"conversations.*\.json")
+_CHAT = re.compile(rb'\s*\[?\s*\{.*?"(?:mapping"\s*:\s*\{|chat_messages"\s*:\s*\[)', re.DOTALL)
 _LOOKED_AT_BYTES = 256 * 2**10
 _LOOKED_AT_LINES = 40
 _LOOKED_AT_FILES = 40  # files of a folder that are looked at to tell what it holds
@@ -77,7 +80,7 @@ _CLAUDE_TYPES = frozenset({"user", "assistant", "system", "attachment", "progres
 
 
 def find_transcripts(root: Path) -> Iterator[Path]:
-    """Yield every *.jsonl file at or below a path, in order; links to folders are left."""
+    """Yield every *.jsonl and chat export at or below a path, in order; no linked folders."""
     if not root.is_dir():
         root.stat()
         yield root
@@ -85,7 +88,8 @@ def find_transcripts(root: Path) -> Iterator[Path]:
     os.scandir(root).close()
     for folder, below, names in os.walk(root):
         below.sort()
-        yield from (Path(folder, name) for name in sorted(names) if name.endswith(SUFFIX))
+        chosen = (n for n in sorted(names) if n.endswith(SUFFIX) or _CHATS_NAME.fullmatch(n))
+        yield from (Path(folder, name) for name in chosen)
 
 
 def is_transcripts(path: Path) -> bool:
@@ -93,7 +97,7 @@ def is_transcripts(path: Path) -> bool:
     try:
         if path.is_dir():
             return any(map(_holds_transcript, islice(find_transcripts(path), _LOOKED_AT_FILES)))
-        return path.suffix == SUFFIX and _holds_transcript(path)
+        return path.suffix in (SUFFIX, CHATS_SUFFIX) and _holds_transcript(path)
     except OSError:
         return False
 
@@ -102,6 +106,8 @@ def _holds_transcript(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as handle:
+        if path.suffix == CHATS_SUFFIX:
+            return _CHAT.match(handle.read(_LOOKED_AT_BYTES)) is not None
         for line in islice(read_lines(handle, 0, _LOOKED_AT_BYTES), _LOOKED_AT_LINES):
             value = parse_object(line.data or b"") or {}
             if is_codex(value) or (value.get("type") in _CLAUDE_TYPES and "message" in value):
@@ -297,7 +303,7 @@ class Message(NamedTuple):
 
     native_id: str  # The agent's id of the turn; "" of results, which join their call's
     role: Role  # Who says it
-    agent: str  # "claude" or "codex"
+    agent: str  # "claude", "codex", "chatgpt" or "claude-ai"
     session: str  # The conversation
     project: str  # The wing; "" where none is known
     at_us: int | None  # Microseconds since the epoch, or None

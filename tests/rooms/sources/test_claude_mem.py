@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,9 @@ def make_mem(tmp_path: Path) -> MakeMem:
     """Make a claude-mem.db as its worker leaves it, in WAL mode."""
 
     def make(
-        observations: list[dict[str, Any]], summaries: list[dict[str, Any]] = (), sql: str = TABLES
+        observations: Sequence[dict[str, Any]],
+        summaries: Sequence[dict[str, Any]] = (),
+        sql: str = TABLES,
     ) -> Path:
         path = tmp_path / "claude-mem.db"
         with closing(sqlite3.connect(path)) as db:
