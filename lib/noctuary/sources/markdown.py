@@ -46,6 +46,7 @@ from noctuary.text.secrets import find_text_sensitivity
 KIND = "markdown"
 SUFFIX = ".md"
 MAX_NOTE_BYTES = 16 * 2**20  # of one note; a larger one is a dump
+MAX_FRONT_CHARS = 262_144  # of its front matter: tags and keywords may have 64 KiB each
 MAX_SECTIONS = 10_000  # of one note; what follows is part of the last one
 MAX_FOLDER_BYTES = 512 * 2**20  # of all: they are held while the source is open
 # What agents put into every prompt whole: `context.documents` reads them. One that is named itself
@@ -176,10 +177,10 @@ def _read_front(text: str) -> tuple[dict[str, Any], str | None, str]:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         front, body = split_front_matter(text)
     try:
-        said = {key.lower(): value for key, value in read_yaml(front or "").items()}
+        said = read_yaml(front or "", MAX_FRONT_CHARS)
     except ValueError:
         return {}, None, text
-    return said, front, body
+    return {key.lower(): value for key, value in said.items()}, front, body
 
 
 def _split(name: str, body: str) -> Iterator[Section]:

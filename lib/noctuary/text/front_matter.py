@@ -25,13 +25,13 @@ def split_front_matter(text: str) -> tuple[str | None, str]:
     return (None, text) if found is None else (found[1], text[found.end() :])
 
 
-def read_yaml(text: str) -> dict[str, Any]:
+def read_yaml(text: str, most_chars: int = MAX_FRONT_MATTER_CHARS) -> dict[str, Any]:
     """Return the values of a YAML mapping by key, of equal keys the last; ValueError for no YAML.
 
     A value is a text, None where it was left empty, a list of both, or `...` for anything else.
     """
-    if len(text) > MAX_FRONT_MATTER_CHARS:
-        raise ValueError(f"{len(text):,} characters, more than {MAX_FRONT_MATTER_CHARS:,}")
+    if len(text) > most_chars:
+        raise ValueError(f"{len(text):,} characters, more than {most_chars:,}")
     import yaml
 
     def plain(node: Any, *, inside: bool = False) -> Any:
