@@ -224,9 +224,10 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
     no store that noctuary reads, or it is ambiguous.
     """
     # Late: the modules of the kinds import the nouns above.
+    from noctuary.sources import exports
     from noctuary.sources.claude_mem import ClaudeMemSource, is_claude_mem
-    from noctuary.sources.exports import MemoryGraphSource, is_memory_graph
     from noctuary.sources.jsonl import JsonlSource
+    from noctuary.sources.markdown import MarkdownSource
     from noctuary.sources.palace import PalaceSource, is_palace
     from noctuary.sources.sqlite import SqliteSource
 
@@ -235,25 +236,29 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
 
         return PostgresSource(path, settings or SourceSettings())
     if holds_notes(path):
-        from noctuary.sources.markdown import MarkdownSource
-
         return MarkdownSource(path)
     file = find_file(path)
-    head = _head(file, len(SQLITE_MAGIC))
-    if head == SQLITE_MAGIC:
+    head = _head(file, _HEADER_BYTES)
+    if head.startswith(SQLITE_MAGIC):
+        exports.refuse_database(file)
         if is_claude_mem(file):
             return ClaudeMemSource(file)
         return PalaceSource(file) if is_palace(file) else SqliteSource(file)
-    if is_memory_graph(_head(file, _HEADER_BYTES)):
-        return MemoryGraphSource(file)
+    if exports.is_memory_graph(head):
+        return exports.MemoryGraphSource(file)
     if head.startswith(GZIP_MAGIC) or file.suffix in (".jsonl", ".ndjson", ".gz"):
         return JsonlSource(file)
+    if file.suffix == ".json":
+        return exports.Mem0Source(file)
+    if file.suffix in exports.CSV_SUFFIXES:
+        return exports.CsvSource(file)
     found = f"{len(head)} bytes" if len(head) < len(SQLITE_MAGIC) else "neither header"
     raise SourceFormatError(
         f"{file} is not a database and not JSON lines: expected a SQLite file (it starts with "
         f"'SQLite format 3'; found {found}) or a file named *.jsonl or *.jsonl.gz. Point "
         f"noctuary at a claude-memory memory.db, at a palace's chroma.sqlite3 or at an exported "
-        f"corpus; an encrypted database must be decrypted first."
+        f"corpus; an encrypted database must be decrypted first. "
+        f"{exports.describe_unreadable(file)}".rstrip()
     )
 
 
@@ -273,11 +278,14 @@ def holds_notes(path: Path) -> bool:
 
 def find_files(path: Path) -> list[Path]:
     """Return every file that a source at a path is read from; SourceError where there is none."""
-    if not holds_notes(path):
-        return [find_file(path)]
+    from noctuary.sources.exports import CSV_SUFFIXES, mapping_of
     from noctuary.sources.markdown import find_notes
 
-    return list(find_notes(path))
+    if holds_notes(path):
+        return list(find_notes(path))
+    file = find_file(path)
+    is_mapped = file.suffix in CSV_SUFFIXES and mapping_of(file).is_file()
+    return [file, mapping_of(file)] if is_mapped else [file]
 
 
 def find_file(path: Path) -> Path:
@@ -294,10 +302,13 @@ def find_file(path: Path) -> Path:
         raise SourceFormatError(f"{path} is neither a file nor a folder; point noctuary at a file.")
     found = stores_in(path)
     if not found:
+        from noctuary.sources.exports import describe_unreadable
+
         raise SourceMissingError(
             f"The folder {path} holds no memory store: expected one of "
             f"{', '.join(_STORE_NAMES)}, Markdown notes (*.md) or transcripts of an agent "
-            f"(*.jsonl). Name the store's file itself if it is called differently."
+            f"(*.jsonl). Name the store's file itself if it is called differently. "
+            f"{describe_unreadable(path)}".rstrip()
         )
     if len(found) > 1:
         # Picking one silently could index last month's copy.
@@ -338,7 +349,7 @@ def _look(path: Path) -> list[Any]:
             stores = stores_in(path) or (find_files(path) if holds_notes(path) else [])
             looks = [[str(store), *_look_at(store)] for store in stores]
             return looks if stores_in(path) else [*looks, *_look_below(path)]
-        return _look_at(path)
+        return [_look_at(file) for file in find_files(path)]
     except PermissionError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,20 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from noctuary.core.errors import SourceFormatError
+from noctuary.core.errors import SourceFormatError, SourceMissingError
+from noctuary.core.settings import Settings
 from noctuary.core.types import MemoryRecord
 from noctuary.sources import exports
 from noctuary.sources.evidence import read_evidence
 from noctuary.sources.export import ExportReport
-from noctuary.sources.source import KnownConcept, KnownEdge, KnownMention, open_source
+from noctuary.sources.ingest import hash_bytes
+from noctuary.sources.source import (
+    KnownConcept,
+    KnownEdge,
+    KnownMention,
+    open_source,
+    read_marker,
+)
 from tests.support.transcripts import JSON_VALUES
 
 Exported = Callable[[Path], tuple[ExportReport, Mapping[str, MemoryRecord]]]
@@ -146,3 +156,198 @@ def test_a_file_that_is_too_large_is_refused(
     with pytest.raises(SourceFormatError, match=r"has \d+ bytes, at most 20"):
         open_source(path)
     assert hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def mem0(**fields: object) -> dict[str, object]:
+    """Return a memory as get_all() returns it (MemoryItem and its promoted keys)."""
+    return {
+        "id": "892db2ae-06d9-49e5-8b3e-585ef9b85b8e",
+        "memory": "Dev works at TechCorp as a senior engineer",
+        "hash": "b1a2",
+        "metadata": None,
+        "created_at": "2026-03-01T00:00:00.000000-08:00",
+        "updated_at": None,
+        "user_id": "dev",
+        **fields,
+    }
+
+
+@pytest.mark.parametrize("shape", ["list", "results", "pages"])
+def test_mem0s_memories_are_read(tmp_path: Path, exported: Exported, shape: str) -> None:
+    items = [
+        mem0(run_id="r1", agent_id="coder", categories=["work"], metadata={"category": "job"}),
+        mem0(id="b", user_id=None, memory="Shared"),
+    ]
+    shapes = {
+        "list": items,
+        "results": {"results": items, "relations": []},
+        "pages": {"count": 2, "next": None, "previous": None, "results": items},
+    }
+    path = tmp_path / "mem0.json"
+    path.write_text(json.dumps(shapes[shape]))
+    report, found = exported(path)
+    assert report.identity.kind == "mem0-json"
+    dev = found["892db2ae-06d9-49e5-8b3e-585ef9b85b8e"]
+    assert (dev.user, dev.session_id, dev.wing) == ("dev", "r1", "coder")
+    assert (dev.tags, dev.category, dev.created_at_us) == ("work", "job", 1_772_352_000_000_000)
+    assert (found["b"].user, found["b"].category) == (None, "fact")
+
+
+@pytest.mark.parametrize(
+    ("item", "quarantined", "sensitive"),
+    [
+        (mem0(id=None), {"bad_id": 1}, {}),
+        (mem0(memory=None), {"missing_content": 1}, {}),
+        (mem0(memory={"a": 1}), {"content_not_text": 1}, {}),
+        (mem0(created_at=7), {"bad_date": 1}, {}),
+        (mem0(user_id={"a": 1}), {"bad_field": 1}, {}),
+        (mem0(metadata={"deep": [{"token": "ghp_" + "a1B2" * 9}]}), {}, {"secret:github_token": 1}),
+        (7, {"bad_id": 1}, {}),
+    ],
+    ids=range(7),
+)
+def test_mem0_items_that_are_no_memories_are_counted(
+    tmp_path: Path,
+    exported: Exported,
+    item: object,
+    quarantined: Mapping[str, int],
+    sensitive: Mapping[str, int],
+) -> None:
+    (tmp_path / "m.json").write_text(json.dumps([mem0(id="whole"), item]))
+    report, _ = exported(tmp_path / "m.json")
+    assert (report.quarantined, report.sensitive) == (quarantined, sensitive)
+
+
+GERMAN = 'Nr;Titel;Text;Am;Thema\n7;Heizung;"Der Kessel;\nist neu.";03.02.2026;haus\n'
+MAPPING = """
+id = "Nr"
+content = ["Titel", "Text"]
+created_at = "Am"
+tags = "Thema"
+delimiter = ";"
+date_format = "%d.%m.%Y"
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "mapping", "expected"),
+    [
+        (
+            "a.csv",
+            "id,content,importance,wing,extra\nk,Spare key,0.9,house,x\n",
+            None,
+            {"k": {"content": "Spare key", "importance": 0.9, "wing": "house"}},
+        ),
+        (
+            "a.csv",
+            GERMAN,
+            MAPPING,
+            {
+                "7": {
+                    "content": "Heizung\nDer Kessel;\nist neu.",
+                    "created_at_us": 1_770_076_800_000_000,
+                    "tags": "haus",
+                }
+            },
+        ),
+        ("a.tsv", "content\troom\nSpare key\tpantry\n", None, {"": {"room": "pantry"}}),
+        ("a.csv", "\ufeffcontent,id\r\nSpare key,k\r\n", None, {"k": {"importance": 0.5}}),
+    ],
+)
+def test_csv_is_read_by_its_header_or_by_a_mapping(
+    tmp_path: Path,
+    exported: Exported,
+    name: str,
+    data: str,
+    mapping: str | None,
+    expected: Mapping[str, dict[str, Any]],
+) -> None:
+    (tmp_path / name).write_bytes(data.encode())
+    if mapping is not None:
+        (tmp_path / f"{name}.toml").write_text(mapping)
+    report, found = exported(tmp_path / name)
+    assert report.identity.kind == "csv"
+    for key, values in expected.items():
+        record = found[key or next(iter(found))]
+        assert {n: getattr(record, n) for n in values} == values
+
+
+@pytest.mark.parametrize(
+    ("data", "quarantined", "sensitive"),
+    [
+        (b"id,content\n1,a\n1,b\n", {"duplicate_id": 1}, {}),
+        (b"id,content\n1\n2,\n3,a,b,c\n", {"missing_content": 2}, {}),
+        (b"id,content\n1,half \xc3\n", {"bad_unicode": 1}, {}),
+        (b"id,content\n1,a\0b\n", {"nul_bytes": 1}, {}),
+        (b"id,content,created_at\n1,a,soon\n", {"bad_date": 1}, {}),
+        (b"id,content,importance\n1,a,high\n2,a,nan\n3,a,\n", {"bad_importance": 2}, {}),
+        (b"id,content,x\n1,a,ghp_" + b"a1B2" * 9 + b"\n", {}, {"secret:github_token": 1}),
+        (b"id,content\n1," + b"a" * 2_000_000 + b"\n", {"content_too_large": 1}, {}),
+        (b"id,content\n", {}, {}),
+    ],
+    ids=range(9),
+)
+def test_csv_rows_that_are_no_memories_are_counted(
+    tmp_path: Path,
+    exported: Exported,
+    data: bytes,
+    quarantined: Mapping[str, int],
+    sensitive: Mapping[str, int],
+) -> None:
+    (tmp_path / "a.csv").write_bytes(data)
+    report, _ = exported(tmp_path / "a.csv")
+    assert (report.quarantined, report.sensitive) == (quarantined, sensitive)
+
+
+def test_another_mapping_is_another_state(tmp_path: Path) -> None:
+    path, beside = tmp_path / "a.csv", tmp_path / "a.csv.toml"
+    path.write_text("content,id\nx,1\n")
+    seen = {(read_marker(path, Settings()), hash_bytes(path, tmp_path))}
+    for text in ('content = "id"', 'content = "content"'):
+        beside.write_text(text)
+        seen.add((read_marker(path, Settings()), hash_bytes(path, tmp_path)))
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("a.csv", b"Title,Text\na,b\n", r"a column for the text; found Title, Text.*a\.csv\.toml"),
+        ("a.csv", b"", "a column for the text; found none"),
+        ("a.csv", b'content\n"never ended\nx\n', "cannot be read as CSV.*quotes"),
+        ("a.csv+content = 7", b"content\nx\n", "has not the column '7'"),
+        ("a.csv+Content = 'x'", b"content\nx\n", "names Content; known are id, content"),
+        ("a.csv+content", b"content\nx\n", "no TOML"),
+        ("a.csv+delimiter = ';;'", b"content\nx\n", "cannot be read as CSV.*delimiter"),
+        ("a.json", b"{", "not whole JSON"),
+        ("a.json", b'{"full_name": "Dev"}', r"no export that noctuary knows.*get_all\(\)"),
+        ("a.json", b"[" * 5_000, "not whole JSON"),
+        ("mail.mbox", b"From x", "looks like a mailbox"),
+        ("notion.zip", b"PK\x03\x04", "looks like a ZIP archive: unpack it"),
+        ("notes.enex", b"<x>", "looks like an Evernote export"),
+        ("notes.bin", b"\x00\x01", "not a database and not JSON lines"),
+    ],
+)
+def test_what_is_refused_says_what_would_read_it(
+    tmp_path: Path, name: str, data: bytes, said: str
+) -> None:
+    name, _, mapping = name.partition("+")
+    (tmp_path / name).write_bytes(data)
+    if mapping:
+        (tmp_path / f"{name}.toml").write_text(mapping)
+    with pytest.raises(SourceFormatError, match=said):
+        open_source(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"), [("history", "mem0's history"), ("points", "local Qdrant collection")]
+)
+def test_databases_of_mem0_are_refused(tmp_path: Path, table: str, said: str) -> None:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as db:
+        db.execute(f"CREATE TABLE {table} (id TEXT)")
+    with pytest.raises(SourceFormatError, match=said):
+        open_source(tmp_path / "x.db")
+    (tmp_path / "qdrant/collection").mkdir(parents=True)
+    (tmp_path / "qdrant/meta.json").write_text("{}")
+    with pytest.raises(SourceMissingError, match="local Qdrant collection"):
+        open_source(tmp_path / "qdrant")
