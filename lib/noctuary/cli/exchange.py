@@ -147,7 +147,7 @@ _BODY = {"format", "format_version", "digest", "files", "snapshot"}
 _MOST_MANIFEST_BYTES = 16 * 2**20  # a real one has some 30,000
 # Settings that name a place, an address, a user or a variable: an import's owner has their own.
 _OF_ONE_MACHINE = re.compile(
-    r"evaluation\.queries|.*\.(path|user|address)|.*[._]ur[il]|.*_variable"
+    r"evaluation\.queries|.*\.(path|user|address|wings)|.*[._]ur[il]|.*_variable"
 )
 _PLACES = ("/", "~", ".")  # what a model begins with that is named by its directory
 _OTHERWISE = "use the noctuary that made it, or export anew"
@@ -182,7 +182,7 @@ def without_places(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[
         return is_place or _OF_ONE_MACHINE.fullmatch(name) is not None
 
     return {
-        section: {k: "" if is_ours(f"{section}.{k}", v) else v for k, v in values.items()}
+        section: {k: type(v)() if is_ours(f"{section}.{k}", v) else v for k, v in values.items()}
         for section, values in settings.items()
     }
 

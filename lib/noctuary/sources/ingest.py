@@ -159,6 +159,11 @@ class TurnsFile:
         )
         return number, True
 
+    def move(self, number: int, wing: str) -> None:
+        """Give a turn another wing: its owner said which one after it was kept."""
+        sql = "UPDATE turns SET wing = ? WHERE number = ? AND wing <> ?"
+        self.db.execute(sql, (wing, number, wing))
+
     def mark_sensitive(self, number: int) -> None:
         """Forget the parts of a turn and mark it."""
         self.db.execute("UPDATE turns SET is_sensitive = 1 WHERE number = ?", (number,))
@@ -342,10 +347,12 @@ class _Run:
         self.messages, self.touched, self.size_bytes = [], set(), 0
 
     def _keep(self, message: Message) -> None:
-        message = message._replace(  # what only its file tells of a line without either
-            session=message.session or self.path.stem,
-            project=message.project or project_of(self.path.parent.name),
-        )
+        project = message.project or project_of(self.path.parent.name)
+        if self.settings.wings and self.context.folder:
+            project = project_of(self.context.folder, self.settings.wings)
+        # What only its file tells of a line without either.
+        session = message.session or self.path.stem
+        message = message._replace(session=session, project=project)
         if not any([self._keep_part(message, part) for part in message.parts]):
             is_orphan = not message.native_id
             self.report.skipped[Skip.ORPHAN if is_orphan else Skip.NO_CONTENT] += 1
@@ -366,6 +373,8 @@ class _Run:
         if number is None:
             number, is_new = self.turns.turn(message)
             self.report.turns += is_new and not vetted.is_secret
+            if self.settings.wings:
+                self.turns.move(number, message.project)
         if self.turns.one("SELECT 1 FROM turns WHERE number = ? AND is_sensitive", number):
             return True
         if vetted.is_secret:
@@ -406,7 +415,7 @@ def ingest_transcripts(
     """
     settings = settings or TranscriptSettings()
     report = IngestReport()
-    wanted = f"{settings.include_sidechains} {settings.tool_chars}"
+    wanted = " ".join(map(str, (settings.include_sidechains, settings.tool_chars, *settings.wings)))
     with _opened(turns_path) as turns:
         known = turns.fact("settings")
         if known != wanted:

@@ -6,15 +6,17 @@ import hashlib
 import json
 import os
 import re
+import stat
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import islice
-from pathlib import Path
+from operator import methodcaller
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from noctuary.core.foreign_json import parse_json
@@ -200,12 +202,18 @@ _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 _WORKTREES = (".claude", "worktrees")
 
 
-def project_of(folder: str) -> str:
-    """Return the name of the project at a path (its last folder), "" where there is none.
+def project_of(folder: str, wings: Sequence[str] = ()) -> str:
+    """Return the name of the project at a path, "" where there is none.
 
-    It is the wing of its turns and of a hook's recall. The path need not exist; a worktree of
-    Claude Code belongs to its repository.
+    It is the wing of its turns and of a hook's recall: what `wings` (FOLDER=WING) says of the
+    nearest folder, else the name of the git repository, else the last folder's. The path need not
+    exist; a worktree belongs to its repository.
     """
+    named = ((_expanded(place), wing.strip()) for place, _, wing in map(_CUT, wings))
+    above = [pair for pair in named if f"{folder}/".startswith(f"{pair[0]}/")]
+    if above:
+        return max(above)[1]
+    folder = _repository_of(folder) or folder
     text = unicodedata.normalize("NFC", folder)
     is_windows = _WINDOWS.match(text) is not None
     separators = r"[\\/]+" if is_windows else "/+"
@@ -221,6 +229,45 @@ def project_of(folder: str) -> str:
         name = name.lstrip("-")
     shown = "".join(" " if unicodedata.category(c)[0] == "C" else c for c in name)
     return " ".join(shown.split())[:MAX_PROJECT_CHARS].strip()
+
+
+_CUT = methodcaller("rpartition", "=")
+_GIT_LEVELS = 40  # folders above a session that are looked at
+_GIT_LINK = re.compile(r"gitdir: ([^\n]+)")
+
+
+def _expanded(place: str) -> str:
+    with suppress(RuntimeError):  # nobody has that home
+        return str(Path(place).expanduser())
+    return place
+
+
+def _repository_of(folder: str) -> str:
+    """Return the root of the git repository that a folder is in, "" where it is in none."""
+    start, home = Path(folder), Path(_expanded("~"))
+    for place in (start, *start.parents)[:_GIT_LEVELS] if start.is_absolute() else ():
+        # Many keep their settings in a repository that is their home: other folders are not of it.
+        if place == home != start:
+            break
+        git = place / ".git"
+        with suppress(OSError, ValueError):
+            mode = git.stat().st_mode
+            if stat.S_ISDIR(mode):
+                return str(place)
+            if stat.S_ISREG(mode):
+                return _main_repository(git) or str(place)
+    return ""
+
+
+def _main_repository(git: Path) -> str:
+    """Return the repository of a worktree, by its file `.git`; "" for a submodule's."""
+    with git.open("rb") as handle:
+        found = _GIT_LINK.match(handle.read(4_096).decode("utf-8", "replace"))
+    link = PurePath(os.path.normpath(git.parent / found[1].strip())) if found else PurePath()
+    if link.parent.name != "worktrees":
+        return ""
+    common = link.parent.parent
+    return str(common.parent if common.name == ".git" else common.with_suffix(""))
 
 
 def project_in(folder: Path) -> str:
@@ -317,6 +364,7 @@ class FileContext:
 
     session: str = ""  # The conversation; "" until a line names it
     project: str = ""  # The wing of the folder that the session began in
+    folder: str = ""  # That folder
     last_us: int | None = None  # When the last turn was said; None before the first dated one
     step: str = ""  # Codex: native id of the answer that the next tool call belongs to
     is_sidechain: bool = False  # Codex: the whole file is a subagent's
@@ -479,7 +527,7 @@ _SYNTHETIC_MODEL = "<synthetic>"
 def read_claude(line: Mapping[str, object], context: FileContext) -> list[Reading]:
     """Return what a line adds to turns (results to their call's), or why nothing."""
     if not context.project and (folder := as_name(line.get("cwd"))):
-        context.project = project_of(folder)
+        context.folder, context.project = folder, project_of(folder)
     kind = line.get("type")
     if kind not in ("user", "assistant"):
         is_boundary = kind == "system" and line.get("subtype") == "compact_boundary"
@@ -619,7 +667,8 @@ def _learn(payload: Mapping[str, object], context: FileContext) -> None:
         return
     context.has_meta = True
     context.session = as_name(payload.get("id")) or context.session
-    context.project = project_of(as_name(payload.get("cwd"))) or context.project
+    context.folder = as_name(payload.get("cwd"))
+    context.project = project_of(context.folder) or context.project
     source = payload.get("source")
     named = as_name(payload.get("thread_source")) or as_name(source)
     context.is_sidechain = "subagent" in as_object(source) or named == "subagent"

@@ -52,8 +52,8 @@ FIX = {
     "narrative": "Invoices differed from the ledger by a cent.",
     "facts": json.dumps(["decimal.ROUND_HALF_EVEN is used", "12 tests were added"]),
     "concepts": json.dumps(["problem-solution", "gotcha"]),
-    "files_read": json.dumps(["/home/ana/shop/src/ledger.py"]),
-    "files_modified": json.dumps(["/home/ana/shop/src/vat.py"]),
+    "files_read": json.dumps(["/home/me/shop/src/ledger.py"]),
+    "files_modified": json.dumps(["/home/me/shop/src/vat.py"]),
 }
 
 
