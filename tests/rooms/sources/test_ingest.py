@@ -528,6 +528,6 @@ def test_a_wing_that_is_named_later_moves_what_is_kept(
     write_session(folder.file, session.lines)
     ingest_transcripts(folder.file, folder.turns, TranscriptSettings())
     assert {row.fields["wing"] for row in kept_rows(folder.turns)} == {"shop"}
-    named = TranscriptSettings(wings=("/home/me=family",))
+    named = TranscriptSettings(wings=("/home/me/shop=family",))
     ingest_transcripts(folder.file, folder.turns, named)
     assert {row.fields["wing"] for row in kept_rows(folder.turns)} == {"family"}
