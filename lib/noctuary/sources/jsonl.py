@@ -252,14 +252,15 @@ def parse_line(line: FileLine) -> RawRow:
         text = line.data.decode("utf-8", "replace")
         return RawRow(locator, None, {}, broken, f"{line.size_bytes} bytes", text)
     fields = cast("dict[str, object]", value)
-    key = _usable_id(fields.get("id"))
+    key = usable_id(fields.get("id"))
     if key is None:
         detail = f"id: {type(fields.get('id')).__name__}"
         return RawRow(locator, None, fields, QuarantineReason.BAD_ID, detail)
     return RawRow(locator, key, fields)
 
 
-def _usable_id(value: object) -> int | str | None:
+def usable_id(value: object) -> int | str | None:
+    """Return a value that can be an id: a 64-bit number or a printable text, else None."""
     if isinstance(value, int):
         is_number = not isinstance(value, bool) and -(2**63) <= value < 2**63
         return value if is_number else None

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 from noctuary.core.errors import SourceError, SourceFormatError
 from noctuary.core.files import hash_text
 from noctuary.core.types import UNDATED_US
+from noctuary.sources.jsonl import usable_id
 from noctuary.sources.source import (
     SEE_ALSO,
     HeldSource,
@@ -142,19 +143,19 @@ def parse_note(path: str, text: str, wing: str) -> Note | None:
     shared: dict[str, object] = {name: said[name] for name in MARKS if name in said}
     withheld = find_mark(shared) or find_text_sensitivity(front or "")
     shared["importance"] = _number(said.get("importance"))
-    if said.get("noctuary") == MEMORY_NOTE and (key := _text(said, "id")):
+    if said.get("noctuary") == MEMORY_NOTE and (key := usable_id(said.get("id"))):
         own = {name: _plain(said.get(name)) for name in _OWN_FIELDS}
         tags = ",".join(_texts(said.get("tags")))
-        memory = (Section(key, (), body, body),)
-        return Note(path, key, (), {**shared, **own, "tags": tags}, withheld, memory)
-    stem = _stem(path)
+        memory = (Section(str(key), (), body, body),)
+        return Note(path, str(key), (), {**shared, **own, "tags": tags}, withheld, memory)
+    stem = as_name(_stem(path))
     top = body.lstrip().partition("\n")[0]
     title = _text(said, "title") or _text(said, "name")
-    title = as_name(title or (top[2:].strip() if top.startswith("# ") else "")) or as_name(stem)
+    title = as_name(title or (top[2:].strip() if top.startswith("# ") else "")) or stem
     aliases = tuple(filter(None, map(as_name, _texts(said.get("aliases")))))
     about = dict.fromkeys((stem, *aliases, _text(said, "description")))
     shared |= {
-        "wing": _text(said, "wing") or wing or None,
+        "wing": _text(said, "wing") or as_name(wing) or None,
         "room": _text(said, "room") or None,
         "category": _text(said, "type") or "note",
         "expanded_keywords": " ".join(filter(None, about)),
@@ -381,19 +382,22 @@ class MarkdownSource(HeldSource):
                     self._notes.append(note)
                     yield from (_row(note, section) for section in note.sections)
                 return
-        yield RawRow(f"note {name}", _name_of(name), {}, why, f"{size} bytes", text)
+        key = _name_of(name)
+        yield RawRow(f"note {key}", key, {}, why, f"{size} bytes", text)
 
 
 def _row(note: Note, section: Section) -> RawRow:
     if note.withheld is not None:
-        return RawRow(f"note {note.path}", section.key, {}, withheld=note.withheld)
+        return RawRow(f"note {_name_of(note.path)}", section.key, {}, withheld=note.withheld)
     fields, content = dict(note.fields), section.text
     if section.trail:
-        content = f"{' > '.join(section.trail)}\n{content}"
+        # The title has a line of its own: the graph finds the subject there.
+        trail = (section.trail[0], " > ".join(section.trail[1:]), content)
+        content = "\n".join(filter(None, trail))
         tags = [*cast("list[str]", fields["tags"]), *_TAG.findall(section.prose)]
         fields["tags"] = list(dict.fromkeys(tags))
     fields |= {"id": section.key, "content": content}
-    return RawRow(f"note {note.path}", section.key, fields)
+    return RawRow(f"note {_name_of(note.path)}", section.key, fields)
 
 
 def _wing_of(root: Path) -> tuple[str, bool]:

@@ -93,7 +93,7 @@ def vault(tmp_path: Path) -> Vault:
             METHODS,
             {
                 "coffee/methods.md#observations": {
-                    "content": "Coffee Brewing Methods > Observations\n- [method] Pour over "
+                    "content": "Coffee Brewing Methods\nObservations\n- [method] Pour over "
                     "provides more flavor clarity than French press\n- [technique] Water at 205 "
                     "degrees extracts optimal compounds #brewing #hot/water",
                     "tags": "coffee,brewing,hot/water",
@@ -114,7 +114,7 @@ def vault(tmp_path: Path) -> Vault:
                     "created_at_us": 1_772_323_200_000_000,
                 },
                 "2026-03-01.md#evening": {
-                    "content": "2026-03-01 > Evening\nAbout [[origins|beans]]."
+                    "content": "2026-03-01\nEvening\nAbout [[origins|beans]]."
                 },
             },
         ),
@@ -144,9 +144,9 @@ def vault(tmp_path: Path) -> Vault:
             "a\n```sh\n# no heading [[ -f x ]]\n```\n## Same\nb\n## Same\nc\n# Same 1\nd\n## Z\n",
             {
                 "code.md": {"content": "code\na\n```sh\n# no heading [[ -f x ]]\n```"},
-                "code.md#same": {"content": "code > Same\nb"},
-                "code.md#same-1": {"content": "code > Same\nc"},
-                "code.md#same-1-1": {"content": "code > Same 1\nd"},
+                "code.md#same": {"content": "code\nSame\nb"},
+                "code.md#same-1": {"content": "code\nSame\nc"},
+                "code.md#same-1-1": {"content": "code\nSame 1\nd"},
             },
         ),
         (
@@ -286,6 +286,28 @@ def test_hostile_notes_take_no_more_than_their_length(vault: Vault, text: str) -
         assert sum(len(str(row.fields["content"])) for row in source.rows()) < 10 * len(text)
         said = (source.told(MemoryLink), source.told(KnownMention), source.told(KnownConcept))
         assert sum(len(list(rows)) for rows in said) < len(text)
+
+
+def test_names_of_any_bytes_are_read(tmp_path: Path, exported: Exported) -> None:
+    for name, text in {
+        b"\xff\xfe/\xff.md": b"one [[\xed\xa0\x80]]",
+        b"\xff.md": b"a\0b",
+        b"\xfe.md": b"---\nsensitive: 1\n---\na",
+        b"a\nb/" + b"x" * 200 + b"/" + b"y" * 200 + b".md": b"# h\nlong",
+        b"id.md": b'---\nnoctuary: memory\nid: "\\ud800"\n---\nown',
+    }.items():
+        path = tmp_path / "vault" / os.fsdecode(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text)
+    report, found = exported(tmp_path / "vault")
+    assert report.quarantined == {"nul_bytes": 1, "not_utf8": 1}
+    assert report.sensitive == {"flagged": 1}
+    assert {record.content for record in found.values()} == {
+        f"{'y' * 200}\nh\nlong"[-206:],
+        "id\nown",
+    }
+    assert read_marker(tmp_path / "vault", Settings())
+    assert hash_bytes(tmp_path / "vault", tmp_path)
 
 
 def test_a_folder_or_note_beyond_the_limits_is_refused_or_set_aside(
