@@ -302,10 +302,7 @@ def test_names_of_any_bytes_are_read(tmp_path: Path, exported: Exported) -> None
     report, found = exported(tmp_path / "vault")
     assert report.quarantined == {"nul_bytes": 1, "not_utf8": 1}
     assert report.sensitive == {"flagged": 1}
-    assert {record.content for record in found.values()} == {
-        f"{'y' * 200}\nh\nlong"[-206:],
-        "id\nown",
-    }
+    assert {record.content for record in found.values()} == {"h\nlong", "id\nown"}
     assert read_marker(tmp_path / "vault", Settings())
     assert hash_bytes(tmp_path / "vault", tmp_path)
 
