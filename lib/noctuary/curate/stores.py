@@ -425,8 +425,9 @@ def open_writable(source: str, settings: CorpusSettings) -> Store:
             "change is written to one: name its path with --source"
         )
     if identity.kind != KIND:
+        what = "JSON lines" if identity.kind.startswith("jsonl") else f"of the kind {identity.kind}"
         raise SourceError(
-            f"{identity.location} is JSON lines, which noctuary only reads: a row of them cannot "
+            f"{identity.location} is {what}, which noctuary only reads: a row of them cannot "
             "be changed within a transaction. Tidy the database that it was exported from: "
             "--source memory.db, or --source env:NAME with a PostgreSQL address in it."
         )

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from noctuary.core.errors import SourceFormatError
 from noctuary.core.foreign_json import parse_json
 from noctuary.sources.source import QuarantineReason, RawRow, SourceIdentity, true_names
-from noctuary.sources.sqlite import PinnedFile, tables_in, tables_of
+from noctuary.sources.sqlite import PinnedFile, tables_of
 from noctuary.text.flags import FLAGGED
 
 KIND = "claude-mem-sqlite"
@@ -58,10 +58,9 @@ _FILES = ("files_modified", "files_edited", "files_read")
 _OPTIONAL = ("type", "concepts", "merged_into_project", "metadata", *_FILES)
 
 
-def is_claude_mem(file: Path) -> bool:
-    """Say whether a SQLite file is claude-mem's."""
-    names = tables_in(file)
-    return {"observations", "sdk_sessions"} <= names and "memories" not in names
+def is_claude_mem(tables: frozenset[str]) -> bool:
+    """Say whether a SQLite file with these tables is claude-mem's."""
+    return {"observations", "sdk_sessions"} <= tables and "memories" not in tables
 
 
 class ClaudeMemSource(PinnedFile):

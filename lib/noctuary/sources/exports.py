@@ -32,7 +32,7 @@ from noctuary.sources.source import (
     RawRow,
     Told,
 )
-from noctuary.sources.sqlite import tables_in
+from noctuary.sources.sqlite import UNREADABLE_TABLES
 from noctuary.sources.transcripts import as_list, as_name, as_object
 
 MAX_FILE_BYTES = 256 * 2**20  # of one that is held; parsed it takes several times as much
@@ -270,24 +270,12 @@ _UNREADABLE = {
     ".txt": "plain text: rename it to .md",
     ".org": "an Org file: export it as Markdown",
 }
-_UNREADABLE_TABLES = {
-    "history": "mem0's history, which does not say whose a memory is: save what get_all() returns",
-    "points": "a local Qdrant collection, which is pickled: save what mem0's get_all() returns",
-}
 
 
 def describe_unreadable(path: Path) -> str:
     """Return what a path looks like that is no source, and what would read it; "" if unknown."""
-    is_folder = path.is_dir()
-    if is_folder and (path / "collection").is_dir() and (path / "meta.json").is_file():
-        return f"It looks like {_UNREADABLE_TABLES['points']}."
-    said = "" if is_folder else _UNREADABLE.get(path.suffix.lower(), "")
+    if path.is_dir():
+        is_qdrant = (path / "collection").is_dir() and (path / "meta.json").is_file()
+        return f"It looks like {UNREADABLE_TABLES['points']}." if is_qdrant else ""
+    said = _UNREADABLE.get(path.suffix.lower(), "")
     return f"It looks like {said}." if said else ""
-
-
-def refuse_database(path: Path) -> None:
-    """Raise SourceFormatError for a SQLite file of a program that noctuary knows not to read."""
-    tables = tables_in(path)
-    for name, said in _UNREADABLE_TABLES.items():
-        if name in tables and "memories" not in tables:
-            raise SourceFormatError(f"{path} is a database, but no source: it looks like {said}.")

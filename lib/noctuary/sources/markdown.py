@@ -286,6 +286,11 @@ class _Links:
         for note, names in (*files, *((n, (n.title, *n.aliases)) for n in ordered)):
             for name in names:
                 self._named.setdefault(name.casefold(), note)
+        self._keys = {
+            (note.path, section.key.rpartition("#")[2]): section.key
+            for note in notes
+            for section in note.sections
+        }
 
     def said(self) -> Iterator[MemoryLink | KnownConcept | KnownMention | KnownEdge]:
         """Yield what links say, each concept once, after all that names it."""
@@ -300,8 +305,9 @@ class _Links:
                     yield KnownMention(section.key, concept, "links-to")
                     if target is not None:
                         linked.add(target.path)
-                        yield from _link(section, target, heading)
-                for relation, label in _TYPED.findall(section.prose):
+                        yield from self._link(section, target, heading)
+                for relation, label in dict.fromkeys(_TYPED.findall(section.prose)):
+                    label = as_name(label)
                     target = self._named.get(label.casefold())
                     concept = label if target is None else target.title
                     names[note.title].add(note.title)
@@ -316,20 +322,18 @@ class _Links:
 
     def _labels(self, note: Note, section: Section) -> Iterator[tuple[str, str]]:
         """Yield the notes that a section links to, as it names them, and the headings in them."""
-        for label, heading in _WIKI.findall(section.prose):
+        for label, heading in dict.fromkeys(_WIKI.findall(section.prose)):
             yield as_name(label).removesuffix(SUFFIX), heading
         folder = note.path.rpartition("/")[0]
-        for path, heading in _RELATIVE.findall(section.prose):
+        for path, heading in dict.fromkeys(_RELATIVE.findall(section.prose)):
             target = self._named.get(posixpath.normpath(posixpath.join(folder, path)).casefold())
             if target is not None:
                 yield target.title, heading
 
-
-def _link(section: Section, target: Note, heading: str) -> Iterator[MemoryLink]:
-    """Yield the link to the memory of a heading, or to the first of the note."""
-    anchor = f"#{_anchor(heading)}" if heading else ""
-    found = [s.key for s in target.sections if anchor and s.key.endswith(anchor)]
-    for key in [*found, *(s.key for s in target.sections)][:1]:
+    def _link(self, section: Section, target: Note, heading: str) -> Iterator[MemoryLink]:
+        """Yield the link to the memory of a heading, or to the first of the note."""
+        first = target.sections[0].key if target.sections else section.key
+        key = self._keys.get((target.path, _anchor(heading)), first) if heading else first
         if key != section.key:
             yield MemoryLink(section.key, key, SEE_ALSO, UNDATED_US, None)
 

@@ -27,7 +27,7 @@ from noctuary.sources.source import (
     Told,
     true_names,
 )
-from noctuary.sources.sqlite import PinnedFile, tables_in, tables_of
+from noctuary.sources.sqlite import PinnedFile, tables_of
 from noctuary.text.flags import FLAG_FIELDS, FLAGGED, VAULT_FIELDS, mark_sql
 
 KIND = "mempalace-chroma"
@@ -52,12 +52,11 @@ _REQUIRED = {
 _VALUES = ("string_value", "int_value", "float_value", "bool_value")
 
 
-def is_palace(file: Path) -> bool:
+def is_palace(file: Path, tables: frozenset[str]) -> bool:
     """Say whether a SQLite file is Chroma's; of one that cannot be read its name says it."""
-    names = tables_in(file)
-    if not names:
+    if not tables:
         return file.name == CHROMA_FILE
-    return {"collections", "embedding_metadata"} <= names and "memories" not in names
+    return {"collections", "embedding_metadata"} <= tables and "memories" not in tables
 
 
 class PalaceSource(PinnedFile):

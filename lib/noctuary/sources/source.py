@@ -216,7 +216,7 @@ SQLITE_MAGIC = b"SQLite format 3\x00"
 GZIP_MAGIC = b"\x1f\x8b"
 _STORE_NAMES = (
     "corpus.jsonl.gz", "corpus.jsonl", "memory.db", "memory/memory.db", "chroma.sqlite3",
-    "palace/chroma.sqlite3",
+    "palace/chroma.sqlite3", "claude-mem.db",
 )  # fmt: skip
 
 
@@ -230,11 +230,8 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
     """
     # Late: the modules of the kinds import the nouns above.
     from noctuary.sources import exports
-    from noctuary.sources.claude_mem import ClaudeMemSource, is_claude_mem
     from noctuary.sources.jsonl import JsonlSource
     from noctuary.sources.markdown import MarkdownSource
-    from noctuary.sources.palace import PalaceSource, is_palace
-    from noctuary.sources.sqlite import SqliteSource
 
     if isinstance(path, DatabaseName):
         from noctuary.sources.postgres import PostgresSource
@@ -249,10 +246,7 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
     file = find_file(path)
     head = _head(file, _HEADER_BYTES)
     if head.startswith(SQLITE_MAGIC):
-        exports.refuse_database(file)
-        if is_claude_mem(file):
-            return ClaudeMemSource(file)
-        return PalaceSource(file) if is_palace(file) else SqliteSource(file)
+        return _open_sqlite(file)
     if exports.is_memory_graph(head):
         return exports.MemoryGraphSource(file)
     if head.startswith(GZIP_MAGIC) or file.suffix in (".jsonl", ".ndjson", ".gz"):
@@ -269,6 +263,17 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
         f"corpus; an encrypted database must be decrypted first. "
         f"{exports.describe_unreadable(file)}".rstrip()
     )
+
+
+def _open_sqlite(file: Path) -> Source:
+    from noctuary.sources.claude_mem import ClaudeMemSource, is_claude_mem
+    from noctuary.sources.palace import PalaceSource, is_palace
+    from noctuary.sources.sqlite import SqliteSource, tables_in
+
+    tables = tables_in(file)
+    if is_claude_mem(tables):
+        return ClaudeMemSource(file)
+    return PalaceSource(file) if is_palace(file, tables) else SqliteSource(file)
 
 
 def is_several(source: SourceName) -> bool:

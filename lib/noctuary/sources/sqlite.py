@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -142,7 +142,7 @@ class SqliteSource(PinnedFile):
                 f"{self._path} is a SQLite database but not a claude-memory store: expected a "
                 f"table 'memories' with the columns {', '.join(REQUIRED_COLUMNS)}; found the "
                 f"tables {', '.join(tables) or '(none)'}{lacks}. Point noctuary at the memory.db "
-                f"of claude-memory, or export the store as JSON lines."
+                f"of claude-memory, or export the store as JSON lines.{_other(tables)}"
             )
         keys = [f"{name} {kind}" for name, kind, is_key in found if is_key]
         if keys != ["id INTEGER"]:
@@ -189,6 +189,18 @@ class SqliteSource(PinnedFile):
         for newer, older, link_type in self._stream(sql):
             link = MemoryLink(str(newer), str(older), link_type, UNDATED_US, None)
             yield cast("Told", link)
+
+
+# Databases of others that noctuary knows not to read, by a table of theirs.
+UNREADABLE_TABLES = {
+    "history": "mem0's history, which does not say whose a memory is: save what get_all() returns",
+    "points": "a local Qdrant collection, which is pickled: save what mem0's get_all() returns",
+}
+
+
+def _other(tables: Iterable[str]) -> str:
+    said = next((UNREADABLE_TABLES[name] for name in tables if name in UNREADABLE_TABLES), "")
+    return f" It looks like {said}." if said else ""
 
 
 def tables_of(db: sqlite3.Connection) -> list[str]:

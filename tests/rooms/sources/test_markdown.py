@@ -273,11 +273,12 @@ def test_what_must_not_leave_or_is_damaged_is_counted(
         "[[" + "a" * 400_000,
         "- a " * 100_000 + "[[x",
         "](" * 200_000,
+        "".join(f"# {i}\n[[note#{i}]] " for i in range(9_000)) + "[[note#8999]]" * 200_000,
         "#" * 400_000,
         "---\n" + "a: &a [" * 5_000,
         "`" * 200_000 + "\n" + "~" * 200_000,
     ],
-    ids=range(9),
+    ids=range(10),
 )
 @pytest.mark.timeout(20)
 def test_hostile_notes_take_no_more_than_their_length(vault: Vault, text: str) -> None:
