@@ -483,8 +483,10 @@ def test_no_command_lets_a_memory_or_an_argument_steer_the_terminal(place: Path)
 @pytest.mark.slow
 def test_no_option_and_no_json_steers_the_terminal(place: Path) -> None:
     # Nothing but a signal ends a page.
-    ends = {("browse",): ["--store", "nowhere"]}
-    called = [[*w, *ends.get(w, ()), *a] for w in leaves(main) for a in hostile_arguments(find(w))]
+    ends = {"browse": ["--store", "nowhere"]}
+    called = [
+        [*w, *ends.get(w[0], ()), *a] for w in leaves(main) for a in hostile_arguments(find(w))
+    ]
     unsteered(place, called)
     spoken = [[*w, *a, "--json"] for w in leaves(main) for a in SHOWN[" ".join(w)]]
     unsteered(place, [words for words in spoken if words[0] not in ("hook", "serve")])
