@@ -36,7 +36,7 @@ class NightResource(dg.ConfigurableResource[Night]):
     source: str = Field(
         default="",
         description="The memory store to read: a path, or env:NAME of a database. Empty: what the "
-        "settings say, else the bundled sample.",
+        "settings say, else the own store, else the bundled sample.",
     )
     store: str = Field(
         default="",

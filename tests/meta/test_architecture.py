@@ -76,7 +76,7 @@ hook pays for is what is imported at the top of a module: no door there."""
 
 READ_SIDE = frozenset(
     {
-        "core.errors", "core.files", "core.foreign_json", "core.manifest",
+        "core.errors", "core.files", "core.foreign_json", "core.locks", "core.manifest",
         "core.settings", "core.sqlite", "core.store", "core.types",
         "text.dates", "text.flags", "text.marks", "text.tokens",
         "sources.live",
@@ -110,6 +110,7 @@ INNER_DOORS = {
     ("sources.source", "sources.jsonl"): "the kind of a store decides which reader is loaded",
     ("sources.source", "sources.palace"): "the same",
     ("sources.source", "sources.postgres"): "the same",
+    ("sources.source", "sources.several"): "the same",
     ("sources.source", "sources.sqlite"): "the same",
     ("recall.engine", "recall.explain"): "explanations cost nothing to those who ask for none",
     ("cli.entry", "cli.main"): "a hook's event is answered before the commands are loaded",

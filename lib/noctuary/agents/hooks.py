@@ -591,6 +591,8 @@ def start_detached(module: str, arguments: Sequence[str]) -> bool:
             stdout=nothing,
             stderr=nothing,
             start_new_session=True,
+            # Windows has this in place of sessions.
+            creationflags=getattr(subprocess, "DETACHED_PROCESS", 0),
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return False

@@ -569,7 +569,12 @@ def look_at_vectors(snapshot: Path, manifest: Manifest) -> Finding:
 def look_at_source(manifest: Manifest) -> Finding:
     """Return whether the source that a snapshot was made from can be read."""
     location = Path(str(manifest.source.get("location", "")))
-    return _warn_if("source", _reading_fault(location), f"{location} can be read")
+    # The own store need not be there: nothing was remembered yet.
+    listed: dict[str, dict[str, Any]] = manifest.source.get("members", {})
+    read = [str(one["location"]) for one in listed.values() if one["rows"]]
+    files = [location, *(Path(name) for name in read if not layout.names_postgres(name))]
+    faults = [fault for file in files if (fault := _reading_fault(file))]
+    return _warn_if("source", "; ".join(faults), f"{location} can be read")
 
 
 def _reading_fault(path: Path) -> str | None:

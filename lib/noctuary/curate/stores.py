@@ -419,6 +419,11 @@ def open_writable(source: str, settings: CorpusSettings) -> Store:
         return PostgresStore(read_address(source), settings)
     with open_source(Path(source)) as opened:
         identity = opened.identity()
+    if identity.members:
+        raise SourceError(
+            f"{identity.location} lists several stores ({', '.join(identity.members)}), and a "
+            "change is written to one: name its path with --source"
+        )
     if identity.kind != KIND:
         raise SourceError(
             f"{identity.location} is JSON lines, which noctuary only reads: a row of them cannot "

@@ -33,6 +33,7 @@ from noctuary.sources.corpus import (
     turn_row,
 )
 from noctuary.sources.normalize import SHARES_ID, Rejected, accept, find_sensitivity
+from noctuary.sources.several import OWN
 from noctuary.sources.source import QuarantineReason, QuarantineRow, RawRow, Source, SourceIdentity
 from noctuary.text.secrets import find_text_sensitivity, read_rules
 
@@ -347,7 +348,10 @@ def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
 def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
     """Raise SourceEmptyError for a source without a row where a snapshot with rows serves."""
     own = source.own
-    if own.count():
+    identity = own.identity()
+    if identity.members:
+        _refuse_emptied_member(identity, last)
+    if identity.members or own.count():
         return
     with suppress(StoreError):
         # The store beside kept turns had no row of its own at the last export either.
@@ -358,10 +362,28 @@ def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
         held = read_manifest(paths.snapshots / serving).counts["memories"]
         if held:
             raise SourceEmptyError(
-                f"{own.identity().location} holds no row any more, but snapshot {serving} holds "
+                f"{identity.location} holds no row any more, but snapshot {serving} holds "
                 f"{held:,} memories: it keeps serving and nothing was published. If the store was "
                 f"emptied on purpose, remove {paths.root}"
             )
+
+
+def _refuse_emptied_member(identity: SourceIdentity, last: Path) -> None:
+    """Raise SourceEmptyError for one of several stores that has no row any more."""
+    known: Mapping[str, Mapping[str, int | str]] = {}
+    with suppress(StoreError):
+        known = read_report(last).identity.members
+    for name, held in known.items():
+        now = identity.members.get(name)
+        # What was remembered may all be forgotten, as long as its file is there.
+        if now is None or now["rows"] or not held["rows"] or (name == OWN and "last_id" in now):
+            continue
+        raise SourceEmptyError(
+            f"the source {name!r} ({now['location']}) holds no row any more, but held "
+            f"{held['rows']:,} when it was read last: the last snapshot keeps serving and nothing "
+            f"was published. If it was emptied on purpose, take its line out of "
+            f"{identity.location}"
+        )
 
 
 # From a source to the corpus on disk, whole or not at all: tables are staged beside their place,

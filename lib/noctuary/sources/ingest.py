@@ -8,25 +8,28 @@ import sqlite3
 import stat
 import time
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.core.errors import NoctuaryError, SourceError, StoreError
+from noctuary.core.errors import NoctuaryError, SourceError, SourceMissingError, StoreError
 from noctuary.core.files import hash_file, hash_json, hash_text, make_directory
+from noctuary.core.locks import read_at
 from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.sqlite import LogFormat, name_fault, open_log, transaction
-from noctuary.core.store import DatabaseName, SourceName, expand_user
+from noctuary.core.store import DatabaseName, SourceName, expand_user, path_of
 from noctuary.core.types import SILENT, Progress, from_micros
+from noctuary.sources.several import read_members
 from noctuary.sources.source import (
     IdKind,
     RawRow,
     Source,
     SourceIdentity,
     find_file,
+    is_several,
     open_source,
     stores_in,
 )
@@ -226,9 +229,9 @@ _TAIL_BYTES = 1_024
 def digest_before(fd: int, offset: int) -> str:
     """Return a digest of a file's first bytes and of those right before an offset."""
     digest = hashlib.sha256(str(offset).encode())
-    digest.update(os.pread(fd, min(_HEAD_BYTES, offset), 0))
+    digest.update(read_at(fd, min(_HEAD_BYTES, offset), 0))
     start = max(0, offset - _TAIL_BYTES)
-    digest.update(os.pread(fd, offset - start, start))
+    digest.update(read_at(fd, offset - start, start))
     return digest.hexdigest()[:32]
 
 
@@ -555,9 +558,15 @@ def holds_turns(path: Path) -> bool:
 def find_roots(source: SourceName, settings: TranscriptSettings) -> list[Path]:
     """Return where transcripts are: those that are the source, and the configured ones."""
     roots = [expand_user(settings.path)] if settings.path else []
-    if isinstance(source, Path) and not stores_in(source) and is_transcripts(source):
-        roots = [source, *(r for r in roots if r.resolve() != source.resolve())]
-    return roots
+    if is_several(source):
+        listed = read_members(path_of(source)).values()
+        found = [path_of(one.source) for one in listed if one.is_transcripts]
+    elif isinstance(source, Path) and not stores_in(source) and is_transcripts(source):
+        found = [source]
+    else:
+        return roots
+    known = {path.resolve() for path in found}
+    return [*found, *(root for root in roots if root.resolve() not in known)]
 
 
 def open_with_turns(source: SourceName, turns: Path, settings: Settings, last: Path) -> Source:
@@ -588,6 +597,13 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
         return None
     try:
         own = [] if _is_folder_of_turns(source, last) else [find_file(source)]
+        if is_several(source):
+            stores = [one.source for one in read_members(source).values() if not one.is_transcripts]
+            if any(isinstance(store, DatabaseName) for store in stores):
+                return None
+            for store in stores:
+                with suppress(SourceMissingError):  # the own one, or a folder without a note
+                    own.append(find_file(path_of(store)))
         # A write that is not in the file yet is in a log beside it; any reader leaves an empty one.
         ends = ("", "-wal", "-journal")
         files = [Path(f"{file}{end}") for file in (*own, *beside) for end in ends]

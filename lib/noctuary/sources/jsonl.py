@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from noctuary.core.errors import SourceError, SourceFormatError
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.locks import read_at
 from noctuary.sources.source import (
     GZIP_MAGIC,
     IdKind,
@@ -85,7 +86,7 @@ class JsonlSource(Source):
                 f"{path} cannot be opened: {error.strerror}. Check the file's permissions."
             ) from None
         self._stat = os.fstat(self._handle.fileno())
-        self._is_gzip = os.pread(self._handle.fileno(), len(GZIP_MAGIC), 0) == GZIP_MAGIC
+        self._is_gzip = read_at(self._handle.fileno(), len(GZIP_MAGIC), 0) == GZIP_MAGIC
         if path.suffix == ".gz" and not self._is_gzip:
             self.close()
             raise SourceFormatError(
@@ -218,7 +219,7 @@ class _HashingReader(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer).cast("B")
-        chunk = os.pread(self._fd, min(len(view), len(self._left)), self._left.start)
+        chunk = read_at(self._fd, min(len(view), len(self._left)), self._left.start)
         view[: len(chunk)] = chunk
         self._left = self._left[len(chunk) :]
         self.digest.update(chunk)

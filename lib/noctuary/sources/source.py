@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingError
 from noctuary.core.files import hash_json
-from noctuary.core.settings import Settings, SourceSettings
-from noctuary.core.store import DatabaseName, SourceName
+from noctuary.core.settings import CONFIG_FILE_NAME, Settings, SourceSettings
+from noctuary.core.store import DatabaseName, SourceName, path_of
+from noctuary.core.types import NOTHING
 from noctuary.sources.transcripts import find_transcripts
 
 # What a store says about its own memories: evidence, not truth (a server's model finds concepts).
@@ -123,6 +124,8 @@ class SourceIdentity:
     id_kind: IdKind  # "int" when ids order by number, "str" when they order by code point
     marker: Mapping[str, int | str]  # Size, digest and the like; equal for the same state
     notes: tuple[str, ...] = ()  # Machine-readable oddities of the store, reported as warnings
+    # Of several stores: kind, location, rows and last id of each, by name
+    members: Mapping[str, Mapping[str, int | str]] = field(default_factory=lambda: NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +199,8 @@ _STORE_NAMES = (
 def open_source(path: SourceName, settings: SourceSettings | None = None) -> Source:
     """Open a memory store: a SQLite file, a palace, a JSONL file, a folder of one, a database.
 
+    A configuration file is the several stores that it lists.
+
     Transcripts are none: a night keeps their turns first. SourceError where nothing is there, it is
     no store that noctuary reads, or it is ambiguous.
     """
@@ -208,6 +213,10 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
         from noctuary.sources.postgres import PostgresSource
 
         return PostgresSource(path, settings or SourceSettings())
+    if is_several(path):
+        from noctuary.sources.several import SeveralSources
+
+        return SeveralSources(path, settings)
     file = find_file(path)
     head = _head(file, len(SQLITE_MAGIC))
     if head == SQLITE_MAGIC:
@@ -221,6 +230,11 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
         f"noctuary at a claude-memory memory.db, at a palace's chroma.sqlite3 or at an exported "
         f"corpus; an encrypted database must be decrypted first."
     )
+
+
+def is_several(source: SourceName) -> bool:
+    """Say whether a source is a configuration file, that is, the stores that it lists."""
+    return isinstance(source, Path) and source.suffix == Path(CONFIG_FILE_NAME).suffix
 
 
 def stores_in(folder: Path) -> list[Path]:
@@ -266,20 +280,20 @@ _WAL_HEADER_BYTES = 32  # holds the salts: a log that begins anew has other ones
 
 def read_marker(source: SourceName, settings: Settings) -> str:
     """Return what changes with the source, or with a configured folder of transcripts."""
-    looks: list[Any] = [settings.source.user]
-    if isinstance(source, DatabaseName):
-        from noctuary.sources.postgres import look_at_database
-
-        looks.append(look_at_database(source))
-    else:
-        looks.append(_look(source))
+    looks: list[Any] = [settings.source.user, _look(source)]
     if transcripts := settings.transcripts.path:
         looks.append(_look_below(Path(transcripts).expanduser()))
     return hash_json(looks)[:MARKER_CHARS]
 
 
-def _look(path: Path) -> list[Any]:
+def _look(path: SourceName) -> list[Any]:
+    if isinstance(path, DatabaseName):
+        from noctuary.sources.postgres import look_at_database
+
+        return look_at_database(path)
     try:
+        if is_several(path):
+            return [_look_at(path), *_look_at_members(path)]
         if not path.exists():
             raise SourceMissingError(f"there is no memory store at {path}")
         if path.is_dir():
@@ -287,6 +301,16 @@ def _look(path: Path) -> list[Any]:
         return _look_at(path)
     except PermissionError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
+
+
+def _look_at_members(file: Path) -> Iterator[list[Any]]:
+    from noctuary.sources.several import OWN, read_members
+
+    for name, (source, is_transcripts) in read_members(file).items():
+        if is_transcripts:
+            yield [name, _look_below(path_of(source))]
+        elif name != OWN or path_of(source).exists():  # nothing may have been remembered yet
+            yield [name, _look(source)]
 
 
 def _look_at(file: Path) -> list[Any]:

@@ -127,7 +127,10 @@ WRONG = {
     "mcp --timeout-s 0": "range",
     "mcp --timeout-s soon": "not a valid",
     "mcp --k 3": "No such option",
-    "mcp extra": "unexpected extra argument",
+    "mcp extra": "No such command",
+    "mcp --port 80": "needs --http",
+    "mcp --user ana install": "behind `install`",
+    "mcp install vim": "is not one of",
     "evaluate check": "Missing argument",
     "evaluate run": "Missing argument",
     "evaluate run set -k 0": "range",
@@ -210,6 +213,7 @@ CALLS: dict[str, list[str]] = {
     "hooks uninstall": ["--agent", "claude", "--dry-run"],
     "import": ["missing-export", "--store", "copy"],
     "mcp": ["--json"],
+    "mcp install": ["cursor", "--dry-run"],
     "nightly": ["env:NO_SUCH_VARIABLE"],
     "profile list": [],
     "profile show": [],
@@ -276,7 +280,7 @@ def _leaves(command: click.Command, name: str = "") -> Iterator[str]:
             below = command.get_command(context, part)
             assert below is not None
             yield from _leaves(below, f"{name} {part}".strip())
-    else:
+    if not isinstance(command, click.Group) or command.invoke_without_command:
         yield name
 
 
@@ -354,6 +358,7 @@ SHOWN: dict[str, list[list[str]]] = {
     "hooks uninstall": [["--agent", "claude", "--project"]],
     "import": [["exported", "--store", "imported"]],
     "mcp": [[]],
+    "mcp install": [["vscode", "--dry-run", "--user", H, "--store", H, "--folder", H]],
     "profile list": [[]],
     "profile show": [["wild"]],
     "proposals promotions": [["--store", "promoted/store"], ["--store", "promoted/store", "--all"]],
@@ -381,7 +386,8 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
             found = command.get_command(context, name)
             assert found is not None
             yield from leaves(found, (*path, name))
-    elif path not in (("nightly",), ("ui",)):
+    is_group = isinstance(command, click.Group) and not command.invoke_without_command
+    if not is_group and path not in (("nightly",), ("ui",)):
         yield path
 
 
