@@ -107,7 +107,10 @@ READ_SIDE_LAZILY = frozenset(
 """Those that only a function of recall imports."""
 
 INNER_DOORS = {
+    ("sources.source", "sources.claude_mem"): "the same",
+    ("sources.source", "sources.exports"): "the same",
     ("sources.source", "sources.jsonl"): "the kind of a store decides which reader is loaded",
+    ("sources.source", "sources.markdown"): "the same",
     ("sources.source", "sources.palace"): "the same",
     ("sources.source", "sources.postgres"): "the same",
     ("sources.source", "sources.several"): "the same",

@@ -379,10 +379,11 @@ def nightly(source: str | None, store: str | None, verbose: bool) -> None:
     """Run the whole night on SOURCE and publish a snapshot of it.
 
     SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, a folder with one of them,
-    a MemPalace palace, or env:NAME, where the variable NAME holds postgresql://... A night never
-    writes to it. The default is the configured source (source.path in noctuary.toml, or
-    NOCTUARY_SOURCE_PATH), else the stores in its table [sources], else the own store that
-    `noctuary remember` fills, else the bundled sample.
+    a MemPalace palace, a folder of Markdown notes, claude-mem's database, the memory.jsonl of the
+    reference MCP server, a CSV file, an export of mem0, ChatGPT or Claude, or env:NAME, where the
+    variable NAME holds postgresql://... A night never writes to it. The default is the configured
+    source (source.path in noctuary.toml, or NOCTUARY_SOURCE_PATH), else the stores in its table
+    [sources], else the own store that `noctuary remember` fills, else the bundled sample.
 
     \b
     noctuary nightly                       your stores, or the bundled sample if you have none

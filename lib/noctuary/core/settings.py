@@ -182,6 +182,7 @@ class TranscriptSettings(NamedTuple):
     path: str = ""
     include_sidechains: bool = False
     tool_chars: int = 400
+    wings: tuple[str, ...] = ()
 
 
 class PromotionSettings(NamedTuple):
@@ -335,6 +336,7 @@ class Settings(NamedTuple):
         """Return plain nested dicts (tuples as lists), for manifests and digests."""
         told = {name: getattr(self, name)._asdict() for name in _KEYS if name != _NOT_IN_JSON}
         told["corpus"]["turn_categories"] = list(self.corpus.turn_categories)
+        told["transcripts"]["wings"] = list(self.transcripts.wings)
         return told
 
 
@@ -395,6 +397,10 @@ _CHECKS: Mapping[str, _Check] = {
     "graph.extractor": _one_of("rules", "llm"),
     "graph.llm_batch_memories": _at_least(1),
     "transcripts.tool_chars": _at_least(0),
+    "transcripts.wings": (
+        "name folders and their wings (FOLDER=WING)",
+        lambda value: all(re.fullmatch(r"(?s).+=\s*\S.*", entry) for entry in value),
+    ),
     "promotion.threshold": _within(0, 1),
     "hook.memories": _at_least(0),
     "hook.budget_tokens": _at_least(0),

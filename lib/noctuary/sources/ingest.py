@@ -7,7 +7,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from heapq import merge
@@ -22,24 +22,31 @@ from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.sqlite import LogFormat, name_fault, open_log, transaction
 from noctuary.core.store import DatabaseName, SourceName, expand_user, path_of
 from noctuary.core.types import SILENT, Progress, from_micros
+from noctuary.sources.conversations import (
+    is_conversation,
+    read_conversation,
+    read_conversations,
+)
 from noctuary.sources.several import read_members
 from noctuary.sources.source import (
     IdKind,
     RawRow,
     Source,
     SourceIdentity,
-    find_file,
+    find_files,
     is_several,
     open_source,
     stores_in,
 )
 from noctuary.sources.sqlite import PinnedFile
 from noctuary.sources.transcripts import (
+    CHATS_SUFFIX,
     FileContext,
     IngestReport,
     Line,
     Message,
     Part,
+    Reading,
     Skip,
     Vetted,
     find_transcripts,
@@ -155,6 +162,11 @@ class TurnsFile:
         )
         return number, True
 
+    def move(self, number: int, wing: str) -> None:
+        """Give a turn another wing: its owner said which one after it was kept."""
+        sql = "UPDATE turns SET wing = ? WHERE number = ? AND wing <> ?"
+        self.db.execute(sql, (wing, number, wing))
+
     def mark_sensitive(self, number: int) -> None:
         """Forget the parts of a turn and mark it."""
         self.db.execute("UPDATE turns SET is_sensitive = 1 WHERE number = ?", (number,))
@@ -265,8 +277,13 @@ def read_transcript(
             run.end, run.context = state.offset, FileContext.from_json(state.context)
         elif state is not None:
             report.restarted += 1
-        for line in read_lines(handle, run.end, found.st_size):
+        is_chats = path.suffix == CHATS_SUFFIX
+        for line in (read_conversations if is_chats else read_lines)(
+            handle, run.end, found.st_size
+        ):
             if not run.take(line):
+                if is_chats:
+                    report.fail(f"{path} ends inside a conversation: export or copy it again")
                 break
             is_late = until_s is not None and time.monotonic() >= until_s
             if is_late or run.size_bytes >= BATCH_BYTES:
@@ -305,8 +322,7 @@ class _Run:
         self.report.lines += 1
         if value is None and line.data != b"":
             self.report.skipped[Skip.TOO_LONG if line.data is None else Skip.BAD_JSON] += 1
-        read = read_codex if value is not None and is_codex(value) else read_claude
-        for reading in read(value, self.context) if value is not None else ():
+        for reading in _read(value, self.context) if value is not None else ():
             if isinstance(reading, Skip):
                 self.report.skipped[reading] += 1
             elif reading.is_sidechain and not self.settings.include_sidechains:
@@ -334,10 +350,12 @@ class _Run:
         self.messages, self.touched, self.size_bytes = [], set(), 0
 
     def _keep(self, message: Message) -> None:
-        message = message._replace(  # what only its file tells of a line without either
-            session=message.session or self.path.stem,
-            project=message.project or project_of(self.path.parent.name),
-        )
+        project = message.project or project_of(self.path.parent.name)
+        if self.settings.wings and self.context.folder:
+            project = project_of(self.context.folder, self.settings.wings)
+        # What only its file tells of a line without either.
+        session = message.session or self.path.stem
+        message = message._replace(session=session, project=project)
         if not any([self._keep_part(message, part) for part in message.parts]):
             is_orphan = not message.native_id
             self.report.skipped[Skip.ORPHAN if is_orphan else Skip.NO_CONTENT] += 1
@@ -358,6 +376,8 @@ class _Run:
         if number is None:
             number, is_new = self.turns.turn(message)
             self.report.turns += is_new and not vetted.is_secret
+            if self.settings.wings:
+                self.turns.move(number, message.project)
         if self.turns.one("SELECT 1 FROM turns WHERE number = ? AND is_sensitive", number):
             return True
         if vetted.is_secret:
@@ -370,6 +390,12 @@ class _Run:
             self.report.cut += vetted.was_cut
             self.touched.add(number)
         return True
+
+
+def _read(value: Mapping[str, object], context: FileContext) -> list[Reading]:
+    if is_conversation(value):
+        return read_conversation(value)
+    return (read_codex if is_codex(value) else read_claude)(value, context)
 
 
 # All transcripts at a path, as a night keeps them.
@@ -392,7 +418,7 @@ def ingest_transcripts(
     """
     settings = settings or TranscriptSettings()
     report = IngestReport()
-    wanted = f"{settings.include_sidechains} {settings.tool_chars}"
+    wanted = " ".join(map(str, (settings.include_sidechains, settings.tool_chars, *settings.wings)))
     with _opened(turns_path) as turns:
         known = turns.fact("settings")
         if known != wanted:
@@ -596,14 +622,14 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
     if isinstance(source, DatabaseName):
         return None
     try:
-        own = [] if _is_folder_of_turns(source, last) else [find_file(source)]
+        own = [] if _is_folder_of_turns(source, last) else find_files(source)
         if is_several(source):
             stores = [one.source for one in read_members(source).values() if not one.is_transcripts]
             if any(isinstance(store, DatabaseName) for store in stores):
                 return None
             for store in stores:
                 with suppress(SourceMissingError):  # the own one, or a folder without a note
-                    own.append(find_file(path_of(store)))
+                    own += find_files(path_of(store))
         # A write that is not in the file yet is in a log beside it; any reader leaves an empty one.
         ends = ("", "-wal", "-journal")
         files = [Path(f"{file}{end}") for file in (*own, *beside) for end in ends]

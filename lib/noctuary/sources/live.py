@@ -22,7 +22,7 @@ from noctuary.core.manifest import Manifest
 from noctuary.core.settings import CorpusSettings, LiveSettings, SourceSettings
 from noctuary.core.sqlite import FileIdentity, identify, open_foreign
 from noctuary.core.store import DatabaseName, StorePaths, name_source, names_postgres
-from noctuary.core.types import LIVE_KINDS, MemoryRecord
+from noctuary.core.types import HELD_KINDS, LIVE_KINDS, MemoryRecord
 from noctuary.text.flags import MARKS, mark_sql, rows_sql
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class Limits(NamedTuple):
 class Found(NamedTuple):
     """Rows that are new or may have changed."""
 
-    rows: Mapping[int, Mapping[str, object]]  # Columns by id, of rows without a mark
-    withheld: tuple[int, ...] = ()  # Ids of marked rows, whose text stayed in the store
+    rows: Mapping[Any, Mapping[str, object]]  # Columns by id, of rows without a mark
+    withheld: tuple[Any, ...] = ()  # Ids of marked rows, whose text stayed in the store
     ids: frozenset[str] | None = None  # Of all rows, as text; None where none is known to be gone
     missed: str = ""  # What was left undone, in words; empty where nothing was
 
@@ -181,6 +181,42 @@ def _ids_left(db: sqlite3.Connection, since: Since) -> frozenset[str] | None:
     return frozenset(str(ids).split(",") if ids is not None else ())
 
 
+# Sources of files that are held whole while they are read: a small one is read again.
+
+MAX_HELD_FILES = 500  # notes of a folder that are looked at: some 5 ms
+MAX_HELD_BYTES = 131_072  # of all: reading and judging them takes some 50 ms
+
+
+def stamp_of_files(path: Path) -> tuple[tuple[int, int, int], ...]:
+    """Return the stamps of a file, or of a folder's notes and their folders; no more than needed.
+
+    A folder of more notes has none.
+    """
+    if path.is_file():
+        beside = path.with_name(f"{path.name}.toml")
+        return tuple(stamp for file in (path, beside) if file.exists() for stamp in stamp_of(file))
+    notes = list(islice(path.rglob("*.md"), MAX_HELD_FILES + 1))
+    if len(notes) > MAX_HELD_FILES:
+        return ()
+    found = [file.lstat() for file in (*notes, path, *{note.parent for note in notes})]
+    return tuple((s.st_size, s.st_mtime_ns, s.st_ino) for s in found)
+
+
+def look_into_files(path: Path, limits: Limits) -> Found:
+    """Return all rows of a source of files: which of them are new only the snapshot knows."""
+    from noctuary.sources.source import find_files, open_source
+
+    if sum(file.stat().st_size for file in find_files(path)) > MAX_HELD_BYTES:
+        return Found({}, missed=f"it changed, and has more than {MAX_HELD_BYTES:,} bytes")
+    with open_source(path) as source:
+        rows = [row for row in source.rows() if row.key is not None]
+    clean = {row.key: row.fields for row in rows if row.withheld is None and row.problem is None}
+    if len(clean) > limits.max_rows:
+        return Found({}, missed="it changed, and has more rows than live.max_rows")
+    others = tuple(row.key for row in rows if row.key not in clean)
+    return Found(clean, others, frozenset(str(row.key) for row in rows))
+
+
 # Codes of warnings: the snapshot answers alone; the look did not see all that it looks for.
 UNREACHABLE = "live_unreachable"
 PARTIAL = "live_partial"
@@ -266,9 +302,10 @@ def judge(
     same = {m.memory_id for m in memories if known.get(m.memory_id) == m.content_hash}
     hidden = {i for i in asked if i in known and i not in same}
     if found.ids is not None:
-        # Turns of agents' transcripts have negative ids and were never in the store.
-        held = (i for i in snapshot.all_memory_ids() if i.startswith(prefix) and i[:1] != "-")
-        hidden |= {i for i in held if i[len(prefix) :] not in found.ids}
+        # Turns of agents' transcripts, negative or so named, were never in the store.
+        every = (i for i in snapshot.all_memory_ids() if not i.startswith(("-", "turn-")))
+        held = (i.removeprefix(prefix) for i in every if i.startswith(prefix))
+        hidden |= {f"{prefix}{i}" for i in held if i not in found.ids}
     rows: list[LiveRow] = []
     late = ""
     # The newest, at least one, are always read.
@@ -343,7 +380,7 @@ def look_now(
 ) -> LiveState | None:
     """Return what the store has beyond a snapshot, None where nothing; a fault is part of it.
 
-    Of several stores it looks into the SQLite files of claude-memory's shape, the own one included.
+    Of several stores it looks into those that are files, the own one included.
     """
     parts = _parts(snapshot.manifest.source) if live.enabled else ()
     found = [_look_at(part, paths, snapshot, live, source) for part in parts]
@@ -364,6 +401,7 @@ class _Part(NamedTuple):
     path: Path | None  # None for a database
     location: str
     since: Since
+    is_held: bool  # Whether it is read whole
 
 
 def _parts(made_of: Mapping[str, Any]) -> Iterable[_Part]:
@@ -372,24 +410,26 @@ def _parts(made_of: Mapping[str, Any]) -> Iterable[_Part]:
     found = {f"{name}:": {**said, **read} for name, said in listed.items()} or {"": made_of}
     for prefix, said in found.items():
         since, kind, location = _since(said), said.get("kind"), str(said.get("location"))
-        if since is not None and kind == _SQLITE:
-            yield _Part(prefix, Path(location), location, since)
+        if since is not None and kind in (_SQLITE, *HELD_KINDS):
+            yield _Part(prefix, Path(location), location, since, kind in HELD_KINDS)
         elif since is not None and kind == _POSTGRES and not listed:
-            yield _Part(prefix, None, location, since)
+            yield _Part(prefix, None, location, since, is_held=False)
 
 
 def _look_at(
     part: _Part, paths: StorePaths, snapshot: _Snapshot, live: LiveSettings, source: SourceSettings
 ) -> LiveState | None:
-    prefix, path, location, since = part
+    prefix, path, location, since, is_held = part
     key = (str(paths.root), snapshot.manifest.digest, live, prefix)
     stamp, is_settled = (), True
     try:
         if path is not None:
             if prefix and since.rows == 0 and not path.exists():
                 return None  # the own store, before anything was remembered
-            stamp, now_ns = stamp_of(path), time.time_ns()
-            written_ns = max((changed_ns for _, changed_ns, _ in stamp), default=now_ns)
+            stamp, now_ns = (stamp_of_files if is_held else stamp_of)(path), time.time_ns()
+            # Too many notes have no stamp, and are left to the night.
+            default = 0 if is_held else now_ns
+            written_ns = max((changed_ns for _, changed_ns, _ in stamp), default=default)
             if written_ns // 1000 < since.read_us - _READ_MARGIN_US:
                 return None
             is_settled = now_ns - written_ns > SETTLED_NS
@@ -397,10 +437,12 @@ def _look_at(
         if known is not None and known[0] == stamp and time.monotonic() < known[1]:
             return known[2]
         limits = Limits(live.max_rows, time.perf_counter() + live.deadline_ms / 1000)
-        if path is not None:
-            found = look_into_sqlite(path, since, limits)
-        else:
+        if path is None:
             found = look_into_postgres(_database(snapshot, source), source, since, limits)
+        elif is_held:
+            found = look_into_files(path, limits)
+        else:
+            found = look_into_sqlite(path, since, limits)
         state = judge(found, snapshot, paths.injections, limits.until_s, prefix)
     except Exception as error:
         # Whatever is wrong with the store, the snapshot answers. An unreachable database is an

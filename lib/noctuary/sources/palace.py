@@ -10,14 +10,12 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
 
 from noctuary.core.errors import SourceFormatError
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.sqlite import WAIT_S, open_foreign
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import (
     PART_OF,
@@ -29,7 +27,7 @@ from noctuary.sources.source import (
     Told,
     true_names,
 )
-from noctuary.sources.sqlite import PinnedFile, tables_of
+from noctuary.sources.sqlite import PinnedFile, tables_in, tables_of
 from noctuary.text.flags import FLAG_FIELDS, FLAGGED, VAULT_FIELDS, mark_sql
 
 KIND = "mempalace-chroma"
@@ -56,10 +54,8 @@ _VALUES = ("string_value", "int_value", "float_value", "bool_value")
 
 def is_palace(file: Path) -> bool:
     """Say whether a SQLite file is Chroma's; of one that cannot be read its name says it."""
-    try:
-        with closing(open_foreign(file, WAIT_S)[0]) as db:
-            names = set(tables_of(db))
-    except sqlite3.Error:
+    names = tables_in(file)
+    if not names:
         return file.name == CHROMA_FILE
     return {"collections", "embedding_metadata"} <= names and "memories" not in names
 

@@ -188,6 +188,30 @@ class Source:
         self.close()
 
 
+class HeldSource(Source):
+    """A small store whose rows were read when it was opened; ids are texts."""
+
+    def __init__(self, kind: str, path: Path, rows: Iterable[RawRow], **marker: int | str) -> None:
+        self._rows = sorted(rows, key=lambda row: str(row.key or ""))
+        mark: dict[str, int | str] = {"rows": len(self._rows), **marker}
+        self._identity = SourceIdentity(kind, str(path.absolute()), "1", "str", mark)
+
+    def identity(self) -> SourceIdentity:
+        """Return path and digest of what was read."""
+        return self._identity
+
+    def count(self) -> int:
+        """Return the number of rows, unreadable ones included."""
+        return len(self._rows)
+
+    def rows(self) -> Iterator[RawRow]:
+        """Yield the rows by ascending id."""
+        yield from self._rows
+
+    def close(self) -> None:
+        """Let go of nothing: no file is open."""
+
+
 SQLITE_MAGIC = b"SQLite format 3\x00"
 GZIP_MAGIC = b"\x1f\x8b"
 _STORE_NAMES = (
@@ -205,7 +229,10 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
     no store that noctuary reads, or it is ambiguous.
     """
     # Late: the modules of the kinds import the nouns above.
+    from noctuary.sources import exports
+    from noctuary.sources.claude_mem import ClaudeMemSource, is_claude_mem
     from noctuary.sources.jsonl import JsonlSource
+    from noctuary.sources.markdown import MarkdownSource
     from noctuary.sources.palace import PalaceSource, is_palace
     from noctuary.sources.sqlite import SqliteSource
 
@@ -217,18 +244,30 @@ def open_source(path: SourceName, settings: SourceSettings | None = None) -> Sou
         from noctuary.sources.several import SeveralSources
 
         return SeveralSources(path, settings)
+    if holds_notes(path):
+        return MarkdownSource(path)
     file = find_file(path)
-    head = _head(file, len(SQLITE_MAGIC))
-    if head == SQLITE_MAGIC:
+    head = _head(file, _HEADER_BYTES)
+    if head.startswith(SQLITE_MAGIC):
+        exports.refuse_database(file)
+        if is_claude_mem(file):
+            return ClaudeMemSource(file)
         return PalaceSource(file) if is_palace(file) else SqliteSource(file)
+    if exports.is_memory_graph(head):
+        return exports.MemoryGraphSource(file)
     if head.startswith(GZIP_MAGIC) or file.suffix in (".jsonl", ".ndjson", ".gz"):
         return JsonlSource(file)
+    if file.suffix == ".json":
+        return exports.Mem0Source(file)
+    if file.suffix in exports.CSV_SUFFIXES:
+        return exports.CsvSource(file)
     found = f"{len(head)} bytes" if len(head) < len(SQLITE_MAGIC) else "neither header"
     raise SourceFormatError(
         f"{file} is not a database and not JSON lines: expected a SQLite file (it starts with "
         f"'SQLite format 3'; found {found}) or a file named *.jsonl or *.jsonl.gz. Point "
         f"noctuary at a claude-memory memory.db, at a palace's chroma.sqlite3 or at an exported "
-        f"corpus; an encrypted database must be decrypted first."
+        f"corpus; an encrypted database must be decrypted first. "
+        f"{exports.describe_unreadable(file)}".rstrip()
     )
 
 
@@ -240,6 +279,27 @@ def is_several(source: SourceName) -> bool:
 def stores_in(folder: Path) -> list[Path]:
     """Return the memory stores that lie in the usual places of a folder; none of a file."""
     return [folder / name for name in _STORE_NAMES if (folder / name).is_file()]
+
+
+def holds_notes(path: Path) -> bool:
+    """Say whether a path is a Markdown note, or a folder of them that holds no other store."""
+    from noctuary.sources.markdown import SUFFIX, find_notes
+
+    if path.is_dir():
+        return not stores_in(path) and any(True for _ in find_notes(path))
+    return path.suffix == SUFFIX and path.is_file()
+
+
+def find_files(path: Path) -> list[Path]:
+    """Return every file that a source at a path is read from; SourceError where there is none."""
+    from noctuary.sources.exports import CSV_SUFFIXES, mapping_of
+    from noctuary.sources.markdown import find_notes
+
+    if holds_notes(path):
+        return list(find_notes(path))
+    file = find_file(path)
+    is_mapped = file.suffix in CSV_SUFFIXES and mapping_of(file).is_file()
+    return [file, mapping_of(file)] if is_mapped else [file]
 
 
 def find_file(path: Path) -> Path:
@@ -256,10 +316,13 @@ def find_file(path: Path) -> Path:
         raise SourceFormatError(f"{path} is neither a file nor a folder; point noctuary at a file.")
     found = stores_in(path)
     if not found:
+        from noctuary.sources.exports import describe_unreadable
+
         raise SourceMissingError(
             f"The folder {path} holds no memory store: expected one of "
-            f"{', '.join(_STORE_NAMES)}, or transcripts of an agent (*.jsonl). Name the store's "
-            f"file itself if it is called differently."
+            f"{', '.join(_STORE_NAMES)}, Markdown notes (*.md) or transcripts of an agent "
+            f"(*.jsonl). Name the store's file itself if it is called differently. "
+            f"{describe_unreadable(path)}".rstrip()
         )
     if len(found) > 1:
         # Picking one silently could index last month's copy.
@@ -297,8 +360,10 @@ def _look(path: SourceName) -> list[Any]:
         if not path.exists():
             raise SourceMissingError(f"there is no memory store at {path}")
         if path.is_dir():
-            return [_look_at(store) for store in stores_in(path)] or _look_below(path)
-        return _look_at(path)
+            stores = stores_in(path) or (find_files(path) if holds_notes(path) else [])
+            looks = [[str(store), *_look_at(store)] for store in stores]
+            return looks if stores_in(path) else [*looks, *_look_below(path)]
+        return [_look_at(file) for file in find_files(path)]
     except PermissionError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
 

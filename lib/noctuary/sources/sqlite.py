@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
 from noctuary.core.errors import NoctuaryError, SourceError, SourceFormatError
-from noctuary.core.sqlite import name_fault, open_foreign
+from noctuary.core.sqlite import WAIT_S, name_fault, open_foreign
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import (
     LINK_TYPES,
@@ -195,3 +195,10 @@ def tables_of(db: sqlite3.Connection) -> list[str]:
     """Return the names of all tables, sorted."""
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
     return [str(name) for (name,) in db.execute(sql)]
+
+
+def tables_in(file: Path) -> frozenset[str]:
+    """Return the names of all tables of a SQLite file; none where it cannot be read."""
+    with suppress(sqlite3.Error), closing(open_foreign(file, WAIT_S)[0]) as db:
+        return frozenset(tables_of(db))
+    return frozenset()
