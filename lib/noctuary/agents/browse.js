@@ -190,6 +190,7 @@ async function showMemory({ id, q, wing: narrowed }, signal) {
   const parts = [make("h1", {}, `Memory [${id}]`)];
   if (item.status === "rejected") parts.push(warning(item.reason.message));
   else parts.push(...memoryParts(item.value));
+  if (why.status === "rejected" && item.status === "rejected") return parts; // both say the same
   if (why.status === "rejected") parts.push(warning(why.reason.message));
   else if (why.value) parts.push(...whyParts(why.value, q));
   if (item.status === "rejected") return parts;

@@ -37,6 +37,7 @@ from noctuary.agents.mcp_view import (
     Seen,
     UnknownItemError,
     View,
+    explain_in_view,
     marked,
     memory_fields,
     plain,
@@ -48,9 +49,7 @@ from noctuary.agents.mcp_view import (
 )
 from noctuary.core.errors import NoctuaryError
 from noctuary.graph.view import top_concepts
-from noctuary.recall.candidates import Query, Scope, build_mask
-from noctuary.recall.explain import explain_memory
-from noctuary.recall.profile import current_settings, read_store_profiles, resolve_for_recall
+from noctuary.recall.candidates import Scope, build_mask
 from noctuary.text.marks import visible
 
 # What the page asks for: the shapes of the MCP server where it has one, inside the same view.
@@ -79,20 +78,8 @@ def _recall(view: View, asked: Asked) -> Fields:
 
 def _why(view: View, asked: Asked) -> Fields:
     """Say why a recall returns or does not return one memory."""
-    memory_id, wing = asked.get("id", ""), view.narrowed_to(asked.get("wing"))
-    with view.open() as seen:
-        if view.wing is not None:
-            # Of a filter that the view's owner set no more is told than of a missing memory.
-            seen.find(memory_id)
-        recaller, (settings, _) = seen.recaller, current_settings()
-        stored = read_store_profiles(recaller.paths.profiles).tables
-        used = resolve_for_recall(settings, recaller.reader.adopted, stored, None, {})
-        query = Query(
-            asked.get("q", ""), _count(asked), used.profile, used.used,
-            Scope(wing=wing, user=view.user), "relevance", None, dry_run=True,
-        )  # fmt: skip
-        inputs = recaller.inputs_now(view.user).with_store(settings)
-        return explain_memory(recaller, query, memory_id, inputs).to_json()
+    query, memory_id = asked.get("q", ""), asked.get("id", "")
+    return plain(explain_in_view(view, query, memory_id, _count(asked), wing=asked.get("wing")))
 
 
 def _newest(view: View, asked: Asked) -> Fields:

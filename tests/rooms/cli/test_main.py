@@ -212,6 +212,7 @@ CALLS: dict[str, list[str]] = {
     "hooks status": [],
     "hooks uninstall": ["--agent", "claude", "--dry-run"],
     "import": ["missing-export", "--store", "copy"],
+    "init": ["--dry-run"],
     "mcp": ["--json"],
     "mcp install": ["cursor", "--dry-run"],
     "nightly": ["env:NO_SUCH_VARIABLE"],
@@ -369,6 +370,7 @@ SHOWN: dict[str, list[list[str]]] = {
     "sensitive": [["key", "--store", "secretive"]],
     "serve": [["--idle-minutes", "0.0001"]],
     "browse": [["--store", H]],
+    "init": [["--dry-run"]],
     "schedule install": [["--dry-run", H], ["--dry-run", "--store", H]],
     "schedule status": [[]],
     "snapshots": [[]],
@@ -489,8 +491,10 @@ def test_no_command_lets_a_memory_or_an_argument_steer_the_terminal(place: Path)
 @pytest.mark.slow
 def test_no_option_and_no_json_steers_the_terminal(place: Path) -> None:
     # Nothing but a signal ends a page.
-    ends = {("browse",): ["--store", "nowhere"]}
-    called = [[*w, *ends.get(w, ()), *a] for w in leaves(main) for a in hostile_arguments(find(w))]
+    ends = {"browse": ["--store", "nowhere"], "init": ["--dry-run"]}
+    called = [
+        [*w, *ends.get(w[0], ()), *a] for w in leaves(main) for a in hostile_arguments(find(w))
+    ]
     unsteered(place, called)
     spoken = [[*w, *a, "--json"] for w in leaves(main) for a in SHOWN[" ".join(w)]]
     unsteered(place, [words for words in spoken if words[0] not in ("hook", "serve")])
