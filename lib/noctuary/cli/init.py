@@ -203,6 +203,8 @@ class Survey(NamedTuple):
             ]  # fmt: skip
             yield from cli.columns([head, *rows], "<<>>>>")
             yield "Kept back: marked, or they read like a secret. They stay where they are."
+        else:
+            yield "No tool's memories were found that noctuary reads."
         for one in self.found:
             if one.fault:
                 why = re.split(r": expected |\. ", one.fault)[0]  # whole in the JSON

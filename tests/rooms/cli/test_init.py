@@ -307,6 +307,7 @@ def test_variables_and_settings_of_the_tools_say_where_else_to_look(
 def test_what_is_remembered_is_enough_and_nothing_is_too_little(
     user: Path, run: Run, run_json: Callable[..., Any], night: list[Any]
 ) -> None:
+    assert run("init", "--dry-run").stdout.startswith("No tool's memories were found")
     refused = run("init", "--yes")
     assert refused.exit_code == 3
     assert "no memory yet" in refused.stderr
