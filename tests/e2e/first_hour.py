@@ -93,7 +93,7 @@ def main(page: Path) -> int:
             "# The first hour",
             "",
             "Somebody with sessions of two agents, two palaces, a claude-memory store and a folder of",
-            f"notes types these commands. `python -m tests.e2e.first_hour {page.name}` wrote this page.",
+            "notes types these commands. `python -m tests.e2e.first_hour PAGE` wrote this page.",
             "",
             f"`pip install 'noctuary[pipelines,mcp]'`: {installed_s:.0f} s, {size_mb:,.0f} MB.",
         ]
