@@ -92,8 +92,8 @@ def main(page: Path) -> int:
         lines = [
             "# The first hour",
             "",
-            "Somebody with sessions of two agents, two palaces, a claude-memory store and a folder of",
-            "notes types these commands. `python -m tests.e2e.first_hour PAGE` wrote this page.",
+            "Somebody has sessions of two agents, two palaces, a claude-memory store and some notes.",
+            "`python -m tests.e2e.first_hour PAGE` typed these commands and wrote this page.",
             "",
             f"`pip install 'noctuary[pipelines,mcp]'`: {installed_s:.0f} s, {size_mb:,.0f} MB.",
         ]
