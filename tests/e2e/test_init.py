@@ -22,6 +22,7 @@ ANSWERS = {
     "turn-": "Which port does Redis use in staging?",
     "palace:": "When was the cache Memcached?",
     "palace-2:": "Does Dana Whitfield sign off releases?",
+    "auto-memory/-home-me-shop:": "Where is the tax office?",
     "claude-memory:": "How often does the feline eat?",
 }
 """A question for each member, by the beginning of the id of what answers it."""
@@ -68,7 +69,7 @@ def test_one_command_reads_every_memory_and_undo_takes_it_back(
     assert (again["status"], again["store"]) == ("published", str(store))
     monkeypatch.setenv("NOCTUARY_HOME", str(home))
     assert not any(m.live for m in recall("boiler man", 1, dry_run=True).memories)
-    assert Bench(home / "noctuary.toml", store).manifest.counts["memories"] == 16
+    assert Bench(home / "noctuary.toml", store).manifest.counts["memories"] == 18
     answered("init", "--undo")
     assert dict(files_of(user)) == before
     assert not (home / "noctuary.toml").exists()

@@ -36,6 +36,13 @@ def make_laptop(home: Path) -> Path:
     (home / ".claude/claude-memory/memory").mkdir(parents=True)
     make_cache(home / ".claude/claude-memory/memory/memory.db")
     (home / ".claude/settings.json").write_bytes(SETTINGS)
+    (home / ".claude.json").write_text('{"numStartups": 3}', encoding="utf-8")
+    (home / ".codex/config.toml").write_text("# mine\nmodel = 'o'", encoding="utf-8")
+    (home / ".cursor").mkdir()
+    notes = home / ".claude/projects/-home-me-shop/memory"
+    notes.mkdir()
+    (notes / "MEMORY.md").write_text("# Shop\nThe tax office is in Flensburg.\n", encoding="utf-8")
+    (home / ".claude/CLAUDE.md").write_text("- Always run ruff first.\n", encoding="utf-8")
     # What init must pass over with a word.
     (home / ".claude-mem").mkdir()
     with closing(sqlite3.connect(home / ".claude-mem/claude-mem.db")) as db:

@@ -165,6 +165,11 @@ def install_server(
     )  # fmt: skip
 
 
+def is_installed(place: SettingsPlace) -> bool:
+    """Tell whether an agent's file has a server of this name."""
+    return NAME in _servers(_read(place), CLIENTS[place.agent].key)
+
+
 def uninstall_server(place: SettingsPlace, *, home: Path, dry_run: bool = False) -> HookChange:
     """Take the server out; where nobody changed the file in between, every byte is as before."""
     before, key = _read(place), CLIENTS[place.agent].key

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from noctuary.agents import install
+from noctuary.agents import install, mcp_install
 from noctuary.agents.client import AGENTS
 from noctuary.agents.install import HookChange, SettingsPlace
 from noctuary.agents.state import read_json, replace_json
@@ -410,8 +410,34 @@ def _take_hooks(place: SettingsPlace, home: Path) -> HookChange:
     return install.uninstall_hooks(place, home=home)
 
 
+def _server_places() -> list[SettingsPlace]:
+    used = mcp_install.find_used()
+    return [mcp_install.find_place(agent, install.USER, Path.cwd()) for agent in used]
+
+
+def _why_no_server(place: SettingsPlace) -> str:
+    if (fault := cli.find_sdk_fault()) is not None:
+        return fault
+    if (
+        place.agent in AGENTS
+        and (on := install.enabled_plugin(place.agent, Path.cwd())) is not None
+    ):
+        return f"its plugin in {on} starts the server already"
+    return "it is there already" if mcp_install.is_installed(place) else ""
+
+
+def _put_server(place: SettingsPlace, home: Path, store: Path) -> HookChange:
+    words = [*install.find_program(), "mcp", "--store", str(store)]
+    return mcp_install.install_server(place, words, home=home)
+
+
+def _take_server(place: SettingsPlace, home: Path) -> HookChange:
+    return mcp_install.uninstall_server(place, home=home)
+
+
 CONNECTIONS: Mapping[str, Connection] = {
     "hooks": Connection("hooks", _hook_places, _why_no_hooks, _put_hooks, _take_hooks),
+    "servers": Connection("MCP server", _server_places, _why_no_server, _put_server, _take_server),
 }
 """By their key in the receipt."""
 

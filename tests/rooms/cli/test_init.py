@@ -77,13 +77,17 @@ def test_a_look_says_what_there_is_and_writes_nothing(
     found = run_json("init", "--dry-run")
     sources = by_name(found)
     assert {name: one["memories"] for name, one in sources.items() if not one["fault"]} == {
-        "claude": 3, "codex": 2, "claude-memory": 8, "palace": 1, "palace-2": 1,
+        "claude": 3, "codex": 2, "auto-memory": 1, "claude-md": 1,
+        "claude-memory": 8, "palace": 1, "palace-2": 1,
     }  # fmt: skip
     assert (sources["palace"]["secrets"], sources["palace"]["set_aside"]) == (1, 1)
     assert sources["codex"]["secrets"] == 1
     assert sources["claude"]["size_bytes"] > 1_000
     assert "unheard_of" in sources["claude-mem"]["fault"]
-    assert [agent["agent"] for agent in found["agents"]] == ["claude", "codex"]
+    assert [(agent["agent"], agent["what"]) for agent in found["agents"]] == [
+        ("claude", "hooks"), ("codex", "hooks"), ("claude", "MCP server"), ("codex", "MCP server"),
+        ("cursor", "MCP server"),
+    ]  # fmt: skip
     told = run("init", "--dry-run")
     assert told.exit_code == 0
     assert "MemPalace, one folder up" in told.stdout
@@ -139,13 +143,15 @@ def test_it_lists_the_sources_hooks_the_agents_and_takes_back_every_byte(
     store = store_for_source(root(laptop), toml)
     assert (done["store"], done["night"]["status"]) == (str(store), "published")
     assert night == [[*night[0][:5], "--store", str(store), "--json"]]
-    assert [change["action"] for change in done["connections"]] == ["installed", "installed"]
+    assert [change["action"] for change in done["connections"]] == ["installed"] * 5
+    for name in (".claude.json", ".codex/config.toml", ".cursor/mcp.json"):
+        assert str(store) in (laptop / name).read_text("utf-8")
     hooked = (laptop / ".claude/settings.json").read_text("utf-8")
     assert str(store) in hooked
     assert (store / "turns.sqlite").is_file(), "the night reads no session again"
     written = dict(files_of(laptop)), toml.read_bytes()
     again = run_json("init", "--yes")
-    assert [change["action"] for change in again["connections"]] == ["unchanged", "unchanged"]
+    assert [change["action"] for change in again["connections"]] == ["unchanged"] * 5
     assert (dict(files_of(laptop)), toml.read_bytes()) == written, "twice is once"
     undone = run_json("init", "--undo")
     assert (undone["listed_in"], undone["faults"]) == (str(toml), [])
@@ -173,7 +179,7 @@ def test_the_settings_that_were_there_stay_and_come_back_byte_by_byte(
     before = Settings.load(home=root(laptop))
     run_json("init", "--yes")
     now = Settings.load(home=root(laptop))
-    assert len(now.sources) == 5
+    assert len(now.sources) == 7
     assert now._replace(sources={}) == before
     assert toml.stat().st_mode & 0o777 == 0o640
     run_json("init", "--undo")
@@ -182,7 +188,7 @@ def test_the_settings_that_were_there_stay_and_come_back_byte_by_byte(
     edited = toml.read_bytes() + b"[recall]\nfusion = 'rrf'\n"
     toml.write_bytes(edited)
     run_json("init", "--yes", "--without", "palace-2")
-    assert len(Settings.load(home=root(laptop)).sources) == 4
+    assert len(Settings.load(home=root(laptop)).sources) == 6
     assert Settings.load(home=root(laptop)).recall.fusion == "rrf"
     run_json("init", "--undo")
     ended = text if text.endswith("\n") or not text else f"{text}\n"
@@ -223,7 +229,7 @@ def test_hooks_of_the_owners_own_stay_where_they_are(
     before = (laptop / ".claude/settings.json").read_bytes()
     (laptop / ".codex/hooks.json").write_text("{broken", encoding="utf-8")
     done = run_json("init", "--yes")
-    assert done["connections"] == []
+    assert {change["what"] for change in done["connections"]} == {"MCP server"}
     assert "hooks stand there already" in done["warnings"][0]
     assert "not valid JSON" in done["warnings"][1]
     assert (laptop / ".codex/hooks.json").read_text("utf-8") == "{broken"
