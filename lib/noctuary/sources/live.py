@@ -22,6 +22,7 @@ from noctuary.core.manifest import Manifest
 from noctuary.core.settings import CorpusSettings, LiveSettings, SourceSettings
 from noctuary.core.sqlite import FileIdentity, identify, open_foreign
 from noctuary.core.store import DatabaseName, StorePaths, name_source, names_postgres
+from noctuary.core.tombstones import FileStamp, Tombstones
 from noctuary.core.types import LIVE_KINDS, MemoryRecord
 from noctuary.text.flags import MARKS, mark_sql, rows_sql
 
@@ -244,6 +245,8 @@ def read_state(record: Mapping[str, Any]) -> LiveState:
 class _Snapshot(Protocol):
     """What a look needs of a snapshot: what it was made from; ids, hashes and texts by id."""
 
+    forgotten: Tombstones
+
     @property
     def manifest(self) -> Manifest: ...
     def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]: ...
@@ -298,7 +301,9 @@ def _memories(found: Found, snapshot: _Snapshot, injections: Path) -> list[Memor
     guard = EchoGuard(_known_injections(injections, identify(injections)), held)
     rows = (memory_row(key, None, fields) for key, fields in sorted(found.rows.items()))
     now_us = time.time_ns() // 1000
-    return list(sift(rows, Tally(), now_us=now_us, settings=settings, guard=guard))
+    gone = snapshot.forgotten
+    judged = sift(rows, Tally(), now_us=now_us, settings=settings, guard=guard, forgotten=gone)
+    return list(judged)
 
 
 @lru_cache(maxsize=4)
@@ -326,7 +331,7 @@ _READ_MARGIN_US = 120_000_000
 
 _SQLITE = LIVE_KINDS[0]
 
-_Key = tuple[str, str, LiveSettings]
+_Key = tuple[str, str, LiveSettings, FileStamp]
 # The state of the store's files, until when the look counts (`time.monotonic`), and what it saw.
 _known: dict[_Key, tuple[Any, float, LiveState | None]] = {}
 
@@ -339,7 +344,7 @@ def look_now(
     since, kind = _since(made_of), made_of.get("kind")
     if not live.enabled or since is None or kind not in LIVE_KINDS:
         return None
-    key = (str(paths.root), snapshot.manifest.digest, live)
+    key = (str(paths.root), snapshot.manifest.digest, live, snapshot.forgotten.stamp)
     path = Path(str(made_of["location"])) if kind == _SQLITE else None
     stamp, is_settled = (), True
     try:
