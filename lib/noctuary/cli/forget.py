@@ -6,14 +6,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 
 from noctuary.cli import main as cli
-from noctuary.core.store import StorePaths
-from noctuary.snapshot.forget import Forgetting, Plan, apply_forget, plan_forget
+from noctuary.snapshot.forget import Plan, apply_forget, plan_forget
 from noctuary.text.marks import visible_line
 
 _SHOWN = 50  # memories in a plan that a person reads; --json has all

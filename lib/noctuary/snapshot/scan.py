@@ -228,7 +228,7 @@ _Reader = Callable[[Path], Iterable[str]]
 
 
 def _find_decoder(path: Path, data: bytes) -> tuple[str, _Reader] | None:
-    if path.suffix == ".lance":
+    if path.suffix == ".lance" and not data:
         return "lance", _read_lance
     for magic, how, read in _BY_MAGIC:
         if data.startswith(magic):
