@@ -60,8 +60,8 @@ def forget(
     what is left. It cannot be undone. A source of somebody else keeps its rows unless you pass
     --from-source; no later night reads them.
 
-    Exit code 1 if something is left or the night failed: the memories stay hidden, and the next
-    night goes on. 3 if nothing is selected, 4 while another process works on the store.
+    Exit code 1 if nothing is selected, something is left or the night failed: then the memories
+    stay hidden, and the next night goes on. 4 while another process forgets.
     """  # noqa: D301 (click wants the control character)
     chosen = None if not ids and query is None else [*ids, *_asked(query, user, wing, store)]
     plan = plan_forget(

@@ -708,10 +708,9 @@ def _look_at_forgetting(paths: StorePaths) -> Finding:
         left = ", ".join(str(name) for name, *_ in read_draft(paths).get("left", ()))
         key = "forgetting left" if left else "forgetting"
         return _warn(key, f"{said}; left in {left}" if left else said, files=left)
-    forged = find_forged(paths)
-    fault = f"receipt {forged} is not as it was written" if forged else ""
-    fine = f"nothing is unfinished; {len(read_receipts(paths))} receipts"
-    return _warn_if("forgetting receipts", fault, fine)
+    if (forged := find_forged(paths)) is not None:
+        return _warn("forgetting receipts", f"receipt {forged} is not as it was written")
+    return _ok("forgetting", f"nothing is unfinished; {len(read_receipts(paths))} receipts")
 
 
 def _look_at_files(paths: StorePaths) -> Finding:

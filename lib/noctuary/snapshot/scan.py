@@ -255,7 +255,7 @@ def _read_parquet(path: Path) -> Iterator[str]:
 
     with pq.ParquetFile(path) as file:
         yield _plain(file.schema_arrow.metadata)
-        for batch in file.iter_batches():
+        for batch in file.iter_batches(use_threads=False):
             yield _plain(batch.to_pylist())
 
 
