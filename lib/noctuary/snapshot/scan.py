@@ -63,13 +63,10 @@ def cut_needles(
     words -= own_words()
     words.difference_update(*(_words(text) for text in known_words))
     ours = looked_for - len(pieces) - len(words)
-    held: set[str] = set()
     for text in survivors:
         pieces = {piece for piece in pieces if piece not in text}
-        held |= _words(text)
-    words -= held
-    if words:  # an index holds stems
-        words.difference_update(tokenize(" ".join(held)))
+        # An index holds tokens: stems, and what a sign joins.
+        words.difference_update(_words(text), tokenize(text) if words else ())
     shared = looked_for - ours - len(pieces) - len(words)
     return Needles(frozenset(pieces), frozenset(words), tuple(vectors), shared, short)
 
