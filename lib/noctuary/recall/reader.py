@@ -221,6 +221,8 @@ class SnapshotReader:
         quick_check(directory, manifest)
         try:
             return SnapshotReader(directory, manifest)
+        except StoreError:
+            raise  # says what to do: the tombstones cannot be read
         except Exception as error:
             # numpy parses a damaged header as Python and lets every parser error through.
             raise SnapshotCorruptError(
