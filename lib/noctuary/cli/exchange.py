@@ -27,6 +27,7 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import Settings
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import StorePaths
+from noctuary.core.tombstones import read_tombstones
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.embed import lean
 from noctuary.embed.fingerprint import EncoderFingerprint
@@ -489,6 +490,11 @@ def export_snapshot(
     paths: StorePaths, target: Path, *, with_encoder: bool = True, progress: Progress = SILENT
 ) -> Exported:
     """Write what serves into a new directory, readable by its owner only."""
+    if read_tombstones(paths.root).is_pending:
+        raise errors.StoreError(
+            "the snapshot still holds memories that are being forgotten: complete that with "
+            "`noctuary forget --apply`, then export"
+        )
     with (
         closing(SnapshotView(paths)) as view,
         _appearing(target.absolute(), "name another place") as building,

@@ -252,6 +252,7 @@ FILES = {
     "schedule": ("schedule",),
     "exchange": ("export", "import"),
     "proposals": ("proposals",),
+    "forget": ("forget",),
     "evaluate": ("evaluate",),
 }
 
@@ -341,6 +342,7 @@ def main() -> None:
       proposals compact        memories you could archive, and why; --apply, --undo
       proposals curate         rows you could tidy in your memory store; --apply, --undo
       proposals promotions     turns worth remembering for good
+      forget 17                forget memories for good, with a receipt; --apply
 
     \b
     Stores and snapshots:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sqlite3
 import stat
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from heapq import merge
@@ -404,6 +405,12 @@ TASK = "transcripts"
 _UNMARKED = """
 SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT 1000
 """
+_NAMED = """
+SELECT number FROM turns WHERE NOT is_sensitive AND (
+    turn_id IN (SELECT value FROM json_each(?))
+    OR CAST(number AS TEXT) IN (SELECT value FROM json_each(?))
+)
+"""
 
 
 def ingest_transcripts(
@@ -457,6 +464,20 @@ def forget_sensitive(turns_path: Path) -> int:
                         marked += 1
         turns.keep_fact("secret_rules", rules)
     return marked
+
+
+def forget_turns(turns_path: Path, ids: Collection[str]) -> int:
+    """Forget the texts of turns, named by either id; the turns stay: none is read again."""
+    if not turns_path.is_file():
+        return 0
+    asked = json.dumps(sorted(ids))
+    with _opened(turns_path) as turns:
+        with transaction(turns.db):
+            found = turns.db.execute(_NAMED, (asked, asked)).fetchall()
+            for (number,) in found:
+                turns.mark_sensitive(number)
+        turns.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return len(found)
 
 
 def _unreadable(path: Path, what: str, error: Exception) -> str:

@@ -22,6 +22,7 @@ from noctuary.core.manifest import Manifest
 from noctuary.core.settings import CorpusSettings, LiveSettings, SourceSettings
 from noctuary.core.sqlite import FileIdentity, identify, open_foreign
 from noctuary.core.store import DatabaseName, StorePaths, name_source, names_postgres
+from noctuary.core.tombstones import FileStamp, Tombstones
 from noctuary.core.types import HELD_KINDS, LIVE_KINDS, MemoryRecord
 from noctuary.text.flags import MARKS, mark_sql, rows_sql
 
@@ -280,6 +281,8 @@ def read_state(record: Mapping[str, Any]) -> LiveState:
 class _Snapshot(Protocol):
     """What a look needs of a snapshot: what it was made from; ids, hashes and texts by id."""
 
+    forgotten: Tombstones
+
     @property
     def manifest(self) -> Manifest: ...
     def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]: ...
@@ -342,7 +345,9 @@ def _memories(
         RawRow(f"id {key}", f"{prefix}{key}", fields) for key, fields in sorted(found.rows.items())
     )
     now_us = time.time_ns() // 1000
-    return list(sift(rows, Tally(), now_us=now_us, settings=settings, guard=guard))
+    gone = snapshot.forgotten
+    judged = sift(rows, Tally(), now_us=now_us, settings=settings, guard=guard, forgotten=gone)
+    return list(judged)
 
 
 @lru_cache(maxsize=4)
@@ -370,7 +375,7 @@ _READ_MARGIN_US = 120_000_000
 
 _SQLITE, _POSTGRES = LIVE_KINDS[:2]
 
-_Key = tuple[str, str, LiveSettings, str]
+_Key = tuple[str, str, LiveSettings, FileStamp, str]
 # The state of the store's files, until when the look counts (`time.monotonic`), and what it saw.
 _known: dict[_Key, tuple[Any, float, LiveState | None]] = {}
 
@@ -420,7 +425,7 @@ def _look_at(
     part: _Part, paths: StorePaths, snapshot: _Snapshot, live: LiveSettings, source: SourceSettings
 ) -> LiveState | None:
     prefix, path, location, since, is_held = part
-    key = (str(paths.root), snapshot.manifest.digest, live, prefix)
+    key = (str(paths.root), snapshot.manifest.digest, live, snapshot.forgotten.stamp, prefix)
     stamp, is_settled = (), True
     try:
         if path is not None:

@@ -400,6 +400,50 @@ def _find_replaced(
     return found
 
 
+# Forgetting: the rows, the words of them in the full-text table, and what the log still holds.
+
+
+def forget_rows(path: Path, ids: Sequence[int], *, wait_s: float = WAIT_S) -> int:
+    """Delete memories so that no byte of them is left in the file; return how many there were.
+
+    Deleting again does what a kill left undone. StoreLockedError while others write or read all
+    the time, StoreError where the file cannot be written.
+    """
+    if not path.is_file():
+        return 0
+    deleted = _in_turn(path, wait_s, lambda db: _delete(db, ids))
+    deadline = time.monotonic() + wait_s
+    while not _empty_log(path):
+        if time.monotonic() >= deadline:
+            raise StoreLockedError(
+                f"the rows are deleted, but others were reading {path} for {wait_s:g} s, so its "
+                "write-ahead log still holds them. Try again"
+            )
+        time.sleep(_LONGEST_PAUSE_S)
+    return deleted
+
+
+def _delete(db: sqlite3.Connection, ids: Sequence[int]) -> int:
+    sql = "DELETE FROM memories WHERE id IN (SELECT value FROM json_each(?))"
+    deleted = db.execute(sql, (json.dumps(list(ids)),)).rowcount
+    if deleted:
+        # A deletion only adds to a full-text index: the words stay in it until they are merged.
+        db.execute("INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')")
+    return deleted
+
+
+def _empty_log(path: Path) -> bool:
+    """Write the log back and cut it; False where others are at work."""
+    try:
+        with _lock, directory_lock(path.parent), closing(_open(path)) as db:
+            (is_busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not is_busy
+    except (sqlite3.Error, OSError) as error:
+        if _is_busy(error):
+            return False
+        raise StoreError(_describe(path, error)) from None
+
+
 # Memories that say nearly the same: pointed out, never refused.
 
 SIMILAR_AT_LEAST = 0.6  # of all words that two texts have, those that both have
