@@ -23,7 +23,9 @@ from noctuary.agents.hooks import visible_positions
 from noctuary.context.assemble import assemble
 from noctuary.context.inject import wordings_of
 from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, StoreError
+from noctuary.core.files import hash_json
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
+from noctuary.core.types import MemoryRecord
 from noctuary.graph.view import GraphSource, NameBook, describe_concept, evidence_line, open_graph
 from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.recall.api import find_serving, recall, staleness
@@ -283,6 +285,29 @@ class ContextAnswer(_OfMemory):
     snapshot_id: str | None = None
 
 
+class Forgotten(_Shape):
+    """A memory that would be forgotten, or is."""
+
+    id: str
+    content: str
+    truncated: bool | None = _optional("True if content is cut.")
+    created_at: str | None = None
+    wing: str | None = None
+    user: str | None = None
+
+
+class ForgetAnswer(_OfMemory):
+    """What would be forgotten for good; with the token of this answer, it is."""
+
+    forgotten: bool = Field(description="False: nothing is changed yet, this is the plan.")
+    message: str
+    token: str | None = _optional("Pass it on to forget exactly these, once the user agreed.")
+    memories: list[Forgotten]
+    unknown: list[str] | None = _optional("Ids of no memory that this server may forget.")
+    summaries: int | None = _optional("Summaries that quote them: made again by the next night.")
+    warnings: list[str]
+
+
 class StatusAnswer(_Shape):
     """What serves; counts are of what this server may see."""
 
@@ -481,6 +506,60 @@ def remember_in_view(
         id=kept.id, supersedes=kept.supersedes, similar=similar, recallable=is_here,
         note=None if is_here else note,
     )  # fmt: skip
+
+
+# What a view's agent forgets: what the view shows, by a plan that a person has seen.
+
+_TOKEN_CHARS = 16
+
+
+def forget_in_view(view: View, ids: Sequence[MemoryId], token: str | None) -> ForgetAnswer:
+    """Return the plan of forgetting some memories; with its token, carry it out."""
+    # Here: it takes as long to load as everything else, and few sessions forget.
+    from noctuary.snapshot.forget import apply_forget, plan_forget
+
+    def may_forget(record: MemoryRecord) -> bool:
+        is_own = not record.user or record.user == view.user
+        return is_own and view.wing in (None, record.wing)
+
+    plan = plan_forget(view.store(), ids=ids, may_forget=may_forget)
+    said: Fields = {
+        "memories": [_forgotten(memory.record) for memory in plan.memories],
+        "unknown": list(plan.unknown) or None,
+    }
+    if not plan.memories:
+        message = "this server may forget no memory with these ids; nothing was changed"
+        return ForgetAnswer(forgotten=False, message=message, warnings=list(plan.notes), **said)
+    # The texts are what was agreed to: edited meanwhile, they are another plan.
+    texts = [[m.record.memory_id, m.record.content] for m in plan.memories]
+    own = hash_json(texts)[:_TOKEN_CHARS]
+    if token is None:
+        message = (
+            f"{len(texts)} memories would be forgotten for good; nothing is changed yet. Show them "
+            "to the user, and call forget again with the same ids and this token if they agree"
+        )
+        said |= {"summaries": plan.summaries, "token": own}
+        return ForgetAnswer(forgotten=False, message=message, warnings=list(plan.notes), **said)
+    if token != own:
+        raise AskedWronglyError(
+            "the token is of another plan, or a memory has changed since: call forget without a "
+            "token, and show the user what would be forgotten; nothing was changed"
+        )
+    done = apply_forget(plan)
+    warnings = [*plan.notes, *done.warnings]
+    return ForgetAnswer(forgotten=True, message=done.message, warnings=warnings, **said)
+
+
+def _forgotten(record: MemoryRecord) -> Forgotten:
+    content = record.content
+    return Forgotten(
+        id=record.memory_id,
+        content=content[:MAX_CONTENT_CHARS],
+        truncated=True if len(content) > MAX_CONTENT_CHARS else None,
+        created_at=iso(record.created_at_us),
+        wing=record.wing,
+        user=record.user,
+    )
 
 
 # What is connected with a memory or with a concept, inside a view.

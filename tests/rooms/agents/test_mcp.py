@@ -65,12 +65,12 @@ def test_the_server_says_what_it_is_and_what_it_offers(owned_store: Store, mode:
         assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         reading = {"recall", "get", "related", "why", "context", "status"}
-        assert set(tools) == {*reading, "remember"}
+        assert set(tools) == {*reading, "remember", "forget"}
         for name, tool in tools.items():
-            hints, only_reads = tool.annotations, name != "remember"
+            hints, only_reads = tool.annotations, name in reading
             assert hints is not None
-            assert (hints.read_only_hint, hints.destructive_hint) == (only_reads, False)
-            assert (hints.idempotent_hint, hints.open_world_hint) == (only_reads, False)
+            assert (hints.read_only_hint, hints.destructive_hint) == (only_reads, name == "forget")
+            assert (hints.idempotent_hint, hints.open_world_hint) == (name != "remember", False)
             assert tool.title
             assert tool.description
             assert (tool.output_schema or {})["additionalProperties"] is False
@@ -581,6 +581,7 @@ def calls(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
     for owner in OWNERS:
         yield "why", {"query": "key", "id": "101", "wing": f"{owner}wing"}
         yield "context", {"query": "key", "wing": f"{owner}wings"}
+    yield "forget", {"ids": [*IDS, "999"]}
     for item in (*IDS, *clusters, "999"):
         yield "get", {"id": item}
         yield "related", {"id": item, "limit": 50}
@@ -701,6 +702,49 @@ def concepts_held(view: View) -> int:
             any(seen.allowed[p] for p in held.positions[start:stop])
             for start, stop in pairwise(held.indptr.tolist())
         )
+
+
+def test_what_an_agent_forgets_was_shown_first_and_is_gone_at_once(home: Path) -> None:
+    texts = ("The spare key hangs in the hall.", "The boiler was mended in May.")
+    path = remember(texts[0], user="ana").path
+    remember(texts[1], user="ben")
+    store = new_store(store_for_source(home, path))
+    publish_from(Cache(path), store)
+
+    async def use(client: Client) -> None:
+        plan = await call(client, "forget", ids=[1, "2", 7])
+        assert (plan["forgotten"], plan["unknown"]) == (False, ["2", "7"])
+        assert [m["content"] for m in plan["memories"]] == [texts[0]], "ben's is not there for ana"
+        assert is_tool_answer(json.dumps(plan))
+        assert (await call(client, "get", id=1))["content"] == texts[0], "nothing is changed yet"
+        assert "another plan" in await refusal(client, "forget", ids=[1], token="x" * 16)
+        theirs = await call(client, "forget", ids=[2])
+        assert "token" not in theirs
+        assert "validation error" in await refusal(client, "forget", ids=[])
+        done = await call(client, "forget", ids=[1], token=plan["token"])
+        assert done["forgotten"], done
+        assert (await call(client, "recall", query="spare key"))["memories"] == []
+        assert "no memory '1'" in await refusal(client, "get", id=1)
+
+    with_client(View(store.root, user="ana"), use)
+    with closing(sqlite3.connect(home / OWN_FILE)) as db:
+        assert db.execute("SELECT id FROM memories").fetchall() == [(2,)]
+
+
+def test_a_plan_is_for_the_texts_that_were_shown(home: Path) -> None:
+    path = remember("The spare key hangs in the hall.").path
+    publish_from(Cache(path), store := new_store(store_for_source(home, path)))
+
+    async def use(client: Client) -> None:
+        plan = await call(client, "forget", ids=[1])
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("UPDATE memories SET content = 'The alarm is off at noon.'")
+            db.commit()
+        assert "has changed since" in await refusal(client, "forget", ids=[1], token=plan["token"])
+        again = await call(client, "forget", ids=[1])
+        assert again["memories"][0]["content"] == "The alarm is off at noon."
+
+    with_client(View(store.root), use)
 
 
 def test_why_and_context_say_what_their_commands_say(owned_store: Store) -> None:
