@@ -92,7 +92,7 @@ def main(page: Path) -> int:
         lines = [
             "# The first hour",
             "",
-            "Somebody has sessions of two agents, two palaces, a claude-memory store and some notes.",
+            "Somebody has sessions of two agents, two palaces, a claude-memory store and notes.",
             "`python -m tests.e2e.first_hour PAGE` typed these commands and wrote this page.",
             "",
             f"`pip install 'noctuary[pipelines,mcp]'`: {installed_s:.0f} s, {size_mb:,.0f} MB.",
