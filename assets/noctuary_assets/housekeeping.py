@@ -13,6 +13,7 @@ from noctuary.compact.summaries import iter_summaries, summary_kind
 from noctuary.compact.summarizers import open_summarizer
 from noctuary.core.files import hash_json, remove_temporary_files, remove_tree, write_text
 from noctuary.core.store import StorePaths
+from noctuary.core.tombstones import read_tombstones
 from noctuary.embed.documents import keyed_memories, text_key, vector_kind
 from noctuary.embed.sentence import FINGERPRINT_KIND
 from noctuary.evaluate.abstain import everyday_keys, everyday_kind
@@ -23,7 +24,7 @@ from noctuary.graph.llm import TRIPLES_KIND, live_triples
 from noctuary.graph.tables import FILES
 from noctuary.lexical.build import TOKENS_KIND
 from noctuary.lexical.build import iter_keyed as keyed_tokens
-from noctuary.snapshot.publish import drop_older_snapshots
+from noctuary.snapshot.publish import drop_older_snapshots, forget_questions
 from noctuary.sources.corpus import RecordFile, iter_batches
 from noctuary.work.content import (
     KEY,
@@ -135,10 +136,12 @@ def tidy(night: Night) -> tuple[str, ...]:
         path.unlink()
     if not night.paths.purge_pending.exists():
         return ()
-    removed = drop_older_snapshots(night.paths)
     # A page may show a query's text, and a query of the exact group is a phrase of a memory.
     remove_tree(night.paths.reports)
-    _forget_questions(night.paths)
+    forget_questions(night.paths)
+    if read_tombstones(night.paths.root).is_pending:
+        return ()  # the snapshots go when everything else was searched for what they hold
+    removed = drop_older_snapshots(night.paths)
     night.paths.purge_pending.unlink()
     return removed
 
@@ -158,13 +161,6 @@ def _drop_old_files(night: Night) -> None:
     old += night.paths.root.glob("replays.jsonl*")
     for path in old:
         remove_tree(path)
-
-
-def _forget_questions(paths: StorePaths) -> None:
-    """Remove what was asked: people ask in the words of what they want to find."""
-    for log in (paths.queries, paths.replays):
-        for ending in ("", "-wal", "-shm"):
-            log.with_name(log.name + ending).unlink(missing_ok=True)
 
 
 def _hashes_of(night: Night, memory_ids: Collection[str]) -> dict[str, str]:

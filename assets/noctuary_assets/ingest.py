@@ -15,6 +15,7 @@ import dagster as dg
 from noctuary.agents.hooks import capture_journalled
 from noctuary.core.files import hash_json, write_text
 from noctuary.core.store import ROWS_FILE, find_home
+from noctuary.core.tombstones import read_tombstones
 from noctuary.graph.extract import Extraction
 from noctuary.graph.llm import TOLD_VERSION, findings_told
 from noctuary.snapshot.publish import serving_id
@@ -83,6 +84,7 @@ def export_memories(night: Night) -> StageResult:
 
     def body() -> StageOutput:
         known = read_injections(night.paths.injections)
+        forgotten = read_tombstones(night.paths.root)
         serving = serving_id(night.paths)
         rows = night.paths.snapshots / serving / ROWS_FILE if serving else None
         with previous_export(night.work(MEMORIES)) as previous:
@@ -92,7 +94,8 @@ def export_memories(night: Night) -> StageResult:
             read_us = time.time_ns() // 1000
             opened = open_with_turns(night.source, night.paths.turns, night.settings, directory)
             with opened as source:
-                refuse_emptied(source, directory, night.paths)
+                if not forgotten.is_pending:
+                    refuse_emptied(source, directory, night.paths)
                 report = export_corpus(
                     source,
                     directory,
@@ -100,12 +103,13 @@ def export_memories(night: Night) -> StageResult:
                     progress=progress,
                     previous_ids=exported,
                     guard=guard,
+                    forgotten=forgotten,
                 )
                 said = write_evidence(source, directory)
             # A writer or a checkpoint may have come in between: then the next night reads again.
             kept = state if _source_state(night) == state else None
             write_text(directory / READ_AT_FILE, f"{read_us} {kept}\n")
-            if report.retracted:
+            if report.retracted or any(one in exported for one in forgotten.ids):
                 write_text(night.paths.purge_pending, f"{report.retracted}\n")
             changes = diff_corpora(previous, night.work(MEMORIES))._asdict()
         notes = {
@@ -151,7 +155,8 @@ def _source_state(night: Night) -> str | None:
     """Return a digest of all that an export depends on; None where only reading tells."""
     directory, settings = night.work(MEMORIES).parent, night.settings
     read = hash_bytes(night.source, directory, night.paths.turns, night.paths.injections)
-    chosen = [settings.corpus._asdict(), settings.transcripts.include_sidechains]
+    forgotten = sorted(read_tombstones(night.paths.root).rows)
+    chosen = [settings.corpus._asdict(), settings.transcripts.include_sidechains, *forgotten]
     return None if read is None else hash_json([read, chosen, rules_digest()])
 
 

@@ -180,6 +180,7 @@ def _provenance(night: Night) -> Provenance:
             "schema_version": report.identity.schema_version,
             "location": report.identity.location,
             **_state_read(night, report),
+            **({"members": dict(members)} if (members := report.identity.members) else {}),
         },
         corpus_digest=report.corpus_digest,
         settings=night.settings.to_json(),

@@ -24,7 +24,8 @@ class NightlyStore(dg.Component, dg.Model, dg.Resolvable):
     source: str | None = Field(
         default=None,
         description="The memory store to read: a path, or env:NAME of a variable that holds "
-        "postgresql://... Without it the configured one, else the bundled sample.",
+        "postgresql://... Without it the configured one, else the own store, else the "
+        "bundled sample.",
         examples=["/srv/notes/memory.db"],
     )
     store: str | None = Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sqlite3
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from noctuary.core.errors import ConfigError, StoreLockedError
+from noctuary.core.errors import ConfigError, NoctuaryError, StoreLockedError
 from noctuary.core.files import private_umask
 from noctuary.core.settings import RunnerSettings, Settings
 from noctuary.core.store import StorePaths, find_home
+from noctuary.snapshot.forget import finish_left
 from noctuary.work.ledger import begin_night, describe_healing, end_night, vouches_for
 from noctuary.work.lock import hold_lock
 from noctuary.work.stage import StageResult
@@ -36,7 +38,7 @@ class NightResource(dg.ConfigurableResource[Night]):
     source: str = Field(
         default="",
         description="The memory store to read: a path, or env:NAME of a database. Empty: what the "
-        "settings say, else the bundled sample.",
+        "settings say, else the own store, else the bundled sample.",
     )
     store: str = Field(
         default="",
@@ -105,7 +107,12 @@ def hold_store(site: Site) -> Generator[tuple[str, bool]]:
         try:
             yield describe_healing(faults, stages), is_known and not faults
         finally:
-            end_night(paths, finished=_last_night(site) != through)
+            is_through = _last_night(site) != through
+            end_night(paths, finished=is_through)
+            if is_through:
+                # What it leaves undone stays pending, and doctor says so: the night is through.
+                with suppress(NoctuaryError, OSError, sqlite3.Error):
+                    finish_left(paths)
 
 
 def _introduce(instance: dg.DagsterInstance, run: dg.DagsterRun, site: Site) -> None:

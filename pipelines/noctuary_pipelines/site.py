@@ -21,6 +21,7 @@ from noctuary.core.store import (
     store_for_source,
 )
 from noctuary.snapshot.publish import serving_manifest
+from noctuary.sources.own_store import find_night_source
 from noctuary.work.ledger import Fault, heal_dagster, name_faults
 from noctuary.work.lock import hold_lock
 from noctuary_pipelines.sample import place_sample
@@ -46,13 +47,13 @@ class Site:
 def resolve_site(
     source: str | None = None, store: str | None = None, environ: Mapping[str, str] | None = None
 ) -> Site:
-    """Resolve source and store: argument, environment, configuration, else the bundled sample."""
+    """Resolve source and store: argument, environment, configuration, own store, bundled sample."""
     env = os.environ if environ is None else environ
     home = find_home(env)
     require_moved(home, env)
     settings = Settings.load(home=home, environ=env)
     named = source or settings.source.path
-    path = _named(named, env) if named else place_sample(home / "sample")
+    path = _named(named, env) if named else _find_source(home, settings)
     chosen = store or env.get("NOCTUARY_STORE", "").strip()
     if source and not store and chosen:
         _refuse_foreign_store(Path(chosen), path)
@@ -65,6 +66,12 @@ def resolve_site(
 def _named(named: str, environ: Mapping[str, str]) -> SourceName:
     source = name_source(named, environ)
     return source if isinstance(source, DatabaseName) else source.expanduser().absolute()
+
+
+def _find_source(home: Path, settings: Settings) -> Path:
+    """Return the sources of the configuration, else the own store, else the bundled sample."""
+    found = find_night_source(home, settings)
+    return found if found.is_file() else place_sample(home / "sample")
 
 
 def _refuse_foreign_store(store: Path, source: SourceName) -> None:

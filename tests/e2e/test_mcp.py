@@ -6,15 +6,21 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx2
 import pytest
+from httpx2 import AsyncClient
 from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
 
 from noctuary.agents.mcp_view import item_uri
 from tests.e2e.conftest import FirstNight
@@ -31,16 +37,21 @@ NOTE_PID = 'echo $$ > "$PID_FILE"; exec "$@"'
 T = TypeVar("T")
 
 
-def connected(parameters: Any, use: Callable[[Client], Awaitable[T]], mode: Any = "auto") -> T:
-    """Start a server, use it and let it end; what fails inside is raised as it is."""
+def connected(
+    server: Any, use: Callable[[Client], Awaitable[T]], mode: Any = "auto", token: str = ""
+) -> T:
+    """Start a server or, with a token, go to its address; what fails inside is raised as it is."""
 
     async def run() -> T:
         failure: Exception
-        async with Client(parameters, mode=mode, read_timeout_seconds=60) as client:
-            try:
-                return await use(client)
-            except Exception as error:
-                failure = error
+        headers = {"Authorization": f"Bearer {token}"}
+        async with AsyncClient(headers=headers, timeout=60) as http:
+            place = streamable_http_client(server, http_client=http) if token else server
+            async with Client(place, mode=mode, read_timeout_seconds=60) as client:
+                try:
+                    return await use(client)
+                except Exception as error:
+                    failure = error
         raise failure
 
     return asyncio.run(run())
@@ -67,14 +78,31 @@ def ends_within(pid: int, seconds: float) -> bool:
     return True
 
 
+@contextmanager
+def over_http(*options: str) -> Generator[tuple[str, str]]:
+    """Run `noctuary mcp --http` at a free port; yield its address and its token."""
+    process = start("--http", "--port", "0", *options, "--json")
+    try:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        found = json.loads("".join([*takewhile(lambda line: line != "}\n", lines), "}"]))
+        yield found["url"], Path(found["token_file"]).read_text().strip()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        rest, logged = process.communicate(timeout=30)
+    assert (process.returncode, rest) == (0, "")
+    assert "Traceback" not in logged
+
+
+@pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.parametrize("mode", MODES)
-def test_an_agent_asks_in_either_era(dense_store: Store, mode: str) -> None:
+def test_an_agent_asks_in_either_era(dense_store: Store, mode: str, transport: str) -> None:
     async def ask(client: Client) -> None:
         assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
         tools = (await client.list_tools()).tools
         reading = {t.name for t in tools if t.annotations and t.annotations.read_only_hint}
-        assert reading == {"recall", "get", "related", "status"}
-        assert {t.name for t in tools} - reading == {"remember"}
+        assert reading == {"recall", "get", "related", "why", "context", "status"}
+        assert {t.name for t in tools} - reading == {"remember", "forget"}
         heard: list[float] = []
 
         async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -95,7 +123,11 @@ def test_an_agent_asks_in_either_era(dense_store: Store, mode: str) -> None:
         assert "there is no memory 106 here" not in await refusal(client, "get", id=106)
         assert "there is no memory '106' here" in await refusal(client, "get", id=106), "ana's"
 
-    connected(stdio(dense_store.root), ask, mode)
+    if transport == "stdio":
+        connected(stdio(dense_store.root), ask, mode)
+        return
+    with over_http("--store", str(dense_store.root)) as (url, token):
+        connected(url, ask, mode, token)
 
 
 def test_twenty_calls_at_once_get_their_own_answers(dense_store: Store) -> None:
@@ -263,6 +295,21 @@ def test_a_server_ends_when_its_client_leaves_in_the_middle_of_a_call(plain_stor
     assert process.returncode == 0, logged
 
 
+def test_another_host_needs_a_token_file_and_a_taken_port_is_said(
+    plain_store: Store, home: Path
+) -> None:
+    def refused(*options: str) -> str:
+        _, said = start("--http", "--store", str(plain_store.root), *options).communicate()
+        return said
+
+    assert "beyond this machine none is made" in refused("--host", "0.0.0.0")
+    assert not (home / "mcp_token").exists()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"port {port} of 127.0.0.1 is taken" in refused("--port", str(port))
+    assert "needs --http" in start("--port", "1").communicate()[1]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_without_a_word(plain_store: Store, number: int) -> None:
     process = start("--store", str(plain_store.root))
@@ -275,6 +322,38 @@ def test_a_signal_ends_it_without_a_word(plain_store: Store, number: int) -> Non
     _, logged = process.communicate(timeout=30)
     assert process.returncode in (0, -number)
     assert "Traceback" not in logged
+
+
+def test_over_http_only_a_request_with_the_token_and_a_local_name_passes(
+    plain_store: Store,
+) -> None:
+    with over_http("--store", str(plain_store.root)) as (url, token):
+        own = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        cases: list[tuple[dict[str, str], int]] = [
+            (own, 200),
+            ({**own, "Authorization": f"bearer {token}"}, 200),
+            ({**own, "Authorization": f"Basic {token}"}, 401),
+            ({**own, "Origin": "http://localhost:9"}, 200),
+            ({"Accept": own["Accept"]}, 401),
+            ({**own, "Authorization": f"Bearer {token}x"}, 401),
+            ({**own, "Authorization": token}, 401),
+            ({**own, "Authorization": "Bearer \xff"}, 401),
+            ({**own, "Host": "attacker.example"}, 421),
+            ({**own, "Host": "127.0.0.1.attacker.example:80"}, 421),
+            ({**own, "Host": ""}, 421),
+            ({**own, "Origin": "https://attacker.example"}, 403),
+            ({**own, "Origin": "null"}, 403),
+        ]
+        for headers, status in cases:
+            sent = [(n.encode(), value.encode("latin-1")) for n, value in headers.items()]
+            answer = httpx2.post(url, json=body, headers=sent)
+            assert answer.status_code == status, headers
+            assert status == 200 or token not in answer.text
+        health = url.removesuffix("/mcp") + "/healthz"
+        assert httpx2.get(health).json() == {"status": "ok"}
+        assert httpx2.get(health, headers={"Host": "attacker.example"}).status_code == 421
+        assert httpx2.post(url, content=b"x" * 5_000_000, headers=own).status_code in (400, 413)
 
 
 def test_nothing_that_a_night_withholds_is_ever_answered(full_night: FirstNight) -> None:

@@ -37,6 +37,7 @@ INSTEAD: dict[str, tuple[str, ...]] = {
     # The sample's night is compared by a test of its own; the others name stores of a reader.
     r"make nightly\b.*": ("make", "-n", "nightly"),
     r"noctuary nightly\b.*": ("noctuary", "nightly", "--help"),
+    r"noctuary init": ("noctuary", "init", "--dry-run"),  # asks at a terminal
     r"pip install .*": ("noctuary", "--version"),  # tests/e2e/test_wheel.py installs
     r"make test": ("make", "-n", "test"),  # this is it
     r"make ui\b.*": ("make", "-n", "ui"),  # serves until it is stopped

@@ -76,8 +76,8 @@ hook pays for is what is imported at the top of a module: no door there."""
 
 READ_SIDE = frozenset(
     {
-        "core.errors", "core.files", "core.foreign_json", "core.manifest",
-        "core.settings", "core.sqlite", "core.store", "core.types",
+        "core.errors", "core.files", "core.foreign_json", "core.locks", "core.manifest",
+        "core.settings", "core.sqlite", "core.store", "core.tombstones", "core.types",
         "text.dates", "text.flags", "text.marks", "text.tokens",
         "sources.live",
         "embed.fingerprint", "embed.lean",
@@ -107,9 +107,13 @@ READ_SIDE_LAZILY = frozenset(
 """Those that only a function of recall imports."""
 
 INNER_DOORS = {
+    ("sources.source", "sources.claude_mem"): "the same",
+    ("sources.source", "sources.exports"): "the same",
     ("sources.source", "sources.jsonl"): "the kind of a store decides which reader is loaded",
+    ("sources.source", "sources.markdown"): "the same",
     ("sources.source", "sources.palace"): "the same",
     ("sources.source", "sources.postgres"): "the same",
+    ("sources.source", "sources.several"): "the same",
     ("sources.source", "sources.sqlite"): "the same",
     ("recall.engine", "recall.explain"): "explanations cost nothing to those who ask for none",
     ("cli.entry", "cli.main"): "a hook's event is answered before the commands are loaded",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from noctuary import remember
 from noctuary.core.errors import ConfigError, StoreError
 from noctuary.core.store import StorePaths
 from noctuary.work.lock import hold_lock
@@ -34,6 +35,27 @@ def test_an_argument_wins_over_the_environment(tmp_path: Path, environ: dict[str
     assert mine == Path(environ["NOCTUARY_HOME"], "mine")
     again = resolve_site(environ=export_environment(named))
     assert (again.source, again.paths, again.home) == (named.source, named.paths, named.home)
+
+
+def test_without_an_argument_the_listed_stores_come_before_the_own_one_and_the_sample_last(
+    home: Path, environ: dict[str, str]
+) -> None:
+    def source() -> object:
+        return resolve_site(environ=environ).source
+
+    assert str(source()).startswith(str(home / "sample"))
+    remember("The spare key hangs behind the blue door.")
+    assert source() == home / "memories.sqlite"
+    config = home / "noctuary.toml"
+    config.write_text("[snapshot]\nkeep = 3\n", encoding="utf-8")
+    assert source() == home / "memories.sqlite"
+    config.write_text('[sources]\nnotes = "notes.jsonl"\n', encoding="utf-8")
+    assert source() == config
+    site = resolve_site(environ=environ)
+    again = resolve_site(environ=export_environment(site))
+    assert (again.source, again.paths) == (site.source, site.paths)
+    config.write_text('source.path = "a.db"\n[sources]\nnotes = "n.jsonl"\n', encoding="utf-8")
+    assert source() == Path.cwd() / "a.db", "one store was named"
 
 
 def test_a_store_of_the_environment_is_not_overwritten_from_another_source(

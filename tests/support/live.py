@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from noctuary.core.tombstones import read_tombstones
 from noctuary.sources.corpus import read_records
 from noctuary.sources.export import export_corpus
 from noctuary.sources.source import open_source
@@ -107,7 +108,8 @@ def publish_from(cache: Cache, store: Store, **known: Any) -> str:
     """
     read_us = time.time_ns() // 1000
     with open_source(cache.path) as source:
-        report = export_corpus(source, store.paths.work / "corpus")
+        gone = read_tombstones(store.root)
+        report = export_corpus(source, store.paths.work / "corpus", forgotten=gone)
     marker = report.identity.marker
     told = {"rows": marker["rows"], "last_id": marker["last_id"], "read_us": read_us, **known}
     location, kind = report.identity.location, report.identity.kind

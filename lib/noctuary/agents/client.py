@@ -22,6 +22,7 @@ from noctuary.core.foreign_json import parse_json
 TYPE_CHECKING = False  # as in `noctuary`: without `typing`
 if TYPE_CHECKING:
     import socket
+    import threading
     from collections.abc import Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _SOCKET_PATH_BYTES = 100  # sun_path holds 108 on Linux, 104 on macOS, the closing NUL included
 _LOOSE_BITS = 0o077
+_HAS_SERVERS = hasattr(os, "geteuid")  # Windows has no unix sockets either
 
 
 def locate_server(store: str | Path, environ: Mapping[str, str] | None = None) -> tuple[str, str]:
@@ -39,7 +41,7 @@ def locate_server(store: str | Path, environ: Mapping[str, str] | None = None) -
     real = os.fsencode(os.path.realpath(store))
     # 64 bits among the stores of one user; a request names its store in full.
     name = f"{zlib.crc32(real):08x}{zlib.crc32(real[::-1]):08x}"
-    own, runtime = f"noctuary-{os.geteuid()}", env.get("XDG_RUNTIME_DIR", "").strip()
+    own, runtime = f"noctuary-{_user_id()}", env.get("XDG_RUNTIME_DIR", "").strip()
     temporary = env.get("TMPDIR", "").strip() or "/tmp"
     # A relative one is to be ignored (XDG base directory specification).
     found = [os.path.join(runtime, "noctuary")] if runtime.startswith("/") else []
@@ -49,14 +51,19 @@ def locate_server(store: str | Path, environ: Mapping[str, str] | None = None) -
     return next(fitting, os.path.join("/tmp", own)), name
 
 
+def _user_id() -> int:
+    """Return whose process this is; 0 where users have no numbers, and no server runs."""
+    return os.geteuid() if _HAS_SERVERS else 0
+
+
 def directory_fault(directory: str | Path) -> str | None:
     """Return why a directory must not be trusted with a socket; an `OSError` for none."""
     found = os.lstat(directory)
     if not stat.S_ISDIR(found.st_mode):
         return f"{directory} is not a directory: remove it"
-    if found.st_uid != os.geteuid():
+    if found.st_uid != _user_id():
         return (
-            f"{directory} belongs to user {found.st_uid}, not to {os.geteuid()}: remove it, or set "
+            f"{directory} belongs to user {found.st_uid}, not to {_user_id()}: remove it, or set "
             "XDG_RUNTIME_DIR to a directory of your own"
         )
     if found.st_mode & _LOOSE_BITS:
@@ -276,6 +283,8 @@ def exchange(
     store: str | Path, request: Mapping[str, Any], *, wait_s: float
 ) -> dict[str, Any] | Refusal:
     """Send a request, with version, settings and store; return its result, or why there is none."""
+    if not _HAS_SERVERS:
+        return Refusal("absent", "no server runs on this system")
     until = time.monotonic() + wait_s
     try:
         directory, name = locate_server(store)
@@ -318,7 +327,7 @@ def _send(path: str, line: bytes, until: float) -> dict[str, Any] | Refusal:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_CONNECT_TIMEOUT_S)
         connection.connect(path)
-        if peer_uid(connection) not in (None, os.geteuid()):
+        if peer_uid(connection) not in (None, _user_id()):
             return Refusal("foreign_server", "the server belongs to another user")
         connection.settimeout(max(until - time.monotonic(), _CONNECT_TIMEOUT_S))
         try:
@@ -425,12 +434,29 @@ def read_event(handle: int, until_s: float) -> bytes:
     """Return what an agent wrote to a pipe; nothing where that exceeds `MAX_EVENT_BYTES`."""
     parts: list[bytes] = []
     size = 0
+    end = _end_at(until_s) if sys.platform == "win32" else None  # it waits for sockets only
     while True:
-        if not select.select([handle], [], [], max(until_s - time.monotonic(), 0.0))[0]:
+        if end is None and not select.select([handle], [], [], _left_s(until_s))[0]:
             raise TimeoutError("the agent did not end its event in time")
         part = os.read(handle, _CHUNK_BYTES)
         if not part:
-            return b"".join(parts) if size <= MAX_EVENT_BYTES else b""
+            break
         size += len(part)
         if size <= MAX_EVENT_BYTES:
             parts.append(part)
+    if end is not None:
+        end.cancel()
+    return b"".join(parts) if size <= MAX_EVENT_BYTES else b""
+
+
+def _left_s(until_s: float) -> float:
+    return max(until_s - time.monotonic(), 0.0)
+
+
+def _end_at(until_s: float) -> threading.Timer:
+    """Let the process end at a moment, whatever it waits for, unless that is cancelled."""
+    import threading
+
+    end = threading.Timer(_left_s(until_s), os._exit, [0])
+    end.start()
+    return end

@@ -207,7 +207,8 @@ def _on_prompt(event: HookEvent, process: HookProcess) -> Reply:
     if settings.scope != "store":
         from noctuary.sources.transcripts import project_of
 
-        wing = project_of(event.cwd) if event.cwd else ""  # no project: nothing is asked
+        # No project: nothing is asked.
+        wing = project_of(event.cwd, process.wings) if event.cwd else ""
     if (event.is_subagent and not settings.in_subagents) or wing == "" or settings.memories == 0:
         return SKIPPED
     user, session_id = settings.user or None, event.session_id or None
@@ -333,6 +334,7 @@ class HookProcess:
         self._home = home
         self._started_s = started_s
         self._settings: HookSettings | Failure | None = None
+        self.wings: tuple[str, ...] = ()  # known with the settings
 
     def settings(self) -> HookSettings | Failure:
         """Return the settings in force, or what is wrong with them."""
@@ -341,7 +343,8 @@ class HookProcess:
             from noctuary.core.settings import Settings
 
             try:
-                found = Settings.load(home=self._home).hook
+                loaded = Settings.load(home=self._home)
+                found, self.wings = loaded.hook, loaded.transcripts.wings
                 beyond_s = min(found.deadline_ms / 1000, MAX_DEADLINE_S) + _BEYOND_DEADLINE_S
                 self.lifetime_s = max(self.lifetime_s, beyond_s)
                 self._settings = found
@@ -591,6 +594,8 @@ def start_detached(module: str, arguments: Sequence[str]) -> bool:
             stdout=nothing,
             stderr=nothing,
             start_new_session=True,
+            # Windows has this in place of sessions.
+            creationflags=getattr(subprocess, "DETACHED_PROCESS", 0),
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return False

@@ -155,7 +155,7 @@ _PYTHON = re.compile(r"python[\d.]*")
 
 
 class HookCommand(NamedTuple):
-    """The command of one of noctuary's entries: the words before "hook", and those behind."""
+    """The command of one of noctuary's entries: the words before its name, and those behind."""
 
     program: tuple[str, ...]
     arguments: tuple[str, ...]
@@ -199,10 +199,15 @@ def require_utf8(word: str) -> None:
 def read_command(entry: object) -> HookCommand | None:
     """Return the command of an entry that runs `noctuary hook`, None for any other entry."""
     # Both forms count, so that entries of other versions are found: `command` with `args`, and one
-    # line for a shell. A command that wraps noctuary's in something else is its owner's.
-    words = _words(entry)
-    place = words.index("hook") if "hook" in words[1:] else 0
-    program, arguments = words[:place], words[place + 1 :]
+    # line for a shell.
+    return split_command(_words(entry), "hook")
+
+
+def split_command(words: Sequence[str], name: str) -> HookCommand | None:
+    """Return the parts of words that run one of noctuary's commands, None for any others."""
+    # A command that wraps noctuary's in something else is its owner's.
+    place = words.index(name) if name in words[1:] else 0
+    program, arguments = list(words[:place]), words[place + 1 :]
     name = re.split(r"[/\\]", words[0])[-1].removesuffix(".exe") if program else ""
     is_ours = len(program) == 1 and name == "noctuary"
     if _PYTHON.fullmatch(name) and program[1:-1] in (["-m"], ["-P", "-m"]):
@@ -323,8 +328,7 @@ class SettingsFile(NamedTuple):
     def render(self, value: Settings) -> bytes:
         """Return a value with the indentation, line ends and byte order mark of this file."""
         text = (self.raw or b"").decode("utf-8")
-        indent = _FIRST_INDENT.search(text)
-        written = json.dumps(value, indent=indent[1] if indent else 2, ensure_ascii=False) + "\n"
+        written = json.dumps(value, indent=indent_of(text), ensure_ascii=False) + "\n"
         if "\r\n" in text:
             written = written.replace("\n", "\r\n")
         # A lone surrogate, which only an escape can write, becomes that escape again.
@@ -332,7 +336,28 @@ class SettingsFile(NamedTuple):
         return _BOM.encode() + data if text.startswith(_BOM) else data
 
 
-def read_settings(path: Path) -> SettingsFile:
+def parse_settings(path: Path, text: str) -> Settings:
+    """Return the object of a text, or a `HookInstallError` that says what is wrong with it."""
+    try:
+        value: Any = parse_json(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        json.dumps(value, allow_nan=False)  # 1e999 reads as infinite, which could not be written
+    except ValueError as error:
+        comment = "//" in text or "/*" in text
+        why = " (JSON has no comments)" if comment else ""
+        raise HookInstallError(
+            f"{path} is not valid JSON: {error}{why}. Correct it first; nothing was changed"
+        ) from None
+    if not isinstance(value, dict):
+        raise HookInstallError(
+            f"{path} holds {type(value).__name__} where a JSON object was expected; "
+            "nothing was changed"
+        )
+    return cast("Settings", value)
+
+
+def read_settings(
+    path: Path, parse: Callable[[Path, str], Settings] = parse_settings
+) -> SettingsFile:
     """Read a settings file, behind any links, as strictly as its agent; an empty one holds {}."""
     try:
         real = path.resolve()
@@ -347,7 +372,7 @@ def read_settings(path: Path) -> SettingsFile:
         raise HookInstallError(
             f"{path} is not UTF-8 from byte {error.start} on: save it as UTF-8; nothing was changed"
         ) from None
-    return SettingsFile(real, raw, _parse(path, text) if text.strip() else {})
+    return SettingsFile(real, raw, parse(path, text) if text.strip() else {})
 
 
 def write_settings(before: SettingsFile, data: bytes | None) -> str | None:
@@ -369,9 +394,17 @@ def write_settings(before: SettingsFile, data: bytes | None) -> str | None:
     return str(backup)
 
 
+def indent_of(text: str) -> str:
+    """Return how a JSON text indents its first line, two spaces where it does not."""
+    found = _FIRST_INDENT.search(text)
+    return found[1] if found else "  "
+
+
 def is_same_json(one: Any, other: Any) -> bool:
     """Tell whether two values are the same JSON: 1, 1.0 and true differ, the order of keys not."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    # What only TOML has, such as dates, counts by its form in Python.
+    told, others = (json.dumps(v, sort_keys=True, default=repr) for v in (one, other))
+    return told == others
 
 
 def _read(path: Path) -> bytes | None:
@@ -387,24 +420,6 @@ def _read(path: Path) -> bytes | None:
             f"{path} has more than {MAX_BYTES:,} bytes: this is not a settings file"
         )
     return raw
-
-
-def _parse(path: Path, text: str) -> Settings:
-    try:
-        value: Any = parse_json(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-        json.dumps(value, allow_nan=False)  # 1e999 reads as infinite, which could not be written
-    except ValueError as error:
-        comment = "//" in text or "/*" in text
-        why = " (JSON has no comments)" if comment else ""
-        raise HookInstallError(
-            f"{path} is not valid JSON: {error}{why}. Correct it first; nothing was changed"
-        ) from None
-    if not isinstance(value, dict):
-        raise HookInstallError(
-            f"{path} holds {type(value).__name__} where a JSON object was expected; "
-            "nothing was changed"
-        )
-    return cast("Settings", value)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> Settings:
@@ -454,25 +469,31 @@ class Receipt(NamedTuple):
     made_folder: bool = False
 
 
-def receipts_path(home: Path) -> Path:
+HOOK_RECEIPTS = "installs"
+SERVER_RECEIPTS = "mcp_installs"  # of MCP servers
+
+
+def receipts_path(home: Path, kind: str = HOOK_RECEIPTS) -> Path:
     """Return the file of the receipts below noctuary's home."""
-    return home / HOOKS / "installs.json"
+    return home / HOOKS / f"{kind}.json"
 
 
-def read_receipts(home: Path) -> dict[str, Receipt]:
+def read_receipts(home: Path, kind: str = HOOK_RECEIPTS) -> dict[str, Receipt]:
     """Return what was installed where, by the settings file; what is damaged is left out."""
-    found, _ = read_json(receipts_path(home), _MAX_RECEIPT_BYTES)
-    return {r.path: r for r in read_rows(Receipt, found, "installs") if r.agent in _AGENTS}
+    found, _ = read_json(receipts_path(home, kind), _MAX_RECEIPT_BYTES)
+    rows = read_rows(Receipt, found, "installs")
+    return {r.path: r for r in rows if kind != HOOK_RECEIPTS or r.agent in _AGENTS}
 
 
-def write_receipts(home: Path, receipts: Mapping[str, Receipt]) -> bool:
+def write_receipts(home: Path, receipts: Mapping[str, Receipt], kind: str = HOOK_RECEIPTS) -> bool:
     """Replace the receipts and tell whether that worked; equal receipts give equal bytes."""
     rows = [receipts[path]._asdict() for path in sorted(receipts)]
-    path = receipts_path(home)
+    path = receipts_path(home, kind)
     return make_private(path.parent) and replace_json(path, {"version": VERSION, "installs": rows})
 
 
-# `install_hooks` and `uninstall_hooks`: one settings file brought to what is wanted.
+# One settings file brought to what is wanted, with its receipt: `put_in` and `take_out` for any
+# kind of entry, `install_hooks` and `uninstall_hooks` for hooks.
 
 
 class HookChange(NamedTuple):
@@ -498,13 +519,37 @@ def install_hooks(
 ) -> HookChange:
     """Put noctuary's hooks into a settings file; a second time changes nothing."""
     before = read_settings(place.path)
-    had = bool(list_hooks(before.value))
     wanted = add_hooks(before.value, hook_groups(place.agent, program, store))
     changed = not is_same_json(before.value, wanted)
-    data, backup = before.render(wanted) if changed else before.raw, None
-    notes = _notes(place, before, changed=changed)
-    if changed and data is not None and not dry_run:
-        receipts, path = read_receipts(home), str(place.path)
+    data = before.render(wanted) if changed else None
+    had, notes = bool(list_hooks(before.value)), _notes(place, before, changed=changed)
+    return put_in(place, before, data, had=had, home=home, dry_run=dry_run, notes=notes)
+
+
+def uninstall_hooks(place: SettingsPlace, *, home: Path, dry_run: bool = False) -> HookChange:
+    """Take the hooks out; where nobody changed the file in between, every byte is as before."""
+    before = read_settings(place.path)
+    rest = remove_hooks(before.value)
+    data = before.render(rest) if list_hooks(before.value) else None
+    return take_out(place, before, data, is_empty=not rest, home=home, dry_run=dry_run)
+
+
+def put_in(
+    place: SettingsPlace,
+    before: SettingsFile,
+    data: bytes | None,
+    *,
+    had: bool,
+    home: Path,
+    kind: str = HOOK_RECEIPTS,
+    dry_run: bool = False,
+    notes: Sequence[str] = (),
+) -> HookChange:
+    """Replace a settings file by one with noctuary's entries; None leaves it as it is."""
+    # `had`: there were entries of noctuary's before, so the file before is not the owner's own.
+    notes, backup = list(notes), None
+    if data is not None and not dry_run:
+        receipts, path = read_receipts(home, kind), str(place.path)
         made_folder = not before.path.parent.is_dir()
         backup = write_settings(before, data)
         receipt = receipts.get(path)
@@ -513,20 +558,32 @@ def install_hooks(
         else:
             original = NO_FILE if before.raw is None else "" if had else _hash(before.raw)
             receipt = Receipt(place.agent, place.scope, path, original, _hash(data), made_folder)
-        if not write_receipts(home, {**receipts, path: receipt}):
+        if not write_receipts(home, {**receipts, path: receipt}, kind):
             notes.append(f"no receipt could be written below {home}: uninstalling works without")
-    action = "unchanged" if not changed else "renewed" if had else "installed"
-    whose, diff = (place.agent, place.scope, str(place.path)), _diff(place, before, data)
+    action = "unchanged" if data is None else "renewed" if had else "installed"
+    diff = "" if data is None else _diff(place, before, data)
+    whose = (place.agent, place.scope, str(place.path))
     return HookChange(*whose, action, dry_run, backup, diff, tuple(notes))
 
 
-def uninstall_hooks(place: SettingsPlace, *, home: Path, dry_run: bool = False) -> HookChange:
-    """Take the hooks out; where nobody changed the file in between, every byte is as before."""
-    before = read_settings(place.path)
-    receipts = read_receipts(home)
+def take_out(
+    place: SettingsPlace,
+    before: SettingsFile,
+    rest: bytes | None,
+    *,
+    is_empty: bool,
+    home: Path,
+    kind: str = HOOK_RECEIPTS,
+    dry_run: bool = False,
+) -> HookChange:
+    """Replace a settings file by what it was before, or by the rest of what it is now."""
+    # A rest of None: the file has no entry of noctuary's. `is_empty`: it has nothing else.
+    receipts = read_receipts(home, kind)
     receipt = receipts.pop(str(place.path), None)
-    is_there = bool(list_hooks(before.value))
-    data, backup = _without_hooks(before, receipt) if is_there else before.raw, None
+    is_there = rest is not None
+    data, backup = before.raw, None
+    if rest is not None:
+        data = _original(before, receipt, rest, is_empty=is_empty)
     if not dry_run:
         if is_there:
             backup = write_settings(before, data)
@@ -534,23 +591,24 @@ def uninstall_hooks(place: SettingsPlace, *, home: Path, dry_run: bool = False) 
             with suppress(OSError):  # something else is in it by now
                 before.path.parent.rmdir()
         if receipt is not None:
-            write_receipts(home, receipts)
+            write_receipts(home, receipts, kind)
     action = "removed" if is_there else "absent"
     whose, diff = (place.agent, place.scope, str(place.path)), _diff(place, before, data)
     return HookChange(*whose, action, dry_run, backup, diff)
 
 
-def _without_hooks(before: SettingsFile, receipt: Receipt | None) -> bytes | None:
-    """Return the bytes of before the hooks, else the rest of what is there now; None for none."""
-    rest = remove_hooks(before.value)
-    if receipt is not None and receipt.original == NO_FILE and not rest:
+def _original(
+    before: SettingsFile, receipt: Receipt | None, rest: bytes, *, is_empty: bool
+) -> bytes | None:
+    """Return the bytes of before the entries, else the rest of what is there; None for none."""
+    if receipt is not None and receipt.original == NO_FILE and is_empty:
         return None
     if receipt is not None and receipt.written == _hash(before.raw or b""):
         with suppress(OSError):
             kept = _backup(before.path, receipt.original).read_bytes()
             if _hash(kept) == receipt.original:
                 return kept
-    return before.render(rest)
+    return rest
 
 
 def environment_notes(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:

@@ -20,16 +20,24 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from noctuary import __version__
 from noctuary.agents.hooks import visible_positions
+from noctuary.context.assemble import assemble
 from noctuary.context.inject import wordings_of
 from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, StoreError
+from noctuary.core.files import hash_json
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
+from noctuary.core.types import MemoryRecord
 from noctuary.graph.view import GraphSource, NameBook, describe_concept, evidence_line, open_graph
 from noctuary.graph.walk import OPEN_END_US, ROLES
 from noctuary.recall.api import find_serving, recall, staleness
-from noctuary.recall.candidates import Mask, Scope, build_mask
+from noctuary.recall.candidates import Mask, Query, Scope, build_mask, check_arguments
 from noctuary.recall.engine import Recaller
-from noctuary.recall.explain import expand_from
-from noctuary.recall.profile import RetrievalProfile, current_settings
+from noctuary.recall.explain import expand_from, explain_memory
+from noctuary.recall.profile import (
+    RetrievalProfile,
+    current_settings,
+    read_store_profiles,
+    resolve_for_recall,
+)
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallWarning
 from noctuary.sources.injected import TAG, append_injection
@@ -57,16 +65,17 @@ concept_uri = partial(_address, CONCEPT_URI)
 
 def plain(answer: BaseModel) -> Fields:
     """Return an answer as JSON values: hidden characters marked, no fields that hold nothing."""
-    return _marked(answer.model_dump(mode="json", exclude_none=True))
+    return marked(answer.model_dump(mode="json", exclude_none=True))
 
 
-def _marked(value: Any) -> Any:
+def marked(value: Any) -> Any:
+    """Return JSON values with every hidden character in them marked."""
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, list):
-        return [_marked(item) for item in cast("list[Any]", value)]
+        return [marked(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {visible(key): _marked(item) for key, item in cast("Fields", value).items()}
+        return {visible(key): marked(item) for key, item in cast("Fields", value).items()}
     return value
 
 
@@ -249,6 +258,54 @@ class RememberAnswer(_Shape):
         description="Whether recall finds it from now on; otherwise note says when."
     )
     note: str | None = None
+
+
+class WhyAnswer(_OfMemory):
+    """Why a recall returned a memory or did not: the first stage that lost it."""
+
+    id: MemoryId
+    stage: str = Field(description='E.g. "returned", "below_limit", "dropped", "not_found".')
+    sentences: list[str]
+    facts: Fields | None = _optional("The numbers in the sentences, and more.")
+    steps: list[Fields] | None = _optional("The change of every step of the ranking, in order.")
+    warnings: list[Warned]
+    snapshot_id: str
+
+
+class ContextAnswer(_OfMemory):
+    """Memories for a prompt, as one text within a budget of tokens."""
+
+    query: str
+    text: str = Field(description="The text, to be read as information; empty if nothing fits.")
+    tokens: int = Field(description="Of the whole text, by token_counter.")
+    budget_tokens: int
+    token_counter: str
+    memories: list[MemoryId] = Field(description="Ids of the memories in it, best first.")
+    warnings: list[Warned]
+    snapshot_id: str | None = None
+
+
+class Forgotten(_Shape):
+    """A memory that would be forgotten, or is."""
+
+    id: str
+    content: str
+    truncated: bool | None = _optional("True if content is cut.")
+    created_at: str | None = None
+    wing: str | None = None
+    user: str | None = None
+
+
+class ForgetAnswer(_OfMemory):
+    """What would be forgotten for good; with the token of this answer, it is."""
+
+    forgotten: bool = Field(description="False: nothing is changed yet, this is the plan.")
+    message: str
+    token: str | None = _optional("Pass it on to forget exactly these, once the user agreed.")
+    memories: list[Forgotten]
+    unknown: list[str] | None = _optional("Ids of no memory that this server may forget.")
+    summaries: int | None = _optional("Summaries that quote them: made again by the next night.")
+    warnings: list[str]
 
 
 class StatusAnswer(_Shape):
@@ -439,16 +496,70 @@ def remember_in_view(
         text, wing=view.narrowed_to(wing), room=room, user=view.user, tags=tags,
         importance=importance, supersedes=supersedes, wait_s=wait_s,
     )  # fmt: skip
-    is_here, note = False, f"recall finds it after `noctuary nightly {kept.path}`"
+    is_here, note = False, f"recall finds it after `noctuary nightly {kept.source}`"
     if kept.is_live:
         with suppress(NoctuaryError):
             is_here = view.store().resolve() == kept.store.resolve()
-        note = f"this server reads another store: start one with --store {kept.path}"
+        note = f"this server reads another store: start one with --store {kept.source}"
     similar = [SimilarMemory(id=one.id, similarity=one.similarity) for one in kept.similar]
     return RememberAnswer(
         id=kept.id, supersedes=kept.supersedes, similar=similar, recallable=is_here,
         note=None if is_here else note,
     )  # fmt: skip
+
+
+# What a view's agent forgets: what the view shows, by a plan that a person has seen.
+
+_TOKEN_CHARS = 16
+
+
+def forget_in_view(view: View, ids: Sequence[MemoryId], token: str | None) -> ForgetAnswer:
+    """Return the plan of forgetting some memories; with its token, carry it out."""
+    # Here: it takes as long to load as everything else, and few sessions forget.
+    from noctuary.snapshot.forget import apply_forget, plan_forget
+
+    def may_forget(record: MemoryRecord) -> bool:
+        is_own = not record.user or record.user == view.user
+        return is_own and view.wing in (None, record.wing)
+
+    plan = plan_forget(view.store(), ids=ids, may_forget=may_forget)
+    said: Fields = {
+        "memories": [_forgotten(memory.record) for memory in plan.memories],
+        "unknown": list(plan.unknown) or None,
+    }
+    if not plan.memories:
+        message = "this server may forget no memory with these ids; nothing was changed"
+        return ForgetAnswer(forgotten=False, message=message, warnings=list(plan.notes), **said)
+    # The texts are what was agreed to: edited meanwhile, they are another plan.
+    texts = [[m.record.memory_id, m.record.content] for m in plan.memories]
+    own = hash_json(texts)[:_TOKEN_CHARS]
+    if token is None:
+        message = (
+            f"{len(texts)} memories would be forgotten for good; nothing is changed yet. Show them "
+            "to the user, and call forget again with the same ids and this token if they agree"
+        )
+        said |= {"summaries": plan.summaries, "token": own}
+        return ForgetAnswer(forgotten=False, message=message, warnings=list(plan.notes), **said)
+    if token != own:
+        raise AskedWronglyError(
+            "the token is of another plan, or a memory has changed since: call forget without a "
+            "token, and show the user what would be forgotten; nothing was changed"
+        )
+    done = apply_forget(plan)
+    warnings = [*plan.notes, *done.warnings]
+    return ForgetAnswer(forgotten=True, message=done.message, warnings=warnings, **said)
+
+
+def _forgotten(record: MemoryRecord) -> Forgotten:
+    content = record.content
+    return Forgotten(
+        id=record.memory_id,
+        content=content[:MAX_CONTENT_CHARS],
+        truncated=True if len(content) > MAX_CONTENT_CHARS else None,
+        created_at=iso(record.created_at_us),
+        wing=record.wing,
+        user=record.user,
+    )
 
 
 # What is connected with a memory or with a concept, inside a view.
@@ -617,7 +728,7 @@ def read_item(seen: Seen, item_id: str) -> Item:
         with seen.graph() as (source, book):
             names = [c.name for c in _concepts_of(source, book, position)[:CONCEPTS_SHOWN]]
         own = {"concepts": names or None, **_standing(seen, position)}
-    return Item(**_memory_fields(reader, position), snapshot_id=seen.recaller.snapshot_id, **own)
+    return Item(**memory_fields(reader, position), snapshot_id=seen.recaller.snapshot_id, **own)
 
 
 def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
@@ -649,12 +760,13 @@ def read_cluster(seen: Seen, item_id: str) -> ClusterAnswer:
         last_at=None if whole.last_at is None else whole.last_at.isoformat(),
         confidence=whole.confidence,
         plan_id=whole.plan_id,
-        memories=[Memory(**_memory_fields(reader, position)) for position in known.values()],
+        memories=[Memory(**memory_fields(reader, position)) for position in known.values()],
         snapshot_id=whole.snapshot_id,
     )
 
 
-def _memory_fields(reader: SnapshotReader, position: int) -> Fields:
+def memory_fields(reader: SnapshotReader, position: int) -> Fields:
+    """Return what a `Memory` holds, its content whole."""
     row = reader.describe([position])[position]
     public = reader.public_ids([position, *row["sources"]])
     is_summary, shown = bool(row["sources"]), public[position]
@@ -749,6 +861,8 @@ MAX_CONTENT_CHARS = 4_000  # of one memory in a recall: one pasted file must not
 DEADLINE_SHARE = 0.8  # of the time limit, so that what there is by then still arrives in time
 _SCORE_DIGITS = 6  # decimals of a score that is sent; more cost tokens and tell nothing
 
+MAX_CONTEXT_TOKENS = 20_000  # of one context, as of a recall
+
 _FROM_THE_WHOLE_SNAPSHOT = frozenset(f"unknown_{facet}" for facet in FACETS)
 """Warnings of a recall that speak of memories beyond the view; `Seen.unknown_facets` does not."""
 
@@ -768,6 +882,7 @@ def recall_in_view(
     category: str | None = None,
     as_of: str | None = None,
     explain: bool = False,
+    dry_run: bool = False,
     timeout_s: float = 30.0,
 ) -> tuple[RecallAnswer, Mapping[str, Any]]:
     """Return the memories that answer a question, and the recall's own result as plain values."""
@@ -794,25 +909,95 @@ def recall_in_view(
         user=view.user,
         as_of=moment,
         explain=explain,
+        dry_run=dry_run,
         deadline_ms=timeout_s * 1000 * DEADLINE_SHARE,
         store=store,
     ).to_json()
-    said = [
-        RecallWarning(w["code"], _USER_REQUIRED if w["code"] == "user_required" else w["message"])
-        for w in found["warnings"]
-        if w["code"] not in _FROM_THE_WHOLE_SNAPSHOT
-    ]
     why = ("profile_used", "pipeline", "phase_timing_ms")
     answer = RecallAnswer(
         query=query,
         memories=[_recalled(memory) for memory in found["memories"]],
-        warnings=_warned([*view.store_warnings, *unknown, *said]),
+        warnings=_warned([*view.store_warnings, *unknown]) + _in_view(found["warnings"]),
         snapshot_id=found["snapshot_id"],
         elapsed_ms=found["phase_timing_ms"]["total"],
         answerability=found.get("answerability"),
         explanation={name: found[name] for name in why} if explain else None,
     )
     return answer, found
+
+
+def _in_view(warnings: Sequence[Mapping[str, str]]) -> list[Warned]:
+    """Return a recall's warnings as far as they are this view's, in its words."""
+    return [
+        Warned(**{**w, "message": _USER_REQUIRED} if w["code"] == "user_required" else w)
+        for w in warnings
+        if w["code"] not in _FROM_THE_WHOLE_SNAPSHOT
+    ]
+
+
+def explain_in_view(
+    view: View,
+    query: str,
+    item_id: str,
+    k: int,
+    *,
+    wing: str | None = None,
+    room: str | None = None,
+    category: str | None = None,
+) -> WhyAnswer:
+    """Return why a recall with these arguments returns a memory or does not."""
+    scope = Scope(view.narrowed_to(wing), room, category, view.user)
+    check_arguments(query, k, "relevance", scope, None)
+    with view.open() as seen:
+        recaller, (settings, bad_settings) = seen.recaller, current_settings()
+        stored = read_store_profiles(recaller.paths.profiles)
+        used = resolve_for_recall(settings, recaller.reader.adopted, stored.tables)
+        inputs = recaller.inputs_now(view.user).with_store(settings)
+        asked = Query(query, k, used.profile, used.used, scope, dry_run=True)
+        found = explain_memory(recaller, asked, item_id, inputs)
+        # Of the store's own rows it said what this view may see; else hidden is like not there.
+        position = seen.find(item_id) if "live" not in found.facts else None
+        shown = {} if position is None else recaller.reader.public_ids([position])
+        warnings = [w.to_json() for w in (*seen.warnings, *bad_settings, *found.warnings)]
+        return WhyAnswer(
+            id=item_id if position is None else shown[position],
+            stage=found.stage,
+            sentences=list(found.sentences),
+            facts=_rounded(found.to_json()["facts"]) or None,
+            steps=_rounded(found.to_json()["steps"]) or None,
+            warnings=_in_view(warnings),
+            snapshot_id=recaller.snapshot_id,
+        )
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, _SCORE_DIGITS)
+    if isinstance(value, list):
+        return [_rounded(item) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in cast("Fields", value).items()}
+    return value
+
+
+def assemble_in_view(
+    view: View, query: str, budget_tokens: int, wing: str | None, timeout_s: float
+) -> ContextAnswer:
+    """Return the memories for a prompt about a question as one text, within a budget."""
+    made = assemble(
+        query, budget_tokens, wing=view.narrowed_to(wing), user=view.user, store=view.store(),
+        deadline_ms=timeout_s * 1000 * DEADLINE_SHARE,
+    )  # fmt: skip
+    return ContextAnswer(
+        query=query,
+        text=made.text,
+        tokens=made.tokens,
+        budget_tokens=budget_tokens,
+        token_counter=made.token_counter,
+        memories=[part.id for part in made.parts],
+        warnings=_warned(view.store_warnings) + _in_view([w.to_json() for w in made.warnings]),
+        snapshot_id=made.snapshot_id,
+    )
 
 
 def _recalled(memory: Mapping[str, Any]) -> Recalled:

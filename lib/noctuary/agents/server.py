@@ -181,6 +181,8 @@ class Server:
         """Listen to nobody yet."""
         # `answer` and `describe` (for a ping) run in several threads. After `idle_s` without a
         # request it stops, 0 never; beyond `clients` at once, others are refused ("busy").
+        if not hasattr(os, "geteuid"):
+            raise StoreError("a warm server needs unix sockets, which this system does not have")
         self.place: Place = find_place(store)
         self._store = store
         self._answer = answer

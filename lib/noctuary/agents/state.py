@@ -6,7 +6,6 @@ missing. Standard library only. Nothing here raises, blocks, or holds a text of 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -18,8 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.locks import read_at, take_lock
 
 VERSION = 1
+
+# A pipe in a file's place must not stop a prompt, a link lead elsewhere, a child keep it open.
+_SAFELY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 _BEYOND = 2**63  # no number of ours is larger; somebody else's may have hundreds of digits
 
@@ -48,8 +52,7 @@ def make_private(directory: Path) -> bool:
 def read_json(path: Path, max_bytes: int) -> tuple[Any, str | None]:
     """Return what a file holds, None where there is none, and why it could not be read."""
     try:
-        # Not blocking: a pipe that somebody put there must not stop a prompt.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | _SAFELY)
         with os.fdopen(handle, "rb") as file:
             raw = file.read(max_bytes + 1) or b""
         if len(raw) > max_bytes:
@@ -67,7 +70,7 @@ def replace_json(path: Path, value: Any) -> bool:
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.{os.getpid()}.tmp")
     try:
         raw = json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _SAFELY | _NO_LINK
         with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
             file.write(raw)
         temporary.replace(path)
@@ -252,10 +255,10 @@ def _lock(path: Path) -> int | None:
     """Return a handle with the lock; a hook that does not get it soon goes on without counting."""
     until = time.monotonic() + _WAIT_S
     with suppress(OSError, ValueError):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | _SAFELY, 0o600)
         while True:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                take_lock(handle)
             except OSError:
                 if time.monotonic() >= until:
                     os.close(handle)
@@ -291,14 +294,14 @@ class JournalEntry(NamedTuple):
 def append_entry(path: Path, entry: JournalEntry) -> str | None:
     """Append one line, in a directory that exists; return what went wrong, or None."""
     line = json.dumps(entry._asdict(), separators=(",", ":")).encode("ascii") + b"\n"
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _SAFELY | _NO_LINK
     try:
         handle = os.open(path, flags, 0o600)
         try:
             size = os.fstat(handle).st_size
             if size > MAX_BYTES and _put_aside(path, handle):
                 return append_entry(path, entry)
-            if size and os.pread(handle, 1, size - 1) != b"\n":
+            if size and read_at(handle, 1, size - 1) != b"\n":
                 line = b"\n" + line  # behind a line that a full disk cut off
             if os.write(handle, line) != len(line):
                 return "the journal's disk is full"
@@ -333,7 +336,7 @@ def transcripts_in(path: Path, store: Path) -> tuple[str, ...]:
 def _put_aside(path: Path, handle: int) -> bool:
     """Rename a journal that is full; tell whether another one is in its place now."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take_lock(handle)
         if not os.path.samestat(path.stat(), os.fstat(handle)):
             return True  # another hook did
         path.replace(_aside(path))

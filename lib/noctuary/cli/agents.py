@@ -1,18 +1,21 @@
-"""Commands for agents: hooks (and hook, which they run), serve, mcp."""
+"""Commands for agents: hooks (and hook, which they run), serve, mcp; browse, for people."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from noctuary.agents import install as installation
+from noctuary.agents import mcp_install as servers
 from noctuary.agents import server as warm
 from noctuary.agents.client import AGENTS
 from noctuary.agents.state import COUNTERS, read_counters
@@ -124,13 +127,16 @@ def uninstall(agent: str, scope: str, folder: Path, dry_run: bool) -> None:
 
 
 def _show(change: installation.HookChange, notes: Sequence[str]) -> None:
+    cli.tell({**change._asdict(), "notes": list(notes)}, _change_lines(change), notes)
+
+
+def _change_lines(change: installation.HookChange) -> Iterator[str]:
     would = "would be " if change.dry_run and change.diff else ""
-    lines = [f"{change.agent}, {change.scope}: {would}{change.action} ({change.path})"]
     if would:
-        lines.insert(0, change.diff)
+        yield change.diff
+    yield f"{change.agent}, {change.scope}: {would}{change.action} ({change.path})"
     if change.backup:
-        lines.append(f"the old file is kept as {change.backup}")
-    cli.tell({**change._asdict(), "notes": list(notes)}, lines, notes)
+        yield f"the old file is kept as {change.backup}"
 
 
 @hooks.command()
@@ -205,17 +211,19 @@ def plugin(folder: Path, store: str | None, portable: bool) -> None:
     cli.tell(found, [f"{folder}: {len(written)} of {len(files)} files written"], notes)
 
 
-def _resolve_store(store: str | None, home: Path) -> tuple[str | None, list[str]]:
-    """Return what the hooks pass as --store: an absolute path where there is one, and a note."""
+def _resolve_store(
+    store: str | None, home: Path, until: str = "hooks add nothing"
+) -> tuple[str | None, list[str]]:
+    """Return what entries pass as --store: an absolute path where there is one, and a note."""
     if store is None:
         return None, []
     installation.require_utf8(store)
     directory, _ = find_store(store, home=home)
-    # By its full path: the hooks run in whatever folder the agent was started in.
+    # By its full path: agents run it in whatever folder the agent was started in.
     named = str(directory.absolute())
     if (directory / "CURRENT").is_file():
         return named, []
-    return named, [f"there is no store {directory} yet: until a night has run, hooks add nothing"]
+    return named, [f"there is no store {directory} yet: until a night has run, {until}"]
 
 
 # `noctuary serve`: keep snapshot and encoder open for clients on a unix socket.
@@ -274,10 +282,52 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
         click.echo(f"noctuary serve: ended, {_WHY[reason]}", err=True)
 
 
-# `noctuary mcp`: recall for agents that speak the Model Context Protocol.
+# `noctuary browse`: a page for the owner of a store.
 
 
 @click.command()
+@cli.option("--user", "Whose memories, besides those without an owner; the page cannot change it.")
+@cli.option("--wing", "Only this wing; the page cannot show another.")
+@cli.option(
+    "--port", "Port on 127.0.0.1; 0 takes a free one.", default=0, type=click.IntRange(0, 65535)
+)
+@cli.flag("--no-open", "Print the link, and open no browser.")
+@cli.store_options
+def browse(user: str | None, wing: str | None, port: int, no_open: bool, store: str | None) -> None:
+    """Show a store on a page in your browser: recall, why, single memories, concepts, last night.
+
+    The page only reads, and nothing you look at is logged. The link holds a secret, new each time:
+    whoever knows it and can reach this machine's loopback reads what the page shows. Ctrl-C or
+    SIGTERM stops it.
+
+    Exit code 0 if it was stopped, 1 if it cannot run.
+    """
+    from noctuary.agents.browse import PageServer, open_page  # pydantic comes with an extra
+    from noctuary.agents.mcp_view import View
+
+    view = View(store, user=user, wing=wing)
+    directory = view.store()
+    with view.open() as seen:  # what cannot be read is said here, not on the page
+        cli.warn(*cli.coded(seen.warnings))
+    with PageServer(view, port) as server:
+
+        def stop(*_: object) -> None:
+            threading.Thread(target=server.shutdown).start()  # it waits for the loop that runs here
+
+        with cli.handling(stop, signal.SIGTERM, signal.SIGINT), open_page(server.link, not no_open):
+            found = {"store": str(directory), "link": server.link}
+            cli.tell(found, [f"{directory}\n{server.link}"])
+            sys.stdout.flush()
+            threading.Thread(target=warm.warm_up, args=(directory,), daemon=True).start()
+            server.serve_forever()
+
+
+# `noctuary mcp`: recall for agents that speak the Model Context Protocol.
+
+_HTTP_PORT = 8377
+
+
+@click.group(cls=cli.NamedGroup, invoke_without_command=True)
 @cli.option("--user", "Whose memories, besides those without an owner; no call can change it.")
 @cli.option("--wing", "Only this wing; no call can ask for another.")
 @cli.option(
@@ -286,29 +336,154 @@ def serve(idle_minutes: float, clients: int, store: str | None) -> None:
     default=10.0,
     type=click.FloatRange(min=0.1, max=600),
 )
+@cli.flag("--http", "Serve over HTTP, for agents that do not start the server themselves.")
+@cli.option("--host", "With --http: where to listen.", default="127.0.0.1")
+@cli.option(
+    "--port", "With --http; 0 takes a free one.", default=_HTTP_PORT, type=click.IntRange(0, 65535)
+)
+@cli.option(
+    "--token-file FILE",
+    "With --http: the token that clients must send [default: mcp_token in noctuary's home].",
+    type=click.Path(dir_okay=False, path_type=Path),
+)
 @cli.store_options
-def mcp(user: str | None, wing: str | None, timeout_s: float, store: str | None) -> None:
-    """Serve recall, get, related and status to one agent, over standard input and output.
-
-    An agent starts this command itself, with this configuration:
+@click.pass_context
+def mcp(
+    context: click.Context, user: str | None, wing: str | None, timeout_s: float,
+    store: str | None, **http: Any,
+) -> None:  # fmt: skip
+    """Serve recall, remember and more to agents that speak MCP, over standard input and output.
 
     \b
-    {"mcpServers": {"noctuary": {"command": "noctuary", "args": ["mcp", "--store", "NAME"]}}}
+    noctuary mcp install          tell the agents on this machine to start it
+    noctuary mcp install cursor   tell one of them; --undo takes it back
+    noctuary mcp --http           serve all of them at http://127.0.0.1:8377/mcp
 
-    It only reads, and shows what --user and --wing allow. Without --user, it shows memories without
-    an owner. --json prints its state and exits.
+    It shows what --user and --wing allow. Without --user, it shows memories without an owner.
+    --json prints its state and exits; with --http, it prints the address and goes on.
 
-    Exit code 0 when the client has left, 1 if it cannot run (the extra `mcp` is missing).
+    Over HTTP every client sends `Authorization: Bearer TOKEN`. The first start writes the token
+    into the token file. At another --host than this machine, that file must be there already.
+
+    Exit code 0 when the client has left, or a signal came; 1 if it cannot run (the extra `mcp` is
+    missing, the port is taken, others can read the token file).
     """  # noqa: D301 (click wants the control character)
+    source = context.get_parameter_source
+    given = [n for n in context.params if source(n) is ParameterSource.COMMANDLINE]
+    if context.invoked_subcommand is not None:
+        if given:
+            raise click.UsageError(f"give options behind `{context.invoked_subcommand}`")
+        return
+    if not http["http"] and (lost := {"host", "port", "token_file"}.intersection(given)):
+        raise click.UsageError(f"--{min(lost).replace('_', '-')} needs --http")
     fault = cli.find_sdk_fault()
     if fault is not None:
         cli.fail(cli.ExtraMissingError(fault))
     from noctuary.agents.mcp_view import View, plain, read_state  # pydantic comes with the SDK
 
     view = View(store, user=user, wing=wing)
+    if http["http"]:
+        _serve_http(view, timeout_s, http["host"], http["port"], http["token_file"])
+        return
     if cli.is_json():
         cli.print_json(plain(read_state(view)))
         return
     from noctuary.agents.mcp import run_stdio
 
     run_stdio(view, timeout_s)
+
+
+def _serve_http(view: Any, timeout_s: float, host: str, port: int, token_file: Path | None) -> None:
+    from noctuary.agents import mcp as serving
+
+    path = token_file or find_home() / serving.TOKEN_FILE
+    token = serving.read_token(path, may_make=serving.is_loopback(host))
+    with serving.listen(host, port) as listener:
+        port = listener.getsockname()[1]
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
+
+        def say_ready() -> None:
+            lines = [
+                f"noctuary mcp: answers at {url} (process {os.getpid()})",
+                f"clients send the token in {path} as `Authorization: Bearer TOKEN`",
+            ]
+            cli.tell({"url": url, "token_file": str(path), "pid": os.getpid()}, lines)
+            sys.stdout.flush()
+
+        def take(*_: object) -> None:
+            """Do nothing: the server ends at these signals by itself, then passes them on."""
+
+        with cli.handling(take, signal.SIGTERM, signal.SIGINT):
+            serving.run_http(view, timeout_s, listener, token, say_ready)
+
+
+@mcp.command("install")
+@click.argument("agents", nargs=-1, type=click.Choice([*servers.CLIENTS]), metavar="[AGENT]...")
+@cli.option("--store STORE", "Passed to the server [default: it finds the store].")
+@cli.option("--user", "Passed to the server: whose memories.")
+@cli.option("--wing", "Passed to the server: only this wing.")
+@cli.flag("--project", "For sessions in --folder only.")
+@_folder_option
+@cli.flag("--undo", "Take the server out again.")
+@cli.flag("--dry-run", "Show the change and write nothing.")
+@cli.json_option
+def install_mcp(
+    agents: Sequence[str], store: str | None, project: bool, folder: Path, undo: bool,
+    dry_run: bool, **whose: str | None,
+) -> None:  # fmt: skip
+    """Tell agents to start `noctuary mcp`, in their own settings files.
+
+    AGENT is claude, codex, cursor, gemini, opencode, windsurf or vscode. Without one: all that keep
+    settings on this machine; with --undo: all that noctuary told.
+
+    noctuary changes its own entry and no other byte, and keeps a copy of the old file. --undo
+    restores it if nobody changed it since, and otherwise removes the entry.
+
+    Exit code 1 if an agent's file was not changed as asked; the others are.
+    """
+    home = find_home()
+    store = store or os.environ.get("NOCTUARY_STORE", "").strip() or None
+    named, notes = _resolve_store(store, home, "nothing is recalled")
+    words, environ = [*installation.find_program(), "mcp"], servers.find_environment(home)
+    for name, value in {"store": named, **whose}.items():
+        words += [] if value is None else [f"--{name}", value]
+    changes: list[installation.HookChange] = []
+    refused: list[dict[str, str]] = []
+    for place in _mcp_places(agents, folder, home, undo=undo, project=project):
+        try:
+            if undo:
+                changes.append(servers.uninstall_server(place, home=home, dry_run=dry_run))
+            else:
+                change = servers.install_server(
+                    place, words, home=home, environ=environ, dry_run=dry_run
+                )
+                changes.append(change)
+        except (installation.HookInstallError, OSError) as error:
+            snippet = "" if undo else servers.snippet(place.agent, words, environ)
+            refused.append({"agent": place.agent, "message": str(error), "snippet": snippet})
+    fault = None if undo else cli.find_sdk_fault()
+    notes += [*([fault] if fault else ()), *(note for c in changes for note in c.notes)]
+    found = {"changes": [c._asdict() for c in changes], "refused": refused, "notes": notes}
+    lines = [line for change in changes for line in _change_lines(change)]
+    if undo and not changes:
+        lines = ["no agent's settings have an MCP server of noctuary's"]
+    lines += [f"{r['agent']}: add this yourself\n{r['snippet']}" for r in refused if r["snippet"]]
+    cli.tell(found, lines, [*notes, *(r["message"] for r in refused)])
+    if refused:
+        sys.exit(cli.EXIT_FAILED)
+
+
+def _mcp_places(
+    agents: Sequence[str], folder: Path, home: Path, *, undo: bool, project: bool
+) -> list[installation.SettingsPlace]:
+    """Return the files that are meant: of the agents named, else of all that are there."""
+    if undo and not agents:
+        return servers.installed_places(home)
+    scope = installation.PROJECT if project else installation.USER
+    used = [a for a in servers.find_used() if servers.CLIENTS[a].project or not project]
+    if not agents and not used:
+        raise installation.HookInstallError(
+            "no agent that noctuary knows keeps settings here: name one of "
+            + ", ".join(servers.CLIENTS)
+        )
+    return [servers.find_place(agent, scope, folder) for agent in dict.fromkeys(agents or used)]

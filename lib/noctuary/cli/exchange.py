@@ -20,12 +20,14 @@ from numpy.lib import format as npy
 
 from noctuary.cli import main as cli
 from noctuary.cli.sql import SnapshotView, read_table
+from noctuary.cli.vault import Vault, write_vault
 from noctuary.core import errors, files, manifest, types
 from noctuary.core import store as layout
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import Settings
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import StorePaths
+from noctuary.core.tombstones import read_tombstones
 from noctuary.core.types import SILENT, MemoryRecord, Progress
 from noctuary.embed import lean
 from noctuary.embed.fingerprint import EncoderFingerprint
@@ -47,8 +49,9 @@ from noctuary.snapshot.publish import PASS, publish_candidate, store_verdict
     "Include the encoder, so that the imported store can answer by meaning (90 MB).",
     default=True,
 )
+@cli.flag("--markdown", "Write notes that Obsidian opens, for reading and editing.")
 @cli.store_options
-def export(directory: Path, with_encoder: bool, store: str | None) -> None:
+def export(directory: Path, with_encoder: bool, markdown: bool, store: str | None) -> None:
     """Write the current snapshot to DIRECTORY, which must not exist or be empty.
 
     The formats are readable by other programs: memories.jsonl (also a source for `noctuary
@@ -60,10 +63,19 @@ def export(directory: Path, with_encoder: bool, store: str | None) -> None:
     \b
     noctuary export ~/memories-2026-03
     noctuary import ~/memories-2026-03 --store copy
+    noctuary export --markdown ~/vault       again to update it; keeps what you edited
 
     Exit code 1 if nothing was written.
     """  # noqa: D301 (click wants the control character)
     target = directory.absolute()
+    if markdown:
+        vault = export_vault(cli.open_paths(store), target)
+        told = (
+            f"{vault.written:,} written, {vault.removed:,} removed, {vault.kept:,} kept as edited"
+        )
+        lines = [f"{vault.notes:,} notes in {directory} ({told})"]
+        cli.tell({**vault._asdict(), "directory": str(target)}, lines)
+        return
     found = export_snapshot(
         cli.open_paths(store), directory, with_encoder=with_encoder, progress=cli.ScanProgress()
     )
@@ -136,7 +148,7 @@ _BODY = {"format", "format_version", "digest", "files", "snapshot"}
 _MOST_MANIFEST_BYTES = 16 * 2**20  # a real one has some 30,000
 # Settings that name a place, an address, a user or a variable: an import's owner has their own.
 _OF_ONE_MACHINE = re.compile(
-    r"evaluation\.queries|.*\.(path|user|address)|.*[._]ur[il]|.*_variable"
+    r"evaluation\.queries|.*\.(path|user|address|wings)|.*[._]ur[il]|.*_variable"
 )
 _PLACES = ("/", "~", ".")  # what a model begins with that is named by its directory
 _OTHERWISE = "use the noctuary that made it, or export anew"
@@ -171,7 +183,7 @@ def without_places(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[
         return is_place or _OF_ONE_MACHINE.fullmatch(name) is not None
 
     return {
-        section: {k: "" if is_ours(f"{section}.{k}", v) else v for k, v in values.items()}
+        section: {k: type(v)() if is_ours(f"{section}.{k}", v) else v for k, v in values.items()}
         for section, values in settings.items()
     }
 
@@ -478,6 +490,11 @@ def export_snapshot(
     paths: StorePaths, target: Path, *, with_encoder: bool = True, progress: Progress = SILENT
 ) -> Exported:
     """Write what serves into a new directory, readable by its owner only."""
+    if read_tombstones(paths.root).is_pending:
+        raise errors.StoreError(
+            "the snapshot still holds memories that are being forgotten: complete that with "
+            "`noctuary forget --apply`, then export"
+        )
     with (
         closing(SnapshotView(paths)) as view,
         _appearing(target.absolute(), "name another place") as building,
@@ -495,6 +512,15 @@ def export_snapshot(
     sizes = [path.stat().st_size for path in target.rglob("*") if path.is_file()]
     held = made.counts["memories"]
     return Exported(target, written.digest, held, len(sizes), sum(sizes), has_encoder)
+
+
+def export_vault(paths: StorePaths, target: Path) -> Vault:
+    """Write what serves as Markdown notes, or bring an earlier vault up to date."""
+    with closing(SnapshotView(paths)) as view:
+        snapshot = paths.snapshots / view.snapshot_id
+        manifest.full_check(snapshot, view.manifest)
+        _refuse_sensitive(snapshot, view.manifest)
+        return write_vault(view, target)
 
 
 def _refuse_sensitive(snapshot: Path, made: manifest.Manifest) -> None:

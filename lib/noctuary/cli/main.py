@@ -191,7 +191,7 @@ _BUILD = (
 )  # fmt: skip
 EXTRAS = {
     **dict.fromkeys(_BUILD, "pipelines"),
-    "httpx": "hosted", "mcp": "mcp", "psycopg": "postgres", "ray": "ray",
+    "httpx": "hosted", "mcp": "mcp", "pydantic": "mcp", "psycopg": "postgres", "ray": "ray",
 }  # fmt: skip
 """Which extra brings a module."""
 
@@ -202,7 +202,8 @@ class ExtraMissingError(NoctuaryError):
     """An optional package that a command needs is not installed, or in another version."""
 
 
-def _extra_missing(module: str) -> ExtraMissingError:
+def extra_missing(module: str) -> ExtraMissingError:
+    """Return what to say where a module of an extra is not installed."""
     install = f"pip install 'noctuary[{EXTRAS[module]}]'"
     return ExtraMissingError(f"this needs {module}, which is not installed: {install}")
 
@@ -244,12 +245,15 @@ def is_supported(version: str) -> bool:
 FILES = {
     "recall": ("recall", "context", "sensitive", "remember"),
     "explain": ("why", "expand", "profile", "graph"),
-    "agents": ("hooks", "hook", "mcp", "serve"),
+    "agents": ("hooks", "hook", "mcp", "serve", "browse"),
+    "init": ("init",),
     "store": ("status", "stores", "doctor", "snapshots", "rollback"),
     "sql": ("sql",),
+    "schedule": ("schedule",),
     "exchange": ("export", "import"),
     "backup": ("backup", "restore"),
     "proposals": ("proposals",),
+    "forget": ("forget",),
     "evaluate": ("evaluate",),
 }
 
@@ -281,7 +285,7 @@ class _Commands(NamedGroup):
             module = (error.name or "").partition(".")[0]
             if module not in EXTRAS:
                 raise
-            fail(_extra_missing(module))
+            fail(extra_missing(module))
         except KeyboardInterrupt:
             click.echo("noctuary: stopped", err=True)
             sys.exit(EXIT_STOPPED)
@@ -306,7 +310,8 @@ def main() -> None:
     """Recall memories from the snapshot that the nightly pipeline published.
 
     \b
-    noctuary nightly                    build and publish a snapshot of the bundled sample store
+    noctuary init                       find the memories on this machine, and connect your agents
+    noctuary nightly                    build and publish a snapshot: of the bundled sample at first
     noctuary nightly memory.db          the same for your own memory store
     noctuary remember "the key is ..."  keep a memory in noctuary's own store
     noctuary recall "spare key"         search the snapshot
@@ -314,7 +319,9 @@ def main() -> None:
     noctuary context "key" --budget N   a prompt's rules, last turns and memories, in N tokens
     noctuary status                     the current snapshot: its age and contents
     noctuary doctor                     faults and how to fix them
+    noctuary browse                     look at all of it on a page in your browser
     noctuary hooks install --agent A    add memories to a coding agent's prompts; status, uninstall
+    noctuary schedule install           run the night every day: systemd or launchd; status
     noctuary ui memory.db               lineage, runs and schedule in the Dagster UI
 
     \b
@@ -327,7 +334,8 @@ def main() -> None:
 
     \b
     For agents:
-      mcp                      the same memory for agents that speak MCP
+      mcp install              the same memory for seven agents, over MCP; --undo
+      mcp --http               serve MCP over HTTP on this machine
       serve                    keep a warm server for `noctuary recall`
 
     \b
@@ -335,6 +343,7 @@ def main() -> None:
       proposals compact        memories you could archive, and why; --apply, --undo
       proposals curate         rows you could tidy in your memory store; --apply, --undo
       proposals promotions     turns worth remembering for good
+      forget 17                forget memories for good, with a receipt; --apply
 
     \b
     Stores and snapshots:
@@ -375,12 +384,14 @@ def nightly(source: str | None, store: str | None, verbose: bool) -> None:
     """Run the whole night on SOURCE and publish a snapshot of it.
 
     SOURCE is a claude-memory SQLite file, a .jsonl or .jsonl.gz corpus, a folder with one of them,
-    a MemPalace palace, or env:NAME, where the variable NAME holds postgresql://... A night never
-    writes to it. The default is the configured source (source.path in noctuary.toml, or
-    NOCTUARY_SOURCE_PATH), else the bundled sample.
+    a MemPalace palace, a folder of Markdown notes, claude-mem's database, the memory.jsonl of the
+    reference MCP server, a CSV file, an export of mem0, ChatGPT or Claude, or env:NAME, where the
+    variable NAME holds postgresql://... A night never writes to it. The default is the configured
+    source (source.path in noctuary.toml, or NOCTUARY_SOURCE_PATH), else the stores in its table
+    [sources], else the own store that `noctuary remember` fills, else the bundled sample.
 
     \b
-    noctuary nightly                       the bundled sample
+    noctuary nightly                       your stores, or the bundled sample if you have none
     noctuary nightly ~/notes/memory.db     your own memories
     0 3 * * *  noctuary nightly SOURCE     every night, by cron
 
@@ -411,7 +422,7 @@ def ui(source: str | None, store: str | None, port: int, webserver_only: bool) -
 def _load(module: str, needs: str) -> Any:
     """Return a module of noctuary_pipelines; where what it needs is missing, say so and leave."""
     if not is_installed(needs):
-        fail(_extra_missing(needs), EXIT_NOT_INSTALLED)
+        fail(extra_missing(needs), EXIT_NOT_INSTALLED)
     # By its name, and only when a command runs: nothing of the library knows what it holds.
     return import_module(f"noctuary_pipelines.{module}")
 

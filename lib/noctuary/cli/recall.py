@@ -492,7 +492,7 @@ def remember(text: str, **given: Any) -> None:
         kept = remember_memory(sys.stdin.read() if text == _FROM_STDIN else text, **given)
     except MemoryRefusedError as error:
         cli.fail(error, cli.EXIT_REFUSED)
-    night = f"noctuary nightly {shlex.quote(str(kept.path))}"
+    night = f"noctuary nightly {shlex.quote(str(kept.source))}"
     lines = [f"remembered {kept.id}"]
     if kept.supersedes is not None:
         lines.append(f"it replaces {kept.supersedes} from the next night on: `{night}`")

@@ -37,6 +37,7 @@ from noctuary.core.manifest import (
 from noctuary.core.settings import Settings
 from noctuary.core.sqlite import connect_immutable, open_foreign, open_log
 from noctuary.core.store import StorePaths, find_home
+from noctuary.core.tombstones import read_tombstones
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 from noctuary.embed.tiers import TableHome, connect
 from noctuary.recall import profile as profiles
@@ -356,10 +357,13 @@ _REMEDIES = {
     "usage depth": "set max_scan_depth to 0, or leave it: each night goes on where the last one "
     "stopped",
     "archive": "restore the file from a backup, or remove it: then nothing is archived any more",
+    "forgetting": "run `noctuary forget --apply` or `noctuary nightly`: either goes on with it",
+    "forgetting left": "remove {files}, or what quotes it there; then `noctuary forget --apply`",
+    "forgetting receipts": "restore it from a backup: it does not prove anything any more",
     "files": "run `noctuary nightly`: it makes them again",
     "candidates": "a night failed or was stopped; the next one continues from there",
-    "schedule": "switch nightly_schedule on in `noctuary ui` under Automation, or let cron run "
-    "`noctuary nightly`",
+    "schedule": "run `noctuary schedule install`, or switch nightly_schedule on in `noctuary ui` "
+    "under Automation, or let cron run `noctuary nightly`",
     "schedule unreadable": "see age; move {home} away and the next night makes a new one",
     "schedule dead": "keep `noctuary ui` running, or let cron run `noctuary nightly`",
     "server": "start `noctuary serve` again",
@@ -418,6 +422,7 @@ def examine(paths: StorePaths) -> list[Finding]:
         "injections": lambda: _look_at_injections(paths),
         "usage": lambda: _look_at_usage(paths),
         "archive": lambda: _look_at_archive(paths),
+        "forgetting": lambda: _look_at_forgetting(paths),
         "files": lambda: _look_at_files(paths),
         "leftovers": lambda: _look_at_leftovers(paths),
         "server": lambda: look_at_server(paths.root),
@@ -569,7 +574,12 @@ def look_at_vectors(snapshot: Path, manifest: Manifest) -> Finding:
 def look_at_source(manifest: Manifest) -> Finding:
     """Return whether the source that a snapshot was made from can be read."""
     location = Path(str(manifest.source.get("location", "")))
-    return _warn_if("source", _reading_fault(location), f"{location} can be read")
+    # The own store need not be there: nothing was remembered yet.
+    listed: dict[str, dict[str, Any]] = manifest.source.get("members", {})
+    read = [str(one["location"]) for one in listed.values() if one["rows"]]
+    files = [location, *(Path(name) for name in read if not layout.names_postgres(name))]
+    faults = [fault for file in files if (fault := _reading_fault(file))]
+    return _warn_if("source", "; ".join(faults), f"{location} can be read")
 
 
 def _reading_fault(path: Path) -> str | None:
@@ -694,6 +704,20 @@ def _look_at_archive(paths: StorePaths) -> Finding:
     return _ok("archive", f"{count:,} memories are archived by {plans} plan(s)")
 
 
+def _look_at_forgetting(paths: StorePaths) -> Finding:
+    from noctuary.snapshot.forget import find_forged, read_draft, read_receipts
+
+    stones = read_tombstones(paths.root)
+    if stones.is_pending:
+        said = f"{len(stones.ids):,} memories are hidden and not purged yet, since {stones.since}"
+        left = ", ".join(str(name) for name, *_ in read_draft(paths).get("left", ()))
+        key = "forgetting left" if left else "forgetting"
+        return _warn(key, f"{said}; left in {left}" if left else said, files=left)
+    if (forged := find_forged(paths)) is not None:
+        return _warn("forgetting receipts", f"receipt {forged} is not as it was written")
+    return _ok("forgetting", f"nothing is unfinished; {len(read_receipts(paths))} receipts")
+
+
 def _look_at_files(paths: StorePaths) -> Finding:
     from noctuary.work.ledger import find_faults, name_faults
 
@@ -759,6 +783,10 @@ def look_at_schedule(paths: StorePaths, now_s: float | None = None) -> Finding:
     if days >= _LEAST_DAYS:
         told = f"nights ran on {days} of the last {_DAYS} days all the same"
         return _ok("schedule", f"off in Dagster, and {told}")
+    from noctuary.cli.schedule import is_on
+
+    if is_on():
+        return _ok("schedule", "off in Dagster; the timer of `noctuary schedule` is on")
     return _warn("schedule", "off in Dagster, so no night will run by itself")
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from noctuary.core.errors import AuthoredBudgetError, AuthoredFormatError, AuthoredMissingError
 from noctuary.core.files import hash_text
+from noctuary.text.front_matter import read_yaml, split_front_matter
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -153,20 +154,12 @@ def find_marks(text: str) -> frozenset[Mark]:
     return frozenset(marks)
 
 
-# Front matter: the YAML block at the head of a document, and the three keys of it that count here.
-#
-# Only the shape of the YAML is read, its values stay text: a date that does not exist, or an id
-# with leading zeros, is as good as any other.
+# Front matter: the three keys of it that count here.
 
-MAX_FRONT_MATTER_CHARS: Final = 32_768  # the parser takes a second for half a million
-
-# Spaces at the end of a line cannot be seen, and must not decide.
-_FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.S | re.M)
 _SWITCHES: Final = {
     **dict.fromkeys(("true", "yes", "on", "1"), 1.0),
     **dict.fromkeys(("false", "no", "off", "0"), 0.0),
 }
-_NULL: Final = frozenset({"", "~", "null"})
 _REMEDY: Final = 'Fix it, or put an empty line before the first "---" if it is not front matter.'
 
 
@@ -180,54 +173,14 @@ class FrontMatter(NamedTuple):
 NO_FRONT_MATTER: Final = FrontMatter()
 
 
-def split_front_matter(text: str) -> tuple[str | None, str]:
-    """Return the front matter without its fences, or None, and the body.
-
-    It is there if the text begins with the line "---" and a later line is "---" or "...".
-    """
-    found = _FRONT_MATTER.match(text)
-    return (None, text) if found is None else (found[1], text[found.end() :])
-
-
 def read_front_matter(text: str, source: str) -> FrontMatter:
     """Return what front matter (YAML without the fences) says, or an `AuthoredFormatError`."""
     try:
-        values = _read_yaml(text)
+        values = read_yaml(text)
         return FrontMatter(_read_targets(values.get("hop_targets")), _read_authority(values))
     except ValueError as error:
         message = f"the front matter of {source} is wrong: {error}. {_REMEDY}"
         raise AuthoredFormatError(message) from error
-
-
-def _read_yaml(text: str) -> dict[str, Any]:
-    """Return the values of a YAML mapping by key; of equal keys the last one, as is usual."""
-    if len(text) > MAX_FRONT_MATTER_CHARS:
-        raise ValueError(f"{len(text):,} characters, more than {MAX_FRONT_MATTER_CHARS:,}")
-    import yaml
-
-    def plain(node: Any, *, inside: bool = False) -> Any:
-        """Return a text, None where a scalar was left empty, or a list of such; `...` else."""
-        if isinstance(node, yaml.SequenceNode) and not inside:
-            return [plain(entry, inside=True) for entry in node.value]
-        if not isinstance(node, yaml.ScalarNode):
-            return ...
-        is_null = node.style is None and node.value.lower() in _NULL  # quoted, "null" is a text
-        return None if is_null else str(node.value)
-
-    try:
-        root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        fault = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
-        if (mark := getattr(error, "problem_mark", None)) is not None:
-            fault += f" (line {mark.line + 2})"  # from 0, behind the opening fence
-        raise ValueError(f"no YAML: {fault}") from error
-    except (RecursionError, ValueError, OverflowError) as error:
-        # The library lets these through for deep nesting and for escapes that are no character.
-        raise ValueError(f"no YAML: {type(error).__name__}") from error
-    if root is not None and not isinstance(root, yaml.MappingNode):
-        raise ValueError("no mapping of keys to values")
-    pairs = [] if root is None else root.value
-    return {key.value: plain(value) for key, value in pairs if isinstance(key, yaml.ScalarNode)}
 
 
 def _read_targets(value: Any) -> tuple[str, ...]:

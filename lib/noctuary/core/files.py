@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import prod
@@ -64,7 +65,8 @@ _TMP_SUFFIX = ".tmp"
 
 def fsync_file(path: Path) -> None:
     """Flush a file that another library wrote."""
-    fd = os.open(path, os.O_RDONLY)
+    # Windows flushes only what it may write.
+    fd = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:
@@ -73,7 +75,8 @@ def fsync_file(path: Path) -> None:
 
 def fsync_dir(path: Path) -> None:
     """Flush a directory entry, so that a rename inside it survives a power cut."""
-    fsync_file(path)
+    if sys.platform != "win32":  # which opens no directory
+        fsync_file(path)
 
 
 def make_directory(path: Path) -> None:
@@ -306,6 +309,8 @@ def tree_bytes(path: Path) -> int:
 
 
 def _is_alive(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # signal 0 would interrupt it
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

@@ -182,6 +182,7 @@ class TranscriptSettings(NamedTuple):
     path: str = ""
     include_sidechains: bool = False
     tool_chars: int = 400
+    wings: tuple[str, ...] = ()
 
 
 class PromotionSettings(NamedTuple):
@@ -245,6 +246,7 @@ _LOCATION_VARIABLES = frozenset(
     {"NOCTUARY_HOME", "NOCTUARY_CONFIG", "NOCTUARY_STORE", "NOCTUARY_SHARED"}
 )
 _PROFILES = "profiles"
+_SOURCES = "sources"
 _NOT_IN_JSON = "notify"  # shapes no artifact, and an address may hold a key: no part of a manifest
 
 
@@ -254,6 +256,9 @@ class Settings(NamedTuple):
     Attributes:
         profiles: The tables [profiles.NAME] as they stand in the file; noctuary.recall.profile
             checks them. No part of `to_json`: they shape how a snapshot is asked.
+        sources: The table [sources]: the stores that a night reads as one, by name. No part of
+            `to_json`: the snapshot says what was read.
+        file: The file that was read, None without one. No part of equality or `to_json`.
         origins: Where each value that was set comes from, by `section.key`: "in <file>" or
             "environment <variable>". No part of equality or `to_json`.
     """
@@ -278,16 +283,18 @@ class Settings(NamedTuple):
     runner: RunnerSettings = RunnerSettings()
     notify: NotifySettings = NotifySettings()
     profiles: Mapping[str, Mapping[str, Any]] = NOTHING
+    sources: Mapping[str, str] = NOTHING
+    file: Path | None = None
     origins: Mapping[str, str] = NOTHING
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Settings) and self[:-1] == other[:-1]
+        return isinstance(other, Settings) and self[:-2] == other[:-2]
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(self[:-2])  # tables have no hash
+        return hash(self[:-4])  # tables have no hash
 
     @staticmethod
     def load(
@@ -315,7 +322,9 @@ class Settings(NamedTuple):
         settings = _DEFAULTS
         if chosen is not None:
             raw, where = _read_toml(chosen), f"in {chosen}"
+            settings = settings._replace(file=chosen.absolute())
             settings = _take_profiles(settings, raw.pop(_PROFILES, {}), where, faults)
+            settings = _take_sources(settings, raw.pop(_SOURCES, {}), where, faults)
             settings = _apply(settings, raw, where, faults)
         settings = _apply(settings, _from_environ(env, faults), "", faults)
         faults += [*_range_faults(settings), *_joint_faults(settings), *_endpoint_faults(settings)]
@@ -327,6 +336,7 @@ class Settings(NamedTuple):
         """Return plain nested dicts (tuples as lists), for manifests and digests."""
         told = {name: getattr(self, name)._asdict() for name in _KEYS if name != _NOT_IN_JSON}
         told["corpus"]["turn_categories"] = list(self.corpus.turn_categories)
+        told["transcripts"]["wings"] = list(self.transcripts.wings)
         return told
 
 
@@ -334,7 +344,7 @@ _DEFAULTS = Settings()
 _KEYS: dict[str, tuple[str, ...]] = {
     name: getattr(_DEFAULTS, name)._fields
     for name in Settings._fields
-    if name not in (_PROFILES, "origins")
+    if name not in (_PROFILES, _SOURCES, "file", "origins")
 }
 """The keys of every section, in declaration order."""
 
@@ -387,6 +397,10 @@ _CHECKS: Mapping[str, _Check] = {
     "graph.extractor": _one_of("rules", "llm"),
     "graph.llm_batch_memories": _at_least(1),
     "transcripts.tool_chars": _at_least(0),
+    "transcripts.wings": (
+        "name folders and their wings (FOLDER=WING)",
+        lambda value: all(re.fullmatch(r"(?s).+=\s*\S.*", entry) for entry in value),
+    ),
     "promotion.threshold": _within(0, 1),
     "hook.memories": _at_least(0),
     "hook.budget_tokens": _at_least(0),
@@ -465,12 +479,31 @@ def _take_profiles(settings: Settings, raw: Any, where: str, faults: list[str]) 
     return settings._replace(profiles={n: t for n, t in tables.items() if isinstance(t, Mapping)})
 
 
+def _take_sources(settings: Settings, raw: Any, where: str, faults: list[str]) -> Settings:
+    """Keep the table [sources]."""
+    if not isinstance(raw, Mapping):
+        faults.append(f"[{_SOURCES}] {where} must be a table, found {type(raw).__name__}")
+        return settings
+    taken: dict[str, str] = {}
+    for name, named in cast(Mapping[str, Any], raw).items():
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", name):
+            must = "is no name of a source: use lower-case letters, digits and hyphens"
+            faults.append(f"{_SOURCES}.{name} {where} {must}")
+        elif not isinstance(named, str) or not named.strip():
+            faults.append(f"{_SOURCES}.{name} {where}: expected a path as text, found {named!r}")
+        else:
+            taken[name] = named.strip()
+    if taken and not where.endswith(".toml"):
+        faults.append(f"[{_SOURCES}] {where}: the name of a file that lists sources ends in .toml")
+    return settings._replace(sources=taken)
+
+
 def _apply(settings: Settings, raw: Mapping[str, Any], file: str, faults: list[str]) -> Settings:
     """Return the settings with the values of a file (`file` says which) or the environment."""
     where = file or "in the environment"
     for section, values in raw.items():
         if section not in _KEYS:
-            hint = nearest_hint(section, [*_KEYS, _PROFILES])
+            hint = nearest_hint(section, [*_KEYS, _PROFILES, _SOURCES])
             faults.append(f"unknown section [{section}] {where}{hint}")
             continue
         if not isinstance(values, Mapping):

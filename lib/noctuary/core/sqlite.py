@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import sqlite3
 import threading
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from noctuary.core.files import create_private
+from noctuary.core.locks import at_fork, let_go, open_directory, take_lock
 
 # `user_version` is a file's format. A file of another one, or a damaged one, is never set aside,
 # changed or made again here: it may hold what nobody can make again. Whoever asked is told.
@@ -464,7 +464,7 @@ def _writer_of(path: Path, kind: LogFormat) -> _Writer:
         with _writers_lock:
             if not _writers:
                 atexit.register(close_logs)
-                os.register_at_fork(
+                at_fork(
                     before=_before_fork,
                     after_in_parent=_after_fork,
                     after_in_child=_after_fork,
@@ -498,13 +498,14 @@ def _after_fork() -> None:
 @contextmanager
 def directory_lock(directory: Path) -> Generator[None]:
     """Let one at a time write what lies in a directory; BlockingIOError while another does."""
-    fd = os.open(directory, os.O_RDONLY)
+    fd = open_directory(directory)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        take_lock(fd)
+        try:
+            yield
+        finally:
+            let_go(fd)  # not by closing alone: a child may hold a copy
     finally:
-        # Not by closing alone: a child may hold a copy.
-        fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 

@@ -84,6 +84,8 @@ def path_of(source: SourceName) -> Path:
     return source
 
 
+OWN_FILE = "memories.sqlite"  # the own store, below the home
+
 PACK_FORMAT_VERSION = 5  # bumped when a reader of the previous format could not read the new one
 
 DIGEST_NAME_CHARS = 16

@@ -19,8 +19,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 UNDATED_US = -(2**63)  # `created_at_us` of a memory whose source gave no date (the smallest int64)
 
-# Kinds of sources whose new rows a recall reads itself: the SQLite file comes first.
-LIVE_KINDS = ("claude-memory-sqlite", "claude-memory-postgres")
+# Kinds of sources whose new rows a recall reads itself: a SQLite file, a database, what is read
+# whole where it is small, and several of them.
+HELD_KINDS = ("markdown", "mcp-memory", "mem0-json", "csv")
+SEVERAL = "several"  # the stores that a configuration file lists
+LIVE_KINDS = ("claude-memory-sqlite", "claude-memory-postgres", *HELD_KINDS, SEVERAL)
 
 DAMAGED_TEXT = "(the text of this memory is damaged: `noctuary doctor` says what to do)"
 """In the place of a text that is not the one that was published."""

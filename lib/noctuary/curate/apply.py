@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from noctuary.core.errors import ConfigError, CurationRefusedError
 from noctuary.core.files import hash_text, replace_with
+from noctuary.core.tombstones import Tombstones
 from noctuary.core.types import MemoryRecord
 from noctuary.curate.finders import fields_of
 from noctuary.curate.proposals import (
@@ -26,7 +27,7 @@ from noctuary.curate.proposals import (
     open_noted,
     united,
 )
-from noctuary.curate.stores import MISSING, TABLE, Change, Entry, Store
+from noctuary.curate.stores import MISSING, TABLE, Change, Entry, SqliteStore, Store
 from noctuary.sources.corpus import iter_records
 from noctuary.sources.export import read_report
 from noctuary.text.marks import TOMBSTONE_IMPORTANCE, buried
@@ -324,6 +325,35 @@ def _write(
         store.execute(f"INSERT INTO {TABLE} ({_NAMES}) VALUES ({marks})", entry)
     written = tuple(dict.fromkeys(write.proposal_id for write in writes))
     return AppliedProposals(journal_id, written, held, *map(tuple, touched.values()))
+
+
+# Forgetting rows: the one thing that deletes, and that nothing takes back.
+
+
+def forget_rows(store: Store, gone: Tombstones, ids: Iterable[str], *, now: datetime) -> int:
+    """Delete the rows of these ids that are forgotten; return how many.
+
+    The journal gets an entry for each, without an image: there is nothing to put back.
+    """
+    moment = now.isoformat()
+    if isinstance(store, SqliteStore):
+        store.overwrite()
+    with store.transaction():
+        store.open_journal()
+        rows = [store.row(int(memory_id)) for memory_id in ids if _is_row_id(memory_id)]
+        found = [int(r.memory_id) for r in rows if not isinstance(r, str) and gone.holds(r)]
+        sql = f"SELECT coalesce(max(journal_id), 0) + 1 FROM {TABLE}"
+        journal_id = int(store.execute(sql)[0][0])
+        for number, row_id in enumerate(found):
+            store.execute(store.erase, (row_id,))
+            name, after = f"forget {row_id}", hash_text("")
+            entry = Entry(journal_id, number, name, row_id, "forget", None, after, moment, None)
+            marks = ", ".join("?" * len(entry))
+            store.execute(f"INSERT INTO {TABLE} ({_NAMES}) VALUES ({marks})", entry)
+        store.open_journal()  # drops what it kept of these rows
+    if isinstance(store, SqliteStore):
+        store.overwrite()
+    return len(found)
 
 
 # Taking an application back: every row as it was, or nothing.

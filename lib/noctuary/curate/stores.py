@@ -49,7 +49,7 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
 )
 """
 
-Change = Literal["tombstone", "update", "add"]
+Change = Literal["tombstone", "update", "add", "forget"]
 
 
 class Entry(NamedTuple):
@@ -88,6 +88,7 @@ class _Rows:
     _there = "true"  # condition on a row that is not removed
     _find_table: str  # gives a row where there is a table of a name
     take_back: str  # removes a row in the way of the source's own clients
+    erase: str  # the same, and leaves nothing of its texts in the row
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""
@@ -180,6 +181,7 @@ class SqliteStore(_Rows):
     _never_copied = frozenset({"id", "server_id"})  # a copy is a row of this store's own
     _find_table = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
     take_back = "DELETE FROM memories WHERE id = ?"  # it has no other way (research/peers.md 2.1)
+    erase = take_back
 
     def __init__(
         self, path: Path, settings: CorpusSettings, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
@@ -220,6 +222,14 @@ class SqliteStore(_Rows):
     def close(self) -> None:
         """Close the connection."""
         self._db.close()
+
+    def overwrite(self) -> None:
+        """Let deletions leave nothing behind; outside of a transaction, before and after them."""
+        self.execute("PRAGMA secure_delete = ON")
+        sql = "SELECT sql FROM sqlite_master WHERE name = 'memories_fts'"
+        if any("content='memories'" in str(made) for (made,) in self.execute(sql)):
+            self.execute("INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')")
+        self.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def image(self, row_id: int) -> str | None:
         """Return every column as JSON; bytes as {"$hex": ...}."""
@@ -303,6 +313,10 @@ class PostgresStore(_Rows):
     _find_table = "SELECT 1 WHERE to_regclass(?) IS NOT NULL"
     # Clients that have the row learn of it that way.
     take_back = "UPDATE memories SET deleted_at = now(), updated_at = now() WHERE id = ?"
+    erase = (
+        "UPDATE memories SET content = '', tags = '', expanded_keywords = '', deleted_at = now(), "
+        "updated_at = now() WHERE id = ?"
+    )
 
     def __init__(
         self, address: Address, settings: CorpusSettings, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS
@@ -419,9 +433,15 @@ def open_writable(source: str, settings: CorpusSettings) -> Store:
         return PostgresStore(read_address(source), settings)
     with open_source(Path(source)) as opened:
         identity = opened.identity()
-    if identity.kind != KIND:
+    if identity.members:
         raise SourceError(
-            f"{identity.location} is JSON lines, which noctuary only reads: a row of them cannot "
+            f"{identity.location} lists several stores ({', '.join(identity.members)}), and a "
+            "change is written to one: name its path with --source"
+        )
+    if identity.kind != KIND:
+        what = "JSON lines" if identity.kind.startswith("jsonl") else f"of the kind {identity.kind}"
+        raise SourceError(
+            f"{identity.location} is {what}, which noctuary only reads: a row of them cannot "
             "be changed within a transaction. Tidy the database that it was exported from: "
             "--source memory.db, or --source env:NAME with a PostgreSQL address in it."
         )

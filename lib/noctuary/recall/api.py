@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from noctuary.core.errors import EncoderError, SnapshotMissingError, StoreError
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
+from noctuary.core.tombstones import FileStamp, stamp_of_tombstones
 from noctuary.recall.candidates import Query, Scope, check_arguments
 from noctuary.recall.engine import Recaller
 from noctuary.recall.profile import (
@@ -187,7 +188,7 @@ is opened again when it is asked, which takes milliseconds."""
 
 class _Pinned(NamedTuple):
     recaller: Recaller
-    pointer_stamp: tuple[int, int]  # of the pointer when it was pinned
+    stamps: tuple[FileStamp, FileStamp]  # of the pointer and the tombstones when it was pinned
     warnings: list[RecallWarning]
 
 
@@ -210,10 +211,12 @@ def find_serving(store: str | Path | None) -> tuple[Recaller, list[RecallWarning
         stamp = (stat.st_mtime_ns, stat.st_ino)
     except FileNotFoundError:
         stamp = (0, 0)
+    # Both: what is forgotten is gone from this process with the next question.
+    stamps = stamp, stamp_of_tombstones(directory)
     with _pinning:
         known = _pinned.get(directory)
-        if known is None or known.pointer_stamp != stamp:
-            known = _pinned[directory] = _pin(directory, stamp)
+        if known is None or known.stamps != stamps:
+            known = _pinned[directory] = _pin(directory, stamps)
         _pinned.move_to_end(directory)
         while len(_pinned) > STORES_PINNED:
             # Its files close when the last recall over it ends.
@@ -221,14 +224,14 @@ def find_serving(store: str | Path | None) -> tuple[Recaller, list[RecallWarning
     return known.recaller, [*warnings, *known.warnings]
 
 
-def _pin(directory: Path, stamp: tuple[int, int]) -> _Pinned:
+def _pin(directory: Path, stamps: tuple[FileStamp, FileStamp]) -> _Pinned:
     paths, warnings = StorePaths(directory), list[RecallWarning]()
     opened = open_serving(paths)
     if opened.fallback_reason is not None:
         message = f"snapshot {opened.snapshot_id} answers in its place: {opened.fallback_reason}"
         warnings.append(RecallWarning("snapshot_fallback", message))
     recaller = Recaller(paths, opened.reader, opened.snapshot_id, may_warm=True)
-    return _Pinned(recaller, stamp, warnings)
+    return _Pinned(recaller, stamps, warnings)
 
 
 def staleness(paths: StorePaths, limit_hours: float) -> list[RecallWarning]:

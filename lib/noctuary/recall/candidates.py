@@ -48,6 +48,8 @@ class Facet(NamedTuple):
     # Of the owners only: positions of what others share with a user, by that user's name, which
     # need not be among the values. None where nobody shares.
     shared: Mapping[str, NDArray[np.int32]] | None = None
+    # Of the owners only: positions of what was forgotten, which nobody sees any more.
+    forgotten: NDArray[np.int64] | None = None
 
     def code_of(self, value: str | None) -> int:
         """Return the code of a value; one that no memory has where it is unknown or None."""
@@ -82,7 +84,7 @@ def build_mask(
         masks.append(mask)
     if own is not None:
         masks.append(own)
-        if scope.user is None and not own.all():
+        if scope.user is None and _has_owners(facets["user"], own):
             message = "this store holds memories of named users: pass user=..."
             warnings.append(RecallWarning("user_required", message))
     if scope.as_of is not None:
@@ -102,9 +104,20 @@ def private_mask(owners: Facet, user: str | None) -> Mask | None:
 
 
 def _own_mask(owners: Facet, user: str | None) -> Mask | None:
-    """Return which memories a user may see; None where all belong to nobody."""
-    if not owners.values:
-        return None
+    """Return which memories a user may see; None where all belong to nobody, none forgotten."""
+    if owners.forgotten is None:
+        return _owned(owners, user) if owners.values else None
+    own = _owned(owners, user)
+    own[owners.forgotten] = False
+    return own
+
+
+def _has_owners(owners: Facet, own: Mask) -> bool:
+    """Say whether some memories belong to named users; `own` are those that nobody's may see."""
+    return not (own if owners.forgotten is None else _owned(owners, None)).all()
+
+
+def _owned(owners: Facet, user: str | None) -> Mask:
     own: Mask = (owners.codes == -1) | (owners.codes == owners.code_of(user))
     if user is not None and owners.shared is not None and user in owners.shared:
         own[owners.shared[user]] = True

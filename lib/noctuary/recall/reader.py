@@ -19,6 +19,7 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import Manifest, Pointer, quick_check, read_manifest, read_pointer
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.store import StorePaths, is_snapshot_id
+from noctuary.core.tombstones import read_tombstones
 from noctuary.core.types import DAMAGED_TEXT, published_text, summary_id
 from noctuary.graph.sessions import Posting, SessionArrays
 from noctuary.graph.walk import (
@@ -181,6 +182,11 @@ class SnapshotReader:
 
             shares = ShareArrays(parse_json(meta[layout.SHARED_WITH]), **held)
             self.facets["user"] = self.facets["user"]._replace(shared=shares.by_reader(self.count))
+        # Of the store that the snapshot, or a candidate, lies in.
+        self.forgotten = read_tombstones(directory.parents[1])
+        if places := self.positions_of(self.forgotten.ids):
+            positions = np.array(sorted(places.values()), dtype=np.int64)
+            self.facets["user"] = self.facets["user"]._replace(forgotten=positions)
         ranking, calibration = self._text(layout.RANKING_FILE), self._text(layout.ABSTENTION_FILE)
         # What the evaluation adopted for this snapshot, and the night's thresholds for abstaining.
         self.adopted: dict[str, Any] = {} if ranking is None else parse_json(ranking)["adopted"]
@@ -215,6 +221,8 @@ class SnapshotReader:
         quick_check(directory, manifest)
         try:
             return SnapshotReader(directory, manifest)
+        except StoreError:
+            raise  # says what to do: the tombstones cannot be read
         except Exception as error:
             # numpy parses a damaged header as Python and lets every parser error through.
             raise SnapshotCorruptError(

@@ -209,16 +209,17 @@ def apply_retention(paths: StorePaths, keep: int) -> tuple[str, ...]:
     pointer = read_pointer(paths)
     protected = {pointer.snapshot_id, pointer.previous_id}
     excess = [n for n in names if n not in protected][: max(len(names) - keep, 0)]
-    return _remove(paths, excess)
+    return remove_snapshots(paths, excess)
 
 
 def drop_older_snapshots(paths: StorePaths) -> tuple[str, ...]:
     """Remove every snapshot but the serving one: a published row has become sensitive since."""
     pointer = read_pointer(paths)
-    return _remove(paths, [n for n in list_snapshots(paths) if n != pointer.snapshot_id])
+    return remove_snapshots(paths, [n for n in list_snapshots(paths) if n != pointer.snapshot_id])
 
 
-def _remove(paths: StorePaths, names: list[str]) -> tuple[str, ...]:
+def remove_snapshots(paths: StorePaths, names: Sequence[str]) -> tuple[str, ...]:
+    """Remove snapshots by name, whichever they are; one that serves must not be among them."""
     for name in names:
         # Renamed first, so that a half-deleted snapshot is never mistaken for a published one.
         doomed = paths.root / f".removing-{name}"
@@ -227,6 +228,13 @@ def _remove(paths: StorePaths, names: list[str]) -> tuple[str, ...]:
     for leftover in paths.root.glob(".removing-*"):
         remove_tree(leftover)
     return tuple(names)
+
+
+def forget_questions(paths: StorePaths) -> None:
+    """Remove what was asked: people ask in the words of what they want to find."""
+    for log in (paths.queries, paths.replays):
+        for ending in ("", "-wal", "-shm"):
+            log.with_name(log.name + ending).unlink(missing_ok=True)
 
 
 def _install(paths: StorePaths, digest: str) -> str:

@@ -20,6 +20,7 @@ from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.settings import CorpusSettings
 from noctuary.core.store import StorePaths
+from noctuary.core.tombstones import NOTHING_FORGOTTEN, Tombstones
 from noctuary.core.types import SILENT, MemoryRecord, Progress, content_hash, corpus_digest
 from noctuary.sources.corpus import (
     MEMORIES_FILE,
@@ -32,7 +33,8 @@ from noctuary.sources.corpus import (
     record_row,
     turn_row,
 )
-from noctuary.sources.normalize import SHARES_ID, Rejected, accept, find_sensitivity
+from noctuary.sources.normalize import FORGOTTEN, SHARES_ID, Rejected, accept, find_sensitivity
+from noctuary.sources.several import OWN
 from noctuary.sources.source import QuarantineReason, QuarantineRow, RawRow, Source, SourceIdentity
 from noctuary.text.secrets import find_text_sensitivity, read_rules
 
@@ -199,11 +201,13 @@ def sift(
     settings: CorpusSettings,
     previous_ids: Container[str] = frozenset(),
     guard: EchoGuard | None = None,
+    forgotten: Tombstones = NOTHING_FORGOTTEN,
 ) -> Iterator[MemoryRecord]:
     """Yield the memories among the rows, positions 0, 1, 2, ... in the order of the rows.
 
-    Rows of one id are adjacent. The tally is complete once the iterator is exhausted;
-    `previous_ids` are those of an earlier export, so that rows which turned sensitive are noticed.
+    Rows of one id are adjacent; a forgotten one counts as sensitive. The tally is complete once the
+    iterator is exhausted; `previous_ids` are those of an earlier export, so that rows which turned
+    sensitive are noticed.
     """
     for key, found in groupby(_judged(rows, tally), key=lambda judged: judged[0].key):
         first, duplicates, is_sensitive = _first_clean(found)
@@ -217,11 +221,15 @@ def sift(
             tally.set_aside(locator, QuarantineReason.DUPLICATE_ID, f"first at {first.locator}")
         try:
             made = accept(first, position=tally.exported, now_us=now_us, settings=settings)
-            record = made.record if guard is None else _guarded(made.record, guard, tally)
+            is_forgotten = forgotten.holds(made.record)
+            record = made.record
+            if guard is not None and not is_forgotten:
+                record = _guarded(record, guard, tally)
         except Rejected as rejected:
             tally.set_aside(first.locator, rejected.reason, rejected.detail)
             continue
-        if (reason := _find_made_sensitivity(first, record)) is not None:
+        reason = FORGOTTEN if is_forgotten else _find_made_sensitivity(first, record)
+        if reason is not None:
             tally.sensitive[reason] += 1
             tally.retracted += was_exported
             continue
@@ -347,7 +355,10 @@ def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
 def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
     """Raise SourceEmptyError for a source without a row where a snapshot with rows serves."""
     own = source.own
-    if own.count():
+    identity = own.identity()
+    if identity.members:
+        _refuse_emptied_member(identity, last)
+    if identity.members or own.count():
         return
     with suppress(StoreError):
         # The store beside kept turns had no row of its own at the last export either.
@@ -358,10 +369,28 @@ def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
         held = read_manifest(paths.snapshots / serving).counts["memories"]
         if held:
             raise SourceEmptyError(
-                f"{own.identity().location} holds no row any more, but snapshot {serving} holds "
+                f"{identity.location} holds no row any more, but snapshot {serving} holds "
                 f"{held:,} memories: it keeps serving and nothing was published. If the store was "
                 f"emptied on purpose, remove {paths.root}"
             )
+
+
+def _refuse_emptied_member(identity: SourceIdentity, last: Path) -> None:
+    """Raise SourceEmptyError for one of several stores that has no row any more."""
+    known: Mapping[str, Mapping[str, int | str]] = {}
+    with suppress(StoreError):
+        known = read_report(last).identity.members
+    for name, held in known.items():
+        now = identity.members.get(name)
+        # What was remembered may all be forgotten, as long as its file is there.
+        if now is None or now["rows"] or not held["rows"] or (name == OWN and "last_id" in now):
+            continue
+        raise SourceEmptyError(
+            f"the source {name!r} ({now['location']}) holds no row any more, but held "
+            f"{held['rows']:,} when it was read last: the last snapshot keeps serving and nothing "
+            f"was published. If it was emptied on purpose, take its line out of "
+            f"{identity.location}"
+        )
 
 
 # From a source to the corpus on disk, whole or not at all: tables are staged beside their place,
@@ -384,6 +413,7 @@ def export_corpus(
     progress: Progress = SILENT,
     previous_ids: Container[str] = frozenset(),
     guard: EchoGuard | None = None,
+    forgotten: Tombstones = NOTHING_FORGOTTEN,
 ) -> ExportReport:
     """Export every memory that may leave its store and account for every row that did not.
 
@@ -415,6 +445,7 @@ def export_corpus(
                 settings=settings or CorpusSettings(),
                 previous_ids=previous_ids,
                 guard=guard,
+                forgotten=forgotten,
             )
             digest = corpus_digest(write(found))
         n_turns = order_turns(staging / _UNORDERED_TURNS, staging / TURNS_FILE)

@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sqlite3
 import stat
 import time
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from heapq import merge
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.core.errors import NoctuaryError, SourceError, StoreError
+from noctuary.core.errors import NoctuaryError, SourceError, SourceMissingError, StoreError
 from noctuary.core.files import hash_file, hash_json, hash_text, make_directory
+from noctuary.core.locks import read_at
 from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.sqlite import LogFormat, name_fault, open_log, transaction
-from noctuary.core.store import DatabaseName, SourceName, expand_user
+from noctuary.core.store import DatabaseName, SourceName, expand_user, path_of
 from noctuary.core.types import SILENT, Progress, from_micros
+from noctuary.sources.conversations import (
+    is_conversation,
+    read_conversation,
+    read_conversations,
+)
+from noctuary.sources.several import read_members
 from noctuary.sources.source import (
     IdKind,
     RawRow,
     Source,
     SourceIdentity,
-    find_file,
+    find_files,
+    is_several,
     open_source,
     stores_in,
 )
 from noctuary.sources.sqlite import PinnedFile
 from noctuary.sources.transcripts import (
+    CHATS_SUFFIX,
     FileContext,
     IngestReport,
     Line,
     Message,
     Part,
+    Reading,
     Skip,
     Vetted,
     find_transcripts,
@@ -152,6 +163,11 @@ class TurnsFile:
         )
         return number, True
 
+    def move(self, number: int, wing: str) -> None:
+        """Give a turn another wing: its owner said which one after it was kept."""
+        sql = "UPDATE turns SET wing = ? WHERE number = ? AND wing <> ?"
+        self.db.execute(sql, (wing, number, wing))
+
     def mark_sensitive(self, number: int) -> None:
         """Forget the parts of a turn and mark it."""
         self.db.execute("UPDATE turns SET is_sensitive = 1 WHERE number = ?", (number,))
@@ -226,9 +242,9 @@ _TAIL_BYTES = 1_024
 def digest_before(fd: int, offset: int) -> str:
     """Return a digest of a file's first bytes and of those right before an offset."""
     digest = hashlib.sha256(str(offset).encode())
-    digest.update(os.pread(fd, min(_HEAD_BYTES, offset), 0))
+    digest.update(read_at(fd, min(_HEAD_BYTES, offset), 0))
     start = max(0, offset - _TAIL_BYTES)
-    digest.update(os.pread(fd, offset - start, start))
+    digest.update(read_at(fd, offset - start, start))
     return digest.hexdigest()[:32]
 
 
@@ -262,8 +278,13 @@ def read_transcript(
             run.end, run.context = state.offset, FileContext.from_json(state.context)
         elif state is not None:
             report.restarted += 1
-        for line in read_lines(handle, run.end, found.st_size):
+        is_chats = path.suffix == CHATS_SUFFIX
+        for line in (read_conversations if is_chats else read_lines)(
+            handle, run.end, found.st_size
+        ):
             if not run.take(line):
+                if is_chats:
+                    report.fail(f"{path} ends inside a conversation: export or copy it again")
                 break
             is_late = until_s is not None and time.monotonic() >= until_s
             if is_late or run.size_bytes >= BATCH_BYTES:
@@ -302,8 +323,7 @@ class _Run:
         self.report.lines += 1
         if value is None and line.data != b"":
             self.report.skipped[Skip.TOO_LONG if line.data is None else Skip.BAD_JSON] += 1
-        read = read_codex if value is not None and is_codex(value) else read_claude
-        for reading in read(value, self.context) if value is not None else ():
+        for reading in _read(value, self.context) if value is not None else ():
             if isinstance(reading, Skip):
                 self.report.skipped[reading] += 1
             elif reading.is_sidechain and not self.settings.include_sidechains:
@@ -331,10 +351,12 @@ class _Run:
         self.messages, self.touched, self.size_bytes = [], set(), 0
 
     def _keep(self, message: Message) -> None:
-        message = message._replace(  # what only its file tells of a line without either
-            session=message.session or self.path.stem,
-            project=message.project or project_of(self.path.parent.name),
-        )
+        project = message.project or project_of(self.path.parent.name)
+        if self.settings.wings and self.context.folder:
+            project = project_of(self.context.folder, self.settings.wings)
+        # What only its file tells of a line without either.
+        session = message.session or self.path.stem
+        message = message._replace(session=session, project=project)
         if not any([self._keep_part(message, part) for part in message.parts]):
             is_orphan = not message.native_id
             self.report.skipped[Skip.ORPHAN if is_orphan else Skip.NO_CONTENT] += 1
@@ -355,6 +377,8 @@ class _Run:
         if number is None:
             number, is_new = self.turns.turn(message)
             self.report.turns += is_new and not vetted.is_secret
+            if self.settings.wings:
+                self.turns.move(number, message.project)
         if self.turns.one("SELECT 1 FROM turns WHERE number = ? AND is_sensitive", number):
             return True
         if vetted.is_secret:
@@ -369,11 +393,23 @@ class _Run:
         return True
 
 
+def _read(value: Mapping[str, object], context: FileContext) -> list[Reading]:
+    if is_conversation(value):
+        return read_conversation(value)
+    return (read_codex if is_codex(value) else read_claude)(value, context)
+
+
 # All transcripts at a path, as a night keeps them.
 
 TASK = "transcripts"
 _UNMARKED = """
 SELECT number FROM turns WHERE NOT is_sensitive AND number > ? ORDER BY number LIMIT 1000
+"""
+_NAMED = """
+SELECT number FROM turns WHERE NOT is_sensitive AND (
+    turn_id IN (SELECT value FROM json_each(?))
+    OR CAST(number AS TEXT) IN (SELECT value FROM json_each(?))
+)
 """
 
 
@@ -389,7 +425,7 @@ def ingest_transcripts(
     """
     settings = settings or TranscriptSettings()
     report = IngestReport()
-    wanted = f"{settings.include_sidechains} {settings.tool_chars}"
+    wanted = " ".join(map(str, (settings.include_sidechains, settings.tool_chars, *settings.wings)))
     with _opened(turns_path) as turns:
         known = turns.fact("settings")
         if known != wanted:
@@ -428,6 +464,20 @@ def forget_sensitive(turns_path: Path) -> int:
                         marked += 1
         turns.keep_fact("secret_rules", rules)
     return marked
+
+
+def forget_turns(turns_path: Path, ids: Collection[str]) -> int:
+    """Forget the texts of turns, named by either id; the turns stay: none is read again."""
+    if not turns_path.is_file():
+        return 0
+    asked = json.dumps(sorted(ids))
+    with _opened(turns_path) as turns:
+        with transaction(turns.db):
+            found = turns.db.execute(_NAMED, (asked, asked)).fetchall()
+            for (number,) in found:
+                turns.mark_sensitive(number)
+        turns.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return len(found)
 
 
 def _unreadable(path: Path, what: str, error: Exception) -> str:
@@ -555,9 +605,15 @@ def holds_turns(path: Path) -> bool:
 def find_roots(source: SourceName, settings: TranscriptSettings) -> list[Path]:
     """Return where transcripts are: those that are the source, and the configured ones."""
     roots = [expand_user(settings.path)] if settings.path else []
-    if isinstance(source, Path) and not stores_in(source) and is_transcripts(source):
-        roots = [source, *(r for r in roots if r.resolve() != source.resolve())]
-    return roots
+    if is_several(source):
+        listed = read_members(path_of(source)).values()
+        found = [path_of(one.source) for one in listed if one.is_transcripts]
+    elif isinstance(source, Path) and not stores_in(source) and is_transcripts(source):
+        found = [source]
+    else:
+        return roots
+    known = {path.resolve() for path in found}
+    return [*found, *(root for root in roots if root.resolve() not in known)]
 
 
 def open_with_turns(source: SourceName, turns: Path, settings: Settings, last: Path) -> Source:
@@ -587,7 +643,14 @@ def hash_bytes(source: SourceName, last: Path, *beside: Path) -> str | None:
     if isinstance(source, DatabaseName):
         return None
     try:
-        own = [] if _is_folder_of_turns(source, last) else [find_file(source)]
+        own = [] if _is_folder_of_turns(source, last) else find_files(source)
+        if is_several(source):
+            stores = [one.source for one in read_members(source).values() if not one.is_transcripts]
+            if any(isinstance(store, DatabaseName) for store in stores):
+                return None
+            for store in stores:
+                with suppress(SourceMissingError):  # the own one, or a folder without a note
+                    own += find_files(path_of(store))
         # A write that is not in the file yet is in a log beside it; any reader leaves an empty one.
         ends = ("", "-wal", "-journal")
         files = [Path(f"{file}{end}") for file in (*own, *beside) for end in ends]

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from noctuary.core.errors import SourceError, SourceFormatError
 from noctuary.core.foreign_json import parse_json
+from noctuary.core.locks import read_at
 from noctuary.sources.source import (
     GZIP_MAGIC,
     IdKind,
@@ -50,7 +51,7 @@ _MAX_KEYS_NAMED = 12
 _KEY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,30}")
 
 
-class _Line(NamedTuple):
+class FileLine(NamedTuple):
     """One non-blank line."""
 
     number: int  # 1-based line of the (unpacked) file
@@ -85,7 +86,7 @@ class JsonlSource(Source):
                 f"{path} cannot be opened: {error.strerror}. Check the file's permissions."
             ) from None
         self._stat = os.fstat(self._handle.fileno())
-        self._is_gzip = os.pread(self._handle.fileno(), len(GZIP_MAGIC), 0) == GZIP_MAGIC
+        self._is_gzip = read_at(self._handle.fileno(), len(GZIP_MAGIC), 0) == GZIP_MAGIC
         if path.suffix == ".gz" and not self._is_gzip:
             self.close()
             raise SourceFormatError(
@@ -110,7 +111,7 @@ class JsonlSource(Source):
         scan = self._scan()
         order = _key_order(scan)
         for line in self._lines() if order is None else self._in_order(order, scan):
-            row = _raw_row(line)
+            row = parse_line(line)
             # Every key has the type that the whole file has.
             is_other = scan.id_kind == "str" and isinstance(row.key, int)
             yield replace(row, key=str(row.key)) if is_other else row
@@ -123,7 +124,7 @@ class JsonlSource(Source):
         if self._scanned is None:
             scan, last = _Scan(), None
             for line in self._lines():
-                row = _raw_row(line)
+                row = parse_line(line)
                 if row.problem in (None, QuarantineReason.BAD_ID):
                     scan.is_recognised |= {"id", "content"} <= row.fields.keys()
                     # Only what looks like a column name: a key may hold anything.
@@ -139,7 +140,7 @@ class JsonlSource(Source):
             self._scanned = scan
         return self._scanned
 
-    def _in_order(self, order: NDArray[np.int64], scan: _Scan) -> Iterator[_Line]:
+    def _in_order(self, order: NDArray[np.int64], scan: _Scan) -> Iterator[FileLine]:
         """Yield the lines in an order, pass by pass over as many as may be held, at least one."""
         ends = np.cumsum(np.frombuffer(scan.sizes, dtype=np.int64)[order])
         start = 0
@@ -152,7 +153,7 @@ class JsonlSource(Source):
             yield from (held[index] for index in wanted)
             start = stop
 
-    def _lines(self) -> Iterator[_Line]:
+    def _lines(self) -> Iterator[FileLine]:
         """Make one pass over the non-blank lines."""
         raw = _HashingReader(self._handle.fileno(), self._stat.st_size)
         buffered = io.BufferedReader(raw, _READ_BYTES)
@@ -169,7 +170,7 @@ class JsonlSource(Source):
                     data = data.removeprefix(_UTF8_BOM)
                 data = data[:MAX_LINE_BYTES].rstrip(b"\r\n")
                 if data.strip():
-                    yield _Line(number, data, size_bytes - is_ended, is_ended)
+                    yield FileLine(number, data, size_bytes - is_ended, is_ended)
         except EOFError:
             raise self._broken("is cut off", number) from None
         except (zlib.error, gzip.BadGzipFile):
@@ -218,7 +219,7 @@ class _HashingReader(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer).cast("B")
-        chunk = os.pread(self._fd, min(len(view), len(self._left)), self._left.start)
+        chunk = read_at(self._fd, min(len(view), len(self._left)), self._left.start)
         view[: len(chunk)] = chunk
         self._left = self._left[len(chunk) :]
         self.digest.update(chunk)
@@ -236,7 +237,8 @@ def _key_order(scan: _Scan) -> NDArray[np.int64] | None:
     return np.argsort(keys, kind="stable").astype(np.int64)
 
 
-def _raw_row(line: _Line) -> RawRow:
+def parse_line(line: FileLine) -> RawRow:
+    """Return the row of a line; one without a usable id keeps its fields."""
     locator, value, broken = f"line {line.number}", None, QuarantineReason.LINE_TOO_LONG
     if line.size_bytes <= MAX_LINE_BYTES:
         broken = QuarantineReason.NOT_AN_OBJECT
@@ -251,14 +253,15 @@ def _raw_row(line: _Line) -> RawRow:
         text = line.data.decode("utf-8", "replace")
         return RawRow(locator, None, {}, broken, f"{line.size_bytes} bytes", text)
     fields = cast("dict[str, object]", value)
-    key = _usable_id(fields.get("id"))
+    key = usable_id(fields.get("id"))
     if key is None:
         detail = f"id: {type(fields.get('id')).__name__}"
         return RawRow(locator, None, fields, QuarantineReason.BAD_ID, detail)
     return RawRow(locator, key, fields)
 
 
-def _usable_id(value: object) -> int | str | None:
+def usable_id(value: object) -> int | str | None:
+    """Return a value that can be an id: a 64-bit number or a printable text, else None."""
     if isinstance(value, int):
         is_number = not isinstance(value, bool) and -(2**63) <= value < 2**63
         return value if is_number else None

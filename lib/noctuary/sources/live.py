@@ -22,7 +22,8 @@ from noctuary.core.manifest import Manifest
 from noctuary.core.settings import CorpusSettings, LiveSettings, SourceSettings
 from noctuary.core.sqlite import FileIdentity, identify, open_foreign
 from noctuary.core.store import DatabaseName, StorePaths, name_source, names_postgres
-from noctuary.core.types import LIVE_KINDS, MemoryRecord
+from noctuary.core.tombstones import FileStamp, Tombstones
+from noctuary.core.types import HELD_KINDS, LIVE_KINDS, MemoryRecord
 from noctuary.text.flags import MARKS, mark_sql, rows_sql
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ class Limits(NamedTuple):
 class Found(NamedTuple):
     """Rows that are new or may have changed."""
 
-    rows: Mapping[int, Mapping[str, object]]  # Columns by id, of rows without a mark
-    withheld: tuple[int, ...] = ()  # Ids of marked rows, whose text stayed in the store
+    rows: Mapping[Any, Mapping[str, object]]  # Columns by id, of rows without a mark
+    withheld: tuple[Any, ...] = ()  # Ids of marked rows, whose text stayed in the store
     ids: frozenset[str] | None = None  # Of all rows, as text; None where none is known to be gone
     missed: str = ""  # What was left undone, in words; empty where nothing was
 
@@ -181,6 +182,42 @@ def _ids_left(db: sqlite3.Connection, since: Since) -> frozenset[str] | None:
     return frozenset(str(ids).split(",") if ids is not None else ())
 
 
+# Sources of files that are held whole while they are read: a small one is read again.
+
+MAX_HELD_FILES = 500  # notes of a folder that are looked at: some 5 ms
+MAX_HELD_BYTES = 131_072  # of all: reading and judging them takes some 50 ms
+
+
+def stamp_of_files(path: Path) -> tuple[tuple[int, int, int], ...]:
+    """Return the stamps of a file, or of a folder's notes and their folders; no more than needed.
+
+    A folder of more notes has none.
+    """
+    if path.is_file():
+        beside = path.with_name(f"{path.name}.toml")
+        return tuple(stamp for file in (path, beside) if file.exists() for stamp in stamp_of(file))
+    notes = list(islice(path.rglob("*.md"), MAX_HELD_FILES + 1))
+    if len(notes) > MAX_HELD_FILES:
+        return ()
+    found = [file.lstat() for file in (*notes, path, *{note.parent for note in notes})]
+    return tuple((s.st_size, s.st_mtime_ns, s.st_ino) for s in found)
+
+
+def look_into_files(path: Path, limits: Limits) -> Found:
+    """Return all rows of a source of files: which of them are new only the snapshot knows."""
+    from noctuary.sources.source import find_files, open_source
+
+    if sum(file.stat().st_size for file in find_files(path)) > MAX_HELD_BYTES:
+        return Found({}, missed=f"it changed, and has more than {MAX_HELD_BYTES:,} bytes")
+    with open_source(path) as source:
+        rows = [row for row in source.rows() if row.key is not None]
+    clean = {row.key: row.fields for row in rows if row.withheld is None and row.problem is None}
+    if len(clean) > limits.max_rows:
+        return Found({}, missed="it changed, and has more rows than live.max_rows")
+    others = tuple(row.key for row in rows if row.key not in clean)
+    return Found(clean, others, frozenset(str(row.key) for row in rows))
+
+
 # Codes of warnings: the snapshot answers alone; the look did not see all that it looks for.
 UNREACHABLE = "live_unreachable"
 PARTIAL = "live_partial"
@@ -244,6 +281,8 @@ def read_state(record: Mapping[str, Any]) -> LiveState:
 class _Snapshot(Protocol):
     """What a look needs of a snapshot: what it was made from; ids, hashes and texts by id."""
 
+    forgotten: Tombstones
+
     @property
     def manifest(self) -> Manifest: ...
     def content_hashes(self, memory_ids: Iterable[str]) -> dict[str, str]: ...
@@ -251,21 +290,25 @@ class _Snapshot(Protocol):
     def all_memory_ids(self) -> list[str]: ...
 
 
-def judge(found: Found, snapshot: _Snapshot, injections: Path, until_s: float) -> LiveState:
+def judge(
+    found: Found, snapshot: _Snapshot, injections: Path, until_s: float, prefix: str = ""
+) -> LiveState:
     """Return what of a look may be searched, and what of the snapshot may not be any more.
 
     A row that would not be exported is not searched, and hides the snapshot's memory of its id.
-    After `until_s` (`time.perf_counter`) no further row is cut into words.
+    After `until_s` (`time.perf_counter`) no further row is cut into words. In the snapshot, ids of
+    this store begin with `prefix`.
     """
-    asked = [str(key) for key in (*found.rows, *found.withheld)]
+    asked = [f"{prefix}{key}" for key in (*found.rows, *found.withheld)]
     known = snapshot.content_hashes(asked)
-    memories = _memories(found, snapshot, injections) if found.rows else []
+    memories = _memories(found, snapshot, injections, prefix) if found.rows else []
     same = {m.memory_id for m in memories if known.get(m.memory_id) == m.content_hash}
     hidden = {i for i in asked if i in known and i not in same}
     if found.ids is not None:
-        # Turns of agents' transcripts have negative ids and were never in the store.
-        ids = (i for i in snapshot.all_memory_ids() if not i.startswith("-"))
-        hidden |= {i for i in ids if i not in found.ids}
+        # Turns of agents' transcripts, negative or so named, were never in the store.
+        every = (i for i in snapshot.all_memory_ids() if not i.startswith(("-", "turn-")))
+        held = (i.removeprefix(prefix) for i in every if i.startswith(prefix))
+        hidden |= {f"{prefix}{i}" for i in held if i not in found.ids}
     rows: list[LiveRow] = []
     late = ""
     # The newest, at least one, are always read.
@@ -280,12 +323,14 @@ def judge(found: Found, snapshot: _Snapshot, injections: Path, until_s: float) -
     return LiveState(tuple(reversed(rows)), tuple(sorted(hidden)), faults)
 
 
-def _memories(found: Found, snapshot: _Snapshot, injections: Path) -> list[MemoryRecord]:
+def _memories(
+    found: Found, snapshot: _Snapshot, injections: Path, prefix: str
+) -> list[MemoryRecord]:
     # The rules of the export are loaded with the first row.
     from noctuary.sources.echo import EchoGuard
     from noctuary.sources.export import Tally, sift
     from noctuary.sources.injected import hash_exact
-    from noctuary.sources.source import memory_row
+    from noctuary.sources.source import RawRow
 
     # Rows are judged as that night judged.
     kept, plain = snapshot.manifest.settings.get("corpus", {}), CorpusSettings()
@@ -293,12 +338,16 @@ def _memories(found: Found, snapshot: _Snapshot, injections: Path) -> list[Memor
         tuple(kept.get("turn_categories", plain.turn_categories)),
         int(kept.get("max_content_bytes", plain.max_content_bytes)),
     )
-    contents = snapshot.contents([str(key) for key in found.rows])
+    contents = snapshot.contents([f"{prefix}{key}" for key in found.rows])
     held = {memory_id: hash_exact(content) for memory_id, content in contents.items()}
     guard = EchoGuard(_known_injections(injections, identify(injections)), held)
-    rows = (memory_row(key, None, fields) for key, fields in sorted(found.rows.items()))
+    rows = (
+        RawRow(f"id {key}", f"{prefix}{key}", fields) for key, fields in sorted(found.rows.items())
+    )
     now_us = time.time_ns() // 1000
-    return list(sift(rows, Tally(), now_us=now_us, settings=settings, guard=guard))
+    gone = snapshot.forgotten
+    judged = sift(rows, Tally(), now_us=now_us, settings=settings, guard=guard, forgotten=gone)
+    return list(judged)
 
 
 @lru_cache(maxsize=4)
@@ -324,9 +373,9 @@ KEPT = 32  # snapshots whose last look is remembered: a process serves one store
 # A file last written this long before the night read it holds nothing that the night missed.
 _READ_MARGIN_US = 120_000_000
 
-_SQLITE = LIVE_KINDS[0]
+_SQLITE, _POSTGRES = LIVE_KINDS[:2]
 
-_Key = tuple[str, str, LiveSettings]
+_Key = tuple[str, str, LiveSettings, FileStamp, str]
 # The state of the store's files, until when the look counts (`time.monotonic`), and what it saw.
 _known: dict[_Key, tuple[Any, float, LiveState | None]] = {}
 
@@ -334,18 +383,58 @@ _known: dict[_Key, tuple[Any, float, LiveState | None]] = {}
 def look_now(
     paths: StorePaths, snapshot: _Snapshot, live: LiveSettings, source: SourceSettings
 ) -> LiveState | None:
-    """Return what the store has beyond a snapshot, None where nothing; a fault is part of it."""
-    made_of = snapshot.manifest.source
-    since, kind = _since(made_of), made_of.get("kind")
-    if not live.enabled or since is None or kind not in LIVE_KINDS:
-        return None
-    key = (str(paths.root), snapshot.manifest.digest, live)
-    path = Path(str(made_of["location"])) if kind == _SQLITE else None
+    """Return what the store has beyond a snapshot, None where nothing; a fault is part of it.
+
+    Of several stores it looks into those that are files, the own one included.
+    """
+    parts = _parts(snapshot.manifest.source) if live.enabled else ()
+    found = [_look_at(part, paths, snapshot, live, source) for part in parts]
+    states = [state for state in found if state is not None]
+    if len(states) < 2:
+        return states[0] if states else None
+    return LiveState(
+        tuple(row for state in states for row in state.rows),
+        tuple(memory_id for state in states for memory_id in state.hidden),
+        tuple(fault for state in states for fault in state.faults),
+    )
+
+
+class _Part(NamedTuple):
+    """A store that may be looked into: the one of a snapshot, or one of its several."""
+
+    prefix: str  # Of its ids in the snapshot
+    path: Path | None  # None for a database
+    location: str
+    since: Since
+    is_held: bool  # Whether it is read whole
+
+
+def _parts(made_of: Mapping[str, Any]) -> Iterable[_Part]:
+    listed: Mapping[str, Mapping[str, Any]] = made_of.get("members") or {}
+    read = {"read_us": made_of.get("read_us")}
+    found = {f"{name}:": {**said, **read} for name, said in listed.items()} or {"": made_of}
+    for prefix, said in found.items():
+        since, kind, location = _since(said), said.get("kind"), str(said.get("location"))
+        if since is not None and kind in (_SQLITE, *HELD_KINDS):
+            yield _Part(prefix, Path(location), location, since, kind in HELD_KINDS)
+        elif since is not None and kind == _POSTGRES and not listed:
+            yield _Part(prefix, None, location, since, is_held=False)
+
+
+def _look_at(
+    part: _Part, paths: StorePaths, snapshot: _Snapshot, live: LiveSettings, source: SourceSettings
+) -> LiveState | None:
+    prefix, path, location, since, is_held = part
+    key = (str(paths.root), snapshot.manifest.digest, live, snapshot.forgotten.stamp, prefix)
     stamp, is_settled = (), True
     try:
         if path is not None:
-            stamp, now_ns = stamp_of(path), time.time_ns()
-            written_ns = max((changed_ns for _, changed_ns, _ in stamp), default=now_ns)
+            if prefix and since.rows == 0 and not path.exists():
+                return None  # the own store, before anything was remembered
+            stamp, now_ns = (stamp_of_files if is_held else stamp_of)(path), time.time_ns()
+            # Too many notes have no stamp, and are left to the night.
+            default = 0 if is_held else now_ns
+            written_ns = max((changed_ns for _, changed_ns, _ in stamp), default=default)
             if written_ns // 1000 < since.read_us - _READ_MARGIN_US:
                 return None
             is_settled = now_ns - written_ns > SETTLED_NS
@@ -353,15 +442,17 @@ def look_now(
         if known is not None and known[0] == stamp and time.monotonic() < known[1]:
             return known[2]
         limits = Limits(live.max_rows, time.perf_counter() + live.deadline_ms / 1000)
-        if path is not None:
-            found = look_into_sqlite(path, since, limits)
-        else:
+        if path is None:
             found = look_into_postgres(_database(snapshot, source), source, since, limits)
-        state = judge(found, snapshot, paths.injections, limits.until_s)
+        elif is_held:
+            found = look_into_files(path, limits)
+        else:
+            found = look_into_sqlite(path, since, limits)
+        state = judge(found, snapshot, paths.injections, limits.until_s, prefix)
     except Exception as error:
         # Whatever is wrong with the store, the snapshot answers. An unreachable database is an
         # answer as well: the next recall does not wait again.
-        state, is_settled = _unreachable(snapshot, error), path is None
+        state, is_settled = _unreachable(location, error), path is None
     shown = state if state.rows or state.hidden or state.faults else None
     if is_settled:
         until_s = time.monotonic() + ASK_AGAIN_S if path is None else math.inf
@@ -390,10 +481,10 @@ def _since(source: Mapping[str, Any]) -> Since | None:
     return Since(last_id, rows if isinstance(rows, int) else None, read_us)
 
 
-def _unreachable(snapshot: _Snapshot, error: Exception) -> LiveState:
+def _unreachable(location: str, error: Exception) -> LiveState:
     """Return what happened; a message of SQLite's may quote a row, one of libpq's an address."""
     is_ours = isinstance(error, NoctuaryError | TimeoutError)
     what = getattr(error, "strerror", None) or (str(error) if is_ours else type(error).__name__)
     shown = f"{what} {getattr(error, 'sqlite_errorname', '')}".strip()
-    said = f"{snapshot.manifest.source['location']} could not be looked into: {shown}"
+    said = f"{location} could not be looked into: {shown}"
     return LiveState(faults=((UNREACHABLE, said),))

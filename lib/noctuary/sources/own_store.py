@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sqlite3
 import threading
@@ -24,16 +23,16 @@ from noctuary.core.errors import (
     StoreLockedError,
 )
 from noctuary.core.files import create_private, fsync_dir, hash_text, make_directory
+from noctuary.core.locks import at_fork
 from noctuary.core.settings import CorpusSettings, Settings
 from noctuary.core.sqlite import directory_lock, name_fault, open_foreign, transaction
-from noctuary.core.store import StorePaths, find_home, store_for_source
+from noctuary.core.store import OWN_FILE, StorePaths, find_home, store_for_source
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.normalize import DEFAULT_IMPORTANCE, Rejected, accept
 from noctuary.sources.source import SUPERSEDES, RawRow
 from noctuary.text.secrets import find_fields_sensitivity
 from noctuary.text.tokens import is_stop_word, normalize, tokenize
 
-OWN_FILE = "memories.sqlite"  # below the home
 WAIT_S = 30.0  # for other writers, as clients of claude-memory wait
 
 
@@ -51,6 +50,7 @@ class Remembered(NamedTuple):
     id: int
     path: Path  # of the own store
     similar: tuple[Similar, ...]  # memories that say nearly the same, nearest first
+    source: Path  # what such a night reads: the own store, or the file that lists it among others
     store: Path  # what a night on the own store writes, and recall reads
     # Whether a recall of that store finds it at once; before the first night nothing does.
     is_live: bool
@@ -60,7 +60,8 @@ class Remembered(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
         similar = [one._asdict() for one in self.similar]
-        shown = {"path": str(self.path), "store": str(self.store), "similar": similar}
+        shown = {"path": str(self.path), "source": str(self.source), "store": str(self.store)}
+        shown = {**shown, "similar": similar}
         return {**self._asdict(), **shown, "warnings": list(self.warnings)}
 
 
@@ -103,9 +104,15 @@ def remember(
     path = home / OWN_FILE
     key = _in_turn(path, wait_s, lambda db: _insert(db, record, supersedes))
     similar, warnings = _find_similar(path, record, key, supersedes)
-    store = store_for_source(home, path)
+    source = find_night_source(home, settings)
+    store = store_for_source(home, source)
     is_live = settings.live.enabled and StorePaths(store).current.is_file()
-    return Remembered(key, path, similar, store, is_live, supersedes, warnings)
+    return Remembered(key, path, similar, source, store, is_live, supersedes, warnings)
+
+
+def find_night_source(home: Path, settings: Settings) -> Path:
+    """Return what a night reads that takes the own store: it alone, or the file that lists it."""
+    return settings.file if settings.sources and settings.file else home / OWN_FILE
 
 
 # What may be kept: what the next night would export, by its own rules.
@@ -274,9 +281,7 @@ class _Job:
 
 _jobs: list[_Job] = []
 _lock = threading.Lock()  # of the jobs, and held while a connection is open: no fork may copy one
-os.register_at_fork(
-    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=lambda: _start_anew()
-)
+at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=lambda: _start_anew())
 
 
 def _start_anew() -> None:
@@ -393,6 +398,50 @@ def _find_replaced(
             "the new memory takes it over"
         )
     return found
+
+
+# Forgetting: the rows, the words of them in the full-text table, and what the log still holds.
+
+
+def forget_rows(path: Path, ids: Sequence[int], *, wait_s: float = WAIT_S) -> int:
+    """Delete memories so that no byte of them is left in the file; return how many there were.
+
+    Deleting again does what a kill left undone. StoreLockedError while others write or read all
+    the time, StoreError where the file cannot be written.
+    """
+    if not path.is_file():
+        return 0
+    deleted = _in_turn(path, wait_s, lambda db: _delete(db, ids))
+    deadline = time.monotonic() + wait_s
+    while not _empty_log(path):
+        if time.monotonic() >= deadline:
+            raise StoreLockedError(
+                f"the rows are deleted, but others were reading {path} for {wait_s:g} s, so its "
+                "write-ahead log still holds them. Try again"
+            )
+        time.sleep(_LONGEST_PAUSE_S)
+    return deleted
+
+
+def _delete(db: sqlite3.Connection, ids: Sequence[int]) -> int:
+    sql = "DELETE FROM memories WHERE id IN (SELECT value FROM json_each(?))"
+    deleted = db.execute(sql, (json.dumps(list(ids)),)).rowcount
+    if deleted:
+        # A deletion only adds to a full-text index: the words stay in it until they are merged.
+        db.execute("INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')")
+    return deleted
+
+
+def _empty_log(path: Path) -> bool:
+    """Write the log back and cut it; False where others are at work."""
+    try:
+        with _lock, directory_lock(path.parent), closing(_open(path)) as db:
+            (is_busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not is_busy
+    except (sqlite3.Error, OSError) as error:
+        if _is_busy(error):
+            return False
+        raise StoreError(_describe(path, error)) from None
 
 
 # Memories that say nearly the same: pointed out, never refused.

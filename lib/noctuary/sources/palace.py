@@ -10,14 +10,12 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from itertools import islice
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import cast
 
 from noctuary.core.errors import SourceFormatError
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.sqlite import WAIT_S, open_foreign
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import (
     PART_OF,
@@ -54,14 +52,11 @@ _REQUIRED = {
 _VALUES = ("string_value", "int_value", "float_value", "bool_value")
 
 
-def is_palace(file: Path) -> bool:
+def is_palace(file: Path, tables: frozenset[str]) -> bool:
     """Say whether a SQLite file is Chroma's; of one that cannot be read its name says it."""
-    try:
-        with closing(open_foreign(file, WAIT_S)[0]) as db:
-            names = set(tables_of(db))
-    except sqlite3.Error:
+    if not tables:
         return file.name == CHROMA_FILE
-    return {"collections", "embedding_metadata"} <= names and "memories" not in names
+    return {"collections", "embedding_metadata"} <= tables and "memories" not in tables
 
 
 class PalaceSource(PinnedFile):

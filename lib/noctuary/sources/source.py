@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from noctuary.core.errors import SourceError, SourceFormatError, SourceMissingError
 from noctuary.core.files import hash_json
-from noctuary.core.settings import Settings, SourceSettings
-from noctuary.core.store import DatabaseName, SourceName
+from noctuary.core.settings import CONFIG_FILE_NAME, Settings, SourceSettings
+from noctuary.core.store import DatabaseName, SourceName, path_of
+from noctuary.core.types import NOTHING
 from noctuary.sources.transcripts import find_transcripts
 
 # What a store says about its own memories: evidence, not truth (a server's model finds concepts).
@@ -123,6 +124,8 @@ class SourceIdentity:
     id_kind: IdKind  # "int" when ids order by number, "str" when they order by code point
     marker: Mapping[str, int | str]  # Size, digest and the like; equal for the same state
     notes: tuple[str, ...] = ()  # Machine-readable oddities of the store, reported as warnings
+    # Of several stores: kind, location, rows and last id of each, by name
+    members: Mapping[str, Mapping[str, int | str]] = field(default_factory=lambda: NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,47 +188,123 @@ class Source:
         self.close()
 
 
+class HeldSource(Source):
+    """A small store whose rows were read when it was opened; ids are texts."""
+
+    def __init__(self, kind: str, path: Path, rows: Iterable[RawRow], **marker: int | str) -> None:
+        self._rows = sorted(rows, key=lambda row: str(row.key or ""))
+        mark: dict[str, int | str] = {"rows": len(self._rows), **marker}
+        self._identity = SourceIdentity(kind, str(path.absolute()), "1", "str", mark)
+
+    def identity(self) -> SourceIdentity:
+        """Return path and digest of what was read."""
+        return self._identity
+
+    def count(self) -> int:
+        """Return the number of rows, unreadable ones included."""
+        return len(self._rows)
+
+    def rows(self) -> Iterator[RawRow]:
+        """Yield the rows by ascending id."""
+        yield from self._rows
+
+    def close(self) -> None:
+        """Let go of nothing: no file is open."""
+
+
 SQLITE_MAGIC = b"SQLite format 3\x00"
 GZIP_MAGIC = b"\x1f\x8b"
 _STORE_NAMES = (
     "corpus.jsonl.gz", "corpus.jsonl", "memory.db", "memory/memory.db", "chroma.sqlite3",
-    "palace/chroma.sqlite3",
+    "palace/chroma.sqlite3", "claude-mem.db",
 )  # fmt: skip
 
 
 def open_source(path: SourceName, settings: SourceSettings | None = None) -> Source:
     """Open a memory store: a SQLite file, a palace, a JSONL file, a folder of one, a database.
 
+    A configuration file is the several stores that it lists.
+
     Transcripts are none: a night keeps their turns first. SourceError where nothing is there, it is
     no store that noctuary reads, or it is ambiguous.
     """
     # Late: the modules of the kinds import the nouns above.
+    from noctuary.sources import exports
     from noctuary.sources.jsonl import JsonlSource
-    from noctuary.sources.palace import PalaceSource, is_palace
-    from noctuary.sources.sqlite import SqliteSource
+    from noctuary.sources.markdown import MarkdownSource
 
     if isinstance(path, DatabaseName):
         from noctuary.sources.postgres import PostgresSource
 
         return PostgresSource(path, settings or SourceSettings())
+    if is_several(path):
+        from noctuary.sources.several import SeveralSources
+
+        return SeveralSources(path, settings)
+    if holds_notes(path):
+        return MarkdownSource(path)
     file = find_file(path)
-    head = _head(file, len(SQLITE_MAGIC))
-    if head == SQLITE_MAGIC:
-        return PalaceSource(file) if is_palace(file) else SqliteSource(file)
+    head = _head(file, _HEADER_BYTES)
+    if head.startswith(SQLITE_MAGIC):
+        return _open_sqlite(file)
+    if exports.is_memory_graph(head):
+        return exports.MemoryGraphSource(file)
     if head.startswith(GZIP_MAGIC) or file.suffix in (".jsonl", ".ndjson", ".gz"):
         return JsonlSource(file)
+    if file.suffix == ".json":
+        return exports.Mem0Source(file)
+    if file.suffix in exports.CSV_SUFFIXES:
+        return exports.CsvSource(file)
     found = f"{len(head)} bytes" if len(head) < len(SQLITE_MAGIC) else "neither header"
     raise SourceFormatError(
         f"{file} is not a database and not JSON lines: expected a SQLite file (it starts with "
         f"'SQLite format 3'; found {found}) or a file named *.jsonl or *.jsonl.gz. Point "
         f"noctuary at a claude-memory memory.db, at a palace's chroma.sqlite3 or at an exported "
-        f"corpus; an encrypted database must be decrypted first."
+        f"corpus; an encrypted database must be decrypted first. "
+        f"{exports.describe_unreadable(file)}".rstrip()
     )
+
+
+def _open_sqlite(file: Path) -> Source:
+    from noctuary.sources.claude_mem import ClaudeMemSource, is_claude_mem
+    from noctuary.sources.palace import PalaceSource, is_palace
+    from noctuary.sources.sqlite import SqliteSource, tables_in
+
+    tables = tables_in(file)
+    if is_claude_mem(tables):
+        return ClaudeMemSource(file)
+    return PalaceSource(file) if is_palace(file, tables) else SqliteSource(file)
+
+
+def is_several(source: SourceName) -> bool:
+    """Say whether a source is a configuration file, that is, the stores that it lists."""
+    return isinstance(source, Path) and source.suffix == Path(CONFIG_FILE_NAME).suffix
 
 
 def stores_in(folder: Path) -> list[Path]:
     """Return the memory stores that lie in the usual places of a folder; none of a file."""
     return [folder / name for name in _STORE_NAMES if (folder / name).is_file()]
+
+
+def holds_notes(path: Path) -> bool:
+    """Say whether a path is a Markdown note, or a folder of them that holds no other store."""
+    from noctuary.sources.markdown import SUFFIX, find_notes
+
+    if path.is_dir():
+        return not stores_in(path) and any(True for _ in find_notes(path))
+    return path.suffix == SUFFIX and path.is_file()
+
+
+def find_files(path: Path) -> list[Path]:
+    """Return every file that a source at a path is read from; SourceError where there is none."""
+    from noctuary.sources.exports import CSV_SUFFIXES, mapping_of
+    from noctuary.sources.markdown import find_notes
+
+    if holds_notes(path):
+        return list(find_notes(path))
+    file = find_file(path)
+    is_mapped = file.suffix in CSV_SUFFIXES and mapping_of(file).is_file()
+    return [file, mapping_of(file)] if is_mapped else [file]
 
 
 def find_file(path: Path) -> Path:
@@ -242,10 +321,13 @@ def find_file(path: Path) -> Path:
         raise SourceFormatError(f"{path} is neither a file nor a folder; point noctuary at a file.")
     found = stores_in(path)
     if not found:
+        from noctuary.sources.exports import describe_unreadable
+
         raise SourceMissingError(
             f"The folder {path} holds no memory store: expected one of "
-            f"{', '.join(_STORE_NAMES)}, or transcripts of an agent (*.jsonl). Name the store's "
-            f"file itself if it is called differently."
+            f"{', '.join(_STORE_NAMES)}, Markdown notes (*.md) or transcripts of an agent "
+            f"(*.jsonl). Name the store's file itself if it is called differently. "
+            f"{describe_unreadable(path)}".rstrip()
         )
     if len(found) > 1:
         # Picking one silently could index last month's copy.
@@ -266,27 +348,39 @@ _WAL_HEADER_BYTES = 32  # holds the salts: a log that begins anew has other ones
 
 def read_marker(source: SourceName, settings: Settings) -> str:
     """Return what changes with the source, or with a configured folder of transcripts."""
-    looks: list[Any] = [settings.source.user]
-    if isinstance(source, DatabaseName):
-        from noctuary.sources.postgres import look_at_database
-
-        looks.append(look_at_database(source))
-    else:
-        looks.append(_look(source))
+    looks: list[Any] = [settings.source.user, _look(source)]
     if transcripts := settings.transcripts.path:
         looks.append(_look_below(Path(transcripts).expanduser()))
     return hash_json(looks)[:MARKER_CHARS]
 
 
-def _look(path: Path) -> list[Any]:
+def _look(path: SourceName) -> list[Any]:
+    if isinstance(path, DatabaseName):
+        from noctuary.sources.postgres import look_at_database
+
+        return look_at_database(path)
     try:
+        if is_several(path):
+            return [_look_at(path), *_look_at_members(path)]
         if not path.exists():
             raise SourceMissingError(f"there is no memory store at {path}")
         if path.is_dir():
-            return [_look_at(store) for store in stores_in(path)] or _look_below(path)
-        return _look_at(path)
+            stores = stores_in(path) or (find_files(path) if holds_notes(path) else [])
+            looks = [[str(store), *_look_at(store)] for store in stores]
+            return looks if stores_in(path) else [*looks, *_look_below(path)]
+        return [_look_at(file) for file in find_files(path)]
     except PermissionError as error:
         raise SourceError(f"{path} cannot be read ({error.strerror})") from None
+
+
+def _look_at_members(file: Path) -> Iterator[list[Any]]:
+    from noctuary.sources.several import OWN, read_members
+
+    for name, (source, is_transcripts) in read_members(file).items():
+        if is_transcripts:
+            yield [name, _look_below(path_of(source))]
+        elif name != OWN or path_of(source).exists():  # nothing may have been remembered yet
+            yield [name, _look(source)]
 
 
 def _look_at(file: Path) -> list[Any]:

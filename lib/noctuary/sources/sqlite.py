@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
 from noctuary.core.errors import NoctuaryError, SourceError, SourceFormatError
-from noctuary.core.sqlite import name_fault, open_foreign
+from noctuary.core.sqlite import WAIT_S, name_fault, open_foreign
 from noctuary.core.types import UNDATED_US
 from noctuary.sources.source import (
     LINK_TYPES,
@@ -142,7 +142,7 @@ class SqliteSource(PinnedFile):
                 f"{self._path} is a SQLite database but not a claude-memory store: expected a "
                 f"table 'memories' with the columns {', '.join(REQUIRED_COLUMNS)}; found the "
                 f"tables {', '.join(tables) or '(none)'}{lacks}. Point noctuary at the memory.db "
-                f"of claude-memory, or export the store as JSON lines."
+                f"of claude-memory, or export the store as JSON lines.{_other(tables)}"
             )
         keys = [f"{name} {kind}" for name, kind, is_key in found if is_key]
         if keys != ["id INTEGER"]:
@@ -191,7 +191,26 @@ class SqliteSource(PinnedFile):
             yield cast("Told", link)
 
 
+# Databases of others that noctuary knows not to read, by a table of theirs.
+UNREADABLE_TABLES = {
+    "history": "mem0's history, which does not say whose a memory is: save what get_all() returns",
+    "points": "a local Qdrant collection, which is pickled: save what mem0's get_all() returns",
+}
+
+
+def _other(tables: Iterable[str]) -> str:
+    said = next((UNREADABLE_TABLES[name] for name in tables if name in UNREADABLE_TABLES), "")
+    return f" It looks like {said}." if said else ""
+
+
 def tables_of(db: sqlite3.Connection) -> list[str]:
     """Return the names of all tables, sorted."""
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
     return [str(name) for (name,) in db.execute(sql)]
+
+
+def tables_in(file: Path) -> frozenset[str]:
+    """Return the names of all tables of a SQLite file; none where it cannot be read."""
+    with suppress(sqlite3.Error), closing(open_foreign(file, WAIT_S)[0]) as db:
+        return frozenset(tables_of(db))
+    return frozenset()

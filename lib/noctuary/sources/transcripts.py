@@ -6,14 +6,17 @@ import hashlib
 import json
 import os
 import re
+import stat
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import islice
-from pathlib import Path
+from operator import methodcaller
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from noctuary.core.foreign_json import parse_json
@@ -69,6 +72,9 @@ class IngestReport:
 # Which files are transcripts.
 
 SUFFIX = ".jsonl"
+CHATS_SUFFIX = ".json"  # of ChatGPT's and Claude's exports: conversations.json, -000.json and so on
+_CHATS_NAME = re.compile(r"conversations.*\.json")
+_CHAT = re.compile(rb'\s*\[?\s*\{.*?"(?:mapping"\s*:\s*\{|chat_messages"\s*:\s*\[)', re.DOTALL)
 _LOOKED_AT_BYTES = 256 * 2**10
 _LOOKED_AT_LINES = 40
 _LOOKED_AT_FILES = 40  # files of a folder that are looked at to tell what it holds
@@ -76,7 +82,7 @@ _CLAUDE_TYPES = frozenset({"user", "assistant", "system", "attachment", "progres
 
 
 def find_transcripts(root: Path) -> Iterator[Path]:
-    """Yield every *.jsonl file at or below a path, in order; links to folders are left."""
+    """Yield every *.jsonl and chat export at or below a path, in order; no linked folders."""
     if not root.is_dir():
         root.stat()
         yield root
@@ -84,7 +90,8 @@ def find_transcripts(root: Path) -> Iterator[Path]:
     os.scandir(root).close()
     for folder, below, names in os.walk(root):
         below.sort()
-        yield from (Path(folder, name) for name in sorted(names) if name.endswith(SUFFIX))
+        chosen = (n for n in sorted(names) if n.endswith(SUFFIX) or _CHATS_NAME.fullmatch(n))
+        yield from (Path(folder, name) for name in chosen)
 
 
 def is_transcripts(path: Path) -> bool:
@@ -92,7 +99,7 @@ def is_transcripts(path: Path) -> bool:
     try:
         if path.is_dir():
             return any(map(_holds_transcript, islice(find_transcripts(path), _LOOKED_AT_FILES)))
-        return path.suffix == SUFFIX and _holds_transcript(path)
+        return path.suffix in (SUFFIX, CHATS_SUFFIX) and _holds_transcript(path)
     except OSError:
         return False
 
@@ -101,6 +108,8 @@ def _holds_transcript(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as handle:
+        if path.suffix == CHATS_SUFFIX:
+            return _CHAT.match(handle.read(_LOOKED_AT_BYTES)) is not None
         for line in islice(read_lines(handle, 0, _LOOKED_AT_BYTES), _LOOKED_AT_LINES):
             value = parse_object(line.data or b"") or {}
             if is_codex(value) or (value.get("type") in _CLAUDE_TYPES and "message" in value):
@@ -193,12 +202,18 @@ _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 _WORKTREES = (".claude", "worktrees")
 
 
-def project_of(folder: str) -> str:
-    """Return the name of the project at a path (its last folder), "" where there is none.
+def project_of(folder: str, wings: Sequence[str] = ()) -> str:
+    """Return the name of the project at a path, "" where there is none.
 
-    It is the wing of its turns and of a hook's recall. The path need not exist; a worktree of
-    Claude Code belongs to its repository.
+    It is the wing of its turns and of a hook's recall: what `wings` (FOLDER=WING) says of the
+    nearest folder, else the name of the git repository, else the last folder's. The path need not
+    exist; a worktree belongs to its repository.
     """
+    named = ((_expanded(place), wing.strip()) for place, _, wing in map(_CUT, wings))
+    above = [pair for pair in named if f"{folder}/".startswith(f"{pair[0]}/")]
+    if above:
+        return max(above)[1]
+    folder = _repository_of(folder) or folder
     text = unicodedata.normalize("NFC", folder)
     is_windows = _WINDOWS.match(text) is not None
     separators = r"[\\/]+" if is_windows else "/+"
@@ -214,6 +229,56 @@ def project_of(folder: str) -> str:
         name = name.lstrip("-")
     shown = "".join(" " if unicodedata.category(c)[0] == "C" else c for c in name)
     return " ".join(shown.split())[:MAX_PROJECT_CHARS].strip()
+
+
+_CUT = methodcaller("rpartition", "=")
+_GIT_LEVELS = 40  # folders above a session that are looked at
+_GIT_LINK = re.compile(r"gitdir: ([^\n]+)")
+
+
+def _expanded(place: str) -> str:
+    with suppress(RuntimeError):  # nobody has that home
+        return str(Path(place).expanduser())
+    return place
+
+
+def _repository_of(folder: str) -> str:
+    """Return the root of the git repository that a folder is in, "" where it is in none."""
+    start, home = Path(folder), Path(_expanded("~"))
+    for place in (start, *start.parents)[:_GIT_LEVELS] if start.is_absolute() else ():
+        # Many keep their settings in a repository that is their home: other folders are not of it.
+        if place == home != start:
+            break
+        git = place / ".git"
+        with suppress(OSError, ValueError):
+            mode = git.stat().st_mode
+            if stat.S_ISDIR(mode):
+                return str(place)
+            if stat.S_ISREG(mode):
+                return _main_repository(git) or str(place)
+    return ""
+
+
+def _main_repository(git: Path) -> str:
+    """Return the repository of a worktree, by its file `.git`; "" for a submodule's."""
+    with git.open("rb") as handle:
+        found = _GIT_LINK.match(handle.read(4_096).decode("utf-8", "replace"))
+    link = PurePath(os.path.normpath(git.parent / found[1].strip())) if found else PurePath()
+    if link.parent.name != "worktrees":
+        return ""
+    common = link.parent.parent
+    return str(common.parent if common.name == ".git" else common.with_suffix(""))
+
+
+def project_in(folder: Path) -> str:
+    """Return the project of a folder of transcripts: what they say, else the folder's name."""
+    with suppress(OSError):
+        for path in sorted(folder.glob(f"*{SUFFIX}")):
+            with path.open("rb") as handle:
+                for line in islice(read_lines(handle, 0, _LOOKED_AT_BYTES), _LOOKED_AT_LINES):
+                    if cwd := as_name((parse_object(line.data or b"") or {}).get("cwd")):
+                        return project_of(cwd)
+    return project_of(folder.name)
 
 
 # What of a text its speaker said, without what the agent and noctuary put around it; linear time.
@@ -285,7 +350,7 @@ class Message(NamedTuple):
 
     native_id: str  # The agent's id of the turn; "" of results, which join their call's
     role: Role  # Who says it
-    agent: str  # "claude" or "codex"
+    agent: str  # "claude", "codex", "chatgpt" or "claude-ai"
     session: str  # The conversation
     project: str  # The wing; "" where none is known
     at_us: int | None  # Microseconds since the epoch, or None
@@ -299,6 +364,7 @@ class FileContext:
 
     session: str = ""  # The conversation; "" until a line names it
     project: str = ""  # The wing of the folder that the session began in
+    folder: str = ""  # That folder
     last_us: int | None = None  # When the last turn was said; None before the first dated one
     step: str = ""  # Codex: native id of the answer that the next tool call belongs to
     is_sidechain: bool = False  # Codex: the whole file is a subagent's
@@ -461,7 +527,7 @@ _SYNTHETIC_MODEL = "<synthetic>"
 def read_claude(line: Mapping[str, object], context: FileContext) -> list[Reading]:
     """Return what a line adds to turns (results to their call's), or why nothing."""
     if not context.project and (folder := as_name(line.get("cwd"))):
-        context.project = project_of(folder)
+        context.folder, context.project = folder, project_of(folder)
     kind = line.get("type")
     if kind not in ("user", "assistant"):
         is_boundary = kind == "system" and line.get("subtype") == "compact_boundary"
@@ -601,7 +667,8 @@ def _learn(payload: Mapping[str, object], context: FileContext) -> None:
         return
     context.has_meta = True
     context.session = as_name(payload.get("id")) or context.session
-    context.project = project_of(as_name(payload.get("cwd"))) or context.project
+    context.folder = as_name(payload.get("cwd"))
+    context.project = project_of(context.folder) or context.project
     source = payload.get("source")
     named = as_name(payload.get("thread_source")) or as_name(source)
     context.is_sidechain = "subagent" in as_object(source) or named == "subagent"

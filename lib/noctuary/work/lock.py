@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import time
 from collections.abc import Callable, Generator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from noctuary.core.errors import StoreError, StoreLockedError
 from noctuary.core.files import make_directory
+from noctuary.core.locks import at_fork, read_at, take_lock
 
 # A night waits for the lock longer than `find_holder` has it, shorter than a person notices.
 _TRIES, _WAIT_S = 5, 0.005
@@ -48,7 +48,7 @@ def find_holder(path: Path) -> str | None:
         return None
     try:
         # Shared: two that ask at one moment do not see each other.
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        take_lock(fd, shared=True)
     except BlockingIOError:
         return _read_holder(fd)
     except OSError:
@@ -62,7 +62,7 @@ def _take(path: Path, said: Callable[[str], str]) -> int:
     for tries_left in reversed(range(_TRIES)):
         fd = _open(path)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take_lock(fd)
             if _is_at(fd, path):
                 return fd
             # Somebody removed the file meanwhile: a lock on what nobody finds keeps nobody out.
@@ -104,7 +104,7 @@ def _is_at(fd: int, path: Path) -> bool:
 
 
 def _read_holder(fd: int) -> str:
-    return os.pread(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
+    return read_at(fd, 64, 0).decode("ascii", "replace").strip() or "unknown"
 
 
 def _let_go_in_child() -> None:
@@ -113,4 +113,4 @@ def _let_go_in_child() -> None:
     _HELD_FDS.clear()
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+at_fork(after_in_child=_let_go_in_child)

@@ -92,6 +92,16 @@ def test_settings_say_whose_memories_of_where_and_how_many() -> None:
     assert len(world.asked) == 1, "no project is no recall where the scope is the project"
 
 
+def test_a_named_wing_is_that_of_the_prompt_too(tmp_path: Path) -> None:
+    (tmp_path / "noctuary.toml").write_text('transcripts.wings = ["/srv/code=house"]')
+    process = HookProcess("claude", None, tmp_path, 0.0)
+    process.settings()
+    world = MemoryWorld(scope="project")
+    world.wings = process.wings
+    ask(world, prompt(cwd="/srv/code/atlas"))
+    assert world.asked[0]["wing"] == "house"
+
+
 def test_a_memory_is_injected_once_per_session_until_its_text_changes() -> None:
     world = MemoryWorld()
     lost = {**KEY, "content": "The spare key is lost."}

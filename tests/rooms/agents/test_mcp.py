@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -23,7 +24,14 @@ from mcp.types import CallToolResult
 from noctuary import __version__, remember
 from noctuary.agents import mcp as bounded
 from noctuary.agents import mcp as server_module
-from noctuary.agents.mcp import INSTRUCTIONS, OverdueError, Workers
+from noctuary.agents.mcp import (
+    INSTRUCTIONS,
+    McpServeError,
+    OverdueError,
+    Workers,
+    is_loopback,
+    read_token,
+)
 from noctuary.agents.mcp_view import (
     CLUSTER_URI,
     CONCEPT_URI,
@@ -34,6 +42,7 @@ from noctuary.agents.mcp_view import (
     item_uri,
     read_state,
 )
+from noctuary.context.assemble import assemble
 from noctuary.core.store import store_for_source
 from noctuary.sources.injected import is_tool_answer
 from noctuary.sources.own_store import OWN_FILE
@@ -55,12 +64,13 @@ def test_the_server_says_what_it_is_and_what_it_offers(owned_store: Store, mode:
         assert client.instructions == INSTRUCTIONS
         assert client.protocol_version == {"auto": "2026-07-28", "legacy": "2025-11-25"}[mode]
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(tools) == {"recall", "remember", "get", "related", "status"}
+        reading = {"recall", "get", "related", "why", "context", "status"}
+        assert set(tools) == {*reading, "remember", "forget"}
         for name, tool in tools.items():
-            hints, only_reads = tool.annotations, name != "remember"
+            hints, only_reads = tool.annotations, name in reading
             assert hints is not None
-            assert (hints.read_only_hint, hints.destructive_hint) == (only_reads, False)
-            assert (hints.idempotent_hint, hints.open_world_hint) == (only_reads, False)
+            assert (hints.read_only_hint, hints.destructive_hint) == (only_reads, name == "forget")
+            assert (hints.idempotent_hint, hints.open_world_hint) == (name != "remember", False)
             assert tool.title
             assert tool.description
             assert (tool.output_schema or {})["additionalProperties"] is False
@@ -129,6 +139,8 @@ def test_every_answer_with_texts_is_known_again_in_a_transcript(owned_store: Sto
             await client.call_tool("get", {"id": 105}),
             await client.call_tool("related", {"id": 105}),
             await client.call_tool("related", {"concept": "atlas"}),
+            await client.call_tool("context", {"query": "spare key", "budget_tokens": 500}),
+            await client.call_tool("why", {"query": "spare key", "id": 105}),
         ]
         for result in answers:
             assert is_tool_answer(text(result))
@@ -497,6 +509,36 @@ def test_a_caller_that_goes_away_leaves_nothing_behind() -> None:
     assert asyncio.run(run()) == 3
 
 
+def test_a_token_is_made_once_and_only_a_private_file_is_believed(home: Path) -> None:
+    path = home / "new" / "token"
+    with pytest.raises(McpServeError, match="none is made"):
+        read_token(path, may_make=False)
+    made = read_token(path, may_make=True)
+    assert len(made) >= 32
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_token(path, may_make=True) == read_token(path, may_make=False) == made
+    for content in (b"short", b"two words " * 5, b"", b"x" * 1_100, "ä".encode() * 40):
+        path.write_bytes(content)
+        with pytest.raises(McpServeError, match=r"32 to 1,024"):
+            read_token(path, may_make=True)
+    for mode in (0o640, 0o604, 0o620):
+        path.write_bytes(made)
+        path.chmod(mode)
+        with pytest.raises(McpServeError, match="chmod 600"):
+            read_token(path, may_make=True)
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    with pytest.raises(McpServeError, match="no regular file"):
+        read_token(path, may_make=True)
+
+
+def test_loopback_is_this_machine_only() -> None:
+    for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"):
+        assert is_loopback(host)
+    for host in ("0.0.0.0", "::", "192.168.1.5", "localhost.example", "", "127.0.0.1.example"):
+        assert not is_loopback(host)
+
+
 VIEWS = [
     (None, None, {"zany"}),
     ("ana", None, {"zana", "zany"}),
@@ -532,6 +574,14 @@ def calls(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
             for value in (f"{owner}{facet}", f"{owner}{facet}s"):
                 yield "recall", {"query": "key", facet: value}
     yield "recall", {"query": "key", "as_of": "2026-01-05", "explain": True}
+    for query in QUERIES[:-1]:
+        yield "context", {"query": query, "budget_tokens": 2_000}
+        for item in (*IDS, *clusters, "999"):
+            yield "why", {"query": query, "id": item, "k": 2}
+    for owner in OWNERS:
+        yield "why", {"query": "key", "id": "101", "wing": f"{owner}wing"}
+        yield "context", {"query": "key", "wing": f"{owner}wings"}
+    yield "forget", {"ids": [*IDS, "999"]}
     for item in (*IDS, *clusters, "999"):
         yield "get", {"id": item}
         yield "related", {"id": item, "limit": 50}
@@ -588,10 +638,11 @@ def test_what_is_hidden_is_refused_in_the_words_for_what_is_not_there(
     hidden = ["110", next(i for i in clusters if not seen_by(view, i))]
 
     async def ask(client: Client) -> None:
-        for tool in ("get", "related"):
-            unknown = await refusal(client, tool, id="nope")
+        for tool, asked in (("get", {}), ("related", {}), ("why", {"query": "spare key"})):
+            unknown = await refusal(client, tool, id="nope", **asked)
             for item in hidden:
-                assert await refusal(client, tool, id=item) == unknown.replace("nope", item)
+                said = await refusal(client, tool, id=item, **asked)
+                assert said == unknown.replace("nope", item)
 
     with_client(view, ask)
 
@@ -651,6 +702,71 @@ def concepts_held(view: View) -> int:
             any(seen.allowed[p] for p in held.positions[start:stop])
             for start, stop in pairwise(held.indptr.tolist())
         )
+
+
+def test_what_an_agent_forgets_was_shown_first_and_is_gone_at_once(home: Path) -> None:
+    texts = ("The spare key hangs in the hall.", "The boiler was mended in May.")
+    path = remember(texts[0], user="ana").path
+    remember(texts[1], user="ben")
+    store = new_store(store_for_source(home, path))
+    publish_from(Cache(path), store)
+
+    async def use(client: Client) -> None:
+        plan = await call(client, "forget", ids=[1, "2", 7])
+        assert (plan["forgotten"], plan["unknown"]) == (False, ["2", "7"])
+        assert [m["content"] for m in plan["memories"]] == [texts[0]], "ben's is not there for ana"
+        assert is_tool_answer(json.dumps(plan))
+        assert (await call(client, "get", id=1))["content"] == texts[0], "nothing is changed yet"
+        assert "another plan" in await refusal(client, "forget", ids=[1], token="x" * 16)
+        theirs = await call(client, "forget", ids=[2])
+        assert "token" not in theirs
+        assert "validation error" in await refusal(client, "forget", ids=[])
+        done = await call(client, "forget", ids=[1], token=plan["token"])
+        assert done["forgotten"], done
+        assert (await call(client, "recall", query="spare key"))["memories"] == []
+        assert "no memory '1'" in await refusal(client, "get", id=1)
+
+    with_client(View(store.root, user="ana"), use)
+    with closing(sqlite3.connect(home / OWN_FILE)) as db:
+        assert db.execute("SELECT id FROM memories").fetchall() == [(2,)]
+
+
+def test_a_plan_is_for_the_texts_that_were_shown(home: Path) -> None:
+    path = remember("The spare key hangs in the hall.").path
+    publish_from(Cache(path), store := new_store(store_for_source(home, path)))
+
+    async def use(client: Client) -> None:
+        plan = await call(client, "forget", ids=[1])
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("UPDATE memories SET content = 'The alarm is off at noon.'")
+            db.commit()
+        assert "has changed since" in await refusal(client, "forget", ids=[1], token=plan["token"])
+        again = await call(client, "forget", ids=[1])
+        assert again["memories"][0]["content"] == "The alarm is off at noon."
+
+    with_client(View(store.root), use)
+
+
+def test_why_and_context_say_what_their_commands_say(owned_store: Store) -> None:
+    async def ask(client: Client) -> None:
+        found = await call(client, "recall", query="spare key", k=2)
+        returned = await call(client, "why", query="spare key", id=found["memories"][1]["id"], k=2)
+        assert (returned["stage"], returned["facts"]["place"]) == ("returned", 2)
+        assert sum(s["delta"] for s in returned["steps"]) == pytest.approx(
+            found["memories"][1]["score"], abs=1e-5
+        )
+        lost = await call(client, "why", query="spare key", id=105, k=1)
+        assert lost["stage"] in ("below_limit", "not_found")
+        filtered = await call(client, "why", query="spare key", id=101, category="nothing")
+        assert (filtered["stage"], filtered["id"]) == ("out_of_scope", 101)
+        made = await call(client, "context", query="spare key", budget_tokens=400)
+        expected = assemble("spare key", 400, user="ana", store=owned_store.root, dry_run=True)
+        assert (made["text"], made["tokens"]) == (expected.text, expected.tokens)
+        assert 0 < made["tokens"] <= 400
+        assert [str(i) for i in made["memories"]] == [part.id for part in expected.parts]
+        assert "budget_tokens" in await refusal(client, "context", query="key", budget_tokens=0)
+
+    with_client(View(owned_store.root, user="ana"), ask)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -141,3 +141,39 @@ def test_other_commands_do_not_load_the_sdk(home: Path) -> None:
         "sys.exit(any(n.split('.')[0] in {'mcp', 'pydantic', 'anyio'} for n in sys.modules))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_mcp_install_tells_the_agents_that_are_there_and_names_what_it_cannot_edit(
+    run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = tmp_path / "user"
+    cursor, gemini = user / ".cursor" / "mcp.json", user / ".gemini" / "settings.json"
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(user / "nowhere"))
+    monkeypatch.setenv("HOME", str(user))
+    none = run("mcp", "install")
+    assert (none.exit_code, "name one of claude, codex" in none.stderr) == (1, True)
+    cursor.parent.mkdir(parents=True)
+    gemini.parent.mkdir()
+    gemini.write_text("{broken")
+    dry = run("mcp", "install", "cursor", "--dry-run")
+    assert '+    "noctuary": {' in dry.stdout
+    assert not cursor.exists()
+    done = run("mcp", "install", "--user", "ana", "--store", "notes", "--json")
+    found = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert [c["action"] for c in found["changes"]] == ["installed"]
+    entry = json.loads(cursor.read_text())["mcpServers"]["noctuary"]
+    assert entry["args"][-4:] == ["--store", str(home / "notes"), "--user", "ana"]
+    assert entry["env"]["NOCTUARY_HOME"] == str(home), "agents pass on no variables of theirs"
+    (refused,) = found["refused"]
+    assert refused["agent"] == "gemini"
+    assert json.loads(refused["snippet"])["mcpServers"]["noctuary"] == entry
+    assert gemini.read_text() == "{broken"
+    assert "behind `install`" in run("mcp", "--store", "notes", "install").stderr
+    with monkeypatch.context() as plain:
+        plain.setattr("noctuary.cli.main.is_installed", {"mcp": False}.get)
+        assert "pip install 'noctuary[mcp]'" in run("mcp", "install", "cursor").stderr
+    assert "cursor, user: removed" in run("mcp", "install", "--undo").stdout
+    assert not cursor.exists()
+    assert "no agent's settings have" in run("mcp", "install", "--undo").stdout

@@ -601,6 +601,12 @@ def test_a_source_can_be_read_or_its_fault_is_told(
     loop.symlink_to(loop)
     assert look_at(loop).level == "warn"
 
+    listed = {"own": {"location": str(tmp_path / "own"), "rows": 0},
+              "house": {"location": "postgresql://x/y", "rows": 3},
+              "palace": {"location": str(tmp_path / "palace"), "rows": 3}}  # fmt: skip
+    several = manifest._replace(source={"location": str(there), "members": listed})
+    assert look_at_source(several).message == f"{tmp_path / 'palace'} is gone"
+
     def refuse(*_: object) -> None:
         """Root may read everything: the refusal is the system's, put in its place."""
         raise PermissionError(13, "Permission denied")

@@ -33,7 +33,7 @@ from tests.support.store import Store, household, memory, new_store, renumber
 from tests.support.terminal import STEERS, H, on_terminals
 
 Run = Callable[..., Result]
-COMMANDS = ("recall", "why", "serve", "status", "doctor", "snapshots", "rollback")
+COMMANDS = ("recall", "why", "serve", "browse", "status", "doctor", "snapshots", "rollback")
 CONTEXT = click.Context(main)
 ARGUMENTS = {"recall": ["key"], "why": ["key", "101"]}
 
@@ -59,6 +59,7 @@ def test_help_lists_every_command_and_every_option_has_a_text(run: Run) -> None:
         ("why", "does not return memory ID, or why it does"),
         ("why", "against its own snapshot"),
         ("serve", "from a warm process, for this user only"),
+        ("browse", "The page only reads"),
         ("status", "identity, age, source, encoder and counts"),
         ("doctor", "Exit code 1 if anything fails"),
         ("snapshots", "oldest first"),
@@ -126,7 +127,10 @@ WRONG = {
     "mcp --timeout-s 0": "range",
     "mcp --timeout-s soon": "not a valid",
     "mcp --k 3": "No such option",
-    "mcp extra": "unexpected extra argument",
+    "mcp extra": "No such command",
+    "mcp --port 80": "needs --http",
+    "mcp --user ana install": "behind `install`",
+    "mcp install vim": "is not one of",
     "evaluate check": "Missing argument",
     "evaluate run": "Missing argument",
     "evaluate run set -k 0": "range",
@@ -188,6 +192,7 @@ EXTRA = (
 SET = ["missing-set"]
 CALLS: dict[str, list[str]] = {
     "backup": ["disk"],
+    "browse": ["--no-open"],
     "context": ["spare key", "--budget", "400"],
     "doctor": [],
     "evaluate check": SET,
@@ -208,7 +213,9 @@ CALLS: dict[str, list[str]] = {
     "hooks status": [],
     "hooks uninstall": ["--agent", "claude", "--dry-run"],
     "import": ["missing-export", "--store", "copy"],
+    "init": ["--dry-run"],
     "mcp": ["--json"],
+    "mcp install": ["cursor", "--dry-run"],
     "nightly": ["env:NO_SUCH_VARIABLE"],
     "profile list": [],
     "profile show": [],
@@ -219,6 +226,8 @@ CALLS: dict[str, list[str]] = {
     "remember": ["The key hangs in the hall."],
     "restore": ["disk", "--dry-run"],
     "rollback": [],
+    "schedule install": ["--dry-run"],
+    "schedule status": [],
     "sensitive": ["alarm"],
     "serve": ["--idle-minutes", "0.001"],
     "snapshots": [],
@@ -231,6 +240,7 @@ CALLS: dict[str, list[str]] = {
 NEED_BUILD = {
     "export", "nightly", "proposals curate", "proposals promotions", "sql", "ui",
 }  # fmt: skip
+MISSING = "this needs pydantic, which is not installed: pip install"
 CANNOT_BEGIN = {"nightly", "ui"}
 """Those that write a store, or serve one that is written: wrong to call without the extra."""
 
@@ -273,7 +283,7 @@ def _leaves(command: click.Command, name: str = "") -> Iterator[str]:
             below = command.get_command(context, part)
             assert below is not None
             yield from _leaves(below, f"{name} {part}".strip())
-    else:
+    if not isinstance(command, click.Group) or command.invoke_without_command:
         yield name
 
 
@@ -311,6 +321,7 @@ def test_without_the_build_libraries_a_command_answers_or_names_the_extra(
         code, said = found[name]
         assert (code, said.count("\n")) == (2, 1), said
         assert "this needs dagster" in said
+    assert found["browse"] == [1, f"noctuary: {MISSING} 'noctuary[mcp]'\n"]
     assert found["recall"][0] == found["status"][0] == found["doctor"][0] == 0
 
 
@@ -351,6 +362,7 @@ SHOWN: dict[str, list[list[str]]] = {
     "hooks uninstall": [["--agent", "claude", "--project"]],
     "import": [["exported", "--store", "imported"]],
     "mcp": [[]],
+    "mcp install": [["vscode", "--dry-run", "--user", H, "--store", H, "--folder", H]],
     "profile list": [[]],
     "profile show": [["wild"]],
     "proposals promotions": [["--store", "promoted/store"], ["--store", "promoted/store", "--all"]],
@@ -361,6 +373,10 @@ SHOWN: dict[str, list[list[str]]] = {
     "rollback": [[]],
     "sensitive": [["key", "--store", "secretive"]],
     "serve": [["--idle-minutes", "0.0001"]],
+    "browse": [["--store", H]],
+    "init": [["--dry-run"]],
+    "schedule install": [["--dry-run", H], ["--dry-run", "--store", H]],
+    "schedule status": [[]],
     "snapshots": [[]],
     "sql": [["select * from memories"], ["select * from memories", "--csv"], ["-"], ["--schema"]],
     "status": [[]],
@@ -376,7 +392,8 @@ def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple
             found = command.get_command(context, name)
             assert found is not None
             yield from leaves(found, (*path, name))
-    elif path not in (("nightly",), ("ui",)):
+    is_group = isinstance(command, click.Group) and not command.invoke_without_command
+    if not is_group and path not in (("nightly",), ("ui",)):
         yield path
 
 
@@ -477,7 +494,12 @@ def test_no_command_lets_a_memory_or_an_argument_steer_the_terminal(place: Path)
 
 @pytest.mark.slow
 def test_no_option_and_no_json_steers_the_terminal(place: Path) -> None:
-    unsteered(place, [[*w, *a] for w in leaves(main) for a in hostile_arguments(find(w))])
+    # Nothing but a signal ends a page.
+    ends = {"browse": ["--store", "nowhere"], "init": ["--dry-run"]}
+    called = [
+        [*w, *ends.get(w[0], ()), *a] for w in leaves(main) for a in hostile_arguments(find(w))
+    ]
+    unsteered(place, called)
     spoken = [[*w, *a, "--json"] for w in leaves(main) for a in SHOWN[" ".join(w)]]
     unsteered(place, [words for words in spoken if words[0] not in ("hook", "serve")])
 

@@ -48,7 +48,8 @@ def test_json_is_the_whole_answer(run_json: Callable[..., Any], home: Path) -> N
     told = run_json("remember", "The boiler was mended in May!", "--room", "cellar")
     assert told.pop("store").startswith(f"{home}/a-home-memories-")
     assert told == {
-        "id": 2, "path": f"{home}/memories.sqlite", "supersedes": None, "warnings": [],
+        "id": 2, "path": f"{home}/memories.sqlite", "source": f"{home}/memories.sqlite",
+        "supersedes": None, "warnings": [],
         "similar": [{"id": 1, "similarity": 1.0, "content": "The boiler was mended in May."}],
         "is_live": False, "night": f"noctuary nightly '{home}/memories.sqlite'",
     }  # fmt: skip

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from noctuary.context.documents import (
     HARD,
     MAX_DOCUMENT_BYTES,
-    MAX_FRONT_MATTER_CHARS,
     MAX_LEVELS,
     NO_DOCUMENTS,
     REACH_WORDS,
@@ -28,7 +27,6 @@ from noctuary.context.documents import (
     parse_document,
     read_front_matter,
     require_hard_fits,
-    split_front_matter,
 )
 from noctuary.core.errors import (
     AuthoredBudgetError,
@@ -37,6 +35,7 @@ from noctuary.core.errors import (
     AuthoredMissingError,
     NoctuaryError,
 )
+from noctuary.text.front_matter import MAX_FRONT_MATTER_CHARS, split_front_matter
 
 FIRST = "# Rules\n\n- Run the tests.\n- Sign commits.\n\nYou must not push.\n"
 SECOND = "---\nhop_targets: [none#000001]\n---\n> Be kind.\n\nSome history.\n"

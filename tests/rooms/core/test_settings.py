@@ -95,15 +95,18 @@ CHOICES = {
     "notify.webhook": "https://example.org/told",
 }
 
+OTHERS: dict[str, tuple[str, Any]] = {
+    "sensor.poll_seconds": ("77.0", 77.0),
+    "runner.memory_mb": ("777", 777),
+    "transcripts.wings": ("~/a=x, /b=y", ("~/a=x", "/b=y")),
+}
+
 
 @pytest.mark.parametrize("name", known_settings())
 def test_every_setting_can_be_set_from_the_environment(name: str) -> None:
     section, key = name.split(".")
     text, value = SAMPLES[type(getattr(getattr(Settings(), section), key))]
-    if name == "sensor.poll_seconds":
-        text, value = "77.0", 77.0
-    if name == "runner.memory_mb":
-        text, value = "777", 777
+    text, value = OTHERS.get(name, (text, value))
     if name == "schedule.cron":
         text = value = "5 4 * * 1"
     environ = {f"NOCTUARY_{section}_{key}".upper(): text}

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from noctuary import remember
 from noctuary.core.errors import ConfigError, CurationRefusedError, SourceError, StoreError
 from noctuary.core.settings import CorpusSettings
 from noctuary.core.store import name_source, names_postgres
@@ -427,6 +428,14 @@ def test_json_lines_are_read_only(tmp_path: Path) -> None:
     path.write_text('{"id": 1, "content": "x"}\n', encoding="utf-8")
     with pytest.raises(SourceError, match="JSON lines, which noctuary only reads"):
         open_writable(str(path), CorpusSettings())
+
+
+def test_several_stores_are_written_to_one_at_a_time(home: Path) -> None:
+    remember("The spare key hangs behind the blue door.")
+    listed = home / "noctuary.toml"
+    listed.write_text("[sources]\n", encoding="utf-8")
+    with pytest.raises(SourceError, match=r"several stores \(own\).*--source"):
+        open_writable(str(listed), CorpusSettings())
 
 
 @pytest.mark.parametrize("moment", [1, 5, 0])

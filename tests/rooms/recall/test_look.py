@@ -187,6 +187,53 @@ def address(database: MakeDatabase, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
+def served_notes(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of notes that a snapshot was made of; writing into it is what a recall sees."""
+    folder = tmp_path / "vault"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "key.md").write_text("The spare key hangs in the pantry.")
+    (folder / "sub" / "boiler.md").write_text("# Valve\nThe boiler valve sticks.\n# Dog\nFed.")
+    store = new_store(home / "house")
+    read_us = time.time_ns() // 1000
+    with open_source(folder) as source:
+        identity = export_corpus(source, store.paths.work / "corpus").identity
+    told = {"kind": identity.kind, "location": identity.location, "read_us": read_us}
+    store.publish(read_records(store.paths.work / "corpus"), source=told, id_kind="str")
+    monkeypatch.setenv("NOCTUARY_LIVE_DEADLINE_MS", "20000")
+    return folder
+
+
+def test_notes_that_were_written_edited_marked_or_deleted_are_seen(served_notes: Path) -> None:
+    assert "live_overlay" not in codes(recall("spare key"))
+    (served_notes / "new.md").write_text("Nina has the spare key.")
+    found = recall("spare key", k=9)
+    assert by_id(found)["new.md"].live
+    assert not by_id(found)["key.md"].live
+    (served_notes / "key.md").write_text("The spare key is lost.")
+    (served_notes / "sub" / "boiler.md").write_text("# Dog\nFed.")
+    found = by_id(recall("spare key boiler valve", k=9))
+    assert found["key.md"].content == "key\nThe spare key is lost."
+    assert "sub/boiler.md#valve" not in found
+    (served_notes / "key.md").write_text("---\nsensitive: true\n---\nThe spare key is lost.")
+    (served_notes / "new.md").unlink()
+    assert not {"key.md", "new.md"} & by_id(recall("spare key boiler", k=9)).keys()
+
+
+def test_notes_that_are_too_many_or_too_large_are_left_to_the_night(
+    served_notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (served_notes / "new.md").write_text("Nina has the spare key." * 9_000)
+    found = recall("spare key")
+    assert "new.md" not in by_id(found)
+    assert "live_partial" in codes(found)
+    monkeypatch.setattr(looking, "MAX_HELD_FILES", 2)
+    (served_notes / "new.md").write_text("Nina has the spare key.")
+    found = recall("spare key")
+    assert "new.md" not in by_id(found)
+    assert "live_overlay" not in codes(found)
+
+
+@pytest.fixture
 def served_database(address: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     store = new_store(home / "house")
     read_us = time.time_ns() // 1000

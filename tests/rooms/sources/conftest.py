@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from noctuary.core.types import MemoryRecord
+from noctuary.sources.corpus import read_records
+from noctuary.sources.evidence import write_evidence
+from noctuary.sources.export import ExportReport, export_corpus
+from noctuary.sources.source import open_source
 from tests.support.transcripts import ClaudeSession, Folder, said_session
 
 # The columns of the two schema versions of claude-memory's local store.
@@ -18,6 +23,7 @@ _COLUMNS = """
 """
 _DATE = "2025-03-01T12:00:00+00:00"
 
+Exported = Callable[[Path], tuple[ExportReport, Mapping[str, MemoryRecord]]]
 MakeStore = Callable[..., Path]
 MakeJsonl = Callable[..., Path]
 
@@ -83,3 +89,16 @@ def folder(tmp_path: Path) -> Folder:
 @pytest.fixture
 def session() -> ClaudeSession:
     return said_session()
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Exported:
+    """Export what is at a path, with its evidence; returns the account and memories by id."""
+
+    def export(path: Path) -> tuple[ExportReport, Mapping[str, MemoryRecord]]:
+        with open_source(path) as source:
+            report = export_corpus(source, tmp_path / "out")
+            write_evidence(source, tmp_path / "out")
+        return report, {record.memory_id: record for record in read_records(tmp_path / "out")}
+
+    return export

@@ -520,3 +520,14 @@ def test_holds_turns_says_whether_there_are_any(kept: Path, turns: Path, tmp_pat
     (tmp_path / "empty").mkdir()
     ingest_transcripts(tmp_path / "empty", turns)
     assert not holds_turns(turns)
+
+
+def test_a_wing_that_is_named_later_moves_what_is_kept(
+    folder: Folder, session: ClaudeSession
+) -> None:
+    write_session(folder.file, session.lines)
+    ingest_transcripts(folder.file, folder.turns, TranscriptSettings())
+    assert {row.fields["wing"] for row in kept_rows(folder.turns)} == {"shop"}
+    named = TranscriptSettings(wings=("/home/me/shop=family",))
+    ingest_transcripts(folder.file, folder.turns, named)
+    assert {row.fields["wing"] for row in kept_rows(folder.turns)} == {"family"}

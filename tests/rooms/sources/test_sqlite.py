@@ -43,7 +43,8 @@ _READ_AS_NOBODY = """
 import os, sys
 from pathlib import Path
 # All of it now: that user may not look into the checkout.
-import noctuary.sources.jsonl, noctuary.sources.palace, noctuary.sources.sqlite
+import noctuary.sources.claude_mem, noctuary.sources.exports, noctuary.sources.jsonl
+import noctuary.sources.markdown, noctuary.sources.palace, noctuary.sources.sqlite
 from noctuary.sources.source import open_source
 os.setuid(65534)
 with open_source(Path(sys.argv[1])) as source:
@@ -234,7 +235,7 @@ def test_a_damaged_database_is_a_format_error_without_its_text(make_store: Make)
 def test_a_locked_store_says_so(make_store: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_store([{}], wal=False)
     monkeypatch.setattr(pinned_file, "BUSY_TIMEOUT_MS", 50)
-    monkeypatch.setattr("noctuary.sources.palace.WAIT_S", 0.05)
+    monkeypatch.setattr("noctuary.sources.sqlite.WAIT_S", 0.05)
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         with pytest.raises(SourceError, match=r"locked by another process.*SQLITE_BUSY"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -432,6 +433,58 @@ def test_an_answer_of_our_own_is_not_kept_other_results_and_what_people_quote_ar
 )
 def test_the_last_folder_is_the_project(folder: str, project: str) -> None:
     assert project_of(folder) == project
+
+
+@pytest.mark.parametrize(
+    ("folder", "project"),
+    [
+        ("code/shop", "shop"),
+        ("code/shop/src/deep", "shop"),
+        ("code/shop-wt/src", "shop"),  # a worktree elsewhere
+        ("code/bare-wt", "store"),  # of a bare repository
+        ("code/shop/vendor/lib", "lib"),  # a submodule
+        ("code/shop/gone/away", "shop"),  # it need not exist
+        ("code/broken", "broken"),
+        ("code/pipe", "code"),
+        ("notes", "notes"),  # home is a repository of settings
+        ("", "home"),
+    ],
+)
+def test_a_repository_gives_its_name_to_all_below_and_to_its_worktrees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, project: str
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    files = {
+        "code/shop-wt/.git": f"gitdir: {home}/code/shop/.git/worktrees/wt\n",
+        "code/bare-wt/.git": "gitdir: ../../git/store.git/worktrees/wt\n",
+        "code/shop/vendor/lib/.git": "gitdir: ../../.git/modules/lib\n",
+        "code/broken/.git": "\udcff" * 9_000,
+    }
+    for name in (".git", "code/shop/.git", "code/shop/src/deep", "code/shop-wt/src", "code/pipe"):
+        (home / name).mkdir(parents=True, exist_ok=True)
+    for name, link in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(link.encode("utf-8", "surrogateescape"))
+    os.mkfifo(home / "code/pipe/.git")
+    (home / "code/.git").mkdir()
+    assert project_of(str(home / folder) if folder else str(home)) == project
+
+
+@pytest.mark.parametrize(
+    ("folder", "project"),
+    [
+        ("/srv/shop", "store"),
+        ("/srv/shop/src", "store"),
+        ("/srv/shop/web/x", "front"),  # the nearest folder decides
+        ("/srv/shopping", "shopping"),
+        ("/other", "other"),
+    ],
+)
+def test_a_setting_names_the_wing_of_a_folder(folder: str, project: str) -> None:
+    assert (
+        project_of(folder, ("/srv/shop=store", "/srv/shop/web/= front", "~nobody/x=y")) == project
+    )
 
 
 @given(st.text())

@@ -1,0 +1,94 @@
+"""What must not come back: ids and digests of forgotten memories, never a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from noctuary.core.errors import StoreError
+from noctuary.core.files import hash_text, write_json
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.types import MemoryRecord
+
+TOMBSTONES_FILE = "forgotten.json"  # below a store
+_FORMAT = 1
+_DIGEST_CHARS = 32
+
+FileStamp = tuple[int, int]
+"""Time of change in nanoseconds and inode; zeros where there is no file."""
+
+
+class Tombstones(NamedTuple):
+    """The forgotten memories of one store."""
+
+    # Digests that outlive the memories: no export takes such a row again.
+    rows: frozenset[str] = frozenset()
+    # Ids, as text, of those that a snapshot may still hold: no reader shows them.
+    ids: frozenset[str] = frozenset()
+    since: str = ""  # when the unfinished forgetting began, ISO 8601; "" where all is finished
+    is_scanned: bool = False  # whether it only has to remove the snapshots that hold them
+    stamp: FileStamp = (0, 0)  # of the file
+
+    @property
+    def is_pending(self) -> bool:
+        """Say whether a forgetting has begun and is not finished."""
+        return bool(self.since)
+
+    def holds(self, record: MemoryRecord) -> bool:
+        """Say whether a row is one of them: by id and date, or by date and text."""
+        return bool(self.rows) and not self.rows.isdisjoint(row_digests(record))
+
+
+NOTHING_FORGOTTEN = Tombstones()
+
+
+def row_digests(record: MemoryRecord) -> tuple[str, str]:
+    """Return what a row is known by again: under its id if edited, by its text under another id."""
+    moment = str(record.created_at_us)
+    known = hash_text("row", record.memory_id, moment), hash_text("text", moment, record.content)
+    return known[0][:_DIGEST_CHARS], known[1][:_DIGEST_CHARS]
+
+
+def stamp_of_tombstones(root: Path) -> FileStamp:
+    """Return which file of tombstones a store has now; one look at the disk."""
+    try:
+        found = (root / TOMBSTONES_FILE).stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_ino
+
+
+def read_tombstones(root: Path) -> Tombstones:
+    """Return what a store has forgotten; StoreError for a damaged file: it hides nothing."""
+    # Before the file is read: if it is replaced in between, the next look reads it again.
+    stamp = stamp_of_tombstones(root)
+    if stamp == (0, 0):
+        return Tombstones()
+    path = root / TOMBSTONES_FILE
+    try:
+        told: Any = parse_json(path.read_text(encoding="utf-8"))
+        pending: Mapping[str, Any] = {_FORMAT: told["pending"] or {}}[told["format"]]
+        ids = frozenset(map(str, pending.get("ids", ())))
+        since, is_scanned = str(pending.get("since", "")), pending.get("is_scanned") is True
+        return Tombstones(frozenset(map(str, told["rows"])), ids, since, is_scanned, stamp)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise StoreError(
+            f"{path} cannot be read as format {_FORMAT}; it says what was forgotten, so nothing is "
+            "shown without it. Restore it from a backup, or remove it and forget again"
+        ) from None
+
+
+def write_tombstones(root: Path, stones: Tombstones) -> None:
+    """Replace the file; it is on disk when this returns."""
+    pending = {"since": stones.since, "ids": sorted(stones.ids), "is_scanned": stones.is_scanned}
+    told = {"format": _FORMAT, "rows": sorted(stones.rows)}
+    write_json(root / TOMBSTONES_FILE, {**told, "pending": pending if stones.since else None})
+
+
+def bury(stones: Tombstones, records: Iterable[MemoryRecord], since: str) -> Tombstones:
+    """Return the tombstones with those of some memories, and an unfinished forgetting of them."""
+    known = list(records)
+    rows = {digest for record in known for digest in row_digests(record)}
+    ids = stones.ids | {record.memory_id for record in known}
+    return Tombstones(stones.rows | rows, frozenset(ids), stones.since or since)

@@ -1,0 +1,169 @@
+"""Reading claude-mem's SQLite file beside its live worker.
+
+Its observations and session summaries are memories. Its copies of prompts are not: transcripts hold
+them with their answers. Shape: thedotmack/claude-mem, src/services/sqlite/SessionStore.ts, schema 4
+to 49.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from noctuary.core.errors import SourceFormatError
+from noctuary.core.foreign_json import parse_json
+from noctuary.sources.source import QuarantineReason, RawRow, SourceIdentity, true_names
+from noctuary.sources.sqlite import PinnedFile, tables_of
+from noctuary.text.flags import FLAGGED
+
+KIND = "claude-mem-sqlite"
+KNOWN_VERSION = 49
+NOTE_NEWER_SCHEMA = "newer_schema_version"
+FETCHED_ROWS = 100  # whose texts are held at once
+# The type that its owner's mode gives to what must not be told on ("Sensitive Info").
+_SENSITIVE_TYPE = "sensitive"
+
+
+class _Table(NamedTuple):
+    """A table whose rows are memories."""
+
+    name: str
+    prefix: str  # Of its ids
+    texts: Mapping[str, str]  # Columns of the content, in order, and what stands before each
+    category: str  # Of a row without a column "type"
+
+
+_OBSERVATIONS = _Table(
+    "observations",
+    "observation",
+    {"title": "", "subtitle": "", "narrative": "", "text": "", "facts": "- "},
+    "observation",
+)
+_SUMMARIES = _Table(
+    "session_summaries",
+    "summary",
+    {
+        "request": "Request: ", "investigated": "Investigated: ", "learned": "Learned: ",
+        "completed": "Completed: ", "next_steps": "Next steps: ", "notes": "Notes: ",
+    },
+    "session_summary",
+)  # fmt: skip
+_TABLES = (_OBSERVATIONS, _SUMMARIES)
+_REQUIRED = ("id", "memory_session_id", "project", "created_at")
+_FILES = ("files_modified", "files_edited", "files_read")
+# Read where the schema has them; other columns say nothing of a memory.
+_OPTIONAL = ("type", "concepts", "merged_into_project", "metadata", *_FILES)
+
+
+def is_claude_mem(tables: frozenset[str]) -> bool:
+    """Say whether a SQLite file with these tables is claude-mem's."""
+    return {"observations", "sdk_sessions"} <= tables and "memories" not in tables
+
+
+class ClaudeMemSource(PinnedFile):
+    """A claude-mem database, pinned to one snapshot; ids are `observation-17` and `summary-3`."""
+
+    def _look(self) -> None:
+        tables = tables_of(self._db)
+        self._columns: dict[str, list[str]] = {}
+        for table in _TABLES:
+            held = self._columns_of(table.name)
+            if missing := [name for name in _REQUIRED if name not in held]:
+                raise SourceFormatError(
+                    f"{self._path} is not a claude-mem database that can be read: expected the "
+                    f"columns {', '.join(_REQUIRED)} in '{table.name}'; {', '.join(missing)} "
+                    f"missing. Open it once with a current claude-mem."
+                )
+            known = (*_REQUIRED, *table.texts, *_OPTIONAL)
+            self._columns[table.name] = [name for name in known if name in held]
+        has_versions = "schema_versions" in tables
+        sql = "SELECT coalesce(max(version), 0) FROM schema_versions"
+        self._version = int(self._db.execute(sql).fetchone()[0]) if has_versions else 0
+
+    def identity(self) -> SourceIdentity:
+        """Return path, schema version and the size of the snapshot that is being read."""
+        last = {
+            f"last_{t.prefix}": int(self._one(f"SELECT coalesce(max(id), 0) FROM {t.name}"))
+            for t in _TABLES
+        }
+        marker = {"rows": self.count(), **last, **self._size()}
+        notes = true_names({NOTE_NEWER_SCHEMA: self._version > KNOWN_VERSION})
+        return SourceIdentity(KIND, str(self._path), str(self._version), "str", marker, notes)
+
+    def count(self) -> int:
+        """Return the number of observations and summaries."""
+        return sum(int(self._one(f"SELECT count(*) FROM {table.name}")) for table in _TABLES)
+
+    def rows(self) -> Iterator[RawRow]:
+        """Yield observations, then summaries, each by ascending id as a text."""
+        return chain.from_iterable(map(self._rows, _TABLES))
+
+    def _rows(self, table: _Table) -> Iterator[RawRow]:
+        columns = self._columns[table.name]
+        marked = f"lower(trim(type)) = '{_SENSITIVE_TYPE}'" if "type" in columns else "0"
+        ids = {
+            int(key): bool(mark)
+            for key, mark in self._stream(f"SELECT id, {marked} FROM {table.name}")
+        }
+        # Their texts stay in the database.
+        where = "WHERE id IN (SELECT value FROM json_each(?))"
+        sql = f"SELECT {', '.join(columns)} FROM {table.name} {where}"
+        ordered = iter(sorted(ids, key=str))
+        while page := list(islice(ordered, FETCHED_ROWS)):
+            fetched = self._stream(sql, json.dumps([key for key in page if not ids[key]]))
+            found = {row[0]: dict(zip(columns, row, strict=True)) for row in fetched}
+            for key in page:
+                locator, name = f"{table.name} {key}", f"{table.prefix}-{key}"
+                if ids[key]:
+                    yield RawRow(locator, name, {}, withheld=FLAGGED)
+                else:
+                    yield _row(table, locator, name, found[key])
+
+
+def _row(table: _Table, locator: str, key: str, values: Mapping[str, object]) -> RawRow:
+    broken = {n: v.decode("utf-8", "replace") for n, v in values.items() if isinstance(v, bytes)}
+    if broken:
+        texts = "\n".join(map(str, {**values, **broken}.values()))
+        return RawRow(locator, key, {}, QuarantineReason.NOT_UTF8, ", ".join(broken), texts)
+    said = (_lines(values.get(name), mark) for name, mark in table.texts.items())
+    project = values.get("merged_into_project") or values["project"]
+    fields: dict[str, object] = {
+        "id": key,
+        "content": "\n".join(dict.fromkeys(chain.from_iterable(said))) or None,
+        "category": values.get("type") or table.category,
+        "tags": ",".join(tag for tag in _texts(values.get("concepts")) if ":" not in tag),
+        "expanded_keywords": " ".join(_file_names(values)),
+        "created_at": values["created_at"],
+        "session_id": values["memory_session_id"],
+        # A worktree's is "repository/worktree".
+        "wing": project.partition("/")[0] if isinstance(project, str) else project,
+        "columns": values,
+    }
+    return RawRow(locator, key, fields)
+
+
+def _lines(value: object, mark: str) -> Iterator[str]:
+    for text in _texts(value):
+        if text.strip():
+            yield f"{mark}{text.strip()}"
+
+
+def _file_names(values: Mapping[str, object]) -> Sequence[str]:
+    """Return the names of the files, without the folders that name a machine."""
+    paths = chain.from_iterable(_texts(values.get(name)) for name in _FILES)
+    return list(dict.fromkeys(PurePosixPath(path).name for path in paths))
+
+
+def _texts(value: object) -> list[str]:
+    """Return the texts of a JSON list in a text, or the text itself."""
+    if not isinstance(value, str):
+        return []
+    if value.lstrip().startswith("["):
+        try:
+            return [text for text in parse_json(value) if isinstance(text, str)]
+        except ValueError:
+            pass
+    return [value] if value.strip() else []

@@ -1,0 +1,189 @@
+"""Which memories lie on this machine, in the places that their tools use; nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from noctuary.core.errors import NoctuaryError
+from noctuary.core.foreign_json import parse_json
+from noctuary.core.settings import Settings
+from noctuary.core.store import expand_user, path_of
+from noctuary.core.types import SILENT, Progress
+from noctuary.sources.export import REPORTED_ROWS, Tally, sift
+from noctuary.sources.ingest import ingest_transcripts
+from noctuary.sources.several import EVERY, OWN, TRANSCRIPTS, expand_member
+from noctuary.sources.source import RawRow, Source, open_source
+from noctuary.sources.transcripts import as_object, find_transcripts
+
+# The tools, and where each keeps memories: adding one is a line. `open_source` then says which kind
+# of store it is, or that this noctuary reads none such.
+
+
+class Finder(NamedTuple):
+    """What one tool keeps: below the folder that a variable names, else below a usual one."""
+
+    name: str  # Of the source, in [sources]
+    what: str  # As a person calls it
+    variable: str  # "" for none
+    folder: str  # "" where only the variable says it
+    below: str = ""
+    begins: str = ""  # TRANSCRIPTS, or nothing
+
+
+_CLAUDE, _CODEX = ("CLAUDE_CONFIG_DIR", "~/.claude"), ("CODEX_HOME", "~/.codex")
+_MEMORIES, _CHROMA = "memory/memory.db", "chroma.sqlite3"
+
+FINDERS = (
+    # https://code.claude.com/docs/en/memory
+    Finder("claude", "Claude Code sessions", *_CLAUDE, "projects", TRANSCRIPTS),
+    Finder("auto-memory", "Claude Code's notes", *_CLAUDE, f"projects/{EVERY}/memory"),
+    Finder("claude-md", "your CLAUDE.md", *_CLAUDE, "CLAUDE.md"),
+    # https://developers.openai.com/codex/memories
+    Finder("codex", "Codex sessions", *_CODEX, "sessions", TRANSCRIPTS),
+    Finder("codex-archive", "archived Codex sessions", *_CODEX, "archived_sessions", TRANSCRIPTS),
+    Finder("codex-notes", "Codex's notes", *_CODEX, "memories"),
+    Finder("claude-mem", "claude-mem", "CLAUDE_MEM_DATA_DIR", "~/.claude-mem", "claude-mem.db"),
+    Finder("claude-memory", "claude-memory", "MEMORY_HOME", "~/.claude/claude-memory", _MEMORIES),
+    Finder("claude-memory-2", "claude-memory, MEMORY_DB", "MEMORY_DB", ""),
+    Finder("claude-memory-3", "claude-memory, old place", "", "~/.claude/metaclaw", _MEMORIES),
+    # The leaf is the usual place; a palace that was made one folder higher is read there only.
+    Finder("palace", "MemPalace", "MEMPALACE_PALACE_PATH", "~/.mempalace/palace", _CHROMA),
+    Finder("palace-2", "MemPalace, one folder up", "", "~/.mempalace", _CHROMA),
+)
+
+
+_MOST_BYTES = 1_000_000  # of MemPalace's settings, which are a few lines
+
+
+@dataclass(slots=True)
+class Found:
+    """What lies at one place, in counts: nothing of what it says."""
+
+    name: str
+    what: str
+    said: str  # Its line in [sources]; a path in full
+    files: int = 0
+    size_bytes: int = 0
+    memories: int = 0  # That a night would take
+    secrets: int = 0  # Kept back, because they are marked or read like secrets
+    set_aside: int = 0  # Are no memories: deleted, empty, damaged
+    fault: str = ""  # Why it is left out
+
+
+def find_places(environ: Mapping[str, str], markdown: Sequence[Path]) -> Iterator[Found]:
+    """Yield what is there, each place once; `markdown` are folders of notes that were named."""
+    home, known = Path(os.path.realpath(Path.home())), set[tuple[str, str]]()
+    for name, what, begins, path, is_named in (*_usual(environ), *_named(markdown)):
+        parts = path.parts
+        at = parts.index(EVERY) if EVERY in parts else len(parts)
+        top, rest = Path(*parts[:at]), Path(*parts[at:])
+        real = Path(os.path.realpath(top))
+        place = (f"{begins}{real}", str(rest))
+        if place in known or not os.path.exists(real):  # noqa: PTH110 (it never raises)
+            continue
+        known.add(place)
+        found = Found(name, what, f"{begins}{path}")
+        if not is_named and home not in real.parents:
+            found.fault = f"a link leads out of your home directory, to {real}"
+        yield found
+
+
+_Place = tuple[str, str, str, Path, bool]
+"""Name, what it is, how its line begins, its path, and whether the user named it."""
+
+
+def _usual(environ: Mapping[str, str]) -> Iterator[_Place]:
+    for name, what, variable, folder, below, begins in FINDERS:
+        said = environ.get(variable, "").strip() if variable else ""
+        if base := said or folder:
+            yield name, what, begins, expand_user(base).absolute() / below, bool(said)
+        if name == "palace" and not said and (base := _configured_palace()):
+            yield "palace-3", what, begins, expand_user(base).absolute() / below, True
+
+
+def _configured_palace() -> str:
+    """Return the folder that MemPalace's own settings name, "" for none."""
+    file = expand_user("~/.mempalace/config.json")
+    said: object = None
+    with suppress(OSError, ValueError):
+        if file.is_file() and file.stat().st_size < _MOST_BYTES:
+            said = as_object(parse_json(file.read_bytes())).get("palace_path")
+    return said if isinstance(said, str) and said.isprintable() else ""
+
+
+def _named(markdown: Sequence[Path]) -> Iterator[_Place]:
+    taken = {OWN, "palace-3", *(finder.name for finder in FINDERS)}
+    for path in markdown:
+        plain = re.sub(r"[^a-z0-9]+", "-", path.absolute().name.lower())[:40].strip("-") or "notes"
+        names = (plain, *(f"{plain}-{number}" for number in range(2, len(markdown) + 20)))
+        name = next(name for name in names if name not in taken)
+        taken.add(name)
+        yield name, "Markdown", "", path.absolute(), True
+
+
+# A look at each: what a night would take of it.
+
+
+def look_into(found: Found, turns: Path, settings: Settings, progress: Progress = SILENT) -> None:
+    """Count what a place holds; transcripts are read into `turns`. What is wrong is its fault."""
+    try:
+        for _, member in expand_member(found.name, found.said, Path("/")):
+            path = path_of(member.source)
+            if member.is_transcripts:
+                _look_into_transcripts(found, path, turns, settings, progress)
+            else:
+                with open_source(path) as source:
+                    _count(found, path, source, settings, progress)
+    except (NoctuaryError, OSError) as error:
+        found.fault = str(error)
+    if not found.fault and not found.memories:
+        found.fault = "it holds no memory yet"
+
+
+def _look_into_transcripts(
+    found: Found, root: Path, turns: Path, settings: Settings, progress: Progress
+) -> None:
+    report = ingest_transcripts(root, turns, settings.transcripts, progress)
+    found.files += report.files
+    for file in find_transcripts(root):
+        with suppress(OSError):  # a link to nothing
+            found.size_bytes += file.stat().st_size
+    found.memories += report.turns
+    found.secrets += report.sensitive + report.withheld
+
+
+def _count(
+    found: Found, path: Path, source: Source, settings: Settings, progress: Progress
+) -> None:
+    tally, total = Tally(), source.count()
+
+    def rows() -> Iterator[RawRow]:
+        for done, row in enumerate(source.rows(), start=1):
+            yield row
+            if done % REPORTED_ROWS == 0 or done == total:
+                progress.update(found.name, done, total)
+
+    for _ in sift(rows(), tally, now_us=time.time_ns() // 1000, settings=settings.corpus):
+        pass
+    found.memories += tally.exported
+    found.secrets += tally.sensitive.total()
+    found.set_aside += tally.quarantined.total()
+    for file in _files(path):
+        found.files += 1
+        found.size_bytes += file.stat().st_size
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+    for folder, below, names in os.walk(path):
+        below[:] = [name for name in below if not name.startswith(".")]
+        notes = (Path(folder, name) for name in names if name.endswith(".md"))
+        yield from (note for note in notes if note.is_file() and not note.is_symlink())

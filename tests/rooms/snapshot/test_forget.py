@@ -1,0 +1,412 @@
+"""Forgetting: hidden at once, taken out, proven; whatever a kill leaves is said and completed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noctuary import remember
+from noctuary.agents.mcp_view import View
+from noctuary.cli.store import examine
+from noctuary.core.errors import StoreError
+from noctuary.core.store import StorePaths, store_for_source
+from noctuary.core.tombstones import read_tombstones, write_tombstones
+from noctuary.core.types import MemoryRecord
+from noctuary.recall.api import recall
+from noctuary.recall.replay import list_packets, replay
+from noctuary.snapshot import forget
+from noctuary.snapshot.forget import Forgetting, Plan, apply_forget, plan_forget
+from noctuary.snapshot.publish import list_snapshots, rollback
+from noctuary.sources import own_store
+from noctuary.sources.corpus import read_records
+from tests.e2e.byte_scan import find_texts, pieces
+from tests.support.live import ROWS, Cache, age, make_cache, publish_from
+from tests.support.store import Store, new_store
+
+SECRET = "Zanzibarova keeps the Oxenholme ledger beneath the third floorboard."
+KEPT = ("The spare key hangs behind the blue door.", "Lunch is at noon in the canteen.")
+PARTS = (SECRET, *pieces(SECRET, 24), "zanzibarova", "oxenholm", "floorboard")
+
+
+class House:
+    """A home whose own store serves: memory 1 is about to be forgotten."""
+
+    def __init__(self, home: Path, store: Store) -> None:
+        self.home, self.store = home, store
+        self.cache = Cache(home / own_store.OWN_FILE)
+
+    @staticmethod
+    def new(home: Path) -> House:
+        """Fill a home and publish what it holds."""
+        for text, wing in ((SECRET, "vault"), (KEPT[0], "home"), (KEPT[1], "work")):
+            remember(text, wing=wing)
+        house = House(home, new_store(store_for_source(home, home / own_store.OWN_FILE)))
+        house.night()
+        return house
+
+    @staticmethod
+    def again(home: Path) -> House:
+        """Return one that is there."""
+        paths = StorePaths(store_for_source(home, home / own_store.OWN_FILE))
+        return House(home, Store(paths))
+
+    @property
+    def paths(self) -> StorePaths:
+        return self.store.paths
+
+    def night(self) -> str | None:
+        """Publish what the own store holds, as a night's export takes it."""
+        publish_from(self.cache, self.store)
+        return None
+
+    def apply(self, *ids: int, **how: Any) -> Forgetting:
+        """Forget some memories; with a night unless told otherwise."""
+        how = {"night": self.night, **how}
+        return apply_forget(plan_forget(ids=ids or None), **how)
+
+    def traces(self) -> list[Any]:
+        """Return where a byte of memory 1 is, in any file of the home."""
+        return find_texts(self.home, PARTS)
+
+    def forgetting(self) -> str:
+        """Return the level of what doctor says of it."""
+        return next(f.level for f in examine(self.paths) if f.name == "forgetting")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home of noctuary's."""
+    monkeypatch.setenv("NOCTUARY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NOCTUARY_LIVE_DEADLINE_MS", "20000")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def house(home: Path) -> House:
+    """A home whose own store serves."""
+    return House.new(home)
+
+
+def found(question: str = "Zanzibarova Oxenholme ledger", **how: Any) -> set[int | str]:
+    return {memory.id for memory in recall(question, **how).memories}
+
+
+# The plan.
+
+
+def is_home(record: MemoryRecord) -> bool:
+    return record.wing == "home"
+
+
+def ids_of(plan: Plan) -> list[str]:
+    return [memory.record.memory_id for memory in plan.memories]
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ({"ids": [1, "3", 99]}, ["1", "3"]),
+        ({"wing": "home"}, ["2"]),
+        ({"pattern": "(?i)zanzi|CANTEEN"}, ["1", "3"]),
+        ({"pattern": "noon", "wing": "home"}, []),
+        ({"after": datetime(2020, 1, 1, tzinfo=UTC)}, ["1", "2", "3"]),
+        ({"before": datetime(2020, 1, 1, tzinfo=UTC)}, []),
+        ({"user": "ana"}, []),
+        ({"ids": [1, 2], "may_forget": is_home}, ["2"]),
+    ],
+)
+def test_a_plan_shows_what_is_selected_and_changes_nothing(
+    house: House, how: dict[str, Any], expected: list[str]
+) -> None:
+    before = house.cache.path.read_bytes()
+    plan = plan_forget(**how)
+    assert ids_of(plan) == expected
+    assert plan.unknown == tuple(str(i) for i in how.get("ids", ()) if str(i) not in expected)
+    if "1" in expected:
+        assert plan.memories[0].places == ("own store", house.store.paths.snapshots.name) or (
+            plan.memories[0].places == ("own store", *list_snapshots(house.paths))
+        )
+        assert plan.to_json()["memories"][0]["content"] == SECRET
+    assert house.cache.path.read_bytes() == before
+    assert not read_tombstones(house.paths.root).rows
+    assert found() >= {1}
+
+
+def test_nothing_or_nonsense_selects_nothing(house: House) -> None:
+    with pytest.raises(StoreError, match="nothing says what to forget"):
+        plan_forget()
+    with pytest.raises(StoreError, match="no regular expression"):
+        plan_forget(pattern="(")
+    with pytest.raises(StoreError, match="no memory is in the plan"):
+        apply_forget(plan_forget(ids=[99]))
+    other = new_store(house.home / "other")
+    other.publish(read_records(house.paths.work / "corpus"))
+    with pytest.raises(StoreError, match="several stores"):
+        plan_forget(ids=[1])
+    assert ids_of(plan_forget(house.paths.root, ids=[1])) == ["1"]
+
+
+# Hidden, at once and everywhere.
+
+
+def test_a_hidden_memory_is_gone_from_every_running_reader(house: House) -> None:
+    """Without a night; this process had the snapshot open before."""
+    assert found(profile={"replay_log": True}) >= {1}
+    view = View(house.paths.root)
+    with view.open() as seen:
+        assert seen.position_of("1") is not None
+    stale = plan_forget(ids=[1])
+    done = house.apply(1, night=None)
+    assert not done.is_gone
+    assert "hidden from every recall" in done.message
+    assert 1 not in found(k=100)
+    assert found(KEPT[0]) >= {2}
+    with view.open() as seen:
+        assert seen.position_of("1") is None
+        assert seen.position_of("2") is not None
+    (packet,) = list_packets(house.paths.replays, 9).packets
+    assert "1" in " ".join(replay(house.paths, packet).differences), "no replay finds it"
+    house.night()
+    rollback(house.paths)
+    assert 1 not in found(k=100), "older snapshots hide it as well"
+    assert SECRET not in (house.paths.root / "forgotten.json").read_text()
+    # The row came back (a backup of the own store): no live row, and no night's.
+    row = stale.memories[0].record
+    moment = datetime.fromtimestamp(row.created_at_us / 1e6, UTC).isoformat()
+    house.cache.add(SECRET, created_at=moment)
+    other = house.cache.add("Zanzibarova plays chess.")
+    assert found(k=100) == {other}
+
+
+def test_users_are_told_of_named_users_only_where_there_are_some(house: House) -> None:
+    house.apply(1, night=None)
+    assert "user_required" not in {w.code for w in recall("key").warnings}
+
+
+def test_a_damaged_tombstone_shows_nothing_and_says_so(house: House) -> None:
+    house.apply(1, night=None)
+    (house.paths.root / "forgotten.json").write_text("{}")
+    answer = recall("Zanzibarova key")
+    assert not answer.memories
+    assert any("forgotten.json" in w.message for w in answer.warnings)
+
+
+# Gone, and proven.
+
+
+def test_forgetting_leaves_no_byte_and_a_signed_receipt(house: House) -> None:
+    recall("Zanzibarova", profile={"replay_log": True})
+    with closing(sqlite3.connect(house.cache.path)) as db:
+        db.execute("SELECT * FROM memories").fetchone()  # keeps the log from going with the last
+        remember(f"{SECRET} Again.")
+        house.cache.delete(4)  # what a log and a full-text index keep of a deleted row
+        assert {name.partition("/")[0] for name, *_ in house.traces()} == {
+            "memories.sqlite", "memories.sqlite-wal", house.paths.root.name,
+        }  # fmt: skip
+        done = house.apply(1)
+        assert (done.is_gone, done.left, done.removed) == (True, (), {"own store": 1})
+        assert house.traces() == []
+    assert found(KEPT[0]) >= {2}
+    assert list_snapshots(house.paths) == [recall("key").snapshot_id]
+    assert house.forgetting() == "ok"
+    assert done.receipt is not None
+    told = json.loads(done.receipt.read_text())
+    searched = told["searched_for"]
+    assert (told["memories"], told["ids"], searched["texts_unknown"]) == (1, ["1"], 0)
+    assert searched["pieces"] >= 4
+    assert searched["rare_words"] >= 3
+    read = {name: how for name, _, how, *_ in told["files"]}
+    assert read["home/memories.sqlite"] == "raw+sqlite"
+    assert read["work/corpus/memories.parquet"] == "raw+parquet"
+    (serving,) = list_snapshots(house.paths)
+    assert read[f"snapshots/{serving}/rows.sqlite"] == "raw+sqlite"
+    with pytest.raises(StoreError, match="no memory is in the plan"):
+        house.apply(1)
+
+
+def test_receipts_are_chained(house: House) -> None:
+    first, second = house.apply(1), house.apply(2)
+    assert forget.find_forged(house.paths) is None
+    assert first.receipt is not None
+    assert second.receipt is not None
+    told = json.loads(first.receipt.read_text())
+    assert json.loads(second.receipt.read_text())["previous"] == told["digest"]
+    first.receipt.write_text(json.dumps({**told, "memories": 0}))
+    assert forget.find_forged(house.paths) == first.receipt.name
+    assert house.forgetting() == "warn"
+
+
+def test_what_survivors_say_too_is_no_trace_and_is_counted(house: House) -> None:
+    quoting = remember(f"Ana said: {SECRET[:40]}, or so I think.")
+    house.night()
+    done = house.apply(1)
+    assert done.is_gone
+    assert done.receipt is not None
+    assert json.loads(done.receipt.read_text())["searched_for"]["shared_with_what_stays"] > 0
+    assert found() >= {quoting.id}
+
+
+def test_a_file_that_still_holds_it_is_named_until_it_is_gone(house: House) -> None:
+    note = house.paths.root / "notes.txt"
+    note.write_text(SECRET.upper() + SECRET)
+    done = house.apply(1)
+    assert (done.is_gone, done.left) == (False, ("notes.txt",))
+    assert house.forgetting() == "warn"
+    assert len(list_snapshots(house.paths)) == 2, "the text to look for is still known"
+    assert 1 not in found(k=100)
+    note.unlink()
+    assert house.apply().is_gone
+    assert house.traces() == []
+
+
+def test_a_memory_of_before_the_first_night_is_forgotten(home: Path) -> None:
+    remember(SECRET)
+    remember(KEPT[0])
+    assert apply_forget(plan_forget(ids=[1])).is_gone
+    assert find_texts(home, PARTS) == []
+
+
+# A source of somebody else.
+
+
+@pytest.fixture
+def foreign(home: Path, tmp_path: Path) -> tuple[Cache, Store]:
+    """A claude-memory store that serves; its first memory is about to be forgotten."""
+    cache = make_cache(tmp_path / "memory.db", [{"content": SECRET}, *ROWS[1:]])
+    age(cache.path)
+    store = new_store(home / "house")
+    publish_from(cache, store)
+    return cache, store
+
+
+def test_a_foreign_source_keeps_its_row_and_no_night_takes_it_again(
+    foreign: tuple[Cache, Store], home: Path
+) -> None:
+    cache, store = foreign
+    before = cache.path.read_bytes()
+    done = apply_forget(plan_forget(ids=[1]), night=lambda: publish_from(cache, store) and None)
+    assert done.is_gone, done
+    assert "1 rows stay in" in done.warnings[0]
+    assert cache.path.read_bytes() == before
+    assert find_texts(home, PARTS) == []
+    assert done.receipt is not None
+    assert json.loads(done.receipt.read_text())["still_in_source"] == 1
+    cache.edit(1, content=f"{SECRET} Edited.")
+    cache.add("A new one about Oxenholme.")
+    assert found("Oxenholme", k=100) == {9}, "as a live row"
+    publish_from(cache, store)
+    assert find_texts(home, [SECRET]) == [], "nor by a later night"
+
+
+def test_its_owner_may_allow_the_deletion_which_the_journal_notes(
+    foreign: tuple[Cache, Store], home: Path
+) -> None:
+    cache, store = foreign
+    done = apply_forget(
+        plan_forget(ids=[1]), from_source=True, night=lambda: publish_from(cache, store) and None
+    )
+    assert (done.is_gone, done.removed) == (True, {"source": 1})
+    assert find_texts(cache.path.parent, PARTS, skip=[home]) == []
+    with closing(sqlite3.connect(cache.path)) as db:
+        entries = db.execute(
+            "SELECT change, row_id, before_image FROM noctuary_curation_journal"
+        ).fetchall()
+    assert entries == [("forget", 1, None)]
+
+
+# Killed at every step: still there and said so, or gone; repeating completes it.
+
+STEPS = (
+    ("forget.hide", "after"), ("forget.remove", "before"), ("own_store._empty_log", "before"),
+    ("forget.remove", "after"), ("House.night", "before"), ("House.night", "after"),
+    ("forget.prove", "after"), ("forget.purge", "before"), ("forget.remove_snapshots", "after"),
+    ("forget.seal", "before"), ("forget.seal", "after"), ("forget.finish_forget", "after"),
+)  # fmt: skip
+
+# In a process that starts anew: a fork would share locks of libraries with this one.
+DYING = """
+import os, signal, sys
+from pathlib import Path
+from tests.rooms.snapshot import test_forget as here
+
+owner, _, step = sys.argv[1].partition(".")
+function = getattr(getattr(here, owner), step)
+
+def deadly(*args, **how):
+    if sys.argv[2] == "after":
+        function(*args, **how)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(getattr(here, owner), step, deadly)
+here.House.again(Path(sys.argv[3])).apply(1)
+"""
+
+
+@pytest.mark.parametrize(("step", "when"), STEPS)
+def test_a_kill_is_told_and_completed(house: House, step: str, when: str) -> None:
+    words = [sys.executable, "-c", DYING, step, when, str(house.home)]
+    died = subprocess.run(words, capture_output=True, check=False, timeout=120)
+    assert died.returncode == -signal.SIGKILL, died.stderr.decode()
+    assert 1 not in found(k=100), "hidden before anything else"
+    pending = read_tombstones(house.paths.root).is_pending
+    if house.traces():
+        assert house.forgetting() == "warn", "still there, and said so"
+    if not pending:
+        assert house.traces() == []
+        assert step == "forget.finish_forget"
+        return
+    if when == "before":
+        house.night()
+        assert forget.finish_left(house.paths) is not None
+    else:
+        assert house.apply().is_gone
+    assert house.traces() == []
+    assert house.forgetting() == "ok"
+    assert forget.find_forged(house.paths) is None
+    (receipt,) = forget.read_receipts(house.paths)
+    assert receipt[1]["searched_for"]["texts_unknown"] == 0, "it knew what to look for"
+    assert found(KEPT[0]) >= {2}
+
+
+def test_a_night_beside_a_running_forgetting_leaves_the_proof_to_it(house: House) -> None:
+    house.apply(1, night=None)
+    house.night()
+    with forget.hold_lock(house.paths.root / forget.FORGET_LOCK):
+        assert forget.finish_left(house.paths) is None
+    assert forget.finish_left(house.paths) is not None
+
+
+def test_a_snapshot_of_a_reused_id_does_not_keep_it_unfinished(
+    foreign: tuple[Cache, Store],
+) -> None:
+    cache, store = foreign
+
+    def night() -> None:
+        cache.delete(1)
+        cache.run(
+            "INSERT INTO memories(id, content, created_at, updated_at) "
+            "VALUES (1, 'Another one.', '2026-03-01', '2026-03-01')"
+        )
+        publish_from(cache, store)
+
+    assert apply_forget(plan_forget(ids=[1]), night=night).is_gone
+    assert found("another one") >= {1}
+
+
+def test_writing_tombstones_keeps_those_that_are_there(house: House) -> None:
+    house.apply(1)
+    rows = read_tombstones(house.paths.root).rows
+    house.apply(2)
+    kept = read_tombstones(house.paths.root)
+    assert rows < kept.rows
+    write_tombstones(house.paths.root, kept)
+    assert read_tombstones(house.paths.root)._replace(stamp=(0, 0)) == kept._replace(stamp=(0, 0))
