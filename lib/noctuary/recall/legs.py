@@ -366,7 +366,8 @@ class GraphLeg(NamedTuple):
             seeds = pool_candidates([pool, named.positions[alone]])
             arriving = np.zeros(seeds.size)
             arriving[np.searchsorted(seeds, named.positions[alone])] = named.scores[alone]
-            scores = add_graph(fuse_at(seeds), arriving, self.weight)
+            # Undivided: a query that names something pushes its hits no less than another.
+            scores = np.minimum(1.0, fuse_at(seeds) + self.weight * arriving)
         walked = walk(seeds, scores, graph.edges, mask=self.mask, as_of_us=self.as_of_us)
         words = partial(graph.words_of, query)
         return walked.beside(
