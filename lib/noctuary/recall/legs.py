@@ -80,7 +80,7 @@ class Leg(NamedTuple):
 
 
 RAREST_WORDS = 6
-TRUST_POWER = 6  # steep: a hit that holds two thirds of what is enough has a tenth of its weight
+TRUST_POWER = 8  # steep: a hit that holds two thirds of what is enough has 4 % of its weight
 
 
 def rank_lexical(
