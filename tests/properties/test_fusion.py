@@ -113,4 +113,4 @@ def test_words_are_trusted_by_the_share_that_they_hold(shares: list[float], full
     less, more = (trust_words(best, full) for best in sorted(shares))
     assert 0.0 <= less <= more <= 1.0
     assert trust_words(full, full) == 1.0
-    assert trust_words(full / 2, full) == pytest.approx(0.5**6)
+    assert trust_words(full / 2, full) == pytest.approx(0.5**8)

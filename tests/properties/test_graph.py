@@ -333,20 +333,27 @@ def test_the_bridge_does_what_a_loop_does(
     rows = mentions.positions, mentions.indptr.tolist()
     holders = [{*rows[0][start:end].tolist()} for start, end in pairwise(rows[1])]
     usable = [(p, s) for p, s in enumerate(scores) if mask[p] and s > 0.0]
+    ranked = enumerate(sorted(usable, key=lambda pair: (-pair[1], pair[0]))[:5], 1)
+    seeds = [(rank, seed, score) for rank, (seed, score) in ranked if sessions[seed] < 0]
+    ways = [
+        (seed, concept, target, score * rank**-RANK_DISCOUNT_POWER)
+        for rank, seed, score in seeds
+        for concept, holding in enumerate(holders)
+        for target in (holding - {seed} if seed in holding else ())
+        if mask[target] and sessions[target] < 0
+    ]
+
+    def held_by(*memories: int) -> float:
+        return float(weights @ standing[:, list(memories)].any(axis=1) / weights.sum())
+
+    looked_at = {seed for _, seed, _ in seeds} | {target for _, _, target, _ in ways}
+    best_alone = max((held_by(memory) for memory in looked_at), default=0.0)
     expected: dict[int, dict[tuple[int, int], float]] = {}
-    for rank, (seed, score) in enumerate(
-        sorted(usable, key=lambda pair: (-pair[1], pair[0]))[:5], 1
-    ):
-        lacking = np.where(standing[:, seed], 0.0, weights)
-        if sessions[seed] >= 0 or not lacking.any():
-            continue
-        for concept, holding in enumerate(holders):
-            for target in holding - {seed} if seed in holding else ():
-                share = lacking @ standing[:, target] / lacking.sum()
-                value = BRIDGE_WEIGHT * score * rank**-RANK_DISCOUNT_POWER * share
-                value *= (len(holding) - 1) ** -DAMPING_POWER
-                if mask[target] and sessions[target] < 0 and value > 0.0:
-                    expected.setdefault(target, {})[seed, concept] = value
+    for seed, concept, target, push in ways:
+        value = BRIDGE_WEIGHT * push * (held_by(seed, target) - best_alone)
+        value *= (len(holders[concept]) - 1) ** -DAMPING_POWER
+        if value > 1e-9:
+            expected.setdefault(target, {})[seed, concept] = value
     assert found.positions.tolist() == sorted(expected)
     for row, target in enumerate(found.positions.tolist()):
         best = max(expected[target].values())

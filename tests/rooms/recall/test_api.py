@@ -148,12 +148,12 @@ def test_package_function_and_attribute_are_all_callable(dense_store: Store) -> 
     assert package.api is api
     for one in (noctuary.recall, package):
         assert ids(one("spare key")) == ids(recall("spare key"))
-    with pytest.raises(AttributeError, match="remember"):
-        _ = noctuary.remember  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError, match="recollect"):
+        _ = noctuary.recollect  # pyright: ignore[reportAttributeAccessIssue]
     assert set(noctuary.__all__) == {
         "Context", "Expansion", "RecallResult", "RecallWarning", "RecalledMemory",
-        "RetrievalProfile", "SensitiveAnswer", "SensitiveMemory", "__version__", "assemble",
-        "expand", "inject", "recall", "recall_sensitive", "register_hook",
+        "Remembered", "RetrievalProfile", "SensitiveAnswer", "SensitiveMemory", "__version__",
+        "assemble", "expand", "inject", "recall", "recall_sensitive", "register_hook", "remember",
     }  # fmt: skip
     assert noctuary.RecallResult is RecallResult
 

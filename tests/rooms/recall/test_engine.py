@@ -437,7 +437,7 @@ def test_off_is_plain_fusion(dense: Recaller, fusion: str) -> None:
         assert result.pipeline["model_guard"] == "OFF"
 
 
-def test_a_hit_leads_over_a_rare_name_to_what_it_lacks_of_the_question(empty_store: Store) -> None:
+def test_a_hit_leads_over_a_rare_name_to_the_rest_of_the_question(empty_store: Store) -> None:
     texts = (
         "Ada Quill keeps the harbour ledger.",
         "The strongbox of Ada Quill opens with a brass key.",
@@ -449,4 +449,4 @@ def test_a_hit_leads_over_a_rare_name_to_what_it_lacks_of_the_question(empty_sto
     led = graphs["102"]
     assert led is not None
     assert (led.relation, led.seed_id, led.concept) == ("shares_concept", 101, "Ada Quill")
-    assert graphs.get("103") is None, "it holds nothing that the hit lacks"
+    assert graphs.get("103") is None, "with it, the hit holds no more of the question"

@@ -40,7 +40,7 @@ def ask(recaller: Recaller, query: str, memory_id: str, k: int = 10, **changes: 
 def test_a_returned_memory_is_shown_with_its_place_and_its_steps(dense: Recaller) -> None:
     why = ask(dense, "Nina key", "104", 5)
     assert why.stage == "returned"
-    assert why.sentences == ("[104] came back at place 2 of 5, with a score of 0.202.",)
+    assert why.sentences == ("[104] came back at place 2 of 5, with a score of 0.197.",)
     assert sum(step["delta"] for step in why.steps) == pytest.approx(why.facts["final_score"])
     assert why.facts["score_breakdown"]["lexical_match"] > 0
     ordered = ask(dense, "Nina key", "101", 1, sort_by="recency")

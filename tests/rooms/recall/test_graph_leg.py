@@ -71,8 +71,8 @@ def test_what_hits_lead_to_and_what_the_query_names_is_added(weight: float) -> N
 
 def _step(seed: float, weight: float, named: float) -> float:
     """What arrives from a hit over an edge of in-degree 1, beside what the query names."""
-    rank = 1 if seed >= weight * named else 2  # the memory that is named is a seed too
-    return seed / (1 + weight) * rank**-0.5 / 2**0.25
+    rank = 1 if seed > min(1.0, weight * named) else 2  # the memory that is named is a seed too
+    return seed * rank**-0.5 / 2**0.25
 
 
 def test_the_order_in_which_a_query_names_things_does_not_matter() -> None:

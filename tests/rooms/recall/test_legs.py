@@ -106,7 +106,7 @@ def test_words_that_hold_little_of_a_question_count_less(
     best = float(leg.scores_at(leg.ranking[:1])[0])
     share = best / sum(math.log(1 + (4 - df + 0.5) / (df + 0.5)) for df in (2, 1))
     assert share < 0.9
-    assert leg.trust == pytest.approx((share / 0.9) ** 6)
+    assert leg.trust == pytest.approx((share / 0.9) ** 8)
     assert trust("house tree cedar birch") == leg.trust, "nothing holds them: they say nothing"
     assert trust("boat house", 0.25) == 1.0
     assert rank_lexical(reader, "house tree", None, 10).trust == 1.0, "off"
@@ -118,7 +118,7 @@ def test_words_that_hold_little_of_a_question_count_less(
     woods = SnapshotReader.open(build_candidate(empty_store.paths, inputs, provenance()))
     leg = rank_lexical(woods, " ".join(words), None, 10, coverage=0.9)
     share = float(leg.scores_at(leg.ranking[:1])[0]) / (6 * math.log(1 + 7.5 / 1.5))
-    assert leg.trust == pytest.approx((share / 0.9) ** 6)
+    assert leg.trust == pytest.approx((share / 0.9) ** 8)
 
 
 ROWS, SHORT = 3_000, 4
