@@ -55,6 +55,18 @@ class Recording:
         """Return how many events are of a kind."""
         return sum(event.kind == kind for event in self.events)
 
+    def below(self, name: str) -> Recording:
+        """Return what happened below a directory, and what was said after "NAME:"."""
+        mark, found = f"{name}:".encode(), list[Event]()
+        for event in self.events:
+            if event.kind == "say" and event.data.startswith(mark):
+                found.append(event._replace(data=event.data[len(mark) :]))
+            elif f"{event.path}/".startswith(f"{name}/"):
+                path, other = event.path[len(name) + 1 :], event.other.removeprefix(f"{name}/")
+                found.append(event._replace(path=path, other=other))
+        below = (one.removeprefix(f"{name}/") for one in self.mapped if one.startswith(f"{name}/"))
+        return Recording(self.before / name, tuple(found), self.code, frozenset(below))
+
 
 @dataclass(frozen=True)
 class State:
