@@ -77,10 +77,11 @@ def fsync_dir(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and what is missing above it, for their owner only, whatever the umask."""
+    """Make a directory and what is missing above it, on disk, for their owner only."""
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
+        fsync_dir(path.parent)
 
 
 def create_private(path: Path) -> None:

@@ -17,7 +17,14 @@ from noctuary.core.errors import (
     SnapshotMissingError,
     StoreError,
 )
-from noctuary.core.files import JsonValue, fsync_dir, fsync_file, remove_tree, write_text
+from noctuary.core.files import (
+    JsonValue,
+    fsync_dir,
+    fsync_file,
+    make_directory,
+    remove_tree,
+    write_text,
+)
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import (
     Manifest,
@@ -231,7 +238,7 @@ def _remove(paths: StorePaths, names: list[str]) -> tuple[str, ...]:
 
 def _install(paths: StorePaths, digest: str) -> str:
     """Move the verified candidate below `snapshots`, or use what a killed night moved there."""
-    paths.snapshots.mkdir(parents=True, exist_ok=True)
+    make_directory(paths.snapshots)
     suffix = digest[:_ID_DIGEST_CHARS]
     for name in list_snapshots(paths):
         if name.endswith(f"-{suffix}") and is_intact(paths.snapshots / name, digest):
@@ -252,7 +259,6 @@ def _install(paths: StorePaths, digest: str) -> str:
         path.chmod(_READ_ONLY_FILE)
     snapshot_id = f"{_next_stamp(paths)}-{suffix}"
     candidate.rename(paths.snapshots / snapshot_id)
-    fsync_dir(paths.snapshots)
     fsync_dir(paths.candidates)
     return snapshot_id
 
@@ -295,6 +301,7 @@ def _point_at(paths: StorePaths, snapshot_id: str, digest: str, reason: str) -> 
         previous_id=serving_id(paths),
         reason=reason,
     )
+    fsync_dir(paths.snapshots)  # also where a killed night moved it there
     write_pointer(paths, pointer)
     return pointer
 
