@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from noctuary.compact.archive_apply import applied_summaries, purge_texts
 from noctuary.compact.summaries import iter_summaries, summary_kind
 from noctuary.compact.summarizers import open_summarizer
-from noctuary.core.files import hash_json, remove_temporary_files, remove_tree, write_text
+from noctuary.core.files import (
+    fsync_dir,
+    hash_json,
+    remove_temporary_files,
+    remove_tree,
+    write_text,
+)
 from noctuary.core.store import StorePaths
 from noctuary.embed.documents import keyed_memories, text_key, vector_kind
 from noctuary.embed.sentence import FINGERPRINT_KIND
@@ -123,7 +129,6 @@ def sweep(paths: StorePaths) -> None:
 
 def tidy(night: Night) -> tuple[str, ...]:
     """Forget what the corpus lost and old verdicts; return the snapshots that were removed."""
-    # Older snapshots still hold a row that has turned sensitive since: they go too.
     purge_texts(night.paths.archive, lambda ids: _hashes_of(night, ids))
     prune_content(night)
     _drop_old_files(night)
@@ -133,13 +138,18 @@ def tidy(night: Night) -> tuple[str, ...]:
     verdicts = sorted(night.paths.verdicts.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
     for path in verdicts[:-_KEPT_VERDICTS]:
         path.unlink()
-    if not night.paths.purge_pending.exists():
-        return ()
-    removed = drop_older_snapshots(night.paths)
+    # Older snapshots still hold a row that has turned sensitive since: they go too.
+    return forget_retracted(night.paths) if night.paths.purge_pending.exists() else ()
+
+
+def forget_retracted(paths: StorePaths) -> tuple[str, ...]:
+    """Remove what else may hold a row that has turned sensitive; return the snapshots among it."""
+    removed = drop_older_snapshots(paths)
     # A page may show a query's text, and a query of the exact group is a phrase of a memory.
-    remove_tree(night.paths.reports)
-    _forget_questions(night.paths)
-    night.paths.purge_pending.unlink()
+    remove_tree(paths.reports)
+    _forget_questions(paths)
+    fsync_dir(paths.root)  # all that is gone, before the mark that asks for it goes
+    paths.purge_pending.unlink()
     return removed
 
 

@@ -19,7 +19,7 @@ from noctuary import remember
 from noctuary.cli.exchange import export_snapshot, import_snapshot
 from noctuary.compact.archive_apply import apply_in_store, undo_in_store
 from noctuary.compact.archive_plan import ArchiveRules
-from noctuary.core.files import make_directory
+from noctuary.core.files import make_directory, write_text
 from noctuary.core.manifest import read_manifest
 from noctuary.core.sqlite import close_logs
 from noctuary.core.store import StorePaths
@@ -30,12 +30,15 @@ from noctuary.sources.ingest import TurnsFile, capture_session, ingest_transcrip
 from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.query_log import append_query
 from noctuary.work.lock import hold_lock
+from noctuary_assets.housekeeping import forget_retracted
 from tests.support.archive import NOW_US, new_archive_store
 from tests.support.store import Store, household, memory, new_store, renumber
 from tests.support.transcripts import ClaudeSession, write_session
 
 Say = Callable[[str], None]
 KEPT = 2  # snapshots of a store
+RETRACTED = "The spare key has number 1 now."
+"""In the first edition only."""
 
 
 def edition(number: int) -> list[MemoryRecord]:
@@ -59,6 +62,23 @@ def _two_snapshots(root: Path) -> None:
     store = new_store(store_of(root).root, keep=KEPT)
     for number in (1, 2):
         store.publish(edition(number))
+
+
+def _a_retracted_row(root: Path) -> None:
+    """Leave what a night leaves that found a row turned sensitive, before it forgets."""
+    _two_snapshots(root)
+    paths = store_of(root).paths
+    append_query(
+        paths.queries, text=RETRACTED, vector=np.ones(4, np.float32), memory_ids=["1"],
+        encoder_digest="e", asked_us=0, user=None,
+    )  # fmt: skip
+    write_text(paths.reports / "report.html", RETRACTED)
+    write_text(paths.purge_pending, "1\n")
+
+
+def _forget(root: Path, say: Say) -> None:
+    forget_retracted(store_of(root).paths)
+    say("forgotten")
 
 
 def _roll_back(root: Path, say: Say) -> None:
@@ -164,6 +184,7 @@ PROGRAMS: dict[str, tuple[Callable[[Path], object], Callable[[Path, Say], None]]
     "publication": (_two_snapshots, lambda root, say: _publish(root, say, 3)),
     "publication after a kill": (_a_judged_candidate, _publish_what_a_killed_night_installed),
     "rollback": (_two_snapshots, _roll_back),
+    "forgetting": (_a_retracted_row, _forget),
     "import": (_export, _import),
     "first memory": (_nothing, lambda root, say: _remember(root, say, "One.", "Two.")),
     "memory": (_remembered, lambda root, say: _remember(root, say, "Four.", "Five.")),

@@ -24,16 +24,17 @@ from noctuary import remember
 from noctuary.cli.exchange import import_snapshot
 from noctuary.cli.store import examine
 from noctuary.compact.archive import ArchiveReader
-from noctuary.core.errors import StoreError
 from noctuary.core.sqlite import close_logs
 from noctuary.core.store import StorePaths
 from noctuary.recall.api import recall
+from noctuary.snapshot.publish import list_snapshots, read_intact
 from noctuary.sources.ingest import ingest_transcripts
 from noctuary.usage.access_log import append_retrievals
-from tests.e2e.driver import ROOT
-from tests.e2e.power_cut_programs import PROGRAMS, edition, store_of
+from noctuary_assets.housekeeping import forget_retracted
+from tests.e2e.driver import DONE, ROOT, environment, night_words, run_night
+from tests.e2e.power_cut_programs import PROGRAMS, RETRACTED, edition, store_of
+from tests.e2e.stores import Bench, add_memory, editing, leftovers
 from tests.support.crash_states import STRACE, Recording, State, crash_states, record
-from tests.support.shared import build_once
 from tests.support.transcripts import kept_contents
 
 pytestmark = pytest.mark.skipif(STRACE is None, reason="strace is not installed")
@@ -71,7 +72,10 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Watched]:
         prepare(root / name)
     close_logs()
     script = str(ROOT / "tests" / "e2e" / "power_cut_programs.py")
-    words, env = [sys.executable, script, str(root), *PROGRAMS], {**os.environ, "PYTHONPATH": str(ROOT)}
+    words, env = (
+        [sys.executable, script, str(root), *PROGRAMS],
+        {**os.environ, "PYTHONPATH": str(ROOT)},
+    )
     found = record(words, root, directory / "before", env=env, cwd=ROOT)
     assert found.code == 0
     return {name: Watched(name, found.below(name), root / name) for name in PROGRAMS}
@@ -102,6 +106,10 @@ def doctor_faults(tree: Path) -> Iterator[str]:
     told = {f.name: f for f in examine(StorePaths(store)) if f.level == "fail"}
     if bool(troubles) != bool({"pointer", "snapshot"} & told.keys()):
         yield f"doctor says {told}, recall {troubles}"
+    paths = StorePaths(store)
+    for name in list_snapshots(paths):
+        if read_intact(paths.snapshots / name) is None:
+            yield f"{name} is listed and not whole"
     if unexpected := told.keys() - {"pointer", "snapshot", "schedule"}:
         yield f"doctor finds {[told[name].message for name in unexpected]}"
 
@@ -111,8 +119,10 @@ def publish_again(tree: Path, watched: Watched) -> None:
     store_of(tree).publish(edition(3))
     _, *found = answers(tree)
     assert len(found) == len(QUERIES)
-    assert any("spare key has number 3" in m.content for m in
-               recall(QUERIES[0], store=store_of(tree).root, dry_run=True).memories)
+    assert any(
+        "spare key has number 3" in m.content
+        for m in recall(QUERIES[0], store=store_of(tree).root, dry_run=True).memories
+    )
 
 
 def import_again(tree: Path, watched: Watched) -> None:
@@ -123,6 +133,21 @@ def import_again(tree: Path, watched: Watched) -> None:
         assert answers(tree)[1:] == watched.answers[1][1:]
 
 
+def forgetting_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
+    """Once the mark is gone that asks for it, no byte of what is to be forgotten is left."""
+    held = [path.name for path in tree.rglob("*") if path.is_file()
+            and RETRACTED.encode() in path.read_bytes()]  # fmt: skip
+    if held and not store_of(tree).paths.purge_pending.exists():
+        yield f"{held} hold a text that nobody will look for again"
+    yield from snapshot_faults(tree, state, watched)
+
+
+def forget_again(tree: Path, watched: Watched) -> None:
+    if store_of(tree).paths.purge_pending.exists():
+        forget_retracted(store_of(tree).paths)
+    assert [*forgetting_faults(tree, State(0, "", "forgotten", {}), watched)] == []
+
+
 def memory_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
     """What `remember` returned is there, in a file that SQLite calls sound."""
     rows = _rows(tree / "home" / "memories.sqlite", "SELECT id, content FROM memories ORDER BY id")
@@ -130,7 +155,9 @@ def memory_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
         key, _, text = line.partition(" ")
         if (int(key), text) not in rows:
             yield f"memory {key} is lost"
-    kept = _rows(watched.recording.before / "home" / "memories.sqlite", "SELECT id, content FROM memories")
+    kept = _rows(
+        watched.recording.before / "home" / "memories.sqlite", "SELECT id, content FROM memories"
+    )
     if rows[: len(kept)] != kept:
         yield f"memories of before are lost: {rows}"
 
@@ -147,7 +174,9 @@ def archive_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
     reader = ArchiveReader(store_of(tree).paths.archive)
     if reader.warning is not None:
         yield reader.warning
-    found = "".join("archived" if a.undone_at_us is None else "archived, undone" for a in reader.applications)
+    found = "".join(
+        "archived" if a.undone_at_us is None else "archived, undone" for a in reader.applications
+    )
     after = {"": {"", "archived"}, "archived": {"archived", "archived, undone"},
              "archived, undone": {"archived, undone"}}  # fmt: skip
     if found not in after[state.said]:
@@ -209,6 +238,7 @@ CHECKS: dict[str, tuple[Look, GoOn]] = {
     "publication": (snapshot_faults, publish_again),
     "publication after a kill": (snapshot_faults, publish_again),
     "rollback": (snapshot_faults, publish_again),
+    "forgetting": (forgetting_faults, forget_again),
     "import": (snapshot_faults, import_again),
     "first memory": (memory_faults, remember_again),
     "memory": (memory_faults, remember_again),
@@ -265,3 +295,53 @@ def test_every_state_that_one_deviation_leaves(
         faults += find_faults(one, states, tmp_path / name, monkeypatch)
     assert faults == []
     assert tried.total() >= 2_000, tried
+
+
+NIGHT_STATES, NIGHTS_HEALED = 120, 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_power_cut_in_a_night(small: Bench, undisturbed: Bench, tmp_path: Path) -> None:
+    """SQLite, DuckDB, LanceDB and Dagster included; the next night makes what nobody disturbed."""
+    words = night_words(small.source, small.store, "--json")
+    env = environment(tmp_path)
+    found = record(words, small.store, tmp_path / "before", env=env, cwd=tmp_path)
+    assert found.code == DONE
+    before, after = (_night_answers(store) for store in (tmp_path / "before", small.store))
+    assert before != after == _night_answers(undisturbed.store)
+    # Three quarters of all writes are Dagster's log of events.
+    ours = [n for n, event in enumerate(found.events, 1) if not event.path.startswith("dagster/")]
+    chooser = random.Random(26)
+    moments = [*chooser.sample(ours, NIGHT_STATES), *chooser.sample(range(len(found.events)), 30)]
+    states = list(crash_states(found, [*moments, *[len(found.events)] * 10], seed=26))
+    healed = {*chooser.sample(range(len(states)), NIGHTS_HEALED)}
+    for number, state in enumerate(states):
+        tree = state.write(tmp_path / "tree")
+        where = f"{state.at}: {found.events[state.at - 1][:3]}, {state.what}"
+        expected = (after,) if '"published"' in state.said else (before, after)
+        assert _night_answers(tree) in expected, where
+        assert [f for f in examine(StorePaths(tree)) if f.level == "fail"] == [], where
+        if number in healed:
+            ran = run_night(small.source, tree)
+            assert ran.code == DONE, (where, ran.says)
+            assert Bench(small.source, tree).manifest.digest == undisturbed.manifest.digest, where
+            assert leftovers(tree) == [], where
+        shutil.rmtree(tree)
+
+
+@pytest.fixture
+def undisturbed(small: Bench, tmp_path: Path) -> Bench:
+    """A store after the night that nobody disturbs, on the source that has changed since."""
+    add_memory(small.source, "The bakery on Alder Street closes at two on Mondays.")
+    with editing(small.source) as db:
+        (row_id,) = db.execute("SELECT min(id) FROM memories WHERE is_sensitive = 0").fetchone()
+        db.execute("UPDATE memories SET is_sensitive = 1 WHERE id = ?", [row_id])
+    twin = small.twin(tmp_path / "twin")
+    assert run_night(twin.source, twin.store).code == DONE
+    return twin
+
+
+def _night_answers(store: Path) -> list[list[tuple[int | str, float]]]:
+    found = [recall(query, store=store, dry_run=True) for query in ("boiler error", "bakery")]
+    return [[(m.id, round(m.final_score, 9)) for m in result.memories] for result in found]

@@ -13,6 +13,7 @@ import random
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ LINKED_BYTES = 1 << 16
 _CALLS = (
     "open,openat,creat,write,pwrite64,writev,pwritev,pwritev2,lseek,ftruncate,truncate,fallocate,"
     "sendfile,copy_file_range,fsync,fdatasync,rename,renameat,renameat2,link,linkat,unlink,unlinkat,"
-    "rmdir,mkdir,mkdirat,symlink,symlinkat,mmap"
+    "rmdir,mkdir,mkdirat,symlink,symlinkat,mmap,sync,syncfs"
 )  # fmt: skip
 _RANDOM_SPECS = 4  # of each moment
 
@@ -116,25 +117,23 @@ def record(
 
 
 def crash_states(
-    recording: Recording, *, moments: int | None = None, seed: int = 0
+    recording: Recording, moments: Sequence[int] | None = None, *, seed: int = 0
 ) -> Iterator[State]:
     """Yield every tree that one deviation leaves, and some of several, each tree once.
 
     After each event: everything is on disk, or only what was flushed; all but one change, or one
     change only; one file old, cut in half, or with its latter half only, the others whole; one
-    whole, the others old; and a few random choices. With `moments`, one choice at each of so many
-    moments, which may repeat.
+    whole, the others old; and a few random choices. With `moments`, numbers of events that happened,
+    one choice for each of them, by chance.
     """
     chooser = random.Random(seed)
-    drawn = None
-    if moments is not None:
-        drawn = sorted(chooser.choices(range(len(recording.events) + 1), k=moments))
+    drawn = None if moments is None else Counter(moments)
     seen: set[tuple[str, frozenset[tuple[str, int]]]] = set()
     disk = _Disk(recording.before)
     for at in range(len(recording.events) + 1):
         if at:
             disk.apply(recording.events[at - 1])
-        times = None if drawn is None else drawn.count(at)
+        times = None if drawn is None else drawn[at]
         if times == 0:
             continue
         specs = disk.specs(chooser)
@@ -290,6 +289,13 @@ class _Disk:
             self._dirty.pop(node, None)
             return
         for change in [change for change in self._changes if change.by is node]:
+            self._settle(change)
+
+    def _sync_all(self, event: Event) -> None:
+        for node in self._dirty:
+            node.flush()
+        self._dirty.clear()
+        for change in [*self._changes]:
             self._settle(change)
 
     def _settle(self, change: _Change) -> None:
@@ -479,7 +485,8 @@ class _TraceReader:
         if ended := _ENDED.match(line):
             line = self._begun.pop(ended[1]) + ended[2]
         found = _LINE.match(line)
-        if found is None or (result := int(found[4], 0)) < 0:
+        # Of calls that are newer than itself strace knows no name; those so far change no file.
+        if found is None or (result := int(found[4], 0)) < 0 or found[2].startswith(b"syscall_"):
             return
         call = _Call(found[2].decode(), found[3], result, line)
         yield from getattr(self, f"_{_ALIKE.get(call.name, call.name)}")(call)
@@ -570,6 +577,9 @@ class _TraceReader:
         if (path := self._below(name)) is not None:
             yield Event("sync", path)
 
+    def _sync(self, call: _Call) -> Iterator[Event]:
+        yield Event("sync_all")
+
     def _rename(self, call: _Call) -> Iterator[Event]:
         old, new = self._paths(call)
         assert (old is None) == (new is None), "something is moved into the directory or out of it"
@@ -604,5 +614,5 @@ _ALIKE = {
     "openat": "open", "creat": "open", "pwrite64": "write", "writev": "write", "pwritev": "write",
     "pwritev2": "write", "fdatasync": "fsync", "renameat": "rename", "renameat2": "rename",
     "linkat": "link", "unlinkat": "unlink", "rmdir": "unlink", "mkdirat": "mkdir",
-    "symlinkat": "symlink",
+    "symlinkat": "symlink", "syncfs": "sync",
 }  # fmt: skip

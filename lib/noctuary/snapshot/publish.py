@@ -226,11 +226,12 @@ def drop_older_snapshots(paths: StorePaths) -> tuple[str, ...]:
 
 
 def _remove(paths: StorePaths, names: list[str]) -> tuple[str, ...]:
+    # Renamed first, on disk too: a half-deleted snapshot is never mistaken for a published one.
     for name in names:
-        # Renamed first, so that a half-deleted snapshot is never mistaken for a published one.
-        doomed = paths.root / f".removing-{name}"
-        (paths.snapshots / name).rename(doomed)
-        remove_tree(doomed)
+        (paths.snapshots / name).rename(paths.root / f".removing-{name}")
+    if names:
+        fsync_dir(paths.snapshots)
+        fsync_dir(paths.root)
     for leftover in paths.root.glob(".removing-*"):
         remove_tree(leftover)
     return tuple(names)
