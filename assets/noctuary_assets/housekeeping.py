@@ -123,6 +123,8 @@ def sweep(paths: StorePaths) -> None:
     """Remove half-written files, which may hold texts that the source has lost since."""
     remove_temporary_files(paths.root, below=False)
     remove_tree(paths.work / SHARDS)
+    for leftover in paths.root.glob(".removing-*"):
+        remove_tree(leftover)
     for directory in (paths.work, paths.encoders, paths.rotations, paths.verdicts):
         remove_temporary_files(directory)
 

@@ -26,6 +26,7 @@ from noctuary.core.store import StorePaths
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.replay import append_packet
 from noctuary.snapshot.publish import publish_candidate, rollback
+from noctuary.sources.export import previous_export
 from noctuary.sources.ingest import TurnsFile, capture_session, ingest_transcripts
 from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.query_log import append_query
@@ -175,6 +176,16 @@ def _import(root: Path, say: Say) -> None:
     say("imported")
 
 
+def _last_export(root: Path) -> None:
+    write_text(root / "memories.parquet", RETRACTED)
+
+
+def _compare_exports(root: Path, say: Say) -> None:
+    with previous_export(root / "memories.parquet"):
+        write_text(root / "memories.parquet", "Another text.")
+    say("compared")
+
+
 def _nothing(root: Path) -> None:
     pass
 
@@ -185,6 +196,7 @@ PROGRAMS: dict[str, tuple[Callable[[Path], object], Callable[[Path, Say], None]]
     "publication after a kill": (_a_judged_candidate, _publish_what_a_killed_night_installed),
     "rollback": (_two_snapshots, _roll_back),
     "forgetting": (_a_retracted_row, _forget),
+    "comparison of exports": (_last_export, _compare_exports),
     "import": (_export, _import),
     "first memory": (_nothing, lambda root, say: _remember(root, say, "One.", "Two.")),
     "memory": (_remembered, lambda root, say: _remember(root, say, "Four.", "Five.")),

@@ -28,6 +28,7 @@ from noctuary.core.sqlite import close_logs
 from noctuary.core.store import StorePaths
 from noctuary.recall.api import recall
 from noctuary.snapshot.publish import list_snapshots, read_intact
+from noctuary.sources.export import previous_export
 from noctuary.sources.ingest import ingest_transcripts
 from noctuary.usage.access_log import append_retrievals
 from noctuary_assets.housekeeping import forget_retracted
@@ -148,6 +149,21 @@ def forget_again(tree: Path, watched: Watched) -> None:
     assert [*forgetting_faults(tree, State(0, "", "forgotten", {}), watched)] == []
 
 
+def comparison_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
+    """What tells which rows turned sensitive is there until they were told, and then gone."""
+    held = [path.name for path in tree.iterdir() if RETRACTED.encode() in path.read_bytes()]
+    if bool(held) == bool(state.said):
+        yield f"{held} hold the export of before"
+
+
+def compare_again(tree: Path, watched: Watched) -> None:
+    with previous_export(tree / "memories.parquet") as previous:
+        assert previous is not None
+    assert sorted(path.name for path in tree.iterdir() if path.suffix != ".tmp") == [
+        "memories.parquet"
+    ]
+
+
 def memory_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
     """What `remember` returned is there, in a file that SQLite calls sound."""
     rows = _rows(tree / "home" / "memories.sqlite", "SELECT id, content FROM memories ORDER BY id")
@@ -239,6 +255,7 @@ CHECKS: dict[str, tuple[Look, GoOn]] = {
     "publication after a kill": (snapshot_faults, publish_again),
     "rollback": (snapshot_faults, publish_again),
     "forgetting": (forgetting_faults, forget_again),
+    "comparison of exports": (comparison_faults, compare_again),
     "import": (snapshot_faults, import_again),
     "first memory": (memory_faults, remember_again),
     "memory": (memory_faults, remember_again),

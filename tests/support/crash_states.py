@@ -3,7 +3,8 @@
 strace records what the program asks of the system below one directory. The model of the disk is
 POSIX's, which is weaker than any file system in use: the bytes of a file are on disk once that file
 is flushed, a name once its directory is (the one it goes to, where it is moved). What is not may be
-there, or not, or in part, in any order. A rename is one change.
+there, or not, or in part, in any order. A rename is one change. What a flush failed for may be lost
+although a later one succeeds, as the system calls it written.
 """
 
 from __future__ import annotations
@@ -93,19 +94,27 @@ class State:
 
 
 def record(
-    words: Sequence[str], root: Path, before: Path, *, env: Mapping[str, str], cwd: Path
+    words: Sequence[str],
+    root: Path,
+    before: Path,
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    inject: str | None = None,
 ) -> Recording:
     """Run a program to its end and return what it did below `root`; `before` gets a copy of that.
 
     What it writes to its standard output is what it said. AssertionError where what was recorded
-    does not lead to the tree that the program left: then something was not seen.
+    does not lead to the tree that the program left: then something was not seen. `inject` is a fault
+    as strace takes it.
     """
     assert STRACE is not None
     root = root.resolve()
     shutil.copytree(root, before, symlinks=True)
     trace = before.with_name(f"{before.name}.strace")
     command = [STRACE, "-f", "-y", "-xx", "-s", str(1 << 26), "--seccomp-bpf", "-e"]
-    command += [f"trace={_CALLS}", "-o", str(trace), *words]
+    command += [f"trace={_CALLS}", "-o", str(trace)]
+    command += [*(() if inject is None else ("-e", f"inject={inject}")), *words]
     done = subprocess.run(command, env=env, cwd=cwd, stdout=subprocess.PIPE, check=False)
     reader = _TraceReader(root, cwd)
     with trace.open("rb") as lines:
@@ -123,8 +132,8 @@ def crash_states(
 
     After each event: everything is on disk, or only what was flushed; all but one change, or one
     change only; one file old, cut in half, or with its latter half only, the others whole; one
-    whole, the others old; and a few random choices. With `moments`, numbers of events that happened,
-    one choice for each of them, by chance.
+    whole, the others old; and a few random choices. With `moments`, numbers of events that had
+    happened, one of these for each of them, by chance.
     """
     chooser = random.Random(seed)
     drawn = None if moments is None else Counter(moments)
@@ -158,6 +167,7 @@ class _Node:
     flushed: bytes = b""
     pending: list[tuple[int, bytes | None]] = field(default_factory=list[tuple[int, bytes | None]])
     origin: Path | None = None  # of a large file that was not changed
+    is_whole: bool = True  # whether no flush has failed for any of its bytes
     _known: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
     def change(self, offset: int, data: bytes | None) -> None:
@@ -167,11 +177,18 @@ class _Node:
         _write(self.data, offset, data)
         self._known.clear()
 
-    def flush(self) -> None:
-        if self.pending:
-            self.flushed = bytes(self.data)
-            self.pending.clear()
-            self._known.clear()
+    def flush(self) -> bool:
+        """Let all last but what an earlier flush has failed for; say whether that is all."""
+        self.flushed = self._content("full" if self.is_whole else "pending")
+        self.pending.clear()
+        self._known.clear()
+        return self.is_whole
+
+    def fail_to_flush(self) -> None:
+        """Take what is pending for written, as the system does: no later flush helps it."""
+        self.is_whole = self.is_whole and not self.pending
+        self.pending.clear()
+        self._known.clear()
 
     def content(self, how: str) -> bytes | Path:
         """Return what may be on disk: "full", "old", "half" or "late"."""
@@ -182,11 +199,13 @@ class _Node:
         return self._known[how]
 
     def _content(self, how: str) -> bytes:
-        if how == "full" or not self.pending:
+        if how == "full":
             return bytes(self.data)
-        if how == "old":
+        if how == "old" or not self.pending:
             return self.flushed
-        found, left = bytearray(self.flushed), sum(len(d or b"") for _, d in self.pending) // 2
+        size = sum(len(d or b"") for _, d in self.pending)
+        found, left = bytearray(self.flushed), 0 if how == "pending" else size // 2
+        how = "late" if how == "pending" else how
         for offset, data in self.pending:
             first, last = (data, data) if data is None else (data[:left], data[left:])
             if how == "half" and (data is None or first):
@@ -285,16 +304,19 @@ class _Disk:
         if (node := self.find(event.path)) is None:
             return
         if node.names is None:
-            node.flush()
-            self._dirty.pop(node, None)
+            if node.flush():
+                self._dirty.pop(node, None)
             return
         for change in [change for change in self._changes if change.by is node]:
             self._settle(change)
 
+    def _fail_to_sync(self, event: Event) -> None:
+        node = self.find(event.path)
+        if node is not None and node.names is None:
+            node.fail_to_flush()
+
     def _sync_all(self, event: Event) -> None:
-        for node in self._dirty:
-            node.flush()
-        self._dirty.clear()
+        self._dirty = {node: path for node, path in self._dirty.items() if not node.flush()}
         for change in [*self._changes]:
             self._settle(change)
 
@@ -486,7 +508,10 @@ class _TraceReader:
             line = self._begun.pop(ended[1]) + ended[2]
         found = _LINE.match(line)
         # Of calls that are newer than itself strace knows no name; those so far change no file.
-        if found is None or (result := int(found[4], 0)) < 0 or found[2].startswith(b"syscall_"):
+        if found is None or found[2].startswith(b"syscall_"):
+            return
+        result = int(found[4], 0)
+        if result < 0 and found[2] not in (b"fsync", b"fdatasync"):
             return
         call = _Call(found[2].decode(), found[3], result, line)
         yield from getattr(self, f"_{_ALIKE.get(call.name, call.name)}")(call)
@@ -575,7 +600,7 @@ class _TraceReader:
     def _fsync(self, call: _Call) -> Iterator[Event]:
         ((_, name),) = call.places
         if (path := self._below(name)) is not None:
-            yield Event("sync", path)
+            yield Event("sync" if call.result >= 0 else "fail_to_sync", path)
 
     def _sync(self, call: _Call) -> Iterator[Event]:
         yield Event("sync_all")

@@ -150,9 +150,9 @@ def decode_text(raw: bytes) -> str | bytes:
 
 
 # Logs of the store: changed in place, by nights, recalls and hooks at once. Private to their owner,
-# in WAL mode, so that a reader keeps nobody from writing. Unless `is_flushed`, a crash of the machine
-# may lose the latest rows, not damage the file; a crash of the process loses nothing that was
-# committed. What is deleted is overwritten.
+# in WAL mode, so that a reader keeps nobody from writing. A crash of the process loses nothing that
+# was committed. Unless `is_flushed`, a crash of the machine may lose the latest rows, not damage the
+# file. What is deleted is overwritten.
 
 
 WAIT_S = 5.0  # for others, of a night or a command: it has time, but a stuck lock must not stop it
