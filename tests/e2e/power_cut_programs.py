@@ -183,7 +183,8 @@ def _last_export(root: Path) -> None:
 def _compare_exports(root: Path, say: Say) -> None:
     with previous_export(root / "memories.parquet"):
         write_text(root / "memories.parquet", "Another text.")
-    say("compared")
+        say("compared")
+    say(", done")
 
 
 def _nothing(root: Path) -> None:

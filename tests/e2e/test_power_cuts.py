@@ -152,7 +152,7 @@ def forget_again(tree: Path, watched: Watched) -> None:
 def comparison_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
     """What tells which rows turned sensitive is there until they were told, and then gone."""
     held = [path.name for path in tree.iterdir() if RETRACTED.encode() in path.read_bytes()]
-    if bool(held) == bool(state.said):
+    if bool(held) is not {"": True, "compared": bool(held), "compared, done": False}[state.said]:
         yield f"{held} hold the export of before"
 
 
@@ -166,16 +166,19 @@ def compare_again(tree: Path, watched: Watched) -> None:
 
 def memory_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
     """What `remember` returned is there, in a file that SQLite calls sound."""
-    rows = _rows(tree / "home" / "memories.sqlite", "SELECT id, content FROM memories ORDER BY id")
+    rows, kept = kept_memories(tree), kept_memories(watched.recording.before)
     for line in state.said.splitlines():
         key, _, text = line.partition(" ")
         if (int(key), text) not in rows:
             yield f"memory {key} is lost"
-    kept = _rows(
-        watched.recording.before / "home" / "memories.sqlite", "SELECT id, content FROM memories"
-    )
     if rows[: len(kept)] != kept:
         yield f"memories of before are lost: {rows}"
+
+
+def kept_memories(tree: Path) -> list[tuple[object, ...]]:
+    """Return the memories of the own store below a directory."""
+    sql = "SELECT id, content FROM memories ORDER BY id"
+    return _rows(tree / "home" / "memories.sqlite", sql)
 
 
 def remember_again(tree: Path, watched: Watched) -> None:

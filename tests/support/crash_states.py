@@ -105,8 +105,8 @@ def record(
     """Run a program to its end and return what it did below `root`; `before` gets a copy of that.
 
     What it writes to its standard output is what it said. AssertionError where what was recorded
-    does not lead to the tree that the program left: then something was not seen. `inject` is a fault
-    as strace takes it.
+    does not lead to the tree that the program left: then something was not seen. `inject` is a
+    fault as strace takes it.
     """
     assert STRACE is not None
     root = root.resolve()

@@ -16,7 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +39,7 @@ class Fault(NamedTuple):
 class Outcome(NamedTuple):
     """What became of a function."""
 
-    end: str  # "done", "refused" by a NoctuaryError, "failed" with an OSError, "broke" otherwise
+    end: str  # "done", "refused" with a NoctuaryError, "failed" with another one
     message: str
     said: str
 
@@ -66,16 +67,16 @@ class FaultyRuns:
         inject = f"inject={fault.call}:error={fault.error}:when={when}"
         return self._traced(pid, fault.call, inject)[0]
 
-    def count(self, name: str, root: Path, call: str) -> int:
-        """Run a function and return how often it makes a system call."""
-        done, trace = self._traced(self._start(name, root), call, None)
+    def count(self, name: str, root: Path, calls: Iterable[str]) -> Counter[str]:
+        """Run a function and return how often it makes each of some system calls."""
+        done, trace = self._traced(self._start(name, root), ",".join(calls), None)
         assert done.end == "done", done
-        return len(re.findall(rf"\b{call}\(", trace))
+        return Counter(re.findall(r"\b(\w+)\(", trace))
 
     def _start(self, name: str, root: Path) -> int:
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        print(json.dumps([name, str(root)]), file=self._server.stdin, flush=True)  # noqa: T201
+        print(json.dumps([name, str(root)]), file=self._server.stdin, flush=True)
         pid = int(self._server.stdout.readline())
         _wait_for(pid, "State:\tT")
         return pid
@@ -120,10 +121,8 @@ def _serve(programs: Mapping[str, tuple[object, Callable[..., None]]]) -> None:
                 programs[name][1](Path(root), said.append)
             except NoctuaryError as error:
                 end, message = "refused", str(error)
-            except OSError as error:
-                end, message = "failed", str(error)
             except BaseException as error:
-                end, message = "broke", repr(error)
+                end, message = "failed", repr(error)
             # Through memory: a system call might be the one that fails.
             told = json.dumps([end, message, "".join(said)]).encode()
             shared[: len(told)] = told
@@ -131,7 +130,7 @@ def _serve(programs: Mapping[str, tuple[object, Callable[..., None]]]) -> None:
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()
         os.waitpid(pid, 0)
-        told = bytes(shared).rstrip(b"\0").decode() or json.dumps(["broke", "killed", ""])
+        told = bytes(shared).rstrip(b"\0").decode() or json.dumps(["failed", "it died", ""])
         sys.stdout.write(f"{told}\n")
         sys.stdout.flush()
         shared.close()

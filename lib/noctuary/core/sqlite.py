@@ -151,7 +151,7 @@ def decode_text(raw: bytes) -> str | bytes:
 
 # Logs of the store: changed in place, by nights, recalls and hooks at once. Private to their owner,
 # in WAL mode, so that a reader keeps nobody from writing. A crash of the process loses nothing that
-# was committed. Unless `is_flushed`, a crash of the machine may lose the latest rows, not damage the
+# was committed; one of the machine may lose the latest rows unless `is_flushed`, and damages no
 # file. What is deleted is overwritten.
 
 
