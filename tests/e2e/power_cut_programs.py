@@ -94,7 +94,7 @@ def _publish_what_a_killed_night_installed(root: Path, say: Say) -> None:
     (candidate,) = paths.candidates.iterdir()
     digest = read_manifest(candidate).digest
     candidate.rename(paths.snapshots / f"29991231T000000000000-{digest[:12]}")
-    publish_candidate(paths, digest, KEPT)
+    publish_candidate(paths, digest, keep=7)  # nothing is removed, which would flush too
     say("published")
 
 
