@@ -313,7 +313,6 @@ def test_every_state_that_one_deviation_leaves(
         states = list(crash_states(one.recording))
         tried[name] = len(states)
         faults += find_faults(one, states, tmp_path / name, monkeypatch)
-        print(name, len(states), len(faults))
     assert faults == []
     assert tried.total() >= 2_000, tried
 
