@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from noctuary.compact.archive_apply import applied_summaries, purge_texts
 from noctuary.compact.summaries import iter_summaries, summary_kind
 from noctuary.compact.summarizers import open_summarizer
-from noctuary.core.files import hash_json, remove_temporary_files, remove_tree, write_text
+from noctuary.core.files import (
+    fsync_dir,
+    hash_json,
+    remove_temporary_files,
+    remove_tree,
+    write_text,
+)
 from noctuary.core.store import StorePaths
 from noctuary.core.tombstones import read_tombstones
 from noctuary.embed.documents import keyed_memories, text_key, vector_kind
@@ -118,13 +124,14 @@ def sweep(paths: StorePaths) -> None:
     """Remove half-written files, which may hold texts that the source has lost since."""
     remove_temporary_files(paths.root, below=False)
     remove_tree(paths.work / SHARDS)
+    for leftover in paths.root.glob(".removing-*"):
+        remove_tree(leftover)
     for directory in (paths.work, paths.encoders, paths.rotations, paths.verdicts):
         remove_temporary_files(directory)
 
 
 def tidy(night: Night) -> tuple[str, ...]:
     """Forget what the corpus lost and old verdicts; return the snapshots that were removed."""
-    # Older snapshots still hold a row that has turned sensitive since: they go too.
     purge_texts(night.paths.archive, lambda ids: _hashes_of(night, ids))
     prune_content(night)
     _drop_old_files(night)
@@ -134,15 +141,20 @@ def tidy(night: Night) -> tuple[str, ...]:
     verdicts = sorted(night.paths.verdicts.glob("*.json"), key=lambda p: p.stat().st_mtime_ns)
     for path in verdicts[:-_KEPT_VERDICTS]:
         path.unlink()
-    if not night.paths.purge_pending.exists():
-        return ()
+    # Older snapshots still hold a row that has turned sensitive since: they go too.
+    return forget_retracted(night.paths) if night.paths.purge_pending.exists() else ()
+
+
+def forget_retracted(paths: StorePaths) -> tuple[str, ...]:
+    """Remove what else may hold a row that has turned sensitive; return the snapshots among it."""
     # A page may show a query's text, and a query of the exact group is a phrase of a memory.
-    remove_tree(night.paths.reports)
-    forget_questions(night.paths)
-    if read_tombstones(night.paths.root).is_pending:
+    remove_tree(paths.reports)
+    forget_questions(paths)
+    if read_tombstones(paths.root).is_pending:
         return ()  # the snapshots go when everything else was searched for what they hold
-    removed = drop_older_snapshots(night.paths)
-    night.paths.purge_pending.unlink()
+    removed = drop_older_snapshots(paths)
+    fsync_dir(paths.root)  # all that is gone, before the mark that asks for it goes
+    paths.purge_pending.unlink()
     return removed
 
 

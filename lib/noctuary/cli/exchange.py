@@ -455,7 +455,7 @@ def _appearing(target: Path, advice: str) -> Generator[Path]:
     missing = [parent for parent in target.parents if not parent.exists()]
     try:
         files.remove_tree(building)
-        building.mkdir(parents=True, mode=0o700)
+        files.make_directory(building)
         yield building
         files.make_private(building)
         for path in (building, *building.rglob("*")):

@@ -150,9 +150,9 @@ def decode_text(raw: bytes) -> str | bytes:
 
 
 # Logs of the store: changed in place, by nights, recalls and hooks at once. Private to their owner,
-# in WAL mode, so that a reader keeps nobody from writing, and `synchronous=NORMAL`: a crash of the
-# machine may lose the latest rows, not damage the file; a crash of the process loses nothing that
-# was committed. What is deleted is overwritten.
+# in WAL mode, so that a reader keeps nobody from writing. A crash of the process loses nothing that
+# was committed; one of the machine may lose the latest rows unless `is_flushed`, and damages no
+# file. What is deleted is overwritten.
 
 
 WAIT_S = 5.0  # for others, of a night or a command: it has time, but a stuck lock must not stop it
@@ -171,6 +171,7 @@ class LogFormat(NamedTuple):
     # Whether rows that could not be written wait for the next append; else they are lost. Texts
     # must not: somebody may make the file forget them meanwhile.
     may_wait: bool = True
+    is_flushed: bool = False  # whether a commit waits for the disk, which takes milliseconds
 
 
 def open_log(
@@ -204,7 +205,7 @@ def open_log(
         is_made = _check_format(log, kind.noun, kind.version, may_be_new=may_be_new)
         log.execute("PRAGMA temp_store=2")  # memory: no text of a row in a temporary file
         if mode != "ro":
-            log.execute("PRAGMA synchronous=NORMAL")
+            log.execute(f"PRAGMA synchronous={'FULL' if kind.is_flushed else 'NORMAL'}")
             log.execute("PRAGMA secure_delete=ON")
         if mode == "rwc" and not is_made:
             log.execute("PRAGMA journal_mode=WAL")

@@ -17,7 +17,14 @@ from noctuary.core.errors import (
     SnapshotMissingError,
     StoreError,
 )
-from noctuary.core.files import JsonValue, fsync_dir, fsync_file, remove_tree, write_text
+from noctuary.core.files import (
+    JsonValue,
+    fsync_dir,
+    fsync_file,
+    make_directory,
+    remove_tree,
+    write_text,
+)
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import (
     Manifest,
@@ -220,11 +227,12 @@ def drop_older_snapshots(paths: StorePaths) -> tuple[str, ...]:
 
 def remove_snapshots(paths: StorePaths, names: Sequence[str]) -> tuple[str, ...]:
     """Remove snapshots by name, whichever they are; one that serves must not be among them."""
+    # Renamed first, on disk too: a half-deleted snapshot is never mistaken for a published one.
     for name in names:
-        # Renamed first, so that a half-deleted snapshot is never mistaken for a published one.
-        doomed = paths.root / f".removing-{name}"
-        (paths.snapshots / name).rename(doomed)
-        remove_tree(doomed)
+        (paths.snapshots / name).rename(paths.root / f".removing-{name}")
+    if names:
+        fsync_dir(paths.snapshots)
+        fsync_dir(paths.root)
     for leftover in paths.root.glob(".removing-*"):
         remove_tree(leftover)
     return tuple(names)
@@ -239,7 +247,7 @@ def forget_questions(paths: StorePaths) -> None:
 
 def _install(paths: StorePaths, digest: str) -> str:
     """Move the verified candidate below `snapshots`, or use what a killed night moved there."""
-    paths.snapshots.mkdir(parents=True, exist_ok=True)
+    make_directory(paths.snapshots)
     suffix = digest[:_ID_DIGEST_CHARS]
     for name in list_snapshots(paths):
         if name.endswith(f"-{suffix}") and is_intact(paths.snapshots / name, digest):
@@ -260,7 +268,6 @@ def _install(paths: StorePaths, digest: str) -> str:
         path.chmod(_READ_ONLY_FILE)
     snapshot_id = f"{_next_stamp(paths)}-{suffix}"
     candidate.rename(paths.snapshots / snapshot_id)
-    fsync_dir(paths.snapshots)
     fsync_dir(paths.candidates)
     return snapshot_id
 
@@ -303,6 +310,7 @@ def _point_at(paths: StorePaths, snapshot_id: str, digest: str, reason: str) -> 
         previous_id=serving_id(paths),
         reason=reason,
     )
+    fsync_dir(paths.snapshots)  # also where a killed night moved it there
     write_pointer(paths, pointer)
     return pointer
 

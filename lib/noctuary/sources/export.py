@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from noctuary.core.errors import SourceEmptyError, SourceError, StoreError
-from noctuary.core.files import hash_file, hash_text, remove_tree, replacement, write_text
+from noctuary.core.files import (
+    fsync_dir,
+    hash_file,
+    hash_text,
+    remove_tree,
+    replacement,
+    write_text,
+)
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import read_manifest, read_pointer
 from noctuary.core.settings import CorpusSettings
@@ -160,8 +167,10 @@ def previous_export(memories: Path) -> Generator[Path | None]:
             yield None
             return
         os.link(memories, kept)
+        fsync_dir(memories.parent)  # before the table is replaced
     yield kept
     kept.unlink()
+    fsync_dir(memories.parent)  # it holds texts that the source has lost since
 
 
 # One pass in which every row is counted exactly once: memory, quarantined or sensitive.

@@ -96,7 +96,8 @@ def remember(
         MemoryRefusedError: The text reads like a secret or is none, or there is no such memory to
             replace; nothing was kept. It is a ValueError.
         StoreLockedError: Others wrote all the time; nothing was kept.
-        StoreError: The file cannot be written or is of a newer version; nothing was kept.
+        StoreError: The file cannot be written or is of a newer version; nothing was kept, unless
+            the disk took the memory and did not confirm it.
     """
     home = find_home()
     settings = Settings.load(home=home)
@@ -351,6 +352,11 @@ def _describe(path: Path, error: sqlite3.Error | OSError | StoreError) -> str:
     if isinstance(error, OSError):
         return f"{path} cannot be written ({error.strerror}); nothing was kept"
     fault, name = name_fault(error)
+    if name == "SQLITE_IOERR_FSYNC":  # the row may be in the log, and a later reader may find it
+        return (
+            f"{path} cannot be written ({name}): the disk did not confirm it, so it may be kept or "
+            "not. Check the disk, then look whether it is there before you try again"
+        )
     todo = "Check the permissions of the file and of its folder"
     if fault == "damaged":
         todo = "Make room on its disk; if there is room, restore the file from a backup"

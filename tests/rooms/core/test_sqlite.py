@@ -85,7 +85,7 @@ def test_a_log_is_made_for_its_owner_and_gone_on_with(path: Path, kind: LogForma
     asked = ("user_version", "journal_mode", "synchronous", "secure_delete", "application_id")
     with closing(open_log(path, kind, "rwc")) as log:
         *settings, identity = told_by(log, *asked)
-        assert settings == [kind.version, "wal", 1, 1]
+        assert settings == [kind.version, "wal", 2 if kind.is_flushed else 1, 1]
         assert identity != 0
         files = list(path.parent.iterdir())
         assert len(files) == 3
