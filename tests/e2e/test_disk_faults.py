@@ -29,7 +29,8 @@ CALLS = {
     "ftruncate": ("EIO",),
 }
 CAUSES = (
-    "Input/output error", "fsync failed", "No space left on device", "disk I/O error", "disk is full",
+    "Input/output error", "fsync failed", "No space left on device", "disk I/O error",
+    "disk is full",
     "SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "No usable temporary directory",
 )  # fmt: skip
 """What the system, Python, DuckDB and SQLite call such a fault."""
