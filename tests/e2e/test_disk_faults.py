@@ -29,10 +29,11 @@ CALLS = {
     "ftruncate": ("EIO",),
 }
 CAUSES = (
-    "Input/output error", "No space left on device", "disk I/O error", "disk is full",
-    "SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN",
+    "Input/output error", "fsync failed", "No space left on device", "disk I/O error",
+    "disk is full",
+    "SQLITE_IOERR", "SQLITE_FULL", "SQLITE_CANTOPEN", "No usable temporary directory",
 )  # fmt: skip
-"""What the system, DuckDB and SQLite call such a fault."""
+"""What the system, Python, DuckDB and SQLite call such a fault."""
 NAMES = ("first publication", "publication", "first memory", "memory")
 FAULTS = {"publication": 5, "first memory": 10}
 """Of each program in the default run; the slow run tries every call."""
