@@ -36,17 +36,17 @@ class Step(NamedTuple):
 HOUR = (
     Step(("init", "--dry-run", "--markdown", "vault"), "Claude Code"),
     Step(("init", "--yes", "--markdown", "vault"), "published snapshot"),
-    Step(("recall", "Which port does Redis use in staging?", "-k", "1"), "6380"),
+    Step(("recall", "Which port does Redis use in staging?", "-k", "2"), "6380"),
     Step(("recall", "When was the cache Memcached?", "-k", "1"), "until March"),
-    Step(("recall", "How much pressure does the boiler need?", "-k", "1"), "1.4 bar"),
+    Step(("recall", "How much pressure does the boiler need?", "-k", "2"), "1.4 bar"),
     Step(("remember", "The attic key hangs behind the blue door.", "--wing", "Home"), "remembered"),
     Step(("recall", "Where is the attic key?", "-k", "1"), "blue door"),
     Step(("nightly",), "published snapshot"),
     Step(("forget", "own:1", "--apply", "--yes"), ""),
-    Step(("recall", "Where is the attic key?", "-k", "1"), "", "blue door"),
+    Step(("recall", "Where is the attic key?", "-k", "1"), "", "attic key hangs"),
     Step(("export", "--markdown", "out"), "out"),
     Step(("backup", "copy"), ""),
-    Step(("mcp", "install", "cursor", "--dry-run"), "mcp.json"),
+    Step(("mcp", "install", "gemini", "--dry-run"), "settings.json"),
     Step(("doctor",), ""),
     Step(("init", "--undo"), ""),
 )
@@ -104,6 +104,7 @@ def main(page: Path) -> int:
             lines += ["", f"## noctuary {step.words[0]}, {took_s:.1f} s", ""]
             lines += ["```", f"$ noctuary {shown}", said, "```"]
             failed += done.returncode != DONE or step.says not in done.stdout
+            failed += bool(step.not_says) and step.not_says in done.stdout
         page.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return int(bool(failed))
 

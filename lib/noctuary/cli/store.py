@@ -38,6 +38,7 @@ from noctuary.core.settings import Settings
 from noctuary.core.sqlite import connect_immutable, open_foreign, open_log
 from noctuary.core.store import StorePaths, find_home
 from noctuary.core.tombstones import read_tombstones
+from noctuary.core.types import NOTHING
 from noctuary.embed.fingerprint import EncoderFingerprint, require_same
 from noctuary.embed.tiers import TableHome, connect
 from noctuary.recall import profile as profiles
@@ -417,7 +418,7 @@ def examine(paths: StorePaths) -> list[Finding]:
         "schedule": lambda: look_at_schedule(paths),
         "last_verdict": lambda: _look_at_verdict(paths),
         "index": lambda: look_at_index(paths),
-        "transcripts": lambda: look_at_transcripts(settings.transcripts.path),
+        "transcripts": lambda: look_at_transcripts(settings.transcripts.path, settings.sources),
         "access_log": lambda: _look_at_access_log(paths),
         "injections": lambda: _look_at_injections(paths),
         "usage": lambda: _look_at_usage(paths),
@@ -616,10 +617,14 @@ def look_at_abstention(snapshot: Path, *, wants: bool) -> Finding:
 # What nights read, write and leave: transcripts, the verdict, indexes, logs, files.
 
 
-def look_at_transcripts(path: str) -> Finding:
+def look_at_transcripts(path: str, sources: Mapping[str, str] = NOTHING) -> Finding:
     """Return whether the agents' transcripts can be read."""
+    from noctuary.sources.several import TRANSCRIPTS
     from noctuary.sources.transcripts import is_transcripts
 
+    listed = [name for name, said in sources.items() if said.startswith(TRANSCRIPTS)]
+    if not path and listed:
+        return _ok("transcripts", f"every night reads those of {', '.join(listed)}")
     if not path:
         return _ok("transcripts", "no folder is set: only the Stop hook keeps turns")
     try:

@@ -629,6 +629,8 @@ def test_transcripts(dense_store: Store, tmp_path: Path, monkeypatch: pytest.Mon
     ]:  # fmt: skip
         found = look_at_transcripts(place)
         assert (found.level, says in found.message) == (level, True), place
+    listed = {"claude": f"transcripts:{folder}", "notes": str(folder)}
+    assert look_at_transcripts("", listed).message == "every night reads those of claude"
     (folder / "s.jsonl").write_text(json.dumps(line) + "\n")
     for path in (folder, folder / "s.jsonl"):
         assert look_at_transcripts(str(path)).level == "ok"
