@@ -431,9 +431,9 @@ def _reads_own(paths: StorePaths, stones: Tombstones) -> bool:
     return str(source) == _own_path() or any(one.startswith(_OWN_PREFIX) for one in stones.ids)
 
 
-def _own_rows(stones: Tombstones) -> list[MemoryRecord]:
-    """Return the forgotten rows that the own store still has."""
-    own, settings = Path(_own_path()), Settings.load(home=find_home())
+def _own_rows(stones: Tombstones, own: Path | None = None) -> list[MemoryRecord]:
+    """Return the forgotten rows that the own store, or a copy of it, still has."""
+    own, settings = own or Path(_own_path()), Settings.load(home=find_home())
     if not own.is_file():
         return []
     now_us = to_micros(datetime.now(UTC))
@@ -444,6 +444,30 @@ def _own_rows(stones: Tombstones) -> list[MemoryRecord]:
 
 def _own_path() -> str:
     return str(find_home() / own_store.OWN_FILE)
+
+
+def forget_again(root: Path, former: Tombstones, own: Path, *, is_of_own: bool) -> int:
+    """Let an older state of a store forget what was forgotten since; return how many it brings.
+
+    Nothing else may write to it. They are hidden with it, and the next night purges them.
+
+    Args:
+        root: The store.
+        former: The tombstones of the state that it replaces.
+        own: The own store that comes with it.
+        is_of_own: Whether the store is made of the own store alone.
+    """
+    kept = read_tombstones(root)
+    stones = Tombstones(kept.rows | former.rows, kept.ids | former.ids, kept.since or former.since)
+    held = find_holding(StorePaths(root), stones)
+    prefix = "" if is_of_own else _OWN_PREFIX
+    rows = [r._replace(memory_id=f"{prefix}{r.memory_id}") for r in _own_rows(stones, own)]
+    rows += [record for found in held.values() for record in found]
+    if rows:
+        stones = bury(stones, rows, datetime.now(UTC).isoformat(timespec="seconds"))
+    if (stones.rows, stones.ids, stones.since) != (kept.rows, kept.ids, kept.since):
+        write_tombstones(root, stones)
+    return len({record.memory_id for record in rows} - kept.ids)
 
 
 # The end of it: in the process that forgets, or in the next night, which finds it unfinished.
