@@ -61,7 +61,7 @@ from noctuary.snapshot.scan import Finder, Scanned, cut_needles, scan_files
 from noctuary.sources import own_store
 from noctuary.sources.export import Tally, read_report, sift
 from noctuary.sources.ingest import forget_turns, open_with_turns
-from noctuary.sources.source import open_source
+from noctuary.sources.source import is_several, open_source
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.work.lock import find_holder, hold_lock
 
@@ -402,6 +402,13 @@ def remove(
     if foreign:
         kept = f"{len(foreign)} rows stay in {plan.source}: "
         rest = "the tombstones keep them out of every night"
+        if plan.source is not None and is_several(Path(plan.source)):
+            names = ", ".join(sorted({one.partition(":")[0] for one in foreign}))
+            warnings.append(
+                f"{kept}{rest}. Of several sources noctuary deletes in its own store alone: delete "
+                f"them yourself in {names}"
+            )
+            return removed, warnings
         if not from_source:
             warnings.append(f"{kept}{rest}; --from-source deletes them there too")
             return removed, warnings

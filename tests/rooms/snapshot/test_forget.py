@@ -29,6 +29,7 @@ from noctuary.snapshot.publish import list_snapshots, rollback
 from noctuary.sources import own_store
 from noctuary.sources.corpus import read_records
 from tests.e2e.byte_scan import find_texts, pieces
+from tests.rooms.sources.test_several import publish as publish_list
 from tests.support.live import ROWS, Cache, age, make_cache, publish_from
 from tests.support.store import Store, new_store
 
@@ -321,6 +322,42 @@ def test_its_owner_may_allow_the_deletion_which_the_journal_notes(
             "SELECT change, row_id, before_image FROM noctuary_curation_journal"
         ).fetchall()
     assert entries == [("forget", 1, None)]
+
+
+def test_several_sources_forget_in_the_own_store_and_keep_out_the_others(
+    home: Path, tmp_path: Path
+) -> None:
+    """Ids begin with the name of a source; only the own store is written."""
+    cache = make_cache(tmp_path / "memory.db")
+    age(cache.path)
+    for text in (SECRET, KEPT[1]):
+        remember(text)
+    listed = home / "noctuary.toml"
+    listed.write_text(f"[sources]\ncache = '{cache.path}'\n")
+    store = new_store(store_for_source(home, listed))
+    publish_list(listed, store)
+    boiler, before = ROWS[4]["content"], cache.path.read_bytes()
+    assert found(k=100) >= {"own:1"}
+    assert found(boiler) >= {"cache:5"}
+    done = apply_forget(plan_forget(ids=["own:1"]))
+    assert (done.is_gone, done.removed) == (False, {"own store": 1})
+    assert "own:1" not in found(k=100), "at once"
+    assert find_texts(home, PARTS, skip=[store.root]) == []
+    publish_list(listed, store)
+    assert forget.finish_left(store.paths) is not None
+    assert find_texts(home, PARTS) == []
+    done = apply_forget(
+        plan_forget(ids=["cache:5"]), from_source=True, night=lambda: publish_list(listed, store)
+    )
+    assert (done.is_gone, done.removed) == (True, {})
+    (warning,) = done.warnings
+    assert warning.startswith(f"1 rows stay in {listed}: ")
+    assert warning.endswith("delete them yourself in cache")
+    assert cache.path.read_bytes() == before
+    publish_list(listed, store)
+    assert "cache:5" not in found(boiler, k=100)
+    assert found("Lunch at noon") >= {"own:2"}
+    assert find_texts(home, pieces(boiler, 24)) == [], "nor after the next night"
 
 
 # Killed at every step: still there and said so, or gone; repeating completes it.

@@ -16,6 +16,7 @@ from noctuary import remember
 from noctuary.core.errors import ConfigError, SourceEmptyError, SourceError
 from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.store import store_for_source
+from noctuary.core.tombstones import read_tombstones
 from noctuary.recall.api import recall
 from noctuary.sources.corpus import read_records
 from noctuary.sources.evidence import read_evidence, write_evidence
@@ -303,7 +304,8 @@ def publish(file: Path, store: Store) -> None:
     """Publish what the stores hold now, by the export of a night."""
     read_us = time.time_ns() // 1000
     with open_source(file) as source:
-        report = export_corpus(source, store.paths.work / "corpus")
+        gone = read_tombstones(store.root)
+        report = export_corpus(source, store.paths.work / "corpus", forgotten=gone)
     made: Mapping[str, Any] = {
         "kind": report.identity.kind, "schema_version": "1", "location": report.identity.location,
         "read_us": read_us, "members": report.identity.members,
