@@ -10,7 +10,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,7 +63,7 @@ from noctuary.sources.export import Tally, read_report, sift
 from noctuary.sources.ingest import forget_turns, open_with_turns
 from noctuary.sources.source import is_several, open_source
 from noctuary.usage.access_log import ACCESS_LOG
-from noctuary.work.lock import find_holder, hold_lock
+from noctuary.work.lock import hold_lock
 
 OWN, SOURCE, TURNS = "own store", "source", "kept turns"
 """Where a memory lives besides snapshots and what is made of them."""
@@ -482,9 +482,15 @@ def forget_again(root: Path, former: Tombstones, own: Path, *, is_of_own: bool) 
 
 def finish_left(paths: StorePaths) -> Path | None:
     """Finish what a killed or waiting forgetting left, unless it is at work; for nights."""
-    if not read_tombstones(paths.root).is_pending or find_holder(paths.root / FORGET_LOCK):
+    if not read_tombstones(paths.root).is_pending:
         return None
-    return finish_forget(paths)
+    with ExitStack() as held:
+        try:
+            # Until the end: what is forgotten meanwhile would be lost from the tombstones.
+            held.enter_context(hold_lock(paths.root / FORGET_LOCK))
+        except StoreLockedError:
+            return None
+        return finish_forget(paths)
 
 
 def finish_forget(paths: StorePaths, known: Sequence[MemoryRecord] = ()) -> Path | None:

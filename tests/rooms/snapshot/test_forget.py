@@ -17,7 +17,7 @@ import pytest
 from noctuary import remember
 from noctuary.agents.mcp_view import View
 from noctuary.cli.store import examine
-from noctuary.core.errors import StoreError
+from noctuary.core.errors import StoreError, StoreLockedError
 from noctuary.core.store import StorePaths, store_for_source
 from noctuary.core.tombstones import read_tombstones, write_tombstones
 from noctuary.core.types import MemoryRecord
@@ -420,6 +420,25 @@ def test_a_night_beside_a_running_forgetting_leaves_the_proof_to_it(house: House
     with forget.hold_lock(house.paths.root / forget.FORGET_LOCK):
         assert forget.finish_left(house.paths) is None
     assert forget.finish_left(house.paths) is not None
+
+
+def test_a_forgetting_beside_a_night_that_finishes_another_loses_nothing(
+    foreign: tuple[Cache, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, store = foreign
+    apply_forget(plan_forget(ids=[1]))
+    publish_from(cache, store)
+    search = forget.prove
+
+    def search_while_somebody_forgets(*args: Any) -> dict[str, Any]:
+        with pytest.raises(StoreLockedError, match="is forgetting memories of this store"):
+            apply_forget(plan_forget(ids=[2]))
+        return search(*args)
+
+    monkeypatch.setattr(forget, "prove", search_while_somebody_forgets)
+    assert forget.finish_left(store.paths) is not None
+    apply_forget(plan_forget(ids=[2]))
+    assert 2 not in found("feline", k=100)
 
 
 def test_a_snapshot_of_a_reused_id_does_not_keep_it_unfinished(
