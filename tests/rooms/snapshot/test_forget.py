@@ -17,7 +17,7 @@ import pytest
 from noctuary import remember
 from noctuary.agents.mcp_view import View
 from noctuary.cli.store import examine
-from noctuary.core.errors import StoreError, StoreLockedError
+from noctuary.core.errors import SourceEmptyError, StoreError, StoreLockedError
 from noctuary.core.store import StorePaths, store_for_source
 from noctuary.core.tombstones import read_tombstones, write_tombstones
 from noctuary.core.types import MemoryRecord
@@ -28,6 +28,8 @@ from noctuary.snapshot.forget import Forgetting, Plan, apply_forget, plan_forget
 from noctuary.snapshot.publish import list_snapshots, rollback
 from noctuary.sources import own_store
 from noctuary.sources.corpus import read_records
+from noctuary.sources.export import refuse_emptied
+from noctuary.sources.source import open_source
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.rooms.sources.test_several import publish as publish_list
 from tests.support.live import ROWS, Cache, age, make_cache, publish_from
@@ -420,6 +422,26 @@ def test_a_night_beside_a_running_forgetting_leaves_the_proof_to_it(house: House
     with forget.hold_lock(house.paths.root / forget.FORGET_LOCK):
         assert forget.finish_left(house.paths) is None
     assert forget.finish_left(house.paths) is not None
+
+
+def test_a_store_that_lost_its_rows_stops_the_night_unless_all_are_forgotten(
+    foreign: tuple[Cache, Store],
+) -> None:
+    """The night would purge every snapshot that has the others."""
+    cache, store = foreign
+
+    def look() -> None:
+        with open_source(cache.path) as source:
+            gone = read_tombstones(store.root)
+            refuse_emptied(source, store.paths.work / "corpus", store.paths, gone)
+
+    apply_forget(plan_forget(ids=range(1, 8)))
+    look()
+    cache.run("DELETE FROM memories")
+    with pytest.raises(SourceEmptyError, match="holds 8 memories: it keeps serving"):
+        look()
+    apply_forget(plan_forget(ids=[8]))
+    look()
 
 
 def test_a_forgetting_beside_a_night_that_finishes_another_loses_nothing(

@@ -16,7 +16,7 @@ from noctuary import remember
 from noctuary.core.errors import ConfigError, SourceEmptyError, SourceError
 from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.store import store_for_source
-from noctuary.core.tombstones import read_tombstones
+from noctuary.core.tombstones import Tombstones, read_tombstones
 from noctuary.recall.api import recall
 from noctuary.sources.corpus import read_records
 from noctuary.sources.evidence import read_evidence, write_evidence
@@ -215,9 +215,9 @@ def test_a_store_that_lost_its_rows_stops_the_night_but_the_own_one_may(
 ) -> None:
     last, store = tmp_path / "corpus", new_store(tmp_path / "store")
 
-    def look() -> None:
+    def look(*gone: str) -> None:
         with open_source(everything) as several:
-            refuse_emptied(several, last, store.paths)
+            refuse_emptied(several, last, store.paths, Tombstones(ids=frozenset(gone), since="now"))
 
     look()  # a first night
     with open_source(everything) as several:
@@ -233,6 +233,10 @@ def test_a_store_that_lost_its_rows_stops_the_night_but_the_own_one_may(
     cache.run("DELETE FROM memories")
     with pytest.raises(SourceEmptyError, match=r"'cache'.*held 8.*take its line out"):
         look()
+    forgotten = [f"cache:{key}" for key in range(1, 9)]
+    with pytest.raises(SourceEmptyError, match=r"'cache'.*held 8"):
+        look(*forgotten[:7], "cacher:8")
+    look(*forgotten)
 
 
 def test_the_marker_and_the_digest_change_with_every_member(
