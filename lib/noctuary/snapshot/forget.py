@@ -456,25 +456,20 @@ def _own_path() -> str:
 def forget_again(root: Path, former: Tombstones, own: Path, *, is_of_own: bool) -> int:
     """Let an older state of a store forget what was forgotten since; return how many it brings.
 
-    Nothing else may write to it. They are hidden with it, and the next night purges them.
-
-    Args:
-        root: The store.
-        former: The tombstones of the state that it replaces.
-        own: The own store that comes with it.
-        is_of_own: Whether the store is made of the own store alone.
+    `former` are the tombstones of the state that it replaces, `own` is the own store that comes
+    with it. Nothing else may write to the store. The next night purges them.
     """
     kept = read_tombstones(root)
     stones = Tombstones(kept.rows | former.rows, kept.ids | former.ids, kept.since or former.since)
     held = find_holding(StorePaths(root), stones)
     prefix = "" if is_of_own else _OWN_PREFIX
-    rows = [r._replace(memory_id=f"{prefix}{r.memory_id}") for r in _own_rows(stones, own)]
-    rows += [record for found in held.values() for record in found]
-    if rows:
-        stones = bury(stones, rows, datetime.now(UTC).isoformat(timespec="seconds"))
-    if (stones.rows, stones.ids, stones.since) != (kept.rows, kept.ids, kept.since):
+    back = [r._replace(memory_id=f"{prefix}{r.memory_id}") for r in _own_rows(stones, own)]
+    back += [record for found in held.values() for record in found]
+    if back:
+        stones = bury(stones, back, datetime.now(UTC).isoformat(timespec="seconds"))
+    if stones != kept:
         write_tombstones(root, stones)
-    return len({record.memory_id for record in rows} - kept.ids)
+    return len({record.memory_id for record in back} - kept.ids)
 
 
 # The end of it: in the process that forgets, or in the next night, which finds it unfinished.
@@ -549,7 +544,10 @@ def prove(
     """Search everything but the snapshots that are about to go; return the draft of a receipt."""
     records = {(r.memory_id, r.content_hash): r for r in known}
     records |= {(r.memory_id, r.content_hash): r for rows in held.values() for r in rows}
-    vectors = [one for name, rows in held.items() for one in _stretches(paths, name, rows)]
+    vectors = {one for name, rows in held.items() for one in _stretches(paths, name, rows)}
+    if serving := serving_id(paths):  # two memories of one text have one vector
+        stay = _snapshot_rows(paths.snapshots / serving)
+        vectors.difference_update(_stretches(paths, serving, stay))
     places = [str(paths.root), *(str(path) for path in paths.root.rglob("*"))]
     needles = cut_needles(records.values(), _survivors(paths), vectors, places)
     finder, going = Finder(needles), {paths.snapshots / name for name in held}
@@ -614,7 +612,7 @@ def _scan_serving(store: Path, finder: Finder) -> Iterator[Scanned]:
     )
 
 
-def _stretches(paths: StorePaths, name: str, rows: Sequence[MemoryRecord]) -> Iterator[bytes]:
+def _stretches(paths: StorePaths, name: str, rows: Iterable[MemoryRecord]) -> Iterator[bytes]:
     """Yield a stretch of each memory's vector: it can be turned back into its text."""
     path = paths.snapshots / name / VECTORS_FILE
     with suppress(OSError, ValueError, IndexError):

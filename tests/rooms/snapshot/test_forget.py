@@ -32,6 +32,7 @@ from noctuary.sources.export import refuse_emptied
 from noctuary.sources.source import open_source
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.rooms.sources.test_several import publish as publish_list
+from tests.support import lean
 from tests.support.live import ROWS, Cache, age, make_cache, publish_from
 from tests.support.store import Store, new_store
 
@@ -256,6 +257,29 @@ def test_what_survivors_say_too_is_no_trace_and_is_counted(house: House) -> None
     assert done.receipt is not None
     assert json.loads(done.receipt.read_text())["searched_for"]["shared_with_what_stays"] > 0
     assert found() >= {quoting.id}
+
+
+def test_a_vector_of_a_text_that_stays_is_no_trace(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two memories of one text have one vector."""
+    faint, *known = lean.SYNONYMS
+    monkeypatch.setattr(lean, "DIMENSION", 32)
+    monkeypatch.setattr(lean, "SYNONYMS", (faint, *((f"w{n}",) for n in range(9)), *known))
+    cache = make_cache(tmp_path / "memory.db", [*ROWS, {**ROWS[0], "created_at": "2026-02-01"}])
+    age(cache.path)
+    store = new_store(home / "house", encoder=lean.write_encoder(home / "house" / "encoders"))
+
+    def night() -> None:
+        publish_from(cache, store)
+
+    night()
+    done = apply_forget(plan_forget(ids=[1]), night=night)
+    assert done.is_gone, done
+    assert found(ROWS[0]["content"]) >= {9}
+    done = apply_forget(plan_forget(ids=[2]), night=night)
+    assert done.receipt is not None, done
+    assert json.loads(done.receipt.read_text())["searched_for"]["vectors"] == 1, "of its own"
 
 
 def test_a_file_that_still_holds_it_is_named_until_it_is_gone(house: House) -> None:
