@@ -500,7 +500,8 @@ def finish_forget(paths: StorePaths, known: Sequence[MemoryRecord] = ()) -> Path
     held = find_holding(paths, stones)
     if serving_id(paths) in held:
         return None
-    if not stones.is_scanned:
+    # Without a draft and a receipt somebody took them away.
+    if not stones.is_scanned or not (read_draft(paths) or read_receipts(paths)):
         if _reads_own(paths, stones):
             known = [*known, *_own_rows(stones)]  # where a kill came early
         _remove_ours(paths, stones)
@@ -657,7 +658,7 @@ def seal(paths: StorePaths) -> Path:
     draft = read_draft(paths)
     if not draft:  # a kill came after the last sealing
         return before[-1][0]
-    draft.pop("left")
+    draft.pop("left", None)
     previous = before[-1][1].get("digest") if before else None
     now = datetime.now(UTC)
     told = {**draft, "finished": now.isoformat(timespec="seconds"), "previous": previous}
@@ -669,7 +670,7 @@ def seal(paths: StorePaths) -> Path:
 
 def read_draft(paths: StorePaths) -> dict[str, Any]:
     """Return what an unfinished search found; empty where there was none."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, TypeError):
         return dict(parse_json((paths.root / RECEIPTS / _DRAFT).read_text(encoding="utf-8")))
     return {}
 

@@ -189,14 +189,19 @@ def scan_files(
 ) -> Iterator[Scanned]:
     """Look into every file at or below a path, by name, but those to `skip`.
 
+    Links to files are followed; those to directories are named and have a fault.
     Rare words are only looked for where `has_words`: elsewhere they would be others' words.
     """
     paths = [root] if root.is_file() else sorted(root.rglob("*"))
     for path in paths:
         is_table = path.is_dir() and path.suffix == ".lance"
-        if path.is_symlink() or skip(path) or not (is_table or path.is_file()):
+        is_away = path.is_dir() and path.is_symlink()
+        if skip(path) or not (is_table or is_away or path.is_file()):
             continue
         name = path.name if path == root else path.relative_to(root).as_posix()
+        if is_away:
+            yield Scanned(name, 0, (), 0, "a link to a directory")
+            continue
         try:
             data = b"" if is_table else path.read_bytes()
         except FileNotFoundError:

@@ -249,6 +249,37 @@ def test_receipts_are_chained(house: House) -> None:
     assert house.forgetting() == "warn"
 
 
+def test_receipts_that_somebody_took_away_stop_no_night(house: House) -> None:
+    house.apply(1, night=None)
+    house.night()
+    # A kill came after the search.
+    write_tombstones(house.paths.root, read_tombstones(house.paths.root)._replace(is_scanned=True))
+    (house.paths.root / "receipts").mkdir()
+    (house.paths.root / "receipts" / "unfinished.json").write_text("[1]")
+    receipt = forget.finish_left(house.paths)
+    assert receipt is not None
+    assert json.loads(receipt.read_text())["searched_for"]["texts_unknown"] == 0
+    assert house.traces() == []
+    assert house.forgetting() == "ok"
+
+
+def test_links_to_files_are_searched_and_those_to_directories_named(
+    house: House, tmp_path: Path
+) -> None:
+    away = tmp_path / "away"
+    away.mkdir()
+    note = away / "note.txt"
+    note.write_text(SECRET)
+    (house.paths.root / "notes").symlink_to(away)
+    (house.paths.root / "note.txt").symlink_to(note)
+    assert house.apply(1).left == ("note.txt",)
+    (house.paths.root / "note.txt").unlink()
+    done = house.apply()
+    assert done.receipt is not None, done
+    files = json.loads(done.receipt.read_text())["files"]
+    assert ["notes", 0, "", "not decoded: a link to a directory"] in files
+
+
 def test_what_survivors_say_too_is_no_trace_and_is_counted(house: House) -> None:
     quoting = remember(f"Ana said: {SECRET[:40]}, or so I think.")
     house.night()
