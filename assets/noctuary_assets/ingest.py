@@ -94,8 +94,7 @@ def export_memories(night: Night) -> StageResult:
             read_us = time.time_ns() // 1000
             opened = open_with_turns(night.source, night.paths.turns, night.settings, directory)
             with opened as source:
-                if not forgotten.is_pending:
-                    refuse_emptied(source, directory, night.paths)
+                refuse_emptied(source, directory, night.paths, forgotten)
                 report = export_corpus(
                     source,
                     directory,

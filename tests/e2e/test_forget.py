@@ -105,3 +105,30 @@ def test_a_killed_command_is_completed_by_the_next_night(
     assert told["searched_for"]["vectors"] == 1
     again = forget(bench, "1", "--apply", "--yes")
     assert again.code == FAILED, "there is nothing left to forget"
+
+
+@pytest.mark.slow
+def test_the_last_memory_is_forgotten_and_the_next_one_is_found(
+    tmp_path: Path, small_night: FirstNight
+) -> None:
+    """An own store without a row is no store that lost its rows."""
+    home = tmp_path / "home"
+    home.mkdir()
+    source = home / "memories.sqlite"
+    bench = Bench(source, store_for_source(home, source))
+    give_encoder(bench.store, small_night.bench)
+
+    def remember(text: str) -> None:
+        ran = run([sys.executable, "-m", "noctuary.cli.entry", "remember", text], home)
+        assert ran.code == DONE, ran.says
+
+    remember(SECRET)
+    assert run_night(source, bench.store).code == DONE
+    ran = forget(bench, "1", "--apply", "--yes")
+    assert ran.code == DONE, ran.says
+    assert (ran.report["is_gone"], ran.report["removed"]) == (True, {"own store": 1})
+    assert gone(bench, [*pieces(SECRET, PIECE_CHARS), *WORDS]) == []
+    assert not bench.ask(SECRET, k=9).memories
+    remember("Lunch is at noon.")
+    assert run_night(source, bench.store).code == DONE
+    assert {memory.id for memory in bench.ask("lunch", k=9).memories} == {2}

@@ -26,7 +26,9 @@ from noctuary.core.manifest import quick_check, read_manifest, read_pointer, wri
 from noctuary.core.settings import CONFIG_FILE_NAME, Settings
 from noctuary.core.sqlite import connect_immutable, directory_lock, name_fault, open_foreign
 from noctuary.core.store import StorePaths, find_home, find_store, store_for_source
+from noctuary.core.tombstones import TOMBSTONES_FILE, read_tombstones
 from noctuary.core.types import SILENT, Progress
+from noctuary.snapshot.forget import FORGET_LOCK, forget_again
 from noctuary.sources.own_store import OWN_FILE
 from noctuary.work.lock import hold_lock
 
@@ -515,10 +517,10 @@ def restore_files(
     files.make_directory(home)
     try:
         with directory_lock(home):
-            aside = _write(directory, home, chosen, there, progress)
+            aside, told = _write(directory, home, chosen, there, progress)
     except BlockingIOError:
         raise errors.StoreLockedError(f"another command writes to {home}: try again") from None
-    warnings = tuple(_look_at_settings(home)) if CONFIG_FILE_NAME in tops else ()
+    warnings = (*told, *(_look_at_settings(home) if CONFIG_FILE_NAME in tops else ()))
     return found._replace(replaced=str(aside) if there else None, warnings=warnings)
 
 
@@ -528,8 +530,11 @@ def _has_something(path: Path) -> bool:
 
 def _write(
     directory: Path, home: Path, chosen: Backup, there: Sequence[str], progress: Progress
-) -> Path:
-    """Write all into one place, then put it where it belongs; return where the former lies."""
+) -> tuple[Path, list[str]]:
+    """Write all into one place, then put it where it belongs.
+
+    Returns where the former lies, and what is to be said of forgotten memories.
+    """
     staged, aside = home / ".restoring", home / f".replaced-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
     files.remove_tree(staged)
     try:
@@ -545,16 +550,42 @@ def _write(
             for top in there:
                 if (home / top).is_dir():
                     nights.enter_context(hold_lock(StorePaths(home / top).lock))
-            for path in sorted(staged.iterdir()):
-                _move_aside(home / path.name, aside)
-                path.rename(home / path.name)
+            told = list(_keep_forgotten(home, staged, nights))
+            for top in sorted({name.partition("/")[0] for name in chosen.files}):
+                _move_aside(home / top, aside)
+                (staged / top).rename(home / top)
         files.fsync_dir(home)
     except _ChangedError:
         told = f"{directory} changed meanwhile, so nothing was restored: try again"
         raise errors.StoreError(told) from None
     finally:
         files.remove_tree(staged)
-    return aside
+    return aside, told
+
+
+def _keep_forgotten(home: Path, staged: Path, locks: ExitStack) -> Iterator[str]:
+    """Let what was forgotten since the backup stay forgotten; yield what is to be said."""
+    is_own_staged = (staged / OWN_FILE).is_file()
+    own = (staged if is_own_staged else home) / OWN_FILE
+    for place in sorted(path.parent for path in home.glob(f"[!.]*/{TOMBSTONES_FILE}")):
+        root = staged / place.name
+        if not root.is_dir():
+            if not is_own_staged:
+                continue  # neither the store nor what it is made of is replaced
+            root = place
+            locks.enter_context(hold_lock(StorePaths(place).lock))
+        locks.enter_context(hold_lock(place / FORGET_LOCK))
+        try:
+            former, is_of_own = read_tombstones(place), place.name == _own_store(home)
+            count = forget_again(root, former, own, is_of_own=is_of_own)
+        except errors.NoctuaryError as error:
+            yield f"what {place.name} forgot since the backup may be back: {error}"
+            continue
+        if count:
+            yield (
+                f"memories of {place.name} that were forgotten since the backup: {count:,} stay "
+                "hidden, and the next night or `noctuary forget --apply` purges them"
+            )
 
 
 def _move_aside(place: Path, aside: Path) -> None:

@@ -25,6 +25,7 @@ from noctuary.core.store import (
     name_source,
     names_postgres,
 )
+from noctuary.core.tombstones import Tombstones, read_tombstones
 from noctuary.core.types import from_micros
 from noctuary.lexical.search import idf, saturation
 from noctuary.text.flags import MARKS, mark_sql
@@ -206,7 +207,8 @@ def recall_sensitive(
     Raises:
         ValueError: k is negative.
         ConfigError: It is off, or the settings do not name the store's database.
-        StoreError: There is no such store, or nothing was published.
+        StoreError: There is no such store, nothing was published, or what was forgotten cannot
+            be read.
         SourceError: The memory store cannot be read.
     """
     if k < 0:
@@ -217,9 +219,9 @@ def recall_sensitive(
             "sensitive rows are not recalled: set recall = true under [sensitive] in "
             f"{find_home() / CONFIG_FILE_NAME}, or NOCTUARY_SENSITIVE_RECALL=true"
         )
-    source, kind = _find_source(store, settings)
+    source, kind, gone = _find_source(store, settings)
     try:
-        answer = _search(source, kind, settings, query, k, user)
+        answer = _search(source, kind, settings, query, k, user, gone)
     except NoctuaryError as error:
         answer = type(error)(str(error))
     except Exception as error:
@@ -245,14 +247,16 @@ def score_documents(query: str, documents: Sequence[Sequence[str]]) -> NDArray[n
     return scores
 
 
-def _find_source(store: str | Path | None, settings: Settings) -> tuple[SourceName, str]:
-    """Return what the serving snapshot was made of, and its kind."""
+def _find_source(
+    store: str | Path | None, settings: Settings
+) -> tuple[SourceName, str, Tombstones]:
+    """Return what the serving snapshot was made of, its kind, and what was forgotten of it."""
     directory, _ = find_store(store, home=find_home())
-    paths = StorePaths(directory)
+    paths, gone = StorePaths(directory), read_tombstones(directory)
     known = read_manifest(paths.snapshots / read_pointer(paths).snapshot_id).source
     location, kind = str(known["location"]), str(known["kind"])
     if not names_postgres(location):
-        return Path(location), kind
+        return Path(location), kind, gone
     # No manifest holds a password.
     path = settings.source.path
     named = name_source(path) if names_postgres(path) else None
@@ -261,12 +265,13 @@ def _find_source(store: str | Path | None, settings: Settings) -> tuple[SourceNa
             f"{directory.name} was made of {location}, which the settings do not name: set "
             "source.path (or NOCTUARY_SOURCE_PATH) to its address or to env:NAME"
         )
-    return named, kind
+    return named, kind, gone
 
 
 def _search(
-    source: SourceName, kind: str, settings: Settings, query: str, k: int, user: str | None
-) -> SensitiveAnswer:
+    source: SourceName, kind: str, settings: Settings, query: str, k: int, user: str | None,
+    gone: Tombstones,
+) -> SensitiveAnswer:  # fmt: skip
     from noctuary.sources.normalize import Accepted, normalize
     from noctuary.sources.source import RawRow
     from noctuary.text.tokens import document_tokens
@@ -277,7 +282,10 @@ def _search(
         raw = RawRow("", row.key, row.fields)
         # By the export's rules. Tags may name a user, too.
         verdict = normalize(raw, position=0, now_us=now_us, settings=settings.corpus)
-        if isinstance(verdict, Accepted) and verdict.record.user in (None, user):
+        if not isinstance(verdict, Accepted) or verdict.record.user not in (None, user):
+            continue
+        # One that was forgotten and then marked stays in a foreign store.
+        if not gone.holds(verdict.record):
             held.append((verdict.record, row))
     scores = score_documents(
         query,

@@ -10,7 +10,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,9 +61,9 @@ from noctuary.snapshot.scan import Finder, Scanned, cut_needles, scan_files
 from noctuary.sources import own_store
 from noctuary.sources.export import Tally, read_report, sift
 from noctuary.sources.ingest import forget_turns, open_with_turns
-from noctuary.sources.source import open_source
+from noctuary.sources.source import is_several, open_source
 from noctuary.usage.access_log import ACCESS_LOG
-from noctuary.work.lock import find_holder, hold_lock
+from noctuary.work.lock import hold_lock
 
 OWN, SOURCE, TURNS = "own store", "source", "kept turns"
 """Where a memory lives besides snapshots and what is made of them."""
@@ -402,6 +402,13 @@ def remove(
     if foreign:
         kept = f"{len(foreign)} rows stay in {plan.source}: "
         rest = "the tombstones keep them out of every night"
+        if plan.source is not None and is_several(Path(plan.source)):
+            names = ", ".join(sorted({one.partition(":")[0] for one in foreign}))
+            warnings.append(
+                f"{kept}{rest}. Of several sources noctuary deletes in its own store alone: delete "
+                f"them yourself in {names}"
+            )
+            return removed, warnings
         if not from_source:
             warnings.append(f"{kept}{rest}; --from-source deletes them there too")
             return removed, warnings
@@ -431,9 +438,9 @@ def _reads_own(paths: StorePaths, stones: Tombstones) -> bool:
     return str(source) == _own_path() or any(one.startswith(_OWN_PREFIX) for one in stones.ids)
 
 
-def _own_rows(stones: Tombstones) -> list[MemoryRecord]:
-    """Return the forgotten rows that the own store still has."""
-    own, settings = Path(_own_path()), Settings.load(home=find_home())
+def _own_rows(stones: Tombstones, own: Path | None = None) -> list[MemoryRecord]:
+    """Return the forgotten rows that the own store, or a copy of it, still has."""
+    own, settings = own or Path(_own_path()), Settings.load(home=find_home())
     if not own.is_file():
         return []
     now_us = to_micros(datetime.now(UTC))
@@ -446,14 +453,39 @@ def _own_path() -> str:
     return str(find_home() / own_store.OWN_FILE)
 
 
+def forget_again(root: Path, former: Tombstones, own: Path, *, is_of_own: bool) -> int:
+    """Let an older state of a store forget what was forgotten since; return how many it brings.
+
+    `former` are the tombstones of the state that it replaces, `own` is the own store that comes
+    with it. Nothing else may write to the store. The next night purges them.
+    """
+    kept = read_tombstones(root)
+    stones = Tombstones(kept.rows | former.rows, kept.ids | former.ids, kept.since or former.since)
+    held = find_holding(StorePaths(root), stones)
+    prefix = "" if is_of_own else _OWN_PREFIX
+    back = [r._replace(memory_id=f"{prefix}{r.memory_id}") for r in _own_rows(stones, own)]
+    back += [record for found in held.values() for record in found]
+    if back:
+        stones = bury(stones, back, datetime.now(UTC).isoformat(timespec="seconds"))
+    if stones != kept:
+        write_tombstones(root, stones)
+    return len({record.memory_id for record in back} - kept.ids)
+
+
 # The end of it: in the process that forgets, or in the next night, which finds it unfinished.
 
 
 def finish_left(paths: StorePaths) -> Path | None:
     """Finish what a killed or waiting forgetting left, unless it is at work; for nights."""
-    if not read_tombstones(paths.root).is_pending or find_holder(paths.root / FORGET_LOCK):
+    if not read_tombstones(paths.root).is_pending:
         return None
-    return finish_forget(paths)
+    with ExitStack() as held:
+        try:
+            # Until the end: what is forgotten meanwhile would be lost from the tombstones.
+            held.enter_context(hold_lock(paths.root / FORGET_LOCK))
+        except StoreLockedError:
+            return None
+        return finish_forget(paths)
 
 
 def finish_forget(paths: StorePaths, known: Sequence[MemoryRecord] = ()) -> Path | None:
@@ -468,7 +500,8 @@ def finish_forget(paths: StorePaths, known: Sequence[MemoryRecord] = ()) -> Path
     held = find_holding(paths, stones)
     if serving_id(paths) in held:
         return None
-    if not stones.is_scanned:
+    # Without a draft and a receipt somebody took them away.
+    if not stones.is_scanned or not (read_draft(paths) or read_receipts(paths)):
         if _reads_own(paths, stones):
             known = [*known, *_own_rows(stones)]  # where a kill came early
         _remove_ours(paths, stones)
@@ -512,7 +545,10 @@ def prove(
     """Search everything but the snapshots that are about to go; return the draft of a receipt."""
     records = {(r.memory_id, r.content_hash): r for r in known}
     records |= {(r.memory_id, r.content_hash): r for rows in held.values() for r in rows}
-    vectors = [one for name, rows in held.items() for one in _stretches(paths, name, rows)]
+    vectors = {one for name, rows in held.items() for one in _stretches(paths, name, rows)}
+    if serving := serving_id(paths):  # two memories of one text have one vector
+        stay = _snapshot_rows(paths.snapshots / serving)
+        vectors.difference_update(_stretches(paths, serving, stay))
     places = [str(paths.root), *(str(path) for path in paths.root.rglob("*"))]
     needles = cut_needles(records.values(), _survivors(paths), vectors, places)
     finder, going = Finder(needles), {paths.snapshots / name for name in held}
@@ -577,7 +613,7 @@ def _scan_serving(store: Path, finder: Finder) -> Iterator[Scanned]:
     )
 
 
-def _stretches(paths: StorePaths, name: str, rows: Sequence[MemoryRecord]) -> Iterator[bytes]:
+def _stretches(paths: StorePaths, name: str, rows: Iterable[MemoryRecord]) -> Iterator[bytes]:
     """Yield a stretch of each memory's vector: it can be turned back into its text."""
     path = paths.snapshots / name / VECTORS_FILE
     with suppress(OSError, ValueError, IndexError):
@@ -622,7 +658,7 @@ def seal(paths: StorePaths) -> Path:
     draft = read_draft(paths)
     if not draft:  # a kill came after the last sealing
         return before[-1][0]
-    draft.pop("left")
+    draft.pop("left", None)
     previous = before[-1][1].get("digest") if before else None
     now = datetime.now(UTC)
     told = {**draft, "finished": now.isoformat(timespec="seconds"), "previous": previous}
@@ -634,7 +670,7 @@ def seal(paths: StorePaths) -> Path:
 
 def read_draft(paths: StorePaths) -> dict[str, Any]:
     """Return what an unfinished search found; empty where there was none."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, TypeError):
         return dict(parse_json((paths.root / RECEIPTS / _DRAFT).read_text(encoding="utf-8")))
     return {}
 

@@ -114,7 +114,7 @@ def _forms(piece: str) -> Iterator[bytes]:
 # Finding many byte strings in one pass: by pairs of bytes, then by their first eight.
 
 _HEAD_BYTES = 8
-_BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 8 << 20
 
 
 class Finder:
@@ -139,7 +139,7 @@ class Finder:
     def count(self, data: bytes) -> int:
         """Return how many forms are in the data."""
         found: set[bytes] = set()
-        step = max(_BLOCK_BYTES, 2 * self._longest)
+        step = max(BLOCK_BYTES, 2 * self._longest)
         for start in range(0, max(len(data), 1), step):
             found |= self._in_block(data[start : start + step + self._longest])
         return len(found)
@@ -189,18 +189,26 @@ def scan_files(
 ) -> Iterator[Scanned]:
     """Look into every file at or below a path, by name, but those to `skip`.
 
+    Links to files are followed; those to directories are named and have a fault.
     Rare words are only looked for where `has_words`: elsewhere they would be others' words.
     """
     paths = [root] if root.is_file() else sorted(root.rglob("*"))
     for path in paths:
         is_table = path.is_dir() and path.suffix == ".lance"
-        if path.is_symlink() or skip(path) or not (is_table or path.is_file()):
+        is_away = path.is_dir() and path.is_symlink()
+        if skip(path) or not (is_table or is_away or path.is_file()):
             continue
         name = path.name if path == root else path.relative_to(root).as_posix()
+        if is_away:
+            yield Scanned(name, 0, (), 0, "a link to a directory")
+            continue
         try:
             data = b"" if is_table else path.read_bytes()
         except FileNotFoundError:
             continue  # SQLite takes its log away
+        except OSError as error:  # whatever it holds, it is not proven to be gone
+            yield Scanned(name, 0, (), 1, f"cannot be read ({error.strerror})")
+            continue
         found = _scan(path, name, data, finder, wants_words=has_words(path))
         # Its name too: nothing is called after a memory.
         yield found._replace(hits=found.hits + finder.count(os.fsencode(path.name)))
@@ -236,9 +244,11 @@ def _find_decoder(path: Path, data: bytes) -> tuple[str, _Reader] | None:
 
 
 def _read_gzip(path: Path) -> Iterator[str]:
-    with gzip.open(path) as file:
-        while block := file.read(_BLOCK_BYTES):
-            yield block.decode("utf-8", "replace")
+    end = ""  # of the block before: a piece may begin in one and end in the next
+    with gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
+        while block := file.read(BLOCK_BYTES):
+            yield end + block
+            end = block[-12 * PIECE_CHARS :]  # as JSON escapes a piece at most
 
 
 def _read_zip(path: Path) -> Iterator[str]:

@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import groupby
@@ -361,22 +361,28 @@ def _scan_column(column: pl.Series) -> tuple[int, list[tuple[int, str]]]:
     return texts.height, [(row, found[text]) for row, text in hits.iter_rows()]
 
 
-def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
-    """Raise SourceEmptyError for a source without a row where a snapshot with rows serves."""
+def refuse_emptied(
+    source: Source, last: Path, paths: StorePaths, forgotten: Tombstones = NOTHING_FORGOTTEN
+) -> None:
+    """Raise SourceEmptyError for a source without a row where a snapshot with rows serves.
+
+    Its rows may all be forgotten, as far as that is not finished.
+    """
     own = source.own
     identity = own.identity()
     if identity.members:
-        _refuse_emptied_member(identity, last)
+        _refuse_emptied_member(identity, last, forgotten.ids)
     if identity.members or own.count():
         return
     with suppress(StoreError):
         # The store beside kept turns had no row of its own at the last export either.
-        if own is not source and read_report(last).identity.marker.get("rows") == 0:
+        rows = read_report(last).identity.marker.get("rows")
+        if isinstance(rows, int) and rows <= len(forgotten.ids) and (rows or own is not source):
             return
     with suppress(StoreError):
         serving = read_pointer(paths).snapshot_id
         held = read_manifest(paths.snapshots / serving).counts["memories"]
-        if held:
+        if held > len(forgotten.ids):
             raise SourceEmptyError(
                 f"{identity.location} holds no row any more, but snapshot {serving} holds "
                 f"{held:,} memories: it keeps serving and nothing was published. If the store was "
@@ -384,7 +390,9 @@ def refuse_emptied(source: Source, last: Path, paths: StorePaths) -> None:
             )
 
 
-def _refuse_emptied_member(identity: SourceIdentity, last: Path) -> None:
+def _refuse_emptied_member(
+    identity: SourceIdentity, last: Path, forgotten: Collection[str]
+) -> None:
     """Raise SourceEmptyError for one of several stores that has no row any more."""
     known: Mapping[str, Mapping[str, int | str]] = {}
     with suppress(StoreError):
@@ -393,6 +401,8 @@ def _refuse_emptied_member(identity: SourceIdentity, last: Path) -> None:
         now = identity.members.get(name)
         # What was remembered may all be forgotten, as long as its file is there.
         if now is None or now["rows"] or not held["rows"] or (name == OWN and "last_id" in now):
+            continue
+        if int(held["rows"]) <= sum(one.startswith(f"{name}:") for one in forgotten):
             continue
         raise SourceEmptyError(
             f"the source {name!r} ({now['location']}) holds no row any more, but held "

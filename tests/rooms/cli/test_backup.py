@@ -23,10 +23,14 @@ from noctuary.core.errors import StoreError, StoreLockedError
 from noctuary.core.files import hash_json
 from noctuary.core.manifest import full_check, read_manifest, read_pointer
 from noctuary.core.store import StorePaths, store_for_source
+from noctuary.recall.api import recall
 from noctuary.recall.engine import Recaller
 from noctuary.recall.reader import SnapshotReader
+from noctuary.snapshot.forget import finish_left
 from noctuary.sources.own_store import OWN_FILE
 from noctuary.work.lock import hold_lock
+from tests.e2e.byte_scan import find_texts
+from tests.rooms.snapshot.test_forget import PARTS, SECRET, House
 from tests.support.archive_file import write_archive
 from tests.support.store import Store, household, memory, renumber
 from tests.support.usage import count_retrievals
@@ -81,8 +85,8 @@ def lived(dense_store: Store, home: Path) -> Store:
         )
     kept = {
         "noctuary.toml": "[recall]\nfusion = 'rrf'\n", "queries.jsonl": "{}\n",
-        "house/merges.toml": "", "house/forgotten.json": '{"of": "another version"}',
-        "house/verdicts/ab.json": "{}", "house/receipts/r.json": "{}",
+        "house/forgotten.json": '{"format": 1, "rows": ["a"], "pending": null}',
+        "house/merges.toml": "", "house/verdicts/ab.json": "{}", "house/receipts/r.json": "{}",
         "house/work/usage/folded.json": '{"read": 3}',
     }  # fmt: skip
     rebuilt = {
@@ -289,13 +293,49 @@ def test_nothing_is_overwritten_and_replace_moves_it_aside(
     assert not stray.exists()
     assert own_rows(home) == rows
     aside = contents(Path(told["replaced"]))
-    del aside["house/nightly.lock"]
+    del aside["house/nightly.lock"], aside["house/forget.lock"]
     assert aside == {n: d for n, d in before.items() if not n.startswith("hooks/")}
     assert answers(lived.root)
     lived.paths.merges.write_text("mine")
     shutil.move(lived.root, tmp_path / "away")
     assert run_json("restore", str(place), "--store", "hou")["files"] < len(before)
     assert lived.paths.merges.read_text() == ""
+
+
+@pytest.mark.parametrize("with_store", [True, False])
+def test_what_was_forgotten_since_the_backup_stays_forgotten(
+    home: Path, tmp_path: Path, run_json: Callable[..., Any], with_store: bool
+) -> None:
+    """In the snapshot or not yet; where the store is restored, and where only its memories are."""
+    house, place, new = House.new(home), tmp_path / "disk", tmp_path / "new"
+    remember(f"{SECRET} Ask Odalys.")
+    back_up(home, [house.paths.root] if with_store else [], place)
+    assert house.apply(1, 4).is_gone
+    assert house.traces() == []
+    told = run_json("restore", str(place), "--replace")
+    assert "2 stay hidden, and the next night" in told["warnings"][0]
+    assert [key for key, _ in own_rows(home)] == [1, 2, 3, 4], "it is an older file"
+    found = {memory.id for memory in recall("Zanzibarova spare key", k=100).memories}
+    assert {2} <= found <= {2, 3}
+    assert house.forgetting() == "warn"
+    house.night()
+    assert finish_left(house.paths) is not None
+    assert [key for key, _ in own_rows(home)] == [2, 3]
+    assert find_texts(home, PARTS, skip=[Path(told["replaced"])]) == []
+    assert house.forgetting() == "ok"
+    # Where nothing was forgotten, everything comes back.
+    assert run_json("restore", str(place), "--home", str(new))["warnings"] == []
+    assert [key for key, _ in own_rows(new)] == [1, 2, 3, 4]
+
+
+def test_a_damaged_record_of_what_was_forgotten_is_named(
+    lived: Store, home: Path, tmp_path: Path, run_json: Callable[..., Any]
+) -> None:
+    back_up(home, [lived.root], tmp_path / "disk")
+    (lived.root / "forgotten.json").write_text("{}")
+    (warning,) = run_json("restore", str(tmp_path / "disk"), "--replace")["warnings"]
+    assert "what house forgot since the backup may be back" in warning
+    assert answers(lived.root)
 
 
 def test_the_store_of_the_own_store_keeps_its_memories_in_a_new_home(

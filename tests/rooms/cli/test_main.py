@@ -203,6 +203,7 @@ CALLS: dict[str, list[str]] = {
     "evaluate run": SET,
     "expand": ["no-summary"],
     "export": ["export"],
+    "forget": ["--pattern", "key"],
     "graph merges": [],
     "graph top": [],
     "graph path": ["Atlas", "Ana"],

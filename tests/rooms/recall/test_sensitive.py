@@ -24,6 +24,7 @@ from noctuary.core.store import name_source
 from noctuary.lexical.search import K1, B
 from noctuary.recall import sensitive as sensitive_rows
 from noctuary.recall.sensitive import score_documents
+from noctuary.snapshot.forget import apply_forget, plan_forget
 from tests.support.claude_memory import make_sqlite
 from tests.support.secretive import (
     CANARIES,
@@ -87,6 +88,21 @@ def test_sensitive_rows_of_every_kind_are_found_by_their_words(allowed: None) ->
     vaulted = next(m for m in answer.memories if m.memory_id == "15")
     assert vaulted.vault_path == "kv/CANARYPATH"
     assert vaulted.content == SENSITIVE[4]["content"]
+
+
+def test_a_forgotten_row_that_is_marked_later_is_not_found(
+    source: Path, empty_store: Store, allowed: None
+) -> None:
+    apply_forget(plan_forget(ids=[1]))
+    with closing(sqlite3.connect(source)) as db, db:
+        db.execute("UPDATE memories SET is_sensitive = 1 WHERE id IN (1, 2)")
+    assert ids(recall_sensitive("spare key pantry")) == [15]
+    answer = recall_sensitive("alarm Brandt March")
+    assert 2 in ids(answer), "marked alike, and not forgotten"
+    assert answer.searched == len(SENSITIVE) + 1
+    (empty_store.root / "forgotten.json").write_text("{}")
+    with pytest.raises(StoreError, match="nothing is shown without it"):
+        recall_sensitive("alarm")
 
 
 @pytest.mark.usefixtures("source")

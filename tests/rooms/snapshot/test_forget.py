@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import sqlite3
@@ -17,18 +18,22 @@ import pytest
 from noctuary import remember
 from noctuary.agents.mcp_view import View
 from noctuary.cli.store import examine
-from noctuary.core.errors import StoreError
+from noctuary.core.errors import SourceEmptyError, StoreError, StoreLockedError
 from noctuary.core.store import StorePaths, store_for_source
 from noctuary.core.tombstones import read_tombstones, write_tombstones
 from noctuary.core.types import MemoryRecord
 from noctuary.recall.api import recall
 from noctuary.recall.replay import list_packets, replay
-from noctuary.snapshot import forget
+from noctuary.snapshot import forget, scan
 from noctuary.snapshot.forget import Forgetting, Plan, apply_forget, plan_forget
 from noctuary.snapshot.publish import list_snapshots, rollback
 from noctuary.sources import own_store
 from noctuary.sources.corpus import read_records
+from noctuary.sources.export import refuse_emptied
+from noctuary.sources.source import open_source
 from tests.e2e.byte_scan import find_texts, pieces
+from tests.rooms.sources.test_several import publish as publish_list
+from tests.support import lean
 from tests.support.live import ROWS, Cache, age, make_cache, publish_from
 from tests.support.store import Store, new_store
 
@@ -245,6 +250,43 @@ def test_receipts_are_chained(house: House) -> None:
     assert house.forgetting() == "warn"
 
 
+def test_receipts_that_somebody_took_away_stop_no_night(house: House) -> None:
+    house.apply(1, night=None)
+    house.night()
+    # A kill came after the search.
+    write_tombstones(house.paths.root, read_tombstones(house.paths.root)._replace(is_scanned=True))
+    (house.paths.root / "receipts").mkdir()
+    (house.paths.root / "receipts" / "unfinished.json").write_text("[1]")
+    receipt = forget.finish_left(house.paths)
+    assert receipt is not None
+    assert json.loads(receipt.read_text())["searched_for"]["texts_unknown"] == 0
+    assert house.traces() == []
+    assert house.forgetting() == "ok"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_what_cannot_be_searched_is_named_and_links_to_files_are_searched(
+    house: House, tmp_path: Path
+) -> None:
+    away = tmp_path / "away"
+    away.mkdir()
+    note = away / "note.txt"
+    note.write_text(SECRET)
+    (house.paths.root / "notes").symlink_to(away)
+    (house.paths.root / "note.txt").symlink_to(note)
+    (house.paths.root / "unreadable").symlink_to("/proc/self/mem")
+    # A piece begins in one block of what is unpacked and ends in the next.
+    with gzip.open(house.paths.root / "notes.gz", "wb") as file:
+        file.write(b" " * (scan.BLOCK_BYTES - 14) + SECRET[12:36].encode())
+    assert house.apply(1).left == ("note.txt", "notes.gz", "unreadable")
+    for name in ("note.txt", "notes.gz", "unreadable"):
+        (house.paths.root / name).unlink()
+    done = house.apply()
+    assert done.receipt is not None, done
+    files = json.loads(done.receipt.read_text())["files"]
+    assert ["notes", 0, "", "not decoded: a link to a directory"] in files
+
+
 def test_what_survivors_say_too_is_no_trace_and_is_counted(house: House) -> None:
     quoting = remember(f"Ana said: {SECRET[:40]}, or so I think.")
     house.night()
@@ -253,6 +295,29 @@ def test_what_survivors_say_too_is_no_trace_and_is_counted(house: House) -> None
     assert done.receipt is not None
     assert json.loads(done.receipt.read_text())["searched_for"]["shared_with_what_stays"] > 0
     assert found() >= {quoting.id}
+
+
+def test_a_vector_of_a_text_that_stays_is_no_trace(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two memories of one text have one vector."""
+    faint, *known = lean.SYNONYMS
+    monkeypatch.setattr(lean, "DIMENSION", 32)
+    monkeypatch.setattr(lean, "SYNONYMS", (faint, *((f"w{n}",) for n in range(9)), *known))
+    cache = make_cache(tmp_path / "memory.db", [*ROWS, {**ROWS[0], "created_at": "2026-02-01"}])
+    age(cache.path)
+    store = new_store(home / "house", encoder=lean.write_encoder(home / "house" / "encoders"))
+
+    def night() -> None:
+        publish_from(cache, store)
+
+    night()
+    done = apply_forget(plan_forget(ids=[1]), night=night)
+    assert done.is_gone, done
+    assert found(ROWS[0]["content"]) >= {9}
+    done = apply_forget(plan_forget(ids=[2]), night=night)
+    assert done.receipt is not None, done
+    assert json.loads(done.receipt.read_text())["searched_for"]["vectors"] == 1, "of its own"
 
 
 def test_a_file_that_still_holds_it_is_named_until_it_is_gone(house: House) -> None:
@@ -323,6 +388,42 @@ def test_its_owner_may_allow_the_deletion_which_the_journal_notes(
     assert entries == [("forget", 1, None)]
 
 
+def test_several_sources_forget_in_the_own_store_and_keep_out_the_others(
+    home: Path, tmp_path: Path
+) -> None:
+    """Ids begin with the name of a source; only the own store is written."""
+    cache = make_cache(tmp_path / "memory.db")
+    age(cache.path)
+    for text in (SECRET, KEPT[1]):
+        remember(text)
+    listed = home / "noctuary.toml"
+    listed.write_text(f"[sources]\ncache = '{cache.path}'\n")
+    store = new_store(store_for_source(home, listed))
+    publish_list(listed, store)
+    boiler, before = ROWS[4]["content"], cache.path.read_bytes()
+    assert found(k=100) >= {"own:1"}
+    assert found(boiler) >= {"cache:5"}
+    done = apply_forget(plan_forget(ids=["own:1"]))
+    assert (done.is_gone, done.removed) == (False, {"own store": 1})
+    assert "own:1" not in found(k=100), "at once"
+    assert find_texts(home, PARTS, skip=[store.root]) == []
+    publish_list(listed, store)
+    assert forget.finish_left(store.paths) is not None
+    assert find_texts(home, PARTS) == []
+    done = apply_forget(
+        plan_forget(ids=["cache:5"]), from_source=True, night=lambda: publish_list(listed, store)
+    )
+    assert (done.is_gone, done.removed) == (True, {})
+    (warning,) = done.warnings
+    assert warning.startswith(f"1 rows stay in {listed}: ")
+    assert warning.endswith("delete them yourself in cache")
+    assert cache.path.read_bytes() == before
+    publish_list(listed, store)
+    assert "cache:5" not in found(boiler, k=100)
+    assert found("Lunch at noon") >= {"own:2"}
+    assert find_texts(home, pieces(boiler, 24)) == [], "nor after the next night"
+
+
 # Killed at every step: still there and said so, or gone; repeating completes it.
 
 STEPS = (
@@ -383,6 +484,45 @@ def test_a_night_beside_a_running_forgetting_leaves_the_proof_to_it(house: House
     with forget.hold_lock(house.paths.root / forget.FORGET_LOCK):
         assert forget.finish_left(house.paths) is None
     assert forget.finish_left(house.paths) is not None
+
+
+def test_a_store_that_lost_its_rows_stops_the_night_unless_all_are_forgotten(
+    foreign: tuple[Cache, Store],
+) -> None:
+    """The night would purge every snapshot that has the others."""
+    cache, store = foreign
+
+    def look() -> None:
+        with open_source(cache.path) as source:
+            gone = read_tombstones(store.root)
+            refuse_emptied(source, store.paths.work / "corpus", store.paths, gone)
+
+    apply_forget(plan_forget(ids=range(1, 8)))
+    look()
+    cache.run("DELETE FROM memories")
+    with pytest.raises(SourceEmptyError, match="holds 8 memories: it keeps serving"):
+        look()
+    apply_forget(plan_forget(ids=[8]))
+    look()
+
+
+def test_a_forgetting_beside_a_night_that_finishes_another_loses_nothing(
+    foreign: tuple[Cache, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, store = foreign
+    apply_forget(plan_forget(ids=[1]))
+    publish_from(cache, store)
+    search = forget.prove
+
+    def search_while_somebody_forgets(*args: Any) -> dict[str, Any]:
+        with pytest.raises(StoreLockedError, match="is forgetting memories of this store"):
+            apply_forget(plan_forget(ids=[2]))
+        return search(*args)
+
+    monkeypatch.setattr(forget, "prove", search_while_somebody_forgets)
+    assert forget.finish_left(store.paths) is not None
+    apply_forget(plan_forget(ids=[2]))
+    assert 2 not in found("feline", k=100)
 
 
 def test_a_snapshot_of_a_reused_id_does_not_keep_it_unfinished(

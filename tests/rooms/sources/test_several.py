@@ -16,6 +16,7 @@ from noctuary import remember
 from noctuary.core.errors import ConfigError, SourceEmptyError, SourceError
 from noctuary.core.settings import Settings, TranscriptSettings
 from noctuary.core.store import store_for_source
+from noctuary.core.tombstones import Tombstones, read_tombstones
 from noctuary.recall.api import recall
 from noctuary.sources.corpus import read_records
 from noctuary.sources.evidence import read_evidence, write_evidence
@@ -214,9 +215,9 @@ def test_a_store_that_lost_its_rows_stops_the_night_but_the_own_one_may(
 ) -> None:
     last, store = tmp_path / "corpus", new_store(tmp_path / "store")
 
-    def look() -> None:
+    def look(*gone: str) -> None:
         with open_source(everything) as several:
-            refuse_emptied(several, last, store.paths)
+            refuse_emptied(several, last, store.paths, Tombstones(ids=frozenset(gone), since="now"))
 
     look()  # a first night
     with open_source(everything) as several:
@@ -232,6 +233,10 @@ def test_a_store_that_lost_its_rows_stops_the_night_but_the_own_one_may(
     cache.run("DELETE FROM memories")
     with pytest.raises(SourceEmptyError, match=r"'cache'.*held 8.*take its line out"):
         look()
+    forgotten = [f"cache:{key}" for key in range(1, 9)]
+    with pytest.raises(SourceEmptyError, match=r"'cache'.*held 8"):
+        look(*forgotten[:7], "cacher:8")
+    look(*forgotten)
 
 
 def test_the_marker_and_the_digest_change_with_every_member(
@@ -303,7 +308,8 @@ def publish(file: Path, store: Store) -> None:
     """Publish what the stores hold now, by the export of a night."""
     read_us = time.time_ns() // 1000
     with open_source(file) as source:
-        report = export_corpus(source, store.paths.work / "corpus")
+        gone = read_tombstones(store.root)
+        report = export_corpus(source, store.paths.work / "corpus", forgotten=gone)
     made: Mapping[str, Any] = {
         "kind": report.identity.kind, "schema_version": "1", "location": report.identity.location,
         "read_us": read_us, "members": report.identity.members,
