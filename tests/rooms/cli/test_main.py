@@ -352,6 +352,7 @@ SHOWN: dict[str, list[list[str]]] = {
     "evaluate run": [["set", "--retriever", "nothing:here"], ["set"]],
     "expand": [["nothing"]],
     "export": [["exported"]],
+    "forget": [["--pattern", "."], ["--wing", H]],
     "graph merges": [[]],
     "graph path": [["Nina", "Atlas"], ["Nina", "Atlas", "--mermaid"]],
     "graph show": [["Nina"], ["Atlas", "--mermaid"]],
