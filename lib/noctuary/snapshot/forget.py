@@ -562,11 +562,8 @@ def prove(
 
     found = [*scan_files(paths.root, finder, lambda path: is_below(path, going), has_words)]
     home = find_home()
-    for path in (
-        *sorted(home.glob(f"{own_store.OWN_FILE}*")),
-        home / "hooks",
-        *home.glob("*.toml"),
-    ):
+    ours = (*sorted(home.glob(f"{own_store.OWN_FILE}*")), home / "hooks", *home.glob("*.toml"))
+    for path in ours:
         for one in scan_files(path, finder, lambda _: False):
             found.append(one._replace(name=f"home/{path.name if path.is_dir() else one.name}"))
     elsewhere = [
