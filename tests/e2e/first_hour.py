@@ -85,8 +85,9 @@ def main(page: Path) -> int:
         ):
             subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
         (wheel,) = folder.glob("*.whl")
-        install = [python, "-m", "pip", "install", "--quiet", f"{wheel}[pipelines,mcp]"]
-        subprocess.run(install, cwd=folder, check=True)
+        for what in ("torch==2.13.0", f"{wheel}[pipelines,mcp]"):  # in README's order
+            pip = [python, "-m", "pip", "install", "--quiet", what]
+            subprocess.run(pip, cwd=folder, check=True, capture_output=True)
         size_mb = sum(f.stat().st_size for f in (folder / "env").rglob("*") if f.is_file()) / 1e6
         installed_s = time.perf_counter() - begun_s
         lines = [
@@ -95,12 +96,13 @@ def main(page: Path) -> int:
             "Somebody has sessions of two agents, two palaces, a claude-memory store and notes.",
             "`python -m tests.e2e.first_hour PAGE` typed these commands and wrote this page.",
             "",
-            f"`pip install 'noctuary[pipelines,mcp]'`: {installed_s:.0f} s, {size_mb:,.0f} MB.",
+            f"Installing `noctuary[pipelines,mcp]` took {installed_s:.0f} s and {size_mb:,.0f} MB.",
         ]
         failed = 0
         for step, took_s, done in live(python.with_name("noctuary"), make_home(folder / "home")):
             shown = " ".join(f'"{w}"' if " " in w else w for w in step.words)
             said = (done.stdout + done.stderr).replace(str(folder / "home"), "~").strip()
+            said = said.replace(f"{python.parent}/", "")
             lines += ["", f"## noctuary {step.words[0]}, {took_s:.1f} s", ""]
             lines += ["```", f"$ noctuary {shown}", said, "```"]
             failed += done.returncode != DONE or step.says not in done.stdout
