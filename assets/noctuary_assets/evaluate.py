@@ -88,7 +88,7 @@ def write_queries(night: Night) -> StageResult:
 # Stage recall_evaluation: tonight's pack answers tonight's queries, with every arm.
 
 RECALL_EVALUATION = Stage(
-    "recall_evaluation", "2", (EVALUATION, EVALUATION_QUERIES, EVALUATION_RUNS)
+    "recall_evaluation", "3", (EVALUATION, EVALUATION_QUERIES, EVALUATION_RUNS)
 )
 RECALL_ANSWERS_KIND = f"{RECALL_EVALUATION.name}:{RECALL_EVALUATION.version}"
 """Kind of what is kept: answers of a night that was stopped."""
