@@ -60,7 +60,7 @@ def stamp_of_tombstones(root: Path) -> FileStamp:
 
 
 def read_tombstones(root: Path) -> Tombstones:
-    """Return what a store has forgotten; StoreError for a damaged file: it hides nothing."""
+    """Return what a store has forgotten; StoreError for a damaged file, so that nothing shows."""
     # Before the file is read: if it is replaced in between, the next look reads it again.
     stamp = stamp_of_tombstones(root)
     if stamp == (0, 0):
