@@ -7,32 +7,41 @@ put what is there before, and writes "NAME:..." to its standard output once some
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from noctuary import remember
+from noctuary.cli.backup import back_up, choose_files, restore_files
 from noctuary.cli.exchange import export_snapshot, import_snapshot
 from noctuary.compact.archive_apply import apply_in_store, undo_in_store
 from noctuary.compact.archive_plan import ArchiveRules
 from noctuary.core.files import make_directory, write_text
 from noctuary.core.manifest import read_manifest
+from noctuary.core.settings import CorpusSettings
 from noctuary.core.sqlite import close_logs
-from noctuary.core.store import StorePaths
+from noctuary.core.store import StorePaths, store_for_source
 from noctuary.core.types import MemoryRecord
+from noctuary.curate.apply import Where, apply_proposals, undo
+from noctuary.curate.stores import SqliteStore
 from noctuary.recall.replay import append_packet
+from noctuary.snapshot.forget import apply_forget, plan_forget
 from noctuary.snapshot.publish import publish_candidate, rollback
 from noctuary.sources.export import previous_export
 from noctuary.sources.ingest import TurnsFile, capture_session, ingest_transcripts
+from noctuary.sources.own_store import OWN_FILE
 from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.query_log import append_query
 from noctuary.work.lock import hold_lock
 from noctuary_assets.housekeeping import forget_retracted
 from tests.support.archive import NOW_US, new_archive_store
+from tests.support.claude_memory import make_sqlite, proposals_for, records_of
+from tests.support.live import Cache, publish_from
 from tests.support.store import Store, household, memory, new_store, renumber
 from tests.support.transcripts import ClaudeSession, write_session
 
@@ -103,6 +112,15 @@ def _a_judged_candidate(root: Path) -> None:
     store_of(root).judge(store_of(root).candidate(edition(3)))
 
 
+@contextmanager
+def _home(root: Path) -> Generator[Path]:
+    """Name the home of a program."""
+    before = os.environ.get("NOCTUARY_HOME", "")
+    os.environ["NOCTUARY_HOME"] = str(root / "home")
+    yield root / "home"
+    os.environ["NOCTUARY_HOME"] = before
+
+
 def _remember(root: Path, say: Say, *texts: str) -> None:
     os.environ["NOCTUARY_HOME"] = str(root / "home")
     for text in texts:
@@ -110,9 +128,8 @@ def _remember(root: Path, say: Say, *texts: str) -> None:
 
 
 def _remembered(root: Path) -> None:
-    before = os.environ.get("NOCTUARY_HOME", "")
-    _remember(root, lambda _: None, "There are two pumps.", "The third pump is new.")
-    os.environ["NOCTUARY_HOME"] = before
+    with _home(root):
+        _remember(root, lambda _: None, "There are two pumps.", "The third pump is new.")
 
 
 def _archive(root: Path, say: Say) -> None:
@@ -187,6 +204,81 @@ def _compare_exports(root: Path, say: Say) -> None:
     say(", done")
 
 
+def own_store_of(root: Path) -> Store:
+    """Return the store that is made of a program's own store."""
+    return Store(StorePaths(store_for_source(root / "home", root / "home" / OWN_FILE)), keep=KEPT)
+
+
+def publish_own(root: Path) -> None:
+    """Publish what the own store holds, as a night does."""
+    publish_from(Cache(root / "home" / OWN_FILE), own_store_of(root))
+
+
+def _a_home_that_serves(root: Path) -> None:
+    with _home(root):
+        _remember(root, lambda _: None, RETRACTED, "The spare key hangs behind the blue door.")
+        new_store(own_store_of(root).root)
+        publish_own(root)
+        _remember(root, lambda _: None, "The boiler is serviced before winter.")
+        publish_own(root)
+
+
+def _forget_for_good(root: Path, say: Say) -> None:
+    with _home(root):
+        done = apply_forget(plan_forget(ids=[1]), night=lambda: publish_own(root))
+        say("gone" if done.is_gone else done.message)
+
+
+SAME = "The harbour master answers on channel 12."
+
+
+def _a_source_with_proposals(root: Path) -> None:
+    parts = ("Tides (part 1 of 2): high at six.", "Tides (part 2 of 2): low at noon.")
+    make_sqlite(root / "memory.db", [{"content": text} for text in (SAME, SAME, *parts)])
+
+
+def _curate(root: Path, say: Say) -> None:
+    records = records_of(root / "memory.db", root / "corpus")
+    where = Where(True, {record.memory_id: record.content for record in records})
+    proposed = [one for one in proposals_for(records) if one.action != "NOOP"]
+    with closing(SqliteStore(root / "memory.db", CorpusSettings())) as store:
+        applied = apply_proposals(store, proposed, where).journal_id
+        assert applied is not None
+        say("applied")
+        undo(store, applied)
+        say(", undone")
+
+
+def _a_backup_of_a_home_that_lives_on(root: Path) -> None:
+    _a_home_that_serves(root)
+    _back_up(root, lambda _: None)
+    with _home(root):
+        _remember(root, lambda _: None, "The cellar door sticks.")
+
+
+def _back_up(root: Path, say: Say) -> None:
+    with _home(root) as home:
+        say(back_up(home, [own_store_of(root).root], root / "disk", keep=1).backup)
+
+
+def _a_lost_home(root: Path) -> None:
+    _a_home_that_serves(root)
+    _back_up(root, lambda _: None)
+    close_logs()
+    shutil.rmtree(root / "home")
+
+
+def _restore(root: Path, say: Say) -> None:
+    with _home(root) as home:
+        restore_files(root / "disk", home, choose_files(root / "disk", home, None, None))
+        say("restored")
+
+
+def _export_to_a_directory(root: Path, say: Say) -> None:
+    export_snapshot(store_of(root).paths, root / "export")
+    say("exported")
+
+
 def _nothing(root: Path) -> None:
     pass
 
@@ -197,8 +289,13 @@ PROGRAMS: dict[str, tuple[Callable[[Path], object], Callable[[Path, Say], None]]
     "publication after a kill": (_a_judged_candidate, _publish_what_a_killed_night_installed),
     "rollback": (_two_snapshots, _roll_back),
     "forgetting": (_a_retracted_row, _forget),
+    "forgetting for good": (_a_home_that_serves, _forget_for_good),
     "comparison of exports": (_last_export, _compare_exports),
     "import": (_export, _import),
+    "export": (_two_snapshots, _export_to_a_directory),
+    "backup": (_a_backup_of_a_home_that_lives_on, _back_up),
+    "restore": (_a_lost_home, _restore),
+    "curation": (_a_source_with_proposals, _curate),
     "first memory": (_nothing, lambda root, say: _remember(root, say, "One.", "Two.")),
     "memory": (_remembered, lambda root, say: _remember(root, say, "Four.", "Five.")),
     "archive": (lambda root: new_archive_store(store_of(root).root, None), _archive),

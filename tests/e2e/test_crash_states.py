@@ -21,19 +21,36 @@ from pathlib import Path
 import pytest
 
 from noctuary import remember
-from noctuary.cli.exchange import import_snapshot
+from noctuary.cli.backup import back_up, choose_files, list_backups, restore_files
+from noctuary.cli.exchange import export_snapshot, import_snapshot
 from noctuary.cli.store import examine
 from noctuary.compact.archive import ArchiveReader
+from noctuary.core.errors import NoctuaryError
+from noctuary.core.settings import CorpusSettings
 from noctuary.core.sqlite import close_logs
 from noctuary.core.store import StorePaths
+from noctuary.core.tombstones import read_tombstones
+from noctuary.curate.apply import undo
+from noctuary.curate.stores import SqliteStore
 from noctuary.recall.api import recall
+from noctuary.snapshot.forget import apply_forget, plan_forget
 from noctuary.snapshot.publish import list_snapshots, read_intact
 from noctuary.sources.export import previous_export
 from noctuary.sources.ingest import ingest_transcripts
+from noctuary.sources.own_store import OWN_FILE
 from noctuary.usage.access_log import append_retrievals
 from noctuary_assets.housekeeping import forget_retracted
+from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.driver import DONE, ROOT, environment, night_words, run_night
-from tests.e2e.power_cut_programs import PROGRAMS, RETRACTED, edition, store_of
+from tests.e2e.power_cut_programs import (
+    PROGRAMS,
+    RETRACTED,
+    SAME,
+    edition,
+    own_store_of,
+    publish_own,
+    store_of,
+)
 from tests.e2e.stores import Bench, add_memory, editing, leftovers
 from tests.support.crash_states import STRACE, Recording, State, crash_states, record
 from tests.support.transcripts import kept_contents
@@ -55,6 +72,7 @@ class Watched:
 
     name: str
     recording: Recording
+    place: Path  # where it ran; some files name it
     after: Path
 
     @cached_property
@@ -79,12 +97,13 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Watched]:
     )
     found = record(words, root, directory / "before", env=env, cwd=ROOT)
     assert found.code == 0
-    return {name: Watched(name, found.below(name), root / name) for name in PROGRAMS}
+    after = shutil.copytree(root, directory / "after")
+    return {n: Watched(n, found.below(n), root / n, after / n) for n in PROGRAMS}
 
 
-def answers(root: Path) -> Answers:
+def answers(root: Path, store: Path | None = None) -> Answers:
     """Return which snapshot serves and what it answers; nothing is written."""
-    store = store_of(root).root
+    store = store or store_of(root).root
     found = [recall(query, store=store, dry_run=True) for query in QUERIES]
     ranked = (tuple((m.id, m.final_score) for m in result.memories) for result in found)
     return found[0].snapshot_id, *ranked
@@ -95,12 +114,11 @@ def snapshot_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]
     (before, after), found = watched.answers, answers(tree)
     if found not in ((after,) if state.said else (before, after)):
         yield f"recall answers {found[0]} instead of {before[0]} or {after[0]}"
-    yield from doctor_faults(tree)
+    yield from doctor_faults(store_of(tree).root)
 
 
-def doctor_faults(tree: Path) -> Iterator[str]:
+def doctor_faults(store: Path) -> Iterator[str]:
     """Doctor finds the snapshot missing or damaged where recall does, and nothing else wrong."""
-    store = store_of(tree).root
     result = recall(QUERIES[0], store=store, dry_run=True)
     codes = {warning.code for warning in result.warnings}
     troubles = codes & {"no_snapshot", "store_unreadable", "snapshot_damaged", "snapshot_fallback"}
@@ -149,6 +167,36 @@ def forget_again(tree: Path, watched: Watched) -> None:
     assert [*forgetting_faults(tree, State(0, "", "forgotten", {}), watched)] == []
 
 
+def gone_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
+    """What is forgotten is there as before, or hidden and on the list, or gone from every byte."""
+    paths = own_store_of(tree).paths
+    held = {file for file, _, _ in find_texts(tree / "home", pieces(RETRACTED, 24))}
+    shown = [m.content for query in QUERIES for m in recall(query, store=paths.root).memories]
+    is_pending = read_tombstones(paths.root).is_pending
+    if held and (state.said or not (is_pending or (1, RETRACTED) in kept_memories(tree))):
+        yield f"{held} hold it, and nothing says so (pending: {is_pending})"
+    if RETRACTED in shown and (is_pending or not held):
+        yield "it is recalled"
+    if not {text for _, text in _kept_by(watched)[1:]} <= {text for _, text in kept_memories(tree)}:
+        yield f"other memories are lost: {kept_memories(tree)}"
+    told = {f.name: f.level for f in examine(paths)}
+    if is_pending and told["forgetting"] == "ok":
+        yield f"doctor does not say that it is pending: {told}"
+    yield from doctor_faults(paths.root)
+
+
+def forget_for_good_again(tree: Path, watched: Watched) -> None:
+    if read_tombstones(own_store_of(tree).root).is_pending or (1, RETRACTED) in kept_memories(tree):
+        is_there = (1, RETRACTED) in kept_memories(tree)
+        plan = plan_forget(ids=[1] if is_there else None)
+        assert apply_forget(plan, night=lambda: publish_own(tree)).is_gone
+    assert [*gone_faults(tree, State(0, "", "gone", {}), watched)] == []
+
+
+def _kept_by(watched: Watched) -> list[tuple[object, ...]]:
+    return kept_memories(watched.recording.before)
+
+
 def comparison_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
     """What tells which rows turned sensitive is there until they were told, and then gone."""
     held = [path.name for path in tree.iterdir() if RETRACTED.encode() in path.read_bytes()]
@@ -164,6 +212,108 @@ def compare_again(tree: Path, watched: Watched) -> None:
     ]
 
 
+def export_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
+    """An export is whole, or refused, or not there; nothing of it changes the store."""
+    try:
+        imported = import_snapshot(tree / "export", StorePaths(tree / "elsewhere"))
+    except NoctuaryError as error:
+        if state.said:
+            yield f"{error} was said to be exported"
+    else:
+        found = answers(tree, tree / "elsewhere")
+        if found[1:] != watched.answers[0][1:]:
+            yield f"{imported} answers {found}"
+    if answers(tree) != watched.answers[0]:
+        yield "the store has changed"
+
+
+def export_again(tree: Path, watched: Watched) -> None:
+    shutil.rmtree(tree / "export", ignore_errors=True)
+    export_snapshot(store_of(tree).paths, tree / "export")
+    shutil.rmtree(tree / "elsewhere", ignore_errors=True)
+    assert [*export_faults(tree, State(0, "", "exported", {}), watched)] == []
+
+
+def backup_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
+    """There is a backup that is whole, the new one once it was said to be made."""
+    disk, newest = tree / "disk", list_backups(tree / "disk")[-1]
+    if state.said and newest != state.said:
+        yield f"the newest is {newest}"
+    chosen = choose_files(disk, tree / "lost", None, None)
+    restore_files(disk, tree / "lost", chosen)
+    rows, before = _memories_in(tree / "lost"), _kept_by(watched)
+    if rows != (before if newest == list_backups(watched.after / "disk")[-1] else before[:-1]):
+        yield f"{newest} holds {rows}"
+    (store,) = (path.parent for path in (tree / "lost").glob("*/CURRENT"))
+    if answers(tree, store)[1:] != answers(tree, own_store_of(watched.place).root)[1:]:
+        yield f"{newest} answers something else"
+
+
+def back_up_again(tree: Path, watched: Watched) -> None:
+    made = back_up(tree / "home", [own_store_of(tree).root], tree / "disk", keep=1)
+    shutil.rmtree(tree / "lost")
+    (kept,) = list_backups(tree / "disk")
+    assert [*backup_faults(tree, State(0, "", kept, {}), watched)] == []
+    assert kept == made.backup
+
+
+def restore_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
+    """What was said to be restored is there whole, and the backup is as it was."""
+    store = own_store_of(tree).root
+    if state.said and kept_memories(tree) != kept_memories(watched.after):
+        yield f"{kept_memories(tree)} were restored"
+    if (
+        state.said
+        and answers(tree, store)[1:] != answers(tree, watched.after / "home" / store.name)[1:]
+    ):
+        yield "what was restored answers something else"
+    restore_files(
+        tree / "disk", tree / "lost", choose_files(tree / "disk", tree / "lost", None, None)
+    )
+    if _memories_in(tree / "lost") != kept_memories(watched.after):
+        yield "the backup is damaged"
+    shutil.rmtree(tree / "lost")
+
+
+def restore_again(tree: Path, watched: Watched) -> None:
+    home = tree / "home"
+    restore_files(tree / "disk", home, choose_files(tree / "disk", home, None, None), True)
+    assert [*restore_faults(tree, State(0, "", "restored", {}), watched)] == []
+
+
+def curation_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
+    """Proposals that were said to be applied, or undone, are; the journal says which."""
+    with closing(SqliteStore(tree / "memory.db", CorpusSettings())) as store:
+        applied = store.applications()
+    found = "".join("applied" if one["undone_at"] is None else "applied, undone" for one in applied)
+    if found not in _THEN[state.said]:
+        yield f"the journal says {found!r} after {state.said!r}"
+    before, now = (_live_texts(root) for root in (watched.recording.before, tree))
+    if (now == before) is (found == "applied") or now.count(SAME) != 1 + (now == before):
+        yield f"the source holds {now} where its journal says {found!r}"
+
+
+_THEN = {
+    "": {"", "applied"},
+    "applied": {"applied", "applied, undone"},
+    "applied, undone": {"applied, undone"},
+}
+
+
+def _live_texts(tree: Path) -> list[object]:
+    sql = "SELECT content FROM memories WHERE deleted_at IS NULL ORDER BY id"
+    return [text for (text,) in _rows(tree / "memory.db", sql)]
+
+
+def curate_again(tree: Path, watched: Watched) -> None:
+    with closing(SqliteStore(tree / "memory.db", CorpusSettings())) as store:
+        for one in [one for one in store.applications() if one["undone_at"] is None]:
+            undo(store, one["journal_id"])
+    shutil.rmtree(tree / "corpus", ignore_errors=True)
+    PROGRAMS["curation"][1](tree, lambda _: None)
+    assert _live_texts(tree) == _live_texts(watched.recording.before)
+
+
 def memory_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
     """What `remember` returned is there, in a file that SQLite calls sound."""
     rows, kept = kept_memories(tree), kept_memories(watched.recording.before)
@@ -177,8 +327,11 @@ def memory_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
 
 def kept_memories(tree: Path) -> list[tuple[object, ...]]:
     """Return the memories of the own store below a directory."""
-    sql = "SELECT id, content FROM memories ORDER BY id"
-    return _rows(tree / "home" / "memories.sqlite", sql)
+    return _memories_in(tree / "home")
+
+
+def _memories_in(home: Path) -> list[tuple[object, ...]]:
+    return _rows(home / OWN_FILE, "SELECT id, content FROM memories ORDER BY id")
 
 
 def remember_again(tree: Path, watched: Watched) -> None:
@@ -196,13 +349,11 @@ def archive_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
     found = "".join(
         "archived" if a.undone_at_us is None else "archived, undone" for a in reader.applications
     )
-    after = {"": {"", "archived"}, "archived": {"archived", "archived, undone"},
-             "archived, undone": {"archived, undone"}}  # fmt: skip
-    if found not in after[state.said]:
+    if found.replace("archived", "applied") not in _THEN[state.said.replace("archived", "applied")]:
         yield f"the ledger says {found!r} after {state.said!r}"
     if answers(tree)[0] != watched.answers[0][0]:
         yield "another snapshot serves"
-    yield from doctor_faults(tree)
+    yield from doctor_faults(store_of(tree).root)
 
 
 def turn_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
@@ -258,8 +409,13 @@ CHECKS: dict[str, tuple[Look, GoOn]] = {
     "publication after a kill": (snapshot_faults, publish_again),
     "rollback": (snapshot_faults, publish_again),
     "forgetting": (forgetting_faults, forget_again),
+    "forgetting for good": (gone_faults, forget_for_good_again),
     "comparison of exports": (comparison_faults, compare_again),
     "import": (snapshot_faults, import_again),
+    "export": (export_faults, export_again),
+    "backup": (backup_faults, back_up_again),
+    "restore": (restore_faults, restore_again),
+    "curation": (curation_faults, curate_again),
     "first memory": (memory_faults, remember_again),
     "memory": (memory_faults, remember_again),
     "archive": (archive_faults, publish_again),
@@ -270,13 +426,14 @@ assert CHECKS.keys() == PROGRAMS.keys()
 
 
 def find_faults(
-    watched: Watched, states: list[State], directory: Path, monkeypatch: pytest.MonkeyPatch
+    watched: Watched, states: list[State], monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     """Return what is wrong with any of the states, with where it comes from."""
     look, go_on = CHECKS[watched.name]
     faults: list[str] = []
     for number, state in enumerate(states):
-        tree = state.write(directory / str(number))
+        shutil.rmtree(watched.place, ignore_errors=True)
+        tree = state.write(watched.place)
         monkeypatch.setenv("NOCTUARY_HOME", str(tree / "home"))
         try:
             found = [*look(tree, state, watched)]
@@ -288,31 +445,30 @@ def find_faults(
         at = watched.recording.events[state.at - 1] if state.at else None
         where = f"after event {state.at} {at and at[:3]}, {state.what}"
         faults += [f"{fault} ({where}; it had said {state.said!r})" for fault in found]
-        shutil.rmtree(tree)
     return faults
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_power_cut_leaves_the_old_or_the_new_and_all_that_was_acknowledged(
-    name: str, watched: dict[str, Watched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, watched: dict[str, Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events, states = watched[name].recording.events, list(crash_states(watched[name].recording))
     sample = random.Random(26).sample(states, min(STATES, len(states)))
     # What may be left at the moment of a promise: the faults that matter most.
     sample += [state for state in states if events[state.at - 1].kind == "say"][:PROMISED]
-    assert find_faults(watched[name], sample, tmp_path, monkeypatch) == []
+    assert find_faults(watched[name], sample, monkeypatch) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_every_state_that_one_deviation_leaves(
-    watched: dict[str, Watched], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    watched: dict[str, Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried, faults = Counter[str](), list[str]()
     for name, one in watched.items():
         states = list(crash_states(one.recording))
         tried[name] = len(states)
-        faults += find_faults(one, states, tmp_path / name, monkeypatch)
+        faults += find_faults(one, states, monkeypatch)
     assert faults == []
     assert tried.total() >= 2_000, tried
 

@@ -12,7 +12,7 @@ import pytest
 
 from noctuary.core.sqlite import close_logs
 from tests.e2e.driver import ROOT
-from tests.e2e.power_cut_programs import PROGRAMS
+from tests.e2e.power_cut_programs import PROGRAMS, store_of
 from tests.e2e.test_crash_states import answers, doctor_faults, kept_memories
 from tests.support.crash_states import STRACE
 from tests.support.disk_faults import Fault, FaultyRuns
@@ -82,7 +82,7 @@ def try_fault(runs: FaultyRuns, name: str, fault: Fault, prepared: Path, after: 
         before = [] if outcome.said else [answers(prepared)[1:]]
         wanted = answers(after)[1:]
         assert answers(tree)[1:] in [*before, wanted], outcome
-        assert [*doctor_faults(tree)] == []
+        assert [*doctor_faults(store_of(tree).root)] == []
         assert runs.run(name, tree).end == "done"
         assert answers(tree)[1:] == wanted
     shutil.rmtree(tree)
