@@ -83,11 +83,12 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Watched]:
 
 
 def answers(root: Path) -> Answers:
-    """Return which snapshot serves and what it answers; nothing is written."""
+    """Return the digest of what serves and what it answers; nothing is written."""
     store = store_of(root).root
     found = [recall(query, store=store, dry_run=True) for query in QUERIES]
     ranked = (tuple((m.id, m.final_score) for m in result.memories) for result in found)
-    return found[0].snapshot_id, *ranked
+    # An id also says when it was published: a repeated publication has another.
+    return (found[0].snapshot_id or "").rpartition("-")[2], *ranked
 
 
 def snapshot_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
