@@ -21,6 +21,7 @@ from noctuary.cli.backup import back_up, choose_files, restore_files
 from noctuary.cli.exchange import export_snapshot, import_snapshot
 from noctuary.compact.archive_apply import apply_in_store, undo_in_store
 from noctuary.compact.archive_plan import ArchiveRules
+from noctuary.context.inject import wordings_of
 from noctuary.core.files import make_directory, write_text
 from noctuary.core.manifest import read_manifest
 from noctuary.core.settings import CorpusSettings
@@ -34,6 +35,7 @@ from noctuary.snapshot.forget import apply_forget, plan_forget
 from noctuary.snapshot.publish import publish_candidate, rollback
 from noctuary.sources.export import previous_export
 from noctuary.sources.ingest import TurnsFile, capture_session, ingest_transcripts
+from noctuary.sources.injected import append_injection
 from noctuary.sources.own_store import OWN_FILE
 from noctuary.usage.access_log import append_retrievals
 from noctuary.usage.query_log import append_query
@@ -41,6 +43,8 @@ from noctuary.work.lock import hold_lock
 from noctuary_assets.housekeeping import forget_retracted
 from tests.support.archive import NOW_US, new_archive_store
 from tests.support.claude_memory import make_sqlite, proposals_for, records_of
+from tests.support.injections import INJECTED_US
+from tests.support.injections import memory as injected
 from tests.support.live import Cache, publish_from
 from tests.support.store import Store, household, memory, new_store, renumber
 from tests.support.transcripts import ClaudeSession, write_session
@@ -177,6 +181,10 @@ def _log(root: Path, say: Say) -> None:
                 encoder_digest="e", asked_us=number, user=None,
             ),
             append_packet(paths.replays, {"replay_id": name, "text": "x" * 5_000}),
+            append_injection(
+                paths.injections, wordings_of([injected(number, f"Pump {number}.")], "pump"),
+                now_us=INJECTED_US + number,
+            ),
         ]  # fmt: skip
         say("".join(fault or "" for fault in faults))
     close_logs()

@@ -1,4 +1,4 @@
-"""Runs functions in forks of one process while strace lets one of their system calls fail.
+"""Runs functions in forks of one process while strace lets one of their system calls fail or kill.
 
 Run as a script, with the name of a module that holds `PROGRAMS`, it is that process: it reads one
 order per line (a name and a directory, as JSON), forks, and the fork stops itself until somebody
@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,13 +26,14 @@ from tests.support.crash_states import STRACE
 
 _SHARED_BYTES = 1 << 16
 _ATTACH_S = 30.0
+KILLED = "killed"
 
 
 class Fault(NamedTuple):
     """Which system call fails, and how."""
 
     call: str
-    error: str  # EIO, ENOSPC
+    error: str  # EIO, ENOSPC; KILLED where the process dies instead of making it
     number: int  # counted from 1
     stays: bool = False  # whether all later ones fail as well
 
@@ -39,7 +41,7 @@ class Fault(NamedTuple):
 class Outcome(NamedTuple):
     """What became of a function."""
 
-    end: str  # "done", "refused" with a NoctuaryError, "failed" with another one
+    end: str  # "done", "refused" with a NoctuaryError, "failed" with another one, KILLED
     message: str
     said: str
 
@@ -64,8 +66,21 @@ class FaultyRuns:
             os.kill(pid, signal.SIGCONT)
             return self._end()
         when = f"{fault.number}{'+' if fault.stays else ''}"
-        inject = f"inject={fault.call}:error={fault.error}:when={when}"
-        return self._traced(pid, fault.call, inject)[0]
+        how = "signal=KILL" if fault.error == KILLED else f"error={fault.error}"
+        return self._traced(pid, fault.call, f"inject={fault.call}:{how}:when={when}")[0]
+
+    def run_for(self, name: str, root: Path, seconds: float) -> Outcome:
+        """Run a function and kill it after some time, if it has not ended."""
+        pid = self._start(name, root)
+        handle = os.pidfd_open(pid)
+        try:
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(seconds)
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+        return self._end()
 
     def count(self, name: str, root: Path, calls: Iterable[str]) -> Counter[str]:
         """Run a function and return how often it makes each of some system calls."""
@@ -111,29 +126,34 @@ def _serve(programs: Mapping[str, tuple[object, Callable[..., None]]]) -> None:
 
     for order in sys.stdin:
         name, root = json.loads(order)
-        shared = mmap.mmap(-1, _SHARED_BYTES)
+        shared, told_so_far = mmap.mmap(-1, _SHARED_BYTES), mmap.mmap(-1, _SHARED_BYTES)
         pid = os.fork()
         if pid == 0:
-            said: list[str] = []
+            # Through memory: a system call might be the one that fails, or the last.
             end, message = "done", ""
             os.kill(os.getpid(), signal.SIGSTOP)
             try:
-                programs[name][1](Path(root), said.append)
+                programs[name][1](Path(root), _teller(told_so_far))
             except NoctuaryError as error:
                 end, message = "refused", str(error)
             except BaseException as error:
                 end, message = "failed", repr(error)
-            # Through memory: a system call might be the one that fails.
-            told = json.dumps([end, message, "".join(said)]).encode()
+            told = json.dumps([end, message]).encode()
             shared[: len(told)] = told
             os._exit(0)
         sys.stdout.write(f"{pid}\n")
         sys.stdout.flush()
         os.waitpid(pid, 0)
-        told = bytes(shared).rstrip(b"\0").decode() or json.dumps(["failed", "it died", ""])
-        sys.stdout.write(f"{told}\n")
+        told = json.loads(bytes(shared).rstrip(b"\0") or json.dumps([KILLED, "it died"]))
+        said = bytes(told_so_far).rstrip(b"\0").decode()
+        sys.stdout.write(f"{json.dumps([*told, said])}\n")
         sys.stdout.flush()
         shared.close()
+        told_so_far.close()
+
+
+def _teller(memory: mmap.mmap) -> Callable[[str], object]:
+    return lambda text: memory.write(text.encode())
 
 
 if __name__ == "__main__":

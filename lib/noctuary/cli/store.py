@@ -47,7 +47,7 @@ from noctuary.snapshot.publish import PASS
 from noctuary.snapshot.publish import rollback as roll_back
 from noctuary.usage.access_log import ACCESS_LOG
 from noctuary.usage.reader import UsageReader
-from noctuary.work.lock import find_holder
+from noctuary.work.lock import find_holder, hold_lock
 
 _HOUR_S = 3600.0
 _WINGS = "SELECT COALESCE(wing, '(none)'), COUNT(*) FROM memories GROUP BY 1 ORDER BY 2 DESC, 1"
@@ -174,6 +174,9 @@ def _state(row: Mapping[str, Any]) -> str:
     return f"{size}  built {row['built_at']}"
 
 
+_AT_WORK = "a night (process {}) would publish over this: wait for it, or stop it"
+
+
 @click.command()
 @click.argument("snapshot_id", required=False)
 @cli.store_options
@@ -181,9 +184,12 @@ def rollback(snapshot_id: str | None, store: str | None) -> None:
     """Serve an older snapshot: SNAPSHOT_ID, or the newest one older than the current.
 
     Every byte of it is verified first. The next night publishes again if the source differs from
-    it.
+    it. While a night runs, nothing is changed (exit code 4): it would publish over it, or remove
+    the snapshot.
     """
-    pointer = roll_back(cli.open_paths(store), snapshot_id)
+    paths = cli.open_paths(store)
+    with hold_lock(paths.lock, lambda holder: _AT_WORK.format(holder)):
+        pointer = roll_back(paths, snapshot_id)
     said = f"serving {pointer.snapshot_id} (before: {pointer.previous_id or 'nothing'})"
     cli.tell(pointer._asdict(), [said])
 

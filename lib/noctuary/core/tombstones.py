@@ -51,11 +51,16 @@ def row_digests(record: MemoryRecord) -> tuple[str, str]:
 
 
 def stamp_of_tombstones(root: Path) -> FileStamp:
-    """Return which file of tombstones a store has now; one look at the disk."""
+    """Return which file of tombstones a store has now; one look at the disk.
+
+    StoreError where that cannot be told: a forgotten memory could show.
+    """
     try:
         found = (root / TOMBSTONES_FILE).stat()
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return 0, 0
+    except OSError:
+        raise _unreadable(root) from None
     return found.st_mtime_ns, found.st_ino
 
 
@@ -65,18 +70,21 @@ def read_tombstones(root: Path) -> Tombstones:
     stamp = stamp_of_tombstones(root)
     if stamp == (0, 0):
         return Tombstones()
-    path = root / TOMBSTONES_FILE
     try:
-        told: Any = parse_json(path.read_text(encoding="utf-8"))
+        told: Any = parse_json((root / TOMBSTONES_FILE).read_text(encoding="utf-8"))
         pending: Mapping[str, Any] = {_FORMAT: told["pending"] or {}}[told["format"]]
         ids = frozenset(map(str, pending.get("ids", ())))
         since, is_scanned = str(pending.get("since", "")), pending.get("is_scanned") is True
         return Tombstones(frozenset(map(str, told["rows"])), ids, since, is_scanned, stamp)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise StoreError(
-            f"{path} cannot be read as format {_FORMAT}; it says what was forgotten, so nothing is "
-            "shown without it. Restore it from a backup, or remove it and forget again"
-        ) from None
+        raise _unreadable(root) from None
+
+
+def _unreadable(root: Path) -> StoreError:
+    return StoreError(
+        f"{root / TOMBSTONES_FILE} cannot be read as format {_FORMAT}; it says what was forgotten, "
+        "so nothing is shown without it. Restore it from a backup, or remove it and forget again"
+    )
 
 
 def write_tombstones(root: Path, stones: Tombstones) -> None:

@@ -57,7 +57,7 @@ from noctuary.snapshot.publish import (
     remove_snapshots,
     serving_id,
 )
-from noctuary.snapshot.scan import Finder, Scanned, cut_needles, scan_files
+from noctuary.snapshot.scan import Finder, Scanned, cut_needles, scan_files, tell_limits
 from noctuary.sources import own_store
 from noctuary.sources.export import Tally, read_report, sift
 from noctuary.sources.ingest import forget_turns, open_with_turns
@@ -377,8 +377,9 @@ def _describe(
 ) -> Forgetting:  # fmt: skip
     what = "1 memory" if count == 1 else f"{count:,} memories"
     if done is not None:
+        limits = tell_limits(read_receipts(paths)[-1][1])
         said = f"{what} forgotten: no byte is left; the receipt is {done}"
-        return Forgetting(True, said, done, removed, (), warnings)
+        return Forgetting(True, said, done, removed, (), (*warnings, *limits))
     left = tuple(str(one[0]) for one in read_draft(paths).get("left", ()))
     said = f"{what} hidden from every recall, and not purged yet: "
     said += f"{', '.join(left)} still hold something of it" if left else "the next night does it"
@@ -591,15 +592,13 @@ def prove(
             "shared_with_what_stays": needles.shared,
         },
         "bytes": sum(one.size_bytes for one in found),
-        "files": [[one.name, one.size_bytes, "+".join(one.read_as), *_fault(one)] for one in found],
+        "files": [one.to_json() for one in found],
+        "raw_only": [one.name for one in found if one.fault and one.read_as],
+        "not_searched": [one.name for one in found if one.fault and not one.read_as],
         "left": [[one.name, one.hits] for one in found if one.hits and one.name not in mine],
         "yours": [one.name for one in found if one.hits and one.name in mine],
         "elsewhere": elsewhere,
     }
-
-
-def _fault(one: Scanned) -> list[str]:
-    return [f"not decoded: {one.fault}"] if one.fault else []
 
 
 def _scan_serving(store: Path, finder: Finder) -> Iterator[Scanned]:

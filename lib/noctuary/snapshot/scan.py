@@ -10,8 +10,9 @@ import sqlite3
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 import numpy as np
 
@@ -138,10 +139,15 @@ class Finder:
 
     def count(self, data: bytes) -> int:
         """Return how many forms are in the data."""
-        found: set[bytes] = set()
-        step = max(BLOCK_BYTES, 2 * self._longest)
-        for start in range(0, max(len(data), 1), step):
-            found |= self._in_block(data[start : start + step + self._longest])
+        return self.count_in(BytesIO(data))
+
+    def count_in(self, file: BinaryIO) -> int:
+        """Return how many forms are in a file, of which a block is in memory at a time."""
+        found, end = set[bytes](), b""
+        while block := file.read(BLOCK_BYTES):
+            block = end + block
+            found |= self._in_block(block)
+            end = block[-self._longest :]  # a form may begin in one block and end in the next
         return len(found)
 
     def count_words(self, text: str) -> int:
@@ -180,6 +186,11 @@ class Scanned(NamedTuple):
     hits: int  # needles in it
     fault: str = ""  # why it could not be decoded; its raw bytes were read nevertheless
 
+    def to_json(self) -> list[Any]:
+        """Return what a receipt says of it."""
+        told = [self.name, self.size_bytes, "+".join(self.read_as)]
+        return [*told, *([f"not decoded: {self.fault}"] if self.fault else [])]
+
 
 def scan_files(
     root: Path,
@@ -203,58 +214,76 @@ def scan_files(
             yield Scanned(name, 0, (), 0, "a link to a directory")
             continue
         try:
-            data = b"" if is_table else path.read_bytes()
+            found = Scanned(name, 0, ("raw",), 0) if is_table else _scan_raw(path, name, finder)
         except FileNotFoundError:
             continue  # SQLite takes its log away
         except OSError as error:  # whatever it holds, it is not proven to be gone
             yield Scanned(name, 0, (), 1, f"cannot be read ({error.strerror})")
             continue
-        found = _scan(path, name, data, finder, wants_words=has_words(path))
+        found = _scan_decoded(path, found, finder, wants_words=has_words(path))
         # Its name too: nothing is called after a memory.
         yield found._replace(hits=found.hits + finder.count(os.fsencode(path.name)))
 
 
-def _scan(path: Path, name: str, data: bytes, finder: Finder, *, wants_words: bool) -> Scanned:
-    hits, read_as, fault = finder.count(data), ["raw"], ""
-    decode = _find_decoder(path, data[:16])
-    if decode is not None:
-        how, read = decode
-        read_as.append(how)
-        try:
-            for text in read(path):
-                hits += finder.count(text.encode("utf-8", "surrogatepass"))
-                hits += finder.count_words(text) if wants_words else 0
-        except Exception as error:  # whatever a library says of a damaged file may quote it
-            fault = type(error).__name__
-    return Scanned(name, len(data), tuple(read_as), hits, fault)
+def tell_limits(receipt: Mapping[str, Any]) -> Iterator[str]:
+    """Say in which files a search could not see everything."""
+    for key, how in (("raw_only", "searched as raw bytes only"), ("not_searched", "not searched")):
+        if names := [str(name) for name in receipt.get(key, ())]:
+            yield f"{len(names):,} files could not be decoded and were {how}: {', '.join(names)}"
+
+
+def _scan_raw(path: Path, name: str, finder: Finder) -> Scanned:
+    with path.open("rb") as file:
+        hits = finder.count_in(file)
+        return Scanned(name, file.tell(), ("raw",), hits)
+
+
+def _scan_decoded(path: Path, raw: Scanned, finder: Finder, *, wants_words: bool) -> Scanned:
+    hits, how, fault = raw.hits, "", ""
+    try:
+        how, read = _find_decoder(path)
+        for text in read(path) if read else ():
+            hits += finder.count(text.encode("utf-8", "surrogatepass"))
+            hits += finder.count_words(text) if wants_words else 0
+    except Exception as error:  # whatever a library says of a damaged file may quote it
+        fault = type(error).__name__
+    return raw._replace(hits=hits, read_as=(*raw.read_as, *filter(None, (how,))), fault=fault)
 
 
 _Reader = Callable[[Path], Iterable[str]]
 
 
-def _find_decoder(path: Path, data: bytes) -> tuple[str, _Reader] | None:
-    if path.suffix == ".lance" and not data:
+def _find_decoder(path: Path) -> tuple[str, _Reader | None]:
+    if path.suffix == ".lance" and path.is_dir():
         return "lance", _read_lance
+    with path.open("rb") as file:
+        data = file.read(16)
     for magic, how, read in _BY_MAGIC:
         if data.startswith(magic):
             return how, read
     if data[8:12] == b"DUCK":
         return "duckdb", _read_duckdb
-    return ("json", _read_json) if path.suffix in {".json", ".jsonl"} else None
+    return ("json", _read_json) if path.suffix in {".json", ".jsonl"} else ("", None)
 
 
 def _read_gzip(path: Path) -> Iterator[str]:
-    end = ""  # of the block before: a piece may begin in one and end in the next
     with gzip.open(path, "rt", encoding="utf-8", errors="replace", newline="") as file:
-        while block := file.read(BLOCK_BYTES):
-            yield end + block
-            end = block[-12 * PIECE_CHARS :]  # as JSON escapes a piece at most
+        yield from _blocks(file)
+
+
+def _blocks(file: TextIO) -> Iterator[str]:
+    end = ""  # of the block before: a piece may begin in one and end in the next
+    while block := file.read(BLOCK_BYTES):
+        yield end + block
+        end = block[-12 * PIECE_CHARS :]  # as JSON escapes a piece at most
 
 
 def _read_zip(path: Path) -> Iterator[str]:
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            yield f"{name}\n{archive.read(name).decode('latin-1')}"
+            yield name
+            with TextIOWrapper(archive.open(name), "latin-1", newline="") as file:
+                yield from _blocks(file)
 
 
 def _read_parquet(path: Path) -> Iterator[str]:

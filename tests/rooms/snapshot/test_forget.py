@@ -205,6 +205,20 @@ def test_a_damaged_tombstone_shows_nothing_and_says_so(house: House) -> None:
     assert any("forgotten.json" in w.message for w in answer.warnings)
 
 
+def test_tombstones_that_cannot_be_looked_for_show_nothing(house: House) -> None:
+    """No file is one thing; a disk that does not say whether there is one is another."""
+    house.apply(1, night=None)
+    path = house.paths.root / "forgotten.json"
+    kept = path.rename(path.with_name("kept.json"))
+    path.symlink_to(path)  # a loop: the system refuses to look at it
+    answer = recall("Zanzibarova key")
+    assert not answer.memories
+    assert any("forgotten.json cannot be read" in w.message for w in answer.warnings)
+    kept.rename(path)
+    assert found(KEPT[0]) >= {2}
+    assert 1 not in found(k=100)
+
+
 # Gone, and proven.
 
 
@@ -285,6 +299,22 @@ def test_what_cannot_be_searched_is_named_and_links_to_files_are_searched(
     assert done.receipt is not None, done
     files = json.loads(done.receipt.read_text())["files"]
     assert ["notes", 0, "", "not decoded: a link to a directory"] in files
+
+
+def test_files_that_cannot_be_decoded_are_counted_and_named(house: House) -> None:
+    root = house.paths.root
+    (root / "broken.json").write_bytes(b"{" + b" " * (scan.BLOCK_BYTES - 20) + SECRET.encode())
+    assert house.apply(1).left == ("broken.json",), "a piece lies across two blocks"
+    (root / "broken.json").write_text("{")
+    (root / "away").symlink_to(house.home)
+    done = house.apply()
+    assert done.receipt is not None, done
+    told = json.loads(done.receipt.read_text())
+    assert (told["raw_only"], told["not_searched"]) == (["broken.json"], ["away"])
+    assert done.warnings == (
+        "1 files could not be decoded and were searched as raw bytes only: broken.json",
+        "1 files could not be decoded and were not searched: away",
+    )
 
 
 def test_what_survivors_say_too_is_no_trace_and_is_counted(house: House) -> None:
