@@ -175,7 +175,7 @@ def gone_faults(tree: Path, state: State, watched: Watched) -> Iterator[str]:
     paths = own_store_of(tree).paths
     try:
         held = {file for file, _, _ in find_texts(tree / "home", pieces(RETRACTED, 24))}
-    except ArrowInvalid:  # a table that is not whole: nobody knows what it holds
+    except (ArrowInvalid, sqlite3.DatabaseError):  # not whole: nobody knows what it holds
         held = {"a damaged table"}
     shown = [m.content for query in QUERIES for m in recall(query, store=paths.root).memories]
     is_pending = read_tombstones(paths.root).is_pending

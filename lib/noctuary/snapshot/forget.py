@@ -57,7 +57,14 @@ from noctuary.snapshot.publish import (
     remove_snapshots,
     serving_id,
 )
-from noctuary.snapshot.scan import Finder, Scanned, cut_needles, scan_files, tell_limits
+from noctuary.snapshot.scan import (
+    Finder,
+    Scanned,
+    cut_needles,
+    list_limits,
+    scan_files,
+    tell_limits,
+)
 from noctuary.sources import own_store
 from noctuary.sources.export import Tally, read_report, sift
 from noctuary.sources.ingest import forget_turns, open_with_turns
@@ -593,8 +600,7 @@ def prove(
         },
         "bytes": sum(one.size_bytes for one in found),
         "files": [one.to_json() for one in found],
-        "raw_only": [one.name for one in found if one.fault and one.read_as],
-        "not_searched": [one.name for one in found if one.fault and not one.read_as],
+        **list_limits(found),
         "left": [[one.name, one.hits] for one in found if one.hits and one.name not in mine],
         "yours": [one.name for one in found if one.hits and one.name in mine],
         "elsewhere": elsewhere,

@@ -225,6 +225,15 @@ def scan_files(
         yield found._replace(hits=found.hits + finder.count(os.fsencode(path.name)))
 
 
+def list_limits(found: Iterable[Scanned]) -> dict[str, list[str]]:
+    """Return the files that a search could not see everything in, as a receipt names them."""
+    faulty = [one for one in found if one.fault]
+    return {
+        "raw_only": [one.name for one in faulty if one.read_as],
+        "not_searched": [one.name for one in faulty if not one.read_as],
+    }
+
+
 def tell_limits(receipt: Mapping[str, Any]) -> Iterator[str]:
     """Say in which files a search could not see everything."""
     for key, how in (("raw_only", "searched as raw bytes only"), ("not_searched", "not searched")):
