@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from noctuary.core.errors import ConfigError, CurationRefusedError
-from noctuary.core.files import hash_text, replace_with
+from noctuary.core.files import hash_text, replacement
 from noctuary.core.tombstones import Tombstones
 from noctuary.core.types import MemoryRecord
 from noctuary.curate.finders import fields_of
@@ -62,7 +62,8 @@ def write_proposals(path: Path, table: ProposalTable) -> None:
     notes = json.dumps({"on": table.is_on, "corpus": table.corpus}, sort_keys=True)
     rows = [_row(proposal) for proposal in table.proposals]
     found = pa.Table.from_pylist(rows, schema=schema).replace_schema_metadata({NOTES: notes})
-    replace_with(path, lambda tmp: pq.write_table(found, tmp, compression="zstd"))
+    with replacement(path) as tmp:
+        pq.write_table(found, tmp, compression="zstd")
 
 
 def read_proposals(path: Path) -> ProposalTable:
