@@ -16,7 +16,7 @@ from noctuary.embed.lean import LeanEncoder
 from noctuary.graph.tables import Evidence, Supersession, to_table
 from noctuary.snapshot.pack import build_candidate
 from noctuary.snapshot.publish import publish_candidate
-from noctuary.usage.reader import Counts, UsageReader
+from noctuary.usage.reader import Usage, UsageReader
 from tests.support import usage_file
 from tests.support.store import (
     Store,
@@ -124,7 +124,7 @@ def counts_of(path: Path, use: Mapping[str, usage_file.Use]) -> tuple[Any, int]:
     usage_file.write(path, use, as_of_us=NOW_US)
     reader = UsageReader(path)
 
-    def look_up(memory_ids: Sequence[str]) -> Counts:
+    def look_up(memory_ids: Sequence[str]) -> Usage:
         return reader.counts(memory_ids)
 
     return look_up, NOW_US

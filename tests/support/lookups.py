@@ -23,9 +23,9 @@ from noctuary.recall.candidates import (
     SummaryView,
 )
 from noctuary.recall.engine import Search
-from noctuary.recall.inputs import Usage
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.result import RecallWarning
+from noctuary.usage.reader import Usage
 
 NOW_US = 1_800_000_000_000_000
 SECOND_US = 1_000_000

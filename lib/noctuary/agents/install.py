@@ -22,7 +22,7 @@ from noctuary.agents.client import AGENTS, PROMPT, SESSION_START, parse_options
 from noctuary.agents.hooks import POST_COMPACT, PRE_COMPACT, SESSION_END, STOP
 from noctuary.agents.state import HOOKS, VERSION, make_private, read_json, read_rows, replace_json
 from noctuary.core.errors import NoctuaryError, StoreError
-from noctuary.core.files import replace_with, write_bytes, write_text
+from noctuary.core.files import replacement, write_bytes, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.store import expand_user
 
@@ -389,8 +389,8 @@ def write_settings(before: SettingsFile, data: bytes | None) -> str | None:
         return None
     mode, backup = stat.S_IMODE(path.stat().st_mode), _backup(path, _hash(raw))
     if _read(backup) != raw:
-        _replace(backup, raw, mode)
-    _replace(path, data, mode)
+        replace_keeping(backup, raw, mode)
+    replace_keeping(path, data, mode)
     return str(backup)
 
 
@@ -442,12 +442,11 @@ def _backup(path: Path, digest: str) -> Path:
     return path.with_name(f"{path.name}.noctuary-{digest[:16]}.bak")
 
 
-def _replace(path: Path, data: bytes, mode: int) -> None:
-    def write(target: Path) -> None:  # nobody may read it before it has the other's permissions
-        target.write_bytes(data)
-        target.chmod(mode)
-
-    replace_with(path, write)
+def replace_keeping(path: Path, data: bytes, mode: int) -> None:
+    """Replace a file; nobody may read it before it has the other's permissions."""
+    with replacement(path) as tmp:
+        tmp.write_bytes(data)
+        tmp.chmod(mode)
 
 
 # What was installed where, so that uninstalling puts back the very bytes, and `noctuary doctor`

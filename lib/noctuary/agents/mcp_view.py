@@ -6,7 +6,7 @@ import difflib
 import logging
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
@@ -22,7 +22,7 @@ from noctuary import __version__
 from noctuary.agents.hooks import visible_positions
 from noctuary.context.assemble import assemble
 from noctuary.context.inject import wordings_of
-from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, StoreError
+from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import hash_json
 from noctuary.core.store import StorePaths, find_home, find_store, last_night_hours
 from noctuary.core.types import MemoryRecord
@@ -38,7 +38,7 @@ from noctuary.recall.profile import (
     read_store_profiles,
     resolve_for_recall,
 )
-from noctuary.recall.reader import SnapshotReader
+from noctuary.recall.reader import SnapshotReader, telling_damage
 from noctuary.recall.result import RecallWarning
 from noctuary.sources.injected import TAG, append_injection
 from noctuary.sources.own_store import remember
@@ -70,13 +70,16 @@ def plain(answer: BaseModel) -> Fields:
 
 def marked(value: Any) -> Any:
     """Return JSON values with every hidden character in them marked."""
-    if isinstance(value, str):
-        return visible(value)
+    return _each(value, lambda found: visible(found) if isinstance(found, str) else found)
+
+
+def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return JSON values with every text, number and key in them changed."""
     if isinstance(value, list):
-        return [marked(item) for item in cast("list[Any]", value)]
+        return [_each(item, change) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {visible(key): marked(item) for key, item in cast("Fields", value).items()}
-    return value
+        return {change(key): _each(item, change) for key, item in cast("Fields", value).items()}
+    return change(value)
 
 
 def _optional(description: str) -> Any:
@@ -437,15 +440,8 @@ class View:
         mask, _ = build_mask(scope, reader.facets, reader.created_at_us)
         if mask is None:
             mask = np.ones(reader.count, dtype=np.bool_)
-        try:
+        with telling_damage(recaller.snapshot_id):
             yield Seen(recaller, mask, self.user, (*self.store_warnings, *warnings))
-        except (NoctuaryError, OSError):
-            raise
-        # Damage below the reach of the quick check raises whatever the step that meets it raises.
-        except Exception as error:
-            raise SnapshotCorruptError(
-                f"{type(error).__name__} in {recaller.snapshot_id}: run `noctuary doctor`"
-            ) from error
 
     def narrowed_to(self, wing: str | None) -> str | None:
         """Return the wing that a call searches; an `AskedWronglyError` for another one's."""
@@ -971,13 +967,9 @@ def explain_in_view(
 
 
 def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return round(value, _SCORE_DIGITS)
-    if isinstance(value, list):
-        return [_rounded(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in cast("Fields", value).items()}
-    return value
+    return _each(
+        value, lambda found: round(found, _SCORE_DIGITS) if isinstance(found, float) else found
+    )
 
 
 def assemble_in_view(

@@ -19,7 +19,7 @@ import click
 from numpy.lib import format as npy
 
 from noctuary.cli import main as cli
-from noctuary.cli.sql import SnapshotView, read_table
+from noctuary.cli.sql import SnapshotView, read_rows
 from noctuary.cli.vault import Vault, write_vault
 from noctuary.core import errors, files, manifest, types
 from noctuary.core import store as layout
@@ -271,8 +271,8 @@ def write_lines(view: SnapshotView, directory: Path) -> None:
     def moment(value: datetime) -> str:
         return value.replace(tzinfo=UTC).isoformat()
 
-    edges = ({"kind": kind, **row} for kind in _KINDS for row in _rows(view, f"{kind}s"))
-    lines = (_memories(view), _rows(view, "concepts"), edges, _rows(view, "summaries"))
+    edges = ({"kind": kind, **row} for kind in _KINDS for row in read_rows(view, f"{kind}s"))
+    lines = (_memories(view), read_rows(view, "concepts"), edges, read_rows(view, "summaries"))
     for name, rows in zip(LINES, lines, strict=True):
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -284,14 +284,9 @@ def write_lines(view: SnapshotView, directory: Path) -> None:
 def _memories(view: SnapshotView) -> Iterator[dict[str, Any]]:
     """Yield the memories as a JSON lines source has them (docs/formats.md); null is left out."""
     to_id = int if view.manifest.id_kind == "int" else str
-    for row in _rows(view, "memories"):
+    for row in read_rows(view, "memories"):
         memory_id, _ = row.pop("memory_id"), row.pop("position")
         yield {"id": to_id(memory_id), **{k: v for k, v in row.items() if v is not None}}
-
-
-def _rows(view: SnapshotView, table: str) -> Iterator[dict[str, Any]]:
-    for batch in read_table(view, table):
-        yield from batch.to_pylist()
 
 
 # What must hold before an imported snapshot serves: the gate's sentences, as far as they apply.

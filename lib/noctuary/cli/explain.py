@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from noctuary.cli import main as cli
 from noctuary.cli import recall as asking
-from noctuary.core.errors import NoctuaryError, SnapshotCorruptError, SnapshotMissingError
+from noctuary.core.errors import SnapshotMissingError
 from noctuary.core.settings import Settings
 from noctuary.core.store import StorePaths, find_home
 from noctuary.core.types import to_micros
@@ -22,7 +22,7 @@ from noctuary.recall import explain, replay
 from noctuary.recall import profile as profiles
 from noctuary.recall.candidates import Query, Scope, build_mask
 from noctuary.recall.engine import Recaller
-from noctuary.recall.reader import open_serving
+from noctuary.recall.reader import open_serving, telling_damage
 from noctuary.recall.result import RecallWarning
 from noctuary.text.marks import visible_line
 
@@ -90,24 +90,12 @@ def why(
     scope = Scope(**{name: told[name] for name in (*asking.FILTERS, "as_of")})
     order, session = told["sort_by"], told["session_id"]
     asked = Query(query, told["k"], used.profile, used.used, scope, order, session, dry_run=True)
-    with _damage_told(recaller.snapshot_id):
+    with telling_damage(recaller.snapshot_id):
         inputs = recaller.inputs_now(scope.user).with_store(settings)
         found = explain.explain_memory(recaller, asked, memory_id, inputs)
     warnings = [w.to_json() for w in (*said, *found.warnings)]
     shown = {**found.to_json(), "warnings": warnings}
     cli.tell(shown, map(visible_line, _why_lines(found)), cli.coded(warnings))
-
-
-@contextmanager
-def _damage_told(snapshot_id: str) -> Generator[None]:
-    """As in `noctuary.recall`: damage below the reach of the quick check is no traceback."""
-    try:
-        yield
-    except (NoctuaryError, OSError):
-        raise
-    except Exception as error:
-        message = f"{type(error).__name__} in {snapshot_id}: run `noctuary doctor`"
-        raise SnapshotCorruptError(message) from error
 
 
 def _why_lines(found: explain.Why) -> Iterator[str]:
@@ -488,7 +476,7 @@ def _look(store: str | None, options: dict[str, Any]) -> Generator[_Seen]:
     opened = open_serving(paths)
     reader = opened.reader
     try:
-        with _damage_told(opened.snapshot_id):
+        with telling_damage(opened.snapshot_id):
             scope = Scope(**{name: options[name] for name in asking.FILTERS})
             mask, said = build_mask(scope, reader.facets, reader.created_at_us)
             with view.open_graph(

@@ -26,7 +26,7 @@ from noctuary.agents.install import HookChange, SettingsPlace
 from noctuary.agents.state import read_json, replace_json
 from noctuary.cli import main as cli
 from noctuary.core.errors import NoctuaryError
-from noctuary.core.files import make_directory, private_umask, remove_tree, replace_with
+from noctuary.core.files import make_directory, private_umask, remove_tree
 from noctuary.core.manifest import read_pointer
 from noctuary.core.settings import CONFIG_FILE_NAME, Settings
 from noctuary.core.sqlite import connect_immutable
@@ -369,12 +369,7 @@ def _replace(file: Path, old: str | None, new: str, value: Mapping[str, Any]) ->
             "was left as it is"
         )
     mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else 0o600
-
-    def write(target: Path) -> None:
-        target.write_bytes(new.encode("utf-8"))
-        target.chmod(mode)
-
-    replace_with(file, write)
+    install.replace_keeping(file, new.encode("utf-8"), mode)
 
 
 # What agents get: entries in their settings. Those that were there before are their owner's.
@@ -387,7 +382,7 @@ class Connection(NamedTuple):
     find: Callable[[], list[SettingsPlace]]  # Of the agents that are used here
     why_not: Callable[[SettingsPlace], str]  # "" where nothing stands against it
     put_in: Callable[[SettingsPlace, Path, Path], HookChange]  # With noctuary's home, and the store
-    take_out: Callable[[SettingsPlace, Path], HookChange]  # With the home
+    take_out: Callable[..., HookChange]  # With the home, by its name
 
 
 def _hook_places() -> list[SettingsPlace]:
@@ -404,10 +399,6 @@ def _why_no_hooks(place: SettingsPlace) -> str:
 
 def _put_hooks(place: SettingsPlace, home: Path, store: Path) -> HookChange:
     return install.install_hooks(place, install.find_program(), home=home, store=str(store))
-
-
-def _take_hooks(place: SettingsPlace, home: Path) -> HookChange:
-    return install.uninstall_hooks(place, home=home)
 
 
 def _server_places() -> list[SettingsPlace]:
@@ -431,13 +422,11 @@ def _put_server(place: SettingsPlace, home: Path, store: Path) -> HookChange:
     return mcp_install.install_server(place, words, home=home)
 
 
-def _take_server(place: SettingsPlace, home: Path) -> HookChange:
-    return mcp_install.uninstall_server(place, home=home)
-
-
 CONNECTIONS: Mapping[str, Connection] = {
-    "hooks": Connection("hooks", _hook_places, _why_no_hooks, _put_hooks, _take_hooks),
-    "servers": Connection("MCP server", _server_places, _why_no_server, _put_server, _take_server),
+    "hooks": Connection("hooks", _hook_places, _why_no_hooks, _put_hooks, install.uninstall_hooks),
+    "servers": Connection(
+        "MCP server", _server_places, _why_no_server, _put_server, mcp_install.uninstall_server
+    ),
 }
 """By their key in the receipt."""
 
@@ -509,7 +498,7 @@ def _disconnect(root: Path, faults: list[str]) -> Iterator[Mapping[str, Any]]:
         for path, agent in list(left[key].items()):
             place = SettingsPlace(agent, install.USER, Path(path))
             try:
-                change = kind.take_out(place, root)
+                change = kind.take_out(place, home=root)
                 _drop_backups(place.path.resolve(), change)
             except (install.HookInstallError, OSError, KeyError) as error:
                 faults.append(f"{agent}, {kind.what}: {error}")

@@ -498,6 +498,12 @@ def read_table(view: SnapshotView, name: str) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays(arrays, names)
 
 
+def read_rows(view: SnapshotView, name: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `read_table`, columns by name."""
+    for batch in read_table(view, name):
+        yield from batch.to_pylist()
+
+
 def _select(view: SnapshotView, table: Table) -> Iterator[Columns]:
     if table.name in _BESIDE:
         beside = _BESIDE[table.name]

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from noctuary.cli.sql import SnapshotView, read_table
+from noctuary.cli.sql import SnapshotView, read_rows
 from noctuary.core import errors, files
 from noctuary.core.foreign_json import parse_json
 from noctuary.sources.markdown import CONCEPT_NOTE, MEMORY_NOTE, SUFFIX
@@ -56,15 +56,15 @@ def _notes(view: SnapshotView) -> Iterator[tuple[str, str]]:
     """Yield name and text of every note."""
     names = _name_concepts(view)
     links: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    mentions = sorted(_rows(view, "mentions"), key=lambda row: row["role"])  # "about" is first
+    mentions = sorted(read_rows(view, "mentions"), key=lambda row: row["role"])  # "about" is first
     for row in mentions:
         if row["concept_id"] in names:
             links[row["memory_id"]][row["concept_id"]] = None
-    for row in _rows(view, "memories"):
+    for row in read_rows(view, "memories"):
         linked = [_link(*names[key]) for key in list(links[row["memory_id"]])[:MAX_LINKS]]
         yield _name_note(row, view.manifest.id_kind), _memory_note(row, linked)
     said: defaultdict[str, list[str]] = defaultdict(list)
-    for row in _rows(view, "concept_edges"):
+    for row in read_rows(view, "concept_edges"):
         target = names.get(row["target_concept_id"])
         thing = _one_line(row["target_name"]) if target is None else _link(*target)
         dates = {"since": row["valid_from"], "until": row["valid_to"]}
@@ -72,7 +72,7 @@ def _notes(view: SnapshotView) -> Iterator[tuple[str, str]]:
         said[row["source_concept_id"]].append(
             f"- {row['relation'].replace('_', ' ')} {thing}{when}"
         )
-    for row in _rows(view, "concepts"):
+    for row in read_rows(view, "concepts"):
         if row["concept_id"] in names:
             stem, name = names[row["concept_id"]]
             front = {"noctuary": CONCEPT_NOTE, "kind": row["kind"], "name": name}
@@ -85,12 +85,12 @@ def _name_concepts(view: SnapshotView) -> dict[str, tuple[str, str]]:
     """Return file name and name of each concept that two memories share or a statement is about."""
     stated = {
         row[end]
-        for row in _rows(view, "concept_edges")
+        for row in read_rows(view, "concept_edges")
         for end in ("source_concept_id", "target_concept_id")
     }
     found: dict[str, tuple[str, str]] = {}
     taken: set[str] = set()
-    for row in _rows(view, "concepts"):
+    for row in read_rows(view, "concepts"):
         if row["memories"] < 2 and row["concept_id"] not in stated:
             continue
         stem = name_file(row["name"])
@@ -143,11 +143,6 @@ def _one_line(name: str) -> str:
 
 def _moment(value: datetime | None) -> str | None:
     return None if value is None else value.replace(tzinfo=UTC).isoformat()
-
-
-def _rows(view: SnapshotView, table: str) -> Iterator[dict[str, Any]]:
-    for batch in read_table(view, table):
-        yield from batch.to_pylist()
 
 
 # Writing them, also into the vault of an earlier export.

@@ -29,7 +29,7 @@ from noctuary.compact.clusters import with_tuples
 from noctuary.compact.gate import FactReport, GateReport
 from noctuary.compact.summaries import Summary
 from noctuary.core.errors import NoctuaryError, StoreError
-from noctuary.core.files import remove_temporary_files, replace_with
+from noctuary.core.files import remove_temporary_files, replacement
 from noctuary.core.sqlite import connect_immutable, filling, open_log
 from noctuary.core.store import StorePaths
 from noctuary.core.types import SILENT, MemoryRecord, Progress
@@ -176,8 +176,7 @@ def _rewrite(
     path: Path, change: Callable[[sqlite3.Connection], object], *, vacuum: bool = False
 ) -> None:
     """Change a copy of the ledger, then put it in its place."""
-
-    def write(tmp: Path) -> None:
+    with replacement(path) as tmp:
         is_new = not path.exists()
         if not is_new:
             shutil.copyfile(path, tmp)
@@ -190,8 +189,6 @@ def _rewrite(
             found = db.execute("PRAGMA quick_check").fetchall()
             if found != [("ok",)]:
                 raise StoreError(f"{path} is damaged ({found[0][0]}): restore a copy of it")
-
-    replace_with(path, write)
 
 
 def _digest(db: sqlite3.Connection) -> str:

@@ -44,7 +44,7 @@ from noctuary.graph.successors import CONFIDENCES
 from noctuary.text.marks import ends_as_question, find_speaker
 from noctuary.usage.reader import (
     BATCH_ROWS,
-    Counts,
+    Usage,
     UsageReader,
     decayed,
     idle_days,
@@ -157,7 +157,7 @@ ORDER BY s.older
 """
 _OF_CANDIDATE = 12  # its first columns, which a candidate has under their names
 
-CountsOf = Callable[[Sequence[str]], Counts]
+CountsOf = Callable[[Sequence[str]], Usage]
 """Memory ids to recent retrievals, days and last retrieval: `UsageReader.counts`."""
 
 _DAY_US = 86_400_000_000

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
@@ -127,12 +127,6 @@ def make_private(root: Path, spared: Path | None = None) -> int:
             path.chmod(stat.S_IMODE(path.lstat().st_mode) & 0o700)
             mended += 1
     return mended
-
-
-def replace_with(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary sibling, then put it in place atomically and durably."""
-    with replacement(path) as tmp:
-        write(tmp)
 
 
 @contextmanager

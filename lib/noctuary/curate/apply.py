@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from noctuary.core.errors import ConfigError, CurationRefusedError
-from noctuary.core.files import hash_text, replace_with
+from noctuary.core.files import hash_text, replacement
 from noctuary.core.tombstones import Tombstones
 from noctuary.core.types import MemoryRecord
 from noctuary.curate.finders import fields_of
@@ -62,7 +62,8 @@ def write_proposals(path: Path, table: ProposalTable) -> None:
     notes = json.dumps({"on": table.is_on, "corpus": table.corpus}, sort_keys=True)
     rows = [_row(proposal) for proposal in table.proposals]
     found = pa.Table.from_pylist(rows, schema=schema).replace_schema_metadata({NOTES: notes})
-    replace_with(path, lambda tmp: pq.write_table(found, tmp, compression="zstd"))
+    with replacement(path) as tmp:
+        pq.write_table(found, tmp, compression="zstd")
 
 
 def read_proposals(path: Path) -> ProposalTable:
@@ -307,8 +308,7 @@ def _writes(proposal: Proposal, rows: Matched) -> Iterator[_Write]:
 def _write(
     store: Store, writes: Sequence[_Write], held: Mapping[str, int], moment: str
 ) -> AppliedProposals:
-    sql = f"SELECT coalesce(max(journal_id), 0) + 1 FROM {TABLE}"
-    journal_id = int(store.execute(sql)[0][0])
+    journal_id = _next_id(store)
     touched: dict[Change, list[int]] = {"tombstone": [], "update": [], "add": []}
     for number, (proposal_id, change, row_id, changed) in enumerate(writes):
         before, values = None, {**changed, "updated_at": moment}
@@ -320,11 +320,18 @@ def _write(
         after = hash_text(store.image(row_id) or "")
         touched[change].append(row_id)
         where = journal_id, number, proposal_id, row_id
-        entry = Entry(*where, change, before, after, moment, None)
-        marks = ", ".join("?" * len(entry))
-        store.execute(f"INSERT INTO {TABLE} ({_NAMES}) VALUES ({marks})", entry)
+        _note(store, Entry(*where, change, before, after, moment, None))
     written = tuple(dict.fromkeys(write.proposal_id for write in writes))
     return AppliedProposals(journal_id, written, held, *map(tuple, touched.values()))
+
+
+def _next_id(store: Store) -> int:
+    return int(store.execute(f"SELECT coalesce(max(journal_id), 0) + 1 FROM {TABLE}")[0][0])
+
+
+def _note(store: Store, entry: Entry) -> None:
+    marks = ", ".join("?" * len(entry))
+    store.execute(f"INSERT INTO {TABLE} ({_NAMES}) VALUES ({marks})", entry)
 
 
 # Forgetting rows: the one thing that deletes, and that nothing takes back.
@@ -342,14 +349,12 @@ def forget_rows(store: Store, gone: Tombstones, ids: Iterable[str], *, now: date
         store.open_journal()
         rows = [store.row(int(memory_id)) for memory_id in ids if _is_row_id(memory_id)]
         found = [int(r.memory_id) for r in rows if not isinstance(r, str) and gone.holds(r)]
-        sql = f"SELECT coalesce(max(journal_id), 0) + 1 FROM {TABLE}"
-        journal_id = int(store.execute(sql)[0][0])
+        journal_id = _next_id(store)
         for number, row_id in enumerate(found):
             store.execute(store.erase, (row_id,))
             name, after = f"forget {row_id}", hash_text("")
-            entry = Entry(journal_id, number, name, row_id, "forget", None, after, moment, None)
-            marks = ", ".join("?" * len(entry))
-            store.execute(f"INSERT INTO {TABLE} ({_NAMES}) VALUES ({marks})", entry)
+            where = journal_id, number, name, row_id
+            _note(store, Entry(*where, "forget", None, after, moment, None))
         store.open_journal()  # drops what it kept of these rows
     if isinstance(store, SqliteStore):
         store.overwrite()

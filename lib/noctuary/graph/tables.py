@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from noctuary.core.errors import StoreError
-from noctuary.core.files import replace_with
+from noctuary.core.files import replacement
 
 Role = Literal["about", "mentions", "author", "speaker"]
 # What a text may state between two concepts: `subject relation object`. Only a store's own edges
@@ -126,8 +125,8 @@ def write_tables(tables: GraphTables, directory: Path) -> None:
 
     directory.mkdir(parents=True, exist_ok=True)
     for name, file in FILES.items():
-        write = partial(pq.write_table, getattr(tables, name), compression="zstd")
-        replace_with(directory / file, write)
+        with replacement(directory / file) as tmp:
+            pq.write_table(getattr(tables, name), tmp, compression="zstd")
 
 
 def read_tables(directory: Path, names: Collection[str] = tuple(FILES)) -> GraphTables:

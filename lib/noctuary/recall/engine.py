@@ -39,7 +39,7 @@ from noctuary.recall.candidates import (
     run_phases,
     through_hidden,
 )
-from noctuary.recall.inputs import GuardResult, Inputs, Usage, guard_model, look_down
+from noctuary.recall.inputs import GuardResult, Inputs, guard_model, look_down
 from noctuary.recall.legs import (
     GraphLeg,
     GraphPath,
@@ -70,7 +70,7 @@ from noctuary.recall.result import (
 if TYPE_CHECKING:
     from noctuary.compact.archive import ArchiveReader
     from noctuary.graph.successors import SupersessionRow
-    from noctuary.usage.reader import UsageReader
+    from noctuary.usage.reader import Usage, UsageReader
 
 QueryVector = Callable[[str], NDArray[np.float32]]
 """Encodes a query; raises EncoderError, OSError or ValueError where it cannot."""
@@ -333,6 +333,8 @@ class Search:
     def usage_of(self, positions: Positions) -> Usage:
         """Return usage inside the window, zeros where none is known; a summary has none."""
         if not self.inputs.knows_usage():
+            from noctuary.usage.reader import Usage
+
             return Usage.none(positions.size)
         return self.inputs.usage_of(self._ids_of(positions))
 

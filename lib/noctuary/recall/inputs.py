@@ -35,23 +35,9 @@ if TYPE_CHECKING:
     from noctuary.embed.onnx import OnnxEncoder
     from noctuary.sources.live import LiveState
     from noctuary.usage.query_log import LoggedQuery
-    from noctuary.usage.reader import UsageReader
+    from noctuary.usage.reader import Usage, UsageReader
 
 Vector = NDArray[np.float32]
-
-
-class Usage(NamedTuple):
-    """How often memories were recalled; int64 arrays of one length, aligned with what was asked."""
-
-    recent: NDArray[np.int64]  # retrievals inside the LTP window; 0 for a memory never recalled
-    days: NDArray[np.int64]  # distinct days on which it was recalled, over all time
-    last_us: NDArray[np.int64]  # last retrieval in microseconds; UNDATED_US for none
-
-    @staticmethod
-    def none(count: int) -> Usage:
-        """Return that of memories that were never recalled."""
-        zeros = np.zeros(count, dtype=np.int64)
-        return Usage(zeros, zeros, np.full(count, UNDATED_US, dtype=np.int64))
 
 
 class ArchiveState(NamedTuple):
@@ -164,7 +150,7 @@ class Inputs(NamedTuple):
 
     def usage_of(self, memory_ids: Sequence[str]) -> Usage:
         """Return how often memories were recalled; zeros where others may have asked."""
-        found = Usage(*self.usage().counts(memory_ids))
+        found = self.usage().counts(memory_ids)
         others = ~self._is_private(memory_ids)
         found.recent[others] = found.days[others] = 0
         found.last_us[others] = UNDATED_US

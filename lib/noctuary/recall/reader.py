@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core import store as layout
-from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, StoreError
+from noctuary.core.errors import (
+    NoctuaryError,
+    SnapshotCorruptError,
+    SnapshotMissingError,
+    StoreError,
+)
 from noctuary.core.files import group_arrays, read_array, read_arrays
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import Manifest, Pointer, quick_check, read_manifest, read_pointer
@@ -680,3 +686,15 @@ def _open(paths: StorePaths, name: str, digest: str) -> SnapshotReader:
         reader.close()
         raise SnapshotCorruptError(f"snapshot {name} is not the one that was published")
     return reader
+
+
+@contextmanager
+def telling_damage(snapshot_id: str) -> Generator[None]:
+    """Let damage below the reach of the quick check, which raises anything, be told as such."""
+    try:
+        yield
+    except (NoctuaryError, OSError):
+        raise
+    except Exception as error:
+        message = f"{type(error).__name__} in {snapshot_id}: run `noctuary doctor`"
+        raise SnapshotCorruptError(message) from error

@@ -33,11 +33,11 @@ from noctuary.core.store import StorePaths, is_snapshot_id
 from noctuary.core.types import UNDATED_US, from_micros
 from noctuary.recall.candidates import Query, Scope, build_mask
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import ArchiveState, Inputs, Usage
+from noctuary.recall.inputs import ArchiveState, Inputs
 from noctuary.recall.profile import FIELD_NAMES, RetrievalProfile
 from noctuary.recall.reader import SnapshotReader
 from noctuary.recall.result import RecallResult, RecallWarning, plain
-from noctuary.usage.reader import BATCH_ROWS, UsageReader
+from noctuary.usage.reader import BATCH_ROWS, Usage, UsageReader
 
 # The replay log: one packet per row, bounded in size. It holds the texts of queries, so only its
 # owner may read it, and nothing is written unless a profile says `replay_log`. Appending never

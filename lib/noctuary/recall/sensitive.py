@@ -28,7 +28,7 @@ from noctuary.core.store import (
 from noctuary.core.tombstones import Tombstones, read_tombstones
 from noctuary.core.types import from_micros
 from noctuary.lexical.search import idf, saturation
-from noctuary.text.flags import MARKS, mark_sql
+from noctuary.text.flags import MARKS
 from noctuary.text.secrets import find_fields_sensitivity
 from noctuary.text.tokens import tokenize
 
@@ -79,24 +79,11 @@ def read_sensitive(
 
 
 def _of_sqlite(path: Path) -> Iterator[_Row]:
-    from noctuary.sources.sqlite import OPTIONAL_COLUMNS, REQUIRED_COLUMNS, PinnedFile
+    from noctuary.sources.sqlite import SqliteSource
 
-    class Reading(PinnedFile):
-        """All rows, marked ones included."""
-
-        def every_row(self) -> Iterator[_Row]:
-            info = self._db.execute("PRAGMA table_info(memories)").fetchall()
-            there = {str(row[1]) for row in info}
-            wanted = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
-            names = [n for n in wanted if n in there and n not in MARKS]
-            vault = VAULT_PATH if VAULT_PATH in there else "NULL"
-            # The interpolated names are constants of noctuary.
-            sql = f"SELECT {mark_sql(there)}, {vault}, {', '.join(names)} FROM memories ORDER BY id"
-            for mark, path, *values in self._db.execute(sql):
-                yield mark, path, dict(zip(names, values, strict=True))
-
-    with Reading(path) as reading:
-        yield from reading.every_row()
+    with SqliteSource(path) as source:
+        for mark, values in source.every_row(VAULT_PATH):
+            yield mark, values.pop(VAULT_PATH), values
 
 
 def _of_lines(path: Path) -> Iterator[_Row]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from noctuary.core.files import fsync_dir, replace_with
+from noctuary.core.files import fsync_dir, replacement
 from noctuary.core.types import MemoryRecord
 from noctuary.sources.corpus import (
     MEMORIES_FILE,
@@ -129,8 +129,8 @@ def _write(path: Path, rows: pl.DataFrame) -> int:
     if rows.is_empty():
         path.unlink(missing_ok=True)
     else:
-        ordered = rows.sort(rows.columns)
-        replace_with(path, lambda tmp: ordered.write_parquet(tmp, compression_level=ZSTD_LEVEL))
+        with replacement(path) as tmp:
+            rows.sort(rows.columns).write_parquet(tmp, compression_level=ZSTD_LEVEL)
     return rows.height
 
 

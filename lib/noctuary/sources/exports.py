@@ -30,7 +30,6 @@ from noctuary.sources.source import (
     KnownMention,
     QuarantineReason,
     RawRow,
-    Told,
 )
 from noctuary.sources.sqlite import UNREADABLE_TABLES
 from noctuary.sources.transcripts import as_list, as_name, as_object
@@ -81,13 +80,8 @@ class MemoryGraphSource(HeldSource):
                 rows += self._take(FileLine(number, line, len(line), number < len(lines)))
         super().__init__(GRAPH_KIND, path, rows, sha256=digest)
 
-    def told(self, noun: type[Told]) -> Iterator[Told]:
-        """Yield entities, which of them a memory is about, and relations."""
-        for said in self._said():
-            if isinstance(said, noun):
-                yield said
-
     def _said(self) -> Iterator[KnownConcept | KnownMention | KnownEdge]:
+        """Yield entities, which of them a memory is about, and relations."""
         for name, kind in self._entities.items():
             yield KnownConcept(name, (), kind)
             yield from (KnownMention(key, name, "about") for key in self._memories[name])

@@ -19,7 +19,7 @@ from noctuary.core.types import SILENT, Progress
 from noctuary.sources.export import REPORTED_ROWS, Tally, sift
 from noctuary.sources.ingest import ingest_transcripts
 from noctuary.sources.several import EVERY, OWN, TRANSCRIPTS, expand_member
-from noctuary.sources.source import RawRow, Source, open_source
+from noctuary.sources.source import RawRow, Source, find_files, open_source
 from noctuary.sources.transcripts import as_object, find_transcripts
 
 # The tools, and where each keeps memories: adding one is a line. `open_source` then says which kind
@@ -175,15 +175,6 @@ def _count(
     found.memories += tally.exported
     found.secrets += tally.sensitive.total()
     found.set_aside += tally.quarantined.total()
-    for file in _files(path):
+    for file in find_files(path):
         found.files += 1
         found.size_bytes += file.stat().st_size
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-    for folder, below, names in os.walk(path):
-        below[:] = [name for name in below if not name.startswith(".")]
-        notes = (Path(folder, name) for name in names if name.endswith(".md"))
-        yield from (note for note in notes if note.is_file() and not note.is_symlink())

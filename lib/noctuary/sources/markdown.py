@@ -12,7 +12,7 @@ import posixpath
 import re
 import stat
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -31,7 +31,6 @@ from noctuary.sources.source import (
     MemoryLink,
     QuarantineReason,
     RawRow,
-    Told,
 )
 from noctuary.sources.transcripts import (
     MAX_NAME_CHARS,
@@ -367,11 +366,8 @@ class MarkdownSource(HeldSource):
             rows += self._take(name, data, top if is_memory or folder == name else folder)
         super().__init__(KIND, path, rows, files=files, sha256=digest.hexdigest())
 
-    def told(self, noun: type[Told]) -> Iterator[Told]:
-        """Yield what the links between notes say."""
-        for said in _Links(self._notes).said():
-            if isinstance(said, noun):
-                yield said
+    def _said(self) -> Iterable[object]:
+        return _Links(self._notes).said()
 
     def _take(self, name: str, data: bytes | int, wing: str) -> Iterator[RawRow]:
         why, text, size = QuarantineReason.CONTENT_TOO_LARGE, "", data

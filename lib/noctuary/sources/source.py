@@ -208,6 +208,13 @@ class HeldSource(Source):
         """Yield the rows by ascending id."""
         yield from self._rows
 
+    def told(self, noun: type[Told]) -> Iterator[Told]:
+        """Yield what was said of the rows when they were read."""
+        return (said for said in self._said() if isinstance(said, noun))
+
+    def _said(self) -> Iterable[object]:
+        return ()
+
     def close(self) -> None:
         """Let go of nothing: no file is open."""
 

@@ -20,7 +20,7 @@ from noctuary.sources.source import (
     Told,
     memory_row,
 )
-from noctuary.text.flags import MARKS, rows_sql
+from noctuary.text.flags import MARKS, mark_sql, rows_sql
 
 # A SQLite file of somebody else, opened read-only beside its live writer and pinned to one state.
 
@@ -135,6 +135,8 @@ class SqliteSource(PinnedFile):
         tables, info = tables_of(self._db), self._db.execute("PRAGMA table_info(memories)")
         found = [(str(row[1]), str(row[2]).upper(), bool(row[5])) for row in info]
         self._columns = [name for name, _, _ in found]
+        wanted = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
+        self._names = [n for n in wanted if n in self._columns and n not in MARKS]
         missing = [name for name in REQUIRED_COLUMNS if name not in self._columns]
         if "memories" not in tables or missing:
             lacks = f" and no column {', '.join(missing)} in 'memories'" if self._columns else ""
@@ -171,10 +173,18 @@ class SqliteSource(PinnedFile):
 
     def rows(self) -> Iterator[RawRow]:
         """Yield the rows by ascending id."""
-        wanted = (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)
-        names = [n for n in wanted if n in self._columns and n not in MARKS]
-        for key, mark, *values in self._stream(rows_sql(self._columns, names)):
-            yield memory_row(key, mark, dict(zip(names, values, strict=True)))
+        for key, mark, *values in self._stream(rows_sql(self._columns, self._names)):
+            yield memory_row(key, mark, dict(zip(self._names, values, strict=True)))
+
+    def every_row(self, beside: str) -> Iterator[tuple[object, dict[str, object]]]:
+        """Yield mark and columns of marked rows too, for a reader that keeps nothing of them.
+
+        Among the columns is one that no other reader sees, NULL where there is none.
+        """
+        shown = [*self._names, beside if beside in self._columns else f"NULL AS {beside}"]
+        sql = f"SELECT {mark_sql(self._columns)}, {', '.join(shown)} FROM memories ORDER BY id"
+        for mark, *values in self._stream(sql):
+            yield mark, dict(zip((*self._names, beside), values, strict=True))
 
     def told(self, noun: type[Told]) -> Iterator[Told]:
         """Yield the links between memories, which the own store has."""

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,8 +88,19 @@ def idle_days(accessed_us: Ints, now_us: int) -> Floats:
 _Answer = TypeVar("_Answer")
 _IDS = "SELECT value FROM json_each(?)"
 
-Counts = tuple[Ints, Ints, Ints]
-"""Retrievals inside the window, distinct days over all time, last retrieval in microseconds."""
+
+class Usage(NamedTuple):
+    """How often memories were recalled; int64 arrays of one length, aligned with what was asked."""
+
+    recent: Ints  # retrievals inside the LTP window; 0 for a memory never recalled
+    days: Ints  # distinct days on which it was recalled, over all time
+    last_us: Ints  # last retrieval in microseconds; UNDATED_US for none
+
+    @staticmethod
+    def none(count: int) -> Usage:
+        """Return that of memories that were never recalled."""
+        zeros = np.zeros(count, dtype=np.int64)
+        return Usage(zeros, zeros.copy(), np.full(count, UNDATED_US, dtype=np.int64))
 
 
 class UsageReader(ReplacedFile):
@@ -121,10 +132,9 @@ class UsageReader(ReplacedFile):
                 self._db.close()
             self._db = None
 
-    def counts(self, memory_ids: Sequence[str]) -> Counts:
-        """Return recent, days and last_us, int64, aligned; 0, 0, UNDATED_US for one never used."""
-        unknown = _no_counts(len(memory_ids))
-        return self._ask(lambda db: read_counts(db, memory_ids), unknown)
+    def counts(self, memory_ids: Sequence[str]) -> Usage:
+        """Return how often memories were recalled."""
+        return self._ask(lambda db: read_counts(db, memory_ids), Usage.none(len(memory_ids)))
 
     def most_used(self, limit: int) -> list[str]:
         """Return the ids recalled most often inside the window, most first; ties: latest first."""
@@ -162,17 +172,12 @@ class UsageReader(ReplacedFile):
         self.warning = f"{self.path.name} cannot be read ({error}): {until}"
 
 
-def read_counts(db: sqlite3.Connection, memory_ids: Sequence[str]) -> Counts:
+def read_counts(db: sqlite3.Connection, memory_ids: Sequence[str]) -> Usage:
     """Return what `UsageReader.counts` returns, from an open usage.sqlite."""
-    recent, days, last_us = _no_counts(len(memory_ids))
+    usage = Usage.none(len(memory_ids))
     sql = f"SELECT memory_id, recent, days, last_us FROM access WHERE memory_id IN ({_IDS})"
     found = {m: numbers for m, *numbers in db.execute(sql, [json.dumps(list(memory_ids))])}
     for i, memory_id in enumerate(memory_ids):
         if memory_id in found:
-            recent[i], days[i], last_us[i] = found[memory_id]
-    return recent, days, last_us
-
-
-def _no_counts(size: int) -> Counts:
-    none = np.zeros(size, dtype=np.int64)
-    return none, none.copy(), np.full(size, UNDATED_US, dtype=np.int64)
+            usage.recent[i], usage.days[i], usage.last_us[i] = found[memory_id]
+    return usage

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary.core.errors import StoreError
-from noctuary.core.files import replace_with, write_text
+from noctuary.core.files import replacement, write_text
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.sqlite import connect_immutable, delete_rows, filling, open_log
 from noctuary.core.types import fire
@@ -238,14 +238,11 @@ def write_usage(
     digest = hashed.hexdigest()
     meta = {WINDOW_DAYS: window_days, AS_OF_US: as_of_us, DIGEST: digest}
 
-    def write(tmp: Path) -> None:
-        with filling(tmp, SCHEMA) as db:
-            db.executemany("INSERT INTO access VALUES (?, ?, ?, ?, ?)", access)
-            db.executemany("INSERT INTO co_retrieval VALUES (?, ?, ?)", pairs)
-            db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
-            _carry_scores(path, db, known)
-
-    replace_with(path, write)
+    with replacement(path) as tmp, filling(tmp, SCHEMA) as db:
+        db.executemany("INSERT INTO access VALUES (?, ?, ?, ?, ?)", access)
+        db.executemany("INSERT INTO co_retrieval VALUES (?, ?, ?)", pairs)
+        db.executemany("INSERT INTO meta VALUES (?, ?)", meta.items())
+        _carry_scores(path, db, known)
     return digest
 
 
@@ -366,7 +363,11 @@ def refresh_scores(
     total = len(memory_ids)
     report = ScanReport(total)
 
-    def write(tmp: Path) -> None:
+    usage = UsageReader(path)
+    usage.close()
+    if usage.warning is not None:
+        raise StoreError(f"{usage.warning}. Materialize access_statistics first")
+    with replacement(path) as tmp:
         shutil.copyfile(path, tmp)
         with filling(tmp) as db:
             for page in _pages(db, total, rules):
@@ -380,12 +381,6 @@ def refresh_scores(
             db.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta)
             sql = "SELECT COUNT(*) FROM ltp WHERE ltp_score > 0"
             report.in_use = db.execute(sql).fetchone()[0]
-
-    usage = UsageReader(path)
-    usage.close()
-    if usage.warning is not None:
-        raise StoreError(f"{usage.warning}. Materialize access_statistics first")
-    replace_with(path, write)
     return report
 
 

@@ -30,7 +30,7 @@ from noctuary.compact.archive_plan import (
 )
 from noctuary.core.sqlite import connect_immutable
 from noctuary.core.types import UNDATED_US, MemoryRecord
-from noctuary.usage.reader import Counts
+from noctuary.usage.reader import Usage
 from tests.support.archive import NOW_US, Replaced, versions, write_rows
 from tests.support.store import DAY_US, day_us, memory, renumber, turns
 
@@ -41,12 +41,12 @@ RULES = ArchiveRules()
 
 
 def look_up(use: Use) -> Any:
-    def counts(ids: Sequence[str]) -> Counts:
+    def counts(ids: Sequence[str]) -> Usage:
         recent = np.array([use.get(i, (0, 0))[0] for i in ids], dtype=np.int64)
         last = np.array(
             [NOW_US - use[i][1] * DAY_US if i in use else UNDATED_US for i in ids], dtype=np.int64
         )
-        return recent, np.minimum(recent, 1), last
+        return Usage(recent, np.minimum(recent, 1), last)
 
     return counts
 

@@ -34,7 +34,7 @@ from noctuary.core.files import (
     read_array,
     read_arrays,
     remove_tree,
-    replace_with,
+    replacement,
     tree_bytes,
     write_array,
     write_array_blocks,
@@ -58,24 +58,15 @@ from tests.support.hook_worlds import MemoryWorld
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     write_text(path, "old")
-    seen: list[str] = []
-
-    def write(tmp: Path) -> None:
-        write_text(tmp, "new")
-        seen.append(path.read_text())
-
     with path.open(encoding="utf-8") as reader:
-        replace_with(path, write)
+        with replacement(path) as tmp:
+            write_text(tmp, "new")
+            assert path.read_text() == "old"
         assert reader.read() == "old", "an open reader keeps the file it opened"
-    assert (seen, path.read_text()) == (["old"], "new")
+    assert path.read_text() == "new"
     write_text(path, "old")
-
-    def fail(tmp: Path) -> None:
-        tmp.write_text("half of the n")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        replace_with(path, fail)
+    with pytest.raises(UnicodeEncodeError), replacement(path) as tmp:
+        tmp.write_text("half of the n\ud800", encoding="utf-8")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

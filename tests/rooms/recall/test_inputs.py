@@ -34,7 +34,6 @@ from noctuary.embed.onnx import onnx_directory
 from noctuary.recall.engine import Recaller
 from noctuary.recall.inputs import (
     Inputs,
-    Usage,
     encode_query,
     encoder_identity,
     guard_model,
@@ -45,7 +44,7 @@ from noctuary.recall.inputs import (
 )
 from noctuary.recall.reader import SnapshotReader
 from noctuary.sources.source import Share
-from noctuary.usage.reader import Counts, UsageReader
+from noctuary.usage.reader import Usage, UsageReader
 from tests.support.embedding_server import VARIABLE, EmbeddingServer, Fault, serve_voyage, vector_of
 from tests.support.lean import write_encoder
 from tests.support.store import Store, memory, new_store, renumber
@@ -288,9 +287,9 @@ class Whole:
 
     is_missing = False
 
-    def counts(self, memory_ids: Sequence[str]) -> Counts:
+    def counts(self, memory_ids: Sequence[str]) -> Usage:
         recent = np.array([int(i) - 100 for i in memory_ids], dtype=np.int64)
-        return recent, recent * 2, recent * 3
+        return Usage(recent, recent * 2, recent * 3)
 
     def most_used(self, limit: int) -> list[str]:
         return list(IDS[::-1][: max(limit, 0)])

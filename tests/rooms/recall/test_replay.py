@@ -31,7 +31,7 @@ from noctuary.core.types import UNDATED_US, from_micros, register_hook
 from noctuary.recall import replay as log
 from noctuary.recall.candidates import SORT_ORDERS, Scope
 from noctuary.recall.engine import Recaller
-from noctuary.recall.inputs import Inputs, Usage
+from noctuary.recall.inputs import Inputs
 from noctuary.recall.profile import RetrievalProfile
 from noctuary.recall.replay import (
     REPLAY_LOG,
@@ -46,6 +46,7 @@ from noctuary.recall.replay import (
 )
 from noctuary.recall.result import RecallWarning
 from noctuary.usage.query_log import LoggedQuery
+from noctuary.usage.reader import Usage
 from tests.support.replays import EVERYTHING, KEPT, forget_users, keep, last_packet, use
 from tests.support.store import Store, day_us, household, memory, renumber
 from tests.support.usage import count_retrievals
