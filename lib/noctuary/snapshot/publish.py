@@ -235,6 +235,7 @@ def remove_snapshots(paths: StorePaths, names: Sequence[str]) -> tuple[str, ...]
         fsync_dir(paths.root)
     for leftover in paths.root.glob(".removing-*"):
         remove_tree(leftover)
+    fsync_dir(paths.root)  # before anybody says that it is gone
     return tuple(names)
 
 
