@@ -66,11 +66,11 @@ def wait_for(tmp_path: Path, number: int) -> list[str]:
 def test_nights_run_at_the_start_and_go_on_whatever_one_came_to(
     start: Start, tmp_path: Path, code: str
 ) -> None:
-    soon = time.strftime("%H:%M", time.gmtime(time.time() + 60))
-    with start("night", "--store", "a b", CALL_CODE=code, NIGHT_AT=soon) as process:
+    later = time.strftime("%H:%M", time.gmtime(time.time() + 3_600))
+    with start("night", "--store", "a b", CALL_CODE=code, NIGHT_AT=later) as process:
         assert process.stdout is not None
         assert wait_for(tmp_path, 1) == ["nightly --store a b"]
-        assert process.stdout.readline() == f"the next night is at {soon}\n"
+        assert process.stdout.readline() == f"the next night is at {later}\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
         assert process.stderr is not None
