@@ -236,9 +236,11 @@ def list_limits(found: Iterable[Scanned]) -> dict[str, list[str]]:
 
 def tell_limits(receipt: Mapping[str, Any]) -> Iterator[str]:
     """Say in which files a search could not see everything."""
-    for key, how in (("raw_only", "searched as raw bytes only"), ("not_searched", "not searched")):
+    ways = {"raw_only": "searched as raw bytes only, not decoded", "not_searched": "not searched"}
+    for key, how in ways.items():
         if names := [str(name) for name in receipt.get(key, ())]:
-            yield f"{len(names):,} files could not be decoded and were {how}: {', '.join(names)}"
+            count = "1 file was" if len(names) == 1 else f"{len(names):,} files were"
+            yield f"{count} {how}: {', '.join(names)}"
 
 
 def _scan_raw(path: Path, name: str, finder: Finder) -> Scanned:

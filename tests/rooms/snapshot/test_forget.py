@@ -312,8 +312,8 @@ def test_files_that_cannot_be_decoded_are_counted_and_named(house: House) -> Non
     told = json.loads(done.receipt.read_text())
     assert (told["raw_only"], told["not_searched"]) == (["broken.json"], ["away"])
     assert done.warnings == (
-        "1 files could not be decoded and were searched as raw bytes only: broken.json",
-        "1 files could not be decoded and were not searched: away",
+        "1 file was searched as raw bytes only, not decoded: broken.json",
+        "1 file was not searched: away",
     )
 
 
