@@ -17,6 +17,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -276,6 +277,7 @@ class Hooks:
             "LD_PRELOAD": str(self.disk.library),
             "XDG_RUNTIME_DIR": str(self.home / "none"),
             "NOCTUARY_HOOK_CAPTURE": "false",
+            "NOCTUARY_HOOK_DEADLINE_MS": "5000",  # a busy machine must not decide
             **self.disk.variables(self.home, fault),
         }
         words = ["noctuary.cli.entry", "hook", "--agent", "claude", "--store", self.bench.store]
@@ -283,10 +285,10 @@ class Hooks:
             words = ["noctuary.agents.hooks", "claude", self.transcript, self.bench.store]
         said = {
             "hook_event_name": event,
-            "session_id": "first-1111-2222-4333-8444-555555555555",
+            "session_id": str(uuid.uuid4()),  # else it gets no memory twice
             "transcript_path": str(self.transcript),
             "cwd": str(self.home),
-            "prompt": "boiler error",
+            "prompt": "who signs off duplicate captures of invoices",
         }
         done = subprocess.run(
             [sys.executable, "-m", *map(str, words)],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -260,6 +261,8 @@ class OnnxEncoder:
 
 
 def _open_session(path: Path, call_threads: int) -> Any:
+    # Before its first import: else it tells Microsoft which models run, under an id that it keeps.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     runtime = _import("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = call_threads
