@@ -366,3 +366,38 @@ def test_a_hook_whose_disk_fails_or_that_is_killed(hooks: Hooks, share: float) -
         except AssertionError as error:
             wrong.append(str(error))
     assert wrong == []
+
+
+HOLDER = """
+import fcntl, os, signal, sqlite3, sys
+held = []
+for path in sys.argv[1:]:
+    if path.endswith(".sqlite"):
+        held.append(sqlite3.connect(path, isolation_level=None))
+        held[-1].execute("BEGIN IMMEDIATE")
+    else:
+        held.append(open(path, "r+b"))
+        fcntl.flock(held[-1], fcntl.LOCK_EX)
+print("holds", flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_hooks_pass_a_process_that_holds_every_lock_and_stands_still(hooks: Hooks) -> None:
+    for event in EVENTS:
+        hooks.fire(event)
+    known = sorted(str(p) for end in ("sqlite", "lock") for p in hooks.home.rglob(f"*.{end}"))
+    assert {Path(name).suffix for name in known} == {".sqlite", ".lock"}
+    words = [sys.executable, "-c", HOLDER, *known]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as holder:
+        try:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"holds\n"
+            for event in EVENTS[:-1]:
+                ran = hooks.fire(event)
+                assert (ran.code, ran.err) == (DONE, ""), f"{event}: {ran}"
+                assert ("hookSpecificOutput" in ran.out) is (event == "UserPromptSubmit"), ran
+        finally:
+            holder.kill()
+    assert hooks.fire(CAPTURE).code == DONE
+    assert hooks.kept > 0
