@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, cast
 from noctuary import __version__
 from noctuary.agents.client import AGENTS, PROMPT, SESSION_START, parse_options
 from noctuary.agents.hooks import POST_COMPACT, PRE_COMPACT, SESSION_END, STOP
-from noctuary.agents.state import HOOKS, VERSION, make_private, read_json, read_rows, replace_json
+from noctuary.agents.state import HOOKS, make_private, read_json, read_rows, replace_json
+from noctuary.core import formats
 from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import replacement, write_bytes, write_text
 from noctuary.core.foreign_json import parse_json
@@ -480,7 +481,7 @@ def receipts_path(home: Path, kind: str = HOOK_RECEIPTS) -> Path:
 def read_receipts(home: Path, kind: str = HOOK_RECEIPTS) -> dict[str, Receipt]:
     """Return what was installed where, by the settings file; what is damaged is left out."""
     found, _ = read_json(receipts_path(home, kind), _MAX_RECEIPT_BYTES)
-    rows = read_rows(Receipt, found, "installs")
+    rows = read_rows(Receipt, found, "installs", formats.INSTALL_RECEIPTS.version)
     return {r.path: r for r in rows if kind != HOOK_RECEIPTS or r.agent in _AGENTS}
 
 
@@ -488,7 +489,9 @@ def write_receipts(home: Path, receipts: Mapping[str, Receipt], kind: str = HOOK
     """Replace the receipts and tell whether that worked; equal receipts give equal bytes."""
     rows = [receipts[path]._asdict() for path in sorted(receipts)]
     path = receipts_path(home, kind)
-    return make_private(path.parent) and replace_json(path, {"version": VERSION, "installs": rows})
+    return make_private(path.parent) and replace_json(
+        path, {"version": formats.INSTALL_RECEIPTS.version, "installs": rows}
+    )
 
 
 # One settings file brought to what is wanted, with its receipt: `put_in` and `take_out` for any

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from noctuary.core import formats
 from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_text, write_json
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import MemoryRecord
 
 TOMBSTONES_FILE = "forgotten.json"  # below a store
-_FORMAT = 1
+_FORMAT = formats.TOMBSTONES.version
 _DIGEST_CHARS = 32
 
 FileStamp = tuple[int, int]

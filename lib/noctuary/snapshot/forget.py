@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from noctuary.core import formats
 from noctuary.core.errors import NoctuaryError, SourceError, StoreError, StoreLockedError
 from noctuary.core.files import (
     hash_json,
@@ -581,7 +582,7 @@ def prove(
     mine = ("profiles.toml", "merges.toml", "home/noctuary.toml")
     texts = {memory_id for memory_id, _ in records}
     return {
-        "format": 1,
+        "format": formats.RECEIPT.version,
         "store": paths.root.name,
         "begun": stones.since,
         "memories": len(stones.ids),

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from noctuary.core import formats
 from noctuary.core.errors import SourceEmptyError, SourceError, StoreError
 from noctuary.core.files import (
     fsync_dir,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 # What an export did: counts and reasons beside its tables, never a text of a row.
 
 REPORT_FILE = "report.json"
-REPORT_FORMAT = 1
+REPORT_FORMAT = formats.EXPORT_REPORT.version
 
 
 @dataclass(frozen=True, slots=True)

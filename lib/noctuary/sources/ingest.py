@@ -16,6 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from noctuary.core import formats
 from noctuary.core.errors import NoctuaryError, SourceError, SourceMissingError, StoreError
 from noctuary.core.files import hash_file, hash_json, hash_text, make_directory
 from noctuary.core.locks import read_at
@@ -73,7 +74,7 @@ WAIT_S = 30.0  # how long a night waits for a hook that writes; a batch takes a 
 NUMBER_BITS = 52
 TURNS = LogFormat(
     noun="the file of turns",
-    version=1,
+    version=formats.TURNS.version,
     schema="""
 CREATE TABLE IF NOT EXISTS files (
     path TEXT PRIMARY KEY,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core import formats
 from noctuary.core.errors import StoreError
 from noctuary.core.files import replacement, write_text
 from noctuary.core.foreign_json import parse_json
@@ -45,7 +46,7 @@ _DAY_US = 86_400_000_000
 
 # Folding the access log from where the last night stopped: the sums outlive the rows.
 
-_FORMAT = 2
+_FORMAT = formats.RECALL_SUMS.version
 _SUMS = (
     f"SELECT memory_id, retrieved_at_us / {_DAY_US}, COUNT(*), MAX(retrieved_at_us) "
     "FROM retrievals WHERE {which} GROUP BY 1, 2 ORDER BY 1, 2"
