@@ -485,6 +485,16 @@ def read_receipts(home: Path, kind: str = HOOK_RECEIPTS) -> dict[str, Receipt]:
     return {r.path: r for r in rows if kind != HOOK_RECEIPTS or r.agent in _AGENTS}
 
 
+def _require_ours(home: Path, kind: str) -> None:
+    """Refuse to change settings where a newer noctuary wrote the receipts: they would be lost."""
+    path, expected = receipts_path(home, kind), formats.INSTALL_RECEIPTS.version
+    found, _ = read_json(path, _MAX_RECEIPT_BYTES)
+    version = cast("dict[str, Any]", found).get("version") if isinstance(found, dict) else None
+    if isinstance(version, int) and version > expected:
+        told = f"{path} has format {version}, expected {expected}"
+        raise HookInstallError(f"{told}: {formats.UPDATE}; nothing was changed")
+
+
 def write_receipts(home: Path, receipts: Mapping[str, Receipt], kind: str = HOOK_RECEIPTS) -> bool:
     """Replace the receipts and tell whether that worked; equal receipts give equal bytes."""
     rows = [receipts[path]._asdict() for path in sorted(receipts)]
@@ -551,6 +561,7 @@ def put_in(
     # `had`: there were entries of noctuary's before, so the file before is not the owner's own.
     notes, backup = list(notes), None
     if data is not None and not dry_run:
+        _require_ours(home, kind)
         receipts, path = read_receipts(home, kind), str(place.path)
         made_folder = not before.path.parent.is_dir()
         backup = write_settings(before, data)
@@ -588,6 +599,7 @@ def take_out(
         data = _original(before, receipt, rest, is_empty=is_empty)
     if not dry_run:
         if is_there:
+            _require_ours(home, kind)
             backup = write_settings(before, data)
         if data is None and receipt is not None and receipt.made_folder:
             with suppress(OSError):  # something else is in it by now

@@ -16,6 +16,11 @@ brings it to this one. "rebuilt": the next night makes it anew. "refused": a sen
 says what to do, and it stays as it is."""
 
 
+UPDATE = "update noctuary"
+"""Stands in every message about a file that a newer noctuary made; `noctuary doctor` then gives no
+other remedy."""
+
+
 class Format(NamedTuple):
     """One format on disk."""
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
 from noctuary.core.files import hash_file, hash_json, write_text
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.formats import SNAPSHOT
+from noctuary.core.formats import SNAPSHOT, UPDATE
 from noctuary.core.store import MANIFEST_FILE, SEALED_FILES, StorePaths, is_snapshot_id
 
 
@@ -115,7 +115,7 @@ def _require_format(found: Any, name: str) -> None:
         raise TypeError(f"format_version is {type(found).__name__}")
     if found == SNAPSHOT.version:
         return
-    age, advice = "a newer", ": update noctuary, or run the night with this one"
+    age, advice = "a newer", f": {UPDATE}, or run the night with this one"
     if found < SNAPSHOT.version:
         age = "an older"
         advice = (

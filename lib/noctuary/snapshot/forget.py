@@ -246,6 +246,7 @@ def _find_source(paths: StorePaths, settings: Settings) -> SourceName | None:
     with suppress(NoctuaryError):
         if serving is not None:
             location = str(read_manifest(paths.snapshots / serving).source["location"])
+    with suppress(NoctuaryError):  # also where another noctuary made the snapshot
         location = location or read_report(paths.work / "corpus").identity.location
     if not names_postgres(location):
         return Path(location) if location else None

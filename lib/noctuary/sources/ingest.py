@@ -21,7 +21,7 @@ from noctuary.core.errors import NoctuaryError, SourceError, SourceMissingError,
 from noctuary.core.files import hash_file, hash_json, hash_text, make_directory
 from noctuary.core.locks import read_at
 from noctuary.core.settings import Settings, TranscriptSettings
-from noctuary.core.sqlite import LogFormat, name_fault, open_log, transaction
+from noctuary.core.sqlite import FormatError, LogFormat, name_fault, open_log, transaction
 from noctuary.core.store import DatabaseName, SourceName, expand_user, path_of
 from noctuary.core.types import SILENT, Progress, from_micros
 from noctuary.sources.conversations import (
@@ -226,6 +226,8 @@ def _unusable(turns_path: Path, error: sqlite3.Error) -> StoreError:
             f"{turns_path} stayed locked by another process for {WAIT_S:.0f} s ({name}). Run again "
             f"when it has finished."
         )
+    if isinstance(error, FormatError):
+        return StoreError(f"{turns_path} is left as it is: {error}")
     return StoreError(
         f"{turns_path} cannot be used ({name}). It holds turns whose transcripts may be deleted by "
         f"now: restore it from a backup, or move it away to ingest the transcripts that are still "

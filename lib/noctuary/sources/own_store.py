@@ -23,7 +23,7 @@ from noctuary.core.errors import (
     StoreLockedError,
 )
 from noctuary.core.files import create_private, fsync_dir, hash_text, make_directory
-from noctuary.core.formats import OWN_STORE
+from noctuary.core.formats import OWN_STORE, UPDATE
 from noctuary.core.locks import at_fork
 from noctuary.core.settings import CorpusSettings, Settings
 from noctuary.core.sqlite import directory_lock, name_fault, open_foreign, transaction
@@ -253,7 +253,7 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
     if version > OWN_STORE.version:
         raise StoreError(
             f"{path} has format {version}, and this noctuary knows up to {OWN_STORE.version}; "
-            "nothing was kept. Update noctuary"
+            f"it is left as it is: {UPDATE}"
         )
     if owner != _APPLICATION_ID:
         db.execute("PRAGMA journal_mode=WAL")  # a night that reads keeps no writer waiting

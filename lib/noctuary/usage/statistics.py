@@ -84,9 +84,17 @@ class Folded:
 
 
 def read_folded(path: Path) -> Folded:
-    """Return what the nights before have folded; nothing where the file is missing or damaged."""
+    """Return what the nights before have folded; nothing where the file is missing or damaged.
+
+    StoreError where a newer noctuary wrote it: what it counts stands nowhere else.
+    """
     try:
         content: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
+        if content["format"] > _FORMAT:
+            raise StoreError(
+                f"{path} has format {content['format']}, expected {_FORMAT}, and counts recalls "
+                f"that no log holds any more: {formats.UPDATE}, or move it away to count anew"
+            )
         mark = Mark(*map(int, content["mark"]))
         by_memory, days = (
             {m: (int(n), int(last)) for m, (n, last) in content[name].items()}
