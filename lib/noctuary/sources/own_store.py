@@ -253,7 +253,7 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
     if version > OWN_STORE.version:
         raise StoreError(
             f"{path} has format {version}, and this noctuary knows up to {OWN_STORE.version}; "
-            f"it is left as it is: {UPDATE}"
+            f"nothing was kept: {UPDATE}"
         )
     if owner != _APPLICATION_ID:
         db.execute("PRAGMA journal_mode=WAL")  # a night that reads keeps no writer waiting
