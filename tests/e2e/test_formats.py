@@ -37,7 +37,7 @@ from noctuary.usage.statistics import read_folded
 from noctuary.work.ledger import end_night
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, run, run_night
-from tests.e2e.stores import Bench, answers, files_of
+from tests.e2e.stores import Bench, add_memory, answers, files_of
 from tests.support.archive_file import write_archive
 from tests.support.transcripts import said_session, write_session
 
@@ -107,22 +107,36 @@ def test_every_file_of_a_home_belongs_to_a_format(lived: Lived) -> None:
     assert FORMATS.keys() - found.values() == absent
 
 
-def raise_version(path: Path) -> None:
-    """Make a file one of the next version, as a newer noctuary would."""
+_KEYS = ("format", "format_version", "version", "schema_version")
+
+
+def version_of(path: Path) -> Any:
+    """Return the version that a file says it has."""
     if path.suffix == ".sqlite":
         with closing(sqlite3.connect(path)) as db:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
+            return db.execute("PRAGMA user_version").fetchone()[0]
+    if path.suffix == ".duckdb":
+        with duckdb.connect(str(path)) as graph:
+            return graph.execute("SELECT version FROM meta").fetchall()[0][0]
+    told = json.loads(path.read_text(encoding="utf-8"))
+    return next(told[key] for key in _KEYS if isinstance(told.get(key), int))
+
+
+def raise_version(path: Path) -> None:
+    """Make a file one of the next version, as a newer noctuary would."""
+    version = version_of(path)
+    if path.suffix == ".sqlite":
+        with closing(sqlite3.connect(path)) as db:
             db.execute(f"PRAGMA user_version={version + 1}")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     elif path.suffix == ".duckdb":
-        with closing(duckdb.connect(str(path))) as db:
-            db.execute("UPDATE meta SET version = '99' || version")
+        with duckdb.connect(str(path)) as graph:
+            graph.execute("UPDATE meta SET version = '9' || version")
     else:
-        told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        named = ("format", "format_version", "version", "schema_version")
-        (key,) = [name for name in named if isinstance(told.get(name), int)]
+        told = json.loads(path.read_text(encoding="utf-8"))
+        key = next(key for key in _KEYS if isinstance(told.get(key), int))
         path.chmod(0o600)
-        path.write_text(json.dumps({**told, key: told[key] + 1}), encoding="utf-8")
+        path.write_text(json.dumps({**told, key: version + 1}), encoding="utf-8")
 
 
 Act = Callable[[Lived], object]
@@ -216,7 +230,7 @@ def test_a_packet_of_another_version_is_not_run(lived: Lived) -> None:
 
 @pytest.mark.slow
 def test_the_next_night_makes_anew_what_it_made(small: Bench) -> None:
-    before = answers(small, QUERIES)
+    before = [[row[0] for row in found][:2] for found in answers(small, QUERIES)]
     patterns = {
         "SNAPSHOT": f"snapshots/{small.serving}/manifest.json",
         "ENCODER": "encoders/*/encoder.json",
@@ -225,17 +239,24 @@ def test_the_next_night_makes_anew_what_it_made(small: Bench) -> None:
     }  # fmt: skip
     made = {name for name, one in FORMATS.items() if one.version and one.newer == "rebuilt"}
     assert made - {"HOSTED_MODEL", "HOOK_COUNTS"} == patterns.keys()
-    for pattern in patterns.values():
-        found = list(small.store.glob(pattern))
-        assert found, pattern
-        for path in found:
-            raise_version(path)
+    found = (path for pattern in patterns.values() for path in small.store.glob(pattern))
+    files = {path: version_of(path) for path in found}
+    assert len(files) > len(patterns)
+    for path in files:
+        raise_version(path)
     # The ledger vouches for the files: none of them counts as damaged.
     end_night(small.paths, finished=True)
     assert {w.code for w in small.ask("ladder").warnings} == {"store_unreadable"}
+    new = add_memory(small.source, "The sextant is kept in the observatory.")
     ran = run_night(small.source, small.store)
     assert ran.code == DONE, ran.says
     assert "damaged" not in ran.says
-    assert answers(small, QUERIES) == before
-    assert small.ask("ladder").warnings == ()
+    # What it did not ask for stays as it is: an older snapshot, results of stages that had no work.
+    unasked = {"manifest.json", "MANIFEST.json"}
+    ours = {path: version for path, version in files.items() if path.name not in unasked}
+    assert {path: version_of(path) for path in ours} == ours
+    assert [version_of(p) for p in files if p.name == "MANIFEST.json"].count(2) >= 2
+    assert [[row[0] for row in found][:2] for found in answers(small, QUERIES)] == before
+    (best, *_) = small.ask("sextant observatory").memories
+    assert best.id == new
     assert "fail" not in {finding.level for finding in examine(small.paths)}
