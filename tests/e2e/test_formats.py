@@ -228,6 +228,18 @@ def test_a_packet_of_another_version_is_not_run(lived: Lived) -> None:
         replay.rerun(Recaller.open(lived.paths.root), newer)
 
 
+def test_a_forgetting_finds_its_source_beside_a_snapshot_of_another_version(lived: Lived) -> None:
+    path = lived.bench.snapshot / "manifest.json"
+    before, asked = path.read_bytes(), lived.bench.ask("boiler error").memories[0].id
+    try:
+        raise_version(path)
+        plan = forget.plan_forget(lived.paths.root, ids=[asked])
+        assert plan.notes == ()
+        assert plan.memories[0].places == (forget.SOURCE, lived.bench.serving)
+    finally:
+        path.write_bytes(before)
+
+
 @pytest.mark.slow
 def test_the_next_night_makes_anew_what_it_made(small: Bench) -> None:
     before = [[row[0] for row in found][:2] for found in answers(small, QUERIES)]
