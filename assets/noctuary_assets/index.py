@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from noctuary.core.errors import EncoderError
 from noctuary.core.files import read_array, remove_tree
 from noctuary.embed.documents import Backend, sample_texts, share_files
 from noctuary.embed.hosted import HOSTED_FILE, hosted_model, write_description
+from noctuary.embed.lean import read_header
 from noctuary.embed.multilingual import MULTILINGUAL_MODEL
 from noctuary.embed.onnx import known_header, toolchain
 from noctuary.embed.rotation import (
@@ -142,7 +144,7 @@ def export_query_encoder(night: Night) -> StageResult:
     elif known is not None and known.facts.get("encoded_by") == ONNX:
         is_there = known_header(encoder.onnx_directory, encoder.fingerprint) is not None
     else:
-        is_there = directory.is_dir()
+        is_there = _is_readable(directory)
     if not is_there:
         forget_result(night.paths.work, QUERY_ENCODER)
 
@@ -157,6 +159,13 @@ def export_query_encoder(night: Night) -> StageResult:
         for export in (directory, encoder.onnx_directory):
             share_files(export, night.paths.root.parent)
     return night.finish(result)
+
+
+def _is_readable(directory: Path) -> bool:
+    """Say whether there is an exported encoder of this version."""
+    with suppress(EncoderError):
+        return bool(read_header(directory))
+    return False
 
 
 def _export_lean(night: Night, directory: Path) -> dict[str, Any]:

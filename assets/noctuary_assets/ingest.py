@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import dagster as dg
 
 from noctuary.agents.hooks import capture_journalled
+from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_json, write_text
 from noctuary.core.store import ROWS_FILE, find_home
 from noctuary.core.tombstones import read_tombstones
@@ -120,7 +122,7 @@ def export_memories(night: Night) -> StageResult:
         told = {"evidence": said._asdict()} if said != EvidenceCounts() else {}
         return StageOutput(report.exported, {**report.to_facts(), **told}, notes)
 
-    is_new = state is None or _read_before(night)[1:] != [state]
+    is_new = state is None or _read_before(night)[1:] != [state] or not _has_report(night)
     result = night.run(CORPUS, {}, body, always=is_new)
     return night.finish(replace(result, notes={**ingested, **result.notes}))
 
@@ -176,6 +178,13 @@ def read_at_us(night: Night) -> int | None:
 def load_report(night: Night) -> ExportReport:
     """Return the account of the last export."""
     return read_report(night.work(MEMORIES).parent)
+
+
+def _has_report(night: Night) -> bool:
+    """Say whether there is an account that this version reads, with its tables."""
+    with suppress(StoreError):
+        return bool(load_report(night))
+    return False
 
 
 # What the source told of its memories beside their rows, as the graph's stage uses it.

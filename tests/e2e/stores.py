@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from noctuary.core.formats import FORMATS
 from noctuary.core.manifest import Manifest, read_manifest, read_pointer
 from noctuary.core.store import StorePaths
 from noctuary.recall.api import recall
@@ -166,6 +169,25 @@ def labelled_queries() -> list[dict[str, Any]]:
     """Return the sample's queries as they are written."""
     lines = sample.QUERIES.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines if line]
+
+
+def files_of(home: Path) -> dict[str, str]:
+    """Return the files below a home, by path, with the first format that names each, else ""."""
+    stores = {path.parent.name for path in home.glob("*/work")}
+    found: dict[str, str] = {}
+    for path in sorted(p for p in home.rglob("*") if p.is_file()):
+        name = path.relative_to(home).as_posix()
+        top, *below = re.sub(r"-(wal|shm)$", "", name).split("/")
+        parts = ["STORE" if top in stores else top, *below]
+        owners = (n for n, f in FORMATS.items() if any(_names(p, parts) for p in f.files))
+        found[name] = next(owners, "")
+    return found
+
+
+def _names(pattern: str, parts: Sequence[str]) -> bool:
+    """Say whether a pattern of a format is a path or a directory above it."""
+    wanted = pattern.split("/")
+    return len(wanted) <= len(parts) and all(map(fnmatchcase, parts, wanted))
 
 
 def leftovers(store: Path) -> list[str]:

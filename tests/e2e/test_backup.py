@@ -20,7 +20,7 @@ from noctuary.sources.own_store import remember
 from noctuary.work.lock import find_holder
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, environment, run, run_night, start_night
-from tests.e2e.stores import Bench, answers, editing, give_encoder, leftovers, sample_rows
+from tests.e2e.stores import Bench, answers, editing, files_of, give_encoder, leftovers, sample_rows
 from tests.support.transcripts import said_session, write_session
 
 QUERIES = ["boiler error", "garage paint", "ladder", "invoice", "writer"]
@@ -107,6 +107,7 @@ def test_a_lost_machine_comes_back(lived: Bench, tmp_path: Path) -> None:
     night(lived)
     before, digest = answers(lived, QUERIES), lived.manifest.digest
     assert before[1]
+    assert "" not in files_of(home).values()
     turns = rows(lived.paths.turns, "SELECT * FROM parts ORDER BY number, part")
     assert turns
     memories = rows(lived.source, "SELECT * FROM memories ORDER BY id")

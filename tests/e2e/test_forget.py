@@ -17,7 +17,7 @@ from noctuary.snapshot.publish import list_snapshots
 from tests.e2e.byte_scan import find_texts, pieces
 from tests.e2e.conftest import FirstNight
 from tests.e2e.driver import DONE, FAILED, Ran, run, run_night
-from tests.e2e.stores import Bench, give_encoder
+from tests.e2e.stores import Bench, files_of, give_encoder
 from tests.e2e.test_nothing_leaks import PIECE_CHARS
 
 SECRET = "Zanzibarova keeps the Oxenholme ledger beneath the third floorboard."
@@ -103,6 +103,7 @@ def test_a_killed_command_is_completed_by_the_next_night(
     told = json.loads(receipt.read_text())
     assert told["searched_for"]["texts_unknown"] == 0
     assert told["searched_for"]["vectors"] == 1
+    assert "" not in files_of(home).values()
     again = forget(bench, "1", "--apply", "--yes")
     assert again.code == FAILED, "there is nothing left to forget"
 

@@ -76,8 +76,9 @@ hook pays for is what is imported at the top of a module: no door there."""
 
 READ_SIDE = frozenset(
     {
-        "core.errors", "core.files", "core.foreign_json", "core.locks", "core.manifest",
-        "core.settings", "core.sqlite", "core.store", "core.tombstones", "core.types",
+        "core.errors", "core.files", "core.foreign_json", "core.formats", "core.locks",
+        "core.manifest", "core.settings", "core.sqlite", "core.store", "core.tombstones",
+        "core.types",
         "text.dates", "text.flags", "text.marks", "text.tokens",
         "sources.live",
         "embed.fingerprint", "embed.lean",

@@ -22,6 +22,7 @@ from noctuary.cli.main import main as noctuary_command
 from noctuary.core import store as layout
 from noctuary.core.errors import ConfigError
 from noctuary.core.files import read_arrays
+from noctuary.core.formats import FORMATS
 from noctuary.core.settings import Settings, known_settings
 from noctuary.core.store import StorePaths
 from noctuary.snapshot import pack as row_file
@@ -221,6 +222,25 @@ def test_every_path_of_a_store_is_in_the_architecture_page() -> None:
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
     assert "CURRENT" in names
     assert [n for n in names if n not in page] == []
+
+
+def test_the_formats_page_has_the_table_of_versions() -> None:
+    page = (DOCS / "formats.md").read_text(encoding="utf-8").partition("\n## Versions\n")[2]
+    wanted = [
+        f"| {name.lower().replace('_', ' ')} | {one.version or 'none'} "
+        f"| {', '.join(f'`{file}`' for file in one.files)} | {'yes' if one.is_kept else 'no'} "
+        f"| {one.older or 'not known'} | {one.newer} |"
+        for name, one in FORMATS.items()
+    ]
+    assert re.findall(r"^\|.*\|$", page, re.MULTILINE)[2:] == wanted
+
+
+def test_no_version_of_a_format_stands_anywhere_else() -> None:
+    """Of other programs' formats, and of algorithms, versions stand where they are read."""
+    number = re.compile(r"^(?:\w*FORMAT\w*|SCHEMA_VERSION|VERSION) = \d|\bversion=\d", re.MULTILINE)
+    lib = [p for p in tracked_files() if ROOT / "lib" in p.parents and p.suffix == ".py"]
+    assert len(lib) > 100
+    assert [p.name for p in lib if number.search(p.read_text(encoding="utf-8"))] == []
 
 
 def test_every_quarantine_reason_is_documented() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from noctuary.core import store as layout
 from noctuary.core.files import write_arrays
+from noctuary.core.formats import SNAPSHOT
 from noctuary.core.manifest import Manifest, compute_digest, describe_files, write_manifest
 from noctuary.core.store import record_night
 from noctuary.core.types import UNDATED_US, MemoryRecord
@@ -109,7 +110,7 @@ def _manifest(directory: Path, spec: GraphSpec) -> Manifest:
     files, known = describe_files(directory), provenance()
     counts = {"memories": len(spec.records), "concepts": len(spec.concepts), "summaries": 0}
     return Manifest(
-        format_version=layout.PACK_FORMAT_VERSION,
+        format_version=SNAPSHOT.version,
         digest=compute_digest(files, counts, known.id_kind, None),
         files=files,
         counts=counts,

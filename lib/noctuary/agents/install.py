@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, cast
 from noctuary import __version__
 from noctuary.agents.client import AGENTS, PROMPT, SESSION_START, parse_options
 from noctuary.agents.hooks import POST_COMPACT, PRE_COMPACT, SESSION_END, STOP
-from noctuary.agents.state import HOOKS, VERSION, make_private, read_json, read_rows, replace_json
+from noctuary.agents.state import HOOKS, make_private, read_json, read_rows, replace_json
+from noctuary.core import formats
 from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import replacement, write_bytes, write_text
 from noctuary.core.foreign_json import parse_json
@@ -480,15 +481,27 @@ def receipts_path(home: Path, kind: str = HOOK_RECEIPTS) -> Path:
 def read_receipts(home: Path, kind: str = HOOK_RECEIPTS) -> dict[str, Receipt]:
     """Return what was installed where, by the settings file; what is damaged is left out."""
     found, _ = read_json(receipts_path(home, kind), _MAX_RECEIPT_BYTES)
-    rows = read_rows(Receipt, found, "installs")
+    rows = read_rows(Receipt, found, "installs", formats.INSTALL_RECEIPTS.version)
     return {r.path: r for r in rows if kind != HOOK_RECEIPTS or r.agent in _AGENTS}
+
+
+def _require_ours(home: Path, kind: str) -> None:
+    """Refuse to change settings where a newer noctuary wrote the receipts: they would be lost."""
+    path, expected = receipts_path(home, kind), formats.INSTALL_RECEIPTS.version
+    found, _ = read_json(path, _MAX_RECEIPT_BYTES)
+    version = cast("dict[str, Any]", found).get("version") if isinstance(found, dict) else None
+    if isinstance(version, int) and version > expected:
+        told = f"{path} has format {version}, expected {expected}"
+        raise HookInstallError(f"{told}: {formats.UPDATE}; nothing was changed")
 
 
 def write_receipts(home: Path, receipts: Mapping[str, Receipt], kind: str = HOOK_RECEIPTS) -> bool:
     """Replace the receipts and tell whether that worked; equal receipts give equal bytes."""
     rows = [receipts[path]._asdict() for path in sorted(receipts)]
     path = receipts_path(home, kind)
-    return make_private(path.parent) and replace_json(path, {"version": VERSION, "installs": rows})
+    return make_private(path.parent) and replace_json(
+        path, {"version": formats.INSTALL_RECEIPTS.version, "installs": rows}
+    )
 
 
 # One settings file brought to what is wanted, with its receipt: `put_in` and `take_out` for any
@@ -548,6 +561,7 @@ def put_in(
     # `had`: there were entries of noctuary's before, so the file before is not the owner's own.
     notes, backup = list(notes), None
     if data is not None and not dry_run:
+        _require_ours(home, kind)
         receipts, path = read_receipts(home, kind), str(place.path)
         made_folder = not before.path.parent.is_dir()
         backup = write_settings(before, data)
@@ -585,6 +599,7 @@ def take_out(
         data = _original(before, receipt, rest, is_empty=is_empty)
     if not dry_run:
         if is_there:
+            _require_ours(home, kind)
             backup = write_settings(before, data)
         if data is None and receipt is not None and receipt.made_folder:
             with suppress(OSError):  # something else is in it by now

@@ -16,10 +16,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
+from noctuary.core import formats
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.locks import read_at, take_lock
 
-VERSION = 1
+_FORMAT = formats.HOOK_COUNTS.version
 
 # A pipe in a file's place must not stop a prompt, a link lead elsewhere, a child keep it open.
 _SAFELY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -81,10 +82,10 @@ def replace_json(path: Path, value: Any) -> bool:
     return True
 
 
-def read_rows(kind: type[Row], found: Any, name: str) -> list[Row]:
-    """Return the sound rows of a list in an object of this `VERSION`; [] for anything else."""
+def read_rows(kind: type[Row], found: Any, name: str, version: int) -> list[Row]:
+    """Return the sound rows of a list in an object of this version; [] for anything else."""
     fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    rows: Any = fields.get(name) if fields.get("version") == VERSION else None
+    rows: Any = fields.get(name) if fields.get("version") == version else None
     if not isinstance(rows, list):
         return []
     return [row for raw in cast("list[Any]", rows) if (row := read_row(kind, raw)) is not None]
@@ -187,9 +188,9 @@ def read_counters(path: Path) -> Counters:
     if not isinstance(found, dict):
         return Counters(fault=f"{path.name} holds no object")
     version = cast("dict[str, Any]", found).get("version")
-    if version != VERSION:
-        return Counters(fault=f"{path.name} has format {version!r}, expected {VERSION}")
-    rows = read_rows(EventCounters, cast("Any", found), "events")
+    if version != _FORMAT:
+        return Counters(fault=f"{path.name} has format {version!r}, expected {_FORMAT}")
+    rows = read_rows(EventCounters, cast("Any", found), "events", _FORMAT)
     kept = {e[:2]: e for e in rows if len(e.histogram) == len(BUCKETS_MS) + 1}
     return Counters(tuple(kept[key] for key in sorted(kept)))
 
@@ -215,7 +216,7 @@ def note_call(
         before = known.get((agent, event), EventCounters(agent, event))
         after = known[agent, event] = _counted(before, code, took_ms, now_s, may_tell)
         rows = [known[key]._asdict() for key in sorted(known)]
-        written = replace_json(path, {"version": VERSION, "events": rows})
+        written = replace_json(path, {"version": _FORMAT, "events": rows})
         return written and code in after.told and code not in before.told
     finally:
         os.close(lock)
@@ -426,7 +427,7 @@ def _hash(text: str) -> str:
 def read_session(path: Path) -> SessionState:
     """Return what is remembered of a session; nothing where the file is missing or damaged."""
     found, _ = read_json(path, _MAX_BYTES)
-    injected = read_rows(Injected, found, "injected")[-MAX_INJECTED:]
+    injected = read_rows(Injected, found, "injected", _FORMAT)[-MAX_INJECTED:]
     compactions = found.get("compactions") if isinstance(found, dict) else 0
     count = compactions if isinstance(compactions, int) and compactions >= 0 else 0
     return SessionState(tuple(injected), count)
@@ -434,7 +435,7 @@ def read_session(path: Path) -> SessionState:
 
 def write_session(path: Path, state: SessionState) -> bool:
     """Replace the file of a session; tell whether that worked."""
-    value = {"version": VERSION, "compactions": state.compactions, "injected": state.injected}
+    value = {"version": _FORMAT, "compactions": state.compactions, "injected": state.injected}
     return make_private(path.parent) and replace_json(path, value)
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import click
 
 from noctuary.cli import main as cli
-from noctuary.core import errors, files
+from noctuary.core import errors, files, formats
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.manifest import quick_check, read_manifest, read_pointer, write_pointer
 from noctuary.core.settings import CONFIG_FILE_NAME, Settings
@@ -117,7 +117,7 @@ def _choose(home: Path, store: str | None) -> list[Path]:
 # What a backup is. DIRECTORY/objects has the contents of files, each named by its SHA-256, and
 # DIRECTORY/backups a manifest for each backup, which is written last (docs/backup.md).
 
-FORMAT, FORMAT_VERSION = "noctuary-backup", 1
+FORMAT, FORMAT_VERSION = "noctuary-backup", formats.BACKUP.version
 MANIFESTS, OBJECTS = "backups", "objects"
 _MOST_MANIFEST_BYTES = 64 * 2**20  # a real one has some 200 for each file
 

@@ -21,7 +21,7 @@ from numpy.lib import format as npy
 from noctuary.cli import main as cli
 from noctuary.cli.sql import SnapshotView, read_rows
 from noctuary.cli.vault import Vault, write_vault
-from noctuary.core import errors, files, manifest, types
+from noctuary.core import errors, files, formats, manifest, types
 from noctuary.core import store as layout
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.settings import Settings
@@ -118,7 +118,7 @@ def import_store(export: Path, store: str) -> None:
 # What an export is: its files, its manifest and its version; documented in docs/exchange.md.
 
 FORMAT = "noctuary-export"
-FORMAT_VERSION = 3  # bumped when a reader of the previous version could not read the new one
+FORMAT_VERSION = formats.EXPORT.version
 
 MANIFEST = "manifest.json"
 MEMORIES, NODES, EDGES = "memories.jsonl", "graph/nodes.jsonl", "graph/edges.jsonl"
@@ -312,9 +312,9 @@ def require_sound_snapshot(export: Path, said: Mapping[str, Any]) -> None:
     """Refuse what a manifest says of its snapshot where no night says such a thing."""
     found = said.get("format_version")
     _require(
-        found == layout.PACK_FORMAT_VERSION,
+        found == formats.SNAPSHOT.version,
         f"the snapshot in {export} has format {found!r}, this noctuary reads "
-        f"{layout.PACK_FORMAT_VERSION}: use the noctuary that made it",
+        f"{formats.SNAPSHOT.version}: use the noctuary that made it",
     )
     rules: Mapping[str, Callable[[Any], bool]] = {
         "id_kind": lambda v: v in ("int", "str"),

@@ -22,7 +22,7 @@ from noctuary.agents.client import AGENTS, PROMPT
 from noctuary.agents.state import COUNTERS, TIMEOUT, EventCounters, read_counters
 from noctuary.cli import main as cli
 from noctuary.compact.archive import ArchiveReader
-from noctuary.core import errors
+from noctuary.core import errors, formats
 from noctuary.core import store as layout
 from noctuary.core.files import make_private, open_to_others, tree_bytes
 from noctuary.core.foreign_json import parse_json
@@ -348,6 +348,7 @@ _REMEDIES = {
     "profiles": "correct them; until then a recall skips the layer and warns",
     "pointer": "run `noctuary nightly`, or `noctuary rollback`",
     "snapshot": "run `noctuary rollback`, then `noctuary nightly`",
+    "snapshot outdated": "run `noctuary nightly`",
     "age": "check that the schedule is on (`noctuary ui`) or that cron runs `noctuary nightly`",
     "encoder": "run `noctuary nightly`: it exports the query encoder again",
     "encoder description": "run `noctuary nightly`: it describes the encoder again",
@@ -400,7 +401,10 @@ def _ok(name: str, message: str) -> Finding:
 
 
 def _bad(level: str, key: str, message: str, **told: object) -> Finding:
-    return Finding(key.partition(" ")[0], level, message, _REMEDIES.get(key, "").format(**told))
+    remedy = _REMEDIES.get(key, "").format(**told)
+    if formats.UPDATE in message:
+        remedy = f"{formats.UPDATE}: a newer one made this"
+    return Finding(key.partition(" ")[0], level, message, remedy)
 
 
 _warn, _fail = partial(_bad, "warn"), partial(_bad, "fail")
@@ -503,7 +507,8 @@ def look_at_serving(paths: StorePaths, settings: Settings, *, is_hooked: bool) -
                 f"snapshot {pointer.snapshot_id} is intact, but not the published one"
             )
     except errors.NoctuaryError as error:
-        yield _fail("snapshot", str(error))
+        is_outdated = isinstance(error, errors.SnapshotOutdatedError)
+        yield _fail("snapshot outdated" if is_outdated else "snapshot", str(error))
         return
     size = f"{len(manifest.files)} files, {_size(manifest) / 1e6:.1f} MB"
     yield _ok("snapshot", f"{size}, every checksum holds")

@@ -7,12 +7,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from noctuary.core import formats
 from noctuary.core.sqlite import READ_FAULTS, ReplacedFile, connect_immutable
 
 # The file archive.sqlite. Nobody ever writes into the one that readers have open: a writer puts
 # another in its place.
 
-FORMAT = 1  # `user_version` of the file; raised when an older reader would misread it
+FORMAT = formats.ARCHIVE.version  # `user_version` of the file
 
 SCHEMA = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;

@@ -30,6 +30,7 @@ from noctuary.compact.gate import FactReport, GateReport
 from noctuary.compact.summaries import Summary
 from noctuary.core.errors import NoctuaryError, StoreError
 from noctuary.core.files import remove_temporary_files, replacement
+from noctuary.core.formats import UPDATE
 from noctuary.core.sqlite import connect_immutable, filling, open_log
 from noctuary.core.store import StorePaths
 from noctuary.core.types import SILENT, MemoryRecord, Progress
@@ -122,9 +123,12 @@ def _writing(paths: StorePaths) -> Generator[ArchiveReader]:
 def _next_moment(reader: ArchiveReader, now_us: int) -> int:
     """Return when a change of the ledger holds from; a damaged one is never written over."""
     if reader.warning is not None:
+        remedy = "Put back a copy of it, or move it away: without it nothing is archived"
+        if UPDATE in reader.warning:
+            remedy = UPDATE.capitalize()
         raise StoreError(
-            f"{reader.path} cannot be read, so nothing is written to it ({reader.warning}). Put "
-            "back a copy of it, or move it away: without it nothing is archived"
+            f"{reader.path} cannot be read, so nothing is written to it ({reader.warning}). "
+            f"{remedy}"
         )
     moments = (m for _, *both in reader.applications for m in both if m is not None)
     return max([now_us, *(moment + 1 for moment in moments)])

@@ -11,13 +11,8 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError, SnapshotOutdatedError
 from noctuary.core.files import hash_file, hash_json, write_text
 from noctuary.core.foreign_json import parse_json
-from noctuary.core.store import (
-    MANIFEST_FILE,
-    PACK_FORMAT_VERSION,
-    SEALED_FILES,
-    StorePaths,
-    is_snapshot_id,
-)
+from noctuary.core.formats import SNAPSHOT, UPDATE
+from noctuary.core.store import MANIFEST_FILE, SEALED_FILES, StorePaths, is_snapshot_id
 
 
 class FileEntry(NamedTuple):
@@ -30,7 +25,7 @@ class FileEntry(NamedTuple):
 class Manifest(NamedTuple):
     """What a snapshot is, what it holds and what it was made from."""
 
-    format_version: int  # PACK_FORMAT_VERSION
+    format_version: int  # of SNAPSHOT
     digest: str  # see `compute_digest`
     files: dict[str, FileEntry]  # by name, manifest excluded
     counts: dict[str, int]  # rows by kind: memories, turns, concepts, edges, summaries ...
@@ -65,7 +60,7 @@ def compute_digest(
     """Return the digest that names a candidate: what it holds, not when or where it was built."""
     return hash_json(
         {
-            "format": PACK_FORMAT_VERSION,
+            "format": SNAPSHOT.version,
             "files": {name: entry.sha256 for name, entry in files.items()},
             "counts": counts,
             "id_kind": id_kind,
@@ -118,16 +113,16 @@ def _require_format(found: Any, name: str) -> None:
     """Refuse another version's snapshot, saying which of the two is the older."""
     if isinstance(found, bool) or not isinstance(found, int):
         raise TypeError(f"format_version is {type(found).__name__}")
-    if found == PACK_FORMAT_VERSION:
+    if found == SNAPSHOT.version:
         return
-    age, advice = "a newer", ": update noctuary, or run the night with this one"
-    if found < PACK_FORMAT_VERSION:
+    age, advice = "a newer", f": {UPDATE}, or run the night with this one"
+    if found < SNAPSHOT.version:
         age = "an older"
         advice = (
             "; nothing is lost: run the night (`noctuary nightly`), which makes a new one from "
             "your source"
         )
-    formats = f"(format {found}, this one reads {PACK_FORMAT_VERSION})"
+    formats = f"(format {found}, this one reads {SNAPSHOT.version})"
     raise SnapshotOutdatedError(f"snapshot {name} was made by {age} noctuary {formats}{advice}")
 
 

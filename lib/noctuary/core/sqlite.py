@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from noctuary.core.files import create_private
+from noctuary.core.formats import UPDATE
 from noctuary.core.locks import at_fork, let_go, open_directory, take_lock
 
 # `user_version` is a file's format. A file of another one, or a damaged one, is never set aside,
@@ -56,7 +57,7 @@ def _check_format(db: sqlite3.Connection, noun: str, expected: int, *, may_be_ne
     found: int = db.execute("PRAGMA user_version").fetchone()[0]
     if found == expected or (found == 0 and may_be_new):
         return found == expected
-    update = ": update noctuary" if found > expected else ""
+    update = f": {UPDATE}" if found > expected else ""
     raise FormatError(f"{noun} has format {found}, expected {expected}{update}")
 
 

@@ -86,8 +86,6 @@ def path_of(source: SourceName) -> Path:
 
 OWN_FILE = "memories.sqlite"  # the own store, below the home
 
-PACK_FORMAT_VERSION = 5  # bumped when a reader of the previous format could not read the new one
-
 DIGEST_NAME_CHARS = 16
 """Of a candidate's digest, in its directory name: 64 bits among a handful of candidates."""
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from noctuary.core import formats
 from noctuary.core.errors import StoreError
 from noctuary.core.files import hash_text, write_json
 from noctuary.core.foreign_json import parse_json
 from noctuary.core.types import MemoryRecord
 
 TOMBSTONES_FILE = "forgotten.json"  # below a store
-_FORMAT = 1
+_FORMAT = formats.TOMBSTONES.version
 _DIGEST_CHARS = 32
 
 FileStamp = tuple[int, int]
@@ -67,23 +68,27 @@ def stamp_of_tombstones(root: Path) -> FileStamp:
 def read_tombstones(root: Path) -> Tombstones:
     """Return what a store has forgotten; StoreError for a damaged file, so that nothing shows."""
     # Before the file is read: if it is replaced in between, the next look reads it again.
-    stamp = stamp_of_tombstones(root)
+    stamp, told = stamp_of_tombstones(root), None
     if stamp == (0, 0):
         return Tombstones()
     try:
-        told: Any = parse_json((root / TOMBSTONES_FILE).read_text(encoding="utf-8"))
+        told = parse_json((root / TOMBSTONES_FILE).read_text(encoding="utf-8"))
         pending: Mapping[str, Any] = {_FORMAT: told["pending"] or {}}[told["format"]]
         ids = frozenset(map(str, pending.get("ids", ())))
         since, is_scanned = str(pending.get("since", "")), pending.get("is_scanned") is True
         return Tombstones(frozenset(map(str, told["rows"])), ids, since, is_scanned, stamp)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise _unreadable(root) from None
+        raise _unreadable(root, told) from None
 
 
-def _unreadable(root: Path) -> StoreError:
+def _unreadable(root: Path, told: Any = None) -> StoreError:
+    found = told.get("format") if isinstance(told, dict) else None
+    what, remedy = "cannot be read", "Restore it from a backup, or remove it and forget again"
+    if isinstance(found, int) and found > _FORMAT:
+        what, remedy = f"has format {found}, expected {_FORMAT}", formats.UPDATE.capitalize()
     return StoreError(
-        f"{root / TOMBSTONES_FILE} cannot be read as format {_FORMAT}; it says what was forgotten, "
-        "so nothing is shown without it. Restore it from a backup, or remove it and forget again"
+        f"{root / TOMBSTONES_FILE} {what}; it says what was forgotten, so nothing is shown without "
+        f"it. {remedy}"
     )
 
 

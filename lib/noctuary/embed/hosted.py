@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core import formats
 from noctuary.core.errors import ConfigError, EncoderError
 from noctuary.core.files import hash_text, write_text
 from noctuary.core.foreign_json import parse_json
@@ -121,7 +122,7 @@ HOSTED_PROVIDERS: Mapping[str, Provider] = {
 # snapshot, whatever the settings say by then: never a key.
 
 HOSTED_FILE = "hosted.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = formats.HOSTED_MODEL.version
 UNKNOWN_MAX_TOKENS = 8_192  # of a model that is not listed: what all but the smallest read
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core import formats
 from noctuary.core.errors import EncoderError
 from noctuary.core.files import hash_file, sha256
 from noctuary.core.foreign_json import parse_json
@@ -279,7 +280,7 @@ def split_words(text: str) -> list[str]:
 # tensor table, size and hash of the two other files), vocab.txt (one token per line) and
 # weights.bin (the tensors, little-endian float32, each at a multiple of ALIGNMENT_BYTES).
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = formats.ENCODER.version
 HEADER_FILE, VOCAB_FILE, WEIGHTS_FILE = "encoder.json", "vocab.txt", "weights.bin"
 ALIGNMENT_BYTES = 64  # of every tensor: one cache line, so that vector loads do not straddle two
 MOST_LAYERS = 1_000  # of a header: it is checked before the size of the weights is

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from noctuary.core import formats
 from noctuary.core.errors import FAULTS_SHOWN, NoctuaryError, SourceFormatError, SourceMissingError
 from noctuary.core.files import JsonValue, canonical_json, write_bytes
 from noctuary.core.foreign_json import parse_json
@@ -373,7 +374,7 @@ def _continue(head: tuple[str, ...], deep: tuple[str, ...], k: int) -> tuple[str
 # Runs on disk: one JSON object with the rankings and what they were measured on.
 
 KIND = "run"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = formats.EVALUATION_RUN.version
 
 _GZIP_LEVEL = 9  # slowest and smallest: a run is written once and kept
 

@@ -16,6 +16,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core import formats
 from noctuary.core.files import fsync_dir, fsync_file, hash_text, remove_tree
 from noctuary.core.types import MemoryRecord
 from noctuary.graph.extract import (
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 # The file of the contributions: one DuckDB database, rebuilt whenever it is not ours.
 
 # Of the tables and of what is stored in them; another one means that the file is rebuilt.
-STATE_VERSION = f"3:{EXTRACTOR_VERSION}:{hash_text(*KINDS)[:8]}"
+STATE_VERSION = f"{formats.GRAPH_STATE.version}:{EXTRACTOR_VERSION}:{hash_text(*KINDS)[:8]}"
 # What DuckDB may hold before it spills, where no setting says; more keeps the sorts of a million
 # memories in memory.
 MEMORY_MB = 2_048

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noctuary import __version__
+from noctuary.core import formats
 from noctuary.core.errors import (
     EncoderError,
     FingerprintMismatchError,
@@ -52,7 +53,7 @@ def log_format(max_bytes: int = MAX_LOG_BYTES) -> LogFormat:
     """Return what the log looks like; `started` counts the bytes of all packets before a row's."""
     return LogFormat(
         noun="the replay log",
-        version=1,
+        version=formats.REPLAY_LOG.version,
         schema="""
 CREATE TABLE IF NOT EXISTS packets (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -354,7 +355,7 @@ class RecordedInputs:
 # Source: RFC 914, phases 10 to 14 ("Replay"); what noctuary adds is the record of the inputs, under
 # `world`.
 
-PACKET_FORMAT = 2
+PACKET_FORMAT = formats.REPLAY_PACKET.version
 """Bumped when an older version could not re-run the packet, or calls its steps otherwise."""
 
 

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from noctuary.core import formats
 from noctuary.core.errors import NoctuaryError, SourceError, StoreError, StoreLockedError
 from noctuary.core.files import (
     hash_json,
@@ -245,6 +246,7 @@ def _find_source(paths: StorePaths, settings: Settings) -> SourceName | None:
     with suppress(NoctuaryError):
         if serving is not None:
             location = str(read_manifest(paths.snapshots / serving).source["location"])
+    with suppress(NoctuaryError):  # also where another noctuary made the snapshot
         location = location or read_report(paths.work / "corpus").identity.location
     if not names_postgres(location):
         return Path(location) if location else None
@@ -581,7 +583,7 @@ def prove(
     mine = ("profiles.toml", "merges.toml", "home/noctuary.toml")
     texts = {memory_id for memory_id, _ in records}
     return {
-        "format": 1,
+        "format": formats.RECEIPT.version,
         "store": paths.root.name,
         "begun": stones.since,
         "memories": len(stones.ids),

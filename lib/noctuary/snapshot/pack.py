@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from noctuary.compact.clusters import Cluster
 from noctuary.compact.summaries import Summary
+from noctuary.core import formats
 from noctuary.core import store as layout
 from noctuary.core.files import remove_tree, replacement, write_array, write_arrays, write_text
 from noctuary.core.manifest import Manifest, compute_digest, describe_files
@@ -409,7 +410,7 @@ def _make_manifest(
     if shares is not None:
         counts["shares"] = int(shares.positions.size)
     return Manifest(
-        format_version=layout.PACK_FORMAT_VERSION,
+        format_version=formats.SNAPSHOT.version,
         digest=compute_digest(files, counts, provenance.id_kind, provenance.encoder_digest),
         files=files,
         counts=counts,

@@ -14,6 +14,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from noctuary.core import formats
 from noctuary.core.errors import SourceEmptyError, SourceError, StoreError
 from noctuary.core.files import (
     fsync_dir,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 # What an export did: counts and reasons beside its tables, never a text of a row.
 
 REPORT_FILE = "report.json"
-REPORT_FORMAT = 1
+REPORT_FORMAT = formats.EXPORT_REPORT.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +101,14 @@ def read_report(out_dir: Path) -> ExportReport:
     try:
         found = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise StoreError(f"There is no export at {out_dir}: run the export first.") from None
+        raise StoreError(f"There is no export at {out_dir}: run the night first.") from None
     except ValueError:
         pass
     value = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     if value.pop("format", None) != REPORT_FORMAT:
         raise StoreError(
-            f"{path} is not an export report of format {REPORT_FORMAT}. Run the export again."
+            f"{path} is not an export report of format {REPORT_FORMAT}: run the night, which makes "
+            "the export anew"
         )
     identity = cast("dict[str, Any]", value.pop("identity"))
     identity["notes"] = tuple(identity["notes"])
@@ -116,7 +118,7 @@ def read_report(out_dir: Path) -> ExportReport:
         if not path.is_file() or hash_file(path) != digest:
             raise StoreError(
                 f"{path} is missing or does not match {REPORT_FILE} beside it: an "
-                f"export was interrupted or a file was changed. Run the export again."
+                f"export was interrupted or a file was changed: run the night"
             )
     return report
 

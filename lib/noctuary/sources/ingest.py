@@ -16,11 +16,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from noctuary.core import formats
 from noctuary.core.errors import NoctuaryError, SourceError, SourceMissingError, StoreError
 from noctuary.core.files import hash_file, hash_json, hash_text, make_directory
 from noctuary.core.locks import read_at
 from noctuary.core.settings import Settings, TranscriptSettings
-from noctuary.core.sqlite import LogFormat, name_fault, open_log, transaction
+from noctuary.core.sqlite import FormatError, LogFormat, name_fault, open_log, transaction
 from noctuary.core.store import DatabaseName, SourceName, expand_user, path_of
 from noctuary.core.types import SILENT, Progress, from_micros
 from noctuary.sources.conversations import (
@@ -73,7 +74,7 @@ WAIT_S = 30.0  # how long a night waits for a hook that writes; a batch takes a 
 NUMBER_BITS = 52
 TURNS = LogFormat(
     noun="the file of turns",
-    version=1,
+    version=formats.TURNS.version,
     schema="""
 CREATE TABLE IF NOT EXISTS files (
     path TEXT PRIMARY KEY,
@@ -225,6 +226,8 @@ def _unusable(turns_path: Path, error: sqlite3.Error) -> StoreError:
             f"{turns_path} stayed locked by another process for {WAIT_S:.0f} s ({name}). Run again "
             f"when it has finished."
         )
+    if isinstance(error, FormatError):
+        return StoreError(f"{turns_path} is left as it is: {error}")
     return StoreError(
         f"{turns_path} cannot be used ({name}). It holds turns whose transcripts may be deleted by "
         f"now: restore it from a backup, or move it away to ingest the transcripts that are still "

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from noctuary.core import formats
 from noctuary.core.files import sha256
 from noctuary.text.marks import SENTENCE_END, ends_as_question, unmarked, visible
 from noctuary.text.tokens import normalize
@@ -293,7 +294,7 @@ def record_format() -> LogFormat:
     return LogFormat(
         noun="the record of injections",
         event="this injection",
-        version=1,
+        version=formats.INJECTIONS.version,
         schema="""
 CREATE TABLE IF NOT EXISTS injected (
     kind TEXT NOT NULL,

@@ -23,6 +23,7 @@ from noctuary.core.errors import (
     StoreLockedError,
 )
 from noctuary.core.files import create_private, fsync_dir, hash_text, make_directory
+from noctuary.core.formats import OWN_STORE, UPDATE
 from noctuary.core.locks import at_fork
 from noctuary.core.settings import CorpusSettings, Settings
 from noctuary.core.sqlite import directory_lock, name_fault, open_foreign, transaction
@@ -249,10 +250,10 @@ def _migrate(db: sqlite3.Connection, path: Path) -> None:
             f"{path} is a SQLite file that noctuary did not make; nothing was kept. Move it away, "
             "or name it in `noctuary nightly` where it is a memory store"
         )
-    if version > len(MIGRATIONS):
+    if version > OWN_STORE.version:
         raise StoreError(
-            f"{path} has format {version}, and this noctuary knows up to {len(MIGRATIONS)}; "
-            "nothing was kept. Update noctuary"
+            f"{path} has format {version}, and this noctuary knows up to {OWN_STORE.version}; "
+            f"nothing was kept: {UPDATE}"
         )
     if owner != _APPLICATION_ID:
         db.execute("PRAGMA journal_mode=WAL")  # a night that reads keeps no writer waiting

@@ -6,12 +6,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from noctuary.core import formats
 from noctuary.core.sqlite import LogFormat, append_rows
 
 ACCESS_LOG = LogFormat(
     noun="the access log",
     event="this retrieval",
-    version=1,
+    version=formats.ACCESS_LOG.version,
     schema="""
 CREATE TABLE IF NOT EXISTS retrievals (
     position INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core import formats
 from noctuary.core.sqlite import WAIT_AT_MOST_S, LogFormat, append_rows, open_log
 
 RETENTION_DAYS = 90  # a query can be found; bounds query_expansion_lookback_days
@@ -25,7 +26,7 @@ TEXT_CHARS = 2_000  # kept of a query; a longer one is a pasted document, never 
 _DAY_US = 86_400_000_000
 QUERY_LOG = LogFormat(
     noun="the query log",
-    version=1,
+    version=formats.QUERY_LOG.version,
     schema="""
 CREATE TABLE IF NOT EXISTS queries (
     number INTEGER PRIMARY KEY AUTOINCREMENT,

@@ -12,13 +12,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core import formats
 from noctuary.core.sqlite import READ_FAULTS, ReplacedFile, connect_immutable
 from noctuary.core.types import UNDATED_US
 
 # The file usage.sqlite: its format, its tables and what its rows mean. The night replaces the file
 # as a whole; nobody ever writes into the one that readers have open.
 
-FORMAT = 1  # `user_version` of the file; bumped when an older reader would misread it
+FORMAT = formats.USAGE.version  # `user_version` of the file
 # `access` has the memories that were ever returned and still exist, `ltp` all that were scanned,
 # `co_retrieval` the pairs with a < b by code point.
 SCHEMA = f"""

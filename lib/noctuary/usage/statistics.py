@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core import formats
 from noctuary.core.errors import StoreError
 from noctuary.core.files import replacement, write_text
 from noctuary.core.foreign_json import parse_json
@@ -45,7 +46,7 @@ _DAY_US = 86_400_000_000
 
 # Folding the access log from where the last night stopped: the sums outlive the rows.
 
-_FORMAT = 2
+_FORMAT = formats.RECALL_SUMS.version
 _SUMS = (
     f"SELECT memory_id, retrieved_at_us / {_DAY_US}, COUNT(*), MAX(retrieved_at_us) "
     "FROM retrievals WHERE {which} GROUP BY 1, 2 ORDER BY 1, 2"
@@ -83,9 +84,17 @@ class Folded:
 
 
 def read_folded(path: Path) -> Folded:
-    """Return what the nights before have folded; nothing where the file is missing or damaged."""
+    """Return what the nights before have folded; nothing where the file is missing or damaged.
+
+    StoreError where a newer noctuary wrote it: what it counts stands nowhere else.
+    """
     try:
         content: dict[str, Any] = parse_json(path.read_text(encoding="utf-8"))
+        if content["format"] > _FORMAT:
+            raise StoreError(
+                f"{path} has format {content['format']}, expected {_FORMAT}, and counts recalls "
+                f"that no log holds any more: {formats.UPDATE}, or move it away to count anew"
+            )
         mark = Mark(*map(int, content["mark"]))
         by_memory, days = (
             {m: (int(n), int(last)) for m, (n, last) in content[name].items()}

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from noctuary.core import formats
 from noctuary.core.errors import ShardError
 from noctuary.core.files import hash_text, remove_tree, write_text
 from noctuary.core.types import SILENT, Progress
@@ -39,7 +40,7 @@ KEY_BYTES = 32  # a SHA-256
 KEY, VALUE = "key", "value"  # the columns of a fragment
 
 MANIFEST_FILE = "MANIFEST.json"
-FORMAT = 2
+FORMAT = formats.CONTENT.version
 
 MERGE_ROWS = SHARD_ROWS // 2  # fragments below are merged by `prune`: nights are many and small
 WAVE_SHARDS = 32  # listed at once: their rows lie on disk twice, and a wave waits for its last one

@@ -12,9 +12,10 @@ import pytest
 
 from noctuary.agents.state import HOOKS, JOURNAL, JournalEntry, append_entry
 from noctuary.core.errors import SourceEmptyError, SourceMissingError, StoreError
+from noctuary.core.formats import SNAPSHOT
 from noctuary.core.manifest import Manifest, Pointer, write_manifest, write_pointer
 from noctuary.core.settings import CorpusSettings, HookSettings, Settings, TranscriptSettings
-from noctuary.core.store import PACK_FORMAT_VERSION, StorePaths, path_of
+from noctuary.core.store import StorePaths, path_of
 from noctuary.core.types import SILENT, MemoryRecord
 from noctuary.sources import export as table_scan
 from noctuary.sources.corpus import open_table, read_records
@@ -404,7 +405,7 @@ def _publish(paths: StorePaths) -> None:
     """Let a snapshot of four memories serve, as far as the export looks at it."""
     digest, counts = "d" * 64, {"memories": 4}
     manifest = Manifest(
-        PACK_FORMAT_VERSION, digest, {}, counts, "int", None, None, {}, "c", {}, [], "now"
+        SNAPSHOT.version, digest, {}, counts, "int", None, None, {}, "c", {}, [], "now"
     )
     name = f"20260101T030000000000-{digest[:12]}"
     (paths.snapshots / name).mkdir(parents=True)

@@ -419,9 +419,15 @@ def test_status_and_doctor_count_what_is_archived_now(plain_store: Store) -> Non
     assert "archived   unknown" in told_by("status", plain_store)
 
 
-@pytest.mark.parametrize(("found", "who"), [(2, "an older noctuary"), (99, "a newer noctuary")])
+@pytest.mark.parametrize(
+    ("found", "who", "remedy"),
+    [
+        (2, "an older noctuary", "run `noctuary nightly`"),
+        (99, "a newer noctuary", "update noctuary: a newer one made this"),
+    ],
+)
 def test_another_versions_snapshot_is_outdated_and_not_damaged(
-    plain_store: Store, found: int, who: str
+    plain_store: Store, found: int, who: str, remedy: str
 ) -> None:
     path = serving(plain_store) / layout.MANIFEST_FILE
     manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -438,6 +444,7 @@ def test_another_versions_snapshot_is_outdated_and_not_damaged(
     assert warning.code == "store_unreadable"
     assert who in warning.message
     assert "run the night" in warning.message
+    assert findings(plain_store)["snapshot"].remedy == remedy
 
 
 RUNS = (sys.executable, "-m", "noctuary")

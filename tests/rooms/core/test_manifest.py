@@ -10,6 +10,7 @@ import pytest
 
 from noctuary.core import store as layout
 from noctuary.core.errors import SnapshotCorruptError, SnapshotMissingError
+from noctuary.core.formats import SNAPSHOT
 from noctuary.core.manifest import (
     FileEntry,
     Manifest,
@@ -43,7 +44,7 @@ def candidate(built: Path, empty_store: Store) -> Path:
 
 def test_manifest_and_pointer_round_trip(tmp_path: Path) -> None:
     manifest = Manifest(
-        format_version=layout.PACK_FORMAT_VERSION,
+        format_version=SNAPSHOT.version,
         digest="d" * 64,
         files={"rows.sqlite": FileEntry(10, "ab" * 32)},
         counts={"memories": 3},

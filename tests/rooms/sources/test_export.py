@@ -418,7 +418,7 @@ def test_a_table_of_another_export_is_noticed(make_store: Make, tmp_path: Path, 
 def test_no_report_or_one_of_another_format_is_refused(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "report.json").write_text(text)
-    expected = "There is no export at" if text is None else "Run the export again"
+    expected = "There is no export at" if text is None else "run the night"
     with pytest.raises(StoreError, match=expected):
         read_report(tmp_path)
 

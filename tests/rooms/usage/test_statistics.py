@@ -102,7 +102,6 @@ def test_only_what_was_appended_since_is_read(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "null", "{}", '{"format": 2}',
-             '{"format": 3, "mark": [1, 2, 3], "by_memory": {}}',
              '{"format": 2, "mark": [1, 2, 3], "by_memory": {}}',
              '{"format": 2, "mark": [1, 2, 3], "by_memory": {"1": [1, 5]}, "days": {}}',
              '{"format": 1, "mark": [1], "by_memory": {}}',

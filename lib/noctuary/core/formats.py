@@ -1,0 +1,81 @@
+"""What noctuary writes to disk: every format, its version, and what becomes of another version.
+
+A version stands here where a file says its own and a reader looks at it. Raise it with every change
+that would make a reader of the version before fail or misread. What only makes a night compute
+again stands beside its algorithm: a version of a stage, an extractor, a tokenizer or a prompt is
+part of a stamp or of a key, and what another one made is not found.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Fate = Literal["read", "migrated", "rebuilt", "refused"]
+"""Of a file of another version. "read": what is known of it counts. "migrated": the next write
+brings it to this one. "rebuilt": the next night, or hook, makes it anew. "refused": a sentence
+names it and says what to do, and it stays as it is."""
+
+UPDATE = "update noctuary"
+"""Stands in every message about a file that a newer noctuary made; `noctuary doctor` then gives no
+other remedy."""
+
+
+class Format(NamedTuple):
+    """One format on disk."""
+
+    version: int  # 0: its files say none
+    # Patterns of paths below the home; STORE is a store, and a directory stands for all below it.
+    files: tuple[str, ...]
+    is_kept: bool  # nothing can make it again
+    older: Fate | None  # None: none is known
+    newer: Fate
+
+
+def _kept(version: int, *files: str, older: Fate | None = None, newer: Fate = "refused") -> Format:
+    return Format(version, files, is_kept=True, older=older, newer=newer)
+
+
+def _made(version: int, *files: str) -> Format:
+    older: Fate | None = None if version == 1 else "rebuilt"
+    return Format(version, files, is_kept=False, older=older, newer="rebuilt")
+
+
+OWN_STORE = _kept(2, "memories.sqlite", older="migrated")
+TURNS = _kept(1, "STORE/turns.sqlite")
+ARCHIVE = _kept(1, "STORE/archive.sqlite")
+ACCESS_LOG = _kept(1, "STORE/access.sqlite")
+QUERY_LOG = _kept(1, "STORE/queries.sqlite")
+INJECTIONS = _kept(1, "STORE/injected.sqlite")
+REPLAY_LOG = _kept(1, "STORE/replays.sqlite")
+REPLAY_PACKET = _kept(2, "STORE/replays.sqlite", older="refused")  # a row of it
+RECALL_SUMS = _kept(2, "STORE/work/usage/folded.json", older="rebuilt")
+TOMBSTONES = _kept(1, "STORE/forgotten.json")
+RECEIPT = _kept(1, "STORE/receipts", newer="read")
+INSTALL_RECEIPTS = _kept(1, "hooks/installs.json", "hooks/mcp_installs.json")
+KEYED = _kept(
+    0, "*.toml", "*.jsonl", "STORE/*.toml", "hooks/journal*.jsonl", "init.json",
+    older="read", newer="read",
+)  # fmt: skip
+
+SNAPSHOT = _made(5, "STORE/snapshots", "STORE/candidates")
+ENCODER = _made(1, "STORE/encoders/*/encoder.json")
+HOSTED_MODEL = _made(1, "STORE/encoders/*/hosted.json")
+USAGE = _made(1, "STORE/usage.sqlite")
+CONTENT = _made(2, "STORE/work/content")
+EXPORT_REPORT = _made(1, "STORE/work/corpus/report.json")
+GRAPH_STATE = _made(3, "STORE/work/graph.duckdb")
+HOOK_COUNTS = _made(1, "hooks/counters.json", "hooks/sessions")
+REST = _made(
+    0, "STORE/work", "STORE/lance", "STORE/encoders", "STORE/rotations", "STORE/verdicts",
+    "STORE/reports", "STORE/dagster", "STORE/ledger.json", "STORE/CURRENT", "STORE/LAST_NIGHT",
+    "STORE/purge.pending", "STORE/*.lock", "hooks/*.lock", "init.lock", "init",
+    "night.log", "mcp_token",
+)  # fmt: skip
+
+# What lies where you put it: FILE is what `noctuary evaluate run --out` names.
+BACKUP = _kept(1, "DIRECTORY/backups")
+EXPORT = _kept(3, "DIRECTORY/manifest.json", older="refused")
+EVALUATION_RUN = _kept(1, "FILE")
+
+FORMATS = {name: value for name, value in vars().items() if isinstance(value, Format)}
+"""All of them by name. Of two that name a file, the first is its format."""
