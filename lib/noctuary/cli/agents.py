@@ -394,11 +394,12 @@ def mcp(
 
 
 def _serve_http(view: Any, timeout_s: float, host: str, port: int, token_file: Path | None) -> None:
-    from noctuary.agents import mcp as serving
+    from noctuary.agents import mcp_http
+    from noctuary.agents.mcp import run_http
 
-    path = token_file or find_home() / serving.TOKEN_FILE
-    token = serving.read_token(path, may_make=serving.is_loopback(host))
-    with serving.listen(host, port) as listener:
+    path = token_file or find_home() / mcp_http.TOKEN_FILE
+    token = mcp_http.read_token(path, may_make=mcp_http.is_loopback(host))
+    with mcp_http.listen(host, port) as listener:
         port = listener.getsockname()[1]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp"
 
@@ -414,7 +415,7 @@ def _serve_http(view: Any, timeout_s: float, host: str, port: int, token_file: P
             """Do nothing: the server ends at these signals by itself, then passes them on."""
 
         with cli.handling(take, signal.SIGTERM, signal.SIGINT):
-            serving.run_http(view, timeout_s, listener, token, say_ready)
+            run_http(view, timeout_s, listener, token, say_ready)
 
 
 @mcp.command("install")
