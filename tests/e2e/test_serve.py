@@ -251,8 +251,8 @@ def connections(store: Store, sent: Sequence[bytes]) -> Generator[None]:
         for part in sent:
             connection = stack.enter_context(socket.socket(socket.AF_UNIX))
             connection.settimeout(2)
-            connection.connect(str(find_place(store.root).socket))
-            with suppress(OSError):  # it has been refused already
+            with suppress(OSError):  # refused: before it has sent all, or at the door
+                connection.connect(str(find_place(store.root).socket))
                 connection.sendall(part)
         yield
 
@@ -273,10 +273,12 @@ def test_connections_and_what_they_hold_are_bounded(dense_store: Store, serve: S
     before = peak_bytes(process.pid)
     with connections(dense_store, [b"x" * (MAX_REQUEST_BYTES - 1)] * 200):
         pass
-    with connections(dense_store, [b""] * (MAX_CONNECTIONS + 1)):
-        refused = ping(dense_store.root)
-        assert isinstance(refused, Refusal)
-        assert refused.code == "busy"
+    until, code = time.monotonic() + 20, ""
+    while code != "busy":  # they last a second: less than a busy machine may need to make them
+        assert time.monotonic() < until
+        with connections(dense_store, [b""] * (MAX_CONNECTIONS + 1)):
+            answer = ping(dense_store.root)
+            code = answer.code if isinstance(answer, Refusal) else ""
     assert peak_bytes(process.pid) - before < 2 * MAX_HELD_BYTES
     until = time.monotonic() + 10
     while (found := recall_json(dense_store, "spare key"))["served_by"] != "server":

@@ -125,8 +125,9 @@ class Guard:
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the app answer, unless the bodies of others fill the memory."""
-        declared = Headers(scope=scope).get("content-length", MAX_BODY_BYTES)  # else in chunks
-        size = min(int(declared), MAX_BODY_BYTES)
+        headers = Headers(scope=scope)
+        declared = int(headers.get("content-length", "0"))  # digits: the parser has seen to it
+        size = MAX_BODY_BYTES if "transfer-encoding" in headers else min(declared, MAX_BODY_BYTES)
         if self._held_bytes + size > MAX_HELD_BYTES:
             said = "unfinished requests fill the memory: ask again in a moment"
             await PlainTextResponse(said, 503, {"Retry-After": "1"})(scope, receive, send)
